@@ -15,6 +15,7 @@ from debug.debugged import Told, hgemm_debugger, launched, line_of
 from lanewise.debug import commands
 from lanewise.debug.debugger import Debugger
 from lanewise.debug.prompt import Prompt, Quit, completions
+from traces.probes import CASES
 from traces.traced import hgemm, matrices
 
 MMA = line_of(hgemm, "acc = mma(a, b, acc)")
@@ -209,3 +210,20 @@ def test_the_prompt_repeats_a_move_and_ends_with_its_input(
         Prompt().debug(launched(hgemm[(2, 2), 32], a, b, c, 16, 48))
     said = capsys.readouterr().out
     assert "step 14," in said and said.count("1 = 1") == 1
+
+
+def test_on_hopper_a_fragment_is_held_by_four_warps_and_leads_back_to_a_and_b() -> None:
+    case = CASES["hopper"]()
+    debugger = Debugger(launched(case.configured, *case.arguments))
+    told = Told(debugger)
+    last = max(step.number for step in debugger.recorded.trace.steps if step.text.startswith("wgmma.mma"))
+    shown = told(f"goto {last + 1}", "print acc")
+    assert shown.startswith("acc: f32, 64 × 64, held by four warps")
+    a, b = (each.array.astype(float) for each in case.arguments[:2])
+    first = [float(each) for each in shown.splitlines()[2].split()[1:4]]
+    assert np.allclose(first, (a @ b)[0, :3], rtol=1e-3)  # it is shown with four digits
+    why = told("warp 0", "lanes 5", "why acc[0]")
+    assert "made from 192 elements of A: A[1, 0]" in why and "of B: B[0, 2]" in why
+    copies = told("info copies").splitlines()
+    assert len(copies) == 1 + 2 * 3 and all(each.split()[-1] == "complete" for each in copies[1:])
+    assert all(" 8192 " in each for each in copies[1:])

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+import types
+import typing
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -12,6 +15,7 @@ import pytest
 import lanewise as lw
 from lanewise.draw.palette import CONFLICTS, MARK, PASTELS, TEXT
 from lanewise.errors import LanewiseError
+from lanewise.explore import answers
 from lanewise.explore.answers import answer
 from lanewise.explore.catalogue import catalogue
 from lanewise.explore.code_forms import forms_of_code
@@ -329,3 +333,45 @@ def test_a_session_keeps_the_newest() -> None:
         session.keep("kernels", number, partial(list, [number]))
     assert session.kept("kernels", 0) is None and session.kept("kernels", 1) == [1]
     assert session.keep("kernels", 1, lambda: [99]) == [1] and session.kept("bits", 1) is None
+
+
+SENSELESS = (
+    "", "mma", "wgmma", "ldmatrix.sync.aligned.m8n8.x4.shared.b16", "(8,64):(64,1)", "(8,-1):(0,1)", "((((",
+    "Sw<3,3,3> o (8,64):(64,1)", "sm_90", "sm_999", "nan", "1e999", "f16", "a" * 300, "\0", "K", "128B",
+    "9" * 400, "0x4000004000000040", "(99999999,99999999):(1,1)",
+)  # fmt: skip
+NUMBERS = (0, 1, 8, 31, 64, -1, 10**6, 2**63, 10**30)
+
+
+def some(rng: random.Random, wanted: Any) -> Any:
+    """Return a value of a type, but hardly one that makes sense."""
+    origin, inner = typing.get_origin(wanted), typing.get_args(wanted)
+    if origin in (typing.Union, types.UnionType):
+        return some(rng, rng.choice(inner))
+    if origin is typing.Literal:
+        return rng.choice(inner)
+    if origin is list:
+        return [some(rng, inner[0]) for _ in range(rng.randrange(4))]
+    if origin is dict:
+        return {rng.choice(SENSELESS): some(rng, inner[1]) for _ in range(rng.randrange(3))}
+    kinds = {int: NUMBERS, float: (0, 0.5, -1, 1e300), str: SENSELESS, bool: (True, False)}
+    return rng.choice(kinds.get(wanted, (None,)))
+
+
+def test_questions_that_make_no_sense_are_answered_in_sentences() -> None:
+    for room in ("bits", "instructions", "layouts", "tour"):
+        import_module(answers.ROOMS[room])
+    asked = [key for key in answers._questions if key[0] in ("bits", "instructions", "layouts", "tour")]
+    asked = [key for key in asked if key[1] not in ("broken", "endless", "slow")]  # those of other tests
+    rng, session = random.Random(3), Session()
+    for _ in range(150):
+        room, name = rng.choice(asked)
+        found = answers._questions[room, name]
+        body = {
+            each: some(rng, wanted)
+            for each, wanted in found.types.items()
+            if each in found.required or rng.random() < 0.5
+        }
+        told = answer(session, room, name, json.dumps(body).encode())
+        assert told.status in (200, 400), (room, name, body, told.content[:300])
+        assert told.status == 200 or len(json.loads(told.content)["error"]) > 10

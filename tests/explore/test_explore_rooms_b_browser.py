@@ -63,6 +63,26 @@ def picture(page: Any, name: str) -> None:
         page.screenshot(path=str(Path(PICTURES, f"explore_{name}.png")))
 
 
+def contrast(page: Any, selector: str) -> float:
+    """Return the contrast between a text and what is behind it, as WCAG defines it."""
+    colours = page.evaluate(
+        """(selector) => {
+          let each = document.querySelector(selector);
+          const found = [getComputedStyle(each).color];
+          const clear = (one) => /, 0\\)$|transparent/.test(getComputedStyle(one).backgroundColor);
+          while (each && clear(each)) each = each.parentElement;
+          found.push(getComputedStyle(each ?? document.body).backgroundColor);
+          return found.map((text) => text.match(/[\\d.]+/g).slice(0, 3).map(Number));
+        }""",
+        selector,
+    )
+    bright = []
+    for colour in colours:
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in np.array(colour) / 255]
+        bright.append(float(np.dot(linear, (0.2126, 0.7152, 0.0722))))
+    return (max(bright) + 0.05) / (min(bright) + 0.05)
+
+
 def ran(page: Any) -> Any:
     page.wait_for_selector(".result[data-step]")
     return page
@@ -213,6 +233,7 @@ def test_hopper_shows_waits_copies_groups_and_the_fragment_of_four_warps(room: A
     page = ran(room("#/kernels?example=tma-wgmma&step=420", scheme="dark"))
     legend = page.inner_text(".legend")
     assert all(each in legend for each in ("waits", "asynchronous copy", "wgmma in flight"))
+    assert contrast(page, ".timeline .legend span") > 4.5  # also in the dark
     picture(page, "kernels_hopper")
     page.get_by_role("tab", name="Fragments").click()
     summary = page.inner_text("#inspected details >> nth=0")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from everything import EVERYTHING
 from lanewise import isa
 from lanewise.errors import LanewiseError
 from lanewise.formats import e4m3, f32, s8, s32
@@ -19,7 +20,7 @@ from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.planner import _as_loaded, plan_of
 from lanewise.linalg.planning.sizes import problem_of_sizes
 from lanewise.linalg.problem import Epilogue
-from linalg.hopper_products import EVERYTHING, product
+from linalg.hopper_products import product
 
 ROOT = Path(__file__).parents[2]
 #: What is fused, by the record's names.

@@ -38,7 +38,7 @@ class Case(NamedTuple):
         return lw.trace(self.configured, *self.arguments, arch=self.arch, **options)
 
 
-def _example(folder: str, name: str) -> Any:
+def example(folder: str, name: str) -> Any:
     path = str(EXAMPLES / folder)
     sys.path.insert(0, path)
     try:
@@ -58,7 +58,7 @@ def _reduction() -> Case:
 
 
 def _cuda() -> Case:
-    module = lw.cuda(_example("", "run_cuda").HGEMM, arch="sm_80")
+    module = lw.cuda(example("", "run_cuda").HGEMM, arch="sm_80")
     a, b, _ = matrices(32, 16, 64)
     c = np.zeros((32, 16), np.float16)
     return Case(module["hgemm"][(2, 2), 32], (a, np.ascontiguousarray(b.T), c, 32, 16, 64), "sm_90")
@@ -66,19 +66,19 @@ def _cuda() -> Case:
 
 def _ptx() -> Case:
     x, y = np.arange(1000, dtype=np.float32), np.ones(1000, np.float32)
-    return Case(lw.load(_example("", "run_ptx").SAXPY)["saxpy"][4, 256], (2.0, x, y, 1000), "sm_90")
+    return Case(lw.load(example("", "run_ptx").SAXPY)["saxpy"][4, 256], (2.0, x, y, 1000), "sm_90")
 
 
 def _transpose() -> Case:
     a = np.arange(64 * 40, dtype=np.uint16).reshape(64, 40)
     b = np.zeros((40, 64), np.uint16)
-    return Case(_example("", "transpose").transpose[(5, 8), 32], (a, b, 64, 40), "sm_90")
+    return Case(example("", "transpose").transpose[(5, 8), 32], (a, b, 64, 40), "sm_90")
 
 
 def _integers() -> Case:
     rng = np.random.default_rng(0)
     a, bt = (rng.integers(-128, 128, shape).astype(np.int8) for shape in ((64, 128), (64, 128)))
-    module = _example("", "int8_gemm")
+    module = example("", "int8_gemm")
     grid = (-(-64 // module.BN), -(-64 // module.BM))
     return Case(module.int8_gemm[grid, 128], (a, bt, np.zeros((64, 64), np.int32), 64, 64, 128), "sm_90")
 
@@ -87,11 +87,11 @@ def _pipelined() -> Case:
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal(shape).astype(lw.bf16.dtype) for shape in ((64, 128), (128, 64)))
     c = np.zeros((64, 64), np.float32)
-    return Case(_example("", "pipelined_gemm").configured(64, 64), (a, b, c, 64, 64, 128), "sm_90")
+    return Case(example("", "pipelined_gemm").configured(64, 64), (a, b, c, 64, 64, 128), "sm_90")
 
 
 def _hopper() -> Case:
-    rung = _example("gemm", "rung9_tma_wgmma")
+    rung = example("gemm", "rung9_tma_wgmma")
     T = rung.Tiling(BM=64, BN=64, BK=64, stages=2)
     a, b, _ = matrices(64, 64, 192)
     c = np.zeros((64, 64), np.float16)
@@ -195,7 +195,10 @@ def probed(text: str, probes: list[Probe]) -> str:
         )
     found = "\n".join(lines)
     found = re.sub(
-        r"(\.entry\s+[\w$]+\s*\([^)]*)\)", r"\1, .param .u64 probe_out, .param .u64 probe_targets)", found, count=1
+        r"(\.entry\s+[\w$]+\s*\([^)]*)\)",
+        r"\1, .param .u64 probe_out, .param .u64 probe_targets)",
+        found,
+        count=1,
     )
     # Threads of other blocks never count to what is asked for.
     counters = " ".join(f".reg .u32 %probe_n{n}; mov.u32 %probe_n{n}, %probe_c;" for n in range(len(probes)))

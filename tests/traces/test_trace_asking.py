@@ -80,8 +80,8 @@ def test_warps_wait_at_a_barrier_until_the_last_arrives() -> None:
     assert [each.since for each in arrivals[2].waiting] == [step.number for step in arrivals[:3]]
     for number, step in enumerate(arrivals[:3]):
         assert str(step.waiting[0]) == (
-            f"warp 0 waits at barrier 0 since step {arrivals[0].number}: {32 * number + 32} of 128 threads have "
-            "arrived"
+            f"warp 0 waits at barrier 0 since step {arrivals[0].number}: "
+            f"{32 * number + 32} of 128 threads have arrived"
         )
     after = next(step for step in run.steps[arrivals[3].number + 1 :])
     assert after.waiting == [] and y[0] == 512

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ import lanewise as lw
 from gpu.device import Kernel
 from gpu.execution import PLAIN, multiply
 from gpu.inputs import operands
-from machine.test_machine_bulk_copies import STORED, TO_GLOBAL, copied, kernel, remote, store_and_wait
 from lanewise.machine.program.operands import elements_of
+from machine.test_machine_bulk_copies import STORED, TO_GLOBAL, copied, kernel, remote, store_and_wait
 from traces.traced import written
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "gemm"))
@@ -25,8 +26,7 @@ SCHEDULES = (None, "late", 3)
 
 def persistent(m: int, n: int, k: int) -> tuple[Any, tuple[Any, ...], list[npt.NDArray[np.generic]]]:
     """Rung 11 of the ladder with small tiles: TMA with multicast, wgmma, stmatrix, and TMA stores."""
-    import rung11_persistent as rung
-
+    rung = import_module("rung11_persistent")
     T = rung.Tiling(BM=64, BN=128, BK=64, stages=2, store_columns=64)
     rng = np.random.default_rng(7)
     a, b = (rng.standard_normal(shape).astype(np.float16) for shape in ((m, k), (k, n)))
@@ -92,7 +92,9 @@ def test_stores_into_another_block_come_from_the_registers_of_its_lane(schedule:
     run = lw.trace(
         lw.load(text)["k"][4, 1], np.zeros(4, np.uint32), out, blocks="all", cluster=4, schedule=schedule
     )
-    assert out.tolist() == [[10 + (rank - 1) % 4, (rank - 1) % 4, 4, 10 + (rank - 1) % 4] for rank in range(4)]
+    assert out.tolist() == [
+        [10 + (rank - 1) % 4, (rank - 1) % 4, 4, 10 + (rank - 1) % 4] for rank in range(4)
+    ]
     for rank in range(4):
         nodes = list(run.origin(f"b[{rank}, 0]").walk())
         store = next(each for each in nodes if each.step is not None and STORED in each.step.text)
@@ -181,7 +183,7 @@ def test_a_sum_of_a_warpgroup_comes_from_a_row_and_a_column(source: str, form: s
         if each.types == ("f32", "bf16", "bf16") and each.a_source == source
     )
     given, machine = operands(wgmma, 1, seed=3), Traced()
-    multiply(machine, wgmma, given, PLAIN)  # type: ignore[arg-type]  # in place of a GPU
+    multiply(machine, wgmma, given, PLAIN)
     run = machine.traces[0]  # of the first sparsity selector
     step = next(each for each in run.steps if each.text.startswith("wgmma.mma") and each.warp == 2)
     row, col = 37, 13
@@ -195,3 +197,18 @@ def test_a_sum_of_a_warpgroup_comes_from_a_row_and_a_column(source: str, form: s
     assert found[0] == given.c[0][row, col].tobytes()
     assert b"".join(found[-b:]) == given.b[0][:, col].tobytes()
     assert form or b"".join(found[1 : 1 + a]) == given.a[0][row].tobytes()
+
+
+def test_a_variable_of_four_warps_is_one_matrix_wherever_they_are() -> None:
+    configured, arguments, (a, b, _) = persistent(128, 128, 64)
+    run = lw.trace(configured, *arguments, blocks=[(1, 0)])
+    mma = lw.instruction("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16")
+    products = [step for step in run.steps if step.text.startswith("wgmma.mma") and step.warp == 6]
+    total = np.zeros((64, 128), np.float32)
+    for number, step in enumerate(products):
+        part = slice(16 * number, 16 * number + 16)
+        total = mma(a[64:, part], b[part], total, arch="sm_90a")
+        later = run.at(step.number + 1)  # of another warp, perhaps
+        assert np.array_equal(step.fragment("acc"), total)
+        assert later.warp != 6 or np.array_equal(later.fragment("acc"), total)
+        assert np.array_equal(step.fragment("acc3"), total)  # by one of its registers

@@ -63,8 +63,34 @@ def test_shared_memory_by_the_name_of_the_source(traced: Traced) -> None:
     run, _, b, _ = traced
     tile = run.at(-1).shared("tile", dtype=np.float32, shape=(4, 8))
     assert np.array_equal(tile, b.reshape(4, 8)[::-1])
+    # The source says what it holds; PTX alone does not.
+    assert np.array_equal(run.at(-1).shared("tile"), tile) and run.origin("tile[1, 3]").value == tile[1, 3]
+    module = lw.load(lw.cuda(SOURCE, arch="sm_80").text)
+    a, c = np.arange(64, dtype=np.float32), np.zeros(32, np.int32)
+    alone = lw.trace(module["calls"][1, 32], a, b.copy(), c)
     with pytest.raises(lw.LanewiseError, match=r"does not say what tile holds \(128 bytes\): give dtype="):
-        run.at(-1).shared("tile")
+        alone.at(-1).shared("tile")
+
+
+@pytest.mark.parametrize(
+    ("declared", "shape", "dtype"),
+    [
+        ("__shared__ float tile[32]", (32,), np.float32),
+        ("__shared__ __align__(128) float tile[N][2 * 4]", (4, 8), np.float32),
+        ("volatile __shared__ real tile[16 + 16]", (32,), np.float32),
+        ("__shared__ float2 tile[16]", (16, 2), np.float32),
+        ("__shared__ float other[4], tile[M * N]", (32,), np.float32),
+    ],
+)
+def test_shared_arrays_as_cuda_declares_them(declared: str, shape: tuple[int, ...], dtype: type) -> None:
+    from lanewise.machine.program.operands import Symbol
+    from lanewise.traces.arrays import _declared_in
+
+    source = f"#define N 4\nconstexpr int M = 8;\ntypedef float real;\n__global__ void k() {{ {declared}; }}"
+    found = _declared_in(source, "tile", Symbol("tile", "shared", 64, 128))
+    assert found is not None and (found.shape, found.offset) == (shape, 64) and found.dtype == dtype
+    assert _declared_in(source, "tile", Symbol("tile", "shared", 64, 132)) is None  # another one of this name
+    assert _declared_in(source, "other_tile", Symbol("other_tile", "shared", 64, 128)) is None
 
 
 def test_stores_have_what_the_registers_held(traced: Traced) -> None:
@@ -85,3 +111,35 @@ def test_stores_have_what_the_registers_held(traced: Traced) -> None:
     assert compared >= 96
     depth = [step for step in run.steps if step.op.opcode == "call"]
     assert len(depth) > 10
+
+
+def test_variables_by_name_where_debug_information_tells_them() -> None:
+    source = r"""
+    __device__ __noinline__ float twice(float value) { float doubled = value * 2.0f; return doubled; }
+    extern "C" __global__ void sums(const float* X, float* Y, int n) {
+        int i = threadIdx.x, back = -i;
+        long long wide = 1000000000000ll * back;
+        float sum = 0;
+        for (int j = 0; j < n; j++) sum += twice(X[i + j]);
+        Y[i] = sum + (wide > 0 ? 1 : 0);
+    }
+    """
+    x, y = np.arange(40, dtype=np.float32), np.zeros(32, np.float32)
+    run = lw.trace(lw.cuda(source, arch="sm_80", options=["-G"])["sums"][1, 32], x, y, 5)
+    last = run.at(-1).registers
+    assert np.array_equal(last["sum"], y) and last["sum"].dtype == np.float32
+    assert last["i"].tolist() == list(range(32)) and last["back"].tolist() == [-i for i in range(32)]
+    assert last["wide"].tolist() == [-i * 10**12 for i in range(32)]
+    assert last["j"].tolist() == [5] * 32 and last["n"].tolist() == [5] * 32
+    assert np.array_equal(last["doubled"], 2 * x[4:36])  # of the last call
+    assert run.origin("sum", lane=7).value == y[7]
+    assert [each.value for each in run.history("j", lane=0) if each.step.op.opcode == "add"] == [
+        1,
+        2,
+        3,
+        4,
+        5,
+    ]
+    plain = lw.trace(lw.cuda(source, arch="sm_80")["sums"][1, 32], x, y, 5)
+    with pytest.raises(lw.LanewiseError, match="no register or variable sum"):
+        plain.at(-1).registers["sum"]

@@ -75,3 +75,21 @@ def test_a_browser_shows_the_page(tmp_path: Path) -> None:
     rows = re.findall(r"<tr>(.*?)</tr>", table.group(1), re.S)
     first = [float(each) for each in re.findall(r"<td>([^<]*)</td>", rows[1])]
     assert first[0] == 0 and np.allclose(first[1:], step.registers["acc"][0], rtol=1e-5)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_disk_is_told_and_nothing_is_lost(tmp_path: Path) -> None:
+    run = hgemm_trace(matrices())
+    for write in (run.save, run.to_perfetto):
+        with pytest.raises(lw.LanewiseError, match=r"'/dev/full' could not be written: .*No space left"):
+            write("/dev/full")
+    assert Path("/dev/full").is_char_device()
+    kept = tmp_path / "run.html"
+    kept.write_text("what was there")
+    (tmp_path / "run.html.part").symlink_to("/dev/full")  # the disk is full while it is written
+    with pytest.raises(lw.LanewiseError, match="No space left"):
+        run.save(kept)
+    assert kept.read_text() == "what was there" and [each.name for each in tmp_path.iterdir()] == ["run.html"]
+    with pytest.raises(lw.LanewiseError, match="could not be written: embedded null"):
+        run.save("a\0b.html")
+    assert run.save(kept).stat().st_size > 10_000  # the trace is still there

@@ -62,7 +62,9 @@ def copied(value: Any) -> Any:
     return value.copy() if isinstance(value, np.ndarray) else value
 
 
-@pytest.mark.parametrize("name, seeds", [("product", 3), ("reduction", 3), ("cuda", 1), ("ptx", 1), ("hopper", 2)])
+@pytest.mark.parametrize(
+    "name, seeds", [("product", 3), ("reduction", 3), ("cuda", 1), ("ptx", 1), ("hopper", 2)]
+)
 def test_registers_are_what_probes_store(name: str, seeds: int) -> None:
     if name == "cuda":
         pytest.importorskip("cuda.bindings", reason="NVRTC is not installed")

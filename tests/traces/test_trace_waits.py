@@ -1,4 +1,4 @@
-"""Who waits for whom: barriers of blocks and clusters, named barriers, mbarriers, warpgroups; deadlocks too."""
+"""Who waits for whom: barriers of blocks and clusters, mbarriers, warpgroups; deadlocks too."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def test_a_phase_of_an_mbarrier_is_waited_for_until_the_bytes_arrive() -> None:
     (waiting,) = between.waiting  # warp 1 is about to, and the bytes come just then
     assert waiting.kind == "mbarrier" and waiting.lanes == 0xFFFFFFFF and waiting.since == issue.number
     assert str(waiting) == (
-        f"warp 0 waits for the phase of parity 0 of the mbarrier bar since step {issue.number}: it lacks 1024 "
-        "bytes"
+        f"warp 0 waits for the phase of parity 0 of the mbarrier bar since step {issue.number}: "
+        "it lacks 1024 bytes"
     )
     assert not [each for each in test.waiting if each.kind == "mbarrier"]
     early = lw.trace(lw.load(LATE)["k"][1, 32], a, b)
@@ -65,7 +65,10 @@ def test_blocks_of_a_cluster_wait_for_each_other() -> None:
     kinds = {each.kind for step in run.steps for each in step.waiting}
     assert kinds == {"cluster", "mbarrier"}
     remote = next(each for step in run.steps for each in step.waiting if each.kind == "mbarrier")
-    assert remote.what.startswith("for the phase of parity 0 of the mbarrier bar") and "arrivals" in remote.missing
+    assert (
+        remote.what.startswith("for the phase of parity 0 of the mbarrier bar")
+        and "arrivals" in remote.missing
+    )
     one = lw.trace(ring, np.zeros(32, np.uint32), blocks=[(1,)], cluster=2)
     told = {each.missing for step in one.steps for each in step.waiting if each.kind == "cluster"}
     assert told <= {"", "blocks that are not traced have not arrived"} and told

@@ -66,10 +66,14 @@ def info(debugger: Debugger, topic: str) -> str:
 def _barriers(debugger: Debugger) -> str:
     if not debugger.position:
         return "No warp waits at a barrier."
-    waiting = Step(debugger.recorded.recording, debugger.position - 1).waiting
+    # Before the last instruction of a launch that did not end: it was executed, too.
+    is_last = bool(debugger.recorded.trace.fault) and debugger.position == len(debugger.lines) - 1
+    waiting = Step(debugger.recorded.recording, debugger.position - (not is_last)).waiting
     lines = []
     for each in waiting:
-        lines.append(f"warp {each.warp} waits {each.what} since step {each.since}, {lanes_text(_bits(each.lanes))}")
+        lines.append(
+            f"warp {each.warp} waits {each.what} since step {each.since}, {lanes_text(_bits(each.lanes))}"
+        )
         if each.missing:
             lines.append(f"    {each.missing}")
     return "\n".join(lines) or "No warp waits at a barrier."

@@ -69,8 +69,16 @@ class Moment:
         if operand.threads > LANES:
             first = self.warp // WARPGROUP * WARPGROUP
             warps = list(range(first, first + WARPGROUP))
-        held = [Registers(self.recording, self.block, each, self.entry) for each in warps]
-        parts = [np.stack([each.bits(names) for names in variable.elements], axis=1) for each in held]
+        parts = [
+            np.stack(
+                [
+                    self.recording.held_alike(self.block, self.warp, self.entry, each, names)
+                    for names in variable.elements
+                ],
+                axis=1,
+            )
+            for each in warps
+        ]
         return operand.unpack(np.concatenate(parts))
 
     # memory ------------------------------------------------------------------------------------------------

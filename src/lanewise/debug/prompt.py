@@ -13,7 +13,7 @@ from lanewise.debug.debugger import Debugger
 from lanewise.debug.launches import DebuggedLaunch
 from lanewise.debug.stops import Breakpoint, Watchpoint
 from lanewise.debug.tables import where
-from lanewise.errors import LanewiseError
+from lanewise.errors import InternalError, LanewiseError
 
 PROMPT = "(lanewise) "
 #: Lines of commands that are kept from one use to the next.
@@ -103,6 +103,10 @@ def answered(told: Commands, line: str) -> str:
         return "error: there is not enough memory for this"
     except RecursionError:
         return "error: this is nested too deeply"
+    except Leave:
+        raise
+    except Exception as error:
+        return f"error: {InternalError(f'{line.strip()!r} failed', error)}"
 
 
 def _asker(debugger: Debugger) -> Callable[[], str]:

@@ -39,7 +39,8 @@ def printed(debugger: Debugger, text: str) -> str:
         operand = moment.operand(variable)
         matrix = moment.fragment(variable)
         if operand is not None and matrix is not None:
-            head = f"{plain}: {operand.format.name}, {matrix.shape[0]} × {matrix.shape[1]}, held by the warp"
+            who = "four warps" if operand.threads > LANES else "the warp"
+            head = f"{plain}: {operand.format.name}, {matrix.shape[0]} × {matrix.shape[1]}, held by {who}"
             return f"{head}{note}\n{grid(matrix)}"
     return f"{value_text(plain, value, shown_lanes(debugger))}{note}"
 

@@ -6,6 +6,7 @@ This reads declarations as people write them, not all of C++: what it does not u
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -13,8 +14,10 @@ _ALIGNMENT = re.compile(
     r"\b(?:__align__|alignas|__attribute__|__launch_bounds__)\s*\((?:[^()]|\([^()]*\))*\)"
 )
 _SPACE = re.compile(r"\b(?:__device__|__constant__|__managed__)\b")
+_SHARED = re.compile(r"\b__shared__\b")
 _WORDS = re.compile(
-    r"\b(?:__device__|__constant__|__managed__|static|extern|inline|constexpr|constinit|thread_local)\b"
+    r"\b(?:__device__|__constant__|__managed__|__shared__|static|extern|inline|constexpr|constinit|thread_local"
+    r"|volatile)\b"
 )
 #: Names that may stand for one another before a type or a number comes.
 _MOST_ALIASES = 8
@@ -48,6 +51,20 @@ def declared_variable(source: str, name: str) -> Declared | None:
     >>> declared_variable("__device__ int a = 3, *b;", "b")
     Declared(type='int*', sizes=())
     """
+    return next(_declarations(source, name, _SPACE), None)
+
+
+def declared_shared(source: str, name: str) -> Iterator[Declared]:
+    """Yield how `__shared__` variables of a name are declared, in all functions that have one.
+
+    >>> list(declared_shared("{ __shared__ alignas(128) float a[4], tile[2][N + 1]; }", "tile"))
+    [Declared(type='float', sizes=('2', 'N + 1'))]
+    """
+    return _declarations(source, name, _SHARED)
+
+
+def _declarations(source: str, name: str, space: re.Pattern[str]) -> Iterator[Declared]:
+    """Yield the declarations of a name that have a word for a state space."""
     text = _plain(source)
     pattern = rf"\b{re.escape(name)}\b\s*((?:\[[^\]]*\]\s*)*)(?=[=;,{{])"
     for found in re.finditer(pattern, text):
@@ -56,13 +73,12 @@ def declared_variable(source: str, name: str) -> Declared | None:
         opened = before.rfind("{")
         if opened >= 0 and "=" not in before[:opened]:  # the beginning of a namespace or function
             before = before[opened + 1 :]
-        if not _SPACE.search(before):
+        if not space.search(before):
             continue
         sizes = tuple(size.strip() for size in re.findall(r"\[([^\]]*)\]", found.group(1)))
         kind = _type_before(before)
         if kind:
-            return Declared(kind, sizes)
-    return None
+            yield Declared(kind, sizes)
 
 
 def aliased_type(source: str, name: str) -> str:
@@ -103,6 +119,24 @@ def named_number(source: str, name: str) -> int | None:
             return None
         name = found.group(1)
     return None
+
+
+def computed_number(source: str, text: str) -> int | None:
+    """Return the integer that an expression of a source has: numbers and names, added and multiplied.
+
+    >>> computed_number("constexpr int BM = 64, PAD = 8;\\n#define BK 32", "BK * 2 + 8")
+    72
+    """
+    total = 0
+    for term in text.split("+"):
+        product = 1
+        for factor in term.split("*"):
+            number = named_number(source, factor.strip(" ()\t\n"))
+            if number is None:
+                return None
+            product *= number
+        total += product
+    return total if text.count("(") == text.count(")") == 0 or "+" not in text else None
 
 
 def _type_before(before: str) -> str:

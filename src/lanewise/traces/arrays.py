@@ -19,7 +19,13 @@ from lanewise.machine.program.operands import MemoryOperand, ResolvedOperand, Sy
 from lanewise.machine.program.ops import Program
 from lanewise.ptx import Entry
 from lanewise.ptx.arguments import own_name
-from lanewise.ptx.cuda_declarations import declared_parameters
+from lanewise.ptx.cuda_declarations import (
+    aliased_type,
+    computed_number,
+    declared_parameters,
+    declared_shared,
+)
+from lanewise.ptx.cuda_types import cuda_type
 from lanewise.ptx.model.names import demangle
 from lanewise.ptx.model.source_names import SourceNames
 from lanewise.ptx.tensor_maps import TensorMap
@@ -181,6 +187,12 @@ class SharedArrays:
             if variable is not None:
                 start = variable.address + each.offset
                 self.declared[name] = SharedArray(name, start, each.format, each.layout)
+        cuda = program.module.cuda
+        for full, variable in self.variables.items() if cuda is not None else ():
+            name = source_name(full)
+            found = _declared_in(cuda.text, name, variable) if cuda is not None else None
+            if found is not None and name not in self.declared:
+                self.declared[name] = found
 
     def find(self, name: str, dtype: Any = None, shape: Any = None, layout: Any = None) -> SharedArray:
         """Return an array by the name of the source or of the PTX variable.
@@ -228,6 +240,23 @@ class SharedArrays:
     def all(self) -> Iterator[SharedArray]:
         """Yield the arrays whose elements are known."""
         yield from self.declared.values()
+
+
+def _declared_in(source: str, name: str, variable: Symbol) -> SharedArray | None:
+    """Return a variable as CUDA C++ declares it; None if that is not understood, or the bytes do not fit."""
+    for each in declared_shared(source, name):
+        kind = cuda_type(each.type) or cuda_type(aliased_type(source, each.type))
+        shape = tuple(computed_number(source, size) or 0 for size in each.sizes) or (1,)
+        if kind is None or kind.size * product(shape) != variable.size:
+            continue
+        if kind.numbers > 1:
+            shape = (*shape, kind.numbers)
+        try:
+            elements = _elements(kind.dtype)
+        except LanewiseError:
+            return None
+        return SharedArray(name, variable.address, elements, Layout(shape, suffix_product(shape)))
+    return None
 
 
 def source_name(full: str) -> str:

@@ -38,7 +38,6 @@ from lanewise.traces.recording import Recording
 from lanewise.traces.sources import Source
 from lanewise.traces.warpgroup import WarpgroupProducts
 
-
 #: Types of two numbers in one register.
 _PAIRS = ("f16x2", "bf16x2", "u16x2", "s16x2")
 

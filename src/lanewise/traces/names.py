@@ -14,6 +14,7 @@ from lanewise.formats import Format
 from lanewise.isa import Operand
 from lanewise.machine.program.operands import Register
 from lanewise.machine.program.ops import Program, all_registers
+from lanewise.ptx.debug_variables import debug_variables
 from lanewise.ptx.model.source_names import SourceNames
 
 #: Types of registers that are shown as floats; others are shown as integers.
@@ -31,13 +32,15 @@ class Variable(NamedTuple):
     format: Format | None = None
     operand: Operand | None = None
     is_vector: bool = False
+    #: The type in the source, as the PTX names types, where debug information tells it.
+    type: str = ""
 
     def shown(self, bits: npt.NDArray[np.unsignedinteger], element: int) -> npt.NDArray[np.generic]:
         """Return the bits of an element as numbers of its format, or of its register's type."""
         first = self.elements[element][0]
         if self.format is not None and self.format.bits == first.bits:
             return self.format.from_bits(bits)
-        return typed(bits, first.type)
+        return typed(bits, self.type or first.type)
 
 
 def typed(bits: npt.NDArray[np.unsignedinteger], type: str) -> npt.NDArray[np.generic]:
@@ -64,6 +67,21 @@ class RegisterNames:
             for name, variable in (names.variables.items() if names is not None else ())
             if (each := self._variable(name, variable.registers, variable.format, variable.operand))
         }
+        if names is None:
+            self._add_debug_variables(program)
+
+    def _add_debug_variables(self, program: Program) -> None:
+        """Add the variables of CUDA C++ that was compiled with debug information; the kernel's come first."""
+        told = debug_variables(program.module.text or "")
+        for body in sorted(program.bodies, key=lambda each: not each.function.is_entry):
+            mine = {each.name: each for op in body.ops for each in all_registers(op)} if told else {}
+            for variable in told:
+                registers = tuple(mine[each] for each in variable.registers if each in mine)
+                if variable.function != body.function.name or not registers:
+                    continue
+                fits = variable.type[1:] == str(registers[0].bits)
+                found = Variable(variable.name, (registers,), type=variable.type if fits else "")
+                self.variables.setdefault(variable.name, found)
 
     def _variable(
         self,

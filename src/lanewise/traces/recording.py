@@ -5,12 +5,15 @@ Steps and traces stand on it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
+from lanewise.errors import LanewiseError
 from lanewise.machine.abi import WARPGROUP
 from lanewise.machine.checker.report import Finding
 from lanewise.machine.program.instruction_record import Role, Waits
@@ -105,6 +108,23 @@ class Recording:
             if len(mine) > count:
                 found.append(int(mine[count]))
         return min(found)
+
+    def held_alike(
+        self, block: int, warp: int, entry: int, other: int, registers: Sequence[Register]
+    ) -> npt.NDArray[Any]:
+        """Return what another warp holds in a register after as many writes as a warp did up to an entry.
+
+        Warps of a warpgroup hold a matrix together, and are at different places when one is looked at.
+        """
+        mine, _ = self.registers.writes(block, warp, registers)
+        count = int(np.searchsorted(mine, entry, "right"))
+        theirs, _ = self.registers.writes(block, other, registers)
+        if len(theirs) < count:
+            raise LanewiseError(
+                f"{registers[0].name} is held by four warps, and warp {other} was not traced up to here"
+            )
+        at = entry if other == warp else int(theirs[count - 1]) if count else -1
+        return self.registers.last(block, other, registers, at)[0]
 
     # places in the source ----------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,9 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from lanewise.errors import LanewiseError
+from lanewise.isa import Operand
 from lanewise.machine.abi import LANES, WARPGROUP
 from lanewise.machine.checker.report import Finding
 from lanewise.machine.program.instruction_record import Size
+from lanewise.machine.program.operands import Register
 from lanewise.machine.program.ops import Op
 from lanewise.machine.tracer.points import WINDOWS, LoggedAccess
 from lanewise.machine.tracer.records import ASYNC_WRITE_POINT, EntryState
@@ -233,14 +235,25 @@ class Step:
             raise no_fragment(name, self.text, own) from error
         found = next(operands_with(self._recording.program, run.arch, list(variable.elements)), None)
         if found is not None and len(variable.elements) > 1:
-            columns = [self.registers.bits(each) for each in variable.elements]
-            return found.operand.unpack(np.stack(columns, axis=1))
+            return self._held(found.operand, variable.elements)
         if found is not None:
-            return self._matrix(found, self.registers)
+            return self._held(found.operand, [(each,) for each in found.registers])
         if variable.operand is not None and len(variable.elements) == variable.operand.registers:
-            columns = [self.registers.bits(each) for each in variable.elements]
-            return variable.operand.unpack(np.stack(columns, axis=1))
+            return self._held(variable.operand, variable.elements)
         raise no_fragment(name, self.text, own)
+
+    def _held(self, operand: Operand, elements: Sequence[tuple[Register, ...]]) -> npt.NDArray[Any]:
+        """Return the matrix that the warp holds after the step, or four warps after as many writes."""
+        block, recording = int(self._header["block"]), self._recording
+        first = self.warp // WARPGROUP * WARPGROUP
+        warps = range(first, first + WARPGROUP) if operand.threads > LANES else [self.warp]
+        parts = [
+            np.stack(
+                [recording.held_alike(block, self.warp, self.entry, warp, each) for each in elements], axis=1
+            )
+            for warp in warps
+        ]
+        return operand.unpack(np.concatenate(parts))
 
     def _matrix(self, operand: MatrixOperand, registers: Registers) -> npt.NDArray[Any]:
         if operand.operand.threads > LANES:

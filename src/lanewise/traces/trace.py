@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
@@ -287,13 +288,21 @@ class Trace:
 
 
 def _written(path: str | Path, text: str) -> Path:
-    """Write a file as a whole, or leave what was there: a disk may be full."""
+    """Write a file as a whole, or leave what was there: a disk may be full.
+
+    What is there and is no file, such as /dev/stdout, is written to as it is.
+    """
     target = Path(path)
-    part = target.with_name(f"{target.name}.part")
+    part = target.with_name(f"{target.name}.part") if target.name else target
     try:
+        if target.exists() and not target.is_file():
+            target.write_text(text, encoding="utf-8")
+            return target
         part.write_text(text, encoding="utf-8")
         part.replace(target)
-    except OSError as error:
-        part.unlink(missing_ok=True) if part.exists() else None
-        raise LanewiseError(f"{target} could not be written: {error}") from error
+    except (OSError, ValueError) as error:  # ValueError: a name that no system takes
+        with contextlib.suppress(OSError, ValueError):
+            if part != target:
+                part.unlink(missing_ok=True)
+        raise LanewiseError(f"{str(target)!r} could not be written: {error}") from error
     return target

@@ -45,6 +45,10 @@ class Wait:
     barrier: int = 0
     parity: int = 0
 
+    def goes_on(self, entry: int) -> bool:
+        """Return whether it is a wait for an mbarrier that an entry does not end."""
+        return self.kind is Waits.PHASE and self.since <= entry < self.until
+
 
 @dataclass(frozen=True)
 class Waiting:
@@ -90,11 +94,16 @@ class WaitHistory:
         for block in self.recording.run.blocks:
             for warp in self.recording.run.warps:
                 mine = np.flatnonzero((entries["block"] == block) & (entries["warp"] == warp))
+                of_warp: list[Wait] = []
                 for position in np.flatnonzero(kinds[entries["point"][mine]]).tolist():
+                    if of_warp and of_warp[-1].goes_on(int(mine[position])):
+                        continue  # another try of the same wait
                     wait = self._of(mine, position)
                     if wait is not None and wait.until > wait.since + 1:
-                        found.append(wait)
-                found += self._at_the_end(mine)
+                        of_warp.append(wait)
+                if not of_warp or of_warp[-1].until != NEVER:
+                    of_warp += self._at_the_end(mine)
+                found += of_warp
         return sorted(found, key=lambda each: each.since)
 
     def at(self, entry: int, block: int) -> Iterator[Wait]:
@@ -127,7 +136,7 @@ class WaitHistory:
         if op.record.waits is Waits.WARPGROUP:
             until = self.recording.warpgroup_entry(entry)
             return Wait(Waits.WARPGROUP, block, warp, lanes, before, until)
-        return self._phase(op, block, warp, lanes, before, entry)
+        return self._phase(op, block, warp, lanes, before)
 
     def _at_the_end(self, mine: Numbers) -> Iterator[Wait]:
         """Yield the waits that a warp was in when the launch ended without it: a deadlock, or a fault."""
@@ -143,7 +152,7 @@ class WaitHistory:
             for following, there in self._followers(op, taken, lanes & ~taken):
                 block, warp = int(header["block"]), int(header["warp"])
                 if there and following.record.waits is Waits.PHASE:
-                    wait = self._phase(following, block, warp, there, entry, NEVER)
+                    wait = self._phase(following, block, warp, there, entry)
                     if wait is not None:
                         yield wait
                 elif there and following.record.waits is Waits.WARPGROUP:
@@ -191,7 +200,7 @@ class WaitHistory:
 
     # mbarriers ---------------------------------------------------------------------------------------------
 
-    def _phase(self, op: Op, block: int, warp: int, lanes: int, since: int, entry: int) -> Wait | None:
+    def _phase(self, op: Op, block: int, warp: int, lanes: int, since: int) -> Wait | None:
         """Return the wait for a phase of an mbarrier; None if the phase was complete already."""
         lane = (lanes & -lanes).bit_length() - 1
         address = self._address(op, block, warp, lane, since)
@@ -205,7 +214,8 @@ class WaitHistory:
             return None
         written, words = self.recording.memory.words(owner, plain)
         done = written[(written > since) & (words >> np.uint64(PHASE) != parity)]
-        until = min(int(done[0]) if len(done) else NEVER, entry)
+        # A try in vain is made again and again.
+        until = int(done[0]) if len(done) else NEVER
         return Wait(Waits.PHASE, block, warp, lanes, since, until, address, parity)
 
     def _address(self, op: Op, block: int, warp: int, lane: int, entry: int) -> int | None:
@@ -285,7 +295,9 @@ class WaitHistory:
         start = int(first[-1]) if len(first) else -1
         op = self.recording.op(wait.since)
         wanted = run.shape.block[0] * run.shape.block[1] * run.shape.block[2]
-        counts = [each for each in (op.operands[1:2] if op is not None else ()) if isinstance(each, Immediate)]
+        counts = [
+            each for each in (op.operands[1:2] if op is not None else ()) if isinstance(each, Immediate)
+        ]
         if counts:
             wanted = int(counts[0].bits)
         part = entries[start + 1 : entry + 1]

@@ -211,11 +211,7 @@ def _asked(asked: Asked, wanted: dict[str, Any]) -> Asked:
     """Return the launch that an editor asks for, over what the command line says."""
     texts = {name: wanted.get(name) for name in ("entry", "grid", "block", "cluster", "arch")}
     numbers = {name: wanted.get(name) for name in ("shared", "steps")}
-    lists = {
-        "args": wanted.get("kernelArguments"),
-        "definitions": wanted.get("define"),
-        "arguments": wanted.get("args"),
-    }
+    lists = {name: wanted.get(name) for name in ("kernelArguments", "define", "include", "args")}
     for name, value in lists.items():
         if value is not None and not isinstance(value, list):
             raise LanewiseError(f"{name} is a list in a launch configuration, not {value!r}")
@@ -225,8 +221,15 @@ def _asked(asked: Asked, wanted: dict[str, Any]) -> Asked:
     given: dict[str, Any] = {
         **{name: _comma(value) for name, value in texts.items() if value is not None},
         **{name: value for name, value in numbers.items() if value is not None},
-        **{name: tuple(map(str, value)) for name, value in lists.items() if value is not None},
     }
+    for name, field in (("kernelArguments", "args"), ("args", "arguments")):
+        if lists[name] is not None:
+            given[field] = tuple(str(each) for each in lists[name] or ())
+    if lists["define"] is not None or lists["include"] is not None:
+        given["compilation"] = asked.compilation._replace(
+            definitions=tuple(map(str, lists["define"] or asked.compilation.definitions)),
+            includes=tuple(Path(str(each)) for each in lists["include"] or asked.compilation.includes),
+        )
     return replace(asked, file=Path(str(wanted["program"])), **given)
 
 

@@ -138,11 +138,20 @@ class Adapter:
             self.connection.respond(request, error=f"lanewise does not know the request {name!r}")
             return
         try:
+            if not isinstance(arguments, dict):
+                raise LanewiseError(
+                    f"{name}: the arguments of a request are an object, not {arguments!r:.40}"
+                )
             handler(request, arguments)
         except LanewiseError as error:
             self.connection.respond(request, error=str(error))
-        except (KeyError, TypeError, ValueError, AttributeError, OSError, MemoryError) as error:
-            self.connection.respond(request, error=f"{name}: {type(error).__name__}: {error}")
+        except KeyError as error:
+            self.connection.respond(request, error=f"{name}: the argument {error} is missing")
+        except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RecursionError) as error:
+            wrong = f"{name}: an argument is not what the Debug Adapter Protocol says ({error})"
+            self.connection.respond(request, error=wrong)
+        except (OSError, MemoryError) as error:
+            self.connection.respond(request, error=f"{name}: {error or 'there is not enough memory'}")
 
     # the session -------------------------------------------------------------------------------------------
 
@@ -240,7 +249,9 @@ class Adapter:
     def _on_setBreakpoints(self, request: Message, arguments: Message) -> None:
         source = arguments.get("source") or {}
         path = str(source.get("path") or (PTX if source.get("sourceReference") else source.get("name") or ""))
-        self._lines[path] = list(arguments.get("breakpoints") or ())
+        self._lines[path] = [
+            {**each, "line": int(each["line"])} for each in arguments.get("breakpoints") or ()
+        ]
         self.connection.respond(request, {"breakpoints": self._set_lines(path)})
 
     def _set_lines(self, path: str) -> list[Message]:

@@ -1,4 +1,4 @@
-"""Compiled functions that log what asynchronous operations have written: bulk copies, TMA, st.async, cp.async.
+"""Compiled functions that log what asynchronous operations wrote: bulk copies, TMA, st.async, cp.async.
 
 The machine calls them when an operation has taken effect. Of a tensor copy the walker of its box says which
 bytes came from where.

@@ -57,7 +57,7 @@ class AsyncRuns(NamedTuple):
     lane: Numbers
     #: The entry before which its source was read.
     reader: Numbers
-    #: Generic addresses (source: 0 where the issuer has it, FILLED beyond a tensor), bytes, offset in the log.
+    #: Generic addresses (source: 0 where the issuer has it, FILLED beyond a tensor), bytes, offset in log.
     target: Numbers
     source: Numbers
     size: Numbers
@@ -153,7 +153,7 @@ class Log:
 
     @cached_property
     def _async_writes(self) -> tuple[Numbers, Numbers]:
-        """The entries of asynchronous writes, and what each says, a row for each with an AsyncWrite's fields."""
+        """The entries of asynchronous writes, and for each a row with the fields of an AsyncWrite."""
         entries = np.flatnonzero(self.entries["point"] == ASYNC_WRITE_POINT)
         starts = self.entries["payload"][entries]
         return entries, self.memory[starts[:, None] + np.arange(AsyncWrite.BYTES)].view(np.int64)
@@ -186,7 +186,11 @@ class Log:
             for each in (AsyncWrite.issuer, AsyncWrite.reader)
         )
         start = int(self.entries["payload"][entry]) + AsyncWrite.BYTES
-        runs = self.memory[start : start + count * AsyncRun.BYTES].view(np.int64).reshape(-1, AsyncRun.BYTES // 8)
+        runs = (
+            self.memory[start : start + count * AsyncRun.BYTES]
+            .view(np.int64)
+            .reshape(-1, AsyncRun.BYTES // 8)
+        )
         size = runs[:, AsyncRun.size // 8].copy()
         target = runs[:, AsyncRun.target // 8].copy()
         if count and not target[0] and issuer >= 0:  # a copy to global memory

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,8 +60,33 @@ class LoggedFinding(NamedTuple):
     entries: int
 
 
+#: Where Linux tells the limit of a container's memory, and how much of it is used: control groups 2, and 1.
+CONTAINER_LIMITS = (
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+)
+MEMORY_TOLD = "/proc/meminfo"
+
+
 def available_bytes() -> int:
-    """Return the bytes of memory that the machine has free, as far as the system tells."""
+    """Return the bytes of memory that are free, as far as the system tells: a container may have fewer."""
+    found = [_free_bytes()]
+    for limit, used in CONTAINER_LIMITS:
+        try:
+            texts = [Path(each).read_text().strip() for each in (limit, used)]
+            found.append(max(int(texts[0]) - int(texts[1]), 0))
+        except (OSError, ValueError):  # there is no such file, or no limit
+            continue
+    return min(found)
+
+
+def _free_bytes() -> int:
+    """Return the bytes of memory that the machine has free; what it only keeps of files counts."""
+    try:
+        told = dict(line.split(":", 1) for line in Path(MEMORY_TOLD).read_text().splitlines() if ":" in line)
+        return int(told["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError, IndexError):
+        pass
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
     except (AttributeError, ValueError, OSError):  # not known on every system
