@@ -26,6 +26,20 @@ def working_on(stream: Any, array: Any) -> AbstractContextManager[Any] | None:
     if cupy is not None and isinstance(array, cupy.ndarray):
         if cupy.cuda.get_current_stream().ptr == handle:
             return None
-        found = cupy.cuda.ExternalStream(handle)
+        if hasattr(cupy.cuda.Stream, "from_external"):  # CuPy 14 deprecates ExternalStream
+            found = cupy.cuda.Stream.from_external(_Stream(handle))
+        else:
+            found = cupy.cuda.ExternalStream(handle)
         return found
     return None
+
+
+class _Stream:
+    """A stream by its handle, as the protocol of CUDA streams has it."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """Return the protocol's version and the handle."""
+        return 0, self._handle

@@ -86,7 +86,7 @@ def _all(problem: Problem, cuts: bool, forced: tuple[int, int] | None) -> Iterat
         gathers = problem.sums.name == "f32" and sizes.out_bytes > 1
         for rows in _EXPERT_ROWS if problem.experts else (64, 128, 192, 256):
             wide = problem.experts and sizes.n > _FEW
-            for columns in _EXPERT_COLUMNS if wide else _columns(seen):
+            for columns in _EXPERT_COLUMNS if wide else _columns(seen, forced[0] if forced else 1):
                 if not _has_registers(problem, rows, columns):
                     continue
                 for cluster in _CLUSTERS[:1] if problem.experts else _CLUSTERS:
@@ -105,9 +105,13 @@ def _all(problem: Problem, cuts: bool, forced: tuple[int, int] | None) -> Iterat
                                 yield Candidate(time, waves, whole, swap, direct, schedule)
 
 
-def _columns(problem: Problem) -> list[int]:
-    """Return the widths of tiles that are tried: finer where the result is narrow."""
-    n, widths = problem.n, instruction_widths(problem)
+def _columns(problem: Problem, split: int) -> list[int]:
+    """Return the widths of tiles that are tried: finer where the result is narrow.
+
+    If K has to be cut over the blocks of a cluster, each of them owns some eights of the columns.
+    """
+    n = problem.n
+    widths = [each for each in instruction_widths(problem) if each // 8 % split == 0]
     if n <= _FEW:
         least = next(each for each in widths if each >= n)
         return [least, *(each for each in (32, 64) if each < least)]

@@ -65,8 +65,8 @@ def _plan_of(problem: Problem, arch: str) -> Plan:
     found = measured_plan(problem, arch)
     if family == "warp":
         return found or _warp_plan(problem, arch)
-    if found is not None and not _can_have(problem, found):
-        found = None  # of nearly these sizes, and not quite possible for them
+    if found is not None:
+        found = _as_can_be_had(problem, found)
     if problem.batch_invariant:
         one = replace(problem, m=_ONE_TILE, batch=1, batch_invariant=False)
         alone = _hopper_plan(one, True, _MOST_INVARIANT_GROUPS)
@@ -76,17 +76,20 @@ def _plan_of(problem: Problem, arch: str) -> Plan:
     return replace(found, copy_a=not _loadable(problem, "a"), copy_b=not _loadable(problem, "b"))
 
 
-def _can_have(problem: Problem, plan: Plan) -> bool:
-    """Return whether the Hopper kernels can compute a problem by a plan."""
+def _as_can_be_had(problem: Problem, plan: Plan) -> Plan | None:
+    """Return a plan that was measured for nearly this problem, with fewer stages if it is possible then."""
     from lanewise.linalg.families.build import build_of
     from lanewise.linalg.families.candidates import natural
 
-    try:
-        require_possible(problem, plan)
-        build_of(natural(_as_loaded(problem), plan), plan).require_possible()
-    except LanewiseError:
-        return False
-    return True
+    for stages in range(plan.stages, plan.stages // 2, -1):
+        tried = replace(plan, stages=stages)
+        try:
+            require_possible(problem, tried)
+            build_of(natural(_as_loaded(problem), tried), tried).require_possible()
+        except LanewiseError:
+            continue
+        return tried
+    return None
 
 
 def _as_loaded(problem: Problem) -> Problem:
