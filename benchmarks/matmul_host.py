@@ -3,8 +3,8 @@
     python benchmarks/matmul_host.py [--json FILE]
 
 Warm: microseconds until the call returns, the least of many batches, the GPU having less to do than the host.
-A new process imports torch and lanewise and does some work on the GPU first; then its first product of 512³ is
-timed until the result is there. The cache folder is empty at first, and is then used by the next process.
+A new process imports torch and lanewise and does some work on the GPU first; then its first product of 512³
+is timed until the result is there. The cache folder is empty at first, and is then used by the next process.
 """
 # mypy: disable-error-code="no-untyped-call,misc"
 
@@ -53,7 +53,7 @@ def warm(call: Callable[[], Any], calls: int = 200, batches: int = 25) -> float:
 
 
 def first_call(cache: str) -> float:
-    """Return the seconds of a new process's first product, which finds its kernels in a folder or makes them."""
+    """Return the seconds of a new process's first product; its kernels are in the folder, or are made."""
     environment = {**os.environ, "LANEWISE_CACHE_DIR": cache}
     done = subprocess.run([sys.executable, "-c", FIRST], env=environment, capture_output=True, text=True)
     if done.returncode:
@@ -89,7 +89,11 @@ def main() -> None:
     for name, seconds in times.items():
         print(f"{name:<32}{seconds * 1e3:8.1f} ms")
     if given.json:
-        content = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "python": sys.version}
+        content: dict[str, Any] = {
+            "gpu": torch.cuda.get_device_name(),
+            "torch": torch.__version__,
+            "python": sys.version,
+        }
         content |= {"microseconds": found, "seconds": times, "date": time.strftime("%Y-%m-%d")}
         given.json.write_text(json.dumps(content, indent=1), encoding="utf-8")
 
