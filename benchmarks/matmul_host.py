@@ -1,4 +1,4 @@
-"""What a call of lw.matmul costs the host, beside torch.matmul: warm, in a new process, and with nothing kept.
+"""What a call of lw.matmul costs the host, beside torch.matmul: warm, in a new process, with nothing kept.
 
     python benchmarks/matmul_host.py [--json FILE]
 
