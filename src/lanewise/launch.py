@@ -165,8 +165,8 @@ class Configured:
     ) -> None:
         if unknown:
             raise TypeError(
-                f"{self.entry.demangled} has no option {next(iter(unknown))!r}: arguments go by position; options "
-                "are arch, cluster, executor, progress, schedule, steps, stream and unchecked"
+                f"{self.entry.demangled} has no option {next(iter(unknown))!r}: arguments go by position; "
+                "options are arch, cluster, executor, progress, schedule, steps, stream and unchecked"
             )
         options = {
             "arch": arch, "steps": steps, "progress": progress, "executor": executor, "schedule": schedule,
