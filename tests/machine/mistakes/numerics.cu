@@ -167,7 +167,7 @@ extern "C" __global__ void number_of_the_warp(const float* x, float* y) {
     y[T] = s[T ^ 32];  //!
 }
 
-//@ shuffles | uninitialised/divergence | 1, 32 | f32[32], f32[32]=0, i32:20 | a segmented scan over n lanes reads lanes that have returned
+//@ shuffles | advice uninitialised/divergence | 1, 32 | f32[32], f32[32]=0, i32:20 | a segmented scan over n lanes reads lanes that have returned
 extern "C" __global__ void scan_of_some(const float* x, float* y, int n) {
     unsigned mask = ALL;  //-
     unsigned mask = __ballot_sync(ALL, T < n);  //+
