@@ -1,9 +1,9 @@
 """Finds again the mistakes that docs/found.md tells of, in checkouts of the public projects that have them.
 
-Run `python benchmarks/found.py FOLDER`. FOLDER holds the checkouts as `llm.c`, `LeetCUDA` and
-`cuda-samples`, or as `owner+name`. Every file is compiled as it is, and every kernel is launched with the
-grid, the block and the kinds of arguments that its own project uses, with small sizes. The exit status is 1
-if a mistake is not found.
+Run `python benchmarks/found.py FOLDER [words]`. FOLDER holds the checkouts as `llm.c`, `LeetCUDA` and
+`cuda-samples`, or as `owner+name`; words pick the mistakes whose file or kernel has one of them. Every file
+is compiled as it is, and every kernel is launched with the grid, the block and the kinds of arguments that
+its own project uses, with small sizes. The exit status is 1 if a mistake is not found.
 """
 
 from __future__ import annotations
@@ -58,13 +58,18 @@ def bf16(*shape: int) -> np.ndarray[Any, Any]:
     return (floats(*shape).view(np.uint32) >> 16).astype(np.uint16)
 
 
-def layer_norm(channels: int, blocks: int, number: Callable[..., Any]) -> tuple[Any, ...]:
-    """The arguments of llm.c's backward layer norms that add up in a scratch buffer: 2 x 4 tokens."""
+def layer_norm(
+    channels: int, blocks: int, number: Callable[..., Any], statistics: Callable[..., Any] = floats
+) -> tuple[Any, ...]:
+    """The arguments of llm.c's backward layer norms that add up in a scratch buffer: 2 x 4 tokens.
+
+    `statistics` makes the means and deviations.
+    """
     tokens = 8
     results = (number(tokens, channels), number(channels), number(channels))
     scratch = zeros(32 + blocks * 2 * channels)
     inputs = (number(tokens, channels), number(tokens, channels), number(channels))
-    return (*results, scratch, *inputs, floats(tokens), floats(tokens), 2, 4, channels)
+    return (*results, scratch, *inputs, statistics(tokens), statistics(tokens), 2, 4, channels)
 
 
 def attention(rows: int) -> tuple[Any, ...]:
@@ -82,9 +87,11 @@ def last_block(kernel: int, lines: tuple[int, ...], severity: str) -> Case:
     """One of llm.c's layer norms in which the last block adds up what all blocks have left in memory."""
     shared = (2 * 256 + (2 * 96 * 4 if kernel == 10 else 2 * 128 + 1)) * 4
     name, file = f"layernorm_backward_kernel{kernel}", "dev/cuda/layernorm_backward.cu"
-    return Case(
-        "llm.c", file, name, 3, 128, shared, lambda: layer_norm(256, 3, bf16), "race", lines, severity
-    )
+
+    def arguments() -> tuple[Any, ...]:
+        return layer_norm(256, 3, bf16, bf16)
+
+    return Case("llm.c", file, name, 3, 128, shared, arguments, "race", lines, severity)
 
 
 CASES = (
@@ -159,9 +166,13 @@ def main() -> int:
     """Look for the mistakes of all projects that are there, and print what became of each."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", type=Path)
-    folder = parser.parse_args().folder
+    parser.add_argument("words", nargs="*")
+    options = parser.parse_args()
+    folder, words = options.folder, options.words
     missing = 0
     for case in CASES:
+        if words and not any(word in f"{case.file} {case.kernel}" for word in words):
+            continue
         root = checkout(folder, case.project)
         outcome = "no checkout" if root is None else "found" if is_found(case, root) else "NOT FOUND"
         missing += outcome == "NOT FOUND"

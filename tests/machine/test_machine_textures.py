@@ -299,6 +299,8 @@ def test_queries() -> None:
         ),
         ("", "tex.cube.v4.u32.f32 {%r0,%r1,%r2,%r3}, [%rd0, {%f4,%f4,%f4,%f4}];", "1d, 2d, 3d, a1d and a2d"),
         ("", "sust.p.1d.b32.trap [%rd0, {%r4}], {%r0};", r"formatted access \(.p\) is not supported"),
+        ("", "sured.b.add.a1d.u32.trap [%rd0, {%r4, %r4}], %r0;", "surfaces of layers have no reductions"),
+        ("", "sured.b.and.1d.u32.trap [%rd0, {%r4}], %r0;", "and: b32"),
         ("", "txq.channel_order.b32 %r0, [%rd0];", "it can be asked for width"),
         ("", "istypep.texref %p0, %rd0;", "removed texture and surface references"),
     ],

@@ -223,7 +223,7 @@ def language_short_tile(x: lw.Ptr[lw.f32], y: lw.Ptr[lw.f32], WRONG: lw.Constexp
     y[t] = (tile.ptr(0, 0) + t).load() + other[63 - t]  #!
 
 
-# @ divergence | divergence | 1, 32 | f32[32], f32[32]=0 | a shuffle of all lanes inside a branch
+# @ divergence | advice divergence | 1, 32 | f32[32], f32[32]=0 | a shuffle of all lanes inside a branch
 @lw.kernel
 def language_shuffle_in_branch(x: lw.Ptr[lw.f32], y: lw.Ptr[lw.f32], WRONG: lw.Constexpr = False):
     t = lw.thread_idx.x

@@ -77,7 +77,7 @@ extern "C" __global__ void top_four(const float* x, int* best) {
     }
 }
 
-//@ divergence | divergence/barrier/deadlock/race | 1, 64 | f32[64], f32[2]=0 | online softmax: pairs of maximum and sum are merged in a tree whose barrier stands inside the branch
+//@ divergence | advice divergence/barrier/deadlock/race | 1, 64 | f32[64], f32[2]=0 | online softmax: pairs of maximum and sum are merged in a tree whose barrier stands inside the branch
 extern "C" __global__ void online_softmax_tree(const float* x, float2* y) {
     __shared__ float2 s[64];
     s[T] = make_float2(x[T], 1.0f);  //!
@@ -158,7 +158,7 @@ extern "C" __global__ void rescaled_by_the_maximum(const float* scores, float* y
     y[T] = sum;
 }
 
-//@ shuffles | divergence/uninitialised | 1, 256 | f32[256], f32[1]=0 | the sums of eight warps are added by eight lanes with the mask of a whole warp
+//@ shuffles | advice divergence/uninitialised | 1, 256 | f32[256], f32[1]=0 | the sums of eight warps are added by eight lanes with the mask of a whole warp
 extern "C" __global__ void sums_of_eight_warps(const float* x, float* y) {
     __shared__ float sums[8];
     float v = x[T];

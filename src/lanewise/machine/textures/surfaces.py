@@ -15,7 +15,14 @@ from lanewise.machine.textures.objects import geometry_of, named_coordinates, ro
 S32 = Type("i", 32)
 #: What happens beyond the surface: a fault, the nearest place, or nothing (a load gives 0).
 BEYOND = ("trap", "clamp", "zero")
-_OPERATIONS = ("add", "min", "max", "and", "or")
+#: The operations of sured, and the types that ptxas takes for each.
+_REDUCED = {
+    "add": ("u32", "s32", "u64"),
+    "min": ("u32", "s32", "u64", "s64"),
+    "max": ("u32", "s32", "u64", "s64"),
+    "and": ("b32",),
+    "or": ("b32",),
+}
 
 
 class Place:
@@ -117,9 +124,12 @@ def _load(code: BlockCode, op: Op, place: Place, word: Type) -> None:
 
 def _reduce(code: BlockCode, op: Op, place: Place, word: Type) -> None:
     """Write an atomic operation on a texel."""
-    name = next((each for each in op.modifiers if each in _OPERATIONS), "")
-    if not name or op.types[-1] not in ("u32", "s32", "b32", "u64", "s64"):
-        raise op.unsupported("it takes add, min, max, and or or, of 32 or 64 bits")
+    name = next((each for each in op.modifiers if each in _REDUCED), "")
+    if op.types[-1] not in _REDUCED.get(name, ()):
+        allowed = "; ".join(f"{each}: {', '.join(types)}" for each, types in _REDUCED.items())
+        raise op.unsupported(f"its operations and their types are {allowed}")
+    if op.has("a1d") or op.has("a2d"):
+        raise op.unsupported("surfaces of layers have no reductions")
     if name in ("min", "max") and op.types[-1][0] != "s":
         name = f"u{name}"
     value = code.lane_read(elements_of(op.operands[1])[0], word, place.lane)
