@@ -108,19 +108,29 @@ def test_docs_may_say_that_tensor_maps_are_the_drivers() -> None:
 
 def test_docs_quote_the_recorded_speed_of_products() -> None:
     seen, text = record("h200_matmul"), page("docs/matmul.md")
-    assert seen["device"] and seen["driver"] and seen["date"]
-    ratios = {each["name"]: each["ratio"] for each in seen["features"]}
-    assert f"| int8, 4096³ | {ratios['int8']:.2f} |" in text
-    assert f"4096³, at a seventh of SGEMM's error | {ratios['f32']:.2f} |" in text
-    sizes = {each["product"]: [int(size) for size in each["product"].split("x")] for each in seen["sweep"]}
-    squares = [
-        each["ratio"]
-        for each in seen["sweep"]
-        if len(set(sizes[each["product"]])) == 1 and sizes[each["product"]][0] >= 1280
-    ]
-    mean = math.exp(sum(map(math.log, squares)) / len(squares))
-    quoted = f"{len(squares)} measurements | {min(squares)} to {max(squares)}, geometric mean {mean:.3f}"
-    assert quoted in text
+    assert seen["circumstances"]["gpu"]["driver_version"] in text and seen["circumstances"]["date"]
+    parts: dict[str, list[float]] = {}
+    for each in seen["rows"]:
+        parts.setdefault(each["part"], []).append(each["ratio"])
+    for part in ("squares", "small", "skinny"):
+        ratios = parts[part]
+        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+        assert f"| {min(ratios):.2f} to {max(ratios):.2f}, geometric mean {mean:.3f} |" in text
+    for part in ("long_k", "odd", "int8", "grouped", "fused"):
+        assert f"| {', '.join(f'{ratio:.2f}' for ratio in parts[part])} |" in text
+    tf32, f64, f32 = parts["single"]
+    assert f"| {tf32:.2f}, {f64:.2f} |" in text and f"SGEMM's error | {f32:.2f} |" in text
+    forms: dict[str, list[str]] = {}
+    for each in seen["rows"]:
+        if each["part"] == "fp8":
+            forms.setdefault(each["name"].split()[-1], []).append(f"{each['ratio']:.2f}")
+    one, rows, blocks = forms["tensor"], forms["rows"], forms["blocks"]
+    assert f"| {', '.join(one[:4])} |" in text and f"| {', '.join(rows[:4])} |" in text
+    assert f"| {', '.join(one[4:])}; {', '.join(rows[4:])} |" in text
+    assert f"| {', '.join(blocks[:4])}; {', '.join(blocks[4:])} |" in text
+    host = seen["host"]["microseconds"]
+    quoted = f"takes {host['lw.matmul(a, b)']:.1f} µs of the host's time"
+    assert quoted in text and f"`torch.matmul` takes {host['torch.matmul(a, b)']:.1f}" in text
 
 
 def test_docs_quote_the_recorded_speed_of_attention() -> None:

@@ -1,13 +1,11 @@
 """The plot of how fast products are, from the record of a GPU: `docs/images/make.py` writes it.
 
-Each mark is one product: the time of the library over the time of lanewise, on a logarithmic axis. Marks are
-filled for calls of `lw.matmul`, and open for kernels with the best plan of a sweep.
+Each mark is one call: the time of the faster library over the time of `lw.matmul`, on a logarithmic axis.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from typing import Any, NamedTuple
 
 FONT = "DejaVu Sans,Helvetica,Arial,sans-serif"
@@ -15,73 +13,57 @@ FONT = "DejaVu Sans,Helvetica,Arial,sans-serif"
 STYLE = """
 .card { fill: #ffffff; stroke: #d0d7de } .grid { stroke: #d8dee4 } .one { stroke: #59636e }
 text { fill: #1f2328 } .soft { fill: #59636e }
-.mark { stroke: #0969da } .call { fill: #0969da } .kernel { fill: none }
+.mark { stroke: #ffffff; fill: #0969da }
 @media (prefers-color-scheme: dark) {
   .card { fill: #0d1117; stroke: #3d444d } .grid { stroke: #2f353d } .one { stroke: #9198a1 }
   text { fill: #f0f6fc } .soft { fill: #9198a1 }
-  .mark { stroke: #4493f8 } .call { fill: #4493f8 }
+  .mark { stroke: #0d1117; fill: #4493f8 }
 }
 """
 LEFT, WIDE, TOP, HIGH, RADIUS = 250, 400, 74, 24, 4
-WORDS = "Right of 1× lanewise is faster. bf16 is against the faster of the two, the rest against torch."
+WORDS = "Right of 1× lanewise is faster than the faster of the two."
 TICKS = (0.5, 0.7, 1, 1.5, 2, 3, 4, 5)
 
 
-class Measured(NamedTuple):
-    """One product: which row it belongs to, how many times as fast it is, whether a call was measured."""
-
-    row: str
-    ratio: float
-    is_call: bool
-
-
-#: The rows of the plot by the beginning of a feature's name.
-FEATURES = {
-    "fp8": "fp8 (e4m3)",
-    "int8": "int8",
-    "grouped": "groups of experts, bf16",
-    "f32": "f32, by six products of bf16",
-    "tf32": "tf32",
-    "f64": "f64",
-}
-PARTS = {
-    "layouts": "bf16 squares, up to 16384³",
-    "squares": "bf16 squares, up to 16384³",
+#: The rows of the plot, by the part of the benchmark or by the end of a product's name in it.
+ROWS = {
+    "squares": "bf16 and f16 squares, up to 16384³",
+    "layouts": "bf16 and f16 squares, up to 16384³",
     "small": "bf16, small squares, up to 1536³",
     "skinny": "bf16, 1 to 128 rows",
     "long_k": "bf16, long K",
     "odd": "bf16, odd sizes and strides",
+    "grouped": "groups of experts, bf16",
+    "tensor": "e4m3, a scale for each matrix",
+    "rows": "e4m3, a scale for each row",
+    "int8": "int8",
+    "tf32": "tf32",
+    "f64": "f64",
+    "f32": "f32, by six products of bf16",
 }
-ROWS = (*dict.fromkeys(PARTS.values()), *FEATURES.values())
 
 
-def _sweep_row(product: str) -> str:
-    m, n, k = map(int, product.split("x"))
-    if k >= 16 * max(m, n):
-        return PARTS["long_k"]
-    if m <= 128:
-        return PARTS["skinny"]
-    return PARTS["small"] if m <= 1536 else PARTS["squares"]
+class Measured(NamedTuple):
+    """One product: which row it belongs to, and how many times as fast it is."""
+
+    row: str
+    ratio: float
 
 
 def measured(record: dict[str, Any]) -> list[Measured]:
-    """Return the products of a record that the plot has a row for."""
-    found = [Measured(_sweep_row(each["product"]), each["ratio"], False) for each in record.get("sweep", ())]
-    for each in record.get("features", ()):
-        row = FEATURES.get(re.split(r"[ (]", each["name"])[0])
-        if row is not None:
-            found.append(Measured(row, each["ratio"], False))
-    for each in record.get("calls", ()):
-        row = PARTS.get(each["part"]) or FEATURES.get(each["part"])
-        if row is not None:
-            found.append(Measured(row, each["ratio"], True))
+    """Return the products of a record that the plot has a row for: those that others compute, too."""
+    found = []
+    for each in record["rows"]:
+        row = ROWS.get(each["part"]) or ROWS.get(each["name"].split()[-1])
+        if row is not None and not each["peer"].startswith("lanewise"):
+            found.append(Measured(row, each["ratio"]))
     return found
 
 
 def speed(record: dict[str, Any]) -> str:
     """Return the plot of a record as SVG."""
     marks = measured(record)
-    rows = [row for row in ROWS if any(mark.row == row for mark in marks)]
+    rows = [row for row in dict.fromkeys(ROWS.values()) if any(mark.row == row for mark in marks)]
     low = min(0.85, *(mark.ratio for mark in marks)) / 1.03
     high = max(1.2, *(mark.ratio for mark in marks)) * 1.03
 
@@ -98,20 +80,18 @@ def speed(record: dict[str, Any]) -> str:
     for number, row in enumerate(rows):
         y = TOP + HIGH * (number + 0.5)
         lines.append(_text(LEFT - 12, y + 4, row, 12, "end"))
-        for mark in sorted((mark for mark in marks if mark.row == row), key=lambda mark: mark.is_call):
-            kind = "call" if mark.is_call else "kernel"
-            lines.append(f'<circle class="mark {kind}" cx="{x(mark.ratio):.1f}" cy="{y:g}" r="{RADIUS}"/>')
-    torch = f"torch {record['torch'].partition('+')[0]}"
-    head = f"Products on an {record['device']}: how many times as fast as {torch} and cuBLASLt"
+        for mark in marks:
+            if mark.row == row:
+                lines.append(f'<circle class="mark" cx="{x(mark.ratio):.1f}" cy="{y:g}" r="{RADIUS}"/>')
+    seen = record["circumstances"]
+    torch = f"torch {seen['torch'].partition('+')[0]}"
+    head = f"Products on an {seen['gpu']['name']}: how many times as fast as {torch} and cuBLASLt"
     legend = bottom + 38
     lines += [
         _text(14, 26, head, 14, "start", "", bold=True),
         _text(14, 46, WORDS, 11),
-        f'<circle class="mark call" cx="20" cy="{legend - 4}" r="{RADIUS}"/>',
-        _text(30, legend, "call of lw.matmul", 11, "start", "soft"),
-        f'<circle class="mark kernel" cx="150" cy="{legend - 4}" r="{RADIUS}"/>',
-        _text(160, legend, "kernel with the best plan of a sweep", 11, "start", "soft"),
-        _text(LEFT + WIDE + 30, legend, f"measured {record['date']}", 11, "end", "soft"),
+        _text(14, legend, "Each mark is a call of lw.matmul.", 11, "start", "soft"),
+        _text(LEFT + WIDE + 30, legend, f"measured {seen['date'].split()[0]}", 11, "end", "soft"),
     ]
     width, height = LEFT + WIDE + 44, legend + 14
     head = (

@@ -93,17 +93,3 @@ def test_plans_of_8_bit_types_are_nearly_the_fastest_that_were_measured() -> Non
     assert len(known) > 30
     for time, row in known:
         assert time <= 1.05 * row["plans"][0]["us"], row
-
-
-def test_docs_quote_the_recorded_speed_of_8_bit_products() -> None:
-    """The page says how fast the planner's kernels were beside torch's."""
-    text = (ROOT / "docs" / "matmul.md").read_text(encoding="utf-8")
-    ratios = {
-        f"{row['m']}×{row['n']}×{row['k']}": f"{row['torch_us'] / (planned_microseconds(row) or 0):.2f}"
-        for row in measured()
-        if row["form"] == "rows"
-    }
-    large = ("4096×4096×4096", "8192×8192×8192", "4096×7168×2048", "4096×24576×1536")
-    assert f"| {', '.join(ratios[name] for name in large)} |" in text
-    small = ("128×7168×16384", "64×7168×2048")
-    assert f"{', '.join(small)} | {', '.join(ratios[name] for name in small)} |" in text
