@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from everything import EVERYTHING
 from lanewise.formats import bf16, f32
 from lanewise.linalg.families import warpgroup
 from linalg.hopper_products import operand, plan, product, some, sums_of
@@ -39,4 +40,5 @@ def test_experts(sizes: tuple[int, ...], n: int) -> None:
             sums = sums_of(pointers.a[start:end], np.ascontiguousarray(pointers.b[expert]), bf16, bf16, f32)
             wanted[start:end] = sums.astype(bf16.dtype)
     assert np.array_equal(pointers.out, wanted)
-    assert lw.check(configured, *arguments, schedule="late").ok
+    if EVERYTHING:
+        assert lw.check(configured, *arguments, schedule="late").ok

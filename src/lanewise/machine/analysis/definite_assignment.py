@@ -42,7 +42,7 @@ def passes_on(op: Op) -> bool:
 
 def is_zero_of_itself(op: Op) -> bool:
     """Return whether an instruction is `xor` of a register with itself: 0, whatever the register holds."""
-    return op.opcode == "xor" and op.operands[1] == op.operands[2]
+    return op.record.cancels_equal_sources and op.operands[1] == op.operands[2]
 
 
 def needed(op: Op) -> set[Register]:

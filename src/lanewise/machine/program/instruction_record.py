@@ -283,6 +283,8 @@ class InstructionRecord:
     #: Whether a source register without a value is a mistake here. Instructions that only move or choose bits
     #: pass it on: compilers generate them for values that are not read.
     needs_values: bool = False
+    #: Whether two equal sources give zero, whatever they hold.
+    cancels_equal_sources: bool = False
     #: Whether all lanes of a warp have to be at a barrier together.
     whole_warps: bool = False
     #: Whether it only takes the result of an instruction that was counted before.

@@ -132,7 +132,8 @@ ARITHMETIC = (
 )  # fmt: skip
 
 BITS = (
-    *lane("and or xor", 2, "bits:logic", types=f"pred {WORDS}", address_flow=SUM),
+    *lane("and or", 2, "bits:logic", types=f"pred {WORDS}", address_flow=SUM),
+    *lane("xor", 2, "bits:logic", types=f"pred {WORDS}", address_flow=SUM, cancels_equal_sources=True),
     *lane("not", 1, "bits:logic", types=f"pred {WORDS}"),
     *lane("cnot", 1, "bits:logic", types=WORDS),
     *lane("lop3", 4, "bits:lop3", types="b32", most=5),
