@@ -18,7 +18,6 @@ from lanewise.isa.archs import find_arch
 from lanewise.isa.diagnosis import add_nearest, refuse
 from lanewise.isa.form import FAMILIES, Form
 from lanewise.isa.instruction import Instruction
-from lanewise.isa.naming.shorthand import is_cutlass_name, is_shorthand, meant
 from lanewise.isa.statement import check_operands, split_statement
 from lanewise.isa.syntax import KINDS, TYPES, read
 from lanewise.isa.table import Legality, forms
@@ -41,6 +40,9 @@ def instruction(
     >>> instruction("mma.sync.aligned.row.col.m16n8k16.f32.bf16.bf16.f32").archs[0]
     'sm_80'
     """
+    # Imported here, so that `import lanewise` does not wait for it.
+    from lanewise.isa.naming.shorthand import is_cutlass_name, is_shorthand, meant
+
     wanted_arch = find_arch(arch) if arch is not None else None
     if is_cutlass_name(text):
         found = _of_cutlass(text, a_source, stride)

@@ -13,8 +13,6 @@ from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 from typing import Any
 
-from lanewise.ptx.model.demangling import demangled
-
 #: The C++ runtime's own demangler keeps its state on the stack; far longer names are left as they are.
 _LONGEST = 4096
 _MANGLED = re.compile(r"_Z\w+", re.ASCII)
@@ -51,6 +49,8 @@ def demangle(name: str) -> str:
     """
     if not _MANGLED.fullmatch(name) or len(name) > _LONGEST:
         return name
+    from lanewise.ptx.model.demangling import demangled  # most kernels have plain names
+
     runtime = _runtime()
     if runtime is None:
         return demangled(name) or name
