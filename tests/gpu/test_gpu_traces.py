@@ -15,7 +15,14 @@ if not gpu.available():
     pytest.skip("no CUDA device here: these tests launch on one", allow_module_level=True)
 torch = pytest.importorskip("torch")
 
-from traces.probes import CASES, Case, chosen_steps, compare_probes, holds_data, run_probed  # noqa: E402
+from traces.probes import (  # noqa: E402  # after the test for a GPU
+    CASES,
+    Case,
+    chosen_steps,
+    compare_probes,
+    holds_data,
+    run_probed,
+)
 
 
 def there(value: Any) -> Any:

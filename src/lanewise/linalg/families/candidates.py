@@ -163,12 +163,6 @@ def sectors(problem: Problem, element_bytes: int) -> float:
     return 1.0 + 0.0625 * (problem.a.k_major + problem.b.k_major)
 
 
-def microseconds(problem: Problem, plan: Plan) -> float:
-    """Return the time that the model expects of a plan."""
-    cut = Cut(plan.tile, plan.cluster, plan.split, plan.groups, plan.gather)
-    return expected_time(Sizes.of(natural(problem, plan)), cut)[0]
-
-
 def build_for(problem: Problem, plan: Plan) -> Build:
     """Return what is compiled for a problem and a plan, on a GPU with 132 multiprocessors."""
     from lanewise.linalg.families.warpgroup import for_shape
