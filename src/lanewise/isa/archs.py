@@ -9,7 +9,6 @@ import re
 from functools import cache
 
 from lanewise.errors import LanewiseError
-from lanewise.isa.gpu_names import arch_of_gpu, what_is_known
 
 #: Every target the catalogue was probed on, oldest first.
 #: A suffix `a` is arch-specific, `f` family-specific: neither is inherited by newer chips.
@@ -48,6 +47,8 @@ def find_arch(arch: str) -> str:
     name = f"sm_{''.join(match.groups())}" if match else arch
     if name in ARCHS:
         return name
+    from lanewise.isa.gpu_names import arch_of_gpu, what_is_known  # few calls name a GPU
+
     gpu = arch_of_gpu(arch)
     if gpu is None:
         hint = "" if match else what_is_known(arch)

@@ -7,7 +7,6 @@ there the scale type follows the types, and .popc the bit operation.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -108,9 +107,11 @@ def corrected(word: str) -> str:
 
 def _meant(word: str) -> list[str]:
     """The modifiers that an unknown word may have been meant for, likeliest first."""
+    from difflib import get_close_matches  # wanted for a message alone
+
     if word in SPELLINGS:
         return [SPELLINGS[word]]
-    return difflib.get_close_matches(word, _CLASS_OF, n=3, cutoff=0.5)
+    return get_close_matches(word, _CLASS_OF, n=3, cutoff=0.5)
 
 
 def unknown(word: str) -> str:

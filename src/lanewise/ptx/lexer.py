@@ -5,7 +5,6 @@ Leaves the grammar to the parsers. Offsets are into `code`; lines and columns ar
 
 from __future__ import annotations
 
-import difflib
 import re
 from bisect import bisect_right
 
@@ -133,7 +132,9 @@ class Reader:
 
     def unknown(self, known: tuple[str, ...]) -> PtxSyntaxError:
         """The error: no such directive is known here; names the nearest that is."""
-        near = difflib.get_close_matches(self.token[1:], known, n=2, cutoff=0.6)
+        from difflib import get_close_matches  # wanted for a message alone
+
+        near = get_close_matches(self.token[1:], known, n=2, cutoff=0.6)
         names = near or known
         return self.wrong(f"{'' if near else 'one of '}{', '.join(f'.{name}' for name in names)}")
 
