@@ -86,13 +86,23 @@ class Consumer:
 
     @lw.device
     def summed(self, accs: Any, reading: Any) -> Any:
-        """Return the sums of a tile, two stages in flight, its last stage's state and the one after it."""
+        """Return the sums of a tile, two stages in flight, its last stage's state and the one after it.
+
+        With `skew`, the second of two warpgroups waits before the last stages of a tile until the first has
+        issued all of its products. It multiplies these stages while the first stores its results, and the
+        first multiplies stages of the next tile while the second stores.
+        """
         T, steps = self.build, self.steps
-        before = reading
+        before, pause = reading, -1
+        if T.skew:
+            # With more steps than stages the first is never a whole tile ahead: the barrier counts right.
+            pause = lw.where((self.own == 1) & (steps > T.stages), steps - T.skew, -1)
         for done in lw.range(steps):
             if T.skew:  # noqa: SIM102, decided while tracing
-                if (self.own == 0) & (done == T.skew) & (steps > T.stages):
-                    lw.arrive(TURN, 2 * WARPGROUP)
+                if done == pause:
+                    lw.wgmma_wait(0)
+                    self.give_back(before)  # the first needs the stages that are loaded now
+                    lw.barrier(TURN, 2 * WARPGROUP)
             self.pipeline.wait(reading)
             accs = self.multiply(accs, reading.stage, done > 0)
             lw.wgmma_wait(1)  # the stage before is done: give it back
@@ -101,10 +111,16 @@ class Consumer:
                 # for, and a block can leave when it is done.
                 if (done > 0) & (done + T.stages <= steps):
                     self.give_back(before)
+            elif T.skew:
+                if (done > 0) & (done != pause):
+                    self.give_back(before)
             elif done > 0:
                 self.give_back(before)
             before = reading
             reading = reading.next()
+        if T.skew:  # noqa: SIM102, decided while tracing
+            if (self.own == 0) & (steps > T.stages):
+                lw.arrive(TURN, 2 * WARPGROUP)
         return accs, before, reading
 
     @lw.device
@@ -271,10 +287,6 @@ class Consumer:
                 continue
             if T.schedule == "pingpong":
                 lw.barrier(TURN + own, 2 * WARPGROUP)
-            elif T.skew:  # noqa: SIM102, decided while tracing
-                # With more steps than stages the first is never a whole tile ahead: the barrier counts right.
-                if (own == 1) & (steps > T.stages):
-                    lw.barrier(TURN, 2 * WARPGROUP)
             accs, before, reading = self.summed(accs, reading)
             if T.schedule == "pingpong":
                 if number + tiles.step < tiles.count:
