@@ -84,12 +84,8 @@ class Shape:
 
     @property
     def masked(self) -> int:
-        """Tiles of keys of which some queries may not see some: the last, or those on the diagonal."""
-        if not self.causal:
-            return 1
-        if self.queries % self.keys == 0:
-            return self.queries // self.keys
-        return 1 + (self.queries + self.keys - 2) // self.keys
+        """Tiles of keys of which some of a warpgroup's queries may not see some: those on the diagonal."""
+        return 1 + (ROWS + self.keys - 2) // self.keys if self.causal and self.keys % ROWS else 1
 
 
 def quad(combine: Any, value: Any) -> Any:
@@ -237,6 +233,18 @@ def attend(
     thread = lw.thread_idx.x % WARPGROUP
     lane, warp = lw.lane_id(), thread // 32
     row = query + warp * 16 + lane // 4  # this lane's rows are this one and the eighth after it
+    if T.causal:  # the last tiles, which only the warpgroups after this one see
+        seen = lw.cdiv(lw.min(S, query + ROWS), T.keys)
+        for _ in lw.range(seen, tiles):
+            if T.turns:  # the last warpgroup sees all tiles
+                lw.barrier(FIRST_TURN + own, 2 * WARPGROUP)
+                lw.arrive(FIRST_TURN + 1 + own, 2 * WARPGROUP)
+            if thread == 0:
+                for pipeline in (of_keys, of_values):
+                    pipeline.wait(reading)  # so that this does not count as giving the tile before it back
+                    pipeline.release(reading)
+            reading = reading.next()
+        tiles = seen
     before = reading
     s, o = scores.zeros(), values.zeros()
     # the scores of the last tile, which may reach beyond the end
