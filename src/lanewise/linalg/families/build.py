@@ -67,8 +67,8 @@ class Build:
     #: Whether threads store their results from registers.
     direct: bool = False
     epilogue: Epilogue = PLAIN
-    #: Of two warpgroups that share a tile, by how many stages the first runs ahead, so that they do not store
-    #: at the same time.
+    #: How many of a tile's last stages a warpgroup leaves until the one before it has multiplied them, so that
+    #: the warpgroups that share a tile do not store at the same time.
     skew: int = 0
     #: Blocks of a cluster that sum parts of K and add them up through each other's shared memory.
     split: int = 1
@@ -404,6 +404,14 @@ class Build:
             reason = f"{self.stages} stages take {self.shared_bytes} bytes of shared memory of {MOST_SHARED}"
         elif self.promote is not None and self.split > 1:
             reason = "sums with block scales are not split over K"
+        elif self.skew and (
+            self.consumers == 1
+            or self.schedule != "cooperative"
+            or self.promotes
+            or not 0 < self.skew <= self.stages
+        ):
+            reason = f"skew={self.skew}: 1 to {self.stages} stages of two or three cooperative warpgroups, whose"
+            reason += " sums are not promoted"
         elif self.planes > 1 and (self.sharing > 1 or not (self.a_k_major and self.b_k_major)):
             reason = "products of split f32 take K-major parts and no clusters that share loads"
         elif self.promotes and self.groups > 1:

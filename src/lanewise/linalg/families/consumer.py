@@ -23,7 +23,7 @@ def plane_products(build: Build) -> list[tuple[int, int]]:
     return [(b, a) for a, b in pairs] if build.turned else list(pairs)
 
 
-#: Named barriers: of each consumer's own threads (1, 2, 3), and of whose turn it is (8, 9).
+#: Named barriers: of each consumer's own threads (1, 2, 3), and of whose turn it is (8, 9, 10).
 TURN = 8
 
 
@@ -88,21 +88,21 @@ class Consumer:
     def summed(self, accs: Any, reading: Any) -> Any:
         """Return the sums of a tile, two stages in flight, its last stage's state and the one after it.
 
-        With `skew`, the second of two warpgroups waits before the last stages of a tile until the first has
-        issued all of its products. It multiplies these stages while the first stores its results, and the
-        first multiplies stages of the next tile while the second stores.
+        With `skew`, a warpgroup waits before the last stages of a tile until the warpgroup before it has
+        issued all of its products. It multiplies these stages while that one stores its results, and the
+        first multiplies stages of the next tile while the last stores.
         """
         T, steps = self.build, self.steps
         before, pause = reading, -1
         if T.skew:
-            # With more steps than stages the first is never a whole tile ahead: the barrier counts right.
-            pause = lw.where((self.own == 1) & (steps > T.stages), steps - T.skew, -1)
+            # With more steps than stages nobody is a whole tile ahead: the barrier counts right.
+            pause = lw.where((self.own > 0) & (steps > T.stages), steps - T.skew, -1)
         for done in lw.range(steps):
             if T.skew:  # noqa: SIM102, decided while tracing
                 if done == pause:
                     lw.wgmma_wait(0)
-                    self.give_back(before)  # the first needs the stages that are loaded now
-                    lw.barrier(TURN, 2 * WARPGROUP)
+                    self.give_back(before)  # the others need the stages that are loaded now
+                    lw.barrier(TURN + self.own, 2 * WARPGROUP)
             self.pipeline.wait(reading)
             accs = self.multiply(accs, reading.stage, done > 0)
             lw.wgmma_wait(1)  # the stage before is done: give it back
@@ -119,8 +119,8 @@ class Consumer:
             before = reading
             reading = reading.next()
         if T.skew:  # noqa: SIM102, decided while tracing
-            if (self.own == 0) & (steps > T.stages):
-                lw.arrive(TURN, 2 * WARPGROUP)
+            if (self.own < T.consumers - 1) & (steps > T.stages):
+                lw.arrive(TURN + 1 + self.own, 2 * WARPGROUP)
         return accs, before, reading
 
     @lw.device
