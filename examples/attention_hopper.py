@@ -233,15 +233,15 @@ def attend(
     thread = lw.thread_idx.x % WARPGROUP
     lane, warp = lw.lane_id(), thread // 32
     row = query + warp * 16 + lane // 4  # this lane's rows are this one and the eighth after it
-    if T.causal:  # the last tiles, which only the warpgroups after this one see
+    if T.causal and T.keys % T.queries:  # the last tiles, which only the warpgroups after this one see
         seen = lw.cdiv(lw.min(S, query + ROWS), T.keys)
         for _ in lw.range(seen, tiles):
             if T.turns:  # the last warpgroup sees all tiles
                 lw.barrier(FIRST_TURN + own, 2 * WARPGROUP)
                 lw.arrive(FIRST_TURN + 1 + own, 2 * WARPGROUP)
-            if thread == 0:
-                for pipeline in (of_keys, of_values):
-                    pipeline.wait(reading)  # so that this does not count as giving the tile before it back
+            for pipeline in (of_keys, of_values):
+                pipeline.wait(reading)  # so that this does not count as giving the tile before it back
+                if thread == 0:
                     pipeline.release(reading)
             reading = reading.next()
         tiles = seen
