@@ -32,7 +32,7 @@ class Plan:
     #: a workspace. K has split · groups parts then; parts of a group are added first, then the groups.
     groups: int = 1
     #: How many of a tile's last stages a warpgroup leaves until the one before it has multiplied them, so that
-    #: it multiplies while that one stores; it changes no bits.
+    #: it multiplies while that one stores; 0 leaves the number to the kernel. It changes no bits.
     skew: int = 0
     #: Whether a second kernel adds the groups' sums on all multiprocessors, instead of the cluster that comes
     #: last; it changes no bits.
