@@ -37,8 +37,9 @@ CASES: dict[str, Case] = {
     "both transposed, shared rows": case(
         264, 200, 72, (bf16, bf16, bf16), plan((256, 128, 64), cluster=(1, 2)), 2, layout="TT"
     ),
+    # More steps along K than stages, so that the warpgroups multiply the last stages one after the other.
     "small tiles in a cluster": case(
-        300, 136, 200, (bf16, bf16, bf16), plan((128, 64, 64), cluster=(2, 1)), 2, layout="NT"
+        300, 136, 200, (bf16, bf16, bf16), plan((128, 64, 64), cluster=(2, 1), stages=2), 2, layout="NT"
     ),
     "odd result": case(65, 131, 64, (bf16, bf16, bf16), plan((64, 64, 64)), 2, layout="NT"),
     "batch": case(70, 40, 96, (bf16, bf16, bf16), plan((64, 64, 64), schedule="pingpong"), 2, batch=3),
@@ -53,7 +54,7 @@ CASES: dict[str, Case] = {
         200, 216, 72, (bf16, bf16, bf16), replace(plan((128, 208, 64)), stages=5), 1, layout="NT"
     ),
     "three consumers": case(
-        300, 100, 200, (bf16, bf16, e4m3), plan((192, 112, 64), cluster=(2, 1)), 2, layout="NT"
+        300, 100, 200, (bf16, bf16, e4m3), plan((192, 112, 64), cluster=(2, 1), stages=3), 2, layout="NT"
     ),
 }
 
@@ -96,6 +97,17 @@ def test_bits_are_those_of_the_instruction(name: str) -> None:
     for schedule in ("in order", "late", 7) if EVERYTHING else ("late",):
         report = lw.check(configured, *arguments, schedule=schedule)
         assert report.ok, report
+
+
+@pytest.mark.parametrize(
+    ("tile", "more"),
+    [((64, 64, 64), {"skew": 2}), ((128, 64, 64), {"skew": 5}), ((128, 64, 64), {"skew": -1}),
+     ((64, 64, 64), {"skew": 2, "schedule": "pingpong"})],
+)  # fmt: skip
+def test_skew_is_for_warpgroups_that_share_a_tile(tile: tuple[int, int, int], more: Any) -> None:
+    problem, pointers, _ = product(300, 136, 400, bf16, bf16, bf16, layout="NT")
+    with pytest.raises(lw.LanewiseError, match="skew="):
+        warpgroup.prepared(problem, plan(tile, **more), pointers, multiprocessors=2)
 
 
 def rounded(values: Any, dtype: Any) -> Any:
