@@ -31,8 +31,8 @@ class Plan:
     #: How many clusters (of `split` parts each) share a tile's K: the sums of each are added in order through
     #: a workspace. K has split · groups parts then; parts of a group are added first, then the groups.
     groups: int = 1
-    #: How many of a tile's last stages a warpgroup leaves until the one before it has multiplied them, so that
-    #: it multiplies while that one stores; 0 leaves the number to the kernel. It changes no bits.
+    #: How many of a tile's last stages a warpgroup leaves until the one before it has multiplied them, so
+    #: that it multiplies while that one stores; 0 leaves the number to the kernel. It changes no bits.
     skew: int = 0
     #: Whether a second kernel adds the groups' sums on all multiprocessors, instead of the cluster that comes
     #: last; it changes no bits.

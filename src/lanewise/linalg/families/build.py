@@ -67,8 +67,8 @@ class Build:
     #: Whether threads store their results from registers.
     direct: bool = False
     epilogue: Epilogue = PLAIN
-    #: How many of a tile's last stages a warpgroup leaves until the one before it has multiplied them, so that
-    #: the warpgroups that share a tile do not store at the same time.
+    #: How many of a tile's last stages a warpgroup leaves until the one before it has multiplied them, so
+    #: that the warpgroups that share a tile do not store at the same time.
     skew: int = 0
     #: Blocks of a cluster that sum parts of K and add them up through each other's shared memory.
     split: int = 1
@@ -410,8 +410,8 @@ class Build:
             or self.promotes
             or not 0 < self.skew <= self.stages
         ):
-            reason = f"skew={self.skew}: 1 to {self.stages} stages of two or three cooperative warpgroups, whose"
-            reason += " sums are not promoted"
+            reason = f"skew={self.skew}: 1 to {self.stages} stages of two or three cooperative warpgroups,"
+            reason += " whose sums are not promoted"
         elif self.planes > 1 and (self.sharing > 1 or not (self.a_k_major and self.b_k_major)):
             reason = "products of split f32 take K-major parts and no clusters that share loads"
         elif self.promotes and self.groups > 1:
