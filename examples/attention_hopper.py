@@ -151,15 +151,23 @@ def kernel(T: Shape) -> lw.Kernel:
             last = lw.min(S, first + T.queries) if T.causal else S
             return head, first, lw.cdiv(last, T.keys)
 
-        # A block that has a long piece of work in one round has a short one in another.
-        rounds = lw.cdiv(blocks * heads, lw.grid_dim.x)
-        shift = lw.cdiv(lw.grid_dim.x, rounds)
+        # How many pieces of work this block has, and which of all is its piece in each round.
+        pieces, shift = 1, 0
+        if T.stays and T.causal:  # who has a long one in one round has a short one in another
+            rounds = lw.cdiv(blocks * heads, lw.grid_dim.x)
+            shift = lw.cdiv(lw.grid_dim.x, rounds)
+            last = (rounds - 1) * lw.grid_dim.x + (lw.block_idx.x + (rounds - 1) * shift) % lw.grid_dim.x
+            pieces = rounds - lw.where(last < blocks * heads, 0, 1)
+        elif T.stays:
+            pieces = lw.cdiv(blocks * heads - lw.block_idx.x, lw.grid_dim.x)
 
         def piece(turn: Any) -> Any:
             """Return the number of this block's piece of work in a round."""
-            return turn * lw.grid_dim.x + (lw.block_idx.x + turn * shift) % lw.grid_dim.x
+            if not T.stays:
+                return lw.block_idx.x
+            place = (lw.block_idx.x + turn * shift) % lw.grid_dim.x if T.causal else lw.block_idx.x
+            return turn * lw.grid_dim.x + place
 
-        pieces = rounds - lw.where(piece(rounds - 1) < blocks * heads, 0, 1)
         if role == 0:
             lw.setmaxnreg_dec(REGISTERS[T.consumers][0])
             if (thread < 32) & lw.elect_one():
