@@ -290,7 +290,7 @@ class Format:
         if lost.any():
             raise LanewiseError(
                 f"{self.name} holds numbers up to {self.max}, and {numbers[lost].flat[0]:g} is not "
-                "among them; pass saturate=True for the largest number in its stead"
+                "among them; pass saturate=True to get the largest number instead"
             )
 
     @property

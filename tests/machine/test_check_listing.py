@@ -148,7 +148,8 @@ def test_lanes_are_named(module: Any) -> None:
 def test_lines_of_the_source_are_named(module: Any) -> None:
     x = np.zeros(64, np.float32)
     with pytest.raises(
-        KernelFault, match=r"steps allowed \(steps=\)\n    line \d+: .*\n    from kernel.cu:2"
+        KernelFault,
+        match=r"steps, the limit that steps= \(--steps\) sets\n    line \d+: .*\n    from kernel.cu:2",
     ):
         module["counts"][1, 32](x, steps=100)
     (found,) = lw.check(module["counts"][1, 32], x, steps=100).findings

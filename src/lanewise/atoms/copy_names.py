@@ -37,6 +37,29 @@ class CopyOperation:
         """The matrix instruction, if it is one."""
         return instruction(self.text) if self.text else None
 
+    @property
+    def opcode(self) -> str:
+        """How the PTX of the copy begins: that of TMA, of bulk copies, of cp.async, or a load and a store.
+
+        >>> copy_operations()["SM90_TMA_STORE_2D"].opcode, copy_operations()["UniversalCopy"].opcode
+        ('cp.async.bulk.tensor', 'ld, st')
+        """
+        if self.text:
+            return self.text.partition(".")[0]
+        for part, opcode in _OPCODES.items():
+            if part in self.name:
+                return opcode
+        return "ld, st"
+
+
+#: How the PTX of a copy begins, by a part of its name; the first that fits.
+_OPCODES = {
+    "TMA_REDUCE": "cp.reduce.async.bulk.tensor",
+    "TMA": "cp.async.bulk.tensor",
+    "BULK_COPY": "cp.async.bulk",
+    "CP_ASYNC": "cp.async",
+}
+
 
 def _matrix_operations() -> Iterator[CopyOperation]:
     for num in (1, 2, 4):

@@ -6,14 +6,14 @@ Joins the table, the syntax and the diagnosis; what can be asked of an instructi
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from functools import lru_cache
 from operator import index
 
 from lanewise.engines import ATOM_INSTRUCTION
 from lanewise.errors import IllegalInstruction, LanewiseError
-from lanewise.formats import SPELLINGS
+from lanewise.formats import AMBIGUOUS, SPELLINGS
 from lanewise.isa.archs import find_arch
 from lanewise.isa.diagnosis import add_nearest, refuse
 from lanewise.isa.form import FAMILIES, Form
@@ -118,8 +118,9 @@ def instructions(
         for name, value in (("a", a), ("b", b), ("c", c), ("d", d))
         if value is not None
     }
+    kind = "" if kind == "none" else kind
     if kind is not None and kind not in ("", *KINDS):
-        raise LanewiseError(f"unknown kind {kind!r}; kinds are {', '.join(KINDS)}, and '' for none")
+        raise LanewiseError(f"unknown kind {kind!r}; kinds are {', '.join(KINDS)}, and 'none'")
     if sparse not in (None, False, True):
         raise LanewiseError(f"sparse is True, False or None (both), not {sparse!r}")
     shape_text = _shape_text(shape)
@@ -143,15 +144,32 @@ def instructions(
 def _family(name: str) -> str:
     if isinstance(name, str) and name in FAMILIES:
         return name
-    raise LanewiseError(f"unknown family {name!r}; families are {', '.join(FAMILIES)}")
+    listed = f"families are {', '.join(FAMILIES)}; lw.async_instructions lists tcgen05 and cp.async.bulk"
+    raise _unknown("family", name, FAMILIES, listed)
 
 
 def _format_name(value: object) -> str:
     name = getattr(value, "name", value)
     name = SPELLINGS.get(name, name) if isinstance(name, str) else name
     if not isinstance(name, str) or name not in TYPES:
-        raise LanewiseError(f"unknown format {value!r} of an operand; formats are {', '.join(TYPES)}")
+        if isinstance(name, str) and name.lower() in AMBIGUOUS:
+            raise LanewiseError(
+                f"{value!r} may mean {' or '.join(AMBIGUOUS[name.lower()])}; name one of them"
+            )
+        raise _unknown("format", value, (*TYPES, *SPELLINGS), f"formats are {', '.join(TYPES)}")
     return name
+
+
+def _unknown(what: str, given: object, known: Iterable[str], listed: str) -> LanewiseError:
+    """Return the error for a name that is not known: the nearest that is, and a list of all."""
+    from difflib import get_close_matches  # wanted for a message alone
+
+    near: list[str] = []
+    if isinstance(given, str) and given:
+        longer = [name for name in known if name.startswith(f"{given}.")]
+        near = [" or ".join(longer)] if longer else get_close_matches(given, list(known), n=1, cutoff=0.6)
+    meant = f"; did you mean {near[0]}? The" if near else "; the"
+    return LanewiseError(f"unknown {what} {given!r}{meant} {listed}")
 
 
 def _shape_text(shape: str | Sequence[int] | None) -> str | None:

@@ -203,6 +203,9 @@ class Instruction(Form, Drawn):
             return EMIT.function(self, *operands, **options)
         if self.family in ("ldmatrix", "stmatrix", "movmatrix"):
             return MOVE.function(self, *operands)
+        missing = [name for at, name in enumerate("ab") if at >= len(operands) and name not in options]
+        if missing:
+            raise TypeError(f"on arrays, {self.text} takes a, b and, if you like, c; {missing[0]} is missing")
         if arch is None:
             raise TypeError(f"on arrays, {self.text} takes the arch whose bits are wanted: arch='sm_90'")
         return COMPUTE.function(self, *operands, arch=arch, **options)

@@ -62,7 +62,8 @@ def nested_alike(shape: Any, stride: Any) -> tuple[Any, Any]:
     if isinstance(shape, tuple):
         if not isinstance(stride, tuple) or len(stride) != len(shape):
             raise LanewiseError(
-                f"stride {spell(stride)} is not nested like shape {spell(shape)}: give one stride a mode"
+                f"stride {spell(stride)} is not nested like shape {spell(shape)}: "
+                "give one stride for each mode"
             )
         pairs = [nested_alike(s, d) for s, d in zip(shape, stride, strict=True)]
         return tuple(s for s, _ in pairs), tuple(d for _, d in pairs)

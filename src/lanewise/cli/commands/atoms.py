@@ -31,9 +31,15 @@ def atom_names(
     from lanewise.atoms import atom, atoms
 
     style = style_of(json=json, csv=csv, markdown=markdown)
-    found = {name: atom(name).instruction for name in atoms(pattern)}
-    rows = [(name, form.text if form else "a plain copy") for name, form in found.items()]
+    known = {name: atom(name) for name in atoms(pattern)}
+    found = {name: each.instruction for name, each in known.items()}
+    rows = [
+        (name, form.text if form else f"{known[name].operation.opcode}, no matrix instruction")
+        for name, form in found.items()
+    ]
     table = Table("", ("atom", "instruction"), rows, catalogue=True)
     data = [{"atom": name, "instruction": form.text if form else None} for name, form in found.items()]
-    note = f"{len(found)} atoms." if found else f"No atom is called {pattern}; * and ? stand for anything."
+    note = (
+        f"{len(found)} atoms." if found else f"No atom has {pattern} in its name; * and ? stand for anything."
+    )
     return partial(show, Answer((table,) if rows else (), data, (note,), table), style)

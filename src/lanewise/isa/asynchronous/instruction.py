@@ -15,6 +15,8 @@ from lanewise.isa.asynchronous.table import Row, archs_of, families, rows
 from lanewise.isa.asynchronous.words import OPCODES, meaning
 
 _SPACES = ("global", "shared::cta", "shared::cluster")
+#: The most forms that a message lists.
+_MOST_LISTED = 6
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,9 @@ def _spaces(text: str) -> list[str]:
 
 def _refusal(head: str) -> IllegalInstruction:
     """Say which word does not fit, and the nearest form."""
+    if any(f"{family}.".startswith(f"{head}.") for family in families()):  # an opcode without its words
+        begun = [each for each in _forms().values() if f"{each.text}.".startswith(f"{head}.")]
+        return IllegalInstruction(_begun(head, begun))
     words = head.split(".")
     known = {word for form in _forms() for word in form}
     unknown = [word for word in words if word not in known]
@@ -159,6 +164,19 @@ def _refusal(head: str) -> IllegalInstruction:
         f"{short}: {about}. Nearest legal form: {nearest.text} "
         f"({describe_targets(nearest.archs)}; PTX {nearest.since})"
     )
+
+
+def _begun(head: str, forms: list[AsyncInstruction]) -> str:
+    """Return the message for a text that is the beginning of some forms: the shortest of each family."""
+    shortest: dict[str, AsyncInstruction] = {}
+    ordered = sorted(forms, key=lambda each: (each.text.count("."), "f16" not in each.text))
+    for each in ordered:
+        shortest.setdefault(each.family, each)
+    shown = list(shortest.values()) if len(shortest) > 1 else ordered
+    lines = [f"    {each.text}" for each in shown[:_MOST_LISTED]]
+    if len(forms) > len(lines):
+        lines.append(f"    and {len(forms) - len(lines)} more: lanewise list --family {head}")
+    return "\n".join([f"{head!r} begins {len(forms)} instructions; ask again with the one you mean:", *lines])
 
 
 def _distance(words: set[str], form: frozenset[str]) -> tuple[int, int]:

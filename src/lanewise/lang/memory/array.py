@@ -167,6 +167,12 @@ def as_layout(layout: Any, swizzle: Swizzle | None = None) -> Any:
             shape = tuple(shape)
         if not isinstance(shape, tuple):
             raise _error(f"a shape is an integer or a tuple of them, or an lw.Layout; not {layout!r}")
+        for each in shape:
+            if isinstance(each, Scalar):
+                raise _error(
+                    "the shape of an array has to be known while the kernel is traced, and "
+                    f"{describe(each)} is not: take a number, or a parameter that is an lw.Constexpr"
+                )
         try:
             layout = Layout(shape, suffix_product(shape))
         except ValueError as error:

@@ -369,6 +369,16 @@ class Module:
             self._found[name] = self._entry(name)
         return self._found[name]
 
+    if not TYPE_CHECKING:  # a checker would take any attribute for one that is there
+
+        def __getattr__(self, name: str) -> None:
+            """Raise an error that says how a kernel of this name is asked for."""
+            kernels = (
+                () if name.startswith("_") or "items" not in self.__dict__ else matching(name, self.entries)
+            )
+            hint = f"; module[{name!r}] is the kernel" if kernels else ""
+            raise AttributeError(f"a module of PTX has no attribute {name!r}{hint}", name=name, obj=None)
+
     def _entry(self, name: str) -> Entry:
         """The entry that a name means: mangled, demangled or plain; an instance of a template is compiled."""
         instances = self.cuda.instances if self.cuda is not None else {}
