@@ -97,7 +97,7 @@ class ArchComparison:
 def compare(
     a: Any, b: Any, c: Any = None, *, archs: str | Iterable[str] = "all", d: str | Format | None = None
 ) -> ArchComparison:
-    """Compute A·B + C as GPUs of several generations do, bit for bit, and tell where they part.
+    """Compute A·B + C as GPUs of several generations do, bit for bit, and say where their results differ.
 
     A and B are (M, K) and (K, N), of any size; their dtypes say the formats. `d` is the format of the result:
     that of C, or if there is none f32 (s32 for integers, f64 for f64). `archs` are archs or GPUs by name.

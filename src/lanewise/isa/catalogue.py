@@ -26,15 +26,15 @@ from lanewise.isa.table import Legality, forms
 def instruction(
     text: str, *, arch: str | None = None, a_source: str | None = None, stride: bool | None = None
 ) -> Instruction:
-    """The instruction that a text spells: modifiers in any order, operands after it allowed.
+    """Return the instruction that a text spells; its words may be in any order, and operands may follow.
 
-    wgmma takes A from registers or through a shared-memory descriptor, and wmma.load and store come with and
-    without a stride: the operands tell, if they are written; else `a_source` ("registers" or "descriptor")
-    and `stride` do, and default to a descriptor and a stride. With `arch`, it must be legal there, and its
-    operands are laid out as there (`Instruction.on`).
+    wgmma takes A from registers or through a descriptor of shared memory, and wmma.load and wmma.store exist
+    with and without a stride. If the text has operands, they decide which form is meant. Otherwise `a_source`
+    ("registers" or "descriptor", the default) and `stride` (True by default) decide. With `arch`, the
+    instruction must be legal there, and its operands have the layouts of that arch (`Instruction.on`).
 
-    A text without .sync and .aligned is a name as people say it, `m16n8k16 bf16` or `HMMA.16816.F32`: it
-    stands for the one form that fits, and an error lists those that fit if there are several. A name of
+    A text without .sync and .aligned is read as a short name, such as `m16n8k16 bf16` or `HMMA.16816.F32`. If
+    exactly one instruction fits it, that one is returned; if several fit, an error lists them. A name of
     CUTLASS, with or without its templates, stands for the instruction of that operation.
 
     >>> instruction("mma.sync.aligned.row.col.m16n8k16.f32.bf16.bf16.f32").archs[0]
@@ -103,11 +103,11 @@ def instructions(
     sparse: bool | None = None,
     withdrawn: bool = False,
 ) -> list[Instruction]:
-    """Every documented instruction that fits: on an arch, of a family, with operands of these formats.
+    """Return every documented instruction on an arch, of a family, with operands of these formats.
 
-    Operand variants count as their own: wgmma with A in registers and with A behind a descriptor, wmma.load
-    and store in every state space and with and without a stride. Forms that later PTX versions withdrew are
-    listed only if asked for.
+    Variants of the operands are listed separately: wgmma with A in registers and with A behind a descriptor,
+    wmma.load and wmma.store in every state space, with and without a stride. Forms that later PTX versions
+    withdrew are listed only with `withdrawn`.
 
     >>> len(instructions("sm_90", "mma"))
     110

@@ -75,7 +75,7 @@ class AsyncInstruction:
         return self.text.removeprefix(self.family).removeprefix(".")
 
     def require(self, arch: str) -> str:
-        """The arch by its full name, or an error if the arch does not have this instruction."""
+        """Return the full name of an arch; raise an error if the arch does not have this instruction."""
         name = find_arch(arch)
         if name not in self.archs:
             raise IllegalInstruction(
@@ -98,9 +98,9 @@ def _forms() -> dict[frozenset[str], AsyncInstruction]:
 
 
 def async_instruction(text: str, *, arch: str | None = None) -> AsyncInstruction:
-    """The tcgen05 instruction, bulk copy or tensor copy that a text spells; operands after it are left aside.
+    """Return the tcgen05 instruction, bulk copy or tensor copy that a text spells.
 
-    With `arch`, it must be legal there.
+    Operands after it are ignored. With `arch`, the instruction must be legal there.
 
     >>> async_instruction("tcgen05.mma.cta_group::1.kind::mxf4.block_scale.block32").since
     '8.8'
@@ -117,7 +117,7 @@ def async_instruction(text: str, *, arch: str | None = None) -> AsyncInstruction
 
 
 def async_instructions(arch: str | None = None, family: str | None = None) -> list[AsyncInstruction]:
-    """Every asynchronous instruction, of an arch and of a family if they are given.
+    """Return every asynchronous instruction, or those of an arch and of a family.
 
     >>> [each.text for each in async_instructions("sm_100a", "tcgen05.shift")]
     ['tcgen05.shift.cta_group::1.down', 'tcgen05.shift.cta_group::2.down']
