@@ -619,8 +619,8 @@ MISTAKES = {
     arithmetic_on_a_fragment: "is many values: take f[i], or f.map",
     too_few_values_to_print: "the text has 2 conversions, for 1 values",
     integer_printed_as_a_float: "%f does not print the i32 value: write %d",
-    math_of_python: "lw.sqrt, lw.exp and their kin take the place of Python's math",
-    dictionary_of_python: "Python said while tracing: KeyError",
+    math_of_python: "lw.sqrt, lw.exp and other functions of lw take the place of Python's math",
+    dictionary_of_python: "Python raised while tracing: KeyError",
     instruction_of_a_later_arch: "legal on sm_90 and later",
 }
 

@@ -59,8 +59,8 @@ class TiledCopy(Copy_Atom):
             or not isinstance(Tiler_MN, tuple)
         ):
             raise LanewiseError(
-                f"a tiled copy has a layout (threads, values) and a tile of extents or layouts, one a mode; "
-                f"{TiledLayout_TV!r} and {Tiler_MN!r} were given"
+                "a tiled copy has a layout (threads, values) and a tile of extents or layouts, one for each "
+                f"mode; {TiledLayout_TV!r} and {Tiler_MN!r} were given"
             )
         object.__setattr__(self, "TiledLayout_TV", TiledLayout_TV)
         object.__setattr__(self, "Tiler_MN", Tiler_MN)

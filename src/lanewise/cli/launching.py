@@ -167,7 +167,8 @@ def module_in(
         )
     if file.suffix == ".py":
         raise LanewiseError(
-            f"{file}: kernels in Python show theirs there: print(kernel.ptx(arch)), kernel.sass(arch)"
+            f"{file}: a kernel in Python shows its code in Python: print(kernel.ptx(arch)), "
+            "print(kernel.sass(arch))"
         )
     raise LanewiseError(f"{file}: the name of the file should end in .ptx, .cu or .py")
 
@@ -210,7 +211,8 @@ class Asked:
         if self.file.suffix != ".py":
             if self.arguments:
                 raise LanewiseError(
-                    f"{' '.join(self.arguments)}: only a script has arguments here; a kernel's are --arg"
+                    f"{' '.join(self.arguments)}: only a script takes arguments like this; give those of a "
+                    "kernel with --arg"
                 )
             return False
         given = {
@@ -268,7 +270,9 @@ class Asked:
         grid = three(self.grid or "1", "--grid")
         block = three(self.block, "--block") if self.block else entry.function.limit("reqntid")
         if block is None:
-            raise LanewiseError(f"say how many threads a block of {entry.demangled} has: --block 128")
+            raise LanewiseError(
+                f"give the number of threads of a block of {entry.demangled} has: --block 128"
+            )
         configured: Configured = entry[grid, block, self.shared or 0]
         if self.cluster is not None:
             configured = configured.in_clusters(three(self.cluster, "--cluster"))

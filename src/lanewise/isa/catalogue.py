@@ -72,7 +72,9 @@ def instruction(
 def _of_cutlass(text: str, a_source: str | None, stride: bool | None) -> Instruction:
     """The instruction that an operation of CUTLASS stands for."""
     if a_source is not None or stride is not None:
-        raise LanewiseError(f"{text} is an atom, whose name says all; leave a_source and stride out")
+        raise LanewiseError(
+            f"{text} is an atom, whose name already decides this; leave a_source and stride out"
+        )
     try:
         found = ATOM_INSTRUCTION.function(text)
     except LanewiseError as error:
@@ -186,7 +188,7 @@ def _shape_text(shape: str | Sequence[int] | None) -> str | None:
         sizes = []
     if len(sizes) not in (2, 3):
         raise LanewiseError(
-            f"a shape is (m, n, k), or (rows, columns) for ldmatrix and its kin, not {shape!r}"
+            f"a shape is (m, n, k), or (rows, columns) for ldmatrix, stmatrix and movmatrix, not {shape!r}"
         )
     return "".join(f"{letter}{size}" for letter, size in zip("mnk", sizes, strict=False))
 

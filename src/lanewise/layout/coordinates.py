@@ -80,7 +80,7 @@ def index_of(crd: Any, shape: Any, stride: Any) -> Any:
         if not isinstance(shape, tuple) or len(crd) != len(shape):
             raise LanewiseError(
                 f"coordinate {spell(crd)} does not fit shape {spell(shape)}: "
-                "give one integer, or one entry a mode"
+                "give one integer, or one entry for each mode"
             )
         total: Any = 0
         for c, s, d in zip(crd, shape, stride, strict=True):
@@ -168,6 +168,8 @@ def dice(crd: Coord, trg: Any) -> tuple[Any, ...]:
 def _pick(name: str, crd: Coord, trg: Any, keep_none: bool) -> tuple[Any, ...]:
     if isinstance(crd, tuple):
         if not isinstance(trg, tuple) or len(crd) != len(trg):
-            raise LanewiseError(f"{name}: {spell(crd)} does not fit {spell(trg)}; give one entry a mode")
+            raise LanewiseError(
+                f"{name}: {spell(crd)} does not fit {spell(trg)}; give one entry for each mode"
+            )
         return tuple(x for c, t in zip(crd, trg, strict=True) for x in _pick(name, c, t, keep_none))
     return (trg,) if (crd is None) == keep_none else ()

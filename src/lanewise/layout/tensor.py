@@ -157,7 +157,7 @@ def _checked(crd: Any, shape: Any) -> Any:
         if not isinstance(shape, tuple) or len(crd) != len(shape):
             raise LanewiseError(
                 f"coordinate {spell(crd)} does not fit shape {spell(shape)}: "
-                "give one integer, or one entry a mode"
+                "give one integer, or one entry for each mode"
             )
         return tuple(_checked(c, s) for c, s in zip(crd, shape, strict=True))
     if not 0 <= as_int(crd) < product(shape):

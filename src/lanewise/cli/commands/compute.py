@@ -101,7 +101,7 @@ def compute(
     style = style_of(json=json, csv=csv, markdown=markdown)
     everywhere = versus == "all"
     if arch is None and not everywhere:
-        raise LanewiseError("say whose bits are wanted: --arch sm_80, --arch sm_90, …")
+        raise LanewiseError("give the arch whose bits are wanted: --arch sm_80, --arch H100, …")
     subject = instruction_named(instruction, arch=arch, a_source=a_source)
     if not subject.multiplies:
         raise LanewiseError(

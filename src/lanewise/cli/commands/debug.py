@@ -124,7 +124,7 @@ def debug(
     lanewise debug --dap --port 4711
     """
     if port is not None and not dap:
-        raise LanewiseError("--port is for editors: give --dap too")
+        raise LanewiseError("--port is for editors: give --dap as well")
     from lanewise.debug.prompt import Prompt
 
     asked = Asked(
@@ -135,7 +135,7 @@ def debug(
     if dap:
         return partial(_serve, asked, bytes, check, port)
     if file is None:
-        raise LanewiseError("say what to debug: lanewise debug kernel.cu, kernel.ptx or script.py")
+        raise LanewiseError("name what to debug: lanewise debug kernel.cu, kernel.ptx or script.py")
     prompt = Prompt(check, command)
     if asked.is_script:
         return partial(_script, asked, prompt, bytes)

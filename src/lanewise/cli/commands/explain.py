@@ -120,7 +120,9 @@ def explain(
     encoded = read_encoded(instruction)
     if encoded is not None:
         if question != Question() or (arch, a_source, stride) != (None, None, None):
-            raise LanewiseError("questions are about instructions; of a descriptor or tensor map all is told")
+            raise LanewiseError(
+                "questions are about instructions; of a descriptor or tensor map everything is shown"
+            )
         return _encoded(encoded, style, svg, latex)
     if is_asynchronous(instruction):
         if question != Question() or (a_source, stride, svg, latex) != (None, None, None, None):

@@ -51,7 +51,7 @@ class Vectors(Node):
         self.ptr(index).store(items)
 
     def __iter__(self) -> Any:
-        raise current().error("the groups have no end that is known: index them, v[i], in a loop")
+        raise current().error("the number of groups is not known: index them, v[i], in a loop")
 
     def __str__(self) -> str:
         return f"groups of {self.width} behind {self.pointer}"

@@ -81,7 +81,7 @@ class Resources:
         sm_86: 6 blocks of 256 threads, 48 of 48 warps (100 %), limited by warps and registers
         """
         if not self.arch:
-            raise LanewiseError("occupancy is that of an arch, and these resources do not say of which")
+            raise LanewiseError("the occupancy depends on the arch, and these resources name none")
         shared = self.shared + shared_bytes
         if threads is None:
             return best_block(self.arch, self.registers, shared, self.barriers, most_threads)
