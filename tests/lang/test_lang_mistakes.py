@@ -591,7 +591,7 @@ MISTAKES = {
     try_in_a_kernel: "`try` does not work in a kernel",
     yield_in_a_kernel: "`yield` does not work in a kernel",
     negative_shape: "every extent is at least 1",
-    too_much_shared_memory: "262144 bytes of shared memory",
+    too_much_shared_memory: "262,144 bytes of shared memory",
     too_many_coordinates: "3 coordinates do not fit shape (16, 16)",
     ldmatrix_from_global_memory: "takes a pointer to shared memory, not a pointer to f16 in global memory",
     copy_the_wrong_way: "the destination of lw.cp_async is a pointer to shared memory, not",

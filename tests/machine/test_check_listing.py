@@ -168,9 +168,9 @@ HEAD = ".version 8.0\n.target sm_75\n.address_size 64\n"
 @pytest.mark.parametrize(
     ("static", "dynamic", "arch", "words"),
     [
-        (50_000, 0, None, "50000 bytes of static shared memory: a kernel may declare 49152"),
-        (16, 70_000, None, "70016 bytes of shared memory a block: sm_75 has 65536"),
-        (16, 110_000, "sm_86", "110016 bytes of shared memory a block: sm_86 has 101376"),
+        (50_000, 0, None, "declares 50,000 bytes of static shared memory, and it may declare 49,152"),
+        (16, 70_000, None, "a block takes 70,016 bytes of shared memory, and sm_75 has 65,536"),
+        (16, 110_000, "sm_86", "a block takes 110,016 bytes of shared memory, and sm_86 has 101,376"),
     ],
 )
 def test_a_plain_launch_refuses_what_a_check_does(static: int, dynamic: int, arch: Any, words: str) -> None:

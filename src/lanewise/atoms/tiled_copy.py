@@ -71,7 +71,7 @@ class TiledCopy(Copy_Atom):
             if have % need:
                 raise LanewiseError(
                     f"a tiled copy with {self.name} of {self.ValType} takes a multiple of {need} {what}; "
-                    f"{self.TiledLayout_TV} has {have}"
+                    f"{self.TiledLayout_TV} has {have}. Take an atom that needs fewer, or a larger tile"
                 )
 
     @property

@@ -83,7 +83,7 @@ def sass(
     """
     from lanewise.ptx import demangle
     from lanewise.ptx.model.one_kernel import one_kernel
-    from lanewise.ptx.sass_listing import assembled, listing_of, sources
+    from lanewise.ptx.sass_listing import PTX_NAME, assembled, listing_of, sources
     from lanewise.ptx.tools.toolkit import ToolFailed
 
     module = module_in(file, arch, compilation(define, include, std, option, compiler))
@@ -101,6 +101,7 @@ def sass(
     text = listing_of(cubin, sources(module), lines=lines, encodings=encodings)
     if wanted is not None:
         text = _section(text, wanted)
+    text = text.replace(f"// {PTX_NAME}:", f"// {file.name}:")
     used = {name: each for name, each in cubin.resources.items() if wanted in (None, name)}
     resident = {name: _occupancy(module, name, each, block, shared) for name, each in used.items()}
     said = [

@@ -219,7 +219,8 @@ def _declare(space: str, dtype: Format, layout: Any, swizzle: Swizzle | None, al
     taken = sum(each.size or 0 for each in builder.variables if each.space == "shared")
     if space == "shared" and size + taken > MOST_SHARED_BYTES:
         raise builder.error(
-            f"{size} bytes of shared memory after {taken}: no GPU has over {MOST_SHARED_BYTES}"
+            f"this array takes {size:,} bytes of shared memory, and those before it {taken:,}: no GPU has "
+            f"more than {MOST_SHARED_BYTES:,}"
         )
     symbol = Symbol(space)
     builder.variables.append(Variable(space, symbol, size, align))
