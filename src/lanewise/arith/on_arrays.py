@@ -75,7 +75,8 @@ def gemm(
 ) -> Array:
     """Return A·B + C of whole matrices: the instruction is repeated along K, ascending, as kernels do.
 
-    Shapes are free; what does not fill an instruction is padded with zeros. The rest is as for `compute`.
+    Matrices may have any shape; parts that do not fill an instruction are padded with zeros. Everything else
+    is as for `compute`.
 
     >>> import numpy as np
     >>> from lanewise.isa import instruction

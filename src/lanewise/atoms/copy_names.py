@@ -21,9 +21,10 @@ from lanewise.isa import Instruction, instruction
 class CopyOperation:
     """One copy operation: a matrix instruction of a warp (`text`), or a copy of `bits` by one thread.
 
-    `widths` are the bits that its template argument may choose, the widest being taken where none is written;
-    empty means that it has none to choose. `swaps_bytes` marks the loads after which CUTLASS exchanges bytes
-    of neighbouring registers, so that they hold what a matrix store of the same width takes.
+    `widths` are the bits that its template argument may choose; without an argument the widest is taken,
+    and if `widths` is empty there is nothing to choose. `swaps_bytes` marks the loads after which CUTLASS
+    exchanges bytes of neighbouring registers, so that they hold what a matrix store of the same width
+    takes.
     """
 
     name: str

@@ -19,7 +19,7 @@ ROW_BITS = 128
 
 @dataclass(frozen=True, init=False)
 class Copy_Traits:
-    """The threads of a copy operation and the bits that each reads (Src), writes (Dst) and is known by (Ref).
+    """The threads of a copy operation, and the bits that each reads (Src) and writes (Dst).
 
     >>> traits = Copy_Traits("SM75_U16x8_LDSM_T")
     >>> traits.SrcLayout, traits.DstLayout

@@ -76,7 +76,7 @@ def instruction_of(name: str) -> Instruction | None:
 
 
 def atoms(pattern: str = "*") -> list[str]:
-    """The names of operations that fit a pattern with * and ?, anywhere in the name; all without one.
+    """Return the names of operations that have a pattern in them; * and ? stand for anything.
 
     >>> atoms("SM75*LDSM_N")
     ['SM75_U32x1_LDSM_N', 'SM75_U32x2_LDSM_N', 'SM75_U32x4_LDSM_N']

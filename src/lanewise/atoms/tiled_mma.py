@@ -113,7 +113,7 @@ def _permutation(what: Any) -> tuple[Any, ...]:
 
 
 def partition_shape_A(mma: MMA_Atom, shape: Any) -> Any:
-    """The shape that partition_A gives for a tensor of this shape (M, K, …).
+    """Return the shape that partition_A gives for a tensor of this shape (M, K, …).
 
     >>> partition_shape_A(make_tiled_mma("SM80_16x8x16_F32F16F16F32_TN", (2, 2)), (64, 32))
     ((2, 2, 2), 2, 2)
@@ -122,7 +122,7 @@ def partition_shape_A(mma: MMA_Atom, shape: Any) -> Any:
 
 
 def partition_shape_B(mma: MMA_Atom, shape: Any) -> Any:
-    """The shape that partition_B gives for a tensor of this shape (N, K, …).
+    """Return the shape that partition_B gives for a tensor of this shape (N, K, …).
 
     >>> partition_shape_B(make_tiled_mma("SM80_16x8x16_F32F16F16F32_TN", (2, 2)), (64, 32))
     ((2, 2), 4, 2)
@@ -131,7 +131,7 @@ def partition_shape_B(mma: MMA_Atom, shape: Any) -> Any:
 
 
 def partition_shape_C(mma: MMA_Atom, shape: Any) -> Any:
-    """The shape that partition_C gives for a tensor of this shape (M, N, …).
+    """Return the shape that partition_C gives for a tensor of this shape (M, N, …).
 
     >>> partition_shape_C(make_tiled_mma("SM80_16x8x16_F32F16F16F32_TN", (2, 2)), (64, 64))
     ((2, 2), 2, 4)
@@ -140,7 +140,7 @@ def partition_shape_C(mma: MMA_Atom, shape: Any) -> Any:
 
 
 def partition_fragment_C(mma: MMA_Atom, shape: Any) -> Tensor:
-    """Registers for the accumulators of a tile of this shape (M, N, …).
+    """Return registers for the accumulators of a tile of this shape (M, N, …).
 
     >>> partition_fragment_C(make_tiled_mma("SM80_16x8x16_F32F16F16F32_TN", (2, 2)), (64, 64)).layout
     ((2,2),2,4):((1,2),4,8)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def shape_refusals(function: Function, shape: Shape) -> list[str]:
-    """Why no GPU would launch a kernel in such a shape; empty if one would."""
+    """Return why no GPU would launch a kernel in such a shape; an empty list if one would."""
     found, name = [], demangle(function.name)
     for what, sizes, largest in (
         ("a grid", shape.grid, LARGEST_GRID),
@@ -49,7 +49,7 @@ def shape_refusals(function: Function, shape: Shape) -> list[str]:
 
 
 def required_cluster(function: Function) -> tuple[int, int, int] | None:
-    """The cluster that `.reqnctapercluster` of a kernel asks for; None if it asks for none."""
+    """Return the cluster that `.reqnctapercluster` of a kernel asks for; None if it asks for none."""
     values = function.limit("reqnctapercluster")
     if values is None:
         return None
@@ -89,7 +89,7 @@ def _cluster_refusals(function: Function, shape: Shape) -> list[str]:
 
 
 def cluster_refusal(shape: Shape, arch: str, target: str) -> str | None:
-    """Why a GPU of an arch would not launch PTX with a target in clusters of this shape; None if it would."""
+    """Return why a GPU of an arch would not launch PTX with a target in such clusters; None if it would."""
     if shape.cluster is None:
         return None
     for each in (target, arch):
@@ -105,7 +105,7 @@ def cluster_refusal(shape: Shape, arch: str, target: str) -> str | None:
 
 
 def shared_refusals(static: int, dynamic_offset: int, dynamic: int, arch: str) -> list[str]:
-    """Why a GPU of an arch would not launch a kernel with so much shared memory; empty if it would.
+    """Return why an arch would not launch a kernel with so much shared memory; empty if it would.
 
     `static` are the bytes that the kernel declares; dynamic ones begin at an offset behind them.
 
@@ -125,7 +125,7 @@ def shared_refusals(static: int, dynamic_offset: int, dynamic: int, arch: str) -
 
 
 def register_refusals(used: Resources, threads: int) -> list[str]:
-    """Why a GPU would not launch so many threads a block with the registers of a kernel; empty if it would.
+    """Return why a GPU would not launch so many threads with these registers; empty if it would.
 
     >>> from lanewise.ptx import Resources
     >>> register_refusals(Resources(registers=168, arch="sm_90"), 512)
@@ -141,7 +141,7 @@ def register_refusals(used: Resources, threads: int) -> list[str]:
 
 
 def resources_or_none(entry: Entry, arch: str) -> Resources | None:
-    """What ptxas says that a kernel uses on an arch; None without ptxas, or if it refuses the PTX."""
+    """Return what a kernel uses on an arch; None without ptxas, or if ptxas refuses the PTX."""
     try:
         return entry.resources(arch)
     except (LanewiseError, OSError):
