@@ -151,7 +151,7 @@ def matmul(
         prepared = run(request, request.problem, arch, forced, stream)
         if prepared is not None and request.k and request.a.library == "torch":
             _remember(out, prepared, request, key)
-    return _returned(request)
+    return _returned(request, a) if out is None else out
 
 
 def _records_gradients(operands: tuple[Any, ...]) -> bool:
@@ -327,12 +327,11 @@ def _each_of_batch(
         )  # fmt: skip
 
 
-def _returned(request: Request) -> Any:
-    """Return the result as its library does: a number for the product of two vectors of NumPy."""
-    if request.a.library == "jax":
-        from importlib import import_module
-
-        return import_module("jax.numpy").asarray(request.result)
+def _returned(request: Request, a: Any) -> Any:
+    """Return a new result as the library of `a` has it: JAX gets a copy, as its arrays are never written."""
+    if request.a.library == "jax" and request.a.device is None:
+        jax = sys.modules["jax"]
+        return jax.device_put(request.result, next(iter(a.devices())))
     return request.result
 
 
