@@ -54,7 +54,7 @@ def test_numpy_takes_the_result_and_jax_is_not_written() -> None:
 
 def test_a_tracer_is_refused_and_a_callback_computes_inside_jit() -> None:
     a = numbers(4, 8, jnp.float32)
-    with pytest.raises(lw.LanewiseError, match="outside of jax.jit"):
+    with pytest.raises(lw.LanewiseError, match=r"outside of jax\.jit"):
         jax.jit(lambda x: lw.matmul(x, x.T))(a)
     shape = jax.ShapeDtypeStruct((4, 4), jnp.float32)
     inside = jax.jit(lambda x: jax.pure_callback(lambda p, q: np.asarray(lw.matmul(p, q)), shape, x, x.T))

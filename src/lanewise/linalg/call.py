@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from lanewise.errors import LanewiseError
 from lanewise.linalg.launching.warm import (
@@ -33,8 +35,29 @@ if TYPE_CHECKING:
 DEFAULT_ARCH = "sm_90a"
 #: torch's types of plain tensors, once a product of some was computed on a GPU.
 _TENSORS: set[type] = set()
+_Call = TypeVar("_Call", bound=Callable[..., Any])
 
 
+def _machine_code_first(function: _Call) -> _Call:
+    """Return `matmul` with a short way for calls that were made before, without keywords or with `out` alone.
+
+    Python fills in the defaults of seventeen keywords one by one, which takes longer than all else it does.
+    """
+
+    @wraps(function)
+    def matmul(a: Any, b: Any, **keywords: Any) -> Any:
+        if QUICK and (not keywords or (len(keywords) == 1 and "out" in keywords)):
+            result = QUICK[0](a, b, keywords["out"] if keywords else None)
+            if result is not None:
+                if type(result) is int:
+                    raise quick_fault(result)
+                return result
+        return function(a, b, **keywords)
+
+    return cast(_Call, matmul)
+
+
+@_machine_code_first
 def matmul(
     a: Any,
     b: Any,

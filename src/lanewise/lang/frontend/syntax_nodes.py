@@ -1,7 +1,7 @@
 """Nodes of Python's syntax trees: found quickly, and made at the place of another node.
 
-The functions of `ast` ask each field of each node what it holds, and parse text to make nodes. A kernel of
-many functions is rewritten before its first launch, which then waits for them: these are several times faster.
+The functions of `ast` ask each field of each node what it holds, and parse text to make nodes. The first
+launch of a kernel waits until all of its functions are rewritten, and these are several times faster.
 """
 
 from __future__ import annotations
