@@ -13,6 +13,7 @@ from typing import Any
 from lanewise import lang as lw
 from lanewise.formats import f32
 from lanewise.linalg.epilogue_code import EpilogueValues
+from lanewise.linalg.families.aside_stores import LOADING, AsideOutput, AsideStores
 from lanewise.linalg.families.block_scales import COPYING, BlockScales
 from lanewise.linalg.families.build import REGISTERS, SWIZZLED, WARPGROUP, Build
 from lanewise.linalg.families.consumer import Consumer
@@ -155,6 +156,9 @@ def compiled(build: Build) -> Any:
             if T.scale_bytes:  # noqa: SIM102, decided while tracing
                 if (thread >= 32) & (thread < 32 + COPYING):
                     block_scales.copy(pipeline, tiles, steps, place)
+            if T.aside:  # noqa: SIM102, decided while tracing
+                if thread >= LOADING:
+                    AsideStores(T, C, N, M, leading, stride).run(tiles, place)
         else:
             if T.moves_registers:
                 lw.setmaxnreg_inc(REGISTERS[T.consumers][1])
@@ -162,6 +166,8 @@ def compiled(build: Build) -> Any:
             consumer.a, consumer.b = tile_a.descriptor(whole=False), tile_b.descriptor(whole=True)
             if T.direct:
                 consumer.output = DirectOutput(T, C, given, N, leading)
+            elif T.aside:
+                consumer.output = AsideOutput(T, C, given, role - 1, N, leading)
             else:
                 consumer.output = Output(T, C, given, role - 1, N, leading)
             consumer.parts, consumer.block_scales = parts, block_scales
