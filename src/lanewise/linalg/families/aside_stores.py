@@ -73,9 +73,8 @@ class AsideStores:
                             first_row + own * T.consumer_rows + block * ROWS,
                             first_column + turn * T.turn_columns,
                         )
-                        if (block + 1) * ROWS < T.consumer_rows or turn + 1 < turns:
-                            lw.arrive(_READ + own, _BOTH)
-                        elif number + tiles.step < tiles.count:
+                        further = (block + 1) * ROWS < T.consumer_rows or turn + 1 < turns
+                        if further or number + tiles.step < tiles.count:
                             lw.arrive(_READ + own, _BOTH)
 
     @lw.device
