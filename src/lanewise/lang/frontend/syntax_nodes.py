@@ -73,15 +73,15 @@ class NodesAt:
         return ast.Name(name, _STORE, **self.place)
 
     def attribute(self, owner: str, name: str) -> ast.Attribute:
-        """Return `owner.name`."""
+        """Return an attribute that is read: `owner.name`."""
         return ast.Attribute(self.name(owner), name, _LOAD, **self.place)
 
     def call(self, owner: str, method: str, *arguments: ast.expr) -> ast.Call:
-        """Return `owner.method(arguments)`."""
+        """Return a call of a method: `owner.method(arguments)`."""
         return ast.Call(self.attribute(owner, method), list(arguments), [], **self.place)
 
     def call_with_locals(self, owner: str, method: str, *arguments: ast.expr) -> ast.Call:
-        """Return `owner.method(locals(), arguments)`."""
+        """Return a call of a method that gets the local variables first."""
         return self.call(owner, method, ast.Call(self.name("locals"), [], [], **self.place), *arguments)
 
     def function(self, value: ast.expr) -> ast.Lambda:
@@ -94,7 +94,7 @@ class NodesAt:
         return ast.Expr(value, **self.place)
 
     def assignment(self, name: str, value: ast.expr) -> ast.Assign:
-        """Return `name = value`."""
+        """Return an assignment to one name: `name = value`."""
         return ast.Assign([self.bound(name)], value, **self.place)
 
     def assignments(self, names: tuple[str, ...], value: ast.expr) -> ast.stmt:
@@ -105,5 +105,5 @@ class NodesAt:
         return ast.Assign([target], value, **self.place)
 
     def branch(self, test: ast.expr, body: list[ast.stmt]) -> ast.If:
-        """Return `if test: body`."""
+        """Return a branch without an else: `if test: body`."""
         return ast.If(test, body, [], **self.place)

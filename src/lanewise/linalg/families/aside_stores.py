@@ -11,8 +11,8 @@ from typing import Any
 
 from lanewise import lang as lw
 from lanewise.linalg.families.build import ROWS, WARPGROUP, Build
+from lanewise.linalg.families.copies.chunks import CHUNK, moved_down, store_chunk
 from lanewise.linalg.families.output import Output, staging
-from lanewise.linalg.families.prepass_chunks import CHUNK, moved_down, store_chunk
 from lanewise.linalg.families.tile_order import numbers
 from lanewise.linalg.families.unaligned_stores import chunk_in_shared, head_of, start_of
 

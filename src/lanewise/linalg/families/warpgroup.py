@@ -12,9 +12,9 @@ from typing import Any
 from lanewise.errors import LanewiseError
 from lanewise.formats import tf32
 from lanewise.linalg.families.build import MOST_SHARED, SWIZZLED, Build, build_of
+from lanewise.linalg.families.copies.launches import copied
+from lanewise.linalg.families.copies.launches import workspace_bytes as copy_bytes
 from lanewise.linalg.families.meeting import COUNTER_BYTES, meeting_bytes
-from lanewise.linalg.families.prepass import copied
-from lanewise.linalg.families.prepass import workspace_bytes as copy_bytes
 from lanewise.linalg.families.warpgroup_kernel import compiled, operand_tiles
 from lanewise.linalg.orientation import transposed, transposed_pointers
 from lanewise.linalg.plan import Plan
