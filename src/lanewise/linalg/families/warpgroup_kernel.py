@@ -37,7 +37,7 @@ def operand_tiles(build: Build) -> tuple[OperandTile, OperandTile]:
     )  # fmt: skip
 
 
-def _output_type(build: Build) -> Any:
+def output_type(build: Build) -> Any:
     """Return the type of the result's parameter: a tensor map, or a pointer where threads store."""
     if not build.store_by_tma:
         return lw.Ptr[build.out]
@@ -75,7 +75,7 @@ def compiled(build: Build) -> Any:
     planes = (T.planes,) if T.batched else ()
     of_a = lw.TensorMap[T.a, (*(() if T.grouped else planes), *tile_a.box), 128]
     of_b = lw.TensorMap[T.b, (*planes, *tile_b.box), 128]
-    of_c = _output_type(T)
+    of_c = output_type(T)
     bias_dtype = T.epilogue.bias_dtype or f32
     residual_dtype = T.epilogue.residual.dtype if T.epilogue.residual is not None else f32
 
