@@ -31,7 +31,7 @@ def metadata_shape(rows: int, k: int, element_bytes: int) -> tuple[int, int, int
     return -(-k // stage), padded // ROWS, metadata_words(element_bytes), 128
 
 
-def ordered_metadata(indices: npt.NDArray[np.uint8], fmt: Format) -> npt.NDArray[np.uint32]:
+def ordered_metadata(indices: npt.NDArray[np.uint8], fmt: Format) -> npt.NDArray[np.int32]:
     """Return the words of all threads for a matrix (rows, K/2) of the places 0…3 of its kept elements.
 
     What is beyond the matrix has the places 0 and 1, and values of zero.
@@ -49,4 +49,4 @@ def ordered_metadata(indices: npt.NDArray[np.uint8], fmt: Format) -> npt.NDArray
     for step in range(steps):
         word, selector = divmod(step * words, steps)
         found[:, :, word] |= mma.metadata.pack(tiles[:, :, step], thread_id=selector)[..., 0]
-    return found
+    return found.view(np.int32)

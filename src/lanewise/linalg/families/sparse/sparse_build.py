@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 
 from lanewise import isa
 from lanewise.isa import Instruction
-from lanewise.linalg.families.build import LINE, ROWS, Build, build_of
+from lanewise.linalg.families.build import LINE, MOST_BUFFERS, ROWS, Build, build_of
 from lanewise.linalg.order import sparse_name
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Problem
@@ -35,6 +35,31 @@ def metadata_words(element_bytes: int) -> int:
 @dataclass(frozen=True)
 class SparseBuild(Build):
     """The constants of one kernel with a sparse A. A stage has 64 bytes of each of its rows."""
+
+    #: Columns of a tile, whose lines are stored transposed, that pass through shared memory at once, at most.
+    most_columns: int = 32
+
+    @property
+    def box_rows(self) -> int:
+        """Rows of one box of the result; stored transposed, these are columns of the tile: some at a time."""
+        if not self.transposed:
+            return super().box_rows
+        widths = range(8, self.most_columns + 1, 8)
+        return max(each for each in widths if self.store_columns % each == 0)
+
+    @property
+    def staged(self) -> tuple[int, int]:
+        """Boxes that a warpgroup writes to shared memory between two barriers, and how many such turns fit."""
+        if not self.transposed:
+            return super().staged
+        boxes = ROWS // self.box_columns
+        turns = self.consumer_rows // ROWS * self.store_columns // self.box_rows
+        return boxes, max(1, min(MOST_BUFFERS, self._room // self._boxes_bytes(boxes), turns))
+
+    @property
+    def turn_columns(self) -> int:
+        """Columns of a turn."""
+        return self.box_rows if self.transposed else super().turn_columns
 
     @property
     def instruction(self) -> Instruction:

@@ -139,7 +139,7 @@ def compiled(build: SparseBuild) -> Any:
 
     @lw.kernel(max_threads=T.threads, min_blocks=1, cluster=T.cluster_size)
     def sparse_warpgroup(
-        A: of_a, B: of_b, C: of_c, metadata: lw.Ptr[lw.u32, 16],
+        A: of_a, B: of_b, C: of_c, metadata: lw.Ptr[lw.i32, 16],
         M: lw.i32, N: lw.i32, K: lw.i32, stage_words: lw.i64, group: lw.i32, leading: lw.i64,
         bias: lw.Ptr[bias_dtype], residual: lw.Ptr[residual_dtype],
         residual_row: lw.i64, residual_column: lw.i64,
