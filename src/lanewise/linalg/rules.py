@@ -73,7 +73,8 @@ class Request:
     problem: Problem | None
     #: What the caller gets.
     result: Any
-    #: Of a grouped product on a GPU, two rows of i32: where the rows of each group begin and end.
+    #: Of a grouped product on a GPU, two rows of i32: where the rows of each group begin and end; or one, where
+    #: they end, if each begins where the one before it ends.
     bounds: Any = None
     #: Of a sparse B on a GPU: where its elements stood, a vector of i32.
     metadata: View | None = None

@@ -39,21 +39,42 @@ class GroupedTiles:
     """Tiles of products with different rows: those of the first expert, then those of the second, and so on.
 
     Where an expert's rows lie is read while the kernel runs, so that the number of tiles is not known before;
-    `count` is more than there can be. A state is (expert, its first tile, its first row, its last row + 1).
+    `count` is more than there can be. If there are no `starts`, an expert's rows begin where those of the one
+    before it end. Nobody has looked at `ends` then: one that is smaller than the start, or larger than M, is
+    taken as the nearest that is neither. A state is (expert, its first tile, its first row, its last row + 1).
     """
 
     def __init__(
         self, starts: Any, ends: Any, experts: Any, M: Any, columns: Any, rows_of_tile: int, cluster: int
     ) -> None:
         self.starts, self.ends, self.experts, self.columns = starts, ends, experts, columns
+        self.M = M
+        self.given_starts = starts.address != 0
         self.rows_of_tile = rows_of_tile
         self.count = (lw.cdiv(M, rows_of_tile) + experts) * columns
         self.first = lw.block_idx.x // cluster
         self.step = lw.grid_dim.x // cluster
 
+    @lw.device
     def begin(self) -> tuple[Any, Any, Any, Any]:
         """Return the state of the first expert; there is at least one."""
-        return lw.i32(0), lw.i32(0), self.starts[0], self.ends[0]
+        start, end = self.bounds(0, lw.i32(0))
+        return lw.i32(0), lw.i32(0), start, end
+
+    @lw.device
+    def bounds(self, expert: Any, start: Any) -> Any:
+        """Return where an expert's rows begin and end; `start` is the end of the one before it."""
+        if self.given_starts:
+            start = self.starts[expert]
+        return start, lw.min(lw.max(self.ends[expert], start), self.M)
+
+    @lw.device
+    def last_row(self) -> Any:
+        """Return the row after those of all experts, if they follow each other."""
+        end = lw.i32(0)
+        for expert in lw.range(self.experts):
+            end = lw.max(end, lw.min(self.ends[expert], self.M))
+        return end
 
     def tiles(self, state: Any) -> Any:
         """Return how many tiles the state's expert has."""
@@ -68,8 +89,7 @@ class GroupedTiles:
             expert = expert + 1
             first = first + tiles
             if expert < self.experts:
-                start = self.starts[expert]
-                end = self.ends[expert]
+                start, end = self.bounds(expert, end)
                 tiles = self.tiles((expert, first, start, end))
         return expert, first, start, end
 

@@ -88,6 +88,7 @@ def compiled(build: Build) -> Any:
         scale_a: lw.Ptr[f32], scale_b: lw.Ptr[f32], scale_out: lw.Ptr[f32],
         scale_row: lw.i32, scale_row_k: lw.i32, scale_column: lw.i32, scale_column_k: lw.i32,
         alpha: f32, beta: f32, starts: lw.Ptr[lw.i32], ends: lw.Ptr[lw.i32], experts: lw.i32,
+        clears_rest: lw.i32,
         counters: lw.Ptr[lw.i32], sums: lw.Ptr[f32, 16],
     ):  # fmt: skip
         thread = lw.thread_idx.x
@@ -151,6 +152,9 @@ def compiled(build: Build) -> Any:
                 lw.setmaxnreg_dec(REGISTERS[T.consumers][0])
             if (thread < 32) & lw.elect_one():
                 produce(T, pipeline, tiles, (first_step, steps), (tile_a, A), (tile_b, B), place)
+            if T.grouped:  # noqa: SIM102, decided while tracing
+                if (thread >= 32) & (clears_rest != 0):
+                    clear_rest(T, tiles, C, M, N, leading)
             if T.scale_bytes:  # noqa: SIM102, decided while tracing
                 if (thread >= 32) & (thread < 32 + COPYING):
                     block_scales.copy(pipeline, tiles, steps, place)
@@ -175,6 +179,22 @@ def compiled(build: Build) -> Any:
             lw.cluster.wait()
 
     return warpgroup
+
+
+@lw.device
+def clear_rest(T, tiles, C, M, N, leading):
+    """Store zeros to the rows after those of the last expert, by the warps that neither load nor multiply."""
+    each = 128 // T.out.bits if T.wide_stores else 1
+    first, chunks = tiles.last_row(), lw.cdiv(N, each)
+    threads = WARPGROUP - 32
+    number = lw.block_idx.x * threads + lw.thread_idx.x - 32
+    for chunk in lw.range(number.to(lw.i64), (M - first).to(lw.i64) * chunks.to(lw.i64), lw.grid_dim.x.to(lw.i64) * threads):
+        row = chunk // chunks.to(lw.i64)
+        place = C + (row + first.to(lw.i64)) * leading + (chunk - row * chunks.to(lw.i64)) * each
+        if T.wide_stores:
+            lw.pointer(place.address, lw.u32, "global", 16).store((lw.u32(0),) * 4)
+        else:
+            place[0] = T.out(0)
 
 
 @lw.device

@@ -235,7 +235,7 @@ def _views(request: Request, problem: Problem, addresses: list[int], size: int) 
         number = OPERANDS.index("metadata")
         found["metadata"] = DeviceView(number, addresses[number], request.metadata.shape, (1,), s32)
     if request.bounds is not None:
-        for name in ("starts", "ends"):
+        for name in ("ends",) if problem.consecutive else ("starts", "ends"):
             number = OPERANDS.index(name)
             found[name] = DeviceView(number, addresses[number], (problem.experts,), (1,), s32)
     return found
@@ -267,7 +267,7 @@ def _addresses(request: Request, workspace: Any) -> list[int]:
     bounds = [0, 0]
     if request.bounds is not None:
         first = int(request.bounds.data_ptr())
-        bounds = [first, first + 4 * request.bounds.shape[1]]
+        bounds = [first, first + 4 * request.bounds.shape[1]] if request.bounds.ndim > 1 else [0, first]
     metadata = 0 if request.metadata is None else request.metadata.address
     given = [0 if view is None else view.address for view in views]
     return [*given, _address(workspace), *bounds, metadata]

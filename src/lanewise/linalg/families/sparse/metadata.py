@@ -21,10 +21,10 @@ from lanewise.linalg.order import sparse_name
 def metadata_shape(rows: int, k: int, element_bytes: int) -> tuple[int, int, int, int]:
     """Return the shape of a matrix's metadata: (stages of K, rows / 64, words, threads).
 
-    Rows are padded to those of the largest tile, and K to whole stages.
+    Rows are padded to those of the largest cluster, and K to whole stages.
 
     >>> metadata_shape(100, 100, 2)
-    (2, 4, 1, 128)
+    (2, 8, 1, 128)
     """
     stage = LINE // element_bytes
     padded = -(-rows // MOST_ROWS) * MOST_ROWS

@@ -19,8 +19,8 @@ from lanewise.linalg.problem import Problem
 GROUP = 4
 #: What shared memory of the results is aligned to, whatever lies before it.
 _ALIGNED = 1024
-#: Rows that metadata is padded to: those of the largest tile.
-MOST_ROWS = 256
+#: Rows that metadata is padded to: those of two blocks of the largest tile, a cluster.
+MOST_ROWS = 512
 
 
 def metadata_words(element_bytes: int) -> int:
