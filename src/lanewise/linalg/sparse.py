@@ -48,24 +48,53 @@ class OnDevice(NamedTuple):
     values_address: int
     metadata_address: int
 
+    @classmethod
+    def of(cls, values: Any, metadata: Any) -> OnDevice:
+        """Return a matrix whose values and metadata are two arrays of bytes."""
+        from lanewise.gpu.arrays import locate
+
+        places = [locate(each, 0) for each in (values, metadata)]
+        assert places[0] is not None and places[1] is not None
+        return cls(values, metadata, places[0].address, places[1].address)
+
 
 class SparseMatrix:
     """A K by N matrix of which two of four neighbours along K are kept: half of the elements, and where they
     stood. The tensor cores take it as their first operand, so that products are computed transposed."""
 
-    def __init__(self, values: Array, indices: Array, k: int, fmt: Format) -> None:
-        #: (N, K/2): what is kept of each column, and its place in its group of four.
-        self.values, self.indices = values, indices
+    def __init__(self, k: int, n: int, fmt: Format) -> None:
+        #: The shape of the matrix with its zeros.
+        self.shape = (k, n)
         self.k, self.format = k, fmt
-        #: Copies on GPUs, by library and device: made once, for the first product there.
-        self._copies: dict[tuple[str, int], OnDevice] = {}
+        #: Values and indices in host memory, and copies on GPUs, by library and device. The matrix is in one of
+        #: them; the others are made for the first product there.
+        self.in_host_memory: tuple[Array, Array] | None = None
+        self.copies: dict[tuple[str, int], OnDevice] = {}
         #: Launches of calls without keywords, by the kind of their a and their out_dtype.
         self.launched: dict[Any, tuple[Prepared, tuple[int, ...], Any]] = {}
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """The shape of the matrix with its zeros: (K, N)."""
-        return self.k, self.values.shape[0]
+    def values(self) -> Array:
+        """What is kept of each column, (N, K/2)."""
+        return self._on_host()[0]
+
+    @property
+    def indices(self) -> Array:
+        """The place of each kept element in its group of four, (N, K/2)."""
+        return self._on_host()[1]
+
+    def _on_host(self) -> tuple[Array, Array]:
+        """Return values and indices in host memory; they are copied from a GPU once."""
+        if self.in_host_memory is None:
+            from lanewise.linalg.families.sparse.metadata import indices_of
+
+            (library, _), found = next(iter(self.copies.items()))
+            k, n = self.shape
+            values, metadata = (_to_host(each, library) for each in (found.values, found.metadata))
+            kept = values.view(self.format.dtype)[: n * self.leading].reshape(n, self.leading)[:, : k // 2]
+            words = metadata[: len(metadata) // 4 * 4].view(np.int32)
+            self.in_host_memory = np.ascontiguousarray(kept), indices_of(words, n, k, self.format)
+        return self.in_host_memory
 
     @property
     def leading(self) -> int:
@@ -75,7 +104,7 @@ class SparseMatrix:
 
     def dense(self) -> Array:
         """Return the matrix with zeros for what was dropped."""
-        found = np.zeros((self.values.shape[0], self.k), self.values.dtype)
+        found = np.zeros(self.shape[::-1], self.values.dtype)
         columns = np.arange(self.k // 2) // 2 * 4 + self.indices
         np.put_along_axis(found, columns, self.values, axis=1)
         return found.T
@@ -84,33 +113,39 @@ class SparseMatrix:
         """Return the matrix on the GPU of an array, in memory of the array's library; it is copied once."""
         assert like.device is not None
         key = (like.library, like.device)
-        found = self._copies.get(key)
+        found = self.copies.get(key)
         if found is None:
-            from lanewise.gpu.arrays import locate
             from lanewise.linalg.families.sparse.metadata import ordered_metadata
 
-            values = np.zeros((self.values.shape[0], self.leading), self.values.dtype)
+            values = np.zeros((self.shape[1], self.leading), self.values.dtype)
             values[:, : self.k // 2] = self.values
-            parts = [_copied(like, each) for each in (values, ordered_metadata(self.indices, self.format))]
-            addresses = [locate(each, 0) for each in parts]
-            assert addresses[0] is not None and addresses[1] is not None
-            found = OnDevice(parts[0], parts[1], addresses[0].address, addresses[1].address)
-            self._copies[key] = found
+            parts = [_to_device(like, each) for each in (values, ordered_metadata(self.indices, self.format))]
+            found = self.copies[key] = OnDevice.of(*parts)
         return found
 
     def __repr__(self) -> str:
-        return f"<sparse {self.format.name} {self.k} × {self.values.shape[0]}, 2 of 4 kept>"
+        return f"<sparse {self.format.name} {self.k} × {self.shape[1]}, 2 of 4 kept>"
 
 
-def _copied(like: View, array: Array) -> Any:
+def _bytes_for(like: View, count: int) -> Any:
+    """Return so many bytes on the GPU of an array, in memory of its library."""
+    return empty(like, (max(count, _ALIGNED),), u8)
+
+
+def _to_device(like: View, array: Array) -> Any:
     """Return an array's bytes on the GPU of another one, in memory of its library."""
-    whole = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
-    made = empty(like, (max(whole.size, _ALIGNED),), u8)
+    whole = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    made = _bytes_for(like, whole.size)
     if like.library == "torch":
         made[: whole.size].copy_(sys.modules["torch"].from_numpy(whole))
     else:
         made[: whole.size].set(whole)
     return made
+
+
+def _to_host(array: Any, library: str) -> Array:
+    """Return bytes on a GPU as an array in host memory."""
+    return np.asarray(array.cpu().numpy() if library == "torch" else array.get())
 
 
 # products ---------------------------------------------------------------------------------------------------
@@ -175,7 +210,7 @@ def _again(a: Any, b: SparseMatrix, prepared: Prepared, shape: tuple[int, ...], 
 
     torch = sys.modules["torch"]
     ordinal = a.get_device()
-    device = b._copies["torch", ordinal]
+    device = b.copies["torch", ordinal]
     out = torch.empty(shape, dtype=dtype, device=a.device)
     known = {
         "a": a.data_ptr(), "b": device.values_address, "out": out.data_ptr(),
@@ -310,23 +345,44 @@ def sparsify(b: Any) -> SparseMatrix:
         raise LanewiseError(
             f"b has shape {view.shape}; a sparse b is a matrix whose K, the first axis, divides by 4"
         )
-    array = view.array if view.device is None else _on_host(view)
-    groups = prune_2_4(np.ascontiguousarray(array.T)).reshape(view.shape[1], -1, 4)
-    kept = np.sort(np.argsort(groups == 0, axis=-1, kind="stable")[..., :2], axis=-1)
-    values = np.take_along_axis(groups, kept, axis=-1)
-    flat = (view.shape[1], view.shape[0] // 2)
-    found = SparseMatrix(values.reshape(flat), kept.reshape(flat).astype(np.uint8), view.shape[0], view.format)
-    if view.device is not None:
-        found.on_device(view)
+    k, n = view.shape
+    found = SparseMatrix(k, n, view.format)
+    if view.device is None:
+        found.in_host_memory = _pruned(view.array)
+    else:
+        found.copies[view.library, view.device] = _pruned_on_gpu(view, found.leading)
     return found
 
 
-def _on_host(view: View) -> Array:
-    """Return a matrix on a GPU as an array in host memory."""
-    if view.library == "torch":
-        from lanewise.ptx.host_tensors import host_array
+def _pruned(array: Array) -> tuple[Array, Array]:
+    """Return the values that are kept of a matrix (K, N) in host memory, and their places in their groups."""
+    k, n = array.shape
+    groups = prune_2_4(np.ascontiguousarray(array.T)).reshape(n, -1, 4)
+    with np.errstate(invalid="ignore"):
+        kept = np.sort(np.argsort(groups == 0, axis=-1, kind="stable")[..., :2], axis=-1)
+    values = np.take_along_axis(groups, kept, axis=-1)
+    return values.reshape(n, k // 2), kept.reshape(n, k // 2).astype(np.uint8)
 
-        return np.asarray(host_array(view.array.detach().cpu()))
-    if hasattr(view.array, "get"):
-        return np.asarray(view.array.get())
-    raise LanewiseError(f"lw.sparsify takes arrays of torch and CuPy on a GPU, not of {view.library}")
+
+def _pruned_on_gpu(view: View, leading: int) -> OnDevice:
+    """Return what is kept of a matrix on a GPU: its values and metadata, as the products read them."""
+    from lanewise.formats import s32
+    from lanewise.linalg.families.sparse.metadata import metadata_shape
+    from lanewise.linalg.families.sparse.pruning import prune_into
+    from lanewise.linalg.launching.device_view import DeviceView
+    from lanewise.linalg.launching.on_gpu import current_stream
+
+    assert view.device is not None
+    k, n = view.shape
+    words = prod(metadata_shape(n, k, view.bytes))
+    found = OnDevice.of(_bytes_for(view, n * leading * view.bytes), _bytes_for(view, words * 4))
+    if k and n:
+        values = DeviceView(0, found.values_address, (n, leading), (leading, 1), view.format)
+        metadata = DeviceView(0, found.metadata_address, (words,), (1,), s32)
+        source = DeviceView(0, view.address, view.shape, view.strides, view.format)
+        steps = (view.strides[0], view.strides[1])
+        prune_into(
+            source, values, metadata, (k, n), steps, leading, view.format,
+            stream=current_stream(view, view.device),
+        )  # fmt: skip
+    return found

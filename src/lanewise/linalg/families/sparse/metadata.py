@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lanewise.formats import Format
-from lanewise.isa import instruction
+from lanewise.isa import Instruction, instruction
 from lanewise.linalg.families.build import LINE, ROWS
 from lanewise.linalg.families.sparse.sparse_build import MOST_ROWS, metadata_words
 from lanewise.linalg.order import sparse_name
@@ -31,6 +31,17 @@ def metadata_shape(rows: int, k: int, element_bytes: int) -> tuple[int, int, int
     return -(-k // stage), padded // ROWS, metadata_words(element_bytes), 128
 
 
+def sparse_instruction(fmt: Format) -> Instruction:
+    """Return a wgmma.sp of a format; its metadata does not depend on its columns."""
+    return instruction(sparse_name(8, "s32" if fmt.kind == "int" else "f32", fmt.name, fmt.name))
+
+
+def _steps(fmt: Format, words: int) -> list[tuple[int, int]]:
+    """Return for each instruction of a stage the word of its metadata, and the selector of lanes."""
+    count = LINE // (fmt.bits // 8) // sparse_instruction(fmt).k
+    return [divmod(step * words, count) for step in range(count)]
+
+
 def ordered_metadata(indices: npt.NDArray[np.uint8], fmt: Format) -> npt.NDArray[np.int32]:
     """Return the words of all threads for a matrix (rows, K/2) of the places 0…3 of its kept elements.
 
@@ -38,15 +49,30 @@ def ordered_metadata(indices: npt.NDArray[np.uint8], fmt: Format) -> npt.NDArray
     """
     rows, half = indices.shape
     stages, blocks, words, threads = metadata_shape(rows, 2 * half, fmt.bits // 8)
-    sums = "s32" if fmt.kind == "int" else "f32"
-    mma = instruction(sparse_name(8, sums, fmt.name, fmt.name))
-    steps = LINE // (fmt.bits // 8) // mma.k
-    padded: Any = np.empty((blocks * ROWS, stages * steps * mma.k // 2), np.uint8)
+    mma, steps = sparse_instruction(fmt), _steps(fmt, words)
+    padded: Any = np.empty((blocks * ROWS, stages * len(steps) * mma.k // 2), np.uint8)
     padded[:, 0::2], padded[:, 1::2] = 0, 1
     padded[:rows, :half] = indices
-    tiles = padded.reshape(blocks, ROWS, stages, steps, mma.k // 2).transpose(2, 0, 3, 1, 4)
+    tiles = padded.reshape(blocks, ROWS, stages, len(steps), mma.k // 2).transpose(2, 0, 3, 1, 4)
     found = np.zeros((stages, blocks, words, threads), np.uint32)
-    for step in range(steps):
-        word, selector = divmod(step * words, steps)
+    for step, (word, selector) in enumerate(steps):
         found[:, :, word] |= mma.metadata.pack(tiles[:, :, step], thread_id=selector)[..., 0]
     return found.view(np.int32)
+
+
+def indices_of(metadata: npt.NDArray[np.int32], rows: int, k: int, fmt: Format) -> npt.NDArray[np.uint8]:
+    """Return the places of the kept elements, (rows, K/2), for the words of all threads.
+
+    >>> from lanewise.formats import f16
+    >>> places = np.array([[1, 3] * 25, [0, 2] * 25], np.uint8)
+    >>> bool((indices_of(ordered_metadata(places, f16), 2, 100, f16) == places).all())
+    True
+    """
+    shape = metadata_shape(rows, k, fmt.bits // 8)
+    words = metadata.view(np.uint32).reshape(shape)
+    mma, steps = sparse_instruction(fmt), _steps(fmt, shape[2])
+    parts = [
+        mma.metadata.unpack(words[:, :, word, :, None], thread_id=selector) for word, selector in steps
+    ]
+    tiles = np.stack(parts, 2).transpose(1, 3, 0, 2, 4)
+    return np.ascontiguousarray(tiles.reshape(shape[1] * ROWS, -1)[:rows, : k // 2])
