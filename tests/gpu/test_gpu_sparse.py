@@ -1,4 +1,4 @@
-"""Products with a 2:4 sparse B on a Hopper GPU: bit for bit those of the CPU, which are wgmma.sp's own sums."""
+"""Products with a 2:4 sparse B on a Hopper GPU: bit for bit those of the CPU, which are sums of wgmma.sp."""
 
 from typing import Any
 

@@ -12,8 +12,9 @@ from everything import EVERYTHING
 from lanewise.formats import FORMATS, Format
 from lanewise.linalg.families.meeting import COUNTER_BYTES
 from lanewise.linalg.families.sparse import launches
-from lanewise.linalg.families.sparse.metadata import ordered_metadata
+from lanewise.linalg.families.sparse.metadata import indices_of, metadata_shape, ordered_metadata
 from lanewise.linalg.families.sparse.plans import fitted, sparse_plan
+from lanewise.linalg.families.sparse.pruning import prune_into
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.pointers import Pointers
 from lanewise.linalg.problem import Epilogue, Operand, Problem
@@ -79,7 +80,7 @@ def test_copied_operand_and_epilogue(name: str) -> None:
     a, b = matrix(rng, (m, k + 1), fmt, True)[:, 1:], matrix(rng, (k, n), fmt, True)
     if name == "e4m3":
         a = matrix(rng, (m, k), fmt, False)
-    sparse, values = lw.sparsify(b), None
+    sparse = lw.sparsify(b)
     values = values_of(sparse)
     bias: Any = rng.normal(size=n).astype(np.float32)
     out = np.zeros((m, n), np.float32)
@@ -159,9 +160,7 @@ def test_scales_of_blocks_are_refused() -> None:
     fmt = FORMATS["e4m3"].dtype
     a, b = np.ones((8, 256), fmt), np.ones((256, 128), fmt)
     with pytest.raises(lw.LanewiseError, match="blocks"):
-        lw.matmul(
-            a, lw.sparsify(b), scale_a=np.ones((8, 2), np.float32), scale_b=np.ones((2, 1), np.float32)
-        )
+        lw.matmul(a, lw.sparsify(b), scale_a=np.ones((8, 2), np.float32), scale_b=np.ones((2, 1), np.float32))
 
 
 @pytest.mark.parametrize("name", ["f16", "e4m3", "s8"])
@@ -181,3 +180,19 @@ def test_every_problem_has_a_plan(name: str, sizes: tuple[int, int, int]) -> Non
             plan = sparse_plan(problem)
             assert plan.stages >= 3
             assert fitted(problem, plan.tile[:2], plan.cluster) is not None
+
+
+@pytest.mark.parametrize("name", some(("f16", "bf16", "e4m3", "e5m2", "s8"), "bf16", "s8"))
+def test_pruning_kernel(name: str) -> None:
+    """The kernel keeps what `lw.sparsify` keeps in host memory, of any bits: NaN, zeros and equals, too."""
+    fmt = FORMATS[name]
+    k, n, word = 100, 70, np.dtype(np.uint8 if fmt.bits == 8 else np.uint16)
+    bits: Any = np.random.default_rng(9).integers(0, 1 << fmt.bits, (k, n)).astype(word)
+    bits[:8], bits[16:19] = bits[0], 0
+    sparse = lw.sparsify(bits.view(fmt.dtype))
+    values = np.zeros((n, sparse.leading), word)
+    metadata = np.zeros(metadata_shape(n, k, fmt.bits // 8), np.int32)
+    prune_into(bits.reshape(-1), values, metadata, (k, n), (n, 1), sparse.leading, fmt)
+    assert values[:, : k // 2].tobytes() == sparse.values.tobytes()
+    assert metadata.tobytes() == ordered_metadata(sparse.indices, fmt).tobytes()
+    np.testing.assert_array_equal(indices_of(metadata, n, k, fmt), sparse.indices)

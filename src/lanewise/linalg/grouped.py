@@ -48,9 +48,10 @@ def grouped_matmul(
     `a` is (rows, K), `b` (groups, K, N). `offsets` are integers, one for each group: where the group's rows
     end (and the next group's begin), as in torch._grouped_mm. If they are torch's tensor on the GPU of `a`,
     the kernel reads them there, and the host does not wait for them: one that is smaller than the one before
-    it, or larger than the number of rows, is then taken as the nearest that is neither. With `counts`, group g has only its first
-    counts[g] rows; the other rows of the result are left as they are (`out`) or zero. Keywords are those of
-    `lw.matmul`. Sums are one chain along K, so that a row's bits do not depend on its group's size.
+    it, or larger than the number of rows, is then taken as the nearest that is neither. With `counts`, group
+    g has only its first counts[g] rows; the other rows of the result are left as they are (`out`) or zero.
+    Keywords are those of `lw.matmul`. Sums are one chain along K, so that a row's bits do not depend on its
+    group's size.
 
     >>> import numpy as np
     >>> a, b = np.ones((3, 4), np.float16), np.stack([np.full((4, 2), x, np.float16) for x in (1, 10)])
@@ -131,7 +132,7 @@ def _chain(a: Any, b: Any, keywords: dict[str, Any], out_dtype: str, arch: str |
 
 
 def _is_beside(offsets: Any, left: View, groups: int) -> bool:
-    """Return whether offsets are torch's integers on the GPU of `a`, one for each group: kernels read these."""
+    """Return whether offsets are torch's integers on the GPU of `a`, one for each group."""
     torch = sys.modules.get("torch")
     if torch is None or type(offsets) not in plain_tensors() or not offsets.is_cuda:
         return False

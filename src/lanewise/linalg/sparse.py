@@ -66,8 +66,8 @@ class SparseMatrix:
         #: The shape of the matrix with its zeros.
         self.shape = (k, n)
         self.k, self.format = k, fmt
-        #: Values and indices in host memory, and copies on GPUs, by library and device. The matrix is in one of
-        #: them; the others are made for the first product there.
+        #: Values and indices in host memory, and copies on GPUs, by library and device. The matrix is in one
+        #: of them; the others are made for the first product there.
         self.in_host_memory: tuple[Array, Array] | None = None
         self.copies: dict[tuple[str, int], OnDevice] = {}
         #: Launches of calls without keywords, by the kind of their a and their out_dtype.
@@ -165,8 +165,9 @@ def sparse_product(
         if given is not None:
             raise LanewiseError(f"products with a sparse b take no {name}=")
     left = view_of(a, "a")
-    if planned_arch(arch or "sm_90a") != "sm_90a":
-        raise LanewiseError(f"products with a sparse b are planned for sm_90a; not for {planned_arch(arch or '')}")
+    planned = planned_arch(arch or "sm_90a")
+    if planned != "sm_90a":
+        raise LanewiseError(f"products with a sparse b are planned for sm_90a; not for {planned}")
     device = None if left.device is None else b.on_device(left)
     strides = (1, b.leading)
     right = View(

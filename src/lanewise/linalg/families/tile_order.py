@@ -41,7 +41,9 @@ class GroupedTiles:
     Where an expert's rows lie is read while the kernel runs, so that the number of tiles is not known before;
     `count` is more than there can be. If there are no `starts`, an expert's rows begin where those of the one
     before it end. Nobody has looked at `ends` then: one that is smaller than the start, or larger than M, is
-    taken as the nearest that is neither. A state is (expert, its first tile, its first row, its last row + 1).
+    taken as the nearest that is neither.
+
+    A state is (expert, its first tile, its first row, its last row + 1).
     """
 
     def __init__(

@@ -185,12 +185,13 @@ def compiled(build: Build) -> Any:
 def clear_rest(T, tiles, C, M, N, leading):
     """Store zeros to the rows after those of the last expert, by the warps that neither load nor multiply."""
     each = 128 // T.out.bits if T.wide_stores else 1
-    first, chunks = tiles.last_row(), lw.cdiv(N, each)
+    first, chunks = tiles.last_row().to(lw.i64), lw.cdiv(N, each).to(lw.i64)
     threads = WARPGROUP - 32
-    number = lw.block_idx.x * threads + lw.thread_idx.x - 32
-    for chunk in lw.range(number.to(lw.i64), (M - first).to(lw.i64) * chunks.to(lw.i64), lw.grid_dim.x.to(lw.i64) * threads):
-        row = chunk // chunks.to(lw.i64)
-        place = C + (row + first.to(lw.i64)) * leading + (chunk - row * chunks.to(lw.i64)) * each
+    begin = (lw.block_idx.x * threads + lw.thread_idx.x - 32).to(lw.i64)
+    step = (lw.grid_dim.x * threads).to(lw.i64)
+    for chunk in lw.range(begin, (M.to(lw.i64) - first) * chunks, step):
+        row = chunk // chunks
+        place = C + ((row + first) * leading + (chunk - row * chunks) * each)
         if T.wide_stores:
             lw.pointer(place.address, lw.u32, "global", 16).store((lw.u32(0),) * 4)
         else:

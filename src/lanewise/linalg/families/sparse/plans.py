@@ -1,4 +1,4 @@
-"""The plan of a product with a sparse B: its tile, by a model of what a multiprocessor can read and multiply."""
+"""The plan of a product with a sparse B: its tile, by a model of what multiprocessors read and multiply."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _TILES = (
     (64, 16), (64, 8),
 )  # fmt: skip
 _CLUSTERS = ((2, 1), (1, 1))
-#: bf16 products of one multiprocessor in a microsecond, the dropped ones counted; bytes that its shared memory
-#: reads and writes in one, and bytes that L2 gives to all multiprocessors.
+#: bf16 products of one multiprocessor in a microsecond, the dropped ones counted; bytes that its shared
+#: memory reads and writes in one, and bytes that L2 gives to all multiprocessors.
 _PRODUCTS, _SHARED, _L2 = 6.6e6, 2.0e5, 7.6e6
 #: Microseconds of a tile's epilogue, for each 64 · 64 results of a warpgroup.
 _EPILOGUE = 0.5
@@ -51,7 +51,7 @@ def _as_copied(operand: Operand) -> Operand:
 
 
 def fitted(problem: Problem, tile: tuple[int, int], cluster: tuple[int, int]) -> Plan | None:
-    """Return a plan of a tile with as many stages as shared memory holds; None if the kernel cannot have it."""
+    """Return a plan of a tile with as many stages as shared memory holds; None if there is no such kernel."""
     size = problem.a.dtype.bits // 8
     for stages in range(_MOST_STAGES, 1, -1):
         plan = Plan("sparse", "sm_90a", (*tile, LINE // size), stages, cluster, swap=True)

@@ -111,5 +111,3 @@ def prune_into(
     pruning(fmt)[(blocks, stages * words), WARPGROUP](
         b, values, metadata, k, n, steps[0], steps[1], leading, stream=stream
     )
-
-

@@ -49,7 +49,7 @@ class SparseBuild(Build):
 
     @property
     def staged(self) -> tuple[int, int]:
-        """Boxes that a warpgroup writes to shared memory between two barriers, and how many such turns fit."""
+        """Boxes that a warpgroup writes to shared memory between two barriers, and how many turns fit."""
         if not self.transposed:
             return super().staged
         boxes = ROWS // self.box_columns

@@ -54,6 +54,7 @@ def _metadata_array(build: SparseBuild) -> Any:
 class SparseConsumer(Consumer):
     """A warpgroup that multiplies with a sparse A."""
 
+    build: SparseBuild
     #: Set by the kernel: the metadata of all stages.
     metadata: Any = None
 
@@ -176,7 +177,8 @@ def compiled(build: SparseBuild) -> Any:
             if T.moves_registers:
                 lw.setmaxnreg_dec(REGISTERS[T.consumers][0])
             if (thread < 32) & lw.elect_one():
-                produce(T, pipeline, tiles, steps, (tile_a, A), (tile_b, B), (held, metadata, stage_words), place)
+                of_metadata = (held, metadata, stage_words)
+                produce(T, pipeline, tiles, steps, (tile_a, A), (tile_b, B), of_metadata, place)
         else:
             if T.moves_registers:
                 lw.setmaxnreg_inc(REGISTERS[T.consumers][1])
@@ -216,8 +218,9 @@ def produce(T, pipeline, tiles, steps, of_a, of_b, of_metadata, place):
             pipeline.acquire(filling)
             pipeline.commit(filling)
             full = pipeline.barrier(filling)
-            tile_a.load(A, to_a, (first_row, step * (T.bk // 2), 0), filling.stage, full, place.column, mask_a)
-            tile_b.load(B, to_b, (first_column, step * T.bk, 0), filling.stage, full, place.row, mask_b)
+            at_a, at_b = (first_row, step * (T.bk // 2), 0), (first_column, step * T.bk, 0)
+            tile_a.load(A, to_a, at_a, filling.stage, full, place.column, mask_a)
+            tile_b.load(B, to_b, at_b, filling.stage, full, place.row, mask_b)
             source = (words + step.to(lw.i64) * stage_words).aligned(16)
             lw.tma.copy(held.ptr(0, 0, 0, filling.stage).aligned(16), source, T.metadata_bytes, full)
             filling = filling.next()
