@@ -49,7 +49,7 @@ def test_results_and_epilogues(torch: Any, result: str) -> None:
     a, b = numbers(torch, (200, 256), "bf16", 3), numbers(torch, (256, 136), "bf16", 4)
     sparse = lw.sparsify(b)
     bias, residual = torch.randn(136, device="cuda"), torch.randn(200, 136, device="cuda").half()
-    given = {"activation": "silu", "alpha": 0.5, "out_dtype": result}
+    given: dict[str, Any] = {"activation": "silu", "alpha": 0.5, "out_dtype": result}
     found = lw.matmul(a, sparse, bias=bias, residual=residual, **given)
     expected = lw.matmul(a.cpu(), sparse, bias=bias.cpu(), residual=residual.cpu(), **given)
     assert bits(found) == bits(expected)

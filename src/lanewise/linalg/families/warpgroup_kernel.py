@@ -133,7 +133,8 @@ def compiled(build: Build) -> Any:
         if T.single:
             tiles = OneTile(T.cluster_size, T.batched, T.groups)
         elif T.grouped:
-            tiles = GroupedTiles(starts, ends, experts, M, columns, T.bm * across, T.cluster_size)
+            half = T.bm // 2 if T.consumers == 2 and across == 1 else 0
+            tiles = GroupedTiles((starts, ends), experts, M, columns, T.bm * across, half, T.cluster_size)
         else:
             rows, group = lw.cdiv(M, T.bm * across), lw.assume(group, nonnegative=True)
             tiles = TileOrder(rows, columns, batch if T.batched else None, group, T.cluster_size)
