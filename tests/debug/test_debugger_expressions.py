@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from debug.debugged import Told, hgemm_debugger, line_of
+from everything import examples
 from lanewise.debug.debugger import Debugger
 from lanewise.debug.expressions import Expression, Kind
 from lanewise.errors import LanewiseError
@@ -97,7 +98,7 @@ def test_mistakes_are_told(debugger: Debugger, text: str, message: str) -> None:
         Expression(text).evaluate(debugger.moment)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.text("ackAs[]()0123456789.,:+-*/%<>=&|^~$ \n\\'\"x{}lne@!", max_size=24))
 def test_any_text_is_a_value_or_a_clear_error(debugger: Debugger, text: str) -> None:
     answer = Told(debugger)(f"print {text}")

@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 import lanewise as lw
+from everything import sampled
 from gpu.address_probe import SHARED_BYTES, THREADS, Probe, random_descriptors
 from gpu.execution import PLAIN, compare, multiply, name_of
 from gpu.inputs import operands
@@ -70,6 +71,7 @@ def check(instruction: Instruction, choice: Warpgroup, seed: int = 1) -> None:
     assert not outcome.first, f"{name_of(instruction)} {choice}\n{outcome.report}"
 
 
+@sampled(2)
 @pytest.mark.parametrize("instruction", forms(), ids=name_of)
 def test_every_bit(instruction: Instruction) -> None:
     check(instruction, PLAIN)
@@ -84,6 +86,7 @@ CHOICES = [
 ]
 
 
+@sampled(2)
 @pytest.mark.parametrize(("instruction", "choice"), CHOICES, ids=lambda each: str(each).replace(" ", "_"))
 def test_choices(instruction: Instruction, choice: Warpgroup) -> None:
     check(instruction, choice)
