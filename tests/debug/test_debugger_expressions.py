@@ -59,7 +59,7 @@ def test_arrays_and_their_elements(debugger: Debugger) -> None:
     assert np.array_equal(value("As[1:3, 0:4]"), shared[1:3, 0:4])
     assert np.array_equal(value("acc[2] * 2"), acc[:, 2] * 2)
     assert np.array_equal(value("acc[lane % 4]"), acc[LANE, LANE % 4])
-    assert value("max(acc)") == acc.max() and value("any(isnan(As))") == False  # noqa: E712  # NumPy's bool
+    assert value("max(acc)") == acc.max() and not value("any(isnan(As))")
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from lanewise.machine.program.resolve import resolve
 from lanewise.machine.tensor_core.wgmma_statement import Statement
 from lanewise.ptx import parse
 from machine.warpgroup import ARCH, Machine, by_types, module, statement
+from nvrtc import need_nvrtc
 
 #: Few and many columns, whole strips and not, of those that all types have.
 WIDTHS = (8, 24, 48, 64, 128, 256)
@@ -372,7 +373,7 @@ KERNELS = {"gemm": (128, 64, 320 * 128), "specialised": (384, 128, 3 * 384 * 128
 @pytest.mark.parametrize("name", KERNELS)
 def test_gemm_in_cuda_is_the_instruction_repeated(name: str) -> None:
     """One warpgroup that loads and multiplies; three, of which one loads and two multiply."""
-    pytest.importorskip("cuda.bindings", reason="NVRTC is not installed")
+    need_nvrtc()
     m, n, k = 128, 256, 320
     rng = np.random.default_rng(5)
     a, b = (rng.normal(size=shape).astype(ml_dtypes.bfloat16) for shape in ((m, k), (n, k)))
@@ -392,7 +393,7 @@ def test_gemm_in_cuda_is_the_instruction_repeated(name: str) -> None:
 
 def test_gemm_by_tma_is_the_instruction_repeated() -> None:
     """One thread loads by TMA, two warpgroups multiply; under every schedule of the copies."""
-    pytest.importorskip("cuda.bindings", reason="NVRTC is not installed")
+    need_nvrtc()
     m, n, k = 128, 256, 320
     rng = np.random.default_rng(6)
     a, b = (rng.normal(size=shape).astype(ml_dtypes.bfloat16) for shape in ((m, k), (n, k)))
