@@ -275,10 +275,21 @@ def survey(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     best: dict[tuple[Path, str], dict[str, str]] = {}
     sources = [folder] if folder.is_file() else sorted(folder.rglob("*.cu"))
     headers = [] if folder.is_file() else sorted(folder.rglob("*.cuh"))
+    done: list[str] = []
+    if arguments.go_on and arguments.go_on.exists():
+        earlier = json.loads(arguments.go_on.read_text())
+        done = earlier["done"]
+        best = {(Path(place), row["kernel"]): row for place, row in earlier["best"]}
     try:
         for path in (*sources, *headers):
+            if str(path) in done:
+                continue
             examine_kernels(path, path in sources, folder.resolve(), best, arguments)
             print(f"\r{len(best)} kernels", end="", file=sys.stderr, flush=True)
+            done.append(str(path))
+            if arguments.go_on:
+                rows = [(str(place), row) for (place, _), row in best.items()]
+                arguments.go_on.write_text(json.dumps({"done": done, "best": rows}))
     except KeyboardInterrupt:
         print("\nstopped; what is known so far:", file=sys.stderr)
     return told(folder.resolve(), best, arguments.causes)
@@ -323,6 +334,9 @@ def main() -> None:
         "--library", default="", help="a folder to import lanewise from, to measure another copy"
     )
     parser.add_argument("--json", type=Path, help="write what became of each kernel to this file")
+    parser.add_argument(
+        "--go-on", type=Path, help="keep what is known after each file here, and go on from it"
+    )
     parser.add_argument("--examine", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.examine:
