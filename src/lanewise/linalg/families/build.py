@@ -31,7 +31,7 @@ MOST_BLOCKS = 8
 #: The epilogue that rounds alone.
 PLAIN = Epilogue()
 #: Turns of results that a consumer has in shared memory at the same time.
-_MOST_BUFFERS = 4
+MOST_BUFFERS = 4
 #: bf16 numbers whose sum is an f32.
 PLANES = 3
 #: Bytes of a box's rows that are swizzled; those of the narrowest of several boxes; columns of the widest.
@@ -66,6 +66,8 @@ class Build:
     by_warps: bool = False
     #: Whether threads store their results from registers.
     direct: bool = False
+    #: Whether idle warps of the loading warpgroup store the results, while the others multiply.
+    aside: bool = False
     epilogue: Epilogue = PLAIN
     #: How many of a tile's last stages a warpgroup leaves until the one before it has multiplied them, so
     #: that the warpgroups that share a tile do not store at the same time.
@@ -195,7 +197,7 @@ class Build:
         widths = [each for each in range(self.store_columns, 0, -1) if self._can_be_box(each)]
         if self.stages_all_at_once:
             return widths[0] if widths else 1
-        for buffers in (_MOST_BUFFERS, 2):
+        for buffers in (MOST_BUFFERS, 2):
             for each in widths:
                 if each * self.out.bits >= _LEAST_BOX * 8 and buffers * self._box_bytes(each) <= self._room:
                     return each
@@ -270,7 +272,7 @@ class Build:
         )
         turns = self.consumer_rows // ROWS * -(-boxes // together)
         fitting = self._room // self._boxes_bytes(together)
-        return together, max(1, min(_MOST_BUFFERS, fitting, turns))
+        return together, max(1, min(MOST_BUFFERS, fitting, turns))
 
     @property
     def long_epilogue(self) -> bool:
@@ -408,10 +410,11 @@ class Build:
             self.consumers == 1
             or self.schedule != "cooperative"
             or self.promotes
+            or self.grouped
             or not 0 < self.skew <= self.stages
         ):
             reason = f"skew={self.skew}: 1 to {self.stages} stages of two or three cooperative warpgroups,"
-            reason += " whose sums are not promoted"
+            reason += " whose sums are not promoted, and not of grouped products"
         elif self.planes > 1 and (self.sharing > 1 or not (self.a_k_major and self.b_k_major)):
             reason = "products of split f32 take K-major parts and no clusters that share loads"
         elif self.promotes and self.groups > 1:

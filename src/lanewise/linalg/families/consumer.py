@@ -23,7 +23,8 @@ def plane_products(build: Build) -> list[tuple[int, int]]:
     return [(b, a) for a, b in pairs] if build.turned else list(pairs)
 
 
-#: Named barriers: of each consumer's own threads (1, 2, 3), and of whose turn it is (8, 9, 10).
+#: Named barriers: of each consumer's own threads (1, 2, 3), and of whose turn it is (8, 9, 10). Those from 4
+#: and from 10 on belong to warps that store aside, where no warpgroup waits for its turn.
 TURN = 8
 
 
@@ -139,6 +140,15 @@ class Consumer:
         for unit in range(self.output.held_units):
             if unit >= first:
                 self.output.store_held(held, unit, held_at[1], held_at[2], False)
+
+    @lw.device
+    def passed(self, reading: Any) -> Any:
+        """Give all stages of a tile back that has no rows for this warpgroup; the others multiply faster."""
+        for _ in lw.range(self.steps):
+            self.pipeline.wait(reading)
+            self.give_back(reading)
+            reading = reading.next()
+        return reading
 
     @lw.device
     def scales(self, stage: Any) -> Any:
@@ -289,6 +299,9 @@ class Consumer:
                 first_row = first_row + own * T.consumer_rows
             if T.grouped:
                 first_row = first_row + state[2]
+                if T.consumers > 1 and first_row >= output.last_row:
+                    reading = self.passed(reading)
+                    continue
             first_column = (column * along + self.place.column) * T.bn
             output.batch, given.residual = matrix, residual
             if T.batched and not T.grouped:
