@@ -23,23 +23,24 @@ def held_turns(build: Build) -> int:
     """Return how many turns of a tile are kept in registers, and stored while the next tile is multiplied.
 
     An activation takes longer than what the other warpgroup multiplies meanwhile. So the last turns of a wide
-    tile wait, half of them at most, if nothing in their epilogue belongs to a row. Warpgroups store one after
-    the other there (`skew`).
+    tile wait, half of them at most, if nothing in their epilogue belongs to a row.
     """
     given, T = build.epilogue, build
     if (
         given.activation in (None, "relu")
         or given.bias == "column"
         or any(each is not None for each in (given.function, given.residual, given.scale_a))
-        or not T.skew
+        or T.schedule != "cooperative"
         or T.consumers != 2
         or T.consumer_rows != ROWS
         or not T.store_by_tma
         or T.out.bits != 16
         or T.sums is not f32
         or T.split * T.groups > 1
+        or T.single
         or T.transposed
         or T.batched
+        or T.promotes
         or T.turn_columns % UNIT
         or T.store_columns % T.turn_columns
     ):
