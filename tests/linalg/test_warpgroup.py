@@ -13,9 +13,8 @@ from everything import EVERYTHING
 from lanewise.formats import bf16, e4m3, e5m2, f16, f32, s8, s32, tf32
 from lanewise.linalg.families import warpgroup
 from lanewise.linalg.families.build import build_of
-from lanewise.linalg.families.output import held_turns
 from lanewise.linalg.plan import Plan
-from lanewise.linalg.problem import Epilogue, Operand, Problem
+from lanewise.linalg.problem import Operand, Problem
 from linalg.hopper_products import plan, product, some
 
 Case = tuple[dict[str, Any], Plan, int]
@@ -98,24 +97,6 @@ def test_bits_are_those_of_the_instruction(name: str) -> None:
     for schedule in ("in order", "late", 7) if EVERYTHING else ("late",):
         report = lw.check(configured, *arguments, schedule=schedule)
         assert report.ok, report
-
-
-@pytest.mark.parametrize("k", [400, 72])
-def test_sums_that_wait_for_the_next_tile(k: int) -> None:
-    """A turn of a tile is stored while the next is multiplied, or when that ends if K is short."""
-    epilogue = Epilogue(bias="row", bias_dtype=bf16, activation="silu")
-    bias = np.linspace(-2, 2, 264).astype(bf16.dtype)
-    problem, pointers, _ = product(
-        100, 264, k, bf16, bf16, bf16, layout="NT", epilogue=epilogue, bias=bias
-    )  # fmt: skip
-    chosen = plan((128, 96, 64), stages=2)
-    assert held_turns(warpgroup.for_shape(build_of(problem, chosen), 100, 264, 1, 1)) == 1
-    configured, arguments = warpgroup.prepared(problem, chosen, pointers, multiprocessors=1)
-    configured(*arguments)
-    expected = lw.matmul(pointers.a, pointers.b, bias=bias, activation="silu")
-    assert pointers.out.tobytes() == expected.tobytes()
-    for schedule in ("in order", "late", 7) if EVERYTHING else ("late",):
-        assert lw.check(configured, *arguments, schedule=schedule).ok
 
 
 @pytest.mark.parametrize(

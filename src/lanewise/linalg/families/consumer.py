@@ -86,16 +86,14 @@ class Consumer:
         return state.with_children([ahead - around * self.build.stages, (state.phase + around) & 1])
 
     @lw.device
-    def summed(self, accs: Any, reading: Any, held: Any = (), held_at: Any = None) -> Any:
+    def summed(self, accs: Any, reading: Any) -> Any:
         """Return the sums of a tile, two stages in flight, its last stage's state and the one after it.
 
         With `skew`, a warpgroup waits before the last stages of a tile until the warpgroup before it has
         issued all of its products. It multiplies these stages while that one stores its results, and the
         first multiplies stages of the next tile while the last stores.
-
-        If sums of the last tile are `held`, they are stored meanwhile, some in each step.
         """
-        T, steps, output = self.build, self.steps, self.output
+        T, steps = self.build, self.steps
         before, pause = reading, -1
         if T.skew:
             # With more steps than stages nobody is a whole tile ahead: the barrier counts right.
@@ -119,27 +117,12 @@ class Consumer:
                     self.give_back(before)
             elif done > 0:
                 self.give_back(before)
-            if output.held_turns:  # noqa: SIM102, decided while tracing
-                if (done >= T.skew) & (done < T.skew + output.held_units) & (held_at[0] > 0):
-                    for unit in range(output.held_units):
-                        if done == T.skew + unit:
-                            output.store_held(held, unit, held_at[1], held_at[2], True)
             before = reading
             reading = reading.next()
         if T.skew:  # noqa: SIM102, decided while tracing
             if (self.own < T.consumers - 1) & (steps > T.stages):
                 lw.arrive(TURN + 1 + self.own, 2 * WARPGROUP)
-        if output.held_turns:  # noqa: SIM102, decided while tracing
-            if (steps < T.skew + output.held_units) & (held_at[0] > 0):
-                self.store_rest(held, held_at, steps - T.skew)
         return accs, before, reading
-
-    @lw.device
-    def store_rest(self, held: Any, held_at: Any, first: Any) -> None:
-        """Store what is held of the last tile, from unit `first` on."""
-        for unit in range(self.output.held_units):
-            if unit >= first:
-                self.output.store_held(held, unit, held_at[1], held_at[2], False)
 
     @lw.device
     def passed(self, reading: Any) -> Any:
@@ -283,8 +266,6 @@ class Consumer:
         residual, turn = given.residual, lw.i32(0)
         state = tiles.begin() if T.grouped else None
         output.last_row = M
-        kept = output.held_units * 8
-        held, held_at = [f32(0.0) for _ in range(kept)], [lw.i32(0), lw.i32(0), lw.i32(0)]
         for number in numbers(tiles, first, step):
             if T.grouped:
                 state = tiles.move(number, state)
@@ -319,7 +300,7 @@ class Consumer:
                 continue
             if T.schedule == "pingpong":
                 lw.barrier(TURN + own, 2 * WARPGROUP)
-            accs, before, reading = self.summed(accs, reading, held, held_at)
+            accs, before, reading = self.summed(accs, reading)
             if T.schedule == "pingpong":
                 if number + tiles.step < tiles.count:
                     lw.arrive(TURN + 1 - own, 2 * WARPGROUP)
@@ -332,13 +313,7 @@ class Consumer:
                 if steps > 0:
                     self.give_back(before)
             self.finish(accs, first_row, first_column, turn, values)
-            if output.held_turns:
-                held = [accs[0][T.bn // 2 - kept + i] for i in range(kept)]
-                held_at = [lw.i32(1), first_row, first_column]
             turn = turn + 1
-        if output.held_turns:  # noqa: SIM102, decided while tracing
-            if held_at[0] > 0:
-                self.store_rest(held, held_at, 0)
         if T.split > 1 and not T.single:
             self.parts.wait_for_readers(own, turn)
         output.wait_for_reads(0)  # the block's shared memory is read before the block ends

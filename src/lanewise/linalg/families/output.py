@@ -8,45 +8,11 @@ from lanewise import lang as lw
 from lanewise.formats import bf16, e4m3, e5m2, f16, f32
 from lanewise.layout import Layout, Swizzle
 from lanewise.linalg.epilogue_code import changes_values, finished, row_terms
-from lanewise.linalg.families.build import REGISTERS, ROWS, WARPGROUP, Build
+from lanewise.linalg.families.build import ROWS, WARPGROUP, Build
 from lanewise.linalg.families.unaligned_stores import store_lines
 
 #: Bits of the swizzle for boxes with rows of 128, 64 and 32 bytes; others have none.
 _SWIZZLE_BITS = {128: 3, 64: 2, 32: 1}
-#: Columns that one matrix store of each warp writes.
-UNIT = 16
-#: Registers of a consumer beside its sums and those that it keeps of the last tile.
-_BESIDE_HELD = 40
-
-
-def held_turns(build: Build) -> int:
-    """Return how many turns of a tile are kept in registers, and stored while the next tile is multiplied.
-
-    An activation takes longer than what the other warpgroup multiplies meanwhile. So the last turns of a wide
-    tile wait, half of them at most, if nothing in their epilogue belongs to a row.
-    """
-    given, T = build.epilogue, build
-    if (
-        given.activation in (None, "relu")
-        or given.bias == "column"
-        or any(each is not None for each in (given.function, given.residual, given.scale_a))
-        or T.schedule != "cooperative"
-        or T.consumers != 2
-        or T.consumer_rows != ROWS
-        or not T.store_by_tma
-        or T.out.bits != 16
-        or T.sums is not f32
-        or T.split * T.groups > 1
-        or T.single
-        or T.transposed
-        or T.batched
-        or T.promotes
-        or T.turn_columns % UNIT
-        or T.store_columns % T.turn_columns
-    ):
-        return 0
-    spare = REGISTERS[T.consumers][1] - _BESIDE_HELD - T.sum_registers
-    return max(0, min(T.turns // 2, spare // (T.turn_columns // 2)))
 
 
 def staging(build: Build, offset: int) -> Any:
@@ -91,16 +57,9 @@ class Output:
     the threads until the epilogue begins, and are then exchanged through shared memory.
     """
 
-    #: Set while elements are finished one after the other: a zero, and the last element.
-    slowly: Any = None
-    before: Any = None
-    #: Turns of a tile that are kept until the next one is multiplied.
-    held_turns = 0
-
     def __init__(self, build: Build, C: Any, given: Any, own: Any, N: Any, leading: Any) -> None:
         self.build, self.C, self.given, self.own, self.N, self.leading = build, C, given, own, N, leading
         self.sC = staging(build, build.stages * build.stage_bytes)
-        self.held_turns = held_turns(build)
         self.lane = lw.lane_id()
         self.warp = lw.shfl_sync(lw.thread_idx.x % WARPGROUP // 32, 0)
         self.thread = lw.thread_idx.x % WARPGROUP
@@ -124,11 +83,6 @@ class Output:
             given.scale_a = [given.scale_a[0]]
         if build.epilogue.scale_out:
             given.scale_out = [given.scale_out[0]]
-
-    @property
-    def held_units(self) -> int:
-        """Matrix stores of a warp that belong to the turns which are kept."""
-        return self.held_turns * self.build.turn_columns // UNIT
 
     @lw.device
     def ahead(self, first_row: Any) -> None:
@@ -191,34 +145,12 @@ class Output:
                     self.store_turn(values, (0, T.turn_columns), at, of_rows, buffer, unread, unread)
                     move_forward(values, T.turn_columns // 2, T.store_columns // 2)
                 continue
-            for each in range(turns - self.held_turns):
+            for each in range(turns):
                 from_column, which = each * T.turn_columns, block * turns + each
                 columns = (from_column, min(T.turn_columns, T.store_columns - from_column))
                 place = (row, first_column + from_column, from_column)
                 before, after = T.unread(which - 1), T.unread(which)
                 self.store_turn(accs[block], columns, place, of_rows, which % T.buffers, before, after)
-
-    @lw.device
-    def store_held(self, held: Any, number: Any, first_row: Any, first_column: Any, slowly: Any) -> None:
-        """Store a unit of sums that were kept of the last tile: 64 rows, 16 columns.
-
-        `slowly`: one element after the other, so that this does not slow the products that run meanwhile.
-        """
-        T = self.build
-        each = T.turn_columns // UNIT
-        turn = T.turns - self.held_turns + number // each
-        buffer, inside = turn % T.buffers, number % each * UNIT
-        from_column = turn * T.turn_columns
-        place = (first_row, first_column + from_column, from_column)
-        if inside == 0 and T.unread(turn - 1) < 0:
-            self.wait_for_reads(0)
-            lw.barrier(1 + self.own, WARPGROUP)
-        self.slowly = self.N >> 31 if slowly else None
-        self.before = None
-        self.write_unit(held, number * UNIT // 2, inside, 2, place, self.of_rows[0], buffer)
-        self.slowly = None
-        if inside + UNIT == T.turn_columns:
-            self.send_turn(place, T.turn_columns, buffer, T.unread(turn))
 
     @lw.device
     def store_turn(
@@ -242,12 +174,6 @@ class Output:
             self.wait_for_reads(0)
             lw.barrier(1 + self.own, WARPGROUP)
         self.write_turn(acc, columns, at, of_rows, buffer)
-        self.send_turn(at, columns[1], buffer, after)
-
-    @lw.device
-    def send_turn(self, at: Any, columns: Any, buffer: Any, after: Any) -> None:
-        """Store a turn that is in shared memory, by TMA or by all threads."""
-        T = self.build
         if T.store_by_tma:
             lw.fence_proxy_async()
             if after >= 0:
@@ -256,14 +182,14 @@ class Output:
         if T.store_by_tma:
             if (self.warp == 0) & lw.elect_one():
                 lead = (self.batch,) if T.batched else ()
-                for box in range(T.turn_boxes if T.transposed else columns // T.box_columns):
+                for box in range(T.turn_boxes if T.transposed else columns[1] // T.box_columns):
                     place = (at[0], at[1] + box * T.box_columns)
                     if T.transposed:
                         place = (at[1], at[0] + box * T.box_columns)
                     lw.tma.store(self.C, (*lead, *place), self.sC[None, None, box, buffer, self.own])
                 lw.tma.commit()
         elif T.wide_stores and not T.transposed:
-            self.store_wide(at, columns, buffer)
+            self.store_wide(at, columns[1], buffer)
         else:
             store_lines(self, at, buffer)
 
@@ -290,59 +216,42 @@ class Output:
                 residuals[0] = place[0].to(f32)
             if (row < self.last_row) & (column + 1 < self.N):
                 residuals[1] = place[step].to(f32)
-        for i in range(2):
-            if self.slowly is not None and self.before is not None:
-                values[i] = self.after_last(values[i])
-            values[i] = finished(
+        return [
+            finished(
                 epilogue, given, values[i], of_row, of_columns[i], residuals[i], (row, column + i),
                 self.build.out,
-            )  # fmt: skip
-            self.before = values[i]
-        return values
-
-    def after_last(self, value: Any) -> Any:
-        """Return the same value, but not before the last element is finished.
-
-        `slowly` is zero, which the compiler does not know.
-        """
-        text = "lop3.b32 {d}, {last}, {zero}, {value}, 0xEA;"  # (last & zero) | value
-        return lw.asm(text, d=f32, last=self.before, zero=self.slowly, value=value)
+            )
+            for i in range(2)
+        ]  # fmt: skip
 
     @lw.device
     def write_turn(self, acc: Any, columns: Any, place: Any, of_rows: Any, buffer: Any) -> None:
         """Write the columns of one turn, after the epilogue, to shared memory."""
         T = self.build
         start, count = columns
+        own_row = place[0] + self.warp * 16 + self.lane // 4
         across = count if T.transposed else T.box_columns
         most = 2 if T.out in (f16, bf16) else 1
+        _, first_column, first_of_tile = place
         starts = [
             (box + inside, min(most, (min(across, count - box) - inside) // 8))
             for box in range(0, count, across)
             for inside in range(0, min(across, count - box), 8 * most)
         ]
         for at, eights in starts:
-            self.write_unit(acc, (start + at) // 8 * 4, at, eights, place, of_rows, buffer)
-
-    @lw.device
-    def write_unit(
-        self, acc: Any, first: Any, at: Any, eights: Any, place: Any, of_rows: Any, buffer: Any
-    ) -> None:
-        """Write 8 or 16 columns of a turn, from column `at` on, whose sums begin with register `first`."""
-        T = self.build
-        own_row = place[0] + self.warp * 16 + self.lane // 4
-        _, first_column, first_of_tile = place
-        pairs = []
-        for eight in range(eights):
-            own = at + 8 * eight + 2 * (self.lane % 4)
-            column, of_columns = first_column + own, self.terms_of_columns(first_of_tile + own)
-            for half in range(2):
-                number, row = first + 4 * eight + 2 * half, own_row + 8 * half
-                low, high = self.finished_pair(acc, number, of_rows[half], of_columns, row, column)
-                pairs.append(pair(low, high, T.out))
-        if T.transposed:
-            self.write_columns(pairs, at, eights, buffer)
-        else:
-            self.write_rows(pairs, at, eights, buffer)
+            pairs = []
+            for eight in range(eights):
+                own = at + 8 * eight + 2 * (self.lane % 4)
+                column, of_columns = first_column + own, self.terms_of_columns(first_of_tile + own)
+                for half in range(2):
+                    first = (start + at + 8 * eight) // 8 * 4 + 2 * half
+                    row = own_row + 8 * half
+                    low, high = self.finished_pair(acc, first, of_rows[half], of_columns, row, column)
+                    pairs.append(pair(low, high, T.out))
+            if T.transposed:
+                self.write_columns(pairs, at, eights, buffer)
+            else:
+                self.write_rows(pairs, at, eights, buffer)
 
     @lw.device
     def terms_of_columns(self, column: Any) -> Any:
