@@ -168,8 +168,8 @@ def picture_of_banks(banks: BankMap, options: Options) -> Picture:
         lines, run = ("rows", "across") if banks.across else ("columns", "down")
         notes.append(
             f"In a phase ldmatrix reads 8 {lines} of 16 bytes ({run}). A phase of eight colours takes one "
-            "turn; each time a colour comes again with another address, it takes one turn more. The worst here: "
-            f"{_turns(worst)}."
+            "turn; each time a colour comes again with another address, it takes one turn more. The worst "
+            f"here: {_turns(worst)}."
         )
         names = ("1 turn", "2", "3–4", "more")
         all_legends.append(Legend("turns of an ldmatrix phase", tuple(zip(CONFLICTS, names, strict=True))))
