@@ -1,4 +1,4 @@
-"""What people write in their first kernel, coming from NumPy and C++: each gets a message that says what to do."""
+"""What people write in their first kernel, coming from NumPy and C++; each message says what to write."""
 
 from collections.abc import Callable
 from typing import Any
@@ -38,6 +38,14 @@ def dtype_of_numpy(x: lw.Ptr[lw.f32]):
 
 
 @lw.kernel
+def sum_that_begins_as_an_integer(x: lw.Ptr[lw.f32], n: lw.i32):
+    total = 0
+    for i in lw.range(n):
+        total += x[i]
+    x[0] = total
+
+
+@lw.kernel
 def fourth_coordinate(x: lw.Ptr[lw.f32]):
     x[lw.thread_idx.w] = 1.0
 
@@ -66,6 +74,7 @@ class Holder:
         (method_of_numpy, (X,), "no .astype: .to(lw.f32) converts it"),
         (shape_of_a_run, (X, 4), "has to be known while the kernel is traced"),
         (dtype_of_numpy, (X,), "write lw.f32"),
+        (sum_that_begins_as_an_integer, (X, 4), "it is 0 before the loop: write 0.0 there"),
         (fourth_coordinate, (X,), "have .x, .y and .z, and no .w"),
         (underscores_of_cuda, (X,), "did you mean syncthreads?"),
         (arrays_for_fragments, (X,), "in a kernel it takes fragments"),

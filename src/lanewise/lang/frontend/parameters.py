@@ -63,7 +63,7 @@ def _written(kind: object) -> str:
 
 def read_parameters(rewritten: RewrittenFunction) -> list[Parameter]:
     """Return the parameters that a function's signature and annotations declare."""
-    found = []
+    found: list[Parameter] = []
     for name in (rewritten.original.__name__, *rewritten.signature.parameters):
         if not _PTX_NAME.fullmatch(name):
             raise rewritten.error(f"{name} is no name in PTX: use letters from a to z, digits and _")
