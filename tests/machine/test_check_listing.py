@@ -13,6 +13,7 @@ import pytest
 import lanewise as lw
 from lanewise.machine import KernelFault, Unsupported
 from lanewise.machine.checker.report import Report
+from nvrtc import need_nvrtc
 
 SOURCE = """__global__ void transpose(const float* in, float* out) {
     __shared__ float tile[32][32];
@@ -57,7 +58,7 @@ __global__ void waits(float* x) {
 
 @pytest.fixture(scope="module")
 def module() -> Any:
-    pytest.importorskip("cuda.bindings")
+    need_nvrtc()
     return lw.cuda(SOURCE, arch="sm_90")
 
 

@@ -80,6 +80,11 @@ class CudaSource(CompiledSource):
             lines.append(f"a kernel in a namespace is named in full, as space::{expression}")
         return "\n".join(lines)
 
+    def texts(self) -> list[str]:
+        """The source, and the headers of its project that it includes."""
+        main, headers = self._published.read()
+        return [main.text, *(each.text for each in headers.files.values())]
+
     def default_instance(self, name: str) -> str:
         """The instance that a kernel's name alone means, if its template has defaults for all; else empty."""
         main, headers = self._published.read()

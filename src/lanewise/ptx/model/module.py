@@ -186,6 +186,10 @@ class CompiledSource(ABC):
         """Why a kernel of the source is not in the PTX; empty if the source has no such kernel."""
 
     @abstractmethod
+    def texts(self) -> list[str]:
+        """The source, and the headers of its project that it includes."""
+
+    @abstractmethod
     def default_instance(self, name: str) -> str:
         """The instance that a kernel's name alone means, if its template has defaults for all; else empty."""
 
