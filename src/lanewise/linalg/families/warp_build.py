@@ -13,8 +13,10 @@ from lanewise.linalg.order import instruction_of, multiplied_as
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Epilogue, Problem
 
-#: The first arch with cp.async.
-_AMPERE = 80
+#: The first arch with cp.async, and the one whose f64 products are loaded by TMA.
+_AMPERE, _HOPPER = 80, 90
+#: Bytes of K in a stage that TMA loads, and the least number of such stages.
+LINE, LEAST_STAGES = 128, 4
 #: K of the f64 instruction: all give the same bits, and this one leaves registers for a tile of 128 by 128.
 _F64_STEP = 8
 
@@ -38,6 +40,8 @@ class WarpBuild:
     align_out: int
     group: int
     epilogue: Epilogue
+    #: Whether TMA loads the tiles, as in products of f64 on Hopper.
+    by_tma: bool = False
 
     @property
     def mma(self) -> Instruction:
@@ -47,6 +51,8 @@ class WarpBuild:
     @property
     def warp(self) -> tuple[int, int]:
         """A warp's part of the tile: 64 by 64, less for f64 and where four warps would not share a tile."""
+        if self.tile[1] & (self.tile[1] - 1):  # no power of two: two warps share the columns
+            return 32, self.tile[1] // 2
         m, n = min(64, self.tile[0]), min(32 if self.a is f64 else 64, self.tile[1])
         while self.tile[0] // m * (self.tile[1] // n) < 4 and max(m, n) > 16:
             m, n = (m // 2, n) if m >= n and m > self.mma.m else (m, n // 2)
@@ -97,5 +103,17 @@ def build_of(problem: Problem, plan: Plan) -> WarpBuild:
     return WarpBuild(
         plan.arch, mma.text, a, b, problem.out.dtype, problem.a.k_major, problem.b.k_major, plan.tile,
         plan.stages, problem.a.alignment, problem.b.alignment, problem.out.alignment, plan.group,
-        problem.epilogue,
+        problem.epilogue, loads_by_tma(problem, plan),
     )  # fmt: skip
+
+
+def loads_by_tma(problem: Problem, plan: Plan) -> bool:
+    """Return whether TMA loads the tiles of a product: f64 on Hopper, both operands contiguous along K."""
+    return (
+        problem.a.dtype is f64
+        and arch_number(plan.arch) == _HOPPER
+        and problem.batch == 1
+        and all(each.k_major and each.tma for each in (problem.a, problem.b))
+        and plan.tile[2] == LINE // 8
+        and plan.stages >= LEAST_STAGES
+    )

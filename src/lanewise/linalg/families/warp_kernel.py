@@ -42,7 +42,7 @@ def compiled(T: WarpBuild) -> Any:
     of_out: Any = lw.Ptr[T.out, T.align_out]
     wide: Any = T.wide
 
-    @lw.kernel(max_threads=T.threads, min_blocks=getattr(T, "blocks", 1))
+    @lw.kernel(max_threads=T.threads)
     def by_warps(
         A: of_a, B: of_b, Out: of_out,
         M: lw.i32, N: lw.i32, K: lw.i32,
@@ -89,27 +89,6 @@ def compiled(T: WarpBuild) -> Any:
                 ],
             )
 
-        if getattr(T, "lead", 0):
-            multiplied = by_mbarriers(T, copies, load, K)
-        else:
-            multiplied = by_block_barriers(T, fetch, load, K)
-        acc = multiplied
-        if T.asynchronous:
-            lw.cp_async_wait(0)
-        residual = residual + batch * residual_batch
-        given = EpilogueValues(
-            alpha, beta, bias, residual, residual_row, residual_column, scale_a, scale_b, scale_out
-        )
-        store(T, acc, Out + batch * batch_out, ldo, row + own_row, column + own_column, M, N, given)
-
-    return by_warps
-
-
-@lw.device
-def by_block_barriers(T, fetch, load, K):
-        mma = T.mma
-        (bm, bn, bk), (wm, wn), stages = T.tile, T.warp, T.stages
-        steps = bk // mma.k
         for stage in range(stages - 1):
             fetch(lw.i32(stage * bk), stage)
         if T.asynchronous:
@@ -133,53 +112,12 @@ def by_block_barriers(T, fetch, load, K):
                     for j in range(len(b)) if i % 2 == 0 else reversed(range(len(b))):
                         acc[i][j] = mma(a[i], b[j], acc[i][j])
                 a, b = following
-        return acc
+        if T.asynchronous:
+            lw.cp_async_wait(0)
+        residual = residual + batch * residual_batch
+        given = EpilogueValues(
+            alpha, beta, bias, residual, residual_row, residual_column, scale_a, scale_b, scale_out
+        )
+        store(T, acc, Out + batch * batch_out, ldo, row + own_row, column + own_column, M, N, given)
 
-
-@lw.device
-def by_mbarriers(T, copies, load, K):
-    """Return the warp's sums; each warp goes on when a stage is full, and says when it has left one."""
-    mma = T.mma
-    (bm, bn, bk), (wm, wn), stages = T.tile, T.warp, T.stages
-    steps = bk // mma.k
-    pipeline = lw.Pipeline(stages, bytes=0, consumers=T.threads // LANES)
-    if lw.thread_idx.x == 0:
-        pipeline.full.init(T.threads)
-        pipeline.empty.init(pipeline.consumers)
-        lw.fence_mbarrier_init()
-    lw.syncthreads()
-    filling, reading = pipeline.producer_state(), pipeline.consumer_state()
-    for number in range(T.lead):
-        for each in copies:
-            each.start(lw.i32(number * bk), number)
-        lw.asm(_ARRIVE, needs=("sm_80", "7.0"), barrier=pipeline.full[number].pointer)
-        filling = filling.next()
-    pipeline.wait(reading)
-    acc = [[mma.zeros() for _ in range(0, wn, mma.n)] for _ in range(0, wm, mma.m)]
-    a, b = load(0, reading.stage)
-    for k in lw.range(0, K, bk):
-        for step in range(steps):
-            if step == 0:
-                pipeline.acquire(filling)
-                for each in copies:
-                    each.start(k + T.lead * bk, filling.stage)
-                lw.asm(_ARRIVE, needs=("sm_80", "7.0"), barrier=pipeline.full[filling.stage].pointer)
-                filling = filling.next()
-            if step == steps - 1:
-                lw.syncwarp()
-                if lw.lane_id() == 0:
-                    pipeline.release(reading)
-                reading = reading.next()
-                pipeline.wait(reading)
-            following = load((step + 1) % steps, reading.stage)
-            for i in range(len(a)):
-                for j in range(len(b)) if i % 2 == 0 else reversed(range(len(b))):
-                    acc[i][j] = mma(a[i], b[j], acc[i][j])
-            a, b = following
-    for _ in range(T.lead - 1):  # copies of zeros beyond the end
-        reading = reading.next()
-        pipeline.wait(reading)
-    return acc
-
-
-_ARRIVE = "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [{barrier}];"
+    return by_warps

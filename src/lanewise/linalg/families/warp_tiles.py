@@ -45,17 +45,9 @@ class TileShape:
         return self.depth if self.k_major else self.length
 
     @property
-    def pitch(self) -> int:
-        """Elements from one row of shared memory to the next.
-
-        Rows that are no power of two long are not swizzled: 32 bytes more move each row to other banks.
-        """
-        return self.columns if self.columns & (self.columns - 1) == 0 else self.columns + 32 // self.size
-
-    @property
     def elements(self) -> int:
-        """Elements that the tile takes in shared memory."""
-        return self.rows * self.pitch
+        """Elements of the tile."""
+        return self.length * self.depth
 
     def width(self, alignment: int) -> int:
         """Elements that a copy may move at once, of addresses and rows that are so many bytes apart."""
@@ -68,8 +60,6 @@ class TileShape:
         f64 is read element by element, 32 bytes of each of four rows in one access: there the pieces have
         32 bytes.
         """
-        if self.pitch != self.columns:
-            return Swizzle(0, 0, 0)
         piece = (PIECE if self.size < 8 else 2 * PIECE) // self.size
         bits = (self.columns // piece).bit_length() - 1
         most = 3 if self.size < 8 else 2
@@ -77,7 +67,7 @@ class TileShape:
 
     def array(self, stages: int, offset: int) -> Any:
         """The tiles in dynamic shared memory: (row, column, stage)."""
-        layout = Layout((self.rows, self.columns, stages), (self.pitch, 1, self.elements))
+        layout = Layout((self.rows, self.columns, stages), (self.columns, 1, self.elements))
         return lw.dynamic_shared(self.dtype, layout, swizzle=self.swizzle, offset=offset)
 
 
@@ -101,15 +91,6 @@ class Copy:
     rows: Any
     columns: Any
     asynchronous: bool
-    #: Whether this thread copies at all; None if all threads do.
-    active: Any = None
-
-    def inside(self, number: int) -> Any:
-        """Return whether this thread's piece lies in the tile; None if those of all threads do."""
-        if (number + 1) * self.step <= self.tile.rows:
-            return self.active
-        in_tile = self.row + number * self.step < self.tile.rows
-        return in_tile if self.active is None else in_tile & self.active
 
     def start(self, along_k: Any, stage: Any) -> None:
         """Begin to copy the tile `along_k` elements along K into a stage; zeros lie outside the matrix."""
@@ -125,7 +106,7 @@ class Copy:
             size = self.width * self.tile.size
             if self.asynchronous and size >= 4:
                 bytes_ = lw.max(lw.min(left, self.width), 0) * self.tile.size
-                copy_inside(target, source, size, bytes_, self.inside(number))
+                lw.cp_async(target, source, size, src_bytes=bytes_)
             else:
                 waiting.append((target, load_or_zero(source, self.width, left)))
         for target, values in waiting:
@@ -144,29 +125,16 @@ def share_out(
     while tile.rows * tile.columns < threads * width:
         width //= 2
     across = tile.columns // width
-    step = threads // across
-    count = -(-tile.rows // step)
-    active = lw.thread_idx.x < step * across if threads % across else None
-    even = active is None and tile.rows % step == 0
-    assert even or (asynchronous and width * tile.size >= 4), "a tile is shared out evenly"
+    step, count = threads // across, tile.elements // width // threads
+    assert threads % across == 0 and tile.rows % step == 0, "a tile is shared out evenly"
     row, column = lw.thread_idx.x // across, lw.thread_idx.x % across * width
     first_row, first_column = (first, 0) if tile.k_major else (0, first)
     rows, columns = limits if tile.k_major else limits[::-1]
     source = matrix + (row + first_row).to(lw.i64) * leading + (column + first_column)
     return Copy(
         tile, source, leading, array, row, column, count, step, width,
-        rows - first_row, columns - first_column, asynchronous, active,
+        rows - first_row, columns - first_column, asynchronous,
     )  # fmt: skip
-
-
-@lw.device
-def copy_inside(target: Any, source: Any, size: int, bytes_: Any, inside: Any) -> None:
-    """Begin a copy; with `inside`, only if the piece lies in the tile."""
-    if inside is None:
-        lw.cp_async(target, source, size, src_bytes=bytes_)
-    else:  # noqa: PLR5501, decided while tracing
-        if inside:
-            lw.cp_async(target, source, size, src_bytes=bytes_)
 
 
 @lw.device
