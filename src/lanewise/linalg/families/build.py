@@ -86,9 +86,6 @@ class Build:
     planes: int = 1
     #: Whether each block (or cluster) has one tile, by its place in the grid.
     single: bool = False
-    #: Whether consumers run the epilogue once before the first products, for a tile beyond the last row: its
-    #: instructions are in the cache then when they are needed.
-    rehearsed: bool = False
     #: Whether the result's columns are contiguous, so that tiles are stored transposed.
     transposed: bool = False
     #: Whether a kernel before this one copies operands: it begins early, and waits before it loads.

@@ -240,7 +240,7 @@ class Consumer:
         residual, turn = given.residual, lw.i32(0)
         state = tiles.begin() if T.grouped else None
         output.last_row = M
-        for number in lw.range(2) if T.rehearsed else numbers(tiles, first, step):
+        for number in numbers(tiles, first, step):
             if T.grouped:
                 state = tiles.move(number, state)
                 if state[0] >= tiles.experts:
@@ -250,9 +250,6 @@ class Consumer:
             else:
                 row, column, matrix = tiles[number]
             first_row = (row * across + self.place.row) * T.bm
-            if T.rehearsed:
-                first_row = first_row + lw.where(number == 0, M, 0)
-                self.steps = lw.where(number == 0, 0, steps)
             if T.schedule == "cooperative":
                 first_row = first_row + own * T.consumer_rows
             if T.grouped:
