@@ -59,6 +59,7 @@ def _prepared_by_tma(
     problem: Problem, build: WarpBuild, pointers: Pointers, tiles: int, strides: tuple[int, int, int]
 ) -> tuple[Any, tuple[Any, ...]]:
     """Return the configured kernel whose tiles TMA loads, and its arguments."""
+    from lanewise.linalg.families.build import WARPGROUP
     from lanewise.linalg.families.warp_by_tma import compiled as compiled_by_tma
     from lanewise.tensor_maps import tensor_map
 
@@ -71,7 +72,7 @@ def _prepared_by_tma(
         _or_null(pointers.scale_a), _or_null(pointers.scale_b), _or_null(pointers.scale_out),
         float(pointers.alpha), float(pointers.beta),
     )  # fmt: skip
-    return compiled_by_tma(build)[tiles, build.threads, build.shared_bytes], arguments
+    return compiled_by_tma(build)[tiles, WARPGROUP + build.threads, build.shared_bytes], arguments
 
 
 def _or_null(array: Any) -> Any:
