@@ -97,8 +97,8 @@ def build_of(problem: Problem, plan: Plan) -> WarpBuild:
     by_tma = plan.tile == TILE_BY_TMA
     if by_tma and not loads_by_tma(problem, plan.arch):
         raise LanewiseError(
-            f"tiles {plan.tile} of plans of family 'warp' are loaded by TMA: they are for one product of f64 on "
-            "sm_90a whose operands are contiguous along K, with addresses and rows at multiples of 16 bytes"
+            f"tiles {plan.tile} of plans of family 'warp' are loaded by TMA: they are for one product of f64 "
+            "on sm_90a, its operands contiguous along K, with addresses and rows at multiples of 16 bytes"
         )
     mma = instruction_of(problem, plan)
     if problem.a.dtype is f64 and mma.k > _F64_STEP:

@@ -48,7 +48,8 @@ def compiled(T: WarpBuild) -> Any:
     def by_warps(
         A: of_a, B: of_b, Out: of_out,
         M: lw.i32, N: lw.i32, K: lw.i32, ldo: lw.i64,
-        bias: lw.Ptr[bias_type], residual: lw.Ptr[residual_type], residual_row: lw.i64, residual_column: lw.i64,
+        bias: lw.Ptr[bias_type], residual: lw.Ptr[residual_type],
+        residual_row: lw.i64, residual_column: lw.i64,
         scale_a: lw.Ptr[f32], scale_b: lw.Ptr[f32], scale_out: lw.Ptr[f32],
         alpha: wide, beta: wide,
     ):  # fmt: skip
