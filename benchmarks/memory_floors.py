@@ -1,6 +1,7 @@
 """What a product that reads some megabytes cannot beat: an empty kernel, and kernels that only read.
 
     python benchmarks/memory_floors.py --json floors.json
+    python benchmarks/memory_floors.py --rows 2048 8192
 
 Timed as `benchmarks/matmul.py` times products: the L2 cache is swept before each run, by writes (which leave
 it full of lines that have to be written back) and, in the second column, by reads. Figures are medians in
@@ -130,11 +131,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--rows", type=int, nargs="+", default=ROWS, help="of K = 4096 elements of 16 bits")
     given = parser.parse_args()
     swept = torch.empty(SWEPT_BYTES, dtype=torch.uint8, device="cuda")
     kept = {}
     groups = {"no memory": (0, small_runs)} | {
-        f"{rows * K * 2 / 1e6:.1f} MB": (rows * K * 2, lambda rows=rows: runs(rows)) for rows in ROWS
+        f"{rows * K * 2 / 1e6:.1f} MB": (rows * K * 2, lambda rows=rows: runs(rows)) for rows in given.rows
     }
     for name, (total, make) in groups.items():
         found = measured(make(), given.rounds, swept)

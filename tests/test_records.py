@@ -148,7 +148,7 @@ def test_docs_quote_the_recorded_floors_of_reading_memory() -> None:
     floors = record("h200_memory_floors")["floors"]
     kinds = {"bulk": "bulk copies", "boxes": "boxes of TMA", "plain": "plain loads"}
     text = page("docs/matmul-kernels.md")
-    for size in ("33.6 MB", "117.4 MB", "234.9 MB"):
+    for size in ("16.8 MB", "33.6 MB", "67.1 MB", "117.4 MB", "234.9 MB"):
         for kind, title in kinds.items():
             for hint, said in (("none", ""), ("evict_first", ", `evict_first`")):
                 names = [

@@ -45,6 +45,9 @@ CASES = {
     "s8": case("sm_80", np.int8, (100, 71, 80), (64, 64, 64), out_dtype="s32"),
     "f64": case("sm_80", np.float64, (65, 40, 35), (64, 64, 16)),
     "f64 on Hopper": case("sm_90a", np.float64, (70, 40, 34), (128, 128, 16), activation="relu", alpha=0.5),
+    "f64 by TMA": case(
+        "sm_90a", np.float64, (130, 120, 70), (128, 112, 16), turn_b=True, stages=4, bias="row", residual=True
+    ),
     "e4m3 on Ada": case("sm_89", E4M3, (40, 80, 48), (64, 64, 64), turn_b=True, out_dtype="bf16"),
     "e4m3 out": case("sm_120a", E4M3, (40, 81, 48), (64, 64, 64), out_dtype="e4m3"),
     "f16 sums": case("sm_80", np.float16, (40, 24, 40), (64, 64, 32), accumulate="f16"),
@@ -64,6 +67,7 @@ USUAL = (
     "tf32",
     "s8",
     "f64 on Hopper",
+    "f64 by TMA",
     "everything",
 )
 
@@ -74,6 +78,7 @@ def test_kernel_and_call_agree(name: str) -> None:
     arch, dtype, sizes, tile, given = CASES[name]
     more = dict(given)
     *lead, m, n, k = sizes
+    stages = more.pop("stages", 2 if arch == "sm_75" else 3)
     turns = [more.pop(each, False) for each in ("turn_a", "turn_b", "turn_out")]
     a, b = matrix(1, (*lead, m, k), dtype, turns[0]), matrix(2, (*lead, k, n), dtype, turns[1])
     if (bias := more.pop("bias", None)) is not None:
@@ -88,7 +93,7 @@ def test_kernel_and_call_agree(name: str) -> None:
     if turns[2]:
         out = np.ascontiguousarray(out.swapaxes(-1, -2)).swapaxes(-1, -2)
     planned = lw.plan(a, b, arch=arch, out=out, **more)
-    plan = Plan("warp", arch, tile, 3 if arch != "sm_75" else 2)
+    plan = Plan("warp", arch, tile, stages)
     pointers = Pointers(
         a, b, out, more.get("bias"), more.get("residual"), more.get("scale_a"), more.get("scale_b"), None,
         more.get("alpha", 1.0), more.get("beta", 1.0),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lanewise.linalg.families.warp_build import build_of
+from lanewise.linalg.families.warp_build import WarpBuild, build_of
 from lanewise.linalg.families.warp_kernel import compiled
 from lanewise.linalg.orientation import transposed, transposed_pointers
 from lanewise.linalg.plan import Plan
@@ -14,7 +14,12 @@ from lanewise.linalg.problem import Problem
 
 def kernel(problem: Problem, plan: Plan) -> Any:
     """Return the kernel of a plan, cached by what is compiled in."""
-    return compiled(build_of(problem if problem.out.k_major else transposed(problem), plan))
+    build = build_of(problem if problem.out.k_major else transposed(problem), plan)
+    if build.by_tma:
+        from lanewise.linalg.families import warp_by_tma
+
+        return warp_by_tma.compiled(build)
+    return compiled(build)
 
 
 def launch(
@@ -37,6 +42,8 @@ def prepared(
     if residual is not None:
         steps = (residual.leading, 1) if residual.k_major else (1, residual.leading)
         strides = (*steps, residual.batch_stride)
+    if build.by_tma:
+        return _prepared_by_tma(problem, build, pointers, tiles, strides)
     operands = (problem.a, problem.b, problem.out)
     arguments = (
         pointers.a, pointers.b, pointers.out, problem.m, problem.n, problem.k,
@@ -46,6 +53,26 @@ def prepared(
         float(pointers.alpha), float(pointers.beta),
     )  # fmt: skip
     return compiled(build)[(tiles, problem.batch), build.threads, build.shared_bytes], arguments
+
+
+def _prepared_by_tma(
+    problem: Problem, build: WarpBuild, pointers: Pointers, tiles: int, strides: tuple[int, int, int]
+) -> tuple[Any, tuple[Any, ...]]:
+    """Return the configured kernel whose tiles TMA loads, and its arguments."""
+    from lanewise.linalg.families.build import WARPGROUP
+    from lanewise.linalg.families.warp_by_tma import compiled as compiled_by_tma
+    from lanewise.tensor_maps import tensor_map
+
+    bm, bn, bk = build.tile
+    arguments = (
+        tensor_map(pointers.a, (bm, bk), swizzle="128B"),
+        tensor_map(pointers.b.swapaxes(-1, -2), (bn, bk), swizzle="128B"),
+        pointers.out, problem.m, problem.n, problem.k, problem.out.leading,
+        _or_null(pointers.bias), _or_null(pointers.residual), *strides[:2],
+        _or_null(pointers.scale_a), _or_null(pointers.scale_b), _or_null(pointers.scale_out),
+        float(pointers.alpha), float(pointers.beta),
+    )  # fmt: skip
+    return compiled_by_tma(build)[tiles, WARPGROUP + build.threads, build.shared_bytes], arguments
 
 
 def _or_null(array: Any) -> Any:

@@ -13,8 +13,10 @@ from lanewise.linalg.order import instruction_of, multiplied_as
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Epilogue, Problem
 
-#: The first arch with cp.async.
-_AMPERE = 80
+#: The first arch with cp.async, and the one whose f64 products are loaded by TMA.
+_AMPERE, _HOPPER = 80, 90
+#: The tile that TMA loads. It leaves registers to eight warps beside the one that loads.
+TILE_BY_TMA = (128, 112, 16)
 #: K of the f64 instruction: all give the same bits, and this one leaves registers for a tile of 128 by 128.
 _F64_STEP = 8
 
@@ -38,6 +40,8 @@ class WarpBuild:
     align_out: int
     group: int
     epilogue: Epilogue
+    #: Whether TMA loads the tiles, as in products of f64 on Hopper.
+    by_tma: bool = False
 
     @property
     def mma(self) -> Instruction:
@@ -47,6 +51,8 @@ class WarpBuild:
     @property
     def warp(self) -> tuple[int, int]:
         """A warp's part of the tile: 64 by 64, less for f64 and where four warps would not share a tile."""
+        if self.by_tma:
+            return self.tile[0] // 4, self.tile[1] // 2
         m, n = min(64, self.tile[0]), min(32 if self.a is f64 else 64, self.tile[1])
         while self.tile[0] // m * (self.tile[1] // n) < 4 and max(m, n) > 16:
             m, n = (m // 2, n) if m >= n and m > self.mma.m else (m, n // 2)
@@ -88,6 +94,12 @@ def build_of(problem: Problem, plan: Plan) -> WarpBuild:
         )
     if plan.split != 1:
         raise LanewiseError(f"plans of family 'warp' do not split K: split={plan.split}")
+    by_tma = plan.tile == TILE_BY_TMA
+    if by_tma and not loads_by_tma(problem, plan.arch):
+        raise LanewiseError(
+            f"tiles {plan.tile} of plans of family 'warp' are loaded by TMA: they are for one product of f64 "
+            "on sm_90a, its operands contiguous along K, with addresses and rows at multiples of 16 bytes"
+        )
     mma = instruction_of(problem, plan)
     if problem.a.dtype is f64 and mma.k > _F64_STEP:
         mma = instruction(mma.text.replace(f"k{mma.k}.", f"k{_F64_STEP}.", 1))
@@ -97,5 +109,15 @@ def build_of(problem: Problem, plan: Plan) -> WarpBuild:
     return WarpBuild(
         plan.arch, mma.text, a, b, problem.out.dtype, problem.a.k_major, problem.b.k_major, plan.tile,
         plan.stages, problem.a.alignment, problem.b.alignment, problem.out.alignment, plan.group,
-        problem.epilogue,
+        problem.epilogue, by_tma,
     )  # fmt: skip
+
+
+def loads_by_tma(problem: Problem, arch: str) -> bool:
+    """Return whether TMA can load the tiles of a product: f64 on Hopper, operands contiguous along K."""
+    return (
+        problem.a.dtype is f64
+        and arch_number(arch) == _HOPPER
+        and problem.batch == 1
+        and all(each.k_major and each.tma for each in (problem.a, problem.b))
+    )

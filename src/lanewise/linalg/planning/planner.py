@@ -15,13 +15,16 @@ from typing import NamedTuple
 
 from lanewise.errors import LanewiseError
 from lanewise.linalg.order import SPLIT_PRODUCTS, instruction_of, multiplied_as
+from lanewise.linalg.orientation import transposed
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.gpus import GPUS, Gpu
 from lanewise.linalg.planning.measured import measured_plan
 from lanewise.linalg.problem import Problem
 
 #: Tiles of the mma.sync kernels, and the share of the tensor cores' speed that they reach on long K.
-_WARP_TILES = ((128, 256, 0.85), (128, 128, 0.80), (128, 64, 0.62), (64, 64, 0.48))
+_WARP_TILES = ((128, 256, 0.85), (128, 128, 0.80), (128, 112, 0.80), (128, 64, 0.62), (64, 64, 0.48))
+#: Stages of the f64 tile that TMA loads.
+_STAGES_BY_TMA = 6
 #: Seconds: a launch from start to end with nothing to do, the first loads of a tile.
 _LAUNCH, _FILL = 3.0e-6, 1.0e-6
 #: M as batch-invariant plans see it.
@@ -211,10 +214,16 @@ def _warp_plans(problem: Problem, arch: str, gpu: Gpu) -> Iterator[Plan]:
     if size == 8:  # a sum takes two registers: a wider tile would not fit
         widest, step = 128, 16
     for rows, columns, _ in _WARP_TILES:
-        if columns > widest:
+        if columns > widest or columns & (columns - 1):
             continue
         stages = 2 if arch == "sm_75" else min(4, gpu.shared_bytes // ((rows + columns) * step * size))
         yield Plan("warp", arch, (rows, columns, step), max(stages, 2), schedule="one tile")
+    if size == 8:
+        from lanewise.linalg.families.warp_build import TILE_BY_TMA, loads_by_tma
+
+        seen = problem if problem.out.k_major else transposed(problem)
+        if loads_by_tma(seen, arch):
+            yield Plan("warp", arch, TILE_BY_TMA, _STAGES_BY_TMA, schedule="one tile")
 
 
 def _tiles(problem: Problem, plan: Plan) -> int:

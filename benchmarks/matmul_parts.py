@@ -1,0 +1,139 @@
+"""What of a product's time is its loads, and what its products: kernels in which the other is left out.
+
+    python benchmarks/matmul_parts.py --json parts.json
+
+Each plan is timed as it is, without its wgmma ("loads"), without its loads by TMA ("products", on whatever
+shared memory has) and without both ("neither": launch, barriers, epilogue). Timed as `benchmarks/matmul.py`
+does it, medians by turns, the L2 cache swept before each run.
+"""
+# mypy: disable-error-code="no-untyped-call,misc"
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+import lanewise as lw
+from lanewise.lang.tiles.pipeline import Pipeline
+from lanewise.linalg.families import consumer, shared_tiles, warpgroup_kernel
+from lanewise.linalg.families.warpgroup import launches
+from lanewise.linalg.plan import Plan
+from lanewise.linalg.planning.planner import plan_of
+from lanewise.linalg.planning.sizes import problem_of_sizes
+from lanewise.linalg.pointers import Pointers
+
+SWEPT_BYTES, WORKSPACE_BYTES, SLEPT_CYCLES = 256 << 20, 96 << 20, 300_000
+SHAPES = (
+    (5000, 5000, 5000), (5120, 5120, 5120), (3000, 3000, 3000), (3072, 3072, 3072), (4096, 4096, 4096),
+    (2048, 2048, 2048), (1536, 1536, 1536), (1024, 1024, 1024), (768, 768, 768), (512, 512, 512),
+    (512, 512, 32768), (256, 256, 16384), (128, 128, 65536),
+)  # fmt: skip
+#: What is left out of each kind of kernel: products, loads.
+KINDS = {"whole": (False, False), "loads": (True, False), "products": (False, True), "neither": (True, True)}
+_WHOLE: dict[str, Any] = {
+    "multiply": consumer.Consumer.multiply,
+    "load": shared_tiles.OperandTile.load,
+    "commit": Pipeline.commit,
+}
+
+
+@lw.device
+def no_products(self: Any, accs: Any, stage: Any, further: Any) -> Any:
+    """Return the sums as they are, in place of `Consumer.multiply`."""
+    return accs
+
+
+def no_load(self: Any, *arguments: Any) -> None:
+    """Load nothing, in place of `OperandTile.load`."""
+
+
+def commit_nothing(self: Any, state: Any) -> None:
+    """Say that a stage is full at once, in place of `Pipeline.commit`."""
+    self.full[state.stage].arrive()
+
+
+def leave_out(products: bool, loads: bool) -> None:
+    """Let kernels that are traced from now on have no products, or no loads."""
+    warpgroup_kernel.compiled.cache_clear()
+    classes: tuple[Any, Any, Any] = (consumer.Consumer, shared_tiles.OperandTile, Pipeline)
+    classes[0].multiply = no_products if products else _WHOLE["multiply"]
+    classes[1].load = no_load if loads else _WHOLE["load"]
+    classes[2].commit = commit_nothing if loads else _WHOLE["commit"]
+
+
+def timed(run: Callable[[], Any], swept: torch.Tensor) -> float:
+    """Return the microseconds that a launch takes on the GPU."""
+    cuda: Any = torch.cuda
+    start, end = (cuda.Event(enable_timing=True) for _ in range(2))
+    swept.zero_()
+    cuda._sleep(SLEPT_CYCLES)
+    start.record()
+    run()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end)) * 1e3
+
+
+def measure(m: int, n: int, k: int, plan: Plan, rounds: int, swept: torch.Tensor) -> dict[str, float]:
+    """Return the medians of all kinds of kernels of a plan, and torch's own."""
+    problem = problem_of_sizes(m, n, k, "bf16", layout="nt")
+    a, b = torch.randn(m, k, device="cuda").bfloat16(), torch.randn(n, k, device="cuda").bfloat16().t()
+    out = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
+    workspace = torch.zeros(WORKSPACE_BYTES, dtype=torch.uint8, device="cuda")
+    runs: dict[str, Callable[[], Any]] = {"torch": lambda: torch.matmul(a, b, out=out)}
+    for kind, left_out in KINDS.items():
+        leave_out(*left_out)
+        every = launches(problem, plan, Pointers(a, b, out, workspace=workspace))
+
+        def run(every: Any = every) -> None:
+            for number, (configured, arguments) in enumerate(every):
+                if number:
+                    configured(*arguments, overlap=True)
+                else:
+                    configured(*arguments)
+
+        runs[kind] = run
+        run()
+    leave_out(False, False)
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(rounds):
+        for name, each in runs.items():
+            times[name].append(timed(each, swept))
+    return {name: round(median(each), 2) for name, each in times.items()}
+
+
+def main() -> None:
+    """Measure all shapes by the planner's own plans, or those of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--shapes", nargs="+", help="m,n,k of each")
+    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    shapes = [tuple(map(int, each.split(","))) for each in given.shapes] if given.shapes else list(SHAPES)
+    swept = torch.empty(SWEPT_BYTES, dtype=torch.uint8, device="cuda")
+    rows = []
+    for m, n, k in shapes:
+        plan = plan_of(problem_of_sizes(m, n, k, "bf16", layout="nt"), "sm_90a")
+        found = measure(m, n, k, plan, given.rounds, swept)
+        rows.append({"m": m, "n": n, "k": k, "tile": plan.tile[:2], "cluster": plan.cluster, **found})
+        print(f"{m}×{n}×{k}, {plan.tile[0]}×{plan.tile[1]}: {found}", flush=True)
+        if given.json:
+            device = lw.gpu.devices()[0]
+            content = {
+                "device": device.name, "driver": device.driver, "cuda": torch.version.cuda,
+                "torch": torch.__version__, "date": datetime.now(UTC).date().isoformat(),
+                "how": f"benchmarks/matmul_parts.py: medians of {given.rounds} in microseconds, by turns",
+                "rows": rows,
+            }  # fmt: skip
+            given.json.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
