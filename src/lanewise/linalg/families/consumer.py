@@ -150,46 +150,6 @@ class Consumer:
         return totals, reading
 
     @lw.device
-    def promoted_by_turns(self, accs: Any, others: Any, reading: Any) -> Any:
-        """Return the same, by two accumulators: a stage is multiplied while the last one is promoted."""
-        steps = self.steps
-        totals = [[f32(0.0) for _ in range(self.build.bn // 2)] for _ in accs]
-        self.pipeline.wait(reading)
-        scales = self.scales(reading.stage)
-        accs = self.multiply(accs, reading.stage, False)
-        before = reading
-        reading = reading.next()
-        for _ in lw.range((steps - 1) // 2):
-            for turn in range(2):
-                self.pipeline.wait(reading)
-                further = self.scales(reading.stage)
-                if turn == 0:
-                    others = self.multiply(others, reading.stage, False)
-                else:
-                    accs = self.multiply(accs, reading.stage, False)
-                lw.wgmma_wait(1)
-                self.give_back(before)
-                totals = self.promote(totals, accs if turn == 0 else others, scales)
-                scales, before = further, reading
-                reading = reading.next()
-        if steps % 2 == 0:
-            self.pipeline.wait(reading)
-            further = self.scales(reading.stage)
-            others = self.multiply(others, reading.stage, False)
-            lw.wgmma_wait(1)
-            self.give_back(before)
-            totals = self.promote(totals, accs, scales)
-            lw.wgmma_wait(0)
-            self.give_back(reading)
-            totals = self.promote(totals, others, further)
-            reading = reading.next()
-        else:
-            lw.wgmma_wait(0)
-            self.give_back(before)
-            totals = self.promote(totals, accs, scales)
-        return totals, reading
-
-    @lw.device
     def finish(self, accs: Any, first_row: Any, first_column: Any, turn: Any, values: Any) -> None:
         """Add up what other blocks have of a tile, where K is split, and store this block's share."""
         T = self.build
@@ -229,7 +189,6 @@ class Consumer:
         output, given = self.output, self.output.given
         reading = self.pipeline.consumer_state()
         accs = [self.mma.zeros() for _ in range(T.consumer_rows // ROWS)]
-        others = [self.mma.zeros() for _ in accs] if T.by_turns else None
         first, step = tiles.first, tiles.step
         if T.schedule == "pingpong":
             first = first + own * tiles.step
@@ -263,10 +222,7 @@ class Consumer:
                     output.batch = matrix.to(lw.i64) * strides[0]
             output.ahead(first_row)
             if T.promotes:
-                if T.by_turns:
-                    totals, reading = self.promoted_by_turns(accs, others, reading)
-                else:
-                    totals, reading = self.promoted(accs, reading)
+                totals, reading = self.promoted(accs, reading)
                 output.store(totals, first_row, first_column)
                 continue
             if T.schedule == "pingpong":

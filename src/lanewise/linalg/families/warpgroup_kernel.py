@@ -16,6 +16,7 @@ from lanewise.linalg.epilogue_code import EpilogueValues
 from lanewise.linalg.families.block_scales import COPYING, BlockScales
 from lanewise.linalg.families.build import REGISTERS, SWIZZLED, WARPGROUP, Build
 from lanewise.linalg.families.consumer import Consumer
+from lanewise.linalg.families.consumer_by_turns import ConsumerByTurns
 from lanewise.linalg.families.direct_output import DirectOutput
 from lanewise.linalg.families.meeting import Meeting
 from lanewise.linalg.families.output import Output
@@ -157,7 +158,7 @@ def compiled(build: Build) -> Any:
         else:
             if T.moves_registers:
                 lw.setmaxnreg_inc(REGISTERS[T.consumers][1])
-            consumer = Consumer(T, role - 1, pipeline, tiles, steps, place)
+            consumer = (ConsumerByTurns if T.by_turns else Consumer)(T, role - 1, pipeline, tiles, steps, place)
             consumer.a, consumer.b = tile_a.descriptor(whole=False), tile_b.descriptor(whole=True)
             if T.direct:
                 consumer.output = DirectOutput(T, C, given, N, leading)

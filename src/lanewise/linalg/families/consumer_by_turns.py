@@ -1,0 +1,80 @@
+"""A warpgroup that promotes the sums of one step while it multiplies the next, also from tile to tile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lanewise import lang as lw
+from lanewise.formats import f32
+from lanewise.linalg.families.build import ROWS
+from lanewise.linalg.families.consumer import Consumer
+
+#: A number of steps that no product has.
+_NEVER = -1
+
+
+class ConsumerByTurns(Consumer):
+    """A consumer with two accumulators, so that its products go on without a pause.
+
+    The steps of all of its tiles are one sequence. The products of a step are issued before the sums of the
+    step before it are promoted, and stored if they complete a tile. So the tensor cores are busy meanwhile.
+    """
+
+    @lw.device
+    def run(self, M: Any, strides: Any) -> None:
+        """Compute this consumer's tiles; `strides` are those of a batch: of result and residual."""
+        T, tiles, steps = self.build, self.tiles, self.steps
+        self.output.last_row = M
+        residual, number = self.output.given.residual, lw.i32(tiles.first)
+        total = lw.cdiv(tiles.count - number, tiles.step) * steps
+        accs = [[self.mma.zeros() for _ in range(T.consumer_rows // ROWS)] for _ in range(2)]
+        before = self.pipeline.consumer_state()
+        self.pipeline.wait(before)
+        scales = self.scales(before.stage)
+        accs[0] = self.multiply(accs[0], before.stage, False)
+        stage, reading = before.stage, before.next()
+        totals = self.zeros()
+        left = lw.i32(steps)
+        for pair in lw.range(lw.cdiv(total, 2)):
+            for turn in range(2):
+                done = 2 * pair + turn
+                # The last stage is multiplied once more, and nobody reads the result: ptxas keeps wgmma
+                # asynchronous only if it is issued in any case.
+                if done + 1 < total:
+                    self.pipeline.wait(reading)
+                    stage = reading.stage
+                further = self.scales(stage)
+                accs[1 - turn] = self.multiply(accs[1 - turn], stage, False)
+                lw.wgmma_wait(1)
+                if done < total:
+                    self.give_back(before)
+                totals = self.promote(totals, accs[turn], scales)
+                if steps == _NEVER:
+                    lw.trap()  # without a way out here, ptxas waits for each wgmma before the next (C7514)
+                left = left - 1
+                if (left == 0) & (done < total):
+                    self.store_tile(totals, number, residual, strides)
+                    number, left, totals = number + tiles.step, lw.i32(steps), self.zeros()
+                scales, before, reading = further, reading, reading.next()
+        lw.wgmma_wait(0)
+        self.output.wait_for_reads(0)  # the block's shared memory is read before the block ends
+
+    def zeros(self) -> list[list[Any]]:
+        """Return the totals of a tile before its first step."""
+        T = self.build
+        return [[f32(0.0) for _ in range(T.bn // 2)] for _ in range(T.consumer_rows // ROWS)]
+
+    @lw.device
+    def store_tile(self, totals: Any, number: Any, residual: Any, strides: Any) -> None:
+        """Store the totals of a tile; `residual` is that of the first matrix of a batch."""
+        T, output, (across, along) = self.build, self.output, self.build.cluster
+        row, column, matrix = self.tiles[number]
+        first_row = (row * across + self.place.row) * T.bm + self.own * T.consumer_rows
+        output.batch, output.given.residual = matrix, residual
+        if T.batched:
+            if T.epilogue.residual is not None:
+                output.given.residual = residual + matrix.to(lw.i64) * strides[1]
+            if not T.store_by_tma:
+                output.batch = matrix.to(lw.i64) * strides[0]
+        output.ahead(first_row)
+        output.store(totals, first_row, (column * along + self.place.column) * T.bn)
