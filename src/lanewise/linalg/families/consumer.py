@@ -108,11 +108,14 @@ class Consumer:
         return accs, before, reading
 
     @lw.device
-    def scales(self, stage: Any) -> Any:
-        """Return the scales of this thread's rows and columns in a stage that is full; empty without them."""
+    def scales(self, number: Any) -> Any:
+        """Return the scales of this thread's rows and columns in a step whose stage is full; or empty lists.
+
+        Steps are numbered through all tiles of the block.
+        """
         if self.block_scales is None:
             return [], []
-        return self.block_scales.of_stage(stage, self.own, self.output.warp)
+        return self.block_scales.of_step(number, self.own, self.output.warp)
 
     @lw.device
     def promote(self, totals: Any, accs: Any, scales: Any) -> Any:
@@ -132,8 +135,8 @@ class Consumer:
         return totals
 
     @lw.device
-    def promoted(self, accs: Any, reading: Any) -> Any:
-        """Return a tile's sums that are promoted after each stage, and the pipeline's state after it.
+    def promoted(self, accs: Any, reading: Any, number: Any) -> Any:
+        """Return a tile's sums that are promoted after each stage, the pipeline's state and the next step.
 
         A stage's products begin at zero. With block scales, their sum times the scale of its rows and
         columns, whose product is rounded first, is added by fma; else it is added, rounded to nearest.
@@ -141,13 +144,13 @@ class Consumer:
         totals = [[f32(0.0) for _ in range(self.build.bn // 2)] for _ in accs]
         for _ in lw.range(self.steps):
             self.pipeline.wait(reading)
-            scales = self.scales(reading.stage)
+            scales = self.scales(number)
             accs = self.multiply(accs, reading.stage, False)
             lw.wgmma_wait(0)
             self.give_back(reading)
             totals = self.promote(totals, accs, scales)
-            reading = reading.next()
-        return totals, reading
+            reading, number = reading.next(), number + 1
+        return totals, reading, number
 
     @lw.device
     def finish(self, accs: Any, first_row: Any, first_column: Any, turn: Any, values: Any) -> None:
@@ -196,7 +199,7 @@ class Consumer:
             reading = self.skipped(reading, own * steps)
             if (own == 1) & (tiles.first < tiles.count):
                 lw.arrive(TURN, 2 * WARPGROUP)  # the other begins
-        residual, turn = given.residual, lw.i32(0)
+        residual, turn, done = given.residual, lw.i32(0), lw.i32(0)
         state = tiles.begin() if T.grouped else None
         output.last_row = M
         for number in numbers(tiles, first, step):
@@ -222,7 +225,7 @@ class Consumer:
                     output.batch = matrix.to(lw.i64) * strides[0]
             output.ahead(first_row)
             if T.promotes:
-                totals, reading = self.promoted(accs, reading)
+                totals, reading, done = self.promoted(accs, reading, done)
                 output.store(totals, first_row, first_column)
                 continue
             if T.schedule == "pingpong":

@@ -30,9 +30,9 @@ class ConsumerByTurns(Consumer):
         accs = [[self.mma.zeros() for _ in range(T.consumer_rows // ROWS)] for _ in range(2)]
         before = self.pipeline.consumer_state()
         self.pipeline.wait(before)
-        scales = self.scales(before.stage)
+        scales = self.scales(lw.i32(0))
         accs[0] = self.multiply(accs[0], before.stage, False)
-        stage, reading = before.stage, before.next()
+        stage, last, reading = before.stage, lw.i32(0), before.next()
         totals = self.zeros()
         left = lw.i32(steps)
         for pair in lw.range(lw.cdiv(total, 2)):
@@ -42,8 +42,8 @@ class ConsumerByTurns(Consumer):
                 # asynchronous only if it is issued in any case.
                 if done + 1 < total:
                     self.pipeline.wait(reading)
-                    stage = reading.stage
-                further = self.scales(stage)
+                    stage, last = reading.stage, done + 1
+                further = self.scales(last)
                 accs[1 - turn] = self.multiply(accs[1 - turn], stage, False)
                 lw.wgmma_wait(1)
                 if done < total:

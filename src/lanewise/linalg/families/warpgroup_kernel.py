@@ -158,7 +158,8 @@ def compiled(build: Build) -> Any:
         else:
             if T.moves_registers:
                 lw.setmaxnreg_inc(REGISTERS[T.consumers][1])
-            consumer = (ConsumerByTurns if T.by_turns else Consumer)(T, role - 1, pipeline, tiles, steps, place)
+            kind = ConsumerByTurns if T.by_turns else Consumer
+            consumer = kind(T, role - 1, pipeline, tiles, steps, place)
             consumer.a, consumer.b = tile_a.descriptor(whole=False), tile_b.descriptor(whole=True)
             if T.direct:
                 consumer.output = DirectOutput(T, C, given, N, leading)
