@@ -50,7 +50,9 @@ class BlockScales:
             for step in lw.range(steps):
                 pipeline.acquire(filling)
                 self.copy_some(given.scale_a, of_a, step * row_k, (0, self.rows), number, wide_a)
-                self.copy_some(given.scale_b, of_b, step * column_k, (self.rows, self.columns), number, wide_b)
+                self.copy_some(
+                    given.scale_b, of_b, step * column_k, (self.rows, self.columns), number, wide_b
+                )
                 lw.asm(_ARRIVE, needs=("sm_80", "7.0"), barrier=pipeline.barrier(filling).pointer)
                 filling, number = filling.next(), number + 1
 

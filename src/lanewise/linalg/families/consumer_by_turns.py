@@ -28,26 +28,20 @@ class ConsumerByTurns(Consumer):
         residual, number = self.output.given.residual, lw.i32(tiles.first)
         total = lw.cdiv(tiles.count - number, tiles.step) * steps
         accs = [[self.mma.zeros() for _ in range(T.consumer_rows // ROWS)] for _ in range(2)]
-        before = self.pipeline.consumer_state()
-        self.pipeline.wait(before)
+        current = self.pipeline.consumer_state()
+        self.pipeline.wait(current)
         scales = self.scales(lw.i32(0))
-        accs[0] = self.multiply(accs[0], before.stage, False)
-        stage, last, reading = before.stage, lw.i32(0), before.next()
-        totals = self.zeros()
-        left = lw.i32(steps)
+        accs[0] = self.multiply(accs[0], current.stage, False)
+        following, further = self.await_step(current, 1, total)
+        totals, left = self.zeros(), lw.i32(steps)
         for pair in lw.range(lw.cdiv(total, 2)):
             for turn in range(2):
                 done = 2 * pair + turn
-                # The last stage is multiplied once more, and nobody reads the result: ptxas keeps wgmma
-                # asynchronous only if it is issued in any case.
-                if done + 1 < total:
-                    self.pipeline.wait(reading)
-                    stage, last = reading.stage, done + 1
-                further = self.scales(last)
-                accs[1 - turn] = self.multiply(accs[1 - turn], stage, False)
+                accs[1 - turn] = self.multiply(accs[1 - turn], following.stage, False)
                 lw.wgmma_wait(1)
-                if done < total:
-                    self.give_back(before)
+                if turn == 0 or done < total:
+                    self.give_back(current)
+                later, latest = self.await_step(following, done + 2, total)
                 totals = self.promote(totals, accs[turn], scales)
                 if steps == _NEVER:
                     lw.trap()  # without a way out here, ptxas waits for each wgmma before the next (C7514)
@@ -55,9 +49,24 @@ class ConsumerByTurns(Consumer):
                 if (left == 0) & (done < total):
                     self.store_tile(totals, number, residual, strides)
                     number, left, totals = number + tiles.step, lw.i32(steps), self.zeros()
-                scales, before, reading = further, reading, reading.next()
+                current, following = following, later
+                scales, further = further, latest
         lw.wgmma_wait(0)
         self.output.wait_for_reads(0)  # the block's shared memory is read before the block ends
+
+    @lw.device
+    def await_step(self, before: Any, number: Any, total: Any) -> Any:
+        """Wait until the stage of a step is full; return the stage's state and the step's scales.
+
+        After the last step these are those of the last: ptxas keeps wgmma asynchronous only if it is issued
+        in any case. So the last stage is multiplied again, and nobody reads the result.
+        """
+        more, after = number < total, before.next()
+        state = before.with_children(
+            [lw.where(more, after.stage, before.stage), lw.where(more, after.phase, before.phase)]
+        )
+        self.pipeline.wait(state)
+        return state, self.scales(lw.min(number, total - 1))
 
     def zeros(self) -> list[list[Any]]:
         """Return the totals of a tile before its first step."""
