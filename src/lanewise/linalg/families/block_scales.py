@@ -41,7 +41,7 @@ class BlockScales:
         """Copy the scales of all tiles of this block, one step after the other."""
         T, (across, along), given = self.build, self.build.cluster, self.given
         filling, number = pipeline.producer_state(), lw.i32(0)
-        row, row_k, column, column_k = given.scale_strides
+        _, row_k, _, column_k = given.scale_strides
         wide_a, wide_b = self.wide(0, given.scale_a, steps), self.wide(1, given.scale_b, steps)
         for tile in numbers(tiles, tiles.first, tiles.step):
             tile_row, tile_column, _ = tiles[tile]
@@ -87,9 +87,7 @@ class BlockScales:
             index = i * COPYING + lw.lane_id()
             if (i + 1) * COPYING <= count or index < count:
                 target, from_ = self.array.ptr(first + index, inside, group), source + (places[i] + offset)
-                if wide is None:
-                    lw.cp_async(target, from_, 4)
-                elif not wide:
+                if wide is None or not wide:
                     lw.cp_async(target, from_, 4)
                 elif inside == 0:
                     lw.cp_async(target.aligned(16), from_.aligned(16), 16)
