@@ -8,16 +8,16 @@ from lanewise import lang as lw
 from lanewise.formats import f32
 from lanewise.linalg.families.build import ROWS
 from lanewise.linalg.families.consumer import Consumer
+from lanewise.linalg.families.tile_order import numbers
 
 #: A number of steps that no product has.
 _NEVER = -1
 
 
 class ConsumerByTurns(Consumer):
-    """A consumer with two accumulators, so that its products go on without a pause.
+    """A consumer with two accumulators: a step is multiplied while the sums of the step before are promoted.
 
-    The steps of all of its tiles are one sequence. The products of a step are issued before the sums of the
-    step before it are promoted, and stored if they complete a tile. So the tensor cores are busy meanwhile.
+    The first step of the next tile is multiplied while a tile is stored.
     """
 
     @lw.device
@@ -25,32 +25,50 @@ class ConsumerByTurns(Consumer):
         """Compute this consumer's tiles; `strides` are those of a batch: of result and residual."""
         T, tiles, steps = self.build, self.tiles, self.steps
         self.output.last_row = M
-        residual, number = self.output.given.residual, lw.i32(tiles.first)
-        total = lw.cdiv(tiles.count - number, tiles.step) * steps
+        residual, done = self.output.given.residual, lw.i32(0)
+        total = lw.cdiv(tiles.count - tiles.first, tiles.step) * steps
         accs = [[self.mma.zeros() for _ in range(T.consumer_rows // ROWS)] for _ in range(2)]
         current = self.pipeline.consumer_state()
         self.pipeline.wait(current)
-        scales = self.scales(lw.i32(0))
+        scales = self.scales(done)
         accs[0] = self.multiply(accs[0], current.stage, False)
-        following, further = self.await_step(current, 1, total)
-        totals, left = self.zeros(), lw.i32(steps)
-        for pair in lw.range(lw.cdiv(total, 2)):
-            for turn in range(2):
-                done = 2 * pair + turn
-                accs[1 - turn] = self.multiply(accs[1 - turn], following.stage, False)
-                lw.wgmma_wait(1)
-                if turn == 0 or done < total:
+        following, further = self.await_step(current, done + 1, total)
+        for number in numbers(tiles, tiles.first, tiles.step):
+            totals = [[f32(0.0) for _ in range(T.bn // 2)] for _ in accs[0]]
+            for _ in lw.range((steps - 1) // 2):
+                for turn in range(2):
+                    accs[1 - turn] = self.multiply(accs[1 - turn], following.stage, False)
+                    lw.wgmma_wait(1)
                     self.give_back(current)
-                later, latest = self.await_step(following, done + 2, total)
-                totals = self.promote(totals, accs[turn], scales)
-                if steps == _NEVER:
-                    lw.trap()  # without a way out here, ptxas waits for each wgmma before the next (C7514)
-                left = left - 1
-                if (left == 0) & (done < total):
-                    self.store_tile(totals, number, residual, strides)
-                    number, left, totals = number + tiles.step, lw.i32(steps), self.zeros()
-                current, following = following, later
-                scales, further = further, latest
+                    later, latest = self.await_step(following, done + 2, total)
+                    totals = self.promote(totals, accs[turn], scales)
+                    if steps == _NEVER:
+                        lw.trap()  # without a way out, ptxas waits for each wgmma before the next (C7514)
+                    current, following, done = following, later, done + 1
+                    scales, further = further, latest
+            if steps % 2 == 0:
+                accs[1] = self.multiply(accs[1], following.stage, False)
+                lw.wgmma_wait(1)
+                self.give_back(current)
+                totals = self.promote(totals, accs[0], scales)
+                lw.wgmma_wait(0)
+                self.give_back(following)
+                totals = self.promote(totals, accs[1], further)
+                following, further = self.await_step(following, done + 2, total)
+                done = done + 2
+            else:
+                lw.wgmma_wait(0)
+                self.give_back(current)
+                totals = self.promote(totals, accs[0], scales)
+                done = done + 1
+            if not T.single:
+                # The last step of the last tile is multiplied again, and nobody reads the result: ptxas
+                # keeps wgmma asynchronous only if it is issued in any case.
+                accs[0] = self.multiply(accs[0], following.stage, False)
+                current, scales = following, further
+            self.store_tile(totals, number, residual, strides)
+            if not T.single:
+                following, further = self.await_step(current, done + 1, total)
         lw.wgmma_wait(0)
         self.output.wait_for_reads(0)  # the block's shared memory is read before the block ends
 
@@ -58,8 +76,7 @@ class ConsumerByTurns(Consumer):
     def await_step(self, before: Any, number: Any, total: Any) -> Any:
         """Wait until the stage of a step is full; return the stage's state and the step's scales.
 
-        After the last step these are those of the last: ptxas keeps wgmma asynchronous only if it is issued
-        in any case. So the last stage is multiplied again, and nobody reads the result.
+        `before` is the state of the step before it. After the last of all steps these are those of the last.
         """
         more, after = number < total, before.next()
         state = before.with_children(
@@ -67,11 +84,6 @@ class ConsumerByTurns(Consumer):
         )
         self.pipeline.wait(state)
         return state, self.scales(lw.min(number, total - 1))
-
-    def zeros(self) -> list[list[Any]]:
-        """Return the totals of a tile before its first step."""
-        T = self.build
-        return [[f32(0.0) for _ in range(T.bn // 2)] for _ in range(T.consumer_rows // ROWS)]
 
     @lw.device
     def store_tile(self, totals: Any, number: Any, residual: Any, strides: Any) -> None:
