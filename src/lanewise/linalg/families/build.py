@@ -24,8 +24,8 @@ REGISTERS = {1: (56, 255), 2: (40, 232), 3: (32, 160)}
 FIRST_REGISTERS = {1: 255, 2: 168, 3: 128}
 #: Registers of a consumer beside its sums.
 OTHER_REGISTERS = 28
-#: Steps whose block scales lie side by side in shared memory: 16 bytes.
-TOGETHER = 4
+#: Steps whose block scales lie side by side in shared memory, 16 bytes, and how many such groups there are.
+TOGETHER, SCALE_GROUPS = 4, 4
 #: Dynamic shared memory that a block can have beside some hundred bytes of barriers.
 MOST_SHARED = 232448 - 1024
 #: Blocks of the largest cluster that every launch can have.
@@ -359,17 +359,9 @@ class Build:
         return (self.bm // gcd(self.bm, rows) if rows else 0, self.bn // gcd(self.bn, columns) if rows else 0)
 
     @property
-    def scale_groups(self) -> int:
-        """Groups of steps whose block scales are in shared memory, a power of two.
-
-        When a group begins, the scales of all stages but one may still be read, and lie in other groups.
-        """
-        return 1 << (-(-(self.stages + TOGETHER - 1) // TOGETHER) - 1).bit_length()
-
-    @property
     def scale_bytes(self) -> int:
         """Bytes of the block scales in shared memory."""
-        return sum(self.scales_of_stage) * TOGETHER * 4 * self.scale_groups
+        return sum(self.scales_of_stage) * TOGETHER * 4 * SCALE_GROUPS
 
     @property
     def shared_bytes(self) -> int:

@@ -64,13 +64,9 @@ class Consumer:
     def give_back(self, state: Any) -> None:
         """Give a stage back to all producers that load into it.
 
-        One thread speaks for the warpgroup, whose wgmma are complete. Scales are read by each warp on its
-        own: then one of each warp does.
+        One thread speaks for the warpgroup, whose wgmma are complete.
         """
         T, thread = self.build, self.thread
-        if T.scale_bytes:
-            lw.syncwarp()
-            thread = lw.lane_id()
         if thread < T.sharing:
             if T.sharing == 1:
                 self.pipeline.release(state)
@@ -117,14 +113,17 @@ class Consumer:
         return reading
 
     @lw.device
-    def scales(self, number: Any) -> Any:
-        """Return the scales of this thread's rows and columns in a step whose stage is full; or empty lists.
+    def scales(self, place: Any, more: Any = True) -> Any:
+        """Return the scales of this thread's rows and columns in a step, and the place of the next step's.
 
-        Steps are numbered through all tiles of the block.
+        Without scales of blocks these are empty lists and None. If there are no more steps, the scales are
+        read again and the place stays.
         """
         if self.block_scales is None:
-            return [], []
-        return self.block_scales.of_step(number, self.own, self.output.warp)
+            return ([], []), None
+        found = self.block_scales.of_step(place, self.own, self.output.warp)
+        self.block_scales.give_back(place, self.steps, more)
+        return found, self.block_scales.next(place, self.steps, more)
 
     @lw.device
     def promote(self, totals: Any, accs: Any, scales: Any) -> Any:
@@ -144,8 +143,8 @@ class Consumer:
         return totals
 
     @lw.device
-    def promoted(self, accs: Any, reading: Any, number: Any) -> Any:
-        """Return a tile's sums that are promoted after each stage, the pipeline's state and the next step.
+    def promoted(self, accs: Any, reading: Any, place: Any) -> Any:
+        """Return a tile's sums that are promoted after each stage, the pipeline's state, and scales' place.
 
         A stage's products begin at zero. With block scales, their sum times the scale of its rows and
         columns, whose product is rounded first, is added by fma; else it is added, rounded to nearest.
@@ -153,13 +152,13 @@ class Consumer:
         totals = [[f32(0.0) for _ in range(self.build.bn // 2)] for _ in accs]
         for _ in lw.range(self.steps):
             self.pipeline.wait(reading)
-            scales = self.scales(number)
+            scales, place = self.scales(place)
             accs = self.multiply(accs, reading.stage, False)
             lw.wgmma_wait(0)
             self.give_back(reading)
             totals = self.promote(totals, accs, scales)
-            reading, number = reading.next(), number + 1
-        return totals, reading, number
+            reading = reading.next()
+        return totals, reading, place
 
     @lw.device
     def finish(self, accs: Any, first_row: Any, first_column: Any, turn: Any, values: Any) -> None:
@@ -208,7 +207,8 @@ class Consumer:
             reading = self.skipped(reading, own * steps)
             if (own == 1) & (tiles.first < tiles.count):
                 lw.arrive(TURN, 2 * WARPGROUP)  # the other begins
-        residual, turn, done = given.residual, lw.i32(0), lw.i32(0)
+        residual, turn = given.residual, lw.i32(0)
+        place = self.block_scales.first() if self.block_scales is not None else None
         state = tiles.begin() if T.grouped else None
         output.last_row = M
         for number in numbers(tiles, first, step):
@@ -237,7 +237,7 @@ class Consumer:
                     output.batch = matrix.to(lw.i64) * strides[0]
             output.ahead(first_row)
             if T.promotes:
-                totals, reading, done = self.promoted(accs, reading, done)
+                totals, reading, place = self.promoted(accs, reading, place)
                 output.store(totals, first_row, first_column)
                 continue
             if T.schedule == "pingpong":

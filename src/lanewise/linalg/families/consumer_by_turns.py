@@ -30,9 +30,10 @@ class ConsumerByTurns(Consumer):
         accs = [[self.mma.zeros() for _ in range(T.consumer_rows // ROWS)] for _ in range(2)]
         current = self.pipeline.consumer_state()
         self.pipeline.wait(current)
-        scales = self.scales(done)
+        place = self.block_scales.first() if self.block_scales is not None else None
+        scales, place = self.scales(place, total > 1)
         accs[0] = self.multiply(accs[0], current.stage, False)
-        following, further = self.await_step(current, done + 1, total)
+        following, further, place = self.await_step(current, place, done + 1, total)
         for number in numbers(tiles, tiles.first, tiles.step):
             totals = [[f32(0.0) for _ in range(T.bn // 2)] for _ in accs[0]]
             for _ in lw.range((steps - 1) // 2):
@@ -40,7 +41,7 @@ class ConsumerByTurns(Consumer):
                     accs[1 - turn] = self.multiply(accs[1 - turn], following.stage, False)
                     lw.wgmma_wait(1)
                     self.give_back(current)
-                    later, latest = self.await_step(following, done + 2, total)
+                    later, latest, place = self.await_step(following, place, done + 2, total)
                     totals = self.promote(totals, accs[turn], scales)
                     if steps == _NEVER:
                         lw.trap()  # without a way out, ptxas waits for each wgmma before the next (C7514)
@@ -54,7 +55,7 @@ class ConsumerByTurns(Consumer):
                 lw.wgmma_wait(0)
                 self.give_back(following)
                 totals = self.promote(totals, accs[1], further)
-                following, further = self.await_step(following, done + 2, total)
+                following, further, place = self.await_step(following, place, done + 2, total)
                 done = done + 2
             else:
                 lw.wgmma_wait(0)
@@ -68,13 +69,13 @@ class ConsumerByTurns(Consumer):
                 current, scales = following, further
             self.store_tile(totals, number, residual, strides)
             if not T.single:
-                following, further = self.await_step(current, done + 1, total)
+                following, further, place = self.await_step(current, place, done + 1, total)
         lw.wgmma_wait(0)
         self.output.wait_for_reads(0)  # the block's shared memory is read before the block ends
 
     @lw.device
-    def await_step(self, before: Any, number: Any, total: Any) -> Any:
-        """Wait until the stage of a step is full; return the stage's state and the step's scales.
+    def await_step(self, before: Any, place: Any, number: Any, total: Any) -> Any:
+        """Wait until the stage of a step is full; return its state, its scales and the next one's place.
 
         `before` is the state of the step before it. After the last of all steps these are those of the last.
         """
@@ -83,7 +84,8 @@ class ConsumerByTurns(Consumer):
             [lw.where(more, after.stage, before.stage), lw.where(more, after.phase, before.phase)]
         )
         self.pipeline.wait(state)
-        return state, self.scales(lw.min(number, total - 1))
+        scales, place = self.scales(place, number + 1 < total)
+        return state, scales, place
 
     @lw.device
     def store_tile(self, totals: Any, number: Any, residual: Any, strides: Any) -> None:

@@ -98,20 +98,17 @@ def compiled(build: Build) -> Any:
         role = lw.shfl_sync(thread // WARPGROUP, 0)  # the same in a warp, and the compiler knows
         place = Place(T)
         arriving = T.consumers if T.schedule == "cooperative" else 1
-        if T.scale_bytes:
-            arriving = arriving * WARPGROUP // 32  # each warp gives a stage back
         pipeline = lw.Pipeline(T.stages, bytes=T.stage_bytes, consumers=arriving * T.sharing)
         parts = Parts(T) if T.split > 1 else None
+        block_scales = BlockScales(T) if T.scale_bytes else None
         if T.gather:
             lw.launch_dependents()
         if (thread < 32) & lw.elect_one():  # the thread that loads
             lw.tma.prefetch_map(A)
             lw.tma.prefetch_map(B)
-            if T.scale_bytes:  # a stage is full when its scales are there, too
-                pipeline.full.init(1 + COPYING)
-                pipeline.empty.init(pipeline.consumers)
-            else:
-                pipeline.init()
+            pipeline.init()
+            if T.scale_bytes:
+                block_scales.init()
             if T.split > 1:
                 parts.init()
             lw.fence_mbarrier_init()
@@ -150,7 +147,8 @@ def compiled(build: Build) -> Any:
             alpha, beta, bias, residual, residual_row, residual_column, scale_a, scale_b, scale_out,
             (scale_row, scale_row_k, scale_column, scale_column_k),
         )  # fmt: skip
-        block_scales = BlockScales(T, given, M, N) if T.scale_bytes else None
+        if T.scale_bytes:
+            block_scales.given, block_scales.sizes = given, (M, N)
         if role == 0:
             if T.moves_registers:
                 lw.setmaxnreg_dec(REGISTERS[T.consumers][0])
@@ -161,7 +159,7 @@ def compiled(build: Build) -> Any:
                     clear_rest(T, tiles, C, M, N, leading)
             if T.scale_bytes:  # noqa: SIM102, decided while tracing
                 if (thread >= 32) & (thread < 32 + COPYING):
-                    block_scales.copy(pipeline, tiles, steps, place)
+                    block_scales.copy(tiles, steps, place)
             if T.aside:  # noqa: SIM102, decided while tracing
                 if thread >= LOADING:
                     AsideStores(T, C, N, M, leading, stride).run(tiles, place)
