@@ -74,6 +74,21 @@ def test_several_tiles_for_each_block(k: int, along_k: bool, schedule: str) -> N
     assert lw.check(configured, *arguments).ok
 
 
+def test_a_wide_tile_is_multiplied_and_promoted_in_halves() -> None:
+    """Sums and totals of 256 columns do not fit into the registers: each half has its turn."""
+    m, n, k = 130, 300, 272
+    rng = np.random.default_rng(6)
+    scale_a = rng.random((m, 3), np.float32) + 0.5
+    scale_b = rng.random((3, 3), np.float32) + 0.5
+    problem, pointers, _ = product(m, n, k, e4m3, e4m3, bf16, layout="NT", scale_a=scale_a, scale_b=scale_b)
+    problem = replace(problem, promote=128)
+    chosen = plan((128, 256, 128), cluster=(2, 1), stages=3)
+    configured, arguments = warpgroup.prepared(problem, chosen, pointers, multiprocessors=2)
+    configured(*arguments)
+    assert np.array_equal(pointers.out, promoted(pointers.a, pointers.b, scale_a, scale_b).astype(bf16.dtype))
+    assert lw.check(configured, *arguments, schedule="late").ok
+
+
 def test_promotion_without_scales() -> None:
     """Sums of 128 of K are added in f32, not in the tensor cores; scales of rows come after."""
     m, n, k = 64, 64, 304

@@ -44,8 +44,11 @@ class Consumer:
         self.block_scales: Any = None
 
     @lw.device
-    def multiply(self, accs: Any, stage: Any, further: Any) -> Any:
-        """Issue the products of one stage in order of K, 64 rows at once; sums begin unless `further`."""
+    def multiply(self, accs: Any, stage: Any, further: Any, column: Any = 0) -> Any:
+        """Issue the products of one stage in order of K, 64 rows at once; sums begin unless `further`.
+
+        `column` is the first of a piece of the tile.
+        """
         T, a, b = self.build, self.a, self.b
         blocks = T.consumer_rows // ROWS
         first = self.own * blocks if T.schedule == "cooperative" else 0
@@ -54,7 +57,7 @@ class Consumer:
         for plane_a, plane_b in plane_products(T):
             for k in range(0, T.bk, 32 // T.element_bytes):
                 for block in range(blocks):
-                    from_a, from_b = a[0, k, first + block, plane_a, stage], b[0, k, plane_b, stage]
+                    from_a, from_b = a[0, k, first + block, plane_a, stage], b[column, k, plane_b, stage]
                     accs[block] = self.mma(from_a, from_b, accs[block], accumulate=begun)
                 begun = True
         lw.wgmma_commit()
@@ -64,9 +67,13 @@ class Consumer:
     def give_back(self, state: Any) -> None:
         """Give a stage back to all producers that load into it.
 
-        One thread speaks for the warpgroup, whose wgmma are complete.
+        One thread speaks for the warpgroup, whose wgmma are complete. Scales are read by each warp on its
+        own: then one of each warp does.
         """
         T, thread = self.build, self.thread
+        if T.scale_bytes:
+            lw.syncwarp()
+            thread = lw.lane_id()
         if thread < T.sharing:
             if T.sharing == 1:
                 self.pipeline.release(state)
@@ -113,38 +120,36 @@ class Consumer:
         return reading
 
     @lw.device
-    def scales(self, place: Any, more: Any = True) -> Any:
-        """Return the scales of this thread's rows and columns in a step, and the place of the next step's.
-
-        Without scales of blocks these are empty lists and None. If there are no more steps, the scales are
-        read again and the place stays.
-        """
+    def scales(self, stage: Any) -> Any:
+        """Return the scales of this thread's rows and columns in a stage that is full; empty without them."""
         if self.block_scales is None:
-            return ([], []), None
-        found = self.block_scales.of_step(place, self.own, self.output.warp)
-        self.block_scales.give_back(place, self.steps, more)
-        return found, self.block_scales.next(place, self.steps, more)
+            return [], []
+        return self.block_scales.of_stage(stage, self.own, self.output.warp)
 
     @lw.device
-    def promote(self, totals: Any, accs: Any, scales: Any) -> Any:
-        """Return the totals with one stage's sums: by fma with the product of their scales, or added."""
+    def promote(self, totals: Any, accs: Any, scales: Any, column: Any = 0) -> Any:
+        """Return the totals with one stage's sums: by fma with the product of their scales, or added.
+
+        `column` is the first of a piece of the tile.
+        """
         of_rows, of_columns = scales
         _, columns_per_scale = self.build.promote or (0, 0)
         for block in range(len(accs)):
-            for i in range(self.build.bn // 2):
+            for number in range(self.build.piece // 2):
+                i = column // 2 + number
                 if not of_rows:
-                    totals[block][i] = totals[block][i] + accs[block][i]
+                    totals[block][i] = totals[block][i] + accs[block][number]
                     continue
                 which = i // 4 * 2 + i % 2
                 if columns_per_scale > 1:
                     which = i // 4 * 8 // gcd(self.build.bn, columns_per_scale)
                 scale = of_rows[2 * block + i // 2 % 2] * of_columns[which]
-                totals[block][i] = lw.fma(accs[block][i], scale, totals[block][i])
+                totals[block][i] = lw.fma(accs[block][number], scale, totals[block][i])
         return totals
 
     @lw.device
-    def promoted(self, accs: Any, reading: Any, place: Any) -> Any:
-        """Return a tile's sums that are promoted after each stage, the pipeline's state, and scales' place.
+    def promoted(self, accs: Any, reading: Any) -> Any:
+        """Return a tile's sums that are promoted after each stage, and the pipeline's state after it.
 
         A stage's products begin at zero. With block scales, their sum times the scale of its rows and
         columns, whose product is rounded first, is added by fma; else it is added, rounded to nearest.
@@ -152,13 +157,55 @@ class Consumer:
         totals = [[f32(0.0) for _ in range(self.build.bn // 2)] for _ in accs]
         for _ in lw.range(self.steps):
             self.pipeline.wait(reading)
-            scales, place = self.scales(place)
-            accs = self.multiply(accs, reading.stage, False)
+            scales = self.scales(reading.stage)
+            for column in range(0, self.build.bn, self.build.piece):
+                accs = self.multiply(accs, reading.stage, False, column)
+                lw.wgmma_wait(0)
+                if column + self.build.piece == self.build.bn:
+                    self.give_back(reading)
+                totals = self.promote(totals, accs, scales, column)
+            reading = reading.next()
+        return totals, reading
+
+    @lw.device
+    def promoted_by_turns(self, accs: Any, others: Any, reading: Any) -> Any:
+        """Return the same, by two accumulators: a stage is multiplied while the last one is promoted."""
+        steps = self.steps
+        totals = [[f32(0.0) for _ in range(self.build.bn // 2)] for _ in accs]
+        self.pipeline.wait(reading)
+        scales = self.scales(reading.stage)
+        accs = self.multiply(accs, reading.stage, False)
+        before = reading
+        reading = reading.next()
+        for _ in lw.range((steps - 1) // 2):
+            for turn in range(2):
+                self.pipeline.wait(reading)
+                further = self.scales(reading.stage)
+                if turn == 0:
+                    others = self.multiply(others, reading.stage, False)
+                else:
+                    accs = self.multiply(accs, reading.stage, False)
+                lw.wgmma_wait(1)
+                self.give_back(before)
+                totals = self.promote(totals, accs if turn == 0 else others, scales)
+                scales, before = further, reading
+                reading = reading.next()
+        if steps % 2 == 0:
+            self.pipeline.wait(reading)
+            further = self.scales(reading.stage)
+            others = self.multiply(others, reading.stage, False)
+            lw.wgmma_wait(1)
+            self.give_back(before)
+            totals = self.promote(totals, accs, scales)
             lw.wgmma_wait(0)
             self.give_back(reading)
-            totals = self.promote(totals, accs, scales)
+            totals = self.promote(totals, others, further)
             reading = reading.next()
-        return totals, reading, place
+        else:
+            lw.wgmma_wait(0)
+            self.give_back(before)
+            totals = self.promote(totals, accs, scales)
+        return totals, reading
 
     @lw.device
     def finish(self, accs: Any, first_row: Any, first_column: Any, turn: Any, values: Any) -> None:
@@ -181,7 +228,7 @@ class Consumer:
         elif T.groups > 1:
             sums = [[lw.where(self.steps > 0, acc[i], 0) for i in range(T.bn // 2)] for acc in accs]
             self.meet(sums, 0, first_row, first_column)
-        else:
+        elif not T.promotes:  # totals have been stored
             self.output.store(accs, first_row, first_column, values)
 
     @lw.device
@@ -200,6 +247,7 @@ class Consumer:
         output, given = self.output, self.output.given
         reading = self.pipeline.consumer_state()
         accs = [self.mma.zeros() for _ in range(T.consumer_rows // ROWS)]
+        others = [self.mma.zeros() for _ in accs] if T.by_turns else None
         first, step = tiles.first, tiles.step
         if T.schedule == "pingpong":
             first = first + own * tiles.step
@@ -208,7 +256,6 @@ class Consumer:
             if (own == 1) & (tiles.first < tiles.count):
                 lw.arrive(TURN, 2 * WARPGROUP)  # the other begins
         residual, turn = given.residual, lw.i32(0)
-        place = self.block_scales.first() if self.block_scales is not None else None
         state = tiles.begin() if T.grouped else None
         output.last_row = M
         for number in numbers(tiles, first, step):
@@ -237,7 +284,10 @@ class Consumer:
                     output.batch = matrix.to(lw.i64) * strides[0]
             output.ahead(first_row)
             if T.promotes:
-                totals, reading, place = self.promoted(accs, reading, place)
+                if T.by_turns:
+                    totals, reading = self.promoted_by_turns(accs, others, reading)
+                else:
+                    totals, reading = self.promoted(accs, reading)
                 output.store(totals, first_row, first_column)
                 continue
             if T.schedule == "pingpong":

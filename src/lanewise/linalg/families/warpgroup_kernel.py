@@ -17,7 +17,6 @@ from lanewise.linalg.families.aside_stores import LOADING, AsideOutput, AsideSto
 from lanewise.linalg.families.block_scales import COPYING, BlockScales
 from lanewise.linalg.families.build import REGISTERS, SWIZZLED, WARPGROUP, Build
 from lanewise.linalg.families.consumer import Consumer
-from lanewise.linalg.families.consumer_by_turns import ConsumerByTurns
 from lanewise.linalg.families.direct_output import DirectOutput
 from lanewise.linalg.families.meeting import Meeting
 from lanewise.linalg.families.output import Output
@@ -98,17 +97,20 @@ def compiled(build: Build) -> Any:
         role = lw.shfl_sync(thread // WARPGROUP, 0)  # the same in a warp, and the compiler knows
         place = Place(T)
         arriving = T.consumers if T.schedule == "cooperative" else 1
+        if T.scale_bytes:
+            arriving = arriving * WARPGROUP // 32  # each warp gives a stage back
         pipeline = lw.Pipeline(T.stages, bytes=T.stage_bytes, consumers=arriving * T.sharing)
         parts = Parts(T) if T.split > 1 else None
-        block_scales = BlockScales(T) if T.scale_bytes else None
         if T.gather:
             lw.launch_dependents()
         if (thread < 32) & lw.elect_one():  # the thread that loads
             lw.tma.prefetch_map(A)
             lw.tma.prefetch_map(B)
-            pipeline.init()
-            if T.scale_bytes:
-                block_scales.init()
+            if T.scale_bytes:  # a stage is full when its scales are there, too
+                pipeline.full.init(1 + COPYING)
+                pipeline.empty.init(pipeline.consumers)
+            else:
+                pipeline.init()
             if T.split > 1:
                 parts.init()
             lw.fence_mbarrier_init()
@@ -147,8 +149,7 @@ def compiled(build: Build) -> Any:
             alpha, beta, bias, residual, residual_row, residual_column, scale_a, scale_b, scale_out,
             (scale_row, scale_row_k, scale_column, scale_column_k),
         )  # fmt: skip
-        if T.scale_bytes:
-            block_scales.given, block_scales.sizes = given, (M, N)
+        block_scales = BlockScales(T, given, M, N) if T.scale_bytes else None
         if role == 0:
             if T.moves_registers:
                 lw.setmaxnreg_dec(REGISTERS[T.consumers][0])
@@ -159,15 +160,14 @@ def compiled(build: Build) -> Any:
                     clear_rest(T, tiles, C, M, N, leading)
             if T.scale_bytes:  # noqa: SIM102, decided while tracing
                 if (thread >= 32) & (thread < 32 + COPYING):
-                    block_scales.copy(tiles, steps, place)
+                    block_scales.copy(pipeline, tiles, steps, place)
             if T.aside:  # noqa: SIM102, decided while tracing
                 if thread >= LOADING:
                     AsideStores(T, C, N, M, leading, stride).run(tiles, place)
         else:
             if T.moves_registers:
                 lw.setmaxnreg_inc(REGISTERS[T.consumers][1])
-            kind = ConsumerByTurns if T.by_turns else Consumer
-            consumer = kind(T, role - 1, pipeline, tiles, steps, place)
+            consumer = Consumer(T, role - 1, pipeline, tiles, steps, place)
             consumer.a, consumer.b = tile_a.descriptor(whole=False), tile_b.descriptor(whole=True)
             if T.direct:
                 consumer.output = DirectOutput(T, C, given, N, leading)
