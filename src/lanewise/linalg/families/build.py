@@ -372,7 +372,7 @@ class Build:
 
     @property
     def piece(self) -> int:
-        """Columns that are multiplied before their sums are promoted: all of a tile's, or half of a wide one's.
+        """Columns that are multiplied before their sums are promoted: a tile's, or half of a wide one's.
 
         The sums of a whole wide tile and its totals do not fit into the registers.
         """
@@ -400,7 +400,7 @@ class Build:
             names = ", ".join(map(str, widths))
             reason = f"wgmma of {self.a.name} and {self.b.name} has {names} columns, not {self.bn}"
         elif self.piece not in widths:
-            reason = f"half of {self.bn} columns, {self.piece}, are no width of wgmma; sums are promoted by halves"
+            reason = f"sums are promoted by halves of {self.bn} columns, and wgmma has no {self.piece} columns"
         elif self.bk * self.element_bytes != LINE:
             reason = f"a stage has {wide} elements of K, 128 bytes, not {self.bk}"
         elif (
