@@ -400,7 +400,7 @@ class Build:
             names = ", ".join(map(str, widths))
             reason = f"wgmma of {self.a.name} and {self.b.name} has {names} columns, not {self.bn}"
         elif self.piece not in widths:
-            reason = f"sums are promoted by halves of {self.bn} columns, and wgmma has no {self.piece} columns"
+            reason = f"sums are promoted by halves of {self.bn} columns; wgmma has no {self.piece} columns"
         elif self.bk * self.element_bytes != LINE:
             reason = f"a stage has {wide} elements of K, 128 bytes, not {self.bk}"
         elif (
