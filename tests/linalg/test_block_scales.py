@@ -74,7 +74,8 @@ def test_several_tiles_for_each_block(k: int, along_k: bool, schedule: str) -> N
     assert lw.check(configured, *arguments).ok
 
 
-def test_a_wide_tile_is_multiplied_and_promoted_in_halves() -> None:
+@pytest.mark.parametrize("multiprocessors", [2, 132])
+def test_a_wide_tile_is_multiplied_and_promoted_in_halves(multiprocessors: int) -> None:
     """Sums and totals of 256 columns do not fit into the registers: each half has its turn."""
     m, n, k = 130, 300, 272
     rng = np.random.default_rng(6)
@@ -83,7 +84,7 @@ def test_a_wide_tile_is_multiplied_and_promoted_in_halves() -> None:
     problem, pointers, _ = product(m, n, k, e4m3, e4m3, bf16, layout="NT", scale_a=scale_a, scale_b=scale_b)
     problem = replace(problem, promote=128)
     chosen = plan((128, 256, 128), cluster=(2, 1), stages=3)
-    configured, arguments = warpgroup.prepared(problem, chosen, pointers, multiprocessors=2)
+    configured, arguments = warpgroup.prepared(problem, chosen, pointers, multiprocessors=multiprocessors)
     configured(*arguments)
     assert np.array_equal(pointers.out, promoted(pointers.a, pointers.b, scale_a, scale_b).astype(bf16.dtype))
     assert lw.check(configured, *arguments, schedule="late").ok
