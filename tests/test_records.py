@@ -159,3 +159,13 @@ def test_docs_quote_the_recorded_floors_of_reading_memory() -> None:
                     times = [floors[size][name][swept] for name in names]
                     spans.append(f"{min(times):.1f}–{max(times):.1f}")
                 assert f"| {size} by {title}{said} | {spans[0]} | {spans[1]} |" in text
+
+
+def test_docs_quote_the_recorded_cost_of_instructions_beside_wgmma() -> None:
+    cycles = {each["beside"]: round(each["cycles"]) for each in record("h200_wgmma_beside")["rows"]}
+    text = " ".join(page("docs/matmul-kernels.md").split())
+    alone, single = cycles["nothing"], cycles["copies of 4 bytes"]
+    together = cycles["64 fma, 3 loads, copies of 4 bytes"]
+    assert f"a step takes {cycles['64 fma']} cycles with 64 fma beside it and without" in text
+    assert f"with 128 it takes {cycles['128 fma']}" in text and cycles["copies of 16 bytes"] == alone
+    assert f"takes {single} cycles instead of {alone}, and {together} together with 64 fma" in text

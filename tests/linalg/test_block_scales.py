@@ -45,12 +45,22 @@ def test_block_scales(swap: bool, schedule: str, k: int) -> None:
 
 
 @pytest.mark.parametrize("schedule", ["cooperative", "by turns"])
-def test_several_tiles_for_each_block(schedule: str) -> None:
+@pytest.mark.parametrize(
+    ("k", "along_k"),
+    [
+        pytest.param(272, True, id="three steps, copied one by one"),
+        pytest.param(512, True, id="four steps, copied at once"),
+        pytest.param(512, False, id="four steps that do not lie side by side"),
+    ],
+)
+def test_several_tiles_for_each_block(k: int, along_k: bool, schedule: str) -> None:
     """Stages are used again: no scale is written before all warps have read the last one."""
-    m, n, k = 300, 200, 272
+    m, n, blocks = 300, 200, -(-k // 128)
     rng = np.random.default_rng(5)
-    scale_a = rng.random((m, 3), np.float32) + 0.5
-    scale_b = rng.random((3, 2), np.float32) + 0.5
+    scale_a = rng.random((m, blocks), np.float32) + 0.5
+    scale_b = rng.random((blocks, 2), np.float32) + 0.5
+    if not along_k:
+        scale_a, scale_b = np.asfortranarray(scale_a), np.asfortranarray(scale_b)
     problem, pointers, _ = product(m, n, k, e4m3, e4m3, f32, layout="NT", scale_a=scale_a, scale_b=scale_b)
     problem = replace(problem, promote=128)
     configured, arguments = warpgroup.prepared(
@@ -62,6 +72,22 @@ def test_several_tiles_for_each_block(schedule: str) -> None:
     configured(*arguments)
     assert np.array_equal(pointers.out, promoted(pointers.a, pointers.b, scale_a, scale_b))
     assert lw.check(configured, *arguments).ok
+
+
+@pytest.mark.parametrize("multiprocessors", [2, 132])
+def test_a_wide_tile_is_multiplied_and_promoted_in_halves(multiprocessors: int) -> None:
+    """Sums and totals of 256 columns do not fit into the registers: each half has its turn."""
+    m, n, k = 130, 300, 272
+    rng = np.random.default_rng(6)
+    scale_a = rng.random((m, 3), np.float32) + 0.5
+    scale_b = rng.random((3, 3), np.float32) + 0.5
+    problem, pointers, _ = product(m, n, k, e4m3, e4m3, bf16, layout="NT", scale_a=scale_a, scale_b=scale_b)
+    problem = replace(problem, promote=128)
+    chosen = plan((128, 256, 128), cluster=(2, 1), stages=3)
+    configured, arguments = warpgroup.prepared(problem, chosen, pointers, multiprocessors=multiprocessors)
+    configured(*arguments)
+    assert np.array_equal(pointers.out, promoted(pointers.a, pointers.b, scale_a, scale_b).astype(bf16.dtype))
+    assert lw.check(configured, *arguments, schedule="late").ok
 
 
 def test_promotion_without_scales() -> None:

@@ -24,6 +24,8 @@ REGISTERS = {1: (56, 255), 2: (40, 232), 3: (32, 160)}
 FIRST_REGISTERS = {1: 255, 2: 168, 3: 128}
 #: Registers of a consumer beside its sums.
 OTHER_REGISTERS = 28
+#: Columns of the widest tile whose sums and totals fit into the registers of a warpgroup.
+WIDEST_PROMOTED = 192
 #: Dynamic shared memory that a block can have beside some hundred bytes of barriers.
 MOST_SHARED = 232448 - 1024
 #: Blocks of the largest cluster that every launch can have.
@@ -157,10 +159,10 @@ class Build:
 
     @property
     def instruction(self) -> Instruction:
-        """The wgmma that multiplies 64 rows by the tile's columns."""
+        """The wgmma that multiplies 64 rows by the columns of a piece."""
         step = 32 // self.element_bytes
         return isa.instruction(
-            f"wgmma.mma_async.sync.aligned.m64n{self.bn}k{step}.{self.sums.name}.{self.a.name}.{self.b.name}"
+            f"wgmma.mma_async.sync.aligned.m64n{self.piece}k{step}.{self.sums.name}.{self.a.name}.{self.b.name}"
         )
 
     @property
@@ -369,10 +371,18 @@ class Build:
         return self.stages * self.stage_bytes + results + others
 
     @property
+    def piece(self) -> int:
+        """Columns that are multiplied before their sums are promoted: a tile's, or half of a wide one's.
+
+        The sums of a whole wide tile and its totals do not fit into the registers.
+        """
+        return self.bn // 2 if self.promotes and self.bn > WIDEST_PROMOTED else self.bn
+
+    @property
     def sum_registers(self) -> int:
-        """Registers of a thread for sums: twice or three times as many if they are promoted."""
+        """Registers of a thread for sums; if they are promoted, for totals and one or two accumulators."""
         each = self.consumer_rows // ROWS * self.bn // 2 * self.sums.bits // 32
-        return each * (1 + self.promotes + self.by_turns)
+        return each + self.promotes * (1 + self.by_turns) * each * self.piece // self.bn
 
     @property
     def promotes(self) -> bool:
@@ -389,6 +399,8 @@ class Build:
         elif self.bn not in (widths := wgmma_widths(self.a.name, self.b.name, self.sums.name)):
             names = ", ".join(map(str, widths))
             reason = f"wgmma of {self.a.name} and {self.b.name} has {names} columns, not {self.bn}"
+        elif self.piece not in widths:
+            reason = f"sums are promoted by halves of {self.bn} columns; wgmma has no {self.piece} columns"
         elif self.bk * self.element_bytes != LINE:
             reason = f"a stage has {wide} elements of K, 128 bytes, not {self.bk}"
         elif (

@@ -45,8 +45,11 @@ class Consumer:
         self.block_scales: Any = None
 
     @lw.device
-    def multiply(self, accs: Any, stage: Any, further: Any) -> Any:
-        """Issue the products of one stage in order of K, 64 rows at once; sums begin unless `further`."""
+    def multiply(self, accs: Any, stage: Any, further: Any, column: Any = 0) -> Any:
+        """Issue the products of one stage in order of K, 64 rows at once; sums begin unless `further`.
+
+        `column` is the first of a piece of the tile.
+        """
         T, a, b = self.build, self.a, self.b
         blocks = T.consumer_rows // ROWS
         first = self.own * blocks if T.schedule == "cooperative" else 0
@@ -55,7 +58,7 @@ class Consumer:
         for plane_a, plane_b in plane_products(T):
             for k in range(0, T.bk, 32 // T.element_bytes):
                 for block in range(blocks):
-                    from_a, from_b = a[0, k, first + block, plane_a, stage], b[0, k, plane_b, stage]
+                    from_a, from_b = a[0, k, first + block, plane_a, stage], b[column, k, plane_b, stage]
                     accs[block] = self.mma(from_a, from_b, accs[block], accumulate=begun)
                 begun = True
         lw.wgmma_commit()
@@ -141,20 +144,24 @@ class Consumer:
         return self.block_scales.of_stage(stage, self.own, self.output.warp)
 
     @lw.device
-    def promote(self, totals: Any, accs: Any, scales: Any) -> Any:
-        """Return the totals with one stage's sums: by fma with the product of their scales, or added."""
+    def promote(self, totals: Any, accs: Any, scales: Any, column: Any = 0) -> Any:
+        """Return the totals with one stage's sums: by fma with the product of their scales, or added.
+
+        `column` is the first of a piece of the tile.
+        """
         of_rows, of_columns = scales
         _, columns_per_scale = self.build.promote or (0, 0)
         for block in range(len(accs)):
-            for i in range(self.build.bn // 2):
+            for number in range(self.build.piece // 2):
+                i = column // 2 + number
                 if not of_rows:
-                    totals[block][i] = totals[block][i] + accs[block][i]
+                    totals[block][i] = totals[block][i] + accs[block][number]
                     continue
                 which = i // 4 * 2 + i % 2
                 if columns_per_scale > 1:
                     which = i // 4 * 8 // gcd(self.build.bn, columns_per_scale)
                 scale = of_rows[2 * block + i // 2 % 2] * of_columns[which]
-                totals[block][i] = lw.fma(accs[block][i], scale, totals[block][i])
+                totals[block][i] = lw.fma(accs[block][number], scale, totals[block][i])
         return totals
 
     @lw.device
@@ -168,10 +175,12 @@ class Consumer:
         for _ in lw.range(self.steps):
             self.pipeline.wait(reading)
             scales = self.scales(reading.stage)
-            accs = self.multiply(accs, reading.stage, False)
-            lw.wgmma_wait(0)
-            self.give_back(reading)
-            totals = self.promote(totals, accs, scales)
+            for column in range(0, self.build.bn, self.build.piece):
+                accs = self.multiply(accs, reading.stage, False, column)
+                lw.wgmma_wait(0)
+                if column + self.build.piece == self.build.bn:
+                    self.give_back(reading)
+                totals = self.promote(totals, accs, scales, column)
             reading = reading.next()
         return totals, reading
 
@@ -236,7 +245,7 @@ class Consumer:
         elif T.groups > 1:
             sums = [[lw.where(self.steps > 0, acc[i], 0) for i in range(T.bn // 2)] for acc in accs]
             self.meet(sums, 0, first_row, first_column)
-        else:
+        elif not T.promotes:  # totals have been stored
             self.output.store(accs, first_row, first_column, values)
 
     @lw.device

@@ -56,6 +56,7 @@ _KERNELS = (
 #: Kernels whose sums are promoted. They have no pingpong: totals take the registers.
 _PROMOTING = (
     Kernel((128, 128), (2, 1), "by turns", 0.412, 0.70),
+    Kernel((128, 256), (2, 1), "cooperative", 0.790, 2.1),
     Kernel((128, 192), (2, 1), "cooperative", 0.623, 0.90),
     Kernel((192, 128), (1, 2), "cooperative", 0.640, 0.95),
 )
