@@ -101,14 +101,15 @@ class AsideStores:
         size = T.out.bits // 8
         per_chunk, chunks = CHUNK // size, T.turn_columns * size // CHUNK
         lanes = min(chunks, 32)  # of a row
-        step = 32 // lanes * apart
-        row = first + lw.min(self.lane // lanes, 32 // lanes - 1) * apart
+        together = min(32 // lanes, ROWS // apart)  # rows
+        step = together * apart
+        row = first + lw.min(self.lane // lanes, together - 1) * apart
         further = step * T.box_columns * size // 4  # words of shared memory; swizzles repeat every eight rows
         for chunk in range(0, chunks, lanes):
             mine = chunk + self.lane % lanes
             inside = head + (mine + 1) * per_chunk <= columns
-            if 32 % lanes:
-                inside = inside & (self.lane < 32 // lanes * lanes)
+            if together * lanes < 32:
+                inside = inside & (self.lane < together * lanes)
             one = self.words_at(row, lw.min(mine, chunks - 1) * per_chunk)
             other = self.words_at(row, lw.min(mine + 1, chunks - 1) * per_chunk)
             place = start_of(self, at, row)[0] + (head + mine * per_chunk)
