@@ -26,7 +26,7 @@ from lanewise.linalg.planning.planned import PlannedProduct
 from lanewise.linalg.planning.planner import plan_of, require_possible
 from lanewise.linalg.problem import Operand, Problem
 from lanewise.linalg.rules import Options, Request, request_of
-from lanewise.linalg.sparse import SparseMatrix
+from lanewise.linalg.sparse import SparseMatrix, sparse_product
 
 if TYPE_CHECKING:
     from lanewise.linalg.launching.on_gpu import Prepared
@@ -157,17 +157,12 @@ def matmul(
                     return result
     except (AttributeError, TypeError):  # not what a call takes: the rules below say so
         key = None
-    if isinstance(b, SparseMatrix):
-        raise_unfused(
-            out=out, bias=bias, activation=activation, residual=residual, beta=beta, scale_a=scale_a,
-            scale_b=scale_b, scale_out=scale_out, epilogue=epilogue, accumulate=accumulate,
-            precision=precision, plan=plan,
-        )  # fmt: skip
-        return b.product(a, out_dtype, arch)
     options = Options(
         out, bias, activation, residual, alpha, beta, scale_a, scale_b, scale_out, epilogue, out_dtype,
         accumulate, precision, batch_invariant,
     )  # fmt: skip
+    if isinstance(b, SparseMatrix):
+        return sparse_product(a, b, options, arch, plan, stream)
     request = request_of(a, b, options)
     if request.problem is None:
         _each_of_batch(request, a, b, options, arch, plan, stream)
@@ -250,15 +245,6 @@ def _remember(out: Any, prepared: Prepared, request: Request, key: Any) -> None:
     _TENSORS.update(plain_tensors())
     if key is not None:
         remember(key, WarmCall(prepared, request, out is not None))
-
-
-def raise_unfused(**given: Any) -> None:
-    """Raise an error for keywords that sparse products do not take."""
-    for name, value in given.items():
-        if value is not None:
-            raise LanewiseError(
-                f"products with a sparse b take no {name}= yet; out_dtype= and arch= they take"
-            )
 
 
 def plan(

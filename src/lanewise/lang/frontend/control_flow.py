@@ -274,9 +274,14 @@ class Runtime:
                 return outcome
             right = following()
             this = _COMPARISONS[word](left, right)
-            outcome = self.and_(outcome, lambda this=this: this)  # type: ignore[misc]  # a default, not an argument
+            outcome = self.and_(outcome, _evaluated(this))
             left = right
         return outcome
+
+
+def _evaluated(value: Any) -> Callable[[], Any]:
+    """Return an operand that has been evaluated, for operators that evaluate theirs when they need it."""
+    return lambda: value
 
 
 #: Python's comparisons by the names of their syntax nodes.

@@ -130,7 +130,7 @@ class RewrittenFunction:
         except UnboundLocalError as error:
             name = str(error).split("'")[1] if "'" in str(error) else "a variable"
             raise current().error(
-                f"{name} has no value yet: every variable is given one before it is used"
+                f"{name} has no value yet: give every variable a value before you use it"
             ) from None
         except _PYTHON_ERRORS as error:
             if isinstance(error, AttributeError) and isinstance(error.obj, Pointer) and error.name in _SIZES:
@@ -138,7 +138,7 @@ class RewrittenFunction:
                     f"a pointer has no {error.name}: pass the sizes of the array as parameters"
                 ) from None
             raise current().error(
-                f"Python said while tracing: {type(error).__name__}: {error}{_origin(error)}"
+                f"Python raised while tracing: {type(error).__name__}: {error}{_origin(error)}"
             ) from error
 
 

@@ -231,7 +231,7 @@ def prepared(
         _or_null(pointers.scale_a), _or_null(pointers.scale_b), _or_null(pointers.scale_out),
         *(_scale_strides(pointers.scale_a, pointers.scale_b) if _scales_blocks(problem) else (0, 0, 0, 0)),
         float(pointers.alpha), float(pointers.beta),
-        _or_null(pointers.starts), _or_null(pointers.ends), problem.experts,
+        _or_null(pointers.starts), _or_null(pointers.ends), problem.experts, int(problem.clears_rest),
         *_meeting_memory(build, problem, pointers),
     )  # fmt: skip
     return compiled(build)[blocks, build.threads, build.shared_bytes], arguments
