@@ -12,6 +12,7 @@ import lanewise as lw
 from lanewise.formats import bf16, e4m3, f16, f32
 from lanewise.linalg.families import warpgroup
 from lanewise.linalg.families.build import build_of
+from lanewise.linalg.plan import Plan
 from linalg.hopper_products import operand, plan, product, some
 
 
@@ -47,21 +48,22 @@ def test_tile_of_forty_columns_turned() -> None:
     assert np.array_equal(pointers.out, sums.astype(np.float16))
 
 
-ASIDE = {
-    "one turn": (((200, 213, 72), bf16, plan((64, 64, 64))), {}),
-    "two turns": (((70, 300, 72), bf16, replace(plan((128, 256, 64)), stages=4)), {}),
-    "a cluster": (((260, 201, 72), bf16, plan((128, 128, 64), cluster=(2, 1))), {}),
-    "three consumers": (((200, 345, 72), bf16, plan((192, 168, 64), cluster=(1, 2))), {}),
-    "rows of 128": (((600, 231, 80), bf16, plan((256, 128, 64))), {}),
-    "a batch of e4m3": (((100, 77, 64), e4m3, plan((64, 32, 64))), {"batch": 3}),
-    "f32": (((200, 213, 72), f32, plan((128, 128, 64))), {}),
+#: Sizes, the type of the result, the plan, and the number of matrices.
+ASIDE: dict[str, tuple[tuple[int, int, int], Any, Plan, int]] = {
+    "one turn": ((200, 213, 72), bf16, plan((64, 64, 64)), 1),
+    "two turns": ((70, 300, 72), bf16, replace(plan((128, 256, 64)), stages=4), 1),
+    "a cluster": ((260, 201, 72), bf16, plan((128, 128, 64), cluster=(2, 1)), 1),
+    "three consumers": ((200, 345, 72), bf16, plan((192, 168, 64), cluster=(1, 2)), 1),
+    "rows of 128": ((600, 231, 80), bf16, plan((256, 128, 64)), 1),
+    "a batch of e4m3": ((100, 77, 64), e4m3, plan((64, 32, 64)), 3),
+    "f32": ((200, 213, 72), f32, plan((128, 128, 64)), 1),
 }
 
 
 @pytest.mark.parametrize("name", some(ASIDE, "a cluster", "a batch of e4m3"))
 def test_idle_warps_store_while_others_multiply(name: str) -> None:
-    (sizes, out, chosen), more = ASIDE[name]
-    problem, pointers, sums = product(*sizes, bf16, bf16, out, layout="NT", **more)
+    sizes, out, chosen, batch = ASIDE[name]
+    problem, pointers, sums = product(*sizes, bf16, bf16, out, layout="NT", batch=batch)
     blocks = chosen.cluster[0] * chosen.cluster[1]
     memory = np.full(pointers.out.size + 64, 1, out.dtype)
     first = -memory.ctypes.data % 16 // memory.itemsize + 1

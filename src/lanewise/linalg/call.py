@@ -36,23 +36,34 @@ DEFAULT_ARCH = "sm_90a"
 #: torch's types of plain tensors, once a product of some was computed on a GPU.
 _TENSORS: set[type] = set()
 _Call = TypeVar("_Call", bound=Callable[..., Any])
+#: What the keywords are that are no tensors, after the activation, if they are not given.
+_OTHERS = (1.0, None, None, None, None, None, False, None, None)
 
 
 def _machine_code_first(function: _Call) -> _Call:
-    """Return `matmul` with a short way for calls that were made before, without keywords or with `out` alone.
+    """Return `matmul` with a short way for calls that were made before: machine code is asked first.
 
-    Python fills in the defaults of seventeen keywords one by one, which takes longer than all else it does.
+    It has three keywords of seventeen, as Python fills in defaults one by one; the others are in `more`.
     """
 
     @wraps(function)
-    def matmul(a: Any, b: Any, **keywords: Any) -> Any:
-        if QUICK and (not keywords or (len(keywords) == 1 and "out" in keywords)):
-            result = QUICK[0](a, b, keywords["out"] if keywords else None)
-            if result is not None:
-                if type(result) is int:
-                    raise quick_fault(result)
-                return result
-        return function(a, b, **keywords)
+    def matmul(
+        a: Any, b: Any, *, out: Any = None, bias: Any = None, activation: Any = None, **more: Any
+    ) -> Any:
+        if not QUICK:
+            return function(a, b, out=out, bias=bias, activation=activation, **more)
+        result = None
+        if not more:
+            if bias is None and activation is None:
+                result = QUICK[0](a, b, out)
+            elif type(activation) is str or activation is None:
+                number = KEYWORDS.get((activation, *_OTHERS))
+                result = QUICK[0](a, b, out, bias, None, None, None, None, number)
+        if result is None:
+            return function(a, b, out=out, bias=bias, activation=activation, **more)
+        if type(result) is int:
+            raise quick_fault(result)
+        return result
 
     return cast(_Call, matmul)
 
@@ -126,12 +137,9 @@ def matmul(
         )  # fmt: skip
     key = None
     try:
-        if QUICK:
-            if plain:
-                result = QUICK[0](a, b, out)
-            else:
-                number = KEYWORDS.get(others)
-                result = QUICK[0](a, b, out, bias, residual, scale_a, scale_b, scale_out, number)
+        if QUICK and not plain:
+            number = KEYWORDS.get(others)
+            result = QUICK[0](a, b, out, bias, residual, scale_a, scale_b, scale_out, number)
             if result is not None:
                 if type(result) is int:
                     raise quick_fault(result)

@@ -1,8 +1,7 @@
 """Results that the idle warps of the loading warpgroup store, while the others multiply the next tile.
 
 TMA stores results whose rows begin at multiples of 16 bytes, and nobody waits for it. Other results are
-stored by threads. If those that multiply did it, the tensor cores would stand still meanwhile: on an H200,
-4095³ of bf16 would take 8 % longer.
+stored by threads. If those that multiply do it, the tensor cores stand still meanwhile.
 """
 
 from __future__ import annotations
@@ -10,11 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from lanewise import lang as lw
+from lanewise.lang.trace.types import u32
 from lanewise.linalg.families.build import ROWS, WARPGROUP, Build
 from lanewise.linalg.families.copies.chunks import CHUNK, moved_down, store_chunk
 from lanewise.linalg.families.output import Output, staging
 from lanewise.linalg.families.tile_order import numbers
-from lanewise.linalg.families.unaligned_stores import chunk_in_shared, head_of, start_of
+from lanewise.linalg.families.unaligned_stores import head_of, start_of
 
 #: Named barriers of each consumer: a turn of results is in shared memory; it has been read.
 _STAGED, _READ = 4, 10
@@ -22,6 +22,9 @@ _STAGED, _READ = 4, 10
 LOADING = 32
 STORING = WARPGROUP - LOADING
 _BOTH = WARPGROUP + STORING
+#: Rows that begin equally far behind a multiple of 16 bytes are so many apart, as elements have two bytes or
+#: more; of 8-bit elements it takes twice as many.
+_APART = {8: 16, 16: 8, 32: 8}
 
 
 class AsideOutput(Output):
@@ -43,7 +46,7 @@ class AsideStores:
     def __init__(self, build: Build, C: Any, N: Any, M: Any, leading: Any, stride: Any) -> None:
         self.build, self.C, self.N, self.leading, self.stride = build, C, N, leading, stride
         self.sC = staging(build, build.stages * build.stage_bytes)
-        self.thread = lw.thread_idx.x - LOADING
+        self.thread, self.lane = lw.thread_idx.x - LOADING, lw.lane_id()
         #: The consumer whose results are stored, the row after the last, and where the matrix begins.
         self.own: Any = 0
         self.last_row = M
@@ -79,50 +82,64 @@ class AsideStores:
 
     @lw.device
     def store_turn(self, row: Any, column: Any) -> None:
-        """Store one turn from shared memory; these threads have few registers, so a chunk after the other."""
-        at = (row, column)
-        if column + self.build.turn_columns <= self.N:
-            self.store_chunks(at)
-            self.store_ends(at)
-        else:
-            self.store_elements(at)
-
-    @lw.device
-    def store_chunks(self, at: Any) -> None:
-        """Store what lies between the first and the last multiple of 16 bytes of each line."""
+        """Store one turn from shared memory: each warp has rows that begin equally far behind 16 bytes."""
         T = self.build
-        size, chunks = T.out.bits // 8, T.turn_columns * T.out.bits // 8 // CHUNK
-        for number in lw.range(self.thread, ROWS * chunks, STORING):
-            line, chunk = number // chunks, number % chunks
-            place, inside = start_of(self, at, line)
-            head = head_of(place, size)
-            words = [*chunk_in_shared(self, line, chunk, 0)]
-            words += chunk_in_shared(self, line, lw.min(chunk + 1, chunks - 1), 0)
-            if inside & ((head == 0) | (chunk < chunks - 1)):
-                store_chunk(
-                    place + (head + chunk * (CHUNK // size)),
-                    moved_down(words, (head * size).to(lw.u32), size),
-                )
+        apart = _APART[T.out.bits]
+        columns = lw.min(self.N - column, T.turn_columns)
+        for first in lw.range(lw.shfl_sync(self.thread // 32, 0), apart, STORING // 32):
+            head = head_of(start_of(self, (row, column), first)[0], T.out.bits // 8)
+            self.store_chunks((row, column), first, apart, head, columns)
+            self.store_ends((row, column), first, apart, head, columns)
 
     @lw.device
-    def store_ends(self, at: Any) -> None:
-        """Store the first and last elements of each line, as many as make one chunk."""
+    def store_chunks(self, at: Any, first: Any, apart: Any, head: Any, columns: Any) -> None:
+        """Store what lies between the first and the last multiple of 16 bytes of each row.
+
+        A lane has the same chunk of all rows, which it shifts by the same number of bytes.
+        """
+        T = self.build
+        size = T.out.bits // 8
+        per_chunk, chunks = CHUNK // size, T.turn_columns * size // CHUNK
+        lanes = min(chunks, 32)  # of a row
+        together = min(32 // lanes, ROWS // apart)  # rows
+        step = together * apart
+        row = first + lw.min(self.lane // lanes, together - 1) * apart
+        further = step * T.box_columns * size // 4  # words of shared memory; swizzles repeat every eight rows
+        for chunk in range(0, chunks, lanes):
+            mine = chunk + self.lane % lanes
+            inside = head + (mine + 1) * per_chunk <= columns
+            if together * lanes < 32:
+                inside = inside & (self.lane < together * lanes)
+            one = self.words_at(row, lw.min(mine, chunks - 1) * per_chunk)
+            other = self.words_at(row, lw.min(mine + 1, chunks - 1) * per_chunk)
+            place = start_of(self, at, row)[0] + (head + mine * per_chunk)
+            for line in lw.range(at[0] + row, at[0] + row + ROWS, step):
+                words = [*one.load(4), *other.load(4)]
+                if inside & (line < self.last_row):
+                    store_chunk(place, moved_down(words, (head * size).to(lw.u32), size))
+                one, other, place = one + further, other + further, place + self.leading * step
+
+    def words_at(self, row: Any, inner: Any) -> Any:
+        """Return a pointer to words of a row of the turn, from a chunk on."""
+        wide = self.build.box_columns
+        place = self.sC.ptr(row, inner % wide, inner // wide, 0, self.own)
+        return lw.pointer(place.address, u32, "shared", CHUNK)
+
+    @lw.device
+    def store_ends(self, at: Any, first: Any, apart: Any, head: Any, columns: Any) -> None:
+        """Store the elements of each row before its first chunk, and those behind its last one."""
         T = self.build
         per_chunk = CHUNK * 8 // T.out.bits
-        for number in lw.range(self.thread, ROWS * per_chunk, STORING):
-            line, each = number // per_chunk, number % per_chunk
-            place, inside = start_of(self, at, line)
-            head = head_of(place, T.out.bits // 8)
-            inner = lw.where(each < head, each, T.turn_columns - per_chunk + each)
-            if inside & (head > 0):
-                place[inner] = self.sC[line, inner % T.box_columns, inner // T.box_columns, 0, self.own]
-
-    @lw.device
-    def store_elements(self, at: Any) -> None:
-        """Store a turn at the result's edge: one element after the other, what lies inside alone."""
-        T = self.build
-        for number in lw.range(self.thread, ROWS * T.turn_columns, STORING):
-            line, inner = number // T.turn_columns, number % T.turn_columns
-            place, inside = start_of(self, at, line)
-            if inside & (at[1] + inner < self.N):
-                place[inner] = self.sC[line, inner % T.box_columns, inner // T.box_columns, 0, self.own]
+        slots = 2 * per_chunk
+        step = 32 // slots * apart
+        row, slot = first + self.lane // slots * apart, self.lane % slots
+        behind = lw.max(head + (columns - head) // per_chunk * per_chunk, 0)  # the first behind all chunks
+        inner = lw.where(slot < per_chunk, slot, behind + slot - per_chunk)
+        limit = lw.where(slot < per_chunk, lw.min(head, columns), columns)
+        inside = inner < limit
+        inner = lw.min(inner, T.turn_columns - 1)
+        place = start_of(self, at, row)[0] + inner
+        for line in lw.range(0, ROWS, step):
+            if inside & (at[0] + row + line < self.last_row):
+                place[0] = self.sC[row + line, inner % T.box_columns, inner // T.box_columns, 0, self.own]
+            place = place + self.leading * step

@@ -110,6 +110,24 @@ def _stores_aside(build: Build) -> bool:
     )
 
 
+def with_room_for_results(problem: Problem, plan: Plan) -> Plan:
+    """Return a plan with fewer stages, at least three, if idle warps then store a tile's results at once.
+
+    On an H200, 4095³ of bf16 takes 213 µs with three stages, and 226 with four.
+    """
+    seen = transposed(problem) if turned(problem, plan) else problem
+    for stages in range(plan.stages, _LEAST_STAGES - 1, -1):
+        build = build_of(seen, replace(plan, stages=stages))
+        build = for_shape(build, seen.m, seen.n, seen.batch, resident(build, _MULTIPROCESSORS))
+        if not build.aside:
+            return plan
+        if build.stages_all_at_once:
+            return replace(plan, stages=stages)
+    return plan
+
+
+#: Stages that are enough, and the multiprocessors of the GPU that plans are for.
+_LEAST_STAGES, _MULTIPROCESSORS = 3, 132
 #: Columns of a block's only tile up to which TMA stores it.
 _MOST_BY_TMA = 128
 

@@ -88,10 +88,15 @@ def _as_can_be_had(problem: Problem, plan: Plan) -> Plan | None:
         tried = replace(plan, stages=stages)
         try:
             require_possible(problem, tried)
-            build_of(natural(_as_loaded(problem), tried), tried).require_possible()
+            build = build_of(natural(_as_loaded(problem), tried), tried)
+            build.require_possible()
         except LanewiseError:
             continue
-        return tried
+        if build.store_by_tma:
+            return tried
+        from lanewise.linalg.families.warpgroup import with_room_for_results  # it loads the kernel language
+
+        return with_room_for_results(_as_loaded(problem), tried)
     return None
 
 
