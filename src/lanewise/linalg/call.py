@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from lanewise.errors import LanewiseError
 from lanewise.linalg.launching.warm import (
@@ -33,8 +35,29 @@ if TYPE_CHECKING:
 DEFAULT_ARCH = "sm_90a"
 #: torch's types of plain tensors, once a product of some was computed on a GPU.
 _TENSORS: set[type] = set()
+_Call = TypeVar("_Call", bound=Callable[..., Any])
 
 
+def _machine_code_first(function: _Call) -> _Call:
+    """Return `matmul` with a short way for calls that were made before, without keywords or with `out` alone.
+
+    Python fills in the defaults of seventeen keywords one by one, which takes longer than all else it does.
+    """
+
+    @wraps(function)
+    def matmul(a: Any, b: Any, **keywords: Any) -> Any:
+        if QUICK and (not keywords or (len(keywords) == 1 and "out" in keywords)):
+            result = QUICK[0](a, b, keywords["out"] if keywords else None)
+            if result is not None:
+                if type(result) is int:
+                    raise quick_fault(result)
+                return result
+        return function(a, b, **keywords)
+
+    return cast(_Call, matmul)
+
+
+@_machine_code_first
 def matmul(
     a: Any,
     b: Any,
@@ -146,7 +169,7 @@ def matmul(
         prepared = run(request, request.problem, arch, forced, stream)
         if prepared is not None and request.k and request.a.library == "torch":
             _remember(out, prepared, request, key)
-    return _returned(request)
+    return _returned(request, a) if out is None else out
 
 
 def _records_gradients(operands: tuple[Any, ...]) -> bool:
@@ -313,12 +336,11 @@ def _each_of_batch(
         )  # fmt: skip
 
 
-def _returned(request: Request) -> Any:
-    """Return the result as its library does: a number for the product of two vectors of NumPy."""
-    if request.a.library == "jax":
-        from importlib import import_module
-
-        return import_module("jax.numpy").asarray(request.result)
+def _returned(request: Request, a: Any) -> Any:
+    """Return a new result as the library of `a` has it: JAX gets a copy, as its arrays are never written."""
+    if request.a.library == "jax" and request.a.device is None:
+        jax = sys.modules["jax"]
+        return jax.device_put(request.result, next(iter(a.devices())))
     return request.result
 
 

@@ -66,6 +66,8 @@ class Build:
     by_warps: bool = False
     #: Whether threads store their results from registers.
     direct: bool = False
+    #: Whether idle warps of the loading warpgroup store the results, while the others multiply.
+    aside: bool = False
     epilogue: Epilogue = PLAIN
     #: Of two warpgroups that share a tile, by how many stages the first runs ahead, so that they do not store
     #: at the same time.

@@ -13,6 +13,7 @@ from typing import Any
 from lanewise import lang as lw
 from lanewise.formats import f32
 from lanewise.linalg.epilogue_code import EpilogueValues
+from lanewise.linalg.families.aside_stores import LOADING, AsideOutput, AsideStores
 from lanewise.linalg.families.block_scales import COPYING, BlockScales
 from lanewise.linalg.families.build import REGISTERS, SWIZZLED, WARPGROUP, Build
 from lanewise.linalg.families.consumer import Consumer
@@ -79,7 +80,8 @@ def compiled(build: Build) -> Any:
     bias_dtype = T.epilogue.bias_dtype or f32
     residual_dtype = T.epilogue.residual.dtype if T.epilogue.residual is not None else f32
 
-    @lw.kernel(max_threads=T.threads, min_blocks=1, cluster=T.cluster_size)
+    # a launch in clusters takes the host longer, in clusters of one, too
+    @lw.kernel(max_threads=T.threads, min_blocks=1, cluster=T.cluster_size if T.cluster_size > 1 else None)
     def warpgroup(
         A: of_a, B: of_b, C: of_c,
         M: lw.i32, N: lw.i32, K: lw.i32, batch: lw.i32, group: lw.i32, leading: lw.i64, stride: lw.i64,
@@ -158,6 +160,9 @@ def compiled(build: Build) -> Any:
             if T.scale_bytes:  # noqa: SIM102, decided while tracing
                 if (thread >= 32) & (thread < 32 + COPYING):
                     block_scales.copy(pipeline, tiles, steps, place)
+            if T.aside:  # noqa: SIM102, decided while tracing
+                if thread >= LOADING:
+                    AsideStores(T, C, N, M, leading, stride).run(tiles, place)
         else:
             if T.moves_registers:
                 lw.setmaxnreg_inc(REGISTERS[T.consumers][1])
@@ -165,6 +170,8 @@ def compiled(build: Build) -> Any:
             consumer.a, consumer.b = tile_a.descriptor(whole=False), tile_b.descriptor(whole=True)
             if T.direct:
                 consumer.output = DirectOutput(T, C, given, N, leading)
+            elif T.aside:
+                consumer.output = AsideOutput(T, C, given, role - 1, N, leading)
             else:
                 consumer.output = Output(T, C, given, role - 1, N, leading)
             consumer.parts, consumer.block_scales = parts, block_scales

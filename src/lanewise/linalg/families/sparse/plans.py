@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from lanewise.errors import LanewiseError
 from lanewise.linalg.families.build import LINE
-from lanewise.linalg.families.prepass import needs_copy
+from lanewise.linalg.families.copies.launches import needs_copy
 from lanewise.linalg.families.sparse.sparse_build import sparse_build_of
 from lanewise.linalg.orientation import transposed
 from lanewise.linalg.plan import Plan
