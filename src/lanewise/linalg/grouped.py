@@ -190,18 +190,11 @@ def _again(prepared: Prepared, a: Any, b: Any, offsets: Any) -> Any:
 
 
 def _on_device(starts: Integers, ends: Integers, ordinal: int) -> Any:
-    """Return where groups begin and end as a tensor on a GPU, (2, groups).
-
-    A copy from pageable memory would wait for all work of the stream. One from pinned memory does not; but a
-    graph would keep the address of this memory, which belongs to others later.
-    """
+    """Return where groups begin and end as a tensor on a GPU, (2, groups)."""
     torch = sys.modules["torch"]
     both = np.empty((2, len(ends)), np.int32)
     both[0], both[1] = starts, ends
-    found = torch.from_numpy(both)
-    if not torch.cuda.is_current_stream_capturing():
-        found = found.pin_memory()
-    return found.to(f"cuda:{ordinal}", non_blocking=True)
+    return torch.from_numpy(both).to(f"cuda:{ordinal}", non_blocking=True)
 
 
 def _in_one_launch(left: View, right: View, given: View) -> Problem | None:
