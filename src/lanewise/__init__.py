@@ -238,7 +238,9 @@ def _meant(name: str) -> str:
     formats = AMBIGUOUS.get(lower) or [SPELLINGS[each] for each in (lower,) if each in SPELLINGS]
     if formats:
         return f"; did you mean {' or '.join(formats)}?"
-    close = get_close_matches(name, __dir__(), 1) if not name.startswith("_") else []
+    if name.endswith("__"):  # what tools ask every module for
+        return ""
+    close = get_close_matches(name.lstrip("_"), __dir__(), 1)
     return f"; did you mean {close[0]}?" if close else ""
 
 

@@ -226,3 +226,12 @@ def test_formats_by_their_names_elsewhere(name: str, format: str) -> None:
 def test_a_name_of_two_formats() -> None:
     with pytest.raises(LanewiseError, match="'fp8' may mean e4m3 or e5m2"):
         format_of("fp8")
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("UTCHMMA", "tcgen05.mma"), ("UTMALDG.2D", "cp.async.bulk.tensor"), ("LDGSTS", "lw.cp_async")],
+)
+def test_a_machine_instruction_of_the_other_catalogue_is_named(name: str, says: str) -> None:
+    with pytest.raises(IllegalInstruction, match=says):
+        instruction(name)

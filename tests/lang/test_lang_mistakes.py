@@ -586,7 +586,7 @@ MISTAKES = {
     break_out_of_an_unrolled_loop: "write the loop as `for i in lw.range",
     range_of_step_zero: "the step is 0, and the loop would never end",
     no_annotation: "parameter n has no type: write n: lw.Ptr[lw.f16], lw.i32, lw.f32 or lw.Constexpr",
-    annotation_of_no_type: "parameter n: <class 'int'> is no type here",
+    annotation_of_no_type: "parameter n: <class 'int'> is no type of the kernel language; write lw.i32",
     returns_a_value: "a kernel returns nothing: store its results through a pointer parameter",
     try_in_a_kernel: "`try` does not work in a kernel",
     yield_in_a_kernel: "`yield` does not work in a kernel",

@@ -230,7 +230,7 @@ def colour_legends(matrices: Sequence[Ownership], options: Options) -> tuple[Leg
 
 def highlights(matrices: Sequence[Ownership], options: Options) -> list[str]:
     """Notes that say what is pointed out."""
-    notes = [] if options.lane is None else [f"Pointed out: {matrices[0].thread} {options.lane}."]
+    notes = [] if options.lane is None else [f"Marked: {matrices[0].thread} {options.lane}."]
     if options.element is None:
         return notes
     names = ", ".join(matrix.name for matrix in matrices)

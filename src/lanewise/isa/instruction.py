@@ -210,7 +210,10 @@ class Instruction(Form, Drawn):
         if missing:
             raise TypeError(f"on arrays, {self.text} takes a, b and, if you like, c; {missing[0]} is missing")
         if arch is None:
-            raise TypeError(f"on arrays, {self.text} takes the arch whose bits are wanted: arch='sm_90'")
+            raise TypeError(
+                f"on arrays, {self.text} takes the arch whose bits are wanted: arch='sm_90'; in a kernel it "
+                "takes fragments"
+            )
         return COMPUTE.function(self, *operands, arch=arch, **options)
 
     def zeros(self) -> Any:

@@ -156,7 +156,7 @@ class Operand(Drawn):
         if self.where != "registers":
             return "in shared memory, behind a 64-bit descriptor"
         kind = ".f64" if self.register_bits == 64 else ".b32"
-        slots = f"{self.slots} {self.format.name} a register" if self.slots > 1 else self.format.name
+        slots = f"{self.slots} {self.format.name} in each" if self.slots > 1 else self.format.name
         shifted = f", in bits {self.shift + self.format.bits - 1}..{self.shift} of each {self.slot_bits}"
         contained = self.slot_bits != self.format.bits
         return f"{self.registers} × {kind}, {slots}{shifted if contained else ''}"

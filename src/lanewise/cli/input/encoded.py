@@ -41,7 +41,7 @@ def read_encoded(text: str) -> int | bytes | None:
         return _read_file(Path(text))
     if found is None and Path(text).suffix in _FILE_NAMES:
         raise LanewiseError(
-            f"{text}: no such file; a tensor map is a file of 128 bytes, or hexadecimal digits"
+            f"{text}: no such file; a tensor map is 128 bytes in a file, or hexadecimal digits"
         )
     return found
 

@@ -20,7 +20,7 @@ from lanewise.lang.trace.ir import Symbol, Variable
 from lanewise.lang.trace.pytrees import Node
 from lanewise.lang.trace.scalar import Scalar
 from lanewise.lang.trace.traced import describe
-from lanewise.lang.trace.types import Ptr, dtype_name, storage_bytes
+from lanewise.lang.trace.types import Ptr, dtype_name, storage_bytes, written_as
 from lanewise.layout import (
     ComposedLayout,
     Layout,
@@ -207,7 +207,10 @@ def _declare(space: str, dtype: Format, layout: Any, swizzle: Swizzle | None, al
     """Declare a variable in a state space and return it as an array."""
     builder = current()
     if not isinstance(dtype, Format):
-        raise builder.error(f"lw.{space} takes a dtype such as lw.f16 first, not {dtype!r}")
+        raise builder.error(
+            f"lw.{space} takes a dtype such as lw.f16 first, and then a shape; not {dtype!r}"
+            f"{written_as(dtype)}"
+        )
     laid = as_layout(layout, swizzle)
     least = storage_bytes(dtype)
     size = _bytes_of(dtype, laid)
@@ -248,7 +251,9 @@ def dynamic_shared(dtype: Format, layout: Any, *, swizzle: Swizzle | None = None
     """
     builder = current()
     if not isinstance(dtype, Format):
-        raise builder.error(f"lw.dynamic_shared takes a dtype such as lw.f16 first, not {dtype!r}")
+        raise builder.error(
+            f"lw.dynamic_shared takes a dtype such as lw.f16 first, not {dtype!r}{written_as(dtype)}"
+        )
     found = next((each for each in builder.variables if each.space == "shared" and each.size is None), None)
     if found is None:
         found = Variable("shared", Symbol("dynamic_shared"), None, 1024)
