@@ -123,3 +123,24 @@ def test_wrong_calls_launch_nothing(torch: Any) -> None:
         lw.matmul(a, b)
     with pytest.raises(lw.LanewiseError, match="out overlaps a"):
         lw.matmul(a, a.clone(), out=a)
+
+
+@pytest.mark.parametrize(("experts", "rows"), [(3, 700), (40, 900)])
+def test_offsets_on_the_gpu(torch: Any, experts: int, rows: int) -> None:
+    """Kernels read offsets on the GPU: the same bits, rows of nobody cleared, and strange offsets moved."""
+    torch.manual_seed(experts)
+    a = torch.randn(rows, 128, device="cuda").bfloat16()
+    b = torch.randn(experts, 128, 256, device="cuda").bfloat16()
+    ends = torch.sort(torch.randint(0, rows, (experts,), dtype=torch.int32)).values
+    expected = lw.grouped_matmul(a.cpu(), b.cpu(), ends.tolist())
+    for given in (ends.cuda(), ends.long().cuda(), ends.cuda(), ends.tolist()):
+        assert bits(lw.grouped_matmul(a, b, given)) == bits(expected)
+    out = torch.full((rows, 256), 7.0, device="cuda").bfloat16()
+    lw.grouped_matmul(a, b, ends.cuda(), out=out)
+    last = int(ends[-1])
+    assert bits(out[:last]) == bits(expected[:last]) and (out[last:] == 7).all()
+    strange = ends.clone()
+    strange[1], strange[-1] = -5, rows + 1000
+    moved = torch.cummax(strange.clamp(0, rows), 0).values
+    found = lw.grouped_matmul(a, b, strange.cuda())
+    assert bits(found) == bits(lw.grouped_matmul(a.cpu(), b.cpu(), moved.tolist()))

@@ -90,6 +90,16 @@ def test_streams_and_graphs(torch: Any) -> None:
     assert torch.equal(other, expected)
 
 
+def test_arrays_of_cupy() -> None:
+    """Arrays of CuPy are pruned and multiplied on their GPU."""
+    cupy = pytest.importorskip("cupy")
+    rng = np.random.default_rng(13)
+    a, b = (rng.normal(size=shape).astype(np.float16) for shape in ((70, 136), (136, 72)))
+    expected = lw.matmul(a, lw.sparsify(b))
+    for sparse in (lw.sparsify(cupy.asarray(b)), lw.sparsify(b)):
+        assert cupy.asnumpy(lw.matmul(cupy.asarray(a), sparse)).tobytes() == expected.tobytes()
+
+
 @pytest.mark.parametrize("name", TYPES)
 def test_pruning_on_the_gpu(torch: Any, name: str) -> None:
     """What is kept of a matrix on the GPU is what is kept of it in host memory: zeros and equals, too."""

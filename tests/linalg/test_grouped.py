@@ -45,15 +45,28 @@ def test_experts(sizes: tuple[int, ...], n: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "taken", "n"),
+    ("given", "taken", "m", "n", "rows", "cluster"),
     some(
-        [((70, 70, 73), (70, 70, 73), 72), ((5, 3, 200, 90), (5, 5, 90, 90), 71), ((-4, 64), (0, 64), 64)],
-        ((5, 3, 60), (5, 5, 60), 72),
+        [
+            ((70, 70, 73), (70, 70, 73), 90, 72, 64, (1, 1)),
+            ((5, 3, 200, 90), (5, 5, 90, 90), 90, 71, 64, (1, 1)),
+            ((-4, 64), (0, 64), 90, 64, 64, (1, 2)),
+            ((190, 310), (190, 310), 520, 136, 128, (2, 1)),
+            ((5, 270, 400, 520, 770), (5, 270, 400, 520, 770), 770, 72, 128, (2, 1)),
+            ((5, 70, 400), (5, 70, 400), 770, 72, 128, (1, 2)),
+        ],
+        ((5, 3, 60), (5, 5, 60), 90, 72, 64, (1, 1)),
+        ((190, 500), (190, 500), 520, 72, 128, (2, 1)),
     ),
 )
-def test_experts_that_follow_each_other(given: tuple[int, ...], taken: tuple[int, ...], n: int) -> None:
-    """Without starts, rows begin where those before them end; strange ends are moved, other rows cleared."""
-    k, m = 72, 90
+def test_experts_that_follow_each_other(
+    given: tuple[int, ...], taken: tuple[int, ...], m: int, n: int, rows: int, cluster: tuple[int, int]
+) -> None:
+    """Without starts, rows begin where those before them end; strange ends are moved, other rows cleared.
+
+    With many rows, halves of tiles come last; a cluster of 2 × 1 splits the row of tiles that is left over.
+    """
+    k = 72
     rng = np.random.default_rng(5)
     problem, pointers, _ = product(m, n, k, bf16, bf16, bf16, layout="NT")
     weights: Any = rng.normal(size=(len(given), n, k)).astype(bf16.dtype)
@@ -63,7 +76,9 @@ def test_experts_that_follow_each_other(given: tuple[int, ...], taken: tuple[int
         problem, experts=len(given), b=operand(pointers.b, False, True, bf16), consecutive=True,
         clears_rest=True,
     )  # fmt: skip
-    configured, arguments = warpgroup.prepared(problem, plan((64, 64, 64)), pointers, multiprocessors=2)
+    configured, arguments = warpgroup.prepared(
+        problem, plan((rows, 32 if rows > 64 else 64, 64), cluster=cluster), pointers, multiprocessors=4
+    )
     configured(*arguments)
     wanted = np.zeros((m, n), bf16.dtype)
     for expert, (start, end) in enumerate(zip((0, *taken), taken, strict=False)):

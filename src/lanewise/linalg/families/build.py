@@ -444,6 +444,8 @@ class Build:
             or self.schedule == "pingpong"
         ):
             reason = "grouped products are stored by threads, by cooperative warpgroups, and K is not split"
+        elif self.grouped and self.cluster not in ((1, 1), (1, 2), (2, 1)):
+            reason = "clusters of grouped products are 1 × 2 or 2 × 1"
         elif self.box_columns * self.out.bits % 128:
             reason = f"rows of {self.box_columns} results are no multiple of 16 bytes"
         elif self.bn % self.store_columns or self.cluster_size > MOST_BLOCKS:

@@ -280,19 +280,18 @@ class Consumer:
                 state = tiles.move(number, state)
                 if state[0] >= tiles.experts:
                     break
-                row, column = tiles.place(number, state)
+                first_row, first_column, _ = tiles.place(number, state)
                 matrix, output.last_row = 0, state[3]
             else:
                 row, column, matrix = tiles[number]
-            first_row = (row * across + self.place.row) * T.bm
+                first_row = (row * across + self.place.row) * T.bm
+                first_column = (column * along + self.place.column) * T.bn
             if T.schedule == "cooperative":
                 first_row = first_row + own * T.consumer_rows
-            if T.grouped:
-                first_row = first_row + state[2]
-                if T.consumers > 1 and first_row >= output.last_row:
+            if T.grouped and T.consumers * T.sharing > 1:  # noqa: SIM102, decided while tracing
+                if (first_row >= output.last_row) | (first_column >= output.N):
                     reading = self.passed(reading)
                     continue
-            first_column = (column * along + self.place.column) * T.bn
             output.batch, given.residual = matrix, residual
             if T.batched and not T.grouped:
                 if T.epilogue.residual is not None:

@@ -102,10 +102,13 @@ class OperandTile:
     def load(
         self, map: Any, target: Any, at: Any, stage: Any, barrier: Any, part: Any, mask: Any
     ) -> None:  # fmt: skip
-        """Load this block's part of a tile; `at` is its row (or column), its k, its matrix of the batch."""
+        """Load this block's part of a tile; `at` is its row (or column), its k, its matrix of the batch.
+
+        It goes to the blocks of a mask; without one, to this block alone.
+        """
         first, k, batch = at
         lead = (batch * self.planes if self.planes > 1 else batch,) if map.kind.rank == 3 else ()
-        many = {"multicast": mask, **self.cache} if self.parts > 1 else self.cache
+        many = {"multicast": mask, **self.cache} if self.parts > 1 and mask is not None else self.cache
         if self.k_major:
             row, place = first, 0
             if self.parts > 1:

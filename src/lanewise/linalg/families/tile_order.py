@@ -43,23 +43,27 @@ class GroupedTiles:
     before it end. Nobody has looked at `ends` then: one that is smaller than the start, or larger than M, is
     taken as the nearest that is neither.
 
-    A tile of which at most `half` rows are an expert's takes half of the time. If experts have many rows,
-    these tiles come after all others, so that blocks end at nearly the same time. With few rows they do not:
-    the matrix of an expert would be read from memory twice.
+    A tile of which at most half of the rows are an expert's takes half of the time if there are two
+    consumers. If experts have many rows, these tiles come after all others, so that blocks end at nearly the
+    same time. With few rows they do not: the matrix of an expert would be read from memory twice.
 
-    A state is (expert, its first tile, its first row, its last row + 1, whether the halves' turn has come).
+    A cluster of 2 × 1 blocks has two rows of tiles of an expert, whose B it shares. A row that is left over
+    is computed by both blocks, by turns along its columns, and they share nothing.
+
+    A state is (expert, its first unit, its first row, its last row + 1, whether the halves' turn has come); a
+    unit is what a block or a cluster computes at once.
     """
 
-    def __init__(
-        self, bounds: Any, experts: Any, M: Any, columns: Any, rows_of_tile: int, half: int, cluster: int
-    ) -> None:
-        (self.starts, self.ends), self.experts, self.columns, self.M = bounds, experts, columns, M
-        self.rows_of_tile, self.half = rows_of_tile, half
+    def __init__(self, build: Any, place: Any, bounds: Any, experts: Any, M: Any, columns: Any) -> None:
+        self.build, self.own, self.M = build, place, M
+        (self.starts, self.ends), self.experts, self.columns = bounds, experts, columns
+        self.paired = build.cluster[0] == 2
+        self.has_halves = build.consumers == 2
         self.given_starts = self.starts.address != 0
-        self.halves_last = M >= experts * (2 * rows_of_tile) if half else False
-        self.count = (lw.cdiv(M, rows_of_tile) + experts) * columns
-        self.first = lw.block_idx.x // cluster
-        self.step = lw.grid_dim.x // cluster
+        self.halves_last = experts * (2 * build.bm) <= M if self.has_halves else False
+        self.count = (lw.cdiv(M, build.bm) + experts) * columns
+        self.first = lw.block_idx.x // build.cluster_size
+        self.step = lw.grid_dim.x // build.cluster_size
 
     @lw.device
     def begin(self) -> tuple[Any, Any, Any, Any, Any]:
@@ -84,41 +88,63 @@ class GroupedTiles:
 
     @lw.device
     def rows(self, state: Any) -> Any:
-        """Return how many rows of tiles of the state's expert have their turn, and which is the first."""
-        length = lw.max(state[3] - state[2], 0)
-        every = lw.cdiv(length, self.rows_of_tile)
-        if not self.half:
+        """Return how many rows of tiles of the state's expert come early, and how many late."""
+        length, high = lw.max(state[3] - state[2], 0), self.build.bm
+        every = lw.cdiv(length, high)
+        if not self.has_halves:
             return every, 0
-        whole = lw.where(self.halves_last, (length + (self.half - 1)) // self.rows_of_tile, every)
-        late = state[4] != 0
-        return lw.where(late, every - whole, whole), lw.where(late, whole, 0)
+        early = lw.where(self.halves_last, (length + (high // 2 - 1)) // high, every)
+        return early, every - early
+
+    @lw.device
+    def units(self, state: Any) -> Any:
+        """Return how many units of the state's expert have their turn."""
+        early, late = self.rows(state)
+        if self.paired:
+            left = lw.cdiv(self.columns, 2)
+            early, late = early // 2 * self.columns + early % 2 * left, late * left
+        else:
+            early, late = early * self.columns, late * self.columns
+        return lw.where(state[4] != 0, late, early) if self.has_halves else early
 
     @lw.device
     def move(self, number: Any, state: Any) -> Any:
-        """Return the state of the expert that a tile belongs to; its number is `experts` beyond the last."""
+        """Return the state of the expert that a unit belongs to; its number is `experts` beyond the last."""
         expert, first, start, end, late = state
-        tiles = self.rows(state)[0] * self.columns
-        while (number >= first + tiles) & (expert < self.experts):
+        units = self.units(state)
+        while (number >= first + units) & (expert < self.experts):
             expert = expert + 1
-            first = first + tiles
-            if self.half:
+            first = first + units
+            if self.has_halves:  # noqa: SIM102, decided while tracing
                 if (expert == self.experts) & self.halves_last & (late == 0):
                     expert = lw.i32(0)
                     end = lw.i32(0)
                     late = lw.i32(1)
             if expert < self.experts:
                 start, end = self.bounds(expert, end)
-                tiles = self.rows((expert, first, start, end, late))[0] * self.columns
+                units = self.units((expert, first, start, end, late))
         return expert, first, start, end, late
 
     @lw.device
-    def place(self, number: Any, state: Any) -> tuple[Any, Any]:
-        """Return the row and the column of a tile among those of its expert."""
-        rows, first = self.rows(state)
-        rows = lw.max(rows, 1)
+    def place(self, number: Any, state: Any) -> Any:
+        """Return the first row and column of this block's tile, and whether its cluster shares B."""
+        T = self.build
+        early, _ = self.rows(state)
+        late = state[4] != 0
         local = number - state[1]
-        column = local // rows
-        return local - column * rows + first, column
+        if not self.paired:
+            rows = lw.max(lw.where(late, 1, early), 1)
+            column = local // rows
+            row = local - column * rows + lw.where(late, early, 0)
+            return state[2] + row * T.bm, (column * T.cluster[1] + self.own.column) * T.bn, True
+        together = lw.where(late, 0, early // 2 * self.columns)
+        shares = local < together
+        pairs = lw.max(early // 2, 1)
+        column = local // pairs
+        row = 2 * (local - column * pairs) + self.own.row
+        row = lw.where(shares, row, lw.where(late, early, early - 1))
+        column = lw.where(shares, column, 2 * (local - together) + self.own.row)
+        return state[2] + row * T.bm, column * T.bn, shares
 
 
 class OneTile:

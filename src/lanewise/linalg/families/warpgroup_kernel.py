@@ -135,8 +135,7 @@ def compiled(build: Build) -> Any:
         if T.single:
             tiles = OneTile(T.cluster_size, T.batched, T.groups)
         elif T.grouped:
-            half = T.bm // 2 if T.consumers == 2 and across == 1 else 0
-            tiles = GroupedTiles((starts, ends), experts, M, columns, T.bm * across, half, T.cluster_size)
+            tiles = GroupedTiles(T, place, (starts, ends), experts, M, columns)
         else:
             rows, group = lw.cdiv(M, T.bm * across), lw.assume(group, nonnegative=True)
             tiles = TileOrder(rows, columns, batch if T.batched else None, group, T.cluster_size)
@@ -227,13 +226,12 @@ def produce(T, pipeline, tiles, part, of_a, of_b, place):
             state = tiles.move(number, state)
             if state[0] >= tiles.experts:
                 break
-            row, column = tiles.place(number, state)
+            first_row, first_column, shares = tiles.place(number, state)
             matrix = state[0]
         else:
             row, column, matrix = tiles[number]
-        first_row, first_column = (row * across + place.row) * T.bm, (column * along + place.column) * T.bn
-        if T.grouped:
-            first_row = first_row + state[2]
+            first_row = (row * across + place.row) * T.bm
+            first_column = (column * along + place.column) * T.bn
         for step in lw.range(steps):
             pipeline.acquire(filling)
             pipeline.commit(filling)
@@ -242,7 +240,14 @@ def produce(T, pipeline, tiles, part, of_a, of_b, place):
             at_a = (first_row, k, 0 if T.repeats_a else matrix)
             at_b = (first_column, k, 0 if T.repeats_b else matrix)
             tile_a.load(A, to_a, at_a, filling.stage, full, place.column, mask_a)
-            tile_b.load(B, to_b, at_b, filling.stage, full, place.row, mask_b)
+            if T.grouped and across > 1:
+                if shares:
+                    tile_b.load(B, to_b, at_b, filling.stage, full, place.row, mask_b)
+                else:
+                    for part in range(across):
+                        tile_b.load(B, to_b, at_b, filling.stage, full, part, None)
+            else:
+                tile_b.load(B, to_b, at_b, filling.stage, full, place.row, mask_b)
             filling = filling.next()
     if T.sharing > 1 and not T.single:  # other blocks give stages back to this one, which must not have ended
         for _ in range(T.stages):

@@ -6,9 +6,9 @@ from math import prod
 from typing import Any
 
 from lanewise.linalg.families.build import SWIZZLED
-from lanewise.linalg.families.meeting import COUNTER_BYTES
 from lanewise.linalg.families.copies.launches import copied
 from lanewise.linalg.families.copies.launches import workspace_bytes as copy_bytes
+from lanewise.linalg.families.meeting import COUNTER_BYTES
 from lanewise.linalg.families.sparse.metadata import metadata_shape
 from lanewise.linalg.families.sparse.sparse_build import SparseBuild, sparse_build_of
 from lanewise.linalg.families.sparse.sparse_kernel import compiled, sparse_tiles

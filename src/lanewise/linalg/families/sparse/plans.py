@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 from lanewise.errors import LanewiseError
 from lanewise.linalg.families.build import LINE
@@ -14,19 +15,20 @@ from lanewise.linalg.problem import Operand, Problem
 
 #: Tiles that are tried: rows of the sparse matrix (the result's columns) by rows of the dense one.
 _TILES = (
-    (256, 192), (256, 160), (256, 128), (128, 256), (128, 192), (128, 128), (128, 64), (64, 64), (64, 32),
+    (128, 256), (256, 192), (256, 160), (256, 128), (128, 192), (128, 128), (128, 64), (64, 64), (64, 32),
     (64, 16), (64, 8),
 )  # fmt: skip
 _CLUSTERS = ((2, 1), (1, 1))
 #: bf16 products of one multiprocessor in a microsecond, the dropped ones counted; bytes that its shared
 #: memory reads and writes in one, and bytes that L2 gives to all multiprocessors.
-_PRODUCTS, _SHARED, _L2 = 6.6e6, 2.0e5, 7.6e6
+_PRODUCTS, _SHARED, _L2 = 6.6e6, 2.5e5, 7.6e6
 #: Microseconds of a tile's epilogue, for each 64 · 64 results of a warpgroup.
 _EPILOGUE = 0.5
 _MULTIPROCESSORS = 132
 _MOST_STAGES = 12
 
 
+@lru_cache(maxsize=1024)
 def sparse_plan(problem: Problem) -> Plan:
     """Return the plan of a product with a sparse B on sm_90a."""
     copied = needs_copy(problem.a)
