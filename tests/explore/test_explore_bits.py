@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from everything import sampled
 from lanewise.arith.models import model_of
 from lanewise.arith.on_arrays import gemm
 from lanewise.arith.reference import multiply
@@ -36,6 +37,7 @@ CASES = list(cases().values())
 ENGINES = list({key[0]: case for key, case in cases().items()}.values())
 
 
+@sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("oracle", ["engine", "reference"])
 def test_the_steps_end_with_the_bits_of(oracle: str, kind: str) -> None:
