@@ -32,9 +32,10 @@ def cases() -> dict[Any, tuple[bits.Unit, tuple[str, str, str]]]:
     return found
 
 
-CASES = list(cases().values())
+FOUND = cases()
+CASES = list(FOUND.values())
 #: One case for each scheme: the engine of these is compiled. All others are held against the reference.
-ENGINES = list({key[0]: case for key, case in cases().items()}.values())
+ENGINES = list({key[0]: case for key, case in FOUND.items()}.values())
 
 
 @sampled(2)
