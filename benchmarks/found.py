@@ -1,9 +1,9 @@
 """Finds again the mistakes that docs/found.md tells of, in checkouts of the public projects that have them.
 
-Run `python benchmarks/found.py FOLDER [words]`. FOLDER holds the checkouts as `llm.c`, `LeetCUDA` and
-`cuda-samples`, or as `owner+name`; words pick the mistakes whose file or kernel has one of them. Every file
-is compiled as it is, and every kernel is launched with the grid, the block and the kinds of arguments that
-its own project uses, with small sizes. The exit status is 1 if a mistake is not found.
+Run `python benchmarks/found.py FOLDER [words]`. FOLDER holds the checkouts as `llm.c`, `LeetCUDA`,
+`cuda-samples` and `SGEMM_CUDA`, or as `owner+name`; words pick the mistakes whose file or kernel has one of
+them. Every file is compiled as it is, and every kernel is launched with the grid, the block and the kinds of
+arguments that its own project uses, with small sizes. The exit status is 1 if a mistake is not found.
 """
 
 from __future__ import annotations
@@ -133,6 +133,9 @@ CASES = (
          "wmma", (559, 597)),
     Case("cuda-samples", "Samples/2_Concepts_and_Techniques/shfl_scan/shfl_scan.cu", "shfl_intimage_rows",
          2, 120, 0, lambda: (zeros(2, 480, dtype="u4"), zeros(2, 1920, dtype="u4")), "uninitialised", (132,)),
+    Case("SGEMM_CUDA", "src/runner.cu", "runSgemmDoubleBuffering2<128,128,16,64,64,4,8,4,128>", 1, 128, 0,
+         lambda: (128, 128, 64, 1.0, floats(128, 64), floats(64, 128), 0.0, zeros(128, 128)),
+         "mbarrier", (41,), "advice"),
 )  # fmt: skip
 
 

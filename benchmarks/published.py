@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import queue
 import re
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,8 @@ ELEMENTS, SIZE = 1 << 20, 64
 GRID = (2, 2, 1)
 BLOCKS = ((128, 1, 1), (16, 16, 1), (32, 8, 1), (32, 1, 1), (256, 1, 1))
 SHARED_BYTES = 48 << 10
+#: How many times the seconds of a kernel may pass by the clock, where other programs have the processors.
+MOST_WAITS = 10
 #: The beginnings of C++ types, and what NumPy calls them.
 TYPES = (
     ("float", "f4"), ("double", "f8"), ("__half", "f2"), ("half", "f2"), ("unsigned char", "u1"),
@@ -224,8 +228,17 @@ def watch(file: Path, kernels: list[str], arguments: argparse.Namespace) -> list
     return [known[kernel] for kernel in kernels]
 
 
+def processor_seconds(process: subprocess.Popen[str]) -> float:
+    """The processor time that a process has used; infinite where the system does not tell."""
+    try:
+        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return math.inf
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def lines_of(process: subprocess.Popen[str], seconds: float) -> Any:
-    """The lines that a process prints, until it ends or is silent for so many seconds."""
+    """The lines that a process prints, until it ends or is silent for so many seconds of processor time."""
     lines: queue.Queue[str | None] = queue.Queue()
 
     def read() -> None:
@@ -235,11 +248,16 @@ def lines_of(process: subprocess.Popen[str], seconds: float) -> Any:
         lines.put(None)
 
     threading.Thread(target=read, daemon=True).start()
+    began, used = time.monotonic(), processor_seconds(process)
     while True:
         try:
             line = lines.get(timeout=seconds)
         except queue.Empty:
+            waited = time.monotonic() - began
+            if processor_seconds(process) - used < seconds and waited < MOST_WAITS * seconds:
+                continue  # others have the processors
             return
+        began, used = time.monotonic(), processor_seconds(process)
         if line is None:
             process.wait()
             return
@@ -275,10 +293,21 @@ def survey(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     best: dict[tuple[Path, str], dict[str, str]] = {}
     sources = [folder] if folder.is_file() else sorted(folder.rglob("*.cu"))
     headers = [] if folder.is_file() else sorted(folder.rglob("*.cuh"))
+    done: list[str] = []
+    if arguments.go_on and arguments.go_on.exists():
+        earlier = json.loads(arguments.go_on.read_text())
+        done = earlier["done"]
+        best = {(Path(place), row["kernel"]): row for place, row in earlier["best"]}
     try:
         for path in (*sources, *headers):
+            if str(path) in done:
+                continue
             examine_kernels(path, path in sources, folder.resolve(), best, arguments)
             print(f"\r{len(best)} kernels", end="", file=sys.stderr, flush=True)
+            done.append(str(path))
+            if arguments.go_on:
+                rows = [(str(place), row) for (place, _), row in best.items()]
+                arguments.go_on.write_text(json.dumps({"done": done, "best": rows}))
     except KeyboardInterrupt:
         print("\nstopped; what is known so far:", file=sys.stderr)
     return told(folder.resolve(), best, arguments.causes)
@@ -317,12 +346,15 @@ def main() -> None:
         "--option", action="append", default=[], help="an option of the compiler, such as -DN=8"
     )
     parser.add_argument("--only", choices=("compile", "prepare", "run"), default="run", help="how far to go")
-    parser.add_argument("--seconds", type=float, default=60, help="the longest that one kernel may take")
+    parser.add_argument("--seconds", type=float, default=60, help="processor time for one kernel")
     parser.add_argument("--causes", type=int, default=20, help="how many causes to print")
     parser.add_argument(
         "--library", default="", help="a folder to import lanewise from, to measure another copy"
     )
     parser.add_argument("--json", type=Path, help="write what became of each kernel to this file")
+    parser.add_argument(
+        "--go-on", type=Path, help="keep what is known after each file here, and go on from it"
+    )
     parser.add_argument("--examine", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.examine:

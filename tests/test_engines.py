@@ -21,7 +21,7 @@ def test_every_task_is_provided(name: str) -> None:
 
 def test_a_task_without_a_provider_says_what_is_missing() -> None:
     alone: EntryPoint[Callable[[], int]] = EntryPoint("compute")
-    with pytest.raises(LanewiseError, match="nothing here can compute: `import lanewise` sets up"):
+    with pytest.raises(LanewiseError, match="nothing that is loaded can compute: `import lanewise` loads it"):
         alone.function()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import pickle
 import struct
 import sys
 from collections.abc import Iterator
@@ -593,3 +594,11 @@ def test_a_launch_that_overlaps_says_so() -> None:
     assert kinds == [(4, 2), (6, 1)]
     entry = kernel()[1, 1]
     assert entry.overlapping().shape.overlap and entry.overlapping() is entry.overlapping()
+
+
+def test_a_kernel_asked_for_as_an_attribute() -> None:
+    module = lw.load(".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k() { ret; }")
+    with pytest.raises(AttributeError, match=r"no attribute 'k'; module\['k'\] is the kernel"):
+        getattr(module, next(iter(module.entries)))
+    assert not hasattr(module, "other")
+    assert list(pickle.loads(pickle.dumps(module)).entries) == ["k"]

@@ -279,3 +279,12 @@ def test_complaint(
     assert said.err.startswith("lanewise: ") and said.err.count("\n") == 1
     for words in named:
         assert words in said.err
+
+
+def test_a_large_result_shows_its_corner(lanewise: Callable[..., Any], tmp_path: Path) -> None:
+    wide = tmp_path / "wide.npy"
+    np.save(wide, np.ones((70, 70), np.float16))
+    said = lanewise("compute", "HMMA.16816.F32", wide, wide, "--arch", "sm_90", "--gemm")
+    assert said.code == 0 and "The first 64 × 16 of 70 × 70 elements are shown" in said.out
+    refused = lanewise("compute", "HMMA.16816.F32", wide, wide, "--arch", "sm_90")
+    assert refused.code == 2 and "--gemm" in refused.err

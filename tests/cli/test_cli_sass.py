@@ -113,7 +113,7 @@ def test_lines_of_the_source_between_instructions(lanewise: Callable[..., Any], 
     _, _, after = text.partition("// double.cu:2  x[threadIdx.x] *= 2.0f;")
     assert "LDG" in after
     text = lanewise("sass", hand, "--lines").out
-    _, _, after = text.partition("// module.ptx:9  st.global.u32 [%rd0], %r0;")
+    _, _, after = text.partition("// k.ptx:9  st.global.u32 [%rd0], %r0;")
     assert after.split()[1].startswith("STG")
     assert "// " not in lanewise("sass", hand).out.replace("//-", "")
 
@@ -126,3 +126,14 @@ def test_encodings_beside_instructions(lanewise: Callable[..., Any], tmp_path: P
     assert re.search(encoding, lanewise("sass", hand, "--encodings").out)
     assert not re.search(encoding, lanewise("sass", hand).out)
     assert re.search(encoding, ptx.parse(HAND_WRITTEN)["k"].sass(encodings=True))
+
+
+@needs_assembler
+def test_a_kernel_is_shown_though_ptxas_refuses_another(lanewise: Callable[..., Any], tmp_path: Path) -> None:
+    small = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry small() { ret; }"
+    large = ".visible .entry large() { .shared .align 4 .b8 s[80000]; ret; }"
+    file = tmp_path / "two.ptx"
+    file.write_text(f"{small}\n{large}\n")
+    said = lanewise("sass", file, "--entry", "small")
+    assert said.code == 0 and "EXIT" in said.out and "large" not in said.out
+    assert lanewise("sass", file, "--entry", "large").code == 2

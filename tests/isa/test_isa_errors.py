@@ -334,9 +334,13 @@ def test_choices() -> None:
     "question, says",
     [
         ({"arch": "sm_1"}, "unknown arch 'sm_1'"),
-        ({"family": "wmma"}, "unknown family 'wmma'; families are mma, mma.sp"),
+        (
+            {"family": "wmma"},
+            "unknown family 'wmma'; did you mean wmma.load or wmma.store or wmma.mma? The families are mma,",
+        ),
         ({"family": np.arange(3)}, "unknown family"),
-        ({"a": "fp8"}, "unknown format 'fp8' of an operand; formats are f16"),
+        ({"a": "fp8"}, "'fp8' may mean e4m3 or e5m2; name one of them"),
+        ({"a": "f17"}, "unknown format 'f17'; did you mean f16? The formats are f16"),
         ({"d": 16}, "unknown format 16"),
         ({"c": ""}, "unknown format ''"),
         ({"kind": "mxf8"}, "unknown kind 'mxf8'; kinds are f8f6f4"),

@@ -278,7 +278,7 @@ def test_narrow_floats_in_bytes() -> None:
             full = np.full(operand.shape, (1 << operand.format.bits) - 1, operand.format.word_dtype)
             assert np.all(operand.pack(operand.format.from_bits(full)) == ones * 0x01010101)
     dense = instruction("mma.sync.aligned.m16n8k64.row.col.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0")
-    assert (dense.a.slots, dense.a.shift, dense.a.packing) == (8, 0, "4 × .b32, 8 e2m1 a register")
+    assert (dense.a.slots, dense.a.shift, dense.a.packing) == (8, 0, "4 × .b32, 8 e2m1 in each")
 
 
 def test_wmma_f16_holds_some_elements_twice() -> None:

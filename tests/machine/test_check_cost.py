@@ -401,7 +401,7 @@ def test_spills_and_registers_by_ptxas() -> None:
     assert f"{used.spill_stores} bytes of stores" in str(report.performance[0])
     assert "spills" not in kinds(lw.check(kernel[1, 32], ones(9600), ones(9600)))
     (found,) = lw.check(kernel[1, 512], ones(9600), ones(9600), resources=True).findings
-    assert found.kind == "launch" and "registers a thread: a block has at most 256 threads" in found.message
+    assert found.kind == "launch" and "registers, with which a block has at most 256 threads" in found.message
 
 
 # small launches ---------------------------------------------------------------------------------------

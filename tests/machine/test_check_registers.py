@@ -128,3 +128,22 @@ def test_lanes_are_told_apart() -> None:
     """Only lanes from 16 on have no value: the first of them is named."""
     (finding,) = check(WRONG["set under a guard"]).findings
     assert finding.thread == (16, 0, 0) and finding.message == "the register %r0 has no value"
+
+
+@pytest.mark.parametrize(
+    ("statement", "wrong"),
+    [
+        ("float sum; sum += x[0]; y[0] = sum;", True),
+        ('y[0] = x[0] + nanf("");', False),
+        ("y[0] = x[0] * __int_as_float(0x7fc00000);", False),
+        ("y[0] = x[0] + 0.f / 0.f;", False),
+    ],
+)
+def test_a_nan_that_the_source_does_not_ask_for_stands_for_no_value(statement: str, wrong: bool) -> None:
+    """A compiler that computes ahead with a variable without a value leaves a constant of it."""
+    source = f'extern "C" __global__ void k(const float* x, float* y) {{ {statement} }}'
+    report = lw.check(lw.cuda(source)["k"][1, 1], np.ones(1, np.float32), np.zeros(1, np.float32))
+    assert [finding.kind for finding in report.findings] == ["uninitialised"] * wrong
+    assert all(
+        finding.message.endswith("the compiler wrote a NaN in its place") for finding in report.findings
+    )

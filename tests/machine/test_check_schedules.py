@@ -292,3 +292,44 @@ def test_seeds_interrupt_a_block_that_has_waited() -> None:
 
     assert not all(is_silent(wrong, seed) for seed in range(100))
     assert all(is_silent(right, seed) for seed in range(20))
+
+
+#: Every block stores a word and sets its flag. The last one waits for the flag of the one before, by atomics
+#: that add 0, and reads the word of block 0.
+POLLS = f"""{HEAD}
+.visible .entry polls(.param .u64 words, .param .u64 flags, .param .u32 first) {{
+    .reg .b64 %rd<8>; .reg .b32 %r<8>; .reg .pred %p;
+    ld.param.u64 %rd0, [words]; ld.param.u64 %rd1, [flags]; ld.param.u32 %r3, [first];
+    mov.u32 %r0, %ctaid.x; mad.wide.u32 %rd2, %r0, 4, %rd0; mad.wide.u32 %rd3, %r0, 4, %rd1;
+    st.global.u32 [%rd2], %r0;
+    fence.acq_rel.gpu;
+    atom.global.exch.b32 %r1, [%rd3], 1;
+    setp.ne.u32 %p, %r0, 2;
+    @%p bra END;
+NEXT:
+    mad.wide.u32 %rd4, %r3, 4, %rd1;
+WAIT:
+    atom.global.add.u32 %r1, [%rd4], 0;
+    setp.eq.u32 %p, %r1, 0;
+    @%p bra WAIT;
+    add.u32 %r3, %r3, 1; setp.lt.u32 %p, %r3, 2;
+    @%p bra NEXT;
+    fence.acq_rel.gpu;
+    ld.global.u32 %r1, [%rd0];
+    st.global.u32 [%rd2], %r1;
+END:
+    ret;
+}}
+"""
+
+
+def test_a_block_that_polls_a_flag_publishes_nothing_there() -> None:
+    """Else the flag would tell of all blocks, as a counter does that several of them add to."""
+    polls = lw.load(POLLS)["polls"]
+
+    def is_silent(first: int, seed: int) -> bool:
+        words, flags = np.zeros(3, np.uint32), np.zeros(3, np.uint32)
+        return not lw.check(polls[3, 1], words, flags, first, schedule=seed).findings
+
+    assert not any(is_silent(1, seed) for seed in range(12))
+    assert all(is_silent(0, seed) for seed in range(12))

@@ -113,10 +113,10 @@ def _ways(chunks: Any) -> int:
 def bank_map(
     layout: Any, element_bits: int = 16, *, unit: str = "", phase: tuple[int, int] | None = None
 ) -> BankMap:
-    """A shared-memory layout, to be drawn by banks. Indices count elements of `element_bits`.
+    """Return a layout of shared memory that is drawn by banks; its indices count elements of `element_bits`.
 
-    `unit` is "element", or "chunk" for the 16 bytes that ldmatrix reads; by default chunks, where the layout
-    has them. `phase` points out one ldmatrix phase by its place in `conflicts`.
+    `unit` is "element", or "chunk" for the 16 bytes that ldmatrix reads; by default it is "chunk" if the
+    layout has such chunks. `phase` marks one phase of ldmatrix, by its position in `conflicts`.
 
     >>> bank_map(Layout((64, 8)), 16).across
     False
@@ -154,7 +154,7 @@ def picture_of_banks(banks: BankMap, options: Options) -> Picture:
     unit = banks.unit or ("element" if banks.across is None else "chunk")
     panels = [_map(banks, unit, options)]
     notes = [
-        "b: bank, of 32 that are 4 bytes wide. @: address in bytes, "
+        "b is the bank: there are 32 banks, each 4 bytes wide. @ is the address in bytes: "
         f"the layout's index × {banks.element_bits} bits."
     ]
     all_legends = [
@@ -167,14 +167,15 @@ def picture_of_banks(banks: BankMap, options: Options) -> Picture:
         panels.append(_phases(banks, options))
         lines, run = ("rows", "across") if banks.across else ("columns", "down")
         notes.append(
-            f"ldmatrix reads 8 {lines} × 16 bytes ({run}) a phase; eight colours in a phase take one turn, "
-            f"a colour that comes back with another address takes one more. Worst here: {_turns(worst)}."
+            f"In a phase ldmatrix reads 8 {lines} of 16 bytes ({run}). A phase of eight colours takes one "
+            "turn; each time a colour comes again with another address, it takes one turn more. The worst "
+            f"here: {_turns(worst)}."
         )
         names = ("1 turn", "2", "3–4", "more")
         all_legends.append(Legend("turns of an ldmatrix phase", tuple(zip(CONFLICTS, names, strict=True))))
     if banks.phase is not None:
         turns = _turns(banks.conflicts[banks.phase[0]][banks.phase[1]])
-        notes.append(f"Pointed out: phase {banks.phase}, {turns}.")
+        notes.append(f"Marked: phase {banks.phase}, {turns}.")
     return Picture(
         f"Bank map of {banks.layout}",
         f"elements of {banks.element_bits} bits in shared memory, drawn by {unit}s"
@@ -186,7 +187,7 @@ def picture_of_banks(banks: BankMap, options: Options) -> Picture:
 
 
 def _turns(ways: int) -> str:
-    return "1 turn, no conflict" if ways == 1 else f"{ways} turns, a {ways}-way conflict"
+    return "1 turn, no conflict" if ways == 1 else f"{ways} turns, a conflict of {ways} ways"
 
 
 def _map(banks: BankMap, unit: str, options: Options) -> Panel:

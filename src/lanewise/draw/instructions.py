@@ -133,7 +133,7 @@ def meaning(named: Iterable[tuple[Operand, str]], product: int = 0) -> list[str]
     if held:
         thread = "thread" if held[0].threads > 32 else "lane"
         notes.append(
-            f"T: {thread}. V: the value's number among the {thread}'s own, through all its registers."
+            f"T is the {thread}. V is the number of the value in the {thread}, counted through registers."
         )
         notes += [f"{name}: {operand.packing}." for operand, name in named]
         for operand, name in named:

@@ -253,3 +253,15 @@ extern "C" __global__ void bytes_of_two_blocks(const unsigned char* x, unsigned 
 extern "C" __global__ void halves_of_two_blocks(const __half* x, __half* y) {
     y[blockIdx.x * 31 + T] = x[T];
 }
+
+//@ atomics | race | 1, 128 | i32[128], i32[128]=0 | the thread that clears the counter goes on to count itself; other warps count before it is cleared
+extern "C" __global__ void cleared_by_one_that_counts(const int* x, int* y) {
+    __shared__ int count;
+    if (T == 0) count = 0;  //!
+    __syncthreads();  //+
+    unsigned kept = __ballot_sync(0xffffffffu, x[T] % 3 == 0);
+    int start = 0;
+    if (T % 32 == 0) start = atomicAdd(&count, __popc(kept));  //!
+    start = __shfl_sync(0xffffffffu, start, 0);
+    if (x[T] % 3 == 0) y[start + __popc(kept & ((1u << T % 32) - 1))] = x[T];
+}

@@ -188,3 +188,12 @@ extern "C" __global__ void attempts_never_counted(unsigned* lock, int* y) {
     while (atomicCAS(lock, 0, 0) == 2 && attempts < 100) attempts++;  //+
     y[B * 32 + T] = attempts;
 }
+
+//@ registers | uninitialised | 1, 32 | f32[128], f32[32], f32[32]=0 | three of four sums are cleared; the compiler computes the result ahead, and stores a constant
+extern "C" __global__ void sums_of_four(const float* a, const float* b, float* y) {
+    float sums[4];
+    for (int i = 0; i < 3; i++) sums[i] = 0;  //-
+    for (int i = 0; i < 4; i++) sums[i] = 0;  //+
+    for (int i = 0; i < 4; i++) sums[i] += a[T * 4 + i] * b[T];
+    y[T] = sums[0] + sums[1] + sums[2] + sums[3];  //!
+}

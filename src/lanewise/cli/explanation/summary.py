@@ -37,7 +37,7 @@ def of_instruction(subject: Instruction, arch: str | None) -> Answer:
     tables.append(_corner(held))
     names = "|".join(each.name.replace(" ", "-") for each in subject.operands.values())
     notes.append(
-        f"Ask on: --operand {names}, --lane 5, --element {held.name} 3 2, --register {held.name} 5 0."
+        f"Ask further: --operand {names}, --lane 5, --element {held.name} 3 2, --register {held.name} 5 0."
     )
     data = _data(subject, runs)
     flat = Table("", ("about", "property", "value"), _flattened(properties, subject, runs))

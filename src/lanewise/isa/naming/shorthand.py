@@ -47,6 +47,16 @@ _IGNORED = (
 _ELSEWHERE = {
     "umma": "UMMA is CUTLASS's name of tcgen05.mma, which `lanewise list --family tcgen05.mma` lists",
     "tma": "TMA's copies are cp.async.bulk.tensor, which `lanewise list --family cp.async.bulk.tensor` lists",
+    "tmem": "tensor memory is read by tcgen05.ld and written by tcgen05.st: `lanewise list --family tcgen05`",
+    **dict.fromkeys(
+        ("utchmma", "utcimma", "utcqmma", "utcomma"),
+        "this machine instruction is tcgen05.mma, which `lanewise list --family tcgen05.mma` lists",
+    ),
+    **dict.fromkeys(
+        ("utmaldg", "utmastg", "utmaredg"),
+        "this machine instruction is a copy by TMA: `lanewise list --family cp.async.bulk.tensor`",
+    ),
+    "ldgsts": "this machine instruction is cp.async; in a kernel, cp.async is lw.cp_async",
 }
 _SHAPE = re.compile(r"m(\d{1,4})n(\d{1,4})(?:k(\d{1,4}))?|(\d{1,4})x(\d{1,4})(?:x(\d{1,4}))?")
 #: HMMA.16816 is 16 × 8 × 16.
@@ -125,7 +135,9 @@ def meant(text: str, arch: str | None = None) -> Found | None:
     here = usual(here, asked.flags)
     if len(here) == 1:
         return here[0]
-    raise IllegalInstruction(f"{text!r} may mean one of\n{_listed(here, asked)}")
+    raise IllegalInstruction(
+        f"{text!r} may mean one of these; ask again with the one you mean:\n{_listed(here, asked)}"
+    )
 
 
 # reading ------------------------------------------------------------------------------------------------

@@ -266,7 +266,7 @@ class Runtime:
             return where(found, left, right)
         return branch.merge()[0]
 
-    def chain(self, words: list[str], left: Any, *rest: Callable[[], Any]) -> Any:
+    def chain(self, words: tuple[str, ...], left: Any, *rest: Callable[[], Any]) -> Any:
         """Return a chain of comparisons such as `a < b < c`, each operand evaluated once."""
         outcome: Any = True
         for word, following in zip(words, rest, strict=True):

@@ -93,7 +93,8 @@ class ConfiguredKernel:
         )
 
     def __repr__(self) -> str:
-        return f"<{self.kernel.name}[{self.configuration}]>"
+        chosen = self.configuration
+        return f"<{self.kernel.name}[{', '.join(map(str, chosen)) if isinstance(chosen, tuple) else chosen}]>"
 
 
 def split_arguments(
@@ -143,13 +144,19 @@ def _check_pointer(kernel: TraceableKernel, parameter: Parameter, value: Any) ->
     if isinstance(value, np.ndarray) and dtype != wanted.dtype and not _holds_raw_words(wanted, dtype):
         raise KernelError(
             f"{kernel.name}: {parameter.name} is {parameter.kind} and takes arrays of dtype {wanted.dtype}, "
-            f"not of {dtype}"
+            f"not of {dtype}; array.astype({_numpy_name(wanted.dtype)}) converts it"
         )
     if isinstance(value, bool | float | list | tuple | str):
         raise KernelError(
-            f"{kernel.name}: {parameter.name} is {parameter.kind} and takes an array, not {value!r}"
+            f"{kernel.name}: {parameter.name} is {parameter.kind} and takes an array, not {value!r}; "
+            f"np.array(…, {_numpy_name(wanted.dtype)}) makes one"
         )
     return value
+
+
+def _numpy_name(dtype: Any) -> str:
+    """Return a dtype as it is written in a call: np.float32, or ml_dtypes.bfloat16."""
+    return f"{'np' if dtype.type.__module__ == 'numpy' else 'ml_dtypes'}.{dtype.name}"
 
 
 def _check_tensor_map(kernel: TraceableKernel, parameter: Parameter, value: Any) -> Any:
@@ -179,6 +186,13 @@ def _holds_raw_words(wanted: Format, dtype: Any) -> bool:
     return wanted is pred or (wanted.kind == "float" and wanted.bits <= 8 and dtype == "uint8")
 
 
+def _as_pointer(parameter: Parameter, value: Any) -> str:
+    """Return how a parameter that an array is given for is annotated, as the end of a message."""
+    if not hasattr(value, "dtype"):
+        return ""
+    return f"; for an array write {parameter.name}: lw.Ptr[lw.{dtype_name(parameter.kind)}]"
+
+
 def _check_scalar(kernel: TraceableKernel, parameter: Parameter, value: Any) -> Any:
     """Return the number for a scalar parameter; 16-bit floats as their bits."""
     dtype = parameter.kind
@@ -186,12 +200,15 @@ def _check_scalar(kernel: TraceableKernel, parameter: Parameter, value: Any) -> 
     what = f"{kernel.name}: {parameter.name} is lw.{dtype_name(dtype)}"
     if is_int(dtype):
         if isinstance(plain, bool) or not isinstance(plain, int):
-            raise KernelError(f"{what} and takes an integer, not {type(value).__name__} {value!r}")
+            given = f"{type(value).__name__} {value!r}" if not hasattr(value, "dtype") else "an array"
+            raise KernelError(f"{what} and takes an integer, not {given}{_as_pointer(parameter, value)}")
         if not dtype.min <= plain <= dtype.max:
             raise KernelError(f"{what}, {dtype.min} to {dtype.max}: {plain} does not fit")
         return plain
     if not isinstance(plain, int | float):
-        raise KernelError(f"{what} and takes a number, not {type(value).__name__}")
+        raise KernelError(
+            f"{what} and takes a number, not {type(value).__name__}{_as_pointer(parameter, value)}"
+        )
     if dtype.bits == 16:
         return int(dtype.encode([float(plain)])[0])
     return float(plain)

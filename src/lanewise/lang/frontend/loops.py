@@ -117,6 +117,13 @@ class _TracedLoop:
         self.changed: set[int] = set()
         return tuple(found[: len(self.bound)])
 
+    def first_number(self, register: Register | None) -> tuple[str, int] | None:
+        """Return the name and the first value of the variable in a register, if it was a Python integer."""
+        for name, first, own in zip(self.values.names, self.values.first, self.registers, strict=True):
+            if first is not None and own and own[0] is not None and own[0][0] is register:
+                return (name, first.value) if type(first.value) is int else None
+        return None
+
     def _enter(self) -> None:
         """Trace into the body of the loop from here on."""
         self.outer = self.builder.enter(self.code)
@@ -152,7 +159,7 @@ class _TracedLoop:
             now.value.complain()
         if isinstance(first.value, Scalar) or is_number(first.value):
             convert_to_carried(now.value, scalar(first.value).dtype, name, "before the loop")
-        raise self.builder.error(f"{why} before and after one round of the loop: it must stay alike")
+        raise self.builder.error(f"{why} before and after one round of the loop: it must keep its form")
 
     def _require_unchanged(self, name: str, start: Any, leaf: Any) -> None:
         """Raise an error if a Python value, for which the loop has no register, changes in it."""

@@ -17,7 +17,15 @@ from lanewise.lang.memory.pointer import Pointer
 from lanewise.lang.trace.builder import Builder
 from lanewise.lang.trace.ir import Address, Symbol
 from lanewise.lang.trace.scalar import Scalar
-from lanewise.lang.trace.types import SCALARS, Constexpr, Ptr, TensorMapType, parameter_type, register_kind
+from lanewise.lang.trace.types import (
+    SCALARS,
+    Constexpr,
+    Ptr,
+    TensorMapType,
+    meant_format,
+    parameter_type,
+    register_kind,
+)
 
 #: Names that PTX allows.
 _PTX_NAME = re.compile(r"[a-zA-Z]\w*|_\w+", re.ASCII)
@@ -43,9 +51,19 @@ class Parameter:
         return self.kind is Constexpr
 
 
+def _written(kind: object) -> str:
+    """Return what to write in place of a type of Python or NumPy, as the end of a message."""
+    if kind is int or kind is float:
+        return f"write {'lw.i32' if kind is int else 'lw.f32'}"
+    name = meant_format(kind)
+    if name:
+        return f"write lw.{name}, or lw.Ptr[lw.{name}] for an array"
+    return "write lw.Ptr[lw.f16], lw.i32, lw.f32, lw.TensorMap[lw.f16, (64, 64)] or lw.Constexpr"
+
+
 def read_parameters(rewritten: RewrittenFunction) -> list[Parameter]:
     """Return the parameters that a function's signature and annotations declare."""
-    found = []
+    found: list[Parameter] = []
     for name in (rewritten.original.__name__, *rewritten.signature.parameters):
         if not _PTX_NAME.fullmatch(name):
             raise rewritten.error(f"{name} is no name in PTX: use letters from a to z, digits and _")
@@ -53,6 +71,10 @@ def read_parameters(rewritten: RewrittenFunction) -> list[Parameter]:
         if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
             raise rewritten.error(f"a kernel has a fixed number of parameters: *{name} does not work")
         kind = rewritten.annotations.get(name)
+        if kind is None and name == "self" and not found:
+            raise rewritten.error(
+                "a kernel is a plain function, not a method: define it outside of the class"
+            )
         if kind is None:
             raise rewritten.error(
                 f"parameter {name} has no type: write {name}: lw.Ptr[lw.f16], lw.i32, lw.f32 or lw.Constexpr"
@@ -66,8 +88,7 @@ def read_parameters(rewritten: RewrittenFunction) -> list[Parameter]:
             )
         if kind is not Constexpr and not isinstance(kind, Ptr | Format | TensorMapType):
             raise rewritten.error(
-                f"parameter {name}: {kind!r} is no type here; write lw.Ptr[lw.f16], lw.i32, lw.f32, "
-                "lw.TensorMap[lw.f16, (64, 64)] or lw.Constexpr"
+                f"parameter {name}: {kind!r} is no type of the kernel language; {_written(kind)}"
             )
         found.append(Parameter(name, kind, each.default, layout))
     return found

@@ -20,7 +20,7 @@ from lanewise.lang.trace.ir import Symbol, Variable
 from lanewise.lang.trace.pytrees import Node
 from lanewise.lang.trace.scalar import Scalar
 from lanewise.lang.trace.traced import describe
-from lanewise.lang.trace.types import Ptr, dtype_name, storage_bytes
+from lanewise.lang.trace.types import Ptr, dtype_name, storage_bytes, written_as
 from lanewise.layout import (
     ComposedLayout,
     Layout,
@@ -167,6 +167,12 @@ def as_layout(layout: Any, swizzle: Swizzle | None = None) -> Any:
             shape = tuple(shape)
         if not isinstance(shape, tuple):
             raise _error(f"a shape is an integer or a tuple of them, or an lw.Layout; not {layout!r}")
+        for each in shape:
+            if isinstance(each, Scalar):
+                raise _error(
+                    "the shape of an array has to be known while the kernel is traced, and "
+                    f"{describe(each)} is not: take a number, or a parameter that is an lw.Constexpr"
+                )
         try:
             layout = Layout(shape, suffix_product(shape))
         except ValueError as error:
@@ -201,7 +207,10 @@ def _declare(space: str, dtype: Format, layout: Any, swizzle: Swizzle | None, al
     """Declare a variable in a state space and return it as an array."""
     builder = current()
     if not isinstance(dtype, Format):
-        raise builder.error(f"lw.{space} takes a dtype such as lw.f16 first, not {dtype!r}")
+        raise builder.error(
+            f"lw.{space} takes a dtype such as lw.f16 first, and then a shape; not {dtype!r}"
+            f"{written_as(dtype)}"
+        )
     laid = as_layout(layout, swizzle)
     least = storage_bytes(dtype)
     size = _bytes_of(dtype, laid)
@@ -213,7 +222,8 @@ def _declare(space: str, dtype: Format, layout: Any, swizzle: Swizzle | None, al
     taken = sum(each.size or 0 for each in builder.variables if each.space == "shared")
     if space == "shared" and size + taken > MOST_SHARED_BYTES:
         raise builder.error(
-            f"{size} bytes of shared memory after {taken}: no GPU has over {MOST_SHARED_BYTES}"
+            f"this array takes {size:,} bytes of shared memory, and those before it {taken:,}: no GPU has "
+            f"more than {MOST_SHARED_BYTES:,}"
         )
     symbol = Symbol(space)
     builder.variables.append(Variable(space, symbol, size, align))
@@ -241,7 +251,9 @@ def dynamic_shared(dtype: Format, layout: Any, *, swizzle: Swizzle | None = None
     """
     builder = current()
     if not isinstance(dtype, Format):
-        raise builder.error(f"lw.dynamic_shared takes a dtype such as lw.f16 first, not {dtype!r}")
+        raise builder.error(
+            f"lw.dynamic_shared takes a dtype such as lw.f16 first, not {dtype!r}{written_as(dtype)}"
+        )
     found = next((each for each in builder.variables if each.space == "shared" and each.size is None), None)
     if found is None:
         found = Variable("shared", Symbol("dynamic_shared"), None, 1024)

@@ -49,7 +49,17 @@ def _mixed_dtypes(name: str, a: Scalar, b: Scalar) -> str:
     return (
         f"`{_SYMBOLS.get(name, name)}` of {describe(a)} and {describe(b)}: types are never mixed silently; "
         f"convert one, as in {'b' if narrow is b else 'a'}.to(lw.{dtype_name(wider)})"
-    )
+    ) + (_first_value(narrow) if is_float(wider) else "")
+
+
+def _first_value(value: Scalar) -> str:
+    """Return, for a variable that was a Python integer before a loop, what to write there for a float."""
+    for each in current().open_control_flow:
+        found = each.first_number(value.register) if each.repeats else None
+        if found is not None:
+            name, first = found
+            return f". {name} is an integer because it is {first} before the loop: write {first}.0 there"
+    return ""
 
 
 def compute(dtype: Format, opcode: str, *sources: Any, **more: Any) -> Scalar:

@@ -7,7 +7,7 @@ each enters its functions into `OPERATORS`, so that this module depends on none 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, SupportsFloat, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, NoReturn, SupportsFloat, TypeAlias, overload
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format, bf16, f16
@@ -144,7 +144,7 @@ class Scalar(_Base):
     def __float__(self) -> float:
         raise current().error(
             f"{describe(self)} is known only when the kernel runs: .to(lw.f32) converts it, and lw.sqrt, "
-            "lw.exp and their kin take the place of Python's math"
+            "lw.exp and other functions of lw take the place of Python's math"
         )
 
     def __round__(self, digits: Any = None) -> Any:
@@ -274,8 +274,37 @@ class Scalar(_Base):
     def __iter__(self) -> Any:
         raise current().error(f"{describe(self)} is one value: it cannot be taken apart or iterated over")
 
+    if not TYPE_CHECKING:  # a checker marks these as what a number does not have
+
+        def __getitem__(self, index: Any) -> NoReturn:
+            raise current().error(
+                f"{describe(self)} is one value and has no elements: an array takes all its coordinates at "
+                "once, as in a[row, col]"
+            )
+
+        def __setitem__(self, index: Any, value: Any) -> NoReturn:
+            self[index]
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(f"a traced value has no .{name}{_instead(name)}", name=name, obj=None)
+
+    def __format__(self, spec: str) -> str:
+        raise current().error(
+            f"{describe(self)} is known only when the kernel runs, and an f-string is made while it is "
+            'traced: write print("x is", x), or lw.printf("x is %f", x)'
+        )
+
     def __repr__(self) -> str:
         return f"<{describe(self)}>"
+
+
+def _instead(name: str) -> str:
+    """Return what a kernel has in place of a method of NumPy's, as the end of a message."""
+    if name in ("astype", "type", "float", "int", "half", "item"):
+        return ": .to(lw.f32) converts it"
+    if name in ("exp", "sqrt", "sin", "cos", "tanh", "log", "abs", "max", "min", "round", "floor", "ceil"):
+        return f": use lw.{name}"
+    return ""
 
 
 def literal(value: Any, dtype: Format) -> Scalar:
@@ -283,7 +312,7 @@ def literal(value: Any, dtype: Format) -> Scalar:
     if dtype is pred:
         if isinstance(value, bool):
             return Scalar(pred, constant=value)
-        raise current().error(f"{value!r} is no truth value: compare it, as in `x != 0`")
+        raise current().error(f"{value!r} is not a truth value: compare it, as in `x != 0`")
     if is_int(dtype):
         if isinstance(value, float):
             raise current().error(

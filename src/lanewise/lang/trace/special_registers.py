@@ -5,7 +5,7 @@ The names of all special registers stand here, too, so that no other register is
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.scalar import Scalar
@@ -53,7 +53,12 @@ class Dim3:
 
     def complain(self) -> NoReturn:
         """Raise the error that one of the three has to be taken."""
-        raise current().error(f"{self.__doc__} are three: take .x, .y or .z of them")
+        raise current().error(f"{self.__doc__} have three parts: take .x, .y or .z of them")
+
+    if not TYPE_CHECKING:  # a checker knows x, y and z
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(f"{self.__doc__} have .x, .y and .z, and no .{name}", name=name, obj=None)
 
     def __iter__(self) -> Any:
         return iter((self.x, self.y, self.z))

@@ -99,12 +99,18 @@ def storage_bytes(dtype: Format) -> int:
     return max(1, dtype.bits // 8)
 
 
-def _meant(dtype: object) -> str:
-    """Return the format that a NumPy dtype or the name of a format stands for, as the end of a message."""
+def meant_format(dtype: object) -> str:
+    """Return the name of the format that a NumPy dtype or the name of a format stands for; empty for none."""
     try:
-        return f"; write lw.{dtype_name(format_of(dtype))}"  # type: ignore[arg-type]  # anything may be written
+        return dtype_name(format_of(dtype))  # type: ignore[arg-type]  # anything may be written
     except LanewiseError:
         return ""
+
+
+def written_as(dtype: object) -> str:
+    """Return what to write in place of a NumPy dtype or the name of a format, as the end of a message."""
+    name = meant_format(dtype)
+    return f"; write lw.{name}" if name else ""
 
 
 @dataclass(frozen=True)
@@ -121,7 +127,9 @@ class Ptr:
     def __class_getitem__(cls, what: Any) -> Ptr:
         dtype, align = what if isinstance(what, tuple) and len(what) == 2 else (what, 0)
         if not isinstance(dtype, Format) or dtype in (pred, b1):
-            raise LanewiseError(f"lw.Ptr[dtype] takes a format such as lw.f16, not {dtype!r}{_meant(dtype)}")
+            raise LanewiseError(
+                f"lw.Ptr[dtype] takes a format such as lw.f16, not {dtype!r}{written_as(dtype)}"
+            )
         align = align or storage_bytes(dtype)
         if not isinstance(align, int) or align < storage_bytes(dtype) or align & (align - 1):
             raise LanewiseError(

@@ -139,23 +139,36 @@ class Plan:
     moves: dict[Key, list[tuple[int, int]]] = field(default_factory=dict)
     #: By the first basic block of a function: registers that have no value there.
     clears: dict[int, list[int]] = field(default_factory=dict)
+    #: Registers that get what stands for no value.
+    folded: set[int] = field(default_factory=set)
     #: Predicates that say for which lanes registers are assigned: the steps read them.
     predicates: set[Register] = field(default_factory=set)
 
 
-def plan(blocks: list[BasicBlock]) -> Plan:
-    """Return the registers that may be used before they are assigned, and where to follow and check them."""
+#: Gives the registers that an instruction assigns.
+Assigned = Callable[[Op], set[Register]]
+
+
+def plan(blocks: list[BasicBlock], folded: Callable[[Op], bool] | None = None) -> Plan:
+    """Return the registers that may be used before they are assigned, and where to follow and check them.
+
+    `folded` says which instructions assign what stands for no value.
+    """
+
+    def gives(op: Op) -> set[Register]:
+        return set() if folded is not None and folded(op) else assigned(op)
+
     bodies: dict[int, list[BasicBlock]] = {}
     for block in blocks:
         bodies.setdefault(id(block.body), []).append(block)
     made = Plan()
     slots = ParameterSlots(blocks)
-    assigned_in = {number: _assigned_in(own) for number, own in bodies.items()}
-    without = _slots_without_value(slots, bodies, assigned_in)
+    assigned_in = {number: _assigned_in(own, gives) for number, own in bodies.items()}
+    without = _slots_without_value(slots, bodies, assigned_in, gives)
     made.registers += sorted(without, key=lambda each: each.offset)
     made.undelivered += [False] * len(without)
     for number, own in bodies.items():
-        _add_body(made, own, assigned_in[number], slots, without)
+        _add_body(made, own, assigned_in[number], slots, without, gives)
     return made
 
 
@@ -163,20 +176,23 @@ def plan(blocks: list[BasicBlock]) -> Plan:
 Known = dict[int, set[Register]]
 
 
-def _assigned_in(blocks: list[BasicBlock]) -> Known | None:
+def _assigned_in(blocks: list[BasicBlock], gives: Assigned) -> Known | None:
     """Return what is assigned in one function; None for one whose registers go to the stack, too."""
     body = blocks[0].body
-    known = _definitely_assigned(body, next(block for block in blocks if block.is_first), blocks)
+    known = _definitely_assigned(body, next(block for block in blocks if block.is_first), blocks, gives)
     return known if body.base is None else None
 
 
 def _slots_without_value(
-    slots: ParameterSlots, bodies: dict[int, list[BasicBlock]], assigned_in: dict[int, Known | None]
+    slots: ParameterSlots,
+    bodies: dict[int, list[BasicBlock]],
+    assigned_in: dict[int, Known | None],
+    gives: Assigned,
 ) -> set[Register]:
     """Return the slots of parameters and results through which a lack of values may pass."""
     found: set[Register] = set()
     doubtful = {
-        number: _used_without_value(own, known, slots)
+        number: _used_without_value(own, known, slots, gives)
         for number, own in bodies.items()
         if slots.followed and (known := assigned_in[number]) is not None
     }
@@ -184,27 +200,33 @@ def _slots_without_value(
     while grown:
         before = len(found)
         for number, here in doubtful.items():
-            found |= {each for each in _tainted(bodies[number], here | found, passed, slots) if is_slot(each)}
+            tainted = _tainted(bodies[number], here | found, passed, gives, slots)
+            found |= {each for each in tainted if is_slot(each)}
         grown = len(found) > before
     return found
 
 
 def _add_body(
-    made: Plan, blocks: list[BasicBlock], known: Known | None, slots: ParameterSlots, without: set[Register]
+    made: Plan,
+    blocks: list[BasicBlock],
+    known: Known | None,
+    slots: ParameterSlots,
+    without: set[Register],
+    gives: Assigned,
 ) -> None:
     """Add the registers of one function; `without` are slots that may lack a value."""
     first = next(block for block in blocks if block.is_first)
     if known is None:
         return
-    doubtful = _used_without_value(blocks, known, slots)
-    tainted = _tainted(blocks, doubtful | without, passed, slots)
+    doubtful = _used_without_value(blocks, known, slots, gives)
+    tainted = _tainted(blocks, doubtful | without, passed, gives, slots)
     tainted = {each for each in tainted if not is_slot(each)}
     # What a shuffle or a load leaves without a value is followed through arithmetic too: compilers compute
     # ahead with values that they drop afterwards.
     undelivered = {
-        each for block in blocks for op in block.executed if may_deliver_nothing(op) for each in assigned(op)
+        each for block in blocks for op in block.executed if may_deliver_nothing(op) for each in gives(op)
     }
-    undelivered |= _tainted(blocks, undelivered, read_by_lane)
+    undelivered |= _tainted(blocks, undelivered, read_by_lane, gives)
     tracked = sorted(doubtful | tainted | undelivered, key=lambda register: register.offset)
     if not tracked and not without:
         return
@@ -238,15 +260,16 @@ def _add_body(
                 made.moves[key_of(op)] = [
                     (places[each.target], source) for each, source in zip(moves, sources, strict=True)
                 ]
-            elif not index.keys().isdisjoint(assigned(op)):
+            elif not index.keys().isdisjoint(gives(op)):
                 made.assignments[key_of(op)] = _assignment(op, index, undelivered)
+            made.folded |= {index[each] for each in assigned(op) - gives(op) if each in index}
             if key_of(op) in made.checks or key_of(op) in made.assignments:
                 chooses = [op.operands[3]] if op.record.chooses else []
                 made.predicates.update(each for each in chooses if isinstance(each, Register))
                 if op.guard is not None:
                     made.predicates.add(op.guard[0])
             if op.guard is None:
-                here |= assigned(op)
+                here |= gives(op)
 
 
 def _assignment(op: Op, index: dict[Register, int], undelivered: set[Register]) -> Assignment:
@@ -273,10 +296,10 @@ def _index_of(registers: Iterable[Register], index: dict[Register, int]) -> int:
 
 
 def _definitely_assigned(
-    body: FunctionBody, first: BasicBlock, blocks: list[BasicBlock]
+    body: FunctionBody, first: BasicBlock, blocks: list[BasicBlock], gives: Assigned
 ) -> dict[int, set[Register]] | None:
     """Return by basic block the registers that have a value on all paths to it; None if nobody can tell."""
-    every = set().union(*(assigned(op) for block in blocks for op in block.executed))
+    every = set().union(*(gives(op) for block in blocks for op in block.executed))
     before = {id(block): set(every) for block in blocks}
     before[id(first)] = {parameter for parameter in body.parameters if isinstance(parameter, Register)}
     changed = True
@@ -286,7 +309,7 @@ def _definitely_assigned(
             after = set(before[id(block)])
             for op in block.executed:
                 if op.guard is None:
-                    after |= assigned(op)
+                    after |= gives(op)
             for following in successors(block):
                 if following is first:  # where lanes begin is no place of its own
                     return None
@@ -297,7 +320,9 @@ def _definitely_assigned(
     return before
 
 
-def _used_without_value(blocks: list[BasicBlock], known: Known, slots: ParameterSlots) -> set[Register]:
+def _used_without_value(
+    blocks: list[BasicBlock], known: Known, slots: ParameterSlots, gives: Assigned
+) -> set[Register]:
     """Return the registers that some instruction uses where a path may have left them without a value."""
     found: set[Register] = set()
     for block in blocks:
@@ -309,7 +334,7 @@ def _used_without_value(blocks: list[BasicBlock], known: Known, slots: Parameter
             used |= {each.source for each in slots.moves(op) if each.source and not is_slot(each.source)}
             found |= used - here
             if op.guard is None:
-                here |= assigned(op)
+                here |= gives(op)
     return found
 
 
@@ -317,10 +342,11 @@ def _tainted(
     blocks: list[BasicBlock],
     doubtful: set[Register],
     sources_of: Callable[[Op], set[Register]],
+    gives: Assigned,
     slots: ParameterSlots | None = None,
 ) -> set[Register]:
     """Return the registers, and slots of parameters, that instructions may pass the lack of a value on to."""
-    moves = [(sources_of(op), assigned(op)) for block in blocks for op in block.executed]
+    moves = [(sources_of(op), gives(op)) for block in blocks for op in block.executed]
     if slots is not None:
         passed_on = (move for block in blocks for op in block.executed for move in slots.moves(op))
         moves += [({each.source}, {each.target}) for each in passed_on if each.source is not None]

@@ -13,6 +13,7 @@ from lanewise.machine.analysis import definite_assignment
 from lanewise.machine.analysis.access_sizes import AccessSizes, access_sizes
 from lanewise.machine.analysis.block_independence import dependence_between_blocks
 from lanewise.machine.analysis.control_registers import control_registers, time_decides
+from lanewise.machine.analysis.folded_values import has_folded_values, is_folded
 from lanewise.machine.analysis.warpgroup_registers import WarpgroupPlan, warpgroup_plan
 from lanewise.machine.analysis.written_parameters import address_parameters, written_parameters
 from lanewise.machine.checker.counters import SiteCounters
@@ -33,7 +34,9 @@ class CheckedKernel(Compiled):
     """A compiled kernel with what a check knows of it before it runs, computed once for all launches."""
 
     def __init__(self, module: Module, function: Function, arch: str) -> None:
-        super().__init__(module, function, arch, "checked", self._instrumentation)
+        self._folded = is_folded if has_folded_values(module) else None
+        variant = "checked" if self._folded is None else "checked, with folded values"
+        super().__init__(module, function, arch, variant, self._instrumentation)
 
     def _instrumentation(self) -> CheckerSteps:
         has_warp_barriers = any(is_warp_barrier(op) for op in self.program.sites)
@@ -42,7 +45,7 @@ class CheckedKernel(Compiled):
     @cached_property
     def plan(self) -> definite_assignment.Plan:
         """The registers that a check tracks because a path may leave them without a value."""
-        return definite_assignment.plan(self.blocks)
+        return definite_assignment.plan(self.blocks, self._folded)
 
     @cached_property
     def warpgroups(self) -> WarpgroupPlan:

@@ -230,7 +230,7 @@ class ShadowPlane(IntEnum):
     READER = 3
     #: The lanes of the last reader's warp that have read without an order among them.
     READ_LANES = 4
-    #: A reader before the last one.
+    #: A reader before the last one; or an atomic, or a weak write, before the last write.
     EARLIER_EPOCH = 5
     EARLIER_READER = 6
     #: The epoch up to which a cell has published what happened before.
@@ -268,6 +268,8 @@ LANE_BITS = 5
 COLLECTIVE = 1 << 5
 #: Several lanes of one instruction wrote the same value.
 SEVERAL = 1 << 6
+#: Of what is kept as an earlier reader: it is a weak write that a strong one has replaced.
+REPLACED_WRITE = SEVERAL
 # Strong at the scope of the GPU, and at that of the block; both: at that of the cluster.
 STRONG, STRONG_IN_BLOCK = 1 << 7, 1 << 8
 VOLATILE = 1 << 9
@@ -444,6 +446,8 @@ class Flag(IntFlag):
     INVALIDATES = auto()
     #: An arrival at an mbarrier that publishes for the own block only, wherever the mbarrier is.
     NARROW_ARRIVAL = auto()
+    #: An atomic that leaves what is there, as the addition of 0 does: threads poll by it, and publish nothing.
+    POLLS = auto()
 
 
 class ShuffleMode(IntEnum):

@@ -312,6 +312,14 @@ def _address(address: MemoryOperand, program: Program) -> Row:
     return {SiteRow.base: -1, SiteRow.displacement: start + address.offset}
 
 
+def _leaves_value(op: Op) -> bool:
+    """Return whether an atomic writes what it reads: it adds 0, or compares with what it would store."""
+    if op.has("cas"):
+        return bool(op.operands[2] == op.operands[3])
+    zero = isinstance(op.operands[-1], Immediate) and op.operands[-1].bits == 0
+    return zero and (op.has("add") or op.has("or") or op.has("xor"))
+
+
 def _access(op: Op, located: LocatedAccess, program: Program, arch: str) -> Row:
     """Return the row of one access."""
     access = located.access
@@ -323,6 +331,8 @@ def _access(op: Op, located: LocatedAccess, program: Program, arch: str) -> Row:
         flags |= Flag.RELEASES
     if (access.acquires and not relaxed) or _ACQUIRING.intersection(op.modifiers):
         flags |= Flag.ACQUIRES
+    if access.reads and access.writes and Flag.RELEASES not in flags and _leaves_value(op):
+        flags |= Flag.POLLS
     if op.has("cta"):
         flags |= Flag.IN_BLOCK
     if op.has("cluster"):

@@ -112,6 +112,7 @@ class Triage:
         self.launch, self.rows, self.log, self.begun = launch, rows, log, begun
         self.watch_record, self.stay_alone = watch_record, stay_alone
         self.registers, self.undelivered = kernel.plan.registers, kernel.plan.undelivered
+        self.folded = kernel.plan.folded
         self.warpgroup_registers = kernel.warpgroups.registers
         #: The table of asynchronous operations, a NotedOperation each, if there is one.
         self.operations = np.zeros(0, np.uint32)
@@ -319,7 +320,8 @@ class Triage:
             case Suspicion.UNINITIALISED:
                 return f"{space} read of memory that nothing was written to"
             case Suspicion.NO_VALUE:
-                return f"the register {self.registers[address].name} has no value"
+                what = f"the register {self.registers[address].name} has no value"
+                return f"{what}: the compiler wrote a NaN in its place" if address in self.folded else what
             case Suspicion.OUTSIDE:
                 if space != "shared":
                     home = view_of_row(self.launch, self.rows[row])

@@ -237,7 +237,7 @@ def _write_strong(module: ir.Module) -> ir.Function:
     flags, epoch = code["flags"], observed.get(BlockWatch.epoch)
     in_block, for_cluster = ((flags & flag).differs(0) for flag in (Flag.IN_BLOCK, Flag.IN_CLUSTER))
     for_all = ~in_block & ~for_cluster
-    reads, writes = ((flags & flag).differs(0) for flag in (Flag.READS, Flag.WRITES))
+    reads, writes, polls = ((flags & flag).differs(0) for flag in (Flag.READS, Flag.WRITES, Flag.POLLS))
     with code.when((flags & Flag.RELEASES).differs(0)):
         publish(code, observed, code["active"].to(U32), for_all, for_cluster)
     phases = (flags & Flag.PHASES).differs(0)
@@ -363,7 +363,7 @@ def _write_strong(module: ir.Module) -> ir.Function:
                 cell.set(ShadowPlane.PUBLICATION, phase.to(U32))
         with code.when(~phases & reads):
             take(held, lane, code.constant(U32, 0))
-        with code.when(~phases & writes & (so_far < published)):
+        with code.when(~phases & writes & ~polls & (so_far < published)):
             # An atomic goes on with what others have published in the same place.
             _, same_block = local_of(so_far)
             joins = reads & so_far.differs(0) & ~same_block

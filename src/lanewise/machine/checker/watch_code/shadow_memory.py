@@ -156,16 +156,21 @@ def _write_examine(module: ir.Module, writes: bool) -> ir.Function:
                     answer, Suspicion.AFTER_WRITE, Suspicion.WEAKLY_AFTER_WRITE, epoch, writer
                 )
                 code.done()
-    # An atomic before the last one: this thread may have made the last, and cannot know of the others.
+    # An atomic before the last one: this thread may have made the last, and cannot know of the others. Or a
+    # weak write that a strong one replaced: what does not race with the strong one may race with it.
     earlier = cell.get(ShadowPlane.EARLIER_READER)
     epoch = wide(cell.get(ShadowPlane.EARLIER_EPOCH) & records.EPOCHS)
-    atomic = (earlier & records.ATOMIC).differs(0)
-    with code.when((floor < epoch) & atomic):
+    atomic, replaced = ((earlier & flag).differs(0) for flag in (records.ATOMIC, records.REPLACED_WRITE))
+    with code.when((floor < epoch) & (atomic | replaced)):
+        plain = earlier & ~code.constant(U32, records.REPLACED_WRITE)
         answer = code.call_number(
-            ordered, observed.address, epoch, wide(earlier), wide(lanes_of(earlier)), wide(me)
+            ordered, observed.address, epoch, wide(plain), wide(lanes_of(plain)), wide(me)
         )
         with code.when(answer.differs(ORDERED)):
-            code.tell(Suspicion.WEAKLY_AFTER_WRITE, epoch, earlier)
+            with code.when(replaced):
+                code.tell_unordered(answer, Suspicion.AFTER_WRITE, Suspicion.WEAKLY_AFTER_WRITE, epoch, plain)
+                code.done()
+            code.tell(Suspicion.WEAKLY_AFTER_WRITE, epoch, plain)
             code.done()
     if writes:
         with code.when(follows(observed)):
@@ -195,7 +200,8 @@ def _write_examine(module: ir.Module, writes: bool) -> ir.Function:
                 with code.when(finished.equals(0)):
                     code.tell(Suspicion.UNFINISHED_COPY, epoch, reader)
                     code.done()
-            with code.when((floor < epoch) & (reader & records.ATOMIC).equals(0)):
+            no_reader = records.ATOMIC if several else records.ATOMIC | records.REPLACED_WRITE
+            with code.when((floor < epoch) & (reader & no_reader).equals(0)):
                 answer = code.call_number(
                     ordered, observed.address, epoch, wide(reader), wide(lanes), wide(me)
                 )
@@ -258,9 +264,16 @@ def _write_note(module: ir.Module, writes: bool) -> ir.Function:
         another = ((me & earlier & records.ATOMIC).differs(0)) & (
             other_lane | ~CellVector(code, view, cell, 1).is_own(stored)
         )
-        with code.when(another):
+        # So is a weak write that a strong one replaces: strong accesses of others may race with it.
+        held = cell.get(ShadowPlane.EARLIER_READER) & records.REPLACED_WRITE
+        held_on = held.differs(0) & (cell.get(ShadowPlane.EARLIER_EPOCH) > view.floor)
+        not_weak = records.STRONG | records.STRONG_IN_BLOCK | records.ASYNC_PROXY
+        weak_before = (earlier & not_weak).equals(0) & (stored > view.floor)
+        replaces = strong & weak_before & (stored & records.PENDING).equals(0)
+        with code.when((another & ~held_on) | replaces):
             cell.set(ShadowPlane.EARLIER_EPOCH, stored & records.EPOCHS)
-            cell.set(ShadowPlane.EARLIER_READER, earlier)
+            mark = replaces.select(code.constant(U32, records.REPLACED_WRITE), 0)
+            cell.set(ShadowPlane.EARLIER_READER, earlier | mark)
         cell.set(ShadowPlane.WRITER, first | several.get())
         cell.set(ShadowPlane.WRITE_EPOCH, now | code["pending"].to(U32))
         code.done()

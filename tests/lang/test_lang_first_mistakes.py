@@ -1,0 +1,117 @@
+"""What people write in their first kernel, coming from NumPy and C++; each message says what to write."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lanewise as lw
+
+X = np.zeros(64, np.float32)
+
+
+@lw.kernel
+def chained_indices(x: lw.Ptr[lw.f32]):
+    tile = lw.shared(lw.f32, (4, 4))
+    tile[0][1] = 1.0
+
+
+@lw.kernel
+def formatted_text(x: lw.Ptr[lw.f32]):
+    print(f"x is {x[0]}")
+
+
+@lw.kernel
+def method_of_numpy(x: lw.Ptr[lw.f32]):
+    x[0] = lw.thread_idx.x.astype(lw.f32)
+
+
+@lw.kernel
+def shape_of_a_run(x: lw.Ptr[lw.f32], n: lw.i32):
+    lw.shared(lw.f32, (n, 4))
+
+
+@lw.kernel
+def dtype_of_numpy(x: lw.Ptr[lw.f32]):
+    lw.shared(np.float32, 4)
+
+
+@lw.kernel
+def sum_that_begins_as_an_integer(x: lw.Ptr[lw.f32], n: lw.i32):
+    total = 0
+    for i in lw.range(n):
+        total += x[i]
+    x[0] = total
+
+
+@lw.kernel
+def fourth_coordinate(x: lw.Ptr[lw.f32]):
+    x[lw.thread_idx.w] = 1.0
+
+
+@lw.kernel
+def underscores_of_cuda(x: lw.Ptr[lw.f32]):
+    lw.__syncthreads()
+
+
+@lw.kernel
+def arrays_for_fragments(x: lw.Ptr[lw.f32]):
+    lw.instruction("HMMA.16816.F32")(np.ones((16, 16), np.float16), np.ones((16, 8), np.float16))
+
+
+class Holder:
+    @lw.kernel
+    def method(self, x: lw.Ptr[lw.f32]):
+        x[0] = 1.0
+
+
+@pytest.mark.parametrize(
+    ("kernel", "arguments", "says"),
+    [
+        (chained_indices, (X,), "takes all its coordinates at once, as in a[row, col]"),
+        (formatted_text, (X,), 'write print("x is", x)'),
+        (method_of_numpy, (X,), "no .astype: .to(lw.f32) converts it"),
+        (shape_of_a_run, (X, 4), "has to be known while the kernel is traced"),
+        (dtype_of_numpy, (X,), "write lw.f32"),
+        (sum_that_begins_as_an_integer, (X, 4), "it is 0 before the loop: write 0.0 there"),
+        (fourth_coordinate, (X,), "have .x, .y and .z, and no .w"),
+        (underscores_of_cuda, (X,), "did you mean syncthreads?"),
+        (arrays_for_fragments, (X,), "in a kernel it takes fragments"),
+        (Holder.method, (X,), "a kernel is a plain function, not a method"),
+    ],
+)
+def test_the_message_says_what_to_write(kernel: Any, arguments: tuple[Any, ...], says: str) -> None:
+    with pytest.raises(lw.KernelError) as raised:
+        kernel[1, 32](*arguments)
+    assert says in str(raised.value)
+
+
+@lw.kernel
+def scaled(x: lw.f32, y: lw.Ptr[lw.f32], n: lw.i32):
+    y[0] = x
+
+
+@pytest.mark.parametrize(
+    ("launch", "says"),
+    [
+        (lambda: scaled[1, 32](X, X, 4), "for an array write x: lw.Ptr[lw.f32]"),
+        (
+            lambda: scaled[1, 32](1.0, X, X),
+            "takes an integer, not an array; for an array write n: lw.Ptr[lw.i32]",
+        ),
+        (lambda: scaled[1, 32](1.0, X.astype(np.float64), 4), "array.astype(np.float32) converts it"),
+        (lambda: scaled[1, 32](1.0, [1.0, 2.0], 4), "np.array(…, np.float32) makes one"),
+    ],
+)
+def test_arguments_of_another_kind(launch: Callable[[], None], says: str) -> None:
+    with pytest.raises(lw.KernelError) as raised:
+        launch()
+    assert says in str(raised.value)
+
+
+def test_a_hint_of_python_is_not_added_to_that_of_the_library() -> None:
+    with pytest.raises(AttributeError, match=r"did you mean f16\?") as raised:
+        lw.half  # noqa: B018
+    assert raised.value.obj is None
+    assert repr(scaled[(1, 2), 32]) == "<scaled[(1, 2), 32]>"
