@@ -28,6 +28,7 @@ import shutil
 import signal
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Generator
 
 import pytest
@@ -109,14 +110,14 @@ def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
     by_name = config.option.keyword or any("::" in each for each in config.args)
     if by_name or not any(item.get_closest_marker("sampled") for item in items):
         return
-    from everything import one_of
+    from everything import is_sampled
 
     left_out: set[pytest.Item] = set()
-    seen: set[str] = set()
+    cases = Counter[str]()
     for item in items:
         marker, test = item.get_closest_marker("sampled"), item.nodeid.partition("[")[0]
-        if marker is not None and test in seen and not one_of(marker.args[0], item.name):
+        if marker is not None and not is_sampled(marker.args[0], cases[test]):
             left_out.add(item)
-        seen.add(test)
+        cases[test] += 1
     config.hook.pytest_deselected(items=[item for item in items if item in left_out])
     items[:] = [item for item in items if item not in left_out]

@@ -20,6 +20,14 @@ only_with_everything = pytest.mark.skipif(
 sampled = pytest.mark.sampled
 
 
+def is_sampled(count: int, number: int) -> bool:
+    """Return whether case `number` of a sampled test is tried each time: one in `count`, the first too.
+
+    Multiples of the golden ratio fall evenly, and do not keep step with the values of one parameter.
+    """
+    return EVERYTHING or number * 0.6180339887498949 % 1 < 1 / count
+
+
 def one_of(count: int, name: str) -> bool:
     """Return whether a case is among those of `count` that are tried each time: always the same ones."""
     return EVERYTHING or zlib.crc32(name.encode()) % count == 0

@@ -97,7 +97,7 @@ def _directory() -> str:
 
 def read(request: str, suffix: str) -> bytes | None:
     """Return what was kept for a request, or None if it is not there, not whole, or of other source."""
-    digest = package_digest()
+    digest = package_digest() if _directory() else ""  # without a folder no source has to be read
     return _read_file(_file_name(request, digest, suffix)) if digest else None
 
 
@@ -107,8 +107,8 @@ def keep(request: str, suffix: str, content: bytes) -> None:
     Nothing is kept if the source has been changed since this process read it: its result is then of neither
     the old source nor the new.
     """
-    digest = package_digest()
-    if digest and _directory() and _is_unchanged():
+    digest = package_digest() if _directory() else ""
+    if digest and _is_unchanged():
         _write_file(_file_name(request, digest, suffix), content)
 
 

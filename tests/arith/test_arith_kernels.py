@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from arith.samples import KINDS, differing, expected, operands
+from everything import sampled
 from lanewise.arith import compute, gemm, model_of
 from lanewise.formats import FORMATS
 from lanewise.isa import instruction
@@ -48,6 +49,7 @@ CASES = [
 ]
 
 
+@sampled(2)
 @pytest.mark.parametrize(("text", "arch"), CASES)
 def test_one_instruction(text: str, arch: str) -> None:
     each, rng = instruction(text), np.random.default_rng(len(text))
@@ -60,6 +62,7 @@ def test_one_instruction(text: str, arch: str) -> None:
         assert differing(model.d, d[:4, :8], want) == 0, kind
 
 
+@sampled(2)
 @pytest.mark.parametrize(("text", "arch"), CASES)
 def test_whole_matrices(text: str, arch: str) -> None:
     # Large enough to be cut into strips and shared out, with rows and columns that fill no instruction.

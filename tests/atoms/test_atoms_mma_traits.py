@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from everything import sampled
 from lanewise import atoms
 from lanewise.atoms import MMA_Atom, MMA_Traits
 from lanewise.atoms.names import operations
@@ -73,6 +74,7 @@ def test_how_many_the_oracle_has() -> None:
     assert sum(1 for name in names if not OUTSIDE.fullmatch(name)) == 96
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("name", "theirs"),
     [pair for pair in oracle_atoms() if not OUTSIDE.fullmatch(pair[0])],

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from draw.picture_reader import numbers, read_svg, read_text
+from everything import sampled
 from lanewise import LanewiseError
 from lanewise.draw import svg, text
 from lanewise.isa import FAMILIES, instruction, instructions
@@ -67,11 +68,13 @@ def check_picture(inst: Any, **options: Any) -> Any:
     return picture
 
 
+@sampled(2)
 @pytest.mark.parametrize("spelling", TEXTS)
 def test_svg_shows_who_holds_every_element(spelling: str) -> None:
     check_picture(instruction(spelling))
 
 
+@sampled(2)
 @pytest.mark.parametrize(("spelling", "a_source"), WGMMA)
 def test_svg_of_wgmma(spelling: str, a_source: str) -> None:
     check_picture(instruction(spelling, a_source=a_source))
@@ -92,6 +95,7 @@ def test_volta_draws_the_product_asked_for(product: int) -> None:
     assert set(picture.panels) == {"A", "B", "C", "D"}  # f16 and f32 accumulators are held differently
 
 
+@sampled(2)
 @pytest.mark.parametrize("spelling", TEXTS)
 def test_text_shows_who_holds_every_element(spelling: str) -> None:
     inst = instruction(spelling)

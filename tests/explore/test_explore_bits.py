@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from everything import EVERYTHING, sampled
 from lanewise.arith.models import model_of
 from lanewise.arith.on_arrays import gemm
 from lanewise.arith.reference import multiply
@@ -31,11 +32,14 @@ def cases() -> dict[Any, tuple[bits.Unit, tuple[str, str, str]]]:
     return found
 
 
-CASES = list(cases().values())
-#: One case for each scheme: the engine of these is compiled. All others are held against the reference.
-ENGINES = list({key[0]: case for key, case in cases().items()}.values())
+FOUND = cases()
+CASES = list(FOUND.values())
+#: One case for each scheme, of which a third is tried each time: the engine of these is compiled. All others
+#: are held against the reference.
+ENGINES = list({key[0]: case for key, case in FOUND.items()}.values())[:: 1 if EVERYTHING else 3]
 
 
+@sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("oracle", ["engine", "reference"])
 def test_the_steps_end_with_the_bits_of(oracle: str, kind: str) -> None:

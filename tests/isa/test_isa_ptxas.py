@@ -121,6 +121,7 @@ def test_forms_of_other_archs_are_refused(arch: str) -> None:
     assert [each for index, each in enumerate(probes) if index not in complaints] == []
 
 
+@sampled(2)
 @pytest.mark.parametrize("older, first", list(pairwise(VERSIONS)))
 def test_first_ptx_version(older: str, first: str) -> None:
     """A form assembles with its first PTX version, and not with the one before."""

@@ -121,6 +121,7 @@ PROBES = [
 ]
 
 
+@sampled(2)
 @pytest.mark.parametrize("probe", PROBES, ids=str)
 def test_random_descriptors(probe: Probe) -> None:
     """The machine reads each element where the descriptor says: any swizzle, offsets, start, base offset."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from everything import only_with_everything
+from everything import only_with_everything, sampled
 from lanewise import LanewiseError
 from lanewise.ptx import Module, ToolFailed, cuda, parse
 from lanewise.ptx.cplusplus.declarations import Kind, declarations, members
@@ -214,6 +214,7 @@ class TestPrograms:
         )
 
 
+@sampled(2)
 @needs_nvrtc
 @pytest.mark.parametrize(
     "source",

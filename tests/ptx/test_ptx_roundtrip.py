@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from everything import sampled
 from lanewise.ptx import Module, Operation, nvdisasm, parse, ptxas
 from lanewise.ptx.syntax.body_parser import BodyParser
 from lanewise.ptx.tools.toolkit import find_tools
@@ -32,6 +33,7 @@ def without_debugging(path: Path) -> bool:
     return not re.search("debug|lineinfo|rdc", path.stem)
 
 
+@sampled(2)
 @needs_ptxas
 @pytest.mark.parametrize("path", [*filter(without_debugging, SAMPLES)], ids=lambda path: path.stem)
 def test_ptxas_makes_the_same_cubin(path: Path) -> None:
@@ -39,6 +41,7 @@ def test_ptxas_makes_the_same_cubin(path: Path) -> None:
     assert ptxas(str(parse(text))).image == ptxas(text).image
 
 
+@sampled(2)
 @pytest.mark.slow
 @needs_nvdisasm
 @pytest.mark.parametrize(

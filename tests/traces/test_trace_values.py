@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from everything import sampled
 from nvrtc import need_nvrtc
 from traces.probes import CASES, Case, chosen_steps, compare_probes, run_probed
 from traces.traced import hgemm, hgemm_trace, matrices, written
@@ -32,6 +33,7 @@ def test_the_stores_of_a_trace_make_the_output_of_a_plain_run() -> None:
     assert run.is_complete and not run.findings and not run.fault
 
 
+@sampled(2)
 @pytest.mark.parametrize("name", RUNGS)
 def test_the_stores_of_the_ladder_make_its_output(name: str) -> None:
     from importlib import import_module
@@ -63,6 +65,7 @@ def copied(value: Any) -> Any:
     return value.copy() if isinstance(value, np.ndarray) else value
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     "name, seeds", [("product", 3), ("reduction", 3), ("cuda", 1), ("ptx", 1), ("hopper", 2)]
 )

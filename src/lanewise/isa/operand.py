@@ -58,8 +58,8 @@ class _Digit(NamedTuple):
     extent: int
     element: tuple[int, int]
 
-    def of(self, at: dict[str, int]) -> int:
-        return at[self.name] // self.divisor % self.extent
+    def of(self, number: int) -> int:
+        return number // self.divisor % self.extent
 
 
 def _divisors(mode: Any) -> list[tuple[int, int]]:
@@ -70,6 +70,12 @@ def _divisors(mode: Any) -> list[tuple[int, int]]:
             found.append((divisor, extent))
         divisor *= extent
     return found
+
+
+def _steps(digits: list[_Digit], number: int) -> tuple[int, int]:
+    """How many rows and columns a lane's or a value's number leads on from the first element."""
+    rows = sum(digit.of(number) * digit.element[0] for digit in digits)
+    return rows, sum(digit.of(number) * digit.element[1] for digit in digits)
 
 
 def _sum(digits: list[_Digit], axis: int, extents: dict[str, int]) -> str:
@@ -230,6 +236,10 @@ class Operand(Drawn):
         >>> instruction("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32").d.formulas
         ('lane / 4 + value / 2 * 8', 'lane % 4 * 2 + value % 2')
         """
+        return self._formulas
+
+    @cached_property
+    def _formulas(self) -> tuple[str, str] | None:
         if self.where != "registers" or self.thr_id is not None:
             return None
         extents = {"lane": self.threads, "value": self.values}
@@ -238,14 +248,15 @@ class Operand(Drawn):
             for name, mode in zip(extents, self.layout.shape, strict=True)
             for divisor, extent in _divisors(mode)
         ]
-        row, column = ([digit for digit in digits if digit.element[axis]] for axis in (0, 1))
-        for lane in range(self.threads):
-            for value in range(self.values):
-                at = {"lane": lane, "value": value}
-                told = tuple(sum(each.of(at) * each.element[axis] for each in digits) for axis in (0, 1))
-                if told != self.element(lane, value):
-                    return None
-        return _sum(row, 0, extents), _sum(column, 1, extents)
+        of_lane, of_value = (
+            [_steps([digit for digit in digits if digit.name == name], number) for number in range(extent)]
+            for name, extent in extents.items()
+        )
+        for cells, (row, column) in zip(self._cells, of_lane, strict=True):
+            if [cell[1:] for cell in cells] != [(row + down, column + across) for down, across in of_value]:
+                return None
+        by_row, by_column = ([digit for digit in digits if digit.element[axis]] for axis in (0, 1))
+        return _sum(by_row, 0, extents), _sum(by_column, 1, extents)
 
     def full(self, value: Any) -> Any:
         """Return a fragment with one value in every element, inside a kernel."""

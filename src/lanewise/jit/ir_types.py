@@ -157,7 +157,12 @@ def _constant_text(type: Type, value: Content) -> str:
         return value.text
     if isinstance(value, list):
         assert type.element is not None
-        texts = [_constant_text(type.element, each) for each in value]
+        # Kernels' data are long lists of plain integers, so these take the shortest way.
+        plain = type.element.text in ("i8", "i16", "i32", "i64")
+        texts = [
+            str(each) if plain and each.__class__ is int else _constant_text(type.element, each)
+            for each in value
+        ]
         if type.text[0] == "<":
             if texts.count(texts[0]) == len(texts):
                 return f"splat ({type.element.text} {texts[0]})"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Literal
 
 from lanewise.jit import ir
@@ -53,6 +53,14 @@ def _llvm_type(type: Type) -> ir.Type:
     else:
         element = ir.IntType(type.bits)
     return element if type.lanes == 1 else ir.VectorType(element, type.lanes)
+
+
+@lru_cache(maxsize=1 << 13)
+def _integer(type: Type, number: int) -> ir.Constant:
+    """Return a constant of an integer type in every lane; kernels use the same few thousands of times."""
+    if type.bits > 1:
+        number = (number + (1 << type.bits - 1)) % (1 << type.bits) - (1 << type.bits - 1)
+    return ir.Constant(type.ir, number if type.lanes == 1 else [number] * type.lanes)
 
 
 i8, i16, i32, i64 = (Type("i", bits) for bits in (8, 16, 32, 64))
@@ -307,11 +315,10 @@ class Code:
 
     def constant(self, type: Type, number: int | float) -> Value:
         """A number, in every lane."""
-        scalar = float(number) if type.kind == "f" else int(number)
-        if type.kind != "f" and type.bits > 1:
-            scalar = (int(scalar) + (1 << type.bits - 1)) % (1 << type.bits) - (1 << type.bits - 1)
-        value = scalar if type.lanes == 1 else [scalar] * type.lanes
-        return Value(self, type, ir.Constant(type.ir, value))
+        if type.kind != "f":
+            return Value(self, type, _integer(type, int(number)))
+        scalar = float(number)  # not kept, since 0.0 and -0.0 are equal
+        return Value(self, type, ir.Constant(type.ir, scalar if type.lanes == 1 else [scalar] * type.lanes))
 
     def variable(self, value: Value) -> Variable:
         """A variable that starts with this value."""

@@ -68,9 +68,10 @@ class Compiled:
         from lanewise.machine.codegen.function_code import Kernel
         from lanewise.machine.compile.images import images
 
-        instrumentation = self._instrument() if self._instrument is not None else None
-        kernel = Kernel(self.program, self.arch, self._variant == TRACED)
-        return images(kernel, self.blocks, instrumentation)
+        def make() -> tuple[Kernel, list[BasicBlock]]:
+            return Kernel(self.program, self.arch, self._variant == TRACED), self.blocks
+
+        return images(self._instrument() if self._instrument is not None else None, make)
 
     def _note(self) -> bytes:
         """Return the launch info as bytes, kept beside the machine code."""

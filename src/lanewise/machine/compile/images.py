@@ -20,18 +20,22 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 
-def images(kernel: Kernel, blocks: list[BasicBlock], instrumentation: Instrumentation | None) -> list[bytes]:
+def images(
+    instrumentation: Instrumentation | None, make: Callable[[], tuple[Kernel, list[BasicBlock]]]
+) -> list[bytes]:
     """Return the images of the kernel, of the shared functions that it calls, and of the instrumentation.
 
-    All are compiled side by side, those that take longest first.
+    All are compiled side by side, those that take longest first. What every kernel needs is begun before
+    `make` resolves the kernel and splits it into basic blocks.
     """
     with machine_code.Compilation() as compilation:
         made: list[Future[bytes]] = []
         if instrumentation is not None:
             made.append(compilation.begin_kept(*instrumentation.library()))
-        compilation.begin_beside(partial(load_products, kernel.program, kernel.arch))
         shared = _SharedImages(compilation)
         shared.add_scheduler(instrumentation)
+        kernel, blocks = make()
+        compilation.begin_beside(partial(load_products, kernel.program, kernel.arch))
 
         def finished(module: ir.Module) -> None:
             made.append(compilation.begin(str(module)))
@@ -53,8 +57,8 @@ class _SharedImages:
         self._names: set[str] = set()
         #: Images by key, as they were kept.
         self._kept: list[bytes] = []
-        #: Images to be, with their keys and the writers of what they call.
-        self._begun: list[tuple[str, Future[bytes], dict[str, Write]]] = []
+        #: Images that are being compiled.
+        self._begun: list[Future[bytes]] = []
 
     def add_scheduler(self, instrumentation: Instrumentation | None) -> None:
         """Add the scheduler: what runs once for a block is not worth the time of all LLVM's passes."""
@@ -81,14 +85,20 @@ class _SharedImages:
             module = ir.Module(key)
             write(module)
             text, needed = str(module), module.apart
-            self._begun.append((key, self._compilation.begin_kept(key, lambda: text, how), needed))
+            image_to_be = self._compilation.begin_kept(key, lambda: text, how)
+            image_to_be.add_done_callback(partial(_remember, key, needed))
+            self._begun.append(image_to_be)
         self.add(needed)
 
     def images(self) -> list[bytes]:
         """Return all images, once they are compiled."""
-        for key, image, needed in self._begun:
-            _SHARED.put(key, (image.result(), needed))
-        return [*self._kept, *(image.result() for _, image, _ in self._begun)]
+        return [*self._kept, *(image.result() for image in self._begun)]
+
+
+def _remember(key: str, needed: dict[str, Write], image: Future[bytes]) -> None:
+    """Keep an image that is compiled, also if the kernel for which it was begun is refused."""
+    if not image.cancelled() and image.exception() is None:
+        _SHARED.put(key, (image.result(), needed))
 
 
 def _write_named(write: Write, name: str, module: ir.Module) -> None:
