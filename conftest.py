@@ -9,6 +9,14 @@ A variable that is already set is left as it is, and its folder is kept: `LANEWI
 starts the next run with what this one compiled, and `LANEWISE_CACHE_DIR= pytest` keeps nothing on disk. By
 the same rule a worker neither makes nor removes a folder: it finds the variable set.
 
+The tests are many files and start many programs. Where Python may write no bytecode beside the sources
+(PYTHONDONTWRITEBYTECODE), each worker and each program would compile all of them again. The run then keeps
+bytecode in a second temporary folder, which all of them share.
+
+Every worker of pytest-xdist imports every file, and pytest rewrites the assertions of each. Half of the
+workers import them in the opposite order, so that two workers find what the other has rewritten when they
+meet in the middle.
+
 A script starts programs in the background with SIGINT ignored, and what they start inherits that. Tests of
 Ctrl-C would then wait for ever, so the run heeds the signal again.
 """
@@ -18,11 +26,17 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 import tempfile
+from collections.abc import Callable, Generator
 
 import pytest
 
 CACHE = "LANEWISE_CACHE_DIR"
+#: The folder of this run's bytecode, where Python may not write it beside the sources.
+BYTECODE = "LANEWISE_TESTS_BYTECODE"
+#: Files whose first test takes longest: they are run first, so that no worker has to wait for one at the end.
+LONGEST = ("test_type_checkers.py", "test_torch_operator.py")
 #: With this set, an error inside the machine's compiler is raised as it is, not as an InternalError.
 RAISE_INTERNAL_ERRORS = "LANEWISE_RAISE_INTERNAL_ERRORS"
 
@@ -32,14 +46,77 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault(RAISE_INTERNAL_ERRORS, "1")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if CACHE in os.environ:
-        return
+    if CACHE not in os.environ:
+        _make_folder(CACHE, config.add_cleanup)
+    if sys.dont_write_bytecode and BYTECODE not in os.environ:
+        _make_folder(BYTECODE, config.add_cleanup)
+    if BYTECODE in os.environ:
+        _share_bytecode(os.environ[BYTECODE])
+
+
+def _make_folder(variable: str, add_cleanup: Callable[[Callable[[], None]], None]) -> None:
+    """Make a temporary folder, put its name into a variable of the environment, and remove it at the end."""
     folder = tempfile.mkdtemp(prefix="lanewise-tests-")
-    os.environ[CACHE] = folder
+    os.environ[variable] = folder
 
     def remove() -> None:
-        os.environ.pop(CACHE, None)
+        os.environ.pop(variable, None)
         # A process that a test has stopped may still be writing; what it leaves is no failure of the run.
         shutil.rmtree(folder, ignore_errors=True)
 
-    config.add_cleanup(remove)
+    add_cleanup(remove)
+
+
+def _worker() -> int | None:
+    """Return the number of this worker of pytest-xdist; None in the process that was started."""
+    name = os.environ.get("PYTEST_XDIST_WORKER", "")
+    return int(name.removeprefix("gw")) if name else None
+
+
+def _share_bytecode(folder: str) -> None:
+    """Let this worker, and programs that tests start, write and read bytecode in the folder of the run.
+
+    The process that was started keeps to the bytecode beside installed packages, which it finds there alone.
+    """
+    if _worker() is not None:
+        sys.dont_write_bytecode, sys.pycache_prefix = False, folder
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        os.environ["PYTHONPYCACHEPREFIX"] = folder
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Let every other worker import the files of a folder in the opposite order."""
+    report = yield
+    if isinstance(collector, pytest.Directory) and (_worker() or 0) % 2 and report.result:
+        report.result.reverse()
+    return report
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out cases of sampled tests, and put the others into the same order in every worker.
+
+    The order is by file, the longest files first.
+    """
+    _leave_out(config, items)
+    items.sort(key=lambda item: (item.path.name not in LONGEST, item.path.parts))
+
+
+def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out cases of tests that are marked as sampled, unless cases are chosen by name."""
+    by_name = config.option.keyword or any("::" in each for each in config.args)
+    if by_name or not any(item.get_closest_marker("sampled") for item in items):
+        return
+    from everything import one_of
+
+    left_out: set[pytest.Item] = set()
+    seen: set[str] = set()
+    for item in items:
+        marker, test = item.get_closest_marker("sampled"), item.nodeid.partition("[")[0]
+        if marker is not None and test in seen and not one_of(marker.args[0], item.name):
+            left_out.add(item)
+        seen.add(test)
+    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+    items[:] = [item for item in items if item not in left_out]

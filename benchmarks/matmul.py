@@ -271,13 +271,31 @@ def grouped() -> Iterator[Case]:
             peers["torch._grouped_mm"] = lambda a=a, b=b, ends=on_gpu: torch._grouped_mm(a, b, ends)
         yield Case(
             "grouped", f"{experts} experts, {rows}×{n}×{k}", 2.0 * rows * n * k, 2.0 * experts * n * k,
-            lambda a=a, b=b, ends=listed: lw.grouped_matmul(a, b, ends), peers, 1.3,
+            lambda a=a, b=b, ends=on_gpu: lw.grouped_matmul(a, b, ends), peers, 1.3,
+        )  # fmt: skip
+
+
+def sparse() -> Iterator[Case]:
+    """A 2:4 sparse b, against the dense product of the same sizes, and cuSPARSELt where torch has it."""
+    for size in (4096, 8192):
+        a, b = numbers(size, size, BF16), numbers(size, size, BF16)
+        kept = lw.sparsify(b)
+        peers: dict[str, Callable[[], Any]] = {"torch.matmul, dense": lambda a=a, b=b: torch.matmul(a, b)}
+        try:
+            mask = torch.tensor([1, 0, 0, 1], dtype=BF16, device="cuda").repeat(size, size // 4)
+            packed = torch.sparse.to_sparse_semi_structured((b.t() * mask).contiguous())
+            peers["cuSPARSELt"] = lambda a=a, w=packed: torch.nn.functional.linear(a, w)
+        except (RuntimeError, NotImplementedError) as error:
+            print(f"torch has no sparse product here: {error}".splitlines()[0])
+        yield Case(
+            "sparse", f"{size}³", 2.0 * size**3, 2.0 * size * size,
+            lambda a=a, b=kept: lw.matmul(a, b), peers, 1.0,
         )  # fmt: skip
 
 
 PARTS: dict[str, Callable[[], Iterator[Case]]] = {
     each.__name__: each
-    for each in (squares, small, skinny, long_k, odd, layouts, fused, fp8, int8, single, grouped)
+    for each in (squares, small, skinny, long_k, odd, layouts, fused, fp8, int8, single, grouped, sparse)
 }
 
 

@@ -15,6 +15,16 @@ only_with_everything = pytest.mark.skipif(
 )
 
 
+#: `@sampled(3)` for a test with many cases that differ little: about one in three is tried each time, the
+#: first among them, unless cases are chosen by name (`-k`, or `file::test`). The root conftest.py chooses.
+sampled = pytest.mark.sampled
+
+
 def one_of(count: int, name: str) -> bool:
     """Return whether a case is among those of `count` that are tried each time: always the same ones."""
     return EVERYTHING or zlib.crc32(name.encode()) % count == 0
+
+
+def examples(count: int) -> int:
+    """Return how many examples Hypothesis draws of `count`: a third each time, but not fewer than 20."""
+    return count if EVERYTHING else min(count, max(count // 3, 20))

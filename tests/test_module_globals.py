@@ -12,6 +12,7 @@ import pytest
 import lanewise as lw
 from lanewise.gpu import assemble, device, driver, loading
 from lanewise.ptx.cuda_declarations import declared_variable
+from nvrtc import need_nvrtc
 
 SOURCE = r"""
 #include <cuda_fp16.h>
@@ -265,7 +266,7 @@ def test_strings_of_two_instances_are_their_own() -> None:
         if (threadIdx.x < (N == 1 ? 3 : 23)) out[threadIdx.x] = text[threadIdx.x];
     }
     """
-    pytest.importorskip("cuda.bindings", reason="NVRTC is not installed")
+    need_nvrtc()
     module = lw.cuda(source)
     found = []
     for number in (1, 2):

@@ -219,7 +219,9 @@ def __getattr__(name: str) -> object:
     if room is None:  # everything else that is here is of the kernel language
         room = "lang"
         if name.startswith("_") or name not in import_module("lanewise.lang").__all__:
-            raise AttributeError(f"module 'lanewise' has no attribute {name!r}{_meant(name)}")
+            # without an object Python adds no hint of its own to the one that is there
+            message = f"module 'lanewise' has no attribute {name!r}{_meant(name)}"
+            raise AttributeError(message, name=name, obj=None)
     module = import_module(f"lanewise.{room or name}")
     value = getattr(module, name) if room else module
     globals()[name] = value
@@ -227,9 +229,15 @@ def __getattr__(name: str) -> object:
 
 
 def _meant(name: str) -> str:
-    """A name like the one that is not there: CUDA's threadIdx is thread_idx."""
+    """Return a hint for a name that is not there: CUDA's threadIdx is thread_idx, and half is f16."""
     from difflib import get_close_matches
 
+    from lanewise.formats import AMBIGUOUS, SPELLINGS
+
+    lower = name.lower()
+    formats = AMBIGUOUS.get(lower) or [SPELLINGS[each] for each in (lower,) if each in SPELLINGS]
+    if formats:
+        return f"; did you mean {' or '.join(formats)}?"
     close = get_close_matches(name, __dir__(), 1) if not name.startswith("_") else []
     return f"; did you mean {close[0]}?" if close else ""
 

@@ -48,9 +48,7 @@ class EntryPoint(Generic[Function]):
     def function(self) -> Function:
         """The function that does the task, loaded now if it was not before."""
         if self._load is None:
-            raise LanewiseError(
-                f"nothing here can {self.task}: `import lanewise` sets up what one room alone lacks"
-            )
+            raise LanewiseError(f"nothing that is loaded can {self.task}: `import lanewise` loads it")
         return self._load()
 
 

@@ -2,11 +2,11 @@
 
 
 class LanewiseError(ValueError):
-    """Wrong input: the message says what is wrong, what is allowed and what to do."""
+    """The error for wrong input; its message says what is wrong, what is allowed and what to do."""
 
 
 class IllegalInstruction(LanewiseError):
-    """An instruction that no GPU, or not the GPU asked about, has."""
+    """The error for an instruction that no GPU has, or that the GPU asked about does not have."""
 
 
 class InternalError(LanewiseError):

@@ -64,10 +64,10 @@ def as_array(values: Any, what: str) -> npt.NDArray[Any]:
 
 @dataclass(frozen=True, repr=False)
 class Format:
-    """One number format: its bits and what they mean, and exact conversion of arrays from and to it.
+    """A number format: what its bits mean, and how arrays are converted to and from it exactly.
 
-    A float is sign, exponent and mantissa from the top bit down; without a sign bit where `signed` is false.
-    `word_bits` is the width of the unsigned word that carries one unpacked element.
+    A float has a sign bit (if `signed`), an exponent and a mantissa, from the top bit down. `word_bits` is
+    the width of the unsigned word that holds one unpacked element.
 
     >>> f16.max, f16.emin, f16.smallest_subnormal
     (65504.0, -14, 5.960464477539063e-08)
@@ -115,7 +115,7 @@ class Format:
 
     @property
     def word_bits(self) -> int:
-        """The width of the word of one unpacked element: 8, 16, 32 or 64."""
+        """The width of the word that holds one unpacked element: 8, 16, 32 or 64."""
         return max(8, self.bits)
 
     @property
@@ -160,7 +160,7 @@ class Format:
         return 1 if self.kind != "float" else 2.0 ** (self.emin - self.mantissa_bits)
 
     def decode(self, bits: npt.ArrayLike) -> npt.NDArray[Any]:
-        """The exact values of raw words: float64 for floats, int64 for integers and bits.
+        """Return the exact values of raw words, as float64 for floats and int64 for integers and bits.
 
         >>> s4.decode([0x0, 0x7, 0x8, 0xF]).tolist()
         [0, 7, -8, -1]
@@ -190,10 +190,10 @@ class Format:
         return np.copysign(values, np.where(words >> (self.bits - 1), -1.0, 1.0)) if self.signed else values
 
     def encode(self, values: npt.ArrayLike, *, saturate: bool = False) -> Words:
-        """Raw words of the nearest representable numbers (ties to even).
+        """Return the raw words of the nearest representable numbers (ties to even).
 
-        Too large a float becomes Inf, or NaN in formats without Inf; where a format has neither, and for
-        integers, it is an error. With `saturate` too large a number becomes the largest finite one instead.
+        A float that is too large becomes Inf, or NaN in formats without Inf. In formats that have neither,
+        and for integers, it is an error. With `saturate` it becomes the largest finite number instead.
 
         >>> e4m3.encode([448.0, 1000.0]).tolist(), e4m3.encode([1000.0], saturate=True).tolist()
         ([126, 127], [126])
@@ -234,7 +234,7 @@ class Format:
         return (code << self.ignored_low_bits).astype(self.word_dtype)
 
     def to_bits(self, array: npt.ArrayLike) -> Words:
-        """The raw words of an array of this format's dtype, one element a word.
+        """Return the raw words of an array of this format's dtype, one word for each element.
 
         >>> import numpy as np
         >>> f16.to_bits(np.array([1.0, -0.0], np.float16)).tolist()
@@ -255,7 +255,7 @@ class Format:
         return words
 
     def from_bits(self, words: npt.ArrayLike) -> npt.NDArray[Any]:
-        """The array of this format's dtype with the given raw words.
+        """Return the array of this format's dtype that has the given raw words.
 
         >>> e2m1.from_bits([0x7, 0xF]).astype(float).tolist()
         [6.0, -6.0]
@@ -266,10 +266,10 @@ class Format:
         return np.ascontiguousarray(raw).view(self.dtype).reshape(raw.shape)
 
     def array(self, values: npt.ArrayLike, *, saturate: bool = False) -> npt.NDArray[Any]:
-        """The array of this format's dtype with the numbers nearest to `values`, rounded as `encode` does.
+        """Return the array of this format's dtype with the numbers nearest to `values`, ties to even.
 
-        Too large a number is infinite; in a format without infinities it is an error, or with `saturate` the
-        largest number. Only NaN becomes NaN.
+        A number that is too large becomes infinite. In a format without infinities it is an error, or with
+        `saturate` the largest number. Only NaN becomes NaN.
 
         >>> e5m2.array([1.0, 1e9, -3.25]).astype(float).tolist()
         [1.0, inf, -3.0]
@@ -290,7 +290,7 @@ class Format:
         if lost.any():
             raise LanewiseError(
                 f"{self.name} holds numbers up to {self.max}, and {numbers[lost].flat[0]:g} is not "
-                "among them; pass saturate=True for the largest number in its stead"
+                "among them; pass saturate=True to get the largest number instead"
             )
 
     @property
@@ -434,7 +434,7 @@ AMBIGUOUS: dict[str, tuple[str, ...]] = {
 
 
 def format_of(what: str | Format | npt.DTypeLike) -> Format:
-    """The format of a name, also that of other languages, or of a NumPy dtype (float8_e4m3fn is e4m3).
+    """Return the format of a name, such as bf16 or half, or of a NumPy dtype (float8_e4m3fn is e4m3).
 
     >>> format_of("bf16").mantissa_bits, format_of("int4").name, format_of("half").name
     (7, 's4', 'f16')

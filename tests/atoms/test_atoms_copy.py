@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from everything import sampled
 from lanewise.atoms import (
     Copy_Atom,
     Copy_Traits,
@@ -157,6 +158,7 @@ MMAS = {
 LOADS = ["SM75_U32x1_LDSM_N", "SM75_U32x2_LDSM_N", "SM75_U32x4_LDSM_N"]
 
 
+@sampled(3)
 @pytest.mark.parametrize("operation", LOADS)
 @pytest.mark.parametrize("which", "AB")
 @pytest.mark.parametrize("kind", MMAS)

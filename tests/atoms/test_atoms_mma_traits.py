@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -92,6 +93,7 @@ def test_layouts_equal_the_oracles(name: str, theirs: Any) -> None:
             assert [ours(t, v) for v in range(size(ours[1]))] == [other(t, v) for v in range(size(ours[1]))]
 
 
+@cache
 def signatures() -> list[MMA_Atom]:
     """One atom for every different set of threads and layouts."""
     found: dict[Any, MMA_Atom] = {}
@@ -101,17 +103,14 @@ def signatures() -> list[MMA_Atom]:
     return list(found.values())
 
 
-SIGNATURES = signatures()
-
-
 def test_few_layouts_underlie_the_operations() -> None:
-    assert 100 < len(SIGNATURES) < 400
+    assert 100 < len(signatures()) < 400
 
 
 def test_a_lone_atom_gives_every_thread_what_its_instruction_says() -> None:
     """(thread, value) of a lone atom's tile against Operand.element, for all lanes of every layout."""
     seen = set()
-    for mma in SIGNATURES:
+    for mma in signatures():
         inst = mma.instruction
         m, n, _ = mma.Shape_MNK
         for operand, tv, rows in (
@@ -165,7 +164,7 @@ def test_partition_of_an_identity_tensor(name: str) -> None:
 
 def test_every_layout_covers_its_matrix_evenly() -> None:
     layouts = set()
-    for mma in SIGNATURES:
+    for mma in signatures():
         m, n, k = mma.Shape_MNK
         layouts |= {(mma.LayoutA_TV, m * k), (mma.LayoutB_TV, n * k), (mma.LayoutC_TV, m * n)}
     for layout, extent in layouts:

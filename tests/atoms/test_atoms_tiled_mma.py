@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from everything import examples
 from lanewise.atoms import (
     MMA_Atom,
     TiledMMA,
@@ -86,7 +87,7 @@ def tilings(draw: st.DrawFn) -> TiledMMA:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(tilings(), st.sampled_from([(1, 1, 1), (2, 1, 1), (1, 2, 2)]))
 def test_each_element_is_owned_the_right_number_of_times(mma: TiledMMA, tiles: tuple[int, int, int]) -> None:
     check_coverage(mma, tiles)
@@ -107,7 +108,7 @@ def test_accumulators_are_owned_once(mma: MMA_Atom) -> None:
     assert set(owners(mma, "C", (2 * m, 2 * n))) == {1}
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(tilings())
 def test_layouts_of_a_tile_say_what_partitions_say(mma: TiledMMA) -> None:
     m, n, k = mma.tile_size_mnk
@@ -118,7 +119,7 @@ def test_layouts_of_a_tile_say_what_partitions_say(mma: TiledMMA) -> None:
             assert tv(t, np.arange(size(tv[1]))).tolist() == elements(part).tolist()
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(tilings())
 def test_thrfrg_rearranges_without_loss(mma: TiledMMA) -> None:
     m, n, k = mma.tile_size_mnk

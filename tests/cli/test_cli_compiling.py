@@ -49,7 +49,7 @@ def test_folders_macros_and_standards(source: Path, answered: Callable[..., str]
     said = answered(
         "run", *options(source), "--entry", "one(float*)", "--block", 32, "--arg", "ones:float:32"
     )
-    assert "a grid of 1 block was assumed; --grid says another" in said
+    assert "a grid of 1 block was assumed; give --grid for another" in said
     said = answered(
         "run", *options(source), "--entry", "one", "--grid", 1, "--block", 32, "--arg", "ones:f32:32"
     )

@@ -96,7 +96,7 @@ def test_complaints(lanewise: Callable[..., Any], script: Path, ptx: Path, tmp_p
         (("debug", tmp_path / "no.ptx"), "no.ptx"),
         (("debug", script, "--grid", 1), "launches its kernels itself"),
         (("debug", script, "--", 0), "launches nothing"),
-        (("debug", ptx, "--block", 32), "takes 1 arguments"),
+        (("debug", ptx, "--block", 32), "takes 1 argument:"),
     ):
         said = lanewise(*arguments)
         assert said.code == 2 and message in said.err and "Traceback" not in said.err

@@ -140,3 +140,9 @@ def test_running_out_of_memory_is_said(lanewise: Callable[..., Any], monkeypatch
     monkeypatch.setattr("lanewise.cli.commands.listing.instructions", exhausted)
     said = lanewise("list")
     assert said.code == 2 and "memory" in said.err
+
+
+@pytest.mark.parametrize("command", [["explain", "m16n8k16 bf16"], ["list"], ["plan", "64", "64", "64"]])
+def test_a_gpu_whose_name_was_not_quoted(lanewise: Callable[..., Any], command: list[str]) -> None:
+    said = lanewise(*command, "--arch", "RTX", "4090")
+    assert said.code == 2 and 'in quotes: --arch "RTX 4090".' in said.err

@@ -108,3 +108,10 @@ def test_words_as_people_spell_them(answered: Callable[..., str]) -> None:
     for words in (("mma", "16x8x16", "half"), ("mma", "m16n8k16", "FP16")):
         assert answered("list", *words, "--arch", "sm_90") == wanted
     assert "e4m3" in answered("list", "mma", "fp8") and "e5m2" in answered("list", "mma", "fp8")
+
+
+def test_says_which_condition_leaves_nothing(answered: Callable[..., str]) -> None:
+    told = answered("list", "--arch", "T4", "--family", "mma", "f16", "m16n8k16")
+    assert "without --arch sm_75" in told and "without m16n8k16" in told
+    assert "--dense" in answered("list", "--dense", "--family", "mma.sp")
+    assert "Did you mean mma?" in answered("list", "mm")

@@ -113,7 +113,7 @@ def test_lines_of_the_source_between_instructions(lanewise: Callable[..., Any], 
     _, _, after = text.partition("// double.cu:2  x[threadIdx.x] *= 2.0f;")
     assert "LDG" in after
     text = lanewise("sass", hand, "--lines").out
-    _, _, after = text.partition("// module.ptx:9  st.global.u32 [%rd0], %r0;")
+    _, _, after = text.partition("// k.ptx:9  st.global.u32 [%rd0], %r0;")
     assert after.split()[1].startswith("STG")
     assert "// " not in lanewise("sass", hand).out.replace("//-", "")
 

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from debug.debugged import Told, hgemm_debugger, line_of
+from everything import examples
 from lanewise.debug.debugger import Debugger
 from lanewise.debug.expressions import Expression, Kind
 from lanewise.errors import LanewiseError
@@ -58,7 +59,7 @@ def test_arrays_and_their_elements(debugger: Debugger) -> None:
     assert np.array_equal(value("As[1:3, 0:4]"), shared[1:3, 0:4])
     assert np.array_equal(value("acc[2] * 2"), acc[:, 2] * 2)
     assert np.array_equal(value("acc[lane % 4]"), acc[LANE, LANE % 4])
-    assert value("max(acc)") == acc.max() and value("any(isnan(As))") == False  # noqa: E712  # NumPy's bool
+    assert value("max(acc)") == acc.max() and not value("any(isnan(As))")
 
 
 @pytest.mark.parametrize(
@@ -97,7 +98,7 @@ def test_mistakes_are_told(debugger: Debugger, text: str, message: str) -> None:
         Expression(text).evaluate(debugger.moment)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.text("ackAs[]()0123456789.,:+-*/%<>=&|^~$ \n\\'\"x{}lne@!", max_size=24))
 def test_any_text_is_a_value_or_a_clear_error(debugger: Debugger, text: str) -> None:
     answer = Told(debugger)(f"print {text}")

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from draw.picture_reader import numbers, read_svg
+from everything import examples
 from lanewise.draw import bank_map, svg, text
 from lanewise.errors import LanewiseError
 from lanewise.layout import Layout, Swizzle, composition
@@ -38,7 +39,7 @@ def check_conflicts(layout: Any, bits: int) -> None:
     assert len(mapped.conflicts[0]) * chunk == cols
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.data())
 def test_conflicts_are_what_counting_words_gives(data: Any) -> None:
     bits = data.draw(st.sampled_from([8, 16, 32]))

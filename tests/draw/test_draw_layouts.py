@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from draw.picture_reader import numbers, read_svg, read_text
+from everything import examples
 from lanewise.draw import svg, text, tv
 from lanewise.isa import instruction
 from lanewise.layout import Layout, Swizzle, Tensor, composition, make_identity_layout, product
@@ -45,7 +46,7 @@ def test_every_coordinate_shows_its_index(layout: Any) -> None:
     assert any(str(layout) in word for word in picture.words)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.data())
 def test_any_small_layout(data: Any) -> None:
     modes = data.draw(st.lists(st.tuples(st.integers(1, 5), st.integers(-9, 99)), min_size=1, max_size=4))

@@ -143,7 +143,7 @@ REFUSED = [
     (MMA, {"lane": "x"}, "not an integer"),
     (MMA, {"operand": "Q"}, "has no operand 'Q'"),
     (MMA, {"operand": 7}, "not a name"),
-    (MMA, {"element": (1, 2)}, "say of which matrix"),
+    (MMA, {"element": (1, 2)}, "name the matrix"),
     (MMA, {"element": ("E", 1, 2)}, "the picture has A, B, C, D"),
     (MMA, {"element": ("A", 16, 0)}, "A is 16×16"),
     (MMA, {"element": ("B", 0, 8)}, "B is 16×8"),

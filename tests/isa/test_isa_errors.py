@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from everything import examples
 from isa.near_misses import near_misses
 from isa.probe import TYPE_NAMES
 from lanewise.errors import IllegalInstruction, LanewiseError
@@ -333,9 +334,13 @@ def test_choices() -> None:
     "question, says",
     [
         ({"arch": "sm_1"}, "unknown arch 'sm_1'"),
-        ({"family": "wmma"}, "unknown family 'wmma'; families are mma, mma.sp"),
+        (
+            {"family": "wmma"},
+            "unknown family 'wmma'; did you mean wmma.load or wmma.store or wmma.mma? The families are mma,",
+        ),
         ({"family": np.arange(3)}, "unknown family"),
-        ({"a": "fp8"}, "unknown format 'fp8' of an operand; formats are f16"),
+        ({"a": "fp8"}, "'fp8' may mean e4m3 or e5m2; name one of them"),
+        ({"a": "f17"}, "unknown format 'f17'; did you mean f16? The formats are f16"),
         ({"d": 16}, "unknown format 16"),
         ({"c": ""}, "unknown format ''"),
         ({"kind": "mxf8"}, "unknown kind 'mxf8'; kinds are f8f6f4"),
@@ -380,7 +385,7 @@ soup = st.builds(
 
 
 @given(soup | st.text(max_size=80))
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=examples(800), deadline=None)
 def test_garbage_is_refused_politely(text: str) -> None:
     try:
         found = instruction(text)
@@ -394,7 +399,7 @@ def test_garbage_is_refused_politely(text: str) -> None:
 
 
 @given(st.text(alphabet="m0123456789nk.::_xXbf ", max_size=200).map("mma.sync.aligned.m".__add__))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_garbage_shapes_are_refused_politely(text: str) -> None:
     with pytest.raises(IllegalInstruction):
         instruction(text)
@@ -509,7 +514,7 @@ def test_numpy_integers_are_integers() -> None:
 
 
 @given(st.integers() | st.floats() | st.none() | st.text(max_size=3), st.integers(-40, 40))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_any_lane_gives_an_answer_or_an_error(lane: Any, value: int) -> None:
     try:
         row, col = F16.a.element(lane, value)

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensor_layouts import atoms_nv
 
+from everything import examples
 from isa.probe import TYPE_NAMES, operands, shuffled
 from lanewise.formats import FORMATS
 from lanewise.isa import FAMILIES, Instruction, Metadata, Operand, SelectedOperand, instruction, instructions
@@ -61,7 +62,7 @@ def random_bits(operand: Operand, *batch: int) -> np.ndarray:
 
 
 @given(some_instruction, st.randoms(use_true_random=False))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_modifiers_in_any_order(found: Instruction, chance: Any) -> None:
     read = instruction(shuffled(found.text, chance), **choice(found))
     assert read == found
@@ -131,7 +132,7 @@ def test_lists_are_what_their_filters_say() -> None:
 
 
 @given(some_instruction)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_shapes_of_operands(found: Instruction) -> None:
     """A is (M, K), packed to (M, K/2) if sparse; B is (K, N); C and D are (M, N)."""
     if not found.multiplies:
@@ -440,7 +441,7 @@ def test_operands_decide_what_the_text_leaves_open() -> None:
 
 
 @given(some_instruction)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_statements_of_every_family(found: Instruction) -> None:
     written, _ = operands(found.text, found.a_source, found.stride)
     assert instruction(f"{found.text} {written};") == found

@@ -18,6 +18,7 @@ from lanewise.isa.multiprocessor import known_multiprocessor, multiprocessor
 from lanewise.isa.occupancy import best_block, occupancy
 from lanewise.ptx import ToolMissing
 from lanewise.ptx.tools.toolkit import include_folders
+from nvrtc import need_nvrtc
 
 RECORD = Path(__file__).parents[2] / "benchmarks" / "results" / "h200_occupancy.json"
 KNOWN = [arch for arch in ARCHS if known_multiprocessor(arch) is not None]
@@ -144,7 +145,7 @@ extern "C" __global__ void __launch_bounds__(256) tiled(float* x) {
 
 
 def test_kernels_and_modules_know_theirs() -> None:
-    pytest.importorskip("cuda.bindings")
+    need_nvrtc()
     kernel = lw.cuda(KERNEL)["tiled"]
     try:
         used = kernel.resources("sm_86")

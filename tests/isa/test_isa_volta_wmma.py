@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from everything import sampled
 from lanewise.isa.operands import VOLTA_ASSUMED, VOLTA_PUBLISHED
 
 SHAPES = ("m16n16k16", "m32n8k16", "m8n32k16")
@@ -96,6 +97,7 @@ KERNEL = """
 """
 
 
+@sampled(3)
 @pytest.mark.parametrize(
     ("form", "arch"), [*((form, "sm_70") for form in FORMS[::9]), (FORMS[3], "sm_75")], ids=str
 )

@@ -591,7 +591,7 @@ MISTAKES = {
     try_in_a_kernel: "`try` does not work in a kernel",
     yield_in_a_kernel: "`yield` does not work in a kernel",
     negative_shape: "every extent is at least 1",
-    too_much_shared_memory: "262144 bytes of shared memory",
+    too_much_shared_memory: "262,144 bytes of shared memory",
     too_many_coordinates: "3 coordinates do not fit shape (16, 16)",
     ldmatrix_from_global_memory: "takes a pointer to shared memory, not a pointer to f16 in global memory",
     copy_the_wrong_way: "the destination of lw.cp_async is a pointer to shared memory, not",
@@ -619,8 +619,8 @@ MISTAKES = {
     arithmetic_on_a_fragment: "is many values: take f[i], or f.map",
     too_few_values_to_print: "the text has 2 conversions, for 1 values",
     integer_printed_as_a_float: "%f does not print the i32 value: write %d",
-    math_of_python: "lw.sqrt, lw.exp and their kin take the place of Python's math",
-    dictionary_of_python: "Python said while tracing: KeyError",
+    math_of_python: "lw.sqrt, lw.exp and other functions of lw take the place of Python's math",
+    dictionary_of_python: "Python raised while tracing: KeyError",
     instruction_of_a_later_arch: "legal on sm_90 and later",
 }
 

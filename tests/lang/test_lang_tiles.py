@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from everything import sampled
 from lanewise.layout import Layout, Swizzle, size
 from ptxas import assemble, find_ptxas
 
@@ -131,6 +132,7 @@ def numbers(fmt: lw.Format, shape: tuple[int, int]) -> np.ndarray:
     return fmt.array(RNG.normal(size=shape))
 
 
+@sampled(2)
 @pytest.mark.parametrize("name", sorted(MMA))
 def test_gemm_has_the_bits_of_the_instruction_repeated(name: str) -> None:
     """One block, straight from global memory to fragments, for any M, N and K."""

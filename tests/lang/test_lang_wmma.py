@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from everything import sampled
 from lanewise import wmma
 
 ORDERS = {"row": wmma.row_major, "col": wmma.col_major}
@@ -89,6 +90,7 @@ def case_name(value: Any) -> str:
     return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
+@sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("shape", "dtype", "acc"), TABLE, ids=case_name)
 def test_every_row_of_the_tables_computes_what_the_catalogue_does(

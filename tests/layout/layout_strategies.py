@@ -9,12 +9,13 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from everything import examples
 from lanewise.layout import Layout, flatten, product, unflatten
 
 
 def law(*strategies: Any) -> Callable[[Any], Any]:
     """Hold a test, which states a law, to inputs from these strategies."""
-    return lambda test: settings(max_examples=40, deadline=None)(given(*strategies)(test))  # type: ignore[no-untyped-call]  # Hypothesis does not annotate what it wraps
+    return lambda test: settings(max_examples=examples(40), deadline=None)(given(*strategies)(test))  # type: ignore[no-untyped-call]  # Hypothesis does not annotate what it wraps
 
 
 EXTENTS = (1, 2, 3, 4, 6, 8)

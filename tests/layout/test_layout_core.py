@@ -245,7 +245,7 @@ def test_coordinates_add_up() -> None:
         (lambda: Layout((4, 2), (1, 0.5)), "0.5 is not an integer"),
         (lambda: Layout((4, 0)), "at least 1"),
         (lambda: Layout(-4), "at least 1"),
-        (lambda: Layout((4, 2))(1, 2, 3), "one entry a mode"),
+        (lambda: Layout((4, 2))(1, 2, 3), "one entry for each mode"),
         (lambda: Layout((4, 2))(1.0), "1.0 is not an integer"),
         (lambda: Layout((4, 2))[2], "modes 0 to 1; there is no mode 2"),
         (lambda: Layout(4)[1], "there is no mode 1"),

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from everything import EVERYTHING
 from lanewise.errors import LanewiseError
 from lanewise.layout import (
     Layout,
@@ -44,6 +45,9 @@ from lanewise.layout import (
 from layout.layout_strategies import image, random_layout
 
 oracle = pytest.importorskip("tensor_layouts")
+
+#: One in so many of the random cases is compared.
+STEP = 1 if EVERYTHING else 3
 
 
 def theirs(layout: Layout) -> Any:
@@ -74,9 +78,9 @@ def compare(
     at_least: int,
     same: Callable[..., Any] = equal,
 ) -> None:
-    """f and g agree on every case that f accepts, and so many at least are compared."""
+    """f and g agree on every case that f accepts; of all cases so many at least are compared."""
     compared = 0
-    for case in cases:
+    for case in cases[::STEP]:
         try:
             mine = f(*case)
         except LanewiseError:
@@ -84,7 +88,7 @@ def compare(
         other = g(*(theirs(x) if isinstance(x, Layout) else x for x in case))
         assert same(mine, other), f"{f.__name__}{case}: {mine}, but tensor-layouts has {other}"
         compared += 1
-    assert compared >= at_least, f"only {compared} cases were compared"
+    assert compared * STEP >= at_least * 0.9, f"only {compared} cases were compared"
 
 
 @cache

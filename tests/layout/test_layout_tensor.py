@@ -202,7 +202,7 @@ def test_printing() -> None:
         (lambda t: t[4, 0], r"coordinate 4 is outside 4: 0 to 3"),
         (lambda t: t[-1], "coordinate -1 is outside"),
         (lambda t: t[32], "0 to 31 are inside"),
-        (lambda t: t[1, 2, 3], "one entry a mode"),
+        (lambda t: t[1, 2, 3], "one entry for each mode"),
         (lambda t: t[1.0, 2], "not an integer"),
         (lambda t: t[1:2, 0], "a whole mode"),
         (lambda t: Tensor([0] * 31, t.layout)[31], r"leads to index 31, outside the 31"),

@@ -42,3 +42,34 @@ def test_experts(sizes: tuple[int, ...], n: int) -> None:
     assert np.array_equal(pointers.out, wanted)
     if EVERYTHING:
         assert lw.check(configured, *arguments, schedule="late").ok
+
+
+@pytest.mark.parametrize(
+    ("given", "taken", "n"),
+    some(
+        [((70, 70, 73), (70, 70, 73), 72), ((5, 3, 200, 90), (5, 5, 90, 90), 71), ((-4, 64), (0, 64), 64)],
+        ((5, 3, 60), (5, 5, 60), 72),
+    ),
+)
+def test_experts_that_follow_each_other(given: tuple[int, ...], taken: tuple[int, ...], n: int) -> None:
+    """Without starts, rows begin where those before them end; strange ends are moved, other rows cleared."""
+    k, m = 72, 90
+    rng = np.random.default_rng(5)
+    problem, pointers, _ = product(m, n, k, bf16, bf16, bf16, layout="NT")
+    weights: Any = rng.normal(size=(len(given), n, k)).astype(bf16.dtype)
+    pointers.b, pointers.ends = weights.swapaxes(-1, -2), np.array(given, np.int32)
+    pointers.out[...] = 7
+    problem = replace(
+        problem, experts=len(given), b=operand(pointers.b, False, True, bf16), consecutive=True,
+        clears_rest=True,
+    )  # fmt: skip
+    configured, arguments = warpgroup.prepared(problem, plan((64, 64, 64)), pointers, multiprocessors=2)
+    configured(*arguments)
+    wanted = np.zeros((m, n), bf16.dtype)
+    for expert, (start, end) in enumerate(zip((0, *taken), taken, strict=False)):
+        if end > start:
+            sums = sums_of(pointers.a[start:end], np.ascontiguousarray(pointers.b[expert]), bf16, bf16, f32)
+            wanted[start:end] = sums.astype(bf16.dtype)
+    assert np.array_equal(pointers.out, wanted)
+    if EVERYTHING:
+        assert lw.check(configured, *arguments, schedule="late").ok

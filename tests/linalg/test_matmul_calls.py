@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lanewise as lw
+from everything import examples
 
 #: Relative error of a sum of K products by the type of the operands, and how the numbers are made.
 TYPES = {
@@ -20,7 +21,7 @@ TYPES = {
     "float8_e5m2": 2e-2,
     "int8": 0.0,
 }
-QUICK = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def dtype_of(name: str) -> np.dtype[Any]:

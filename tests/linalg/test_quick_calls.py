@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
 
-torch: Any = pytest.importorskip("torch")
+from lanewise.linalg.launching.quick_call import QuickCalls
 
-from lanewise.linalg.launching.quick_call import QuickCalls  # noqa: E402 (needs torch)
+if find_spec("torch") is None:
+    pytest.skip("torch is not installed", allow_module_level=True)
+torch: Any
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _import_torch() -> None:
+    """Import torch where these tests run, not in every worker that collects them."""
+    global torch
+    import torch
+
 
 STREAM, DEVICE, NAME = 77, 3, 9
 EXTENTS = [(0, 128), (0, 128), (0, 64), (0, 16), (0, 64)]  # first and last bytes of a, b, out, bias, residual

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import lanewise as lw
 from lanewise.formats import bf16, e4m3, f16, f32
 from lanewise.linalg.families import warpgroup
+from lanewise.linalg.families.build import build_of
 from linalg.hopper_products import operand, plan, product, some
 
 
@@ -43,3 +45,36 @@ def test_tile_of_forty_columns_turned() -> None:
     problem, pointers, sums = product(72, 21, 64, f16, f16, f16, layout="NT")
     warpgroup.launch(problem, plan((64, 40, 64), swap=True), pointers)
     assert np.array_equal(pointers.out, sums.astype(np.float16))
+
+
+ASIDE = {
+    "one turn": (((200, 213, 72), bf16, plan((64, 64, 64))), {}),
+    "two turns": (((70, 300, 72), bf16, replace(plan((128, 256, 64)), stages=4)), {}),
+    "a cluster": (((260, 201, 72), bf16, plan((128, 128, 64), cluster=(2, 1))), {}),
+    "three consumers": (((200, 345, 72), bf16, plan((192, 168, 64), cluster=(1, 2))), {}),
+    "rows of 128": (((600, 231, 80), bf16, plan((256, 128, 64))), {}),
+    "a batch of e4m3": (((100, 77, 64), e4m3, plan((64, 32, 64))), {"batch": 3}),
+    "f32": (((200, 213, 72), f32, plan((128, 128, 64))), {}),
+}
+
+
+@pytest.mark.parametrize("name", some(ASIDE, "a cluster", "a batch of e4m3"))
+def test_idle_warps_store_while_others_multiply(name: str) -> None:
+    (sizes, out, chosen), more = ASIDE[name]
+    problem, pointers, sums = product(*sizes, bf16, bf16, out, layout="NT", **more)
+    blocks = chosen.cluster[0] * chosen.cluster[1]
+    memory = np.full(pointers.out.size + 64, 1, out.dtype)
+    first = -memory.ctypes.data % 16 // memory.itemsize + 1
+    pointers.out = memory[first : first + pointers.out.size].reshape(pointers.out.shape)
+    problem = replace(problem, out=operand(pointers.out, True, True, out))
+    configured, arguments = warpgroup.prepared(problem, chosen, pointers, multiprocessors=blocks)
+    build = warpgroup.for_shape(
+        build_of(problem, chosen), problem.m, problem.n, problem.batch, multiprocessors=blocks
+    )
+    assert build.aside  # blocks compute several tiles each
+    for schedule in some(["in order", "late", 7], "late"):
+        pointers.out[...] = 1
+        report = lw.check(configured, *arguments, schedule=schedule)
+        assert report.ok, report
+        assert np.array_equal(pointers.out, sums.astype(out.dtype))
+    assert (memory[:first] == 1).all() and (memory[first + pointers.out.size :] == 1).all()

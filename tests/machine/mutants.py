@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import random
 import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, Queue
 from typing import Any
 
-GUARD = 4096
+#: Bytes before and behind an array that must stay as they are; what an array's address is a multiple of, so
+#: that no launch works on a copy, and a tensor map may lie in it.
+GUARD, ALIGNMENT = 4096, 128
 #: What a line with an answer begins with.
 MARK = "\x01answer "
 #: Blocks of code that a block of threads may run.
@@ -210,8 +214,8 @@ class Mutator:
 class Seed:
     """A kernel to mutate: PTX, entry, shape of a launch, and arguments.
 
-    An argument is a number, the bytes of an array as (bytes,), or a tensor map of float16 in an array of so
-    many bytes as (bytes, shape, box, swizzle).
+    An argument is a number, the bytes of an array as (bytes,), or a tensor map of an array of so many bytes
+    as (bytes, shape, box, swizzle, type).
     """
 
     name: str
@@ -253,10 +257,10 @@ class Seed:
     @staticmethod
     def _other_map(about: tuple[Any, ...], chance: random.Random) -> list[Any]:
         """Another box, or another swizzle."""
-        shape, box, swizzle = about
+        shape, box, swizzle, dtype = about
         if chance.random() < 0.5:
-            return [shape, [chance.choice((8, 16, 64, 256)) for _ in box], swizzle]
-        return [shape, box, chance.choice(("none", "32B", "64B", "128B"))]
+            return [shape, [chance.choice((8, 16, 64, 256)) for _ in box], swizzle, dtype]
+        return [shape, box, chance.choice(("none", "32B", "64B", "128B")), dtype]
 
     @staticmethod
     def _shape(shape: tuple[int, ...], chance: random.Random) -> list[int]:
@@ -268,7 +272,11 @@ class Seed:
 
 
 class Runner:
-    """A process that runs mutants; another takes its place if it dies or takes too long."""
+    """A process that runs mutants; another takes its place if it dies or takes too long.
+
+    `limit` is in seconds of its processor time, since a busy machine may leave it little. A process that
+    waits for ever spends none, so it is ended after ten times as long.
+    """
 
     def __init__(self, source: Path, limit: float) -> None:
         self.source, self.limit = source, limit
@@ -296,13 +304,17 @@ class Runner:
         self.process.stdin.write(job + "\n")
         self.process.stdin.flush()
         said: list[str] = []
+        begun, spent = time.monotonic(), self.processor_time()
         while True:
             try:
-                line = self.answers.get(timeout=self.limit)
+                line = self.answers.get(timeout=1)
             except Empty:
+                waited, ran = time.monotonic() - begun, self.processor_time() - spent
+                if ran < self.limit and waited < 10 * self.limit:
+                    continue
                 self.close()
                 self.start()
-                return f"HANGS: no answer within {self.limit} s\n{''.join(said)}"
+                return f"HANGS: no answer in {waited:.0f} s, {ran:.0f} of which it ran\n{''.join(said)}"
             if not line:
                 code = self.process.wait()
                 self.start()
@@ -310,6 +322,14 @@ class Runner:
             if line.startswith(MARK):
                 return str(json.loads(line.removeprefix(MARK)))
             said.append(line)
+
+    def processor_time(self) -> float:
+        """The seconds that the process has run; where the system does not tell, those since the epoch."""
+        try:
+            fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return time.time()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def close(self) -> None:
         """End the process."""
@@ -329,21 +349,21 @@ def serve() -> None:
 
     def guarded(size: int, chance: np.random.Generator) -> tuple[Any, Any]:
         # A view would belong to the array around it: the memory before and behind is of no array.
-        memory = bytearray(b"\xa5" * (size + 2 * GUARD))
+        memory = bytearray(b"\xa5" * (size + 2 * GUARD + ALIGNMENT))
         whole = np.frombuffer(memory, np.uint8)
-        inside = np.frombuffer(memoryview(memory)[GUARD : GUARD + size], np.uint8)
-        assert inside.ctypes.data % 16 == 0  # or a launch would work on a copy
+        begin = GUARD + -(whole.ctypes.data + GUARD) % ALIGNMENT
+        inside = np.frombuffer(memoryview(memory)[begin : begin + size], np.uint8)
         inside[:] = chance.integers(0, 70, size, np.uint8)
-        return whole, inside
+        return (whole[:begin], whole[begin + size :]), inside
 
     def argument(each: Any, chance: np.random.Generator) -> tuple[Any, Any]:
         if not isinstance(each, list):
-            return None, strange.get(each, each)
-        whole, inside = guarded(each[0], chance)
+            return (), strange.get(each, each)
+        guards, inside = guarded(each[0], chance)
         if len(each) == 1:
-            return whole, inside
-        _, shape, box, swizzle = each
-        return whole, lw.tensor_map(inside.view(np.float16).reshape(shape), tuple(box), swizzle=swizzle)
+            return guards, inside
+        _, shape, box, swizzle, dtype = each
+        return guards, lw.tensor_map(inside.view(dtype).reshape(shape), tuple(box), swizzle=swizzle)
 
     floats = np.arange(64, dtype=np.float32)
     read_only = floats.copy()
@@ -385,8 +405,8 @@ def serve() -> None:
             import traceback
 
             answer = f"RAISES {type(error).__name__}: {error}\n{traceback.format_exc()}"
-        for whole, _ in pairs:
-            if whole is not None and not ((whole[:GUARD] == 0xA5).all() and (whole[-GUARD:] == 0xA5).all()):
+        for guards, _ in pairs:
+            if not all((guard == 0xA5).all() for guard in guards):
                 answer = f"WRITES outside an argument ({answer})"
         print("\n" + MARK + json.dumps(answer), flush=True)  # a kernel may have printed half a line
 

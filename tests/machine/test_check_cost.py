@@ -13,6 +13,7 @@ from gpu.counted import WIDTH, one_instruction
 from lanewise.layout import Swizzle
 from lanewise.machine.checker.cost.requests import Requests, cost_of
 from lanewise.machine.checker.report import Report
+from nvrtc import need_nvrtc
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
 WAVEFRONTS, EXCESSIVE = "memory_l1_wavefronts_shared", "derived__memory_l1_wavefronts_shared_excessive"
@@ -287,13 +288,13 @@ __global__ void any(float* x, float* y) {
 
 @pytest.fixture(scope="module")
 def module() -> Any:
-    pytest.importorskip("cuda.bindings")
+    need_nvrtc()
     return lw.cuda(SOURCE)
 
 
 @pytest.fixture(scope="module")
 def barriers() -> Any:
-    pytest.importorskip("cuda.bindings")
+    need_nvrtc()
     return lw.cuda(BARRIERS)
 
 
@@ -381,7 +382,7 @@ def test_a_launch_that_was_stopped_is_not_judged(module: Any) -> None:
 
 
 def test_spills_and_registers_by_ptxas() -> None:
-    pytest.importorskip("cuda.bindings")
+    need_nvrtc()
     source = (
         "__device__ __forceinline__ void work(float* x, float* y) {\n    float a[300];\n"
         "    #pragma unroll\n    for (int i = 0; i < 300; i++) a[i] = x[i * 32 + threadIdx.x];\n"
@@ -400,7 +401,7 @@ def test_spills_and_registers_by_ptxas() -> None:
     assert f"{used.spill_stores} bytes of stores" in str(report.performance[0])
     assert "spills" not in kinds(lw.check(kernel[1, 32], ones(9600), ones(9600)))
     (found,) = lw.check(kernel[1, 512], ones(9600), ones(9600), resources=True).findings
-    assert found.kind == "launch" and "registers a thread: a block has at most 256 threads" in found.message
+    assert found.kind == "launch" and "registers, with which a block has at most 256 threads" in found.message
 
 
 # small launches ---------------------------------------------------------------------------------------

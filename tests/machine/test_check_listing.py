@@ -13,6 +13,7 @@ import pytest
 import lanewise as lw
 from lanewise.machine import KernelFault, Unsupported
 from lanewise.machine.checker.report import Report
+from nvrtc import need_nvrtc
 
 SOURCE = """__global__ void transpose(const float* in, float* out) {
     __shared__ float tile[32][32];
@@ -57,7 +58,7 @@ __global__ void waits(float* x) {
 
 @pytest.fixture(scope="module")
 def module() -> Any:
-    pytest.importorskip("cuda.bindings")
+    need_nvrtc()
     return lw.cuda(SOURCE, arch="sm_90")
 
 
@@ -148,7 +149,8 @@ def test_lanes_are_named(module: Any) -> None:
 def test_lines_of_the_source_are_named(module: Any) -> None:
     x = np.zeros(64, np.float32)
     with pytest.raises(
-        KernelFault, match=r"steps allowed \(steps=\)\n    line \d+: .*\n    from kernel.cu:2"
+        KernelFault,
+        match=r"steps, the limit that steps= \(--steps\) sets\n    line \d+: .*\n    from kernel.cu:2",
     ):
         module["counts"][1, 32](x, steps=100)
     (found,) = lw.check(module["counts"][1, 32], x, steps=100).findings
@@ -167,9 +169,9 @@ HEAD = ".version 8.0\n.target sm_75\n.address_size 64\n"
 @pytest.mark.parametrize(
     ("static", "dynamic", "arch", "words"),
     [
-        (50_000, 0, None, "50000 bytes of static shared memory: a kernel may declare 49152"),
-        (16, 70_000, None, "70016 bytes of shared memory a block: sm_75 has 65536"),
-        (16, 110_000, "sm_86", "110016 bytes of shared memory a block: sm_86 has 101376"),
+        (50_000, 0, None, "declares 50,000 bytes of static shared memory, and it may declare 49,152"),
+        (16, 70_000, None, "a block takes 70,016 bytes of shared memory, and sm_75 has 65,536"),
+        (16, 110_000, "sm_86", "a block takes 110,016 bytes of shared memory, and sm_86 has 101,376"),
     ],
 )
 def test_a_plain_launch_refuses_what_a_check_does(static: int, dynamic: int, arch: Any, words: str) -> None:

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from everything import one_of
-from machine.mistakes.corpus import PAIRS, Pair, accusations
+from machine.mistakes.corpus import PAIRS, Pair, accusations, in_the_suite
 
 #: Mistakes that are not found yet, and why. A test fails when one of them is.
 NOT_FOUND: dict[str, str] = {}
@@ -23,16 +22,8 @@ def marked(pair: Pair, failures: dict[str, str]) -> Any:
     return pytest.param(pair, id=str(pair.name), marks=marks)
 
 
-def in_the_suite(pair: Pair) -> bool:
-    """Return whether a pair is tried each time: one of four of Hopper, one of two others.
-
-    With LANEWISE_EVERYTHING in the environment all are, and `mistakes/report.py` tries all.
-    """
-    return one_of(4 if pair.file.startswith("hopper") else 2, str(pair.name))
-
-
-PLANTED = [marked(pair, NOT_FOUND) for pair in PAIRS if pair.kinds and in_the_suite(pair)]
-RIGHT = [marked(pair, {}) for pair in PAIRS if in_the_suite(pair)]
+PLANTED = [marked(pair, NOT_FOUND) for pair in PAIRS if pair.kinds and pair.name in in_the_suite()]
+RIGHT = [marked(pair, {}) for pair in PAIRS if pair.name in in_the_suite()]
 
 
 @pytest.mark.parametrize("pair", PLANTED)

@@ -58,7 +58,7 @@ def operands(kind: str, m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]
     rng = np.random.default_rng(k)
     dtype = TYPES[kind][0]
     if kind == "s8":
-        return tuple(rng.integers(-128, 128, shape, np.int8) for shape in ((m, k), (n, k)))  # type: ignore[return-value]  # a pair
+        return rng.integers(-128, 128, (m, k), np.int8), rng.integers(-128, 128, (n, k), np.int8)
     a, b = (rng.standard_normal(shape).astype(dtype) for shape in ((m, k), (n, k)))
     if kind == "tf32":
         for each in (a, b):

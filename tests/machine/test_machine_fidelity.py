@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -215,7 +216,6 @@ def test_hyperbolic_tangents() -> None:
 @pytest.mark.parametrize("name", ["f16", "bf16"])
 def test_functions_of_half_precision(name: str) -> None:
     """f16: ex2 within 2^-9.9 of the result, tanh 2^-10.987; bf16: 2^-7 and 2^-8."""
-    ml_dtypes = pytest.importorskip("ml_dtypes")
     words = np.arange(1 << 16, dtype=np.uint32).astype(np.uint16)
     dtype = np.float16 if name == "f16" else ml_dtypes.bfloat16
     flush = ".ftz" if name == "bf16" else ""

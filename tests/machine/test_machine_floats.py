@@ -8,6 +8,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -344,7 +345,6 @@ def test_floats_to_floats() -> None:
 
 def test_packed_conversions() -> None:
     given = inputs(32, "f32", 12, 2)
-    ml_dtypes = pytest.importorskip("ml_dtypes")
 
     def eight(word: int, dtype: np.typing.DTypeLike, largest: int, nan: int) -> int:
         value = np.uint32(word).view(np.float32)

@@ -2,7 +2,7 @@
 
 `LANEWISE_FUZZ_SECONDS=1200 python -m pytest tests/machine/test_machine_fuzz.py -s` looks for longer, with
 more kernels and fresh seeds (`LANEWISE_FUZZ_SEED` repeats them); the folder `LANEWISE_FUZZ_FINDINGS` keeps
-what it finds.
+what it finds. `LANEWISE_FUZZ_ARCH=sm_90a` mutates the kernels of that arch alone: wgmma, TMA and clusters.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import lanewise as lw
@@ -26,6 +27,8 @@ from machine.mutants import Mutator, Runner, Seed
 SRC = Path(lw.__file__).parents[1]
 TRITON = Path(__file__).parent / "triton"
 SECONDS = float(os.environ.get("LANEWISE_FUZZ_SECONDS", "0"))
+#: The arch whose kernels are mutated; all of them if it is empty.
+ARCH = os.environ.get("LANEWISE_FUZZ_ARCH", "")
 
 #: Entry, grid, block, dynamic shared bytes, arguments: arrays as (bytes,).
 KEPT: list[tuple[str, str, tuple[int, ...], tuple[int, ...], int, tuple[Any, ...]]] = [
@@ -39,8 +42,8 @@ TRITON_KEPT: list[tuple[str, tuple[int, ...], tuple[Any, ...]]] = [
     ("softmax", (2,), ((800,), (800,), 100, 100, 100, 0, 0)),
     ("layer_norm", (2,), ((1216,), (1216,), (1200,), (1200,), (8,), (8,), 304, 300, 1e-5, 0, 0)),
 ]
-#: A tensor map: bytes, shape, box, swizzle.
-TENSOR = (16384, (64, 128), (16, 64), "128B")
+#: A tensor map: bytes, shape, box, swizzle, type.
+TENSOR = (16384, (64, 128), (16, 64), "128B", "float16")
 #: Handwritten, for sm_90a: entry, grid, block, dynamic shared bytes, arguments, blocks of a cluster.
 HOPPER: list[tuple[str, tuple[int, ...], tuple[int, ...], int, tuple[Any, ...], int]] = [
     ("tma_copy", (2,), (64,), 0, (TENSOR, TENSOR, 64, 8), 0),
@@ -63,6 +66,55 @@ MORE: list[tuple[str, str, tuple[int, ...], tuple[int, ...], int, tuple[Any, ...
     ("language", "reversed", (1,), (64,), 256, ((256,),)),
     ("language", "say", (1,), (32,), 0, ((128,),)),
     ("language", "insist", (1,), (32,), 0, ((128,),)),
+]  # fmt: skip
+
+
+def tensor(
+    rows: int, columns: int, box: tuple[int, int], dtype: str = "float16", swizzle: str = "128B"
+) -> Any:
+    """A tensor map of a matrix, as `Seed` takes it."""
+    return (rows * columns * np.dtype(dtype).itemsize, (rows, columns), box, swizzle, dtype)
+
+
+#: A head of 128 queries, keys or values.
+HEAD = (16384, (1, 128, 64), (1, 64, 64), "128B", "float16")
+#: Compiled by NVRTC for sm_90a, for a long look: as HOPPER, behind the source.
+MORE_HOPPER: list[tuple[str, str, tuple[int, ...], tuple[int, ...], int, tuple[Any, ...], int]] = [
+    (
+        "gemm", "cooperative<f16, 1, 1>", (2, 1), (384,), 74752,
+        (tensor(128, 128, (128, 64)), tensor(128, 128, (64, 64)), (65536,), 128, 2), 0,
+    ),
+    (
+        "gemm", "cooperative<bf16, 2, 1>", (2, 1), (384,), 74752,
+        (tensor(128, 128, (64, 64)), tensor(128, 128, (64, 64)), (65536,), 128, 2), 2,
+    ),
+    (
+        "gemm", "pingpong<f16>", (1,), (384,), 82944,
+        (
+            tensor(128, 64, (64, 64)), tensor(64, 64, (64, 64)),
+            tensor(128, 64, (64, 64), "float32", "none"), 1, 2, 1,
+        ), 0,
+    ),
+    ("registers", "mixed", (1, 1), (160,), 17408, ((8192,), tensor(64, 128, (64, 64)), (16384,), 64, 128), 0),
+    ("registers", "attention<true>", (1, 1), (288,), 50176, (HEAD, HEAD, HEAD, (32768,), 128, 0.18), 0),
+    ("copies", "copy_bytes", (4,), (32,), 512, ((1024,), (1024,), 256), 4),
+    (
+        "copies", "broadcast", (4,), (32,), 2048,
+        (tensor(8, 64, (8, 64), "int32", "none"), tensor(32, 64, (8, 64), "int32", "none"), 8, 2048), 4,
+    ),
+    ("copies", "reduce", (8,), (32,), 0, ((2000,), 500, (4,)), 0),
+]  # fmt: skip
+#: Compiled by Triton for sm_90a, for a long look: file, arguments.
+MORE_TRITON: list[tuple[str, tuple[Any, ...]]] = [
+    ("wgmma_matmul", ((16384,), (16384,), (16384,), 64, 64, 128, 128, 64, 64, 0, 0)),
+    (
+        "described",
+        (
+            tensor(64, 128, (64, 64)), 64, 128, 128, 1, tensor(64, 128, (64, 64)), 64, 128, 128, 1,
+            tensor(64, 64, (64, 32), "float32"), 64, 64, 64, 1, 128, 0, 0,
+        ),
+    ),
+    ("describes", ((16384,), (16384,), (16384,), 64, 64, 128, (384,), 0)),
 ]  # fmt: skip
 
 
@@ -94,6 +146,27 @@ def seeds(long: bool) -> list[Seed]:
             except ToolMissing:
                 continue
             found.append(Seed(entry, alone(module.text, entry), entry, grid, block, shared, arguments))
+        found += more_of_hopper(about)
+    chosen = [each for each in found if f".target {ARCH}" in each.text]
+    assert chosen, f"no kernel here is for LANEWISE_FUZZ_ARCH={ARCH}; try sm_80 or sm_90a"
+    return chosen
+
+
+def more_of_hopper(about: dict[str, Any]) -> list[Seed]:
+    """Real kernels of sm_90a: CUDA C++ where NVRTC is installed, and Triton's."""
+    found = []
+    for file, name, grid, block, shared, arguments, cluster in MORE_HOPPER:
+        try:
+            module = lw.cuda(FOLDER / "hopper" / f"{file}.cu", arch="sm_90a", lineinfo=False)
+        except ToolMissing:
+            break
+        entry = module[name].function.name
+        found.append(Seed(name, alone(module.text, entry), entry, grid, block, shared, arguments, cluster))
+    for file, arguments in MORE_TRITON:
+        text = (TRITON / f"{file}.ptx").read_text()
+        (entry,) = lw.load(text).entries
+        threads, shared = 32 * about[file]["num_warps"], about[file]["shared"]
+        found.append(Seed(f"triton {file}", text, entry, (1, 1), (threads,), shared, arguments))
     return found
 
 
@@ -134,10 +207,11 @@ def test_mutants_are_deterministic_and_differ() -> None:
     assert len({*mutants, kernel.text}) > 15
 
 
+@pytest.mark.timeout(SECONDS + 300)
 def test_the_kernels_themselves_run() -> None:
     runner = Runner(SRC, limit=60)
     try:
-        kernels = seeds(long=False)
+        kernels = seeds(long=bool(SECONDS))
         for kernel in (*kernels[:2], *(each for each in kernels if "sm_90a" in each.text)):
             job = json.loads(kernel.job(0)) | {
                 "text": kernel.text,
@@ -146,7 +220,7 @@ def test_the_kernels_themselves_run() -> None:
                 "cluster": kernel.cluster,
                 "completion": None,
             }
-            assert runner.run(json.dumps(job)) == "ok"
+            assert runner.run(json.dumps(job)) == "ok", kernel.name
     finally:
         runner.close()
 

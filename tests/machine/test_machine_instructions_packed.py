@@ -238,9 +238,11 @@ def test_the_least_of_three() -> None:
         if all(wrong) or (nan and any(wrong)):
             return 0x7FFFFFFF
         rest = [word for word, bad in zip(words, wrong, strict=True) if not bad]
-        # As integers: the sign reverses the order of magnitudes.
-        key = lambda word: -(word & 0x7FFFFFFF) - 1 if word >> 31 else word  # noqa: E731  # used twice below
-        return max(rest, key=key) if name == "max" else min(rest, key=key)
+        return (max if name == "max" else min)(
+            # As integers: the sign reverses the order of magnitudes.
+            rest,
+            key=lambda word: -(word & 0x7FFFFFFF) - 1 if word >> 31 else word,
+        )
 
     cases, oracles = [], []
     for name in ("min", "max"):

@@ -114,6 +114,9 @@ AGAIN:
         ("tensormap.replace.tile.box_dim.global.b1024.b32 [%rd0], 5, %r1;", "a constant from 0 to 4"),
         ("tcgen05.fence::before_thread_sync;", "tensor memory"),
         ("frobnicate.u32 %r0, %r1;", "cannot run"),
+        ("mbarrier.bf16x2.init.shared::cta.b64 [%r0], 1;", "stands directly after mbarrier"),
+        ("max.wide.u32 %rd1, %r0, 16, %rd0;", "for .f32 alone"),
+        ("testp.tiny.f32 %p1, %r1;", "does not test for .tiny"),
         ("add.frob.u32 %r0, %r1, %r2, %r3, %r4;", "cannot run"),
     ],
 )

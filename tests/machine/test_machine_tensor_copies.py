@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lanewise as lw
+from everything import examples
 from lanewise.machine.errors import KernelFault
 from tensor_copy_cases import IMAGE, SEEN, SIZES, UNTOUCHED, Bytes, Case, box_bytes, digest, run, sources
 
@@ -177,7 +178,7 @@ def cases(draw: st.DrawFn) -> Case:
     )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(cases(), st.sampled_from((None, "early", "late", 1, 2)))
 def test_copies_are_as_the_model_says_whenever_they_take_effect(case: Case, schedule: object) -> None:
     image, memory = run(case, schedule=schedule)

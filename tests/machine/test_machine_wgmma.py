@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 import lanewise as lw
+from everything import sampled
 from gpu.address_probe import SHARED_BYTES, THREADS, Probe, random_descriptors
 from gpu.execution import PLAIN, compare, multiply, name_of
 from gpu.inputs import operands
@@ -27,6 +28,7 @@ from lanewise.machine.program.resolve import resolve
 from lanewise.machine.tensor_core.wgmma_statement import Statement
 from lanewise.ptx import parse
 from machine.warpgroup import ARCH, Machine, by_types, module, statement
+from nvrtc import need_nvrtc
 
 #: Few and many columns, whole strips and not, of those that all types have.
 WIDTHS = (8, 24, 48, 64, 128, 256)
@@ -70,6 +72,7 @@ def check(instruction: Instruction, choice: Warpgroup, seed: int = 1) -> None:
     assert not outcome.first, f"{name_of(instruction)} {choice}\n{outcome.report}"
 
 
+@sampled(2)
 @pytest.mark.parametrize("instruction", forms(), ids=name_of)
 def test_every_bit(instruction: Instruction) -> None:
     check(instruction, PLAIN)
@@ -84,6 +87,7 @@ CHOICES = [
 ]
 
 
+@sampled(2)
 @pytest.mark.parametrize(("instruction", "choice"), CHOICES, ids=lambda each: str(each).replace(" ", "_"))
 def test_choices(instruction: Instruction, choice: Warpgroup) -> None:
     check(instruction, choice)
@@ -369,7 +373,7 @@ KERNELS = {"gemm": (128, 64, 320 * 128), "specialised": (384, 128, 3 * 384 * 128
 @pytest.mark.parametrize("name", KERNELS)
 def test_gemm_in_cuda_is_the_instruction_repeated(name: str) -> None:
     """One warpgroup that loads and multiplies; three, of which one loads and two multiply."""
-    pytest.importorskip("cuda.bindings", reason="NVRTC is not installed")
+    need_nvrtc()
     m, n, k = 128, 256, 320
     rng = np.random.default_rng(5)
     a, b = (rng.normal(size=shape).astype(ml_dtypes.bfloat16) for shape in ((m, k), (n, k)))
@@ -389,7 +393,7 @@ def test_gemm_in_cuda_is_the_instruction_repeated(name: str) -> None:
 
 def test_gemm_by_tma_is_the_instruction_repeated() -> None:
     """One thread loads by TMA, two warpgroups multiply; under every schedule of the copies."""
-    pytest.importorskip("cuda.bindings", reason="NVRTC is not installed")
+    need_nvrtc()
     m, n, k = 128, 256, 320
     rng = np.random.default_rng(6)
     a, b = (rng.normal(size=shape).astype(ml_dtypes.bfloat16) for shape in ((m, k), (n, k)))

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lanewise as lw
+from everything import examples
 from lanewise.ptx.model import names
 from lanewise.ptx.model.demangling import demangled
 
@@ -114,7 +115,7 @@ def test_what_is_no_name_is_none(name: str) -> None:
 
 
 @given(st.text("_ZNKPRSTIJELXDFAMcvifdjlb0123456789_aBGU", max_size=40), st.sampled_from(_in_published_ptx()))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_garbage_is_read_or_left(text: str, name: str) -> None:
     for garbage in (f"_Z{text}", name[: len(name) // 2] + text, name[:6] + text + name[6:]):
         found = demangled(garbage)

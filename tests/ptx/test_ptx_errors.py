@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from everything import examples
 from lanewise import LanewiseError
 from lanewise.ptx import PtxSyntaxError, load, parse
 from lanewise.ptx.syntax.body_parser import BodyParser
@@ -147,7 +148,7 @@ def damaged(random: Random) -> str:
     return text
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.randoms(use_true_random=True))
 def test_damaged_files_are_read_or_refused_with_a_place(random: Random) -> None:
     text = damaged(random)
@@ -168,7 +169,7 @@ def result(text: str) -> object:
         return error.line, error.column
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.randoms(use_true_random=True))
 def test_short_cuts_never_matter(random: Random) -> None:
     """Cut by regular expressions or read by the grammar: the same module, or an error at the same place."""
@@ -178,7 +179,7 @@ def test_short_cuts_never_matter(random: Random) -> None:
         assert result(text) == quick
 
 
-@settings(max_examples=200, deadline=2000)
+@settings(max_examples=examples(200), deadline=2000)
 @given(st.text(max_size=200), st.booleans())
 def test_any_text(text: str, with_header: bool) -> None:
     with suppress(PtxSyntaxError):

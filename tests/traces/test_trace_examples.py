@@ -12,6 +12,7 @@ import lanewise as lw
 from lanewise.launch import watched
 from lanewise.ptx import ToolMissing
 from lanewise.ptx.tensor_maps import TensorMap
+from nvrtc import need_nvrtc
 from traces.probes import CASES, Case, example
 from traces.traced import written
 
@@ -88,7 +89,7 @@ def check(configured: Any, arguments: tuple[Any, ...], options: dict[str, Any]) 
 @pytest.mark.parametrize("name", CASES if EVERYTHING else ("product", "cuda", "ptx", "hopper", "transpose"))
 def test_the_last_stores_of_a_kernel_are_its_output(name: str) -> None:
     if name == "cuda":
-        pytest.importorskip("cuda.bindings", reason="NVRTC is not installed")
+        need_nvrtc()
     case: Case = CASES[name]()
     check(case.configured, case.arguments, {"arch": case.arch})
 

@@ -10,6 +10,7 @@ import cluster_kernels
 import lanewise as lw
 from machine.test_machine_bulk_copies import TO_SHARED, WAIT, kernel
 from machine.test_machine_wgmma import BF16, GEMM
+from nvrtc import need_nvrtc
 
 COPY = kernel(
     f"""
@@ -65,7 +66,7 @@ def test_words_go_round_a_ring_of_blocks(size: int) -> None:
 
 
 def test_a_fragment_of_a_warpgroup_is_held_by_four_warps() -> None:
-    pytest.importorskip("cuda.bindings", reason="NVRTC is not installed")
+    need_nvrtc()
     rng = np.random.default_rng(5)
     a, b = (rng.normal(size=shape).astype(ml_dtypes.bfloat16) for shape in ((64, 64), (256, 64)))
     d = np.zeros((64, 256), np.float32)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from nvrtc import need_nvrtc
 from traces.probes import CASES, Case, chosen_steps, compare_probes, run_probed
 from traces.traced import hgemm, hgemm_trace, matrices, written
 
@@ -67,7 +68,7 @@ def copied(value: Any) -> Any:
 )
 def test_registers_are_what_probes_store(name: str, seeds: int) -> None:
     if name == "cuda":
-        pytest.importorskip("cuda.bindings", reason="NVRTC is not installed")
+        need_nvrtc()
     for seed in range(seeds):
         assert check_probes(CASES[name](), seed) > 100
 

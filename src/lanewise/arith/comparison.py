@@ -38,7 +38,7 @@ class ArchResult:
 
 @dataclass(frozen=True, repr=False)
 class ArchComparison:
-    """The results of several archs for one product; printed, it shows where they part, and the sources."""
+    """The results of several archs for one product; printed, it shows where they differ, and the sources."""
 
     results: tuple[ArchResult, ...]
     #: Archs that have no instruction for it, or none whose arithmetic is known, and why.
@@ -97,7 +97,7 @@ class ArchComparison:
 def compare(
     a: Any, b: Any, c: Any = None, *, archs: str | Iterable[str] = "all", d: str | Format | None = None
 ) -> ArchComparison:
-    """Compute A·B + C as GPUs of several generations do, bit for bit, and tell where they part.
+    """Compute A·B + C as GPUs of several generations do, bit for bit, and say where their results differ.
 
     A and B are (M, K) and (K, N), of any size; their dtypes say the formats. `d` is the format of the result:
     that of C, or if there is none f32 (s32 for integers, f64 for f64). `archs` are archs or GPUs by name.
@@ -122,10 +122,11 @@ def compare(
             continue
         instruction, model = found
         results.append(ArchResult(arch, instruction, model, gemm(instruction, left, right, c, arch=arch)))
+    if missing and not results:
+        mixed = "" if a_format == b_format else "; convert A or B, so that both have the same format"
+        raise LanewiseError(f"{', '.join(missing)}: {next(iter(missing.values()))}{mixed}")
     if not results:
-        raise LanewiseError(
-            "; ".join(f"{arch}: {why}" for arch, why in missing.items()) or "no arch is given"
-        )
+        raise LanewiseError("no arch is given")
     return ArchComparison(tuple(results), missing)
 
 

@@ -224,7 +224,7 @@ EVIDENCE: tuple[Evidence, ...] = (
 
 @dataclass(frozen=True)
 class Model:
-    """Everything an engine needs to compute an instruction on an arch, and how far it can be trusted."""
+    """The rules by which an arch computes an instruction, and how far these rules can be trusted."""
 
     scheme: Scheme
     fidelity: Fidelity
@@ -291,7 +291,7 @@ def accumulator_of(instruction: Instruction) -> str:
 
 @lru_cache(maxsize=4096)
 def model_of(instruction: Instruction, arch: str) -> Model | None:
-    """The model of an instruction on an arch, or None where nobody knows it.
+    """Return the model of an instruction on an arch, or None if its arithmetic is not known.
 
     >>> from lanewise.isa import instruction
     >>> mma = instruction("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")

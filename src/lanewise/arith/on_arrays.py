@@ -53,8 +53,9 @@ def compute(
     model = required_model(instruction, arch)
     operands = CheckedOperands(instruction, model, a, b, c, metadata, scale_a, scale_b)
     why = instruction.text
-    check_shape("A", operands.a, instruction.m, instruction.a.cols, why)
-    check_shape("B", operands.b, instruction.k, instruction.n, why)
+    larger = "; mma.gemm (in the shell, --gemm) takes matrices of any size"
+    check_shape("A", operands.a, instruction.m, instruction.a.cols, why, larger)
+    check_shape("B", operands.b, instruction.k, instruction.n, why, larger)
     return multiply(operands, satfinite, negate_a, negate_b)
 
 
@@ -74,7 +75,8 @@ def gemm(
 ) -> Array:
     """Return A·B + C of whole matrices: the instruction is repeated along K, ascending, as kernels do.
 
-    Shapes are free; what does not fill an instruction is padded with zeros. The rest is as for `compute`.
+    Matrices may have any shape; parts that do not fill an instruction are padded with zeros. Everything else
+    is as for `compute`.
 
     >>> import numpy as np
     >>> from lanewise.isa import instruction

@@ -52,12 +52,14 @@ def exact_array(name: str, value: Any, fmt: Format) -> Array:
     return fmt.from_bits(words)
 
 
-def check_shape(name: str, array: Array, rows: int | None, cols: int | None, why: str) -> None:
-    """Raise an error if a matrix is not (rows, cols); None means any number."""
+def check_shape(
+    name: str, array: Array, rows: int | None, cols: int | None, why: str, remedy: str = ""
+) -> None:
+    """Raise an error if a matrix is not (rows, cols); None means any number. It ends with the remedy."""
     got = array.shape[-2:]
     if rows not in (None, got[0]) or cols not in (None, got[1]):
         wanted = f"(…, {'any' if rows is None else rows}, {'any' if cols is None else cols})"
-        raise LanewiseError(f"{name} has shape {array.shape}; {why} takes {wanted}")
+        raise LanewiseError(f"{name} has shape {array.shape}; {why} takes {wanted}{remedy}")
 
 
 def batch_of(**arrays: Array | None) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from lanewise.layout import Layout, flatten, size, upcast
 
 @dataclass(frozen=True, init=False, repr=False)
 class Copy_Atom(Copy_Traits, Drawn):
-    """A copy operation that moves values of a type; without one, of what the operation is about.
+    """A copy operation and the type of the values that it moves, by default that of the operation.
 
     >>> copy = Copy_Atom("SM75_U32x4_LDSM_N", "half_t")
     >>> copy.ValLayoutSrc, copy.ValLayoutDst
@@ -67,46 +67,46 @@ class Copy_Atom(Copy_Traits, Drawn):
 
     @property
     def BitLayoutSrc(self) -> Layout:
-        """(thread, bit) to the bit of the source that the thread reads."""
+        """The layout from (thread, bit) to the bit of the source that the thread reads."""
         return self.SrcLayout
 
     @property
     def BitLayoutDst(self) -> Layout:
-        """(thread, bit) to the bit of the destination that the thread writes."""
+        """The layout from (thread, bit) to the bit of the destination that the thread writes."""
         return self.DstLayout
 
     @property
     def BitLayoutRef(self) -> Layout:
-        """(thread, bit) that the copy is laid out by."""
+        """The layout from (thread, bit) by which CuTe arranges the copy."""
         return self.RefLayout
 
     @cached_property
     def ValLayoutSrc(self) -> Layout:
-        """(thread, value) to the value of the source that the thread reads."""
+        """The layout from (thread, value) to the value of the source that the thread reads."""
         return self._in_values(self.SrcLayout)
 
     @cached_property
     def ValLayoutDst(self) -> Layout:
-        """(thread, value) to the value of the destination that the thread writes."""
+        """The layout from (thread, value) to the value of the destination that the thread writes."""
         return self._in_values(self.DstLayout)
 
     @cached_property
     def ValLayoutRef(self) -> Layout:
-        """(thread, value) that the copy is laid out by."""
+        """The layout from (thread, value) by which CuTe arranges the copy."""
         return self._in_values(self.RefLayout)
 
     @property
     def NumValSrc(self) -> int:
-        """Values that a thread reads."""
+        """How many values a thread reads."""
         return size(self.ValLayoutSrc[1])
 
     @property
     def NumValDst(self) -> int:
-        """Values that a thread writes."""
+        """How many values a thread writes."""
         return size(self.ValLayoutDst[1])
 
     def __call__(self, *operands: Any) -> Any:
-        """Do the copy on arrays as its instruction does: shared memory and addresses in, registers out.
+        """Copy as the instruction does: take an array as shared memory and addresses, and return registers.
 
         >>> import numpy as np
         >>> load = Copy_Atom("SM75_U32x1_LDSM_N", "half_t")

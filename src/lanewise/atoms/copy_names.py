@@ -21,9 +21,10 @@ from lanewise.isa import Instruction, instruction
 class CopyOperation:
     """One copy operation: a matrix instruction of a warp (`text`), or a copy of `bits` by one thread.
 
-    `widths` are the bits that its template argument may choose, the widest being taken where none is written;
-    empty means that it has none to choose. `swaps_bytes` marks the loads after which CUTLASS exchanges bytes
-    of neighbouring registers, so that they hold what a matrix store of the same width takes.
+    `widths` are the bits that its template argument may choose; without an argument the widest is taken,
+    and if `widths` is empty there is nothing to choose. `swaps_bytes` marks the loads after which CUTLASS
+    exchanges bytes of neighbouring registers, so that they hold what a matrix store of the same width
+    takes.
     """
 
     name: str
@@ -36,6 +37,29 @@ class CopyOperation:
     def instruction(self) -> Instruction | None:
         """The matrix instruction, if it is one."""
         return instruction(self.text) if self.text else None
+
+    @property
+    def opcode(self) -> str:
+        """How the PTX of the copy begins: that of TMA, of bulk copies, of cp.async, or a load and a store.
+
+        >>> copy_operations()["SM90_TMA_STORE_2D"].opcode, copy_operations()["UniversalCopy"].opcode
+        ('cp.async.bulk.tensor', 'ld, st')
+        """
+        if self.text:
+            return self.text.partition(".")[0]
+        for part, opcode in _OPCODES.items():
+            if part in self.name:
+                return opcode
+        return "ld, st"
+
+
+#: How the PTX of a copy begins, by a part of its name; the first that fits.
+_OPCODES = {
+    "TMA_REDUCE": "cp.reduce.async.bulk.tensor",
+    "TMA": "cp.async.bulk.tensor",
+    "BULK_COPY": "cp.async.bulk",
+    "CP_ASYNC": "cp.async",
+}
 
 
 def _matrix_operations() -> Iterator[CopyOperation]:

@@ -19,7 +19,7 @@ ROW_BITS = 128
 
 @dataclass(frozen=True, init=False)
 class Copy_Traits:
-    """The threads of a copy operation and the bits that each reads (Src), writes (Dst) and is known by (Ref).
+    """The threads of a copy operation, and the bits that each reads (Src) and writes (Dst).
 
     >>> traits = Copy_Traits("SM75_U16x8_LDSM_T")
     >>> traits.SrcLayout, traits.DstLayout
@@ -47,7 +47,7 @@ class Copy_Traits:
 
     @cached_property
     def SrcLayout(self) -> Layout:
-        """(thread, bit) to the bit of the source that the thread reads."""
+        """The layout from (thread, bit) to the bit of the source that the thread reads."""
         inst = self.instruction
         if inst is None:
             return Layout((1, self.operation.bits), (0, 1))
@@ -57,7 +57,7 @@ class Copy_Traits:
 
     @cached_property
     def DstLayout(self) -> Layout:
-        """(thread, bit) to the bit of the destination that the thread writes."""
+        """The layout from (thread, bit) to the bit of the destination that the thread writes."""
         inst = self.instruction
         if inst is None:
             return self.SrcLayout

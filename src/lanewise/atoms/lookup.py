@@ -18,10 +18,10 @@ from lanewise.isa.naming.shorthand import is_cutlass_name
 
 
 def atom(name: str | Instruction, kind: Any = None) -> MMA_Atom | Copy_Atom:
-    """The MMA or copy atom of an operation, by CUTLASS's name, with its template arguments if it has any.
+    """Return the MMA or copy atom of an operation of CUTLASS, by its name with template arguments.
 
-    `kind` is the type of the values that a copy atom moves (a C++ name, format, dtype or number of bits). An
-    instruction, as PTX, as people say it or as an object, stands for the operation that CUTLASS has for it.
+    `kind` is the type of the values that a copy atom moves (a C++ name, format, dtype or number of bits). In
+    place of a name you can give an instruction, as PTX, as a short name or as an object.
 
     >>> atom("SM80_16x8x16_F32F16F16F32_TN")
     MMA_Atom(SM80_16x8x16_F32F16F16F32_TN)
@@ -76,7 +76,7 @@ def instruction_of(name: str) -> Instruction | None:
 
 
 def atoms(pattern: str = "*") -> list[str]:
-    """The names of operations that fit a pattern with * and ?, anywhere in the name; all without one.
+    """Return the names of operations that have a pattern in them; * and ? stand for anything.
 
     >>> atoms("SM75*LDSM_N")
     ['SM75_U32x1_LDSM_N', 'SM75_U32x2_LDSM_N', 'SM75_U32x4_LDSM_N']

@@ -50,9 +50,9 @@ def _layout(what: Any, name: str) -> Layout:
 
 
 def make_tiled_copy(copy_atom: Any, thr_layout: Any, val_layout: Any = 1, kind: Any = None) -> TiledCopy:
-    """A tiled copy of threads, each with its values: (m, n) to thread, and within a thread (m, n) to value.
+    """Return a tiled copy, given the layouts from (m, n) to the thread and from (m, n) to a thread's value.
 
-    An atom given by its name moves values of type `kind`.
+    If the atom is given by its name, `kind` is the type of the values that it moves.
 
     >>> copy = make_tiled_copy("UniversalCopy<uint128_t>", Layout((16, 8), (8, 1)), Layout((1, 8)), "half_t")
     >>> print(copy.TiledLayout_TV)
@@ -70,7 +70,7 @@ def make_tiled_copy(copy_atom: Any, thr_layout: Any, val_layout: Any = 1, kind: 
 
 
 def make_tiled_copy_A(copy_atom: Any, mma: MMA_Atom) -> TiledCopy:
-    """The tiled copy that brings each thread its part of A; a copy given by its name moves A's type.
+    """Return the tiled copy that copies to each thread its part of A; by default it moves A's type.
 
     >>> from lanewise.atoms import make_tiled_mma
     >>> mma = make_tiled_mma("SM80_16x8x16_F32F16F16F32_TN", (2, 2), (32, 32, 16))
@@ -82,7 +82,7 @@ def make_tiled_copy_A(copy_atom: Any, mma: MMA_Atom) -> TiledCopy:
 
 
 def make_tiled_copy_B(copy_atom: Any, mma: MMA_Atom) -> TiledCopy:
-    """The tiled copy that brings each thread its part of B, (N, K).
+    """Return the tiled copy that copies to each thread its part of B, which is (N, K).
 
     >>> from lanewise.atoms import make_tiled_mma
     >>> mma = make_tiled_mma("SM80_16x8x16_F32F16F16F32_TN", (2, 2), (32, 32, 16))
@@ -94,7 +94,7 @@ def make_tiled_copy_B(copy_atom: Any, mma: MMA_Atom) -> TiledCopy:
 
 
 def make_tiled_copy_C(copy_atom: Any, mma: MMA_Atom) -> TiledCopy:
-    """The tiled copy that moves each thread's part of C.
+    """Return the tiled copy that copies each thread's part of C.
 
     >>> from lanewise.atoms import make_tiled_mma
     >>> mma = make_tiled_mma("SM80_16x8x16_F32F16F16F32_TN", (2, 2), (32, 32, 16))
@@ -118,7 +118,7 @@ def _checked_copy(copy: Any) -> TiledCopy:
 
 
 def make_tiled_copy_C_atom(copy_atom: Any, mma: MMA_Atom) -> TiledCopy:
-    """The smallest tiled copy that takes a thread's accumulators in their order: those of one atom."""
+    """Return the smallest tiled copy that takes a thread's accumulators in order: those of one atom."""
     copy, layout_c = _atom(copy_atom, _checked(mma).ValTypeC), mma.get_layoutC_TV()
     if copy.NumValSrc > size(layout_c[1]):
         raise LanewiseError(
@@ -140,7 +140,7 @@ def _restrided(copy: Copy_Atom, layout_tv: Layout, shape: tuple[int, ...]) -> Ti
 
 
 def make_cotiled_copy(copy_atom: Any, atom_tv_layout: Layout, data_layout: Layout) -> TiledCopy:
-    """The tiled copy in which (thread, value) is given as an offset into data of a layout.
+    """Return the tiled copy whose layout maps (thread, value) to an offset into data with a layout.
 
     >>> copy = make_cotiled_copy("UniversalCopy<uint32_t>", Layout((32, 4), (4, 1)), Layout((16, 8), (8, 1)))
     >>> copy.Tiler_MN, copy.TiledLayout_TV
@@ -164,7 +164,7 @@ def make_cotiled_copy(copy_atom: Any, atom_tv_layout: Layout, data_layout: Layou
 
 
 def make_tiled_copy_S(copy_atom: Any, tiled_copy: TiledCopy) -> TiledCopy:
-    """The tiled copy whose threads hold what the source side of another holds.
+    """Return the tiled copy whose threads hold what the source of another tiled copy holds.
 
     >>> load = make_tiled_copy("SM75_U32x1_LDSM_N", Layout(32), Layout(2), "half_t")
     >>> make_tiled_copy_S("UniversalCopy<uint128_t>", load).TiledLayout_TV
@@ -175,7 +175,7 @@ def make_tiled_copy_S(copy_atom: Any, tiled_copy: TiledCopy) -> TiledCopy:
 
 
 def make_tiled_copy_D(copy_atom: Any, tiled_copy: TiledCopy) -> TiledCopy:
-    """The tiled copy whose threads hold what the destination side of another holds.
+    """Return the tiled copy whose threads hold what the destination of another tiled copy holds.
 
     >>> load = make_tiled_copy("SM75_U32x1_LDSM_N", Layout(32), Layout(2), "half_t")
     >>> make_tiled_copy_D("UniversalCopy<uint32_t>", load).TiledLayout_TV

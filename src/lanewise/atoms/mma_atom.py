@@ -54,50 +54,50 @@ class MMA_Atom(MMA_Traits, Drawn):
 
     @property
     def AtomLayoutMNK(self) -> Layout:
-        """How many operations stand side by side along M, N and K, and in which order they take threads."""
+        """The layout of the operations along M, N and K: how many there are, and which threads each takes."""
         return LONE
 
     @property
     def PermutationMNK(self) -> tuple[Any, ...]:
-        """How each of M, N and K is rearranged before operations are laid over it; None: not at all."""
+        """How each of M, N and K is rearranged before operations are distributed over it, or None."""
         return (None, None, None)
 
     # one operation -------------------------------------------------------------------------------------
 
     @property
     def traits(self) -> MMA_Traits:
-        """The traits of the operation, without a tiling and what it does to the accumulator."""
+        """The traits of the operation, without a tiling and without `with_`."""
         return MMA_Traits(self.operation, self.arguments)
 
     @property
     def LayoutA_TV(self) -> Layout:
-        """(thread, value) of A to m + M·k."""
+        """The layout from (thread, value) of A to m + M·k."""
         return self.ALayout
 
     @property
     def LayoutB_TV(self) -> Layout:
-        """(thread, value) of B to n + N·k."""
+        """The layout from (thread, value) of B to n + N·k."""
         return self.BLayout
 
     @property
     def LayoutC_TV(self) -> Layout:
-        """(thread, value) of C and D to m + M·n."""
+        """The layout from (thread, value) of C and D to m + M·n."""
         return self.CLayout
 
     def with_(self, accumulate: ScaleOut) -> MMA_Atom:
-        """The same with the accumulator added to (One) or overwritten (Zero)."""
+        """Return the atom that adds to the accumulator (One) or overwrites it (Zero)."""
         return replace(self, accumulate_=accumulate)
 
     def fma(
         self, a: Any, b: Any, c: Any, *more: Any, arch: str | None = None, **options: Any
     ) -> NDArray[Any]:
-        """D's registers for the registers of A, B and C: see `lanewise.atoms.compute.fma`."""
+        """Return the registers of D for the registers of A, B and C: see `lanewise.atoms.compute.fma`."""
         return fma(self, a, b, c, *more, arch=arch, **{"scale_D": self.accumulate_, **options})
 
     def __call__(
         self, a: Any, b: Any, c: Any = None, *, arch: str | None = None, **options: Any
     ) -> NDArray[Any]:
-        """D = A·B + C on whole matrices (M, K), (K, N), (M, N): see `lanewise.atoms.compute.multiply`."""
+        """Return D = A·B + C for whole matrices (M, K), (K, N), (M, N)."""
         return multiply(self, a, b, c, arch=arch, **{"scale_D": self.accumulate_, **options})
 
     # the tiling ----------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ class MMA_Atom(MMA_Traits, Drawn):
         return self.thr_layout_vmnk
 
     def size(self) -> int:
-        """How many threads take part."""
+        """Return how many threads take part."""
         return size(self.thr_layout_vmnk)
 
     @property
@@ -127,7 +127,7 @@ class MMA_Atom(MMA_Traits, Drawn):
 
     @property
     def tile_size_mnk(self) -> Modes:
-        """(M, N, K) of one tile."""
+        """The extents (M, N, K) of one tile."""
         return Modes(size(entry) for entry in self.permutation_mnk)
 
     def _thrfrg(self, name: str, tensor: Any, modes: tuple[int, int], tv: Layout) -> Any:
@@ -196,7 +196,7 @@ class MMA_Atom(MMA_Traits, Drawn):
     # one thread ----------------------------------------------------------------------------------------
 
     def get_slice(self, thr_idx: Any) -> Any:
-        """What thread thr_idx does: a ThrMMA; inside a kernel, for a traced index, the language's own."""
+        """Return the part of one thread, a ThrMMA; inside a kernel the index may be traced."""
         layout = self.thr_layout_vmnk
         if hasattr(thr_idx, "is_traced"):
             return THREAD_SLICE.function(self, thr_idx)
@@ -213,23 +213,23 @@ class MMA_Atom(MMA_Traits, Drawn):
         )
 
     def get_thread_slice(self, thr_idx: Any) -> Any:
-        """The same, under its other name."""
+        """Return the same as `get_slice`, under CuTe's other name."""
         return self.get_slice(thr_idx)
 
     def make_fragment_A(self, part: Tensor) -> Tensor:
-        """Registers for a partition of A, or the descriptors of it if A stays in shared memory."""
+        """Return registers for a partition of A, or its descriptors if A stays in shared memory."""
         check_partitioned("A", part, size(self.LayoutA_TV[1]))
         in_registers = self.instruction.a.where == "registers"
         return fragment_like(self.FrgTypeA, part) if in_registers else descriptors(part)
 
     def make_fragment_B(self, part: Tensor) -> Tensor:
-        """Registers for a partition of B, or the descriptors of it if B stays in shared memory."""
+        """Return registers for a partition of B, or its descriptors if B stays in shared memory."""
         check_partitioned("B", part, size(self.LayoutB_TV[1]))
         in_registers = self.instruction.b.where == "registers"
         return fragment_like(self.FrgTypeB, part) if in_registers else descriptors(part)
 
     def make_fragment_C(self, part: Tensor) -> Tensor:
-        """Registers for a partition of C."""
+        """Return registers for a partition of C."""
         check_partitioned("C", part, size(self.LayoutC_TV[1]))
         return registers(self.FrgTypeC, Layout(part.shape))
 

@@ -116,18 +116,18 @@ class MMA_Traits:
 
     @cached_property
     def ALayout(self) -> Layout:
-        """(thread, value) of A to m + M·k."""
+        """The layout from (thread, value) of A to m + M·k."""
         layout = self.instruction.a.layout
         return widen_k(layout, self.instruction.m, 2) if self.instruction.sparse else layout
 
     @property
     def BLayout(self) -> Layout:
-        """(thread, value) of B to n + N·k."""
+        """The layout from (thread, value) of B to n + N·k."""
         return self.instruction.b.layout
 
     @property
     def CLayout(self) -> Layout:
-        """(thread, value) of C and D to m + M·n."""
+        """The layout from (thread, value) of C and D to m + M·n."""
         return self.instruction.d.layout
 
     @cached_property

@@ -36,7 +36,7 @@ from lanewise.layout.layout import on_domain
 
 @dataclass(frozen=True, init=False, repr=False)
 class TiledCopy(Copy_Atom):
-    """Copy atoms over the tile Tiler_MN: TiledLayout_TV maps (thread, value) to the column-major index in it.
+    """Copy atoms repeated over a tile; TiledLayout_TV maps (thread, value) to the column-major index in it.
 
     >>> from lanewise.atoms import make_tiled_copy
     >>> copy = make_tiled_copy("UniversalCopy<uint128_t>", Layout((16, 8), (8, 1)), Layout((1, 8)), "half_t")
@@ -59,8 +59,8 @@ class TiledCopy(Copy_Atom):
             or not isinstance(Tiler_MN, tuple)
         ):
             raise LanewiseError(
-                f"a tiled copy has a layout (threads, values) and a tile of extents or layouts, one a mode; "
-                f"{TiledLayout_TV!r} and {Tiler_MN!r} were given"
+                "a tiled copy has a layout (threads, values) and a tile of extents or layouts, one for each "
+                f"mode; {TiledLayout_TV!r} and {Tiler_MN!r} were given"
             )
         object.__setattr__(self, "TiledLayout_TV", TiledLayout_TV)
         object.__setattr__(self, "Tiler_MN", Tiler_MN)
@@ -71,7 +71,7 @@ class TiledCopy(Copy_Atom):
             if have % need:
                 raise LanewiseError(
                     f"a tiled copy with {self.name} of {self.ValType} takes a multiple of {need} {what}; "
-                    f"{self.TiledLayout_TV} has {have}"
+                    f"{self.TiledLayout_TV} has {have}. Take an atom that needs fewer, or a larger tile"
                 )
 
     @property
@@ -81,11 +81,11 @@ class TiledCopy(Copy_Atom):
 
     @property
     def tile_mn(self) -> tuple[int, ...]:
-        """The extents of the tile."""
+        """The extents (M, N) of the tile."""
         return tuple(size(entry) for entry in self.Tiler_MN)
 
     def size(self) -> int:
-        """How many threads take part."""
+        """Return how many threads take part."""
         return size(self.TiledLayout_TV[0])
 
     # layouts -------------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ class TiledCopy(Copy_Atom):
         return tuple(entry.shape if isinstance(entry, Layout) else entry for entry in self.Tiler_MN)
 
     def retile(self, tensor: Any) -> Any:
-        """A thread's fragment (V, RestM, RestN, …), seen in the order in which this copy takes its values."""
+        """Return a thread's fragment (V, RestM, RestN, …) in the order in which this copy takes values."""
         part = as_tensor(tensor)
         values = size(part.shape[0]) if isinstance(part.shape, tuple) else 0
         if values == 0 or rank(part.shape) < 1 + len(self.Tiler_MN):
@@ -170,7 +170,7 @@ class TiledCopy(Copy_Atom):
     # one thread ----------------------------------------------------------------------------------------
 
     def get_slice(self, thr_idx: Any) -> Any:
-        """What thread thr_idx does: a ThrCopy; inside a kernel, for a traced index, the language's own."""
+        """Return the part of one thread, a ThrCopy; inside a kernel the index may be traced."""
         if hasattr(thr_idx, "is_traced"):
             return THREAD_SLICE.function(self, thr_idx)
         if not is_int(thr_idx) or not 0 <= thr_idx < self.size():
@@ -181,7 +181,7 @@ class TiledCopy(Copy_Atom):
         return ThrCopy(self, int(thr_idx))
 
     def get_thread_slice(self, thr_idx: Any) -> Any:
-        """The same, under its other name."""
+        """Return the same as `get_slice`, under CuTe's other name."""
         return self.get_slice(thr_idx)
 
     def __repr__(self) -> str:

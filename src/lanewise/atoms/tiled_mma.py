@@ -26,7 +26,7 @@ from lanewise.layout.int_tuple import spell
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class TiledMMA(MMA_Atom):
-    """MMA operations side by side over AtomLayoutMNK, their data rearranged by PermutationMNK.
+    """An MMA operation repeated over AtomLayoutMNK, with data rearranged by PermutationMNK.
 
     >>> mma = make_tiled_mma("SM80_16x8x16_F32F16F16F32_TN", (2, 2, 1), (32, 32, 16))
     >>> mma.thr_layout_vmnk, mma.tile_size_mnk
@@ -67,10 +67,11 @@ class TiledMMA(MMA_Atom):
 
 
 def make_tiled_mma(mma_atom: Any, atom_layout: Any = (1, 1, 1), permutation: Any = None) -> TiledMMA:
-    """Operations side by side: `atom_layout` says how many along M, N and K and in which order of threads.
+    """Return a tiled MMA: an atom repeated along M, N and K.
 
-    It is a layout, or a shape (the first mode taking neighbouring threads first). `permutation` gives for
-    each of M, N and K the extent of the tile, or the layout that rearranges it, or None.
+    `atom_layout` is a shape that says how many atoms there are along M, N and K (neighbours along the first
+    mode take neighbouring threads), or a layout that also says their order. `permutation` gives for each of
+    M, N and K the extent of the tile, or the layout that rearranges it, or None.
 
     >>> print(make_tiled_mma("SM70_8x8x4_F32F16F16F32_NT", (2, 2)).thr_layout_vmnk)
     ((4,2),2,2,1):((1,16),4,8,0)
@@ -112,7 +113,7 @@ def _permutation(what: Any) -> tuple[Any, ...]:
 
 
 def partition_shape_A(mma: MMA_Atom, shape: Any) -> Any:
-    """The shape that partition_A gives for a tensor of this shape (M, K, …).
+    """Return the shape that partition_A gives for a tensor of this shape (M, K, …).
 
     >>> partition_shape_A(make_tiled_mma("SM80_16x8x16_F32F16F16F32_TN", (2, 2)), (64, 32))
     ((2, 2, 2), 2, 2)
@@ -121,7 +122,7 @@ def partition_shape_A(mma: MMA_Atom, shape: Any) -> Any:
 
 
 def partition_shape_B(mma: MMA_Atom, shape: Any) -> Any:
-    """The shape that partition_B gives for a tensor of this shape (N, K, …).
+    """Return the shape that partition_B gives for a tensor of this shape (N, K, …).
 
     >>> partition_shape_B(make_tiled_mma("SM80_16x8x16_F32F16F16F32_TN", (2, 2)), (64, 32))
     ((2, 2), 4, 2)
@@ -130,7 +131,7 @@ def partition_shape_B(mma: MMA_Atom, shape: Any) -> Any:
 
 
 def partition_shape_C(mma: MMA_Atom, shape: Any) -> Any:
-    """The shape that partition_C gives for a tensor of this shape (M, N, …).
+    """Return the shape that partition_C gives for a tensor of this shape (M, N, …).
 
     >>> partition_shape_C(make_tiled_mma("SM80_16x8x16_F32F16F16F32_TN", (2, 2)), (64, 64))
     ((2, 2), 2, 4)
@@ -139,7 +140,7 @@ def partition_shape_C(mma: MMA_Atom, shape: Any) -> Any:
 
 
 def partition_fragment_C(mma: MMA_Atom, shape: Any) -> Tensor:
-    """Registers for the accumulators of a tile of this shape (M, N, …).
+    """Return registers for the accumulators of a tile of this shape (M, N, …).
 
     >>> partition_fragment_C(make_tiled_mma("SM80_16x8x16_F32F16F16F32_TN", (2, 2)), (64, 64)).layout
     ((2,2),2,4):((1,2),4,8)

@@ -30,7 +30,7 @@ _WIDTHS = (8, 16, 32, 64, 128, 256)
 
 @dataclass(frozen=True)
 class ValueType:
-    """A C++ value type: its name, its bits, and its number format where it is a number.
+    """A C++ value type: its name, its bits, and its number format if it has one.
 
     >>> print(value_type("f16")), value_type("half_t").bits
     half_t
@@ -94,7 +94,7 @@ def smem_desc(major: Major) -> ValueType:
 
 
 def value_type(what: Any) -> ValueType:
-    """The value type that a C++ name, a format, its name, a NumPy dtype or a number of bits stands for.
+    """Return the value type for a C++ name, a format, its name, a NumPy dtype or a number of bits.
 
     >>> value_type("uint128_t").bits, value_type("cutlass::float_e5m2_t").format.name, value_type(16).name
     (128, 'e5m2', 'uint16_t')
@@ -132,7 +132,7 @@ def _unknown(what: object) -> LanewiseError:
 
 @dataclass(frozen=True)
 class RegisterArray:
-    """What one thread passes for an operand: an array of registers, none where the type is void.
+    """The registers that one thread passes for an operand; none if the type is void.
 
     >>> print(RegisterArray("uint32_t", 4))
     uint32_t[4]

@@ -20,6 +20,8 @@ REFUSED = 2
 BROKEN = 1
 #: Set by a shell that wants words completed.
 _COMPLETING = "_LANEWISE_COMPLETE"
+#: Options that take the name of a GPU.
+_GPU_OPTIONS = ("--arch", "--versus")
 #: Commands whose complaints have several lines: places in PTX, what a compiler said.
 _LAID_OUT = ("run", "check", "debug", "sass", "ptx")
 
@@ -83,14 +85,16 @@ def _complain(error: Exception, written: list[str]) -> int:
         if written[0] in _LAID_OUT or candidates:
             print(f"lanewise: {error}", file=sys.stderr)
             return REFUSED
-        return _say(str(error), REFUSED)
+        hint = _unquoted(written)
+        return _say(f"{error}. {hint}" if hint else str(error), REFUSED)
     if isinstance(error, typer.Abort):
         return _say("interrupted", INTERRUPTED)
     usage = getattr(error, "format_message", None)  # what every complaint of the argument parser has
     if usage is not None:
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else " ".join(["lanewise", *written[:1]])
-        return _say(f"{_sentence(usage())} See `{path} --help`.", REFUSED)
+        said = [_sentence(usage()), _unquoted(written), f"See `{path} --help`."]
+        return _say(" ".join(said), REFUSED)
     if os.environ.get("LANEWISE_TRACEBACK"):
         raise error
     return _say(
@@ -98,6 +102,19 @@ def _complain(error: Exception, written: list[str]) -> int:
         f"To see where, run it again with LANEWISE_TRACEBACK=1: lanewise {' '.join(written)}",
         BROKEN,
     )
+
+
+def _unquoted(written: list[str]) -> str:
+    """Return a hint for the name of a GPU that was written without quotes: `--arch RTX 4090`."""
+    from lanewise.isa.gpu_names import arch_of_gpu
+
+    for option, *words in (written[at : at + 4] for at in range(len(written))):
+        if option in _GPU_OPTIONS:
+            for many in (3, 2):
+                name = " ".join(words[:many])
+                if len(words) >= many and arch_of_gpu(name) is not None:
+                    return f'A name of several words is written in quotes: {option} "{name}".'
+    return ""
 
 
 def _sentence(text: str) -> str:

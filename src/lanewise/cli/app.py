@@ -53,11 +53,11 @@ def _version(asked: bool) -> None:
 
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version and exit.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """NVIDIA's matrix instructions: which there are, who holds what, what they compute, how they look;
-    and kernels, run and checked without a GPU.
+    """Ask about NVIDIA's matrix instructions: which there are, which lane holds what, what they compute. Run
+    and check kernels without a GPU.
 
     \b
     lanewise list --arch sm_86 --a bf16

@@ -38,7 +38,9 @@ KernelFile = Annotated[
 ScriptArguments = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[-- ARGUMENTS]", help="What a Python script finds in sys.argv.", show_default=False
+        metavar="[-- ARGUMENTS]",
+        help="Arguments for a Python script, which finds them in sys.argv.",
+        show_default=False,
     ),
 ]
 EntryName = Annotated[
@@ -46,7 +48,8 @@ EntryName = Annotated[
     typer.Option(
         "--entry",
         metavar="NAME",
-        help="The kernel: plain, demangled or mangled; an instance of a template, 'mm<half, float>'.",
+        help="The name of the kernel: plain, demangled or mangled; of a template an instance, "
+        "'mm<half, float>'.",
         rich_help_panel=_SHAPE,
         show_default=False,
     ),
@@ -54,19 +57,30 @@ EntryName = Annotated[
 Grid = Annotated[
     str | None,
     typer.Option(
-        "--grid", metavar="X[,Y[,Z]]", help="Blocks of the grid; 1 if left out.", rich_help_panel=_SHAPE
+        "--grid",
+        metavar="X[,Y[,Z]]",
+        help="How many blocks the grid has; 1 if left out.",
+        rich_help_panel=_SHAPE,
     ),
 ]
 Block = Annotated[
     str | None,
     typer.Option(
-        "--block", metavar="X[,Y[,Z]]", help="Threads of a block.", rich_help_panel=_SHAPE, show_default=False
+        "--block",
+        metavar="X[,Y[,Z]]",
+        help="How many threads a block has.",
+        rich_help_panel=_SHAPE,
+        show_default=False,
     ),
 ]
 Shared = Annotated[
     int | None,
     typer.Option(
-        "--shared", metavar="BYTES", help="Dynamic shared memory.", rich_help_panel=_SHAPE, show_default=False
+        "--shared",
+        metavar="BYTES",
+        help="How many bytes of dynamic shared memory a block has.",
+        rich_help_panel=_SHAPE,
+        show_default=False,
     ),
 ]
 Cluster = Annotated[
@@ -74,7 +88,7 @@ Cluster = Annotated[
     typer.Option(
         "--cluster",
         metavar="X[,Y[,Z]]",
-        help="Blocks of a cluster (sm_90 on); a kernel that says it itself needs no such option.",
+        help="How many blocks a cluster has (sm_90 and later), unless the kernel itself says it.",
         rich_help_panel=_SHAPE,
         show_default=False,
     ),
@@ -84,7 +98,8 @@ Arch = Annotated[
     typer.Option(
         "--arch",
         metavar="ARCH",
-        help="The GPU to be: what CUDA C++ is compiled for, and whose bits matrix instructions give.",
+        help="The GPU to imitate, such as sm_90 or H100: CUDA C++ is compiled for it, and matrix "
+        "instructions give its bits.",
         show_default=False,
     ),
 ]
@@ -93,7 +108,7 @@ Steps = Annotated[
     typer.Option(
         "--steps",
         metavar="N",
-        help="Stop a block that runs longer: an endless loop ends.",
+        help="Stop a block after N steps, so that an endless loop ends.",
         show_default=False,
         min=1,
     ),
@@ -112,14 +127,14 @@ Unchecked = Annotated[
     bool,
     typer.Option(
         "--unchecked",
-        help="Pass arrays as they are: arguments are not held against the kernel's signature in C++.",
+        help="Pass the arguments as they are, without a comparison with the kernel's signature in C++.",
     ),
 ]
 Bar = Annotated[
     bool | None,
     typer.Option(
         "--progress/--no-progress",
-        help="A bar on stderr for launches over 2 seconds; by default on a terminal.",
+        help="Show a bar on stderr for launches that take over 2 seconds; by default on a terminal.",
         show_default=False,
     ),
 ]
@@ -152,9 +167,10 @@ def module_in(
         )
     if file.suffix == ".py":
         raise LanewiseError(
-            f"{file}: kernels in Python show theirs there: print(kernel.ptx(arch)), kernel.sass(arch)"
+            f"{file}: a kernel in Python shows its code in Python: print(kernel.ptx(arch)), "
+            "print(kernel.sass(arch))"
         )
-    raise LanewiseError(f"{file}: its name should end in .ptx or .cu")
+    raise LanewiseError(f"{file}: the name of the file should end in .ptx, .cu or .py")
 
 
 def entry_of(module: Module, file: Path, name: str | None) -> Entry:
@@ -195,7 +211,8 @@ class Asked:
         if self.file.suffix != ".py":
             if self.arguments:
                 raise LanewiseError(
-                    f"{' '.join(self.arguments)}: only a script has arguments here; a kernel's are --arg"
+                    f"{' '.join(self.arguments)}: only a script takes arguments like this; give those of a "
+                    "kernel with --arg"
                 )
             return False
         given = {
@@ -226,7 +243,7 @@ class Asked:
         """What was assumed of the launch, in words, where the command line did not say it."""
         said = []
         if self.grid is None:
-            said.append("a grid of 1 block was assumed; --grid says another")
+            said.append("a grid of 1 block was assumed; give --grid for another")
         if self.block is None:
             threads = " × ".join(map(str, configured.shape.block))
             said.append(f"a block of {threads} threads is what the kernel requires")
@@ -241,9 +258,10 @@ class Asked:
         parameters = entry.parameters
         if len(self.args) != len(parameters):
             names = ", ".join(described(each) for each in parameters)
+            signature = entry.demangled if "(" in entry.demangled else f"{entry.demangled}({names})"
             raise LanewiseError(
-                f"{entry.demangled} takes {len(parameters)} arguments ({names}): give --arg as many times, "
-                f"not {len(self.args)}"
+                f"{signature} takes {len(parameters)} argument{'s' if len(parameters) != 1 else ''}: give "
+                f"one --arg for each; {len(self.args)} {'is' if len(self.args) == 1 else 'are'} given"
             )
         values = [
             parse_argument(text, number, variable)
@@ -252,7 +270,9 @@ class Asked:
         grid = three(self.grid or "1", "--grid")
         block = three(self.block, "--block") if self.block else entry.function.limit("reqntid")
         if block is None:
-            raise LanewiseError(f"say how many threads a block of {entry.demangled} has: --block 128")
+            raise LanewiseError(
+                f"give the number of threads of a block of {entry.demangled} has: --block 128"
+            )
         configured: Configured = entry[grid, block, self.shared or 0]
         if self.cluster is not None:
             configured = configured.in_clusters(three(self.cluster, "--cluster"))
@@ -290,8 +310,11 @@ def run_script(asked: Asked, watcher: Callable[..., None]) -> int:
         if isinstance(
             error, LanewiseError
         ):  # which says what is wrong: how lanewise noticed is of no interest
-            theirs = [frame for frame in told.stack if not _within(frame.filename, _INNER)]
-            told.stack = traceback.StackSummary.from_list(theirs)
+            shown: traceback.TracebackException | None = told
+            while shown is not None:  # the error, and what it was raised from
+                theirs = [frame for frame in shown.stack if not _within(frame.filename, _INNER)]
+                shown.stack = traceback.StackSummary.from_list(theirs)
+                shown = shown.__cause__
         sys.stderr.write("".join(told.format()))
         return FAILED
     finally:

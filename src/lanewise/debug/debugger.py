@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -189,7 +190,7 @@ class Debugger:
             steps = steps[steps < here][::-1] if backwards else steps[steps > here]
             for step in steps.tolist():
                 warp = int(self.lines.warps[step])
-                yield step, lambda step=step, warp=warp: each.stop(self.recorded, step, warp)  # type: ignore[misc]  # mypy infers no default
+                yield step, partial(each.stop, self.recorded, step, warp)
             return
         changes = each.changes(self.recorded)
         for change in reversed(changes) if backwards else changes:
@@ -198,7 +199,7 @@ class Debugger:
             if (position < self.position) if backwards else (position > self.position):
                 reason = f"watchpoint {each.number}, {each.what}: {change.text}"
                 stop = Stop(position, change.warp, reason, "watch", each.number)
-                yield position, lambda stop=stop: stop  # type: ignore[misc]  # mypy infers no default
+                yield position, partial(_same, stop)
 
     def _findings(self, here: int, backwards: bool) -> Iterator[tuple[int, Callable[[], Stop | None]]]:
         """Yield the steps with findings, if these stop the launch."""
@@ -208,7 +209,7 @@ class Debugger:
         for step, finding in sorted(found, key=lambda pair: -pair[0] if backwards else pair[0]):
             if (step < here) if backwards else (step > here):
                 stop = Stop(step, int(self.lines.warps[step]), finding_text(finding), "finding")
-                yield step, lambda stop=stop: stop  # type: ignore[misc]  # mypy infers no default
+                yield step, partial(_same, stop)
 
     def to_first_finding(self) -> Stop | None:
         """Go to the first finding, in whatever block it came up; None if the checker found nothing."""
@@ -331,3 +332,8 @@ class Debugger:
             return before < 0 or self._is_new_line(before, step) or not self.lines.frames(before)
 
         return self._back(ends)
+
+
+def _same(stop: Stop) -> Stop:
+    """Return a stop that is known already, where a breakpoint works its own out when it is asked."""
+    return stop

@@ -113,10 +113,10 @@ def _ways(chunks: Any) -> int:
 def bank_map(
     layout: Any, element_bits: int = 16, *, unit: str = "", phase: tuple[int, int] | None = None
 ) -> BankMap:
-    """A shared-memory layout, to be drawn by banks. Indices count elements of `element_bits`.
+    """Return a layout of shared memory that is drawn by banks; its indices count elements of `element_bits`.
 
-    `unit` is "element", or "chunk" for the 16 bytes that ldmatrix reads; by default chunks, where the layout
-    has them. `phase` points out one ldmatrix phase by its place in `conflicts`.
+    `unit` is "element", or "chunk" for the 16 bytes that ldmatrix reads; by default it is "chunk" if the
+    layout has such chunks. `phase` marks one phase of ldmatrix, by its position in `conflicts`.
 
     >>> bank_map(Layout((64, 8)), 16).across
     False

@@ -39,7 +39,7 @@ class TVLayout(Drawn):
 
 
 def tv(layout: Any, shape: Any) -> TVLayout:
-    """A (thread, value) layout to be drawn over the matrix of this shape, rows by columns.
+    """Return a (thread, value) layout that is drawn over a matrix of this shape (rows, columns).
 
     >>> c = tv(Layout(((4, 8), (2, 2)), ((32, 1), (16, 8))), (16, 8))
     >>> c.shape

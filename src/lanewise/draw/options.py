@@ -31,14 +31,14 @@ class Choices(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Options:
-    """What to show and how.
+    """What a picture shows, and how.
 
-    lane: point out one lane (thread), fade the others. operand: draw one operand ("A", "B", …) only.
-    element: mark one cell, ("A", row, col), or (row, col) where there is one matrix. product: which of the
-    four products of Volta's m8n8k4. colour: by "thread", "value" or "register". labels: write into the cells.
-    hover: say more when a cell is pointed at (SVG and HTML); by default in panels that are not large.
-    inputs: with an element of D, mark the row of A and the column of B that it is computed from. columns: cut
-    panels with more columns than this into pieces that stand below one another.
+    `lane` marks the elements of one lane (thread) and fades the others. `operand` draws one operand ("A",
+    "B", …) alone. `element` marks one cell: ("A", row, col), or (row, col) if there is one matrix. `product`
+    chooses one of the four products of Volta's m8n8k4. `colour` is "thread", "value" or "register". `labels`
+    writes into the cells. `hover` shows more when you point at a cell (SVG and HTML); by default it is on for
+    panels that are not large. `inputs`, with an element of D, marks the row of A and the column of B from
+    which it is computed. `columns` cuts panels with more columns than this into pieces.
     """
 
     lane: int | None = None

@@ -190,7 +190,7 @@ def _colouring(matrix: Ownership, options: Options) -> Callable[[Owner], int]:
     by = options.colour or "thread"
     if by == "register":
         if not matrix.slots:
-            raise LanewiseError(f'{matrix.name} says nothing of registers: colour by "thread" or "value"')
+            raise LanewiseError(f'{matrix.name} does not know registers: colour by "thread" or "value"')
         return lambda owner: owner.value // matrix.slots
     return (lambda owner: owner.value) if by == "value" else (lambda owner: owner.thread)
 
@@ -236,7 +236,7 @@ def highlights(matrices: Sequence[Ownership], options: Options) -> list[str]:
     names = ", ".join(matrix.name for matrix in matrices)
     if len(options.element) == 2 and len(matrices) > 1:
         raise LanewiseError(
-            f'element={options.element!r}: say of which matrix ({names}), as in ("A", row, col)'
+            f'element={options.element!r}: name the matrix, too ({names}), as in ("A", row, col)'
         )
     marked = [(matrix, marked_cell(matrix.name, *matrix.extent, options)) for matrix in matrices]
     found = [f"{m.name}[{at[0]}][{at[1]}], {m.holders(*at)}" for m, at in marked if at is not None]

@@ -16,7 +16,7 @@ from lanewise.errors import LanewiseError
 
 
 def svg(thing: Any, **options: Unpack[Choices]) -> str:
-    """An object's picture as SVG; for the options see `Options`.
+    """Return the picture of an object as SVG; `Options` lists the options.
 
     >>> from lanewise.layout import Layout
     >>> svg(Layout((4, 8), (8, 1))).startswith("<svg ")
@@ -28,7 +28,7 @@ def svg(thing: Any, **options: Unpack[Choices]) -> str:
 
 
 def html(thing: Any, **options: Unpack[Choices]) -> str:
-    """An object's picture as a page of its own.
+    """Return the picture of an object as an HTML page.
 
     >>> from lanewise.layout import Layout
     >>> html(Layout((4, 8), (8, 1))).startswith("<!DOCTYPE html>")
@@ -41,7 +41,7 @@ def html(thing: Any, **options: Unpack[Choices]) -> str:
 
 
 def latex(thing: Any, *, standalone: bool = True, **options: Unpack[Choices]) -> str:
-    """An object's picture as a LaTeX document; with standalone=False as a tikzpicture to put into one.
+    """Return the picture of an object as a LaTeX document; with standalone=False as a tikzpicture alone.
 
     >>> from lanewise.layout import Layout
     >>> latex(Layout((4, 8), (8, 1))).splitlines()[2]
@@ -59,7 +59,7 @@ def print_latex(thing: Any, **options: Unpack[Choices]) -> None:
 
 
 def text(thing: Any, **options: Unpack[Choices]) -> str:
-    """An object's picture as plain text.
+    """Return the picture of an object as plain text.
 
     >>> from lanewise.layout import Layout
     >>> print(text(Layout((2, 4), (4, 1))))  # doctest: +NORMALIZE_WHITESPACE
@@ -86,7 +86,7 @@ _PIXELS_A_UNIT = 2.0
 
 
 def save(thing: Any, path: str | Path, **options: Unpack[Choices]) -> Path:
-    """Write an object's picture to a file; the suffix (.svg, .html, .tex, .txt, .png, .pdf) says how.
+    """Write the picture of an object to a file, as .svg, .html, .tex, .txt, .png or .pdf.
 
     .png and .pdf are made by CairoSVG, which `pip install 'lanewise[pictures]'` installs.
 

@@ -149,7 +149,7 @@ def parting_numbers(formats: list[str], units: list[str], count: int, seed: int)
         (unit, each) for unit in _units(units) if (each := chosen(unit, a.name, b.name, d.name)) is not None
     ]
     if len(found) < 2:
-        raise LanewiseError(f"two GPUs that multiply {a} by {b} to {d} are needed for them to part")
+        raise LanewiseError(f"two GPUs that multiply {a} by {b} to {d} are needed to show a difference")
     for number, kind in enumerate(("wide", "same size", "cancelling")):
         rng = np.random.default_rng([abs(seed) % (1 << 63), number])
         rows = a.array(np.array([_random(a, kind, count, rng) for _ in range(TRIES)]))

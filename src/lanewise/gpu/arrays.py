@@ -55,7 +55,7 @@ class ArrayLocation:
 
 
 def any_on_gpu(values: Sequence[Any]) -> bool:
-    """Whether any of a launch's arguments is an array on a GPU.
+    """Return whether any of the arguments of a launch is an array on a GPU.
 
     >>> any_on_gpu([np.zeros(4), 3, 2.5, None])
     False

@@ -41,7 +41,7 @@ class Device:
 
 
 def devices() -> list[Device]:
-    """The CUDA devices of this machine; none where there is no driver. Never raises for want of a GPU.
+    """Return the CUDA devices of this machine; an empty list if there is no driver or no GPU.
 
     >>> all(device.arch.startswith("sm_") for device in devices())
     True
@@ -54,7 +54,7 @@ def devices() -> list[Device]:
 
 
 def available() -> bool:
-    """Whether a kernel can be launched on a CUDA device here.
+    """Return whether a kernel can be launched on a CUDA device of this machine.
 
     >>> available() == bool(devices())
     True
@@ -156,9 +156,9 @@ def context(ordinal: int) -> Context:
 
 
 def synchronize(ordinal: int = 0) -> None:
-    """Wait until a device has done everything; what went wrong meanwhile is a GpuError.
+    """Wait until a device has finished all work; raise a GpuError if a kernel failed.
 
-    A launch returns before the kernel has run: this is where an illegal address comes to light.
+    A launch returns before the kernel has run, so an illegal address is reported here.
     """
     there = context(ordinal)
     with there.current():

@@ -9,7 +9,7 @@ from lanewise.errors import LanewiseError
 
 
 class GpuError(LanewiseError):
-    """An error of the CUDA driver: `kernel` is whose, `code` the driver's name of it.
+    """An error of the CUDA driver; `kernel` is the kernel that caused it, `code` the driver's name of it.
 
     `lost` says that the CUDA context cannot be used any more, by this library or any other.
     """

@@ -6,14 +6,14 @@ Joins the table, the syntax and the diagnosis; what can be asked of an instructi
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from functools import lru_cache
 from operator import index
 
 from lanewise.engines import ATOM_INSTRUCTION
 from lanewise.errors import IllegalInstruction, LanewiseError
-from lanewise.formats import SPELLINGS
+from lanewise.formats import AMBIGUOUS, SPELLINGS
 from lanewise.isa.archs import find_arch
 from lanewise.isa.diagnosis import add_nearest, refuse
 from lanewise.isa.form import FAMILIES, Form
@@ -26,15 +26,15 @@ from lanewise.isa.table import Legality, forms
 def instruction(
     text: str, *, arch: str | None = None, a_source: str | None = None, stride: bool | None = None
 ) -> Instruction:
-    """The instruction that a text spells: modifiers in any order, operands after it allowed.
+    """Return the instruction that a text spells; its words may be in any order, and operands may follow.
 
-    wgmma takes A from registers or through a shared-memory descriptor, and wmma.load and store come with and
-    without a stride: the operands tell, if they are written; else `a_source` ("registers" or "descriptor")
-    and `stride` do, and default to a descriptor and a stride. With `arch`, it must be legal there, and its
-    operands are laid out as there (`Instruction.on`).
+    wgmma takes A from registers or through a descriptor of shared memory, and wmma.load and wmma.store exist
+    with and without a stride. If the text has operands, they decide which form is meant. Otherwise `a_source`
+    ("registers" or "descriptor", the default) and `stride` (True by default) decide. With `arch`, the
+    instruction must be legal there, and its operands have the layouts of that arch (`Instruction.on`).
 
-    A text without .sync and .aligned is a name as people say it, `m16n8k16 bf16` or `HMMA.16816.F32`: it
-    stands for the one form that fits, and an error lists those that fit if there are several. A name of
+    A text without .sync and .aligned is read as a short name, such as `m16n8k16 bf16` or `HMMA.16816.F32`. If
+    exactly one instruction fits it, that one is returned; if several fit, an error lists them. A name of
     CUTLASS, with or without its templates, stands for the instruction of that operation.
 
     >>> instruction("mma.sync.aligned.row.col.m16n8k16.f32.bf16.bf16.f32").archs[0]
@@ -72,7 +72,9 @@ def instruction(
 def _of_cutlass(text: str, a_source: str | None, stride: bool | None) -> Instruction:
     """The instruction that an operation of CUTLASS stands for."""
     if a_source is not None or stride is not None:
-        raise LanewiseError(f"{text} is an atom, whose name says all; leave a_source and stride out")
+        raise LanewiseError(
+            f"{text} is an atom, whose name already decides this; leave a_source and stride out"
+        )
     try:
         found = ATOM_INSTRUCTION.function(text)
     except LanewiseError as error:
@@ -103,11 +105,11 @@ def instructions(
     sparse: bool | None = None,
     withdrawn: bool = False,
 ) -> list[Instruction]:
-    """Every documented instruction that fits: on an arch, of a family, with operands of these formats.
+    """Return every documented instruction on an arch, of a family, with operands of these formats.
 
-    Operand variants count as their own: wgmma with A in registers and with A behind a descriptor, wmma.load
-    and store in every state space and with and without a stride. Forms that later PTX versions withdrew are
-    listed only if asked for.
+    Variants of the operands are listed separately: wgmma with A in registers and with A behind a descriptor,
+    wmma.load and wmma.store in every state space, with and without a stride. Forms that later PTX versions
+    withdrew are listed only with `withdrawn`.
 
     >>> len(instructions("sm_90", "mma"))
     110
@@ -118,8 +120,9 @@ def instructions(
         for name, value in (("a", a), ("b", b), ("c", c), ("d", d))
         if value is not None
     }
+    kind = "" if kind == "none" else kind
     if kind is not None and kind not in ("", *KINDS):
-        raise LanewiseError(f"unknown kind {kind!r}; kinds are {', '.join(KINDS)}, and '' for none")
+        raise LanewiseError(f"unknown kind {kind!r}; kinds are {', '.join(KINDS)}, and 'none'")
     if sparse not in (None, False, True):
         raise LanewiseError(f"sparse is True, False or None (both), not {sparse!r}")
     shape_text = _shape_text(shape)
@@ -143,15 +146,32 @@ def instructions(
 def _family(name: str) -> str:
     if isinstance(name, str) and name in FAMILIES:
         return name
-    raise LanewiseError(f"unknown family {name!r}; families are {', '.join(FAMILIES)}")
+    listed = f"families are {', '.join(FAMILIES)}; lw.async_instructions lists tcgen05 and cp.async.bulk"
+    raise _unknown("family", name, FAMILIES, listed)
 
 
 def _format_name(value: object) -> str:
     name = getattr(value, "name", value)
     name = SPELLINGS.get(name, name) if isinstance(name, str) else name
     if not isinstance(name, str) or name not in TYPES:
-        raise LanewiseError(f"unknown format {value!r} of an operand; formats are {', '.join(TYPES)}")
+        if isinstance(name, str) and name.lower() in AMBIGUOUS:
+            raise LanewiseError(
+                f"{value!r} may mean {' or '.join(AMBIGUOUS[name.lower()])}; name one of them"
+            )
+        raise _unknown("format", value, (*TYPES, *SPELLINGS), f"formats are {', '.join(TYPES)}")
     return name
+
+
+def _unknown(what: str, given: object, known: Iterable[str], listed: str) -> LanewiseError:
+    """Return the error for a name that is not known: the nearest that is, and a list of all."""
+    from difflib import get_close_matches  # wanted for a message alone
+
+    near: list[str] = []
+    if isinstance(given, str) and given:
+        longer = [name for name in known if name.startswith(f"{given}.")]
+        near = [" or ".join(longer)] if longer else get_close_matches(given, list(known), n=1, cutoff=0.6)
+    meant = f"; did you mean {near[0]}? The" if near else "; the"
+    return LanewiseError(f"unknown {what} {given!r}{meant} {listed}")
 
 
 def _shape_text(shape: str | Sequence[int] | None) -> str | None:
@@ -168,7 +188,7 @@ def _shape_text(shape: str | Sequence[int] | None) -> str | None:
         sizes = []
     if len(sizes) not in (2, 3):
         raise LanewiseError(
-            f"a shape is (m, n, k), or (rows, columns) for ldmatrix and its kin, not {shape!r}"
+            f"a shape is (m, n, k), or (rows, columns) for ldmatrix, stmatrix and movmatrix, not {shape!r}"
         )
     return "".join(f"{letter}{size}" for letter, size in zip("mnk", sizes, strict=False))
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Instruction(Form, Drawn):
-    """One matrix instruction: a form of the catalogue.
+    """One matrix instruction of the catalogue.
 
     >>> from lanewise.isa import instruction
     >>> mma = instruction("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
@@ -63,32 +63,32 @@ class Instruction(Form, Drawn):
 
     @property
     def m(self) -> int:
-        """Rows of the product (of one matrix, for ldmatrix and its kin)."""
+        """The number of rows of the product; for ldmatrix, stmatrix and movmatrix, of one matrix."""
         return self.shape[0]
 
     @property
     def n(self) -> int:
-        """Columns of the product (of one matrix, for ldmatrix and its kin)."""
+        """The number of columns of the product; for ldmatrix, stmatrix and movmatrix, of one matrix."""
         return self.shape[1]
 
     @property
     def k(self) -> int:
-        """Length of the dot products; 0 where there are none."""
+        """The length of the dot products; 0 for instructions that multiply nothing."""
         return self.shape[2] if len(self.shape) == 3 else 0
 
     @property
     def layout_a(self) -> str:
-        """`row` or `col` as written for A; empty where the text does not say."""
+        """`row` or `col`, as the text has it for A; empty if the text does not say it."""
         return self.layouts[0] if len(self.layouts) == 2 else ""
 
     @property
     def layout_b(self) -> str:
-        """`row` or `col` as written for B; empty where the text does not say."""
+        """`row` or `col`, as the text has it for B; empty if the text does not say it."""
         return self.layouts[1] if len(self.layouts) == 2 else ""
 
     @property
     def multiplies(self) -> bool:
-        """Whether it computes D = A·B + C, as against loading, storing or transposing."""
+        """Whether it computes D = A·B + C, and does not load, store or transpose."""
         return self.family in ("mma", "wmma.mma", "wgmma") or self.sparse
 
     # where it runs -------------------------------------------------------------------------------------
@@ -109,14 +109,14 @@ class Instruction(Form, Drawn):
         return self.legality.until
 
     def require(self, arch: str) -> str:
-        """The arch by its full name, or an error if the arch does not have this instruction."""
+        """Return the full name of an arch; raise an error if the arch does not have this instruction."""
         name = find_arch(arch)
         if name not in self.archs:
             raise refuse_arch(self, self.legality, name)
         return name
 
     def lowering(self, arch: str) -> Lowering:
-        """How an arch runs it: natively, split into several opcodes, or emulated by ptxas.
+        """Return how an arch runs it: as one opcode, split into several, or emulated by other instructions.
 
         >>> from lanewise.isa import instruction
         >>> print(instruction("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32").lowering("sm_89"))
@@ -125,7 +125,9 @@ class Instruction(Form, Drawn):
         return lowering(self, self.require(arch))
 
     def on(self, arch: str) -> Instruction:
-        """The instruction with the fragments of an arch: Volta's wmma of f16 has its own, the rest is alike.
+        """Return the instruction with the fragment layouts of an arch.
+
+        Only Volta's wmma of f16 has layouts of its own; all other archs have the same.
 
         >>> from lanewise.isa import instruction
         >>> wmma = instruction("wmma.load.a.sync.aligned.row.m16n16k16.f16")
@@ -140,42 +142,42 @@ class Instruction(Form, Drawn):
 
     @cached_property
     def operands(self) -> Mapping[str, Operand]:
-        """The operands that are there, by name: a, b, c, d, metadata, scale_a, scale_b."""
+        """The operands that the instruction has, by name: a, b, c, d, metadata, scale_a, scale_b."""
         return MappingProxyType(operands_of(self, FORMATS, self.fragments_of))
 
     @property
     def a(self) -> Operand:
-        """A, the left matrix of the product, (M, K); packed to (M, K/2) if sparse."""
+        """A, the left matrix of the product, with shape (M, K); if A is sparse, packed to (M, K/2)."""
         return self._operand("a")
 
     @property
     def b(self) -> Operand:
-        """B, the right matrix of the product, (K, N)."""
+        """B, the right matrix of the product, with shape (K, N)."""
         return self._operand("b")
 
     @property
     def c(self) -> Operand:
-        """C, the matrix that the product is added to, (M, N)."""
+        """C, the matrix to which the product is added, with shape (M, N)."""
         return self._operand("c")
 
     @property
     def d(self) -> Operand:
-        """D, (M, N); of ldmatrix and movmatrix, what they put into registers."""
+        """D, the result, with shape (M, N); for ldmatrix and movmatrix, the matrix that registers receive."""
         return self._operand("d")
 
     @property
     def metadata(self) -> Metadata:
-        """E: where the elements of a sparse A belong."""
+        """E, the metadata: it says which columns the packed elements of a sparse A have."""
         return cast(Metadata, self._operand("metadata"))
 
     @property
     def scale_a(self) -> SelectedOperand:
-        """The scale factors of A, (M, scales along K)."""
+        """The scale factors of A, with shape (M, number of scales along K)."""
         return cast(SelectedOperand, self._operand("scale_a"))
 
     @property
     def scale_b(self) -> SelectedOperand:
-        """The scale factors of B, (scales along K, N)."""
+        """The scale factors of B, with shape (number of scales along K, N)."""
         return cast(SelectedOperand, self._operand("scale_b"))
 
     def _operand(self, name: str) -> Operand:
@@ -185,45 +187,49 @@ class Instruction(Form, Drawn):
 
     @property
     def row_addresses(self) -> RowAddresses:
-        """Which lane gives the address of which row (ldmatrix, stmatrix)."""
+        """For ldmatrix and stmatrix: which lane gives the address of which row."""
         return row_addresses(self)
 
     # what can be done with it --------------------------------------------------------------------------
 
     def __call__(self, *operands: Any, arch: str | None = None, **options: Any) -> Any:
-        """D = A·B + C on arrays, with the bits that the arch returns: see `lanewise.arith.compute`.
+        """Compute D = A·B + C on arrays and return D with the bits that the arch returns.
 
-        Options: metadata (sparse), scale_a and scale_b (block-scaled), satfinite (wmma and integers),
-        negate_a and negate_b (wgmma). ldmatrix takes an array that stands for shared memory and the lanes'
-        addresses in bytes and returns the registers of all lanes, stmatrix takes registers as well, movmatrix
-        takes registers alone: see `lanewise.arith.moves`. Inside a kernel, on traced values, it emits itself.
+        The options are metadata (for a sparse A), scale_a and scale_b (block-scaled), satfinite (wmma and
+        integers), negate_a and negate_b (wgmma). ldmatrix takes an array that stands for shared memory and
+        the lanes' addresses in bytes, and returns the registers of all lanes. stmatrix takes registers as
+        well, and movmatrix takes registers alone. Inside a kernel, on traced values, the call emits the
+        instruction.
         """
         given = (*operands, *options.values())
         if any(hasattr(each, "is_traced") for every in given for each in _parts(every)):
             return EMIT.function(self, *operands, **options)
         if self.family in ("ldmatrix", "stmatrix", "movmatrix"):
             return MOVE.function(self, *operands)
+        missing = [name for at, name in enumerate("ab") if at >= len(operands) and name not in options]
+        if missing:
+            raise TypeError(f"on arrays, {self.text} takes a, b and, if you like, c; {missing[0]} is missing")
         if arch is None:
             raise TypeError(f"on arrays, {self.text} takes the arch whose bits are wanted: arch='sm_90'")
         return COMPUTE.function(self, *operands, arch=arch, **options)
 
     def zeros(self) -> Any:
-        """The accumulator to begin with, inside a kernel: a fragment of C that is zero."""
+        """Return a fragment of C with zeros, inside a kernel: the accumulator to begin with."""
         return self.c.full(0)
 
     def gemm(self, a: Any, b: Any, c: Any = None, *, arch: str, **options: Any) -> NDArray[Any]:
-        """Whole matrices, the instruction repeated along K as a kernel would: see `lanewise.arith.gemm`."""
+        """Multiply matrices of any size by repeating the instruction, along K in order as a kernel does."""
         return GEMM.function(self, a, b, c, arch=arch, **options)
 
     def fidelity(self, arch: str) -> str:
-        """How far the computed bits can be trusted on an arch, in words."""
+        """Return in words how far the computed bits can be trusted on an arch."""
         return INSTRUCTION_FIDELITY.function(self, self.require(arch))
 
     def model(self, arch: str) -> ArithmeticModel:
-        """How an arch adds the products up: `print` it for block length, fraction bits and rounding.
+        """Return the model of how an arch adds the products; `print` shows it in words.
 
-        Its `scheme` has the parameters, `fidelity` says how far it is to be trusted, `source` says
-        where it is from.
+        Its `scheme` has the parameters (block length, fraction bits, rounding), `fidelity` says how far it
+        can be trusted, and `source` says where it comes from.
         """
         return INSTRUCTION_MODEL.function(self, arch)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Holder(NamedTuple):
-    """What holds an element: a lane (thread of the group), its register, and the slot within the register."""
+    """The lane (or thread of a warpgroup) that holds an element, its register, and the slot in it."""
 
     lane: int
     register: int
@@ -137,22 +137,22 @@ class Operand(Drawn):
 
     @property
     def slots(self) -> int:
-        """Elements a register holds."""
+        """How many elements a register holds."""
         return self.register_bits // self.slot_bits
 
     @property
     def registers(self) -> int:
-        """Registers a lane gives to this operand; none for an operand in shared memory."""
+        """How many registers of a lane hold this operand; 0 for an operand in shared memory."""
         return 0 if self.where != "registers" else -(-self.values // self.slots)
 
     @property
     def values(self) -> int:
-        """Elements that one lane holds, copies counted."""
+        """How many elements one lane holds; copies of an element count each."""
         return self.layout[1].size()
 
     @property
     def packing(self) -> str:
-        """How elements sit in registers, in words."""
+        """In words: how the elements are packed into registers."""
         if self.where != "registers":
             return "in shared memory, behind a 64-bit descriptor"
         kind = ".f64" if self.register_bits == 64 else ".b32"
@@ -197,7 +197,7 @@ class Operand(Drawn):
     # questions -----------------------------------------------------------------------------------------
 
     def holders(self, row: int, col: int, product: int = 0) -> tuple[Holder, ...]:
-        """Every (lane, register, slot) that holds the element at row, col."""
+        """Return every (lane, register, slot) that holds the element at row, col."""
         self._in_registers()
         cell = (
             within(product, self.products, "product", self.title),
@@ -207,15 +207,15 @@ class Operand(Drawn):
         return self._holders[cell]
 
     def holder(self, row: int, col: int, product: int = 0) -> Holder:
-        """The first (lane, register, slot) that holds the element at row, col."""
+        """Return the first (lane, register, slot) that holds the element at row, col."""
         return self.holders(row, col, product)[0]
 
     def element(self, lane: int, value: int) -> tuple[int, int]:
-        """(row, col) of the element that a lane holds as its value-th, counted through its registers."""
+        """Return (row, col) of the value-th element of a lane, counted through its registers."""
         return self.cell(lane, value)[1:]
 
     def cell(self, lane: int, value: int) -> tuple[int, int, int]:
-        """(product, row, col) of a lane's value; the product is 0 but for m8n8k4, which has four."""
+        """Return (product, row, col) of a lane's value; the product is 0, or for m8n8k4 0 to 3."""
         self._in_registers()
         lane = within(lane, self.threads, "lane", self.title)
         return self._cells[lane][within(value, self.values, "value", self.title)]
@@ -224,7 +224,7 @@ class Operand(Drawn):
 
     @property
     def formulas(self) -> tuple[str, str] | None:
-        """The row and the column of a lane's value as formulas, in C's integers; None for other layouts.
+        """The row and the column of a lane's value as formulas of C; None for layouts without one.
 
         >>> from lanewise.isa import instruction
         >>> instruction("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32").d.formulas
@@ -248,15 +248,15 @@ class Operand(Drawn):
         return _sum(row, 0, extents), _sum(column, 1, extents)
 
     def full(self, value: Any) -> Any:
-        """A fragment with one value in every element, inside a kernel."""
+        """Return a fragment with one value in every element, inside a kernel."""
         return FULL_FRAGMENT.function(self, value)
 
     def zeros(self) -> Any:
-        """A fragment with 0 in every element, inside a kernel."""
+        """Return a fragment with 0 in every element, inside a kernel."""
         return self.full(0)
 
     def fragment(self, registers: Any) -> Any:
-        """A fragment made of the registers given, inside a kernel."""
+        """Return a fragment made of the given registers, inside a kernel."""
         return FRAGMENT_OF_REGISTERS.function(self, registers)
 
     # packing -------------------------------------------------------------------------------------------
@@ -293,7 +293,7 @@ class Operand(Drawn):
         return self.shape if self.products == 1 else (self.products, *self.shape)
 
     def pack(self, matrix: Any) -> NDArray[Any]:
-        """The registers of all lanes for a matrix: unsigned[..., threads, registers].
+        """Return the registers of all lanes for a matrix, as unsigned integers [..., threads, registers].
 
         Leading dimensions are kept. m8n8k4 takes its four products as (4, rows, cols).
         """
@@ -316,7 +316,7 @@ class Operand(Drawn):
         return words
 
     def unpack(self, words: Any) -> NDArray[Any]:
-        """The matrix that registers hold; where several lanes hold an element, the first is read."""
+        """Return the matrix that registers hold; if several lanes hold an element, the first one counts."""
         import numpy as np
 
         self._in_registers()

@@ -62,7 +62,8 @@ def nested_alike(shape: Any, stride: Any) -> tuple[Any, Any]:
     if isinstance(shape, tuple):
         if not isinstance(stride, tuple) or len(stride) != len(shape):
             raise LanewiseError(
-                f"stride {spell(stride)} is not nested like shape {spell(shape)}: give one stride a mode"
+                f"stride {spell(stride)} is not nested like shape {spell(shape)}: "
+                "give one stride for each mode"
             )
         pairs = [nested_alike(s, d) for s, d in zip(shape, stride, strict=True)]
         return tuple(s for s, _ in pairs), tuple(d for _, d in pairs)
@@ -79,7 +80,7 @@ def index_of(crd: Any, shape: Any, stride: Any) -> Any:
         if not isinstance(shape, tuple) or len(crd) != len(shape):
             raise LanewiseError(
                 f"coordinate {spell(crd)} does not fit shape {spell(shape)}: "
-                "give one integer, or one entry a mode"
+                "give one integer, or one entry for each mode"
             )
         total: Any = 0
         for c, s, d in zip(crd, shape, stride, strict=True):
@@ -167,6 +168,8 @@ def dice(crd: Coord, trg: Any) -> tuple[Any, ...]:
 def _pick(name: str, crd: Coord, trg: Any, keep_none: bool) -> tuple[Any, ...]:
     if isinstance(crd, tuple):
         if not isinstance(trg, tuple) or len(crd) != len(trg):
-            raise LanewiseError(f"{name}: {spell(crd)} does not fit {spell(trg)}; give one entry a mode")
+            raise LanewiseError(
+                f"{name}: {spell(crd)} does not fit {spell(trg)}; give one entry for each mode"
+            )
         return tuple(x for c, t in zip(crd, trg, strict=True) for x in _pick(name, c, t, keep_none))
     return (trg,) if (crd is None) == keep_none else ()

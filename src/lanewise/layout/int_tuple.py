@@ -217,7 +217,9 @@ def _divide(name: str, a: IntTuple, b: IntTuple, exact: bool) -> IntTuple:
         return -(-a // b)
     if a != 0 and b % a == 0:
         return signum(a * b)
-    raise LanewiseError(f"{name}({a}, {b}): neither divides the other; use a multiple or a divisor of {a}")
+    raise LanewiseError(
+        f"{name}({a}, {b}): neither number divides the other; use a multiple or a divisor of {a}"
+    )
 
 
 def prefix_product(a: IntTuple, init: IntTuple = 1) -> IntTuple:

@@ -75,7 +75,9 @@ def on_domain(f: Callable[Concatenate[Layout, P], LayoutBase]) -> Callable[Conca
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class Layout(LayoutBase):
-    """A layout shape:stride. Without a stride it is compact, the first mode running fastest.
+    """A layout shape:stride, which maps coordinates to indices.
+
+    Without a stride it is compact, and its first mode is contiguous.
 
     Text is read as CuTe prints it, "(4,8):(1,4)", and as C++ has it, "Layout<Shape<_4,_8>, Stride<_1,_4>>".
 
@@ -117,7 +119,7 @@ class Layout(LayoutBase):
         return len(self.shape) if isinstance(self.shape, tuple) else 1
 
     def __call__(self, *crd: Any) -> Any:
-        """The index of a coordinate, as one or mode by mode; with None in it, the layout of the slice."""
+        """Return the index of a coordinate; if the coordinate has a None, the layout of the slice."""
         c = crd[0] if len(crd) == 1 else crd
         if has_none(c):
             return Layout._of(slice_(c, self.shape), slice_(c, self.stride))
@@ -125,7 +127,7 @@ class Layout(LayoutBase):
         return index.as_tuple() if isinstance(index, ScaledBasis) else index
 
     def __getitem__(self, mode: int | slice) -> Layout:
-        """One mode as a layout, or a slice of the modes."""
+        """Return one mode as a layout, or several modes for a slice."""
         try:
             if isinstance(self.shape, tuple):
                 return Layout._of(self.shape[mode], self.stride[mode])
@@ -138,28 +140,28 @@ class Layout(LayoutBase):
         return (self[i] for i in range(len(self)))
 
     def size(self) -> int:
-        """How many coordinates the layout has: the product of its shape."""
+        """Return the number of coordinates: the product of the shape."""
         return product(self.shape)
 
     def coshape(self) -> Any:
-        """The extent of the values: an integer, or a tuple where the values are coordinates."""
+        """Return the extent of the indices: an integer, or a tuple if the indices are coordinates."""
         last = Layout._of(self.shape, _absolute(self.stride))(self.size() - 1)
         return _successor(last)
 
     def cosize(self) -> int:
-        """One more than the greatest index, strides counted without their sign."""
+        """Return one more than the greatest index; negative strides count as positive ones."""
         return product(self.coshape())
 
     def get_hier_coord(self, index: int) -> Any:
-        """The coordinate with this index, nested like the shape, if strides are compact in some order."""
+        """Return the coordinate of an index, nested like the shape; strides must be compact in some order."""
         return idx2crd(index, self.shape, self.stride)
 
     def get_flat_coord(self, index: int) -> tuple[int, ...]:
-        """The same with one integer a mode."""
+        """Return the coordinate of an index with one integer for each mode."""
         return tuple(crd2idx(mode.get_hier_coord(index), mode.shape) for mode in self)
 
     def get_1d_coord(self, index: int) -> int:
-        """The same as one integer."""
+        """Return the coordinate of an index as one integer."""
         crd: int = crd2idx(self.get_hier_coord(index), self.shape)
         return crd
 
@@ -187,7 +189,7 @@ def is_layout(x: object) -> bool:
 
 
 def make_layout(*layouts: Any) -> Layout:
-    """A layout whose modes are the given layouts; or one from a shape and, if given, a stride.
+    """Return a layout whose modes are the given layouts, or one made of a shape and a stride.
 
     >>> make_layout(Layout(4, 2), Layout(2, 1)), make_layout([Layout(4)]), make_layout((4, 2), (2, 1))
     ((4,2):(2,1), (4,):(1,), (4,2):(2,1))

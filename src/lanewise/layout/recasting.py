@@ -108,7 +108,9 @@ def _log2(name: str, n: int) -> int:
 def _upcast_swizzle(swizzle: Swizzle, log2: int) -> Swizzle:
     base = swizzle.base - log2
     if base < 0 and swizzle.shift < 0 and swizzle.bits:
-        raise LanewiseError(f"upcast({swizzle!r}, {1 << log2}): it moves bits that wider elements have not")
+        raise LanewiseError(
+            f"upcast({swizzle!r}, {1 << log2}): it moves bits that wider elements do not have"
+        )
     return Swizzle(max(swizzle.bits + min(base, 0), 0), max(base, 0), swizzle.shift)
 
 

@@ -39,10 +39,10 @@ def shiftl(a: Any, s: int) -> Any:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Swizzle(Drawn):
-    """The function that xors bits of an index onto lower ones (higher ones where shift is negative).
+    """A swizzle: it XORs bits of an index onto lower bits of it (onto higher ones if `shift` is negative).
 
-    base low bits stay as they are; the bits low bits above them change; shift is the distance to the bits
-    that they are xored with.
+    The lowest `base` bits stay as they are, and the `bits` bits above them change. `shift` is the distance to
+    the bits with which these are XORed.
 
     >>> [Swizzle(2, 0, 2)(i) for i in range(8)]
     [0, 1, 2, 3, 5, 4, 7, 6]
@@ -70,11 +70,11 @@ class Swizzle(Drawn):
         return offset ^ shiftr(offset & self.yyy_msk, self.shift)
 
     def size(self) -> int:
-        """The period: how many indices are permuted among themselves."""
+        """Return the period: how many indices are permuted among themselves."""
         return 1 << (self.bits + self.base + abs(self.shift))
 
     def cosize(self) -> int:
-        """The same as size, since a swizzle permutes."""
+        """Return the same as `size`, because a swizzle is a permutation."""
         return self.size()
 
     def __str__(self) -> str:
@@ -86,9 +86,10 @@ class Swizzle(Drawn):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ComposedLayout(LayoutBase):
-    """c → layoutB(offset + layoutA(c)): what a composition is where it is no Layout.
+    """The function c → layoutB(offset + layoutA(c)), for a composition that is not a Layout itself.
 
-    The names are pycute's: layoutA comes first and has the coordinates, layoutB is any function after it.
+    The names are those of pycute: layoutA is applied first and has the coordinates, and layoutB, any
+    function, is applied to its result.
 
     >>> from lanewise.layout import Layout
     >>> smem = ComposedLayout(Swizzle(2, 0, 2), 0, Layout((4, 4)))
@@ -123,7 +124,7 @@ class ComposedLayout(LayoutBase):
         return len(self.layoutA)
 
     def __call__(self, *crd: Any) -> Any:
-        """The index of a coordinate; with None in it, the composed layout of the slice."""
+        """Return the index of a coordinate; if it has a None, the composed layout of the slice."""
         c = crd[0] if len(crd) == 1 else crd
         return self._slice(c) if has_none(c) else self.layoutB(self.offset + self.layoutA(c))
 
@@ -136,7 +137,7 @@ class ComposedLayout(LayoutBase):
         return ComposedLayout(self.layoutB, self.offset + begin, part)
 
     def shifted(self, crd: Any) -> ComposedLayout:
-        """The same composition seen from crd: its coordinate 0 is what crd was."""
+        """Return the same composition with its origin moved: its coordinate 0 is what crd was."""
         inner = self.layoutA
         if isinstance(inner, ComposedLayout):
             return self._on(inner.shifted(crd))
@@ -149,12 +150,12 @@ class ComposedLayout(LayoutBase):
         return (self[i] for i in range(len(self)))
 
     def size(self) -> int:
-        """How many coordinates it has: those of `layoutA`."""
+        """Return the number of coordinates, which are those of `layoutA`."""
         n: int = self.layoutA.size()
         return n
 
     def cosize(self) -> int:
-        """One more than the greatest index, found by looking at each."""
+        """Return one more than the greatest index; it looks at every coordinate."""
         greatest: int = max(map(self, range(self.size())))
         return 1 + greatest
 

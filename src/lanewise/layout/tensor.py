@@ -17,10 +17,11 @@ from .layout import Layout, LayoutBase, Mapped, make_identity_layout, slice_and_
 
 
 class Tensor(Mapped):
-    """The elements data[offset + layout(c)], or, for an integer or a coordinate as data, data + layout(c).
+    """Data seen through a layout: the element at coordinate c is data[offset + layout(c)].
 
-    data is anything that an integer indexes: a list, a NumPy array. An array of several dimensions counts as
-    its elements in memory order, and gives the layout if none is given.
+    `data` is anything that an integer indexes, such as a list or a NumPy array. An array of several
+    dimensions is taken as its elements in memory order, and provides the layout if none is given. If `data`
+    is an integer or a coordinate, the element is data + layout(c).
 
     >>> t = Tensor(list(range(100, 132)), Layout((4, 8), (8, 1)))
     >>> t[1, 2], t[5], t[1, None], t[1, None][2]
@@ -67,13 +68,13 @@ class Tensor(Mapped):
 
     @property
     def stride(self) -> Any:
-        """The strides, where the layout has any."""
+        """The strides, if the layout has any."""
         if not isinstance(self.layout, Layout):
             raise LanewiseError(f"{self.layout} is a composition, which has no strides")
         return self.layout.stride
 
     def size(self) -> int:
-        """How many elements the tensor has, those that share memory counted each."""
+        """Return the number of elements; elements that share memory count each."""
         n: int = self.layout.size()
         return n
 
@@ -81,12 +82,12 @@ class Tensor(Mapped):
         return self.size()
 
     def __getitem__(self, crd: Any) -> Any:
-        """The element at a coordinate; with None or : in it, the tensor of the slice."""
+        """Return the element at a coordinate; if it has a None or `:`, the tensor of the slice."""
         crd = _checked(crd, self.shape)
         return self._slice(crd) if has_none(crd) else self._get(self._index(crd))
 
     def __call__(self, *crd: Any) -> Any:
-        """The same, as CuTe writes it."""
+        """Return the same as t[…], in CuTe's spelling."""
         return self[crd[0] if len(crd) == 1 else crd]
 
     def __setitem__(self, crd: Any, value: Any) -> None:
@@ -156,7 +157,7 @@ def _checked(crd: Any, shape: Any) -> Any:
         if not isinstance(shape, tuple) or len(crd) != len(shape):
             raise LanewiseError(
                 f"coordinate {spell(crd)} does not fit shape {spell(shape)}: "
-                "give one integer, or one entry a mode"
+                "give one integer, or one entry for each mode"
             )
         return tuple(_checked(c, s) for c, s in zip(crd, shape, strict=True))
     if not 0 <= as_int(crd) < product(shape):

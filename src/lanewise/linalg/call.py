@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from lanewise.errors import LanewiseError
 from lanewise.linalg.launching.warm import (
@@ -24,7 +26,7 @@ from lanewise.linalg.planning.planned import PlannedProduct
 from lanewise.linalg.planning.planner import plan_of, require_possible
 from lanewise.linalg.problem import Operand, Problem
 from lanewise.linalg.rules import Options, Request, request_of
-from lanewise.linalg.sparse import SparseMatrix
+from lanewise.linalg.sparse import SparseMatrix, sparse_product
 
 if TYPE_CHECKING:
     from lanewise.linalg.launching.on_gpu import Prepared
@@ -33,8 +35,29 @@ if TYPE_CHECKING:
 DEFAULT_ARCH = "sm_90a"
 #: torch's types of plain tensors, once a product of some was computed on a GPU.
 _TENSORS: set[type] = set()
+_Call = TypeVar("_Call", bound=Callable[..., Any])
 
 
+def _machine_code_first(function: _Call) -> _Call:
+    """Return `matmul` with a short way for calls that were made before, without keywords or with `out` alone.
+
+    Python fills in the defaults of seventeen keywords one by one, which takes longer than all else it does.
+    """
+
+    @wraps(function)
+    def matmul(a: Any, b: Any, **keywords: Any) -> Any:
+        if QUICK and (not keywords or (len(keywords) == 1 and "out" in keywords)):
+            result = QUICK[0](a, b, keywords["out"] if keywords else None)
+            if result is not None:
+                if type(result) is int:
+                    raise quick_fault(result)
+                return result
+        return function(a, b, **keywords)
+
+    return cast(_Call, matmul)
+
+
+@_machine_code_first
 def matmul(
     a: Any,
     b: Any,
@@ -126,17 +149,12 @@ def matmul(
                     return result
     except (AttributeError, TypeError):  # not what a call takes: the rules below say so
         key = None
-    if isinstance(b, SparseMatrix):
-        raise_unfused(
-            out=out, bias=bias, activation=activation, residual=residual, beta=beta, scale_a=scale_a,
-            scale_b=scale_b, scale_out=scale_out, epilogue=epilogue, accumulate=accumulate,
-            precision=precision, plan=plan,
-        )  # fmt: skip
-        return b.product(a, out_dtype, arch)
     options = Options(
         out, bias, activation, residual, alpha, beta, scale_a, scale_b, scale_out, epilogue, out_dtype,
         accumulate, precision, batch_invariant,
     )  # fmt: skip
+    if isinstance(b, SparseMatrix):
+        return sparse_product(a, b, options, arch, plan, stream)
     request = request_of(a, b, options)
     if request.problem is None:
         _each_of_batch(request, a, b, options, arch, plan, stream)
@@ -151,7 +169,7 @@ def matmul(
         prepared = run(request, request.problem, arch, forced, stream)
         if prepared is not None and request.k and request.a.library == "torch":
             _remember(out, prepared, request, key)
-    return _returned(request)
+    return _returned(request, a) if out is None else out
 
 
 def _records_gradients(operands: tuple[Any, ...]) -> bool:
@@ -219,15 +237,6 @@ def _remember(out: Any, prepared: Prepared, request: Request, key: Any) -> None:
     _TENSORS.update(plain_tensors())
     if key is not None:
         remember(key, WarmCall(prepared, request, out is not None))
-
-
-def raise_unfused(**given: Any) -> None:
-    """Raise an error for keywords that sparse products do not take."""
-    for name, value in given.items():
-        if value is not None:
-            raise LanewiseError(
-                f"products with a sparse b take no {name}= yet; out_dtype= and arch= they take"
-            )
 
 
 def plan(
@@ -327,12 +336,11 @@ def _each_of_batch(
         )  # fmt: skip
 
 
-def _returned(request: Request) -> Any:
-    """Return the result as its library does: a number for the product of two vectors of NumPy."""
-    if request.a.library == "jax":
-        from importlib import import_module
-
-        return import_module("jax.numpy").asarray(request.result)
+def _returned(request: Request, a: Any) -> Any:
+    """Return a new result as the library of `a` has it: JAX gets a copy, as its arrays are never written."""
+    if request.a.library == "jax" and request.a.device is None:
+        jax = sys.modules["jax"]
+        return jax.device_put(request.result, next(iter(a.devices())))
     return request.result
 
 

@@ -46,9 +46,12 @@ def grouped_matmul(
     """Return the rows of `a` multiplied by the matrix of their group: one matrix of `b` for each group.
 
     `a` is (rows, K), `b` (groups, K, N). `offsets` are integers, one for each group: where the group's rows
-    end (and the next group's begin), as in torch._grouped_mm. With `counts`, group g has only its first
-    counts[g] rows; the other rows of the result are left as they are (`out`) or zero. Keywords are those of
-    `lw.matmul`. Sums are one chain along K, so that a row's bits do not depend on its group's size.
+    end (and the next group's begin), as in torch._grouped_mm. If they are torch's tensor on the GPU of `a`,
+    the kernel reads them there, and the host does not wait for them: one that is smaller than the one before
+    it, or larger than the number of rows, is then taken as the nearest that is neither. With `counts`, group
+    g has only its first counts[g] rows; the other rows of the result are left as they are (`out`) or zero.
+    Keywords are those of `lw.matmul`. Sums are one chain along K, so that a row's bits do not depend on its
+    group's size.
 
     >>> import numpy as np
     >>> a, b = np.ones((3, 4), np.float16), np.stack([np.full((4, 2), x, np.float16) for x in (1, 10)])
@@ -58,7 +61,7 @@ def grouped_matmul(
     plain = not any(value is not None for value in keywords.values())
     key = None
     if plain and out is None and counts is None and out_dtype is None and arch is None:
-        key = _kind(a, b)
+        key = _kind(a, b, offsets)
         made = _LAUNCHED.get(key)
         if made is not None:
             return _again(made, a, b, offsets)
@@ -73,31 +76,41 @@ def grouped_matmul(
     if left.device != right.device:
         raise LanewiseError(f"a is {left.where} and b {right.where}; a product takes one device")
     groups, rows = right.shape[0], left.shape[0]
-    starts, ends = _bounds(offsets, groups, rows)
-    whole = counts is None and bool(groups) and int(ends[-1]) == rows
-    if counts is not None:
-        kept = _integers(counts, "counts", groups)
-        if ((kept < 0) | (kept > ends - starts)).any():
-            raise LanewiseError(f"counts {kept.tolist()} are at least 0 and at most the rows of their groups")
-        ends = starts + kept
     product = product_of(left.format, right.format)
     given = None if out is None else view_of(out, "out")
     fmt = result_of(product, left.format, None if given is None else given.format, out_dtype, False)
     if given is None:
         out = empty(left, (rows, right.shape[2]), fmt)
-        if not whole:
-            out[...] = 0
         given = view_of(out, "out")
-    elif given.shape != (rows, right.shape[2]):
-        raise LanewiseError(f"out has shape {given.shape}; the result has {(rows, right.shape[2])}")
+        made_here = True
+    else:
+        made_here = False
+        if given.shape != (rows, right.shape[2]):
+            raise LanewiseError(f"out has shape {given.shape}; the result has {(rows, right.shape[2])}")
     require_own_elements(given, "out")
-    at_once = left.device is not None and left.library == "torch" and left.format.name in _AT_ONCE and plain
-    if at_once:
-        prepared = _in_one_launch(left, right, given, starts, ends, out)
-        if prepared is not None:
-            if key is not None and not prepared.workspace_bytes:
-                _remember(key, prepared)
-            return out
+    problem = _in_one_launch(left, right, given) if plain and groups else None
+    if problem is not None and counts is None and _is_beside(offsets, left, groups):
+        problem = replace(problem, consecutive=True, clears_rest=made_here)
+        bounds = offsets.to(sys.modules["torch"].int32).contiguous()
+    else:
+        starts, ends = _bounds(offsets, groups, rows)
+        whole = counts is None and bool(groups) and int(ends[-1]) == rows
+        if counts is not None:
+            kept = _integers(counts, "counts", groups)
+            if ((kept < 0) | (kept > ends - starts)).any():
+                raise LanewiseError(
+                    f"counts {kept.tolist()} are at least 0 and at most the rows of their groups"
+                )
+            ends = starts + kept
+        if made_here and not whole:
+            out[...] = 0
+        if problem is not None:
+            bounds = _on_device(starts, ends, left.device or 0)
+    if problem is not None:
+        prepared = _launched(problem, left, right, given, bounds, out)
+        if key is not None and not prepared.workspace_bytes:
+            _remember(key, prepared)
+        return out
     for group, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
         if end > start:
             part = a[start:end], b[group], out[start:end]
@@ -118,11 +131,31 @@ def _chain(a: Any, b: Any, keywords: dict[str, Any], out_dtype: str, arch: str |
     return chain_plan(request.problem, arch_of_device(request.a.device), fitted=True)
 
 
-def _kind(a: Any, b: Any) -> Any:
-    """Return what of two of torch's tensors on a GPU decides a launch; None for other arrays."""
+def _is_beside(offsets: Any, left: View, groups: int) -> bool:
+    """Return whether offsets are torch's integers on the GPU of `a`, one for each group."""
+    torch = sys.modules.get("torch")
+    if torch is None or type(offsets) not in plain_tensors() or not offsets.is_cuda:
+        return False
+    if offsets.dtype not in (torch.int32, torch.int64) or offsets.shape != (groups,):
+        return False
+    return bool(offsets.get_device() == left.device)
+
+
+def _kind(a: Any, b: Any, offsets: Any) -> Any:
+    """Return what of two of torch's tensors on a GPU, and of where groups end, decides a launch.
+
+    None for other arrays, and for offsets on a GPU that no kernel reads as they lie.
+    """
     if "torch" not in sys.modules or type(a) not in plain_tensors() or type(b) not in plain_tensors():
         return None
-    return (kind_of_tensor(a), kind_of_tensor(b)) if a.is_cuda else None
+    if not a.is_cuda:
+        return None
+    beside = type(offsets) in plain_tensors() and offsets.is_cuda
+    if beside:
+        read = offsets.dtype is sys.modules["torch"].int32 and offsets.is_contiguous()
+        if not read or offsets.get_device() != a.get_device():
+            return None
+    return (kind_of_tensor(a), kind_of_tensor(b), kind_of_tensor(offsets) if beside else None)
 
 
 def _remember(key: Any, prepared: Prepared) -> None:
@@ -134,18 +167,24 @@ def _remember(key: Any, prepared: Prepared) -> None:
 
 def _again(prepared: Prepared, a: Any, b: Any, offsets: Any) -> Any:
     """Make a call of a kind that was made before: its result, the bounds of its groups, and its launch."""
-    torch = sys.modules["torch"]
-    rows, groups = a.shape[0], b.shape[0]
-    starts, ends = _bounds(offsets, groups, rows)
-    make = torch.empty if int(ends[-1]) == rows else torch.zeros
-    out = make((rows, b.shape[2]), dtype=a.dtype, device=a.device)
-    bounds = _on_device(starts, ends, a.get_device())
-    first = bounds.data_ptr()
-    known = {"a": a, "b": b, "out": out}
     from lanewise.linalg.launching.on_gpu import OPERANDS
 
-    addresses = [known[name].data_ptr() if name in known else 0 for name in OPERANDS]
-    addresses[-2:] = [first, first + 4 * groups]
+    torch = sys.modules["torch"]
+    rows, groups = a.shape[0], b.shape[0]
+    known = {"a": a.data_ptr(), "b": b.data_ptr()}
+    make = torch.empty
+    if type(offsets) in plain_tensors() and offsets.is_cuda:
+        known["ends"] = offsets.data_ptr()
+    else:
+        starts, ends = _bounds(offsets, groups, rows)
+        if int(ends[-1]) != rows:
+            make = torch.zeros
+        bounds = _on_device(starts, ends, a.get_device())
+        known["starts"] = bounds.data_ptr()
+        known["ends"] = known["starts"] + 4 * groups
+    out = make((rows, b.shape[2]), dtype=a.dtype, device=a.device)
+    known["out"] = out.data_ptr()
+    addresses = [known.get(name, 0) for name in OPERANDS]
     prepared(addresses, torch._C._cuda_getCurrentRawStream(a.get_device()))
     return out
 
@@ -158,15 +197,15 @@ def _on_device(starts: Integers, ends: Integers, ordinal: int) -> Any:
     return torch.from_numpy(both).to(f"cuda:{ordinal}", non_blocking=True)
 
 
-def _in_one_launch(
-    left: View, right: View, given: View, starts: Integers, ends: Integers, out: Any
-) -> Prepared | None:
-    """Compute all groups in one launch on the GPU; None if kernels cannot take the arrays as they lie."""
-    from lanewise.linalg.launching.on_gpu import arch_of_device, run
+def _in_one_launch(left: View, right: View, given: View) -> Problem | None:
+    """Return the problem of all groups in one launch; None if kernels cannot take the arrays as they lie."""
+    if left.device is None or left.library != "torch" or left.format.name not in _AT_ONCE:
+        return None
+    from lanewise.linalg.launching.on_gpu import arch_of_device
 
-    ordinal = left.device
-    assert ordinal is not None
     (rows, k), (groups, _, n) = left.shape, right.shape
+    if arch_of_device(left.device) != "sm_90a" or not (rows and k and n):
+        return None
     sums, _ = sums_of(product_of(left.format, right.format), left.format, None)
     of_b = operand(right, n, k, right.strides[2], right.strides[1], groups, right.strides[0])
     problem = Problem(
@@ -179,16 +218,21 @@ def _in_one_launch(
         sums,
         experts=groups,
     )
-    if not (problem.a.tma and problem.b.tma and problem.out.k_major and problem.out.inner == 1 and k and n):
-        return None
-    if arch_of_device(ordinal) != "sm_90a" or not rows:
-        return None
-    bounds = _on_device(starts, ends, ordinal)
+    possible = problem.a.tma and problem.b.tma and problem.out.k_major and problem.out.inner == 1
+    return problem if possible else None
+
+
+def _launched(problem: Problem, left: View, right: View, given: View, bounds: Any, out: Any) -> Prepared:
+    """Compute all groups in one launch on the GPU; returns what repeats it."""
+    from lanewise.linalg.launching.on_gpu import run
+
     request = Request(
-        left, right, given, None, None, Scale(), Scale(), None, 1.0, 1.0, (), rows, n, k, problem, out,
-        bounds=bounds,
+        left, right, given, None, None, Scale(), Scale(), None, 1.0, 1.0, (), problem.m, problem.n,
+        problem.k, problem, out, bounds=bounds,
     )  # fmt: skip
-    return run(request, problem, None, plan_of(problem, "sm_90a"), None)
+    prepared = run(request, problem, None, plan_of(problem, "sm_90a"), None)
+    assert prepared is not None  # there are rows, columns and a K
+    return prepared
 
 
 def _bounds(offsets: Any, groups: int, rows: int) -> tuple[Integers, Integers]:

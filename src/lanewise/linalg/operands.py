@@ -87,6 +87,8 @@ def _numpy_view(array: np.ndarray[Any, Any], name: str, library: str) -> View:
             f"{name} lies at an address that is no multiple of its elements' {size} bytes: .copy() moves it"
         )
     if name == "out" and not array.flags.writeable:
+        if library == "jax":
+            raise LanewiseError("out is an array of JAX, which cannot be written: the result is a new array")
         raise LanewiseError("out is read-only")
     strides = tuple(step // size for step in array.strides)
     return View(array.shape, strides, _format(array.dtype.name, name), address, library, None, array)
@@ -130,7 +132,13 @@ def _other_view(value: Any, name: str) -> View:
     from lanewise.gpu.arrays import locate
 
     package = type(value).__module__.partition(".")[0]
+    package = "jax" if package == "jaxlib" else package
     where = locate(value, 0)
+    if where is None and package == "jax":
+        raise LanewiseError(
+            f"{name} is a {type(value).__name__} of JAX, which stands for arrays to come: lw.matmul computes "
+            "on arrays, outside of jax.jit, jax.grad and jax.vmap; inside of them jax.pure_callback calls it"
+        )
     if where is None:
         raise LanewiseError(
             f"{name} is an array of NumPy, torch, CuPy, or one with DLPack; not {type(value).__name__}"

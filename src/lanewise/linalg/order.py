@@ -17,6 +17,8 @@ from lanewise.linalg.problem import Problem
 WGMMA_FAMILIES = ("warpgroup", "skinny")
 #: K of an instruction by the operands' format.
 _WGMMA_K = {"f16": 16, "bf16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32, "s8": 32}
+#: K of a sparse instruction: twice that of a dense one.
+_SPARSE_K = {"f16": 32, "bf16": 32, "e4m3": 64, "e5m2": 64, "s8": 64}
 #: Of f32 split into three bf16, the products that are summed, small ones first: which part of A, which of B.
 SPLIT_PRODUCTS = ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (0, 0))
 
@@ -38,7 +40,23 @@ def instruction_of(problem: Problem, plan: Plan) -> Instruction:
     >>> instruction_of(problem, Plan("warpgroup", "sm_90a", (128, 256, 64), 4)).text
     'wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16'
     """
+    if problem.sparse:
+        if plan.arch != "sm_90a" or problem.b.dtype.name not in _SPARSE_K:
+            raise LanewiseError(
+                f"{plan.arch} has no wgmma.sp of {problem.b.dtype.name}; products with a sparse b are of "
+                f"{', '.join(_SPARSE_K)} on sm_90a"
+            )
+        return instruction(sparse_name(256, problem.sums.name, problem.b.dtype.name, problem.a.dtype.name))
     return _instruction(plan.family in WGMMA_FAMILIES, plan.arch, *multiplied_as(problem), problem.sums)
+
+
+def sparse_name(columns: int, sums: str, sparse: str, dense: str) -> str:
+    """Return the name of the wgmma.sp of some columns: its first operand is the sparse one.
+
+    >>> sparse_name(128, "f32", "f16", "f16")
+    'wgmma.mma_async.sp.sync.aligned.m64n128k32.f32.f16.f16'
+    """
+    return f"wgmma.mma_async.sp.sync.aligned.m64n{columns}k{_SPARSE_K[sparse]}.{sums}.{sparse}.{dense}"
 
 
 @cache

@@ -28,6 +28,8 @@ class Pointers:
     #: Of a grouped product: the first row of each expert and the row after its last, i32.
     starts: Any = None
     ends: Any = None
+    #: Of a sparse B, whose `b` are the values that are kept, (K/2, N): where they stood, i32.
+    metadata: Any = None
 
 
 def flat(array: Any) -> Any:

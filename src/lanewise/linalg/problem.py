@@ -91,5 +91,11 @@ class Problem:
     #: 0, or how many matrices of B (experts) there are, each for some rows of A and of the result: those from
     #: `starts` to `ends`, two arrays of i32 of the launch. `batch` is 1 then.
     experts: int = 0
+    #: Whether the rows of each expert begin where those of the one before it end: there are no `starts` then,
+    #: and the kernel looks at `ends`, which nobody has seen; and whether rows after the last become zeros.
+    consecutive: bool = False
+    clears_rest: bool = False
+    #: Whether B is 2:4 sparse: half of its elements, and metadata that says where they stood.
+    sparse: bool = False
     #: Whether this is the transpose of the product that was asked for, as a kernel computes it.
     turned: bool = False

@@ -73,16 +73,22 @@ class Request:
     problem: Problem | None
     #: What the caller gets.
     result: Any
-    #: Of a grouped product on a GPU, two rows of i32: where the rows of each group begin and end.
+    #: Of a grouped product on a GPU, two rows of i32: where the rows of each group begin and end; or one row:
+    #: where they end, if each begins where the one before it ends.
     bounds: Any = None
+    #: Of a sparse B on a GPU: where its elements stood, a vector of i32.
+    metadata: View | None = None
 
 
-def request_of(a: Any, b: Any, options: Options, empty_result: bool = True) -> Request:
+def request_of(
+    a: Any, b: Any, options: Options, empty_result: bool = True, right: View | None = None
+) -> Request:
     """Return what a call asks for; an error if it breaks a rule. The array of the result is made if need be.
 
-    Without `empty_result` no array is made: `lw.plan` asks for a problem alone.
+    Without `empty_result` no array is made: `lw.plan` asks for a problem alone. `right` is the view of a b
+    that is no array.
     """
-    left, right = view_of(a, "a"), view_of(b, "b")
+    left, right = view_of(a, "a"), view_of(b, "b") if right is None else right
     if not left.shape or not right.shape:
         alone = "a" if not left.shape else "b"
         raise LanewiseError(f"{alone} has no axes; a product takes vectors, matrices and batches of matrices")

@@ -115,7 +115,7 @@ def require_alignment(title: str, variable: Variable, address: int) -> None:
     if align > 1 and address % align:
         raise LanewiseError(
             f"argument {title} is a pointer to memory aligned to {align} bytes; "
-            f"the array begins {address % align} bytes after such a place: copy it to memory of its own"
+            f"the array begins {address % align} bytes after a multiple of that: copy it to memory of its own"
         )
 
 

@@ -116,12 +116,12 @@ def cuda(
 ) -> Module:
     """Compile CUDA C++ (text, or the path of a file) to a Module.
 
-    NVRTC compiles it, which needs neither a driver nor a host compiler. Host code is no obstacle: it is left
-    out, and `module.cuda.left_out` says what was. Templates become entries where the host code launches them,
-    and those that `instances` names (`["mm<64>", "mm<128>"]`), all at once; others when they are asked for.
+    NVRTC compiles it, which needs neither a driver nor a host compiler. Host code is left out, and
+    `module.cuda.left_out` lists what was. An instance of a template is compiled if the host code launches it
+    or `instances` names it (`["mm<64>", "mm<128>"]`), and otherwise when you ask for it.
     `compiler="nvcc"` gives the whole file to nvcc and the host's C++ compiler instead. With `lineinfo`,
-    instructions know their line in the source. `module.arch` is the GPU that it is for; `module.cuda.note`
-    tells if it was compiled for another.
+    instructions know their line in the source. `module.arch` is the GPU that the module is for;
+    `module.cuda.note` says if it was compiled for another.
     """
     if compiler not in _COMPILERS:
         raise LanewiseError(f'compiler={compiler!r}: "nvrtc" or "nvcc" compiles CUDA C++')

@@ -17,6 +17,7 @@ from lanewise.isa.launch_limits import (
 )
 from lanewise.ptx.launch_shape import Shape
 from lanewise.ptx.model.function import Function
+from lanewise.ptx.model.names import demangle
 
 if TYPE_CHECKING:
     from lanewise.ptx.model.module import Entry
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
 
 def shape_refusals(function: Function, shape: Shape) -> list[str]:
-    """Why no GPU would launch a kernel in such a shape; empty if one would."""
-    found = []
+    """Return why no GPU would launch a kernel in such a shape; an empty list if one would."""
+    found, name = [], demangle(function.name)
     for what, sizes, largest in (
         ("a grid", shape.grid, LARGEST_GRID),
         ("a block", shape.block, LARGEST_BLOCK),
@@ -42,13 +43,13 @@ def shape_refusals(function: Function, shape: Shape) -> list[str]:
         product = full[0] * full[1] * full[2]
         if (limit == "reqntid" and shape.block != full) or shape.threads > product:
             found.append(
-                f"{function.name} says .{limit} {full}: {wanted} {product} threads a block, not {shape.block}"
+                f"{name} says .{limit} {full}: {wanted} {product} threads a block, not {shape.block}"
             )
     return found + _cluster_refusals(function, shape)
 
 
 def required_cluster(function: Function) -> tuple[int, int, int] | None:
-    """The cluster that `.reqnctapercluster` of a kernel asks for; None if it asks for none."""
+    """Return the cluster that `.reqnctapercluster` of a kernel asks for; None if it asks for none."""
     values = function.limit("reqnctapercluster")
     if values is None:
         return None
@@ -58,20 +59,21 @@ def required_cluster(function: Function) -> tuple[int, int, int] | None:
 
 def _cluster_refusals(function: Function, shape: Shape) -> list[str]:
     """Why no GPU would launch a kernel in clusters of such a shape."""
+    name = demangle(function.name)
     if shape.cluster is None:
         if function.limit("explicitcluster") is not None and required_cluster(function) is None:
-            return [f"{function.name} says .explicitcluster: give the blocks of a cluster, cluster=(x, y, z)"]
+            return [f"{name} says .explicitcluster: give the blocks of a cluster, cluster=(x, y, z)"]
         return []
     found = []
     required, most = required_cluster(function), function.limit("maxclusterrank")
     if required is not None and shape.cluster != required:
         found.append(
-            f"{function.name} says .reqnctapercluster {required}: cluster={shape.cluster} contradicts it; "
+            f"{name} says .reqnctapercluster {required}: cluster={shape.cluster} contradicts it; "
             "leave cluster= out"
         )
     if most is not None and shape.cluster_blocks > most[0]:
         found.append(
-            f"{function.name} says .maxclusterrank {most[0]}: a cluster of {shape.cluster} has "
+            f"{name} says .maxclusterrank {most[0]}: a cluster of {shape.cluster} has "
             f"{shape.cluster_blocks} blocks"
         )
     if shape.cluster_blocks > MOST_CLUSTER_BLOCKS:
@@ -87,7 +89,7 @@ def _cluster_refusals(function: Function, shape: Shape) -> list[str]:
 
 
 def cluster_refusal(shape: Shape, arch: str, target: str) -> str | None:
-    """Why a GPU of an arch would not launch PTX with a target in clusters of this shape; None if it would."""
+    """Return why a GPU of an arch would not launch PTX with a target in such clusters; None if it would."""
     if shape.cluster is None:
         return None
     for each in (target, arch):
@@ -103,41 +105,43 @@ def cluster_refusal(shape: Shape, arch: str, target: str) -> str | None:
 
 
 def shared_refusals(static: int, dynamic_offset: int, dynamic: int, arch: str) -> list[str]:
-    """Why a GPU of an arch would not launch a kernel with so much shared memory; empty if it would.
+    """Return why an arch would not launch a kernel with so much shared memory; empty if it would.
 
     `static` are the bytes that the kernel declares; dynamic ones begin at an offset behind them.
 
     >>> shared_refusals(0, 0, 100_000, "sm_75")
-    ['100000 bytes of shared memory a block: sm_75 has 65536']
+    ['a block takes 100,000 bytes of shared memory, and sm_75 has 65,536']
     """
     if static > STATIC_SHARED_BYTES:
         return [
-            f"{static} bytes of static shared memory: a kernel may declare {STATIC_SHARED_BYTES}; "
-            "more has to be dynamic"
+            f"the kernel declares {static:,} bytes of static shared memory, and it may declare "
+            f"{STATIC_SHARED_BYTES:,}; use dynamic shared memory for more"
         ]
     whole = dynamic_offset + dynamic if dynamic else static
     most = shared_bytes_of(arch)
-    return [f"{whole} bytes of shared memory a block: {arch} has {most}"] if whole > most else []
+    return (
+        [f"a block takes {whole:,} bytes of shared memory, and {arch} has {most:,}"] if whole > most else []
+    )
 
 
 def register_refusals(used: Resources, threads: int) -> list[str]:
-    """Why a GPU would not launch so many threads a block with the registers of a kernel; empty if it would.
+    """Return why a GPU would not launch so many threads with these registers; empty if it would.
 
     >>> from lanewise.ptx import Resources
     >>> register_refusals(Resources(registers=168, arch="sm_90"), 512)
-    ['168 registers a thread: a block has at most 384 threads with them, not 512; bound them (.maxntid, \
-__launch_bounds__)']
+    ['a thread takes 168 registers, with which a block has at most 384 threads, not 512; bound the registers \
+(.maxntid, __launch_bounds__)']
     """
     if threads <= used.threads or used.threads == MOST_THREADS:
         return []  # more threads than any block has are refused by the shape of the launch
     return [
-        f"{used.registers} registers a thread: a block has at most {used.threads} threads with them, not "
-        f"{threads}; bound them (.maxntid, __launch_bounds__)"
+        f"a thread takes {used.registers} registers, with which a block has at most {used.threads} threads, "
+        f"not {threads}; bound the registers (.maxntid, __launch_bounds__)"
     ]
 
 
 def resources_or_none(entry: Entry, arch: str) -> Resources | None:
-    """What ptxas says that a kernel uses on an arch; None without ptxas, or if it refuses the PTX."""
+    """Return what a kernel uses on an arch; None without ptxas, or if ptxas refuses the PTX."""
     try:
         return entry.resources(arch)
     except (LanewiseError, OSError):

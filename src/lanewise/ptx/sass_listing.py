@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _MARK = re.compile(r'^\s*//## File "(?P<file>[^"]*)", line (?P<line>\d+)(?P<rest>.*)$')
 #: The name of hand-written PTX in a listing.
-_PTX = "module.ptx"
+PTX_NAME = "module.ptx"
 
 
 def listing(module: Module, arch: str | None = None, *, lines: bool = False, encodings: bool = False) -> str:
@@ -49,7 +49,7 @@ def listing_of(
 def sources(module: Module) -> dict[str, str]:
     """Return the texts that a module's lines are of, by the names of their files."""
     if not module.files:
-        return {_PTX: module.text or str(module)}
+        return {PTX_NAME: module.text or str(module)}
     return {} if module.cuda is None else {Path(module.cuda.name).name: module.cuda.text}
 
 
@@ -86,4 +86,4 @@ def marked(module: Module) -> str:
     for number in sorted(starts, reverse=True):
         if 0 < number <= len(lines) and "{" not in lines[number - 1].split("//")[0].split(";")[0]:
             lines.insert(number - 1, f"\t.loc 1 {number} 0")
-    return "\n".join(lines) + f'\n\t.file 1 "{_PTX}"\n'
+    return "\n".join(lines) + f'\n\t.file 1 "{PTX_NAME}"\n'

@@ -117,7 +117,7 @@ def texture(
         raise LanewiseError(f"border= is a number, or one for each of up to four channels, not {border!r}")
     r, g, b, a = (float(each) for each in (*colours, 0.0, 0.0, 0.0)[:4])
     if image["dtype"].kind != "f" and read == "element" and any(not x.is_integer() for x in (r, g, b, a)):
-        raise LanewiseError(f"border={border!r}: the texels are integers, so is what lies beyond them")
+        raise LanewiseError(f"border={border!r}: the texels are integers, and so must the border be")
     return Texture(
         **image, filter=filter, address=(x, y, z), normalized=bool(normalized), read=read, border=(r, g, b, a)
     )

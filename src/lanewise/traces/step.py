@@ -122,12 +122,12 @@ class Step:
 
     @property
     def lanes(self) -> npt.NDArray[np.bool_]:
-        """The lanes that were at the instruction, as 32 conditions."""
+        """The lanes that came to the instruction, as 32 truth values."""
         return lanes_of(int(self._header["lanes"]))
 
     @property
     def active(self) -> npt.NDArray[np.bool_]:
-        """The lanes that executed it: those that were there and whose guard held, as 32 conditions."""
+        """The lanes that executed it, because its guard was true for them, as 32 truth values."""
         return lanes_of(int(self._header["active"]))
 
     @property
@@ -147,7 +147,7 @@ class Step:
 
     @property
     def source(self) -> str | None:
-        """File and line of the CUDA C++ or Python that it came from; None if the PTX does not tell."""
+        """The file and line of the CUDA C++ or Python that it comes from; None if the PTX does not say it."""
         return self._recording.source(self.op)
 
     @property

@@ -229,7 +229,7 @@ class Trace:
         return written
 
     def compare(self, other: Any, of: str | None = None) -> Difference | None:
-        """Return the first step at which two runs part; None if they do not.
+        """Return the first step at which two runs differ; None if they do not.
 
         `other` is another trace: of another arch or schedule, or of a kernel that was changed. Or it is an
         array of what is expected, and `of` names the argument that should hold it.

@@ -81,11 +81,12 @@ def benchmark(
     stream: Any = 0,
     device: str | int | None = None,
 ) -> Timing:
-    """Return how long a call of `f` takes, in milliseconds: `warmup` of running it first, then `rep` timed.
+    """Return how long a call of `f` takes, in milliseconds.
 
-    With a GPU each run lies between two of its events, and the L2 cache is swept before it (`flush`), as
-    Triton's do_bench does; `stream` is the one that `f` uses. Without one, or with `device="cpu"`, it is the
-    clock on the wall. `device` may also be the number of a GPU.
+    `f` runs for `warmup` milliseconds first, and then for `rep` milliseconds in which each run is timed. On a
+    GPU each run is timed by two events, and the L2 cache is emptied before it (`flush`), as Triton's do_bench
+    does; `stream` is the stream that `f` uses. Without a GPU, or with `device="cpu"`, the clock is read.
+    `device` may also be the number of a GPU.
 
     >>> timing = benchmark(lambda: sum(range(1000)), warmup=1, rep=2, device="cpu")
     >>> 0 < timing.min <= timing.median <= timing.max

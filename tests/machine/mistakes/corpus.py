@@ -36,6 +36,7 @@ import ml_dtypes
 import numpy as np
 
 import lanewise as lw
+from everything import one_of
 from lanewise.machine.checker.report import Report
 from machine.mistakes import language
 from machine.mistakes.arguments import ARGUMENTS
@@ -131,7 +132,7 @@ class Pair:
             kernel = getattr(language, self.name)[self.grid, self.block]
             return lw.check(kernel, *self.make_arguments(), WRONG=wrong, steps=STEPS, schedule=schedule)
         launch: Any = (self.grid, self.block, self.shared) if self.shared else (self.grid, self.block)
-        kernel = module(self.file, wrong)[self.name][launch]
+        kernel = module(self.file, wrong, compiled_together(self))[self.name][launch]
         options = {"steps": STEPS, "cluster": self.cluster, "schedule": schedule}
         return lw.check(kernel, *self.make_arguments(), **options)
 
@@ -197,12 +198,22 @@ def sizes(text: str) -> tuple[int, ...]:
 
 
 @functools.cache
-def module(file: str, wrong: bool) -> Any:
-    """Compile the wrong kernels of a source, or the right twins, as one module."""
+def module(file: str, wrong: bool, names: frozenset[str]) -> Any:
+    """Compile the wrong kernels of a source with these names, or the right twins, as one module."""
     text, arch = version(file, wrong), arch_of(file)
     if file.endswith(".ptx"):
         return lw.load(text)
-    return lw.cuda(text, arch=arch, options=[f"-I{FOLDER / 'hopper'}"] if file.startswith("hopper/") else [])
+    options = [f"-I{FOLDER / 'hopper'}"] if file.startswith("hopper/") else []
+    return lw.cuda(with_kernels(text, names), arch=arch, options=options)
+
+
+def with_kernels(text: str, names: frozenset[str]) -> str:
+    """Return CUDA C++ with the lines of all other kernels blanked."""
+
+    def kept(match: re.Match[str]) -> str:
+        return match[0] if match[1] in names else "\n" * match[0].count("\n")
+
+    return re.sub(rf"^[^\n]*{KERNEL_NAME['.cu']}.*?^}}\n", kept, text, flags=re.MULTILINE | re.DOTALL)
 
 
 def arch_of(file: str) -> str:
@@ -270,3 +281,22 @@ def read_all() -> list[Pair]:
 
 
 PAIRS: list[Pair] = read_all()
+
+
+@functools.cache
+def in_the_suite() -> frozenset[str]:
+    """Return the names of the pairs that are tried each time: some of each cause, of Hopper fewer.
+
+    With LANEWISE_EVERYTHING in the environment all are, and `report.py` tries all.
+    """
+    first_of_cause = {pair.cause: pair.name for pair in reversed(PAIRS)}
+    shares = {pair.name: 6 if pair.file.startswith("hopper") else 4 for pair in PAIRS}
+    return frozenset(
+        name for name, share in shares.items() if name in first_of_cause.values() or one_of(share, name)
+    )
+
+
+def compiled_together(pair: Pair) -> frozenset[str]:
+    """Return the kernels that are compiled with one: those of its source in the suite if it is, else all."""
+    names = frozenset(each.name for each in PAIRS if each.file == pair.file)
+    return names & in_the_suite() if pair.name in in_the_suite() else names

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lanewise.cli.input.options import AsCsv, AsJson, AsMarkdown
 from lanewise.cli.terminal.answer import Answer, Table
 from lanewise.cli.terminal.render import show, style_of
+
+if TYPE_CHECKING:
+    from lanewise.atoms import Copy_Atom, MMA_Atom
 
 
 def atom_names(
@@ -31,9 +34,19 @@ def atom_names(
     from lanewise.atoms import atom, atoms
 
     style = style_of(json=json, csv=csv, markdown=markdown)
-    found = {name: atom(name).instruction for name in atoms(pattern)}
-    rows = [(name, form.text if form else "a plain copy") for name, form in found.items()]
+    known = {name: atom(name) for name in atoms(pattern)}
+    found = {name: each.instruction for name, each in known.items()}
+    rows = [(name, form.text if form else _copied(known[name])) for name, form in found.items()]
     table = Table("", ("atom", "instruction"), rows, catalogue=True)
     data = [{"atom": name, "instruction": form.text if form else None} for name, form in found.items()]
-    note = f"{len(found)} atoms." if found else f"No atom is called {pattern}; * and ? stand for anything."
+    note = (
+        f"{len(found)} atoms." if found else f"No atom has {pattern} in its name; * and ? stand for anything."
+    )
     return partial(show, Answer((table,) if rows else (), data, (note,), table), style)
+
+
+def _copied(found: MMA_Atom | Copy_Atom) -> str:
+    """Return how the PTX of a copy that is no matrix instruction begins."""
+    from lanewise.atoms import Copy_Atom
+
+    return f"{found.operation.opcode}, no matrix instruction" if isinstance(found, Copy_Atom) else ""

@@ -37,8 +37,8 @@ def cache(
 ) -> Callable[[], None]:
     """Show what was compiled and is kept on disk: the folder, the files and their size; or clear it.
 
-    Nothing has to be cleared for a right answer: files of another version of lanewise, or of a changed one,
-    are never read, and go after a month. LANEWISE_CACHE_DIR names another folder; empty, nothing is kept.
+    You need not clear it to get right answers: files of another or a changed lanewise are never read, and are
+    removed after a month. LANEWISE_CACHE_DIR names another folder; if it is empty, nothing is kept.
 
     \b
     lanewise cache

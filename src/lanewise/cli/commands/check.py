@@ -99,12 +99,12 @@ def check(
         bool, typer.Option("--lines", help="Show the source with counters and findings beside each line.")
     ] = False,
     strict: Annotated[
-        bool, typer.Option("--strict", help="What wastes time counts for the exit status too.")
+        bool, typer.Option("--strict", help="Let what wastes time count for the exit status, too.")
     ] = False,
     format: Annotated[
         Format,
         typer.Option(
-            "--format", help="Text, JSON, SARIF 2.1.0, or annotations as GitHub reads them from a log."
+            "--format", help="Write text, JSON, SARIF 2.1.0, or annotations that GitHub reads from a log."
         ),
     ] = Format.TEXT,
     save: Annotated[
@@ -121,7 +121,7 @@ def check(
         typer.Option(
             "--schedules",
             metavar="N",
-            help="Run with so many orders of blocks and warps: in order, in reverse, then at random.",
+            help="Run N times with other orders of blocks and warps: in order, in reverse, then at random.",
             min=1,
             max=MOST_SCHEDULES,
         ),

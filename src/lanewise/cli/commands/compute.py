@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from lanewise.formats import Format
     from lanewise.isa import Instruction
 
-#: The most elements that are shown as text; JSON and CSV are never cut.
+#: The most elements or rows that are shown as text; JSON and CSV are never cut.
 _SHOWN = 64
+#: The most columns of D that are shown as text.
+_SHOWN_COLUMNS = 16
 
 
 def _file(option: str, what: str) -> Any:
@@ -40,14 +42,19 @@ def compute(
     c: Annotated[Path | None, _array("C")] = None,
     arch: Annotated[
         str | None,
-        typer.Option("--arch", metavar="ARCH", help="The arch whose bits are wanted.", show_default=False),
+        typer.Option(
+            "--arch",
+            metavar="ARCH",
+            help="The arch or GPU whose bits are wanted, such as sm_90 or H100.",
+            show_default=False,
+        ),
     ] = None,
     versus: Annotated[
         str | None,
         typer.Option(
             "--versus",
             metavar="ARCH|all",
-            help="A second arch: show where the results differ. 'all': a GPU of each generation.",
+            help="A second arch: show where the results differ. 'all' compares a GPU of each generation.",
             show_default=False,
         ),
     ] = None,
@@ -76,8 +83,9 @@ def compute(
     """Compute D = A·B + C with the very bits that a GPU returns.
 
     A is (M, K), B (K, N), C and D (M, N), with any batch dimensions in front; C is zero if it is left out.
-    Files are read in the operand's dtype; unsigned words of its width, and the bytes as which NumPy saves
-    bfloat16, float8 and the like, as its raw bits. --convert rounds any other numbers, to nearest even.
+    A file has the operand's dtype. Unsigned integers of the operand's width are taken for its bits, and so
+    are the bytes as which NumPy saves bfloat16, float8 and the like. --convert rounds numbers of any other
+    dtype to nearest even.
 
     \b
     MMA=mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32
@@ -93,7 +101,7 @@ def compute(
     style = style_of(json=json, csv=csv, markdown=markdown)
     everywhere = versus == "all"
     if arch is None and not everywhere:
-        raise LanewiseError("say whose bits are wanted: --arch sm_80, --arch sm_90, …")
+        raise LanewiseError("give the arch whose bits are wanted: --arch sm_80, --arch H100, …")
     subject = instruction_named(instruction, arch=arch, a_source=a_source)
     if not subject.multiplies:
         raise LanewiseError(
@@ -213,7 +221,7 @@ def _result(instruction: Instruction, arch: str, d: NDArray[Any], style: str) ->
 
     fmt = instruction.d.format
     bits = fmt.to_bits(d)
-    if style == "text" and (d.ndim != 2 or d.size == 0 or max(d.shape) > _SHOWN):
+    if style == "text" and (d.ndim != 2 or d.size == 0):
         about = facts("", [("D", f"{d.dtype}{list(d.shape)}"), ("arch", arch)])
         much = "Too large to print" if d.size else "Nothing to print"
         return Answer((about,), None, (f"{much}: save it with -o, or take --json or --csv.",))
@@ -224,11 +232,18 @@ def _result(instruction: Instruction, arch: str, d: NDArray[Any], style: str) ->
         words = np.vectorize(lambda word: _hex(word, fmt), otypes=[object])(bits).tolist()
         values = np.vectorize(lambda x: _json(_number(x, fmt)), otypes=[object])(d).tolist()
         return Answer((flat,), data | {"d": values, "bits": words}, (), flat)
-    rows: list[list[Cell]] = [[row, *(str(value) for value in d[row])] for row in range(d.shape[0])]
+    shown = d[:_SHOWN, :_SHOWN_COLUMNS]
+    rows: list[list[Cell]] = [[row, *(str(value) for value in shown[row])] for row in range(shown.shape[0])]
     table = Table(
-        f"D of {instruction.text} on {arch}", ("row", *map(str, range(d.shape[1]))), rows, grid=True
+        f"D of {instruction.text} on {arch}", ("row", *map(str, range(shown.shape[1]))), rows, grid=True
     )
-    return Answer((table,), data, (f"Bits on {arch}: {instruction.fidelity(arch)}.",), flat)
+    notes = [f"Bits on {arch}: {instruction.fidelity(arch)}."]
+    if shown.shape != d.shape:
+        corner, whole = (" × ".join(map(str, each.shape)) for each in (shown, d))
+        notes.insert(
+            0, f"The first {corner} of {whole} elements are shown; -o FILE, --json and --csv have all."
+        )
+    return Answer((table,), data, tuple(notes), flat)
 
 
 def _index(place: tuple[int, ...]) -> str:

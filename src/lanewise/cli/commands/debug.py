@@ -79,14 +79,20 @@ def debug(
         typer.Option(
             "--limit",
             metavar="MIB",
-            help="The most memory of a recording, in MiB.",
+            help="How much memory a recording may take, in MiB.",
             show_default=False,
             min=1,
         ),
     ] = None,
     command: Annotated[
         list[str] | None,
-        typer.Option("--command", "-x", metavar="TEXT", help="A command to begin with.", show_default=False),
+        typer.Option(
+            "--command",
+            "-x",
+            metavar="TEXT",
+            help="A command to execute first; may be given several times.",
+            show_default=False,
+        ),
     ] = None,
     dap: Annotated[
         bool,
@@ -97,7 +103,7 @@ def debug(
         typer.Option(
             "--port",
             metavar="PORT",
-            help="With --dap: on a port of this machine; 0 takes a free one.",
+            help="With --dap: listen on this port of the machine; 0 takes a free one.",
             min=0,
             max=65535,
             show_default=False,
@@ -118,7 +124,7 @@ def debug(
     lanewise debug --dap --port 4711
     """
     if port is not None and not dap:
-        raise LanewiseError("--port is for editors: give --dap too")
+        raise LanewiseError("--port is for editors: give --dap as well")
     from lanewise.debug.prompt import Prompt
 
     asked = Asked(
@@ -129,7 +135,7 @@ def debug(
     if dap:
         return partial(_serve, asked, bytes, check, port)
     if file is None:
-        raise LanewiseError("say what to debug: lanewise debug kernel.cu, kernel.ptx or script.py")
+        raise LanewiseError("name what to debug: lanewise debug kernel.cu, kernel.ptx or script.py")
     prompt = Prompt(check, command)
     if asked.is_script:
         return partial(_script, asked, prompt, bytes)

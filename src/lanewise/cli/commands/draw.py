@@ -89,7 +89,7 @@ def layout(
         typer.Option(
             "--tv",
             metavar="ROWS,COLS",
-            help="Read it as (thread, value) to the elements of a matrix of this size.",
+            help="Read the layout as a map from (thread, value) to the elements of a matrix of this size.",
             show_default=False,
         ),
     ] = None,
@@ -156,10 +156,16 @@ def tiled_mma(
 def tiled_copy(
     name: AtomName,
     threads: Annotated[
-        str, typer.Option("--threads", metavar="LAYOUT", help="Layout of the threads, (M, N) to thread.")
+        str,
+        typer.Option(
+            "--threads", metavar="LAYOUT", help="The layout of the threads, from (M, N) to the thread."
+        ),
     ],
     values: Annotated[
-        str, typer.Option("--values", metavar="LAYOUT", help="Layout of a thread's values, (M, N) to value.")
+        str,
+        typer.Option(
+            "--values", metavar="LAYOUT", help="The layout of a thread's values, from (M, N) to the value."
+        ),
     ] = "(1,1)",
     type: CopiedType = None,
     output: Output = None,

@@ -26,12 +26,16 @@ def explain(
     instruction: InstructionText,
     arch: ArchName = None,
     lane: Annotated[
-        int | None, typer.Option("--lane", metavar="LANE", help="What this lane holds.", show_default=False)
+        int | None,
+        typer.Option("--lane", metavar="LANE", help="Show what this lane holds.", show_default=False),
     ] = None,
     element: Annotated[
         tuple[str, int, int] | None,
         typer.Option(
-            "--element", metavar="OPERAND ROW COL", help="Who holds this element.", show_default=False
+            "--element",
+            metavar="OPERAND ROW COL",
+            help="Show which lane, register and bits hold this element.",
+            show_default=False,
         ),
     ] = None,
     register: Annotated[
@@ -39,7 +43,7 @@ def explain(
         typer.Option(
             "--register",
             metavar="OPERAND LANE REGISTER",
-            help="What this register holds.",
+            help="Show what this register holds.",
             show_default=False,
         ),
     ] = None,
@@ -48,24 +52,31 @@ def explain(
         typer.Option(
             "--operand",
             metavar="OPERAND",
-            help="The whole layout of A, B, C, D, E, scale-a or scale-b; with --lane, only its part.",
+            help="Show the whole layout of A, B, C, D, E, scale-a or scale-b; with --lane, only its part.",
             show_default=False,
         ),
     ] = None,
     by_lane: Annotated[
-        bool, typer.Option("--by-lane", help="With --operand: lanes × registers, not rows × columns.")
+        bool,
+        typer.Option("--by-lane", help="With --operand: show lanes × registers instead of rows × columns."),
     ] = False,
-    transpose: Annotated[bool, typer.Option("--transpose", help="With --operand: the table turned.")] = False,
+    transpose: Annotated[
+        bool, typer.Option("--transpose", help="With --operand: transpose the table.")
+    ] = False,
     inputs: Annotated[
         bool,
         typer.Option(
-            "--inputs", help="With an --element or --register of D: also all that it is computed from."
+            "--inputs",
+            help="With an --element or --register of D: show also every element that it is computed from.",
         ),
     ] = False,
     product: Annotated[
         int | None,
         typer.Option(
-            "--product", metavar="Q", help="Which of the four products of Volta's m8n8k4.", show_default=False
+            "--product",
+            metavar="Q",
+            help="Which of the four products of Volta's m8n8k4 is meant.",
+            show_default=False,
         ),
     ] = None,
     a_source: ASource = None,
@@ -101,12 +112,17 @@ def explain(
     lanewise explain 0x4000004000000040            what a matrix descriptor of wgmma says
     lanewise explain map.bin                       what the 128 bytes of a tensor map say (or hex text)
     """
+    from lanewise.atoms.trait_layouts import NAMES as TRAIT_LAYOUTS
+    from lanewise.atoms.trait_layouts import named_layout
+
     style = style_of(json=json, csv=csv, markdown=markdown)
     question = Question(lane, element, register, operand, by_lane, transpose, inputs, product)
     encoded = read_encoded(instruction)
     if encoded is not None:
         if question != Question() or (arch, a_source, stride) != (None, None, None):
-            raise LanewiseError("questions are about instructions; of a descriptor or tensor map all is told")
+            raise LanewiseError(
+                "questions are about instructions; of a descriptor or tensor map everything is shown"
+            )
         return _encoded(encoded, style, svg, latex)
     if is_asynchronous(instruction):
         if question != Question() or (a_source, stride, svg, latex) != (None, None, None, None):
@@ -119,6 +135,11 @@ def explain(
         return partial(show, of_async(instruction, arch), style)
     if re.match(r"\s*(\(|\d+:|Layout\s*<|Sw<|SW_|ComposedLayout)", instruction):
         raise LanewiseError(f"{instruction} is a layout: `lanewise draw layout '{instruction}'` shows it")
+    if instruction.strip() in TRAIT_LAYOUTS:
+        layout = named_layout(instruction.strip())
+        raise LanewiseError(
+            f"{instruction} is a layout of CuTe's traits: `lanewise draw layout '{layout}'` shows it"
+        )
     copy = copy_named(instruction)
     if copy is not None and question == Question() and (svg, latex) == (None, None):
         from lanewise.cli.explanation.copies import of_copy

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
+from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,7 +36,9 @@ def list_forms(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="WORD", help="Modifiers that the text has, such as m16n8k16.", show_default=False
+            metavar="WORD",
+            help="A word that the name of the instruction has, such as m16n8k16 or bf16.",
+            show_default=False,
         ),
     ] = None,
     arch: ArchName = None,
@@ -54,7 +57,12 @@ def list_forms(
     d: Annotated[str | None, _format_option("D")] = None,
     shape: Annotated[
         str | None,
-        typer.Option("--shape", metavar="SHAPE", help="Such as m16n8k16, or m64n*k16.", show_default=False),
+        typer.Option(
+            "--shape",
+            metavar="SHAPE",
+            help="The shape, such as m16n8k16, or m64n*k16 for any N.",
+            show_default=False,
+        ),
     ] = None,
     sparse: Annotated[
         bool | None,
@@ -65,19 +73,21 @@ def list_forms(
         typer.Option(
             "--kind",
             metavar="KIND",
-            help="f8f6f4, mxf8f6f4, mxf4, mxf4nvf4, or none for those without.",
+            help="f8f6f4, mxf8f6f4, mxf4, mxf4nvf4, or none for instructions without a kind.",
             show_default=False,
         ),
     ] = None,
     withdrawn: Annotated[
-        bool, typer.Option("--withdrawn", help="Also forms that later PTX withdrew.")
+        bool, typer.Option("--withdrawn", help="List also forms that later versions of PTX withdrew.")
     ] = False,
-    count: Annotated[bool, typer.Option("--count", help="How many, per family and arch.")] = False,
+    count: Annotated[
+        bool, typer.Option("--count", help="Count the forms of each family on each arch.")
+    ] = False,
     json: AsJson = False,
     csv: AsCsv = False,
     markdown: AsMarkdown = False,
 ) -> Callable[[], None]:
-    """List the matrix instructions that fit.
+    """List the matrix instructions that fit all conditions.
 
     \b
     lanewise list mma bf16                         every mma with bf16 in it
@@ -96,11 +106,12 @@ def list_forms(
         if any(given is not None for given in (a, b, c, d, shape, sparse, kind)):
             raise LanewiseError(f"{family} is chosen by words alone, such as kind::f16 or cta_group::2")
         return partial(show, _asynchronous(family, name, words or [], count), style)
-    found = instructions(
-        name, family, a=a, b=b, c=c, d=d, shape=_shape(shape), kind="" if kind == "none" else kind,
-        sparse=sparse, withdrawn=withdrawn,
-    )  # fmt: skip
-    found = [form for form in found if all(_has_word(form.text, word) for word in words or ())]
+    chosen = {"--arch": name, "--family": family, "--a": a, "--b": b, "--c": c, "--d": d, "--shape": shape,
+              "--sparse": sparse, "--kind": kind}  # fmt: skip
+    given = {option: value for option, value in chosen.items() if value is not None}
+    found = _fitting(given, words or [], withdrawn)
+    if not found:
+        return partial(show, _nothing(given, words or [], withdrawn), style)
     answer = _counts(found, name) if count else _forms(found, name)
     return partial(show, answer, style)
 
@@ -141,10 +152,52 @@ def _forms(found: list[Instruction], arch: str | None) -> Answer:
         rows.append(row)
     table = Table("", tuple(columns), rows, catalogue=True)
     total = f"{len(found)} form{'s' if len(found) != 1 else ''}"
-    note = (
-        f"{total}; D, A, B, C: registers a lane." if found else "No form fits all of that; drop a condition."
-    )
-    return Answer((table,) if found else (), [_data(form, arch) for form in found], (note,), table)
+    note = f"{total}; the columns D, A, B and C have the registers of each lane."
+    return Answer((table,), [_data(form, arch) for form in found], (note,), table)
+
+
+def _nothing(given: dict[str, Any], words: list[str], withdrawn: bool) -> Answer:
+    """Say that no form fits, which word no form has, or without which condition some would fit."""
+    every = instructions(withdrawn=withdrawn)
+    for word in words:
+        if not any(_has_word(form.text, word) for form in every):
+            known = {part for form in every for part in re.findall(r"[a-z0-9_]+", form.text)} | {*SPELLINGS}
+            near = get_close_matches(word.lower().strip("."), sorted(known), n=1, cutoff=0.5)
+            meant = f" Did you mean {near[0]}?" if near else ""
+            return _said(f"No instruction has the word {word!r} in its name.{meant}")
+    fits = []
+    for option in given:
+        rest = {key: value for key, value in given.items() if key != option}
+        count = len(_fitting(rest, words, withdrawn))
+        if count:
+            fits.append(f"{count:,} without {_written(option, given[option])}")
+    for word in words:
+        count = len(_fitting(given, [each for each in words if each != word], withdrawn))
+        if count:
+            fits.append(f"{count:,} without {word}")
+    if not fits:
+        return _said("No form fits all of that; leave out some of the conditions.")
+    return _said(f"No form fits all of that; there are {', '.join(fits)}.")
+
+
+def _written(option: str, value: Any) -> str:
+    """Return an option as it was written on the command line."""
+    return f"{option} {value}" if not isinstance(value, bool) else "--sparse" if value else "--dense"
+
+
+def _fitting(given: dict[str, Any], words: list[str], withdrawn: bool) -> list[Instruction]:
+    """Return the forms that fit options, by their names on the command line, and words."""
+    chosen = {option.lstrip("-"): value for option, value in given.items()}
+    if "shape" in chosen:
+        chosen["shape"] = _shape(chosen["shape"])
+    found = instructions(**chosen, withdrawn=withdrawn)
+    return [form for form in found if all(_has_word(form.text, word) for word in words)]
+
+
+def _said(note: str) -> Answer:
+    """Return an answer without forms."""
+    columns = ("instruction", "D", "A", "B", "C", "archs", "PTX")
+    return Answer((), [], (note,), Table("", columns, [], catalogue=True))
 
 
 def _asynchronous(family: str, arch: str | None, words: list[str], count: bool) -> Answer:
@@ -156,7 +209,7 @@ def _asynchronous(family: str, arch: str | None, words: list[str], count: bool) 
         if (exact or form.family.startswith(family)) and all(_has_word(form.text, word) for word in words)
     ]
     if not exact and not any(name.startswith(family) for name in families()):
-        raise LanewiseError(f"unknown family {family!r}; families are {', '.join(families())}")
+        raise LanewiseError(f"unknown family {family!r}; the families are {', '.join(families())}")
     if count:
         counted = Counter(form.family for form in forms)
         counts: list[list[Cell]] = [[name, many] for name, many in counted.items()]

@@ -13,11 +13,13 @@ def plan(
     k: Annotated[int, typer.Argument(min=1, help="Columns of A and rows of B.")],
     dtype: Annotated[str, typer.Option("--dtype", help="f16, bf16, f32, f64, e4m3, e5m2 or s8.")] = "bf16",
     out: Annotated[str | None, typer.Option("--out", help="The type of the result.")] = None,
-    precision: Annotated[str | None, typer.Option("--precision", help="Of f32: f32 or tf32.")] = None,
+    precision: Annotated[
+        str | None, typer.Option("--precision", help="How to multiply f32: as f32 or as tf32.")
+    ] = None,
     layout: Annotated[
         str, typer.Option("--layout", help="nn, nt, tn or tt: t for a transposed A or B.")
     ] = "nn",
-    batch: Annotated[int, typer.Option("--batch", min=1, help="Products in a batch.")] = 1,
+    batch: Annotated[int, typer.Option("--batch", min=1, help="How many products a batch has.")] = 1,
     arch: Annotated[str, typer.Option("--arch", help="sm_75 … sm_90a, sm_120, or a GPU by name.")] = "sm_90a",
     batch_invariant: Annotated[
         bool, typer.Option("--batch-invariant", help="Choose the order of sums from N, K and types alone.")

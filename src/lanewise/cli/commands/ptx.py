@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -23,10 +21,6 @@ from lanewise.cli.input.compiling import (
 )
 from lanewise.cli.input.options import ArchName
 from lanewise.cli.launching import entry_of, module_in
-from lanewise.ptx import Function, Variable
-
-if TYPE_CHECKING:
-    from lanewise.ptx import Module
 
 
 def ptx(
@@ -62,12 +56,14 @@ def ptx(
     lanewise ptx gemm.cu --entry "mm<half, float>" -o gemm.ptx --lines
     lanewise ptx cute.cu -I cutlass/include --std c++20 --arch H100
     """
+    from lanewise.ptx.model.one_kernel import one_kernel
+
     module = module_in(file, arch, compilation(define, include, std, option, compiler), lines=lines)
     if entry is not None:
         found = entry_of(module, file, entry)
         module = found.module
         others = len(module.entries) > 1
-        text = str(_alone(module, found.name)) if others else module.text
+        text = str(one_kernel(module, found.name)) if others else module.text
     else:
         text = module.text if module.cuda is not None else str(module)
     note = module.cuda.note if module.cuda is not None else ""
@@ -75,20 +71,6 @@ def ptx(
         output.write_text(text)
         return partial(_say, "", note)
     return partial(_say, text, note)
-
-
-def _alone(module: Module, name: str) -> Module:
-    """Return a module with one of its kernels, and of functions and variables those that it needs."""
-    words = {id(item): set(re.findall(r"[\w$%]+", str(item))) for item in module.items}
-    named = {item.name: item for item in module.items if isinstance(item, Function | Variable)}
-    kept, waiting = {name}, [name]
-    while waiting:
-        used = words[id(named[waiting.pop()])] & named.keys()
-        new = {each for each in used - kept if each not in module.entries}
-        kept |= new
-        waiting += sorted(new)
-    items = [item for item in module.items if not isinstance(item, Function | Variable) or item.name in kept]
-    return replace(module, items=items)
 
 
 def _say(text: str, note: str) -> None:

@@ -183,9 +183,9 @@ def run(
 ) -> Callable[[], int]:
     """Run a kernel on the CPU: PTX or CUDA C++, on arrays from files or made on the spot.
 
-    A random argument has its own number as its seed unless it says another; floats are within 0 and 1,
-    integers of their whole range. The exit status is 1 if a fault stopped the kernel. A Python script runs as
-    it is, and every launch in it is reported.
+    The seed of a random argument is its own number unless another is given. Random floats lie between 0
+    and 1, random integers in their whole range. The exit status is 1 if a fault stopped the kernel. A Python
+    script runs as it is, and every launch in it is reported.
 
     \b
     lanewise run saxpy.ptx --grid 4 --block 256 --arg 2.0 --arg x.npy --arg y.npy --arg 1000 --save 2=y.npy

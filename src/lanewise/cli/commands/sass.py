@@ -35,7 +35,8 @@ def sass(
     ],
     arch: ArchName = None,
     entry: Annotated[
-        str | None, typer.Option("--entry", metavar="NAME", help="This kernel alone.", show_default=False)
+        str | None,
+        typer.Option("--entry", metavar="NAME", help="Show this kernel alone.", show_default=False),
     ] = None,
     define: Definitions = None,
     include: Includes = None,
@@ -47,26 +48,32 @@ def sass(
         typer.Option(
             "--block",
             metavar="X[,Y[,Z]]",
-            help="Threads of a block, for its occupancy; by default one with which most warps are resident.",
+            help="How many threads a block has, to compute the occupancy; by default the number with which "
+            "most warps are resident.",
             show_default=False,
         ),
     ] = None,
     shared: Annotated[
         int,
-        typer.Option("--shared", metavar="BYTES", help="Dynamic shared memory, for its occupancy.", min=0),
+        typer.Option(
+            "--shared",
+            metavar="BYTES",
+            help="Bytes of dynamic shared memory, to compute the occupancy.",
+            min=0,
+        ),
     ] = 0,
     lines: Annotated[
         bool,
-        typer.Option("--lines", help="With the lines of the source between the instructions."),
+        typer.Option("--lines", help="Show the lines of the source between the instructions."),
     ] = False,
     encodings: Annotated[
-        bool, typer.Option("--encodings", help="With the bits of each instruction beside it.")
+        bool, typer.Option("--encodings", help="Show the bits of each instruction beside it.")
     ] = False,
     json: AsJson = False,
 ) -> Callable[[], None]:
-    """Show the machine code (SASS) of a kernel for an arch; the PTX's own arch if none is named.
+    """Show the machine code (SASS) of a kernel for an arch; without --arch, for that of the PTX.
 
-    Each kernel's registers, shared memory, spills and occupancy are on stderr.
+    The registers, shared memory, spills and occupancy of each kernel are written to stderr.
 
     \b
     lanewise sass kernel.ptx --arch sm_86
@@ -75,17 +82,26 @@ def sass(
     lanewise sass gemm.cu --arch sm_90 --lines --encodings
     """
     from lanewise.ptx import demangle
-    from lanewise.ptx.sass_listing import assembled, listing_of, sources
+    from lanewise.ptx.model.one_kernel import one_kernel
+    from lanewise.ptx.sass_listing import PTX_NAME, assembled, listing_of, sources
+    from lanewise.ptx.tools.toolkit import ToolFailed
 
     module = module_in(file, arch, compilation(define, include, std, option, compiler))
     wanted = None
     if entry is not None:
         found = entry_of(module, file, entry)
         module, wanted = found.module, found.name
-    cubin = assembled(module, arch, lines=lines)
+    try:
+        cubin = assembled(module, arch, lines=lines)
+    except ToolFailed:
+        if wanted is None or len(module.entries) == 1:
+            raise
+        module = one_kernel(module, wanted)  # what ptxas refuses may be another kernel of the file
+        cubin = assembled(module, arch, lines=lines)
     text = listing_of(cubin, sources(module), lines=lines, encodings=encodings)
     if wanted is not None:
         text = _section(text, wanted)
+    text = text.replace(f"// {PTX_NAME}:", f"// {file.name}:")
     used = {name: each for name, each in cubin.resources.items() if wanted in (None, name)}
     resident = {name: _occupancy(module, name, each, block, shared) for name, each in used.items()}
     said = [

@@ -47,7 +47,7 @@ class Question:
             )
         if self.product is not None and (self.register is not None or not (asked or whole)):
             raise LanewiseError(
-                "--product goes with --lane, --element or --operand (--register settles it itself)"
+                "--product goes with --lane, --element or --operand (--register decides it itself)"
             )
 
     def answer(self, subject: Instruction, arch: str | None = None) -> Answer:

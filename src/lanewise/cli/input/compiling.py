@@ -26,7 +26,7 @@ Definitions = Annotated[
         "--define",
         "-D",
         metavar="NAME[=VALUE]",
-        help="A macro for CUDA C++.",
+        help="Define a macro for CUDA C++.",
         rich_help_panel=_COMPILING,
         show_default=False,
     ),
@@ -37,7 +37,7 @@ Includes = Annotated[
         "--include",
         "-I",
         metavar="FOLDER",
-        help="A folder with headers; that of the file itself is searched anyway.",
+        help="Search this folder for headers; the folder of the file itself is always searched.",
         rich_help_panel=_COMPILING,
         show_default=False,
     ),
@@ -57,7 +57,7 @@ CompilerOptions = Annotated[
     typer.Option(
         "--option",
         metavar="OPTION",
-        help="Another option of the compiler, as in --option=--use_fast_math.",
+        help="Pass another option to the compiler, as in --option=--use_fast_math.",
         rich_help_panel=_COMPILING,
         show_default=False,
     ),
@@ -66,7 +66,7 @@ CompilerName = Annotated[
     Compiler,
     typer.Option(
         "--compiler",
-        help="NVRTC, or nvcc with the host's C++ compiler, which compiles host code too.",
+        help="Compile with NVRTC, or with nvcc and the host's C++ compiler, which compile host code too.",
         rich_help_panel=_COMPILING,
     ),
 ]

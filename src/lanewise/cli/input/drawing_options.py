@@ -13,7 +13,7 @@ Output = Annotated[
         "--output",
         "-o",
         metavar="FILE",
-        help="A .svg, .tex, .txt, .html, .png or .pdf file; without it, text.",
+        help="Write the picture to a .svg, .tex, .txt, .html, .png or .pdf file; without -o, print text.",
         show_default=False,
     ),
 ]
@@ -25,16 +25,28 @@ AtomName = Annotated[
 ]
 Colour = Annotated[
     str | None,
-    typer.Option("--colour", metavar="BY", help="Colours by thread, value or register.", show_default=False),
+    typer.Option(
+        "--colour",
+        metavar="BY",
+        help="What the colours stand for: thread, value or register.",
+        show_default=False,
+    ),
 ]
 Labels = Annotated[
-    bool, typer.Option("--labels/--no-labels", help="Write into the cells.", show_default=False)
+    bool,
+    typer.Option(
+        "--labels/--no-labels",
+        help="Write the thread and the value, or the index, into each cell.",
+        show_default=False,
+    ),
 ]
 Lane = Annotated[
-    int | None, typer.Option("--lane", metavar="LANE", help="Point one lane out.", show_default=False)
+    int | None,
+    typer.Option("--lane", metavar="LANE", help="Mark the elements of this lane.", show_default=False),
 ]
 OperandName = Annotated[
-    str | None, typer.Option("--operand", metavar="OPERAND", help="One operand only.", show_default=False)
+    str | None,
+    typer.Option("--operand", metavar="OPERAND", help="Draw this operand alone.", show_default=False),
 ]
 CopiedType = Annotated[
     str | None,
@@ -59,7 +71,7 @@ Permutation = Annotated[
     typer.Option(
         "--permutation",
         metavar="M,N,K",
-        help="The tile; a mode may be a layout, _ leaves one out.",
+        help="The tile along M, N and K. Each may be a layout; _ keeps it as it is.",
         show_default=False,
     ),
 ]
@@ -72,4 +84,4 @@ Columns = Annotated[
         show_default=False,
     ),
 ]
-Bits = Annotated[int, typer.Option("--bits", metavar="BITS", help="Size of an element.")]
+Bits = Annotated[int, typer.Option("--bits", metavar="BITS", help="The size of an element in bits.")]

@@ -17,6 +17,9 @@ _WORD = re.compile(r"(?:0[xX])?[0-9a-fA-F]+")
 _WORD_BYTES = {16: 8, 32: 4, MAP_BYTES: 1}
 _DESCRIPTOR_BYTES = 8
 
+#: Endings of names that no instruction has.
+_FILE_NAMES = (".bin", ".map", ".hex", ".raw", ".dat")
+
 
 def read_encoded(text: str) -> int | bytes | None:
     """Return a descriptor's 64 bits, or the 128 bytes of a tensor map; None if a text is neither.
@@ -36,6 +39,10 @@ def read_encoded(text: str) -> int | bytes | None:
     found = _map_of_words(text)
     if found is None and _is_file(text):
         return _read_file(Path(text))
+    if found is None and Path(text).suffix in _FILE_NAMES:
+        raise LanewiseError(
+            f"{text}: no such file; a tensor map is a file of 128 bytes, or hexadecimal digits"
+        )
     return found
 
 

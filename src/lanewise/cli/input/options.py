@@ -12,13 +12,19 @@ InstructionText = Annotated[
     str,
     typer.Argument(
         metavar="INSTRUCTION",
-        help="PTX text, modifiers in any order, operands allowed after it; or the name of a CUTLASS atom.",
+        help="PTX (its words in any order, operands may follow), words that name it such as 'm16n8k16 bf16', "
+        "or the name of a CUTLASS atom.",
         show_default=False,
     ),
 ]
 ArchName = Annotated[
     str | None,
-    typer.Option("--arch", metavar="ARCH", help="An arch such as sm_86 or sm_90a.", show_default=False),
+    typer.Option(
+        "--arch",
+        metavar="ARCH",
+        help="An arch such as sm_86, or a GPU such as 'RTX 4090'.",
+        show_default=False,
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Write JSON.", rich_help_panel=_STYLE)]
 AsCsv = Annotated[bool, typer.Option("--csv", help="Write CSV, one table.", rich_help_panel=_STYLE)]
@@ -30,7 +36,7 @@ ASource = Annotated[
     typer.Option(
         "--a-source",
         metavar="WHERE",
-        help="wgmma: A from 'registers' or behind a 'descriptor' (the default).",
+        help="Of wgmma: A is in 'registers' or behind a 'descriptor' (the default).",
         show_default=False,
     ),
 ]
@@ -38,7 +44,7 @@ Stride = Annotated[
     bool | None,
     typer.Option(
         "--stride/--no-stride",
-        help="wmma.load and store: with a stride operand (the default) or without.",
+        help="Of wmma.load and wmma.store: the form with a stride operand (the default) or the one without.",
         show_default=False,
     ),
 ]

@@ -41,7 +41,9 @@ def instruction_named(
     if not is_atom_name(text):
         return instruction(text, arch=arch, a_source=a_source, stride=stride)
     if a_source is not None or stride is not None:
-        raise LanewiseError(f"{text} is an atom, whose name says all; leave --a-source and --stride out")
+        raise LanewiseError(
+            f"{text} is an atom, whose name already decides this; leave --a-source and --stride out"
+        )
     found = atom_named(text).instruction
     if found is None:
         raise LanewiseError(

@@ -15,6 +15,8 @@ from lanewise.isa.asynchronous.table import Row, archs_of, families, rows
 from lanewise.isa.asynchronous.words import OPCODES, meaning
 
 _SPACES = ("global", "shared::cta", "shared::cluster")
+#: The most forms that a message lists.
+_MOST_LISTED = 6
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class AsyncInstruction:
         return self.text.removeprefix(self.family).removeprefix(".")
 
     def require(self, arch: str) -> str:
-        """The arch by its full name, or an error if the arch does not have this instruction."""
+        """Return the full name of an arch; raise an error if the arch does not have this instruction."""
         name = find_arch(arch)
         if name not in self.archs:
             raise IllegalInstruction(
@@ -96,9 +98,9 @@ def _forms() -> dict[frozenset[str], AsyncInstruction]:
 
 
 def async_instruction(text: str, *, arch: str | None = None) -> AsyncInstruction:
-    """The tcgen05 instruction, bulk copy or tensor copy that a text spells; operands after it are left aside.
+    """Return the tcgen05 instruction, bulk copy or tensor copy that a text spells.
 
-    With `arch`, it must be legal there.
+    Operands after it are ignored. With `arch`, the instruction must be legal there.
 
     >>> async_instruction("tcgen05.mma.cta_group::1.kind::mxf4.block_scale.block32").since
     '8.8'
@@ -115,7 +117,7 @@ def async_instruction(text: str, *, arch: str | None = None) -> AsyncInstruction
 
 
 def async_instructions(arch: str | None = None, family: str | None = None) -> list[AsyncInstruction]:
-    """Every asynchronous instruction, of an arch and of a family if they are given.
+    """Return every asynchronous instruction, or those of an arch and of a family.
 
     >>> [each.text for each in async_instructions("sm_100a", "tcgen05.shift")]
     ['tcgen05.shift.cta_group::1.down', 'tcgen05.shift.cta_group::2.down']
@@ -142,6 +144,9 @@ def _spaces(text: str) -> list[str]:
 
 def _refusal(head: str) -> IllegalInstruction:
     """Say which word does not fit, and the nearest form."""
+    if any(f"{family}.".startswith(f"{head}.") for family in families()):  # an opcode without its words
+        begun = [each for each in _forms().values() if f"{each.text}.".startswith(f"{head}.")]
+        return IllegalInstruction(_begun(head, begun))
     words = head.split(".")
     known = {word for form in _forms() for word in form}
     unknown = [word for word in words if word not in known]
@@ -159,6 +164,19 @@ def _refusal(head: str) -> IllegalInstruction:
         f"{short}: {about}. Nearest legal form: {nearest.text} "
         f"({describe_targets(nearest.archs)}; PTX {nearest.since})"
     )
+
+
+def _begun(head: str, forms: list[AsyncInstruction]) -> str:
+    """Return the message for a text that is the beginning of some forms: the shortest of each family."""
+    shortest: dict[str, AsyncInstruction] = {}
+    ordered = sorted(forms, key=lambda each: (each.text.count("."), "f16" not in each.text))
+    for each in ordered:
+        shortest.setdefault(each.family, each)
+    shown = list(shortest.values()) if len(shortest) > 1 else ordered
+    lines = [f"    {each.text}" for each in shown[:_MOST_LISTED]]
+    if len(forms) > len(lines):
+        lines.append(f"    and {len(forms) - len(lines)} more: lanewise list --family {head}")
+    return "\n".join([f"{head!r} begins {len(forms)} instructions; ask again with the one you mean:", *lines])
 
 
 def _distance(words: set[str], form: frozenset[str]) -> tuple[int, int]:

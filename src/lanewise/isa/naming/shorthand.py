@@ -125,7 +125,9 @@ def meant(text: str, arch: str | None = None) -> Found | None:
     here = usual(here, asked.flags)
     if len(here) == 1:
         return here[0]
-    raise IllegalInstruction(f"{text!r} may mean one of\n{_listed(here, asked)}")
+    raise IllegalInstruction(
+        f"{text!r} may mean one of these; ask again with the one you mean:\n{_listed(here, asked)}"
+    )
 
 
 # reading ------------------------------------------------------------------------------------------------

@@ -266,7 +266,7 @@ class Runtime:
             return where(found, left, right)
         return branch.merge()[0]
 
-    def chain(self, words: list[str], left: Any, *rest: Callable[[], Any]) -> Any:
+    def chain(self, words: tuple[str, ...], left: Any, *rest: Callable[[], Any]) -> Any:
         """Return a chain of comparisons such as `a < b < c`, each operand evaluated once."""
         outcome: Any = True
         for word, following in zip(words, rest, strict=True):
@@ -274,9 +274,14 @@ class Runtime:
                 return outcome
             right = following()
             this = _COMPARISONS[word](left, right)
-            outcome = self.and_(outcome, lambda this=this: this)  # type: ignore[misc]  # a default, not an argument
+            outcome = self.and_(outcome, _evaluated(this))
             left = right
         return outcome
+
+
+def _evaluated(value: Any) -> Callable[[], Any]:
+    """Return an operand that has been evaluated, for operators that evaluate theirs when they need it."""
+    return lambda: value
 
 
 #: Python's comparisons by the names of their syntax nodes.

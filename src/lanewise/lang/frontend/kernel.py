@@ -222,8 +222,8 @@ class Kernel:
     ) -> Occupancy:
         """Return how many blocks and warps a multiprocessor of an arch holds at a time, and what bounds them.
 
-        `block` are the threads of a block, `shared_bytes` its dynamic shared memory, as much as its arrays
-        take if none is said. Without a block it is one with which most warps are resident.
+        `block` is the number of threads of a block; by default the one with which most warps are resident.
+        `shared_bytes` is its dynamic shared memory; by default as much as the kernel's arrays take.
         """
         from lanewise.ptx.model.module import occupancy_of
 
@@ -277,7 +277,7 @@ def kernel(
     cluster: int | tuple[int, ...] | None = None,
 ) -> Callable[[Callable[..., Any]], Kernel]: ...
 def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
-    """Make a function a kernel. Its control flow on traced values becomes the kernel's own.
+    """Make a function a kernel; its loops and branches on traced values become those of the kernel.
 
     `max_threads` a block, `min_blocks` on a multiprocessor and `max_registers` a thread guide ptxas, as
     CUDA's `__launch_bounds__` and `__maxnreg__` do; `cluster` is how many blocks run side by side, as

@@ -93,7 +93,8 @@ class ConfiguredKernel:
         )
 
     def __repr__(self) -> str:
-        return f"<{self.kernel.name}[{self.configuration}]>"
+        chosen = self.configuration
+        return f"<{self.kernel.name}[{', '.join(map(str, chosen)) if isinstance(chosen, tuple) else chosen}]>"
 
 
 def split_arguments(
@@ -143,13 +144,19 @@ def _check_pointer(kernel: TraceableKernel, parameter: Parameter, value: Any) ->
     if isinstance(value, np.ndarray) and dtype != wanted.dtype and not _holds_raw_words(wanted, dtype):
         raise KernelError(
             f"{kernel.name}: {parameter.name} is {parameter.kind} and takes arrays of dtype {wanted.dtype}, "
-            f"not of {dtype}"
+            f"not of {dtype}; array.astype({_numpy_name(wanted.dtype)}) converts it"
         )
     if isinstance(value, bool | float | list | tuple | str):
         raise KernelError(
-            f"{kernel.name}: {parameter.name} is {parameter.kind} and takes an array, not {value!r}"
+            f"{kernel.name}: {parameter.name} is {parameter.kind} and takes an array, not {value!r}; "
+            f"np.array(…, {_numpy_name(wanted.dtype)}) makes one"
         )
     return value
+
+
+def _numpy_name(dtype: Any) -> str:
+    """Return a dtype as it is written in a call: np.float32, or ml_dtypes.bfloat16."""
+    return f"{'np' if dtype.type.__module__ == 'numpy' else 'ml_dtypes'}.{dtype.name}"
 
 
 def _check_tensor_map(kernel: TraceableKernel, parameter: Parameter, value: Any) -> Any:

@@ -8,9 +8,18 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, cast
+
+from lanewise.lang.frontend.syntax_nodes import children, walk
 
 Names = frozenset[str]
 NONE: Names = frozenset()
+#: Statements with statements in them: what is found of these is kept, as those around them ask again.
+_COMPOUND = frozenset([ast.If, ast.While, ast.For, ast.With])
+_FUNCTIONS = frozenset([ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda])
+_DEFINITIONS = frozenset([ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef])
+#: Expressions with names of their own; only `:=` in them binds names outside.
+_COMPREHENSIONS = frozenset([ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp])
 
 
 @dataclass(frozen=True)
@@ -28,7 +37,7 @@ class Carried:
 def reads(node: ast.AST | None, known: dict[ast.AST, Names] | None = None) -> Names:
     """Return the names that a tree reads; of a function inside it those that are not its own.
 
-    `known` keeps what was found of a tree that does not change meanwhile.
+    `known` keeps what was found of statements that do not change meanwhile.
 
     >>> sorted(reads(ast.parse("a[i] = b + 1")))
     ['a', 'b', 'i']
@@ -37,56 +46,84 @@ def reads(node: ast.AST | None, known: dict[ast.AST, Names] | None = None) -> Na
     """
     if node is None:
         return NONE
-    if isinstance(node, ast.Name):
-        return frozenset([node.id]) if isinstance(node.ctx, ast.Load) else NONE
     known = {} if known is None else known
     found = known.get(node)
-    if found is not None:
-        return found
-    inside = _all_read(ast.iter_child_nodes(node), known)
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-        arguments = frozenset(each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg))
-        body = [node.body] if isinstance(node, ast.Lambda) else node.body
-        outer = frozenset(
-            name
-            for each in ast.walk(node)
-            if isinstance(each, ast.Nonlocal | ast.Global)
-            for name in each.names
-        )
-        # What surrounds the function's body, such as defaults and annotations, is read outside.
-        around = [node.args] if isinstance(node, ast.Lambda) else [node.args, *node.decorator_list]
-        inside = _all_read(around, known) | (inside - ((arguments | binds(body)) - outer))
-    known[node] = inside
-    return inside
+    if found is None:
+        collected: set[str] = set()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            collected |= _read_by_function(node, known)
+        else:
+            _collect_reads([node], known, collected)
+        found = known[node] = frozenset(collected)
+    return found
 
 
-def _all_read(nodes: Iterable[ast.AST], known: dict[ast.AST, Names]) -> Names:
-    return frozenset[str]().union(*(reads(each, known) for each in nodes))
+def _collect_reads(nodes: Iterable[ast.AST], known: dict[ast.AST, Names], found: set[str]) -> None:
+    """Add the names that trees read to those found."""
+    for node in nodes:
+        kind = type(node)
+        if kind is ast.Name:
+            name = cast(ast.Name, node)
+            if type(name.ctx) is ast.Load:
+                found.add(name.id)
+        elif kind in _COMPOUND and node in known:
+            found |= known[node]
+        elif kind in _FUNCTIONS:
+            found |= reads(node, known)
+        elif kind in _COMPOUND:
+            inside: set[str] = set()
+            _collect_reads(children(node), known, inside)
+            known[node] = frozenset(inside)
+            found |= inside
+        else:
+            _collect_reads(children(node), known, found)
+
+
+def _read_by_function(node: Any, known: dict[ast.AST, Names]) -> set[str]:
+    """Return the names that a function or lambda reads and that are not its own."""
+    inside: set[str] = set()
+    _collect_reads(children(node), known, inside)
+    arguments = {each.arg for each in walk(node.args) if isinstance(each, ast.arg)}
+    body = [node.body] if isinstance(node, ast.Lambda) else node.body
+    outer = {
+        name for each in walk(node) if isinstance(each, ast.Nonlocal | ast.Global) for name in each.names
+    }
+    # What surrounds the function's body, such as defaults and annotations, is read outside.
+    around: set[str] = set()
+    _collect_reads(
+        [node.args] if isinstance(node, ast.Lambda) else [node.args, *node.decorator_list], known, around
+    )
+    return around | (inside - ((arguments | binds(body)) - outer))
 
 
 def binds(nodes: Iterable[ast.AST], known: dict[ast.AST, Names] | None = None) -> Names:
     """Return the names that statements bind, nested functions' own names left out."""
-    known = {} if known is None else known
-    return frozenset[str]().union(*(_bound_by(each, known) for each in nodes))
+    found: set[str] = set()
+    _collect_bound(nodes, {} if known is None else known, found)
+    return frozenset(found)
 
 
-def _bound_by(node: ast.AST, known: dict[ast.AST, Names]) -> Names:
-    """Return the names that a tree binds."""
-    if isinstance(node, ast.Name):
-        return frozenset([node.id]) if isinstance(node.ctx, ast.Store) else NONE
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return frozenset([node.name])
-    found = known.get(node)
-    if found is None:
-        if isinstance(node, ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
-            named = [each for each in ast.walk(node) if isinstance(each, ast.NamedExpr)]
-            found = frozenset(each.target.id for each in named)
+def _collect_bound(nodes: Iterable[Any], known: dict[ast.AST, Names], found: set[str]) -> None:
+    """Add the names that trees bind to those found."""
+    for node in nodes:
+        kind = type(node)
+        if kind is ast.Name:
+            if type(node.ctx) is ast.Store:
+                found.add(node.id)
+        elif kind in _DEFINITIONS:
+            found.add(node.name)
+        elif kind in _COMPREHENSIONS:
+            found |= {each.target.id for each in walk(node) if isinstance(each, ast.NamedExpr)}
+        elif kind in _COMPOUND:
+            if node not in known:
+                inside: set[str] = set()
+                _collect_bound(children(node), known, inside)
+                known[node] = frozenset(inside)
+            found |= known[node]
         else:
-            found = binds(ast.iter_child_nodes(node), known)
-            if isinstance(node, ast.alias):
-                found |= {(node.asname or node.name).split(".")[0]}
-        known[node] = found
-    return found
+            _collect_bound(children(node), known, found)
+            if kind is ast.alias:
+                found.add((node.asname or node.name).split(".")[0])
 
 
 class Liveness:
@@ -102,7 +139,7 @@ class Liveness:
             *(
                 self._reads(each)
                 for statement in function.body
-                for each in ast.walk(statement)
+                for each in walk(statement)
                 if isinstance(each, ast.FunctionDef | ast.Lambda)
             )
         )

@@ -152,7 +152,7 @@ class _TracedLoop:
             now.value.complain()
         if isinstance(first.value, Scalar) or is_number(first.value):
             convert_to_carried(now.value, scalar(first.value).dtype, name, "before the loop")
-        raise self.builder.error(f"{why} before and after one round of the loop: it must stay alike")
+        raise self.builder.error(f"{why} before and after one round of the loop: it must keep its form")
 
     def _require_unchanged(self, name: str, start: Any, leaf: Any) -> None:
         """Raise an error if a Python value, for which the loop has no register, changes in it."""

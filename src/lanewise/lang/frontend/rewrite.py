@@ -10,6 +10,7 @@ import ast
 from typing import Any
 
 from lanewise.lang.frontend.liveness import Liveness
+from lanewise.lang.frontend.syntax_nodes import NodesAt, child_fields, children, walk
 from lanewise.lang.trace.traced import RUNTIME_NAME
 
 _RESULT = "__result"
@@ -37,11 +38,8 @@ class Unsupported(Exception):
 
 
 def rewrite(function: ast.FunctionDef, is_kernel: bool) -> ast.FunctionDef:
-    """Return the function with its control flow turned into calls of the runtime.
-
-    New nodes may lack their lines: `ast.fix_missing_locations` comes before it is compiled.
-    """
-    for node in ast.walk(function):
+    """Return the function with its control flow turned into calls of the runtime."""
+    for node in walk(function):
         word = _UNSUPPORTED.get(type(node))
         if word is not None:
             raise Unsupported(f"`{word}` does not work in a kernel: {_INSTEAD.get(word, _NOTHING)}", node)
@@ -64,7 +62,7 @@ def _has_return(node: ast.AST) -> bool:
     """Return whether a tree returns from its function; functions inside it do not count."""
     if isinstance(node, ast.FunctionDef | ast.Lambda | ast.ClassDef):
         return False
-    return isinstance(node, ast.Return) or any(map(_has_return, ast.iter_child_nodes(node)))
+    return isinstance(node, ast.Return) or any(map(_has_return, children(node)))
 
 
 def _returns_last(statements: list[ast.stmt], function: ast.FunctionDef) -> list[ast.stmt]:
@@ -80,12 +78,12 @@ def _returns_last(statements: list[ast.stmt], function: ast.FunctionDef) -> list
         body = node.body if _ends(node.body) else [*node.body, *rest]
         orelse = node.orelse if _ends(node.orelse) else [*node.orelse, *rest]
         node.body = _returns_last(body, function)
-        node.orelse = _returns_last(orelse, function) or [ast.Pass(lineno=node.lineno, col_offset=0)]
+        node.orelse = _returns_last(orelse, function) or [ast.copy_location(ast.Pass(), node)]
         return [*statements[:number], node]
     return statements
 
 
-class _Rewriter(ast.NodeTransformer):
+class _Rewriter:
     """Rewrites one function, with the names that its branches and loops carry at hand."""
 
     def __init__(self, function: ast.FunctionDef, is_kernel: bool) -> None:
@@ -104,8 +102,8 @@ class _Rewriter(ast.NodeTransformer):
 
         class Returns(ast.NodeTransformer):
             def visit_Return(self, node: ast.Return) -> Any:
-                value = node.value or ast.Constant(None)
-                return ast.copy_location(ast.Assign([ast.Name(_RESULT, ast.Store())], value), node)
+                nodes = NodesAt(node)
+                return nodes.assignment(_RESULT, node.value or nodes.constant(None))
 
             def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
                 return node
@@ -114,9 +112,9 @@ class _Rewriter(ast.NodeTransformer):
                 return node
 
         made = [Returns().visit(each) for each in statements]
-        first = ast.copy_location(ast.Assign([ast.Name(_RESULT, ast.Store())], ast.Constant(None)), made[0])
-        last = ast.copy_location(ast.Return(ast.Name(_RESULT, ast.Load())), made[-1])
-        return [first, *made, last]
+        first, last = NodesAt(made[0]), NodesAt(made[-1])
+        result = ast.copy_location(ast.Return(last.name(_RESULT)), made[-1])
+        return [first.assignment(_RESULT, first.constant(None)), *made, result]
 
     def function(self) -> ast.FunctionDef:
         """Return the rewritten function, without the original's decorators, annotations and defaults."""
@@ -124,43 +122,41 @@ class _Rewriter(ast.NodeTransformer):
         body = node.body
         if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
             body = body[1:]
-        node.body = self._statements(body) or [ast.Pass()]
+        node.body = self._statements(body) or [ast.copy_location(ast.Pass(), node)]
         node.decorator_list, node.returns = [], None
         arguments = node.args
         everyone = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
         for each in (*everyone, arguments.vararg, arguments.kwarg):
             if each is not None:
                 each.annotation = None
-        arguments.defaults = [ast.Constant(None) for _ in arguments.defaults]
-        arguments.kw_defaults = [each and ast.Constant(None) for each in arguments.kw_defaults]
+        none = NodesAt(node).constant(None)
+        arguments.defaults = [none for _ in arguments.defaults]
+        arguments.kw_defaults = [each and none for each in arguments.kw_defaults]
         return node
 
-    # code to insert -------------------------------------------------------------------------------------
+    # the walk over the tree -----------------------------------------------------------------------------
 
-    def _parse(self, source: str, at: ast.AST) -> list[ast.stmt]:
-        """Return statements written as text, at the line of another."""
-        made = ast.parse(source).body
-        place: Any = at
-        where = place.lineno, place.col_offset, place.end_lineno, place.end_col_offset
-        for statement in made:
-            for each in ast.walk(statement):
-                if each._attributes:
-                    node: Any = each
-                    node.lineno, node.col_offset, node.end_lineno, node.end_col_offset = where
-        return made
+    def visit(self, node: ast.AST) -> Any:
+        """Return what becomes of a node: another one, or a list of statements."""
+        method = getattr(self, f"visit_{type(node).__name__}", None)
+        return self.generic_visit(node) if method is None else method(node)
 
-    def _call(self, name: str, *arguments: ast.expr, at: ast.AST) -> ast.Call:
-        """Return a call of a method of the runtime."""
-        function = ast.Attribute(ast.Name(RUNTIME_NAME, ast.Load()), name, ast.Load())
-        call = ast.Call(function, list(arguments), [])
-        for each in (call, function, function.value):
-            ast.copy_location(each, at)
-        return call
-
-    def _lambda(self, value: ast.expr) -> ast.expr:
-        """Return a function of no arguments that evaluates an expression when it is called."""
-        empty = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
-        return ast.copy_location(ast.Lambda(empty, value), value)
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        """Rewrite the nodes inside a node, which stays itself."""
+        for name in child_fields(node):
+            value = getattr(node, name, None)
+            if isinstance(value, list):
+                made: list[Any] = []
+                for each in value:
+                    found = self.visit(each) if isinstance(each, ast.AST) else each
+                    if isinstance(found, list):
+                        made += found
+                    else:
+                        made.append(found)
+                value[:] = made
+            elif isinstance(value, ast.AST):
+                setattr(node, name, self.visit(value))
+        return node
 
     def _name(self, stem: str) -> str:
         """Return a fresh name for a variable of the rewritten function."""
@@ -172,19 +168,27 @@ class _Rewriter(ast.NodeTransformer):
         made: list[ast.stmt] = []
         for statement in statements:
             if not isinstance(statement, ast.FunctionDef | ast.Pass | ast.Import | ast.ImportFrom):
-                line, column = ast.Constant(statement.lineno), ast.Constant(statement.col_offset + 1)
-                noted = ast.Expr(self._call("at", line, column, at=statement))
-                made.append(ast.copy_location(noted, statement))
+                nodes = NodesAt(statement)
+                line, column = nodes.constant(statement.lineno), nodes.constant(statement.col_offset + 1)
+                made.append(nodes.expression(nodes.call(RUNTIME_NAME, "at", line, column)))
             found = self.visit(statement)
             made += found if isinstance(found, list) else [found]
             if isinstance(statement, ast.Return | ast.Break | ast.Continue):
                 break  # what follows is never reached
         return made
 
-    def _bind(self, names: tuple[str, ...], value: str, condition: str, at: ast.AST) -> list[ast.stmt]:
-        """Return statements that bind carried names to new values, if a branch or loop is traced."""
-        target = f"({', '.join(names)},) = " if names else ""
-        return self._parse(f"if {condition}.traced:\n    {target}{value}", at)
+    def _if_traced(self, flow: str, statement: ast.stmt, nodes: NodesAt) -> ast.If:
+        """Return a statement under the condition that a branch or loop is traced."""
+        return nodes.branch(nodes.attribute(flow, "traced"), [statement])
+
+    def _bind(self, names: tuple[str, ...], flow: str, value: ast.expr, nodes: NodesAt) -> ast.If:
+        """Return a statement that binds carried names to new values, if a branch or loop is traced."""
+        return self._if_traced(flow, nodes.assignments(names, value), nodes)
+
+    def _end(self, flow: str, at: ast.AST) -> ast.If:
+        """Return a statement that ends a branch or the body of a loop, if it is traced."""
+        nodes = NodesAt(at)
+        return self._if_traced(flow, nodes.expression(nodes.call_with_locals(flow, "end")), nodes)
 
     # statements -----------------------------------------------------------------------------------------
 
@@ -192,64 +196,57 @@ class _Rewriter(ast.NodeTransformer):
         return node  # a function of its own: a macro, or rewritten by its own decorator
 
     def visit_If(self, node: ast.If) -> Any:
-        names = self.carried[node]
-        name = self._name("if")
-        carried = f"{names.bound!r}, {names.read!r}, {names.restored!r}"
-        test = self.visit(node.test)
+        names, name, nodes = self.carried[node], self._name("if"), NodesAt(node)
+        carried = [nodes.constant(each) for each in (names.bound, names.read, names.restored)]
+        begin = nodes.expression(nodes.call_with_locals(name, "begin"))
         made: list[ast.stmt] = [
-            *self._parse(f"{name} = {RUNTIME_NAME}.if_(None, {carried})", node),
+            nodes.assignment(name, nodes.call(RUNTIME_NAME, "if_", self.visit(node.test), *carried)),
+            self._if_traced(name, begin, nodes),
         ]
-        assert isinstance(made[0], ast.Assign) and isinstance(made[0].value, ast.Call)
-        made[0].value.args[0] = test
-        made += self._parse(f"if {name}.traced: {name}.begin(locals())", node)
-        end = f"if {name}.traced: {name}.end(locals())"
         for side, body in (("then", node.body), ("otherwise", node.orelse)):
-            taken = self._parse(f"if {name}.{side}: pass", node)[0]
-            assert isinstance(taken, ast.If)
-            back = (*names.bound, *names.restored)
-            start = self._bind(back, f"{name}.restore()", name, node) if side == "otherwise" else []
-            taken.body = [*start, *self._statements(body), *self._parse(end, body[-1] if body else node)]
-            made.append(taken)
-        return [*made, *self._bind(names.bound, f"{name}.merge()", name, node)]
+            taken: list[ast.stmt] = []
+            if side == "otherwise":
+                back = (*names.bound, *names.restored)
+                taken.append(self._bind(back, name, nodes.call(name, "restore"), nodes))
+            taken += [*self._statements(body), self._end(name, body[-1] if body else node)]
+            made.append(nodes.branch(nodes.attribute(name, side), taken))
+        return [*made, self._bind(names.bound, name, nodes.call(name, "merge"), nodes)]
 
     def visit_While(self, node: ast.While) -> Any:
-        names, name = self.carried[node], self._name("while")
-        made = self._parse(f"{name} = {RUNTIME_NAME}.while_(None, {names.bound!r}, {names.read!r})", node)
-        assert isinstance(made[0], ast.Assign) and isinstance(made[0].value, ast.Call)
+        names, name, nodes = self.carried[node], self._name("while"), NodesAt(node)
         always = isinstance(node.test, ast.Constant) and bool(node.test.value)
-        test = ast.copy_location(ast.Constant(None), node) if always else self._lambda(self.visit(node.test))
-        made[0].value.args[0] = test
-        made += self._bind(names.bound, f"{name}.begin(locals())", name, node)
-        loop = self._parse(f"while {name}.test(): pass", node)[0]
-        assert isinstance(loop, ast.While)
-        return self._loop(node, name, names.bound, made, loop)
+        test: ast.expr = nodes.constant(None) if always else _function(self.visit(node.test))
+        carried = nodes.constant(names.bound), nodes.constant(names.read)
+        begun = nodes.assignment(name, nodes.call(RUNTIME_NAME, "while_", test, *carried))
+        loop = ast.copy_location(ast.While(nodes.call(name, "test"), [], []), node)
+        return self._loop(node, name, names.bound, begun, loop)
 
     def visit_For(self, node: ast.For) -> Any:
-        names, name = self.carried[node], self._name("for")
-        made = self._parse(f"{name} = {RUNTIME_NAME}.for_(None, {names.bound!r}, {names.read!r}, '')", node)
-        assert isinstance(made[0], ast.Assign) and isinstance(made[0].value, ast.Call)
-        made[0].value.args[0] = self.visit(node.iter)
-        if isinstance(node.target, ast.Name):
-            made[0].value.args[3] = ast.copy_location(ast.Constant(node.target.id), node)
-        made += self._bind(names.bound, f"{name}.begin(locals())", name, node)
-        loop = self._parse(f"for _ in {name}.items(): pass", node)[0]
-        assert isinstance(loop, ast.For)
-        loop.target = node.target
-        return self._loop(node, name, names.bound, made, loop)
+        names, name, nodes = self.carried[node], self._name("for"), NodesAt(node)
+        target = nodes.constant(node.target.id if isinstance(node.target, ast.Name) else "")
+        carried = nodes.constant(names.bound), nodes.constant(names.read), target
+        begun = nodes.assignment(name, nodes.call(RUNTIME_NAME, "for_", self.visit(node.iter), *carried))
+        loop = ast.copy_location(ast.For(node.target, nodes.call(name, "items"), [], []), node)
+        return self._loop(node, name, names.bound, begun, loop)
 
     def _loop(
-        self, node: ast.While | ast.For, name: str, bound: tuple[str, ...], made: list[ast.stmt], loop: Any
+        self, node: ast.While | ast.For, name: str, bound: tuple[str, ...], begun: ast.stmt, loop: Any
     ) -> list[ast.stmt]:
         """Return a loop rewritten: what comes before it, its body, and what it binds after it."""
         if node.orelse:
             raise Unsupported(
                 "`else` after a loop does not work in a kernel: test a flag after the loop", node
             )
+        nodes = NodesAt(node)
         self.loops.append(name)
-        body = self._statements(node.body)
+        loop.body = [*self._statements(node.body), self._end(name, node.body[-1])]
         self.loops.pop()
-        loop.body = [*body, *self._parse(f"if {name}.traced: {name}.end(locals())", node.body[-1])]
-        return [*made, loop, *self._bind(bound, f"{name}.after()", name, node)]
+        return [
+            begun,
+            self._bind(bound, name, nodes.call_with_locals(name, "begin"), nodes),
+            loop,
+            self._bind(bound, name, nodes.call(name, "after"), nodes),
+        ]
 
     def visit_Break(self, node: ast.Break) -> Any:
         return self._jump(node, "break")
@@ -259,10 +256,8 @@ class _Rewriter(ast.NodeTransformer):
 
     def _jump(self, node: ast.Break | ast.Continue, word: str) -> list[ast.stmt]:
         """Return `break` or `continue` under the condition that Python's own loop is to do it."""
-        made = self._parse(f"if {self.loops[-1]}.leave(locals(), {word!r}): pass", node)[0]
-        assert isinstance(made, ast.If)
-        made.body = [node]
-        return [made]
+        nodes = NodesAt(node)
+        return [nodes.branch(nodes.call_with_locals(self.loops[-1], "leave", nodes.constant(word)), [node])]
 
     def visit_Return(self, node: ast.Return) -> Any:
         if not self.is_kernel:
@@ -271,16 +266,15 @@ class _Rewriter(ast.NodeTransformer):
             return node
         if node.value is not None and not (isinstance(node.value, ast.Constant) and node.value.value is None):
             raise Unsupported("a kernel returns nothing: store its results through a pointer parameter", node)
-        made = self._parse(f"if {RUNTIME_NAME}.exit(): pass", node)[0]
-        assert isinstance(made, ast.If)
-        made.body = [node]
-        return [made]
+        nodes = NodesAt(node)
+        return [nodes.branch(nodes.call(RUNTIME_NAME, "exit"), [node])]
 
     def visit_Assert(self, node: ast.Assert) -> Any:
-        test = self._lambda(self.visit(node.test))
-        message = node.msg or ast.copy_location(ast.Constant(None), node)
-        text = ast.copy_location(ast.Constant(ast.unparse(node.test)), node)
-        return ast.copy_location(ast.Expr(self._call("assert_", test, message, text, at=node)), node)
+        nodes = NodesAt(node)
+        test = _function(self.visit(node.test))
+        text = nodes.constant(ast.unparse(node.test))
+        call = nodes.call(RUNTIME_NAME, "assert_", test, node.msg or nodes.constant(None), text)
+        return nodes.expression(call)
 
     def visit_Assign(self, node: ast.Assign) -> Any:
         node.value = self.visit(node.value)
@@ -288,16 +282,17 @@ class _Rewriter(ast.NodeTransformer):
         target = node.targets[0]
         names = _names(target)
         if names is not None:
-            given = ast.copy_location(ast.parse(repr(names), mode="eval").body, node)
-            node.value = self._call("named", given, node.value, at=node)
+            nodes = NodesAt(node)
+            node.value = nodes.call(RUNTIME_NAME, "named", nodes.constant(names), node.value)
         return node
 
     def visit_AugAssign(self, node: ast.AugAssign) -> Any:
         node.value = self.visit(node.value)
         node.target = self.visit(node.target)
         if isinstance(node.target, ast.Name):
-            named = f"{node.target.id} = {RUNTIME_NAME}.named({node.target.id!r}, {node.target.id})"
-            return [node, *self._parse(named, node)]
+            nodes, name = NodesAt(node), node.target.id
+            named = nodes.call(RUNTIME_NAME, "named", nodes.constant(name), nodes.name(name))
+            return [node, nodes.assignment(name, named)]
         return node
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
@@ -310,7 +305,7 @@ class _Rewriter(ast.NodeTransformer):
         """`print(…)` goes to the runtime, which prints traced values when the kernel runs."""
         self.generic_visit(node)
         if isinstance(node.func, ast.Name) and node.func.id == "print":
-            call = self._call("print_", node.func, *node.args, at=node)
+            call = NodesAt(node).call(RUNTIME_NAME, "print_", node.func, *node.args)
             call.keywords = node.keywords
             return call
         return node
@@ -318,26 +313,31 @@ class _Rewriter(ast.NodeTransformer):
     def visit_BoolOp(self, node: ast.BoolOp) -> Any:
         name = "and_" if isinstance(node.op, ast.And) else "or_"
         first, *rest = [self.visit(each) for each in node.values]
-        return self._call(name, first, *(self._lambda(each) for each in rest), at=node)
+        return NodesAt(node).call(RUNTIME_NAME, name, first, *map(_function, rest))
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
         operand = self.visit(node.operand)
         if isinstance(node.op, ast.Not):
-            return self._call("not_", operand, at=node)
+            return NodesAt(node).call(RUNTIME_NAME, "not_", operand)
         node.operand = operand
         return node
 
     def visit_IfExp(self, node: ast.IfExp) -> Any:
         test, body, orelse = (self.visit(each) for each in (node.test, node.body, node.orelse))
-        return self._call("choose", test, self._lambda(body), self._lambda(orelse), at=node)
+        return NodesAt(node).call(RUNTIME_NAME, "choose", test, _function(body), _function(orelse))
 
     def visit_Compare(self, node: ast.Compare) -> Any:
         self.generic_visit(node)
         if len(node.ops) == 1:
             return node
-        words = [type(each).__name__ for each in node.ops]
-        given = ast.copy_location(ast.parse(repr(words), mode="eval").body, node)
-        return self._call("chain", given, node.left, *map(self._lambda, node.comparators), at=node)
+        nodes, words = NodesAt(node), tuple(type(each).__name__ for each in node.ops)
+        others = map(_function, node.comparators)
+        return nodes.call(RUNTIME_NAME, "chain", nodes.constant(words), node.left, *others)
+
+
+def _function(value: ast.expr) -> ast.Lambda:
+    """Return a function of no arguments that evaluates an expression when it is called."""
+    return NodesAt(value).function(value)
 
 
 def _names(target: ast.expr) -> Any:

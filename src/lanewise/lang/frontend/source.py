@@ -57,6 +57,10 @@ class RewrittenFunction:
 
     def _tree(self) -> ast.FunctionDef:
         """Return the syntax tree of the function, with the line numbers of its file."""
+        first = self.original.__code__.co_firstlineno
+        found = _parsed(_indented_below(self.lines, first), first)
+        if found is not None:
+            return found
         try:
             lines, first = inspect.getsourcelines(self.original)
         except (OSError, TypeError):
@@ -66,14 +70,9 @@ class RewrittenFunction:
                 self.file,
                 self.location.line,
             ) from None
-        try:
-            module = ast.parse(textwrap.dedent("".join(lines)))
-        except SyntaxError:
-            module = ast.Module([], [])
-        found = next((each for each in module.body if isinstance(each, ast.FunctionDef)), None)
+        found = _parsed([line.rstrip("\n") for line in lines], first)
         if found is None:
             raise self._error_at("a kernel is a function defined with `def`, not a lambda", first)
-        ast.increment_lineno(found, first - 1)
         return found
 
     def _error_at(self, message: str, line: int) -> KernelError:
@@ -90,11 +89,10 @@ class RewrittenFunction:
         original = self.original
         cells = dict(zip(original.__code__.co_freevars, original.__closure__ or (), strict=True))
         cells[RUNTIME_NAME] = CellType(runtime)
-        outer = ast.parse(f"def __factory({', '.join(cells)}):\n    pass").body[0]
-        assert isinstance(outer, ast.FunctionDef)
+        module = ast.parse(f"def __factory({', '.join(cells)}):\n    pass")
+        assert isinstance(module.body[0], ast.FunctionDef)
         tree.name = f"{RUNTIME_NAME}_function"  # so that a function that calls itself finds the global one
-        outer.body = [tree]
-        module = ast.fix_missing_locations(ast.Module([outer], []))
+        module.body[0].body = [tree]
         code = compile(module, self.file, "exec", dont_inherit=True)
         factory = next(each for each in code.co_consts if isinstance(each, CodeType))
         inner = next(
@@ -132,7 +130,7 @@ class RewrittenFunction:
         except UnboundLocalError as error:
             name = str(error).split("'")[1] if "'" in str(error) else "a variable"
             raise current().error(
-                f"{name} has no value yet: every variable is given one before it is used"
+                f"{name} has no value yet: give every variable a value before you use it"
             ) from None
         except _PYTHON_ERRORS as error:
             if isinstance(error, AttributeError) and isinstance(error.obj, Pointer) and error.name in _SIZES:
@@ -140,8 +138,37 @@ class RewrittenFunction:
                     f"a pointer has no {error.name}: pass the sizes of the array as parameters"
                 ) from None
             raise current().error(
-                f"Python said while tracing: {type(error).__name__}: {error}{_origin(error)}"
+                f"Python raised while tracing: {type(error).__name__}: {error}{_origin(error)}"
             ) from error
+
+
+def _indented_below(lines: list[str], first: int) -> list[str]:
+    """Return the lines of a definition: from its first one to the last that is indented further.
+
+    A text or an expression of several lines that goes on with less indentation is cut off. Then the lines
+    found are no whole statement, and Python's own tokenizer has to find the end (`inspect.getsourcelines`).
+    """
+    found: list[str] = []
+    margin, begun = "", False
+    for line in lines[first - 1 :]:
+        text = line.lstrip()
+        if not found:
+            margin = line[: len(line) - len(text)]
+        elif begun and text and text[0] not in ")#" and not line.startswith((margin + " ", margin + "\t")):
+            break
+        begun = begun or text.startswith("def ")
+        found.append(line)
+    return found
+
+
+def _parsed(lines: list[str], first: int) -> ast.FunctionDef | None:
+    """Return the function that begins lines of a file, the first of which is given; None if none does."""
+    try:
+        module = ast.parse("\n" * (first - 1) + textwrap.dedent("\n".join(lines)))
+    except (SyntaxError, ValueError):
+        return None
+    found = module.body[0] if module.body else None
+    return found if isinstance(found, ast.FunctionDef) else None
 
 
 def _origin(error: BaseException) -> str:

@@ -1,6 +1,6 @@
 """`lw.cluster`: blocks that run side by side, their barrier, and the shared memory of the others.
 
-How large a cluster is stands at the kernel, @lw.kernel(cluster=(2, 1)), or at its launch.
+The kernel, @lw.kernel(cluster=(2, 1)), or its launch says how many blocks a cluster has.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def sync() -> None:
 def arrive(*, relaxed: bool = False) -> None:
     """Arrive at the cluster's barrier without waiting; what was written before is seen after the wait.
 
-    With `relaxed` nothing is said of memory, which is enough where mbarriers do that.
+    With `relaxed` it orders no memory accesses, which is enough if mbarriers order them.
     """
     current().need("barrier.cluster.arrive with .release or .relaxed", 90, "8.0")
     current().emit(f"barrier.cluster.arrive{'.relaxed' if relaxed else '.release'}.aligned")

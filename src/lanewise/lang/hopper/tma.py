@@ -156,7 +156,7 @@ def copy(target: Any, source: Any, bytes: Any, barrier: Any = None, *, multicast
 
 
 def commit() -> None:
-    """Close the group of the stores and reductions that this thread has issued."""
+    """Put the stores and reductions that this thread issued since the last call into a group."""
     current().need("cp.async.bulk", 90, "8.0")
     current().emit("cp.async.bulk.commit_group")
 
@@ -164,8 +164,8 @@ def commit() -> None:
 def wait(n: int = 0, *, read: bool = False) -> None:
     """Wait until at most `n` groups of this thread are on their way.
 
-    With `read` it waits until the others have read their source, which may then be written again; without it
-    until their results are in place.
+    With `read` it waits until the other groups have read their sources, which may then be written again.
+    Without it, it waits until their results are in memory.
     """
     builder = current()
     builder.need("cp.async.bulk", 90, "8.0")

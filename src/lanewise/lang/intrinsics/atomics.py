@@ -97,12 +97,12 @@ def atomic_xor(pointer: Any, value: Any, *, scope: str = "gpu", order: str = "re
 
 
 def atomic_inc(pointer: Any, limit: Any, *, scope: str = "gpu", order: str = "relaxed") -> Scalar:
-    """Count up, from `limit` to 0 (u32); the outcome is the old value."""
+    """Count up (u32); after `limit` it begins again at 0. The outcome is the old value."""
     return _atomic("inc", pointer, (limit,), scope, order)
 
 
 def atomic_dec(pointer: Any, limit: Any, *, scope: str = "gpu", order: str = "relaxed") -> Scalar:
-    """Count down, from 0 to `limit` (u32); the outcome is the old value."""
+    """Count down (u32); below 0 it begins again at `limit`. The outcome is the old value."""
     return _atomic("dec", pointer, (limit,), scope, order)
 
 

@@ -18,7 +18,7 @@ from lanewise.lang.trace.types import u32
 def cp_async(dst: Any, src: Any, bytes: int = 16, src_bytes: Any = None, cache: str = "") -> None:
     """Copy 4, 8 or 16 bytes from global to shared memory; beyond `src_bytes` zeros are written.
 
-    `cache` is ca (all levels) or cg (L2 only, 16 bytes); cg for 16 bytes where nothing is said.
+    `cache` is ca (all levels) or cg (L2 only, 16 bytes); by default cg for 16 bytes, and ca otherwise.
     """
     builder = current()
     for pointer, space, what in ((dst, "shared", "destination"), (src, "global", "source")):
@@ -45,7 +45,7 @@ def cp_async(dst: Any, src: Any, bytes: int = 16, src_bytes: Any = None, cache: 
 
 
 def cp_async_commit() -> None:
-    """Close the group of the copies begun so far: `cp.async.commit_group`."""
+    """Put the copies that this thread began since the last call into a group: `cp.async.commit_group`."""
     current().need("cp.async", 80, "7.0")
     current().emit("cp.async.commit_group")
 

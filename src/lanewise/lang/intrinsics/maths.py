@@ -217,7 +217,7 @@ def popc(x: Any) -> Scalar:
 
 
 def clz(x: Any) -> Scalar:
-    """Return how many zeros lead, as i32."""
+    """Return how many leading bits are zero, as i32."""
     value = _word("clz", x)
     return compute(i32, f"clz.b{value.dtype.bits}", value.operand, nonnegative=True)
 

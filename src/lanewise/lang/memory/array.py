@@ -167,6 +167,12 @@ def as_layout(layout: Any, swizzle: Swizzle | None = None) -> Any:
             shape = tuple(shape)
         if not isinstance(shape, tuple):
             raise _error(f"a shape is an integer or a tuple of them, or an lw.Layout; not {layout!r}")
+        for each in shape:
+            if isinstance(each, Scalar):
+                raise _error(
+                    "the shape of an array has to be known while the kernel is traced, and "
+                    f"{describe(each)} is not: take a number, or a parameter that is an lw.Constexpr"
+                )
         try:
             layout = Layout(shape, suffix_product(shape))
         except ValueError as error:
@@ -213,7 +219,8 @@ def _declare(space: str, dtype: Format, layout: Any, swizzle: Swizzle | None, al
     taken = sum(each.size or 0 for each in builder.variables if each.space == "shared")
     if space == "shared" and size + taken > MOST_SHARED_BYTES:
         raise builder.error(
-            f"{size} bytes of shared memory after {taken}: no GPU has over {MOST_SHARED_BYTES}"
+            f"this array takes {size:,} bytes of shared memory, and those before it {taken:,}: no GPU has "
+            f"more than {MOST_SHARED_BYTES:,}"
         )
     symbol = Symbol(space)
     builder.variables.append(Variable(space, symbol, size, align))

@@ -51,7 +51,7 @@ class Vectors(Node):
         self.ptr(index).store(items)
 
     def __iter__(self) -> Any:
-        raise current().error("the groups have no end that is known: index them, v[i], in a loop")
+        raise current().error("the number of groups is not known: index them, v[i], in a loop")
 
     def __str__(self) -> str:
         return f"groups of {self.width} behind {self.pointer}"
@@ -60,7 +60,7 @@ class Vectors(Node):
 
 
 def vectorized(pointer: Any, width: int | None = None) -> Vectors:
-    """Return memory counted in groups of `width` elements, 16 bytes each where nothing is said.
+    """Return memory that is counted in groups of `width` elements, by default of 16 bytes.
 
     The address must be known to be a multiple of a group's bytes: `x: lw.Ptr[lw.f16, 16]` says so. Inside a
     kernel: `x = lw.vectorized(X); x[i] = tuple(2 * each for each in x[i])`.

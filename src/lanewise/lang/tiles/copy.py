@@ -80,7 +80,7 @@ def _tensor(what: Any) -> View | RegisterTensor:
         return what
     if isinstance(what, Array | View) and not isinstance(getattr(what, "addresses", None), Coordinates):
         return as_view(what, "lw.copy")
-    raise current().error(f"lw.copy moves between tensors, and {describe(what)} is none")
+    raise current().error(f"lw.copy moves between tensors; {describe(what)} is not a tensor")
 
 
 def _predicate(

@@ -189,7 +189,7 @@ def current() -> Builder:
 
 
 def arch() -> str:
-    """The arch that the kernel is traced for, as `sm_90`; `sm_80` where none was asked for.
+    """Return the arch for which the kernel is traced, such as `sm_90`; `sm_80` if none was named.
 
     Inside a kernel: `if lw.arch() == "sm_90": …` decides while tracing.
     """

@@ -172,6 +172,6 @@ def map_leaves(f: Callable[[Any, Any], Any], a: Any, b: Any, what: str) -> Any:
         return f(a, b)
     first, second = Snapshot(a), Snapshot(b)
     if why := first.mismatch(second, "the value"):
-        raise current().error(f"{what}: {why}; both must be alike")
+        raise current().error(f"{what}: {why}; both must have the same form")
     new = [map_leaves(f, x, y, what) for x, y in zip(children(a), children(b), strict=True)]
     return rebuild(a, new, fresh=True)

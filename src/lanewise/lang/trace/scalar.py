@@ -144,7 +144,7 @@ class Scalar(_Base):
     def __float__(self) -> float:
         raise current().error(
             f"{describe(self)} is known only when the kernel runs: .to(lw.f32) converts it, and lw.sqrt, "
-            "lw.exp and their kin take the place of Python's math"
+            "lw.exp and other functions of lw take the place of Python's math"
         )
 
     def __round__(self, digits: Any = None) -> Any:
@@ -283,7 +283,7 @@ def literal(value: Any, dtype: Format) -> Scalar:
     if dtype is pred:
         if isinstance(value, bool):
             return Scalar(pred, constant=value)
-        raise current().error(f"{value!r} is no truth value: compare it, as in `x != 0`")
+        raise current().error(f"{value!r} is not a truth value: compare it, as in `x != 0`")
     if is_int(dtype):
         if isinstance(value, float):
             raise current().error(

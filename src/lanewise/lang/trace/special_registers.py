@@ -53,7 +53,7 @@ class Dim3:
 
     def complain(self) -> NoReturn:
         """Raise the error that one of the three has to be taken."""
-        raise current().error(f"{self.__doc__} are three: take .x, .y or .z of them")
+        raise current().error(f"{self.__doc__} have three parts: take .x, .y or .z of them")
 
     def __iter__(self) -> Any:
         return iter((self.x, self.y, self.z))

@@ -99,7 +99,7 @@ def refuse(value: Any, what: str) -> NoReturn:
         value.complain()
     if type(value).__module__ == "numpy":
         raise current().error(
-            f"{what} got a NumPy array: a kernel computes with its parameters only; pass the array as an "
-            "lw.Ptr parameter"
+            f"{what} was given a NumPy array, but a kernel computes only with its parameters: pass the array "
+            "as an lw.Ptr parameter"
         )
     raise current().error(f"{what} takes a number or a traced value, not {describe(value)}")

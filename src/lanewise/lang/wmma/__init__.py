@@ -1,6 +1,6 @@
 """WMMA in kernels, under the names of the CUDA programming guide: fragments, and functions that change them.
 
-Which fragments and products exist is the catalogue's to say; a program never sees how they lie in registers.
+The catalogue says which fragments and products exist; a program never sees how they lie in registers.
 """
 
 from lanewise.lang.wmma.fragment import fragment

@@ -65,7 +65,7 @@ class FragmentElements:
 
 
 class fragment(Node):
-    """A matrix shared out among the lanes of a warp: `wmma.fragment(use, m, n, k, dtype, layout)`.
+    """A matrix that the lanes of a warp hold together: `wmma.fragment(use, m, n, k, dtype, layout)`.
 
     `use` is matrix_a, matrix_b or accumulator; `layout` row_major or col_major, and none for accumulators.
     Inside a kernel: `a = wmma.fragment(wmma.matrix_a, 16, 16, 16, lw.f16, wmma.row_major)`.
@@ -143,7 +143,7 @@ class fragment(Node):
 
     @property
     def x(self) -> FragmentElements:
-        """The elements of this lane: every lane may do the same with each of them, whichever they are."""
+        """The elements of this lane. Which elements these are is not known, so treat all of them alike."""
         return FragmentElements(self)
 
     def as_operand(self) -> Fragment:

@@ -48,7 +48,7 @@ def _address(pointer: Any, held: fragment, what: str) -> tuple[Address, str]:
     known = _known_alignment(pointer)
     if known and pointer.offset % POINTER_ALIGNMENT and known >= POINTER_ALIGNMENT:
         raise builder.error(
-            f"{what}: the pointer must be aligned to {POINTER_ALIGNMENT} bytes (256 bits), and lies "
+            f"{what}: the pointer must be aligned to {POINTER_ALIGNMENT} bytes (256 bits), and it lies "
             f"{pointer.offset % POINTER_ALIGNMENT} bytes after such a place"
         )
     return Address(pointer.base, pointer.offset), pointer.space

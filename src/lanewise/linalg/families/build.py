@@ -31,7 +31,7 @@ MOST_BLOCKS = 8
 #: The epilogue that rounds alone.
 PLAIN = Epilogue()
 #: Turns of results that a consumer has in shared memory at the same time.
-_MOST_BUFFERS = 4
+MOST_BUFFERS = 4
 #: bf16 numbers whose sum is an f32.
 PLANES = 3
 #: Bytes of a box's rows that are swizzled; those of the narrowest of several boxes; columns of the widest.
@@ -66,6 +66,8 @@ class Build:
     by_warps: bool = False
     #: Whether threads store their results from registers.
     direct: bool = False
+    #: Whether idle warps of the loading warpgroup store the results, while the others multiply.
+    aside: bool = False
     epilogue: Epilogue = PLAIN
     #: Of two warpgroups that share a tile, by how many stages the first runs ahead, so that they do not store
     #: at the same time.
@@ -195,7 +197,7 @@ class Build:
         widths = [each for each in range(self.store_columns, 0, -1) if self._can_be_box(each)]
         if self.stages_all_at_once:
             return widths[0] if widths else 1
-        for buffers in (_MOST_BUFFERS, 2):
+        for buffers in (MOST_BUFFERS, 2):
             for each in widths:
                 if each * self.out.bits >= _LEAST_BOX * 8 and buffers * self._box_bytes(each) <= self._room:
                     return each
@@ -270,7 +272,7 @@ class Build:
         )
         turns = self.consumer_rows // ROWS * -(-boxes // together)
         fitting = self._room // self._boxes_bytes(together)
-        return together, max(1, min(_MOST_BUFFERS, fitting, turns))
+        return together, max(1, min(MOST_BUFFERS, fitting, turns))
 
     @property
     def long_epilogue(self) -> bool:

@@ -39,46 +39,86 @@ class GroupedTiles:
     """Tiles of products with different rows: those of the first expert, then those of the second, and so on.
 
     Where an expert's rows lie is read while the kernel runs, so that the number of tiles is not known before;
-    `count` is more than there can be. A state is (expert, its first tile, its first row, its last row + 1).
+    `count` is more than there can be. If there are no `starts`, an expert's rows begin where those of the one
+    before it end. Nobody has looked at `ends` then: one that is smaller than the start, or larger than M, is
+    taken as the nearest that is neither.
+
+    A tile of which at most `half` rows are an expert's takes half of the time. If experts have many rows,
+    these tiles come after all others, so that blocks end at nearly the same time. With few rows they do not:
+    the matrix of an expert would be read from memory twice.
+
+    A state is (expert, its first tile, its first row, its last row + 1, whether the halves' turn has come).
     """
 
     def __init__(
-        self, starts: Any, ends: Any, experts: Any, M: Any, columns: Any, rows_of_tile: int, cluster: int
+        self, bounds: Any, experts: Any, M: Any, columns: Any, rows_of_tile: int, half: int, cluster: int
     ) -> None:
-        self.starts, self.ends, self.experts, self.columns = starts, ends, experts, columns
-        self.rows_of_tile = rows_of_tile
+        (self.starts, self.ends), self.experts, self.columns, self.M = bounds, experts, columns, M
+        self.rows_of_tile, self.half = rows_of_tile, half
+        self.given_starts = self.starts.address != 0
+        self.halves_last = M >= experts * (2 * rows_of_tile) if half else False
         self.count = (lw.cdiv(M, rows_of_tile) + experts) * columns
         self.first = lw.block_idx.x // cluster
         self.step = lw.grid_dim.x // cluster
 
-    def begin(self) -> tuple[Any, Any, Any, Any]:
+    @lw.device
+    def begin(self) -> tuple[Any, Any, Any, Any, Any]:
         """Return the state of the first expert; there is at least one."""
-        return lw.i32(0), lw.i32(0), self.starts[0], self.ends[0]
+        start, end = self.bounds(0, lw.i32(0))
+        return lw.i32(0), lw.i32(0), start, end, lw.i32(0)
 
-    def tiles(self, state: Any) -> Any:
-        """Return how many tiles the state's expert has."""
-        return lw.cdiv(lw.max(state[3] - state[2], 0), self.rows_of_tile) * self.columns
+    @lw.device
+    def bounds(self, expert: Any, start: Any) -> Any:
+        """Return where an expert's rows begin and end; `start` is the end of the one before it."""
+        if self.given_starts:
+            start = self.starts[expert]
+        return start, lw.min(lw.max(self.ends[expert], start), self.M)
+
+    @lw.device
+    def last_row(self) -> Any:
+        """Return the row after those of all experts, if they follow each other."""
+        end = lw.i32(0)
+        for expert in lw.range(self.experts):
+            end = lw.max(end, lw.min(self.ends[expert], self.M))
+        return end
+
+    @lw.device
+    def rows(self, state: Any) -> Any:
+        """Return how many rows of tiles of the state's expert have their turn, and which is the first."""
+        length = lw.max(state[3] - state[2], 0)
+        every = lw.cdiv(length, self.rows_of_tile)
+        if not self.half:
+            return every, 0
+        whole = lw.where(self.halves_last, (length + (self.half - 1)) // self.rows_of_tile, every)
+        late = state[4] != 0
+        return lw.where(late, every - whole, whole), lw.where(late, whole, 0)
 
     @lw.device
     def move(self, number: Any, state: Any) -> Any:
         """Return the state of the expert that a tile belongs to; its number is `experts` beyond the last."""
-        expert, first, start, end = state
-        tiles = self.tiles(state)
+        expert, first, start, end, late = state
+        tiles = self.rows(state)[0] * self.columns
         while (number >= first + tiles) & (expert < self.experts):
             expert = expert + 1
             first = first + tiles
+            if self.half:
+                if (expert == self.experts) & self.halves_last & (late == 0):
+                    expert = lw.i32(0)
+                    end = lw.i32(0)
+                    late = lw.i32(1)
             if expert < self.experts:
-                start = self.starts[expert]
-                end = self.ends[expert]
-                tiles = self.tiles((expert, first, start, end))
-        return expert, first, start, end
+                start, end = self.bounds(expert, end)
+                tiles = self.rows((expert, first, start, end, late))[0] * self.columns
+        return expert, first, start, end, late
 
+    @lw.device
     def place(self, number: Any, state: Any) -> tuple[Any, Any]:
         """Return the row and the column of a tile among those of its expert."""
-        rows = lw.cdiv(lw.max(state[3] - state[2], 1), self.rows_of_tile)
+        rows, first = self.rows(state)
+        rows = lw.max(rows, 1)
         local = number - state[1]
         column = local // rows
-        return local - column * rows, column
+        return local - column * rows + first, column
 
 
 class OneTile:

@@ -12,7 +12,7 @@ from typing import Any
 from lanewise import lang as lw
 from lanewise.lang.trace.types import u32
 from lanewise.linalg.families.build import WARPGROUP
-from lanewise.linalg.families.prepass_chunks import CHUNK, moved_down, store_chunk
+from lanewise.linalg.families.copies.chunks import CHUNK, moved_down, store_chunk
 
 
 @lw.device

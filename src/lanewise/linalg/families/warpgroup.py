@@ -12,9 +12,9 @@ from typing import Any
 from lanewise.errors import LanewiseError
 from lanewise.formats import tf32
 from lanewise.linalg.families.build import MOST_SHARED, SWIZZLED, Build, build_of
+from lanewise.linalg.families.copies.launches import copied
+from lanewise.linalg.families.copies.launches import workspace_bytes as copy_bytes
 from lanewise.linalg.families.meeting import COUNTER_BYTES, meeting_bytes
-from lanewise.linalg.families.prepass import copied
-from lanewise.linalg.families.prepass import workspace_bytes as copy_bytes
 from lanewise.linalg.families.warpgroup_kernel import compiled, operand_tiles
 from lanewise.linalg.orientation import transposed, transposed_pointers
 from lanewise.linalg.plan import Plan
@@ -67,7 +67,7 @@ def for_shape(build: Build, m: int, n: int, batch: int, multiprocessors: int) ->
         and tiles // batch <= _MOST_ALONG_Z
     ):
         return stored_by_warps(replace(build, single=True, skew=0))
-    return build
+    return replace(build, aside=_stores_aside(build))
 
 
 def stored_by_warps(build: Build) -> Build:
@@ -80,6 +80,17 @@ def stored_by_warps(build: Build) -> Build:
         return build
     changed = replace(build, store_by_tma=False, by_warps=True)
     return changed if changed.shared_bytes <= MOST_SHARED else build
+
+
+def _stores_aside(build: Build) -> bool:
+    """Return whether idle warps store the results of a persistent block: where threads have to store rows."""
+    threads_store = not (build.store_by_tma or build.wide_stores or build.direct or build.transposed)
+    return (
+        threads_store
+        and build.schedule == "cooperative"
+        and build.split == 1
+        and not (build.grouped or build.promotes)
+    )
 
 
 #: Columns of a block's only tile up to which TMA stores it.
@@ -202,7 +213,7 @@ def prepared(
         _or_null(pointers.scale_a), _or_null(pointers.scale_b), _or_null(pointers.scale_out),
         *(_scale_strides(pointers.scale_a, pointers.scale_b) if _scales_blocks(problem) else (0, 0, 0, 0)),
         float(pointers.alpha), float(pointers.beta),
-        _or_null(pointers.starts), _or_null(pointers.ends), problem.experts,
+        _or_null(pointers.starts), _or_null(pointers.ends), problem.experts, int(problem.clears_rest),
         *_meeting_memory(build, problem, pointers),
     )  # fmt: skip
     return compiled(build)[blocks, build.threads, build.shared_bytes], arguments

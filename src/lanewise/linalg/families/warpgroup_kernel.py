@@ -13,6 +13,7 @@ from typing import Any
 from lanewise import lang as lw
 from lanewise.formats import f32
 from lanewise.linalg.epilogue_code import EpilogueValues
+from lanewise.linalg.families.aside_stores import LOADING, AsideOutput, AsideStores
 from lanewise.linalg.families.block_scales import COPYING, BlockScales
 from lanewise.linalg.families.build import REGISTERS, SWIZZLED, WARPGROUP, Build
 from lanewise.linalg.families.consumer import Consumer
@@ -37,7 +38,7 @@ def operand_tiles(build: Build) -> tuple[OperandTile, OperandTile]:
     )  # fmt: skip
 
 
-def _output_type(build: Build) -> Any:
+def output_type(build: Build) -> Any:
     """Return the type of the result's parameter: a tensor map, or a pointer where threads store."""
     if not build.store_by_tma:
         return lw.Ptr[build.out]
@@ -75,11 +76,12 @@ def compiled(build: Build) -> Any:
     planes = (T.planes,) if T.batched else ()
     of_a = lw.TensorMap[T.a, (*(() if T.grouped else planes), *tile_a.box), 128]
     of_b = lw.TensorMap[T.b, (*planes, *tile_b.box), 128]
-    of_c = _output_type(T)
+    of_c = output_type(T)
     bias_dtype = T.epilogue.bias_dtype or f32
     residual_dtype = T.epilogue.residual.dtype if T.epilogue.residual is not None else f32
 
-    @lw.kernel(max_threads=T.threads, min_blocks=1, cluster=T.cluster_size)
+    # a launch in clusters takes the host longer, in clusters of one, too
+    @lw.kernel(max_threads=T.threads, min_blocks=1, cluster=T.cluster_size if T.cluster_size > 1 else None)
     def warpgroup(
         A: of_a, B: of_b, C: of_c,
         M: lw.i32, N: lw.i32, K: lw.i32, batch: lw.i32, group: lw.i32, leading: lw.i64, stride: lw.i64,
@@ -88,6 +90,7 @@ def compiled(build: Build) -> Any:
         scale_a: lw.Ptr[f32], scale_b: lw.Ptr[f32], scale_out: lw.Ptr[f32],
         scale_row: lw.i32, scale_row_k: lw.i32, scale_column: lw.i32, scale_column_k: lw.i32,
         alpha: f32, beta: f32, starts: lw.Ptr[lw.i32], ends: lw.Ptr[lw.i32], experts: lw.i32,
+        clears_rest: lw.i32,
         counters: lw.Ptr[lw.i32], sums: lw.Ptr[f32, 16],
     ):  # fmt: skip
         thread = lw.thread_idx.x
@@ -132,7 +135,8 @@ def compiled(build: Build) -> Any:
         if T.single:
             tiles = OneTile(T.cluster_size, T.batched, T.groups)
         elif T.grouped:
-            tiles = GroupedTiles(starts, ends, experts, M, columns, T.bm * across, T.cluster_size)
+            half = T.bm // 2 if T.consumers == 2 and across == 1 else 0
+            tiles = GroupedTiles((starts, ends), experts, M, columns, T.bm * across, half, T.cluster_size)
         else:
             rows, group = lw.cdiv(M, T.bm * across), lw.assume(group, nonnegative=True)
             tiles = TileOrder(rows, columns, batch if T.batched else None, group, T.cluster_size)
@@ -151,9 +155,15 @@ def compiled(build: Build) -> Any:
                 lw.setmaxnreg_dec(REGISTERS[T.consumers][0])
             if (thread < 32) & lw.elect_one():
                 produce(T, pipeline, tiles, (first_step, steps), (tile_a, A), (tile_b, B), place)
+            if T.grouped:  # noqa: SIM102, decided while tracing
+                if (thread >= 32) & (clears_rest != 0):
+                    clear_rest(T, tiles, C, M, N, leading)
             if T.scale_bytes:  # noqa: SIM102, decided while tracing
                 if (thread >= 32) & (thread < 32 + COPYING):
                     block_scales.copy(pipeline, tiles, steps, place)
+            if T.aside:  # noqa: SIM102, decided while tracing
+                if thread >= LOADING:
+                    AsideStores(T, C, N, M, leading, stride).run(tiles, place)
         else:
             if T.moves_registers:
                 lw.setmaxnreg_inc(REGISTERS[T.consumers][1])
@@ -161,6 +171,8 @@ def compiled(build: Build) -> Any:
             consumer.a, consumer.b = tile_a.descriptor(whole=False), tile_b.descriptor(whole=True)
             if T.direct:
                 consumer.output = DirectOutput(T, C, given, N, leading)
+            elif T.aside:
+                consumer.output = AsideOutput(T, C, given, role - 1, N, leading)
             else:
                 consumer.output = Output(T, C, given, role - 1, N, leading)
             consumer.parts, consumer.block_scales = parts, block_scales
@@ -175,6 +187,23 @@ def compiled(build: Build) -> Any:
             lw.cluster.wait()
 
     return warpgroup
+
+
+@lw.device
+def clear_rest(T, tiles, C, M, N, leading):
+    """Store zeros to the rows after those of the last expert, by the warps that neither load nor multiply."""
+    each = 128 // T.out.bits if T.wide_stores else 1
+    first, chunks = tiles.last_row().to(lw.i64), lw.cdiv(N, each).to(lw.i64)
+    threads = WARPGROUP - 32
+    begin = (lw.block_idx.x * threads + lw.thread_idx.x - 32).to(lw.i64)
+    step = (lw.grid_dim.x * threads).to(lw.i64)
+    for chunk in lw.range(begin, (M.to(lw.i64) - first) * chunks, step):
+        row = chunk // chunks
+        place = C + ((row + first) * leading + (chunk - row * chunks) * each)
+        if T.wide_stores:
+            lw.pointer(place.address, lw.u32, "global", 16).store((lw.u32(0),) * 4)
+        else:
+            place[0] = T.out(0)
 
 
 @lw.device

@@ -41,13 +41,14 @@ if TYPE_CHECKING:
 #: The operands of a launch, in the order of their addresses.
 OPERANDS = (
     "a", "b", "out", "bias", "residual", "scale_a", "scale_b", "scale_out", "workspace", "starts", "ends",
+    "metadata",
 )  # fmt: skip
 #: The beginning of a workspace that kernels count in.
 _COUNTER_BYTES = 16384
 #: Kinds of calls that are remembered.
 _MOST_KINDS = 4096
 #: Families in `families/`, by their name in a plan.
-_FAMILIES = ("warpgroup", "skinny", "warp")
+_FAMILIES = ("warpgroup", "skinny", "warp", "sparse")
 
 
 class Prepared:
@@ -208,7 +209,7 @@ def _views(request: Request, problem: Problem, addresses: list[int], size: int) 
     m, n, k = problem.m, problem.n, problem.k
     found: dict[str, Any] = {
         "a": matrix("a", request.a, problem.a, m, k, False),
-        "b": matrix("b", request.b, problem.b, n, k, True),
+        "b": matrix("b", request.b, problem.b, n, k // 2 if problem.sparse else k, True),
         "out": matrix("out", request.out, problem.out, m, n, False),
     }
     if request.residual is not None and problem.epilogue.residual is not None:
@@ -230,8 +231,11 @@ def _views(request: Request, problem: Problem, addresses: list[int], size: int) 
     if size:
         number = OPERANDS.index("workspace")
         found["workspace"] = DeviceView(number, addresses[number], (size,), (1,), u8)
+    if request.metadata is not None:
+        number = OPERANDS.index("metadata")
+        found["metadata"] = DeviceView(number, addresses[number], request.metadata.shape, (1,), s32)
     if request.bounds is not None:
-        for name in ("starts", "ends"):
+        for name in ("ends",) if problem.consecutive else ("starts", "ends"):
             number = OPERANDS.index(name)
             found[name] = DeviceView(number, addresses[number], (problem.experts,), (1,), s32)
     return found
@@ -263,8 +267,10 @@ def _addresses(request: Request, workspace: Any) -> list[int]:
     bounds = [0, 0]
     if request.bounds is not None:
         first = int(request.bounds.data_ptr())
-        bounds = [first, first + 4 * request.bounds.shape[1]]
-    return [0 if view is None else view.address for view in views] + [_address(workspace)] + bounds
+        bounds = [first, first + 4 * request.bounds.shape[1]] if request.bounds.ndim > 1 else [0, first]
+    metadata = 0 if request.metadata is None else request.metadata.address
+    given = [0 if view is None else view.address for view in views]
+    return [*given, _address(workspace), *bounds, metadata]
 
 
 def _address(workspace: Any) -> int:

@@ -15,10 +15,10 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from lanewise.gpu.native import exchange_function, stream_function
-from lanewise.gpu.python_functions import TABLE_TEXT, can_be_made, load, made, places_in_python
+from lanewise.gpu.python_functions import can_be_made, load, made, places_in_python
 from lanewise.jit import machine_code
+from lanewise.linalg.launching.launch_text import LAUNCH_TEXT, launch_records, with_places
 from lanewise.linalg.launching.quick_call_text import QUICK_TEXT
-from lanewise.linalg.launching.replay import LAUNCH_TEXT, launch_records
 
 if TYPE_CHECKING:
     from lanewise.gpu.recorded import RecordedLaunch
@@ -52,14 +52,9 @@ def _program() -> machine_code.Program | None:
     """Return the compiled functions; None where Python has no global lock, and objects look otherwise."""
     if not can_be_made():
         return None
-    text = TABLE_TEXT + LAUNCH_TEXT + QUICK_TEXT
     places = {name: len(_PYTHON) + number for number, name in enumerate(_TABLE)}
     places |= {name: number for number, name in enumerate(_RECORD)} | _PLACES
-    for name in sorted(places, key=len, reverse=True):
-        text = text.replace(f"i64 {name})", f"i64 {places[name]})").replace(
-            f", {name}\n", f", {places[name]}\n"
-        ).replace(f", i64 {name}\n", f", i64 {places[name]}\n")  # fmt: skip
-    return load("quick call", text)
+    return load("quick call", with_places(LAUNCH_TEXT + QUICK_TEXT, places))
 
 
 class QuickCalls:

@@ -68,14 +68,9 @@ other:
   %t1 = add i64 %t, 1
   br label %which
 look:
-  %failed = call i32 %read(ptr %object, ptr %tensor)
-  %was_read = icmp eq i32 %failed, 0
+  %was_read = call i1 @read_tensor(ptr %read, ptr %object, ptr %tensor, ptr %place)
   br i1 %was_read, label %told, label %wrong
 told:
-  %data = call i64 @word(ptr %tensor, i64 0)
-  %offset = call i64 @word(ptr %tensor, i64 5)
-  %first = add i64 %data, %offset
-  store i64 %first, ptr %place
   %more = call i64 @kind_of(ptr %tensor, i64 %seen)
   ret i64 %more
 wrong:
@@ -292,14 +287,9 @@ entry:
   %failed = icmp eq ptr %made, null
   br i1 %failed, label %none, label %look
 look:
-  %unread = call i32 %read(ptr %made, ptr %tensor)
-  %good = icmp eq i32 %unread, 0
+  %good = call i1 @read_tensor(ptr %read, ptr %made, ptr %tensor, ptr %place)
   br i1 %good, label %told, label %wrong
 told:
-  %data = call i64 @word(ptr %tensor, i64 0)
-  %offset = call i64 @word(ptr %tensor, i64 5)
-  %first = add i64 %data, %offset
-  store i64 %first, ptr %place
   ret ptr %made
 wrong:
   call void %release(ptr %made)
@@ -412,22 +402,8 @@ begin:
   store i64 %added, ptr %added_at
   store i64 %name, ptr %last
   %thread = call ptr %save()
-  br label %launching
-launching:
-  %l = phi i64 [ 0, %begin ], [ %l1, %launched ]
-  %all = icmp uge i64 %l, %launches
-  br i1 %all, label %end, label %launch
-launch:
-  %launch_place = add i64 %l, FIRST_LAUNCH
-  %one = call ptr @address(ptr %record, i64 %launch_place)
-  %status = call i32 @one(ptr %one, ptr %operands, i64 %stream, ptr %start)
-  %good = icmp eq i32 %status, 0
-  br i1 %good, label %launched, label %end
-launched:
-  %l1 = add i64 %l, 1
-  br label %launching
-end:
-  %last_status = phi i32 [ 0, %launching ], [ %status, %launch ]
+  %records = getelementptr i64, ptr %record, i64 FIRST_LAUNCH
+  %status = call i32 @launch_all(ptr %records, i64 %launches, ptr %operands, i64 %stream, ptr %start)
   call void %restore(ptr %thread)
   %used = icmp ne ptr %workspace, null
   br i1 %used, label %give_back, label %say
@@ -435,13 +411,13 @@ give_back:
   call void %release(ptr %workspace)
   br label %say
 say:
-  %done = icmp eq i32 %last_status, 0
+  %done = icmp eq i32 %status, 0
   br i1 %done, label %return, label %fault
 return:
   ret ptr %result
 fault:
   call void %release(ptr %result)
-  %code = sext i32 %last_status to i64
+  %code = sext i32 %status to i64
   %said = call ptr %number(i64 %code)
   ret ptr %said
 failed:
@@ -450,7 +426,4 @@ refuse:
   call void %keep(ptr %none)
   ret ptr %none
 }
-
-declare ptr @PyLong_AsVoidPtr(ptr)
-declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 """

@@ -200,6 +200,8 @@ def negate(lanes: Lanes, op: Op) -> None:
 
 def min_max(lanes: Lanes, op: Op) -> None:
     """Lower min and max of integers, with .relu."""
+    if len(op.operands) > 3:
+        raise op.unsupported("it compares three numbers for .f32 alone")
 
     def pick(a: Value, b: Value) -> Value:
         found = (a > b).select(a, b) if op.opcode == "max" else (a > b).select(b, a)

@@ -15,6 +15,7 @@ from lanewise.machine.program.source_lines import source_line
 from lanewise.machine.runtime.state import BlockState, LaunchState
 from lanewise.machine.runtime.texture_faults import describe_texture_fault, handle_operand
 from lanewise.machine.warp_ops.mbarrier import WRONG, described_phase
+from lanewise.ptx.model.names import demangle
 
 
 def location_of(launch: LaunchState, op: Op) -> str:
@@ -174,7 +175,8 @@ def describe(launch: LaunchState, state: BlockState) -> tuple[str, int]:
 def describe_limit(launch: LaunchState, state: BlockState) -> tuple[str, int]:
     """Return the message of a block that ran longer than `steps=` allows, and its first thread's line."""
     allowed = launch[LaunchRecord.step_limit]
-    message = f"{launch.compiled.function.name}: a block ran more than the {allowed} steps allowed (steps=)"
+    name = demangle(launch.compiled.function.name)
+    message = f"{name}: a block ran more than {allowed:,} steps, the limit that steps= (--steps) sets"
     for warp in range(launch.shape.warps):
         pcs = state.lanes(warp, abi.WarpFrame.pcs, 32)
         for lane in np.flatnonzero(pcs < abi.PARKED):

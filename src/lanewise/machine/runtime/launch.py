@@ -24,6 +24,7 @@ from lanewise.machine.runtime.parameter_bytes import Arguments
 from lanewise.machine.runtime.resident_blocks import InOrder, ResidentBlocks
 from lanewise.machine.runtime.state import BlockState, LaunchState
 from lanewise.ptx import Shape
+from lanewise.ptx.model.names import demangle
 
 #: Seconds between two calls of `progress`.
 LOOK = 0.2
@@ -199,8 +200,8 @@ class Launch(LaunchState):
         all_blocks = most * len(self.running) * self.shape.cluster_blocks
         if self.compiled.launch_info.uses_grid and len(self.blocks) > all_blocks:
             raise LanewiseError(
-                f"the blocks of {self.compiled.function.name} wait for each other (grid.sync()): at most "
-                f"{all_blocks} of them can be under way at a time, not {len(self.blocks)}"
+                f"the blocks of {demangle(self.compiled.function.name)} wait for each other (grid.sync()): "
+                f"at most {all_blocks} of them can be under way at a time, not {len(self.blocks)}"
             )
         return most
 

@@ -114,6 +114,8 @@ class _Object:
 def lower(code: BlockCode, op: Op) -> None:
     """Lower mbarrier.init, inval, expect_tx, complete_tx, arrive and arrive_drop, lane after lane."""
     verb = op.modifiers[0]
+    if verb not in op.record.modifiers:
+        raise op.unsupported(f"what it does stands directly after mbarrier, where .{verb} stands")
     after_address = op.record.memory[0].operand + 1
     with code.each_lane(code.bits(code.active(op))) as lane:
         barrier = _Object(code, op, lane)

@@ -203,7 +203,7 @@ class CompiledSource(ABC):
 
 @dataclass
 class Module:
-    """Parsed PTX: its header, and everything declared in it in order; `str(module)` is PTX again.
+    """Parsed PTX: its header, and everything that it declares, in order; `str(module)` is PTX again.
 
     >>> from lanewise.ptx import parse
     >>> module = parse(".version 8.0\\n.target sm_90a\\n.address_size 64\\n.visible .entry k() { ret; }")
@@ -234,7 +234,7 @@ class Module:
 
     @property
     def arch(self) -> str:
-        """The GPU it is for: the target, unless it was compiled for another for want of a compiler."""
+        """The GPU that the module is for; its target differs if the compiler had to compile for another."""
         return self.cuda.arch if self.cuda is not None else self.target
 
     def _functions(self, is_entry: bool) -> dict[str, Function]:
@@ -250,12 +250,12 @@ class Module:
 
     @cached_property
     def entries(self) -> Mapping[str, Function]:
-        """The kernels, by the name in the PTX."""
+        """The kernels, by their names in the PTX."""
         return self._functions(is_entry=True)
 
     @cached_property
     def functions(self) -> Mapping[str, Function]:
-        """The device functions, by name, those that are only declared included."""
+        """The device functions, by name, including those that are only declared."""
         return self._functions(is_entry=False)
 
     @cached_property
@@ -358,20 +358,30 @@ class Module:
         return self._chains.get(id(loc), [loc.place])
 
     def source_line(self, line: int) -> str:
-        """A line of the PTX it was parsed from, without white space around it."""
+        """Return a line of the PTX that it was parsed from, without white space around it."""
         lines = self.text.split("\n", line)
         return lines[line - 1].strip() if 0 < line <= len(lines) else ""
 
     def __getitem__(self, name: str) -> Entry:
-        """The kernel of that name: as in the PTX, demangled, or plain where that is enough.
+        """Return the kernel of a name: that in the PTX, the demangled one, or the plain one if it is unique.
 
-        A template that the module was compiled with is instantiated: `module["mm<half, half, float>"]`.
+        A template is instantiated when you ask for it: `module["mm<half, half, float>"]`.
         """
         if not isinstance(name, str):
             raise LanewiseError(f"an entry is asked for by name, as module['mm'], not by {name!r}")
         if name not in self._found:
             self._found[name] = self._entry(name)
         return self._found[name]
+
+    if not TYPE_CHECKING:  # a checker would take any attribute for one that is there
+
+        def __getattr__(self, name: str) -> None:
+            """Raise an error that says how a kernel of this name is asked for."""
+            kernels = (
+                () if name.startswith("_") or "items" not in self.__dict__ else matching(name, self.entries)
+            )
+            hint = f"; module[{name!r}] is the kernel" if kernels else ""
+            raise AttributeError(f"a module of PTX has no attribute {name!r}{hint}", name=name, obj=None)
 
     def _entry(self, name: str) -> Entry:
         """The entry that a name means: mangled, demangled or plain; an instance of a template is compiled."""

@@ -41,7 +41,7 @@ def _runtime() -> tuple[Any, Any] | None:
 
 @lru_cache(maxsize=4096)
 def demangle(name: str) -> str:
-    """A mangled name as C++ writes it; any other name, and one that cannot be read, as it is.
+    """Return a mangled name as C++ writes it; any other name, or one that cannot be read, is unchanged.
 
     >>> demangle("_Z4copyPKfPfi"), demangle("copy")
     ('copy(float const*, float*, int)', 'copy')

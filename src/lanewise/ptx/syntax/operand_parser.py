@@ -42,7 +42,7 @@ _AN_OPERAND = "an operand (register, constant, address or vector)"
 
 
 def constant(text: str) -> Immediate:
-    """The constant that a literal or a constant expression spells.
+    """Return the constant that a literal or a constant expression spells.
 
     >>> constant("0x10 + WARP_SZ * 2").value
     80

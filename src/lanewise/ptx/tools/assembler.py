@@ -33,7 +33,7 @@ _TARGET = re.compile(r"^\s*\.target\s+(\w+)", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Resources:
-    """What ptxas says that a function uses: registers a thread, and bytes of everything else."""
+    """What a function uses, as ptxas reports it: registers of each thread, and bytes of everything else."""
 
     registers: int = 0
     stack: int = 0
@@ -81,7 +81,7 @@ class Resources:
         sm_86: 6 blocks of 256 threads, 48 of 48 warps (100 %), limited by warps and registers
         """
         if not self.arch:
-            raise LanewiseError("occupancy is that of an arch, and these resources do not say of which")
+            raise LanewiseError("the occupancy depends on the arch, and these resources name none")
         shared = self.shared + shared_bytes
         if threads is None:
             return best_block(self.arch, self.registers, shared, self.barriers, most_threads)
@@ -120,8 +120,8 @@ def ptxas(
 ) -> Cubin:
     """Assemble PTX for an arch; without one, for the arch that the PTX is for.
 
-    A PTX version newer than ptxas knows is lowered to the newest that it does, and `notes` of the cubin say
-    so; what the PTX uses is checked all the same.
+    If the PTX has a newer version than ptxas knows, it is assembled as the newest version that ptxas knows,
+    and the `notes` of the cubin say so; ptxas still refuses instructions that it does not know.
     """
     if not isinstance(ptx, PtxModule | str):
         raise LanewiseError(f"ptxas takes a Module or PTX text, not {type(ptx).__name__}")
@@ -214,7 +214,7 @@ def sass_of(listing: str, name: str) -> str:
 
 
 def nvdisasm(cubin: Cubin | bytes | Path, *, options: Iterable[str] = ("-c",), timeout: float = 600) -> str:
-    """The SASS text of a cubin: by default its code alone (`-c`)."""
+    """Return the SASS of a cubin as text; by default its code alone (`-c`)."""
     if isinstance(cubin, Path):
         path = cubin
         try:

@@ -10,7 +10,7 @@ from lanewise.errors import LanewiseError
 from lanewise.isa import arch_number, find_arch
 from lanewise.ptx.tools.nvrtc_library import Nvrtc, load
 from lanewise.ptx.tools.standard_headers import STANDARD_HEADERS
-from lanewise.ptx.tools.toolkit import EXTRA, ToolFailed, ToolMissing, include_folders
+from lanewise.ptx.tools.toolkit import EXTRA, ToolFailed, ToolMissing, find_tools, include_folders
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,9 @@ def _compiler(arch: str) -> tuple[Nvrtc, int, str, str]:
         return older, 12, arch, f"compiled by NVRTC of CUDA 12, which still has {arch}"
     library, major = (newest, 13) if newest is not None else (older, 12)
     if library is None:
-        raise ToolMissing(f"NVRTC, which compiles CUDA C++, is not installed: {EXTRA}")
+        nvcc = find_tools("nvcc")
+        instead = f'; or compile with {nvcc[0].path}: compiler="nvcc", --compiler nvcc' if nvcc else ""
+        raise ToolMissing(f"NVRTC, which compiles CUDA C++, is not installed: {EXTRA}{instead}")
     supported = sorted(library.nvrtcGetSupportedArchs()[1])
     if arch_number(arch) in (70, 72):
         note = (

@@ -121,7 +121,7 @@ extern "C" __global__ void fence_before_stores(const float* x, float* y) {
     }
 }
 
-//@ TMA | asynchronous copy/race | 1, 32 | f16[1024], u32[512]=0 | the next tile is loaded over one that ldmatrix may still read in other lanes
+//@ TMA | advice asynchronous copy/race | 1, 32 | f16[1024], u32[512]=0 | the next tile is loaded over one that ldmatrix may still read in other lanes
 extern "C" __global__ void ldmatrix_and_next_load(const __half* x, u32* y) {
     __shared__ __align__(128) __half s[256];
     __shared__ u64 bar;

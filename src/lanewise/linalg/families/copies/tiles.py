@@ -8,7 +8,7 @@ from lanewise import lang as lw
 from lanewise.formats import f32
 from lanewise.lang.trace.types import u32
 from lanewise.layout import Layout
-from lanewise.linalg.families.prepass_chunks import CHUNK, split_number, store_chunk
+from lanewise.linalg.families.copies.chunks import CHUNK, split_number, store_chunk
 
 #: Rows and columns of a tile, those of a tile of bytes, and the threads that copy it.
 TILE, BYTES_TILE, THREADS = 64, 128, 256

@@ -11,9 +11,9 @@ from typing import Any
 
 from lanewise.formats import bf16
 from lanewise.linalg.families.build import PLANES
+from lanewise.linalg.families.copies.kernels import CHUNKS_EACH, THREADS, Kind, copying, division
+from lanewise.linalg.families.copies.tiles import tiles_of
 from lanewise.linalg.families.meeting import COUNTER_BYTES
-from lanewise.linalg.families.prepass_kernels import CHUNKS_EACH, THREADS, Kind, copying, division
-from lanewise.linalg.families.prepass_tiles import tiles_of
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.pointers import Pointers, flat
 from lanewise.linalg.problem import Operand, Problem

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from lanewise import lang as lw
 from lanewise.formats import bf16, f32, u8
 from lanewise.lang.trace.types import u16, u32
-from lanewise.linalg.families.prepass_chunks import CHUNK, Chunk, store_chunk, whole_granules
-from lanewise.linalg.families.prepass_tiles import split_tile, transpose_bytes, transpose_tile
+from lanewise.linalg.families.copies.chunks import CHUNK, Chunk, store_chunk, whole_granules
+from lanewise.linalg.families.copies.tiles import split_tile, transpose_bytes, transpose_tile
 
 #: Threads of a block, and chunks of 16 bytes of the result that each makes (of each plane, if there are
 #: several).

@@ -10,7 +10,8 @@ import pytest
 
 import lanewise as lw
 from lanewise.formats import FORMATS, bf16, e4m3, f32, tf32
-from lanewise.linalg.families import prepass, prepass_kernels, warpgroup
+from lanewise.linalg.families import warpgroup
+from lanewise.linalg.families.copies import kernels, launches
 from lanewise.linalg.pointers import Pointers
 from lanewise.linalg.problem import Operand
 from lanewise.linalg.rules import Options, request_of
@@ -27,7 +28,7 @@ def copy_of(array: Any, fmt: Any, precision: str = "", k_major: bool = True) -> 
     aligned = array.ctypes.data | steps[1] * array.itemsize | 16 | (steps[0] * array.itemsize)
     own = Operand(fmt, k_major, steps[1], steps[0] if matrices > 1 else 0, aligned & -aligned)
     rows, k = (lines, length) if k_major else (length, lines)
-    copy = prepass.Copy(own, rows, k, matrices, precision)
+    copy = launches.Copy(own, rows, k, matrices, precision)
     workspace = np.full(copy.bytes + 128, 7, np.uint8)
     workspace = workspace[-lw.address(workspace) % 128 :]
     target = copy.view(workspace, 0, array if matrices > 1 else array[0])
@@ -53,7 +54,7 @@ def test_realigned_copies(shape: tuple[int, int, int, int], ahead: int) -> None:
     for fmt, dtype in some([(bf16, np.uint16), (e4m3, np.uint8)], (bf16, np.uint16)):
         source = random_lines(shape, dtype, ahead)
         copy, arguments, found = copy_of(source, fmt)
-        prepass.launch_copies([(copy, arguments)])
+        launches.launch_copies([(copy, arguments)])
         lines = found.view(dtype).reshape(len(source), source.shape[1], copy.padded)
         assert np.array_equal(lines[:, :, : source.shape[2]], source)
         assert not lines[:, :, source.shape[2] :].any()
@@ -66,7 +67,7 @@ def test_copies_in_planes(shape: tuple[int, int, int, int], transposed: bool) ->
     for ahead in (0, 3):
         source = random_lines(shape, np.float32, ahead)
         copy, arguments, found = copy_of(source, f32, "f32", not transposed)
-        prepass.launch_copies([(copy, arguments)])
+        launches.launch_copies([(copy, arguments)])
         planes = found.view(bf16.dtype).reshape(len(source), 3, copy.new_lines, copy.padded)
         wanted = source.swapaxes(1, 2) if transposed else source
         for plane, part in enumerate(split(np.ascontiguousarray(wanted))):
@@ -81,7 +82,7 @@ def test_transposed_copies(size: int) -> None:
     for ahead, shape in ((1, (37, 75, 81, 2)), (4, (37, 75, 84, 2)), (0, (150, 133, 136, 1))):
         source = random_lines(shape, dtype, ahead)
         copy, arguments, found = copy_of(source, fmt, precision, k_major=False)
-        prepass.launch_copies([(copy, arguments)])
+        launches.launch_copies([(copy, arguments)])
         rows, columns = source.shape[1:]
         lines = found.view(dtype).reshape(len(source), columns, copy.padded)
         assert np.array_equal(lines[:, :, :rows], source.swapaxes(1, 2)) and not lines[:, :, rows:].any()
@@ -92,12 +93,12 @@ def test_both_operands_in_one_launch() -> None:
     plain, turned = random_lines((37, 75, 81, 1), np.uint8, 3), random_lines((70, 33, 33, 1), np.uint8, 1)
     copies = [copy_of(plain, e4m3), copy_of(turned, e4m3, k_major=False)]
     jobs = [(copy, arguments) for copy, arguments, _ in copies]
-    prepass.launch_copies(jobs)
+    launches.launch_copies(jobs)
     (one, _, first), (other, _, second) = copies
     assert np.array_equal(first.reshape(37, one.padded)[:, :75], plain[0])
     assert np.array_equal(second.reshape(33, other.padded)[:, :70], turned[0].T)
-    kernel = prepass_kernels.copying(one.kind, other.kind)
-    configured = kernel[one.blocks + other.blocks, prepass_kernels.THREADS]
+    kernel = kernels.copying(one.kind, other.kind)
+    configured = kernel[one.blocks + other.blocks, kernels.THREADS]
     assert lw.check(configured, *jobs[0][1], *jobs[1][1], one.blocks).ok
 
 
@@ -105,7 +106,7 @@ def test_many_chunks_are_counted_with_64_bits() -> None:
     """The kernel for arrays of more than 2³¹ chunks gives the same."""
     source = random_lines((9, 600, 601, 1), np.uint16, 1)
     copy, arguments, found = copy_of(source, bf16)
-    prepass_kernels.copying(copy.kind._replace(wide=True))[copy.blocks, prepass_kernels.THREADS](*arguments)
+    kernels.copying(copy.kind._replace(wide=True))[copy.blocks, kernels.THREADS](*arguments)
     assert np.array_equal(found.view(np.uint16).reshape(9, copy.padded)[:, :600], source[0])
 
 
@@ -127,7 +128,7 @@ def test_products_of_copies(dtype: Any, layout: str, out: Any) -> None:
         chosen = replace(chosen, tile=(64, 64, 64))
     if dtype is tf32:
         chosen = replace(chosen, tile=(64, 64, 32))
-    assert prepass.needs_copy(problem.a, problem.precision) and prepass.needs_copy(
+    assert launches.needs_copy(problem.a, problem.precision) and launches.needs_copy(
         problem.b, problem.precision
     )
     pointers.workspace = np.zeros(warpgroup.workspace_bytes(problem, chosen) + 128, np.uint8)

@@ -1,0 +1,13 @@
+"""NVRTC for tests that compile CUDA C++: they are skipped where it is not installed."""
+
+from __future__ import annotations
+
+import pytest
+
+from lanewise.ptx.tools.nvrtc_library import load
+
+
+def need_nvrtc() -> None:
+    """Skip the test that calls this, unless NVRTC is installed: with cuda.bindings, or as a library alone."""
+    if load(13) is None:
+        pytest.skip("NVRTC is not installed (extra `cuda`)")
