@@ -446,7 +446,7 @@ class Flag(IntFlag):
     INVALIDATES = auto()
     #: An arrival at an mbarrier that publishes for the own block only, wherever the mbarrier is.
     NARROW_ARRIVAL = auto()
-    #: An atomic that leaves what is there, as the addition of 0 does: threads poll by it, and publish nothing.
+    #: An atomic that leaves what is there, as the addition of 0 does: threads poll by it and publish nothing.
     POLLS = auto()
 
 
