@@ -101,7 +101,7 @@ class AsideStores:
         size = T.out.bits // 8
         per_chunk, chunks = CHUNK // size, T.turn_columns * size // CHUNK
         lanes = min(chunks, 32)  # of a row
-        together = min(32 // lanes, ROWS // apart)  # rows
+        together = next(rows for rows in (8, 4, 2, 1) if rows * lanes <= 32 and rows * apart <= ROWS)  # rows
         step = together * apart
         row = first + lw.min(self.lane // lanes, together - 1) * apart
         further = step * T.box_columns * size // 4  # words of shared memory; swizzles repeat every eight rows
