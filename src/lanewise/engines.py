@@ -29,7 +29,7 @@ class EntryPoint(Generic[Function]):
     >>> greet: EntryPoint[Callable[[str], str]] = EntryPoint("greet")
     >>> greet.function("you")
     Traceback (most recent call last):
-    lanewise.errors.LanewiseError: nothing here can greet: `import lanewise` sets up what one room alone lacks
+    lanewise.errors.LanewiseError: nothing that is loaded can greet: `import lanewise` loads it
     >>> load = greet.provided_by(lambda: "hello {}".format)
     >>> greet.function("you")
     'hello you'

@@ -89,7 +89,7 @@ def test_what_a_gpu_would_not_launch() -> None:
     x = np.arange(128, dtype=np.uint32)
     for configuration, arch, words in (
         ((1, 128), "sm_75", "PTX for sm_80 does not run on sm_75"),
-        ((1, 128, 100 * 1024), "sm_86", "sm_86 has 101376"),
+        ((1, 128, 100 * 1024), "sm_86", "sm_86 has 101,376"),
     ):
         (finding,) = lw.check(kernel[configuration], x, arch=arch).findings
         assert finding.kind == "launch" and words in finding.message

@@ -156,7 +156,7 @@ def test_without_the_extra_one_sentence_says_what_to_install() -> None:
             use()
         assert "\n" not in str(caught.value)
     with pytest.raises(ToolMissing, match=r"pip install 'lanewise\[cuda\]'"):
-        cuda("__global__ void k() {}")
+        cuda("__global__ void only_here() {}")  # what another test has compiled is kept
 
 
 @pytest.mark.usefixtures("nothing_installed")
