@@ -123,3 +123,16 @@ def test_launch_is_the_call() -> None:
     problem, pointers, sums = product(**sizes)
     warpgroup.launch(problem, replace(chosen, group=1), pointers)
     assert np.array_equal(pointers.out, sums.astype(pointers.out.dtype))
+
+
+def test_rows_of_operands_may_end_within_a_word() -> None:
+    """TMA fills in zeros from the middle of a word on: the check once took that for a second copy there."""
+    problem, pointers, sums = product(70, 96, 77, f16, f16, f16, layout="NN")
+    wide = np.zeros((70, 80), np.float16)
+    wide[:, :77] = pointers.a
+    pointers.a = wide[:, :77]
+    problem = replace(problem, a=replace(problem.a, leading=80))
+    configured, arguments = warpgroup.prepared(problem, plan((64, 64, 64)), pointers)
+    report = lw.check(configured, *arguments, schedule="late")
+    assert report.ok, report
+    assert np.array_equal(pointers.out, sums.astype(np.float16))
