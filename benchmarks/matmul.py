@@ -285,7 +285,7 @@ def sparse() -> Iterator[Case]:
             mask = torch.tensor([1, 0, 0, 1], dtype=BF16, device="cuda").repeat(size, size // 4)
             packed = torch.sparse.to_sparse_semi_structured((b.t() * mask).contiguous())
             peers["cuSPARSELt"] = lambda a=a, w=packed: torch.nn.functional.linear(a, w)
-        except (RuntimeError, NotImplementedError) as error:
+        except RuntimeError as error:  # of a build without cuSPARSELt, or of another GPU
             print(f"torch has no sparse product here: {error}".splitlines()[0])
         yield Case(
             "sparse", f"{size}³", 2.0 * size**3, 2.0 * size * size,

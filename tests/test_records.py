@@ -116,7 +116,7 @@ def test_docs_quote_the_recorded_speed_of_products() -> None:
         ratios = parts[part]
         mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
         assert f"| {min(ratios):.2f} to {max(ratios):.2f}, geometric mean {mean:.3f} |" in text
-    for part in ("long_k", "odd", "int8", "grouped", "fused"):
+    for part in ("long_k", "odd", "int8", "grouped", "fused", "sparse"):
         assert f"| {', '.join(f'{ratio:.2f}' for ratio in parts[part])} |" in text
     tf32, f64, f32 = parts["single"]
     assert f"| {tf32:.2f}, {f64:.2f} |" in text and f"SGEMM's error | {f32:.2f} |" in text

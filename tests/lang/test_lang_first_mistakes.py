@@ -112,6 +112,6 @@ def test_arguments_of_another_kind(launch: Callable[[], None], says: str) -> Non
 
 def test_a_hint_of_python_is_not_added_to_that_of_the_library() -> None:
     with pytest.raises(AttributeError, match=r"did you mean f16\?") as raised:
-        lw.half  # noqa: B018
+        lw.half  # noqa: B018, reading it is what raises
     assert raised.value.obj is None
     assert repr(scaled[(1, 2), 32]) == "<scaled[(1, 2), 32]>"
