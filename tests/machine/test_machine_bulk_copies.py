@@ -374,6 +374,20 @@ def test_stores_into_another_block_of_the_cluster(
     assert out.tolist() == [expected((rank - 1) % 4) for rank in range(4)]
 
 
+@pytest.mark.parametrize(
+    "instruction", [f"{TO_GLOBAL} [%rd0], [%r6], 16;", f"{WITHIN} [%r6], [%r6+16], 16, [%r7];"]
+)
+@pytest.mark.parametrize("schedule", (None, "late", 7))
+def test_the_source_of_a_copy_lies_in_its_own_block(instruction: str, schedule: object) -> None:
+    bound = lw.load(remote(instruction))["k"][4, 1]
+    arrays = (np.zeros(4, np.uint32), np.zeros((4, 4), np.uint32))
+    with pytest.raises(KernelFault, match=r"in another block; only \.shared::cluster reaches there"):
+        bound(*arrays, cluster=4, schedule=schedule)
+    for _ in range(20):
+        found = lw.check(bound, *arrays, cluster=4, schedule=schedule).findings
+        assert "out of bounds" in {each.kind for each in found}
+
+
 # checks -----------------------------------------------------------------------------------------------------
 
 

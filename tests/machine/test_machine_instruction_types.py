@@ -68,6 +68,7 @@ def test_ptxas_refuses_every_other_type(target: str) -> None:
         ("szext.s64 %rd0, %rd1, %r2;", "it is not of .s64; szext has .u32 .s32"),
         ("mov.u32 tile, %r1;", "its operand 1 is not a register"),
         ("shfl.sync.bfly.b32 %r0, %r1, %r2|%p0, %r3, -1;", "one of its sources is not one value"),
+        ("mbarrier.arrive.v2.u32 {%r0, %r1}, [%rd0];", "its result is not one register"),
         ("div.full.b128 %r0, %r1, %r2;", "it is not of .b128; div has .f32"),
     ],
 )

@@ -332,6 +332,33 @@ DONE:
     assert np.array_equal(out, np.where([[True], [True], [False], [True]], box, 0))
 
 
+@pytest.mark.parametrize("schedule", (None, "late", 5))
+def test_a_store_reads_the_shared_memory_of_its_own_block(schedule: object) -> None:
+    module = lw.load(f"""{HEAD}
+.visible .entry store(.param .align 64 .b8 map[128]) {{
+    .reg .b64 %rd<2>;
+    .reg .b32 %r<2>;
+    .shared .align 1024 .b8 buffer[4096];
+    mov.b64 %rd0, map;
+    cvta.param.u64 %rd1, %rd0;
+    mov.u32 %r0, buffer;
+    and.b32 %r0, %r0, 0xffffff;  // in the block of rank 0
+    cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%rd1, {{0, 0}}], [%r0];
+    cp.async.bulk.commit_group;
+    cp.async.bulk.wait_group 0;
+    barrier.cluster.arrive;
+    barrier.cluster.wait;
+    ret;
+}}""")
+    bound, tensor = module["store"][2, 1], lw.tensor_map(np.zeros((16, 64), np.uint16), (4, 16))
+    with pytest.raises(KernelFault, match=r"block \(1, 0, 0\)") as raised:
+        bound(tensor, cluster=2, schedule=schedule)
+    assert "shared read of 128 bytes in another block" in str(raised.value)
+    for _ in range(20):
+        found = lw.check(bound, tensor, cluster=2, schedule=schedule).findings
+        assert "out of bounds" in {each.kind for each in found}
+
+
 def test_a_map_in_global_memory_is_read_when_the_copy_is_issued() -> None:
     """A kernel changes a map by tensormap.replace in shared memory, publishes it, and copies by it."""
     module = lw.load(f"""{HEAD.replace("8.0", "8.3")}

@@ -126,7 +126,11 @@ def _issuer(module: ir.Module, source_space: str, target_space: str, is_told: bo
         with code.when(size.equals(0)):
             code.give(0)
         made.record.set(AsyncOperation.target, made.host(target_space, target, size, WRITE))
-        made.record.set(AsyncOperation.source, made.host(source_space, source, size))
+        if source_space == "shared":
+            found = made.own_shared(source, size)
+        else:
+            found = made.host(source_space, source, size)
+        made.record.set(AsyncOperation.source, found)
         made.record.set(AsyncOperation.source_bytes, size)
         made.record.set(AsyncOperation.size, size)
         made.record.set(AsyncOperation.combine, code["combine"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 from lanewise.jit import ir
 from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi
-from lanewise.machine.abi import BlockAnswer, BlockRecord, FaultKind, MemberRow
+from lanewise.machine.abi import BlockAnswer, BlockRecord, FaultKind, LaunchRecord, MemberRow
 from lanewise.machine.async_records import OPEN_GROUP, AsyncOperation
 from lanewise.machine.bulk_copies.faults import Wrong
 from lanewise.machine.codegen.cluster_scheduler import member_row
@@ -71,6 +71,18 @@ class Issue:
         with code.when(found.equals(0)):
             code.give(BlockAnswer.STOPPING)
         return found
+
+    def own_shared(self, address: Value, size: Value) -> Value:
+        """Return the host address of some bytes in the shared memory of the block itself (`shared::cta`).
+
+        The shared memory of another block of the cluster is out of bounds.
+        """
+        code = self.code
+        offset = (address - self.block.get(BlockRecord.shared_first)).to(U64)
+        limit = self.block.at(BlockRecord.launch).get(LaunchRecord.shared_bytes, U64)
+        with code.when(~((offset < limit) & ((offset + size.to(U64) - 1) < limit))):
+            code.fault(FaultKind.OUT_OF_BOUNDS, code["site"], code["lane"], address, size)
+        return self.block.get(BlockRecord.shared) + offset.to(i64)
 
     def aligned(self, address: Value, why: Wrong = Wrong.ALIGNMENT, alignment: int = GRANULE) -> None:
         """Stop the launch unless an address is a multiple of an alignment."""

@@ -143,7 +143,7 @@ def _write_store(code: BlockCode, op: Op, name: str) -> None:
             combine = kind.equals(ELEMENT_TYPES[each].code).select(address_of(code, function), combine)
         made.demand(combine.differs(0), Wrong.TYPE, kind)
         made.record.set(AsyncOperation.combine, combine)
-    made.record.set(AsyncOperation.source, made.host("shared", code["shared"], span))
+    made.record.set(AsyncOperation.source, made.own_shared(code["shared"], span))
     made.record.set(AsyncOperation.source_bytes, span)
     _locate_tensor(made, WRITE)
     made.give(shared(code.module, "execute tensor store", _EXECUTES, _write_execute_store))

@@ -109,5 +109,5 @@ def _write_copy(code: BlockCode) -> None:
     for each in ("target", "source"):
         made.aligned(code[each], Wrong.MAP_ALIGNMENT, MAP_ALIGNMENT)
     target = made.host("global", code["target"], size, WRITE)
-    copier(code, target, made.host("shared", code["source"], size), size)
+    copier(code, target, made.own_shared(code["source"], size), size)
     code.give(0)

@@ -14,6 +14,7 @@ from lanewise.jit.simd import Code, Pointer, Type, Value, i64
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockAnswer, FaultKind
 from lanewise.machine.codegen.lane_vectors import BOOL, Lanes
+from lanewise.machine.errors import UnfitOperand
 from lanewise.machine.program.operands import (
     MemoryOperand,
     Register,
@@ -243,7 +244,8 @@ class BlockCode(FunctionCode):
         """Write one lane's value to a register."""
         if isinstance(operand, Sink):
             return
-        assert isinstance(operand, Register | RegisterSlot), operand
+        if not isinstance(operand, Register | RegisterSlot):
+            raise UnfitOperand("its result is not one register")
         if operand.is_predicate:
             value = value.to(U8)
         else:

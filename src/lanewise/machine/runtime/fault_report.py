@@ -161,7 +161,9 @@ def describe(launch: LaunchState, state: BlockState) -> tuple[str, int]:
     }.get(kind, kind.title)
     reached = address >> abi.RANK_SHIFT
     elsewhere = reached < launch.shape.cluster_blocks and reached != state[BlockRecord.rank]
-    only_own = space == "shared" and not op.has("shared::cluster")
+    # A bulk copy reads the shared memory of its own block alone, wherever it writes.
+    bulk_read = access is not None and access.access.proxy is Proxy.ASYNC and not access.access.writes
+    only_own = space == "shared" and (bulk_read or not op.has("shared::cluster"))
     if kind is FaultKind.OUT_OF_BOUNDS and only_own and elsewhere:
         head = f"shared {verb} of {size} bytes in another block; only .shared::cluster reaches there"
     lines = [head, f"    {location_of(launch, op)}", f"    {thread}"]
