@@ -199,7 +199,10 @@ def _number(value: Any, name: str) -> float:
                 else ""
             )
         )
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise LanewiseError(f"{name} is a number of at most 1.8e308; this integer is larger") from None
 
 
 def _function(given: Any) -> object | None:
@@ -210,7 +213,7 @@ def _function(given: Any) -> object | None:
         raise LanewiseError(
             f"epilogue={given!r}: a function marked by @lw.epilogue, f(value, row, column) -> value"
         )
-    function: object = given.function
+    function: object = given
     return function
 
 
