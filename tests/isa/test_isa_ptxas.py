@@ -55,6 +55,7 @@ def on_trial(arch: str) -> list[Instruction]:
     ]
 
 
+@sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ARCHS)
 def test_listed_forms_assemble(arch: str) -> None:
@@ -63,6 +64,7 @@ def test_listed_forms_assemble(arch: str) -> None:
     assert {probes[index]: message for index, message in complaints.items()} == {}
 
 
+@sampled(2)
 @pytest.mark.parametrize("arch", ["sm_90a", "sm_120a"])
 def test_modifiers_in_any_order_assemble(arch: str) -> None:
     chance = Random(arch)
@@ -79,7 +81,7 @@ def test_statements_that_assemble_are_read_back() -> None:
             assert instruction(f"@%p1 {found.text} {written};", arch=arch) == found
 
 
-@sampled(2)
+@sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ARCHS)
 def test_near_misses(arch: str) -> None:
@@ -111,7 +113,7 @@ def _canonical(text: str) -> str:
     return form.text.replace(f".{form.space}", "", 1) if form.space else form.text
 
 
-@sampled(2)
+@sampled(4)
 @pytest.mark.parametrize("arch", ARCHS)
 def test_forms_of_other_archs_are_refused(arch: str) -> None:
     elsewhere = [found for found in instructions() if arch not in found.archs]
@@ -121,7 +123,7 @@ def test_forms_of_other_archs_are_refused(arch: str) -> None:
     assert [each for index, each in enumerate(probes) if index not in complaints] == []
 
 
-@sampled(2)
+@sampled(3)
 @pytest.mark.parametrize("older, first", list(pairwise(VERSIONS)))
 def test_first_ptx_version(older: str, first: str) -> None:
     """A form assembles with its first PTX version, and not with the one before."""
