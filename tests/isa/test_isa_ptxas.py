@@ -26,7 +26,7 @@ FULL = ("sm_70", "sm_72", "sm_75", "sm_80", "sm_89", "sm_90a", "sm_100a", "sm_12
 #: wgmma has some 2000 forms that differ in N only: these widths for every type, all widths for some.
 WIDTHS = (8, 24, 256) if EVERYTHING else (8, 256)
 #: Of the forms that an older arch has too, one in so many is assembled for a newer one again.
-SAMPLED = 1 if EVERYTHING else 4
+SAMPLED = 1 if EVERYTHING else 8
 
 
 def probe(found: Instruction) -> Probe:
@@ -55,7 +55,6 @@ def on_trial(arch: str) -> list[Instruction]:
     ]
 
 
-@sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ARCHS)
 def test_listed_forms_assemble(arch: str) -> None:
