@@ -27,6 +27,7 @@ from lanewise.linalg.planning.planner import plan_of, require_possible
 from lanewise.linalg.problem import Operand, Problem
 from lanewise.linalg.rules import Options, Request, request_of
 from lanewise.linalg.sparse import SparseMatrix, sparse_product
+from lanewise.tracebacks import short_traceback, shorten
 
 if TYPE_CHECKING:
     from lanewise.linalg.launching.on_gpu import Prepared
@@ -50,20 +51,24 @@ def _machine_code_first(function: _Call) -> _Call:
     def matmul(
         a: Any, b: Any, *, out: Any = None, bias: Any = None, activation: Any = None, **more: Any
     ) -> Any:
-        if not QUICK:
-            return function(a, b, out=out, bias=bias, activation=activation, **more)
-        result = None
-        if not more:
-            if bias is None and activation is None:
-                result = QUICK[0](a, b, out)
-            elif type(activation) is str or activation is None:
-                number = KEYWORDS.get((activation, *_OTHERS))
-                result = QUICK[0](a, b, out, bias, None, None, None, None, number)
-        if result is None:
-            return function(a, b, out=out, bias=bias, activation=activation, **more)
-        if type(result) is int:
-            raise quick_fault(result)
-        return result
+        try:
+            if not QUICK:
+                return function(a, b, out=out, bias=bias, activation=activation, **more)
+            result = None
+            if not more:
+                if bias is None and activation is None:
+                    result = QUICK[0](a, b, out)
+                elif type(activation) is str or activation is None:
+                    number = KEYWORDS.get((activation, *_OTHERS))
+                    result = QUICK[0](a, b, out, bias, None, None, None, None, number)
+            if result is None:
+                return function(a, b, out=out, bias=bias, activation=activation, **more)
+            if type(result) is int:
+                raise quick_fault(result)
+            return result
+        except LanewiseError as error:
+            shorten(error)
+            raise
 
     return cast(_Call, matmul)
 
@@ -247,6 +252,7 @@ def _remember(out: Any, prepared: Prepared, request: Request, key: Any) -> None:
         remember(key, WarmCall(prepared, request, out is not None))
 
 
+@short_traceback
 def plan(
     a: Any,
     b: Any,

@@ -19,6 +19,7 @@ from lanewise.linalg.problem import Problem
 from lanewise.linalg.rules import Options, Request, request_of
 from lanewise.linalg.scales import Scale
 from lanewise.linalg.types import product_of, result_of, sums_of
+from lanewise.tracebacks import short_traceback
 
 if TYPE_CHECKING:
     from lanewise.linalg.launching.on_gpu import Prepared
@@ -32,6 +33,7 @@ _LAUNCHED: dict[Any, Prepared] = {}
 _MOST_LAUNCHED = 1024
 
 
+@short_traceback
 def grouped_matmul(
     a: Any,
     b: Any,

@@ -21,6 +21,7 @@ from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.gpus import planned_arch
 from lanewise.linalg.problem import Operand, Problem
 from lanewise.linalg.rules import Options, Request, request_of
+from lanewise.tracebacks import short_traceback
 
 if TYPE_CHECKING:
     from lanewise.linalg.launching.on_gpu import Prepared
@@ -326,6 +327,7 @@ def _each_of_batch(
     return request.result
 
 
+@short_traceback
 def sparsify(b: Any) -> SparseMatrix:
     """Return a matrix with two of four neighbours along K kept, those of larger magnitude, for `lw.matmul`.
 

@@ -14,6 +14,7 @@ from lanewise.linalg.planning.planned import PlannedProduct
 from lanewise.linalg.planning.planner import candidates, estimate, plan_of
 from lanewise.linalg.planning.tuned import remember
 from lanewise.linalg.rules import Options, request_of
+from lanewise.tracebacks import short_traceback
 
 #: Candidates that are measured: those that the model finds best.
 _MOST_CANDIDATES = 24
@@ -23,6 +24,7 @@ _WARM_UP, _ROUNDS = 3, 15
 _FLUSHED_BYTES = 256 << 20
 
 
+@short_traceback
 def tune(a: Any, b: Any, *, progress: bool = True, **keywords: Any) -> PlannedProduct:
     """Measure plans for a call of `lw.matmul` on this GPU; the fastest is returned and used from now on.
 
