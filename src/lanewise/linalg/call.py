@@ -214,7 +214,9 @@ def _on_copies(
             return array.contiguous()
         if hasattr(array, "copy") and request.a.library == "cupy":
             return array.copy(order="C")
-        raise LanewiseError(f"an array of {request.a.library} has steps along both axes: copy it first")
+        raise LanewiseError(
+            f"an array of {request.a.library} is contiguous along neither axis: copy it first"
+        )
 
     residual = options.residual
     if residual is None and request.residual is not None:
@@ -271,8 +273,8 @@ def plan(
     problem = request.problem
     if problem is None:
         raise LanewiseError(
-            f"the axes of the batch {request.batch} cannot be joined to one for these strides: the call is a "
-            "loop over the first of them; plan one step, a[0] and b[0]"
+            f"with these strides the batch {request.batch} cannot be treated as one axis, and lw.matmul "
+            "loops over the first: plan one step of the loop, with a[0] and b[0]"
         )
     return planned(problem, _arch_of(request, arch))
 
@@ -306,7 +308,7 @@ def _plan(problem: Problem, arch: str | None, given: Plan | PlannedProduct | Non
     if not isinstance(found, Plan):
         raise LanewiseError(f"plan= takes what lw.plan returns, not {type(given).__name__}")
     if arch is not None and planned_arch(arch) != found.arch:
-        raise LanewiseError(f"arch={arch!r}, and the plan is for {found.arch}")
+        raise LanewiseError(f"arch={arch!r}, but the plan is for {found.arch}: leave out one of the two")
     require_possible(problem, found)
     return found
 

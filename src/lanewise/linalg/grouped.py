@@ -70,13 +70,14 @@ def grouped_matmul(
     left, right = view_of(a, "a"), view_of(b, "b")
     if len(left.shape) != 2 or len(right.shape) != 3 or left.shape[1] != right.shape[1]:
         raise LanewiseError(
-            f"a is (rows, K) and b (groups, K, N); they have shapes {left.shape} and {right.shape}"
+            "a must have shape (rows, K) and b shape (groups, K, N); they have shapes "
+            f"{left.shape} and {right.shape}"
         )
     for name in ("residual", "scale_a", "scale_b", "plan", "beta"):
         if keywords.get(name) is not None:
             raise LanewiseError(f"lw.grouped_matmul takes no {name}=")
     if left.device != right.device:
-        raise LanewiseError(f"a is {left.where} and b {right.where}; a product takes one device")
+        raise LanewiseError(f"a is {left.where} and b {right.where}: move them to one device")
     groups, rows = right.shape[0], left.shape[0]
     product = product_of(left.format, right.format)
     given = None if out is None else view_of(out, "out")
@@ -101,7 +102,7 @@ def grouped_matmul(
             kept = _integers(counts, "counts", groups)
             if ((kept < 0) | (kept > ends - starts)).any():
                 raise LanewiseError(
-                    f"counts {kept.tolist()} are at least 0 and at most the rows of their groups"
+                    f"counts={kept.tolist()}: each must be at least 0 and at most the rows of its group"
                 )
             ends = starts + kept
         if made_here and not whole:
@@ -243,7 +244,7 @@ def _bounds(offsets: Any, groups: int, rows: int) -> tuple[Integers, Integers]:
     starts = np.zeros_like(ends)
     starts[1:] = ends[:-1]
     if groups and ((ends < starts).any() or ends[-1] > rows):
-        raise LanewiseError(f"offsets {ends.tolist()} ascend from 0 to at most the {rows} rows of a")
+        raise LanewiseError(f"offsets={ends.tolist()} must ascend from 0 to at most {rows}, the rows of a")
     return starts, ends
 
 
@@ -255,7 +256,9 @@ def _integers(given: Any, name: str, groups: int) -> Integers:
     except (TypeError, ValueError):
         found = np.zeros((), np.float64)
     if found.ndim != 1 or (found.size and found.dtype.kind not in "iub"):
-        raise LanewiseError(f"{name} are integers, one for each group; not {given!r}")
+        raise LanewiseError(f"{name} must be integers, one for each group, not {given!r}")
     if len(found) != groups:
-        raise LanewiseError(f"{name} has {len(found)} numbers; b has {groups} groups")
+        raise LanewiseError(
+            f"{name} has {len(found)} numbers, and b has {groups} groups: pass one number for each group"
+        )
     return found.astype(np.int64)
