@@ -47,7 +47,7 @@ WRONG: dict[str, tuple[tuple[Any, Any], dict[str, Any], str]] = {
     "bias's shape": ((HALF, OTHER), {"bias": scales(5)}, r"must be \(6,\), .* or \(4, 1\)"),
     "bias's type": ((HALF, OTHER), {"bias": np.ones(6, np.int8)}, "bias has elements of type int8"),
     "residual's shape": ((HALF, OTHER), {"residual": scales(6)}, "residual has shape"),
-    "beta alone": ((HALF, OTHER), {"beta": 2.0}, "pass residual="),
+    "beta alone": ((HALF, OTHER), {"beta": 2.0}, "pass it as residual="),
     "alpha": ((HALF, OTHER), {"alpha": "2"}, "alpha must be a number"),
     "activation": ((HALF, OTHER), {"activation": "tanh"}, "relu, gelu"),
     "epilogue": ((HALF, OTHER), {"epilogue": lambda x: x}, "@lw.epilogue"),

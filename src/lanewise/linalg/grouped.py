@@ -19,7 +19,7 @@ from lanewise.linalg.problem import Problem
 from lanewise.linalg.rules import Options, Request, request_of
 from lanewise.linalg.scales import Scale
 from lanewise.linalg.types import product_of, result_of, sums_of
-from lanewise.tracebacks import short_traceback
+from lanewise.tracebacks import shorten
 
 if TYPE_CHECKING:
     from lanewise.linalg.launching.on_gpu import Prepared
@@ -33,7 +33,6 @@ _LAUNCHED: dict[Any, Prepared] = {}
 _MOST_LAUNCHED = 1024
 
 
-@short_traceback
 def grouped_matmul(
     a: Any,
     b: Any,
@@ -60,13 +59,28 @@ def grouped_matmul(
     >>> grouped_matmul(a, b, [1, 3]).tolist()
     [[4.0, 4.0], [40.0, 40.0], [40.0, 40.0]]
     """
-    plain = not any(value is not None for value in keywords.values())
-    key = None
-    if plain and out is None and counts is None and out_dtype is None and arch is None:
-        key = _kind(a, b, offsets)
-        made = _LAUNCHED.get(key)
-        if made is not None:
-            return _again(made, a, b, offsets)
+    try:
+        plain = not any(value is not None for value in keywords.values())
+        key = None
+        if plain and out is None and counts is None and out_dtype is None and arch is None:
+            key = _kind(a, b, offsets)
+            made = _LAUNCHED.get(key)
+            if made is not None:
+                return _again(made, a, b, offsets)
+        return _computed(a, b, offsets, out, counts, out_dtype, arch, keywords, plain, key)
+    except LanewiseError as error:
+        shorten(error)
+        raise
+
+
+def _computed(
+    a: Any, b: Any, offsets: Any, out: Any, counts: Any, out_dtype: Any, arch: str | None,
+    keywords: dict[str, Any], plain: bool, key: Any,
+) -> Any:  # fmt: skip
+    """Check the arguments of `grouped_matmul` and compute it: in one launch, or one product after another.
+
+    `plain` says that no keyword is given; with a `key` the launch is remembered for the next call.
+    """
     left, right = view_of(a, "a"), view_of(b, "b")
     if len(left.shape) != 2 or len(right.shape) != 3 or left.shape[1] != right.shape[1]:
         raise LanewiseError(

@@ -125,7 +125,7 @@ def split_barrier_message(absent: int, gone: int, harmless: bool = False) -> str
     """Return the sentence about a barrier that only some lanes of a warp have come to.
 
     `absent` and `gone` are masks of the lanes that are elsewhere and of those that have exited. Lanes that
-    went past the barrier before they exited are an error. That lanes exited earlier is `harmless` on GPUs.
+    skipped the barrier before they exited are an error. That lanes exited earlier is `harmless` on GPUs.
 
     >>> split_barrier_message(0xFFFF0000, 1).split(", but ")[1]
     'some are elsewhere in the kernel (lanes 16 to 31) and some have exited (lane 0)'
@@ -134,7 +134,7 @@ def split_barrier_message(absent: int, gone: int, harmless: bool = False) -> str
     if absent or not gone:
         told.append(f"some are elsewhere in the kernel ({lanes_in_words(absent)})")
     if gone:
-        how = "some have exited" if told or harmless else "some have gone past it and exited"
+        how = "some have exited" if told or harmless else "some have skipped it and exited"
         told.append(f"{how} ({lanes_in_words(gone)})")
     message = f"all lanes of a warp have to come to this barrier together, but {' and '.join(told)}"
     return f"{message}; {NOT_PROMISED}" if harmless else message

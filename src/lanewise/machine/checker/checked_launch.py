@@ -240,7 +240,7 @@ class CheckedLaunch(Launch):
             ),
         ]
         if any(watch.out_of_epochs for watch in self.watches):
-            notes = [*notes, "the run was very long: races were not looked for in its last part"]
+            notes = [*notes, "the run was too long: races were not looked for in its last part"]
         found = [finding for watch in self.watches for finding in watch.triage.findings()]
         findings = merged(with_chains(found, program)) + self._more_than_a_gpu()
         if not self.schedule.is_default:
