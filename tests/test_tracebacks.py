@@ -80,6 +80,7 @@ WRONG: list[tuple[Callable[[], Any], list[str]]] = [
     (lambda: lw.tune(H, H), ["lw.tune(H, H)"]),
     (lambda: lw.sparsify(H), ["lw.sparsify(H)"]),
     (lambda: lw.grouped_matmul(H, H, [1]), ["lw.grouped_matmul(H, H, [1])"]),
+    (lambda: lw.benchmark(3), ["lw.benchmark(3)"]),
 ]
 
 

@@ -332,7 +332,7 @@ SPIN:
         ("mbarrier.init.shared.b64 [bar], 2; mbarrier.arrive.shared.b64 _, [bar], 3;", "more arrivals"),
         (
             "mbarrier.init.shared.b64 [bar], 1; mbarrier.arrive.noComplete.shared.b64 %rd2, [bar], 1;",
-            "completes the phase",
+            "would complete the phase",
         ),
         (
             "mbarrier.init.shared.b64 [bar], 1; mbarrier.inval.shared.b64 [bar]; "
