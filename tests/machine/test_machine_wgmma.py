@@ -294,7 +294,11 @@ SPARSE = next(
             f"mov.b64 %rd1, 0x4000004000003e00; {WGMMA}",
             r"(?s)shared read of 16 bytes out of bounds.*0x3e000",
         ),
-        (128, f"mov.b32 %r4, 0; {statement(SPARSE)}", "the sparsity selector or the metadata"),
+        (
+            128,
+            f"mov.b32 %r4, 0; {statement(SPARSE)}",
+            "does not take this sparsity selector or this metadata",
+        ),
     ],
 )
 def test_mistakes_are_faults(threads: int, body: str, message: str) -> None:

@@ -74,7 +74,9 @@ def heap_message(launch: LaunchState, kind: Suspicion, what: str, address: int) 
     if block is None:
         return f"{what} in heap memory that malloc did not return"
     distance = address - block.first - block.size
-    where = f"{distance} bytes past the end" if distance >= 0 else "beyond the end"
+    where = f"{distance} bytes past the end" if distance > 0 else "just past the end"
+    if distance < 0:
+        where = "beyond the end"
     return f"{what} in heap memory that malloc did not return: {where} of {block.title}"
 
 
