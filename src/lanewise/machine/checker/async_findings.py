@@ -95,9 +95,9 @@ def fence_message(kind: Suspicion, what: str, line: int, other: int) -> str:
     where = f"between line {other} and line {line}" if other < line else f"after line {other}"
     if kind is Suspicion.UNFENCED:
         return (
-            f"{what}, through the asynchronous proxy: a plain store wrote these bytes, and no "
-            f"fence.proxy.async makes it visible there; add one {where}, in each thread that wrote, before "
-            "the threads synchronise"
+            f"{what}, through the asynchronous proxy: a plain store wrote these bytes, and is not visible to "
+            f"that proxy; add fence.proxy.async {where}, in each thread that wrote, before the threads "
+            "synchronise"
         )
     return (
         f"{what}, through the asynchronous proxy: a plain store wrote these bytes, and the fence.proxy.async "
