@@ -202,7 +202,7 @@ def _number(value: Any, name: str) -> float:
     try:
         return float(value)
     except OverflowError:
-        raise LanewiseError(f"{name} must be at most 1.8e308, the largest float; this integer is larger") from None
+        raise LanewiseError(f"{name} must be at most 1.8e308; this integer is larger") from None
 
 
 def _function(given: Any) -> object | None:
