@@ -27,6 +27,7 @@ from lanewise.linalg.planning.planner import plan_of, require_possible
 from lanewise.linalg.problem import Operand, Problem
 from lanewise.linalg.rules import Options, Request, request_of
 from lanewise.linalg.sparse import SparseMatrix, sparse_product
+from lanewise.tracebacks import short_traceback, shorten
 
 if TYPE_CHECKING:
     from lanewise.linalg.launching.on_gpu import Prepared
@@ -50,20 +51,24 @@ def _machine_code_first(function: _Call) -> _Call:
     def matmul(
         a: Any, b: Any, *, out: Any = None, bias: Any = None, activation: Any = None, **more: Any
     ) -> Any:
-        if not QUICK:
-            return function(a, b, out=out, bias=bias, activation=activation, **more)
-        result = None
-        if not more:
-            if bias is None and activation is None:
-                result = QUICK[0](a, b, out)
-            elif type(activation) is str or activation is None:
-                number = KEYWORDS.get((activation, *_OTHERS))
-                result = QUICK[0](a, b, out, bias, None, None, None, None, number)
-        if result is None:
-            return function(a, b, out=out, bias=bias, activation=activation, **more)
-        if type(result) is int:
-            raise quick_fault(result)
-        return result
+        try:
+            if not QUICK:
+                return function(a, b, out=out, bias=bias, activation=activation, **more)
+            result = None
+            if not more:
+                if bias is None and activation is None:
+                    result = QUICK[0](a, b, out)
+                elif type(activation) is str or activation is None:
+                    number = KEYWORDS.get((activation, *_OTHERS))
+                    result = QUICK[0](a, b, out, bias, None, None, None, None, number)
+            if result is None:
+                return function(a, b, out=out, bias=bias, activation=activation, **more)
+            if type(result) is int:
+                raise quick_fault(result)
+            return result
+        except LanewiseError as error:
+            shorten(error)
+            raise
 
     return cast(_Call, matmul)
 
@@ -209,7 +214,9 @@ def _on_copies(
             return array.contiguous()
         if hasattr(array, "copy") and request.a.library == "cupy":
             return array.copy(order="C")
-        raise LanewiseError(f"an array of {request.a.library} has steps along both axes: copy it first")
+        raise LanewiseError(
+            f"an array of {request.a.library} is contiguous along neither axis: copy it first"
+        )
 
     residual = options.residual
     if residual is None and request.residual is not None:
@@ -247,6 +254,7 @@ def _remember(out: Any, prepared: Prepared, request: Request, key: Any) -> None:
         remember(key, WarmCall(prepared, request, out is not None))
 
 
+@short_traceback
 def plan(
     a: Any,
     b: Any,
@@ -265,8 +273,8 @@ def plan(
     problem = request.problem
     if problem is None:
         raise LanewiseError(
-            f"the axes of the batch {request.batch} cannot be joined to one for these strides: the call is a "
-            "loop over the first of them; plan one step, a[0] and b[0]"
+            f"with these strides the batch {request.batch} cannot be treated as one axis, and lw.matmul "
+            "loops over the first: plan one step of the loop, with a[0] and b[0]"
         )
     return planned(problem, _arch_of(request, arch))
 
@@ -300,7 +308,7 @@ def _plan(problem: Problem, arch: str | None, given: Plan | PlannedProduct | Non
     if not isinstance(found, Plan):
         raise LanewiseError(f"plan= takes what lw.plan returns, not {type(given).__name__}")
     if arch is not None and planned_arch(arch) != found.arch:
-        raise LanewiseError(f"arch={arch!r}, and the plan is for {found.arch}")
+        raise LanewiseError(f"arch={arch!r}, but the plan is for {found.arch}: leave out one of the two")
     require_possible(problem, found)
     return found
 

@@ -21,6 +21,7 @@ from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.gpus import planned_arch
 from lanewise.linalg.problem import Operand, Problem
 from lanewise.linalg.rules import Options, Request, request_of
+from lanewise.tracebacks import short_traceback
 
 if TYPE_CHECKING:
     from lanewise.linalg.launching.on_gpu import Prepared
@@ -167,7 +168,7 @@ def sparse_product(
     left = view_of(a, "a")
     planned = planned_arch(arch or "sm_90a")
     if planned != "sm_90a":
-        raise LanewiseError(f"products with a sparse b are planned for sm_90a; not for {planned}")
+        raise LanewiseError(f"products with a sparse b are planned for sm_90a only, not for {planned}")
     device = None if left.device is None else b.on_device(left)
     strides = (1, b.leading)
     right = View(
@@ -180,7 +181,7 @@ def sparse_product(
         return _each_of_batch(request, a, b, options, arch, stream)
     if problem.promote is not None:
         raise LanewiseError(
-            "products with a sparse b take one scale, or scales of rows and columns; none of blocks"
+            "products with a sparse b take one scale, or scales of rows and columns, but no scales of blocks"
         )
     if left.device is None:
         _on_cpu(request, replace(problem, sparse=True), b)
@@ -326,6 +327,7 @@ def _each_of_batch(
     return request.result
 
 
+@short_traceback
 def sparsify(b: Any) -> SparseMatrix:
     """Return a matrix with two of four neighbours along K kept, those of larger magnitude, for `lw.matmul`.
 
@@ -340,11 +342,11 @@ def sparsify(b: Any) -> SparseMatrix:
     view = view_of(b, "b")
     if view.format.name not in _FORMATS:
         raise LanewiseError(
-            f"b has elements of type {view.format.dtype_name}; sparse products are of {', '.join(_FORMATS)}"
+            f"b has elements of type {view.format.dtype_name}; lw.sparsify takes {', '.join(_FORMATS)}"
         )
     if len(view.shape) != 2 or view.shape[0] % 4:
         raise LanewiseError(
-            f"b has shape {view.shape}; a sparse b is a matrix whose K, the first axis, divides by 4"
+            f"b has shape {view.shape}; lw.sparsify takes a matrix whose first axis, K, is a multiple of 4"
         )
     k, n = view.shape
     found = SparseMatrix(k, n, view.format)
