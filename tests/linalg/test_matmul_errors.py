@@ -26,8 +26,11 @@ WRONG: dict[str, tuple[tuple[Any, Any], dict[str, Any], str]] = {
     "a batch does not broadcast": (
         (np.ones((2, 4, 8), "f2"), np.ones((3, 8, 4), "f2")), {}, "do not broadcast"),
     "types differ": ((HALF, SINGLE), {}, "a is float16 and b is float32"),
+    "uint8 factors": ((HALF.astype("u1"), OTHER), {}, "uint8; it must have .*, float8_e5m2, int8$"),
+    "uint8 out": ((HALF, OTHER), {"out": np.ones((4, 6), "u1")}, "uint8; it must have .*, int32$"),
+    "uint8 bias": ((HALF, OTHER), {"bias": np.ones(6, "u1")}, "it must have float16, bfloat16, float32, float64$"),
     "no such type": ((HALF.astype(complex), OTHER), {}, "complex128"),
-    "int32 factors": ((HALF.astype("i4"), OTHER.astype("i4")), {}, "int32 cannot be multiplied"),
+    "int32 factors": ((HALF.astype("i4"), OTHER.astype("i4")), {}, "int32 cannot be multiplied; .*, int8$"),
     "a list": (([[1.0]], OTHER), {}, "a must be an array"),
     "no axes": ((np.float16(1), OTHER), {}, "a has no axes"),
     "masked": ((np.ma.masked_array(HALF), OTHER), {}, "masked"),

@@ -14,12 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lanewise.errors import LanewiseError
-from lanewise.formats import FORMATS, Format, format_of
+from lanewise.formats import Format, format_of
 from lanewise.linalg.problem import Operand
+from lanewise.linalg.types import TAKEN, names_taken
 from lanewise.ptx.host_tensors import host_array
 
-#: Formats of arrays that products take or give.
-TAKEN = ("f16", "bf16", "f32", "f64", "e4m3", "e5m2", "s8", "s32")
 #: Bytes that tensor maps want addresses and strides to be multiples of.
 _ALIGNED = 16
 #: How hard NumPy may try to tell whether two views overlap; a view for which it takes longer is refused.
@@ -177,8 +176,7 @@ def _format(name: str, operand: str) -> Format:
     """Return the format of a dtype; an error that names the operand if products do not take it."""
     found = _named(name)
     if found is None:
-        names = ", ".join(FORMATS[each].dtype_name for each in TAKEN)
-        raise LanewiseError(f"{operand} has elements of type {name}; products take {names}")
+        raise LanewiseError(f"{operand} has elements of type {name}; it must have {names_taken(operand)}")
     return found
 
 

@@ -17,16 +17,15 @@ from lanewise.linalg.operands import View, empty, merged_axes, operand, overlap,
 from lanewise.linalg.problem import Epilogue, Operand, Problem
 from lanewise.linalg.scales import Scale, scale_of
 from lanewise.linalg.types import (
+    ADDED,
     BLOCK,
     activation_of,
+    names_taken,
     precision_of,
     product_of,
     result_of,
     sums_of,
 )
-
-#: Formats of a bias or residual.
-_ADDED = ("f16", "bf16", "f32", "f64")
 
 
 @dataclass(frozen=True)
@@ -222,9 +221,9 @@ def _bias(given: Any, m: int, n: int) -> tuple[View | None, str | None]:
     if given is None:
         return None, None
     view = view_of(given, "bias")
-    if view.format.name not in _ADDED:
+    if view.format.name not in ADDED:
         raise LanewiseError(
-            f"bias has elements of type {view.format.dtype_name}; it must have {', '.join(_ADDED)}"
+            f"bias has elements of type {view.format.dtype_name}; it must have {names_taken('bias')}"
         )
     if view.shape in ((n,), (1, n)):
         form, step, size = "row", view.strides[-1], n
@@ -255,9 +254,9 @@ def _residual(options: Options, out: View, given: View, insert: Sequence[bool]) 
             )
         return out, beta
     view = view_of(options.residual, "residual")
-    if view.format.name not in _ADDED:
+    if view.format.name not in ADDED:
         raise LanewiseError(
-            f"residual has elements of type {view.format.dtype_name}; it must have {', '.join(_ADDED)}"
+            f"residual has elements of type {view.format.dtype_name}; it must have {names_taken('residual')}"
         )
     if view.shape != given.shape:
         raise LanewiseError(f"residual has shape {view.shape}; the result has {given.shape}")

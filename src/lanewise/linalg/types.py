@@ -43,6 +43,26 @@ PRODUCTS = {
     "e5m2": _SMALL_FLOATS,
     "s8": Product(("s32",), ("s32", "f16", "bf16", "f32"), scales=("tensor", "row")),
 }
+#: Formats of a bias or residual.
+ADDED = ("f16", "bf16", "f32", "f64")
+_RESULTS = tuple(dict.fromkeys(name for each in PRODUCTS.values() for name in each.results))
+#: Formats of arrays that products take or give.
+TAKEN = tuple(dict.fromkeys((*PRODUCTS, *_RESULTS)))
+
+
+def names_taken(operand: str) -> str:
+    """Return the types that an operand of some product has, in words.
+
+    >>> names_taken("bias")
+    'float16, bfloat16, float32, float64'
+    """
+    if operand in ("a", "b"):
+        taken = tuple(PRODUCTS)
+    elif operand == "out":
+        taken = _RESULTS
+    else:
+        taken = ADDED if operand in ("bias", "residual") else ("f32",)
+    return ", ".join(FORMATS[each].dtype_name for each in taken)
 
 
 def product_of(a: Format, b: Format) -> Product:
@@ -54,7 +74,7 @@ def product_of(a: Format, b: Format) -> Product:
     found = PRODUCTS.get(a.name)
     if found is None or b.name not in PRODUCTS:
         alone = b if found is not None else a
-        raise LanewiseError(f"{alone.dtype_name} cannot be multiplied; products take {', '.join(PRODUCTS)}")
+        raise LanewiseError(f"{alone.dtype_name} cannot be multiplied; products take {names_taken('a')}")
     if a != b and PRODUCTS[b.name] is not found:
         raise LanewiseError(
             f"a is {a.dtype_name} and b is {b.dtype_name}; both must have the same type (only e4m3 and e5m2 "
