@@ -13,8 +13,6 @@ from lanewise.isa import Instruction, instruction, instructions
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Problem
 
-#: The families whose sums are wgmma's; those of the others are mma.sync's.
-WGMMA_FAMILIES = ("warpgroup", "skinny")
 #: K of an instruction by the operands' format.
 _WGMMA_K = {"f16": 16, "bf16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32, "s8": 32}
 #: K of a sparse instruction: twice that of a dense one.
@@ -47,7 +45,7 @@ def instruction_of(problem: Problem, plan: Plan) -> Instruction:
                 f"{', '.join(_SPARSE_K)} on sm_90a"
             )
         return instruction(sparse_name(256, problem.sums.name, problem.b.dtype.name, problem.a.dtype.name))
-    return _instruction(plan.family in WGMMA_FAMILIES, plan.arch, *multiplied_as(problem), problem.sums)
+    return _instruction(plan.family == "warpgroup", plan.arch, *multiplied_as(problem), problem.sums)
 
 
 def sparse_name(columns: int, sums: str, sparse: str, dense: str) -> str:

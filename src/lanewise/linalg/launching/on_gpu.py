@@ -24,7 +24,7 @@ from lanewise.gpu.faults import GpuError
 from lanewise.gpu.streams import stream_handle
 from lanewise.linalg.launching.device_view import DeviceView
 from lanewise.linalg.operands import View, empty
-from lanewise.linalg.plan import Plan
+from lanewise.linalg.plan import FAMILIES, Plan
 from lanewise.linalg.planning.gpus import planned_arch
 from lanewise.linalg.planning.planner import plan_of, require_possible
 from lanewise.linalg.planning.tuned import tuned_plan
@@ -47,8 +47,6 @@ OPERANDS = (
 _COUNTER_BYTES = 16384
 #: Kinds of calls that are remembered.
 _MOST_KINDS = 4096
-#: Families in `families/`, by their name in a plan.
-_FAMILIES = ("warpgroup", "skinny", "warp", "sparse")
 
 
 class Prepared:
@@ -77,8 +75,8 @@ def arch_of_device(ordinal: int) -> str:
 @cache
 def family_of(name: str) -> Any:
     """Return the module of a family of kernels."""
-    if name not in _FAMILIES:
-        raise LanewiseError(f"a plan's family must be one of {', '.join(_FAMILIES)}, not {name!r}")
+    if name not in FAMILIES:
+        raise LanewiseError(f"a plan's family must be one of {', '.join(FAMILIES)}, not {name!r}")
     try:
         return import_module(f"lanewise.linalg.families.{name}")
     except ModuleNotFoundError as error:
