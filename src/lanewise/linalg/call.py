@@ -22,9 +22,10 @@ from lanewise.linalg.launching.warm import (
 )
 from lanewise.linalg.operands import plain_tensors
 from lanewise.linalg.plan import Plan
+from lanewise.linalg.planning.forced import require_kernel
 from lanewise.linalg.planning.gpus import planned_arch
 from lanewise.linalg.planning.planned import PlannedProduct
-from lanewise.linalg.planning.planner import plan_of, require_possible
+from lanewise.linalg.planning.planner import plan_of
 from lanewise.linalg.problem import Operand, Problem
 from lanewise.linalg.rules import Options, Request, request_of
 from lanewise.linalg.sparse import SparseMatrix, sparse_product
@@ -313,7 +314,7 @@ def _plan(problem: Problem, arch: str | None, given: Plan | PlannedProduct | Non
         raise LanewiseError(f"plan= takes what lw.plan returns, not {type(given).__name__}")
     if arch is not None and planned_arch(arch) != found.arch:
         raise LanewiseError(f"arch={arch!r}, but the plan is for {found.arch}: leave out one of the two")
-    require_possible(problem, found)
+    require_kernel(problem, found)
     return found
 
 

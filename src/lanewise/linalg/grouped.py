@@ -12,6 +12,7 @@ import numpy.typing as npt
 from lanewise.errors import LanewiseError
 from lanewise.linalg.call import matmul
 from lanewise.linalg.launching.warm import kind_of_tensor
+from lanewise.linalg.on_cpu import compute
 from lanewise.linalg.operands import View, empty, operand, plain_tensors, require_own_elements, view_of
 from lanewise.linalg.planning.gpus import planned_arch
 from lanewise.linalg.planning.planner import chain_plan, plan_of
@@ -90,6 +91,9 @@ def _computed(
     for name in ("residual", "scale_a", "scale_b", "plan", "beta"):
         if keywords.get(name) is not None:
             raise LanewiseError(f"lw.grouped_matmul takes no {name}=")
+    unknown = [name for name in keywords if name not in Options.__dataclass_fields__ and name != "stream"]
+    if unknown:
+        raise TypeError(f"grouped_matmul() got an unexpected keyword argument {unknown[0]!r}")
     if left.device != right.device:
         raise LanewiseError(f"a is {left.where} and b {right.where}: move them to one device")
     groups, rows = right.shape[0], left.shape[0]
@@ -131,21 +135,22 @@ def _computed(
     for group, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
         if end > start:
             part = a[start:end], b[group], out[start:end]
-            chained = _chain(part[0], part[1], keywords, fmt.name, arch)
-            matmul(part[0], part[1], out=part[2], plan=chained, **keywords)
+            _one_group(*part, keywords, arch)
     return out
 
 
-def _chain(a: Any, b: Any, keywords: dict[str, Any], out_dtype: str, arch: str | None) -> Any:
-    """Return a plan for one group whose sums are one chain along K."""
+def _one_group(a: Any, b: Any, out: Any, keywords: dict[str, Any], arch: str | None) -> None:
+    """Compute one group by a plan whose sums are one chain along K."""
     known = {name: value for name, value in keywords.items() if name in Options.__dataclass_fields__}
-    request = request_of(a, b, Options(**known, out_dtype=out_dtype), empty_result=False)
+    request = request_of(a, b, Options(**known, out=out))
     assert request.problem is not None
-    if request.a.device is None:
-        return chain_plan(request.problem, planned_arch(arch or "sm_90a"))
+    if request.a.device is None:  # the order of sums is all that counts
+        compute(request, request.problem, chain_plan(request.problem, planned_arch(arch or "sm_90a")))
+        return
     from lanewise.linalg.launching.on_gpu import arch_of_device
 
-    return chain_plan(request.problem, arch_of_device(request.a.device), fitted=True)
+    chained = chain_plan(request.problem, arch_of_device(request.a.device), fitted=True)
+    matmul(a, b, out=out, plan=chained, **keywords)
 
 
 def _is_beside(offsets: Any, left: View, groups: int) -> bool:

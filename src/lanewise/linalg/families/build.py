@@ -396,6 +396,8 @@ class Build:
         reason = ""
         if self.consumer_rows % ROWS or not self.consumer_rows:
             reason = f"{self.bm} rows are not a multiple of 64 for each of the warpgroups"
+        elif self.consumers not in REGISTERS:
+            reason = f"{self.bm} rows take {self.consumers} warpgroups; a block has {max(REGISTERS)} at most"
         elif self.bn not in (widths := wgmma_widths(self.a.name, self.b.name, self.sums.name)):
             names = ", ".join(map(str, widths))
             reason = f"wgmma of {self.a.name} and {self.b.name} takes {names} columns, not {self.bn}"
@@ -414,6 +416,8 @@ class Build:
             reason = f"the number of boxes of {wide} in {self.bn} columns is not a multiple of {rows}"
         elif not self.a_k_major and (self.bm // wide) % columns:
             reason = f"the number of boxes of {wide} in {self.bm} rows is not a multiple of {columns}"
+        elif self.bn % self.store_columns or self.cluster_size > MOST_BLOCKS:
+            reason = f"{self.bn} columns cannot be divided among {self.split} blocks"
         elif self.shared_bytes > MOST_SHARED:
             reason = (
                 f"{self.stages} stages take {self.shared_bytes} bytes of shared memory; it has {MOST_SHARED}"
@@ -452,8 +456,6 @@ class Build:
             reason = "clusters of grouped products must be 1 × 2 or 2 × 1"
         elif self.box_columns * self.out.bits % 128:
             reason = f"rows of {self.box_columns} results are not a multiple of 16 bytes"
-        elif self.bn % self.store_columns or self.cluster_size > MOST_BLOCKS:
-            reason = f"{self.bn} columns cannot be divided among {self.split} blocks"
         if reason:
             raise LanewiseError(f"tile {self.tile}, cluster {self.cluster}, {self.schedule}: {reason}")
 
@@ -469,7 +471,7 @@ def build_of(problem: Problem, plan: Plan) -> Build:
     pingpong = plan.schedule == "pingpong"
     consumers = 2 if pingpong or plan.tile[0] >= 2 * ROWS else 1
     if not pingpong and plan.tile[0] % (ROWS * consumers):
-        consumers = plan.tile[0] // ROWS
+        consumers = max(1, plan.tile[0] // ROWS)
     size = problem.out.dtype.bits // 8
     across = problem.n if problem.out.k_major else problem.m
     wide = problem.out.tma and across * size % 16 == 0

@@ -22,6 +22,11 @@ def kernel(problem: Problem, plan: Plan) -> Any:
     return compiled(build)
 
 
+def require_kernel(problem: Problem, plan: Plan) -> None:
+    """Raise the error that a launch would raise if there is no kernel of a plan for a problem."""
+    build_of(problem if problem.out.k_major else transposed(problem), plan).require_possible()
+
+
 def launch(
     problem: Problem, plan: Plan, pointers: Pointers, stream: Any = None, multiprocessors: int = 132
 ) -> None:

@@ -8,6 +8,7 @@ from lanewise.errors import LanewiseError
 from lanewise.formats import Format, f32, f64, tf32
 from lanewise.isa import Instruction, instruction
 from lanewise.isa.archs import arch_number
+from lanewise.isa.launch_limits import MOST_THREADS, shared_bytes_of
 from lanewise.linalg.families.warp_tiles import LANES, TileShape
 from lanewise.linalg.order import instruction_of, multiplied_as
 from lanewise.linalg.plan import Plan
@@ -19,6 +20,8 @@ _AMPERE, _HOPPER = 80, 90
 TILE_BY_TMA = (128, 112, 16)
 #: K of the f64 instruction: all give the same bits, and this one leaves registers for a tile of 128 by 128.
 _F64_STEP = 8
+#: One stage is loaded while another is multiplied.
+_LEAST_STAGES = 2
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,29 @@ class WarpBuild:
         """Whether the arch has cp.async."""
         return arch_number(self.arch) >= _AMPERE
 
+    def require_possible(self) -> None:
+        """Raise an error for tiles that the kernel cannot have."""
+        (bm, bn, bk), (wm, wn), mma = self.tile, self.warp, self.mma
+        most = shared_bytes_of(self.arch)
+        reason = ""
+        if not self.by_tma and (bm % wm or bn % wn or wm % mma.m or wn % mma.n):
+            reason = f"{bm} × {bn} cannot be divided among warps into multiples of {mma.m} × {mma.n}"
+        elif bk % mma.k:
+            reason = f"{bk} elements of K are not a multiple of {mma.k}, those of {mma.text}"
+        elif self.stages < _LEAST_STAGES:
+            reason = f"it needs at least {_LEAST_STAGES} stages"
+        elif self.shared_bytes > most:
+            reason = f"they take {self.shared_bytes} bytes of shared memory; {self.arch} has {most}"
+        elif self.threads > MOST_THREADS:
+            reason = f"it takes {self.threads} threads; a block has at most {MOST_THREADS}"
+        elif not self.by_tma:
+            for name, tile, alignment in zip("ab", self.tiles, (self.align_a, self.align_b), strict=True):
+                width = tile.piece(self.threads, tile.width(alignment))
+                if not tile.is_shared_evenly(self.threads, width):
+                    reason = f"{self.threads} threads cannot share the copies of {name} evenly"
+        if reason:
+            raise LanewiseError(f"tile {self.tile}, {self.stages} stages: {reason}")
+
     @property
     def wide(self) -> Format:
         """The format of alpha, beta and everything that is done to a sum."""
@@ -92,8 +118,10 @@ def build_of(problem: Problem, plan: Plan) -> WarpBuild:
         raise LanewiseError(
             f"plans of family 'warp' have no {asked}; plans of family 'warpgroup' have (arch sm_90a)"
         )
-    if plan.split != 1:
-        raise LanewiseError(f"plans of family 'warp' do not split K: split={plan.split}")
+    if plan.split * plan.groups != 1:
+        raise LanewiseError(
+            f"plans of family 'warp' do not split K: split={plan.split}, groups={plan.groups}"
+        )
     by_tma = plan.tile == TILE_BY_TMA
     if by_tma and not loads_by_tma(problem, plan.arch):
         raise LanewiseError(

@@ -35,6 +35,7 @@ def spread(index: Any) -> Any:
 @cache
 def compiled(T: WarpBuild) -> Any:
     """Return the kernel of a build."""
+    T.require_possible()
     (bm, bn, bk), (wm, wn), stages, size = T.tile, T.warp, T.stages, T.a.bits // 8
     epilogue = T.epilogue
     bias_type = epilogue.bias_dtype or f32

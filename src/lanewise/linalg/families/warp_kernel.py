@@ -28,6 +28,7 @@ def in_groups(number: Any, tall: Any, wide: Any, group: int) -> tuple[Any, Any]:
 @cache
 def compiled(T: WarpBuild) -> Any:
     """Return the kernel of a build."""
+    T.require_possible()
     mma = T.mma
     (bm, bn, bk), (wm, wn), stages = T.tile, T.warp, T.stages
     tile_a, tile_b = T.tiles

@@ -53,6 +53,19 @@ class TileShape:
         """Elements that a copy may move at once, of addresses and rows that are so many bytes apart."""
         return min(alignment // self.size, self.columns) or 1
 
+    def piece(self, threads: int, width: int) -> int:
+        """Elements of one copy: at most `width`, and so few that each of the threads has one to make."""
+        width = min(width, self.columns)
+        while width > 1 and self.elements < threads * width:
+            width //= 2
+        return width
+
+    def is_shared_evenly(self, threads: int, width: int) -> bool:
+        """Return whether each thread copies as many pieces as the others, all of them in one column."""
+        across, rest = divmod(self.columns, width)
+        step = threads // across
+        return not (rest or width & (width - 1) or threads % across) and step > 0 and self.rows % step == 0
+
     @property
     def swizzle(self) -> Swizzle:
         """The XOR of a piece's number with its row.
@@ -121,12 +134,10 @@ def share_out(
 
     `limits` are the lengths of the matrix along M or N, and along K.
     """
-    width = min(width, tile.columns)
-    while tile.rows * tile.columns < threads * width:
-        width //= 2
+    width = tile.piece(threads, width)
     across = tile.columns // width
     step, count = threads // across, tile.elements // width // threads
-    assert threads % across == 0 and tile.rows % step == 0, "a tile is shared out evenly"
+    assert tile.is_shared_evenly(threads, width)
     row, column = lw.thread_idx.x // across, lw.thread_idx.x % across * width
     first_row, first_column = (first, 0) if tile.k_major else (0, first)
     rows, columns = limits if tile.k_major else limits[::-1]

@@ -12,7 +12,7 @@ from typing import Any
 from lanewise.errors import LanewiseError
 from lanewise.formats import tf32
 from lanewise.linalg.families.build import MOST_SHARED, SWIZZLED, Build, build_of
-from lanewise.linalg.families.copies.launches import copied
+from lanewise.linalg.families.copies.launches import copied, copies, needs_copy
 from lanewise.linalg.families.copies.launches import workspace_bytes as copy_bytes
 from lanewise.linalg.families.meeting import COUNTER_BYTES, meeting_bytes
 from lanewise.linalg.families.warpgroup_kernel import compiled, operand_tiles
@@ -80,7 +80,7 @@ def skew(build: Build) -> int:
     """
     if build.schedule != "cooperative" or build.consumers == 1 or build.promotes or build.grouped:
         return 0
-    return min(build.stages, _MOST_SKEW[build.consumers])
+    return min(build.stages, _MOST_SKEW.get(build.consumers, 0))
 
 
 #: The same by the number of warpgroups that share a tile, if there are so many stages.
@@ -236,9 +236,7 @@ def prepared(
     """Return the configured kernel of the products and its arguments: to be launched, or checked."""
     if turned(problem, plan):
         problem, pointers = transposed(problem), transposed_pointers(pointers)
-    build = build_of(problem, plan)
-    at_once = resident(build, multiprocessors)
-    build = for_shape(build, problem.m, problem.n, problem.batch, at_once)
+    build, at_once = _build_for_launch(problem, plan, multiprocessors)
     blocks = grid(build, problem.m, problem.n, problem.batch, at_once)
     arguments = (
         *tensor_maps(build, pointers.a, pointers.b, pointers.out),
@@ -252,6 +250,31 @@ def prepared(
         *_meeting_memory(build, problem, pointers),
     )  # fmt: skip
     return compiled(build)[blocks, build.threads, build.shared_bytes], arguments
+
+
+def _build_for_launch(problem: Problem, plan: Plan, multiprocessors: int) -> tuple[Build, int]:
+    """Return what is compiled for a problem as the kernel computes it, and how many blocks run at once."""
+    build = build_of(problem, plan)
+    at_once = resident(build, multiprocessors)
+    return for_shape(build, problem.m, problem.n, problem.batch, at_once), at_once
+
+
+def require_kernel(problem: Problem, plan: Plan) -> None:
+    """Raise the error that a launch would raise if there is no kernel of a plan for a problem."""
+    of_a, of_b = copies(problem, plan)
+    loaded = replace(
+        problem,
+        a=problem.a if of_a is None else of_a.result,
+        b=problem.b if of_b is None else of_b.result,
+    )
+    oriented = transposed(loaded) if turned(loaded, plan) else loaded
+    _build_for_launch(oriented, plan, _MULTIPROCESSORS)[0].require_possible()
+    for name, operand, is_copied in (("a", problem.a, plan.copy_a), ("b", problem.b, plan.copy_b)):
+        if needs_copy(operand, problem.precision) and not is_copied:
+            raise LanewiseError(
+                f"copy_{name}=False: TMA and wgmma cannot take {name} as it lies, and the plan does not copy "
+                f"it: make the plan for these arrays, or take copy_{name}=True"
+            )
 
 
 def workspace_bytes(problem: Problem, plan: Plan) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 from lanewise.errors import LanewiseError
 from lanewise.linalg.order import instruction_of
 from lanewise.linalg.plan import Plan, require_fields
+from lanewise.linalg.planning.forced import with_fewer_stages
 from lanewise.linalg.planning.gpus import GPUS
 from lanewise.linalg.planning.planner import Estimate, estimate, require_possible
 from lanewise.linalg.problem import Problem
@@ -56,13 +57,22 @@ class PlannedProduct:
         return count
 
     def with_(self, **fields: Any) -> PlannedProduct:
-        """Return the plan with some fields changed: `found.with_(split=4)`."""
+        """Return the plan with some fields changed: `found.with_(split=4)`.
+
+        Unless `stages` is given, there are fewer where shared memory has no room for as many. A plan of which
+        there is no kernel is refused where it is used.
+        """
         unknown = [name for name in fields if name not in Plan.__dataclass_fields__]
         if unknown:
             raise LanewiseError(f"a plan has no {unknown[0]}; it has {', '.join(Plan.__dataclass_fields__)}")
-        plan = replace(self.plan, **{"why": "changed by hand", **fields})
+        changed: dict[str, Any] = {"why": "changed by hand"}
+        if fields.get("groups") == 1:
+            changed["gather"] = False  # there is nothing to gather
+        plan = replace(self.plan, **{**changed, **fields})
         require_fields(plan)
         require_possible(self.problem, plan)
+        if "stages" not in fields:
+            plan = with_fewer_stages(self.problem, plan)
         return PlannedProduct(plan, self.problem)
 
     def _instruction(self) -> str:
