@@ -1,9 +1,12 @@
 """Bad input: one line on stderr that names what is wrong, exit code 2, never a traceback."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from nvrtc import need_nvrtc
 
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 WGMMA = "wgmma.mma_async.sync.aligned.m64n24k16.f32.f16.f16"
@@ -46,6 +49,14 @@ BAD = [
     (["explain", MMA, "--json", "--csv"], ["--json and --csv"]),
     (["explain", MMA, "--a-source", "registers"], ["a_source", "wgmma"]),
     (["explain", MMA, "--svg", "/no/such/folder/a.svg"], ["/no/such/folder/a.svg", "No such file"]),
+    (["explain", MMA, "--svg", "a.png"], ["--svg a.png", ".png, not in .svg", "lanewise draw"]),
+    (["explain", MMA, "--latex", "a.svg"], ["--latex a.svg", ".svg, not in .tex"]),
+    (["explain", "0x4000004000000040", "--svg", "a.png"], ["--svg a.png"]),
+    (["check", "kernel.cu", "--json", "--format", "sarif"], ["--json and --format sarif exclude each other"]),
+    (["check", "kernel.cu", "--json", "--format", "github"], ["--json and --format github"]),
+    (["run", "kernel.cu", "--arch", ""], ["unknown arch ''", "sm_80"]),
+    (["run", "script.py", "--arch", " "], ["unknown arch ' '", "sm_80"]),
+    (["ptx", "kernel.cu", "--arch", ""], ["unknown arch ''", "sm_80"]),
     (["explain", WGMMA, "--a-source", "moon"], ["moon", "registers"]),
     (["explain", WGMMA, "--element", "B", "0", "0"], ["B", "shared memory"]),
     (["explain", WGMMA, "--operand", "B"], ["B", "shared memory"]),
@@ -116,6 +127,28 @@ def test_complaint(lanewise: Callable[..., Any], arguments: list[Any], named: li
     assert "Traceback" not in said.err and "defect" not in said.err
     for words in named:
         assert words in said.err
+
+
+def test_a_mistake_in_ptx_names_the_file(lanewise: Callable[..., Any], tmp_path: Path) -> None:
+    path = tmp_path / "wrong.ptx"
+    path.write_text(".version 9.0\n.target sm_80\n.entry k() { add.s32 %r1, %r2 5; }")
+    for command in (["run", path, "--block", 32], ["check", path, "--block", 32], ["ptx", path]):
+        said = lanewise(*command)
+        assert said.code == 2
+        assert said.err.startswith(f"lanewise: {path}: line 3, column 31: found '5'")
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00\xff\x7f", b"int host() { return 1; }"])
+def test_a_file_without_a_kernel_is_told_so(
+    lanewise: Callable[..., Any], tmp_path: Path, content: bytes
+) -> None:
+    need_nvrtc()
+    path = tmp_path / "nothing.cu"
+    path.write_bytes(content)
+    for command in (["run", path, "--block", 32], ["check", path, "--block", 32], ["ptx", path]):
+        said = lanewise(*command)
+        assert (said.code, said.out) == (2, "")
+        assert f"{path} has no kernel" in said.err
 
 
 def test_usage_points_to_the_help_of_the_command(lanewise: Callable[..., Any]) -> None:

@@ -149,12 +149,16 @@ def module_in(
     file: Path, arch: str | None = None, compilation: Compilation = USUAL, *, lines: bool = True
 ) -> Module:
     """The module in a file of PTX or of CUDA C++, compiled for the arch; with its lines or without."""
-    from lanewise.ptx import cuda, load
+    from lanewise.ptx import PtxSyntaxError, cuda, load
 
+    require_named(arch)
     if file.suffix == ".ptx":
         if compilation.given:
             raise LanewiseError(f"{file} is PTX: {compilation.given} is for CUDA C++")
-        return load(file)
+        try:
+            return load(file)
+        except PtxSyntaxError as error:
+            raise LanewiseError(f"{file}: {error}") from None
     if file.suffix in (".cu", ".cuh"):
         return cuda(
             file,
@@ -180,7 +184,25 @@ def entry_of(module: Module, file: Path, name: str | None) -> Entry:
     if module.entries:
         names = ", ".join(repr(module[each].demangled) for each in module.entries)
         raise LanewiseError(f"{file} has {len(module.entries)} kernels; choose one with --entry: {names}")
-    raise LanewiseError(
+    raise _no_kernel(file)
+
+
+def require_code(module: Module, file: Path) -> None:
+    """Raise an error if a module has neither a kernel nor a device function."""
+    if not module.entries and not module.functions:
+        raise _no_kernel(file)
+
+
+def require_named(arch: str | None) -> None:
+    """Raise an error for an arch without a name: what --arch "$ARCH" gives if the variable is not set."""
+    if arch is not None and not arch.strip():
+        from lanewise.isa import find_arch
+
+        find_arch(arch)
+
+
+def _no_kernel(file: Path) -> LanewiseError:
+    return LanewiseError(
         f"{file} has no kernel; an instance of a template is asked for as --entry 'mm<half, float>'"
     )
 
@@ -213,6 +235,7 @@ class Asked:
                     "kernel with --arg"
                 )
             return False
+        require_named(self.arch)
         given = {
             "--entry": self.entry,
             "--grid": self.grid,

@@ -42,6 +42,7 @@ from lanewise.cli.launching import (
 )
 from lanewise.cli.terminal.answer import Answer
 from lanewise.cli.terminal.render import show
+from lanewise.errors import LanewiseError
 
 if TYPE_CHECKING:
     from lanewise.launch import Configured
@@ -149,6 +150,8 @@ def check(
         file, tuple(arguments or ()), entry, grid, block, shared, arch, steps, tuple(arg or ()),
         compilation(define, include, std, option, compiler), progress, cluster, unchecked,
     )  # fmt: skip
+    if json and format not in (Format.TEXT, Format.JSON):
+        raise LanewiseError(f"--json and --format {format} exclude each other; give one")
     shown = Format.JSON if json else format
     if asked.is_script:
         return partial(_script, asked, schedules, Wanted(lines, strict, shown, save, None))

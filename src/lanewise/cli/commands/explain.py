@@ -116,6 +116,12 @@ def explain(
     from lanewise.atoms.trait_layouts import named_layout
 
     style = style_of(json=json, csv=csv, markdown=markdown)
+    for option, path, suffix in (("--svg", svg, ".svg"), ("--latex", latex, ".tex")):
+        if path is not None and path.suffix.lower() not in ("", suffix):
+            raise LanewiseError(
+                f"{option} {path}: the name of the file ends in {path.suffix}, not in {suffix}; "
+                "`lanewise draw … -o FILE` draws in the format that its suffix says"
+            )
     question = Question(lane, element, register, operand, by_lane, transpose, inputs, product)
     encoded = read_encoded(instruction)
     if encoded is not None:

@@ -20,7 +20,7 @@ from lanewise.cli.input.compiling import (
     compilation,
 )
 from lanewise.cli.input.options import ArchName
-from lanewise.cli.launching import entry_of, module_in
+from lanewise.cli.launching import entry_of, module_in, require_code
 
 
 def ptx(
@@ -65,6 +65,7 @@ def ptx(
         others = len(module.entries) > 1
         text = str(one_kernel(module, found.name)) if others else module.text
     else:
+        require_code(module, file)
         text = module.text if module.cuda is not None else str(module)
     note = module.cuda.note if module.cuda is not None else ""
     if output is not None:

@@ -20,7 +20,7 @@ from lanewise.cli.input.compiling import (
     compilation,
 )
 from lanewise.cli.input.options import ArchName, AsJson
-from lanewise.cli.launching import entry_of, module_in, three
+from lanewise.cli.launching import entry_of, module_in, require_code, three
 from lanewise.cli.terminal.answer import Answer
 from lanewise.cli.terminal.render import show
 
@@ -91,6 +91,8 @@ def sass(
     if entry is not None:
         found = entry_of(module, file, entry)
         module, wanted = found.module, found.name
+    else:
+        require_code(module, file)
     try:
         cubin = assembled(module, arch, lines=lines)
     except ToolFailed:
