@@ -179,6 +179,30 @@ def test_epilogues_that_are_none_are_refused() -> None:
     assert caught.value.file == __file__
 
 
+def divides_by_zero(value: Any, row: Any, column: Any) -> Any:
+    """An epilogue in which Python raises."""
+    return value * (1 / 0)
+
+
+def reads_too_early(value: Any, row: Any, column: Any) -> Any:
+    """An epilogue that reads a variable before it has a value."""
+    scaled = value * factor  # noqa: F821 - the mistake that the test is about
+    factor = 2
+    return scaled * factor
+
+
+def test_errors_in_an_epilogue_name_its_line() -> None:
+    """Python's own errors, too: the message begins with the user's file and line."""
+    for function, said in (
+        (divides_by_zero, "ZeroDivisionError: division by zero\n"),
+        (reads_too_early, "factor has no value yet"),
+    ):
+        with pytest.raises(lw.KernelError, match=said) as caught:
+            lw.matmul(HALF, OTHER, epilogue=lw.epilogue(function))
+        below_docstring = function.__code__.co_firstlineno + 2
+        assert (caught.value.file, caught.value.line) == (__file__, below_docstring)
+
+
 def test_an_epilogue_may_return_a_number() -> None:
     @lw.epilogue
     def constant(value: Any, row: Any, column: Any) -> Any:

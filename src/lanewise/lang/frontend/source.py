@@ -12,7 +12,7 @@ import re
 import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import CellType, CodeType, FunctionType
+from types import CellType, CodeType, FunctionType, TracebackType
 from typing import Any
 
 from lanewise.errors import LanewiseError
@@ -126,19 +126,19 @@ class RewrittenFunction:
         except KernelError:
             raise
         except LanewiseError as error:  # of the catalogue, say, which knows no lines
-            raise current().error(str(error)) from error
+            raise _error(str(error), error) from error
         except UnboundLocalError as error:
             name = str(error).split("'")[1] if "'" in str(error) else "a variable"
-            raise current().error(
-                f"{name} has no value yet: give every variable a value before you use it"
+            raise _error(
+                f"{name} has no value yet: give every variable a value before you use it", error
             ) from None
         except _PYTHON_ERRORS as error:
             if isinstance(error, AttributeError) and isinstance(error.obj, Pointer) and error.name in _SIZES:
-                raise current().error(
-                    f"a pointer has no {error.name}: pass the sizes of the array as parameters"
+                raise _error(
+                    f"a pointer has no {error.name}: pass the sizes of the array as parameters", error
                 ) from None
-            raise current().error(
-                f"Python raised while tracing: {type(error).__name__}: {error}{_origin(error)}"
+            raise _error(
+                f"Python raised while tracing: {type(error).__name__}: {error}{_origin(error)}", error
             ) from error
 
 
@@ -171,16 +171,35 @@ def _parsed(lines: list[str], first: int) -> ast.FunctionDef | None:
     return found if isinstance(found, ast.FunctionDef) else None
 
 
+def _error(message: str, error: BaseException) -> KernelError:
+    """Return an error that names the line being traced.
+
+    In a kernel of the library itself, it names the user's line that an error came from: that of an epilogue.
+    """
+    here, of_user = current().location, _last_of_user(error)
+    if of_user is None or not here.file.startswith(_PACKAGE):
+        return current().error(message)
+    file, line = of_user.tb_frame.f_code.co_filename, of_user.tb_lineno
+    return KernelError(message, file, line, linecache.getline(file, line).strip())
+
+
 def _origin(error: BaseException) -> str:
-    """Return where an error of Python comes from, if not from the kernel's own line, as in a macro."""
-    found, trace = "", error.__traceback__
+    """Return where an error of Python comes from, if the message names another line, as in a macro."""
+    here, found = current().location, _last_of_user(error)
+    if found is None or here.file.startswith(_PACKAGE):
+        return ""
+    code = found.tb_frame.f_code
+    origin = Path(code.co_filename).name, found.tb_lineno
+    same = origin == (Path(here.file).name, here.line)
+    return "" if same else f" ({code.co_name}, {origin[0]}:{origin[1]})"
+
+
+def _last_of_user(error: BaseException) -> TracebackType | None:
+    """Return the last entry of an error's traceback that lies outside of the library."""
+    found, trace = None, error.__traceback__
     while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        if not file.startswith(_PACKAGE):
-            origin = Path(file).name, trace.tb_lineno
-            here = current().location
-            same = origin == (Path(here.file).name, here.line)
-            found = "" if same else f" ({trace.tb_frame.f_code.co_name}, {origin[0]}:{origin[1]})"
+        if not trace.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+            found = trace
         trace = trace.tb_next
     return found
 
