@@ -26,7 +26,8 @@ from lanewise.linalg.planning.planned import PlannedProduct
 from lanewise.linalg.planning.planner import plan_of, require_possible
 from lanewise.linalg.problem import Operand, Problem
 from lanewise.linalg.rules import Options, Request, request_of
-from lanewise.linalg.sparse import SparseMatrix, sparse_product
+from lanewise.linalg.sparse import sparse_product
+from lanewise.linalg.sparse_matrix import SparseMatrix
 
 if TYPE_CHECKING:
     from lanewise.linalg.launching.on_gpu import Prepared
@@ -162,7 +163,12 @@ def matmul(
         accumulate, precision, batch_invariant,
     )  # fmt: skip
     if isinstance(b, SparseMatrix):
-        return sparse_product(a, b, options, arch, plan, stream)
+
+        def keep(prepared: Prepared, request: Request) -> None:
+            if request.a.library == "torch":
+                _remember(out, prepared, request, key)
+
+        return sparse_product(a, b, options, arch, plan, stream, keep)
     request = request_of(a, b, options)
     if request.problem is None:
         _each_of_batch(request, a, b, options, arch, plan, stream)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lanewise.gpu.streams import stream_handle
 from lanewise.linalg.launching.replay import NOT_READ, repeat_function
 from lanewise.linalg.operands import plain_tensors
+from lanewise.linalg.sparse_matrix import SparseMatrix
 
 if TYPE_CHECKING:
     from lanewise.linalg.launching.on_gpu import Prepared
@@ -39,6 +40,8 @@ def kind_of_tensor(value: Any) -> Any:
     """Return what of a keyword's value decides a launch: of a tensor all but its address and its numbers."""
     if value is None or isinstance(value, int | float | str):
         return value
+    if type(value) is SparseMatrix:
+        return value.kind
     return value.shape, value.stride(), value.dtype, value.data_ptr() & 15, value.get_device()
 
 
@@ -109,7 +112,12 @@ class WarmCall:
         scale_out: Any = None,
     ) -> Any:
         """Make the call; returns its result, or None if the rules have to be looked at."""
-        result = out
+        result, metadata = out, None
+        if type(b) is SparseMatrix:
+            there = b.copies.get(("torch", self.ordinal))
+            if there is None:
+                return None
+            b, metadata = there.values, there.metadata
         if out is not None:
             if self._may_overlap([_pointer(each) for each in (a, b, out, bias, residual, scale_a, scale_b)]):
                 return None
@@ -128,14 +136,14 @@ class WarmCall:
         self.calls += 1
         if self.calls == _OFTEN:
             self._compile()
-        operands = (a, b, result, bias, residual, scale_a, scale_b, scale_out, workspace)
+        operands: tuple[Any, ...] = (a, b, result, bias, residual, scale_a, scale_b, scale_out, workspace)
+        if metadata is not None:
+            operands = (*operands, None, None, metadata)  # without the bounds of groups
         if self.repeat is None:
             self.prepared([_pointer(each) for each in operands], handle)
             return result
         if scale_a is not None or scale_b is not None:  # numbers are part of alpha
-            operands = tuple(  # type: ignore[assignment]  # of any length
-                None if isinstance(each, int | float) else each for each in operands
-            )
+            operands = tuple(None if isinstance(each, int | float) else each for each in operands)
         status = self.repeat(handle, *operands)
         if status == NOT_READ:
             self.prepared([_pointer(each) for each in operands], handle)
