@@ -15,9 +15,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from lanewise.gpu.native import exchange_function, stream_function
-from lanewise.gpu.python_functions import can_be_made, load, made, places_in_python
+from lanewise.gpu.python_functions import can_be_made, load, made, places_in_python, with_places
 from lanewise.jit import machine_code
-from lanewise.linalg.launching.launch_text import LAUNCH_TEXT, launch_records, with_places
+from lanewise.linalg.launching.launch_text import LAUNCH_TEXT, launch_records
 from lanewise.linalg.launching.quick_call_text import QUICK_TEXT
 
 if TYPE_CHECKING:
