@@ -62,8 +62,7 @@ def compiled(build: Build) -> Any:
     of_c = output_type(T)
     bias_dtype, residual_dtype = T.epilogue.added_dtypes
 
-    # a launch in clusters takes the host longer, in clusters of one, too
-    @lw.kernel(max_threads=T.threads, min_blocks=1, cluster=T.cluster_size if T.cluster_size > 1 else None)
+    @lw.kernel(max_threads=T.threads, min_blocks=1, cluster=T.launched_in)
     def warpgroup(
         A: of_a, B: of_b, C: of_c,
         M: lw.i32, N: lw.i32, K: lw.i32, batch: lw.i32, group: lw.i32, leading: lw.i64, stride: lw.i64,

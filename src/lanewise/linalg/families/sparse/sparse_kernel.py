@@ -133,7 +133,7 @@ def compiled(build: SparseBuild) -> Any:
     of_c = output_type(T)
     bias_dtype, residual_dtype = T.epilogue.added_dtypes
 
-    @lw.kernel(max_threads=T.threads, min_blocks=1, cluster=T.cluster_size)
+    @lw.kernel(max_threads=T.threads, min_blocks=1, cluster=T.launched_in)
     def sparse_warpgroup(
         A: of_a, B: of_b, C: of_c, metadata: lw.Ptr[lw.i32, 16],
         M: lw.i32, N: lw.i32, K: lw.i32, stage_words: lw.i64, group: lw.i32, leading: lw.i64,
