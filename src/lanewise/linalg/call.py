@@ -190,7 +190,7 @@ def _records_gradients(operands: tuple[Any, ...]) -> bool:
     """Return whether torch records gradients now, and an operand requires one."""
     if not sys.modules["torch"].is_grad_enabled():
         return False
-    return any(getattr(each, "requires_grad", False) for each in operands)
+    return any(each is not None and getattr(each, "requires_grad", False) for each in operands)
 
 
 def _is_scattered(problem: Problem) -> bool:

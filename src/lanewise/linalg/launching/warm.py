@@ -36,9 +36,13 @@ KEYWORDS: dict[tuple[Any, ...], int] = {}
 _NUMBERS = count()  # threads never get the same one
 
 
+#: Types of values that are their own kind; made once, as this is asked of every operand of a call.
+_SHORT = (int, float, str)
+
+
 def kind_of_tensor(value: Any) -> Any:
     """Return what of a keyword's value decides a launch: of a tensor all but its address and its numbers."""
-    if value is None or isinstance(value, int | float | str):
+    if value is None or isinstance(value, _SHORT):
         return value
     if type(value) is SparseMatrix:
         return value.kind
