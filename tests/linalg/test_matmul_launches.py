@@ -10,7 +10,7 @@ import pytest
 import lanewise as lw
 from lanewise.gpu import device
 from lanewise.isa.tensor_map import decode
-from lanewise.linalg.launching import on_gpu
+from lanewise.linalg.launching import on_gpu, warm
 from lanewise.linalg.launching.device_view import DeviceView
 from lanewise.linalg.launching.warm import WarmCall, kind_of_tensor
 from lanewise.linalg.operands import View
@@ -173,6 +173,27 @@ def test_calls_with_a_sparse_matrix_are_found_again(monkeypatch: pytest.MonkeyPa
         for name, address in zip(on_gpu.OPERANDS, addresses, strict=True):
             assert address == (wanted[name].data_ptr() if name in wanted else 0)
     assert made(a, lw.sparsify(dense), None, None) is None and not launched  # it is not on the GPU yet
+    assert made(a, one, torch.empty(4, 8).half(), None) is None  # a call with out= is of another kind
+
+    added: list[tuple[Any, ...]] = []
+    calls: Any = SimpleNamespace(add=lambda arguments, *_: added.append(arguments))
+    monkeypatch.setattr(warm, "_QUICK_CALLS", [calls])
+    monkeypatch.setattr(warm, "QUICK", [lambda *arguments: arguments])
+    monkeypatch.setattr(warm, "KEYWORDS", {})
+    context: Any = SimpleNamespace(numbered=lambda name: 0)
+    made.context, made.repeat, made.quick_empty = context, lambda *_: 0, torch.empty_strided
+    prepared.launches[0].kernel.name = "sparse"
+    nothing = (None,) * 6
+    assert warm.quick_sparse((None, *warm.NOT_GIVEN), a, one, *nothing) is None
+    warm.remember_quick(made, (a, one, *nothing), None)
+    for matrix in (one, other):
+        found = warm.quick_sparse((None, *warm.NOT_GIVEN), a, matrix, *nothing)
+        there = matrix.copies["torch", 0]
+        assert found[1] is there.values and found[-1] is there.metadata and found[-2] == added[0][-2]
+    assert len(found) == len(added[0]) == 10
+    for matrix in different:
+        assert warm.quick_sparse((None, *warm.NOT_GIVEN), a, matrix, *nothing) is None
+    assert warm.quick_sparse(("relu", *warm.NOT_GIVEN), a, one, *nothing) is None
 
 
 def test_out_may_lie_right_behind_the_kept_half_of_a_sparse_matrix() -> None:

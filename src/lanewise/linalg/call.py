@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from lanewise.errors import LanewiseError
 from lanewise.linalg.launching.warm import (
     KEYWORDS,
+    NOT_GIVEN,
     QUICK,
     WarmCall,
     find,
     kind_of_tensor,
     quick_fault,
+    quick_sparse,
     remember,
     remember_quick,
 )
@@ -37,8 +39,6 @@ DEFAULT_ARCH = "sm_90a"
 #: torch's types of plain tensors, once a product of some was computed on a GPU.
 _TENSORS: set[type] = set()
 _Call = TypeVar("_Call", bound=Callable[..., Any])
-#: What the keywords are that are no tensors, after the activation, if they are not given.
-_OTHERS = (1.0, None, None, None, None, None, False, None, None)
 
 
 def _machine_code_first(function: _Call) -> _Call:
@@ -54,11 +54,13 @@ def _machine_code_first(function: _Call) -> _Call:
         if not QUICK:
             return function(a, b, out=out, bias=bias, activation=activation, **more)
         result = None
-        if not more:
-            if bias is None and activation is None:
+        if not more and (activation is None or type(activation) is str):
+            if type(b) is SparseMatrix:
+                result = quick_sparse((activation, *NOT_GIVEN), a, b, out, bias, None, None, None, None)
+            elif bias is None and activation is None:
                 result = QUICK[0](a, b, out)
-            elif type(activation) is str or activation is None:
-                number = KEYWORDS.get((activation, *_OTHERS))
+            else:
+                number = KEYWORDS.get((activation, *NOT_GIVEN))
                 result = QUICK[0](a, b, out, bias, None, None, None, None, number)
         if result is None:
             return function(a, b, out=out, bias=bias, activation=activation, **more)
@@ -139,8 +141,11 @@ def matmul(
     key = None
     try:
         if QUICK and not plain:
-            number = KEYWORDS.get(others)
-            result = QUICK[0](a, b, out, bias, residual, scale_a, scale_b, scale_out, number)
+            tensors = (out, bias, residual, scale_a, scale_b, scale_out)
+            if type(b) is SparseMatrix:
+                result = quick_sparse(others, a, b, *tensors)
+            else:
+                result = QUICK[0](a, b, *tensors, KEYWORDS.get(others))
             if result is not None:
                 if type(result) is int:
                     raise quick_fault(result)
@@ -152,7 +157,8 @@ def matmul(
             if made is not None:
                 result = made(a, b, out, stream, bias, residual, scale_a, scale_b, scale_out)
                 if made.repeat is not None:
-                    more = () if plain else (bias, residual, scale_a, scale_b, scale_out)
+                    short = plain and type(b) is not SparseMatrix
+                    more = () if short else (bias, residual, scale_a, scale_b, scale_out)
                     remember_quick(made, (a, b, out, *more), others)
                 if result is not None:
                     return result
