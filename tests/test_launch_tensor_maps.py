@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from everything import sampled
 from lanewise.errors import LanewiseError
 from lanewise.gpu import plan
 from lanewise.isa.tensor_map import decode
@@ -89,6 +90,7 @@ def test_it_agrees_with_lw_address() -> None:
     assert read("by_value", tensor_map)[0] == lw.address(array) + 16
 
 
+@sampled(2)
 @pytest.mark.parametrize(("kernel", "name"), [("from_global", "in_global"), ("from_const", "in_const")])
 def test_variables_of_the_module_hold_maps(kernel: str, name: str) -> None:
     module = parse(MODULE)

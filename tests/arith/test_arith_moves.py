@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from everything import sampled
 from lanewise.errors import LanewiseError
 
 RNG = np.random.default_rng(5)
@@ -36,6 +37,7 @@ copy:
 """
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     "text",
     [

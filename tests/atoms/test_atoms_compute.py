@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import lanewise
+from everything import sampled
 from lanewise.atoms import MMA_Atom, ScaleOut, make_tiled_mma
 from lanewise.errors import LanewiseError
 from lanewise.isa import Operand
@@ -54,6 +55,7 @@ def wide(matrix: np.ndarray) -> np.ndarray:
     return matrix.astype(np.float64)
 
 
+@sampled(2)
 @pytest.mark.parametrize("name", REAL)
 def test_fma_multiplies_registers(name: str) -> None:
     mma = MMA_Atom(name)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lanewise as lw
+from everything import sampled
 from lanewise import draw
 from lanewise.atoms import atom, make_tiled_copy, make_tiled_mma
 from lanewise.isa import instruction
@@ -112,6 +113,7 @@ CASES = [
 ]
 
 
+@sampled(3)
 @pytest.mark.parametrize(
     ("arguments", "drawn", "options"),
     CASES,

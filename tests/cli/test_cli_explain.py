@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from everything import sampled
 from lanewise.isa import FAMILIES, SelectedOperand, instruction, instructions
 
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
@@ -98,6 +99,7 @@ def test_register_and_element_are_inverse(answered: Callable[..., str], text: st
         )
 
 
+@sampled(3)
 @pytest.mark.parametrize("text", MANY)
 @pytest.mark.parametrize("transpose", [False, True])
 def test_whole_layout_has_every_holder_in_its_cell(

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from draw.picture_reader import numbers, read_svg, read_text
+from everything import sampled
 from lanewise.atoms import (
     atom,
     make_tiled_copy,
@@ -65,6 +66,7 @@ def parts_of_mma(mma: Any) -> dict[Any, Any]:
     }
 
 
+@sampled(2)
 @pytest.mark.parametrize("mma", MMAS, ids=repr)
 def test_mma_panels_are_the_partitions_of_all_threads(mma: Any) -> None:
     picture = read_svg(svg(mma))

@@ -8,6 +8,7 @@ from itertools import product
 
 import pytest
 
+from everything import sampled
 from isa.probe import VERSIONS
 from lanewise.errors import IllegalInstruction, LanewiseError
 from lanewise.isa import ARCHS
@@ -113,7 +114,7 @@ def sources(each: AsyncInstruction) -> tuple[bool, ...]:
     return (True,) if "ashift" in each.text else (False, True)
 
 
-def sampled(found: Sequence[AsyncInstruction], step: int) -> list[AsyncInstruction]:
+def some_of(found: Sequence[AsyncInstruction], step: int) -> list[AsyncInstruction]:
     """The first of each row, and some of all."""
     first = {each.row: each for each in reversed(found)}
     return [*first.values(), *found[::step]]
@@ -121,11 +122,12 @@ def sampled(found: Sequence[AsyncInstruction], step: int) -> list[AsyncInstructi
 
 @needs_ptxas
 @pytest.mark.slow
+@sampled(3)
 @pytest.mark.parametrize("arch", [arch for arch in ARCHS if async_instructions(arch)])
 def test_listed_forms_assemble(arch: str) -> None:
     found = async_instructions(arch)
     if arch not in ("sm_90", "sm_100a"):  # the others have the same forms as one of these
-        found = sampled(found, 19)
+        found = some_of(found, 19)
     assert refused([(each.text, a) for each in found for a in sources(each)], arch) == {}
 
 

@@ -26,7 +26,7 @@ FULL = ("sm_70", "sm_72", "sm_75", "sm_80", "sm_89", "sm_90a", "sm_100a", "sm_12
 #: wgmma has some 2000 forms that differ in N only: these widths for every type, all widths for some.
 WIDTHS = (8, 24, 256) if EVERYTHING else (8, 256)
 #: Of the forms that an older arch has too, one in so many is assembled for a newer one again.
-SAMPLED = 1 if EVERYTHING else 4
+SAMPLED = 1 if EVERYTHING else 8
 
 
 def probe(found: Instruction) -> Probe:
@@ -63,6 +63,7 @@ def test_listed_forms_assemble(arch: str) -> None:
     assert {probes[index]: message for index, message in complaints.items()} == {}
 
 
+@sampled(2)
 @pytest.mark.parametrize("arch", ["sm_90a", "sm_120a"])
 def test_modifiers_in_any_order_assemble(arch: str) -> None:
     chance = Random(arch)
@@ -79,7 +80,7 @@ def test_statements_that_assemble_are_read_back() -> None:
             assert instruction(f"@%p1 {found.text} {written};", arch=arch) == found
 
 
-@sampled(2)
+@sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ARCHS)
 def test_near_misses(arch: str) -> None:
@@ -111,7 +112,7 @@ def _canonical(text: str) -> str:
     return form.text.replace(f".{form.space}", "", 1) if form.space else form.text
 
 
-@sampled(2)
+@sampled(4)
 @pytest.mark.parametrize("arch", ARCHS)
 def test_forms_of_other_archs_are_refused(arch: str) -> None:
     elsewhere = [found for found in instructions() if arch not in found.archs]
@@ -121,7 +122,7 @@ def test_forms_of_other_archs_are_refused(arch: str) -> None:
     assert [each for index, each in enumerate(probes) if index not in complaints] == []
 
 
-@sampled(2)
+@sampled(3)
 @pytest.mark.parametrize("older, first", list(pairwise(VERSIONS)))
 def test_first_ptx_version(older: str, first: str) -> None:
     """A form assembles with its first PTX version, and not with the one before."""

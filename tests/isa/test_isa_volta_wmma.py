@@ -97,7 +97,7 @@ KERNEL = """
 """
 
 
-@sampled(3)
+@sampled(6)
 @pytest.mark.parametrize(
     ("form", "arch"), [*((form, "sm_70") for form in FORMS[::9]), (FORMS[3], "sm_75")], ids=str
 )

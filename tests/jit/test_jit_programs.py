@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from everything import sampled
 from lanewise.jit import llvm_library, machine_code
 from lanewise.jit.host_memory import address
 from lanewise.recently_used import RecentlyUsed
@@ -73,6 +74,7 @@ def test_a_program_in_use_is_never_unloaded_nor_loaded_twice() -> None:
     assert gone() is None
 
 
+@sampled(2)
 @pytest.mark.parametrize("directly", [True, False])
 def test_memory_of_dropped_programs_is_given_back(directly: bool) -> None:
     """1000 programs of a mebibyte each in a process of its own: some of them fit, and not all."""

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from everything import sampled
 
 
 @lw.kernel
@@ -81,6 +82,7 @@ FORMATS = {
 }
 
 
+@sampled(2)
 @pytest.mark.parametrize("text", FORMATS)
 def test_numbers_in_fragments_are_numbers(text: str) -> None:
     mma, (a, b) = lw.instruction(text), FORMATS[text]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from everything import sampled
 
 RNG = np.random.default_rng(90)
 ARCH = "sm_90a"
@@ -43,6 +44,7 @@ CASES = [
 ]
 
 
+@sampled(2)
 @pytest.mark.parametrize(("types", "n", "k", "mode", "major_a", "major_b"), CASES)
 def test_a_product_out_of_shared_memory(
     types: str, n: int, k: int, mode: int, major_a: str, major_b: str

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from everything import sampled
 from ptxas import assemble, find_ptxas
 
 RNG = np.random.default_rng(3)
@@ -27,6 +28,7 @@ def kind_of(operand: lw.Operand) -> lw.Format:
     return operand.format if operand.format in (lw.f32, lw.f64, lw.i32) else lw.u32
 
 
+@sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("text", MULTIPLIED)
 def test_registers_in_and_out(text: str) -> None:
@@ -129,6 +131,7 @@ def test_movmatrix_and_stmatrix_transpose() -> None:
     assert np.array_equal(moved, x.T) and np.array_equal(stored, x.T)
 
 
+@sampled(2)
 @pytest.mark.parametrize("arch", ["sm_90", "sm_120a"])
 def test_ptxas_takes_every_mma_of_an_arch(arch: str) -> None:
     if find_ptxas() is None:

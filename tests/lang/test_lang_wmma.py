@@ -90,7 +90,7 @@ def case_name(value: Any) -> str:
     return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-@sampled(3)
+@sampled(6)
 @pytest.mark.slow
 @pytest.mark.parametrize(("shape", "dtype", "acc"), TABLE, ids=case_name)
 def test_every_row_of_the_tables_computes_what_the_catalogue_does(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from everything import sampled
 from lanewise.formats import bf16, e4m3, f32
 from lanewise.linalg.families import warpgroup
 from lanewise.linalg.problem import Epilogue
@@ -26,6 +27,7 @@ def promoted(a: Any, b: Any, scale_a: Any, scale_b: Any) -> Any:
     return total
 
 
+@sampled(2)
 @pytest.mark.parametrize(("schedule", "k"), [("cooperative", 400), ("by turns", 400), ("by turns", 272)])
 @pytest.mark.parametrize("swap", some([False, True], False))
 def test_block_scales(swap: bool, schedule: str, k: int) -> None:
@@ -44,6 +46,7 @@ def test_block_scales(swap: bool, schedule: str, k: int) -> None:
     assert lw.check(configured, *arguments, schedule="late").ok
 
 
+@sampled(2)
 @pytest.mark.parametrize("schedule", ["cooperative", "by turns"])
 @pytest.mark.parametrize(
     ("k", "along_k"),
@@ -74,6 +77,7 @@ def test_several_tiles_for_each_block(k: int, along_k: bool, schedule: str) -> N
     assert lw.check(configured, *arguments).ok
 
 
+@sampled(2)
 @pytest.mark.parametrize("multiprocessors", [2, 132])
 def test_a_wide_tile_is_multiplied_and_promoted_in_halves(multiprocessors: int) -> None:
     """Sums and totals of 256 columns do not fit into the registers: each half has its turn."""

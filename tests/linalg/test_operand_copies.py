@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from everything import sampled
 from lanewise.formats import FORMATS, bf16, e4m3, f32, tf32
 from lanewise.linalg.families import warpgroup
 from lanewise.linalg.families.copies import kernels, launches
@@ -47,6 +48,7 @@ def random_lines(shape: tuple[int, int, int, int], dtype: Any, ahead: int) -> An
     return found[:, :, :columns]
 
 
+@sampled(3)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("ahead", some(range(8), 1, 5))
 def test_realigned_copies(shape: tuple[int, int, int, int], ahead: int) -> None:
@@ -60,6 +62,7 @@ def test_realigned_copies(shape: tuple[int, int, int, int], ahead: int) -> None:
         assert not lines[:, :, source.shape[2] :].any()
 
 
+@sampled(2)
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("shape", some(SHAPES, SHAPES[0], SHAPES[-1]))
 def test_copies_in_planes(shape: tuple[int, int, int, int], transposed: bool) -> None:
@@ -75,6 +78,7 @@ def test_copies_in_planes(shape: tuple[int, int, int, int], transposed: bool) ->
         assert not planes[..., wanted.shape[2] :].any()
 
 
+@sampled(2)
 @pytest.mark.parametrize("size", some([1, 4], 1))
 def test_transposed_copies(size: int) -> None:
     """A matrix becomes its transpose, with zeros behind its rows."""
@@ -110,6 +114,7 @@ def test_many_chunks_are_counted_with_64_bits() -> None:
     assert np.array_equal(found.view(np.uint16).reshape(9, copy.padded)[:, :600], source[0])
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("dtype", "layout", "out"),
     some(
@@ -170,6 +175,7 @@ def split(values: Any) -> list[Any]:
     return [high.astype(bf16.dtype), middle, low]
 
 
+@sampled(2)
 @pytest.mark.parametrize("shared", some(["a", "b", "turned"], "a", "turned"))
 def test_f32_in_batches_and_turned(shared: str) -> None:
     """One matrix for the whole batch, or the transpose computed: the bits are those of the plan."""

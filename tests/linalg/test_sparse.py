@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
-from everything import EVERYTHING
+from everything import EVERYTHING, sampled
 from lanewise.formats import FORMATS, Format
 from lanewise.linalg.families.meeting import COUNTER_BYTES
 from lanewise.linalg.families.sparse import launches
@@ -50,6 +50,7 @@ def values_of(sparse: Any) -> Any:
     return found[:, : sparse.k // 2]
 
 
+@sampled(2)
 @pytest.mark.parametrize("case", some(CASES, CASES[0], CASES[4]), ids=str)
 def test_kernel(case: Any) -> None:
     """The kernel gives the bits that the call gives in host memory, and the checker finds nothing."""

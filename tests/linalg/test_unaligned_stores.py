@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from everything import sampled
 from lanewise.formats import bf16, e4m3, f16, f32
 from lanewise.linalg.families import warpgroup
 from lanewise.linalg.families.build import build_of
@@ -16,6 +17,7 @@ from lanewise.linalg.plan import Plan
 from linalg.hopper_products import operand, plan, product, some
 
 
+@sampled(2)
 @pytest.mark.parametrize("columns_contiguous", some([False, True], False, True))
 @pytest.mark.parametrize("dtype", some([bf16, f32, e4m3], bf16, e4m3))
 def test_lines_at_any_address(dtype: Any, columns_contiguous: bool) -> None:
@@ -62,6 +64,7 @@ ASIDE: dict[str, tuple[tuple[int, int, int], Any, Plan, int]] = {
 }
 
 
+@sampled(5)
 @pytest.mark.parametrize("name", some(ASIDE, "a cluster", "a batch of e4m3", "nine chunks in a row"))
 def test_idle_warps_store_while_others_multiply(name: str) -> None:
     sizes, out, chosen, batch = ASIDE[name]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
-from everything import EVERYTHING
+from everything import EVERYTHING, sampled
 from lanewise.errors import LanewiseError
 from lanewise.linalg.families import warp
 from lanewise.linalg.plan import Plan
@@ -72,6 +72,7 @@ USUAL = (
 )
 
 
+@sampled(5)
 @pytest.mark.parametrize("name", CASES if EVERYTHING else USUAL)
 def test_kernel_and_call_agree(name: str) -> None:
     """The kernel stores the bits of the call, and is clean."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
-from everything import EVERYTHING
+from everything import EVERYTHING, sampled
 from lanewise.formats import bf16, e4m3, e5m2, f16, f32, s8, s32, tf32
 from lanewise.linalg.families import warpgroup
 from lanewise.linalg.families.build import build_of
@@ -59,6 +59,7 @@ CASES: dict[str, Case] = {
 }
 
 
+@sampled(3)
 @pytest.mark.parametrize("columns", [256, 224, 208, 200, 176, 160, 144, 112, 96])
 @pytest.mark.parametrize("rows", [128, 192, 256])
 def test_no_turn_overwrites_what_tma_has_not_read(rows: int, columns: int) -> None:
@@ -83,6 +84,7 @@ def test_no_turn_overwrites_what_tma_has_not_read(rows: int, columns: int) -> No
                 read = max(read, place - 1 - build.unread(turn))
 
 
+@sampled(3)
 @pytest.mark.parametrize(
     "name",
     some(CASES, "small tiles in a cluster", "batch", "s8", "turns of different width", "stored by warps"),

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from everything import sampled
 from lanewise.launch import Configured, watched
 from lanewise.machine.checker.report import Report
 from machine import test_kernels_classics as classics
@@ -36,6 +37,7 @@ KERNELS: dict[str, Callable[[], None]] = {
 }
 
 
+@sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", KERNELS)
 def test_is_silent(name: str) -> None:

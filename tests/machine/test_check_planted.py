@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import lanewise as lw
+from everything import sampled
 from lanewise.machine.checker.report import Report
 from lanewise.ptx import ToolMissing
 from machine.planted.cases import CASES, Case
@@ -31,6 +32,7 @@ def report_of(case: Case, repaired: bool) -> Report:
     return lw.check(kernel, *case.values(), **case.options)
 
 
+@sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("case", PLANTED, ids=lambda case: case.name)
 def test_bug_is_found_on_its_line(case: Case) -> None:
@@ -41,6 +43,7 @@ def test_bug_is_found_on_its_line(case: Case) -> None:
     ), f"{case.what}: line {case.line} is one of {case.kinds}\n{report}"
 
 
+@sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_repaired_twin_is_silent(case: Case) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from everything import sampled
 from lanewise.errors import LanewiseError
 from lanewise.jit import threads
 from lanewise.machine.checker.report import Report
@@ -122,6 +123,7 @@ def test_several_schedules_are_one_report(module: lw.Module) -> None:
     )
 
 
+@sampled(2)
 @pytest.mark.parametrize("schedule", ["reverse", 3])
 @pytest.mark.parametrize("name", ["late", "tickets"])
 def test_any_number_of_threads_gives_one_run(

@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from everything import sampled
 from machine.classics import classic
 
 
@@ -96,6 +97,7 @@ def test_transposes() -> None:
     assert (y == x.T).all()
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("name", "dtype", "causal", "error"),
     [

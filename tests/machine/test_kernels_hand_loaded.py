@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from everything import sampled
 from lanewise.formats import Format
 from machine.classics import compiled
 from machine.hand_loaded import ROOM, every, words
@@ -47,6 +48,7 @@ def forms_new_in(arch: str) -> list[lw.Instruction]:
     ]
 
 
+@sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ["sm_70", "sm_75", "sm_80", "sm_89", "sm_90"])
 def test_every_mma_that_a_generation_brought(arch: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import lanewise as lw
 from cluster_kernels import CUDA as DISTRIBUTED
-from everything import EVERYTHING
+from everything import EVERYTHING, sampled
 from machine.classics import classic, compiled
 
 ARCH = "sm_90a"
@@ -85,6 +85,7 @@ def source(name: str) -> lw.Module:
 # products ---------------------------------------------------------------------------------------------------
 
 
+@sampled(6)
 @pytest.mark.parametrize("kind", COOPERATIVE)
 def test_cooperative_gemm(kind: str) -> None:
     """Two warpgroups multiply a tile of 128 × 64, a third loads it by TMA through three stages."""
@@ -97,6 +98,7 @@ def test_cooperative_gemm(kind: str) -> None:
     assert found.tobytes() == product(kind, a, b).tobytes()
 
 
+@sampled(2)
 @pytest.mark.parametrize("cluster", [(2, 1), (1, 2)])
 def test_gemm_with_multicast_in_clusters(cluster: tuple[int, int]) -> None:
     """Blocks of a cluster share A's tile or B's: each loads a half of it for both."""
@@ -109,6 +111,7 @@ def test_gemm_with_multicast_in_clusters(cluster: tuple[int, int]) -> None:
     assert same_everywhere(launched, (*maps, d, n, steps), d).tobytes() == product("bf16", a, b).tobytes()
 
 
+@sampled(6)
 @pytest.mark.parametrize("kind", PINGPONG)
 def test_persistent_pingpong_gemm_with_tma_stores(kind: str) -> None:
     """Two blocks take six tiles; of their two consumers one multiplies while the other stores."""
@@ -134,6 +137,7 @@ def test_gemm_with_a_in_registers() -> None:
     assert found.tobytes() == product("bf16", a.astype(ml_dtypes.bfloat16), b).tobytes()
 
 
+@sampled(2)
 @pytest.mark.parametrize("causal", [False, True])
 def test_attention(causal: bool) -> None:
     """Keys and values stream by TMA; scores stay in registers, as the A of the second product."""
@@ -185,6 +189,7 @@ def coordinates(at: tuple[int, ...]) -> bytes:
     return np.array([*at[::-1], 0, 0, 0, 0][:5], np.int32).tobytes()
 
 
+@sampled(2)
 @pytest.mark.parametrize("add", [False, True])
 @pytest.mark.parametrize("case", BOXES, ids=[f"{len(case[0])}d" for case in BOXES])
 def test_tensor_copies(case: tuple[tuple[int, ...], ...], add: bool) -> None:

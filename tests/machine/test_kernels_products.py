@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from everything import sampled
 from machine.classics import classic
 
 MULTISTAGE = "hgemm_multistage<64, 64, 32, 3, 2, 2>"
@@ -22,6 +23,7 @@ def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
     return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
+@sampled(7)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("inputs", "sums", "name", "arch"),

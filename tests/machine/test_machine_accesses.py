@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import lanewise.ptx as ptx
+from everything import sampled
 from lanewise.launch import launch
 from lanewise.machine import KernelFault
 
@@ -113,6 +114,7 @@ ret;
     return ptx.parse(text)["k"]
 
 
+@sampled(3)
 @pytest.mark.parametrize("space", [".global", ".shared", ""], ids=["global", "shared", "generic"])
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.suffix)
 def test_every_pattern_of_addresses(form: Form, space: str) -> None:

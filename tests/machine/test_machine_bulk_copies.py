@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from everything import sampled
 from lanewise.machine.errors import KernelFault
 from tensor_copy_cases import digest, operands
 
@@ -88,6 +89,7 @@ def test_copies_in_all_directions(schedule: object, mode: str, target: str) -> N
     assert not b[:4].any() and not b[1028:].any()
 
 
+@sampled(3)
 @pytest.mark.parametrize("space, operation, type, seen", RECORD["bulk_reductions"])
 def test_reductions_leave_the_bits_that_an_h200_left(
     space: str, operation: str, type: str, seen: str

@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 
 import lanewise as lw
+from everything import sampled
 from lanewise.machine.program.instruction_table import record_of
 from lanewise.machine.program.ptx_types import TYPE_BITS
 from machine.forms import forms
@@ -49,6 +50,7 @@ def with_other_types() -> dict[str, str]:
     return found
 
 
+@sampled(2)
 @pytest.mark.parametrize("target", ["sm_90a", "sm_100a"])
 def test_ptxas_refuses_every_other_type(target: str) -> None:
     if find_ptxas() is None:

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from everything import sampled
 from lanewise.machine import Unsupported
 from lanewise.machine.codegen.function_code import Kernel
 from lanewise.machine.compile.kernel_writer import KernelWriter
@@ -58,6 +59,7 @@ def written(given: list[str], target: str) -> list[str]:
     return texts
 
 
+@sampled(2)
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_form_that_ptxas_takes_runs_or_is_refused(target: str, everything: bool) -> None:
     import llvmlite.binding as llvm

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from everything import sampled
 from lanewise.machine import Deadlock, KernelFault
 from lanewise.machine.runtime import launch, resident_blocks
 from lanewise.machine.runtime.state import BlockState
@@ -101,6 +102,7 @@ def module() -> lw.Module:
     return lw.load(ENDLESS)
 
 
+@sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kernel", "waiting"),

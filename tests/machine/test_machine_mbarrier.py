@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import lanewise
+from everything import sampled
 from lanewise.machine import Deadlock, KernelFault
 from lanewise.ptx import Module, parse
 
@@ -382,6 +383,7 @@ STRICTER = {
 }
 
 
+@sampled(3)
 @pytest.mark.parametrize("name", EDGES)
 def test_counts_are_those_of_an_h200(name: str) -> None:
     """Predicates of waits and pending counts of tokens; what stops a GPU stops the machine."""

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from everything import EVERYTHING
 from lanewise.machine import KernelFault
 
 SOURCE = r"""
@@ -40,7 +41,7 @@ extern "C" __global__ void tiles(int* out, int* registers) {
 """
 
 
-@pytest.fixture(scope="module", params=["sm_80", "sm_90"])
+@pytest.fixture(scope="module", params=["sm_80", "sm_90"] if EVERYTHING else ["sm_90"])
 def target(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from everything import sampled
 
 RECORD = Path(__file__).parents[1] / "data" / "textures_h200.npz"
 DTYPES = {
@@ -115,6 +116,7 @@ def parts() -> dict[str, list[tuple[dict[str, Any], int, int]]]:
     return found
 
 
+@sampled(3)
 @pytest.mark.parametrize("name", parts())
 def test_every_word_is_an_h200s(name: str) -> None:
     kept = record()

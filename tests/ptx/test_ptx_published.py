@@ -214,7 +214,7 @@ class TestPrograms:
         )
 
 
-@sampled(2)
+@sampled(4)
 @needs_nvrtc
 @pytest.mark.parametrize(
     "source",

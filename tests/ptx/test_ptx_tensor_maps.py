@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import lanewise as lw
+from everything import sampled
 from lanewise.isa.tensor_map_fields import DRIVER_ENUMERATIONS
 from lanewise.ptx import nvrtc
 from lanewise.ptx.tools.nvrtc_library import load
@@ -21,6 +22,7 @@ extern "C" __global__ void k(const __grid_constant__ CUtensorMap map, unsigned l
 has_libcudacxx = any((folder / "cuda" / "barrier").is_file() for folder in include_folders(13))
 
 
+@sampled(2)
 @pytest.mark.parametrize("include", ["", "<cuda.h>", "<cudaTypedefs.h>", "<cuda/barrier>"])
 def test_headers(include: str) -> None:
     if include == "<cuda/barrier>" and not has_libcudacxx:

@@ -33,7 +33,7 @@ def test_the_stores_of_a_trace_make_the_output_of_a_plain_run() -> None:
     assert run.is_complete and not run.findings and not run.fault
 
 
-@sampled(2)
+@sampled(4)
 @pytest.mark.parametrize("name", RUNGS)
 def test_the_stores_of_the_ladder_make_its_output(name: str) -> None:
     from importlib import import_module
@@ -65,7 +65,7 @@ def copied(value: Any) -> Any:
     return value.copy() if isinstance(value, np.ndarray) else value
 
 
-@sampled(2)
+@sampled(4)
 @pytest.mark.parametrize(
     "name, seeds", [("product", 3), ("reduction", 3), ("cuda", 1), ("ptx", 1), ("hopper", 2)]
 )
