@@ -38,7 +38,8 @@ CACHE = "LANEWISE_CACHE_DIR"
 BYTECODE = "LANEWISE_TESTS_BYTECODE"
 #: Files whose first test takes longest: they are run first, so that no worker has to wait for one at the end.
 LONGEST = ("test_type_checkers.py", "test_torch_operator.py")
-#: With this set, an error inside the machine's compiler is raised as it is, not as an InternalError.
+#: With this set, an error inside the machine's compiler is raised as it is, not as an InternalError, and
+#: tracebacks have every line.
 RAISE_INTERNAL_ERRORS = "LANEWISE_RAISE_INTERNAL_ERRORS"
 
 

@@ -443,7 +443,7 @@ def reference(q: Any, k: Any, v: Any, causal: bool) -> Any:
 
 
 def main() -> None:
-    """Compare with f64, and look for mistakes in the causal kernel, which does all that the plain one does."""
+    """Compare with f64; look for mistakes in the causal kernel, which does all that the plain one does."""
     rng = np.random.default_rng(0)
     for depth, length, causal in ((64, 200, False), (128, 300, True)):
         q, k, v = (rng.normal(size=(2, length, depth)).astype(ml_dtypes.bfloat16) for _ in range(3))

@@ -16,6 +16,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "lanewise"
 #: From the top of the house down; a room may import itself and any room before it.
 ROOMS = (
     "errors",
+    "tracebacks",
     "engines",
     "disk_cache",
     "recently_used",

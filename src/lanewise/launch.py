@@ -15,6 +15,7 @@ from lanewise.isa import find_arch
 from lanewise.ptx import Shape, cluster_refusal, required_cluster, shape_refusals, shared_refusals
 from lanewise.ptx.host_tensors import host_arguments
 from lanewise.ptx.signatures import require_signature
+from lanewise.tracebacks import shorten
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -157,18 +158,22 @@ class Configured:
         refused for a `__half*`. With `unchecked=True` arrays are passed as they are.
         On a GPU, `stream` is where to launch; without one, torch's or CuPy's current one for their arrays.
         """
-        if cluster is not None:
-            self.in_clusters(cluster)(*arguments, stream=stream, overlap=overlap, **options)
-            return
-        if overlap and not self.shape.overlap:
-            self.overlapping()(*arguments, stream=stream, **options)
-            return
-        native = self._native  # as `warm` does it, without a further call
-        if native is not None and stream is None and not options and not _WATCHERS:
-            status = native(arguments, self._current_stream(self._ordinal))
-            if not status:
+        try:
+            if cluster is not None:
+                self.in_clusters(cluster)(*arguments, stream=stream, overlap=overlap, **options)
                 return
-        self._run(arguments, stream, **options)
+            if overlap and not self.shape.overlap:
+                self.overlapping()(*arguments, stream=stream, **options)
+                return
+            native = self._native  # as `warm` does it, without a further call
+            if native is not None and stream is None and not options and not _WATCHERS:
+                status = native(arguments, self._current_stream(self._ordinal))
+                if not status:
+                    return
+            self._run(arguments, stream, **options)
+        except LanewiseError as error:
+            shorten(error)
+            raise
 
     def _run(
         self,

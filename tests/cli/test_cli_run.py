@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import lanewise
+from lanewise.tracebacks import RAISE_AS_IS
 
 SAXPY = """.version 8.0
 .target sm_80
@@ -206,7 +207,10 @@ def test_script_in_json(lanewise: Callable[..., Any]) -> None:
     ]
 
 
-def test_script_that_fails_shows_its_own_traceback(lanewise: Callable[..., Any]) -> None:
+def test_script_that_fails_shows_its_own_traceback(
+    lanewise: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(RAISE_AS_IS, raising=False)  # with which the suite asks for whole tracebacks
     said = lanewise("run", "script.py", "--", 10, 65)
     assert said.code == 2
     assert "out of bounds" in said.err and 'File "script.py", line 7' in said.err

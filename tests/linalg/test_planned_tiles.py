@@ -56,7 +56,9 @@ def test_widths_are_those_of_the_catalogue() -> None:
         if columns in listed:
             build.require_possible()
         else:
-            with pytest.raises(LanewiseError, match=r"wgmma of s8 and s8 has 8, 16, 24, 32, 48, .* columns"):
+            with pytest.raises(
+                LanewiseError, match=r"wgmma of s8 and s8 takes 8, 16, 24, 32, 48, .* columns"
+            ):
                 build.require_possible()
 
 

@@ -86,8 +86,8 @@ def test_groups_added_by_a_second_kernel(chosen: Plan) -> None:
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"gather": True}, "second kernel adds groups"),
-        ({"l2": "x"}, "two letters of f, n and -"),
+        ({"gather": True}, "gather=True needs groups above 1"),
+        ({"l2": "x"}, "two letters, one for A and one for B"),
     ],
 )
 def test_what_kernels_do_not_have_is_refused(fields: dict[str, Any], reason: str) -> None:

@@ -123,7 +123,7 @@ DONE: bar.sync 0; ret;"""
     assert time.monotonic() - before < 60
     (advice,) = report.findings
     assert report.ok and advice.kind == "deadlock" and advice.severity == "advice"
-    assert "largest GPU has at most 4736" in advice.message
+    assert "largest GPU runs at most 4736" in advice.message
     assert not check(body, 1000, 64, 1000).findings
 
 

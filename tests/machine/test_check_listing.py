@@ -131,7 +131,7 @@ def test_pages(report: Report, module: Any, tmp_path: Path) -> None:
     wrong = lw.check(module["past"][1, 32], np.zeros(32, np.float32))
     reader = Reader()
     reader.feed(wrong._repr_html_())
-    assert "divergence: a barrier of whole warps" in reader.text
+    assert "divergence: all lanes of a warp have to come to this barrier together" in reader.text
 
 
 def test_lanes_are_named(module: Any) -> None:
@@ -140,10 +140,10 @@ def test_lanes_are_named(module: Any) -> None:
         assert found.kind == "divergence"
         return found.message
 
-    exits = "lanes 0, 3, 6, 9, 12, 15, 18, 21, 24, 27, 30;"
-    assert f"which some lanes of the warp have left by an exit: {exits}" in message("gone")
-    assert message("past").endswith("some lanes have gone past it and exited: lanes 0 to 15")
-    assert message("apart").endswith("while some lanes are elsewhere: lanes 5 to 31")
+    exits = "lanes 0, 3, 6, 9, 12, 15, 18, 21, 24, 27, 30"
+    assert f"together, but some have exited ({exits});" in message("gone")
+    assert message("past").endswith("some have skipped it and exited (lanes 0 to 15)")
+    assert message("apart").endswith("but some are elsewhere in the kernel (lanes 5 to 31)")
 
 
 def test_lines_of_the_source_are_named(module: Any) -> None:

@@ -37,7 +37,7 @@ def test_a_place_is_told_of_once_with_both_sides_and_a_count() -> None:
     (race,) = report.findings
     assert race.count == 128 and race.thread == (64, 0, 0) and race.block == (0, 0, 0)
     assert race.address == 64 * 4 and race.allocation == "shared variable tile"
-    assert race.text.startswith("st.shared") and race.message.endswith("and the other way round")
+    assert race.text.startswith("st.shared") and race.message.endswith("in the opposite order")
     assert race.other is not None and race.other.text.startswith("ld.shared")
     assert race.other.thread == (63, 0, 0) and race.other.allocation == race.allocation
     text = str(report)
@@ -110,7 +110,7 @@ def test_shared_variables_are_told_apart(offset: int, kind: str | None) -> None:
     found = lw.check(lw.load(text)["k"][1, 32], 0).findings
     assert [finding.kind for finding in found] == ([kind] if kind else [])
     if found:
-        assert "outside of shared variable first, of 128 bytes" in found[0].message
+        assert "outside of shared variable first (128 bytes)" in found[0].message
         assert found[0].allocation == "shared variable second" and found[0].thread == (31, 0, 0)
 
 

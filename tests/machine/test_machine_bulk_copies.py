@@ -383,7 +383,10 @@ def test_stores_into_another_block_of_the_cluster(
 def test_the_source_of_a_copy_lies_in_its_own_block(instruction: str, schedule: object) -> None:
     bound = lw.load(remote(instruction))["k"][4, 1]
     arrays = (np.zeros(4, np.uint32), np.zeros((4, 4), np.uint32))
-    with pytest.raises(KernelFault, match=r"in another block; only \.shared::cluster reaches there"):
+    with pytest.raises(
+        KernelFault,
+        match="in the shared memory of another block: a bulk copy reads that of its own block only",
+    ):
         bound(*arrays, cluster=4, schedule=schedule)
     for _ in range(20):
         found = lw.check(bound, *arrays, cluster=4, schedule=schedule).findings

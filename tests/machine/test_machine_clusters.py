@@ -215,7 +215,10 @@ AGAIN:
         (f"{REMOTE} ld.shared::cluster.u32 %r7, [%r6+0x1000000]; {kernels.SYNC}", "does not have"),
         (f"{REMOTE} mapa.u64 %rd3, %rd2, 7; ld.u32 %r7, [%rd3]; {kernels.SYNC}", "does not have"),
         (f"{REMOTE} ld.shared::cluster.u32 %r7, [%r6+1024]; {kernels.SYNC}", "out of bounds"),
-        (f"{REMOTE} ld.shared::cta.u32 %r7, [%r6]; {kernels.SYNC}", "only .shared::cluster reaches there"),
+        (
+            f"{REMOTE} ld.shared::cta.u32 %r7, [%r6]; {kernels.SYNC}",
+            "only an instruction with .shared::cluster can do that",
+        ),
         (f"{REMOTE} ld.shared::cluster.u32 %r7, [%r6+2]; {kernels.SYNC}", "misaligned"),
     ],
 )

@@ -11,7 +11,8 @@ import lanewise as lw
 from lanewise.errors import InternalError, LanewiseError
 from lanewise.machine import Unsupported
 from lanewise.machine.arithmetic import bits
-from lanewise.machine.compile.lowering import RAISE_AS_IS, function_of
+from lanewise.machine.compile.lowering import function_of
+from lanewise.tracebacks import RAISE_AS_IS
 
 PTX = """
 .version 8.0

@@ -102,7 +102,7 @@ def test_shared_memory_begins_behind_the_reserved_one_from_sm_90_on() -> None:
     assert out.tolist() == [1024, 64] and lw.check(kernel[1, 1, 64], out, 0).ok
     report = lw.check(kernel[1, 1, 64], out, 4)  # a GPU has memory there, which is not the kernel's
     assert {each.kind for each in report.findings} == {"out of bounds"}
-    assert "outside of the kernel's shared memory, of 64 bytes" in report.findings[0].message
+    assert "outside of the kernel's shared memory (64 bytes)" in report.findings[0].message
     older = lw.load(UNDERRUN.replace("sm_90", "sm_80"))["k"]
     older[1, 1, 64](out, 0)
     assert out.tolist() == [0, 64]

@@ -353,7 +353,7 @@ def test_a_store_reads_the_shared_memory_of_its_own_block(schedule: object) -> N
     bound, tensor = module["store"][2, 1], lw.tensor_map(np.zeros((16, 64), np.uint16), (4, 16))
     with pytest.raises(KernelFault, match=r"block \(1, 0, 0\)") as raised:
         bound(tensor, cluster=2, schedule=schedule)
-    assert "shared read of 128 bytes in another block" in str(raised.value)
+    assert "another block: a bulk copy reads that of its own block only" in str(raised.value)
     for _ in range(20):
         found = lw.check(bound, tensor, cluster=2, schedule=schedule).findings
         assert "out of bounds" in {each.kind for each in found}

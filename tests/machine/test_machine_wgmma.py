@@ -280,8 +280,8 @@ SPARSE = next(
 @pytest.mark.parametrize(
     ("threads", "body", "message"),
     [
-        (64, WGMMA, "the block has not four warps for this warpgroup"),
-        (160, f"setp.lt.u32 %p0, %r8, 128; @%p0 bra L; {WGMMA} L:", "has not four warps"),
+        (64, WGMMA, "the block does not have four warps for this warpgroup"),
+        (160, f"setp.lt.u32 %p0, %r8, 128; @%p0 bra L; {WGMMA} L:", "does not have four warps"),
         (128, f"and.b32 %r9, %r8, 1; setp.eq.u32 %p0, %r9, 0; @%p0 {WGMMA}", "not all lanes of the warp"),
         (128, f"cvt.u64.u32 %rd3, %r8; add.u64 %rd1, %rd1, %rd3; {WGMMA}", "descriptor is not the same"),
         (
@@ -294,7 +294,11 @@ SPARSE = next(
             f"mov.b64 %rd1, 0x4000004000003e00; {WGMMA}",
             r"(?s)shared read of 16 bytes out of bounds.*0x3e000",
         ),
-        (128, f"mov.b32 %r4, 0; {statement(SPARSE)}", "the sparsity selector or the metadata"),
+        (
+            128,
+            f"mov.b32 %r4, 0; {statement(SPARSE)}",
+            "does not take this sparsity selector or this metadata",
+        ),
     ],
 )
 def test_mistakes_are_faults(threads: int, body: str, message: str) -> None:

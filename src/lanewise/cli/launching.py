@@ -10,7 +10,6 @@ import runpy
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from concurrent import futures
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,14 +18,13 @@ import typer
 
 from lanewise.cli.input.compiling import USUAL, Compilation
 from lanewise.errors import LanewiseError
+from lanewise.tracebacks import shorten
 
 if TYPE_CHECKING:
     from lanewise.launch import Configured
     from lanewise.ptx import Entry, Module
 
 FAILED = 2
-#: Folders of code that is not a script's own: lanewise, and Python's threads, which it uses.
-_INNER = (Path(__file__).parent.parent, Path(futures.__file__).parent)
 
 _SHAPE = "The launch"
 KernelFile = Annotated[
@@ -279,10 +277,6 @@ class Asked:
         return configured, values
 
 
-def _within(file: str, folders: tuple[Path, ...]) -> bool:
-    return any(Path(file).is_relative_to(folder) for folder in folders)
-
-
 def run_script(asked: Asked, watcher: Callable[..., None]) -> int:
     """Run a script as Python would, its launches through the watcher; returns its exit status.
 
@@ -303,19 +297,12 @@ def run_script(asked: Asked, watcher: Callable[..., None]) -> int:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
+        if isinstance(error, LanewiseError):
+            shorten(error)
         place = error.__traceback__
         while place is not None and place.tb_frame.f_code.co_filename != path:
             place = place.tb_next
-        told = traceback.TracebackException(type(error), error, place)
-        if isinstance(
-            error, LanewiseError
-        ):  # which says what is wrong: how lanewise noticed is of no interest
-            shown: traceback.TracebackException | None = told
-            while shown is not None:  # the error, and what it was raised from
-                theirs = [frame for frame in shown.stack if not _within(frame.filename, _INNER)]
-                shown.stack = traceback.StackSummary.from_list(theirs)
-                shown = shown.__cause__
-        sys.stderr.write("".join(told.format()))
+        traceback.print_exception(type(error), error, place)
         return FAILED
     finally:
         sys.argv, sys.path[:] = before

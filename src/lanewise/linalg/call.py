@@ -30,6 +30,7 @@ from lanewise.linalg.problem import Operand, Problem
 from lanewise.linalg.rules import Options, Request, request_of
 from lanewise.linalg.sparse import sparse_product
 from lanewise.linalg.sparse_matrix import SparseMatrix
+from lanewise.tracebacks import short_traceback, shorten
 
 if TYPE_CHECKING:
     from lanewise.linalg.launching.on_gpu import Prepared
@@ -51,22 +52,26 @@ def _machine_code_first(function: _Call) -> _Call:
     def matmul(
         a: Any, b: Any, *, out: Any = None, bias: Any = None, activation: Any = None, **more: Any
     ) -> Any:
-        if not QUICK:
-            return function(a, b, out=out, bias=bias, activation=activation, **more)
-        result = None
-        if not more and (activation is None or type(activation) is str):
-            if type(b) is SparseMatrix:
-                result = quick_sparse((activation, *NOT_GIVEN), a, b, out, bias, None, None, None, None)
-            elif bias is None and activation is None:
-                result = QUICK[0](a, b, out)
-            else:
-                number = KEYWORDS.get((activation, *NOT_GIVEN))
-                result = QUICK[0](a, b, out, bias, None, None, None, None, number)
-        if result is None:
-            return function(a, b, out=out, bias=bias, activation=activation, **more)
-        if type(result) is int:
-            raise quick_fault(result)
-        return result
+        try:
+            if not QUICK:
+                return function(a, b, out=out, bias=bias, activation=activation, **more)
+            result = None
+            if not more and (activation is None or type(activation) is str):
+                if type(b) is SparseMatrix:
+                    result = quick_sparse((activation, *NOT_GIVEN), a, b, out, bias, None, None, None, None)
+                elif bias is None and activation is None:
+                    result = QUICK[0](a, b, out)
+                else:
+                    number = KEYWORDS.get((activation, *NOT_GIVEN))
+                    result = QUICK[0](a, b, out, bias, None, None, None, None, number)
+            if result is None:
+                return function(a, b, out=out, bias=bias, activation=activation, **more)
+            if type(result) is int:
+                raise quick_fault(result)
+            return result
+        except LanewiseError as error:
+            shorten(error)
+            raise
 
     return cast(_Call, matmul)
 
@@ -221,7 +226,9 @@ def _on_copies(
             return array.contiguous()
         if hasattr(array, "copy") and request.a.library == "cupy":
             return array.copy(order="C")
-        raise LanewiseError(f"an array of {request.a.library} has steps along both axes: copy it first")
+        raise LanewiseError(
+            f"an array of {request.a.library} is contiguous along neither axis: copy it first"
+        )
 
     residual = options.residual
     if residual is None and request.residual is not None:
@@ -259,6 +266,7 @@ def _remember(out: Any, prepared: Prepared, request: Request, key: Any) -> None:
         remember(key, WarmCall(prepared, request, out is not None))
 
 
+@short_traceback
 def plan(
     a: Any,
     b: Any,
@@ -277,8 +285,8 @@ def plan(
     problem = request.problem
     if problem is None:
         raise LanewiseError(
-            f"the axes of the batch {request.batch} cannot be joined to one for these strides: the call is a "
-            "loop over the first of them; plan one step, a[0] and b[0]"
+            f"with these strides the batch {request.batch} cannot be treated as one axis, and lw.matmul "
+            "loops over the first: plan one step of the loop, with a[0] and b[0]"
         )
     return planned(problem, _arch_of(request, arch))
 
@@ -312,7 +320,7 @@ def _plan(problem: Problem, arch: str | None, given: Plan | PlannedProduct | Non
     if not isinstance(found, Plan):
         raise LanewiseError(f"plan= takes what lw.plan returns, not {type(given).__name__}")
     if arch is not None and planned_arch(arch) != found.arch:
-        raise LanewiseError(f"arch={arch!r}, and the plan is for {found.arch}")
+        raise LanewiseError(f"arch={arch!r}, but the plan is for {found.arch}: leave out one of the two")
     require_possible(problem, found)
     return found
 

@@ -19,6 +19,7 @@ from lanewise.linalg.problem import Problem
 from lanewise.linalg.rules import Options, Request, request_of
 from lanewise.linalg.scales import Scale
 from lanewise.linalg.types import product_of, result_of, sums_of
+from lanewise.tracebacks import shorten
 
 if TYPE_CHECKING:
     from lanewise.linalg.launching.on_gpu import Prepared
@@ -58,23 +59,39 @@ def grouped_matmul(
     >>> grouped_matmul(a, b, [1, 3]).tolist()
     [[4.0, 4.0], [40.0, 40.0], [40.0, 40.0]]
     """
-    plain = not any(value is not None for value in keywords.values())
-    key = None
-    if plain and out is None and counts is None and out_dtype is None and arch is None:
-        key = _kind(a, b, offsets)
-        made = _LAUNCHED.get(key)
-        if made is not None:
-            return _again(made, a, b, offsets)
+    try:
+        plain = not any(value is not None for value in keywords.values())
+        key = None
+        if plain and out is None and counts is None and out_dtype is None and arch is None:
+            key = _kind(a, b, offsets)
+            made = _LAUNCHED.get(key)
+            if made is not None:
+                return _again(made, a, b, offsets)
+        return _computed(a, b, offsets, out, counts, out_dtype, arch, keywords, plain, key)
+    except LanewiseError as error:
+        shorten(error)
+        raise
+
+
+def _computed(
+    a: Any, b: Any, offsets: Any, out: Any, counts: Any, out_dtype: Any, arch: str | None,
+    keywords: dict[str, Any], plain: bool, key: Any,
+) -> Any:  # fmt: skip
+    """Check the arguments of `grouped_matmul` and compute it: in one launch, or one product after another.
+
+    `plain` says that no keyword is given; with a `key` the launch is remembered for the next call.
+    """
     left, right = view_of(a, "a"), view_of(b, "b")
     if len(left.shape) != 2 or len(right.shape) != 3 or left.shape[1] != right.shape[1]:
         raise LanewiseError(
-            f"a is (rows, K) and b (groups, K, N); they have shapes {left.shape} and {right.shape}"
+            "a must have shape (rows, K) and b shape (groups, K, N); they have shapes "
+            f"{left.shape} and {right.shape}"
         )
     for name in ("residual", "scale_a", "scale_b", "plan", "beta"):
         if keywords.get(name) is not None:
             raise LanewiseError(f"lw.grouped_matmul takes no {name}=")
     if left.device != right.device:
-        raise LanewiseError(f"a is {left.where} and b {right.where}; a product takes one device")
+        raise LanewiseError(f"a is {left.where} and b {right.where}: move them to one device")
     groups, rows = right.shape[0], left.shape[0]
     product = product_of(left.format, right.format)
     given = None if out is None else view_of(out, "out")
@@ -99,7 +116,7 @@ def grouped_matmul(
             kept = _integers(counts, "counts", groups)
             if ((kept < 0) | (kept > ends - starts)).any():
                 raise LanewiseError(
-                    f"counts {kept.tolist()} are at least 0 and at most the rows of their groups"
+                    f"counts={kept.tolist()}: each must be at least 0 and at most the rows of its group"
                 )
             ends = starts + kept
         if made_here and not whole:
@@ -241,7 +258,7 @@ def _bounds(offsets: Any, groups: int, rows: int) -> tuple[Integers, Integers]:
     starts = np.zeros_like(ends)
     starts[1:] = ends[:-1]
     if groups and ((ends < starts).any() or ends[-1] > rows):
-        raise LanewiseError(f"offsets {ends.tolist()} ascend from 0 to at most the {rows} rows of a")
+        raise LanewiseError(f"offsets={ends.tolist()} must ascend from 0 to at most {rows}, the rows of a")
     return starts, ends
 
 
@@ -253,7 +270,9 @@ def _integers(given: Any, name: str, groups: int) -> Integers:
     except (TypeError, ValueError):
         found = np.zeros((), np.float64)
     if found.ndim != 1 or (found.size and found.dtype.kind not in "iub"):
-        raise LanewiseError(f"{name} are integers, one for each group; not {given!r}")
+        raise LanewiseError(f"{name} must be integers, one for each group, not {given!r}")
     if len(found) != groups:
-        raise LanewiseError(f"{name} has {len(found)} numbers; b has {groups} groups")
+        raise LanewiseError(
+            f"{name} has {len(found)} numbers, and b has {groups} groups: pass one number for each group"
+        )
     return found.astype(np.int64)

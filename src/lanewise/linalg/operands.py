@@ -64,7 +64,7 @@ def view_of(value: Any, name: str) -> View:
         return _numpy_view(value, name, "numpy")
     if value is None or isinstance(value, bool | int | float | complex | str | bytes | list | tuple | dict):
         raise LanewiseError(
-            f"{name} is an array of NumPy, torch, CuPy, or one with DLPack; not {type(value).__name__}"
+            f"{name} must be an array of NumPy, torch, CuPy, or one with DLPack, not {type(value).__name__}"
         )
     if isinstance(value, np.generic):
         return _numpy_view(np.asarray(value), name, "numpy")
@@ -74,22 +74,23 @@ def view_of(value: Any, name: str) -> View:
 def _numpy_view(array: np.ndarray[Any, Any], name: str, library: str) -> View:
     """Return the view of a NumPy array."""
     if type(array) is not np.ndarray and isinstance(array, np.ma.MaskedArray):
-        raise LanewiseError(f"{name} is a masked array; .filled(value) says what its masked elements are")
+        raise LanewiseError(f"{name} is a masked array: pass {name}.filled(value), without masked elements")
     size = array.itemsize
     if any(step % size for step in array.strides):
         raise LanewiseError(
-            f"{name} has strides {array.strides} in bytes, which are no multiples of its elements' {size}: "
-            "copy it with numpy.ascontiguousarray"
+            f"{name} has strides of {array.strides} bytes, which are not multiples of the {size} bytes of an "
+            "element: copy it with numpy.ascontiguousarray"
         )
     address = array.__array_interface__["data"][0] if array.dtype.kind != "V" else array.ctypes.data
     if address % size:
         raise LanewiseError(
-            f"{name} lies at an address that is no multiple of its elements' {size} bytes: .copy() moves it"
+            f"{name} lies at an address that is not a multiple of the {size} bytes of an element: pass "
+            f"{name}.copy()"
         )
     if name == "out" and not array.flags.writeable:
         if library == "jax":
-            raise LanewiseError("out is an array of JAX, which cannot be written: the result is a new array")
-        raise LanewiseError("out is read-only")
+            raise LanewiseError("out is an array of JAX, which cannot be written: leave out out=")
+        raise LanewiseError("out is read-only: pass an array that can be written, or leave it out")
     strides = tuple(step // size for step in array.strides)
     return View(array.shape, strides, _format(array.dtype.name, name), address, library, None, array)
 
@@ -98,16 +99,18 @@ def _torch_view(torch: Any, tensor: Any, name: str) -> View:
     """Return the view of a torch tensor, on a GPU or in host memory."""
     if type(tensor) not in plain_tensors():
         raise LanewiseError(
-            f"{name} is a {type(tensor).__name__}, which stands for other tensors: lanewise.torch.matmul "
-            "takes it"
+            f"{name} is a {type(tensor).__name__}, which stands for other tensors: call "
+            "lanewise.torch.matmul, which takes it"
         )
     if tensor.requires_grad and torch.is_grad_enabled():
         raise LanewiseError(
-            f"{name} requires a gradient, and lw.matmul records none: lanewise.torch.matmul does; or pass "
-            f"{name}.detach()"
+            f"{name} requires a gradient, and lw.matmul records none: call lanewise.torch.matmul, which "
+            f"does, or pass {name}.detach()"
         )
     if tensor.layout is not torch.strided:
-        raise LanewiseError(f"{name} has layout {tensor.layout}; products take strided tensors: .to_dense()")
+        raise LanewiseError(
+            f"{name} has layout {tensor.layout}, and not {torch.strided}: pass {name}.to_dense()"
+        )
     fmt = _format(str(tensor.dtype).removeprefix("torch."), name)
     if not tensor.is_cuda:
         if tensor.device.type != "cpu":
@@ -141,7 +144,7 @@ def _other_view(value: Any, name: str) -> View:
         )
     if where is None:
         raise LanewiseError(
-            f"{name} is an array of NumPy, torch, CuPy, or one with DLPack; not {type(value).__name__}"
+            f"{name} must be an array of NumPy, torch, CuPy, or one with DLPack, not {type(value).__name__}"
         )
     if not where.on_gpu:
         array = host_array(value)
@@ -153,7 +156,7 @@ def _other_view(value: Any, name: str) -> View:
     layout = layout_of(value)
     assert layout is not None
     if layout.itemsize and any(step % layout.itemsize for step in layout.strides):
-        raise LanewiseError(f"{name} has strides that are no multiples of its elements' bytes: copy it")
+        raise LanewiseError(f"{name} has strides that are not multiples of the size of an element: copy it")
     strides = tuple(step // layout.itemsize for step in layout.strides)
     return View(
         layout.shape, strides, _format(layout.dtype, name), where.address, package, where.ordinal, value
@@ -230,8 +233,8 @@ def require_own_elements(view: View, name: str) -> None:
         if size > 1:
             if step <= span:
                 raise LanewiseError(
-                    f"{name} has shape {view.shape} and strides {view.strides}: elements of it share memory; "
-                    "results are written to an array whose elements have each their own"
+                    f"{name} has shape {view.shape} and strides {view.strides}, so that some of its elements "
+                    "share memory: pass an array in which no two do"
                 )
             span += step * (size - 1)
 

@@ -43,7 +43,7 @@ def instruction_of(problem: Problem, plan: Plan) -> Instruction:
     if problem.sparse:
         if plan.arch != "sm_90a" or problem.b.dtype.name not in _SPARSE_K:
             raise LanewiseError(
-                f"{plan.arch} has no wgmma.sp of {problem.b.dtype.name}; products with a sparse b are of "
+                f"{plan.arch} has no wgmma.sp of {problem.b.dtype.name}; products with a sparse b take "
                 f"{', '.join(_SPARSE_K)} on sm_90a"
             )
         return instruction(sparse_name(256, problem.sums.name, problem.b.dtype.name, problem.a.dtype.name))

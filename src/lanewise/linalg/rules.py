@@ -192,7 +192,7 @@ def _number(value: Any, name: str) -> float:
     """Return a number of the epilogue as a float; arrays are refused."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise LanewiseError(
-            f"{name} is a number, not {type(value).__name__}"
+            f"{name} must be a number, not {type(value).__name__}"
             + (
                 "; numbers in arrays on a GPU are passed as scale_a, scale_b or scale_out"
                 if value is not None
@@ -208,7 +208,7 @@ def _function(given: Any) -> object | None:
         return None
     if not getattr(given, "is_epilogue", False):
         raise LanewiseError(
-            f"epilogue={given!r}: a function marked by @lw.epilogue, f(value, row, column) -> value"
+            f"epilogue={given!r} must be a function f(value, row, column) that is marked by @lw.epilogue"
         )
     function: object = given.function
     return function
@@ -221,7 +221,7 @@ def _bias(given: Any, m: int, n: int) -> tuple[View | None, str | None]:
     view = view_of(given, "bias")
     if view.format.name not in _ADDED:
         raise LanewiseError(
-            f"bias has elements of type {view.format.dtype_name}; it is of {', '.join(_ADDED)}"
+            f"bias has elements of type {view.format.dtype_name}; it must have {', '.join(_ADDED)}"
         )
     if view.shape in ((n,), (1, n)):
         form, step, size = "row", view.strides[-1], n
@@ -229,11 +229,11 @@ def _bias(given: Any, m: int, n: int) -> tuple[View | None, str | None]:
         form, step, size = "column", view.strides[0], m
     else:
         raise LanewiseError(
-            f"bias has shape {view.shape}; one number for each column of the result is ({n},), for each row "
-            f"({m}, 1); a whole matrix is added by residual="
+            f"bias has shape {view.shape}; it must be ({n},), a number for each column of the result, or "
+            f"({m}, 1), a number for each row; residual= adds a whole matrix"
         )
     if step != 1 and size > 1:
-        raise LanewiseError("bias has steps between its elements; pass a contiguous one")
+        raise LanewiseError("bias is not contiguous: pass a copy of it")
     return view._replace(shape=(size,), strides=(1,)), form
 
 
@@ -247,12 +247,14 @@ def _residual(options: Options, out: View, given: View, insert: Sequence[bool]) 
         if not beta:
             return None, 1.0
         if options.out is None:
-            raise LanewiseError("beta scales what is added: pass residual=, or out= with what it holds")
+            raise LanewiseError(
+                "beta= scales a matrix that is added: pass it as residual=, or as the contents of out="
+            )
         return out, beta
     view = view_of(options.residual, "residual")
     if view.format.name not in _ADDED:
         raise LanewiseError(
-            f"residual has elements of type {view.format.dtype_name}; it is of {', '.join(_ADDED)}"
+            f"residual has elements of type {view.format.dtype_name}; it must have {', '.join(_ADDED)}"
         )
     if view.shape != given.shape:
         raise LanewiseError(f"residual has shape {view.shape}; the result has {given.shape}")
@@ -270,7 +272,8 @@ def _scale_out(given: Any, like: View) -> View | None:
     view = view_of(given, "scale_out")
     if view.format != f32 or view.shape not in ((), (1,)):
         raise LanewiseError(
-            f"scale_out is a number, or an array of one float32; not {view.format.dtype_name} {view.shape}"
+            "scale_out must be a number, or an array of one float32, not one of "
+            f"{view.format.dtype_name} with shape {view.shape}"
         )
     return view._replace(shape=(1,), strides=(1,))
 
@@ -285,7 +288,8 @@ def _matching(a: Scale, b: Scale, k: int) -> tuple[Scale, Scale]:
         b = Scale("block", b.view, (0, 0, 0))
     if (a.form, b.form) != ("block", "block"):
         raise LanewiseError(
-            "scales of blocks come for a and b together: scale_a (M, K/128) and scale_b (K/128, N/128)"
+            "scales of blocks must be given for both a and b: scale_a of shape (M, K/128) and scale_b of "
+            "shape (K/128, N/128)"
         )
     return a, b
 
@@ -300,8 +304,8 @@ def _require_one_device(request: Request) -> None:
     for name, view in named.items():
         if view is not None and view.device != request.a.device:
             if name == "scale_out" and view.device is None:
-                raise LanewiseError("scale_out is an array of one float32 on the GPU, where a and b lie")
-            raise LanewiseError(f"a is {request.a.where} and {name} {view.where}; a product takes one device")
+                raise LanewiseError("scale_out must be a number, or an array on the GPU of a and b")
+            raise LanewiseError(f"a is {request.a.where} and {name} {view.where}: move them to one device")
 
 
 def _require_apart(request: Request, given: View) -> None:
@@ -315,7 +319,8 @@ def _require_apart(request: Request, given: View) -> None:
             continue
         if overlap(request.out, view):
             raise LanewiseError(
-                f"out overlaps {name}, which is still read while results are written: copy one"
+                f"out overlaps {name} in memory, and {name} is still read while results are written: pass a "
+                "copy of one of them"
             )
 
 
@@ -329,20 +334,20 @@ def _require_epilogue(epilogue: Epilogue, residual: View | None, result: Format,
     """Raise an error for what cannot be fused with a type."""
     if result.name == "s32" and (epilogue != Epilogue() or residual is not None):
         raise LanewiseError(
-            "sums of int8 as int32 are stored as they are; bias, activation, residual, alpha and scales go "
-            "with out_dtype= float16, bfloat16 or float32"
+            "int32 results of int8 operands are stored as they are: for bias, activation, residual, alpha or "
+            "scales, pass out_dtype= float16, bfloat16 or float32"
         )
     if a.name == "f64":
         if epilogue.activation not in (None, "relu") or epilogue.function or epilogue.scale_out:
             raise LanewiseError(
-                "products of float64 take alpha, beta, bias, residual and relu; no more is fused"
+                "products of float64 take only alpha, beta, bias, residual and activation='relu'"
             )
         if (residual is not None and residual.format != a) or epilogue.bias_dtype not in (None, a):
-            raise LanewiseError("bias and residual of a product of float64 are float64")
+            raise LanewiseError("bias and residual of a product of float64 must be float64")
     elif (residual is not None and residual.format.name == "f64") or (
         epilogue.bias_dtype is not None and epilogue.bias_dtype.name == "f64"
     ):
-        raise LanewiseError("bias and residual are float64 only where a and b are")
+        raise LanewiseError("bias and residual can be float64 only if a and b are float64, too")
 
 
 # the problem ------------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ def scale_of(
     if given is None:
         return Scale()
     if isinstance(given, bool | np.bool_):
-        raise LanewiseError(f"{name} is a number or an array of float32, not bool")
+        raise LanewiseError(f"{name} must be a number or an array of float32, not bool")
     if not product.scales:
         raise LanewiseError(
             f"{name} is for e4m3, e5m2 and int8; products of {a.format.dtype_name} are scaled by alpha="
@@ -42,7 +42,7 @@ def scale_of(
         return Scale(number=float(given))
     view = view_of(given, name)
     if view.format != f32:
-        raise LanewiseError(f"{name} has elements of type {view.format.dtype_name}; scales are float32")
+        raise LanewiseError(f"{name} has elements of type {view.format.dtype_name}; scales must be float32")
     if all(size == 1 for size in view.shape):
         return Scale("tensor", view)
     blocks = -(-k // BLOCK)
@@ -82,10 +82,11 @@ def _unfitting(view: View, name: str, side: str, rows: int, k: int, product: Pro
     blocks = -(-k // BLOCK)
     if side == "a":
         forms = f"({rows}, 1) for the rows of a"
-        more = f", ({rows}, {blocks}) for blocks of 1×128"
+        more = f" or ({rows}, {blocks}) for blocks of 1×128"
     else:
         forms = f"(1, {rows}) for the columns of b"
-        more = f", ({blocks}, {-(-rows // BLOCK)}) for blocks of 128×128"
+        more = f" or ({blocks}, {-(-rows // BLOCK)}) for blocks of 128×128"
     return LanewiseError(
-        f"{name} has shape {view.shape}; it is a number, {forms}{more if 'block' in product.scales else ''}"
+        f"{name} has shape {view.shape}; it must be a number, or have shape {forms}"
+        f"{more if 'block' in product.scales else ''}"
     )

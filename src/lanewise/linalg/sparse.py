@@ -37,7 +37,7 @@ def sparse_product(
     left = view_of(a, "a")
     planned = planned_arch(arch or "sm_90a")
     if planned != "sm_90a":
-        raise LanewiseError(f"products with a sparse b are planned for sm_90a; not for {planned}")
+        raise LanewiseError(f"products with a sparse b are planned for sm_90a only, not for {planned}")
     device = None if left.device is None else b.on_device(left)
     kept = View(
         (b.k // 2, b.shape[1]), (1, b.leading), b.format, 0 if device is None else device.values_address,
@@ -49,7 +49,7 @@ def sparse_product(
         return _each_of_batch(request, a, b, options, arch, stream)
     if problem.promote is not None:
         raise LanewiseError(
-            "products with a sparse b take one scale, or scales of rows and columns; none of blocks"
+            "products with a sparse b take one scale, or scales of rows and columns, but no scales of blocks"
         )
     if left.device is None:
         _on_cpu(request, replace(problem, sparse=True), b)

@@ -16,6 +16,7 @@ from lanewise.errors import LanewiseError
 from lanewise.formats import Format, u8
 from lanewise.isa.sparsity import prune_2_4
 from lanewise.linalg.operands import View, empty, view_of
+from lanewise.tracebacks import short_traceback
 
 Array = npt.NDArray[Any]
 
@@ -133,6 +134,7 @@ def _to_host(array: Any, library: str) -> Array:
     return np.asarray(array.cpu().numpy() if library == "torch" else array.get())
 
 
+@short_traceback
 def sparsify(b: Any) -> SparseMatrix:
     """Return a matrix with two of four neighbours along K kept, those of larger magnitude, for `lw.matmul`.
 
@@ -147,11 +149,11 @@ def sparsify(b: Any) -> SparseMatrix:
     view = view_of(b, "b")
     if view.format.name not in _FORMATS:
         raise LanewiseError(
-            f"b has elements of type {view.format.dtype_name}; sparse products are of {', '.join(_FORMATS)}"
+            f"b has elements of type {view.format.dtype_name}; lw.sparsify takes {', '.join(_FORMATS)}"
         )
     if len(view.shape) != 2 or view.shape[0] % 4:
         raise LanewiseError(
-            f"b has shape {view.shape}; a sparse b is a matrix whose K, the first axis, divides by 4"
+            f"b has shape {view.shape}; lw.sparsify takes a matrix whose first axis, K, is a multiple of 4"
         )
     k, n = view.shape
     found = SparseMatrix(k, n, view.format)

@@ -14,6 +14,7 @@ from lanewise.linalg.planning.planned import PlannedProduct
 from lanewise.linalg.planning.planner import candidates, estimate, plan_of
 from lanewise.linalg.planning.tuned import remember
 from lanewise.linalg.rules import Options, request_of
+from lanewise.tracebacks import short_traceback
 
 #: Candidates that are measured: those that the model finds best.
 _MOST_CANDIDATES = 24
@@ -23,6 +24,7 @@ _WARM_UP, _ROUNDS = 3, 15
 _FLUSHED_BYTES = 256 << 20
 
 
+@short_traceback
 def tune(a: Any, b: Any, *, progress: bool = True, **keywords: Any) -> PlannedProduct:
     """Measure plans for a call of `lw.matmul` on this GPU; the fastest is returned and used from now on.
 
@@ -32,9 +34,11 @@ def tune(a: Any, b: Any, *, progress: bool = True, **keywords: Any) -> PlannedPr
     request = request_of(a, b, Options(**keywords), empty_result=False)
     ordinal, problem = request.a.device, request.problem
     if ordinal is None:
-        raise LanewiseError("lw.tune measures on a GPU; a and b lie in host memory")
+        raise LanewiseError("lw.tune measures on a GPU, and a and b lie in host memory: move them to the GPU")
     if problem is None or not (problem.m and problem.n and problem.k):
-        raise LanewiseError("lw.tune takes one product, or a batch whose axes can be joined to one")
+        raise LanewiseError(
+            "lw.tune takes a product, not empty, or a batch whose strides let it be treated as one axis"
+        )
     from lanewise.gpu.device import context
     from lanewise.linalg.launching.on_gpu import arch_of_device
 
@@ -56,7 +60,7 @@ def tune(a: Any, b: Any, *, progress: bool = True, **keywords: Any) -> PlannedPr
                 pass  # a candidate that the kernels cannot have
             advance()
         if not times:
-            raise LanewiseError("no plan for this product could be launched: lw.matmul says why")
+            raise LanewiseError("no plan for this product could be launched: call lw.matmul, which says why")
         for _ in range(_ROUNDS):
             for plan in times:
                 times[plan].append(timer.seconds(lambda plan=plan: matmul(a, b, plan=plan, **keywords)))

@@ -54,11 +54,11 @@ def product_of(a: Format, b: Format) -> Product:
     found = PRODUCTS.get(a.name)
     if found is None or b.name not in PRODUCTS:
         alone = b if found is not None else a
-        raise LanewiseError(f"{alone.dtype_name} is not multiplied; {', '.join(PRODUCTS)} are")
+        raise LanewiseError(f"{alone.dtype_name} cannot be multiplied; products take {', '.join(PRODUCTS)}")
     if a != b and PRODUCTS[b.name] is not found:
         raise LanewiseError(
-            f"a is {a.dtype_name} and b is {b.dtype_name}; both have one type (e4m3 and e5m2 may be mixed): "
-            "convert one of them"
+            f"a is {a.dtype_name} and b is {b.dtype_name}; both must have the same type (only e4m3 and e5m2 "
+            "may be mixed): convert one of them"
         )
     return found
 
@@ -104,7 +104,8 @@ def result_of(product: Product, a: Format, given: Format | None, out_dtype: Any,
     wanted = None if out_dtype is None else format_named(out_dtype, "out_dtype")
     if given is not None and wanted is not None and given != wanted:
         raise LanewiseError(
-            f"out has elements of type {given.dtype_name}, and out_dtype is {wanted.dtype_name}"
+            f"out has elements of type {given.dtype_name}, but out_dtype is {wanted.dtype_name}: leave out "
+            "one of the two"
         )
     found = given or wanted
     if found is None:
@@ -115,8 +116,8 @@ def result_of(product: Product, a: Format, given: Format | None, out_dtype: Any,
         return FORMATS[product.results[0]]
     if found.name not in product.results:
         raise LanewiseError(
-            f"products of {a.dtype_name} give "
-            f"{', '.join(FORMATS[each].dtype_name for each in product.results)}; not {found.dtype_name}"
+            f"products of {a.dtype_name} can give "
+            f"{', '.join(FORMATS[each].dtype_name for each in product.results)}, not {found.dtype_name}"
         )
     return found
 
@@ -127,6 +128,7 @@ def activation_of(name: Any) -> str | None:
         return None
     if not isinstance(name, str) or name not in ACTIVATIONS:
         raise LanewiseError(
-            f"activation={name!r}: one of {', '.join(ACTIVATIONS)}; epilogue= takes a function of your own"
+            f"activation={name!r} must be one of {', '.join(ACTIVATIONS)}; epilogue= takes a function of "
+            "your own"
         )
     return ACTIVATIONS[name]

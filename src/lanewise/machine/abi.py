@@ -354,13 +354,13 @@ class WarpgroupFault(IntEnum):
     def reason(self) -> str:
         """The reason in words, for messages."""
         return {
-            WarpgroupFault.INCOMPLETE: "the block has not four warps for this warpgroup (a multiple of 128 "
-            "threads is needed)",
+            WarpgroupFault.INCOMPLETE: "the block does not have four warps for this warpgroup: give it a "
+            "multiple of 128 threads",
             WarpgroupFault.DESCRIPTORS_DIFFER: "a matrix descriptor is not the same in all threads of the "
             "warpgroup",
             WarpgroupFault.SCALES_DIFFER: "scale-d is not the same in all threads of the warpgroup",
-            WarpgroupFault.BAD_METADATA: "the sparsity selector or the metadata is not one that the "
-            "instruction takes",
+            WarpgroupFault.BAD_METADATA: "the instruction does not take this sparsity selector or this "
+            "metadata",
         }[self]
 
 

@@ -19,6 +19,7 @@ from lanewise.ptx.syntax.parser import parse
 from lanewise.ptx.text_or_path import read_text_or_path
 from lanewise.ptx.tools.offline_compiler import find_nvcc, nvcc
 from lanewise.ptx.tools.toolkit import ToolFailed
+from lanewise.tracebacks import short_traceback
 
 _COMPILERS = ("nvrtc", "nvcc")
 _SUFFIXES = (".cu", ".cuh", ".cpp", ".h", ".hpp")
@@ -105,6 +106,7 @@ class CudaSource(CompiledSource):
         )
 
 
+@short_traceback
 def cuda(
     source: str | Path,
     arch: str = "sm_80",

@@ -9,11 +9,13 @@ from lanewise.ptx.model.module import Module
 from lanewise.ptx.syntax.parser import parse
 from lanewise.ptx.syntax_error import PtxSyntaxError
 from lanewise.ptx.text_or_path import read_text_or_path
+from lanewise.tracebacks import short_traceback
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
+@short_traceback
 def load(path_or_text: str | Path) -> Module:
     """Read PTX: a Path, the path of a file as text, or the PTX itself.
 

@@ -21,6 +21,7 @@ from lanewise.machine.tracer.traced_launch import (
 from lanewise.ptx import Shape, shape_refusals
 from lanewise.ptx.host_tensors import host_arguments
 from lanewise.ptx.signatures import require_signature
+from lanewise.tracebacks import short_traceback
 from lanewise.traces.arrays import argument_arrays
 from lanewise.traces.recording import Recording, Run
 from lanewise.traces.trace import Trace
@@ -29,6 +30,7 @@ from lanewise.traces.trace import Trace
 INTERRUPTED = "the launch was interrupted: these are the steps up to there"
 
 
+@short_traceback
 def trace(
     configured: Any,
     *arguments: Any,

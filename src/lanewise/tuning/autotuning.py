@@ -18,6 +18,7 @@ from lanewise.errors import LanewiseError
 from lanewise.lang.frontend.kernel import Kernel
 from lanewise.lang.frontend.launching import ConfiguredKernel
 from lanewise.lang.trace.errors import KernelError
+from lanewise.tracebacks import short_traceback
 from lanewise.tuning.benchmarking import Timing, benchmark
 
 Configuration = dict[str, Any]
@@ -55,6 +56,7 @@ class AutotunedLaunch:
     def __init__(self, tuned: AutotunedKernel, shape: tuple[Any, ...]) -> None:
         self.tuned, self.shape = tuned, shape
 
+    @short_traceback
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         """Launch the kernel with the best configuration, which is sought first if it is not known."""
         tuned = self.tuned

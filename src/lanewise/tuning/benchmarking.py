@@ -11,6 +11,7 @@ from time import perf_counter
 from typing import Any
 
 from lanewise.errors import LanewiseError
+from lanewise.tracebacks import short_traceback
 
 #: Runs by which the time of one is estimated, on a GPU.
 _FIRST_RUNS = 5
@@ -72,6 +73,7 @@ class Timing:
         return f"Timing(median {middle:.2f} {unit}, 20 % to 80 %: {low:.2f} to {high:.2f} {unit}, {runs})"
 
 
+@short_traceback
 def benchmark(
     f: Callable[[], object],
     *,

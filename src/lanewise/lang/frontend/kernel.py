@@ -22,6 +22,7 @@ from lanewise.lang.trace.builder import Builder, current, tracing, use_builder
 from lanewise.lang.trace.errors import KernelError
 from lanewise.lang.trace.ptx_text import Writer
 from lanewise.recently_used import RecentlyUsed
+from lanewise.tracebacks import short_traceback
 
 if TYPE_CHECKING:
     from lanewise.isa.occupancy import Occupancy
@@ -75,6 +76,7 @@ class Kernel:
 
     # tracing --------------------------------------------------------------------------------------------
 
+    @short_traceback
     def module(self, arch: str | None = None, **constants: Any) -> Module:
         """Return the traced module, for an arch and the values of the Constexpr parameters."""
         name = None if arch is None else find_arch(arch)
@@ -187,16 +189,19 @@ class Kernel:
 
     # PTX and machine code -------------------------------------------------------------------------------
 
+    @short_traceback
     def ptx(self, arch: str | None = None, **constants: Any) -> str:
         """Return the PTX, for an arch and the values of the Constexpr parameters."""
         return self.module(arch, **constants).text
 
+    @short_traceback
     def cubin(self, arch: str | None = None, **constants: Any) -> Cubin:
         """Return the machine code that ptxas makes of the PTX."""
         from lanewise.ptx import ptxas
 
         return ptxas(self.module(arch, **constants), arch, options=["--generate-line-info"])
 
+    @short_traceback
     def sass(
         self, arch: str | None = None, *, lines: bool = False, encodings: bool = False, **constants: Any
     ) -> str:
@@ -208,10 +213,12 @@ class Kernel:
 
         return listing_of(self.cubin(arch, **constants), {}, lines=lines, encodings=encodings)
 
+    @short_traceback
     def resources(self, arch: str | None = None, **constants: Any) -> Resources:
         """Return the registers, spills and shared bytes that ptxas counts."""
         return self.cubin(arch, **constants).resources[self.name]
 
+    @short_traceback
     def occupancy(
         self,
         arch: str | None = None,
@@ -244,6 +251,7 @@ class Kernel:
             self._configured[configuration] = configured
         return configured
 
+    @short_traceback
     def __call__(self, *_: Any, **__: Any) -> Any:
         if tracing():
             raise current().error(

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from lanewise.errors import LanewiseError
 from lanewise.formats import Format
 from lanewise.lang.frontend.block_needs import BlockNeeds
 from lanewise.lang.frontend.parameters import Parameter
 from lanewise.lang.trace.errors import KernelError
 from lanewise.lang.trace.types import Ptr, TensorMapType, dtype_name, is_int, pred, storage_bytes
 from lanewise.ptx.host_tensors import host_array
+from lanewise.tracebacks import shorten
 
 if TYPE_CHECKING:
     from lanewise.launch import Configured
@@ -73,8 +75,12 @@ class ConfiguredKernel:
             except (KeyError, TypeError):  # TypeError: a Constexpr that cannot be looked up, an error below
                 pass
         launch = {each: kwargs.pop(each) for each in _OPTIONS if each in kwargs}
-        configured, arguments = self.bind(*args, arch=arch, **kwargs)
-        configured(*arguments, arch=arch, stream=stream, **launch)
+        try:
+            configured, arguments = self.bind(*args, arch=arch, **kwargs)
+            configured(*arguments, arch=arch, stream=stream, **launch)
+        except LanewiseError as error:
+            shorten(error)
+            raise
         if arch is None and not launch and self._takes_as_given(args):
             if len(self._launched) >= _MOST_LAUNCHED:
                 self._launched.clear()

@@ -400,14 +400,14 @@ class Build:
         wide = LINE // self.element_bytes
         reason = ""
         if self.consumer_rows % ROWS or not self.consumer_rows:
-            reason = f"{self.bm} rows are no multiple of 64 for each of the warpgroups"
+            reason = f"{self.bm} rows are not a multiple of 64 for each of the warpgroups"
         elif self.bn not in (widths := wgmma_widths(self.a.name, self.b.name, self.sums.name)):
             names = ", ".join(map(str, widths))
-            reason = f"wgmma of {self.a.name} and {self.b.name} has {names} columns, not {self.bn}"
+            reason = f"wgmma of {self.a.name} and {self.b.name} takes {names} columns, not {self.bn}"
         elif self.piece not in widths:
-            reason = f"sums are promoted by halves of {self.bn} columns; wgmma has no {self.piece} columns"
+            reason = f"sums are promoted in halves of {self.bn} columns, but wgmma takes no {self.piece}"
         elif self.bk * self.element_bytes != LINE:
-            reason = f"a stage has {wide} elements of K, 128 bytes, not {self.bk}"
+            reason = f"a stage must have {wide} elements of K (128 bytes), not {self.bk}"
         elif (
             self.sum_registers + OTHER_REGISTERS > REGISTERS[self.consumers][1]
             or self.bn // 2 * self.sums.bits // 32 + OTHER_REGISTERS > FIRST_REGISTERS[self.consumers]
@@ -416,13 +416,15 @@ class Build:
         elif (self.b_k_major and self.bn % (8 * rows)) or self.bm % (8 * columns):
             reason = f"a cluster {self.cluster} does not divide the tile into parts of eight rows"
         elif not self.b_k_major and -(-self.bn // wide) % rows:
-            reason = f"{self.bn} columns are not {rows} times boxes of {wide}"
+            reason = f"the number of boxes of {wide} in {self.bn} columns is not a multiple of {rows}"
         elif not self.a_k_major and (self.bm // wide) % columns:
-            reason = f"{self.bm} rows are not {columns} times boxes of {wide}"
+            reason = f"the number of boxes of {wide} in {self.bm} rows is not a multiple of {columns}"
         elif self.shared_bytes > MOST_SHARED:
-            reason = f"{self.stages} stages take {self.shared_bytes} bytes of shared memory of {MOST_SHARED}"
+            reason = (
+                f"{self.stages} stages take {self.shared_bytes} bytes of shared memory; it has {MOST_SHARED}"
+            )
         elif self.promote is not None and self.split > 1:
-            reason = "sums with block scales are not split over K"
+            reason = "sums with block scales cannot be split over K"
         elif self.skew and (
             self.consumers == 1
             or self.schedule != "cooperative"
@@ -430,31 +432,33 @@ class Build:
             or self.grouped
             or not 0 < self.skew <= self.stages
         ):
-            reason = f"skew={self.skew}: 1 to {self.stages} stages of two or three cooperative warpgroups,"
-            reason += " whose sums are not promoted, and not of grouped products"
+            reason = f"skew={self.skew} must be 1 to {self.stages}, for two or three cooperative warpgroups"
+            reason += " whose sums are not promoted, and not for grouped products"
         elif self.planes > 1 and (self.sharing > 1 or not (self.a_k_major and self.b_k_major)):
-            reason = "products of split f32 take K-major parts and no clusters that share loads"
+            reason = "products of split f32 need K-major operands and clusters that share no loads"
         elif self.promotes and self.groups > 1:
-            reason = "sums that are promoted are not split over K"
+            reason = "sums that are promoted cannot be split over K"
         elif self.l2 and (len(self.l2) != 2 or not set(self.l2) <= set("fn-")):
-            reason = f"l2={self.l2!r}: two letters of f, n and - are for A and B"
+            reason = f"l2={self.l2!r} must be two letters, one for A and one for B, each f, n or -"
         elif self.direct and (self.out.bits < 16 or self.grouped):
-            reason = "results of 16 or 32 bits are stored from registers, and not those of grouped products"
+            reason = "direct stores need results of 16 or 32 bits, and no grouped products"
         elif self.gather and (self.groups == 1 or self.sums is not f32 or self.out.bits < 16):
-            reason = "a second kernel adds groups of f32 sums to results of 16 or 32 bits"
+            reason = "gather=True needs groups above 1, f32 sums and results of 16 or 32 bits"
         elif self.grouped and (
             self.split * self.groups > 1
             or self.transposed
             or self.store_by_tma
             or self.schedule == "pingpong"
         ):
-            reason = "grouped products are stored by threads, by cooperative warpgroups, and K is not split"
+            reason = (
+                "grouped products need cooperative warpgroups, stores by threads and a K that is not split"
+            )
         elif self.grouped and self.cluster not in ((1, 1), (1, 2), (2, 1)):
-            reason = "clusters of grouped products are 1 × 2 or 2 × 1"
+            reason = "clusters of grouped products must be 1 × 2 or 2 × 1"
         elif self.box_columns * self.out.bits % 128:
-            reason = f"rows of {self.box_columns} results are no multiple of 16 bytes"
+            reason = f"rows of {self.box_columns} results are not a multiple of 16 bytes"
         elif self.bn % self.store_columns or self.cluster_size > MOST_BLOCKS:
-            reason = f"{self.bn} columns are not divided among {self.split} blocks"
+            reason = f"{self.bn} columns cannot be divided among {self.split} blocks"
         if reason:
             raise LanewiseError(f"tile {self.tile}, cluster {self.cluster}, {self.schedule}: {reason}")
 

@@ -90,15 +90,15 @@ def build_of(problem: Problem, plan: Plan) -> WarpBuild:
     if problem.promote is not None or problem.precision == "f32":
         asked = "sums promoted along K" if problem.promote is not None else 'precision="f32"'
         raise LanewiseError(
-            f"plans of family 'warp' have no {asked}; those of 'warpgroup' have (arch sm_90a)"
+            f"plans of family 'warp' have no {asked}; plans of family 'warpgroup' have (arch sm_90a)"
         )
     if plan.split != 1:
         raise LanewiseError(f"plans of family 'warp' do not split K: split={plan.split}")
     by_tma = plan.tile == TILE_BY_TMA
     if by_tma and not loads_by_tma(problem, plan.arch):
         raise LanewiseError(
-            f"tiles {plan.tile} of plans of family 'warp' are loaded by TMA: they are for one product of f64 "
-            "on sm_90a, its operands contiguous along K, with addresses and rows at multiples of 16 bytes"
+            f"tiles {plan.tile} of plans of family 'warp' are loaded by TMA: this takes one product of f64 "
+            "on sm_90a with operands contiguous along K, whose addresses and rows are multiples of 16 bytes"
         )
     mma = instruction_of(problem, plan)
     if problem.a.dtype is f64 and mma.k > _F64_STEP:

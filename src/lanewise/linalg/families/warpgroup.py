@@ -55,7 +55,7 @@ def for_shape(build: Build, m: int, n: int, batch: int, multiprocessors: int) ->
         counters = tiles * build.sharing * build.owners * build.consumers
         if counters * 4 > COUNTER_BYTES:
             raise LanewiseError(
-                f"clusters share the K of {tiles} tiles, which takes {counters} counters; there are "
+                f"groups={build.groups}: {tiles} tiles need {counters} counters, and there are only "
                 f"{COUNTER_BYTES // 4}: take larger tiles, or groups=1"
             )
         return replace(build, single=True, skew=0)

@@ -75,7 +75,9 @@ class DeviceView:
         """Return a contiguous view in another shape."""
         sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
         if not self.is_contiguous() or prod(sizes) != prod(self.shape):
-            raise LanewiseError(f"a view of shape {self.shape} and strides {self._strides} is not {sizes}")
+            raise LanewiseError(
+                f"a view of shape {self.shape} and strides {self._strides} cannot get shape {sizes}"
+            )
         return self.as_strided(tuple(sizes), _packed(tuple(sizes)))
 
     def view(self, dtype: Any) -> DeviceView:

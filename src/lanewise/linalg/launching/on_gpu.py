@@ -78,11 +78,11 @@ def arch_of_device(ordinal: int) -> str:
 def family_of(name: str) -> Any:
     """Return the module of a family of kernels."""
     if name not in _FAMILIES:
-        raise LanewiseError(f"a plan's family is one of {', '.join(_FAMILIES)}; not {name!r}")
+        raise LanewiseError(f"a plan's family must be one of {', '.join(_FAMILIES)}, not {name!r}")
     try:
         return import_module(f"lanewise.linalg.families.{name}")
     except ModuleNotFoundError as error:
-        raise LanewiseError(f"no kernels of family {name!r} are here ({error})") from None
+        raise LanewiseError(f"the kernels of family {name!r} are not installed ({error})") from None
 
 
 def plan_on_gpu(problem: Problem, ordinal: int, arch: str | None, given: Plan | None) -> Plan:
@@ -92,8 +92,8 @@ def plan_on_gpu(problem: Problem, ordinal: int, arch: str | None, given: Plan | 
         wanted = planned_arch(arch)
         if wanted.rstrip("a") != own.rstrip("a"):
             raise LanewiseError(
-                f"arch={arch!r} says which GPU arrays in host memory are computed like; these lie on "
-                f"{context(ordinal).device.name}, which is {own}"
+                f"arch={arch!r} is for arrays in host memory, which are computed as on that GPU; these lie "
+                f"on {context(ordinal).device.name}, which is {own}: leave it out"
             )
         own = wanted
     if given is None:
@@ -254,7 +254,7 @@ def _scale_view(name: str, scale: Scale, strides: tuple[int, int, int], problem:
         return DeviceView(number, view.address, (blocks, wide), (strides[2], strides[1]), f32)
     size = 1 if scale.form == "tensor" else (problem.m if name == "scale_a" else problem.n)
     if size > 1 and strides[1] != 1:
-        raise LanewiseError(f"{name} has steps between its elements on the GPU; pass a contiguous one")
+        raise LanewiseError(f"{name} is not contiguous: pass a contiguous copy of it")
     return DeviceView(number, view.address, (size,), (1,), f32)
 
 
@@ -293,8 +293,8 @@ def workspace_for(like: View, size: int, counts: bool = False) -> Any:
         return made
     except LanewiseError:
         raise LanewiseError(
-            f"this product needs a workspace of {size} bytes, which is allocated by torch or CuPy; arrays of "
-            f"{like.library} need contiguous, aligned operands"
+            f"this product needs a workspace of {size} bytes, which only torch and CuPy can allocate: pass "
+            f"arrays of theirs, or contiguous and aligned arrays of {like.library}"
         ) from None
     except RuntimeError as error:
         raise GpuError(
@@ -319,7 +319,7 @@ def _without_terms(
     module = sys.modules.get(request.a.library)
     if request.a.library not in ("torch", "cupy") or module is None:
         raise LanewiseError(
-            f"K is 0; for arrays of {request.a.library} the result is what the epilogue makes of 0"
+            f"K is 0, which lw.matmul computes for arrays of torch and CuPy only, not of {request.a.library}"
         )
     k = 128
     zeros = [empty(request.a, shape, request.a.format) for shape in ((problem.m, k), (problem.n, k))]

@@ -53,5 +53,5 @@ def planned_arch(arch: str) -> str:
     name = find_arch(arch)
     found = _LIKE.get(name, name)
     if found not in GPUS:
-        raise LanewiseError(f"arch={arch!r}: products are planned for {', '.join(GPUS)}")
+        raise LanewiseError(f"arch={arch!r}: products can be planned for {', '.join(GPUS)}")
     return found

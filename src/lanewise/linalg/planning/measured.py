@@ -72,7 +72,9 @@ def measured_plan(problem: Problem, arch: str) -> Plan | None:
             nearest, distance = row, far
     if nearest is None:
         return None
-    return plan_from(nearest["plan"], arch, f"measured at {nearest['m']}×{nearest['n']}×{nearest['k']}")
+    return plan_from(
+        nearest["plan"], arch, f"the fastest at {nearest['m']}×{nearest['n']}×{nearest['k']}, as measured"
+    )
 
 
 def plan_from(fields: dict[str, Any], arch: str, why: str) -> Plan:

@@ -121,16 +121,15 @@ def _hopper_plan(problem: Problem, cuts: bool | tuple[int, int], most_groups: in
         for time, kernel in eight_bit_kernels(seen):
             plan = fitted(seen, kernel.plan)
             if plan is not None:
-                return replace(plan, why=f"measured kernels of 8-bit types: {time:.1f} µs are expected of it")
+                why = f"by measurements of kernels of 8-bit types it is expected to take {time:.1f} µs"
+                return replace(plan, why=why)
     ranked = best_candidates(seen, _MOST_BUILT, bool(cuts), forced, most_groups)
     for each in ranked:
         plan = fitted(seen, each.plan)
         if plan is not None:
             parts, time = each.cut.split * each.cut.groups, each.microseconds
             cut = f" with K cut into {parts} parts" if parts > 1 else ""
-            why = (
-                f"the model expects {time:.1f} µs of it, in {each.waves:.2f} waves{cut}, less than of others"
-            )
+            why = f"the model expects it to take {time:.1f} µs, less than others: {each.waves:.2f} waves{cut}"
             return replace(plan, why=why)
     raise LanewiseError(
         f"the Hopper kernels have no tile for {problem.m}×{problem.n}×{problem.k} of these types"
@@ -187,11 +186,13 @@ def require_possible(problem: Problem, plan: Plan) -> None:
     parts = plan.split * plan.groups
     if parts < 1 or (parts > 1 and (parts - 1) * -(-steps // parts) >= steps):
         raise LanewiseError(
-            f"split={plan.split}, groups={plan.groups}: K of {problem.k} has {steps} steps of {step}: "
-            "not one for each part"
+            f"split={plan.split}, groups={plan.groups}: K is {problem.k}, which is {steps} steps of {step}, "
+            f"not enough for {parts} parts"
         )
     if parts > 1 and (problem.promote is not None or problem.precision == "f32"):
-        raise LanewiseError(f"split={plan.split}, groups={plan.groups}: K is not cut where sums are promoted")
+        raise LanewiseError(
+            f"split={plan.split}, groups={plan.groups}: K cannot be split where sums are promoted to f32"
+        )
 
 
 def candidates(problem: Problem, arch: str) -> list[Plan]:

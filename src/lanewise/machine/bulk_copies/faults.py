@@ -27,21 +27,21 @@ _SENTENCES = {
     Wrong.ALIGNMENT: "the address {0:#x} is not a multiple of 16, as a bulk copy needs it",
     Wrong.TENSOR_ALIGNMENT: "the shared address {0:#x} is not a multiple of 128, as a tensor copy needs it",
     Wrong.COORDINATE: (
-        "the innermost coordinate is {0} bytes from the tensor's begin, which is not a multiple of 16 (an "
-        "H200 stops with an illegal instruction)"
+        "the innermost coordinate is {0} bytes from the start of the tensor, which is not a multiple of 16 "
+        "(an H200 stops with an illegal instruction)"
     ),
     Wrong.NEGATIVE: (
-        "the coordinate {0} is negative, which only a load may have (an H200 stops with an illegal "
+        "the coordinate {0} is negative, which is allowed in loads only (an H200 stops with an illegal "
         "instruction)"
     ),
-    Wrong.RANK: "the tensor map has {0} dimensions, which is not what the instruction says",
-    Wrong.MODE: "there is no tensor map of the mode .tile here (its mode is {0})",
+    Wrong.RANK: "the tensor map has {0} dimensions, and the instruction (.1d to .5d) is for another number",
+    Wrong.MODE: "the address is not that of a tensor map of the mode .tile (its field for the mode is {0})",
     Wrong.TYPE: "elements of the tensor map's type (number {0}) cannot be reduced by this operation",
     Wrong.MULTICAST: "the mask {0:#x} names a block that is not in the cluster",
     Wrong.MAP_TYPE: "the tensor map has the unknown element type {0}",
     Wrong.LOCAL_MAP: (
-        "the tensor map lies in local memory: a parameter has to be const __grid_constant__ CUtensorMap, and "
-        "its address must not be that of a copy"
+        "the tensor map lies in local memory: declare the parameter as const __grid_constant__ CUtensorMap, "
+        "and use the address of the parameter itself, not that of a copy"
     ),
     Wrong.MAP_ALIGNMENT: "the address {0:#x} of a tensor map is not a multiple of 64",
 }

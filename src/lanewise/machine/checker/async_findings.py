@@ -52,14 +52,14 @@ NOT_OF_MEMORY = (
 _COMPLETE = {
     AsyncKind.WGMMA: "a wgmma is complete after wgmma.wait_group, which the warpgroup has not executed",
     AsyncKind.BULK_GROUP: "a bulk group is complete after cp.async.bulk.wait_group in the thread that "
-    "committed it, and this thread has not synchronised with that since",
-    AsyncKind.PHASE: "the copy is complete when the phase of its mbarrier is, and this thread has neither "
-    "waited for that phase nor synchronised with one that has",
+    "committed it, and this thread has not synchronised with that thread since",
+    AsyncKind.PHASE: "the copy is complete when the phase of its mbarrier is complete, and this thread has "
+    "neither waited for that phase nor synchronised with a thread that has",
 }
 #: What to do before memory that an operation reads is written.
 _WAIT = {
-    AsyncKind.WGMMA: "wgmma.wait_group first",
-    AsyncKind.BULK_GROUP: "cp.async.bulk.wait_group.read first, in the thread that committed",
+    AsyncKind.WGMMA: "execute wgmma.wait_group first",
+    AsyncKind.BULK_GROUP: "execute cp.async.bulk.wait_group.read first, in the thread that committed it",
     AsyncKind.PHASE: "wait for the phase of its mbarrier first",
 }
 
@@ -78,16 +78,16 @@ def name_of(op: Op) -> str:
 
 
 def accessed(op: Op, space: str) -> str:
-    """Return what an asynchronous instruction does to memory of a space, such as "shared write of …"."""
+    """Return what an asynchronous instruction does to memory of a space, such as "shared write by …"."""
     verbs = [each.kind.value for each in op.record.memory if (each.space or "shared") == space]
-    return f"{space} {verbs[0] if verbs else 'access'} of {name_of(op)}"
+    return f"{space} {verbs[0] if verbs else 'access'} by {name_of(op)}"
 
 
 def unfinished(what: str, kind: AsyncKind, reads: bool) -> str:
     """Return the sentence about an operation that may not be complete."""
     if reads:
-        return f"{what}: an asynchronous operation may still be reading what is overwritten; {_WAIT[kind]}"
-    return f"{what}, where an asynchronous operation may still be writing: {_COMPLETE[kind]}"
+        return f"{what}: an asynchronous operation may still be reading these bytes; {_WAIT[kind]}"
+    return f"{what}: an asynchronous operation may still be writing these bytes; {_COMPLETE[kind]}"
 
 
 def fence_message(kind: Suspicion, what: str, line: int, other: int) -> str:
@@ -95,21 +95,25 @@ def fence_message(kind: Suspicion, what: str, line: int, other: int) -> str:
     where = f"between line {other} and line {line}" if other < line else f"after line {other}"
     if kind is Suspicion.UNFENCED:
         return (
-            f"{what} by the asynchronous proxy, of what a plain store wrote: add fence.proxy.async {where}, "
-            "in each thread that wrote, before they synchronise"
+            f"{what}, through the asynchronous proxy: a plain store wrote these bytes, and is not visible to "
+            f"that proxy; add fence.proxy.async {where}, in each thread that wrote, before the threads "
+            "synchronise"
         )
     return (
-        f"{what} by the asynchronous proxy, of what a plain store wrote: the fence.proxy.async is not in the "
-        "threads that wrote, before they synchronise"
+        f"{what}, through the asynchronous proxy: a plain store wrote these bytes, and the fence.proxy.async "
+        "comes too late or in another thread; execute it in each thread that wrote, before the threads "
+        "synchronise"
     )
 
 
 def register_message(kind: Suspicion, name: str) -> str:
     """Return the sentence about a register of wgmma."""
     if kind is Suspicion.REGISTER_IN_FLIGHT:
-        return f"the register {name} belongs to a wgmma in flight: wgmma.wait_group first"
+        return (
+            f"the register {name} belongs to a wgmma that may not be complete: execute wgmma.wait_group first"
+        )
     if kind is Suspicion.REGISTER_UNFENCED:
-        return f"the register {name} was written since the last wgmma.fence: add one before this wgmma"
+        return f"the register {name} was written after the last wgmma.fence: add one before this wgmma"
     return "the warp has executed no wgmma.fence before its first wgmma: add one"
 
 
@@ -118,25 +122,28 @@ def pool_message(kind: Suspicion, op: Op, number: int, other: int) -> str:
     match kind:
         case Suspicion.REGISTERS_BY_SOME_LANES:
             return (
-                f"setmaxnreg by some lanes of a warp, without {lanes_in_words(number)}: all threads of a "
-                "warpgroup execute it together"
+                f"only some lanes of the warp execute setmaxnreg, without {lanes_in_words(number)}: all "
+                "threads of a warpgroup have to execute it together"
             )
         case Suspicion.REGISTERS_OF_SOME_WARPS:
             return (
-                "setmaxnreg by some warps of a warpgroup, while others ask for another number or for none: "
-                "all four warps execute the same ones"
+                "some warps of the warpgroup execute this setmaxnreg, while others ask for another number or "
+                "for none: all four warps have to execute the same ones"
             )
         case Suspicion.REGISTERS_BEYOND_POOL:
             return (
-                f"the warps of the block ask for {number} registers, which began with {other}: on a GPU "
-                "setmaxnreg.inc waits for ever; let other warpgroups give up more, or take fewer"
+                f"the warps of the block ask for {number} registers in all, and the block began with "
+                f"{other}: on a GPU setmaxnreg.inc waits for ever; let other warpgroups give up more "
+                "(setmaxnreg.dec), or ask for fewer here"
             )
         case Suspicion.REGISTERS_NEEDLESS:
             verb = "inc takes" if op.has("inc") else "dec gives up"
-            return f"setmaxnreg.{verb} nothing: a thread is to have {number} registers, and has {other}"
+            return (
+                f"setmaxnreg.{verb} no registers: it asks for {number} for each thread, and each has {other}"
+            )
     return (
-        "setmaxnreg is ignored, because no bound of registers is known: give the kernel .maxnreg, or the "
-        "most threads and the least blocks (__launch_bounds__(threads, blocks))"
+        "setmaxnreg is ignored, because the kernel does not bound its registers: give it .maxnreg, or both "
+        "numbers of __launch_bounds__(threads, blocks)"
     )
 
 
@@ -146,22 +153,22 @@ def barrier_message(kind: Suspicion, place: str, number: int) -> str:
         case Suspicion.EXITED_COPYING:
             return (
                 "the thread exits while its bulk copies may still be reading shared memory: "
-                "cp.async.bulk.wait_group.read 0 first"
+                "execute cp.async.bulk.wait_group.read 0 first"
             )
         case Suspicion.ENDED_COPYING:
             return (
-                f"the block ends while nobody has waited for this copy into shared memory (mbarrier: {place})"
-                ": wait for its phase first"
+                "the block ends, and no thread has waited for this copy into shared memory (mbarrier: "
+                f"{place}): wait for its phase before the end"
             )
         case Suspicion.CLUSTER_ARRIVED_TWICE:
             return (
-                "the thread arrives at the barrier of the cluster a second time before it is complete: "
-                "barrier.cluster.wait first"
+                "the thread arrives at the barrier of the cluster a second time before all threads have "
+                "arrived once: execute barrier.cluster.wait first"
             )
         case Suspicion.SWIZZLE_DIFFERS:
             return (
                 f"the matrix descriptor reads {place} with another swizzle than a tensor copy wrote it with: "
-                "give both the same"
+                "give both the same swizzle"
             )
         case Suspicion.MAP_UNFENCED:
             return (
@@ -170,17 +177,21 @@ def barrier_message(kind: Suspicion, place: str, number: int) -> str:
             )
         case Suspicion.ARRIVALS_BEYOND_COUNT:
             return (
-                f"lanes of one instruction arrive more often at the mbarrier at {place} than the {number} "
-                "arrivals that its phase still expects: initialise it with as many as arrive"
+                f"the lanes of one instruction arrive at the mbarrier at {place} more often than the "
+                f"{number} times that its phase still expects: initialise it with the number of arrivals, or "
+                "let fewer lanes arrive"
             )
         case Suspicion.ARRIVAL_UNORDERED:
             return (
-                f"an arrival in a phase of the mbarrier at {place}, by a thread that does not know whether "
-                f"the phase before is complete: more threads arrive than the {number} that it was "
-                "initialised for, or a wait is missing"
+                f"a thread arrives at the mbarrier at {place} and cannot know whether the phase before is "
+                f"complete: more threads arrive than the {number} that it was initialised for, or a wait is "
+                "missing"
             )
         case Suspicion.BARRIER_OVERWRITTEN:
-            return f"{place} is a live mbarrier: mbarrier.inval first"
+            return (
+                f"this overwrites the mbarrier at {place}, which was initialised and is still valid: execute "
+                "mbarrier.inval first"
+            )
         case Suspicion.BARRIER_UNFENCED:
             return (
                 f"a bulk copy uses the mbarrier at {place}, whose initialisation is not known to be visible "
@@ -192,6 +203,6 @@ def barrier_message(kind: Suspicion, place: str, number: int) -> str:
             "block ends"
         )
     return (
-        f"{-number} bytes came to the mbarrier at {place} that no expect_tx announced: a phase may be "
+        f"{-number} bytes more came to the mbarrier at {place} than expect_tx announced: a phase may be "
         "complete too early"
     )

@@ -17,8 +17,10 @@ from lanewise.machine.runtime.launch import Progress
 from lanewise.ptx import resources_or_none
 from lanewise.ptx.host_tensors import host_arguments
 from lanewise.ptx.signatures import require_signature
+from lanewise.tracebacks import short_traceback
 
 
+@short_traceback
 def check(
     configured: Any,
     *arguments: Any,

@@ -234,13 +234,13 @@ class CheckedLaunch(Launch):
         notes = [
             *notes,
             *(
-                f"{each.title} has {each.size:,} bytes, too many to look for races in it: its shadow memory "
-                "would take more than half of the machine's memory"
+                f"races in {each.title} were not looked for: it has {each.size:,} bytes, and to keep record "
+                "of them would take more than half of this computer's memory"
                 for each in self.watches[0].unwatched
             ),
         ]
         if any(watch.out_of_epochs for watch in self.watches):
-            notes = [*notes, "the run was too long to look for races to its end"]
+            notes = [*notes, "the run was too long: races were not looked for in its last part"]
         found = [finding for watch in self.watches for finding in watch.triage.findings()]
         findings = merged(with_chains(found, program)) + self._more_than_a_gpu()
         if not self.schedule.is_default:
@@ -280,8 +280,8 @@ class CheckedLaunch(Launch):
             return []
         entry = self.compiled.program.entry
         message = (
-            f"{most} blocks wait at a time for later ones to begin: the largest GPU has at most "
-            f"{resident_blocks.ON_A_GPU} under way, and this launch would never end there"
+            f"{most} blocks wait at the same time for later blocks to begin: the largest GPU runs at most "
+            f"{resident_blocks.ON_A_GPU} at a time, and this launch would never end there"
         )
         return [Finding("deadlock", message, entry.line, f".entry {entry.name}", severity="advice")]
 
@@ -315,7 +315,10 @@ def run_checked(
     first run, and the counters are those of the first run.
     """
     if shape.blocks > MOST_BLOCKS:
-        raise LanewiseError(f"a grid of {shape.blocks} blocks has more than can be checked: {MOST_BLOCKS}")
+        raise LanewiseError(
+            f"the grid has {shape.blocks} blocks, and a check takes at most {MOST_BLOCKS}: check a smaller "
+            "grid"
+        )
     if len(schedules) == 1:
         launch = _run(kernel, shape, values, steps, schedules[0], progress)
         launch.print_kept()

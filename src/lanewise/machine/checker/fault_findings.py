@@ -173,11 +173,11 @@ def endless(launch: LaunchState, stuck: Stuck) -> Endless:
     why = "and nothing will change any more" if stuck.certain else "and nothing has changed for very long"
     message = f"the launch never ends: the thread {first.words()}, {why}"
     if len(stuck.blocks) > 1:
-        message += f"; {len(stuck.blocks)} blocks wait or spin"
+        message += f"; {len(stuck.blocks)} blocks wait or run in such a loop"
     if stuck.not_begun:
         message += (
-            f", and {stuck.not_begun} more cannot begin: as on a GPU, they begin once others have ended, so "
-            "no block may wait for much later ones"
+            f", and {stuck.not_begun} more cannot begin: as on a GPU, a block begins when another one has "
+            "ended, so no block may wait for one that comes much later"
         )
     kind = "deadlock" if stuck.not_begun else "endless"
     others = [spin for spin in found[1:] if spin.op is not first.op]

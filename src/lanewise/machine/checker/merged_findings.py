@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 #: Kinds whose findings at one place differ by what they say.
 _SAID_APART = frozenset(("launch", "wmma", "divergence", "barrier"))
 #: What the two directions of a race add to its message.
-BOTH_WAYS = ", and the other way round"
+BOTH_WAYS = "; elsewhere they came in the opposite order"
 #: A line of the source with those that called it, or, where the PTX does not tell, a line of the PTX.
 Place = tuple[object, ...]
 Key = tuple[object, ...]

@@ -15,13 +15,15 @@ from lanewise.machine.abi import WarpFrame
 from lanewise.machine.analysis.value_uses import Use, use_of
 from lanewise.machine.checker import async_findings, records
 from lanewise.machine.checker.access_descriptions import (
+    NOT_PROMISED,
     allocation_at,
     described,
     in_reserved_memory,
-    lanes_in_words,
+    mask_message,
     shared_home,
     shared_name,
     source_of,
+    split_barrier_message,
 )
 from lanewise.machine.checker.allocations.heap_checks import heap_message
 from lanewise.machine.checker.allocations.pointer_bounds import view_of_row
@@ -83,6 +85,8 @@ _NOT_OF_MEMORY = (
     Suspicion.NOT_A_MEMBER, Suspicion.ABSENT_MEMBER, Suspicion.EXITED_MEMBER, Suspicion.MASKS_DIFFER,
     Suspicion.BARRIER_COUNT_WRONG, Suspicion.TILE_STRIDE, Suspicion.NO_VALUE, *async_findings.NOT_OF_MEMORY,
 )  # fmt: skip
+#: The end of the message of a race.
+_UNORDERED = "no barrier or other synchronisation orders the two accesses"
 _MASK = (1 << 64) - 1
 #: Findings with the same key are one: kind, line, text, allocation and severity.
 Key = tuple[str, int, str, str | None, str]
@@ -298,25 +302,32 @@ class Triage:
         what = described(access, space) if access else async_findings.accessed(op, space)
         match kind:
             case Suspicion.AFTER_WRITE:
-                return f"{what} without order after a write"
+                return f"{what}: the same bytes were written before, and {_UNORDERED}"
             case Suspicion.AFTER_READ:
-                return f"{what} without order after a read"
+                return f"{what}: the same bytes were read before, and {_UNORDERED}"
             case Suspicion.WEAKLY_AFTER_WRITE | Suspicion.WEAKLY_AFTER_READ:
-                before = "write" if kind is Suspicion.WEAKLY_AFTER_WRITE else "read"
+                before = "written" if kind is Suspicion.WEAKLY_AFTER_WRITE else "read"
                 return (
-                    f"{what} after a {before} that nothing orders in the PTX memory model: lanes only met, a "
-                    "flag was read without a fence, an arrival in another block had the scope of its own, "
-                    "or atomics are mixed with plain accesses"
+                    f"{what}: the same bytes were {before} before, and by the PTX memory model nothing "
+                    "orders the two accesses. Usual reasons: lanes of a warp met without __syncwarp, a flag "
+                    "was read without a fence, the scope of an arrival does not include the other block, or "
+                    "atomics are mixed with plain accesses"
                 )
             case Suspicion.SAME_ADDRESS:
-                return f"{space} write: two lanes of one instruction write different values to one place"
+                return (
+                    f"{space} write: two lanes write different values to the same address in one "
+                    "instruction, and which value stays is not defined"
+                )
             case Suspicion.NOT_CONSTANT:
                 return (
-                    f"{what} of memory that ld.global.nc reads (const __restrict__, __ldg), which must not "
-                    "be written while the kernel runs"
+                    f"{what}: the kernel reads this memory with ld.global.nc (const __restrict__, __ldg), so "
+                    "it must not be written while the kernel runs"
                 )
             case Suspicion.UNFINISHED_COPY:
-                return f"{what}: an asynchronous copy there has not been waited for"
+                return (
+                    f"{what}: an asynchronous copy of these bytes may not be complete; wait for it first, "
+                    "with cp.async.wait_group or an mbarrier"
+                )
             case Suspicion.UNINITIALISED:
                 return f"{space} read of memory that nothing was written to"
             case Suspicion.NO_VALUE:
@@ -325,36 +336,34 @@ class Triage:
             case Suspicion.OUTSIDE:
                 if space != "shared":
                     home = view_of_row(self.launch, self.rows[row])
-                    return f"{what} outside of {home}, which its address was made from"
+                    return f"{what} outside of {home}, from which its address was computed"
                 low, high = (int(self.rows[row, each // 8]) for each in (SiteRow.lowest, SiteRow.highest))
                 home = shared_home(self.launch, low, high)
-                return f"{what} outside of {home}, of {high - low} bytes, which its address was made from"
+                return f"{what} outside of {home} ({high - low} bytes), from which its address was computed"
             case Suspicion.HEAP_OUTSIDE | Suspicion.HEAP_FREED | Suspicion.HEAP_UNINITIALISED:
                 return heap_message(self.launch, kind, what, address)
-            case Suspicion.NOT_A_MEMBER:
-                return f"a lane runs it that its mask {address & 0xFFFFFFFF:#010x} does not name"
-            case Suspicion.ABSENT_MEMBER:
-                absent = lanes_in_words(epoch)
-                return f"its mask {address & 0xFFFFFFFF:#010x} names lanes that are elsewhere: {absent}"
-            case Suspicion.MASKS_DIFFER:
-                return (
-                    f"its mask {address & 0xFFFFFFFF:#010x} names lanes whose own mask is another one: "
-                    f"{lanes_in_words(epoch)}"
-                )
-            case Suspicion.EXITED_MEMBER:
-                gone = lanes_in_words(epoch)
-                return f"its mask {address & 0xFFFFFFFF:#010x} names lanes that have exited: {gone}"
+            case (
+                Suspicion.NOT_A_MEMBER
+                | Suspicion.ABSENT_MEMBER
+                | Suspicion.MASKS_DIFFER
+                | Suspicion.EXITED_MEMBER
+            ):
+                return mask_message(kind, address, epoch)
             case Suspicion.BARRIER_COUNT_WRONG:
-                return f"a barrier for {address} threads: the count is a multiple of 32"
+                return f"a barrier for {address} threads: the number of threads has to be a multiple of 32"
             case Suspicion.TILE_ALIGNMENT:
                 bytes_each = int(self.rows[row, SiteRow.alignment // 8])
-                return f"{space} pointer is not a multiple of {bytes_each} bytes, which a lane's fragment has"
+                size = f"{bytes_each} bytes, the size of one lane's fragment"
+                return f"the {space} pointer is not a multiple of {size}"
             case Suspicion.TILE_STRIDE:
                 return f"the stride of {address} elements is not a multiple of 16 bytes"
             case Suspicion.TILE_UNIFORM:
-                return "the pointer and the stride have to be the same in all lanes"
-        wrong = "no multiple of 16" if kind is Suspicion.IGNORED_ALIGNMENT else "out of bounds"
-        return f"{space} row address {wrong}: sm_75 wants good ones of all 32 lanes"
+                return "the pointer and the stride have to be the same in all lanes of the warp"
+        wrong = "not a multiple of 16" if kind is Suspicion.IGNORED_ALIGNMENT else "out of bounds"
+        return (
+            f"the {space} row address of this lane is {wrong}: on sm_75 all 32 lanes have to give valid "
+            "addresses, also those whose address is not used"
+        )
 
     def add(self, finding: Finding, counted: tuple[int, Suspicion] | None = None) -> None:
         """Keep a finding unless an equal one was kept before."""
@@ -397,7 +406,7 @@ class Triage:
         access = access_of(other, row)
         message = f"{space} {access.access.verb if access else 'asynchronous access'}"
         if who & records.SEVERAL:
-            message += " by several lanes, the first"
+            message += " by several lanes, of which this is the first"
         return Finding(
             KINDS[kind],
             message,
@@ -445,33 +454,18 @@ class Triage:
         if absent or bypassed:
             # Lanes at the same instruction may wait at another barrier, if its number is in a register.
             absent = absent or _mask(barriers != barrier) & there & ~gone
-            told = [f"some lanes are elsewhere: {lanes_in_words(absent)}"] if absent or not gone else []
-            told += (
-                [
-                    f"others have exited: {lanes_in_words(gone)}"
-                    if told
-                    else f"some lanes have gone past it and exited: {lanes_in_words(gone)}"
-                ]
-                if gone
-                else []
-            )
-            message = f"a barrier of whole warps, while {'; '.join(told)}"
+            message = split_barrier_message(absent, gone)
             self._add_at_barrier("divergence", message, op, state, warp, pc, "error")
         elif gone:
-            message = (
-                f"a barrier of whole warps, which some lanes of the warp have left by an exit: "
-                f"{lanes_in_words(gone)}; hardware does not wait for them, but nothing says so"
-            )
+            message = split_barrier_message(0, gone, harmless=True)
             self._add_at_barrier("divergence", message, op, state, warp, pc, "advice")
 
     def _left_barrier(self, state: BlockState, warp: int, pc: int, warps: int) -> None:
         """Add advice about a barrier of the whole block that some of its warps have left by an exit."""
         op = self._barrier_at(pc)
         if op is not None:
-            message = (
-                f"a barrier of the whole block, of which {warps} warps have exited; hardware "
-                "does not wait for them, but nothing says so"
-            )
+            exited = f"{warps} warps have" if warps != 1 else "1 warp has"
+            message = f"this barrier is for the whole block, but {exited} exited before; {NOT_PROMISED}"
             self._add_at_barrier("divergence", message, op, state, warp, pc, "advice")
 
     def _overfull_barrier(
@@ -481,10 +475,11 @@ class Triage:
         op = self._barrier_at(pc)
         if op is None:
             return
-        counts = f"{most} threads" if least == most else f"{least or 'all'} threads here and {most} there"
-        message = (
-            f"a barrier for {counts}, to which {threads} have come: which of them meet is left to chance"
-        )
+        counts = f"{most} threads"
+        if least != most:
+            counts = f"{least or 'all'} threads in some of its instructions and {most} in others"
+        undefined = "which of them wait for each other is not defined"
+        message = f"{threads} threads have come to a barrier for {counts}: {undefined}"
         self._add_at_barrier("barrier", message, op, state, warp, pc, "error")
 
 

@@ -16,13 +16,12 @@ from lanewise.machine.codegen.lane_vectors import Lower
 from lanewise.machine.codegen.threaded_code import Step
 from lanewise.machine.errors import UnfitOperand
 from lanewise.machine.program.ops import Op
+from lanewise.tracebacks import RAISE_AS_IS
 
 #: Lowers an instruction of a warp.
 LowerWarp = Callable[[BlockCode, Op], None]
 #: Returns an instruction as a step that all kernels share; None if its form has no such step.
 ShareStep = Callable[[ir.Module, Op, Kernel], Step | None]
-#: With this set in the environment, errors of the compiler are raised as they are, for debugging.
-RAISE_AS_IS = "LANEWISE_RAISE_INTERNAL_ERRORS"
 
 
 @cache

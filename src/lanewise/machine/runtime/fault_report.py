@@ -54,7 +54,7 @@ def _describe_address(launch: LaunchState, address: int, space: str) -> str:
             f"address {address:#x}; there are {launch.compiled.program.parameter_bytes} bytes of parameters"
         )
     if address < NULL_PAGES:
-        what = "a null pointer" if address == 0 else f"a null pointer and {address} bytes"
+        what = "a null pointer" if address == 0 else f"{address} bytes past a null pointer"
         heap = ", or malloc found no memory" if launch.compiled.launch_info.uses_heap else ""
         return f"address {address:#x} is {what}: None or 0 was passed, or nothing gave it a value{heap}"
     collected = launch.book.collected_at(address)
@@ -62,14 +62,15 @@ def _describe_address(launch: LaunchState, address: int, space: str) -> str:
         where = f"byte {address - collected.first} of {collected.title}, which was freed"
         return f"address {address:#x} is {where}: keep the array for as long as kernels use its address"
     if not launch.allocations:
-        return f"address {address:#x}; nothing was passed"
+        return f"address {address:#x}; the kernel was given no array"
     near = min(launch.allocations, key=lambda each: each.distance(address))
     if address in near:
         relation = f"byte {address - near.first} of"
     elif address < near.first:
         relation = f"{near.first - address} bytes before"
     else:
-        relation = f"{address - near.first - near.size} bytes past the end of"
+        distance = address - near.first - near.size
+        relation = f"{distance} bytes past the end of" if distance else "just past the end of"
     where = f"({near.size} bytes at {near.first:#x})"
     return f"address {address:#x} is {relation} {near.whole_title} {where}"
 
@@ -78,7 +79,9 @@ def _describe_in_cluster(launch: LaunchState, address: int) -> str:
     """Return an address in the shared memory of a cluster, with the rank of the block that it is of."""
     rank, offset = address >> abi.RANK_SHIFT, address & abi.OFFSET_MASK
     blocks, base = launch.shape.cluster_blocks, launch.compiled.launch_info.shared_base
-    whose = f"offset {offset:#x} in the block of rank {rank}" if rank < blocks else f"that of a rank {rank}"
+    whose = (
+        f"offset {offset:#x} in the block of rank {rank}" if rank < blocks else f"in a block of rank {rank}"
+    )
     first = f" from {base:#x} on" if base and launch.shared_bytes else ""
     return (
         f"address {address:#x} is {whose}; the cluster has {blocks} blocks, each with "
@@ -150,14 +153,17 @@ def describe(launch: LaunchState, state: BlockState) -> tuple[str, int]:
         FaultKind.READ_ONLY: f"{space} {verb} of {size} bytes to read-only memory",
         FaultKind.BAD_RANK: f"shared {verb} of {size} bytes in a block that the cluster does not have",
         FaultKind.EXITED_BLOCK: f"shared {verb} of {size} bytes in a block of the cluster that has exited",
-        FaultKind.BAD_BRANCH: "brx.idx with an index beyond its list of targets",
-        FaultKind.BAD_OPERAND: "an operand out of range (a barrier is 0 to 15)",
-        FaultKind.DIVERGENCE: "not all lanes of the warp are there",
+        FaultKind.BAD_BRANCH: "brx.idx has an index beyond its list of targets",
+        FaultKind.BAD_OPERAND: "an operand is out of range (barriers are numbered 0 to 15)",
+        FaultKind.DIVERGENCE: "not all lanes of the warp execute this instruction together",
         FaultKind.MBARRIER: f"mbarrier: {WRONG.get(size, '')}",
         FaultKind.WARPGROUP: _warpgroup_reason(size),
-        FaultKind.STACK: f"the stack of {abi.STACK_BYTES} bytes is used up (calls too deep, or alloca)",
-        FaultKind.BULK_COPY: "a bulk copy that a GPU does not do",
-        FaultKind.BAD_CALL: "a call through a register that holds no function of this kind",
+        FaultKind.STACK: (
+            f"the thread's stack of {abi.STACK_BYTES} bytes is full: calls are nested too deeply, or alloca "
+            "asks for too much"
+        ),
+        FaultKind.BULK_COPY: "a bulk copy that no GPU can make",
+        FaultKind.BAD_CALL: "a call through a register that holds no function with such parameters",
     }.get(kind, kind.title)
     reached = address >> abi.RANK_SHIFT
     elsewhere = reached < launch.shape.cluster_blocks and reached != state[BlockRecord.rank]
@@ -165,7 +171,10 @@ def describe(launch: LaunchState, state: BlockState) -> tuple[str, int]:
     bulk_read = access is not None and access.access.proxy is Proxy.ASYNC and not access.access.writes
     only_own = space == "shared" and (bulk_read or not op.has("shared::cluster"))
     if kind is FaultKind.OUT_OF_BOUNDS and only_own and elsewhere:
-        head = f"shared {verb} of {size} bytes in another block; only .shared::cluster reaches there"
+        allowed = "only an instruction with .shared::cluster can do that"
+        if bulk_read:
+            allowed = "a bulk copy reads that of its own block only"
+        head = f"{verb} of {size} bytes in the shared memory of another block: {allowed}"
     lines = [head, f"    {location_of(launch, op)}", f"    {thread}"]
     if kind in (*abi.ADDRESS_FAULTS, FaultKind.MBARRIER):
         lines.append(f"    {_describe_address(launch, address, space)}")
@@ -211,7 +220,11 @@ def describe_deadlock(launch: LaunchState, state: BlockState) -> tuple[str, str,
             return "for the other warps of their warpgroup"
         if number == abi.WAITS_FOR_CLUSTER:
             return "at the barrier of the cluster"
-        return "for their warp" if number == abi.WAITS_FOR_SIBLINGS else f"at barrier {number}"
+        return (
+            "for the other lanes of their warp"
+            if number == abi.WAITS_FOR_SIBLINGS
+            else f"at barrier {number}"
+        )
 
     def place(line: int) -> str:
         ops = (op for op in launch.compiled.program.sites if op.line == line and op.loc is not None)
@@ -219,7 +232,7 @@ def describe_deadlock(launch: LaunchState, state: BlockState) -> tuple[str, str,
         return f"line {line}" + (f" ({found})" if found else "")
 
     waits = "; ".join(
-        f"{count} threads wait {awaited(barrier)} before {place(line)}"
+        f"{count} thread{'s wait' if count != 1 else ' waits'} {awaited(barrier)} before {place(line)}"
         for (line, barrier), count in sorted(lines.items())
     )
     missing = _missing_from_phases(launch, stuck)

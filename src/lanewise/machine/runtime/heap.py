@@ -185,10 +185,10 @@ class Heap:
         block = self.at(place)
         if block is not None and block.freed_by is None and place in block:
             return (
-                f"which malloc did not give: it is byte {place - block.first} of {block.title}; "
+                f"which malloc did not return: it is byte {place - block.first} of {block.title}; "
                 "free takes the address of the first"
             )
-        return "which malloc did not give"
+        return "which malloc did not return"
 
     def at(self, place: int) -> HeapBlock | None:
         """Return the block that has an address, or else the last before it; freed ones count."""

@@ -30,7 +30,7 @@ def describe_texture_fault(launch: LaunchState, state: BlockState, op: Op) -> tu
     wanted = "surface" if op.opcode.startswith("su") else "texture"
     found = launch.textures.find(handle) if launch.textures is not None else None
     if kind is FaultKind.BAD_TEXTURE:
-        head = f"{op.opcode} through a handle that is no {wanted} of this launch"
+        head = f"{op.opcode} through a handle that is not a {wanted} of this launch"
         if found is None:
             return head, f"the handle is {handle:#x}; pass lw.{wanted}(array) for the kernel's parameter"
         title, image = found
@@ -38,7 +38,7 @@ def describe_texture_fault(launch: LaunchState, state: BlockState, op: Op) -> tu
         if given != wanted:
             return head, f"argument {title} is a {given}; pass lw.{wanted}(array)"
         return (
-            f"{op.opcode} of another geometry than the {wanted} has",
+            f"{op.opcode} is for another geometry than that of the {wanted}",
             f"argument {title} is a {image.geometry} {wanted}, read as {geometry_of(op).title}",
         )
     assert found is not None

@@ -30,10 +30,10 @@ PENDING, BYTES, READY, PHASE = COUNT_BITS, 2 * COUNT_BITS, 62, 63
 #: The messages of mbarrier faults, by their number.
 WRONG = {
     0: "no mbarrier was initialised here",
-    1: f"a count of arrivals is 1 to {MOST}",
-    2: "more arrivals than the phase of the mbarrier still expects",
-    3: "an arrival with .noComplete completes the phase",
-    4: "more bytes than an mbarrier can count",
+    1: f"a count of arrivals must be 1 to {MOST}",
+    2: "there are more arrivals than the phase of the mbarrier still expects",
+    3: "an arrival with .noComplete would complete the phase",
+    4: "there are more bytes than an mbarrier can count",
 }
 
 
@@ -49,7 +49,7 @@ def described_phase(word: int) -> str:
     more = f"{count} bytes" if count >= 0 else f"an expect_tx for {-count} bytes that have come"
     arrivals = f"{pending} of {expected} arrivals"
     parts = [*([arrivals] if pending else []), *([more] if count else [])]
-    return " and ".join(parts) or "nothing: another phase is waited for"
+    return " and ".join(parts) or "nothing: the thread waits for another phase"
 
 
 class _Object:

@@ -32,6 +32,7 @@ from lanewise.ptx.model.names import demangle, listed, matching, missing_entry
 from lanewise.ptx.model.statements import Loc
 from lanewise.ptx.model.variables import Variable
 from lanewise.ptx.targets import assembled_for
+from lanewise.tracebacks import short_traceback, shorten
 
 if TYPE_CHECKING:
     from lanewise.isa.occupancy import Occupancy
@@ -80,13 +81,19 @@ class Entry:
         try:
             return self._configured[configuration]
         except (KeyError, TypeError):  # TypeError: a list in it, which cannot be looked up
+            pass
+        try:
             configured = LAUNCH.function(self, configuration)
+        except LanewiseError as error:
+            shorten(error)
+            raise
         if len(self._configured) >= _MOST_CONFIGURED:
             self._configured.clear()
         with suppress(TypeError):
             self._configured[configuration] = configured
         return configured
 
+    @short_traceback
     def __call__(self, *arguments: Any, **options: Any) -> Any:
         """An error: a launch has a grid and a block."""
         raise LanewiseError(
@@ -367,10 +374,14 @@ class Module:
 
         A template is instantiated when you ask for it: `module["mm<half, half, float>"]`.
         """
-        if not isinstance(name, str):
-            raise LanewiseError(f"an entry is asked for by name, as module['mm'], not by {name!r}")
-        if name not in self._found:
-            self._found[name] = self._entry(name)
+        try:
+            if not isinstance(name, str):
+                raise LanewiseError(f"an entry is asked for by name, as module['mm'], not by {name!r}")
+            if name not in self._found:
+                self._found[name] = self._entry(name)
+        except LanewiseError as error:
+            shorten(error)
+            raise
         return self._found[name]
 
     if not TYPE_CHECKING:  # a checker would take any attribute for one that is there

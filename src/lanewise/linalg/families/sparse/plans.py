@@ -41,7 +41,8 @@ def sparse_plan(problem: Problem) -> Plan:
     for time, _, tile, cluster in tried:
         plan = fitted(problem, tile, cluster)
         if plan is not None:
-            return replace(plan, copy_a=copied, why=f"the model of sparse tiles expects {time:.1f} µs of it")
+            why = f"the model of sparse tiles expects it to take {time:.1f} µs"
+            return replace(plan, copy_a=copied, why=why)
     raise LanewiseError(f"no tile of wgmma.sp fits {problem.m}×{problem.n}×{problem.k} of these types")
 
 

@@ -72,10 +72,12 @@ def heap_message(launch: LaunchState, kind: Suspicion, what: str, address: int) 
     if kind is Suspicion.HEAP_FREED:
         return f"{what} in heap memory that was freed{_of(block, address)}"
     if block is None:
-        return f"{what} in heap memory that malloc did not give"
+        return f"{what} in heap memory that malloc did not return"
     distance = address - block.first - block.size
-    where = f"{distance} bytes past the end" if distance >= 0 else "beyond the end"
-    return f"{what} in heap memory that malloc did not give: {where} of {block.title}"
+    where = f"{distance} bytes past the end" if distance > 0 else "just past the end"
+    if distance < 0:
+        where = "beyond the end"
+    return f"{what} in heap memory that malloc did not return: {where} of {block.title}"
 
 
 def _of(block: HeapBlock | None, address: int) -> str:

@@ -25,7 +25,7 @@ def spills(entry: Entry, used: Resources, shape: Shape) -> list[Inefficiency]:
     return [
         Inefficiency(
             "spills", entry.demangled, words, entry.function.line, f".entry {entry.name}", source, moved, 0,
-            "bytes", "fewer values at a time, or a larger bound on registers, avoid it", cycles,
+            "bytes", "keep fewer values at a time, or let a thread have more registers", cycles,
         )
     ]  # fmt: skip
 

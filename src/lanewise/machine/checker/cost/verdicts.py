@@ -221,7 +221,7 @@ class _Judge:
                 continue
             verb = group[0].located.access.verb
             words = f"{verb} of local memory, for an array that is indexed at run time"
-            remedy = "indices that are known when loops are unrolled keep it in registers"
+            remedy = "unrolled loops, whose indices are known to the compiler, keep it in registers"
             yield self._made(
                 "local memory", group[0].op, self._subject(group[0]), words, requests, total, "instructions",
                 LOCAL_CYCLES * requests, remedy,
@@ -256,7 +256,7 @@ class _Judge:
             wasted = sum(self.costs.row(op, SiteRow.requests) for op in group)
             if not wasted:
                 continue
-            words = "barrier that nothing needs: it keeps no access before it apart from one after it"
+            words = "barrier that is not needed: no access before it conflicts with one after it"
             yield self._made(
                 "barrier", group[0], self._statement(group[0]), words, wasted, total, "instructions",
                 BARRIER_CYCLES * wasted,

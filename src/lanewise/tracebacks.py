@@ -1,0 +1,92 @@
+"""Short tracebacks: an error of the library shows the user's own lines, and none of the library's.
+
+How lanewise noticed a mistake in a kernel or in the arguments of a call is of no use to the person who made
+it. Functions that users call therefore shorten the traceback of a LanewiseError on its way out. Every line
+is kept for a mistake in lanewise itself (InternalError), and where the environment says LANEWISE_TRACEBACK=1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from types import TracebackType
+from typing import Final, ParamSpec, TypeVar
+
+from lanewise.errors import InternalError, LanewiseError
+
+#: With this set in the environment, errors of the compiler are raised as they are, for debugging.
+RAISE_AS_IS: Final = "LANEWISE_RAISE_INTERNAL_ERRORS"
+#: With one of these set in the environment, tracebacks are left as they are.
+_KEEPS_ALL = ("LANEWISE_TRACEBACK", RAISE_AS_IS)
+#: The library, and what of Python's library it runs its own code through.
+_FILES = (contextlib.__file__,)
+_FOLDERS = tuple(
+    f"{each}{os.sep}" for each in (Path(__file__).parent, Path(contextlib.__file__).parent / "concurrent")
+)
+
+_Given = ParamSpec("_Given")
+_Returned = TypeVar("_Returned")
+
+
+def shorten(error: BaseException) -> None:
+    """Remove the library's frames from the traceback of an error, and from those that it was raised from.
+
+    Call it in an `except` clause that ends with a bare `raise`: Python then adds no frame of the function
+    that the clause is in.
+    """
+    if isinstance(error, InternalError) or any(os.environ.get(each) for each in _KEEPS_ALL):
+        return
+    seen: list[BaseException] = []
+    while error not in seen:
+        seen.append(error)
+        error.__traceback__ = _of_user(error.__traceback__)
+        before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+        if before is None or isinstance(before, InternalError):
+            return
+        if _adds_nothing(before, error):
+            error.__cause__ = None  # which also keeps Python from showing the context
+            return
+        error = before
+
+
+def _of_user(trace: TracebackType | None) -> TracebackType | None:
+    """Return a traceback without the frames of the library."""
+    frames = []
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if not file.startswith(_FOLDERS) and file not in _FILES:
+            frames.append(trace)
+        trace = trace.tb_next
+    kept = None
+    for each in reversed(frames):
+        kept = TracebackType(kept, each.tb_frame, each.tb_lasti, each.tb_lineno)
+    return kept
+
+
+def _adds_nothing(before: BaseException, error: BaseException) -> bool:
+    """Return whether the error that another one was raised from is of no use to the user.
+
+    That is so for one that the library dealt with, which passed through no line of the user's. It is also so
+    if the message of the later error says the same, and it passed through one line, which that message names.
+    """
+    trace = _of_user(before.__traceback__)
+    if trace is None and before is not error.__cause__:
+        return True
+    return str(before) in str(error) and (trace is None or trace.tb_next is None)
+
+
+def short_traceback(function: Callable[_Given, _Returned]) -> Callable[_Given, _Returned]:
+    """Return a function whose errors have short tracebacks."""
+
+    @wraps(function)
+    def call(*args: _Given.args, **kwargs: _Given.kwargs) -> _Returned:
+        try:
+            return function(*args, **kwargs)
+        except LanewiseError as error:
+            shorten(error)
+            raise
+
+    return call
