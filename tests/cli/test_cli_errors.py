@@ -123,6 +123,12 @@ def test_usage_points_to_the_help_of_the_command(lanewise: Callable[..., Any]) -
     assert "lanewise explain --help" in lanewise("explain", MMA, "--element", "A[3][9]").err
 
 
+def test_a_word_that_is_no_choice_is_refused_in_a_sentence(lanewise: Callable[..., Any]) -> None:
+    said = lanewise("check", "kernel.cu", "--format", "xml").err
+    assert "'xml' is not one of 'text', 'json', 'sarif', 'github'" in said
+    assert "Value error" not in said
+
+
 def test_a_defect_is_called_one(lanewise: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lanewise.cli.commands.listing.instructions", lambda *_, **__: 1 / 0)
     said = lanewise("list")

@@ -43,6 +43,7 @@ def test_what_it_does_not_open(lanewise: Callable[..., Any], tmp_path: Path) -> 
     text.write_text("")
     for arguments, words in (
         (["nowhere.cu"], "no such file"),
+        ([tmp_path], "a folder, not a file"),
         ([text], "opens PTX"),
         ([text, "--static", tmp_path / "site"], "saved traces"),
         (["--static", text], "is a file"),

@@ -14,6 +14,14 @@ def test_a_plan_is_printed(lanewise: Callable[..., Any]) -> None:
     )
 
 
+def test_the_instruction_has_the_columns_of_the_tile(lanewise: Callable[..., Any]) -> None:
+    """Also of a product that is computed as its transpose."""
+    for sizes in (("1", "1", "1"), ("16", "4096", "14336"), ("4096", "4096", "4096")):
+        rows = dict(line.split(maxsplit=1) for line in lanewise("plan", *sizes).out.splitlines())
+        columns = rows["tile"].split(",")[0].split(" × ")[1]
+        assert f".m64n{columns}k16." in rows["instruction"]
+
+
 def test_other_archs_and_wrong_words(lanewise: Callable[..., Any]) -> None:
     said = lanewise("plan", "64", "64", "64", "--dtype", "f64", "--arch", "A100")
     assert said.code == 0 and "warp (sm_80)" in said.out

@@ -69,6 +69,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("saxpy.ptx").write_text(SAXPY)
     Path("many.ptx").write_text(MANY)
     Path("script.py").write_text(SCRIPT)
+    Path("folder.py").mkdir()
 
 
 def saxpy(n: int, *more: Any) -> tuple[Any, ...]:
@@ -165,6 +166,8 @@ def test_random_arguments_repeat_and_differ() -> None:
         (["saxpy.ptx", "--block", 1, "--arg", "one"], ["takes 4 arguments"]),
         (["none.ptx", "--block", 1], ["none.ptx", "No such file"]),
         (["none.py"], ["none.py", "no such file"]),
+        (["folder.py"], ["folder.py", "a folder, not a file"]),
+        (["many.ptx", "--entry", "number", "--arg", 1], ["say how many threads a block of number has"]),
         (["none.txt"], ["none.txt", ".ptx, .cu or .py"]),
         (["script.py", "--grid", "1"], ["--grid", "script"]),
         (["script.py", "--print", "1"], ["--print", "script"]),

@@ -55,6 +55,11 @@ def test_any_small_layout(data: Any) -> None:
     assert {at: label for at, (label,) in panel.labels.items()} == expected(layout)
 
 
+def test_one_is_no_plural() -> None:
+    assert "8 coordinates, 1 different index, 0 to 0" in text(Layout((2, 4), (0, 0)))
+    assert "1 coordinate, 1 different index, 0 to 0" in text(Layout(1))
+
+
 def test_coordinates_as_values() -> None:
     (panel,) = read_svg(svg(make_identity_layout((3, 4)))).panels.values()
     assert panel.labels[2, 3] == ["(2,3)"]

@@ -298,6 +298,7 @@ def test_archs_in_words() -> None:
         ("{d,d,d,d},{a,a,a},{b,b},{c,c,c,c}", "operand 2 (A) has 4 registers; 3 are written"),
         ("{d,d,d,d},{a,a,a,a},b,{c,c,c,c}", "operand 3 (B) is a vector of 2 in braces; 'b' is written"),
         ("{d,d,d,d},{a,a,a,a},{b,b}", "takes 4 operands (D, A, B, C); 3 are written"),
+        ("{d,d,d,d}", "takes 4 operands (D, A, B, C); 1 is written"),
         ("{d,d,d,d},{a,a,a,a},{b,b},{c,c,c,c},e,0", "takes 4 operands (D, A, B, C); 6 are written"),
         ("{d,d,d,d},{a,a,a,a},{b,b},{c,c,c,c", "brackets of its operands do not match"),
         ("{d,d,d,d}},{a,a,a,a},{b,b},{c,c,c,c}", "brackets of its operands do not match"),

@@ -6,6 +6,7 @@ import gc
 import threading
 import time
 import weakref
+from functools import partial
 
 import pytest
 
@@ -91,3 +92,28 @@ def test_a_job_that_fails_ends_and_others_follow(monkeypatch: pytest.MonkeyPatch
     done: list[int] = []
     assert ended(threads.Task(lambda: done.append(1)))
     assert done == [1]
+
+
+def test_an_interrupt_ends_all_threads_before_it_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody begins another job, and nobody writes to the caller's memory any more."""
+    monkeypatch.setattr(threads, "processors", lambda: 2)
+    begun: list[int] = []
+    under_way = threading.Event()
+    busy: set[int] = set()
+
+    def job(number: int) -> None:
+        if threading.current_thread() is threading.main_thread():
+            assert under_way.wait(10.0)  # the other thread has a job, too
+            raise KeyboardInterrupt
+        begun.append(number)
+        busy.add(number)
+        under_way.set()
+        time.sleep(0.02)
+        busy.discard(number)
+
+    jobs = [partial(job, number) for number in range(500)]
+    with pytest.raises(KeyboardInterrupt):
+        threads.run(jobs)
+    assert not busy
+    assert begun
+    assert len(begun) < len(jobs) - 1

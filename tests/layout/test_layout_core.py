@@ -272,3 +272,9 @@ def test_coordinates_add_up() -> None:
 def test_complaints(call: Callable[..., Any], words: str) -> None:
     with pytest.raises(LanewiseError, match=words):
         call()
+
+
+def test_a_number_of_too_many_digits_is_called_that() -> None:
+    with pytest.raises(LanewiseError, match="its numbers have at most 18 digits"):
+        Layout(f"({10**18},2)")
+    assert Layout(f"({10**17},2)").shape == (10**17, 2)

@@ -49,6 +49,8 @@ WRONG: dict[str, tuple[tuple[Any, Any], dict[str, Any], str]] = {
     "residual's shape": ((HALF, OTHER), {"residual": scales(6)}, "residual has shape"),
     "beta alone": ((HALF, OTHER), {"beta": 2.0}, "pass it as residual="),
     "alpha": ((HALF, OTHER), {"alpha": "2"}, "alpha must be a number"),
+    "several alphas": ((HALF, OTHER), {"alpha": scales(3)}, "alpha must be a number"),
+    "too large an alpha": ((HALF, OTHER), {"alpha": 10**400}, "at most 1.8e308"),
     "activation": ((HALF, OTHER), {"activation": "tanh"}, "relu, gelu"),
     "epilogue": ((HALF, OTHER), {"epilogue": lambda x: x}, "@lw.epilogue"),
     "scales of f16": ((HALF, OTHER), {"scale_a": 2.0}, "scaled by alpha="),
@@ -78,12 +80,47 @@ def test_plans_that_do_not_fit_are_refused() -> None:
     found = lw.plan(HALF, OTHER)
     with pytest.raises(lw.LanewiseError, match="not enough for"):
         found.with_(split=4)
+    for fields, said in (
+        ({"tile": (64, 64)}, "three integers"),
+        ({"tile": (64, 64, 0)}, "three integers"),
+        ({"cluster": 2}, "two integers"),
+        ({"stages": 0}, "stages=0"),
+        ({"split": "all"}, "split='all'"),
+        ({"family": "fast"}, "'warpgroup', 'sparse', 'warp'"),
+        ({"schedule": "fast"}, "'cooperative', 'pingpong'"),
+    ):
+        with pytest.raises(lw.LanewiseError, match=said):
+            found.with_(**fields)
     with pytest.raises(lw.LanewiseError, match="a plan has no speed"):
         found.with_(speed=2)
     with pytest.raises(lw.LanewiseError, match="the plan is for sm_90a"):
         lw.matmul(HALF, OTHER, plan=found, arch="sm_80")
     with pytest.raises(lw.LanewiseError, match=r"keywords of lw\.matmul"):
         lw.plan(HALF, OTHER, stream=1)
+
+
+def integer_of(value: Any, row: Any, column: Any) -> Any:
+    """An epilogue that returns another type than it gets."""
+    return row
+
+
+def test_epilogues_that_are_none_are_refused() -> None:
+    """The error names the user's function and its line, not lanewise's own."""
+    with pytest.raises(lw.LanewiseError, match=r"three arguments, <lambda>\(value, row, column\), not on"):
+        lw.epilogue(lambda value: value)
+    with pytest.raises(lw.LanewiseError, match=r"f\(value, row, column\), not on <built-in"):
+        lw.epilogue(max)
+    with pytest.raises(lw.KernelError, match="integer_of returns") as caught:
+        lw.matmul(HALF, OTHER, epilogue=lw.epilogue(integer_of))
+    assert caught.value.file == __file__
+
+
+def test_an_epilogue_may_return_a_number() -> None:
+    @lw.epilogue
+    def constant(value: Any, row: Any, column: Any) -> Any:
+        return 2.5
+
+    assert (lw.matmul(HALF, OTHER, epilogue=constant) == 2.5).all()
 
 
 def test_groups_that_do_not_fit_are_refused() -> None:

@@ -251,6 +251,22 @@ def test_a_tensor_beyond_its_array_is_a_fault() -> None:
         lw.load(one_copy(f"{LOAD} [%r1], [%rd4, {{0, 4}}], [%r2];"))["copy"][1, 1](encoded, np.zeros(1))
 
 
+@pytest.mark.parametrize("swizzle", ["none", "64B"])
+def test_a_store_of_whole_granules_ends_with_the_array(swizzle: str) -> None:
+    """A row of 28 elements ends within 16 bytes, which are written whole, but for those behind the array."""
+    memory = bytearray(np.full(4 * 32, 7, np.uint16))
+    array = np.frombuffer(memoryview(memory)[:-8], np.uint16)
+    rows = np.lib.stride_tricks.as_strided(array, (4, 28), (64, 2))
+    map = lw.tensor_map(rows, (4, 32), swizzle=swizzle)
+    zeros = "st.shared.v4.b32 [%r4], {0, 0, 0, 0};"
+    instruction = f"""mov.u32 %r4, buffer;
+    {" add.u32 %r4, %r4, 16; ".join([zeros] * 16)}
+    fence.proxy.async;
+    {STORE} [%rd4, {{0, 0}}], [%r1];"""
+    lw.load(one_copy(instruction))["copy"][1, 1](map, np.zeros(1))
+    assert np.frombuffer(memory, np.uint16).tolist() == [0] * 124 + [7] * 4
+
+
 @pytest.mark.parametrize(
     "instruction, why",
     [

@@ -46,6 +46,8 @@ def test_fragments_are_the_matrices_that_the_lanes_hold(
 def test_a_fragment_of_ldmatrix_is_what_lies_in_memory(
     product: lw.traces.Trace, arrays: list[np.ndarray]
 ) -> None:
+    with pytest.raises(lw.LanewiseError, match="a condition is a function"):
+        product.first("ldmatrix")
     step = product.first(lambda step: step.op.opcode == "ldmatrix")
     found = step.fragment("d").view(np.uint16)  # four matrices of 8×8, one below the other
     whole = arrays[0][:16, :16].view(np.uint16)

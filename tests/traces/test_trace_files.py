@@ -77,6 +77,12 @@ def test_a_browser_shows_the_page(tmp_path: Path) -> None:
     assert first[0] == 0 and np.allclose(first[1:], step.registers["acc"][0], rtol=1e-5)
 
 
+def test_a_trace_is_saved_as_html_alone(tmp_path: Path) -> None:
+    with pytest.raises(lw.LanewiseError, match=r"run\.json: a trace is saved as \.html; trace\.to_perfetto"):
+        hgemm_trace(matrices()).save(tmp_path / "run.json")
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_a_full_disk_is_told_and_nothing_is_lost(tmp_path: Path) -> None:
     run = hgemm_trace(matrices())

@@ -118,7 +118,8 @@ def _unquoted(written: list[str]) -> str:
 
 
 def _sentence(text: str) -> str:
-    line = " ".join(text.split()).replace("a valid int.", "a valid integer.")  # as some versions have it
+    # "a valid int." and "Value error," are what some versions of the parser write.
+    line = " ".join(text.split()).replace("a valid int.", "a valid integer.").replace(": Value error, ", ": ")
     return line if line.endswith((".", "?", "!")) else f"{line}."
 
 

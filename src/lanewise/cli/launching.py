@@ -228,7 +228,9 @@ class Asked:
                     f"{self.file} is a script and launches its kernels itself; leave out {option}"
                 )
         if not self.file.is_file():
-            raise LanewiseError(f"{self.file}: no such file")
+            raise LanewiseError(
+                f"{self.file}: {'a folder, not a file' if self.file.is_dir() else 'no such file'}"
+            )
         return True
 
     @property
@@ -268,9 +270,7 @@ class Asked:
         grid = three(self.grid or "1", "--grid")
         block = three(self.block, "--block") if self.block else entry.function.limit("reqntid")
         if block is None:
-            raise LanewiseError(
-                f"give the number of threads of a block of {entry.demangled} has: --block 128"
-            )
+            raise LanewiseError(f"say how many threads a block of {entry.demangled} has: --block 128")
         configured: Configured = entry[grid, block, self.shared or 0]
         if self.cluster is not None:
             configured = configured.in_clusters(three(self.cluster, "--cluster"))

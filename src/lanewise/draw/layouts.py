@@ -99,7 +99,8 @@ def picture_of_layout(layout: Any, options: Options) -> Picture:
     swizzled = _chunk_bits(layout) is not None
     return Picture(
         f"{'Swizzled layout' if swizzled else 'Layout'} {layout}",
-        f"{len(found)} coordinates, {len(set(found))} different indices{_span(found)}",
+        f"{_counted(len(found), 'coordinate', 'coordinates')}, "
+        f"{_counted(len(set(found)), 'different index', 'different indices')}{_span(found)}",
         (_panel(layout, indices, indices, options),),
         (_legend(layout),),
         _how_to_read(layout, "its index"),
@@ -184,6 +185,10 @@ def _legend(layout: Any) -> Legend:
         what += f" div {1 << shift}"
     colours = GREYS if shift is None else PASTELS
     return Legend(f"colour: {what} mod 8", tuple((colour, str(i)) for i, colour in enumerate(colours)))
+
+
+def _counted(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
 
 
 def _span(indices: list[Any]) -> str:

@@ -159,7 +159,7 @@ def _typed(request: KernelRequest) -> RequestedLaunch:
     grid = three(request.grid or "1", "the grid")
     block = three(request.block, "the block") if request.block else entry.function.limit("reqntid")
     if block is None:
-        raise LanewiseError(f"give the number of threads of a block of {entry.demangled} has, such as 128")
+        raise LanewiseError(f"say how many threads a block of {entry.demangled} has, such as 128")
     threads = int(np.prod([*grid, *block], dtype=object))
     if threads > MOST_THREADS:
         raise LanewiseError(f"the launch has {threads} threads; {MOST_THREADS} are allowed here")

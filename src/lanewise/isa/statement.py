@@ -122,7 +122,8 @@ def check_operands(found: Instruction, written: list[str]) -> None:
     if len(written) != len(expected):
         names = ", ".join(wanted.name for wanted in expected)
         raise IllegalInstruction(
-            f"{found.text}: takes {len(expected)} operands ({names}); {len(written)} are written"
+            f"{found.text}: takes {len(expected)} operands ({names}); {len(written)} "
+            f"{'is' if len(written) == 1 else 'are'} written"
         )
     for number, (wanted, operand) in enumerate(zip(expected, written, strict=True), start=1):
         where = f"{found.text}: operand {number} ({wanted.name})"

@@ -32,7 +32,11 @@ def processors() -> int:
 
 
 def run(jobs: Sequence[Job]) -> None:
-    """Run all jobs, on as many threads as there are processors; the caller's thread takes its share."""
+    """Run all jobs, on as many threads as there are processors; the caller's thread takes its share.
+
+    If a job of the caller's thread raises, or Ctrl-C interrupts it, no other job begins, and those under way
+    have ended when the exception reaches the caller: nobody writes to its memory any more.
+    """
     count = min(processors(), len(jobs))
     if count <= 1:
         for job in jobs:
@@ -49,8 +53,18 @@ def run(jobs: Sequence[Job]) -> None:
                 return
             job()
 
-    helpers: list[Future[None]] = [_executor().submit(work) for _ in range(count - 1)]
-    work()
+    helpers: list[Future[None]] = []
+    try:
+        helpers.extend(_executor().submit(work) for _ in range(count - 1))
+        work()
+    except BaseException:
+        with lock:
+            for _ in waiting:
+                pass
+        for helper in helpers:
+            if not helper.cancel():
+                helper.exception()
+        raise
     for helper in helpers:
         # A helper that never started has nothing left to do; the jobs are all taken.
         if not helper.cancel():

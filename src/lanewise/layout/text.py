@@ -10,6 +10,7 @@ from lanewise.errors import LanewiseError
 Nested = int | tuple["Nested", ...]
 
 _TOKEN = re.compile(r"\s*(?:_?(-?\d{1,18})(?![\w.])|([(),:]))")
+_TOO_LONG = re.compile(r"\s*_?-?\d{19}")
 _DEEPEST = 32
 #: Integers of CuTe: Int<8>, C<8>, integral_constant<int, 8>.
 _INTEGER = re.compile(r"\b(?:Int|C|(?:integral_constant|constant)\s*<\s*int\s*,)\s*<?\s*(-?\d+)\s*>")
@@ -86,6 +87,8 @@ class _Tokens:
         if match is not None and match.group(1):
             self.position = match.end()
             return int(match.group(1))
+        if _TOO_LONG.match(self.text, self.position):
+            raise LanewiseError(f"{self.written[:80]!r} is no layout: its numbers have at most 18 digits")
         if not self.take("("):
             self.fail("a number or ( is missing before")
         parts = [self.nested(depth + 1)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -132,12 +133,15 @@ def matmul(
                     out_dtype=out_dtype, accumulate=accumulate, precision=precision,
                     batch_invariant=batch_invariant, arch=arch, plan=plan,
                 )  # fmt: skip
-    plain = (
-        bias is None and activation is None and residual is None and alpha == 1 and beta is None
-        and scale_a is None and scale_b is None and scale_out is None and epilogue is None
-        and out_dtype is None and accumulate is None and precision is None and not batch_invariant
-        and arch is None and plan is None
-    )  # fmt: skip
+    try:
+        plain = (
+            bias is None and activation is None and residual is None and alpha == 1 and beta is None
+            and scale_a is None and scale_b is None and scale_out is None and epilogue is None
+            and out_dtype is None and accumulate is None and precision is None and not batch_invariant
+            and arch is None and plan is None
+        )  # fmt: skip
+    except (TypeError, ValueError):  # an array has no truth: the rules below say what is taken
+        plain = False
     others: Any = None
     if not plain:
         others = (
@@ -382,8 +386,33 @@ class EpilogueFunction:
 
         self.function = function if type(function).__name__ == "Device" else device(function)
 
+    def __call__(self, value: Any, row: Any, column: Any) -> Any:
+        """Return the function's value in the format of the one that it gets."""
+        result = self.function(value, row, column)
+        if type(result) in (int, float):
+            return value.dtype(result)
+        if getattr(result, "dtype", None) == value.dtype:
+            return result
+        from lanewise.lang import KernelError
+        from lanewise.lang.trace.traced import describe
+
+        raise KernelError(
+            f"an epilogue returns the {value.dtype} value to store; {self.name} returns {describe(result)}",
+            *self._place(),
+        )
+
+    @property
+    def name(self) -> str:
+        """The function's own name."""
+        return str(getattr(self.function, "__name__", "function"))
+
+    def _place(self) -> tuple[str, int]:
+        """Return the file and line where the function is defined."""
+        code = inspect.unwrap(self.function).__code__
+        return code.co_filename, code.co_firstlineno
+
     def __repr__(self) -> str:
-        return f"<epilogue {getattr(self.function, '__name__', 'function')}>"
+        return f"<epilogue {self.name}>"
 
 
 def epilogue(function: Any) -> EpilogueFunction:
@@ -401,8 +430,16 @@ def epilogue(function: Any) -> EpilogueFunction:
     >>> lw.matmul(ones, ones, epilogue=lower).tolist()
     [[3.0, 0.0, 0.0], [3.0, 3.0, 0.0], [3.0, 3.0, 3.0]]
     """
-    if not callable(function):
+    if not callable(function) or not hasattr(inspect.unwrap(function), "__code__"):
         raise LanewiseError(f"@lw.epilogue goes on a function f(value, row, column), not on {function!r}")
+    try:
+        inspect.signature(function).bind("value", "row", "column")
+    except TypeError:
+        name = getattr(function, "__name__", "function")
+        raise LanewiseError(
+            f"@lw.epilogue goes on a function of three arguments, {name}(value, row, column), "
+            f"not on {name}{inspect.signature(function)}"
+        ) from None
     return EpilogueFunction(function)
 
 

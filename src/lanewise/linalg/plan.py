@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+from lanewise.errors import LanewiseError
+
+FAMILIES = ("warpgroup", "sparse", "warp")
+SCHEDULES = ("cooperative", "pingpong", "by turns", "one tile")
 
 
 @dataclass(frozen=True)
 class Plan:
     """How a product is computed. Two runs of one plan on the same data give the same bits, on GPU and CPU."""
 
-    #: "warpgroup" (TMA and wgmma, sm_90a), "skinny" (few rows or columns, sm_90a), "warp" (mma.sync).
+    #: "warpgroup" (TMA and wgmma, sm_90a), "sparse" (wgmma.sp, sm_90a), "warp" (mma.sync).
     family: str
     arch: str
     #: The block's tile of the result and its step along K.
@@ -45,3 +51,31 @@ class Plan:
     l2: str = ""
     #: Why this one: a sentence for people.
     why: str = ""
+
+
+def require_fields(plan: Plan) -> None:
+    """Raise an error if a field of a plan has a value that no plan has. It may still not fit a problem.
+
+    >>> require_fields(Plan("warp", "sm_80", (64, 64, 0), 2))
+    Traceback (most recent call last):
+    lanewise.errors.LanewiseError: tile=(64, 64, 0): a plan takes three integers, each at least 1
+    """
+    for name, count in (("tile", 3), ("cluster", 2)):
+        value = getattr(plan, name)
+        if not (
+            isinstance(value, tuple) and len(value) == count and all(_is_positive(each) for each in value)
+        ):
+            words = {2: "two", 3: "three"}[count]
+            raise LanewiseError(f"{name}={value!r}: a plan takes {words} integers, each at least 1")
+    for name in ("stages", "split", "groups", "group"):
+        value = getattr(plan, name)
+        if not _is_positive(value):
+            raise LanewiseError(f"{name}={value!r}: a plan takes an integer of at least 1")
+    for name, allowed in (("family", FAMILIES), ("schedule", SCHEDULES)):
+        value = getattr(plan, name)
+        if value not in allowed:
+            raise LanewiseError(f"{name}={value!r}: a plan takes one of {', '.join(map(repr, allowed))}")
+
+
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

@@ -199,7 +199,10 @@ def _number(value: Any, name: str) -> float:
                 else ""
             )
         )
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise LanewiseError(f"{name} must be at most 1.8e308; this integer is larger") from None
 
 
 def _function(given: Any) -> object | None:
@@ -210,7 +213,7 @@ def _function(given: Any) -> object | None:
         raise LanewiseError(
             f"epilogue={given!r} must be a function f(value, row, column) that is marked by @lw.epilogue"
         )
-    function: object = given.function
+    function: object = given
     return function
 
 

@@ -156,6 +156,10 @@ class Trace:
 
     def first(self, holds: Callable[[Step], Any], start: int = 0) -> Step | None:
         """Return the first step, from a number on, for which a condition holds; None if it never does."""
+        if not callable(holds):
+            raise LanewiseError(
+                f'a condition is a function, as in lambda step: step.op.opcode == "mma"; not {holds!r}'
+            )
         for step in self.steps[start:]:
             if holds(step):
                 return step
@@ -246,7 +250,14 @@ class Trace:
     # taken along -------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> Path:
-        """Write the trace as one HTML file, which opens in any browser and needs nothing else."""
+        """Write the trace as one HTML file, which opens in any browser and needs nothing else.
+
+        The name ends in .html or .htm; what is there and is no file, such as /dev/stdout, has any name.
+        """
+        if Path(path).suffix not in (".html", ".htm") and (Path(path).is_file() or not Path(path).exists()):
+            raise LanewiseError(
+                f"{path}: a trace is saved as .html; trace.to_perfetto writes .json for Perfetto"
+            )
         from lanewise.traces.page import page
 
         return _written(path, page(self._recording))

@@ -75,7 +75,7 @@ def explore(
 
 def _checked(file: Path, kinds: tuple[str, ...], allowed: str) -> Path:
     if not file.is_file():
-        raise LanewiseError(f"{file}: no such file")
+        raise LanewiseError(f"{file}: {'a folder, not a file' if file.is_dir() else 'no such file'}")
     if file.suffix not in kinds:
         raise LanewiseError(f"{file}: {allowed}")
     return file

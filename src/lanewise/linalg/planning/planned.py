@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from lanewise.errors import LanewiseError
 from lanewise.linalg.order import instruction_of
-from lanewise.linalg.plan import Plan
+from lanewise.linalg.plan import Plan, require_fields
 from lanewise.linalg.planning.gpus import GPUS
 from lanewise.linalg.planning.planner import Estimate, estimate, require_possible
 from lanewise.linalg.problem import Problem
@@ -60,8 +61,20 @@ class PlannedProduct:
         if unknown:
             raise LanewiseError(f"a plan has no {unknown[0]}; it has {', '.join(Plan.__dataclass_fields__)}")
         plan = replace(self.plan, **{"why": "changed by hand", **fields})
+        require_fields(plan)
         require_possible(self.problem, plan)
         return PlannedProduct(plan, self.problem)
+
+    def _instruction(self) -> str:
+        """Return the name of the kernel's instruction: wgmma has as many columns as a piece of the tile."""
+        if self.plan.family == "warpgroup":
+            from lanewise.linalg.families.build import build_of
+            from lanewise.linalg.orientation import transposed
+
+            problem = transposed(self.problem) if self.plan.swap else self.problem
+            with suppress(LanewiseError):  # a tile changed by hand for which there is no kernel
+                return build_of(problem, self.plan).instruction.text
+        return instruction_of(self.problem, self.plan).text
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the plan as lines of a table: what, and its value."""
@@ -79,7 +92,7 @@ class PlannedProduct:
         return [
             ("problem", f"{batch}{problem.m} × {problem.n} × {problem.k}, {_types(problem)}"),
             ("kernel", f"{plan.family} ({plan.arch})"),
-            ("instruction", instruction_of(problem, plan).text),
+            ("instruction", self._instruction()),
             ("tile", f"{rows} × {columns}, K by {step}"),
             ("stages", str(plan.stages)),
             ("cluster", f"{plan.cluster[0]} × {plan.cluster[1]}"),

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 
 from lanewise.jit.simd import Value, i64
 from lanewise.machine.async_records import AsyncOperation
@@ -31,6 +32,18 @@ Outside = Callable[[Value, Value], None]
 #: Handles a row of the box: the device address, the shared address without a swizzle, and the span of the
 #: bytes that lie in the tensor, and how many bytes of the row lie before and after the tensor.
 EachRow = Callable[[Value, Value, Value, Value, Value], None]
+
+
+@dataclass(frozen=True)
+class AtomCopy:
+    """A short way for rows of whole atoms that lie in the tensor from end to end, as most rows do.
+
+    It is taken where `applies`, given the device address of the row and its bytes, is true. `copy` then takes
+    the place of `inside`: it handles one atom, given its device address and its shared address.
+    """
+
+    applies: Callable[[Value, Value], Value]
+    copy: Callable[[Value, Value], None]
 
 
 def at(field: int, dimension: int) -> int:
@@ -56,9 +69,9 @@ def divided_up(number: Value, by: Value) -> Value:
     return Value(code, i64, code.builder.sdiv(dividend.handle, by.handle))
 
 
-def swizzled(box: Record, address: Value) -> Value:
+def swizzled(mask: Value, address: Value) -> Value:
     """Return where a byte of a box lies in shared memory, given where it would without a swizzle."""
-    return address ^ ((address >> 3) & box.get(AsyncOperation.swizzle_mask))
+    return address ^ ((address >> 3) & mask)
 
 
 def walk(
@@ -68,11 +81,13 @@ def walk(
     inside: Inside,
     outside: Outside | None,
     each_row: EachRow | None = None,
+    atom_copy: AtomCopy | None = None,
 ) -> None:
     """Write loops over a box, a record like AsyncOperation, that call a body for each run of bytes.
 
     With a swizzle a run has 16 bytes at most; without one it is a row. `whole_granules`: rows of the tensor
     end on multiples of 16 bytes, as stores see them. Without `outside`, bytes beyond the tensor are left out.
+    With `atom_copy`, rows for which it applies are handled by it.
     """
 
     def get(field: int, dimension: int = 0) -> Value:
@@ -91,9 +106,12 @@ def walk(
         clamped(divided_up(edge - coordinate, step), 0, places) * size for edge in (code.number(0), elements)
     )
     is_stretched = step.differs(1)
-    in_atoms = box.get(AsyncOperation.swizzle_mask).differs(0) | is_stretched
+    mask = box.get(AsyncOperation.swizzle_mask)
+    in_atoms = mask.differs(0) | is_stretched
     piece = in_atoms.select(code.number(ATOM), width)
     pieces = in_atoms.select((width + (ATOM - 1)) >> 4, code.number(1))
+    is_even = mask.differs(0) & ~is_stretched & (width & (ATOM - 1)).equals(0)
+    is_covered = is_even & row_first.equals(0) & row_last.equals(width)
     row = code.variable(box.get(AsyncOperation.shared_address))
     row.set(box.get(AsyncOperation.shared_address))
     with ExitStack() as loops:
@@ -108,11 +126,18 @@ def walk(
         if each_row is not None:
             span = (first < last).select((last - first) * step - (step - 1) * size, code.number(0))
             each_row(address + start + first * step, row.get() + first, span, first, width - last)
-        with code.loop(pieces) as number:
+        left = pieces
+        if atom_copy is not None:
+            is_short = good & is_covered & atom_copy.applies(address + start, width)
+            with code.loop(is_short.select(pieces, code.number(0))) as number:
+                offset = number * ATOM
+                atom_copy.copy(address + start + offset, swizzled(mask, row.get() + offset))
+            left = is_short.select(code.number(0), pieces)
+        with code.loop(left) as number:
             offset = number * piece
             end = least(offset + piece, width) - offset
             low, high = (clamped(each - offset, 0, end) for each in (first, last))
-            place = swizzled(box, row.get() + offset)
+            place = swizzled(mask, row.get() + offset)
             if outside is not None:
                 with code.when(low > 0):
                     outside(place, low)

@@ -7,7 +7,7 @@ from lanewise.jit import ir
 from lanewise.jit.simd import Pointer, Type, Value, i64
 from lanewise.machine.abi import BlockRecord, CacheEntry
 from lanewise.machine.async_records import AsyncOperation
-from lanewise.machine.bulk_copies.box_walker import ATOM, DIMENSIONS, at, bounds, least, walk
+from lanewise.machine.bulk_copies.box_walker import ATOM, DIMENSIONS, AtomCopy, at, bounds, least, walk
 from lanewise.machine.bulk_copies.bulk_copy import (
     after_size,
     each_receiver,
@@ -156,12 +156,17 @@ def _copy(code: FunctionCode, target: Value, source: Value, size: Value) -> None
     """Write a copy of a run; 16 bytes are one vector."""
     with code.builder.if_else(size.equals(ATOM).handle) as (atom, other):
         with atom:
-            vector = Type("u", 64, 2)
-            places = [Pointer(code, vector.by(1), Record(code, each).handle) for each in (source, target)]
-            loaded = code.builder.load(places[0]._typed(vector), align=1)
-            code.builder.store(loaded, places[1]._typed(vector), align=1)
+            _copy_atom(code, target, source)
         with other:
             copier(code, target, source, size)
+
+
+def _copy_atom(code: FunctionCode, target: Value, source: Value) -> None:
+    """Write a copy of 16 bytes as one vector."""
+    vector = Type("u", 64, 2)
+    places = [Pointer(code, vector.by(1), Record(code, each).handle) for each in (source, target)]
+    loaded = code.builder.load(places[0]._typed(vector), align=1)
+    code.builder.store(loaded, places[1]._typed(vector), align=1)
 
 
 def _write_execute_load(module: ir.Module, name: str) -> None:
@@ -189,7 +194,11 @@ def _write_execute_load(module: ir.Module, name: str) -> None:
                 with code.loop(size >> 1) as number:
                     Record(code, target + number * 2).set(0, fill.to(half))
 
-    walk(code, box, False, inside, outside)
+    atoms = AtomCopy(
+        applies=lambda address, size: ~rounds,
+        copy=lambda address, place: _copy_atom(code, place + shift, address + tensor_shift),
+    )
+    walk(code, box, False, inside, outside, atom_copy=atoms)
     finish(code, box)
 
 
@@ -220,5 +229,9 @@ def _write_execute_store(module: ir.Module, name: str) -> None:
             with reduces:
                 call_function(code, combine, target, source, left)
 
-    walk(code, box, True, inside, None)
+    atoms = AtomCopy(
+        applies=lambda address, size: combine.equals(0) & ~(end - address < size),
+        copy=lambda address, place: _copy_atom(code, address + tensor_shift, place + shift),
+    )
+    walk(code, box, True, inside, None, atom_copy=atoms)
     finish(code, box)
