@@ -131,12 +131,12 @@ def test_error_in_a_function_that_a_kernel_calls_shows_the_way_there() -> None:
 def test_error_that_the_user_was_handling_is_shown() -> None:
     def handling() -> None:
         try:
-            os.environ["nothing of this name"]
+            os.environ["NOTHING_OF_THIS_NAME"]
         except KeyError:
             lw.matmul(H, H)
 
     shown = told(handling)
-    assert shown.__context__ is not None and "nothing of this name" in str(shown.__context__)
+    assert shown.__context__ is not None and "NOTHING_OF_THIS_NAME" in str(shown.__context__)
 
 
 @pytest.mark.parametrize("variable", [WHOLE, RAISE_AS_IS])
