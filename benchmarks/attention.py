@@ -22,20 +22,16 @@ sys.path.insert(0, str(ROOT / "examples"))
 HEADS, TOKENS, ROUNDS = 16, 16384, 25
 
 
-def medians(torch: Any, runs: dict[str, Callable[[], Any]]) -> dict[str, float]:
+def medians(runs: dict[str, Callable[[], Any]]) -> dict[str, float]:
     """Milliseconds of each, by turns."""
-    sweep = torch.empty(256 << 20, dtype=torch.int8, device="cuda")
+    from gpu_times import timed
+
     taken: dict[str, list[float]] = {name: [] for name in runs}
     for turn in range(ROUNDS + 2):
         for name, run in runs.items():
-            sweep.zero_()
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            run()
-            end.record()
-            torch.cuda.synchronize()
+            microseconds = timed(run)
             if turn >= 2:
-                taken[name].append(start.elapsed_time(end))
+                taken[name].append(microseconds / 1e3)
     return {name: statistics.median(times) for name, times in taken.items()}
 
 
@@ -64,7 +60,7 @@ def measure(torch: Any, depth: int, length: int, causal: bool) -> dict[str, Any]
     runs = {
         "lanewise": lambda: configured(*arguments), "flash": flash, "cudnn": by(SDPBackend.CUDNN_ATTENTION)
     }  # fmt: skip
-    taken = medians(torch, runs)
+    taken = medians(runs)
     difference = (out.float() - flash().view(shape).float()).abs().max().item()
     operations = 4 * shape[0] * length * length * depth / (2 if causal else 1)
     speeds = {name: round(operations / milliseconds / 1e9, 1) for name, milliseconds in taken.items()}

@@ -23,13 +23,13 @@ from typing import Any
 
 import torch
 from cublaslt import CublasLt
+from gpu_times import timed
 
 import lanewise as lw
 
 #: Operations in a second (× 10¹²) that the tensor cores sustain, by what is multiplied; bytes of a copy.
 CEILINGS = {"bf16": 859, "f16": 859, "tf32": 430, "e4m3": 1690, "s8": 1690, "f64": 62, "f32": 430 / 3}
 COPY_BANDWIDTH = 4.2e12
-FLUSHED_BYTES = 256 << 20
 BF16, F16, F32, F64, S8 = torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.int8
 E4M3 = torch.float8_e4m3fn
 
@@ -84,22 +84,6 @@ def best_of_lt(a: Any, b: Any, out: Any, **options: Any) -> Callable[[], Any] | 
         except RuntimeError:
             continue
     return min(times, key=lambda each: each[0])[1] if times else None
-
-
-FLUSH: list[torch.Tensor] = []
-
-
-def timed(run: Callable[[], Any]) -> float:
-    """Return the seconds that a call takes on the GPU, the L2 cache emptied before."""
-    if not FLUSH:
-        FLUSH.append(torch.empty(FLUSHED_BYTES, dtype=torch.uint8, device="cuda"))
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    FLUSH[0].zero_()
-    start.record()
-    run()
-    end.record()
-    end.synchronize()
-    return float(start.elapsed_time(end)) / 1e3
 
 
 def numbers(rows: int, columns: int, dtype: Any, transposed: bool = False, pad: int = 0) -> Any:
@@ -319,7 +303,7 @@ def measure(case: Case, rounds: int) -> str:
     case.times = {name: [] for name in runs}
     for _ in range(rounds):
         for name, run in runs.items():
-            case.times[name].append(timed(run))
+            case.times[name].append(timed(run) / 1e6)
     return ""
 
 

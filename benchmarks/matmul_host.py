@@ -74,6 +74,7 @@ def main() -> None:
 
     a, b = (torch.randn(64, 64, device="cuda").bfloat16() for _ in range(2))
     out, bias = torch.empty_like(a), torch.randn(64, device="cuda").bfloat16()
+    sparse = lw.sparsify(b)
     found = {
         "lw.matmul(a, b)": warm(lambda: lw.matmul(a, b)),
         "torch.matmul(a, b)": warm(lambda: torch.matmul(a, b)),
@@ -81,6 +82,8 @@ def main() -> None:
         "torch.matmul(a, b, out=out)": warm(lambda: torch.matmul(a, b, out=out)),
         "lw.matmul(a, b, bias=bias)": warm(lambda: lw.matmul(a, b, bias=bias)),
         "torch.addmm(bias, a, b)": warm(lambda: torch.addmm(bias, a, b)),
+        "lw.matmul(a, sparse)": warm(lambda: lw.matmul(a, sparse)),
+        "lw.matmul(a, sparse, bias=bias)": warm(lambda: lw.matmul(a, sparse, bias=bias)),
         "torch.empty": warm(lambda: torch.empty((64, 64), device="cuda")),
     }
     for name, microseconds in found.items():

@@ -13,12 +13,12 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
+from gpu_times import circumstances, timed
 
 import lanewise as lw
 from lanewise.lang.tiles.pipeline import Pipeline
@@ -29,7 +29,7 @@ from lanewise.linalg.planning.planner import plan_of
 from lanewise.linalg.planning.sizes import problem_of_sizes
 from lanewise.linalg.pointers import Pointers
 
-SWEPT_BYTES, WORKSPACE_BYTES, SLEPT_CYCLES = 256 << 20, 96 << 20, 300_000
+WORKSPACE_BYTES, SLEPT_CYCLES = 96 << 20, 300_000
 SHAPES = (
     (5000, 5000, 5000), (5120, 5120, 5120), (3000, 3000, 3000), (3072, 3072, 3072), (4096, 4096, 4096),
     (2048, 2048, 2048), (1536, 1536, 1536), (1024, 1024, 1024), (768, 768, 768), (512, 512, 512),
@@ -68,20 +68,7 @@ def leave_out(products: bool, loads: bool) -> None:
     classes[2].commit = commit_nothing if loads else _WHOLE["commit"]
 
 
-def timed(run: Callable[[], Any], swept: torch.Tensor) -> float:
-    """Return the microseconds that a launch takes on the GPU."""
-    cuda: Any = torch.cuda
-    start, end = (cuda.Event(enable_timing=True) for _ in range(2))
-    swept.zero_()
-    cuda._sleep(SLEPT_CYCLES)
-    start.record()
-    run()
-    end.record()
-    end.synchronize()
-    return float(start.elapsed_time(end)) * 1e3
-
-
-def measure(m: int, n: int, k: int, plan: Plan, rounds: int, swept: torch.Tensor) -> dict[str, float]:
+def measure(m: int, n: int, k: int, plan: Plan, rounds: int) -> dict[str, float]:
     """Return the medians of all kinds of kernels of a plan, and torch's own."""
     problem = problem_of_sizes(m, n, k, "bf16", layout="nt")
     a, b = torch.randn(m, k, device="cuda").bfloat16(), torch.randn(n, k, device="cuda").bfloat16().t()
@@ -105,7 +92,7 @@ def measure(m: int, n: int, k: int, plan: Plan, rounds: int, swept: torch.Tensor
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(rounds):
         for name, each in runs.items():
-            times[name].append(timed(each, swept))
+            times[name].append(timed(each, SLEPT_CYCLES))
     return {name: round(median(each), 2) for name, each in times.items()}
 
 
@@ -117,21 +104,15 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     shapes = [tuple(map(int, each.split(","))) for each in given.shapes] if given.shapes else list(SHAPES)
-    swept = torch.empty(SWEPT_BYTES, dtype=torch.uint8, device="cuda")
     rows = []
     for m, n, k in shapes:
         plan = plan_of(problem_of_sizes(m, n, k, "bf16", layout="nt"), "sm_90a")
-        found = measure(m, n, k, plan, given.rounds, swept)
+        found = measure(m, n, k, plan, given.rounds)
         rows.append({"m": m, "n": n, "k": k, "tile": plan.tile[:2], "cluster": plan.cluster, **found})
         print(f"{m}×{n}×{k}, {plan.tile[0]}×{plan.tile[1]}: {found}", flush=True)
         if given.json:
-            device = lw.gpu.devices()[0]
-            content = {
-                "device": device.name, "driver": device.driver, "cuda": torch.version.cuda,
-                "torch": torch.__version__, "date": datetime.now(UTC).date().isoformat(),
-                "how": f"benchmarks/matmul_parts.py: medians of {given.rounds} in microseconds, by turns",
-                "rows": rows,
-            }  # fmt: skip
+            how = f"benchmarks/matmul_parts.py: medians of {given.rounds} in microseconds, by turns"
+            content = {**circumstances(), "how": how, "rows": rows}
             given.json.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
 
 

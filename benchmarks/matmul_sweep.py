@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 from concurrent.futures import ProcessPoolExecutor
-from datetime import UTC, datetime
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,8 @@ from lanewise.linalg.problem import Operand, Problem
 
 #: Which of A and B is contiguous along K, by BLAS's names of layouts.
 LAYOUTS = {"NN": (True, False), "NT": (True, True), "TN": (False, False), "TT": (False, True)}
+#: Cycles that the GPU sleeps before a launch, for the host to be ahead of it.
+SLEPT_CYCLES = 60_000
 
 
 def problem_of(m: int, n: int, k: int, layout: str) -> Problem:
@@ -93,13 +94,12 @@ def launch_all(launches: list[tuple[Any, tuple[Any, ...]]]) -> None:
             configured(*arguments)
 
 
-def measure(job: dict[str, Any], rounds: int, sweep: Any, workspace: Any) -> dict[str, Any]:
+def measure(job: dict[str, Any], rounds: int, workspace: Any) -> dict[str, Any]:
     """Time the plans of one shape; return a row of the table."""
     import torch
+    from gpu_times import timed
 
     from lanewise.linalg.families.warpgroup import launches
-
-    cuda: Any = torch.cuda  # parts of it have no types
 
     m, n, k, layout = job["m"], job["n"], job["k"], job["layout"]
     problem = problem_of(m, n, k, layout)
@@ -133,15 +133,9 @@ def measure(job: dict[str, Any], rounds: int, sweep: Any, workspace: Any) -> dic
     times: dict[Any, list[float]] = {name: [] for name in runs}
     for number in range(rounds + 2):
         for name, run in runs.items():
-            sweep.zero_()
-            cuda._sleep(60_000)
-            before, after = (cuda.Event(enable_timing=True) for _ in range(2))
-            before.record()
-            run()
-            after.record()
-            cuda.synchronize()
+            taken = timed(run, SLEPT_CYCLES)
             if number >= 2:
-                times[name].append(before.elapsed_time(after) * 1e3)
+                times[name].append(taken)
     median = {name: sorted(each)[len(each) // 2] for name, each in times.items()}
     library = min(median.pop("cublas"), median.pop("cublaslt"))
     ours = sorted(median.items(), key=lambda each: each[1])
@@ -163,8 +157,7 @@ def measure(job: dict[str, Any], rounds: int, sweep: Any, workspace: Any) -> dic
 def run_jobs(path: Path, out: Path, rounds: int) -> None:
     """Compile, check and time all plans of a list; write the table."""
     import torch
-
-    import lanewise as lw
+    from gpu_times import circumstances
 
     jobs = json.loads(path.read_text())
     every = [((job["m"], job["n"], job["k"], job["layout"]), plan) for job in jobs for plan in job["plans"]]
@@ -173,16 +166,11 @@ def run_jobs(path: Path, out: Path, rounds: int) -> None:
         for problem in filter(None, pool.map(compile_one, unique.values(), chunksize=4)):
             print("not compiled:", problem, flush=True)
     print(len(unique), "kernels", flush=True)
-    device = lw.gpu.devices()[0]
-    found: dict[str, Any] = {
-        "device": device.name, "driver": device.driver, "cuda": torch.version.cuda,
-        "torch": torch.__version__, "date": datetime.now(UTC).date().isoformat(), "plans": [],
-    }  # fmt: skip
-    sweep = torch.empty(256 << 20, dtype=torch.int8, device="cuda")
+    found: dict[str, Any] = {**circumstances(), "plans": []}
     workspace = torch.zeros(64 << 20, dtype=torch.uint8, device="cuda")
     for job in jobs:
         try:
-            found["plans"].append(measure(job, rounds, sweep, workspace))
+            found["plans"].append(measure(job, rounds, workspace))
         except Exception as error:
             print(job["m"], job["n"], job["k"], "failed:", str(error)[:300], flush=True)
         out.write_text(json.dumps(found, indent=1, ensure_ascii=False, default=str))

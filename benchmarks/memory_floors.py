@@ -14,17 +14,17 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
+from gpu_times import circumstances, timed
 
 import lanewise as lw
 
 SOURCE = Path(__file__).parent / "kernels" / "hopper" / "floors.cu"
-MULTIPROCESSORS, THREADS, SWEPT_BYTES = 132, 384, 256 << 20
+MULTIPROCESSORS, THREADS, SLEPT_CYCLES = 132, 384, 60_000
 #: Kinds of cache hints, as floors.cu numbers them.
 HINTS = ("none", "evict_first", "evict_unchanged", "evict_last", "evict_normal", "half evict_first")
 #: Rows of K = 4096 elements of 16 bits: 33.5, 117 and 235 MB.
@@ -103,9 +103,8 @@ def small_runs() -> dict[str, Callable[[], Any]]:
     }
 
 
-def measured(found: dict[str, Callable[[], Any]], rounds: int, swept: Any) -> dict[str, dict[str, float]]:
+def measured(found: dict[str, Callable[[], Any]], rounds: int) -> dict[str, dict[str, float]]:
     """Return the medians of all runs, swept by writes and by reads, in microseconds."""
-    words = swept.view(torch.int32)
     times: dict[str, dict[str, list[float]]] = {name: {"writes": [], "reads": []} for name in found}
     for run in found.values():
         run()
@@ -113,16 +112,7 @@ def measured(found: dict[str, Callable[[], Any]], rounds: int, swept: Any) -> di
     for _ in range(rounds):
         for name, run in found.items():
             for how in ("writes", "reads"):
-                swept.zero_()
-                if how == "reads":
-                    words.sum()
-                torch.cuda._sleep(60_000)
-                start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-                start.record()
-                run()
-                end.record()
-                end.synchronize()
-                times[name][how].append(start.elapsed_time(end) * 1e3)
+                times[name][how].append(timed(run, SLEPT_CYCLES, reads=how == "reads"))
     return {name: {how: median(each) for how, each in both.items()} for name, both in times.items()}
 
 
@@ -133,26 +123,20 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--rows", type=int, nargs="+", default=ROWS, help="of K = 4096 elements of 16 bits")
     given = parser.parse_args()
-    swept = torch.empty(SWEPT_BYTES, dtype=torch.uint8, device="cuda")
     kept = {}
     groups = {"no memory": (0, small_runs)} | {
         f"{rows * K * 2 / 1e6:.1f} MB": (rows * K * 2, lambda rows=rows: runs(rows)) for rows in given.rows
     }
     for name, (total, make) in groups.items():
-        found = measured(make(), given.rounds, swept)
+        found = measured(make(), given.rounds)
         kept[name] = found
         print(f"{name:<58}{'writes':>8}{'reads':>8}")
         for run, each in found.items():
             speed = f"{total / each['writes'] / 1e6:8.2f} TB/s" if total else ""
             print(f"  {run:<56}{each['writes']:>8.1f}{each['reads']:>8.1f}{speed}", flush=True)
     if given.json:
-        device = lw.gpu.devices()[0]
-        content = {
-            "device": device.name, "driver": device.driver, "cuda": torch.version.cuda,
-            "torch": torch.__version__, "date": datetime.now(UTC).date().isoformat(),
-            "how": f"medians of {given.rounds} in microseconds, by turns, the L2 cache swept before each run",
-            "floors": kept,
-        }  # fmt: skip
+        how = f"medians of {given.rounds} in microseconds, by turns, the L2 cache swept before each run"
+        content = {**circumstances(), "how": how, "floors": kept}
         given.json.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
 
 

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from lanewise.launch import address
     from lanewise.linalg.call import epilogue, matmul, plan
     from lanewise.linalg.grouped import grouped_matmul
-    from lanewise.linalg.sparse import sparsify
+    from lanewise.linalg.sparse_matrix import sparsify
     from lanewise.linalg.tuning import tune
     from lanewise.machine.checker.check import check
     from lanewise.ptx import Module, cuda, load
@@ -123,7 +123,7 @@ _LATER = {
     "grouped_matmul": "linalg.grouped",
     "matmul": "linalg.call",
     "plan": "linalg.call",
-    "sparsify": "linalg.sparse",
+    "sparsify": "linalg.sparse_matrix",
     "tune": "linalg.tuning",
     "prune_2_4": "isa.sparsity",
     "trace": "traces.run",

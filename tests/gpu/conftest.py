@@ -1,10 +1,11 @@
-"""The device, the record of what it showed, and the rule that everything in this folder needs a GPU."""
+"""The device, torch on it, the record of what it showed, and the rule that this folder needs a GPU."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,6 +42,15 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 @pytest.fixture(scope="session")
 def device() -> Device:
     return Device()
+
+
+@pytest.fixture(scope="session")
+def torch() -> Any:
+    """torch with a Hopper GPU."""
+    found = pytest.importorskip("torch")
+    if not found.cuda.is_available() or found.cuda.get_device_capability()[0] != 9:
+        pytest.skip("needs torch and a Hopper GPU")
+    return found
 
 
 @pytest.fixture(scope="session")

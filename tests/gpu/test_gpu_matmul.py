@@ -18,15 +18,6 @@ pytestmark = pytest.mark.gpu
 CALLS = int(os.environ.get("LANEWISE_MATMUL_CALLS", "60"))
 
 
-@pytest.fixture(scope="module")
-def torch() -> Any:
-    """torch with a Hopper GPU."""
-    found = pytest.importorskip("torch")
-    if not found.cuda.is_available() or found.cuda.get_device_capability()[0] != 9:
-        pytest.skip("needs torch and a Hopper GPU")
-    return found
-
-
 @pytest.mark.parametrize("seed", range(CALLS))
 def test_random_calls(torch: Any, seed: int) -> None:
     assert not judged(torch, seed)

@@ -13,15 +13,6 @@ pytestmark = pytest.mark.gpu
 TYPES = {"f16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2", "s8": "int8"}
 
 
-@pytest.fixture(scope="module")
-def torch() -> Any:
-    """torch with a Hopper GPU."""
-    found = pytest.importorskip("torch")
-    if not found.cuda.is_available() or found.cuda.get_device_capability()[0] != 9:
-        pytest.skip("needs torch and a Hopper GPU")
-    return found
-
-
 def numbers(torch: Any, shape: tuple[int, ...], name: str, seed: int) -> Any:
     """Return random numbers of a type on the GPU."""
     torch.manual_seed(seed)
@@ -72,10 +63,34 @@ def test_operands_that_are_copied_or_not_contiguous(torch: Any) -> None:
         assert bits(lw.matmul(a, sparse)) == bits(lw.matmul(a.cpu(), sparse))
 
 
+def test_calls_of_one_kind_on_other_memory(torch: Any) -> None:
+    """Other matrices of one shape, with and without keywords, on the GPU or in host memory at first."""
+    bias = torch.randn(72, device="cuda")
+    cases: list[dict[str, Any]] = [
+        {}, {"bias": bias, "activation": "relu"}, {"alpha": 2.0}, {"alpha": 3.0}, {"scale_out": 0.5},
+        {"out_dtype": torch.float32},
+    ]  # fmt: skip
+    for turn in range(16):  # machine code takes over on the way
+        a, b = (numbers(torch, shape, "bf16", 20 + turn) for shape in ((40, 128), (128, 72)))
+        sparse = lw.sparsify(b if turn % 3 else b.cpu())
+        for given in cases:
+            on_cpu = {name: each.cpu() if name == "bias" else each for name, each in given.items()}
+            expected = bits(lw.matmul(a.cpu(), sparse, **on_cpu))
+            assert bits(lw.matmul(a, sparse, **given)) == expected
+            if "out_dtype" not in given:
+                out = torch.empty(40, 72, dtype=a.dtype, device="cuda")
+                assert lw.matmul(a, sparse, out=out, **given) is out and bits(out) == expected
+    with pytest.raises(lw.LanewiseError, match="out overlaps a"):
+        square = numbers(torch, (128, 128), "bf16", 40)
+        lw.matmul(square, lw.sparsify(square), out=square)
+
+
 def test_streams_and_graphs(torch: Any) -> None:
     """The same bits from a graph and on another stream."""
     a, sparse = numbers(torch, (256, 512), "bf16", 10), lw.sparsify(numbers(torch, (512, 384), "bf16", 11))
     expected = lw.matmul(a, sparse)
+    for _ in range(16):  # machine code takes over on the way
+        assert torch.equal(lw.matmul(a, sparse), expected)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         found = lw.matmul(a, sparse)

@@ -1,16 +1,21 @@
 """Launches of `lw.matmul` without a GPU: recorded, kept on disk, repeated on other memory, found again."""
 
 import ctypes
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+import lanewise as lw
 from lanewise.gpu import device
 from lanewise.isa.tensor_map import decode
-from lanewise.linalg.launching import on_gpu
+from lanewise.linalg.launching import on_gpu, warm
 from lanewise.linalg.launching.device_view import DeviceView
+from lanewise.linalg.launching.warm import WarmCall, kind_of_tensor
+from lanewise.linalg.operands import View
 from lanewise.linalg.rules import Options, request_of
+from lanewise.linalg.sparse_matrix import OnDevice, SparseMatrix
 
 MULTIPROCESSORS, MAJOR, MINOR, MOST_SHARED = 16, 75, 76, 97
 
@@ -125,3 +130,79 @@ def test_machine_code_repeats_launches() -> None:
     assert repeat(99, a, None, b) == 0 and last.value == 3
     assert seen == [(99, a.data_ptr() + 5, b.data_ptr())] * 2
     assert repeat(99, a, "no tensor", b) == replay.NOT_READ and len(seen) == 2
+
+
+def sparse_matrix(torch: Any, k: int, n: int) -> SparseMatrix:
+    """Return a sparse matrix whose copy on a GPU is two tensors in host memory."""
+    found = lw.sparsify(torch.randn(k, n).half())
+    memory = [torch.zeros(size, dtype=torch.uint8) for size in (n * found.leading * 2, 4096)]
+    found.copies["torch", 0] = OnDevice(*memory, *(each.data_ptr() for each in memory))
+    return found
+
+
+def test_calls_with_a_sparse_matrix_are_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All matrices of one shape and format are of one kind; each call passes the matrix's own memory."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda ordinal: 7, raising=False)
+    one, other = sparse_matrix(torch, 64, 8), sparse_matrix(torch, 64, 8)
+    assert kind_of_tensor(one) == kind_of_tensor(other)
+    dense = torch.zeros(64, 8).half()
+    different = [sparse_matrix(torch, 128, 8), sparse_matrix(torch, 64, 16), lw.sparsify(dense.bfloat16())]
+    assert len({kind_of_tensor(each) for each in (one, dense, *different)}) == 5
+    launched: list[tuple[list[int], int]] = []
+
+    class Launches:
+        """A call's launches, which note the addresses and the stream."""
+
+        launches = (SimpleNamespace(kernel=SimpleNamespace(context=None)),)
+        workspace_bytes, counts = 0, False
+
+        def __call__(self, addresses: list[int], stream: int) -> None:
+            launched.append((addresses, stream))
+
+    a = torch.randn(4, 64).half()
+    kept = View((32, 8), (1, 32), lw.f16, one.copies["torch", 0].values_address, "torch", None, None)
+    prepared: Any = Launches()
+    made = WarmCall(prepared, request_of(a, one, Options(), kept=kept), False)
+    for matrix in (one, other):
+        result = made(a, matrix, None, None)
+        addresses, stream = launched.pop()
+        there = matrix.copies["torch", 0]
+        wanted = {"a": a, "b": there.values, "out": result, "metadata": there.metadata}
+        assert stream == 7 and len(addresses) == len(on_gpu.OPERANDS)
+        for name, address in zip(on_gpu.OPERANDS, addresses, strict=True):
+            assert address == (wanted[name].data_ptr() if name in wanted else 0)
+    assert made(a, lw.sparsify(dense), None, None) is None and not launched  # it is not on the GPU yet
+    assert made(a, one, torch.empty(4, 8).half(), None) is None  # a call with out= is of another kind
+
+    added: list[tuple[Any, ...]] = []
+    calls: Any = SimpleNamespace(add=lambda arguments, *_: added.append(arguments))
+    monkeypatch.setattr(warm, "_QUICK_CALLS", [calls])
+    monkeypatch.setattr(warm, "QUICK", [lambda *arguments: arguments])
+    monkeypatch.setattr(warm, "KEYWORDS", {})
+    context: Any = SimpleNamespace(numbered=lambda name: 0)
+    made.context, made.repeat, made.quick_empty = context, lambda *_: 0, torch.empty_strided
+    prepared.launches[0].kernel.name = "sparse"
+    nothing = (None,) * 6
+    assert warm.quick_sparse((None, *warm.NOT_GIVEN), a, one, *nothing) is None
+    warm.remember_quick(made, (a, one, *nothing), None)
+    for matrix in (one, other):
+        found = warm.quick_sparse((None, *warm.NOT_GIVEN), a, matrix, *nothing)
+        there = matrix.copies["torch", 0]
+        assert found[1] is there.values and found[-1] is there.metadata and found[-2] == added[0][-2]
+    assert len(found) == len(added[0]) == 10
+    for matrix in different:
+        assert warm.quick_sparse((None, *warm.NOT_GIVEN), a, matrix, *nothing) is None
+    assert warm.quick_sparse(("relu", *warm.NOT_GIVEN), a, one, *nothing) is None
+
+
+def test_out_may_lie_right_behind_the_kept_half_of_a_sparse_matrix() -> None:
+    """Only the elements that are kept are in memory."""
+    k, n = 64, 8
+    memory = np.zeros(k // 2 * n + 4 * n, np.float16)
+    a, sparse = np.ones((4, k), np.float16), lw.sparsify(np.ones((k, n), np.float16))
+    kept = View((k // 2, n), (1, k // 2), sparse.format, memory.ctypes.data, "numpy", None, memory)
+    request = request_of(a, sparse, Options(out=memory[k // 2 * n :].reshape(4, n)), kept=kept)
+    assert (request.m, request.n, request.k) == (4, n, k)
+    with pytest.raises(lw.LanewiseError, match="out overlaps b"):
+        request_of(a, sparse, Options(out=memory[k // 2 * n - 1 : -1].reshape(4, n)), kept=kept)

@@ -122,6 +122,35 @@ def test_results_and_workspaces_are_made_and_given_back() -> None:
         assert driver.seen == [(STREAM, x.data_ptr() + 5, found.data_ptr(), driver.made[0] + 7)] * 2
 
 
+def test_calls_with_a_sparse_matrix_pass_its_metadata() -> None:
+    """Machine code takes what is kept of b and its metadata as tensors, beside all other operands."""
+
+    class WithMetadata(Launch):
+        """A launch in which the addresses of b, of the metadata and of the bias change."""
+
+        def parts(self) -> Any:
+            return bytes(range(48)), [0, 16, 32], bytes(56), [(0, 1, 0), (16, 11, 3), (32, 3, 0)]
+
+    driver = Driver()
+    calls = driver.calls()
+    a, bias, nothing = torch.randn(4, 8), torch.randn(4), (None,) * 4
+    kept, other = ([torch.zeros(size, dtype=torch.uint8) for size in (64, 256)] for _ in range(2))
+    arguments = (a, kept[0], None, bias, *nothing, 5, kept[1])
+    each: Any = [WithMetadata()]
+    calls.add(arguments, each, DEVICE, NAME, ((4, 4), (4, 1), torch.float32), None, EXTENTS)
+    for values, metadata in (kept, other):
+        found = calls.call(a, values, None, bias, *nothing, 5, metadata)
+        assert found.shape == (4, 4)
+        assert driver.seen.pop() == (STREAM, values.data_ptr(), metadata.data_ptr() + 3, bias.data_ptr())
+    for wrong in (
+        (a, kept[0], None, bias, *nothing, 5), (a, kept[0], None, bias, *nothing, 6, kept[1]),
+        (a, kept[0], None, bias, *nothing, 5, kept[0]), (a, kept[0], None, bias, *nothing, 5, None),
+        (a, kept[0], None, None, *nothing, 5, kept[1]), (a, kept[0], None),
+    ):  # fmt: skip
+        assert calls.call(*wrong) is None
+    assert not driver.seen
+
+
 def test_out_is_returned_unless_it_overlaps() -> None:
     driver = Driver()
     calls = driver.calls()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -252,7 +252,7 @@ def test_a_tensor_beyond_its_array_is_a_fault() -> None:
 
 
 @pytest.mark.parametrize("swizzle", ["none", "64B"])
-def test_a_store_of_whole_granules_ends_with_the_array(swizzle: str) -> None:
+def test_a_store_of_whole_granules_ends_with_the_array(swizzle: Literal["none", "64B"]) -> None:
     """A row of 28 elements ends within 16 bytes, which are written whole, but for those behind the array."""
     memory = bytearray(np.full(4 * 32, 7, np.uint16))
     array = np.frombuffer(memoryview(memory)[:-8], np.uint16)

@@ -12,7 +12,7 @@ from ctypes import c_char_p, c_uint64, c_void_p, py_object
 from functools import cache
 from typing import Any
 
-from lanewise.gpu.python_functions import TABLE_TEXT, can_be_made, load, made, places_in_python
+from lanewise.gpu.python_functions import TABLE_TEXT, can_be_made, load, made, places_in_python, with_places
 from lanewise.jit import machine_code
 
 #: Returned where the arguments are not as expected; else the driver's status.
@@ -30,15 +30,12 @@ _PYTHON = (
 #: The table: Python's functions; then these, a word each; then CUlaunchConfig in seven words; then of each
 #: parameter how it is read, its Python type, the least and the greatest value; of a tensor map, in place of
 #: the least, the type of its array.
-_READ, _LAUNCH, _CURRENT, _CONTEXT, _FUNCTION, _DEVICE, _LOW_BITS, _COUNT = range(14, 22)
-_LAST, _NAME, _CONFIG = range(22, 25)
-_PARAMETERS, _WORDS = _CONFIG + 7, 4
-
-#: What stands for a place in the table in the text below.
-_NAMES = (
+_TABLE = (
     "READ", "LAUNCH", "CURRENT", "CONTEXT", "FUNCTION", "DEVICE", "LOW_BITS", "COUNT", "LAST", "NAME",
     "CONFIG",
 )  # fmt: skip
+_PLACES = {name: place for place, name in enumerate(_TABLE, len(_PYTHON))}
+_PLACES |= {"PARAMETERS": _PLACES["CONFIG"] + 7, "WORDS": 4}
 
 #: In a DLTensor: data 0, device 8, dimensions 16, shape 24, strides 32, offset 40. In an object: its type 8.
 _TEXT = """
@@ -96,6 +93,7 @@ yes:
 ; Copies the bytes of a tensor map to %to; whether its array is as expected and where it was when encoded.
 define internal i1 @take_map(ptr %table, ptr %object, i64 %array_type, ptr %tensor, ptr %to) {
 entry:
+  %first_at = alloca i64
   %get = call ptr @address(ptr %table, i64 10)
   %as_bytes = call ptr @address(ptr %table, i64 11)
   %length = call ptr @address(ptr %table, i64 12)
@@ -110,8 +108,7 @@ typed:
   %same = icmp eq i64 %its_type, %array_type
   br i1 %same, label %look, label %let_go
 look:
-  %failed = call i32 %read(ptr %array, ptr %tensor)
-  %was_read = icmp eq i32 %failed, 0
+  %was_read = call i1 @read_tensor(ptr %read, ptr %array, ptr %tensor, ptr %first_at)
   br label %let_go
 let_go:
   %known = phi i1 [ false, %typed ], [ %was_read, %look ]
@@ -122,9 +119,7 @@ where:
   %on_device = icmp eq i64 %its_device, %device
   br i1 %on_device, label %encoding, label %no
 encoding:
-  %data = call i64 @word(ptr %tensor, i64 0)
-  %offset = call i64 @word(ptr %tensor, i64 5)
-  %first = add i64 %data, %offset
+  %first = load i64, ptr %first_at
   %encoded = call ptr %get(ptr %object, ptr @encoded_name)
   %has_encoded = icmp ne ptr %encoded, null
   br i1 %has_encoded, label %size, label %no
@@ -218,8 +213,7 @@ which:
                                     i64 5, label %tensor_map ]
 
 array:
-  %failed = call i32 %read(ptr %object, ptr %tensor)
-  %was_read = icmp eq i32 %failed, 0
+  %was_read = call i1 @read_tensor(ptr %read, ptr %object, ptr %tensor, ptr %value_at)
   br i1 %was_read, label %where, label %wrong
 where:
   %its_device = call i64 @word(ptr %tensor, i64 1)
@@ -229,9 +223,7 @@ whole:
   %in_one_piece = call i1 @dense(ptr %tensor)
   br i1 %in_one_piece, label %pointer, label %refuse
 pointer:
-  %data = call i64 @word(ptr %tensor, i64 0)
-  %offset = call i64 @word(ptr %tensor, i64 5)
-  %first = add i64 %data, %offset
+  %first = load i64, ptr %value_at
   %more = or i64 %seen, %first
   br label %keep
 
@@ -324,9 +316,6 @@ refuse:
   %refusal = call ptr %from_long(i64 -1)
   ret ptr %refusal
 }
-
-declare ptr @PyLong_AsVoidPtr(ptr)
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 """
 
 
@@ -389,11 +378,7 @@ def _program() -> machine_code.Program | None:
     """Return the compiled function; None where Python has no global lock, and objects look otherwise."""
     if not can_be_made():
         return None
-    text = TABLE_TEXT + _TEXT
-    for name in _NAMES:
-        text = text.replace(f"i64 {name}", f"i64 {globals()[f'_{name}']}")
-    text = text.replace(", PARAMETERS", f", {_PARAMETERS}").replace(", WORDS", f", {_WORDS}")
-    return load("launch", text)
+    return load("launch", with_places(TABLE_TEXT + _TEXT, _PLACES))
 
 
 def compiled(

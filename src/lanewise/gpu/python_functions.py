@@ -8,13 +8,14 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from ctypes import c_char_p, c_int, c_uint64, c_void_p, py_object
 from typing import Any
 
 from lanewise.jit import machine_code
 
-#: Reads a word of a table, as a number and as an address; texts of functions begin with it.
+#: What texts of functions begin with: a word of a table is read as a number and as an address, and an array
+#: through DLPack's C exchange API. Words in capital letters are places in tables, for `with_places`.
 TABLE_TEXT = """
 define internal i64 @word(ptr %table, i64 %place) alwaysinline {
   %at = getelementptr i64, ptr %table, i64 %place
@@ -27,6 +28,27 @@ define internal ptr @address(ptr %table, i64 %place) alwaysinline {
   %pointer = inttoptr i64 %value to ptr
   ret ptr %pointer
 }
+
+; Whether a tensor can be read: what DLPack says of it goes to %tensor, the address of its first element to
+; %place. If not, an error of Python's is left.
+define internal i1 @read_tensor(ptr %read, ptr %object, ptr %tensor, ptr %place) alwaysinline {
+entry:
+  %failed = call i32 %read(ptr %object, ptr %tensor)
+  %good = icmp eq i32 %failed, 0
+  br i1 %good, label %told, label %end
+told:
+  %data = call i64 @word(ptr %tensor, i64 0)
+  %offset = call i64 @word(ptr %tensor, i64 5)
+  %first = add i64 %data, %offset
+  store i64 %first, ptr %place
+  br label %end
+end:
+  ret i1 %good
+}
+
+declare ptr @PyLong_AsVoidPtr(ptr)
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 """
 _FASTCALL = 0x80
 
@@ -50,6 +72,19 @@ class _Table(int):
 def can_be_made() -> bool:
     """Return whether Python has a global lock, and objects look as CPython's do."""
     return getattr(sys, "_is_gil_enabled", lambda: True)() is True and sys.implementation.name == "cpython"
+
+
+def with_places(text: str, places: Mapping[str, int]) -> str:
+    """Return a text with the numbers of places in tables for their names in capital letters.
+
+    >>> with_places("call ptr @address(ptr %table, i64 READ)", {"READ": 5})
+    'call ptr @address(ptr %table, i64 5)'
+    """
+    for name in sorted(places, key=len, reverse=True):
+        number = str(places[name])
+        text = text.replace(f"i64 {name})", f"i64 {number})").replace(f", {name}\n", f", {number}\n")
+        text = text.replace(f", i64 {name}\n", f", i64 {number}\n")
+    return text
 
 
 def load(name: str, text: str) -> machine_code.Program:

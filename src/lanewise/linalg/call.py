@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from lanewise.errors import LanewiseError
 from lanewise.linalg.launching.warm import (
     KEYWORDS,
+    NOT_GIVEN,
     QUICK,
     WarmCall,
     find,
     kind_of_tensor,
     quick_fault,
+    quick_sparse,
     remember,
     remember_quick,
 )
@@ -28,7 +30,8 @@ from lanewise.linalg.planning.planned import PlannedProduct
 from lanewise.linalg.planning.planner import plan_of
 from lanewise.linalg.problem import Operand, Problem
 from lanewise.linalg.rules import Options, Request, request_of
-from lanewise.linalg.sparse import SparseMatrix, sparse_product
+from lanewise.linalg.sparse import sparse_product
+from lanewise.linalg.sparse_matrix import SparseMatrix
 from lanewise.tracebacks import short_traceback, shorten
 
 if TYPE_CHECKING:
@@ -39,8 +42,6 @@ DEFAULT_ARCH = "sm_90a"
 #: torch's types of plain tensors, once a product of some was computed on a GPU.
 _TENSORS: set[type] = set()
 _Call = TypeVar("_Call", bound=Callable[..., Any])
-#: What the keywords are that are no tensors, after the activation, if they are not given.
-_OTHERS = (1.0, None, None, None, None, None, False, None, None)
 
 
 def _machine_code_first(function: _Call) -> _Call:
@@ -57,11 +58,13 @@ def _machine_code_first(function: _Call) -> _Call:
             if not QUICK:
                 return function(a, b, out=out, bias=bias, activation=activation, **more)
             result = None
-            if not more:
-                if bias is None and activation is None:
+            if not more and (activation is None or type(activation) is str):
+                if type(b) is SparseMatrix:
+                    result = quick_sparse((activation, *NOT_GIVEN), a, b, out, bias, None, None, None, None)
+                elif bias is None and activation is None:
                     result = QUICK[0](a, b, out)
-                elif type(activation) is str or activation is None:
-                    number = KEYWORDS.get((activation, *_OTHERS))
+                else:
+                    number = KEYWORDS.get((activation, *NOT_GIVEN))
                     result = QUICK[0](a, b, out, bias, None, None, None, None, number)
             if result is None:
                 return function(a, b, out=out, bias=bias, activation=activation, **more)
@@ -148,8 +151,11 @@ def matmul(
     key = None
     try:
         if QUICK and not plain:
-            number = KEYWORDS.get(others)
-            result = QUICK[0](a, b, out, bias, residual, scale_a, scale_b, scale_out, number)
+            tensors = (out, bias, residual, scale_a, scale_b, scale_out)
+            if type(b) is SparseMatrix:
+                result = quick_sparse(others, a, b, *tensors)
+            else:
+                result = QUICK[0](a, b, *tensors, KEYWORDS.get(others))
             if result is not None:
                 if type(result) is int:
                     raise quick_fault(result)
@@ -161,7 +167,8 @@ def matmul(
             if made is not None:
                 result = made(a, b, out, stream, bias, residual, scale_a, scale_b, scale_out)
                 if made.repeat is not None:
-                    more = () if plain else (bias, residual, scale_a, scale_b, scale_out)
+                    short = plain and type(b) is not SparseMatrix
+                    more = () if short else (bias, residual, scale_a, scale_b, scale_out)
                     remember_quick(made, (a, b, out, *more), others)
                 if result is not None:
                     return result
@@ -172,7 +179,12 @@ def matmul(
         accumulate, precision, batch_invariant,
     )  # fmt: skip
     if isinstance(b, SparseMatrix):
-        return sparse_product(a, b, options, arch, plan, stream)
+
+        def keep(prepared: Prepared, request: Request) -> None:
+            if request.a.library == "torch":
+                _remember(out, prepared, request, key)
+
+        return sparse_product(a, b, options, arch, plan, stream, keep)
     request = request_of(a, b, options)
     if request.problem is None:
         _each_of_batch(request, a, b, options, arch, plan, stream)
@@ -194,7 +206,7 @@ def _records_gradients(operands: tuple[Any, ...]) -> bool:
     """Return whether torch records gradients now, and an operand requires one."""
     if not sys.modules["torch"].is_grad_enabled():
         return False
-    return any(getattr(each, "requires_grad", False) for each in operands)
+    return any(each is not None and getattr(each, "requires_grad", False) for each in operands)
 
 
 def _is_scattered(problem: Problem) -> bool:

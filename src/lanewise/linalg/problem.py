@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lanewise.formats import Format
+from lanewise.formats import Format, f32
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,11 @@ class Epilogue:
     scale_out: bool = False
     #: A user's own device function `f(value, row, column) -> value`, after all of it; compared by identity.
     function: object | None = None
+
+    @property
+    def added_dtypes(self) -> tuple[Format, Format]:
+        """The formats of the pointers to a bias and to a residual that a kernel has; f32 if there is none."""
+        return self.bias_dtype or f32, self.residual.dtype if self.residual is not None else f32
 
 
 @dataclass(frozen=True)

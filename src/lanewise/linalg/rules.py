@@ -80,14 +80,14 @@ class Request:
 
 
 def request_of(
-    a: Any, b: Any, options: Options, empty_result: bool = True, right: View | None = None
+    a: Any, b: Any, options: Options, empty_result: bool = True, kept: View | None = None
 ) -> Request:
     """Return what a call asks for; an error if it breaks a rule. The array of the result is made if need be.
 
-    Without `empty_result` no array is made: `lw.plan` asks for a problem alone. `right` is the view of a b
-    that is no array.
+    Without `empty_result` no array is made: `lw.plan` asks for a problem alone. `kept` is what is in memory
+    of a sparse b: half of its elements along K.
     """
-    left, right = view_of(a, "a"), view_of(b, "b") if right is None else right
+    left, right = view_of(a, "a"), view_of(b, "b") if kept is None else kept
     if not left.shape or not right.shape:
         alone = "a" if not left.shape else "b"
         raise LanewiseError(f"{alone} has no axes; a product takes vectors, matrices and batches of matrices")
@@ -96,7 +96,7 @@ def request_of(
     precision = precision_of(product, left.format, options.precision)
     left = _as_matrices(left, left.shape[:1] if len(left.shape) == 1 else (), at=0)
     right = _as_matrices(right, right.shape[:1] if len(right.shape) == 1 else (), at=1)
-    (m, k), (k_of_b, n) = left.shape[-2:], right.shape[-2:]
+    (m, k), (k_of_b, n) = left.shape[-2:], right.shape[-2:] if kept is None else _shape(b)
     if k != k_of_b:
         raise LanewiseError(
             f"a has shape {_shape(a)} and b {_shape(b)}: the last axis of a has {k} elements and "

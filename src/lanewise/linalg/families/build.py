@@ -143,6 +143,11 @@ class Build:
         return self.cluster[0] * self.cluster[1] * self.split
 
     @property
+    def launched_in(self) -> int | None:
+        """Blocks of the clusters of a launch; None if it has none: clusters of one take the host longer."""
+        return self.cluster_size if self.cluster_size > 1 else None
+
+    @property
     def sharing(self) -> int:
         """Blocks of a cluster that load for each other."""
         return self.cluster[0] * self.cluster[1]

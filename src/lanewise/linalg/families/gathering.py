@@ -123,8 +123,7 @@ def gathering(build: Build) -> Any:
     """Return the second kernel for some constants."""
     T = build
     across, along = T.cluster
-    bias_dtype = T.epilogue.bias_dtype or f32
-    residual_dtype = T.epilogue.residual.dtype if T.epilogue.residual is not None else f32
+    bias_dtype, residual_dtype = T.epilogue.added_dtypes
     of_c = lw.Ptr[T.out]
     per_consumer, crew = chunks(T), Crew.of(T.groups)
     per_block = T.store_columns // 8

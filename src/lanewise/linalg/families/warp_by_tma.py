@@ -38,8 +38,7 @@ def compiled(T: WarpBuild) -> Any:
     T.require_possible()
     (bm, bn, bk), (wm, wn), stages, size = T.tile, T.warp, T.stages, T.a.bits // 8
     epilogue = T.epilogue
-    bias_type = epilogue.bias_dtype or f32
-    residual_type = epilogue.residual.dtype if epilogue.residual is not None else f32
+    bias_type, residual_type = epilogue.added_dtypes
     of_a, of_b = lw.TensorMap[T.a, (bm, bk), 128], lw.TensorMap[T.b, (bn, bk), 128]
     of_out: Any = lw.Ptr[T.out, T.align_out]
     wide: Any = T.wide

@@ -35,8 +35,7 @@ def compiled(T: WarpBuild) -> Any:
     width_a, width_b = tile_a.width(T.align_a), tile_b.width(T.align_b)
     steps = bk // mma.k
     epilogue = T.epilogue
-    bias_type = epilogue.bias_dtype or f32
-    residual_type = epilogue.residual.dtype if epilogue.residual is not None else f32
+    bias_type, residual_type = epilogue.added_dtypes
     rounds = T.a is tf32
     of_a: Any = lw.Ptr[T.a, T.align_a]
     of_b: Any = lw.Ptr[T.b, T.align_b]

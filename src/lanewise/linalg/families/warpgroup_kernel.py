@@ -16,6 +16,7 @@ from lanewise.linalg.epilogue_code import EpilogueValues
 from lanewise.linalg.families.aside_stores import LOADING, AsideOutput, AsideStores
 from lanewise.linalg.families.block_scales import COPYING, BlockScales
 from lanewise.linalg.families.build import REGISTERS, SWIZZLED, WARPGROUP, Build
+from lanewise.linalg.families.clusters import Place, await_returns, leave_together
 from lanewise.linalg.families.consumer import Consumer
 from lanewise.linalg.families.direct_output import DirectOutput
 from lanewise.linalg.families.meeting import Meeting
@@ -48,24 +49,6 @@ def output_type(build: Build) -> Any:
     return lw.TensorMap[build.out, (*lead, build.box_rows, build.box_columns), swizzle]
 
 
-class Place:
-    """Where a block is in its cluster: its row and column among those that share loads, and its part of K."""
-
-    def __init__(self, build: Build) -> None:
-        across = build.cluster[0]
-        self.rank = lw.cluster.rank() if build.cluster_size > 1 else 0
-        self.sharing_rank = self.rank % build.sharing if build.split > 1 else self.rank
-        self.first_of_sharing = self.rank - self.sharing_rank
-        self.row, self.column = (0, 0)
-        if build.sharing > 1:
-            self.row, self.column = self.sharing_rank % across, self.sharing_rank // across
-
-    def part(self, build: Build) -> Any:
-        """Return the number of this block's part of K."""
-        part = self.rank // build.sharing if build.split > 1 else 0
-        return part + lw.block_idx.z % build.groups * build.split if build.groups > 1 else part
-
-
 @cache
 def compiled(build: Build) -> Any:
     """Return the kernel for some constants."""
@@ -77,11 +60,9 @@ def compiled(build: Build) -> Any:
     of_a = lw.TensorMap[T.a, (*(() if T.grouped else planes), *tile_a.box), 128]
     of_b = lw.TensorMap[T.b, (*planes, *tile_b.box), 128]
     of_c = output_type(T)
-    bias_dtype = T.epilogue.bias_dtype or f32
-    residual_dtype = T.epilogue.residual.dtype if T.epilogue.residual is not None else f32
+    bias_dtype, residual_dtype = T.epilogue.added_dtypes
 
-    # a launch in clusters takes the host longer, in clusters of one, too
-    @lw.kernel(max_threads=T.threads, min_blocks=1, cluster=T.cluster_size if T.cluster_size > 1 else None)
+    @lw.kernel(max_threads=T.threads, min_blocks=1, cluster=T.launched_in)
     def warpgroup(
         A: of_a, B: of_b, C: of_c,
         M: lw.i32, N: lw.i32, K: lw.i32, batch: lw.i32, group: lw.i32, leading: lw.i64, stride: lw.i64,
@@ -182,8 +163,7 @@ def compiled(build: Build) -> Any:
             if role == 0:
                 lw.cluster.wait()  # consumers have done so before they sent their sums
         if T.cluster_size > 1 and (T.promotes or not T.single):
-            lw.cluster.arrive(relaxed=True)  # nobody leaves while others still arrive at its barriers
-            lw.cluster.wait()
+            leave_together()
 
     return warpgroup
 
@@ -211,12 +191,7 @@ def produce(T, pipeline, tiles, part, of_a, of_b, place):
     across, along = T.cluster
     (tile_a, A), (tile_b, B), (first_step, steps) = of_a, of_b, part
     to_a, to_b = tile_a.target(), tile_b.target()
-    # A's part goes to the blocks of the cluster with the same rows, B's to those with the same columns.
-    mask_a = sum(1 << (each * across) for each in range(along))
-    mask_b = (1 << across) - 1
-    if T.sharing < T.cluster_size or along > 1:
-        mask_a = lw.i32(mask_a) << (place.row + place.first_of_sharing)
-        mask_b = lw.i32(mask_b) << (place.column * across + place.first_of_sharing)
+    mask_a, mask_b = place.targets(T)
     if T.after_copy:
         lw.wait_on_dependencies()
     filling = pipeline.producer_state()
@@ -249,7 +224,5 @@ def produce(T, pipeline, tiles, part, of_a, of_b, place):
             else:
                 tile_b.load(B, to_b, at_b, filling.stage, full, place.row, mask_b)
             filling = filling.next()
-    if T.sharing > 1 and not T.single:  # other blocks give stages back to this one, which must not have ended
-        for _ in range(T.stages):
-            pipeline.acquire(filling)
-            filling = filling.next()
+    if T.sharing > 1 and not T.single:
+        await_returns(T, pipeline, filling)

@@ -1,13 +1,12 @@
 """What functions of machine code do with the launches of a product, in LLVM's language.
 
-`replay.py` and `quick_call.py` begin with it: a tensor's address is read, and recorded launches are made.
-Words in capital letters are places in tables; `with_places` writes numbers for them.
+`replay.py` and `quick_call.py` begin with it: recorded launches are made on the operands' addresses.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from ctypes import c_uint64
 from typing import TYPE_CHECKING
 
@@ -22,23 +21,6 @@ _CONFIG_BYTES = 56
 LAUNCH_TEXT = (
     TABLE_TEXT
     + """
-; Whether a tensor can be read: what DLPack says of it goes to %tensor, the address of its first element to
-; %place. If not, an error of Python's is left.
-define internal i1 @read_tensor(ptr %read, ptr %object, ptr %tensor, ptr %place) alwaysinline {
-entry:
-  %failed = call i32 %read(ptr %object, ptr %tensor)
-  %good = icmp eq i32 %failed, 0
-  br i1 %good, label %told, label %end
-told:
-  %data = call i64 @word(ptr %tensor, i64 0)
-  %offset = call i64 @word(ptr %tensor, i64 5)
-  %first = add i64 %data, %offset
-  store i64 %first, ptr %place
-  br label %end
-end:
-  ret i1 %good
-}
-
 ; All launches of a call, whose records' addresses lie at %records. Returns the status of the last one made.
 define internal i32 @launch_all(ptr %records, i64 %count, ptr %operands, i64 %stream, ptr %start) {
 entry:
@@ -111,26 +93,8 @@ go:
   %status = call i32 %start(ptr %config, ptr %function, ptr %places, ptr null)
   ret i32 %status
 }
-
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
-
-declare ptr @PyLong_AsVoidPtr(ptr)
-declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 """
 )
-
-
-def with_places(text: str, places: Mapping[str, int]) -> str:
-    """Return a text with the numbers of places in tables for their names in capital letters.
-
-    >>> with_places("call ptr @address(ptr %table, i64 READ)", {"READ": 5})
-    'call ptr @address(ptr %table, i64 5)'
-    """
-    for name in sorted(places, key=len, reverse=True):
-        number = str(places[name])
-        text = text.replace(f"i64 {name})", f"i64 {number})").replace(f", {name}\n", f", {number}\n")
-        text = text.replace(f", i64 {name}\n", f", i64 {number}\n")
-    return text
 
 
 def launch_records(launches: Sequence[RecordedLaunch]) -> tuple[list[int], list[object]]:

@@ -15,9 +15,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from lanewise.gpu.native import exchange_function, stream_function
-from lanewise.gpu.python_functions import can_be_made, load, made, places_in_python
+from lanewise.gpu.python_functions import can_be_made, load, made, places_in_python, with_places
 from lanewise.jit import machine_code
-from lanewise.linalg.launching.launch_text import LAUNCH_TEXT, launch_records, with_places
+from lanewise.linalg.launching.launch_text import LAUNCH_TEXT, launch_records
 from lanewise.linalg.launching.quick_call_text import QUICK_TEXT
 
 if TYPE_CHECKING:
@@ -38,9 +38,10 @@ _RECORD = (
     "DEVICE", "NAME", "RESULT", "WORKSPACE", "COUNTS", "COUNTING_STREAM", "COUNTING_ADDRESS", "EXTENTS",
     "ADDS_OUT", "LAUNCHES", "FIRST_LAUNCH",
 )  # fmt: skip
-#: Numbers of operands: the result, what is added to it, the workspace. Arguments have the same ones; in the
-#: place of the workspace they have the number of the other keywords.
-_PLACES = {"OUT": 2, "ADDED": 4, "MEMORY": 8}
+#: Numbers of operands: the result, what is added to it, the workspace, where a sparse b's elements stood.
+#: Arguments have the same ones, but for the number of the other keywords in the place of the workspace, and
+#: the metadata behind it.
+_PLACES = {"OUT": 2, "ADDED": 4, "MEMORY": 8, "METADATA": 11}
 #: Operands that a call may have, and how many objects a record needs.
 _OPERANDS, _HELD = 8, 6
 #: Calls that are found, and places for them: more than twice as many, so that those taken are short rows.

@@ -113,14 +113,17 @@ no:
   ret i1 false
 }
 
-; The kind of a call: 3 arguments, or 9. Addresses go to %operands. 0 if an argument is not to be taken.
+; The kind of a call: 3 arguments, or 9, or 10 with a sparse b's metadata. Addresses go to %operands. 0 if an
+; argument is not to be taken.
 define internal i64 @kind_of_call(ptr %table, ptr %arguments, i64 %given, ptr %operands) {
 entry:
   %clear = call ptr @address(ptr %table, i64 1)
   %as_number = call ptr @address(ptr %table, i64 8)
   %none = call ptr @address(ptr %table, i64 NONE)
   %few = icmp eq i64 %given, 3
-  %many = icmp eq i64 %given, 9
+  %sparse = icmp eq i64 %given, 10
+  %dense = icmp eq i64 %given, 9
+  %many = or i1 %dense, %sparse
   %right = or i1 %few, %many
   %tensors = select i1 %few, i64 3, i64 8
   br i1 %right, label %loop, label %refuse
@@ -160,7 +163,15 @@ numbered:
   %number = call i64 %as_number(ptr %number_object)
   %with = add i64 %number, 1000
   %all = call i64 @mixed(i64 %seen, i64 %with)
+  br i1 %sparse, label %kept, label %whole
+whole:
   ret i64 %all
+kept:
+  %metadata_at = getelementptr ptr, ptr %arguments, i64 9
+  %metadata_object = load ptr, ptr %metadata_at
+  %metadata_place = getelementptr i64, ptr %operands, i64 METADATA
+  %with_metadata = call i64 @taken(ptr %table, ptr %metadata_object, ptr %metadata_place, i64 %all)
+  ret i64 %with_metadata
 refuse:
   ret i64 0
 }
@@ -299,8 +310,8 @@ none:
 }
 
 ; A method of Python of a, b, and out or None; or of these, bias, residual, scale_a, scale_b and scale_out
-; (each may be None) and the number of the other keywords. Returns the result; None if Python has to make the
-; call; the driver's status as a number if a launch failed.
+; (each may be None) and the number of the other keywords; or of these and the metadata of a sparse b. Returns
+; the result; None if Python has to make the call; the driver's status as a number if a launch failed.
 define ptr @quick(ptr %self, ptr %arguments, i64 %given) {
 entry:
   %table = call ptr @PyLong_AsVoidPtr(ptr %self)

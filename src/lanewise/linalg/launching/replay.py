@@ -12,9 +12,9 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from lanewise.gpu.native import exchange_function
-from lanewise.gpu.python_functions import can_be_made, load, made, places_in_python
+from lanewise.gpu.python_functions import can_be_made, load, made, places_in_python, with_places
 from lanewise.jit import machine_code
-from lanewise.linalg.launching.launch_text import LAUNCH_TEXT, launch_records, with_places
+from lanewise.linalg.launching.launch_text import LAUNCH_TEXT, launch_records
 
 if TYPE_CHECKING:
     from lanewise.gpu.recorded import RecordedLaunch

@@ -9,11 +9,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from lanewise.gpu.streams import stream_handle
 from lanewise.linalg.launching.replay import NOT_READ, repeat_function
 from lanewise.linalg.operands import plain_tensors
+from lanewise.linalg.sparse_matrix import SparseMatrix
 
 if TYPE_CHECKING:
     from lanewise.linalg.launching.on_gpu import Prepared
@@ -30,15 +31,23 @@ _CALLS: dict[Any, WarmCall] = {}
 #: The function of machine code that makes calls, once one was made often, and what it is told of them.
 QUICK: list[Callable[..., Any]] = []
 _QUICK_CALLS: list[QuickCalls] = []
-#: Keywords that are no tensors, and their numbers.
+#: What the keywords are that are no tensors, after the activation, if they are not given.
+NOT_GIVEN = (1.0, None, None, None, None, None, False, None, None)
+#: Keywords that are no tensors (then the kind of a sparse b), and their numbers.
 KEYWORDS: dict[tuple[Any, ...], int] = {}
 _NUMBERS = count()  # threads never get the same one
 
 
+#: Types of values that are their own kind; made once, as this is asked of every operand of a call.
+_SHORT = (int, float, str)
+
+
 def kind_of_tensor(value: Any) -> Any:
     """Return what of a keyword's value decides a launch: of a tensor all but its address and its numbers."""
-    if value is None or isinstance(value, int | float | str):
+    if value is None or isinstance(value, _SHORT):
         return value
+    if type(value) is SparseMatrix:
+        return value.kind
     return value.shape, value.stride(), value.dtype, value.data_ptr() & 15, value.get_device()
 
 
@@ -109,7 +118,12 @@ class WarmCall:
         scale_out: Any = None,
     ) -> Any:
         """Make the call; returns its result, or None if the rules have to be looked at."""
-        result = out
+        result, metadata = out, None
+        if type(b) is SparseMatrix:
+            there = b.copies.get(("torch", self.ordinal))
+            if there is None:
+                return None
+            b, metadata = there.values, there.metadata
         if out is not None:
             if self._may_overlap([_pointer(each) for each in (a, b, out, bias, residual, scale_a, scale_b)]):
                 return None
@@ -128,14 +142,14 @@ class WarmCall:
         self.calls += 1
         if self.calls == _OFTEN:
             self._compile()
-        operands = (a, b, result, bias, residual, scale_a, scale_b, scale_out, workspace)
+        operands: tuple[Any, ...] = (a, b, result, bias, residual, scale_a, scale_b, scale_out, workspace)
+        if metadata is not None:
+            operands = (*operands, None, None, metadata)  # without the bounds of groups
         if self.repeat is None:
             self.prepared([_pointer(each) for each in operands], handle)
             return result
         if scale_a is not None or scale_b is not None:  # numbers are part of alpha
-            operands = tuple(  # type: ignore[assignment]  # of any length
-                None if isinstance(each, int | float) else each for each in operands
-            )
+            operands = tuple(None if isinstance(each, int | float) else each for each in operands)
         status = self.repeat(handle, *operands)
         if status == NOT_READ:
             self.prepared([_pointer(each) for each in operands], handle)
@@ -215,7 +229,8 @@ def forget() -> None:
 def remember_quick(made: WarmCall, arguments: tuple[Any, ...], keywords: tuple[Any, ...] | None) -> None:
     """Have machine code make a call from now on, if it can.
 
-    `arguments` are a, b and out; with `keywords`, those that are no tensors, also the other operands.
+    `arguments` are a, b and out; with `keywords`, those that are no tensors, or with a sparse b, also the
+    other operands.
     """
     context, prepared = made.context, made.prepared
     made.offered += 1
@@ -234,10 +249,15 @@ def remember_quick(made: WarmCall, arguments: tuple[Any, ...], keywords: tuple[A
             QUICK.append(found.call)
     if not QUICK:
         return
+    b, metadata = arguments[1], cast(tuple[Any, ...], ())
+    if type(b) is SparseMatrix:
+        there = b.copies["torch", made.ordinal]
+        arguments, metadata = (arguments[0], there.values, *arguments[2:]), (there.metadata,)
+        keywords = (*(keywords or (None, *NOT_GIVEN)), b.kind)
     if keywords is not None:
         if len(KEYWORDS) >= _MOST_CALLS:
             forget()
-        arguments = (*arguments, KEYWORDS.setdefault(keywords, next(_NUMBERS)))
+        arguments = (*arguments, KEYWORDS.setdefault(keywords, next(_NUMBERS)), *metadata)
     workspace, counting = None, None
     if prepared.counts:
         stream = made.current_stream(made.ordinal)
@@ -251,6 +271,19 @@ def remember_quick(made: WarmCall, arguments: tuple[Any, ...], keywords: tuple[A
         arguments, prepared.launches, made.ordinal, context.numbered(prepared.launches[-1].kernel.name),
         (made.shape, made.strides, made.dtype), workspace, made.extents, counting, made.adds_out,
     )  # fmt: skip
+
+
+def quick_sparse(keywords: tuple[Any, ...], a: Any, b: SparseMatrix, *others: Any) -> Any:
+    """Have machine code make a call with a sparse b, which it is not told of but as two tensors.
+
+    `keywords` are those that are no tensors; `others` are out, bias, residual and the scales. Returns what
+    machine code returns: None if Python has to make the call.
+    """
+    number = KEYWORDS.get((*keywords, b.kind))
+    there = b.copies.get(("torch", 0))  # it launches where there is one device alone
+    if number is None or there is None:
+        return None
+    return QUICK[0](a, there.values, *others, number, there.metadata)
 
 
 def quick_fault(status: int) -> Exception:

@@ -10,12 +10,13 @@ from lanewise.formats import f32
 from lanewise.layout import Layout, Swizzle
 from lanewise.linalg.epilogue_code import EpilogueValues
 from lanewise.linalg.families.build import REGISTERS, ROWS, WARPGROUP
+from lanewise.linalg.families.clusters import Place, await_returns, leave_together
 from lanewise.linalg.families.consumer import Consumer
 from lanewise.linalg.families.output import Output
 from lanewise.linalg.families.shared_tiles import OperandTile
 from lanewise.linalg.families.sparse.sparse_build import SparseBuild
 from lanewise.linalg.families.tile_order import TileOrder, numbers
-from lanewise.linalg.families.warpgroup_kernel import Place, output_type
+from lanewise.linalg.families.warpgroup_kernel import operand_tiles, output_type
 
 #: Warps of a warpgroup, each of which gives a stage back: its metadata is read by each warp on its own.
 _WARPS = WARPGROUP // 32
@@ -32,13 +33,8 @@ class ValuesTile(OperandTile):
 def sparse_tiles(build: SparseBuild) -> tuple[ValuesTile, OperandTile]:
     """Return how tiles of A and B lie in shared memory."""
     T = build
-    across, along = T.cluster
-    rows, columns = list(T.l2 or "--")
-    values = ValuesTile(T.a, T.bm, T.bk // 2, T.stages, True, along, 0, l2=rows)
-    dense = OperandTile(
-        T.b, T.bn, T.bk, T.stages, T.b_k_major, across, T.stages * T.a_bytes, l2=columns
-    )  # fmt: skip
-    return values, dense
+    values = ValuesTile(T.a, T.bm, T.bk // 2, T.stages, True, T.cluster[1], 0, l2=T.l2[:1] or "-")
+    return values, operand_tiles(T)[1]
 
 
 def _metadata_array(build: SparseBuild) -> Any:
@@ -135,10 +131,9 @@ def compiled(build: SparseBuild) -> Any:
     of_a = lw.TensorMap[T.a, tile_a.box, 64]
     of_b = lw.TensorMap[T.b, tile_b.box, 128]
     of_c = output_type(T)
-    bias_dtype = T.epilogue.bias_dtype or f32
-    residual_dtype = T.epilogue.residual.dtype if T.epilogue.residual is not None else f32
+    bias_dtype, residual_dtype = T.epilogue.added_dtypes
 
-    @lw.kernel(max_threads=T.threads, min_blocks=1, cluster=T.cluster_size)
+    @lw.kernel(max_threads=T.threads, min_blocks=1, cluster=T.launched_in)
     def sparse_warpgroup(
         A: of_a, B: of_b, C: of_c, metadata: lw.Ptr[lw.i32, 16],
         M: lw.i32, N: lw.i32, K: lw.i32, stage_words: lw.i64, group: lw.i32, leading: lw.i64,
@@ -189,8 +184,7 @@ def compiled(build: SparseBuild) -> Any:
             consumer.run(M, (0, 0))
         lw.syncwarp()
         if T.cluster_size > 1:
-            lw.cluster.arrive(relaxed=True)  # nobody leaves while others still arrive at its barriers
-            lw.cluster.wait()
+            leave_together()
 
     return sparse_warpgroup
 
@@ -201,12 +195,7 @@ def produce(T, pipeline, tiles, steps, of_a, of_b, of_metadata, place):
     across, along = T.cluster
     (tile_a, A), (tile_b, B), (held, metadata, stage_words) = of_a, of_b, of_metadata
     to_a, to_b = tile_a.target(), tile_b.target()
-    # A's part goes to the blocks of the cluster with the same rows, B's to those with the same columns.
-    mask_a = sum(1 << (each * across) for each in range(along))
-    mask_b = (1 << across) - 1
-    if along > 1:
-        mask_a = lw.i32(mask_a) << place.row
-        mask_b = lw.i32(mask_b) << (place.column * across)
+    mask_a, mask_b = place.targets(T)
     if T.after_copy:
         lw.wait_on_dependencies()
     filling = pipeline.producer_state()
@@ -224,7 +213,5 @@ def produce(T, pipeline, tiles, steps, of_a, of_b, of_metadata, place):
             source = (words + step.to(lw.i64) * stage_words).aligned(16)
             lw.tma.copy(held.ptr(0, 0, 0, filling.stage).aligned(16), source, T.metadata_bytes, full)
             filling = filling.next()
-    if T.sharing > 1:  # other blocks give stages back to this one, which must not have ended
-        for _ in range(T.stages):
-            pipeline.acquire(filling)
-            filling = filling.next()
+    if T.sharing > 1:
+        await_returns(T, pipeline, filling)

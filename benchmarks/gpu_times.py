@@ -1,0 +1,52 @@
+"""The time of work on a GPU between two events, the L2 cache swept before; and what a record says of it."""
+# mypy: disable-error-code="no-untyped-call,misc"
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
+
+import torch
+
+import lanewise as lw
+
+#: More than the L2 cache of any GPU holds.
+SWEPT_BYTES = 256 << 20
+
+
+@cache
+def _swept() -> torch.Tensor:
+    """Return the memory that sweeps the cache."""
+    return torch.empty(SWEPT_BYTES, dtype=torch.uint8, device="cuda")
+
+
+def timed(run: Callable[[], Any], sleep: int = 0, reads: bool = False) -> float:
+    """Return the microseconds that the work of a call takes on the GPU.
+
+    The cache is swept by writes, which leave it full of lines that have to be written back; with `reads`, by
+    reads after them. Then the GPU sleeps for `sleep` cycles: a call that takes the host longer than the sweep
+    and the sleep is timed until the host is done.
+    """
+    cuda: Any = torch.cuda
+    start, end = (cuda.Event(enable_timing=True) for _ in range(2))
+    _swept().zero_()
+    if reads:
+        _swept().view(torch.int32).sum()
+    if sleep:
+        cuda._sleep(sleep)
+    start.record()
+    run()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end)) * 1e3
+
+
+def circumstances() -> dict[str, Any]:
+    """Return what times depend on, for a record: the GPU, the driver, versions, the date."""
+    device = lw.gpu.devices()[0]
+    return {
+        "device": device.name, "driver": device.driver, "cuda": torch.version.cuda,
+        "torch": torch.__version__, "date": datetime.now(UTC).date().isoformat(),
+    }  # fmt: skip
