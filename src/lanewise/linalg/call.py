@@ -141,7 +141,7 @@ def matmul(
             and out_dtype is None and accumulate is None and precision is None and not batch_invariant
             and arch is None and plan is None
         )  # fmt: skip
-    except (TypeError, ValueError):  # an array has no truth: the rules below say what is taken
+    except (TypeError, ValueError, RuntimeError):  # an array has no truth: the rules below say what is taken
         plain = False
     others: Any = None
     if not plain:
