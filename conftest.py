@@ -17,12 +17,19 @@ Every worker of pytest-xdist imports every file, and pytest rewrites the asserti
 workers import them in the opposite order, so that two workers find what the other has rewritten when they
 meet in the middle.
 
+Python's garbage collector walks through all that is alive: thousands of tests, and the modules that they
+import. What is there once the tests are collected stays for the whole run, so the collector leaves it alone.
+
+The checkers of types (`tests/type_checkers`) take half a minute. They run if they are named, as CI does, or
+with LANEWISE_EVERYTHING=1.
+
 A script starts programs in the background with SIGINT ignored, and what they start inherits that. Tests of
 Ctrl-C would then wait for ever, so the run heeds the signal again.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -37,7 +44,9 @@ CACHE = "LANEWISE_CACHE_DIR"
 #: The folder of this run's bytecode, where Python may not write it beside the sources.
 BYTECODE = "LANEWISE_TESTS_BYTECODE"
 #: Files whose first test takes longest: they are run first, so that no worker has to wait for one at the end.
-LONGEST = ("test_type_checkers.py", "test_torch_operator.py")
+LONGEST = ("test_torch_operator.py",)
+#: Folders of tests that run apart from the others.
+APART = ("type_checkers",)
 #: With this set, an error inside the machine's compiler is raised as it is, not as an InternalError, and
 #: tracebacks have every line.
 RAISE_INTERNAL_ERRORS = "LANEWISE_RAISE_INTERNAL_ERRORS"
@@ -106,14 +115,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: (item.path.name not in LONGEST, item.path.parts))
 
 
-def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out cases of tests that are marked as sampled, unless cases are chosen by name."""
-    by_name = config.option.keyword or any("::" in each for each in config.args)
-    if by_name or not any(item.get_closest_marker("sampled") for item in items):
-        return
-    from everything import is_sampled
+def pytest_collection_finish() -> None:
+    """Let the garbage collector leave alone what stays for the whole run, and come less often."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 100)
 
-    left_out: set[pytest.Item] = set()
+
+def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out cases of tests that are marked as sampled, unless cases are chosen by name.
+
+    And those of folders that run apart, unless they are named.
+    """
+    by_name = config.option.keyword or any("::" in each for each in config.args)
+    apart = [each for each in APART if not any(each in argument for argument in config.args)]
+    if by_name or not any(
+        item.get_closest_marker("sampled") or item.path.parent.name in apart for item in items
+    ):
+        return
+    from everything import EVERYTHING, is_sampled
+
+    left_out = {item for item in items if item.path.parent.name in apart and not EVERYTHING}
     cases = Counter[str]()
     for item in items:
         marker, test = item.get_closest_marker("sampled"), item.nodeid.partition("[")[0]

@@ -107,6 +107,14 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+def statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """The statements of a syntax tree at any depth, without a look into their expressions."""
+    for node in ast.iter_child_nodes(tree):
+        if not isinstance(node, ast.expr):
+            yield node
+            yield from statements(node)
+
+
 def files_of(source: Path) -> list[Path]:
     """The Python files of a package, in order."""
     return sorted(source.rglob("*.py"))
@@ -136,7 +144,7 @@ def imported(source: Path, path: Path) -> tuple[tuple[int, str], ...]:
     root = source.name
     package = path.relative_to(source.parent).parent.parts
     found: dict[tuple[int, str], None] = {}
-    for node in ast.walk(tree_of(path)):
+    for node in statements(tree_of(path)):
         if not isinstance(node, ast.Import | ast.ImportFrom):
             continue
         names = [alias.name for alias in node.names]

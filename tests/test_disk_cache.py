@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 import lanewise.disk_cache as disk_cache
-from everything import sampled
+from everything import only_with_everything, sampled
 
 PACKAGE = Path(disk_cache.__file__).parent
 
@@ -131,7 +131,7 @@ def test_an_unchanged_library_compiles_nothing_the_second_time(kept: Kept, libra
     assert run(library, kept.cache) == [kept.answer, "0"]
 
 
-@sampled(6)
+@sampled(7)
 @pytest.mark.parametrize("room", CHANGES)
 def test_a_changed_source_gives_the_new_answer(room: str, kept: Kept, library: Path) -> None:
     """All of it is compiled anew, so that nothing in the new answer can come from the old source."""
@@ -162,6 +162,7 @@ def settle(library: Path) -> None:
     time.sleep(max(0, (newest + disk_cache._SETTLED - time.time_ns()) / 1e9) + 0.1)
 
 
+@only_with_everything
 def test_another_version_finds_nothing_of_the_last(kept: Kept, library: Path) -> None:
     init = (library / "lanewise/__init__.py").read_text()
     (version,) = (line for line in init.splitlines() if line.startswith("__version__"))
@@ -169,6 +170,7 @@ def test_another_version_finds_nothing_of_the_last(kept: Kept, library: Path) ->
     assert run(library, kept.cache) == [kept.answer, kept.compilations]
 
 
+@only_with_everything
 def test_a_new_file_and_a_removed_one_count(kept: Kept, library: Path) -> None:
     new = library / "lanewise/arith/tables/more.json"
     new.parent.mkdir()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everything import examples
+from everything import EVERYTHING, examples
 from lanewise.atoms import (
     MMA_Atom,
     TiledMMA,
@@ -87,7 +87,7 @@ def tilings(draw: st.DrawFn) -> TiledMMA:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=examples(40))
+@settings(deadline=None, max_examples=40 if EVERYTHING else 8)
 @given(tilings(), st.sampled_from([(1, 1, 1), (2, 1, 1), (1, 2, 2)]))
 def test_each_element_is_owned_the_right_number_of_times(mma: TiledMMA, tiles: tuple[int, int, int]) -> None:
     check_coverage(mma, tiles)

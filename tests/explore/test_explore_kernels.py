@@ -173,7 +173,7 @@ def test_launches_of_a_script_are_kept() -> None:
         ({"arguments": ["2", "zeros:f32:99999999", "ones:f32:8", "8"]}, "too many"),
         ({"arguments": ["2"]}, "takes 4 arguments"),
         ({"grid": "99999,99999"}, "threads"),
-        ({"block": ""}, "number of threads"),
+        ({"block": ""}, "how many threads"),
         ({"block": "x"}, "up to three sizes"),
         ({"language": "python"}, "lanewise explore script.py"),
         ({"shared": -1}, "more than any GPU has"),

@@ -27,7 +27,7 @@ def promoted(a: Any, b: Any, scale_a: Any, scale_b: Any) -> Any:
     return total
 
 
-@sampled(2)
+@sampled(6)
 @pytest.mark.parametrize(("schedule", "k"), [("cooperative", 400), ("by turns", 400), ("by turns", 272)])
 @pytest.mark.parametrize("swap", some([False, True], False))
 def test_block_scales(swap: bool, schedule: str, k: int) -> None:
@@ -46,7 +46,7 @@ def test_block_scales(swap: bool, schedule: str, k: int) -> None:
     assert lw.check(configured, *arguments, schedule="late").ok
 
 
-@sampled(2)
+@sampled(5)
 @pytest.mark.parametrize("schedule", ["cooperative", "by turns"])
 @pytest.mark.parametrize(
     ("k", "along_k"),

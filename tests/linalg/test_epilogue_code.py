@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from everything import only_with_everything
 from lanewise.formats import bf16, e4m3, f16, f32
 from lanewise.linalg.epilogue_code import ACTIVATIONS, activated
 from lanewise.linalg.families import warpgroup
@@ -89,6 +90,7 @@ def test_activations_of_16_bits_have_a_small_relative_error(name: str, dtype: An
     assert np.abs(y[5] - (0.5 if name == "sigmoid" else 0.0)) <= half_unit / 32
 
 
+@only_with_everything
 def test_everything_at_once() -> None:
     """Scales, alpha, bias, activation, residual, beta, output scale and a function, in this order."""
     m, n, k = 70, 72, 128

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from everything import EVERYTHING
+from everything import EVERYTHING, sampled
 from gpu.counted_hopper import HopperCase, hopper_cases, on_cpu
 
 RECORD = Path(__file__).parents[2] / "benchmarks" / "results" / "h200_counters.json"
@@ -16,6 +16,7 @@ CASES = list(hopper_cases())
 CHOSEN = CASES if EVERYTHING else CASES[::5]
 
 
+@sampled(3)
 @pytest.mark.parametrize("case", CHOSEN, ids=lambda case: case.name)
 def test_counters_are_those_on_record(case: HopperCase) -> None:
     read = {name: pair[0] for name, pair in json.loads(RECORD.read_text())["cases"][case.name].items()}

@@ -48,7 +48,7 @@ def forms_new_in(arch: str) -> list[lw.Instruction]:
     ]
 
 
-@sampled(4)
+@sampled(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ["sm_70", "sm_75", "sm_80", "sm_89", "sm_90"])
 def test_every_mma_that_a_generation_brought(arch: str) -> None:

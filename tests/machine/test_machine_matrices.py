@@ -43,7 +43,7 @@ def draw(fmt: Format, shape: tuple[int, ...], rng: np.random.Generator) -> np.nd
     return fmt.from_bits(fmt.encode(rng.standard_normal(shape)))
 
 
-@sampled(4)
+@sampled(8)
 @pytest.mark.parametrize(("text", "arch"), PRODUCTS)
 def test_products_have_the_bits_of_the_arithmetic(text: str, arch: str) -> None:
     mma = instruction(text)
@@ -71,7 +71,7 @@ FUSED = [
 ]
 
 
-@sampled(4)
+@sampled(8)
 @pytest.mark.parametrize("kind", ["zeros", "subnormal", "far apart", "one special"])
 @pytest.mark.parametrize(("text", "arch"), FUSED)
 def test_fused_sums_of_unusual_numbers(text: str, arch: str, kind: str) -> None:
@@ -115,7 +115,7 @@ def sample(count: int) -> list[tuple[str, str]]:
     return draw_from.sample(sorted(forms.values()), count)
 
 
-@sampled(4)
+@sampled(8)
 @pytest.mark.slow
 @pytest.mark.parametrize(("text", "arch"), sample(6))
 def test_products_of_any_bits(text: str, arch: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everything import examples
+from everything import examples, sampled
 from lanewise import LanewiseError
 from lanewise.ptx import PtxSyntaxError, load, parse
 from lanewise.ptx.syntax.body_parser import BodyParser
@@ -189,6 +189,7 @@ def test_any_text(text: str, with_header: bool) -> None:
 BIG = 50_000
 
 
+@sampled(3)
 @pytest.mark.parametrize(
     "text",
     [

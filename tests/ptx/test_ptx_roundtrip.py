@@ -33,7 +33,7 @@ def without_debugging(path: Path) -> bool:
     return not re.search("debug|lineinfo|rdc", path.stem)
 
 
-@sampled(4)
+@sampled(8)
 @needs_ptxas
 @pytest.mark.parametrize("path", [*filter(without_debugging, SAMPLES)], ids=lambda path: path.stem)
 def test_ptxas_makes_the_same_cubin(path: Path) -> None:
@@ -41,7 +41,7 @@ def test_ptxas_makes_the_same_cubin(path: Path) -> None:
     assert ptxas(str(parse(text))).image == ptxas(text).image
 
 
-@sampled(4)
+@sampled(8)
 @pytest.mark.slow
 @needs_nvdisasm
 @pytest.mark.parametrize(
