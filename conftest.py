@@ -20,8 +20,8 @@ meet in the middle.
 Python's garbage collector walks through all that is alive: thousands of tests, and the modules that they
 import. What is there once the tests are collected stays for the whole run, so the collector leaves it alone.
 
-The checkers of types (`tests/type_checkers`) take half a minute. They run if they are named, as CI does, or
-with LANEWISE_EVERYTHING=1.
+The checkers of types (`tests/type_checkers`) and the page in a browser (`tests/explore/*browser.py`) take
+half a minute and more. They run if they are named, as CI does, or with LANEWISE_EVERYTHING=1.
 
 A script starts programs in the background with SIGINT ignored, and what they start inherits that. Tests of
 Ctrl-C would then wait for ever, so the run heeds the signal again.
@@ -45,8 +45,8 @@ CACHE = "LANEWISE_CACHE_DIR"
 BYTECODE = "LANEWISE_TESTS_BYTECODE"
 #: Files whose first test takes longest: they are run first, so that no worker has to wait for one at the end.
 LONGEST = ("test_torch_operator.py",)
-#: Folders of tests that run apart from the others.
-APART = ("type_checkers",)
+#: Parts of the suite that run apart from the others, by words of their paths.
+APART = ("type_checkers", "browser")
 #: With this set, an error inside the machine's compiler is raised as it is, not as an InternalError, and
 #: tracebacks have every line.
 RAISE_INTERNAL_ERRORS = "LANEWISE_RAISE_INTERNAL_ERRORS"
@@ -125,17 +125,17 @@ def pytest_collection_finish() -> None:
 def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out cases of tests that are marked as sampled, unless cases are chosen by name.
 
-    And those of folders that run apart, unless they are named.
+    And the parts that run apart, unless they are named.
     """
     by_name = config.option.keyword or any("::" in each for each in config.args)
     apart = [each for each in APART if not any(each in argument for argument in config.args)]
-    if by_name or not any(
-        item.get_closest_marker("sampled") or item.path.parent.name in apart for item in items
-    ):
+    left_out = {item for item in items if any(each in item.nodeid.partition("::")[0] for each in apart)}
+    if by_name or not (left_out or any(item.get_closest_marker("sampled") for item in items)):
         return
     from everything import EVERYTHING, is_sampled
 
-    left_out = {item for item in items if item.path.parent.name in apart and not EVERYTHING}
+    if EVERYTHING:
+        left_out.clear()
     cases = Counter[str]()
     for item in items:
         marker, test = item.get_closest_marker("sampled"), item.nodeid.partition("[")[0]

@@ -140,6 +140,7 @@ def test_a_changed_source_gives_the_new_answer(room: str, kept: Kept, library: P
     assert answer != kept.answer and compilations == kept.compilations
 
 
+@only_with_everything
 def test_size_and_time_of_a_file_do_not_hide_a_change(kept: Kept, library: Path, tmp_path: Path) -> None:
     cache, path = tmp_path / "cache", library / "lanewise/arith/decoding.py"
     shutil.copytree(kept.cache, cache)

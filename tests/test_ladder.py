@@ -53,7 +53,7 @@ def rows_of_page(word: str) -> list[list[str]]:
     raise AssertionError(word)
 
 
-@sampled(2)
+@sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("number", CLIMBED)
 def test_a_rung_is_exact_and_clean(ladder: Any, number: int) -> None:
@@ -111,7 +111,7 @@ OPCODES = ("HMMA", "LDSM", "LDG", "STS", "LDGSTS", "BAR")
 HOPPER_OPCODES = ("HGMMA", "UTMALDG", "SYNCS", "WARPGROUP", "BAR")
 
 
-@sampled(4)
+@sampled(8)
 @pytest.mark.parametrize("number", NUMBERS)
 def test_the_page_shows_the_machine_code(ladder: Any, number: int) -> None:
     from lanewise.ptx import ToolMissing

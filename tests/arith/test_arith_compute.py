@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import lanewise
+from everything import sampled
 from lanewise.arith import compute, gemm
 from lanewise.errors import IllegalInstruction, LanewiseError
 from lanewise.formats import FORMATS
@@ -39,6 +40,7 @@ def single(*shape: int) -> np.ndarray:
     return RNG.normal(size=shape).astype(np.float32)
 
 
+@sampled(3)
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda each: each["instruction"][:60])
 def test_published_products_come_out_exactly(example: dict[str, Any]) -> None:
     each = instruction(example["instruction"].split(" ")[0])

@@ -49,7 +49,7 @@ CASES = [
 ]
 
 
-@sampled(8)
+@sampled(16)
 @pytest.mark.parametrize(("text", "arch"), CASES)
 def test_one_instruction(text: str, arch: str) -> None:
     each, rng = instruction(text), np.random.default_rng(len(text))
@@ -62,7 +62,7 @@ def test_one_instruction(text: str, arch: str) -> None:
         assert differing(model.d, d[:4, :8], want) == 0, kind
 
 
-@sampled(8)
+@sampled(16)
 @pytest.mark.parametrize(("text", "arch"), CASES)
 def test_whole_matrices(text: str, arch: str) -> None:
     # Large enough to be cut into strips and shared out, with rows and columns that fill no instruction.

@@ -77,6 +77,7 @@ def test_fma_takes_registers_in_either_byte_order() -> None:
     np.testing.assert_array_equal(mma.fma(a, b, c.view(np.float32).astype(">f4")), expected)
 
 
+@sampled(2)
 @pytest.mark.parametrize("name", SPARSE)
 def test_fma_of_sparse_operations_takes_metadata(name: str) -> None:
     mma = MMA_Atom(name)

@@ -126,6 +126,7 @@ def owners(copy: TiledCopy, side: str, shape: tuple[int, ...]) -> np.ndarray:
     return counts
 
 
+@sampled(3)
 @pytest.mark.parametrize(
     ("copy", "reads"),
     [
@@ -158,7 +159,7 @@ MMAS = {
 LOADS = ["SM75_U32x1_LDSM_N", "SM75_U32x2_LDSM_N", "SM75_U32x4_LDSM_N"]
 
 
-@sampled(6)
+@sampled(12)
 @pytest.mark.parametrize("operation", LOADS)
 @pytest.mark.parametrize("which", "AB")
 @pytest.mark.parametrize("kind", MMAS)

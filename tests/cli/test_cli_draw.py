@@ -113,7 +113,7 @@ CASES = [
 ]
 
 
-@sampled(3)
+@sampled(6)
 @pytest.mark.parametrize(
     ("arguments", "drawn", "options"),
     CASES,

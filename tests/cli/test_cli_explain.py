@@ -245,6 +245,7 @@ def test_product_narrows_a_lane(answered: Callable[..., str]) -> None:
 # the summary --------------------------------------------------------------------------------------------
 
 
+@sampled(3)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_summary_of_each_family(answered: Callable[..., str], family: str) -> None:
     form = instructions(family=family)[-1]

@@ -15,6 +15,7 @@ import pytest
 
 import lanewise
 import lanewise.cli
+from everything import sampled
 
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 PROGRAM = [sys.executable, "-m", "lanewise.cli"]
@@ -136,6 +137,7 @@ def test_terminal_never_breaks_an_instruction() -> None:
         assert code == 0 and MMA in seen
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("question", "heavy"),
     [

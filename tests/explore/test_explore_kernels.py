@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from everything import sampled
 from lanewise.errors import LanewiseError
 from lanewise.explore import kernel_workers, kernels
 from lanewise.explore.kernel_examples import EXAMPLES
@@ -53,6 +54,7 @@ def shown(name: str) -> dict[str, Any]:
     return data
 
 
+@sampled(3)
 @pytest.mark.parametrize("name", ["saxpy", "transpose", "transpose-padded", "hgemm", "pipeline", "scan"])
 def test_an_example_runs_and_nothing_is_found(name: str) -> None:
     data = shown(name)

@@ -38,6 +38,7 @@ def test_the_published_tables_of_m16n16k16() -> None:
             assert rows.c.element(lane, value) == pair
 
 
+@sampled(3)
 @pytest.mark.parametrize("form", [each for each in FORMS if each[3:] != ("f16", "f32")], ids="-".join)
 def test_each_quad_pair_holds_what_m8n8k4_holds(form: tuple[str, str, str, str, str]) -> None:
     """Four values of K at a time are an m8n8k4 of the PTX ISA, on the tile of the quad pair."""

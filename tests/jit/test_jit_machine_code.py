@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from everything import sampled
 from lanewise.jit import machine_code
 
 SCRIPT = """
@@ -50,6 +51,7 @@ def test_processes_share_what_one_compiled(tmp_path: Path) -> None:
     assert finish(start(tmp_path, read_only=True)) == "1024.0"
 
 
+@sampled(2)
 @pytest.mark.parametrize("where", ["", "/proc/nowhere", "file"])
 def test_no_cache_is_no_error(where: str, tmp_path: Path) -> None:
     if where == "file":

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from everything import sampled
 
 rng = np.random.default_rng(11)
 THREADS = 96
@@ -61,6 +62,7 @@ def over_blocks(x: lw.Ptr[lw.f32], f: lw.Ptr[lw.f32], i: lw.Ptr[lw.i32], rounds:
     f[(rounds + 2) * size + t], i[t] = best, where
 
 
+@sampled(2)
 @pytest.mark.parametrize("block", [(32, 1), (32, 3), (1024, 1)])
 def test_blocks(block: tuple[int, int]) -> None:
     size = block[0] * block[1]

@@ -55,7 +55,7 @@ def traced_offsets(
 SHAPES = {"A": (0, 2), "B": (1, 2), "C": (0, 1)}
 
 
-@sampled(3)
+@sampled(6)
 @pytest.mark.parametrize("operand", "ABC")
 @pytest.mark.parametrize("name", ["f16", "f64", "volta", "s8"])
 def test_partitions_are_those_of_the_atoms(name: str, operand: str) -> None:
@@ -85,7 +85,7 @@ COPIES = {
 }  # fmt: skip
 
 
-@sampled(3)
+@sampled(6)
 @pytest.mark.parametrize(("side", "pitch"), [("S", 32), ("D", 32), ("S", 36)])
 @pytest.mark.parametrize("name", sorted(COPIES))
 def test_copies_are_parted_as_the_atoms_say(name: str, side: str, pitch: int) -> None:

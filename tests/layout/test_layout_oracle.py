@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from everything import EVERYTHING
+from everything import EVERYTHING, sampled
 from lanewise.errors import LanewiseError
 from lanewise.layout import (
     Layout,
@@ -148,6 +148,7 @@ def test_left_inverse() -> None:
     assert compared >= 700
 
 
+@sampled(3)
 @pytest.mark.parametrize(
     ("f", "g", "at_least"),
     [
@@ -171,6 +172,7 @@ def divides(a: Layout, b: Layout) -> bool:
     return True
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("f", "g"),
     [

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import lanewise.layout as pycute
+from everything import sampled
 from lanewise.errors import LanewiseError
 from lanewise.layout import *
 
@@ -129,6 +130,7 @@ def read_layout(text: str) -> Layout:
     return Layout(ast.literal_eval(shape), ast.literal_eval(stride))
 
 
+@sampled(3)
 @pytest.mark.parametrize("operation", ["coalesce", "filter", "complement", "size", "cosize", "left_inverse"])
 def test_of_one_layout_as_pycute_itself(operation: str) -> None:
     check_against_record(operation)

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lanewise as lw
-from everything import examples
+from everything import examples, sampled
 
 #: Relative error of a sum of K products by the type of the operands, and how the numbers are made.
 TYPES = {
@@ -151,6 +151,7 @@ def test_float64_takes_alpha_beta_bias_and_relu() -> None:
     )
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("scale_a", "scale_b"), [((), ()), ((30, 1), (1, 150)), ((30,), (150,)), ((30, 3), (3, 2))]
 )

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from everything import sampled
 
 E4M3 = ml_dtypes.float8_e4m3fn
 HALF, SINGLE = np.ones((4, 8), np.float16), np.ones((8, 6), np.float32)
@@ -132,6 +133,7 @@ def test_forced_plans_without_a_kernel_are_refused() -> None:
     assert (usable == 512).all()
 
 
+@sampled(3)
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_89", "sm_90a", "sm_120"])
 @pytest.mark.parametrize("kind", ["f16", "tf32", "f32", "f64", "e4m3", "promoted", "int8"])
 def test_plans_of_the_planner_can_be_forced(arch: str, kind: str) -> None:

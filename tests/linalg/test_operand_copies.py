@@ -48,7 +48,7 @@ def random_lines(shape: tuple[int, int, int, int], dtype: Any, ahead: int) -> An
     return found[:, :, :columns]
 
 
-@sampled(3)
+@sampled(6)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("ahead", some(range(8), 1, 5))
 def test_realigned_copies(shape: tuple[int, int, int, int], ahead: int) -> None:

@@ -59,7 +59,7 @@ CASES: dict[str, Case] = {
 }
 
 
-@sampled(3)
+@sampled(6)
 @pytest.mark.parametrize("columns", [256, 224, 208, 200, 176, 160, 144, 112, 96])
 @pytest.mark.parametrize("rows", [128, 192, 256])
 def test_no_turn_overwrites_what_tma_has_not_read(rows: int, columns: int) -> None:

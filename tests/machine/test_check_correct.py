@@ -37,7 +37,7 @@ KERNELS: dict[str, Callable[[], None]] = {
 }
 
 
-@sampled(2)
+@sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", KERNELS)
 def test_is_silent(name: str) -> None:

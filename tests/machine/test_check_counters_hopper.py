@@ -16,7 +16,7 @@ CASES = list(hopper_cases())
 CHOSEN = CASES if EVERYTHING else CASES[::5]
 
 
-@sampled(3)
+@sampled(6)
 @pytest.mark.parametrize("case", CHOSEN, ids=lambda case: case.name)
 def test_counters_are_those_on_record(case: HopperCase) -> None:
     read = {name: pair[0] for name, pair in json.loads(RECORD.read_text())["cases"][case.name].items()}

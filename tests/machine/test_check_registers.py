@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from everything import sampled
 from lanewise.machine.checker.report import Report
 
 HEAD = """
@@ -101,6 +102,7 @@ def check(body: str, function: str = "") -> Report:
     return lw.check(kernel[2, 32], np.zeros(64, np.uint32), 16)
 
 
+@sampled(3)
 @pytest.mark.parametrize("name", WRONG)
 def test_what_depends_on_it_is_told(name: str) -> None:
     report = check(WRONG[name])

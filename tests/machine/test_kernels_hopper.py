@@ -189,7 +189,7 @@ def coordinates(at: tuple[int, ...]) -> bytes:
     return np.array([*at[::-1], 0, 0, 0, 0][:5], np.int32).tobytes()
 
 
-@sampled(2)
+@sampled(4)
 @pytest.mark.parametrize("add", [False, True])
 @pytest.mark.parametrize("case", BOXES, ids=[f"{len(case[0])}d" for case in BOXES])
 def test_tensor_copies(case: tuple[tuple[int, ...], ...], add: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from everything import sampled
 from lanewise.ptx import parse
 from machine import kernels
 from machine.exact import FMTS, Fmt, decode, operate
@@ -78,6 +79,7 @@ def total(a: int, b: int, name: str, space: str) -> int:
     return operate("add", [a, b], fmt)
 
 
+@sampled(3)
 @pytest.mark.parametrize("space", PLACES)
 @pytest.mark.parametrize("type", ["f64", "f32", "noftz.f16", "noftz.bf16", "noftz.f16x2", "noftz.bf16x2"])
 def test_atomic_sums_of_floats(type: str, space: str) -> None:

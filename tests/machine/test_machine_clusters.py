@@ -14,6 +14,7 @@ import pytest
 
 import cluster_kernels as kernels
 import lanewise as lw
+from everything import sampled
 from lanewise.machine import Deadlock, KernelFault
 
 #: What an H200 showed.
@@ -205,6 +206,7 @@ AGAIN:
 """
 
 
+@sampled(3)
 @pytest.mark.parametrize(
     ("body", "why"),
     [

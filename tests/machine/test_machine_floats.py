@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from everything import sampled
 from machine.exact import BF16, F16, F32, F64, FMTS, Fmt, decode, encode, operate
 from machine.kernels import Case, edges, run_cases
 
@@ -526,6 +527,7 @@ ON_BITS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 }
 
 
+@sampled(3)
 @pytest.mark.parametrize("moved", ["", "mov.b32 %r4, %r1; mov.b32 %r5, %r2;"], ids=["at once", "moved"])
 @pytest.mark.parametrize("instruction", ON_BITS)
 def test_bits_of_a_float_that_was_just_computed(instruction: str, moved: str) -> None:

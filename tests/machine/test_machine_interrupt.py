@@ -132,6 +132,7 @@ def test_ctrl_c_stops_a_run_and_the_process_goes_on(kernel: str, waiting: str) -
         child.kill()
 
 
+@sampled(2)
 @pytest.mark.parametrize("kernel", ["endless", "products", "talks"])
 def test_a_budget_of_steps_ends_what_is_endless(kernel: str, module: lw.Module) -> None:
     with pytest.raises(KernelFault, match="steps") as caught:

@@ -71,7 +71,7 @@ FUSED = [
 ]
 
 
-@sampled(8)
+@sampled(16)
 @pytest.mark.parametrize("kind", ["zeros", "subnormal", "far apart", "one special"])
 @pytest.mark.parametrize(("text", "arch"), FUSED)
 def test_fused_sums_of_unusual_numbers(text: str, arch: str, kind: str) -> None:
@@ -293,7 +293,7 @@ ROWS = [
 ]  # fmt: skip
 
 
-@sampled(2)
+@sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("text", ROWS)
 def test_rows_of_bytes_and_of_packed_elements(text: str) -> None:

@@ -383,7 +383,7 @@ STRICTER = {
 }
 
 
-@sampled(3)
+@sampled(6)
 @pytest.mark.parametrize("name", EDGES)
 def test_counts_are_those_of_an_h200(name: str) -> None:
     """Predicates of waits and pending counts of tokens; what stops a GPU stops the machine."""

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lanewise as lw
-from everything import examples
+from everything import examples, sampled
 from lanewise.machine.errors import KernelFault
 from tensor_copy_cases import IMAGE, SEEN, SIZES, UNTOUCHED, Bytes, Case, box_bytes, digest, run, sources
 
@@ -214,6 +214,7 @@ LOAD = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_t
 STORE = "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group"
 
 
+@sampled(3)
 @pytest.mark.parametrize(
     "instruction, words",
     [

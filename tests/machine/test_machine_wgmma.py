@@ -72,7 +72,7 @@ def check(instruction: Instruction, choice: Warpgroup, seed: int = 1) -> None:
     assert not outcome.first, f"{name_of(instruction)} {choice}\n{outcome.report}"
 
 
-@sampled(7)
+@sampled(14)
 @pytest.mark.parametrize("instruction", forms(), ids=name_of)
 def test_every_bit(instruction: Instruction) -> None:
     check(instruction, PLAIN)
@@ -87,7 +87,7 @@ CHOICES = [
 ]
 
 
-@sampled(7)
+@sampled(14)
 @pytest.mark.parametrize(("instruction", "choice"), CHOICES, ids=lambda each: str(each).replace(" ", "_"))
 def test_choices(instruction: Instruction, choice: Warpgroup) -> None:
     check(instruction, choice)
@@ -187,6 +187,7 @@ def chain_of(mma: Instruction, scales: str, between: str = "") -> tuple[NDArray[
     return mma.d.unpack(data[3072:].reshape(128, -1)), d
 
 
+@sampled(3)
 @pytest.mark.parametrize("scales", ["1", "0111", "1011", "1110"])
 @pytest.mark.parametrize("types", ["f32.bf16.bf16", "f16.f16.f16"])
 def test_products_that_follow_one_another(scales: str, types: str) -> None:

@@ -189,7 +189,7 @@ def test_any_text(text: str, with_header: bool) -> None:
 BIG = 50_000
 
 
-@sampled(3)
+@sampled(6)
 @pytest.mark.parametrize(
     "text",
     [

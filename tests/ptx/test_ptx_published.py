@@ -214,7 +214,7 @@ class TestPrograms:
         )
 
 
-@sampled(4)
+@sampled(8)
 @needs_nvrtc
 @pytest.mark.parametrize(
     "source",

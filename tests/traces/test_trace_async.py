@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pytest
 
 import lanewise as lw
+from everything import sampled
 from gpu.device import Kernel
 from gpu.execution import PLAIN, multiply
 from gpu.inputs import operands
@@ -36,6 +37,7 @@ def persistent(m: int, n: int, k: int) -> tuple[Any, tuple[Any, ...], list[npt.N
     return configured, (*maps, m, n, k), [a, b, c]
 
 
+@sampled(2)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_an_element_of_c_leads_back_to_its_row_of_a_and_column_of_b(schedule: object) -> None:
     configured, arguments, (a, b, c) = persistent(128, 128, 128)
@@ -172,6 +174,7 @@ class Traced:
         return arrays[-1]
 
 
+@sampled(2)
 @pytest.mark.parametrize("form", ["", "sp"])
 @pytest.mark.parametrize("source", ["descriptor", "registers"])
 def test_a_sum_of_a_warpgroup_comes_from_a_row_and_a_column(source: str, form: str) -> None:

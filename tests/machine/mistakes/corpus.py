@@ -290,7 +290,7 @@ def in_the_suite() -> frozenset[str]:
     With LANEWISE_EVERYTHING in the environment all are, and `report.py` tries all.
     """
     first_of_cause = {pair.cause: pair.name for pair in reversed(PAIRS)}
-    shares = {pair.name: 32 if pair.file.startswith("hopper") else 24 for pair in PAIRS}
+    shares = {pair.name: 60 if pair.file.startswith("hopper") else 40 for pair in PAIRS}
     return frozenset(
         name for name, share in shares.items() if name in first_of_cause.values() or one_of(share, name)
     )
