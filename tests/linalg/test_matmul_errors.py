@@ -188,7 +188,7 @@ def divides_by_zero(value: Any, row: Any, column: Any) -> Any:
 
 def reads_too_early(value: Any, row: Any, column: Any) -> Any:
     """An epilogue that reads a variable before it has a value."""
-    scaled = value * factor  # noqa: F821 - the mistake that the test is about
+    scaled = value * factor  # type: ignore[has-type, used-before-def]  # noqa: F821 - what the test is about
     factor = 2
     return scaled * factor
 
