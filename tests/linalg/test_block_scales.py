@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
-from everything import sampled
+from everything import only_with_everything, sampled
 from lanewise.formats import bf16, e4m3, f32
 from lanewise.linalg.families import warpgroup
 from lanewise.linalg.problem import Epilogue
@@ -77,7 +77,7 @@ def test_several_tiles_for_each_block(k: int, along_k: bool, schedule: str) -> N
     assert lw.check(configured, *arguments).ok
 
 
-@sampled(2)
+@only_with_everything
 @pytest.mark.parametrize("multiprocessors", [2, 132])
 def test_a_wide_tile_is_multiplied_and_promoted_in_halves(multiprocessors: int) -> None:
     """Sums and totals of 256 columns do not fit into the registers: each half has its turn."""

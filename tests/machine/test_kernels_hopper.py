@@ -11,7 +11,7 @@ import pytest
 
 import lanewise as lw
 from cluster_kernels import CUDA as DISTRIBUTED
-from everything import EVERYTHING, sampled
+from everything import EVERYTHING, only_with_everything, sampled
 from machine.classics import classic, compiled
 
 ARCH = "sm_90a"
@@ -137,7 +137,7 @@ def test_gemm_with_a_in_registers() -> None:
     assert found.tobytes() == product("bf16", a.astype(ml_dtypes.bfloat16), b).tobytes()
 
 
-@sampled(2)
+@only_with_everything
 @pytest.mark.parametrize("causal", [False, True])
 def test_attention(causal: bool) -> None:
     """Keys and values stream by TMA; scores stay in registers, as the A of the second product."""
