@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -50,3 +52,10 @@ def circumstances() -> dict[str, Any]:
         "device": device.name, "driver": device.driver, "cuda": torch.version.cuda,
         "torch": torch.__version__, "date": datetime.now(UTC).date().isoformat(),
     }  # fmt: skip
+
+
+def save(file: Path | None, how: str, **found: Any) -> None:
+    """Write a record of what was found, with how and under which circumstances, if a file is named."""
+    if file is not None:
+        content = {**circumstances(), "how": how, **found}
+        file.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")

@@ -11,14 +11,13 @@ does it, medians by turns, the L2 cache swept before each run.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
-from gpu_times import circumstances, timed
+from gpu_times import save, timed
 
 import lanewise as lw
 from lanewise.lang.tiles.pipeline import Pipeline
@@ -110,10 +109,8 @@ def main() -> None:
         found = measure(m, n, k, plan, given.rounds)
         rows.append({"m": m, "n": n, "k": k, "tile": plan.tile[:2], "cluster": plan.cluster, **found})
         print(f"{m}×{n}×{k}, {plan.tile[0]}×{plan.tile[1]}: {found}", flush=True)
-        if given.json:
-            how = f"benchmarks/matmul_parts.py: medians of {given.rounds} in microseconds, by turns"
-            content = {**circumstances(), "how": how, "rows": rows}
-            given.json.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
+        how = f"benchmarks/matmul_parts.py: medians of {given.rounds} in microseconds, by turns"
+        save(given.json, how, rows=rows)
 
 
 if __name__ == "__main__":

@@ -12,14 +12,13 @@ microseconds, by turns.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
-from gpu_times import circumstances, timed
+from gpu_times import save, timed
 
 import lanewise as lw
 
@@ -134,10 +133,8 @@ def main() -> None:
         for run, each in found.items():
             speed = f"{total / each['writes'] / 1e6:8.2f} TB/s" if total else ""
             print(f"  {run:<56}{each['writes']:>8.1f}{each['reads']:>8.1f}{speed}", flush=True)
-    if given.json:
-        how = f"medians of {given.rounds} in microseconds, by turns, the L2 cache swept before each run"
-        content = {**circumstances(), "how": how, "floors": kept}
-        given.json.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
+    how = f"medians of {given.rounds} in microseconds, by turns, the L2 cache swept before each run"
+    save(given.json, how, floors=kept)
 
 
 if __name__ == "__main__":

@@ -258,7 +258,7 @@ def returns_a_value():
 def try_in_a_kernel():
     @lw.kernel
     def k(x: lw.Ptr[lw.i32]):
-        try:  # noqa: SIM105  # here
+        try:  # noqa: SIM105 (the mistake)  # here
             x[0] = 1
         except ValueError:
             pass
@@ -332,7 +332,7 @@ def kernel_calls_kernel():
 def variable_before_its_value():
     @lw.kernel
     def k(x: lw.Ptr[lw.i32]):
-        x[0] = later  # noqa: F821  # here
+        x[0] = later  # noqa: F821 (the mistake)  # here
         later = 1
         x[1] = later
 
