@@ -23,6 +23,11 @@ import. What is there once the tests are collected stays for the whole run, so t
 The checkers of types (`tests/type_checkers`) and the page in a browser (`tests/explore/*browser.py`) take
 half a minute and more. They run if they are named, as CI does, or with LANEWISE_EVERYTHING=1.
 
+Nothing in a test depends on how fast the machine is. What lanewise itself bounds in seconds (`lanewise
+explore`) is multiplied by LANEWISE_PATIENCE, which is so large here that no limit is met unless a test sets
+one. Hypothesis neither has a deadline nor complains that examples are drawn slowly. The time limit of
+pytest-timeout is for tests that hang.
+
 A script starts programs in the background with SIGINT ignored, and what they start inherits that. Tests of
 Ctrl-C would then wait for ever, so the run heeds the signal again.
 """
@@ -50,11 +55,15 @@ APART = ("type_checkers", "browser")
 #: With this set, an error inside the machine's compiler is raised as it is, not as an InternalError, and
 #: tracebacks have every line.
 RAISE_INTERNAL_ERRORS = "LANEWISE_RAISE_INTERNAL_ERRORS"
+#: The factor of all time limits of `lanewise explore`, in this process and in those that tests start.
+PATIENCE = ("LANEWISE_PATIENCE", "1000")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Heed SIGINT, and make the cache folder of this run, unless the environment names one."""
     os.environ.setdefault(RAISE_INTERNAL_ERRORS, "1")
+    os.environ.setdefault(*PATIENCE)
+    _let_hypothesis_take_its_time()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if CACHE not in os.environ:
@@ -63,6 +72,18 @@ def pytest_configure(config: pytest.Config) -> None:
         _make_folder(BYTECODE, config.add_cleanup)
     if BYTECODE in os.environ:
         _share_bytecode(os.environ[BYTECODE])
+
+
+def _let_hypothesis_take_its_time() -> None:
+    """Load a profile like the usual one, without limits that depend on the speed of the machine."""
+    try:
+        from hypothesis import HealthCheck, settings
+    except ImportError:  # the tests that need it say so
+        return
+    settings.register_profile(
+        "any speed", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+    settings.load_profile("any speed")
 
 
 def _make_folder(variable: str, add_cleanup: Callable[[Callable[[], None]], None]) -> None:

@@ -18,6 +18,8 @@ MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 LDMATRIX = "ldmatrix.sync.aligned.m8n8.x4.shared.b16"
 WGMMA = "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16"
 
+#: Milliseconds that a page may take for anything: an hour, because the machine may be busy.
+PATIENCE = 3_600_000
 NewPage = Callable[..., Any]
 
 

@@ -42,7 +42,7 @@ def run(folder: Path, *options: str, **variables: str) -> list[list[str]]:
     for name in [name for name in environment if name.startswith("PYTEST_")]:
         del environment[name]  # of the run that this test is part of
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, str(folder)]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return [(folder / f"note{number}").read_text().split("\n") for number in (0, 1)]
 
@@ -89,5 +89,5 @@ def test_a_run_in_the_background_heeds_sigint(tmp_path: Path) -> None:
         f"    assert subprocess.check_output([sys.executable, '-c', {ask!r}]) == b'True\\n'\n"
     )
     command = f"trap '' INT; exec {sys.executable} -m pytest -q -p no:cacheprovider ."
-    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout

@@ -95,7 +95,7 @@ def run(library: Path, cache: Path | str, script: str = SCRIPT) -> list[str]:
     """The lines that a script prints in a new process, with the library from a folder or an archive."""
     environment = os.environ | {"LANEWISE_CACHE_DIR": str(cache), "PYTHONPATH": str(library)}
     done = subprocess.run(
-        [sys.executable, "-B", "-c", script], env=environment, capture_output=True, text=True, timeout=300
+        [sys.executable, "-B", "-c", script], env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()

@@ -41,7 +41,7 @@ def in_this_process(arguments: list[str], capsys: pytest.CaptureFixture[str]) ->
 
 def in_a_shell(command: str, folder: Path) -> tuple[int, str]:
     done = subprocess.run(
-        ["bash", "-c", command], cwd=folder, env=environment(), capture_output=True, text=True, timeout=120
+        ["bash", "-c", command], cwd=folder, env=environment(), capture_output=True, text=True
     )
     return done.returncode, done.stdout + done.stderr
 

@@ -66,7 +66,7 @@ def test_a_notebook_runs(page: str, tmp_path: Path) -> None:
     pytest.importorskip("ipykernel")
     found = nbformat.reads(json.dumps(notebooks.notebook(ROOT / "docs" / page)), as_version=4)
     nbformat.validate(found)
-    nbclient.NotebookClient(found, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    nbclient.NotebookClient(found, resources={"metadata": {"path": str(tmp_path)}}).execute()
 
 
 def test_the_citation_has_the_version() -> None:

@@ -24,7 +24,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([SOURCE, os.environ.g
 
 
 def run(*arguments: Any, env: dict[Any, Any] = ENVIRONMENT) -> Any:
-    return subprocess.run([*PROGRAM, *arguments], capture_output=True, text=True, timeout=60, env=env)
+    return subprocess.run([*PROGRAM, *arguments], capture_output=True, text=True, env=env)
 
 
 def test_version() -> None:
@@ -76,7 +76,7 @@ def test_closed_pipe_is_no_error() -> None:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == b""
-        assert process.wait(timeout=60) == 141
+        assert process.wait() == 141
 
 
 def test_terminal_that_cannot_show_a_cross() -> None:
@@ -96,7 +96,7 @@ def test_interrupt(tmp_path: Path) -> None:
             except OSError:  # the program has not opened its end yet
                 time.sleep(0.05)
         process.send_signal(signal.SIGINT)  # now it waits for a file that nobody writes
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate()
         assert process.returncode == 130
         assert err == "lanewise: interrupted\n"
     os.close(writer)  # type: ignore[arg-type]  # opened above, or the program has ended and the test fails
@@ -153,7 +153,7 @@ def test_explain_starts_light(question: list[Any], heavy: str) -> None:
         "print(code, *(set(sys.argv[1].split()) & set(sys.modules)), file=sys.stderr)"
     )
     command = [sys.executable, "-c", code, heavy, "explain", MMA, *question]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=ENVIRONMENT)
+    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT)
     assert done.stderr == "0\n"
 
 
@@ -173,7 +173,6 @@ def test_python_m_lanewise() -> None:
         [sys.executable, "-m", "lanewise", "--version"],
         capture_output=True,
         text=True,
-        timeout=60,
         env=ENVIRONMENT,
     )
     assert (done.returncode, done.stdout) == (0, f"lanewise {lanewise.__version__}\n")

@@ -18,7 +18,7 @@ from lanewise.debug.adapter.adapter import Adapter
 from lanewise.debug.adapter.messages import Connection
 
 #: Seconds after which an answer does not come any more.
-PATIENCE = 60.0
+PATIENCE = 3600.0
 
 
 class Client:

@@ -129,7 +129,7 @@ extension.deactivate();
 def test_the_extension_starts_the_adapter(command: str) -> None:
     said = subprocess.run(
         ["node", "-e", STAND_IN, str(FOLDER / "extension.js"), command],
-        capture_output=True, text=True, check=True, timeout=60,
+        capture_output=True, text=True, check=True,
     )  # fmt: skip
     found = json.loads(said.stdout)
     assert found["type"] == MANIFEST["contributes"]["debuggers"][0]["type"] and found["kept"] == 1

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from explore_pages import PATIENCE
 from lanewise.explore.server import ExploreServer
 
 #: Programs that can show the page, by the names that systems give them.
@@ -49,7 +50,7 @@ def new_page(browser: Any) -> Iterator[Callable[..., Any]]:
         context = browser.new_context(viewport={"width": width, "height": height}, **options)
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(PATIENCE)
         page.on("console", lambda message: complaints.extend([message.text] * (message.type == "error")))
         page.on("pageerror", lambda error: complaints.append(str(error)))
         return page

@@ -8,6 +8,7 @@ import threading
 import time
 import zlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,13 @@ import pytest
 import lanewise as lw
 from everything import sampled
 from lanewise.errors import LanewiseError
-from lanewise.explore import kernel_workers, kernels
+from lanewise.explore import kernel_views, kernel_workers, kernels, time_limits
 from lanewise.explore.kernel_examples import EXAMPLES
 from lanewise.explore.kernel_requests import KernelRequest, refuse_files, requested, without_paths
 from lanewise.explore.kernel_views import data_of, origin_of, view_of
+from lanewise.explore.kernel_worker import KernelWorker
 from lanewise.explore.session import Session
+from lanewise.machine.tracer.traced_launch import TracedLaunch
 
 SAXPY = EXAMPLES["saxpy"]
 TYPED: dict[str, Any] = {
@@ -249,31 +252,96 @@ def test_a_typed_kernel_runs_in_a_process(workers: kernel_workers.Workers) -> No
         workers.ask("tab", "run", {**TYPED, "arguments": []})
 
 
-def test_a_kernel_that_never_ends(workers: kernel_workers.Workers, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = {"language": "ptx", "source": ENDLESS, "block": "32", "arguments": ["null"]}
-    answers: list[Any] = []
+ENDLESS_RUN = {"language": "ptx", "source": ENDLESS, "block": "32", "arguments": ["null"]}
+#: What the answer says of a launch that was stopped, or that the limit on basic blocks has ended.
+STOPPED = re.compile("the launch was|never|basic blocks")
 
-    def run() -> None:
-        try:
-            answers.append(workers.ask("tab", "run", asked))
-        except LanewiseError as error:
-            answers.append(error)
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    time.sleep(0.8)
-    workers.stop("tab")
-    thread.join(15)
-    assert not thread.is_alive()
-    (data,) = answers
-    assert "the launch was" in data["fault"] or "never" in data["fault"] or "basic blocks" in data["fault"]
-    assert data["all"] > 100  # its steps up to there are shown
-    # A process that does not answer in time is ended, and the next request has another.
+def test_a_launch_that_is_stopped_shows_its_steps_up_to_there() -> None:
+    def stop_after_some(running: TracedLaunch) -> None:
+        def watch() -> None:
+            while running._entries < 1000:
+                time.sleep(0.001)
+            running.stop()
+
+        threading.Thread(target=watch, daemon=True).start()
+
+    with requested(KernelRequest.of(ENDLESS_RUN)) as launch:
+        data = data_of(view_of(launch, started=stop_after_some))
+    assert STOPPED.search(data["fault"]) and data["all"] >= 1000
+
+
+def test_a_kernel_that_never_ends_is_stopped_whenever_that_is_asked(workers: kernel_workers.Workers) -> None:
+    """The process may still compile the kernel, or may not have read the request."""
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(workers.ask, "tab", "run", ENDLESS_RUN)
+        while not any(each.busy and each.tab == "tab" for each in workers._workers):
+            assert not answer.done()
+            time.sleep(0.001)
+        workers.stop("tab")
+        assert STOPPED.search(answer.result()["fault"])
+    data = workers.ask("tab", "run", TYPED)  # which nobody has stopped
+    assert data["kernel"] == "saxpy" and not data["fault"]
+
+
+def test_a_stop_concerns_the_request_that_it_names() -> None:
+    worker, launches = KernelWorker(), [StoppedLaunch() for _ in range(3)]
+    worker.stop(1)  # before the request was read
+    for number, launch in enumerate(launches, 1):
+        worker._number = number
+        worker._begun(launch)
+    assert [each.was_stopped for each in launches] == [True, False, False]
+    worker.stop(2)  # too late: it has been answered
+    assert not launches[2].was_stopped
+    worker.stop(3)
+    assert launches[2].was_stopped
+
+
+class StoppedLaunch:
+    """Stands for a launch: it notes that it was stopped."""
+
+    was_stopped = False
+
+    def stop(self) -> None:
+        self.was_stopped = True
+
+
+def test_a_process_that_does_not_answer_in_time_is_ended(
+    workers: kernel_workers.Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(kernel_workers, "MOST_SECONDS", 0.0)
     with pytest.raises(LanewiseError, match="seconds and was stopped"):
-        workers.ask("tab", "run", {**asked, "block": "64"})
+        workers.ask("tab", "run", {**ENDLESS_RUN, "block": "64"})
     monkeypatch.undo()
-    assert workers.ask("tab", "run", TYPED)["kernel"] == "saxpy"
+    assert workers.ask("tab", "run", TYPED)["kernel"] == "saxpy"  # in another process
+
+
+def test_a_launch_that_takes_its_time_is_stopped_or_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_views, "CHECKED_SECONDS", 0.0)
+    with requested(KernelRequest.of(TYPED)) as launch:
+        view = view_of(launch)
+    assert view.report is None and "was not checked" in view.notes[0]
+    monkeypatch.setattr(kernel_views, "TRACE_SECONDS", 0.0)
+    with requested(KernelRequest.of(ENDLESS_RUN)) as launch:
+        view = view_of(launch)
+    assert view.report is None and "was stopped" in view.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "limit"), [("", 6.0), (" ", 6.0), ("1", 6.0), ("2.5", 15.0), ("1e-3", 0.006), ("inf", 6e6)]
+)
+def test_patience_multiplies_every_limit(text: str, limit: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LANEWISE_PATIENCE", text)
+    assert time_limits.seconds(6.0) == pytest.approx(limit)
+    monkeypatch.delenv("LANEWISE_PATIENCE")
+    assert time_limits.seconds(6.0) == 6.0
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "nan", "ten", "10 s"])
+def test_patience_that_is_no_factor_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LANEWISE_PATIENCE", text)
+    with pytest.raises(LanewiseError, match=f"LANEWISE_PATIENCE is '{text}', where a number above 0"):
+        time_limits.seconds(6.0)
 
 
 def test_twenty_quick_runs_of_a_tab(workers: kernel_workers.Workers) -> None:
@@ -286,11 +354,12 @@ def test_twenty_quick_runs_of_a_tab(workers: kernel_workers.Workers) -> None:
             answers.append(error)
 
     threads = [threading.Thread(target=run, args=(number,)) for number in range(1, 21)]
-    for each in threads:
+    for number, each in enumerate(threads, workers._count + 1):
         each.start()
-        time.sleep(0.01)
+        while workers._count < number:  # until it has taken the place of the one before
+            time.sleep(0.001)
     for each in threads:
-        each.join(20)
+        each.join()
     assert len(answers) == 20 and len(workers.pids) <= kernel_workers.MOST_WORKERS
     ran = [each for each in answers if isinstance(each, dict)]
     assert any(each["grid"][0] == 20 for each in ran)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from explore_pages import PATIENCE
 from lanewise.explore.server import ExploreServer
 
 PICTURES = os.environ.get("LANEWISE_PICTURES")
@@ -44,7 +45,7 @@ def room(browser: Any, link: str) -> Iterator[Any]:
         )
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(60_000)
+        page.set_default_timeout(PATIENCE)
         page.on("console", noted)
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.goto(link + fragment)

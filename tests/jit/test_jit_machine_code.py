@@ -35,7 +35,7 @@ def start(cache: Path | str, read_only: bool = False) -> subprocess.Popen[str]:
 
 
 def finish(process: subprocess.Popen[str]) -> str:
-    output, errors = process.communicate(timeout=120)
+    output, errors = process.communicate()
     assert process.returncode == 0, errors
     return output.strip()
 

@@ -310,7 +310,7 @@ class Runner:
                 line = self.answers.get(timeout=1)
             except Empty:
                 waited, ran = time.monotonic() - begun, self.processor_time() - spent
-                if ran < self.limit and waited < 10 * self.limit:
+                if ran < self.limit and waited < 60 * self.limit:
                     continue
                 self.close()
                 self.start()

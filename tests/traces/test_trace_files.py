@@ -65,7 +65,7 @@ def test_a_browser_shows_the_page(tmp_path: Path) -> None:
             str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'b'}",
             "--virtual-time-budget=5000", "--dump-dom", f"{path.as_uri()}#{step.number}",
         ],
-        capture_output=True, text=True, timeout=60,
+        capture_output=True, text=True,
     )  # fmt: skip
     page = done.stdout
     assert 'data-ready="1"' in page and '"note">The page cannot' not in page

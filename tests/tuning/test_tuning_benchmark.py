@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,29 +14,49 @@ from hypothesis import strategies as st
 
 import lanewise as lw
 from lanewise.gpu import timing as gpu_timing
+from lanewise.tuning import benchmarking
 
 
-def test_it_measures_what_a_call_takes() -> None:
-    calls = []
+class Clock:
+    """A clock that stands still, but for calls that take their time."""
 
-    def sleep() -> None:
-        calls.append(1)
-        time.sleep(0.004)
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.calls = 0
 
-    found = lw.benchmark(sleep, warmup=8, rep=24, device="cpu")
-    assert 4 <= found.min <= found.median <= found.max and found.median < 40
-    assert len(found.times) >= 3 and len(calls) > len(found.times)
+    def call_of(self, *milliseconds: float) -> Callable[[], None]:
+        """Return a function whose calls take so long, one after the other, then over again."""
+        durations = itertools.cycle(milliseconds)
+
+        def call() -> None:
+            self.calls += 1
+            self.seconds += next(durations) / 1000
+
+        return call
 
 
-def test_a_slow_call_is_not_repeated_for_ever() -> None:
-    calls = []
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(benchmarking, "perf_counter", lambda: made.seconds)
+    return made
 
-    def slow() -> None:
-        calls.append(1)
-        time.sleep(0.02)
 
-    assert len(lw.benchmark(slow, warmup=1, rep=1, device="cpu").times) == 3
-    assert len(calls) == 5  # once to compile, once to estimate, three that count
+def test_it_measures_what_a_call_takes(clock: Clock) -> None:
+    found = lw.benchmark(clock.call_of(4.0, 8.0, 6.0), warmup=19, rep=55, device="cpu")
+    assert len(found.times) == 9  # 55 ms of 6 ms each
+    assert sorted(found.times) == pytest.approx([4.0] * 3 + [6.0] * 3 + [8.0] * 3)
+    assert (found.min, found.median, found.max) == pytest.approx((4.0, 6.0, 8.0))
+
+
+def test_the_clock_on_the_wall_goes_on() -> None:
+    found = lw.benchmark(lambda: time.sleep(0.004), warmup=0, rep=12, device="cpu")
+    assert 4 <= found.min <= found.median <= found.max
+
+
+def test_a_slow_call_is_not_repeated_for_ever(clock: Clock) -> None:
+    assert lw.benchmark(clock.call_of(20.0), warmup=1, rep=1, device="cpu").times == pytest.approx([20.0] * 3)
+    assert clock.calls == 5  # once to compile, once to estimate, three that count
 
 
 @given(st.lists(st.floats(0.001, 1e3), min_size=1, max_size=40), st.floats(0, 1))

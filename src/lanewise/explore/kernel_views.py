@@ -14,6 +14,7 @@ import numpy as np
 
 from lanewise.errors import LanewiseError
 from lanewise.explore.kernel_requests import RequestedLaunch
+from lanewise.explore.time_limits import seconds
 from lanewise.machine import abi
 from lanewise.machine.checker.check import check
 from lanewise.machine.checker.report import Finding, Report
@@ -33,9 +34,9 @@ from lanewise.traces.trace import Trace
 #: Bytes that are recorded of a launch, and bytes of them that the page is given.
 TRACED_BYTES, SHOWN_BYTES = 96 << 20, 12 << 20
 #: Basic blocks that a thread block may run, and seconds after which a launch is stopped and shown as it is.
-MOST_STEPS, TRACE_SECONDS = 20_000_000, 6.0
-#: Seconds that a trace may have taken if a check is to follow.
-CHECKED_SECONDS = 3.0
+MOST_STEPS, TRACE_SECONDS = 20_000_000, seconds(6.0)
+#: Seconds that a trace may have taken if a check is to follow, and that each of NVIDIA's tools may take.
+CHECKED_SECONDS, TOOL_SECONDS = seconds(3.0), seconds(15.0)
 #: Rows and columns of an argument that are shown.
 CORNER = 16
 #: How deep and wide an origin is shown, and nodes that are looked at for its inputs.
@@ -403,8 +404,8 @@ def _line(view: KernelView, origin: Origin) -> str:
 def sass_of_view(view: KernelView) -> dict[str, Any]:
     """Return the kernel's SASS, each line with the line of the source that ptxas says it came from."""
     recording = view.trace.recording
-    cubin = ptxas(recording.module, view.trace.arch, options=["--generate-line-info"], timeout=15)
-    text = sass_of(nvdisasm(cubin, options=["-c", "-g"], timeout=15), recording.program.entry.name)
+    cubin = ptxas(recording.module, view.trace.arch, options=["--generate-line-info"], timeout=TOOL_SECONDS)
+    text = sass_of(nvdisasm(cubin, options=["-c", "-g"], timeout=TOOL_SECONDS), recording.program.entry.name)
     used = cubin.resources.get(recording.program.entry.name)
     lines: list[dict[str, Any]] = []
     file, source = "", 0

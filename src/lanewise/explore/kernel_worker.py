@@ -57,11 +57,12 @@ class KernelWorker:
     def __init__(self) -> None:
         self._views: RecentlyUsed[str, KernelView] = RecentlyUsed(MOST_VIEWS)
         self._running: Any = None
-        self._stopped = threading.Event()
+        #: The numbers of the request that is answered, and of the latest that was to be stopped.
+        self._number = self._stopped = 0
 
     def answer(self, message: dict[str, Any]) -> dict[str, Any]:
         """Return the answer to a request, or why there is none, in words."""
-        self._stopped.clear()
+        self._number = message["number"]
         try:
             view = self.view(message["key"], KernelRequest.of(message["request"]))
             return {"answer": self._answered(view, message)}
@@ -96,14 +97,17 @@ class KernelWorker:
 
     def _begun(self, launch: Any) -> None:
         self._running = launch
-        if self._stopped.is_set():
+        if self._number <= self._stopped:
             launch.stop()
 
-    def stop(self) -> None:
-        """End the launch under way, from another thread; what it did so far is its answer."""
-        self._stopped.set()
+    def stop(self, number: int) -> None:
+        """End the launch of a request, from another thread; what it did so far is its answer.
+
+        A request that has not begun is stopped when it begins, one that has been answered is not concerned.
+        """
+        self._stopped = number
         running = self._running
-        if running is not None:
+        if running is not None and self._number <= number:
             running.stop()
 
 
@@ -120,7 +124,7 @@ def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
                     Path.cwd().rmdir()  # the empty folder that it was given
                 os._exit(0)
             if message.get("what") == "stop":
-                worker.stop()
+                worker.stop(message["number"])
             else:
                 waiting.put(message)
 

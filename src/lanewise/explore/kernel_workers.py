@@ -21,10 +21,13 @@ from typing import Any
 
 from lanewise.errors import LanewiseError
 from lanewise.explore.kernel_worker import MOST_VIEWS, read_message, write_message
+from lanewise.explore.time_limits import seconds
 
-#: Processes at once, and seconds for a request: to begin, to end, and to end after it was stopped. The
-#: process itself stops a launch much earlier, but first it compiles a new kernel, and that may take long.
-MOST_WORKERS, TURN_SECONDS, MOST_SECONDS, STOP_SECONDS = 2, 12.0, 45.0, 1.5
+#: Processes that run kernels at the same time.
+MOST_WORKERS = 2
+#: Seconds for a request: to begin, to end, and to end after it was stopped. The process itself stops a launch
+#: much earlier, but first it compiles a new kernel, and that may take long.
+TURN_SECONDS, MOST_SECONDS, STOP_SECONDS = seconds(12.0), seconds(45.0), seconds(1.5)
 _BEGIN = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from lanewise.explore.kernel_worker import main; main()"
@@ -61,6 +64,9 @@ class WorkerProcess:
             start_new_session=True,
         )
         self._answers: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        #: Two threads write: the one that asks, and the one that stops what was asked.
+        self._writing = threading.Lock()
+        #: The number of the request that it was given last.
         self._number = 0
         #: The launches that it keeps, by their keys, the latest last.
         self.kept: OrderedDict[str, None] = OrderedDict()
@@ -88,15 +94,20 @@ class WorkerProcess:
     def _send(self, message: dict[str, Any]) -> None:
         assert self._process.stdin is not None
         try:
-            write_message(self._process.stdin, message)
+            with self._writing:
+                write_message(self._process.stdin, message)
         except (OSError, ValueError):
             raise LanewiseError("the process that runs kernels has ended; run it again") from None
+
+    def reserve(self, tab: str) -> None:
+        """Keep the process for a request of a tab, which has its number from now on and can be stopped."""
+        self.busy, self.tab = True, tab
+        self._number += 1
 
     def ask(
         self, what: str, key: str, request: dict[str, Any], place: dict[str, Any] | None
     ) -> dict[str, Any]:
-        """Return the answer to a request; a process that takes too long is ended."""
-        self._number += 1
+        """Return the answer to the request that it was reserved for; one that takes too long is ended."""
         number, end = self._number, time.monotonic() + MOST_SECONDS
         self._send({"what": what, "key": key, "request": request, "place": place, "number": number})
         while True:
@@ -124,9 +135,9 @@ class WorkerProcess:
         return answer
 
     def stop(self) -> None:
-        """Ask the process to end the launch under way; it lives on."""
+        """Ask the process to end the launch of its request, under way or not begun yet; it lives on."""
         with contextlib.suppress(LanewiseError):
-            self._send({"what": "stop"})
+            self._send({"what": "stop", "number": self._number})
 
     def end(self) -> None:
         """End the process and everything that it has started, and remove its folder."""
@@ -136,7 +147,7 @@ class WorkerProcess:
             else:
                 self._process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=5)
+            self._process.wait(timeout=seconds(5.0))
         for stream in (self._process.stdin,):
             with contextlib.suppress(OSError):
                 if stream is not None:
@@ -210,7 +221,7 @@ class Workers:
                     free = self._workers[-1:]
                 if keeping or free:
                     worker = (keeping or free)[0]
-                    worker.busy, worker.tab = True, tab
+                    worker.reserve(tab)
                     return worker
                 if waited > STOP_SECONDS and turn:
                     for each in self._workers:

@@ -22,13 +22,14 @@ from typing import Any
 from lanewise.errors import LanewiseError
 from lanewise.explore.answers import answer
 from lanewise.explore.session import Session
+from lanewise.explore.time_limits import seconds
 
 ADDRESS = "127.0.0.1"
 PAGE = Path(__file__).with_name("page")
 #: Bytes of a question, connections at once, questions that are worked on at once.
 MOST_BODY, MOST_CONNECTIONS, MOST_AT_WORK = 4 << 20, 64, 4
 #: Seconds that a connection may be idle or slow, and that a question waits for its turn.
-IDLE_SECONDS, TURN_SECONDS = 30.0, 20.0
+IDLE_SECONDS, TURN_SECONDS = seconds(30.0), seconds(20.0)
 
 TYPES = {
     ".html": "text/html; charset=utf-8",

@@ -74,7 +74,7 @@ class Tool:
 def _release(path: Path) -> tuple[int, int]:
     try:
         done = subprocess.run(
-            [str(path), "--version"], capture_output=True, text=True, timeout=60, check=False
+            [str(path), "--version"], capture_output=True, text=True, timeout=600, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return 0, 0
