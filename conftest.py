@@ -61,6 +61,7 @@ PATIENCE = ("LANEWISE_PATIENCE", "1000")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Heed SIGINT, and make the cache folder of this run, unless the environment names one."""
+    pytest.register_assert_rewrite("shared_tests")
     os.environ.setdefault(RAISE_INTERNAL_ERRORS, "1")
     os.environ.setdefault(*PATIENCE)
     _let_hypothesis_take_its_time()

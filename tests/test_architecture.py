@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parent.parent / "src" / "lanewise"
+TESTS = Path(__file__).parent
+SOURCE = TESTS.parent / "src" / "lanewise"
 
 #: From the top of the house down; a room may import itself and any room before it.
 ROOMS = (
@@ -281,6 +282,77 @@ def long_files(source: Path, under_way: set[str]) -> list[str]:
     ]
 
 
+# the rules of the tests ---------------------------------------------------------------------------------
+
+
+def imports_of_tests(tests: Path) -> list[str]:
+    """Imports of a test module: what several of them use stands in a module that is not a test."""
+    culprits = []
+    for path in sorted(tests.rglob("*.py")):
+        for node in ast.walk(tree_of(path)):
+            names: list[str] = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [f"{node.module or ''}.{alias.name}" for alias in node.names]
+            culprits += [
+                f"{path.relative_to(tests)}:{node.lineno}: imports {name}"  # type: ignore[attr-defined]  # of imports, which have lines
+                for name in names
+                if any(part in test_modules(tests) for part in name.split("."))
+            ]
+    return culprits
+
+
+@cache
+def test_modules(tests: Path) -> frozenset[str]:
+    """The names of all test modules."""
+    return frozenset(path.stem for path in tests.rglob("test_*.py"))
+
+
+test_modules.__test__ = False  # type: ignore[attr-defined]  # it only begins like a test
+
+#: Functions that read a clock.
+CLOCKS = {"perf_counter", "monotonic", "time", "process_time", "thread_time"}
+#: Files that may read a clock, and why.
+WITH_A_CLOCK = {
+    "growth.py": "compares processor times with each other",
+    "machine/mutants.py": "notices a process that hangs",
+    "machine/test_machine_fuzz.py": "searches for as long as it is asked to",
+    "machine/mistakes/report.py": "is a program that says how long it took",
+    "test_disk_cache.py": "gives files an age",
+}
+#: Limits below this are there to be met; others would be met on a busy machine.
+MEANT_TO_END = 1.0
+
+
+def clocks(tests: Path) -> list[str]:
+    """What makes a test depend on the speed of the machine: clocks, time limits, deadlines of examples.
+
+    Tests of a GPU measure it.
+    """
+    culprits = []
+    for path in sorted(tests.rglob("*.py")):
+        name = path.relative_to(tests).as_posix()
+        if name.startswith("gpu/") or name in WITH_A_CLOCK:
+            continue
+        calls = [node for node in ast.walk(tree_of(path)) if isinstance(node, ast.Call)]
+        for node in sorted(calls, key=lambda call: call.lineno):
+            called = ast.unparse(node.func)
+            if called.rpartition(".")[2] in CLOCKS and called.rpartition(".")[0] in ("", "time"):
+                culprits.append(f"{name}:{node.lineno}: reads a clock: {called}()")
+            for keyword in node.keywords:
+                if keyword.arg == "timeout" and _is_a_limit(keyword.value):
+                    culprits.append(f"{name}:{node.lineno}: has a time limit: {called}(timeout=…)")
+                if keyword.arg == "deadline" and ast.unparse(keyword.value) != "None":
+                    culprits.append(f"{name}:{node.lineno}: has a deadline")
+    return culprits
+
+
+def _is_a_limit(value: ast.expr) -> bool:
+    """Whether the value of `timeout=` is a number of seconds that a busy machine may need."""
+    return isinstance(value, ast.Constant) and value.value is not None and value.value >= MEANT_TO_END
+
+
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -321,6 +393,11 @@ def test_imports_only_rooms_above() -> None:
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_the_house_keeps(rule: Callable[[Path, set[str]], list[str]]) -> None:
     assert rule(SOURCE, UNDER_WAY) == []
+
+
+@pytest.mark.parametrize("rule", [imports_of_tests, clocks], ids=lambda rule: rule.__name__)
+def test_the_tests_keep(rule: Callable[[Path], list[str]]) -> None:
+    assert rule(TESTS) == []
 
 
 def test_rooms_under_way_are_rooms() -> None:
@@ -455,3 +532,44 @@ def without():
         "ptx/words.py:8: cut: Cut the text.",
     ]
     assert short_docstrings(source, {"ptx"}) == []
+
+
+def test_an_import_of_a_test_is_found_in_a_function_too(tmp_path: Path) -> None:
+    tests = house(
+        tmp_path,
+        {
+            "test_a.py": "from ptxas import assemble\nfrom machine import kernels\n",
+            "ptxas.py": "",
+            "machine/kernels.py": "def f():\n    from machine import test_b as b\n",
+            "machine/test_b.py": "from test_a import x\nimport machine.test_b\nfrom pytest import test_x\n",
+        },
+    )
+    assert imports_of_tests(tests) == [
+        "machine/kernels.py:2: imports machine.test_b",
+        "machine/test_b.py:1: imports test_a.x",
+        "machine/test_b.py:2: imports machine.test_b",
+    ]
+
+
+def test_a_clock_a_time_limit_and_a_deadline_are_found(tmp_path: Path) -> None:
+    code = """
+import time
+from time import perf_counter
+begin = time.monotonic()
+assert perf_counter() - begin < 5
+run(command, timeout=60)
+run(command, timeout=0.1)
+run(command, timeout=None)
+queue.get(timeout=PATIENCE)
+settings(deadline=200)
+settings(deadline=None)
+driver.time()
+time.sleep(0.001)
+"""
+    tests = house(tmp_path, {"machine/test_a.py": code, "gpu/test_b.py": code, "growth.py": code})
+    assert clocks(tests) == [
+        "machine/test_a.py:4: reads a clock: time.monotonic()",
+        "machine/test_a.py:5: reads a clock: perf_counter()",
+        "machine/test_a.py:6: has a time limit: run(timeout=…)",
+        "machine/test_a.py:10: has a deadline",
+    ]

@@ -12,12 +12,12 @@ import pytest
 
 import lanewise as lw
 from everything import sampled
+from fake_gpu import FakeArray, FakeDriver, FakeTensor, fake
 from lanewise.errors import LanewiseError
 from lanewise.gpu import plan
 from lanewise.isa.tensor_map import decode
 from lanewise.isa.tensor_map_fields import MAP_ALIGNMENT
 from lanewise.ptx import parse
-from test_launch import FakeArray, FakeDriver, FakeTensor, fake
 
 __all__ = ["fake"]  # the fixture
 

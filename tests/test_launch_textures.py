@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from fake_gpu import FakeArray, FakeDriver, fake
 from lanewise.errors import LanewiseError
 from lanewise.ptx import parse
-from test_launch import FakeArray, FakeDriver, fake
 
 __all__ = ["fake"]  # the fixture
 

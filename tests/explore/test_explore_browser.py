@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -13,10 +12,8 @@ from lanewise.explore.server import ExploreServer
 from lanewise.explore.tour import tour
 
 PHONE = {"width": 390, "height": 844, "has_touch": True, "is_mobile": True}
-#: The page's first view in seconds, its bytes, and seconds from a click to an instruction's picture.
-FIRST_VIEW, MOST_BYTES, PICTURE = 1.5, 500_000, 0.1
-#: A machine that also runs other tests is slower than the one that the budget is for.
-SLACK = 4.0
+#: Bytes and files of the page, and questions that its first view asks.
+MOST_BYTES, MOST_FILES, MOST_QUESTIONS = 500_000, 20, 2
 
 
 # Instructions -------------------------------------------------------------------------------------------
@@ -360,23 +357,17 @@ def test_nothing_is_fetched_from_elsewhere_and_the_page_is_small(
     assert sum(map(len, server.files.values())) < MOST_BYTES
 
 
-def test_the_first_view_and_a_picture_come_in_time(new_page: NewPage, server: ExploreServer) -> None:
-    page = open_room(new_page(), server, "")  # what a user's first start has done by then
-    began = time.perf_counter()
-    open_room(page, server, "?again")
-    assert time.perf_counter() - began < FIRST_VIEW * SLACK
-    click_to_picture = """async () => {
-        const links = [...document.querySelectorAll('.results a')].slice(1, 6);
-        const times = [];
-        for (const link of links) {
-            const text = link.firstChild.textContent;
-            const start = performance.now();
-            link.click();
-            const frame = () => new Promise(requestAnimationFrame);
-            while (!document.querySelector('main h2').textContent.includes(text)) await frame();
-            await frame();
-            times.push(performance.now() - start);
-        }
-        return times.sort((a, b) => a - b)[Math.floor(times.length / 2)];
-    }"""
-    assert page.evaluate(click_to_picture) < 1000 * PICTURE * SLACK
+def test_the_first_view_and_a_picture_ask_for_little(new_page: NewPage, server: ExploreServer) -> None:
+    """What the page waits for is counted; how long that takes depends on the machine."""
+    page = new_page()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url.removeprefix(server.link)))
+    open_room(page, server, "")
+    assert len(asked) <= MOST_FILES + MOST_QUESTIONS
+    assert sum(each.startswith("api/") for each in asked) <= MOST_QUESTIONS
+    for link in page.locator(".results a").all()[1:6]:
+        text = str(link.evaluate("(link) => link.firstChild.textContent"))
+        asked.clear()
+        link.click()
+        wait_for_text(page, "main h2", text)
+        assert sum(each.startswith("api/") for each in asked) <= 1, asked

@@ -20,6 +20,7 @@ from gpu.forms import MULTIPLYING, arch, forms
 from gpu.inputs import families, operands
 from gpu.kernels import Warpgroup
 from gpu.record import Record
+from gpu.wgmma_choices import CHOICES, negated
 from lanewise.isa import Instruction, arch_number
 
 assert lanewise.__version__
@@ -43,10 +44,6 @@ def expected(instruction: Instruction, given: Operands, choice: Warpgroup) -> ND
         b = negated(instruction.b.format, b)
     c = given.c if choice.accumulate else None
     return instruction(a, b, c, arch=arch(), **given.further)
-
-
-def negated(fmt: Any, array: NDArray[Any]) -> NDArray[Any]:
-    return fmt.from_bits(fmt.to_bits(array) ^ fmt.word_dtype.type(1 << (fmt.bits - 1)))
 
 
 def check(
@@ -75,21 +72,6 @@ def check(
 @pytest.mark.parametrize("instruction", forms(*MULTIPLYING), ids=name_of)
 def test_every_bit(instruction: Instruction, device: Device, record: Record, seed: int) -> None:
     check("every bit", instruction, PLAIN, device, record, seed, items_per_family(instruction))
-
-
-def choices(instruction: Instruction) -> list[Warpgroup]:
-    """What wgmma can be told by its immediates, one thing at a time."""
-    found = [Warpgroup(accumulate=False)]
-    if instruction.a.format.kind == "float":
-        found += [Warpgroup(negate_a=True), Warpgroup(negate_b=True)]
-    if instruction.a.format.bits == 16:
-        found.append(Warpgroup(transpose_b=True))
-        if instruction.a_source == "descriptor":
-            found += [Warpgroup(transpose_a=True), Warpgroup(transpose_a=True, transpose_b=True)]
-    return found
-
-
-CHOICES = [(each, choice) for each in forms("wgmma", "wgmma.sp", widths=(24,)) for choice in choices(each)]
 
 
 @launches(lambda instruction, choice: kernels(instruction, arch(), choice))

@@ -10,7 +10,8 @@ import pytest
 
 from lanewise import gpu
 from lanewise.ptx.tensor_maps import TensorMap
-from machine import test_kernels_hopper as kernels
+from shared_tests import collected_from
+from shared_tests import hopper as kernels
 
 if not gpu.available():
     pytest.skip("no CUDA device here: these tests launch on one", allow_module_level=True)
@@ -61,15 +62,12 @@ def launches_on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-for _name, _test in vars(kernels).items():
-    # Attention holds exponentials, which a GPU approximates in its own way.
-    if _name.startswith("test_") and _name != "test_attention":
-        globals()[_name] = _test
+globals().update(collected_from(kernels))
 
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_attention(causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Within the error of the machine's own, not to the last bit."""
+    """Within the error of the machine's own, not to the last bit: a GPU approximates exponentials."""
 
     def near(launched: Any, arguments: tuple[Any, ...], out: np.ndarray, checked: bool = True) -> np.ndarray:
         there = torch.zeros(out.shape, device="cuda")

@@ -9,8 +9,8 @@ import pytest
 
 import lanewise as lw
 from lanewise import gpu
-from lang import test_lang_reductions as reductions
-from lang import test_lang_small_floats as small_floats
+from lang import reduction_kernels as reductions
+from lang import small_float_kernels as small_floats
 
 pytestmark = pytest.mark.gpu
 if not gpu.available():

@@ -525,10 +525,7 @@ print(int(np.asarray({{back}}).sum()))
 
 def corpus() -> Iterator[tuple[str, Callable[[], None]]]:
     """Tests of the machine whose kernels give the same bits every time, as calls."""
-    from machine import test_kernels_classics as classics
-    from machine import test_kernels_hand_loaded as hand_loaded
-    from machine import test_kernels_language as language
-    from machine import test_kernels_products as products
+    from shared_tests import classics, hand_loaded, language, products
 
     for test in (
         classics.test_sum_by_shuffles_in_the_order_of_the_kernel,

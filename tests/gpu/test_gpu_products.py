@@ -16,8 +16,8 @@ from lanewise.linalg.plan import Plan
 from lanewise.linalg.pointers import Pointers
 from lanewise.linalg.problem import Epilogue
 from linalg.hopper_products import plan, product
-from linalg.test_split import in_parts
-from linalg.test_warpgroup import CASES, rounded
+from linalg.split_sums import in_parts
+from linalg.warpgroup_cases import CASES, rounded
 
 pytestmark = pytest.mark.gpu
 if not gpu.available():

@@ -93,7 +93,7 @@ def turned() -> None:
 
 
 def wmma_rows() -> Iterator[tuple[str, Callable[[], None]]]:
-    from lang import test_lang_wmma as rows
+    from shared_tests import wmma as rows
 
     test = rows.test_every_row_of_the_tables_computes_what_the_catalogue_does
     for shape, dtype, acc in rows.TABLE:

@@ -9,8 +9,8 @@ import pytest
 
 import lanewise as lw
 from lanewise import gpu
-from machine.test_machine_bulk_copies import REDUCED, STORED, WITHIN, copied, remote
-from machine.test_machine_tensor_copies import recorded
+from machine.bulk_copy_kernels import REDUCED, STORED, WITHIN, copied, remote
+from machine.recorded_copies import recorded
 from tensor_copy_cases import IMAGE, THREADS, UNTOUCHED, Case, box_bytes, kernel_text, run, sources
 
 if not gpu.available():

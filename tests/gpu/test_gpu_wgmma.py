@@ -25,11 +25,11 @@ from gpu.execution import PLAIN, kernels, multiply, name_of
 from gpu.forms import arch, forms
 from gpu.inputs import operands
 from gpu.kernels import Warpgroup
-from gpu.test_gpu_arithmetic import CHOICES
+from gpu.wgmma_choices import CHOICES
 from lanewise.isa import Instruction
 from lanewise.isa.matrix_descriptor import SWIZZLE_MODES
-from machine.test_machine_wgmma import BF16, BY_TMA, GEMM, KERNELS
 from machine.warpgroup import Machine
+from machine.wgmma_gemms import BF16, BY_TMA, GEMM, KERNELS
 
 #: Descriptors of each probe and swizzle.
 DESCRIPTORS = 48

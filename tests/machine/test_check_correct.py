@@ -13,9 +13,7 @@ import lanewise as lw
 from everything import sampled
 from lanewise.launch import Configured, watched
 from lanewise.machine.checker.report import Report
-from machine import test_kernels_classics as classics
-from machine import test_kernels_products as products
-from machine import test_kernels_triton as triton
+from shared_tests import classics, products, triton
 
 KERNELS: dict[str, Callable[[], None]] = {
     "reduction": classics.test_sum_by_shuffles_in_the_order_of_the_kernel,

@@ -33,7 +33,7 @@ from lanewise.machine.program.memory_accesses import accesses
 from lanewise.machine.program.resolve import resolve
 from lanewise.ptx import parse
 from machine.forms import forms
-from machine.test_machine_instructions_forms import legal
+from machine.legal_forms import legal
 from ptxas import find_ptxas
 
 SOURCE = Path(__file__).parents[2] / "src" / "lanewise" / "machine"

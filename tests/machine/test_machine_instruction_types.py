@@ -12,7 +12,7 @@ from everything import sampled
 from lanewise.machine.program.instruction_table import record_of
 from lanewise.machine.program.ptx_types import TYPE_BITS
 from machine.forms import forms
-from machine.test_machine_instructions_forms import legal
+from machine.legal_forms import legal
 from ptxas import find_ptxas
 
 #: The letter of the registers that hold so many bits.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from everything import sampled
@@ -14,39 +12,12 @@ from lanewise.machine.program.basic_blocks import split
 from lanewise.machine.program.resolve import resolve
 from lanewise.ptx import parse
 from machine.forms import FIRST, forms, module_of
-from ptxas import assemble, find_ptxas
+from machine.legal_forms import legal, reason
+from ptxas import find_ptxas
 
-#: Forms that the machine refuses, and why.
-REFUSED = {
-    r"tcgen05": "later",
-    r"tensormap.*swizzle_atomicity": "no field that sm_90 has",
-    r"istypep": "removed texture and surface references",
-    r"sust\.p": "formatted access",
-    r"txq\.(channel_order|filter_mode)": "it can be asked for",
-    r"clusterlaunchcontrol": "cancels clusters",
-    r"cp\.(async|reduce)\.(?!.*prefetch).*im2col": "a mode that is not run",
-    r"cp.*(gather4|scatter4|cp_mask|cta_group)": "needs sm_100",
-    r"(st\.bulk|red\.async.*global)": "sm_100",
-    r"multimem": "multicast",
-}
 TARGETS = ("sm_90a", "sm_100a")
 #: Of all forms, every so many is tried; of every opcode one at least.
 STEP = 7
-
-
-def reason(form: str) -> str:
-    return next((why for pattern, why in REFUSED.items() if re.match(pattern, form)), "")
-
-
-def legal(given: list[str], target: str) -> list[str]:
-    """Those that ptxas takes; it looks for some mistakes only where there are no others."""
-    rest = given
-    while True:
-        wrong = {line - FIRST for line, _ in assemble(module_of(rest, target), target)}
-        kept = [form for place, form in enumerate(rest) if place not in wrong]
-        if len(kept) == len(rest):
-            return kept
-        rest = kept
 
 
 def written(given: list[str], target: str) -> list[str]:

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from machine.exact import BF16, F16, F32, Fmt, decode, encode
+from machine.integers import clamp, signed
 from machine.kernels import Case, edges, run_cases
-from machine.test_machine_integers import clamp, signed
 
 COUNT = 256
 #: Of each format: its dtype, its largest code, what NaN becomes, bits in a packed pair.

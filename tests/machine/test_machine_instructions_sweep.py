@@ -15,7 +15,7 @@ from lanewise.machine.program.instruction_record import Level
 from lanewise.machine.program.instruction_table import record_of
 from machine.forms import forms
 from machine.kernels import Case, edges, run_cases
-from machine.test_machine_instructions_forms import legal, reason
+from machine.legal_forms import legal, reason
 
 COUNT, GROUP, PARTS = 1024, 120, 6
 BITS = {"h": 16, "r": 32, "d": 64}

@@ -12,8 +12,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from machine.integers import clamp, signed
 from machine.kernels import Case, edges, run_cases, some
-from machine.test_machine_integers import clamp, signed
 
 COUNT = 128
 SIGNS = ("u32", "s32")

@@ -8,18 +8,10 @@ import numpy as np
 import pytest
 
 import lanewise
+from machine.integers import clamp, signed
 from machine.kernels import Case, edges, run_cases
 
 Oracle = Callable[..., int]
-
-
-def signed(word: int, bits: int) -> int:
-    return word - (1 << bits) if word >> (bits - 1) else word
-
-
-def clamp(value: int, bits: int, is_signed: bool = True) -> int:
-    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if is_signed else (0, (1 << bits) - 1)
-    return min(max(value, low), high)
 
 
 def narrow(count: int, bits: int) -> int:

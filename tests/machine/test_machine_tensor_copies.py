@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -15,21 +13,10 @@ from hypothesis import strategies as st
 import lanewise as lw
 from everything import examples, sampled
 from lanewise.machine.errors import KernelFault
+from machine.recorded_copies import RECORD, recorded
 from tensor_copy_cases import IMAGE, SEEN, SIZES, UNTOUCHED, Bytes, Case, box_bytes, digest, run, sources
 
-RECORD = json.loads(
-    (Path(__file__).parents[2] / "benchmarks" / "results" / "h200_tensor_copies.json").read_text()
-)
-
 HEAD = ".version 8.0\n.target sm_90a\n.address_size 64\n"
-
-
-def recorded() -> list[tuple[Case, dict[str, Any]]]:
-    """Return the copies of the record, with what came of them."""
-    columns = RECORD["columns"]
-    return [
-        (Case.from_json(dict(zip(columns, row["case"], strict=True))), row) for row in RECORD["tensor_copies"]
-    ]
 
 
 # the record -------------------------------------------------------------------------------------------------

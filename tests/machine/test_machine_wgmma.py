@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -16,7 +15,7 @@ from gpu.address_probe import SHARED_BYTES, THREADS, Probe, random_descriptors
 from gpu.execution import PLAIN, compare, multiply, name_of
 from gpu.inputs import operands
 from gpu.kernels import Warpgroup
-from gpu.test_gpu_arithmetic import choices, negated
+from gpu.wgmma_choices import choices, negated
 from lanewise.isa import Instruction
 from lanewise.isa.matrix_descriptor import SWIZZLE_MODES, MatrixDescriptor
 from lanewise.machine import KernelFault, Unsupported
@@ -28,11 +27,11 @@ from lanewise.machine.program.resolve import resolve
 from lanewise.machine.tensor_core.wgmma_statement import Statement
 from lanewise.ptx import parse
 from machine.warpgroup import ARCH, Machine, by_types, module, statement
+from machine.wgmma_gemms import BF16, BY_TMA, GEMM, KERNELS
 from nvrtc import need_nvrtc
 
 #: Few and many columns, whole strips and not, of those that all types have.
 WIDTHS = (8, 24, 48, 64, 128, 256)
-BF16 = "wgmma.mma_async.sync.aligned.m64n{}k16.f32.bf16.bf16"
 
 
 def forms() -> list[Instruction]:
@@ -369,11 +368,6 @@ def test_scale_d_as_a_predicate_and_its_negation() -> None:
 
 
 # a whole kernel ---------------------------------------------------------------------------------------------
-
-
-GEMM, BY_TMA = (Path(__file__).parent / "kernels" / name for name in ("wgmma.cu", "wgmma_tma.cu"))
-#: Kernels of the file: threads, rows of a block's tile, bytes of shared memory.
-KERNELS = {"gemm": (128, 64, 320 * 128), "specialised": (384, 128, 3 * 384 * 128)}
 
 
 @pytest.mark.parametrize("name", KERNELS)

@@ -17,7 +17,7 @@ from gpu.device import Kernel
 from gpu.execution import PLAIN, multiply
 from gpu.inputs import operands
 from lanewise.machine.program.operands import elements_of
-from machine.test_machine_bulk_copies import STORED, TO_GLOBAL, copied, kernel, remote, store_and_wait
+from machine.bulk_copy_kernels import STORED, TO_GLOBAL, copied, kernel, remote, store_and_wait
 from traces.traced import written
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "gemm"))

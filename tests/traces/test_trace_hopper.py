@@ -8,8 +8,8 @@ import pytest
 
 import cluster_kernels
 import lanewise as lw
-from machine.test_machine_bulk_copies import TO_SHARED, WAIT, kernel
-from machine.test_machine_wgmma import BF16, GEMM
+from machine.bulk_copy_kernels import TO_SHARED, WAIT, kernel
+from machine.wgmma_gemms import BF16, GEMM
 from nvrtc import need_nvrtc
 
 COPY = kernel(

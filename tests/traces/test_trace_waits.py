@@ -7,7 +7,7 @@ import pytest
 
 import cluster_kernels
 import lanewise as lw
-from machine.test_machine_bulk_copies import TO_SHARED, WAIT, kernel
+from machine.bulk_copy_kernels import TO_SHARED, WAIT, kernel
 
 LATE = kernel(
     f"""
