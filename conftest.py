@@ -17,6 +17,9 @@ Every worker of pytest-xdist imports every file, and pytest rewrites the asserti
 workers import them in the opposite order, so that two workers find what the other has rewritten when they
 meet in the middle.
 
+NumPy and torch compute with one thread. Otherwise each worker, and each program that tests start, would have as
+many threads as the machine has processors, and these spin while they wait for each other.
+
 Python's garbage collector walks through all that is alive: thousands of tests, and the modules that they
 import. What is there once the tests are collected stays for the whole run, so the collector leaves it alone.
 
@@ -57,6 +60,8 @@ APART = ("type_checkers", "browser")
 RAISE_INTERNAL_ERRORS = "LANEWISE_RAISE_INTERNAL_ERRORS"
 #: The factor of all time limits of `lanewise explore`, in this process and in those that tests start.
 PATIENCE = ("LANEWISE_PATIENCE", "1000")
+#: How many threads OpenMP's programs and OpenBLAS have; they ask when they are loaded.
+ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -64,6 +69,8 @@ def pytest_configure(config: pytest.Config) -> None:
     pytest.register_assert_rewrite("shared_tests")
     os.environ.setdefault(RAISE_INTERNAL_ERRORS, "1")
     os.environ.setdefault(*PATIENCE)
+    for variable in ONE_THREAD:
+        os.environ.setdefault(variable, "1")
     _let_hypothesis_take_its_time()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
