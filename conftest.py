@@ -17,8 +17,8 @@ Every worker of pytest-xdist imports every file, and pytest rewrites the asserti
 workers import them in the opposite order, so that two workers find what the other has rewritten when they
 meet in the middle.
 
-NumPy and torch compute with one thread. Otherwise each worker, and each program that tests start, would have as
-many threads as the machine has processors, and these spin while they wait for each other.
+NumPy and torch compute with one thread. Otherwise each worker, and each program that tests start, would have
+as many threads as the machine has processors, and these spin while they wait for each other.
 
 Python's garbage collector walks through all that is alive: thousands of tests, and the modules that they
 import. What is there once the tests are collected stays for the whole run, so the collector leaves it alone.
