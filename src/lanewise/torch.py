@@ -323,6 +323,20 @@ class Linear(torch.nn.Linear):
         )  # fmt: skip
         return found
 
+    def _get_name(self) -> str:
+        """The name by which a printed model tells it from torch's own."""
+        return "lanewise.torch.Linear"
+
+    def extra_repr(self) -> str:
+        """What a printed model says of it: its sizes, and the options that are set."""
+        options = {
+            "activation": self.activation,
+            "precision": self.precision,
+            "batch_invariant": self.batch_invariant or None,
+        }
+        given = [f"{name}={value!r}" for name, value in options.items() if value is not None]
+        return ", ".join([super().extra_repr(), *given])
+
 
 def patch(
     model: torch.nn.Module, *, precision: str | None = None, batch_invariant: bool = False

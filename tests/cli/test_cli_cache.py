@@ -73,3 +73,8 @@ def test_no_folder_at_all(
     assert json.loads(answered("cache", "--json")) == {"folder": None, "files": {}}
     said = lanewise("cache", "--path")
     assert said.code == 2 and "there is no folder" in said.err
+
+
+def test_words_do_what_the_options_do(folder: Path, answered: Callable[..., str]) -> None:
+    assert answered("cache", "path") == answered("cache", "--path") == f"{folder}\n"
+    assert "3 files" in answered("cache", "clear") and not disk_cache.kept_files(folder)

@@ -1,11 +1,14 @@
 """`lanewise check`: findings on stdout, the exit status says whether there were any."""
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from lanewise.ptx.tools.nvrtc_library import load
 
 RACE = """.version 8.0
 .target sm_80
@@ -207,3 +210,64 @@ def test_script_that_fails_or_launches_nothing(lanewise: Callable[..., Any]) -> 
     assert said.code == 2 and said.out == "" and "script.py launches nothing" in said.err
     said = lanewise("check", "script.py", "--json")
     assert said.code == 2 and json.loads(said.out)["launches"] == []
+
+
+CHECKS_ITSELF = """import numpy as np
+import lanewise as lw
+x = np.zeros(64, np.uint32)
+report = lw.check(lw.load("wrong.ptx")["k"][1, 64], x)
+assert report.findings
+lw.load("right.ptx")["k"][1, 64](x)
+"""
+
+
+def test_a_script_that_checks_itself_is_seen(lanewise: Callable[..., Any]) -> None:
+    Path("itself.py").write_text(CHECKS_ITSELF)
+    said = lanewise("check", "itself.py", "--json")
+    data = json.loads(said.out)
+    assert said.code == 1 and [bool(each["findings"]) for each in data["launches"]] == [True, False]
+    said = lanewise("run", "itself.py", "--json")
+    assert said.code == 0 and [each["kernel"] for each in json.loads(said.out)["launches"]] == [
+        "k (lw.check)",
+        "k",
+    ]
+
+
+def test_without_arguments_a_command_is_suggested_and_works(lanewise: Callable[..., Any]) -> None:
+    said = lanewise("check", "right.ptx", "--block", 64)
+    assert said.code == 2 and "lanewise check right.ptx --grid 1 --block 64" in said.err
+    command = said.err.partition("    lanewise ")[2].replace("\\\n", " ")
+    assert lanewise(*shlex.split(command)).code == 0
+
+
+@pytest.mark.skipif(load(13) is None, reason="NVRTC is not installed")
+def test_a_suggested_command_has_the_launch_and_the_types_of_the_file(lanewise: Callable[..., Any]) -> None:
+    Path("scale.cu").write_text(
+        "#include <cuda_fp16.h>\n"
+        "#define N 512\n"
+        "__global__ void scale(const half* x, float* y, float alpha, int n) {\n"
+        "  int i = blockIdx.x * blockDim.x + threadIdx.x;\n"
+        "  if (i < n) y[i] = alpha * __half2float(x[i]);\n"
+        "}\n"
+        "__global__ void other(const int8_t* x, unsigned long long* y) { y[threadIdx.x] = x[threadIdx.x]; }\n"
+        "void host(half* x, float* y, int8_t* z, unsigned long long* w, int m) {\n"
+        "  const int threads = 64;\n"
+        "  dim3 grid((N + threads - 1) / threads);\n"
+        "  scale<<<m, threads>>>(x, y, 2, N);\n"
+        "  scale<<<grid, dim3(threads, 2)>>>(x, y, 2, N);\n"
+        "  other<<<1, 1 << 5>>>(z, w);\n"
+        "}\n"
+    )
+    for entry, launch, arguments in (
+        ("scale", "--grid 8 --block 64,2", "random:f16:1024 zeros:f32:1024 1.0 1024"),
+        ("other", "--grid 1 --block 32", "random:s8:1024 zeros:u64:1024"),
+    ):
+        said = lanewise("check", "scale.cu", "--entry", entry)
+        assert said.code == 2 and launch in said.err
+        assert " ".join(f"--arg {each}" for each in arguments.split()) in said.err
+        command = said.err.partition("    lanewise ")[2].replace("\\\n", " ")
+        assert lanewise(*shlex.split(command)).code in (0, 1)
+    assert (
+        "x (__half const*), y (float*), alpha (float), n (int)"
+        in lanewise("run", "scale.cu", "--entry", "scale").err
+    )

@@ -171,3 +171,17 @@ def test_png_and_pdf_need_a_library(lanewise: Callable[..., Any], tmp_path: Path
             assert said.code == 2 and "lanewise[pictures]" in said.err
         else:
             assert (tmp_path / f"swizzle{suffix}").read_bytes().startswith(magic)
+
+
+def test_an_instruction_or_atom_needs_no_command(lanewise: Callable[..., Any]) -> None:
+    for words, text in (
+        (["ldmatrix"], "ldmatrix.sync.aligned.m8n8.x4.shared.b16"),
+        (["ldmatrix", "x2", "trans"], "ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16"),
+        (["m16n8k16", "bf16"], "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"),
+        ([MMA], MMA),
+    ):
+        said = lanewise("draw", *words)
+        assert said.code == 0 and said.out == draw.text(instruction(text)).rstrip() + "\n"
+    assert lanewise("draw", ATOM).out == lanewise("draw", "atom", ATOM).out
+    said = lanewise("draw", "layuot", "(8,8)")
+    assert said.code == 2 and "layout" in said.err

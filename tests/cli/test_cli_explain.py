@@ -369,12 +369,24 @@ def test_an_asynchronous_instruction(answered: Callable[..., str], lanewise: Cal
     assert said.code == 2 and "chosen by words alone" in said.err
 
 
-def test_names_that_leave_a_choice_list_it_line_by_line(lanewise: Callable[..., Any]) -> None:
-    said = lanewise("explain", "mma.m16n8k16.f16")
-    assert said.code == 2 and said.err.splitlines()[1:] == [
-        "    mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
-        "    mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16",
-    ]
+def test_words_need_no_quotes_and_the_most_common_meaning_is_explained(lanewise: Callable[..., Any]) -> None:
+    usual, other = (
+        f"mma.sync.aligned.m16n8k16.row.col.{types}" for types in ("f32.f16.f16.f32", "f16.f16.f16.f16")
+    )
+    for words in (["m16n8k16", "f16"], ["m16n8k16 f16"], ["mma.m16n8k16.f16"]):
+        said = lanewise("explain", *words)
+        assert said.code == 0 and said.out == lanewise("explain", usual).out
+        assert said.err == f"lanewise: taken as {usual}; it may also mean {other}\n"
+
+
+def test_names_with_many_meanings_list_them_line_by_line(lanewise: Callable[..., Any]) -> None:
+    said = lanewise("explain", "mma")
+    lines = said.err.splitlines()
+    assert (
+        said.code == 2
+        and lines[1] == "    mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+        and len(lines) > 4
+    )
 
 
 def test_a_layout_is_told_where_it_is_drawn(lanewise: Callable[..., Any]) -> None:

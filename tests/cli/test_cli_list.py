@@ -10,6 +10,7 @@ import pytest
 
 from lanewise.atoms import atom, atoms
 from lanewise.isa import ARCHS, FAMILIES, instruction, instructions
+from lanewise.isa.asynchronous import async_instructions, families
 
 
 def test_forms_are_those_of_the_catalogue(answered: Callable[..., str]) -> None:
@@ -115,3 +116,26 @@ def test_says_which_condition_leaves_nothing(answered: Callable[..., str]) -> No
     assert "without --arch sm_75" in told and "without m16n8k16" in told
     assert "--dense" in answered("list", "--dense", "--family", "mma.sp")
     assert "Did you mean mma?" in answered("list", "mm")
+
+
+def test_without_conditions_the_families_are_counted(answered: Callable[..., str]) -> None:
+    rows = [line.split() for line in answered("list").splitlines()]
+    counts = {row[0]: row[1] for row in rows if len(row) > 1}
+    for family in FAMILIES:
+        assert int(counts[family]) == len(instructions(family=family))
+    for family in families():
+        assert int(counts[family]) == len(async_instructions(family=family))
+    assert len(rows) < 50 < len(answered("list", "--all").splitlines())
+    assert len(json.loads(answered("list", "--json"))) == len(instructions())
+
+
+@pytest.mark.parametrize("word", ["sparse", "dense", "Sparse"])
+def test_sparse_is_a_word_as_well_as_an_option(word: str, answered: Callable[..., str]) -> None:
+    assert answered("list", "mma", word, "f16") == answered("list", f"--{word.lower()}", "mma", "f16")
+
+
+def test_asynchronous_families_are_found_by_their_name(answered: Callable[..., str]) -> None:
+    for family in ("tcgen05", "tcgen05.mma", "cp.async.bulk.tensor"):
+        assert answered("list", family) == answered("list", "--family", family)
+    words = answered("list", "tcgen05.mma", "kind::f16")
+    assert words == answered("list", "--family", "tcgen05.mma", "kind::f16")

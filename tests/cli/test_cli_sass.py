@@ -37,9 +37,37 @@ def test_naive_hgemm(lanewise: Callable[..., Any]) -> None:
 def test_a_script_is_told_where_to_look(lanewise: Callable[..., Any], tmp_path: Path) -> None:
     script = tmp_path / "kernels.py"
     script.touch()
-    for command in ("sass", "ptx"):
-        said = lanewise(command, script)
-        assert said.code == 2 and "kernel.sass(arch)" in said.err
+    said = lanewise("ptx", script)
+    assert said.code == 2 and "kernel.sass(arch)" in said.err
+    said = lanewise("sass", script)
+    assert said.code == 2 and "launches no kernel" in said.err
+
+
+@needs_assembler
+def test_the_kernels_of_a_script_are_listed_once_each(lanewise: Callable[..., Any], tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import numpy as np\n"
+        "import lanewise as lw\n"
+        "@lw.kernel\n"
+        "def double(x: lw.Ptr[lw.f32]):\n"
+        "    x[lw.thread_idx.x] = x[lw.thread_idx.x] * 2.0\n"
+        "@lw.kernel\n"
+        "def clear(x: lw.Ptr[lw.f32]):\n"
+        "    x[lw.thread_idx.x] = 0.0\n"
+        "x = np.ones(32, np.float32)\n"
+        "double[1, 32](x)\n"
+        "double[1, 32](x)\n"
+        "print(x[0])\n"
+        "lw.check(clear[1, 32], x)\n"
+    )
+    said = lanewise("sass", script, "--arch", "sm_90")
+    assert said.code == 0 and said.out.count(".text.double:") == 1 and said.out.count(".text.clear:") == 1
+    assert "4.0" in said.err and "4.0" not in said.out  # stdout is for the machine code
+    said = lanewise("sass", script, "--arch", "sm_90", "--entry", "clear", "--json")
+    (listing,) = json.loads(said.out)
+    assert "clear" in listing["sass"] and "double" not in listing["sass"]
+    assert "no kernel other" in lanewise("sass", script, "--entry", "other").err
 
 
 @needs_compiler

@@ -86,7 +86,7 @@ def test_a_name_that_fits_several_lists_the_usual_first() -> None:
         ("m16n8k32 fp8", "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32"),
         ("nvcuda::wmma::mma_sync", "wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32"),
         ("tf32", "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32"),
-        ("ldmatrix", "ldmatrix.sync.aligned.m8n8.x1.shared.b16"),
+        ("ldmatrix", "ldmatrix.sync.aligned.m8n8.x4.shared.b16"),
     ],
 )
 def test_a_name_that_says_little_lists_the_most_common_form_first(name: str, first: str) -> None:

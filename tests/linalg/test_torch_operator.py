@@ -140,9 +140,11 @@ def test_patched_models_multiply_by_lanewise() -> None:
     assert type(model[0]) is lt.Linear and list(model.state_dict()) == names
     torch.testing.assert_close(model(x), before)
     assert "LanewiseMatmul" in str(model(x).grad_fn) or "lanewise" in str(model(x).grad_fn).lower()
+    assert str(model).count("lanewise.torch.Linear(") == 2
     lt.unpatch(model)
-    assert type(model[0]) is torch.nn.Linear
+    assert type(model[0]) is torch.nn.Linear and "lanewise" not in str(model)
     own = lt.Linear(16, 8, activation="silu", batch_invariant=True)
+    assert str(own).endswith("bias=True, activation='silu', batch_invariant=True)")
     torch.testing.assert_close(
         own(x), torch.nn.functional.silu(x @ own.weight.T + own.bias), atol=1e-5, rtol=1e-4
     )

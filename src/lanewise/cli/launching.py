@@ -6,10 +6,11 @@ How a launch is reported is left to each of the two.
 from __future__ import annotations
 
 import contextlib
+import copy
 import runpy
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,6 +23,8 @@ from lanewise.tracebacks import shorten
 
 if TYPE_CHECKING:
     from lanewise.launch import Configured
+    from lanewise.machine.checker.check import CheckObserver
+    from lanewise.machine.checker.report import Report
     from lanewise.ptx import Entry, Module
 
 FAILED = 2
@@ -224,6 +227,8 @@ class Asked:
     progress: bool | None = None
     cluster: str | None = None
     unchecked: bool = False
+    #: The command that asks, for messages: run, check or debug.
+    command: str = "run"
 
     @property
     def is_script(self) -> bool:
@@ -275,6 +280,7 @@ class Asked:
     def kernel(self) -> tuple[Configured, list[Any]]:
         """The kernel, configured, and its arguments."""
         from lanewise.cli.input.kernel_arguments import parse_argument
+        from lanewise.cli.input.suggested_command import suggested_command
         from lanewise.ptx.arguments import described
 
         entry = entry_of(module_in(self.file, self.arch, self.compilation), self.file, self.entry)
@@ -282,10 +288,14 @@ class Asked:
         if len(self.args) != len(parameters):
             names = ", ".join(described(each) for each in parameters)
             signature = entry.demangled if "(" in entry.demangled else f"{entry.demangled}({names})"
-            raise LanewiseError(
+            wanted = (
                 f"{signature} takes {len(parameters)} argument{'s' if len(parameters) != 1 else ''}: give "
                 f"one --arg for each; {len(self.args)} {'is' if len(self.args) == 1 else 'are'} given"
             )
+            if self.args:
+                raise LanewiseError(wanted)
+            suggested = suggested_command(self.command, entry, self.file, self.grid, self.block)
+            raise LanewiseError(f"{wanted}. A command to begin with:\n{suggested}")
         values = [
             parse_argument(text, number, variable)
             for number, (text, variable) in enumerate(zip(self.args, parameters, strict=True))
@@ -300,18 +310,33 @@ class Asked:
         return configured, values
 
 
-def run_script(asked: Asked, watcher: Callable[..., None]) -> int:
+def _observer_of(watcher: Callable[..., None]) -> CheckObserver:
+    """Return an observer of checks that hands each to a watcher of launches, on copies of the arrays."""
+
+    def observer(
+        configured: Any, values: Sequence[Any], options: dict[str, Any], perform: Callable[[], Report]
+    ) -> Report:
+        watcher(configured, tuple(copy.copy(value) for value in values), options)
+        return perform()
+
+    return observer
+
+
+def run_script(asked: Asked, watcher: Callable[..., None], checks: CheckObserver | None = None) -> int:
     """Run a script as Python would, its launches through the watcher; returns its exit status.
 
-    An exception of the script's is shown as Python shows it, without the frames of the command line.
+    Launches that the script itself checks with `lw.check` go through `checks`; without one, they go through
+    the watcher as other launches do, on copies of their arrays. An exception of the script's is shown as
+    Python shows it, without the frames of the command line.
     """
     from lanewise.launch import watched
+    from lanewise.machine.checker.check import observed_checks
 
     path = str(asked.file)
     before = sys.argv, sys.path[:]
     sys.argv, sys.path[:] = [path, *asked.arguments], [str(asked.file.parent.resolve()), *sys.path]
     try:
-        with watched(watcher):
+        with watched(watcher), observed_checks(checks or _observer_of(watcher)):
             runpy.run_path(path, run_name="__main__")
     except SystemExit as end:
         if isinstance(end.code, str):
@@ -330,6 +355,26 @@ def run_script(asked: Asked, watcher: Callable[..., None]) -> int:
     finally:
         sys.argv, sys.path[:] = before
     return 0
+
+
+def launched_by(asked: Asked, name: str | None) -> list[Entry]:
+    """Run a script and return the kernels that it launches, each once; with a name only those."""
+    entries: dict[str, Entry] = {}
+
+    def watcher(configured: Configured, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+        entry = configured.entry
+        if name in (None, entry.name, entry.demangled):
+            entries.setdefault(str(entry.module), entry)
+        configured(*arguments, **options)
+
+    if not asked.is_script:
+        raise LanewiseError(f"{asked.file} is no Python script")
+    status = run_script(asked, watcher)
+    if entries:
+        return list(entries.values())
+    which = f"no kernel {name}" if name is not None else "no kernel"
+    ended = f"; it ended with exit status {status}" if status else ""
+    raise LanewiseError(f"{asked.file} launches {which}, so there is nothing to show{ended}")
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -28,7 +29,18 @@ from lanewise.errors import LanewiseError
 _NOWHERE = "machine code is compiled anew in every process (LANEWISE_CACHE_DIR is empty)"
 
 
+class Action(StrEnum):
+    """What may be done with the cache, as a word instead of an option."""
+
+    SHOW = "show"
+    CLEAR = "clear"
+    PATH = "path"
+
+
 def cache(
+    action: Annotated[
+        Action, typer.Argument(help="Show what is kept, clear it, or print the folder.", show_default=False)
+    ] = Action.SHOW,
     path: Annotated[bool, typer.Option("--path", help="Print the folder alone, for scripts.")] = False,
     clear: Annotated[
         bool, typer.Option("--clear", help="Remove the files that lanewise keeps there, and no others.")
@@ -42,10 +54,11 @@ def cache(
 
     \b
     lanewise cache
-    lanewise cache --clear
-    du -sh "$(lanewise cache --path)"
+    lanewise cache clear
+    du -sh "$(lanewise cache path)"
     LANEWISE_CACHE_DIR=/scratch/lanewise lanewise run examples/hgemm.py
     """
+    path, clear = path or action == Action.PATH, clear or action == Action.CLEAR
     folder = cache_directory()
     if path:
         if clear or json:

@@ -148,7 +148,7 @@ def check(
 
     asked = Asked(
         file, tuple(arguments or ()), entry, grid, block, shared, arch, steps, tuple(arg or ()),
-        compilation(define, include, std, option, compiler), progress, cluster, unchecked,
+        compilation(define, include, std, option, compiler), progress, cluster, unchecked, "check",
     )  # fmt: skip
     if json and format not in (Format.TEXT, Format.JSON):
         raise LanewiseError(f"--json and --format {format} exclude each other; give one")
@@ -167,10 +167,11 @@ def _checked(
 ) -> Report:
     from lanewise.cli.terminal.progress import ProgressBar
     from lanewise.machine.checker.check import check as check_launch
+    from lanewise.machine.checker.check import unobserved
     from lanewise.machine.checker.schedules import first_schedules
 
     options = {"schedule": first_schedules(schedules), "resources": True, **options}
-    with ProgressBar(configured.entry.demangled, asked.progress) as bar:
+    with unobserved(), ProgressBar(configured.entry.demangled, asked.progress) as bar:
         return check_launch(configured, *values, **{"progress": bar, **asked.options, **options})
 
 
@@ -180,8 +181,14 @@ def _script(asked: Asked, schedules: int, wanted: Wanted) -> int:
     def watcher(configured: Configured, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
         reports.append(_checked(asked, schedules, configured, arguments, options))
 
+    def own_check(
+        configured: Any, values: Sequence[Any], options: dict[str, Any], perform: Callable[[], Report]
+    ) -> Report:
+        reports.append(perform())
+        return reports[-1]
+
     with what_it_prints(wanted.is_data):
-        status = run_script(asked, watcher)
+        status = run_script(asked, watcher, own_check)
     found = _show(reports, wanted)
     if not reports and not status:
         print(f"lanewise: {asked.file} launches nothing: nothing was checked", file=sys.stderr)

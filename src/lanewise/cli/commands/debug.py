@@ -129,7 +129,7 @@ def debug(
 
     asked = Asked(
         file or Path(), tuple(arguments or ()), entry, grid, block, shared, arch, steps, tuple(arg or ()),
-        compilation(define, include, std, option, compiler), None, cluster, unchecked,
+        compilation(define, include, std, option, compiler), None, cluster, unchecked, "debug",
     )  # fmt: skip
     bytes = limit * _MEBIBYTE if limit is not None else None
     if dap:

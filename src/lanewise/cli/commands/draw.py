@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from lanewise.cli.explanation.holdings import operand_named
 from lanewise.cli.input.drawing_options import (
@@ -25,9 +26,10 @@ from lanewise.cli.input.drawing_options import (
     Permutation,
 )
 from lanewise.cli.input.encoded import drawable, read_encoded
-from lanewise.cli.input.options import ASource, InstructionText, Stride
-from lanewise.cli.input.subject import atom_named, instruction_named
+from lanewise.cli.input.options import ASource, InstructionWords, Stride
+from lanewise.cli.input.subject import atom_named, instruction_named, is_atom_name, usual_instruction
 from lanewise.errors import LanewiseError
+from lanewise.isa.naming.shorthand import possible_texts
 from lanewise.layout import ComposedLayout, Layout, recast
 from lanewise.layout.reading import read_integers, read_layout, read_plain_layout, read_swizzle
 
@@ -35,9 +37,32 @@ from lanewise.layout.reading import read_integers, read_layout, read_plain_layou
 _MOST = 1024
 
 
+class _DrawGroup(TyperGroup):
+    """The commands under `lanewise draw`; a word that is none of them names an instruction or an atom."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the command that is implied before its first word: `draw ldmatrix`, `draw SM80_…`."""
+        first = args[0] if args else ""
+        if first and first[0] != "-" and first not in self.commands:
+            if is_atom_name(first):
+                args = ["atom", *args]
+            elif _begins_instruction(first):
+                args = ["instruction", *args]
+        parsed: list[str] = super().parse_args(ctx, args)
+        return parsed
+
+
+def _begins_instruction(word: str) -> bool:
+    """Whether a word is the text of an instruction, or one by which instructions are named."""
+    try:
+        return bool(possible_texts(word)) or instruction_named(word) is not None
+    except LanewiseError:
+        return False
+
+
 def draw_app() -> typer.Typer:
     """The commands under `lanewise draw`."""
-    app = typer.Typer(help=_HELP)
+    app = typer.Typer(help=_HELP, cls=_DrawGroup)
     for name, function in (
         ("layout", layout),
         ("atom", atom),
@@ -61,6 +86,8 @@ _HELP = """Draw layouts, atoms, tilings, swizzles, instructions, banks, descript
 \b
 lanewise draw layout "((4,8),(2,2)):((32,1),(16,8))"
 lanewise draw instruction mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 -o mma.svg
+lanewise draw ldmatrix x4
+lanewise draw m16n8k16 bf16 -o bf16.svg
 lanewise draw atom SM80_16x8x16_F32F16F16F32_TN -o atom.tex
 lanewise draw tiled-mma SM80_16x8x16_F32F16F16F32_TN --atom-layout 2,2,1 -o tiled.svg
 lanewise draw swizzle 3,4,3 --layout "(8,64):(64,1)" --bits 16 -o swizzle.html
@@ -289,7 +316,7 @@ def swizzle(
 
 
 def instruction(
-    instruction: InstructionText,
+    words: InstructionWords,
     output: Output = None,
     operand: OperandName = None,
     lane: Lane = None,
@@ -321,9 +348,9 @@ def instruction(
     lanewise draw instruction $MMA --operand A --lane 5
     lanewise draw instruction $MMA --element D 3 4 --inputs -o inputs.svg
     lanewise draw instruction ldmatrix.sync.aligned.m8n8.x4.shared.b16 -o ldmatrix.svg
-    lanewise draw instruction "wgmma m64n256k16 bf16" --operand D --columns 64 -o wide.svg
+    lanewise draw instruction wgmma m64n256k16 bf16 --operand D --columns 64 -o wide.svg
     """
-    found = instruction_named(instruction, a_source=a_source, stride=stride)
+    found = usual_instruction(" ".join(words), a_source=a_source, stride=stride)
     if operand is not None:
         operand = operand_named(found, operand).name
     if element is not None:

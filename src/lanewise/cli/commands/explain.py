@@ -12,8 +12,8 @@ import typer
 
 from lanewise.cli.explanation.question import Question
 from lanewise.cli.input.encoded import drawable, read_encoded
-from lanewise.cli.input.options import ArchName, AsCsv, AsJson, AsMarkdown, ASource, InstructionText, Stride
-from lanewise.cli.input.subject import copy_named, instruction_named
+from lanewise.cli.input.options import ArchName, AsCsv, AsJson, AsMarkdown, ASource, InstructionWords, Stride
+from lanewise.cli.input.subject import copy_named, usual_instruction
 from lanewise.cli.terminal.render import show, style_of
 from lanewise.errors import LanewiseError
 from lanewise.isa.asynchronous import is_asynchronous
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def explain(
-    instruction: InstructionText,
+    words: InstructionWords,
     arch: ArchName = None,
     lane: Annotated[
         int | None,
@@ -106,7 +106,7 @@ def explain(
     lanewise explain $MMA --operand B --by-lane --csv > b.csv
     lanewise explain $MMA --svg mma.svg            draw it
     lanewise explain SM80_16x8x16_F32F16F16F32_TN  the same by CUTLASS's name
-    lanewise explain "m16n8k16 bf16"               by the words that say which it is
+    lanewise explain m16n8k16 bf16                 by the words that say which it is
     lanewise explain HMMA.16816.F32                by the name of the machine's instruction
     lanewise explain tcgen05.mma.cta_group::1.kind::f16   tcgen05, bulk copies and tensor copies, too
     lanewise explain 0x4000004000000040            what a matrix descriptor of wgmma says
@@ -115,6 +115,7 @@ def explain(
     from lanewise.atoms.trait_layouts import NAMES as TRAIT_LAYOUTS
     from lanewise.atoms.trait_layouts import named_layout
 
+    instruction = " ".join(words)
     style = style_of(json=json, csv=csv, markdown=markdown)
     for option, path, suffix in (("--svg", svg, ".svg"), ("--latex", latex, ".tex")):
         if path is not None and path.suffix.lower() not in ("", suffix):
@@ -151,7 +152,7 @@ def explain(
         from lanewise.cli.explanation.copies import of_copy
 
         return partial(show, of_copy(copy), style)
-    subject = instruction_named(instruction, arch=arch, a_source=a_source, stride=stride)
+    subject = usual_instruction(instruction, arch=arch, a_source=a_source, stride=stride)
     answer = question.answer(subject, arch)
     _save_pictures(subject, question, svg, latex)
     return partial(show, answer, style)

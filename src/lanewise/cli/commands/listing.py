@@ -17,10 +17,13 @@ from lanewise.cli.terminal.render import show, style_of
 from lanewise.errors import LanewiseError
 from lanewise.formats import AMBIGUOUS, SPELLINGS
 from lanewise.isa import ARCHS, FAMILIES, describe_targets, find_arch, instructions
-from lanewise.isa.asynchronous import async_instructions, families, is_asynchronous
+from lanewise.isa.asynchronous import AsyncInstruction, async_instructions, families, is_asynchronous
 
 if TYPE_CHECKING:
     from lanewise.isa import Instruction
+
+#: Words that say whether A is sparse, as --sparse and --dense do; names of instructions have .sp or nothing.
+_SPARSITY = {"sparse": True, "dense": False}
 
 
 def _format_option(name: str) -> Any:
@@ -83,37 +86,70 @@ def list_forms(
     count: Annotated[
         bool, typer.Option("--count", help="Count the forms of each family on each arch.")
     ] = False,
+    every: Annotated[
+        bool,
+        typer.Option("--all", help="List every form; without this and any condition, families are counted."),
+    ] = False,
     json: AsJson = False,
     csv: AsCsv = False,
     markdown: AsMarkdown = False,
 ) -> Callable[[], None]:
-    """List the matrix instructions that fit all conditions.
+    """List the matrix instructions that fit all conditions; without any, the families and what each is for.
 
     \b
+    lanewise list                                  the families, with how many forms each has
     lanewise list mma bf16                         every mma with bf16 in it
+    lanewise list mma sparse f16                   every sparse mma with f16 in it
+    lanewise list tcgen05                          what Blackwell adds
     lanewise list --arch sm_86 --family mma        what an RTX 30 has, and how it runs it
     lanewise list --a e4m3 --shape "m16n8k*"       every form on FP8
     lanewise list --count                          how many forms each arch has
     lanewise list --arch sm_90a --family wgmma --csv > wgmma.csv
-    lanewise list --family tcgen05.mma kind::f16   also tcgen05, bulk copies and tensor copies
+    lanewise list tcgen05.mma kind::f16            also tcgen05, bulk copies and tensor copies
+    lanewise list --all --json > forms.json        all of them
 
     Operand variants are listed as their own: wgmma with A in registers or behind a descriptor,
     wmma.load and store with and without a stride.
     """
     style = style_of(json=json, csv=csv, markdown=markdown)
     name = find_arch(arch) if arch is not None else None
+    for word in words or ():
+        sparse = _SPARSITY.get(word.lower(), sparse)
+    words = [word for word in words or () if word.lower() not in _SPARSITY]
+    if family is None and words and any(each.startswith(words[0]) for each in families()):
+        family, *words = words
     if family is not None and is_asynchronous(family):
         if any(given is not None for given in (a, b, c, d, shape, sparse, kind)):
             raise LanewiseError(f"{family} is chosen by words alone, such as kind::f16 or cta_group::2")
-        return partial(show, _asynchronous(family, name, words or [], count), style)
+        return partial(show, _asynchronous(family, name, words, count), style)
     chosen = {"--arch": name, "--family": family, "--a": a, "--b": b, "--c": c, "--d": d, "--shape": shape,
               "--sparse": sparse, "--kind": kind}  # fmt: skip
     given = {option: value for option, value in chosen.items() if value is not None}
-    found = _fitting(given, words or [], withdrawn)
+    if not (given or words or count or every or withdrawn) and style == "text":
+        return partial(show, _families(), style)
+    found = _fitting(given, words, withdrawn)
     if not found:
-        return partial(show, _nothing(given, words or [], withdrawn), style)
+        return partial(show, _nothing(given, words, withdrawn), style)
     answer = _counts(found, name) if count else _forms(found, name)
     return partial(show, answer, style)
+
+
+def _families() -> Answer:
+    """Count the forms of each family, and say on which archs they run and how one asks for them."""
+    by_family: dict[str, list[Instruction | AsyncInstruction]] = {}
+    for form in (*instructions(), *async_instructions()):
+        by_family.setdefault(form.family, []).append(form)
+    rows: list[list[Cell]] = []
+    for family, forms in by_family.items():
+        somewhere = {arch for form in forms for arch in form.archs}
+        archs = describe_targets(tuple(arch for arch in ARCHS if arch in somewhere))
+        rows.append([family, len(forms), archs, forms[0].text])
+    table = Table("", ("family", "forms", "archs", "for example"), rows)
+    notes = (
+        f"{sum(map(len, by_family.values())):,} forms in {len(rows)} families. Words narrow them down: "
+        "`lanewise list mma bf16`, `lanewise list wgmma e4m3`; `lanewise list --all` lists every form.",
+    )
+    return Answer((table,), {family: len(forms) for family, forms in by_family.items()}, notes)
 
 
 def _has_word(text: str, word: str) -> bool:

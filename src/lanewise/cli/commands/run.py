@@ -47,6 +47,7 @@ from lanewise.isa.multiprocessor import FITTING_THREADS
 
 if TYPE_CHECKING:
     from lanewise.launch import Configured
+    from lanewise.machine.checker.report import Report
     from lanewise.ptx import Entry
 
 #: The exit status of a kernel that a fault stopped, as of one that `check` finds fault with.
@@ -269,14 +270,29 @@ def _show(
     return STOPPED if ran.fault else 0
 
 
+def _checked_row(configured: Configured, options: dict[str, Any], seconds: float) -> Ran:
+    """A launch that the script itself checked."""
+    entry, shape = configured.entry, configured.shape
+    arch = find_arch(options.get("arch") or entry.module.arch)
+    return Ran(f"{entry.demangled} (lw.check)", shape.grid, shape.block, arch, shape.blocks, seconds)
+
+
 def _script(asked: Asked, json: bool) -> int:
     ran: list[Ran] = []
 
     def watcher(configured: Configured, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
         launch(asked, ran, configured, arguments, options)
 
+    def own_check(
+        configured: Configured, values: Sequence[Any], options: dict[str, Any], perform: Callable[[], Report]
+    ) -> Report:
+        begin = time.perf_counter()
+        report = perform()
+        ran.append(_checked_row(configured, options, time.perf_counter() - begin))
+        return report
+
     with what_it_prints(json):
-        status = run_script(asked, watcher)
+        status = run_script(asked, watcher, own_check)
     columns = tuple(name for name, _ in ran[0].pairs) if ran else ()
     table = Table("", columns, [tuple(value for _, value in each.pairs) for each in ran])
     note = f"{len(ran)} launches." if len(ran) != 1 else "1 launch."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,7 +21,15 @@ from lanewise.cli.input.compiling import (
     compilation,
 )
 from lanewise.cli.input.options import ArchName, AsJson
-from lanewise.cli.launching import entry_of, module_in, require_code, three
+from lanewise.cli.launching import (
+    Asked,
+    entry_of,
+    launched_by,
+    module_in,
+    require_code,
+    three,
+    what_it_prints,
+)
 from lanewise.cli.terminal.answer import Answer
 from lanewise.cli.terminal.render import show
 
@@ -31,7 +40,12 @@ if TYPE_CHECKING:
 
 def sass(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="PTX (.ptx) or CUDA C++ (.cu).", show_default=False)
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="PTX (.ptx), CUDA C++ (.cu), or a Python script (.py) whose launches say which kernels.",
+            show_default=False,
+        ),
     ],
     arch: ArchName = None,
     entry: Annotated[
@@ -80,40 +94,80 @@ def sass(
     lanewise sass gemm.cu --arch sm_90 --entry "mm<half, float>" | grep MMA
     lanewise sass gemm.cu --arch sm_86 --block 16,16 --shared 32768
     lanewise sass gemm.cu --arch sm_90 --lines --encodings
+    lanewise sass script.py --arch sm_90           every kernel that the script launches, each once
     """
+    shown = _Shown(arch, block, shared, lines, encodings)
+    options = compilation(define, include, std, option, compiler)
+    if file.suffix == ".py":
+        with what_it_prints(True):  # stdout is for the machine code
+            entries = launched_by(Asked(file, compilation=options, arch=arch), entry)
+        listings = [_listing_of(each.module, each.name, file, shown) for each in entries]
+    else:
+        module = module_in(file, arch, options)
+        if entry is None:
+            require_code(module, file)
+            listings = [_listing_of(module, None, file, shown)]
+        else:
+            chosen = entry_of(module, file, entry)
+            listings = [_listing_of(chosen.module, chosen.name, file, shown)]
+    if not json:
+        return partial(
+            _say,
+            "\n".join(each.text for each in listings),
+            [note for each in listings for note in each.notes],
+        )
+    data = [each.data for each in listings]
+    return partial(show, Answer((), data if file.suffix == ".py" else data[0]), "json")
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """How machine code is to be shown, as the options say."""
+
+    arch: str | None
+    block: str | None
+    shared: int
+    lines: bool
+    encodings: bool
+
+
+@dataclass(frozen=True)
+class _Listing:
+    """The machine code of a module or of one kernel: its text, notes for stderr, and the data of JSON."""
+
+    text: str
+    notes: list[str]
+    data: dict[str, Any]
+
+
+def _listing_of(module: Module, wanted: str | None, file: Path, shown: _Shown) -> _Listing:
+    """Assemble a module and list the machine code of one kernel, or of all."""
     from lanewise.ptx import demangle
     from lanewise.ptx.model.one_kernel import one_kernel
     from lanewise.ptx.sass_listing import PTX_NAME, assembled, listing_of, sources
     from lanewise.ptx.tools.toolkit import ToolFailed
 
-    module = module_in(file, arch, compilation(define, include, std, option, compiler))
-    wanted = None
-    if entry is not None:
-        found = entry_of(module, file, entry)
-        module, wanted = found.module, found.name
-    else:
-        require_code(module, file)
     try:
-        cubin = assembled(module, arch, lines=lines)
+        cubin = assembled(module, shown.arch, lines=shown.lines)
     except ToolFailed:
         if wanted is None or len(module.entries) == 1:
             raise
         module = one_kernel(module, wanted)  # what ptxas refuses may be another kernel of the file
-        cubin = assembled(module, arch, lines=lines)
-    text = listing_of(cubin, sources(module), lines=lines, encodings=encodings)
+        cubin = assembled(module, shown.arch, lines=shown.lines)
+    text = listing_of(cubin, sources(module), lines=shown.lines, encodings=shown.encodings)
     if wanted is not None:
         text = _section(text, wanted)
     text = text.replace(f"// {PTX_NAME}:", f"// {file.name}:")
     used = {name: each for name, each in cubin.resources.items() if wanted in (None, name)}
-    resident = {name: _occupancy(module, name, each, block, shared) for name, each in used.items()}
-    said = [
+    resident = {
+        name: _occupancy(module, name, each, shown.block, shown.shared) for name, each in used.items()
+    }
+    notes = [
         f"{demangle(name)}: {each.registers} registers, {each.shared} bytes of shared memory, "
         f"{each.spill_stores + each.spill_loads} bytes of spills"
         + (f"; {resident[name]}" if resident[name] is not None else "")
         for name, each in used.items()
     ]
-    if not json:
-        return partial(_say, text, [*cubin.notes, *said])
     resources = {
         name: {"registers": each.registers, "shared": each.shared, "stack": each.stack,
                "spill_stores": each.spill_stores, "spill_loads": each.spill_loads,
@@ -121,7 +175,7 @@ def sass(
         for name, each in used.items()
     }  # fmt: skip
     data = {"arch": cubin.arch, "sass": text, "resources": resources, "notes": list(cubin.notes)}
-    return partial(show, Answer((), data), "json")
+    return _Listing(text if text.endswith("\n") else text + "\n", [*cubin.notes, *notes], data)
 
 
 def _occupancy(
@@ -158,7 +212,7 @@ def _section(text: str, name: str) -> str:
 
 
 def _say(text: str, notes: list[str]) -> None:
-    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+    sys.stdout.write(text)
     sys.stdout.flush()
     for note in notes:
         print(f"lanewise: {note}", file=sys.stderr)

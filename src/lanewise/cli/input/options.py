@@ -8,14 +8,17 @@ import typer
 
 _STYLE = "How the answer is written"
 
+_INSTRUCTION_HELP = (
+    "PTX (its words in any order, operands may follow), words that name it such as m16n8k16 bf16, or the "
+    "name of a CUTLASS atom."
+)
+#: An instruction in one argument, where other arguments follow it.
 InstructionText = Annotated[
-    str,
-    typer.Argument(
-        metavar="INSTRUCTION",
-        help="PTX (its words in any order, operands may follow), words that name it such as 'm16n8k16 bf16', "
-        "or the name of a CUTLASS atom.",
-        show_default=False,
-    ),
+    str, typer.Argument(metavar="INSTRUCTION", help=_INSTRUCTION_HELP, show_default=False)
+]
+#: An instruction in as many words as the user writes, with or without quotes.
+InstructionWords = Annotated[
+    list[str], typer.Argument(metavar="INSTRUCTION...", help=_INSTRUCTION_HELP, show_default=False)
 ]
 ArchName = Annotated[
     str | None,

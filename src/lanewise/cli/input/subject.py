@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from lanewise.errors import LanewiseError
-from lanewise.isa import instruction
+from lanewise.isa import find_arch, instruction
 from lanewise.isa.naming.shorthand import is_cutlass_name as is_atom_name
+from lanewise.isa.naming.shorthand import possible_texts
 
 if TYPE_CHECKING:
     from lanewise.atoms import Copy_Atom, MMA_Atom
     from lanewise.isa import Instruction
+
+#: A name with more meanings than this is refused with a list of them; of fewer the most common one is taken.
+_FEW_MEANINGS = 4
 
 
 def atom_named(text: str, kind: str | None = None) -> MMA_Atom | Copy_Atom:
@@ -52,3 +57,23 @@ def instruction_named(
     if arch is not None:
         found.require(arch)
     return found
+
+
+def usual_instruction(
+    text: str, *, arch: str | None = None, a_source: str | None = None, stride: bool | None = None
+) -> Instruction:
+    """The instruction of a text or a name; of a name with a few meanings the most common, and stderr names
+    the others.
+
+    >>> usual_instruction("ldmatrix x4").text
+    'ldmatrix.sync.aligned.m8n8.x4.shared.b16'
+    """
+    others: list[str] = []
+    if not is_atom_name(text):
+        candidates = possible_texts(text, find_arch(arch) if arch is not None else None)
+        if len(candidates) <= _FEW_MEANINGS:
+            text, *others = candidates or [text]
+    usual = instruction_named(text, arch=arch, a_source=a_source, stride=stride)
+    if others:
+        print(f"lanewise: taken as {usual.text}; it may also mean {', '.join(others)}", file=sys.stderr)
+    return usual

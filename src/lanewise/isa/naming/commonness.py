@@ -63,4 +63,4 @@ def _rarity(found: Found) -> tuple[object, ...]:
     volta = form.base_family == "mma" and form.shape_text == "m8n8k4" and form.types[0] != "f64"
     other_wmma = form.base_family == "wmma.mma" and form.shape[:2] != (16, 16)
     rare_shape = volta or other_wmma
-    return family, kind, rare_shape, form.types[0] == "f16", form.num, tuple(-size for size in form.shape)
+    return family, kind, rare_shape, form.types[0] == "f16", -form.num, tuple(-size for size in form.shape)

@@ -126,18 +126,33 @@ def meant(text: str, arch: str | None = None) -> Found | None:
     asked = _read(text)
     if asked is None:
         return None
-    found = _fitting(asked)
-    here = [each for each in found if arch is None or arch in each[1].archs]
-    if found and not here:
-        raise IllegalInstruction(_not_on(text, str(arch), asked, found))
+    candidates = _candidates(text, asked, arch)
+    if len(candidates) == 1:
+        return candidates[0]
+    raise IllegalInstruction(
+        f"{text!r} may mean one of these; ask again with the one you mean:\n{_listed(candidates, asked)}"
+    )
+
+
+def possible_texts(text: str, arch: str | None = None) -> list[str]:
+    """Return the text of every form that a name may mean, the most common first; empty if it is no name.
+
+    >>> possible_texts("ldmatrix")[0]
+    'ldmatrix.sync.aligned.m8n8.x4.shared.b16'
+    """
+    asked = _read(text) if is_shorthand(text) else None
+    return [form.text for form, _ in _candidates(text, asked, arch)] if asked is not None else []
+
+
+def _candidates(text: str, asked: _Asked, arch: str | None) -> list[Found]:
+    """Return the forms that a name may mean on an arch, the most common first; an error if there are none."""
+    fitting = _fitting(asked)
+    here = [form for form in fitting if arch is None or arch in form[1].archs]
+    if fitting and not here:
+        raise IllegalInstruction(_not_on(text, str(arch), asked, fitting))
     if not here:
         raise IllegalInstruction(_nothing_fits(text, asked, arch))
-    here = usual(here, asked.flags)
-    if len(here) == 1:
-        return here[0]
-    raise IllegalInstruction(
-        f"{text!r} may mean one of these; ask again with the one you mean:\n{_listed(here, asked)}"
-    )
+    return usual(here, asked.flags)
 
 
 # reading ------------------------------------------------------------------------------------------------

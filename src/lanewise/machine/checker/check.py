@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -72,11 +75,57 @@ def check(
     values = host_arguments(values)
     if not unchecked:
         require_signature(bound.entry, values)
+    name = find_arch(arch if arch is not None else bound.entry.module.arch)
+    perform = partial(_checked_report, bound, values, name, steps, schedules, resources, progress)
+    if not _OBSERVERS or getattr(_INSIDE, "observer", False):
+        return perform()
+    options = {"arch": arch, "steps": steps}
+    with unobserved():
+        given = {option: value for option, value in options.items() if value is not None}
+        return _OBSERVERS[-1](bound, values, given, perform)
+
+
+#: Sees a check: the kernel with its grid and block, its arguments, its options, and what runs it.
+CheckObserver = Callable[[Any, Sequence[Any], dict[str, Any], Callable[[], Report]], Report]
+_OBSERVERS: list[CheckObserver] = []
+_INSIDE = threading.local()
+
+
+@contextmanager
+def observed_checks(observer: CheckObserver) -> Iterator[None]:
+    """Within it, the observer takes every `check`, of any thread, and returns its report."""
+    _OBSERVERS.append(observer)
+    try:
+        yield
+    finally:
+        _OBSERVERS.remove(observer)
+
+
+@contextmanager
+def unobserved() -> Iterator[None]:
+    """Within it, checks that this thread makes are seen by no observer."""
+    before = getattr(_INSIDE, "observer", False)
+    _INSIDE.observer = True
+    try:
+        yield
+    finally:
+        _INSIDE.observer = before
+
+
+def _checked_report(
+    bound: Any,
+    values: Sequence[Any],
+    arch: str,
+    steps: int | None,
+    schedules: Sequence[Any],
+    resources: bool,
+    progress: Progress | None,
+) -> Report:
+    """Run a kernel under watch, in each of the schedules, and return its report."""
     module = bound.entry.module
-    name = find_arch(arch if arch is not None else module.arch)
-    ready = checked(module, bound.entry.function, name)
-    used = resources_or_none(bound.entry, name) if resources else None
-    refused = beyond_limits(ready.program, bound.shape, name, used)
+    ready = checked(module, bound.entry.function, arch)
+    used = resources_or_none(bound.entry, arch) if resources else None
+    refused = beyond_limits(ready.program, bound.shape, arch, used)
     if refused:
         return Report(bound.entry.name, refused, {}, [], module=module)
     report = run_checked(ready, bound.shape, values, steps, schedules, list(ready.notes), progress)
