@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -442,8 +441,3 @@ def epilogue(function: Any) -> EpilogueFunction:
             f"not on {name}{inspect.signature(function)}"
         ) from None
     return EpilogueFunction(function)
-
-
-def without_function(problem: Problem) -> Problem:
-    """Return a problem without a user's function, as plans and caches on disk see it."""
-    return replace(problem, epilogue=replace(problem.epilogue, function=None))

@@ -375,6 +375,7 @@ def _problem(
     along = strides[0] if sizes and 0 not in batch else (0,) * len(steps)
     rows = [view.strides[-2] for view in views]
     row_scale = epilogue.scale_a_strides[1] if epilogue.scale_a in ("row", "block") else 0
+    folded_rows = 0
     if count > 1 and along[1] == 0 and along[-1] == 0 and epilogue.bias != "column" and 0 not in batch:
         # All matrices of A have the same B: they are one longer A if each continues where the last one ends.
         joined = [(along[0], rows[0]), *zip(along[2:-2], rows[2:], strict=True)]
@@ -385,6 +386,8 @@ def _problem(
                 rows = [along[0], rows[1], *along[2:-2]]
                 row_scale = along[-2] if epilogue.scale_a in ("row", "block") else 0
             m, count, along = m * count, 1, (0,) * len(along)
+            if epilogue.function is not None:
+                folded_rows = request.m
     if count > 1 and scaled_apart and 0 not in batch:
         return None  # kernels have one vector or matrix of scales
     a = operand(request.a, m, k, rows[0], request.a.strides[-1], count, along[0])
@@ -396,12 +399,15 @@ def _problem(
     fused = Epilogue(**{
         **epilogue.__dict__,
         "residual": residual,
+        "folded": "row" if folded_rows else None,
         "scale_a_strides": (along[-2], row_scale, epilogue.scale_a_strides[2]),
         "scale_b_strides": (along[-1], *epilogue.scale_b_strides[1:]),
     })  # fmt: skip
     # Sums that are promoted without scales have none for any rows and columns.
     blocks = (1, BLOCK) if epilogue.scale_a == "block" or promote is None else (0, 0)
-    return Problem(m, n, k, a, b, out, sums, count, fused, precision, promote, blocks, invariant)
+    return Problem(
+        m, n, k, a, b, out, sums, count, fused, precision, promote, blocks, invariant, folded_rows=folded_rows
+    )  # fmt: skip
 
 
 def _batch_strides(view: View, batch: tuple[int, ...]) -> tuple[int, ...]:

@@ -28,6 +28,7 @@ from lanewise.linalg.plan import FAMILIES, Plan
 from lanewise.linalg.planning.gpus import planned_arch
 from lanewise.linalg.planning.planner import plan_of, require_possible
 from lanewise.linalg.planning.tuned import tuned_plan
+from lanewise.linalg.pointers import COUNTER_BYTES
 from lanewise.linalg.problem import Operand, Problem
 from lanewise.linalg.rules import Request
 from lanewise.linalg.scales import Scale
@@ -43,8 +44,6 @@ OPERANDS = (
     "a", "b", "out", "bias", "residual", "scale_a", "scale_b", "scale_out", "workspace", "starts", "ends",
     "metadata",
 )  # fmt: skip
-#: The beginning of a workspace that kernels count in.
-_COUNTER_BYTES = 16384
 #: Kinds of calls that are remembered.
 _MOST_KINDS = 4096
 
@@ -193,10 +192,9 @@ def _views(request: Request, problem: Problem, addresses: list[int], size: int) 
     """Return the operands as arrays of two axes, or of three with the batch first."""
 
     def matrix(name: str, view: View, operand: Operand, rows: int, columns: int, turned: bool) -> DeviceView:
-        steps = (operand.leading, operand.inner) if operand.k_major else (operand.inner, operand.leading)
-        shape, strides = (rows, columns), steps
+        shape, strides = (rows, columns), operand.strides
         if turned:
-            shape, strides = (columns, rows), (steps[1], steps[0])
+            shape, strides = shape[::-1], strides[::-1]
         number = OPERANDS.index(name)
         count = problem.experts if name == "b" and problem.experts else problem.batch
         if count > 1 or (name == "b" and problem.experts):
@@ -287,7 +285,7 @@ def workspace_for(like: View, size: int, counts: bool = False) -> Any:
     try:
         made = empty(like, (size,), u8)
         if counts:
-            made[:_COUNTER_BYTES] = 0
+            made[:COUNTER_BYTES] = 0
         return made
     except LanewiseError:
         raise LanewiseError(
