@@ -192,7 +192,7 @@ def matmul(
     else:
         from lanewise.linalg.launching.on_gpu import run
 
-        if _is_scattered(request.problem):
+        if is_scattered(request.problem):
             return _on_copies(request, request.problem, a, b, options, arch, plan, stream)
         forced = plan.plan if isinstance(plan, PlannedProduct) else plan
         prepared = run(request, request.problem, arch, forced, stream)
@@ -208,7 +208,7 @@ def _records_gradients(operands: tuple[Any, ...]) -> bool:
     return any(each is not None and getattr(each, "requires_grad", False) for each in operands)
 
 
-def _is_scattered(problem: Problem) -> bool:
+def is_scattered(problem: Problem) -> bool:
     """Return whether an operand has neighbours along neither axis, or runs backwards."""
     operands: tuple[Operand | None, ...] = (problem.a, problem.b, problem.out, problem.epilogue.residual)
     if not (problem.m and problem.n and problem.batch):
@@ -292,7 +292,15 @@ def plan(
             f"with these strides the batch {request.batch} cannot be treated as one axis, and lw.matmul "
             "loops over the first: plan one step of the loop, with a[0] and b[0]"
         )
-    return planned(problem, _arch_of(request, arch))
+    own = _arch_of(request, arch)
+    if request.a.device is not None and arch is None:
+        from lanewise.gpu.device import context
+        from lanewise.linalg.planning.tuned import tuned_plan
+
+        fastest = tuned_plan(problem, own, context(request.a.device).device.name)
+        if fastest is not None:
+            return PlannedProduct(fastest, problem)
+    return planned(problem, own)
 
 
 def planned(problem: Problem, arch: str) -> PlannedProduct:

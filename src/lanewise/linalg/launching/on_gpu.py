@@ -25,9 +25,10 @@ from lanewise.gpu.streams import stream_handle
 from lanewise.linalg.launching.device_view import DeviceView
 from lanewise.linalg.operands import View, empty
 from lanewise.linalg.plan import FAMILIES, Plan
+from lanewise.linalg.planning import tuned
+from lanewise.linalg.planning.forced import require_kernel
 from lanewise.linalg.planning.gpus import planned_arch
 from lanewise.linalg.planning.planner import plan_of, require_possible
-from lanewise.linalg.planning.tuned import tuned_plan
 from lanewise.linalg.pointers import COUNTER_BYTES
 from lanewise.linalg.problem import Operand, Problem
 from lanewise.linalg.rules import Request
@@ -51,8 +52,12 @@ _MOST_KINDS = 4096
 class Prepared:
     """The launches of one kind of call, ready to be made on any memory of that kind."""
 
-    def __init__(self, launches: Sequence[RecordedLaunch], workspace_bytes: int, counts: bool) -> None:
+    def __init__(
+        self, launches: Sequence[RecordedLaunch], workspace_bytes: int, counts: bool, tuned: bool = False
+    ) -> None:
         self.launches, self.workspace_bytes = list(launches), workspace_bytes
+        #: Whether they are those of a plan that `lw.tune` kept.
+        self.tuned = tuned
         #: Whether the workspace begins with counters, which are zero before a launch and after it.
         self.counts = counts
 
@@ -97,7 +102,10 @@ def plan_on_gpu(problem: Problem, ordinal: int, arch: str | None, given: Plan | 
         return plan_of(problem, own)
     if not isinstance(given, Plan):
         raise LanewiseError(f"plan= takes what lw.plan returns, not {type(given).__name__}")
-    require_possible(problem, given)
+    if problem.sparse or problem.experts:  # plans of the library's own
+        require_possible(problem, given)
+    else:
+        require_kernel(problem, given)
     return given
 
 
@@ -116,8 +124,20 @@ def run(
     workspace = (
         workspace_for(request.a, found.workspace_bytes, found.counts) if found.workspace_bytes else None
     )
-    found(_addresses(request, workspace), handle)
+    try:
+        found(_addresses(request, workspace), handle)
+    except GpuError:
+        if not found.tuned:
+            raise
+        tuned.forget(problem, context(ordinal).device.name)
+        forget_prepared()
+        return run(request, problem, arch, given, stream)
     return found
+
+
+def forget_prepared() -> None:
+    """Forget the launches of all calls: their plans have changed."""
+    _PREPARED.clear()
 
 
 def prepared(
@@ -131,15 +151,32 @@ def prepared(
     found = _PREPARED.get(key)
     if found is None:
         there = context(ordinal)
-        tuned = None if given is not None else tuned_plan(problem, arch_of_device(ordinal), there.device.name)
-        name = None if problem.epilogue.function is not None else repr((*key[:-1], tuned))
-        kept = recorded.kept(name, there) if name is not None else None
-        if kept is not None:
-            found = Prepared(kept[0], kept[1]["workspace"], kept[1]["counts"])
-        else:
-            plan = tuned or plan_on_gpu(problem, ordinal, arch, given)
-            found = _recorded(request, problem, plan, there, name)
+        found = None
+        if given is None:
+            fastest = tuned.tuned_plan(problem, arch_of_device(ordinal), there.device.name)
+            if fastest is not None:
+                try:
+                    found = _made(request, problem, arch, None, fastest, there)
+                except LanewiseError:  # the planner's plan is taken, or says what is wrong with the call
+                    tuned.forget(problem, there.device.name)
+        found = found or _made(request, problem, arch, given, None, there)
         _PREPARED.put(key, found)
+    return found
+
+
+def _made(
+    request: Request, problem: Problem, arch: str | None, given: Plan | None, fastest: Plan | None,
+    there: Context,
+) -> Prepared:  # fmt: skip
+    """Return the launches of a call by the plan that was tuned, the given one or the planner's."""
+    key = (problem, given, arch, request.alpha, request.beta, fastest)
+    name = None if problem.epilogue.function is not None else repr(key)
+    kept = recorded.kept(name, there) if name is not None else None
+    if kept is not None:
+        return Prepared(kept[0], kept[1]["workspace"], kept[1]["counts"], fastest is not None)
+    plan = fastest or plan_on_gpu(problem, there.device.ordinal, arch, given)
+    found = _recorded(request, problem, plan, there, name)
+    found.tuned = fastest is not None
     return found
 
 
