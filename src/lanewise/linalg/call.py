@@ -21,7 +21,7 @@ from lanewise.linalg.launching.warm import (
     remember,
     remember_quick,
 )
-from lanewise.linalg.operands import plain_tensors
+from lanewise.linalg.operands import plain_tensors, with_items
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.forced import require_kernel
 from lanewise.linalg.planning.gpus import planned_arch
@@ -318,7 +318,7 @@ def _plannable(keywords: dict[str, Any]) -> dict[str, Any]:
 def _arch_of(request: Request, arch: str | None) -> str:
     """Return the arch that a request is planned for: the one that was asked for, or that of its device."""
     if request.a.device is None or arch is not None:
-        return planned_arch(arch or DEFAULT_ARCH)
+        return planned_arch(DEFAULT_ARCH if arch is None else arch)
     from lanewise.linalg.launching.on_gpu import arch_of_device
 
     return arch_of_device(request.a.device)
@@ -327,7 +327,7 @@ def _arch_of(request: Request, arch: str | None) -> str:
 def _plan(problem: Problem, arch: str | None, given: Plan | PlannedProduct | None) -> Plan:
     """Return the plan of a product on the CPU: the one that was given, or the planner's."""
     if given is None:
-        return plan_of(problem, planned_arch(arch or DEFAULT_ARCH))
+        return plan_of(problem, planned_arch(DEFAULT_ARCH if arch is None else arch))
     found = given.plan if isinstance(given, PlannedProduct) else given
     if not isinstance(found, Plan):
         raise LanewiseError(f"plan= takes what lw.plan returns, not {type(given).__name__}")
@@ -348,23 +348,24 @@ def _each_of_batch(
 ) -> None:
     """Compute a batch whose axes cannot be joined: one product for each index of the first axis."""
     axes = len(request.batch)
+    given: dict[str, Any] = {"a": a, "b": b, "residual": options.residual}
+    given |= {"scale_a": options.scale_a, "scale_b": options.scale_b}
+    given = {name: with_items(array, name) for name, array in given.items()}
 
-    def item(array: Any, index: int) -> Any:
+    def item(name: str, index: int) -> Any:
+        array = given[name]
         if array is None or not hasattr(array, "shape") or len(array.shape) < axes + 2:
             return array
         return array[0 if array.shape[0] == 1 else index]
 
-    def of_result(array: Any, index: int) -> Any:
-        return None if array is None else array[index]
-
     for index in range(request.batch[0]):
         matmul(
-            item(a, index),
-            item(b, index),
-            out=request.result[index],
-            residual=of_result(options.residual, index),
-            scale_a=item(options.scale_a, index),
-            scale_b=item(options.scale_b, index),
+            item("a", index),
+            item("b", index),
+            out=with_items(request.result, "out")[index],
+            residual=None if given["residual"] is None else given["residual"][index],
+            scale_a=item("scale_a", index),
+            scale_b=item("scale_b", index),
             **{
                 name: getattr(options, name)
                 for name in ("bias", "activation", "alpha", "beta", "scale_out", "epilogue", "accumulate",

@@ -91,29 +91,30 @@ def request_of(
     if not left.shape or not right.shape:
         alone = "a" if not left.shape else "b"
         raise LanewiseError(f"{alone} has no axes; a product takes vectors, matrices and batches of matrices")
+    shape_a, shape_b = left.shape, right.shape if kept is None else tuple(b.shape)
     product = product_of(left.format, right.format)
     sums, promote = sums_of(product, left.format, options.accumulate)
     precision = precision_of(product, left.format, options.precision)
     left = _as_matrices(left, left.shape[:1] if len(left.shape) == 1 else (), at=0)
     right = _as_matrices(right, right.shape[:1] if len(right.shape) == 1 else (), at=1)
-    (m, k), (k_of_b, n) = left.shape[-2:], right.shape[-2:] if kept is None else _shape(b)
+    (m, k), (k_of_b, n) = left.shape[-2:], right.shape[-2:] if kept is None else shape_b
     if k != k_of_b:
         raise LanewiseError(
-            f"a has shape {_shape(a)} and b {_shape(b)}: the last axis of a has {k} elements and "
-            f"{'the only axis' if len(_shape(b)) == 1 else 'the last but one'} of b {k_of_b}; they must agree"
+            f"a has shape {shape_a} and b {shape_b}: the last axis of a has {k} elements and "
+            f"{'the only axis' if len(shape_b) == 1 else 'the last but one'} of b {k_of_b}; they must agree"
         )
     try:
         batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
     except ValueError:
         raise LanewiseError(
-            f"a has shape {_shape(a)} and b {_shape(b)}: the axes before the last two do not broadcast"
+            f"a has shape {shape_a} and b {shape_b}: the axes before the last two do not broadcast"
         ) from None
     scale_a = scale_of(options.scale_a, "scale_a", "a", batch, m, k, product, left)
     scale_b = scale_of(options.scale_b, "scale_b", "b", batch, n, k, product, left)
     scale_a, scale_b = _matching(scale_a, scale_b, k)
     if scale_a.form == "block":
         promote = BLOCK
-    shape = (*batch, *((m,) if len(_shape(a)) > 1 else ()), *((n,) if len(_shape(b)) > 1 else ()))
+    shape = (*batch, *((m,) if len(shape_a) > 1 else ()), *((n,) if len(shape_b) > 1 else ()))
     given = None if options.out is None else view_of(options.out, "out")
     scaled = scale_a.form is not None or scale_b.form is not None or scale_a.number * scale_b.number != 1
     result_format = result_of(
@@ -127,7 +128,7 @@ def request_of(
         given = view_of(result, "out")
     if given is None:
         given = View(shape, _packed(shape), result_format, 0, left.library, left.device, None)
-    insert = [len(_shape(a)) == 1, len(_shape(b)) == 1]
+    insert = [len(shape_a) == 1, len(shape_b) == 1]
     out = _as_matrices(given, (), insert=insert)
     bias, bias_form = _bias(options.bias, m, n)
     residual, beta = _residual(options, out, given, insert)
@@ -153,12 +154,8 @@ def request_of(
         function=_function(options.epilogue),
     )
     _require_epilogue(epilogue, residual, result_format, left.format)
-    request.problem = _problem(request, epilogue, sums, precision, promote, bool(options.batch_invariant))
+    request.problem = _problem(request, epilogue, sums, precision, promote, _flag(options.batch_invariant))
     return request
-
-
-def _shape(array: Any) -> tuple[int, ...]:
-    return tuple(array.shape)
 
 
 def _packed(shape: Sequence[int]) -> tuple[int, ...]:
@@ -204,11 +201,18 @@ def _number(value: Any, name: str) -> float:
         raise LanewiseError(f"{name} must be at most 1.8e308; this integer is larger") from None
 
 
+def _flag(value: Any) -> bool:
+    """Return batch_invariant as a bool; anything else is refused."""
+    if isinstance(value, bool | np.bool_) or (isinstance(value, int) and value in (0, 1)):
+        return bool(value)
+    raise LanewiseError(f"batch_invariant must be True or False, not {type(value).__name__}")
+
+
 def _function(given: Any) -> object | None:
     """Return a user's own function of the epilogue; `lw.epilogue` marks one."""
     if given is None:
         return None
-    if not getattr(given, "is_epilogue", False):
+    if getattr(given, "is_epilogue", False) is not True:
         raise LanewiseError(
             f"epilogue={given!r} must be a function f(value, row, column) that is marked by @lw.epilogue"
         )
