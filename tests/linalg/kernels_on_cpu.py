@@ -17,6 +17,7 @@ from lanewise.linalg.planning.planner import plan_of
 from lanewise.linalg.pointers import Pointers
 from lanewise.linalg.problem import Operand
 from lanewise.linalg.rules import Options, Request, request_of
+from lanewise.linalg.types import BLOCK
 
 
 def by_kernels(a: Any, b: Any, arch: str = "sm_90a", plan: Plan | None = None, **keywords: Any) -> Any:
@@ -57,9 +58,20 @@ def _pointers(request: Request, workspace: int) -> Pointers:
     for name in ("bias", "scale_out"):
         view = getattr(request, name)
         found[name] = None if view is None else np.ascontiguousarray(view.array).reshape(-1)
-    for name in ("scale_a", "scale_b"):
+    for name, rows, each in (("scale_a", m, 1), ("scale_b", n, BLOCK)):
         scale = getattr(request, name)
-        found[name] = None if scale.view is None else np.asarray(scale.view.array).reshape(-1)
+        if scale.view is None:
+            continue
+        array = np.asarray(scale.view.array)
+        found[name] = array.reshape(-1)
+        if scale.form == "block":
+            _, step, deep = getattr(problem.epilogue, f"{name}_strides")
+            shape, strides = (-(-rows // each), -(-k // BLOCK)), (step * 4, deep * 4)
+            if name == "scale_b":
+                shape, strides = shape[::-1], strides[::-1]
+            found[name] = np.lib.stride_tricks.as_strided(array, shape, strides)
+    if problem.promote and found.get("scale_a") is None:
+        found["scale_a"] = found["scale_b"] = np.ones((1, 1), np.float32)
     if workspace:
         found["workspace"] = np.zeros(workspace + 128, np.uint8)
         first = -found["workspace"].ctypes.data % 128

@@ -6,7 +6,7 @@ The rules of shapes are torch's and NumPy's. Each error says what is wrong with 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -288,10 +288,11 @@ def _matching(a: Scale, b: Scale, k: int) -> tuple[Scale, Scale]:
     """Return both scales in forms that go together: blocks of A want blocks of B."""
     if "block" not in (a.form, b.form):
         return a, b
-    if a.form == "row" and k <= BLOCK:  # one block of K: a scale for each row is the same
-        a = Scale("block", a.view, a.strides)
-    if b.form == "tensor" and k <= BLOCK:
-        b = Scale("block", b.view, (0, 0, 0))
+    if k <= BLOCK:  # one block of K: one scale, or one for each row, is the same
+        if a.form in ("row", "tensor"):
+            a = replace(a, form="block")
+        if b.form == "tensor":
+            b = replace(b, form="block")
     if (a.form, b.form) != ("block", "block"):
         raise LanewiseError(
             "scales of blocks must be given for both a and b: scale_a of shape (M, K/128) and scale_b of "
