@@ -195,7 +195,23 @@ def draw(torch: Any, seed: int, device: str = "cuda", most: int | None = None) -
             call.before = call.keywords["out"].clone()
     elif out_type != results[0]:
         call.keywords["out_dtype"] = of.one_of(getattr(torch, out_type), out_type)
+    _scale_matrices(of, call, seed, batch)
     return call
+
+
+def _scale_matrices(of: Draw, call: Call, seed: int, batch: tuple[int, ...]) -> None:
+    """Give each matrix of a batch scales of its own, in some calls that have scales of rows or blocks.
+
+    The random numbers are others than those of the rest of the call.
+    """
+    scale = call.keywords.get("scale_a")
+    rng = np.random.default_rng([seed, 1])
+    if not batch or 0 in batch or getattr(scale, "ndim", 0) != 2 or scale.numel() < 2 or rng.random() < 0.4:
+        return
+    axes = batch if rng.random() < 0.7 else (1, *batch[1:])
+    call.keywords["scale_a"] = _factors(of, (*axes, *scale.shape), 1.0)
+    if rng.random() < 0.3 and getattr(call.keywords["scale_b"], "ndim", 0) == 2:
+        call.keywords["scale_b"] = _factors(of, (*axes, *call.keywords["scale_b"].shape), 1.0)
 
 
 def _batches(of: Draw, m: int, n: int, k: int, most: int | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -328,8 +344,8 @@ def _scaled_blocks(call: Call, a: Any, b: Any) -> tuple[Any, Any]:
     if not call.blocks:
         return a, b
     k, n = b.shape[-2:]
-    of_a, of_b = (call.keywords[name].double().repeat_interleave(128, 1) for name in ("scale_a", "scale_b"))
-    return a * of_a[:, :k], b * of_b.repeat_interleave(128, 0)[:k, :n]
+    of_a, of_b = (call.keywords[name].double().repeat_interleave(128, -1) for name in ("scale_a", "scale_b"))
+    return a * of_a[..., :k], b * of_b.repeat_interleave(128, -2)[..., :k, :n]
 
 
 def _finished(torch: Any, call: Call, exact: Any, size: Any, result: str) -> tuple[Any, Any, Any]:
@@ -342,7 +358,9 @@ def _finished(torch: Any, call: Call, exact: Any, size: Any, result: str) -> tup
         scale = keywords.get(name)
         if scale is None or call.blocks:
             continue
-        if hasattr(scale, "shape") and scale.numel() != 1:
+        if getattr(scale, "ndim", 0) > 2:  # of each matrix of a batch
+            factor = factor * scale.double()
+        elif hasattr(scale, "shape") and scale.numel() != 1:
             scale = scale.double().reshape(-1)
             vector = call.a.ndim == 1 if axis == -2 else call.b.ndim == 1
             if not vector:
