@@ -91,6 +91,15 @@ def test_functions_get_rows_of_their_own_matrix(name: str) -> None:
     assert np.array_equal(by_kernels(a, b, arch, plan, **keywords), wanted)
 
 
+def test_functions_of_groups_get_rows_of_their_group() -> None:
+    rng = np.random.default_rng(4)
+    a = rng.integers(-2, 3, (11, 32)).astype(np.float16)
+    b = rng.integers(-2, 3, (3, 32, 8)).astype(np.float16)
+    found = lw.grouped_matmul(a, b, [4, 4, 11], out_dtype="float32", epilogue=marked)
+    wanted = [expected(a[:4], b[0]), expected(a[4:], b[2])]
+    assert np.array_equal(found, np.concatenate(wanted))
+
+
 def test_functions_of_sparse_products() -> None:
     """wgmma.sp computes the transpose: the function gets its own matrix's rows there, too."""
     rng = np.random.default_rng(8)

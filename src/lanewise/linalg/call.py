@@ -427,8 +427,9 @@ class EpilogueFunction:
 def epilogue(function: Any) -> EpilogueFunction:
     """Mark a function f(value, row, column) of the kernel language as an epilogue of `lw.matmul`.
 
-    It gets the value that would be stored, in f32, with its row and column in the result, and returns the
-    value to store. It runs in the product's own kernel, without another pass through memory.
+    It gets the value that would be stored, in f32, with its row and column in the result (of a batch, in its
+    own matrix; of groups, in its own group), and returns the value to store. It runs in the product's own
+    kernel, without another pass through memory.
 
     >>> import numpy as np
     >>> import lanewise as lw

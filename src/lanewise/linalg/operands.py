@@ -217,7 +217,9 @@ elements must have an address
     ):
         raise refuse("strides", "it must be None, or an integer of bytes for each axis")
     data = interface.get("data")
-    if not (isinstance(data, tuple | list) and len(data) == 2 and isinstance(data[0], int | None)):
+    if not (
+        isinstance(data, tuple | list) and len(data) == 2 and isinstance(data[0], int | np.integer | None)
+    ):
         raise refuse("data", "it must be an address and whether the array is read-only")
     if not data[0] and 0 not in interface["shape"]:
         raise refuse("data", "an array with elements must have an address")
