@@ -41,8 +41,9 @@ def _pointers(request: Request, workspace: int) -> Pointers:
     assert problem is not None
 
     def matrix(array: Any, operand: Operand, rows: int, columns: int, turned: bool = False) -> Any:
-        steps = (operand.leading, operand.inner) if operand.k_major else (operand.inner, operand.leading)
-        shape, strides = ((columns, rows), steps[::-1]) if turned else ((rows, columns), steps)
+        steps = operand.strides
+        shape: tuple[int, ...] = (columns, rows) if turned else (rows, columns)
+        strides: tuple[int, ...] = steps[::-1] if turned else steps
         if problem.batch > 1:
             shape, strides = (problem.batch, *shape), (operand.batch_stride, *strides)
         return np.lib.stride_tricks.as_strided(array, shape, [each * array.itemsize for each in strides])

@@ -139,27 +139,26 @@ def _host_arrays() -> list[Any]:
     ]  # fmt: skip
 
 
+#: Fields of a `__cuda_array_interface__` and of an `__array_interface__` that make them wrong.
+_WRONG_ON_DEVICE: tuple[dict[str, Any], ...] = (
+    {"shape": "absent"}, {"shape": "ab"}, {"shape": (4, -4)}, {"shape": (4.0, 4)}, {"shape": None},
+    {"typestr": "absent"}, {"typestr": 3}, {"typestr": "bogus"}, {"typestr": ">f2"}, {"typestr": "|O"},
+    {"data": "absent"}, {"data": None}, {"data": ("x", False)}, {"data": (0, False)}, {"data": (1,)},
+    {"strides": (1,)}, {"strides": "ab"}, {"strides": (8, 1)}, {"mask": 3}, {"shape": (0, 4), "data": (0, 0)},
+    {"shape": ()}, {"version": "x"}, {},
+)  # fmt: skip
+_WRONG_ON_HOST: tuple[dict[str, Any], ...] = (
+    {}, {"shape": "absent"}, {"shape": (4, -4)}, {"typestr": "absent"}, {"typestr": 5}, {"data": b"1"},
+    {"data": "absent"}, {"strides": (1,)}, {"version": 0},
+)  # fmt: skip
+
+
 def _other_arrays() -> list[Any]:
-    found = [
-        _of_device(**each) for each in (
-            {"shape": "absent"}, {"shape": "ab"}, {"shape": (4, -4)}, {"shape": (4.0, 4)}, {"shape": None},
-            {"typestr": "absent"}, {"typestr": 3}, {"typestr": "bogus"}, {"typestr": ">f2"},
-            {"typestr": "|O"},
-            {"data": "absent"}, {"data": None}, {"data": ("x", False)}, {"data": (0, False)}, {"data": (1,)},
-            {"strides": (1,)}, {"strides": "ab"}, {"strides": (8, 1)}, {"mask": 3},
-            {"shape": (0, 4), "data": (0, 0)},
-            {"shape": ()}, {"version": "x"}, {},
-        )
-    ]  # fmt: skip
-    found += [Interface("__cuda_array_interface__", each) for each in (None, {}, 7, [1])]
-    found += [
-        _of_host(**each) for each in (
-            {}, {"shape": "absent"}, {"shape": (4, -4)}, {"typestr": "absent"}, {"typestr": 5},
-            {"data": b"1"},
-            {"data": "absent"}, {"strides": (1,)}, {"version": 0},
-        )
-    ]  # fmt: skip
-    found += [Interface("__array_interface__", each) for each in (None, {}, 5)]
+    nothing: tuple[Any, ...] = (None, {}, 7, [1])
+    found: list[Any] = [_of_device(**each) for each in _WRONG_ON_DEVICE]
+    found += [Interface("__cuda_array_interface__", each) for each in nothing]
+    found += [_of_host(**each) for each in _WRONG_ON_HOST]
+    found += [Interface("__array_interface__", each) for each in nothing]
     devices = [5, (1,), (1, 0), ("a", "b"), RuntimeError("x"), (2, 0), (13, 7), (99, 0), None, (1, 2, 3)]
     found += [Broken(each) for each in devices]
     found += [

@@ -49,7 +49,7 @@ def expected(a: Any, b: Any) -> Any:
     return whole + 64 * np.arange(a.shape[-2])[:, None] + np.arange(b.shape[-1])
 
 
-CASES = {
+CASES: dict[str, Any] = {
     "tf32, b broadcast": ("tf32", (3,), 7, 24, 40, "sm_90a", {}),
     "one row each": ("f16", (5,), 1, 16, 32, "sm_90a", {}),
     "two axes": ("bf16", (2, 3), 5, 20, 33, "sm_90a", {}),

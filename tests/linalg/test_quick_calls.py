@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lanewise.linalg.launching import quick_call
+from lanewise.linalg.launching.call_key_text import KEY_TEXT
 from lanewise.linalg.launching.quick_call import QuickCalls
 
 if find_spec("torch") is None:
@@ -110,8 +111,8 @@ def test_kinds_tell_calls_apart() -> None:
 
 def test_calls_with_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """The hash only says where to look: with one hash for all, each call still makes its own launches."""
-    text = quick_call.KEY_TEXT.replace("ret i64 %mixed", "ret i64 7")
-    assert text != quick_call.KEY_TEXT
+    text = KEY_TEXT.replace("ret i64 %mixed", "ret i64 7")
+    assert text != KEY_TEXT
     monkeypatch.setattr(quick_call, "KEY_TEXT", text)
     quick_call._program.cache_clear()
     try:
@@ -122,7 +123,7 @@ def test_calls_with_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> 
         half = (torch.randn(4, 8).half(), torch.randn(8, 4).half(), None)
         biased = (*wide, torch.randn(4), None, None, None, None, 3)
         other = (*wide, torch.randn(4), None, None, None, None, 4)
-        kinds = (wide, tall, half, biased, other)
+        kinds: tuple[Any, ...] = (wide, tall, half, biased, other)
         assert len({calls.kind(*each)[-8:] for each in kinds}) == 1, "the hashes differ"
 
         class Own(Launch):
