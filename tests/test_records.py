@@ -133,6 +133,17 @@ def test_docs_quote_the_recorded_speed_of_products() -> None:
     assert quoted in text and f"`torch.matmul` takes {host['torch.matmul(a, b)']:.1f}" in text
 
 
+def test_docs_may_say_what_tuning_gains() -> None:
+    seen, text = record("h200_tuned"), page("docs/matmul.md")
+    gains = [usual / tuned for _, usual, tuned, _ in seen["products"]]
+    mean = math.exp(sum(map(math.log, gains)) / len(gains))
+    assert not seen["wrong"] and min(gains) > 0.97
+    quoted = (
+        f"{len(gains)} random products ran at {mean:.2f} times the speed after tuning, and none was slower"
+    )
+    assert quoted in text
+
+
 def test_docs_quote_the_recorded_speed_of_attention() -> None:
     rows, text = record("h200_attention")["rows"], page("docs/hopper.md")
     to_flash = [each["lanewise"] / each["flash"] for each in rows]

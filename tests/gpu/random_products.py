@@ -1,9 +1,11 @@
 """Random calls of `lw.matmul` on torch's tensors: drawn from a seed, and judged by products in float64.
 
-    python -m gpu.random_products --calls 2000 --processes 12 --seconds 150
+    python -m gpu.random_products --calls 10000 --processes 14 --seconds 450
 
-spreads the seeds over processes that share a cache, and prints each call that is wrong. On a machine without
-a GPU it draws smaller ones and computes them there.
+spreads the seeds over processes that share a cache, and prints each call that is wrong. The first seed is
+today's date, and is printed: each day tries other calls, and `--first` tries the same ones again. `--nightly`
+begins at a seed of its own, so that a nightly run does not repeat what was tried by day. On a machine without
+a GPU it draws smaller calls and computes them there.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import time
 import traceback
 from collections import Counter
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
 from typing import Any
 
 import numpy as np
@@ -41,6 +44,9 @@ SUM_ERRORS = {
     "float16": (2e-6, 4e-8), "bfloat16": (2e-6, 4e-8), "f32": (4e-7, 3e-9), "tf32": (1.2e-3, 4e-8),
     "float64": (1e-14, 1e-17), "float8": (5e-4, 8e-6), "int8": (0.0, 0.0), "f16 sums": (1e-3, 7e-5),
 }  # fmt: skip
+#: By what share of its own value an activation may be wrong, by the type of the result: docs/matmul.md says
+#: so. A residual that is added may cancel the value, and then the error shows.
+ACTIVATION_ERRORS = {"float16": 2**-16, "bfloat16": 2**-13, "float8_e4m3fn": 2**-13, "float32": 1e-6}
 #: Half the distance of neighbours, relative and absolute (of the smallest), and the largest number.
 ROUNDINGS = {
     "float16": (2**-11, 2**-25, 65504.0), "bfloat16": (2**-8, 1e-40, 3.3e38),
@@ -189,7 +195,23 @@ def draw(torch: Any, seed: int, device: str = "cuda", most: int | None = None) -
             call.before = call.keywords["out"].clone()
     elif out_type != results[0]:
         call.keywords["out_dtype"] = of.one_of(getattr(torch, out_type), out_type)
+    _scale_matrices(of, call, seed, batch)
     return call
+
+
+def _scale_matrices(of: Draw, call: Call, seed: int, batch: tuple[int, ...]) -> None:
+    """Give each matrix of a batch scales of its own, in some calls that have scales of rows or blocks.
+
+    The random numbers are others than those of the rest of the call.
+    """
+    scale = call.keywords.get("scale_a")
+    rng = np.random.default_rng([seed, 1])
+    if not batch or 0 in batch or getattr(scale, "ndim", 0) != 2 or scale.numel() < 2 or rng.random() < 0.4:
+        return
+    axes = batch if rng.random() < 0.7 else (1, *batch[1:])
+    call.keywords["scale_a"] = _factors(of, (*axes, *scale.shape), 1.0)
+    if rng.random() < 0.3 and getattr(call.keywords["scale_b"], "ndim", 0) == 2:
+        call.keywords["scale_b"] = _factors(of, (*axes, *call.keywords["scale_b"].shape), 1.0)
 
 
 def _batches(of: Draw, m: int, n: int, k: int, most: int | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -296,13 +318,14 @@ def complaint(torch: Any, call: Call, found: Any) -> str:
     exact, size = torch.matmul(a, b), torch.matmul(a.abs(), b.abs())
     if tuple(found.shape) != tuple(exact.shape):
         return f"the result has shape {tuple(found.shape)}, not {tuple(exact.shape)}"
-    exact, size = _finished(torch, call, exact, size)
     name = str(found.dtype).removeprefix("torch.")
+    exact, size, more = _finished(torch, call, exact, size, name)
     relative, smallest, largest = ROUNDINGS[name]
     error, growth = SUM_ERRORS[call.sums]
     allowed = (error + growth * call.a.shape[-1]) * size + relative * exact.abs() * 1.01 + smallest * 1.01
     if call.keywords and call.sums != "float64":
         allowed = allowed + 1e-6 * size  # of an epilogue in float32
+    allowed = allowed + more
     if name == "float8_e4m3fn":
         exact = exact.clamp(-largest, largest)
     given = found.double()
@@ -321,19 +344,23 @@ def _scaled_blocks(call: Call, a: Any, b: Any) -> tuple[Any, Any]:
     if not call.blocks:
         return a, b
     k, n = b.shape[-2:]
-    of_a, of_b = (call.keywords[name].double().repeat_interleave(128, 1) for name in ("scale_a", "scale_b"))
-    return a * of_a[:, :k], b * of_b.repeat_interleave(128, 0)[:k, :n]
+    of_a, of_b = (call.keywords[name].double().repeat_interleave(128, -1) for name in ("scale_a", "scale_b"))
+    return a * of_a[..., :k], b * of_b.repeat_interleave(128, -2)[..., :k, :n]
 
 
-def _finished(torch: Any, call: Call, exact: Any, size: Any) -> tuple[Any, Any]:
-    """Return exact sums after the epilogue, and how large the terms were that errors are measured by."""
+def _finished(torch: Any, call: Call, exact: Any, size: Any, result: str) -> tuple[Any, Any, Any]:
+    """Return exact sums after the epilogue, how large the terms were that errors are measured by, and by how
+    much the activation may be wrong for results of a type."""
     keywords = call.keywords
+    more = torch.zeros((), dtype=torch.float64, device=exact.device)
     factor = torch.tensor(float(keywords.get("alpha", 1.0)), dtype=torch.float64, device=exact.device)
     for name, axis in (("scale_a", -2), ("scale_b", -1)):
         scale = keywords.get(name)
         if scale is None or call.blocks:
             continue
-        if hasattr(scale, "shape") and scale.numel() != 1:
+        if getattr(scale, "ndim", 0) > 2:  # of each matrix of a batch
+            factor = factor * scale.double()
+        elif hasattr(scale, "shape") and scale.numel() != 1:
             scale = scale.double().reshape(-1)
             vector = call.a.ndim == 1 if axis == -2 else call.b.ndim == 1
             if not vector:
@@ -351,6 +378,8 @@ def _finished(torch: Any, call: Call, exact: Any, size: Any) -> tuple[Any, Any]:
     if "activation" in keywords:
         exact = _activated(torch, keywords["activation"], exact)
         size = size * 1.2
+        if keywords["activation"] != "relu":
+            more = ACTIVATION_ERRORS[result] * exact.abs()
     added = keywords.get("residual", call.before)
     if added is not None:
         beta = float(keywords.get("beta", 1.0))
@@ -358,7 +387,7 @@ def _finished(torch: Any, call: Call, exact: Any, size: Any) -> tuple[Any, Any]:
     if "scale_out" in keywords:
         scale = keywords["scale_out"]
         scale = scale.double().reshape(()) if hasattr(scale, "shape") else scale
-        exact, size = exact * scale, size * abs(scale)
+        exact, size, more = exact * scale, size * abs(scale), more * abs(scale)
     if "epilogue" in keywords:
         rows = torch.arange(exact.shape[-2] if exact.ndim > 1 and call.a.ndim > 1 else 1, device=exact.device)
         columns = torch.arange(exact.shape[-1] if exact.ndim and call.b.ndim > 1 else 1, device=exact.device)
@@ -368,7 +397,7 @@ def _finished(torch: Any, call: Call, exact: Any, size: Any) -> tuple[Any, Any]:
             exact.shape[-2:] if call.a.ndim > 1 and call.b.ndim > 1 else exact.shape[-1:]
         )
         exact = torch.where(negated, -exact, exact)
-    return exact, size
+    return exact, size, more
 
 
 def _activated(torch: Any, name: str, values: Any) -> Any:
@@ -415,7 +444,8 @@ def main() -> int:
     """Run the calls and print a summary; 1 if one is wrong."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--calls", type=int, default=2000)
-    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--first", type=int, default=None, help="the first seed; today's, unless given")
+    parser.add_argument("--nightly", action="store_true", help="begin at the night's own seed")
     parser.add_argument("--processes", type=int, default=12)
     parser.add_argument("--seconds", type=float, default=150)
     parser.add_argument("--most", type=int, default=None)
@@ -424,10 +454,12 @@ def main() -> int:
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     most = options.most or (None if device == "cuda" else 90)
+    first = first_seed(options.nightly) if options.first is None else options.first
+    print(f"first seed {first}", flush=True)
     until = time.time() + options.seconds
     spawn = multiprocessing.get_context("spawn")
-    seeds, results = spawn.Value("l", options.first), spawn.Queue()
-    last = options.first + options.calls
+    seeds, results = spawn.Value("q", first), spawn.Queue()
+    last = first + options.calls
 
     def worker() -> Any:
         made = spawn.Process(target=_spread, args=(seeds, last, results, device, until, most), daemon=True)
@@ -448,8 +480,22 @@ def main() -> int:
             workers = [each for each in workers if each.exitcode is None]
             if time.time() < until and seeds.value < last:  # a faulted GPU context takes its process with it
                 workers += [worker() for each in ended]
-    print(f"{counts['right']} right, {counts['wrong']} wrong, next seed {seeds.value}, {counts['died']} died")
-    return 1 if counts["wrong"] or counts["died"] else 0
+    tried = counts["right"] + counts["wrong"]
+    print(
+        f"seeds from {first} on: {counts['right']} right, {counts['wrong']} wrong, {counts['died']} died, "
+        f"{options.calls - tried} not tried for lack of time"
+    )
+    return 1 if counts["wrong"] or counts["died"] or tried < options.calls else 0
+
+
+def first_seed(nightly: bool = False, day: date | None = None) -> int:
+    """Return the seed that a day's calls begin with, or those of its night.
+
+    >>> first_seed(day=date(2026, 1, 31)), first_seed(True, date(2026, 1, 31))
+    (20260131000000, 20260131500000)
+    """
+    day = day or datetime.now(UTC).date()
+    return int(day.strftime("%Y%m%d")) * 1_000_000 + 500_000 * nightly
 
 
 def _spread(seeds: Any, last: int, results: Any, device: str, until: float, most: int | None) -> None:

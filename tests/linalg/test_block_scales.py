@@ -13,7 +13,9 @@ from everything import only_with_everything, sampled
 from lanewise.formats import bf16, e4m3, f32
 from lanewise.linalg.families import warpgroup
 from lanewise.linalg.problem import Epilogue
+from lanewise.linalg.rules import Options, request_of
 from linalg.hopper_products import plan, product, some, sums_of
+from linalg.kernels_on_cpu import by_kernels
 
 
 def promoted(a: Any, b: Any, scale_a: Any, scale_b: Any) -> Any:
@@ -109,3 +111,36 @@ def test_promotion_without_scales() -> None:
         left, right = np.ascontiguousarray(pointers.a[:, part]), np.ascontiguousarray(pointers.b[part])
         total = total + sums_of(left, right, e4m3, e4m3, f32)
     assert np.array_equal(pointers.out, total * scale_a[:, None])
+
+
+def shortest(shapes: tuple[Any, Any], scales: tuple[Any, Any]) -> tuple[Any, Any, Any, Any]:
+    """Return small integers of a K of one block, as e4m3, and scales that are powers of two."""
+    rng = np.random.default_rng(11)
+    a, b = (rng.integers(-2, 3, shape).astype(np.float32).astype(e4m3.dtype) for shape in shapes)
+    powers = [2.0 ** rng.integers(-2, 3, shape) for shape in scales]
+    return a, b, powers[0].astype(np.float32), powers[1].astype(np.float32)
+
+
+@sampled(2)
+@pytest.mark.parametrize(
+    ("shapes", "scales"),
+    [
+        pytest.param(((1, 106), (106, 300)), ((1, 1), (1, 3)), id="one row"),
+        pytest.param(((70, 106), (106, 300)), ((1, 1), (1, 3)), id="one scale of a"),
+        pytest.param(((70, 64), (64, 100)), ((70, 1), (1, 1)), id="one scale of b"),
+        pytest.param(((5, 1, 96), (96, 200)), ((5, 1, 1), (1, 2)), id="rows of a batch"),
+        pytest.param(((3, 4, 96), (96, 200)), ((3, 4, 1), (1, 2)), id="matrices of a batch"),
+        pytest.param(((3, 4, 96), (96, 200)), ((4, 1), (1, 2)), id="matrices that share scales"),
+    ],
+)
+def test_scales_of_a_single_block(shapes: tuple[Any, Any], scales: tuple[Any, Any]) -> None:
+    """With a K of up to 128 one scale, or one for each row, is a scale of blocks: of each matrix its own."""
+    a, b, scale_a, scale_b = shortest(shapes, scales)
+    wide = np.repeat(scale_b, 128, axis=-1)[..., : b.shape[-1]]
+    wide = np.broadcast_to(wide if scale_b.shape[-1] > 1 else scale_b, (1, b.shape[-1]))
+    wanted = np.matmul(a.astype(np.float32), b.astype(np.float32)) * scale_a * wide
+    given: dict[str, Any] = {"scale_a": scale_a, "scale_b": scale_b, "out_dtype": "f32"}
+    assert np.array_equal(lw.matmul(a, b, **given), wanted)
+    problem = request_of(a, b, Options(**given)).problem
+    if problem is not None:  # else each matrix is a product of its own
+        assert np.array_equal(by_kernels(a, b, **given), wanted)

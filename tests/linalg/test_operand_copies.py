@@ -13,6 +13,7 @@ from everything import sampled
 from lanewise.formats import FORMATS, bf16, e4m3, f32, tf32
 from lanewise.linalg.families import warpgroup
 from lanewise.linalg.families.copies import kernels, launches
+from lanewise.linalg.loading import needs_copy
 from lanewise.linalg.pointers import Pointers
 from lanewise.linalg.problem import Operand
 from lanewise.linalg.rules import Options, request_of
@@ -133,9 +134,7 @@ def test_products_of_copies(dtype: Any, layout: str, out: Any) -> None:
         chosen = replace(chosen, tile=(64, 64, 64))
     if dtype is tf32:
         chosen = replace(chosen, tile=(64, 64, 32))
-    assert launches.needs_copy(problem.a, problem.precision) and launches.needs_copy(
-        problem.b, problem.precision
-    )
+    assert needs_copy(problem.a, problem.precision) and needs_copy(problem.b, problem.precision)
     pointers.workspace = np.zeros(warpgroup.workspace_bytes(problem, chosen) + 128, np.uint8)
     start = -lw.address(pointers.workspace) % 128 if hasattr(lw, "address") else 0
     pointers.workspace = pointers.workspace[start:]

@@ -15,9 +15,10 @@ from lanewise import isa
 from lanewise.errors import LanewiseError
 from lanewise.formats import e4m3, f32, s8, s32
 from lanewise.linalg.families.build import build_of
-from lanewise.linalg.families.candidates import natural
+from lanewise.linalg.loading import as_loaded
+from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
-from lanewise.linalg.planning.planner import _as_loaded, plan_of
+from lanewise.linalg.planning.planner import plan_of
 from lanewise.linalg.planning.sizes import problem_of_sizes
 from lanewise.linalg.problem import Epilogue
 from linalg.hopper_products import product
@@ -42,7 +43,7 @@ def test_instructions_of_planned_tiles_exist(dtype: str) -> None:
         layout = str(rng.choice(["nt", "nn", "tn", "tt"]))
         problem = problem_of_sizes(m, n, k, dtype, layout=layout)
         plan = plan_of(problem, "sm_90a")
-        build = build_of(natural(_as_loaded(problem), plan), plan)
+        build = build_of(oriented(as_loaded(problem), plan), plan)
         build.require_possible()
         assert build.instruction.n == plan.tile[1], plan
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from lanewise.linalg.launching import quick_call
+from lanewise.linalg.launching.call_key_text import KEY_TEXT
 from lanewise.linalg.launching.quick_call import QuickCalls
 
 if find_spec("torch") is None:
@@ -94,17 +96,73 @@ def add(calls: QuickCalls, *arguments: Any, launches: int = 1, workspace: Any = 
 def test_kinds_tell_calls_apart() -> None:
     kind = Driver().calls().kind
     a, b, row = torch.randn(4, 8), torch.randn(8, 4), torch.randn(4)
-    assert kind(a, b, None) == kind(torch.randn(4, 8), torch.nn.Parameter(b), None) != 0
+    assert kind(a, b, None) == kind(torch.randn(4, 8), torch.nn.Parameter(b), None) != b""
     nothing = (None,) * 3
     different = [
         (a, b, None), (b, a, None), (a.half(), b, None), (a, b.t().contiguous().t(), None),
         (a[:, :4], b[:4], None), (a[:1], b, None), (a, b, b), (a, b, None, row, None, *nothing, 0),
         (a, b, None, None, row, *nothing, 0), (a, b, None, row, None, *nothing, 1),
     ]  # fmt: skip
-    assert len({kind(*each) for each in different} - {0}) == len(different)
+    assert len({kind(*each) for each in different} - {b""}) == len(different)
     for wrong in ((a, 3, None), ([1], b, None), (a, b), (a, b, None, 2.0, None, *nothing, 0)):
-        assert kind(*wrong) == 0
-    assert kind(a, b, None, row, None, *nothing, None) == 0
+        assert kind(*wrong) == b""
+    assert kind(a, b, None, row, None, *nothing, None) == b""
+
+
+def test_calls_with_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hash only says where to look: with one hash for all, each call still makes its own launches."""
+    text = KEY_TEXT.replace("ret i64 %mixed", "ret i64 7")
+    assert text != KEY_TEXT
+    monkeypatch.setattr(quick_call, "KEY_TEXT", text)
+    quick_call._program.cache_clear()
+    try:
+        driver = Driver()
+        calls = driver.calls()
+        wide = (torch.randn(4, 8), torch.randn(8, 4), None)
+        tall = (torch.randn(8, 4), torch.randn(4, 2), None)
+        half = (torch.randn(4, 8).half(), torch.randn(8, 4).half(), None)
+        biased = (*wide, torch.randn(4), None, None, None, None, 3)
+        other = (*wide, torch.randn(4), None, None, None, None, 4)
+        kinds: tuple[Any, ...] = (wide, tall, half, biased, other)
+        assert len({calls.kind(*each)[-8:] for each in kinds}) == 1, "the hashes differ"
+
+        class Own(Launch):
+            """A launch that adds a number of its own to the address of a."""
+
+            def __init__(self, number: int) -> None:
+                self.number = number
+
+            def parts(self) -> Any:
+                return bytes(48), [0, 16, 32], bytes(56), [(0, 0, self.number), (16, 2, 0), (32, 1, 0)]
+
+        shapes = [(len(a), b.shape[1]) for a, b, *_ in kinds]
+        for number in (1, 2):  # made again with other launches: these replace the first
+            for place, (each, shape) in enumerate(zip(kinds, shapes, strict=True)):
+                launches: Any = [Own(100 * number + place)]
+                result = (shape, (shape[1], 1), torch.float32)
+                calls.add(each, launches, DEVICE, NAME, result, None, EXTENTS)
+        for place, (each, shape) in enumerate(zip(kinds, shapes, strict=True)):
+            result = calls.call(*each)
+            assert result.shape == shape
+            first = each[0].data_ptr() + 200 + place
+            assert driver.seen.pop() == (STREAM, first, result.data_ptr(), each[1].data_ptr())
+        assert calls.call(torch.randn(4, 8), torch.randn(8, 5), None) is None, "a sixth kind, not added"
+        calls.clear()
+        assert all(calls.call(*each) is None for each in kinds)
+    finally:
+        quick_call._program.cache_clear()
+
+
+def test_tensors_of_many_axes_are_left_to_python() -> None:
+    """A key has room for some axes; a call with more is not taken, and none is taken for another."""
+    kind = Driver().calls().kind
+    for axes in (2, 8, 20, 40, 64):
+        a = torch.zeros((1,) * (axes - 2) + (4, 8))
+        b = torch.zeros((1,) * (axes - 2) + (8, 4))
+        key = kind(a, b, None)
+        assert (key != b"") == (axes <= 40)
+        many = (a, b, a, a, a, a, a, a, 1)
+        assert (kind(*many) != b"") == (axes <= 8)
 
 
 def test_results_and_workspaces_are_made_and_given_back() -> None:

@@ -10,13 +10,12 @@ import pytest
 import lanewise as lw
 from everything import EVERYTHING, sampled
 from lanewise.formats import FORMATS, Format
-from lanewise.linalg.families.meeting import COUNTER_BYTES
 from lanewise.linalg.families.sparse import launches
 from lanewise.linalg.families.sparse.metadata import indices_of, metadata_shape, ordered_metadata
 from lanewise.linalg.families.sparse.plans import fitted, sparse_plan
 from lanewise.linalg.families.sparse.pruning import prune_into
 from lanewise.linalg.plan import Plan
-from lanewise.linalg.pointers import Pointers
+from lanewise.linalg.pointers import COUNTER_BYTES, Pointers
 from lanewise.linalg.problem import Epilogue, Operand, Problem
 from linalg.hopper_products import matrix, operand, some
 

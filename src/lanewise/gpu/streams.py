@@ -27,7 +27,14 @@ def stream_handle(stream: Any) -> int:
         return stream
     protocol = getattr(stream, "__cuda_stream__", None)
     if protocol is not None:
-        version, handle = protocol() if callable(protocol) else protocol
+        try:
+            version, handle = protocol() if callable(protocol) else protocol
+            handle = int(handle)
+        except Exception as error:  # it is another library's code
+            raise LanewiseError(
+                f"__cuda_stream__ of {type(stream).__name__} does not give a version and a handle: "
+                f"{type(error).__name__}: {error}"
+            ) from error
         if version != 0:
             raise LanewiseError(f"version {version} of __cuda_stream__ is not known; 0 is")
         return int(handle)

@@ -189,7 +189,7 @@ def prune_2_4(dense: Any) -> NDArray[Any]:
     array = as_array(dense, "a matrix to be pruned")
     if array.ndim == 0 or array.shape[-1] % 4:
         raise LanewiseError(f"rows of a multiple of 4 elements can be pruned; the shape is {array.shape}")
-    groups = array.reshape(*array.shape[:-1], -1, 4)
+    groups = array.reshape(*array.shape[:-1], array.shape[-1] // 4, 4)
     with np.errstate(over="ignore", invalid="ignore"):
         size = np.abs(groups.astype(np.float64))
     order = np.argsort(np.where(np.isnan(size), -np.inf, -size), axis=-1, kind="stable")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -22,7 +21,7 @@ from lanewise.linalg.launching.warm import (
     remember,
     remember_quick,
 )
-from lanewise.linalg.operands import plain_tensors
+from lanewise.linalg.operands import plain_tensors, with_items
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.forced import require_kernel
 from lanewise.linalg.planning.gpus import planned_arch
@@ -193,7 +192,7 @@ def matmul(
     else:
         from lanewise.linalg.launching.on_gpu import run
 
-        if _is_scattered(request.problem):
+        if is_scattered(request.problem):
             return _on_copies(request, request.problem, a, b, options, arch, plan, stream)
         forced = plan.plan if isinstance(plan, PlannedProduct) else plan
         prepared = run(request, request.problem, arch, forced, stream)
@@ -209,7 +208,7 @@ def _records_gradients(operands: tuple[Any, ...]) -> bool:
     return any(each is not None and getattr(each, "requires_grad", False) for each in operands)
 
 
-def _is_scattered(problem: Problem) -> bool:
+def is_scattered(problem: Problem) -> bool:
     """Return whether an operand has neighbours along neither axis, or runs backwards."""
     operands: tuple[Operand | None, ...] = (problem.a, problem.b, problem.out, problem.epilogue.residual)
     if not (problem.m and problem.n and problem.batch):
@@ -293,7 +292,15 @@ def plan(
             f"with these strides the batch {request.batch} cannot be treated as one axis, and lw.matmul "
             "loops over the first: plan one step of the loop, with a[0] and b[0]"
         )
-    return planned(problem, _arch_of(request, arch))
+    own = _arch_of(request, arch)
+    if request.a.device is not None and arch is None:
+        from lanewise.gpu.device import context
+        from lanewise.linalg.planning.tuned import tuned_plan
+
+        fastest = tuned_plan(problem, own, context(request.a.device).device.name)
+        if fastest is not None:
+            return PlannedProduct(fastest, problem)
+    return planned(problem, own)
 
 
 def planned(problem: Problem, arch: str) -> PlannedProduct:
@@ -311,7 +318,7 @@ def _plannable(keywords: dict[str, Any]) -> dict[str, Any]:
 def _arch_of(request: Request, arch: str | None) -> str:
     """Return the arch that a request is planned for: the one that was asked for, or that of its device."""
     if request.a.device is None or arch is not None:
-        return planned_arch(arch or DEFAULT_ARCH)
+        return planned_arch(DEFAULT_ARCH if arch is None else arch)
     from lanewise.linalg.launching.on_gpu import arch_of_device
 
     return arch_of_device(request.a.device)
@@ -320,7 +327,7 @@ def _arch_of(request: Request, arch: str | None) -> str:
 def _plan(problem: Problem, arch: str | None, given: Plan | PlannedProduct | None) -> Plan:
     """Return the plan of a product on the CPU: the one that was given, or the planner's."""
     if given is None:
-        return plan_of(problem, planned_arch(arch or DEFAULT_ARCH))
+        return plan_of(problem, planned_arch(DEFAULT_ARCH if arch is None else arch))
     found = given.plan if isinstance(given, PlannedProduct) else given
     if not isinstance(found, Plan):
         raise LanewiseError(f"plan= takes what lw.plan returns, not {type(given).__name__}")
@@ -341,23 +348,24 @@ def _each_of_batch(
 ) -> None:
     """Compute a batch whose axes cannot be joined: one product for each index of the first axis."""
     axes = len(request.batch)
+    given: dict[str, Any] = {"a": a, "b": b, "residual": options.residual}
+    given |= {"scale_a": options.scale_a, "scale_b": options.scale_b}
+    given = {name: with_items(array, name) for name, array in given.items()}
 
-    def item(array: Any, index: int) -> Any:
+    def item(name: str, index: int) -> Any:
+        array = given[name]
         if array is None or not hasattr(array, "shape") or len(array.shape) < axes + 2:
             return array
         return array[0 if array.shape[0] == 1 else index]
 
-    def of_result(array: Any, index: int) -> Any:
-        return None if array is None else array[index]
-
     for index in range(request.batch[0]):
         matmul(
-            item(a, index),
-            item(b, index),
-            out=request.result[index],
-            residual=of_result(options.residual, index),
-            scale_a=item(options.scale_a, index),
-            scale_b=item(options.scale_b, index),
+            item("a", index),
+            item("b", index),
+            out=with_items(request.result, "out")[index],
+            residual=None if given["residual"] is None else given["residual"][index],
+            scale_a=item("scale_a", index),
+            scale_b=item("scale_b", index),
             **{
                 name: getattr(options, name)
                 for name in ("bias", "activation", "alpha", "beta", "scale_out", "epilogue", "accumulate",
@@ -419,8 +427,9 @@ class EpilogueFunction:
 def epilogue(function: Any) -> EpilogueFunction:
     """Mark a function f(value, row, column) of the kernel language as an epilogue of `lw.matmul`.
 
-    It gets the value that would be stored, in f32, with its row and column in the result, and returns the
-    value to store. It runs in the product's own kernel, without another pass through memory.
+    It gets the value that would be stored, in f32, with its row and column in the result (of a batch, in its
+    own matrix; of groups, in its own group), and returns the value to store. It runs in the product's own
+    kernel, without another pass through memory.
 
     >>> import numpy as np
     >>> import lanewise as lw
@@ -442,8 +451,3 @@ def epilogue(function: Any) -> EpilogueFunction:
             f"not on {name}{inspect.signature(function)}"
         ) from None
     return EpilogueFunction(function)
-
-
-def without_function(problem: Problem) -> Problem:
-    """Return a problem without a user's function, as plans and caches on disk see it."""
-    return replace(problem, epilogue=replace(problem.epilogue, function=None))

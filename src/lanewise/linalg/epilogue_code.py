@@ -74,6 +74,8 @@ class EpilogueValues:
     scale_out: Any = None
     #: Steps of block scales along rows and K, and along columns and K.
     scale_strides: Any = None
+    #: The rows of each matrix of a batch that is computed as one.
+    folded_rows: Any = None
 
 
 @lw.device
@@ -232,7 +234,12 @@ def finished(
     if epilogue.scale_out:
         value = value * given.scale_out[0]
     if epilogue.function is not None:
-        value = epilogue.function(value, *at)
+        row, column = at
+        if epilogue.folded == "row":
+            row = row % lw.assume(given.folded_rows, nonnegative=True)
+        elif epilogue.folded == "column":
+            column = column % lw.assume(given.folded_rows, nonnegative=True)
+        value = epilogue.function(value, row, column)
     return value
 
 

@@ -34,7 +34,7 @@ def as_matrices(array: Array, shape: tuple[int, ...]) -> Array:
 
 def finished(request: Request, problem: Problem, total: Array) -> Array:
     """Return what is stored for the sums: the epilogue applied, and rounded to the format of the result."""
-    epilogue = problem.epilogue
+    epilogue = replace(problem.epilogue, folded=None)  # each matrix of a batch is computed by itself
     if epilogue.scale_a == "block":  # they are in the sums already
         epilogue = replace(epilogue, scale_a=None, scale_b=None)
     if problem.sums.name == "f64":

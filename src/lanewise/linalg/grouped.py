@@ -13,7 +13,15 @@ from lanewise.errors import LanewiseError
 from lanewise.linalg.call import matmul
 from lanewise.linalg.launching.warm import kind_of_tensor
 from lanewise.linalg.on_cpu import compute
-from lanewise.linalg.operands import View, empty, operand, plain_tensors, require_own_elements, view_of
+from lanewise.linalg.operands import (
+    View,
+    empty,
+    operand,
+    plain_tensors,
+    require_own_elements,
+    view_of,
+    with_items,
+)
 from lanewise.linalg.planning.gpus import planned_arch
 from lanewise.linalg.planning.planner import chain_plan, plan_of
 from lanewise.linalg.problem import Problem
@@ -132,9 +140,13 @@ def _computed(
         if key is not None and not prepared.workspace_bytes:
             _remember(key, prepared)
         return out
+    if left.device is None:
+        a, b, target = left.array, right.array, given.array
+    else:
+        a, b, target = with_items(a, "a"), with_items(b, "b"), with_items(out, "out")
     for group, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
         if end > start:
-            part = a[start:end], b[group], out[start:end]
+            part = a[start:end], b[group], target[start:end]
             _one_group(*part, keywords, arch)
     return out
 
@@ -145,7 +157,11 @@ def _one_group(a: Any, b: Any, out: Any, keywords: dict[str, Any], arch: str | N
     request = request_of(a, b, Options(**known, out=out))
     assert request.problem is not None
     if request.a.device is None:  # the order of sums is all that counts
-        compute(request, request.problem, chain_plan(request.problem, planned_arch(arch or "sm_90a")))
+        compute(
+            request,
+            request.problem,
+            chain_plan(request.problem, planned_arch("sm_90a" if arch is None else arch)),
+        )
         return
     from lanewise.linalg.launching.on_gpu import arch_of_device
 
@@ -269,12 +285,12 @@ def _bounds(offsets: Any, groups: int, rows: int) -> tuple[Integers, Integers]:
 
 def _integers(given: Any, name: str, groups: int) -> Integers:
     """Return offsets or counts as integers: one for each group."""
-    values = given.tolist() if hasattr(given, "tolist") else given
     try:
+        values = given.tolist() if hasattr(given, "tolist") else given
         found = np.asarray(values if isinstance(values, list | tuple) else list(values))
-    except (TypeError, ValueError):
+    except Exception:  # whatever an object raises that is no list of numbers
         found = np.zeros((), np.float64)
-    if found.ndim != 1 or (found.size and found.dtype.kind not in "iub"):
+    if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
         raise LanewiseError(f"{name} must be integers, one for each group, not {given!r}")
     if len(found) != groups:
         raise LanewiseError(

@@ -56,18 +56,24 @@ def view_of(value: Any, name: str) -> View:
     >>> view_of(np.zeros((4, 6), np.float16)[:, ::2], "a")[:3]
     ((4, 3), (6, 2), <f16>)
     """
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(value, torch.Tensor):
-        return _torch_view(torch, value, name)
-    if isinstance(value, np.ndarray):
-        return _numpy_view(value, name, "numpy")
     if value is None or isinstance(value, bool | int | float | complex | str | bytes | list | tuple | dict):
         raise LanewiseError(
             f"{name} must be an array of NumPy, torch, CuPy, or one with DLPack, not {type(value).__name__}"
         )
-    if isinstance(value, np.generic):
-        return _numpy_view(np.asarray(value), name, "numpy")
-    return _other_view(value, name)
+    torch = sys.modules.get("torch")
+    try:
+        if torch is not None and isinstance(value, torch.Tensor):
+            return _torch_view(torch, value, name)
+        if isinstance(value, np.ndarray | np.generic):
+            return _numpy_view(np.asanyarray(value), name, "numpy")
+        return _other_view(value, name)
+    except LanewiseError:
+        raise
+    except Exception as error:  # what an array of another library says of itself is that library's code
+        raise LanewiseError(
+            f"{name} is a {type(value).__name__} that cannot be read as an array: "
+            f"{type(error).__name__}: {error}"
+        ) from error
 
 
 def _numpy_view(array: np.ndarray[Any, Any], name: str, library: str) -> View:
@@ -90,8 +96,19 @@ def _numpy_view(array: np.ndarray[Any, Any], name: str, library: str) -> View:
         if library == "jax":
             raise LanewiseError("out is an array of JAX, which cannot be written: leave out out=")
         raise LanewiseError("out is read-only: pass an array that can be written, or leave it out")
+    fmt = _format(array.dtype.name, name)
+    _require_byte_order(array.dtype, name)
     strides = tuple(step // size for step in array.strides)
-    return View(array.shape, strides, _format(array.dtype.name, name), address, library, None, array)
+    return View(array.shape, strides, fmt, address, library, None, array)
+
+
+def _require_byte_order(dtype: np.dtype[Any], name: str) -> None:
+    """Raise an error for elements in another byte order than the machine's own: no product takes them."""
+    if not dtype.isnative:
+        raise LanewiseError(
+            f"{name} has elements of type {dtype.str}, in another byte order than this machine's: pass "
+            f"{name}.astype({name}.dtype.newbyteorder('='))"
+        )
 
 
 def _torch_view(torch: Any, tensor: Any, name: str) -> View:
@@ -106,6 +123,10 @@ def _torch_view(torch: Any, tensor: Any, name: str) -> View:
             f"{name} requires a gradient, and lw.matmul records none: call lanewise.torch.matmul, which "
             f"does, or pass {name}.detach()"
         )
+    if tensor.is_nested:
+        raise LanewiseError(f"{name} is a nested tensor, of rows of several lengths: pass a padded one")
+    if tensor.is_neg():  # as x.conj().imag: its memory holds the numbers with the other sign
+        raise LanewiseError(f"{name} is a negative view of its memory: pass {name}.resolve_neg()")
     if tensor.layout is not torch.strided:
         raise LanewiseError(
             f"{name} has layout {tensor.layout}, and not {torch.strided}: pass {name}.to_dense()"
@@ -131,8 +152,11 @@ def plain_tensors() -> tuple[type, ...]:
 
 def _other_view(value: Any, name: str) -> View:
     """Return the view of an array of another library."""
-    from lanewise.gpu.arrays import locate
+    from lanewise.gpu.arrays import interface_of, library_of, locate
 
+    interface = interface_of(value)
+    if interface is not None and library_of(value) is None:
+        _require_interface(interface, name)
     package = type(value).__module__.partition(".")[0]
     package = "jax" if package == "jaxlib" else package
     where = locate(value, 0)
@@ -157,9 +181,50 @@ def _other_view(value: Any, name: str) -> View:
     if layout.itemsize and any(step % layout.itemsize for step in layout.strides):
         raise LanewiseError(f"{name} has strides that are not multiples of the size of an element: copy it")
     strides = tuple(step // layout.itemsize for step in layout.strides)
-    return View(
-        layout.shape, strides, _format(layout.dtype, name), where.address, package, where.ordinal, value
-    )
+    # An empty array may have no address, which would tell on which GPU it lies.
+    ordinal = where.ordinal or 0
+    return View(layout.shape, strides, _format(layout.dtype, name), where.address, package, ordinal, value)
+
+
+def _require_interface(interface: dict[str, Any], name: str) -> None:
+    """Raise an error if a `__cuda_array_interface__` does not describe an array.
+
+    >>> _require_interface({"shape": (4,), "typestr": "<f2", "data": (0, False)}, "a")
+    Traceback (most recent call last):
+    lanewise.errors.LanewiseError: a has a __cuda_array_interface__ whose data is (0, False): an array with \
+elements must have an address
+    """
+
+    def refuse(field: str, wanted: str) -> LanewiseError:
+        said = f"whose {field} is {interface[field]!r}" if field in interface else f"without {field}"
+        return LanewiseError(f"{name} has a __cuda_array_interface__ {said}: {wanted}")
+
+    def integers(field: str) -> bool:
+        value = interface.get(field)
+        return isinstance(value, tuple | list) and all(isinstance(each, int | np.integer) for each in value)
+
+    if not integers("shape") or any(each < 0 for each in interface["shape"]):
+        raise refuse("shape", "it must be a tuple of integers, none below 0")
+    try:
+        dtype = np.dtype(interface.get("typestr"))
+    except (TypeError, ValueError):
+        dtype = None
+    if dtype is None or not isinstance(interface.get("typestr"), str):
+        raise refuse("typestr", "it must be a type of NumPy's, such as '<f2'")
+    _require_byte_order(dtype, name)
+    if interface.get("strides") is not None and (
+        not integers("strides") or len(interface["strides"]) != len(interface["shape"])
+    ):
+        raise refuse("strides", "it must be None, or an integer of bytes for each axis")
+    data = interface.get("data")
+    if not (
+        isinstance(data, tuple | list) and len(data) == 2 and isinstance(data[0], int | np.integer | None)
+    ):
+        raise refuse("data", "it must be an address and whether the array is read-only")
+    if not data[0] and 0 not in interface["shape"]:
+        raise refuse("data", "an array with elements must have an address")
+    if name == "out" and data[1]:
+        raise LanewiseError("out is read-only: pass an array that can be written, or leave it out")
 
 
 @cache
@@ -294,6 +359,19 @@ def empty(like: View, shape: Sequence[int], fmt: Format) -> Any:
     raise LanewiseError(
         f"lanewise cannot make an array of {like.library} on a GPU; pass one as out=, of shape "
         f"{tuple(shape)} and type {fmt.dtype_name}"
+    )
+
+
+def with_items(array: Any, name: str) -> Any:
+    """Return an array whose matrices can be taken one by one: itself, or NumPy's view of the same memory."""
+    if array is None or isinstance(array, int | float) or hasattr(array, "__getitem__"):
+        return array
+    view = view_of(array, name)
+    if view.device is None:
+        return view.array
+    raise LanewiseError(
+        f"{name} is a {type(array).__name__}, of which lw.matmul cannot take matrices of the batch one by "
+        "one: pass a batch whose strides let it be treated as one axis, or an array of torch or CuPy"
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cache
 
 from lanewise.errors import LanewiseError
-from lanewise.formats import Format
+from lanewise.formats import FORMATS, Format
 from lanewise.isa import Instruction, instruction, instructions
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Problem
@@ -17,8 +17,11 @@ from lanewise.linalg.problem import Problem
 _WGMMA_K = {"f16": 16, "bf16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32, "s8": 32}
 #: K of a sparse instruction: twice that of a dense one.
 _SPARSE_K = {"f16": 32, "bf16": 32, "e4m3": 64, "e5m2": 64, "s8": 64}
-#: Of f32 split into three bf16, the products that are summed, small ones first: which part of A, which of B.
+#: Of f32 split into bf16, the products that are summed, small ones first: which part of A, which of B. Those
+#: below 2^-24 of the largest are left out.
 SPLIT_PRODUCTS = ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (0, 0))
+#: The bf16 numbers whose sum is an f32.
+SPLIT_PARTS = 1 + max(part for pair in SPLIT_PRODUCTS for part in pair)
 
 
 def multiplied_as(problem: Problem) -> tuple[str, str]:
@@ -26,6 +29,36 @@ def multiplied_as(problem: Problem) -> tuple[str, str]:
     if problem.precision:
         return ("bf16", "bf16") if problem.precision == "f32" else ("tf32", "tf32")
     return problem.a.dtype.name, problem.b.dtype.name
+
+
+def multiplied_formats(problem: Problem) -> tuple[Format, Format]:
+    """Return the formats in which A and B are multiplied, as `multiplied_as` names them."""
+    a, b = multiplied_as(problem)
+    return FORMATS[a], FORMATS[b]
+
+
+def element_bytes(problem: Problem) -> int:
+    """Return the bytes of an element of A or B as it is multiplied.
+
+    >>> from lanewise.linalg.planning.sizes import problem_of_sizes
+    >>> [element_bytes(problem_of_sizes(8, 8, 8, "f32", precision=each)) for each in ("f32", "tf32")]
+    [2, 4]
+    """
+    return multiplied_formats(problem)[0].word_bits // 8
+
+
+def planes_of(problem: Problem) -> int:
+    """Return how many numbers each element of A and B is multiplied as: f32 is split into bf16."""
+    return SPLIT_PARTS if problem.precision == "f32" else 1
+
+
+def plane_products(planes: int, turned: bool = False) -> tuple[tuple[int, int], ...]:
+    """Return which planes of a kernel's A and B are multiplied, in the order of the product's sums.
+
+    A kernel that computes the transpose has the product's B as its A.
+    """
+    pairs = SPLIT_PRODUCTS if planes > 1 else ((0, 0),)
+    return tuple((b, a) for a, b in pairs) if turned else pairs
 
 
 def instruction_of(problem: Problem, plan: Plan) -> Instruction:
@@ -57,6 +90,15 @@ def sparse_name(columns: int, sums: str, sparse: str, dense: str) -> str:
     return f"wgmma.mma_async.sp.sync.aligned.m64n{columns}k{_SPARSE_K[sparse]}.{sums}.{sparse}.{dense}"
 
 
+def wgmma_name(columns: int, sums: str, a: str, b: str) -> str:
+    """Return the name of the wgmma of some columns.
+
+    >>> wgmma_name(128, "f32", "e4m3", "e5m2")
+    'wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e5m2'
+    """
+    return f"wgmma.mma_async.sync.aligned.m64n{columns}k{_WGMMA_K[a]}.{sums}.{a}.{b}"
+
+
 @cache
 def _instruction(wgmma: bool, arch: str, a: str, b: str, sums: Format) -> Instruction:
     if wgmma:
@@ -64,7 +106,7 @@ def _instruction(wgmma: bool, arch: str, a: str, b: str, sums: Format) -> Instru
             raise LanewiseError(
                 f"{arch} has no wgmma that multiplies {a}; plans of family 'warp' use mma.sync"
             )
-        return instruction(f"wgmma.mma_async.sync.aligned.m64n256k{_WGMMA_K[a]}.{sums.name}.{a}.{b}")
+        return instruction(wgmma_name(256, sums.name, a, b))
     found = [
         each
         for each in instructions(arch, "mma", a=a, b=b, c=sums.name, d=sums.name, kind="")

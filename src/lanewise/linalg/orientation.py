@@ -1,14 +1,49 @@
-"""Products turned round: out = A·B and outᵀ = Bᵀ·Aᵀ are the same numbers, summed in the same order."""
+"""Products turned round: out = A·B and outᵀ = Bᵀ·Aᵀ are the same numbers, summed in the same order.
+
+Which of the two the kernel of a plan computes is said once, by `turned`.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
+from lanewise.linalg.plan import Plan
 from lanewise.linalg.pointers import Pointers
 from lanewise.linalg.problem import Epilogue, Operand, Problem
 
 _OTHER = {"row": "column", "column": "row", None: None}
+
+
+def turned(problem: Problem, plan: Plan) -> bool:
+    """Return whether the kernel of a plan computes the transpose.
+
+    Kernels of mma.sync store rows of the result, those of wgmma too, unless the plan swaps; a sparse B is the
+    first operand of its instruction.
+
+    >>> from lanewise.linalg.planning.sizes import problem_of_sizes
+    >>> problem = problem_of_sizes(64, 64, 64, "bf16")
+    >>> plan = Plan("warpgroup", "sm_90a", (64, 64, 64), 4)
+    >>> turned(problem, plan), turned(problem, replace(plan, swap=True))
+    (False, True)
+    """
+    if plan.family == "sparse":
+        return True
+    if plan.family == "warp":
+        return not problem.out.k_major
+    return problem.out.k_major == plan.swap
+
+
+def oriented(problem: Problem, plan: Plan) -> Problem:
+    """Return the problem as the kernel of a plan computes it."""
+    return transposed(problem) if turned(problem, plan) else problem
+
+
+def oriented_launch(problem: Problem, plan: Plan, pointers: Pointers) -> tuple[Problem, Pointers]:
+    """Return the problem and its arrays as the kernel of a plan computes it."""
+    if not turned(problem, plan):
+        return problem, pointers
+    return transposed(problem), transposed_pointers(pointers)
 
 
 def transposed(problem: Problem) -> Problem:
@@ -30,6 +65,7 @@ def transposed(problem: Problem) -> Problem:
         epilogue=replace(
             epilogue,
             bias=_OTHER[epilogue.bias],
+            folded=_OTHER[epilogue.folded],
             scale_a=epilogue.scale_b,
             scale_b=epilogue.scale_a,
             residual=None if epilogue.residual is None else _turned(epilogue.residual),
@@ -41,17 +77,17 @@ def transposed(problem: Problem) -> Problem:
 def transposed_pointers(pointers: Pointers) -> Pointers:
     """Return the arrays of the transposed problem."""
 
-    def turned(array: Any) -> Any:
+    def swapped(array: Any) -> Any:
         return array if array is None or array.ndim < 2 else array.swapaxes(-1, -2)
 
     return replace(
         pointers,
-        a=turned(pointers.b),
-        b=turned(pointers.a),
-        out=turned(pointers.out),
-        residual=turned(pointers.residual),
-        scale_a=turned(pointers.scale_b),
-        scale_b=turned(pointers.scale_a),
+        a=swapped(pointers.b),
+        b=swapped(pointers.a),
+        out=swapped(pointers.out),
+        residual=swapped(pointers.residual),
+        scale_a=swapped(pointers.scale_b),
+        scale_b=swapped(pointers.scale_a),
     )
 
 

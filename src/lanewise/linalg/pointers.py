@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+#: Bytes at the beginning of a workspace that are counters: zero before a launch, and zero again after it.
+COUNTER_BYTES = 16384
+
 
 @dataclass
 class Pointers:

@@ -31,6 +31,11 @@ class Operand:
     inner: int = 1
 
     @property
+    def strides(self) -> tuple[int, int]:
+        """Elements from one to the next along the first axis and along the second (of Bᵀ, N by K)."""
+        return (self.leading, self.inner) if self.k_major else (self.inner, self.leading)
+
+    @property
     def tma(self) -> bool:
         """Whether a tensor map can describe it."""
         return self.alignment == 16 and self.inner == 1 and self.leading > 0 and self.batch_stride >= 0
@@ -64,6 +69,9 @@ class Epilogue:
     scale_out: bool = False
     #: A user's own device function `f(value, row, column) -> value`, after all of it; compared by identity.
     function: object | None = None
+    #: None, or which index of a batch that was folded into one matrix that function gets modulo
+    #: `Problem.folded_rows`: "row" or, of the transpose, "column".
+    folded: str | None = None
 
     @property
     def added_dtypes(self) -> tuple[Format, Format]:
@@ -104,3 +112,6 @@ class Problem:
     sparse: bool = False
     #: Whether this is the transpose of the product that was asked for, as a kernel computes it.
     turned: bool = False
+    #: 0, or the rows of each matrix of a batch that is computed as one long matrix: a user's function gets
+    #: rows of its own matrix. It is an argument of the kernel, and not compiled in.
+    folded_rows: int = 0

@@ -6,7 +6,7 @@ The rules of shapes are torch's and NumPy's. Each error says what is wrong with 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -91,29 +91,30 @@ def request_of(
     if not left.shape or not right.shape:
         alone = "a" if not left.shape else "b"
         raise LanewiseError(f"{alone} has no axes; a product takes vectors, matrices and batches of matrices")
+    shape_a, shape_b = left.shape, right.shape if kept is None else tuple(b.shape)
     product = product_of(left.format, right.format)
     sums, promote = sums_of(product, left.format, options.accumulate)
     precision = precision_of(product, left.format, options.precision)
     left = _as_matrices(left, left.shape[:1] if len(left.shape) == 1 else (), at=0)
     right = _as_matrices(right, right.shape[:1] if len(right.shape) == 1 else (), at=1)
-    (m, k), (k_of_b, n) = left.shape[-2:], right.shape[-2:] if kept is None else _shape(b)
+    (m, k), (k_of_b, n) = left.shape[-2:], right.shape[-2:] if kept is None else shape_b
     if k != k_of_b:
         raise LanewiseError(
-            f"a has shape {_shape(a)} and b {_shape(b)}: the last axis of a has {k} elements and "
-            f"{'the only axis' if len(_shape(b)) == 1 else 'the last but one'} of b {k_of_b}; they must agree"
+            f"a has shape {shape_a} and b {shape_b}: the last axis of a has {k} elements and "
+            f"{'the only axis' if len(shape_b) == 1 else 'the last but one'} of b {k_of_b}; they must agree"
         )
     try:
         batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
     except ValueError:
         raise LanewiseError(
-            f"a has shape {_shape(a)} and b {_shape(b)}: the axes before the last two do not broadcast"
+            f"a has shape {shape_a} and b {shape_b}: the axes before the last two do not broadcast"
         ) from None
     scale_a = scale_of(options.scale_a, "scale_a", "a", batch, m, k, product, left)
     scale_b = scale_of(options.scale_b, "scale_b", "b", batch, n, k, product, left)
     scale_a, scale_b = _matching(scale_a, scale_b, k)
     if scale_a.form == "block":
         promote = BLOCK
-    shape = (*batch, *((m,) if len(_shape(a)) > 1 else ()), *((n,) if len(_shape(b)) > 1 else ()))
+    shape = (*batch, *((m,) if len(shape_a) > 1 else ()), *((n,) if len(shape_b) > 1 else ()))
     given = None if options.out is None else view_of(options.out, "out")
     scaled = scale_a.form is not None or scale_b.form is not None or scale_a.number * scale_b.number != 1
     result_format = result_of(
@@ -127,7 +128,7 @@ def request_of(
         given = view_of(result, "out")
     if given is None:
         given = View(shape, _packed(shape), result_format, 0, left.library, left.device, None)
-    insert = [len(_shape(a)) == 1, len(_shape(b)) == 1]
+    insert = [len(shape_a) == 1, len(shape_b) == 1]
     out = _as_matrices(given, (), insert=insert)
     bias, bias_form = _bias(options.bias, m, n)
     residual, beta = _residual(options, out, given, insert)
@@ -153,12 +154,8 @@ def request_of(
         function=_function(options.epilogue),
     )
     _require_epilogue(epilogue, residual, result_format, left.format)
-    request.problem = _problem(request, epilogue, sums, precision, promote, bool(options.batch_invariant))
+    request.problem = _problem(request, epilogue, sums, precision, promote, _flag(options.batch_invariant))
     return request
-
-
-def _shape(array: Any) -> tuple[int, ...]:
-    return tuple(array.shape)
 
 
 def _packed(shape: Sequence[int]) -> tuple[int, ...]:
@@ -204,11 +201,18 @@ def _number(value: Any, name: str) -> float:
         raise LanewiseError(f"{name} must be at most 1.8e308; this integer is larger") from None
 
 
+def _flag(value: Any) -> bool:
+    """Return batch_invariant as a bool; anything else is refused."""
+    if isinstance(value, bool | np.bool_) or (isinstance(value, int) and value in (0, 1)):
+        return bool(value)
+    raise LanewiseError(f"batch_invariant must be True or False, not {type(value).__name__}")
+
+
 def _function(given: Any) -> object | None:
     """Return a user's own function of the epilogue; `lw.epilogue` marks one."""
     if given is None:
         return None
-    if not getattr(given, "is_epilogue", False):
+    if getattr(given, "is_epilogue", False) is not True:
         raise LanewiseError(
             f"epilogue={given!r} must be a function f(value, row, column) that is marked by @lw.epilogue"
         )
@@ -284,10 +288,11 @@ def _matching(a: Scale, b: Scale, k: int) -> tuple[Scale, Scale]:
     """Return both scales in forms that go together: blocks of A want blocks of B."""
     if "block" not in (a.form, b.form):
         return a, b
-    if a.form == "row" and k <= BLOCK:  # one block of K: a scale for each row is the same
-        a = Scale("block", a.view, a.strides)
-    if b.form == "tensor" and k <= BLOCK:
-        b = Scale("block", b.view, (0, 0, 0))
+    if k <= BLOCK:  # one block of K: one scale, or one for each row, is the same
+        if a.form in ("row", "tensor"):
+            a = replace(a, form="block")
+        if b.form == "tensor":
+            b = replace(b, form="block")
     if (a.form, b.form) != ("block", "block"):
         raise LanewiseError(
             "scales of blocks must be given for both a and b: scale_a of shape (M, K/128) and scale_b of "
@@ -375,6 +380,7 @@ def _problem(
     along = strides[0] if sizes and 0 not in batch else (0,) * len(steps)
     rows = [view.strides[-2] for view in views]
     row_scale = epilogue.scale_a_strides[1] if epilogue.scale_a in ("row", "block") else 0
+    folded_rows = 0
     if count > 1 and along[1] == 0 and along[-1] == 0 and epilogue.bias != "column" and 0 not in batch:
         # All matrices of A have the same B: they are one longer A if each continues where the last one ends.
         joined = [(along[0], rows[0]), *zip(along[2:-2], rows[2:], strict=True)]
@@ -385,6 +391,8 @@ def _problem(
                 rows = [along[0], rows[1], *along[2:-2]]
                 row_scale = along[-2] if epilogue.scale_a in ("row", "block") else 0
             m, count, along = m * count, 1, (0,) * len(along)
+            if epilogue.function is not None:
+                folded_rows = request.m
     if count > 1 and scaled_apart and 0 not in batch:
         return None  # kernels have one vector or matrix of scales
     a = operand(request.a, m, k, rows[0], request.a.strides[-1], count, along[0])
@@ -396,12 +404,15 @@ def _problem(
     fused = Epilogue(**{
         **epilogue.__dict__,
         "residual": residual,
+        "folded": "row" if folded_rows else None,
         "scale_a_strides": (along[-2], row_scale, epilogue.scale_a_strides[2]),
         "scale_b_strides": (along[-1], *epilogue.scale_b_strides[1:]),
     })  # fmt: skip
     # Sums that are promoted without scales have none for any rows and columns.
     blocks = (1, BLOCK) if epilogue.scale_a == "block" or promote is None else (0, 0)
-    return Problem(m, n, k, a, b, out, sums, count, fused, precision, promote, blocks, invariant)
+    return Problem(
+        m, n, k, a, b, out, sums, count, fused, precision, promote, blocks, invariant, folded_rows=folded_rows
+    )  # fmt: skip
 
 
 def _batch_strides(view: View, batch: tuple[int, ...]) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from lanewise.errors import LanewiseError
 from lanewise.linalg.fused_on_cpu import as_matrices, finished
-from lanewise.linalg.operands import View, view_of
+from lanewise.linalg.operands import View, view_of, with_items
 from lanewise.linalg.order import instruction_of
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.gpus import planned_arch
@@ -35,7 +35,7 @@ def sparse_product(
         if given is not None:
             raise LanewiseError(f"products with a sparse b take no {name}=")
     left = view_of(a, "a")
-    planned = planned_arch(arch or "sm_90a")
+    planned = planned_arch("sm_90a" if arch is None else arch)
     if planned != "sm_90a":
         raise LanewiseError(f"products with a sparse b are planned for sm_90a only, not for {planned}")
     device = None if left.device is None else b.on_device(left)
@@ -146,19 +146,20 @@ def _each_of_batch(
 ) -> Any:
     """Compute a batch whose rows are not those of one long matrix: a product for each of its first axis."""
     axes = len(request.batch)
+    a, scale_a = with_items(a, "a"), with_items(options.scale_a, "scale_a")
+    residual, result = with_items(options.residual, "residual"), with_items(request.result, "out")
 
     def item(array: Any, index: int) -> Any:
         if array is None or not hasattr(array, "shape") or len(array.shape) < axes + 2:
             return array
         return array[0 if array.shape[0] == 1 else index]
 
-    residual = options.residual
     for index in range(request.batch[0]):
         part = replace(
             options,
-            out=request.result[index],
+            out=result[index],
             residual=None if residual is None else residual[index],
-            scale_a=item(options.scale_a, index),
+            scale_a=item(scale_a, index),
             out_dtype=None,
         )
         sparse_product(item(a, index), b, part, arch, None, stream)

@@ -167,7 +167,7 @@ def sparsify(b: Any) -> SparseMatrix:
 def _pruned(array: Array) -> tuple[Array, Array]:
     """Return the values that are kept of a matrix (K, N) in host memory, and their places in their groups."""
     k, n = array.shape
-    groups = prune_2_4(np.ascontiguousarray(array.T)).reshape(n, -1, 4)
+    groups = prune_2_4(np.ascontiguousarray(array.T)).reshape(n, k // 4, 4)
     with np.errstate(invalid="ignore"):
         kept = np.sort(np.argsort(groups == 0, axis=-1, kind="stable")[..., :2], axis=-1)
     values = np.take_along_axis(groups, kept, axis=-1)

@@ -2,117 +2,195 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from statistics import median
+from importlib import import_module
+from time import perf_counter
 from typing import Any
 
 from lanewise.errors import LanewiseError
-from lanewise.linalg.call import matmul
+from lanewise.linalg.call import is_scattered, matmul
 from lanewise.linalg.launching.warm import forget
+from lanewise.linalg.loading import with_copies
+from lanewise.linalg.plan import Plan
+from lanewise.linalg.planning import tuned
 from lanewise.linalg.planning.gpus import GPUS
 from lanewise.linalg.planning.planned import PlannedProduct
 from lanewise.linalg.planning.planner import candidates, estimate, plan_of
-from lanewise.linalg.planning.tuned import remember
+from lanewise.linalg.problem import Problem
 from lanewise.linalg.rules import Options, request_of
 from lanewise.tracebacks import short_traceback
+from lanewise.tuning.contest import contest, rounds
 
 #: Candidates that are measured: those that the model finds best.
 _MOST_CANDIDATES = 24
 _GROUPS = (8, 16)
-_WARM_UP, _ROUNDS = 3, 15
-#: What is written between two measurements, so that operands come from memory: more than any L2 cache.
-_FLUSHED_BYTES = 256 << 20
+#: Calls before a plan is measured: those that record its launches, and those by which machine code is made.
+_WARM_UP = 9
+#: What is written and read before each measurement, more than any L2 cache: operands come from memory then.
+_SWEPT_BYTES = 256 << 20
+#: How much longer than the host's part of a call the sweep before it takes, so that the GPU does not wait.
+_HEADROOM = 1.5
+_MOST_SWEEPS = 16
 
 
 @short_traceback
 def tune(a: Any, b: Any, *, progress: bool = True, **keywords: Any) -> PlannedProduct:
     """Measure plans for a call of `lw.matmul` on this GPU; the fastest is returned and used from now on.
 
-    Arrays are torch's or CuPy's on a GPU; keywords are those of `lw.matmul`. The result is kept in the user's
-    cache folder ($LANEWISE_CACHE_DIR), for this device, these types and sizes. A bar shows the progress.
+    Arrays are torch's or CuPy's on a GPU; keywords are those of `lw.matmul`. Calls are measured as they are
+    made, with the copies of operands that they need, by turns with the planner's own plan, the L2 cache swept
+    before each. A plan that is not clearly faster than the planner's own is not kept, and one that was kept
+    before is dropped then. What is kept is in the user's cache folder ($LANEWISE_CACHE_DIR), for this device,
+    these types, sizes, strides and fused operations. What `out=` holds is restored. A bar shows the progress.
     """
+    for name in ("plan", "stream", "arch"):
+        if keywords.get(name) is not None:
+            raise LanewiseError(f"lw.tune takes no {name}=: it measures plans on the current stream")
+    unknown = [name for name in keywords if name not in Options.__dataclass_fields__]
+    if unknown:
+        raise LanewiseError(f"lw.tune takes the keywords of lw.matmul; {unknown[0]} is none of them")
     request = request_of(a, b, Options(**keywords), empty_result=False)
     ordinal, problem = request.a.device, request.problem
     if ordinal is None:
         raise LanewiseError("lw.tune measures on a GPU, and a and b lie in host memory: move them to the GPU")
-    if problem is None or not (problem.m and problem.n and problem.k):
+    if problem is None or not (problem.m and problem.n and problem.k and problem.batch):
         raise LanewiseError(
             "lw.tune takes a product, not empty, or a batch whose strides let it be treated as one axis"
         )
+    if is_scattered(problem):
+        raise LanewiseError(
+            "a, b, out or residual is contiguous along neither axis, and lw.matmul multiplies copies then: "
+            "pass lw.tune such copies, made by .contiguous() of torch or .copy() of CuPy"
+        )
+    if problem.batch_invariant:
+        raise LanewiseError(
+            "lw.tune has nothing to measure with batch_invariant=True: how K is cut is given then"
+        )
     from lanewise.gpu.device import context
-    from lanewise.linalg.launching.on_gpu import arch_of_device
+    from lanewise.linalg.launching.on_gpu import arch_of_device, forget_prepared
 
-    arch = arch_of_device(ordinal)
-    gpu = GPUS[arch]
-    ranked = sorted(candidates(problem, arch), key=lambda each: estimate(problem, each, gpu).seconds)
-    tried = [plan_of(problem, arch), *ranked[:_MOST_CANDIDATES]]
-    plans = [replace(plan, group=group) for plan in dict.fromkeys(tried) for group in _GROUPS]
-    timer = _Timer(request.a.library, ordinal)
-    times: dict[Any, list[float]] = {}
-    with _bar(progress, len(plans) * (_ROUNDS + 1)) as advance:
-        for plan in plans:
-            try:
-                for _ in range(_WARM_UP):
-                    matmul(a, b, plan=plan, **keywords)
-                timer.wait()
-                times[plan] = []
-            except LanewiseError:
-                pass  # a candidate that the kernels cannot have
-            advance()
-        if not times:
-            raise LanewiseError("no plan for this product could be launched: call lw.matmul, which says why")
-        for _ in range(_ROUNDS):
-            for plan in times:
-                times[plan].append(timer.seconds(lambda plan=plan: matmul(a, b, plan=plan, **keywords)))
-                advance()
-    best = min(times, key=lambda plan: median(times[plan]))
-    microseconds = median(times[best]) * 1e6
     device = context(ordinal).device.name
-    remember(problem, best, device, microseconds)
+    usual, others = plans_to_measure(problem, arch_of_device(ordinal))
+    out = keywords.get("out")
+    before = None if out is None else _copy(out)
+    timer = _Timer(request.a.library, ordinal)
+    warm: set[Plan] = set()
+    with _bar(progress, rounds(len(others))) as advance:
+
+        def seconds(plan: Plan) -> float:
+            def call() -> Any:
+                return matmul(a, b, plan=plan, **keywords)
+
+            if plan not in warm:
+                timer.warm_up(call)
+                warm.add(plan)
+            return timer.seconds(call)
+
+        try:
+            verdict = contest(usual, others, seconds, advance)
+        finally:
+            if out is not None:
+                out[...] = before
+    gained = verdict.best != usual
+    microseconds = verdict.seconds * 1e6
+    if gained:
+        tuned.remember(problem, verdict.best, device, microseconds)
+        why = f"the fastest of {verdict.measured} plans on this {device}: {microseconds:.1f} µs, where the "
+        why += f"planner's own takes {verdict.seconds_in_use * 1e6:.1f}"
+    else:
+        tuned.forget(problem, device)
+        why = f"none of {verdict.measured} plans is clearly faster on this {device}: {microseconds:.1f} µs"
+    forget_prepared()
     forget()
-    chosen = replace(best, why=f"the fastest of {len(times)} plans on this {device}: {microseconds:.1f} µs")
-    return PlannedProduct(chosen, problem)
+    return PlannedProduct(replace(verdict.best, why=why), problem)
+
+
+def plans_to_measure(problem: Problem, arch: str) -> tuple[Plan, list[Plan]]:
+    """Return the planner's own plan for a problem, and those that are worth measuring beside it.
+
+    All of them make the copies of operands that a call makes, and none says why it was chosen, so that plans
+    that are the same are equal.
+    """
+    gpu = GPUS[arch]
+    usual = replace(plan_of(problem, arch), why="")
+    ranked = sorted(candidates(problem, arch), key=lambda each: estimate(problem, each, gpu).seconds)
+    tried = [usual, *(replace(with_copies(problem, each), why="") for each in ranked[:_MOST_CANDIDATES])]
+    plans = [replace(plan, group=group) for plan in tried for group in (plan.group, *_GROUPS)]
+    return usual, [each for each in dict.fromkeys(plans) if each != usual]
+
+
+def _copy(array: Any) -> Any:
+    """Return a copy of an array of torch or CuPy."""
+    return array.clone() if hasattr(array, "clone") else array.copy()
 
 
 class _Timer:
-    """Times of calls on a GPU by its own events, the L2 cache emptied before each."""
+    """Times of calls on a GPU by its own events, the L2 cache swept before each."""
 
     def __init__(self, library: str, ordinal: int) -> None:
-        from importlib import import_module
-
         if library not in ("torch", "cupy"):
             raise LanewiseError(f"lw.tune takes arrays of torch or CuPy, not of {library}")
         self.library, self.ordinal = library, ordinal
         self.module: Any = import_module(library)
+        count = _SWEPT_BYTES // 4
         if library == "torch":
-            self.flush = self.module.empty(_FLUSHED_BYTES, dtype=self.module.uint8, device=f"cuda:{ordinal}")
+            self.swept = self.module.empty(count, dtype=self.module.int32, device=f"cuda:{ordinal}")
         else:
-            self.flush = self.module.empty(_FLUSHED_BYTES, "uint8")
+            with self.module.cuda.Device(ordinal):
+                self.swept = self.module.empty(count, "int32")
+        #: How often memory is swept before a call: so long that the host has made the call before it ends.
+        self.sweeps = 1
+        self._wait()
+        began = perf_counter()
+        for _ in range(4):
+            self._sweep()
+        self._wait()
+        self.sweep_seconds = (perf_counter() - began) / 4
 
-    def wait(self) -> None:
+    def _wait(self) -> None:
         """Wait until the GPU is done."""
         if self.library == "torch":
             self.module.cuda.synchronize(self.ordinal)
         else:
             self.module.cuda.Device(self.ordinal).synchronize()
 
-    def seconds(self, call: Any) -> float:
-        """Return how long a call takes on the GPU."""
+    def _sweep(self) -> None:
+        """Write more than the L2 cache holds, and read it: nothing in it has to be written back then."""
         if self.library == "torch":
-            start, end = (self.module.cuda.Event(enable_timing=True) for _ in range(2))
-            self.flush.zero_()
-            start.record()
+            self.swept.fill_(0)
+        else:
+            self.swept.fill(0)
+        self.swept.sum()
+
+    def warm_up(self, call: Callable[[], Any]) -> None:
+        """Make a call until it is made as later ones are, and see how long the host takes for it."""
+        for _ in range(_WARM_UP):
             call()
-            end.record()
-            end.synchronize()
-            return float(start.elapsed_time(end)) / 1e3
-        start, end = self.module.cuda.Event(), self.module.cuda.Event()
-        self.flush.fill(0)
+        self._wait()
+        began = perf_counter()
+        call()
+        host = perf_counter() - began
+        self._wait()
+        wanted = int(_HEADROOM * host / max(self.sweep_seconds, 1e-6)) + 1
+        self.sweeps = max(self.sweeps, min(wanted, _MOST_SWEEPS))
+
+    def seconds(self, call: Callable[[], Any]) -> float:
+        """Return how long a call takes on the GPU."""
+        cuda = self.module.cuda
+        if self.library == "torch":
+            start, end = (cuda.Event(enable_timing=True) for _ in range(2))
+        else:
+            start, end = cuda.Event(), cuda.Event()
+        for _ in range(self.sweeps):
+            self._sweep()
         start.record()
         call()
         end.record()
         end.synchronize()
-        return float(self.module.cuda.get_elapsed_time(start, end)) / 1e3
+        if self.library == "torch":
+            return float(start.elapsed_time(end)) / 1e3
+        return float(cuda.get_elapsed_time(start, end)) / 1e3
 
 
 class _bar:

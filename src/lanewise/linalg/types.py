@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from lanewise.errors import LanewiseError
 from lanewise.formats import FORMATS, Format, f32, format_of
 
@@ -85,10 +87,17 @@ def product_of(a: Format, b: Format) -> Product:
 
 def format_named(given: Any, name: str) -> Format:
     """Return the format of a dtype of any library, or of a format's name."""
+    if isinstance(given, np.dtype) and not given.isnative:
+        own = given.newbyteorder("=").str
+        raise LanewiseError(f"{name}={given.str!r} must be in this machine's own byte order: {own!r}")
     try:
         return format_of(str(given).removeprefix("torch.") if "torch" in type(given).__module__ else given)
     except LanewiseError as error:
         raise LanewiseError(f"{name}={given!r}: {error}") from None
+    except Exception:  # an object with a dtype of its own that NumPy does not take
+        raise LanewiseError(
+            f"{name}={given!r} must be a type of NumPy's, ml_dtypes' or torch's, or a name such as 'f16'"
+        ) from None
 
 
 def sums_of(product: Product, a: Format, accumulate: Any) -> tuple[Format, int | None]:
@@ -107,7 +116,7 @@ def precision_of(product: Product, a: Format, precision: Any) -> str:
     """Return the precision of products of f32: "tf32" if asked for, else "f32"; "" of other types."""
     if precision is None:
         return product.precisions[0]
-    if precision not in product.precisions or not precision:
+    if not isinstance(precision, str) or precision not in product.precisions or not precision:
         raise LanewiseError(
             f"precision={precision!r}: "
             + (

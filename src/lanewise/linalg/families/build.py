@@ -10,9 +10,9 @@ from math import gcd
 
 from lanewise import isa
 from lanewise.errors import LanewiseError
-from lanewise.formats import Format, bf16, f32, tf32
+from lanewise.formats import Format, f32
 from lanewise.isa import Instruction
-from lanewise.linalg.order import wgmma_widths
+from lanewise.linalg.order import multiplied_formats, planes_of, wgmma_name, wgmma_widths
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Epilogue, Problem
 
@@ -34,8 +34,6 @@ MOST_BLOCKS = 8
 PLAIN = Epilogue()
 #: Turns of results that a consumer has in shared memory at the same time.
 MOST_BUFFERS = 4
-#: bf16 numbers whose sum is an f32.
-PLANES = 3
 #: Bytes of a box's rows that are swizzled; those of the narrowest of several boxes; columns of the widest.
 SWIZZLED = (128, 64, 32)
 _LEAST_BOX, _WIDEST_BOX = 64, 256
@@ -120,7 +118,7 @@ class Build:
     @property
     def element_bytes(self) -> int:
         """Bytes of an element of A and of B."""
-        return self.a.bits // 8 if self.a is not tf32 else 4
+        return self.a.word_bits // 8
 
     @property
     def consumer_rows(self) -> int:
@@ -165,10 +163,7 @@ class Build:
     @property
     def instruction(self) -> Instruction:
         """The wgmma that multiplies 64 rows by the columns of a piece."""
-        step = 32 // self.element_bytes
-        return isa.instruction(
-            f"wgmma.mma_async.sync.aligned.m64n{self.piece}k{step}.{self.sums.name}.{self.a.name}.{self.b.name}"
-        )
+        return isa.instruction(wgmma_name(self.piece, self.sums.name, self.a.name, self.b.name))
 
     @property
     def a_bytes(self) -> int:
@@ -467,12 +462,8 @@ class Build:
 
 def build_of(problem: Problem, plan: Plan) -> Build:
     """Return what a problem and its plan compile to, the problem as the kernel computes it."""
-    a, b = problem.a.dtype, problem.b.dtype
-    if problem.precision == "tf32":
-        a = b = tf32
-    planes = PLANES if problem.precision == "f32" else 1
-    if planes > 1:
-        a = b = bf16
+    a, b = multiplied_formats(problem)
+    planes = planes_of(problem)
     pingpong = plan.schedule == "pingpong"
     consumers = 2 if pingpong or plan.tile[0] >= 2 * ROWS else 1
     if not pingpong and plan.tile[0] % (ROWS * consumers):

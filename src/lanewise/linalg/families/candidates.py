@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from lanewise.errors import LanewiseError
-from lanewise.linalg.families.build import PLANES, ROWS, Build, build_of
-from lanewise.linalg.orientation import transposed
+from lanewise.linalg.families.build import ROWS, Build, build_of
+from lanewise.linalg.order import element_bytes, plane_products, planes_of
+from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Problem
 
@@ -53,8 +54,7 @@ class Sizes(NamedTuple):
     @classmethod
     def of(cls, problem: Problem) -> Sizes:
         """Return the sizes of a problem that is oriented as the kernel computes it."""
-        size = {"tf32": 4, "f32": 2}.get(problem.precision, problem.a.dtype.word_bits // 8)
-        planes = PLANES if problem.precision == "f32" else 1
+        size, planes = element_bytes(problem), planes_of(problem)
         out = problem.out.dtype.word_bits // 8
         between = sectors(problem, size)
         return cls(
@@ -93,7 +93,7 @@ def expected_time(sizes: Sizes, cut: Cut) -> tuple[float, float]:
     all_steps = -(-sizes.k // step)
     steps = -(-all_steps // parts)
     line = step * sizes.element_bytes * sizes.planes
-    products = rows * max(columns, 32) * step * sizes.planes * (sizes.planes + 1) / 2
+    products = rows * max(columns, 32) * step * len(plane_products(sizes.planes))
     multiply = products * sizes.element_bytes / 2 / _PRODUCTS
     waves = -(-tiles // at_once)
     few = min(sizes.m, sizes.n) <= _FEW
@@ -123,18 +123,13 @@ def expected_time(sizes: Sizes, cut: Cut) -> tuple[float, float]:
     return time, tiles / at_once
 
 
-def natural(problem: Problem, plan: Plan) -> Problem:
-    """Return the problem as the kernel of a plan computes it."""
-    return transposed(problem) if problem.out.k_major == plan.swap else problem
-
-
 def fitted(problem: Problem, plan: Plan) -> Plan | None:
     """Return a plan with as many stages as shared memory holds; None if the kernel cannot have its tile.
 
     Results leave through two buffers at least. Those that threads store one by one, and those of sums that
     were promoted, leave all at once, if three stages are left then.
     """
-    seen = natural(problem, plan)
+    seen = oriented(problem, plan)
     most: Plan | None = None
     for stages in range(_MOST_STAGES, 1, -1):
         tried = replace(plan, stages=stages)
@@ -167,5 +162,6 @@ def build_for(problem: Problem, plan: Plan) -> Build:
     """Return what is compiled for a problem and a plan, on a GPU with 132 multiprocessors."""
     from lanewise.linalg.families.warpgroup import for_shape
 
-    seen, build = natural(problem, plan), build_of(natural(problem, plan), plan)
+    seen = oriented(problem, plan)
+    build = build_of(seen, plan)
     return for_shape(build, seen.m, seen.n, seen.batch, RESIDENT[build.cluster_size])

@@ -9,19 +9,7 @@ from lanewise import lang as lw
 from lanewise.formats import f32
 from lanewise.linalg.families.build import ROWS, WARPGROUP, Build
 from lanewise.linalg.families.tile_order import numbers
-
-#: Products of the planes of A and B, small ones first; those below 2^-24 of the largest are left out.
-PRODUCTS = {1: ((0, 0),), 3: ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (0, 0))}
-
-
-def plane_products(build: Build) -> list[tuple[int, int]]:
-    """Return which planes of the kernel's A and B are multiplied, in the order of the product's sums.
-
-    A kernel that computes the transpose has the product's B as its A.
-    """
-    pairs = PRODUCTS[build.planes]
-    return [(b, a) for a, b in pairs] if build.turned else list(pairs)
-
+from lanewise.linalg.order import plane_products
 
 #: Named barriers: of each consumer's own threads (1, 2, 3), and of whose turn it is (8, 9, 10). Those from 4
 #: and from 10 on belong to warps that store aside, where no warpgroup waits for its turn.
@@ -55,8 +43,8 @@ class Consumer:
         first = self.own * blocks if T.schedule == "cooperative" else 0
         lw.wgmma_fence()
         begun = further
-        for plane_a, plane_b in plane_products(T):
-            for k in range(0, T.bk, 32 // T.element_bytes):
+        for plane_a, plane_b in plane_products(T.planes, T.turned):
+            for k in range(0, T.bk, self.mma.k):
                 for block in range(blocks):
                     from_a, from_b = a[0, k, first + block, plane_a, stage], b[column, k, plane_b, stage]
                     accs[block] = self.mma(from_a, from_b, accs[block], accumulate=begun)

@@ -134,7 +134,7 @@ def gathering(build: Build) -> Any:
         bias: lw.Ptr[bias_dtype], residual: lw.Ptr[residual_dtype],
         residual_row: lw.i64, residual_column: lw.i64, residual_stride: lw.i64,
         scale_a: lw.Ptr[f32], scale_b: lw.Ptr[f32], scale_out: lw.Ptr[f32],
-        alpha: f32, beta: f32, sums: lw.Ptr[f32, 16],
+        alpha: f32, beta: f32, folded_rows: lw.i32, sums: lw.Ptr[f32, 16],
     ):  # fmt: skip
         matrix = lw.block_idx.z
         number, chunk = lw.block_idx.x // per_consumer, lw.block_idx.x % per_consumer
@@ -152,8 +152,9 @@ def gathering(build: Build) -> Any:
             if T.epilogue.residual is not None:
                 residual = residual + matrix.to(lw.i64) * residual_stride
         given = EpilogueValues(
-            alpha, beta, bias, residual, residual_row, residual_column, scale_a, scale_b, scale_out
-        )
+            alpha, beta, bias, residual, residual_row, residual_column, scale_a, scale_b, scale_out,
+            folded_rows=folded_rows,
+        )  # fmt: skip
         elements = DirectOutput(T, C, given, N, leading)
         elements.last_row, elements.batch = M, None
         thread = part * 32 + lw.thread_idx.x % (32 * crew.warps)

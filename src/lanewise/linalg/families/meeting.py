@@ -12,9 +12,6 @@ from typing import Any
 from lanewise import lang as lw
 from lanewise.linalg.families.build import ROWS, WARPGROUP, Build
 
-#: Bytes at the beginning of a workspace that are counters, and remain zero between launches.
-COUNTER_BYTES = 16384
-
 
 def meeting_bytes(build: Build, m: int, n: int, batch: int) -> int:
     """Return the bytes of all clusters' sums of a problem."""

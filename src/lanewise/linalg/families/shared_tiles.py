@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lanewise import lang as lw
-from lanewise.formats import Format, tf32
+from lanewise.formats import Format
 from lanewise.linalg.families.build import LINE, ROWS
 
 #: Cache policies of TMA by their letters in a plan.
@@ -43,7 +43,7 @@ class OperandTile:
         self.planes = planes
         self.dtype, self.rows, self.bk, self.stages = dtype, rows, bk, stages
         self.k_major, self.parts, self.offset = k_major, parts, offset
-        self.size = 4 if dtype is tf32 else dtype.bits // 8
+        self.size = dtype.word_bits // 8
         self.wide = LINE // self.size
         self.boxes = -(-rows // self.wide)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from lanewise.linalg.families.warp_build import WarpBuild, build_of
 from lanewise.linalg.families.warp_kernel import compiled
-from lanewise.linalg.orientation import transposed, transposed_pointers
+from lanewise.linalg.orientation import oriented, oriented_launch
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.pointers import Pointers
 from lanewise.linalg.problem import Problem
@@ -14,7 +14,7 @@ from lanewise.linalg.problem import Problem
 
 def kernel(problem: Problem, plan: Plan) -> Any:
     """Return the kernel of a plan, cached by what is compiled in."""
-    build = build_of(problem if problem.out.k_major else transposed(problem), plan)
+    build = build_of(oriented(problem, plan), plan)
     if build.by_tma:
         from lanewise.linalg.families import warp_by_tma
 
@@ -24,7 +24,7 @@ def kernel(problem: Problem, plan: Plan) -> Any:
 
 def require_kernel(problem: Problem, plan: Plan) -> None:
     """Raise the error that a launch would raise if there is no kernel of a plan for a problem."""
-    build_of(problem if problem.out.k_major else transposed(problem), plan).require_possible()
+    build_of(oriented(problem, plan), plan).require_possible()
 
 
 def launch(
@@ -39,14 +39,12 @@ def prepared(
     problem: Problem, plan: Plan, pointers: Pointers, multiprocessors: int = 132
 ) -> tuple[Any, tuple[Any, ...]]:
     """Return the configured kernel and its arguments: to be launched, or checked."""
-    if not problem.out.k_major:
-        problem, pointers = transposed(problem), transposed_pointers(pointers)
+    problem, pointers = oriented_launch(problem, plan, pointers)
     build = build_of(problem, plan)
     tiles = -(-problem.m // build.tile[0]) * -(-problem.n // build.tile[1])
     residual, strides = problem.epilogue.residual, (0, 0, 0)
     if residual is not None:
-        steps = (residual.leading, 1) if residual.k_major else (1, residual.leading)
-        strides = (*steps, residual.batch_stride)
+        strides = (*residual.strides, residual.batch_stride)
     if build.by_tma:
         return _prepared_by_tma(problem, build, pointers, tiles, strides)
     operands = (problem.a, problem.b, problem.out)
@@ -55,7 +53,7 @@ def prepared(
         *(each.leading for each in operands), *(each.batch_stride for each in operands),
         _or_null(pointers.bias), _or_null(pointers.residual), *strides,
         _or_null(pointers.scale_a), _or_null(pointers.scale_b), _or_null(pointers.scale_out),
-        float(pointers.alpha), float(pointers.beta),
+        float(pointers.alpha), float(pointers.beta), problem.folded_rows,
     )  # fmt: skip
     return compiled(build)[(tiles, problem.batch), build.threads, build.shared_bytes], arguments
 

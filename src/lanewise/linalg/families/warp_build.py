@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lanewise.errors import LanewiseError
-from lanewise.formats import Format, f32, f64, tf32
+from lanewise.formats import Format, f32, f64
 from lanewise.isa import Instruction, instruction
 from lanewise.isa.archs import arch_number
 from lanewise.isa.launch_limits import MOST_THREADS, shared_bytes_of
 from lanewise.linalg.families.warp_tiles import LANES, TileShape
-from lanewise.linalg.order import instruction_of, multiplied_as
+from lanewise.linalg.order import instruction_of, multiplied_formats
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Epilogue, Problem
 
@@ -131,9 +131,7 @@ def build_of(problem: Problem, plan: Plan) -> WarpBuild:
     mma = instruction_of(problem, plan)
     if problem.a.dtype is f64 and mma.k > _F64_STEP:
         mma = instruction(mma.text.replace(f"k{mma.k}.", f"k{_F64_STEP}.", 1))
-    of_a, of_b = multiplied_as(problem)
-    a = tf32 if of_a == "tf32" else problem.a.dtype
-    b = tf32 if of_b == "tf32" else problem.b.dtype
+    a, b = multiplied_formats(problem)
     return WarpBuild(
         plan.arch, mma.text, a, b, problem.out.dtype, problem.a.k_major, problem.b.k_major, plan.tile,
         plan.stages, problem.a.alignment, problem.b.alignment, problem.out.alignment, plan.group,

@@ -50,7 +50,7 @@ def compiled(T: WarpBuild) -> Any:
         bias: lw.Ptr[bias_type], residual: lw.Ptr[residual_type],
         residual_row: lw.i64, residual_column: lw.i64, residual_batch: lw.i64,
         scale_a: lw.Ptr[f32], scale_b: lw.Ptr[f32], scale_out: lw.Ptr[f32],
-        alpha: wide, beta: wide,
+        alpha: wide, beta: wide, folded_rows: lw.i32,
     ):  # fmt: skip
         M, N, K = (lw.assume(each, nonnegative=True) for each in (M, N, K))
         lda, ldb = lw.assume(lda, multiple_of=width_a), lw.assume(ldb, multiple_of=width_b)
@@ -116,8 +116,9 @@ def compiled(T: WarpBuild) -> Any:
             lw.cp_async_wait(0)
         residual = residual + batch * residual_batch
         given = EpilogueValues(
-            alpha, beta, bias, residual, residual_row, residual_column, scale_a, scale_b, scale_out
-        )
+            alpha, beta, bias, residual, residual_row, residual_column, scale_a, scale_b, scale_out,
+            folded_rows=folded_rows,
+        )  # fmt: skip
         store(T, acc, Out + batch * batch_out, ldo, row + own_row, column + own_column, M, N, given)
 
     return by_warps

@@ -83,6 +83,4 @@ def finished_f64(epilogue: Any, given: Any, value: Any, row: Any, column: Any, r
         value = lw.where(lw.isnan(value), value, lw.max(value, f64(0.0)))  # max.NaN is not for f64
     if residual is not None:
         value = value + (residual * given.beta if epilogue.beta else residual)
-    if epilogue.function is not None:
-        value = epilogue.function(value, row, column)
     return value

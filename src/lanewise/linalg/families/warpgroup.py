@@ -12,13 +12,14 @@ from typing import Any
 from lanewise.errors import LanewiseError
 from lanewise.formats import tf32
 from lanewise.linalg.families.build import MOST_SHARED, SWIZZLED, Build, build_of
-from lanewise.linalg.families.copies.launches import copied, copies, needs_copy
+from lanewise.linalg.families.copies.launches import copied, copies
 from lanewise.linalg.families.copies.launches import workspace_bytes as copy_bytes
-from lanewise.linalg.families.meeting import COUNTER_BYTES, meeting_bytes
+from lanewise.linalg.families.meeting import meeting_bytes
 from lanewise.linalg.families.warpgroup_kernel import compiled, operand_tiles
-from lanewise.linalg.orientation import transposed, transposed_pointers
+from lanewise.linalg.loading import needs_copy
+from lanewise.linalg.orientation import oriented, oriented_launch
 from lanewise.linalg.plan import Plan
-from lanewise.linalg.pointers import Pointers, flat
+from lanewise.linalg.pointers import COUNTER_BYTES, Pointers, flat
 from lanewise.linalg.problem import Problem
 
 
@@ -115,7 +116,7 @@ def with_room_for_results(problem: Problem, plan: Plan) -> Plan:
 
     On an H200, 4095³ of bf16 takes 213 µs with three stages, and 226 with four.
     """
-    seen = transposed(problem) if turned(problem, plan) else problem
+    seen = oriented(problem, plan)
     for stages in range(plan.stages, _LEAST_STAGES - 1, -1):
         build = build_of(seen, replace(plan, stages=stages))
         build = for_shape(build, seen.m, seen.n, seen.batch, resident(build, _MULTIPROCESSORS))
@@ -175,12 +176,7 @@ def tensor_maps(build: Build, a: Any, b: Any, out: Any) -> tuple[Any, Any, Any]:
 
 def kernel(problem: Problem, plan: Plan) -> Any:
     """Return the kernel of a plan, cached by what is compiled in."""
-    return compiled(build_of(transposed(problem) if turned(problem, plan) else problem, plan))
-
-
-def turned(problem: Problem, plan: Plan) -> bool:
-    """Return whether the transpose is computed: rows of the result are contiguous, unless the plan swaps."""
-    return problem.out.k_major == plan.swap
+    return compiled(build_of(oriented(problem, plan), plan))
 
 
 def launch(
@@ -208,15 +204,15 @@ def prepared_gathering(problem: Problem, plan: Plan, pointers: Pointers) -> tupl
     """Return the kernel that adds the groups' sums, configured, and its arguments."""
     from lanewise.linalg.families.gathering import gathering, gathering_shape
 
-    if turned(problem, plan):
-        problem, pointers = transposed(problem), transposed_pointers(pointers)
+    problem, pointers = oriented_launch(problem, plan, pointers)
     build = replace(build_of(problem, plan), stages=0)  # the same kernel for any number of stages
     arguments = (
         flat(pointers.out.swapaxes(-1, -2) if build.transposed else pointers.out),
         problem.m, problem.n, problem.out.leading, problem.out.batch_stride,
         _or_null(pointers.bias), _or_null(pointers.residual), *_residual_strides(problem),
         _or_null(pointers.scale_a), _or_null(pointers.scale_b), _or_null(pointers.scale_out),
-        float(pointers.alpha), float(pointers.beta), _meeting_memory(build, problem, pointers)[1],
+        float(pointers.alpha), float(pointers.beta), problem.folded_rows,
+        _meeting_memory(build, problem, pointers)[1],
     )  # fmt: skip
     return gathering(build)[gathering_shape(build, problem.m, problem.n, problem.batch)], arguments
 
@@ -226,16 +222,14 @@ def _residual_strides(problem: Problem) -> tuple[int, int, int]:
     residual = problem.epilogue.residual
     if residual is None:
         return 0, 0, 0
-    steps = (residual.leading, 1) if residual.k_major else (1, residual.leading)
-    return (*steps, residual.batch_stride)
+    return (*residual.strides, residual.batch_stride)
 
 
 def prepared(
     problem: Problem, plan: Plan, pointers: Pointers, multiprocessors: int = 132
 ) -> tuple[Any, tuple[Any, ...]]:
     """Return the configured kernel of the products and its arguments: to be launched, or checked."""
-    if turned(problem, plan):
-        problem, pointers = transposed(problem), transposed_pointers(pointers)
+    problem, pointers = oriented_launch(problem, plan, pointers)
     build, at_once = _build_for_launch(problem, plan, multiprocessors)
     blocks = grid(build, problem.m, problem.n, problem.batch, at_once)
     arguments = (
@@ -247,6 +241,7 @@ def prepared(
         *(_scale_strides(pointers.scale_a, pointers.scale_b) if _scales_blocks(problem) else (0, 0, 0, 0)),
         float(pointers.alpha), float(pointers.beta),
         _or_null(pointers.starts), _or_null(pointers.ends), problem.experts, int(problem.clears_rest),
+        problem.folded_rows,
         *_meeting_memory(build, problem, pointers),
     )  # fmt: skip
     return compiled(build)[blocks, build.threads, build.shared_bytes], arguments
@@ -267,8 +262,7 @@ def require_kernel(problem: Problem, plan: Plan) -> None:
         a=problem.a if of_a is None else of_a.result,
         b=problem.b if of_b is None else of_b.result,
     )
-    oriented = transposed(loaded) if turned(loaded, plan) else loaded
-    _build_for_launch(oriented, plan, _MULTIPROCESSORS)[0].require_possible()
+    _build_for_launch(oriented(loaded, plan), plan, _MULTIPROCESSORS)[0].require_possible()
     for name, operand, is_copied in (("a", problem.a, plan.copy_a), ("b", problem.b, plan.copy_b)):
         if needs_copy(operand, problem.precision) and not is_copied:
             raise LanewiseError(
@@ -284,8 +278,8 @@ def workspace_bytes(problem: Problem, plan: Plan) -> int:
     """
     bytes_ = copy_bytes(problem, plan)
     if plan.groups > 1:
-        oriented = transposed(problem) if turned(problem, plan) else problem
-        bytes_ += meeting_bytes(build_of(oriented, plan), oriented.m, oriented.n, oriented.batch)
+        seen = oriented(problem, plan)
+        bytes_ += meeting_bytes(build_of(seen, plan), seen.m, seen.n, seen.batch)
     return bytes_ + COUNTER_BYTES if bytes_ else 0
 
 

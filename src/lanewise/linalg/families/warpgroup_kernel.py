@@ -71,7 +71,7 @@ def compiled(build: Build) -> Any:
         scale_a: lw.Ptr[f32], scale_b: lw.Ptr[f32], scale_out: lw.Ptr[f32],
         scale_row: lw.i32, scale_row_k: lw.i32, scale_column: lw.i32, scale_column_k: lw.i32,
         alpha: f32, beta: f32, starts: lw.Ptr[lw.i32], ends: lw.Ptr[lw.i32], experts: lw.i32,
-        clears_rest: lw.i32,
+        clears_rest: lw.i32, folded_rows: lw.i32,
         counters: lw.Ptr[lw.i32], sums: lw.Ptr[f32, 16],
     ):  # fmt: skip
         thread = lw.thread_idx.x
@@ -127,7 +127,7 @@ def compiled(build: Build) -> Any:
             steps = lw.min(steps - first_step, share)
         given = EpilogueValues(
             alpha, beta, bias, residual, residual_row, residual_column, scale_a, scale_b, scale_out,
-            (scale_row, scale_row_k, scale_column, scale_column_k),
+            (scale_row, scale_row_k, scale_column, scale_column_k), folded_rows,
         )  # fmt: skip
         block_scales = BlockScales(T, given, M, N) if T.scale_bytes else None
         if role == 0:

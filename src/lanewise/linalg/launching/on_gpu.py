@@ -25,9 +25,11 @@ from lanewise.gpu.streams import stream_handle
 from lanewise.linalg.launching.device_view import DeviceView
 from lanewise.linalg.operands import View, empty
 from lanewise.linalg.plan import FAMILIES, Plan
+from lanewise.linalg.planning import tuned
+from lanewise.linalg.planning.forced import require_kernel
 from lanewise.linalg.planning.gpus import planned_arch
 from lanewise.linalg.planning.planner import plan_of, require_possible
-from lanewise.linalg.planning.tuned import tuned_plan
+from lanewise.linalg.pointers import COUNTER_BYTES
 from lanewise.linalg.problem import Operand, Problem
 from lanewise.linalg.rules import Request
 from lanewise.linalg.scales import Scale
@@ -43,8 +45,6 @@ OPERANDS = (
     "a", "b", "out", "bias", "residual", "scale_a", "scale_b", "scale_out", "workspace", "starts", "ends",
     "metadata",
 )  # fmt: skip
-#: The beginning of a workspace that kernels count in.
-_COUNTER_BYTES = 16384
 #: Kinds of calls that are remembered.
 _MOST_KINDS = 4096
 
@@ -52,8 +52,12 @@ _MOST_KINDS = 4096
 class Prepared:
     """The launches of one kind of call, ready to be made on any memory of that kind."""
 
-    def __init__(self, launches: Sequence[RecordedLaunch], workspace_bytes: int, counts: bool) -> None:
+    def __init__(
+        self, launches: Sequence[RecordedLaunch], workspace_bytes: int, counts: bool, tuned: bool = False
+    ) -> None:
         self.launches, self.workspace_bytes = list(launches), workspace_bytes
+        #: Whether they are those of a plan that `lw.tune` kept.
+        self.tuned = tuned
         #: Whether the workspace begins with counters, which are zero before a launch and after it.
         self.counts = counts
 
@@ -98,7 +102,10 @@ def plan_on_gpu(problem: Problem, ordinal: int, arch: str | None, given: Plan | 
         return plan_of(problem, own)
     if not isinstance(given, Plan):
         raise LanewiseError(f"plan= takes what lw.plan returns, not {type(given).__name__}")
-    require_possible(problem, given)
+    if problem.sparse or problem.experts:  # plans of the library's own
+        require_possible(problem, given)
+    else:
+        require_kernel(problem, given)
     return given
 
 
@@ -117,8 +124,20 @@ def run(
     workspace = (
         workspace_for(request.a, found.workspace_bytes, found.counts) if found.workspace_bytes else None
     )
-    found(_addresses(request, workspace), handle)
+    try:
+        found(_addresses(request, workspace), handle)
+    except GpuError:
+        if not found.tuned:
+            raise
+        tuned.forget(problem, context(ordinal).device.name)
+        forget_prepared()
+        return run(request, problem, arch, given, stream)
     return found
+
+
+def forget_prepared() -> None:
+    """Forget the launches of all calls: their plans have changed."""
+    _PREPARED.clear()
 
 
 def prepared(
@@ -132,15 +151,32 @@ def prepared(
     found = _PREPARED.get(key)
     if found is None:
         there = context(ordinal)
-        tuned = None if given is not None else tuned_plan(problem, arch_of_device(ordinal), there.device.name)
-        name = None if problem.epilogue.function is not None else repr((*key[:-1], tuned))
-        kept = recorded.kept(name, there) if name is not None else None
-        if kept is not None:
-            found = Prepared(kept[0], kept[1]["workspace"], kept[1]["counts"])
-        else:
-            plan = tuned or plan_on_gpu(problem, ordinal, arch, given)
-            found = _recorded(request, problem, plan, there, name)
+        found = None
+        if given is None:
+            fastest = tuned.tuned_plan(problem, arch_of_device(ordinal), there.device.name)
+            if fastest is not None:
+                try:
+                    found = _made(request, problem, arch, None, fastest, there)
+                except LanewiseError:  # the planner's plan is taken, or says what is wrong with the call
+                    tuned.forget(problem, there.device.name)
+        found = found or _made(request, problem, arch, given, None, there)
         _PREPARED.put(key, found)
+    return found
+
+
+def _made(
+    request: Request, problem: Problem, arch: str | None, given: Plan | None, fastest: Plan | None,
+    there: Context,
+) -> Prepared:  # fmt: skip
+    """Return the launches of a call by the plan that was tuned, the given one or the planner's."""
+    key = (problem, given, arch, request.alpha, request.beta, fastest)
+    name = None if problem.epilogue.function is not None else repr(key)
+    kept = recorded.kept(name, there) if name is not None else None
+    if kept is not None:
+        return Prepared(kept[0], kept[1]["workspace"], kept[1]["counts"], fastest is not None)
+    plan = fastest or plan_on_gpu(problem, there.device.ordinal, arch, given)
+    found = _recorded(request, problem, plan, there, name)
+    found.tuned = fastest is not None
     return found
 
 
@@ -193,10 +229,9 @@ def _views(request: Request, problem: Problem, addresses: list[int], size: int) 
     """Return the operands as arrays of two axes, or of three with the batch first."""
 
     def matrix(name: str, view: View, operand: Operand, rows: int, columns: int, turned: bool) -> DeviceView:
-        steps = (operand.leading, operand.inner) if operand.k_major else (operand.inner, operand.leading)
-        shape, strides = (rows, columns), steps
+        shape, strides = (rows, columns), operand.strides
         if turned:
-            shape, strides = (columns, rows), (steps[1], steps[0])
+            shape, strides = shape[::-1], strides[::-1]
         number = OPERANDS.index(name)
         count = problem.experts if name == "b" and problem.experts else problem.batch
         if count > 1 or (name == "b" and problem.experts):
@@ -287,7 +322,7 @@ def workspace_for(like: View, size: int, counts: bool = False) -> Any:
     try:
         made = empty(like, (size,), u8)
         if counts:
-            made[:_COUNTER_BYTES] = 0
+            made[:COUNTER_BYTES] = 0
         return made
     except LanewiseError:
         raise LanewiseError(

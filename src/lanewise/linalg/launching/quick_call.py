@@ -9,14 +9,17 @@ cannot do itself it leaves to Python: it returns None then, and nothing has happ
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Callable, Sequence
 from ctypes import c_uint64
 from functools import cache
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from lanewise.gpu.native import exchange_function, stream_function
 from lanewise.gpu.python_functions import can_be_made, load, made, places_in_python, with_places
 from lanewise.jit import machine_code
+from lanewise.linalg.launching.call_key_text import KEY_TEXT
 from lanewise.linalg.launching.launch_text import LAUNCH_TEXT, launch_records
 from lanewise.linalg.launching.quick_call_text import QUICK_TEXT
 
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 _PYTHON = (
     "PyLong_FromUnsignedLongLong", "PyErr_Clear", "PyEval_SaveThread", "PyEval_RestoreThread",
     "PyObject_Call", "Py_IncRef", "Py_DecRef", "PyObject_GetAttr", "PyLong_AsUnsignedLongLong",
+    "PyBytes_FromStringAndSize",
 )  # fmt: skip
 #: The other words of the table, in order; the types of tensors follow. Then the words of a call's record; the
 #: addresses of its launches' records follow.
@@ -36,12 +40,16 @@ _TABLE = (
 )  # fmt: skip
 _RECORD = (
     "DEVICE", "NAME", "RESULT", "WORKSPACE", "COUNTS", "COUNTING_STREAM", "COUNTING_ADDRESS", "EXTENTS",
-    "ADDS_OUT", "LAUNCHES", "FIRST_LAUNCH",
+    "ADDS_OUT", "KEY", "LAUNCHES", "FIRST_LAUNCH",
 )  # fmt: skip
 #: Numbers of operands: the result, what is added to it, the workspace, where a sparse b's elements stood.
 #: Arguments have the same ones, but for the number of the other keywords in the place of the workspace, and
 #: the metadata behind it.
 _PLACES = {"OUT": 2, "ADDED": 4, "MEMORY": 8, "METADATA": 11}
+#: Words of the longest key; the words of a tensor in it beside those of its axes, the word for an argument
+#: that is absent, and what is added to the alignment of one that is there.
+_KEY_ROOM = 192
+_KEY = {"KEY_ROOM": _KEY_ROOM, "TENSOR_WORDS": 3, "ABSENT": 0, "GIVEN": 16}
 #: Operands that a call may have, and how many objects a record needs.
 _OPERANDS, _HELD = 8, 6
 #: Calls that are found, and places for them: more than twice as many, so that those taken are short rows.
@@ -54,8 +62,10 @@ def _program() -> machine_code.Program | None:
     if not can_be_made():
         return None
     places = {name: len(_PYTHON) + number for number, name in enumerate(_TABLE)}
-    places |= {name: number for number, name in enumerate(_RECORD)} | _PLACES
-    return load("quick call", with_places(LAUNCH_TEXT + QUICK_TEXT, places))
+    places |= {name: number for number, name in enumerate(_RECORD)} | _PLACES | _KEY
+    # Behind the longest key there is room for the keywords' number and the hash.
+    text = (LAUNCH_TEXT + KEY_TEXT + QUICK_TEXT).replace("[KEY_WORDS x", f"[{_KEY_ROOM + 16} x")
+    return load("quick call", with_places(text, places))
 
 
 class QuickCalls:
@@ -75,10 +85,13 @@ class QuickCalls:
         #: Whether there is machine code at all.
         self.possible = bool(program is not None and read and stream)
         self._slots = (c_uint64 * (2 * _ROOM))()
-        self._kept: dict[int, Any] = {}
-        self._before: dict[int, Any] = {}
-        #: The kind of a call's arguments as a number, 0 if machine code does not take them; and the call.
-        self.kind: Callable[..., int] = lambda *_: 0
+        self._kept: dict[bytes, Any] = {}
+        self._before: dict[bytes, Any] = {}
+        #: Where calls are among the slots, by their keys; one thread at a time adds some.
+        self._taken: dict[bytes, int] = {}
+        self._adding = Lock()
+        #: The key of a call's arguments with its hash, empty if machine code does not take them. The call.
+        self.kind: Callable[..., bytes] = lambda *_: b""
         self.call: Callable[..., Any] = lambda *_: None
         if program is not None and self.possible:
             gradient, nothing = "requires_grad", ()
@@ -105,29 +118,35 @@ class QuickCalls:
         kind = self.kind(*arguments)
         if not kind:
             return
-        if len(self._kept) >= _MOST_CALLS:
-            self.clear()
         records, held = launch_records(launches)
         bytes_ = (c_uint64 * (2 * _OPERANDS))()
         for number, extent in enumerate(extents):
             if extent is not None:
                 bytes_[2 * number], bytes_[2 * number + 1] = (each % (1 << 64) for each in extent)
         stream, address, memory = counting or (0, 0, None)
+        *key_words, hash_ = struct.unpack(f"<{len(kind) // 8}Q", kind)
+        key = (c_uint64 * len(key_words))(*key_words)
         words = [
             device, name, id(result), 0 if workspace is None else id(workspace),
-            int(counting is not None), stream, address, ctypes.addressof(bytes_), int(adds_out), len(records),
-            *records,
+            int(counting is not None), stream, address, ctypes.addressof(bytes_), int(adds_out),
+            ctypes.addressof(key), len(records), *records,
         ]  # fmt: skip
         record = (c_uint64 * len(words))(*words)
-        place = kind % _ROOM
-        while self._slots[2 * place] not in (0, kind):
-            place = (place + 1) % _ROOM
-        before = self._kept.get(kind, ())[:_HELD]  # another thread may be launching it
-        self._kept[kind] = (record, held, bytes_, result, workspace, memory, before)
-        self._slots[2 * place + 1] = ctypes.addressof(record)
-        self._slots[2 * place] = kind
+        with self._adding:
+            if len(self._kept) >= _MOST_CALLS:
+                self.clear()
+            place = self._taken.get(kind, -1)
+            if place < 0:
+                place = hash_ % _ROOM
+                while self._slots[2 * place]:  # taken, by a call with another key
+                    place = (place + 1) % _ROOM
+            self._taken[kind] = place
+            before = self._kept.get(kind, ())[:_HELD]  # another thread may be launching it
+            self._kept[kind] = (record, held, bytes_, result, workspace, (memory, key), before)
+            self._slots[2 * place + 1] = ctypes.addressof(record)
+            self._slots[2 * place] = hash_
 
     def clear(self) -> None:
         """Forget all calls. Their memory stays until the next time: other threads may be launching them."""
         ctypes.memset(self._slots, 0, ctypes.sizeof(self._slots))
-        self._before, self._kept = self._kept, {}
+        self._before, self._kept, self._taken = self._kept, {}, {}

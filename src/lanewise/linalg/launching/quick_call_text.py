@@ -1,53 +1,11 @@
-"""The functions of `quick_call.py` in LLVM's language; words in capital letters are places in its tables."""
+"""The functions of `quick_call.py` in LLVM's language; words in capital letters are places in its tables.
+
+What calls are found by is in `call_key_text.py`.
+"""
 
 QUICK_TEXT = """
-define internal i64 @mixed(i64 %seen, i64 %more) alwaysinline {
-  %both = xor i64 %seen, %more
-  %spread = mul i64 %both, -7046029254386353131
-  %high = lshr i64 %spread, 29
-  %mixed = xor i64 %spread, %high
-  ret i64 %mixed
-}
-
-; What a DLTensor is, but for its numbers and its address: data 0, device 8, axes 16, type 20, shape 24,
-; strides 32, offset 40.
-define internal i64 @kind_of(ptr %tensor, i64 %seen) {
-entry:
-  %data = call i64 @word(ptr %tensor, i64 0)
-  %offset = call i64 @word(ptr %tensor, i64 5)
-  %first = add i64 %data, %offset
-  %alignment = and i64 %first, 15
-  %device = call i64 @word(ptr %tensor, i64 1)
-  %type = call i64 @word(ptr %tensor, i64 2)
-  %h0 = call i64 @mixed(i64 %seen, i64 %alignment)
-  %h1 = call i64 @mixed(i64 %h0, i64 %device)
-  %h2 = call i64 @mixed(i64 %h1, i64 %type)
-  %axes = trunc i64 %type to i32
-  %count = zext i32 %axes to i64
-  %shape = call ptr @address(ptr %tensor, i64 3)
-  %strides = call ptr @address(ptr %tensor, i64 4)
-  %unsaid = icmp eq ptr %strides, null
-  br i1 %unsaid, label %none, label %loop
-none:
-  ret i64 0
-loop:
-  %n = phi i64 [ 0, %entry ], [ %n1, %next ]
-  %h = phi i64 [ %h2, %entry ], [ %h4, %next ]
-  %done = icmp uge i64 %n, %count
-  br i1 %done, label %end, label %next
-next:
-  %size = call i64 @word(ptr %shape, i64 %n)
-  %stride = call i64 @word(ptr %strides, i64 %n)
-  %h3 = call i64 @mixed(i64 %h, i64 %size)
-  %h4 = call i64 @mixed(i64 %h3, i64 %stride)
-  %n1 = add i64 %n, 1
-  br label %loop
-end:
-  ret i64 %h
-}
-
-; A tensor: its address goes to %place. Returns the kind of what was seen so far and of it; 0: not taken.
-define internal i64 @taken(ptr %table, ptr %object, ptr %place, i64 %seen) {
+; A tensor: its address goes to %place, what it is to %key. Returns the hash of the key; 0: not taken.
+define internal i64 @taken(ptr %table, ptr %object, ptr %place, ptr %key, i64 %seen) {
 entry:
   %clear = call ptr @address(ptr %table, i64 1)
   %read = call ptr @address(ptr %table, i64 READ)
@@ -71,7 +29,7 @@ look:
   %was_read = call i1 @read_tensor(ptr %read, ptr %object, ptr %tensor, ptr %place)
   br i1 %was_read, label %told, label %wrong
 told:
-  %more = call i64 @kind_of(ptr %tensor, i64 %seen)
+  %more = call i64 @kind_of(ptr %tensor, ptr %key, i64 %seen)
   ret i64 %more
 wrong:
   call void %clear()
@@ -113,10 +71,12 @@ no:
   ret i1 false
 }
 
-; The kind of a call: 3 arguments, or 9, or 10 with a sparse b's metadata. Addresses go to %operands. 0 if an
-; argument is not to be taken.
-define internal i64 @kind_of_call(ptr %table, ptr %arguments, i64 %given, ptr %operands) {
+; The key of a call: 3 arguments, or 9, or 10 with a sparse b's metadata. Addresses go to %operands. Returns
+; the hash of the key; 0 if an argument is not to be taken.
+define internal i64 @kind_of_call(ptr %table, ptr %arguments, i64 %given, ptr %operands, ptr %key) {
 entry:
+  store i64 1, ptr %key
+  %begun = call i64 @put(ptr %key, i64 88172645463325252, i64 %given)
   %clear = call ptr @address(ptr %table, i64 1)
   %as_number = call ptr @address(ptr %table, i64 8)
   %none = call ptr @address(ptr %table, i64 NONE)
@@ -129,7 +89,7 @@ entry:
   br i1 %right, label %loop, label %refuse
 loop:
   %n = phi i64 [ 0, %entry ], [ %n1, %next ]
-  %seen = phi i64 [ 88172645463325252, %entry ], [ %more, %next ]
+  %seen = phi i64 [ %begun, %entry ], [ %more, %next ]
   %done = icmp uge i64 %n, %tensors
   br i1 %done, label %last, label %item
 item:
@@ -139,11 +99,11 @@ item:
   %required = icmp ult i64 %n, 2
   br i1 %absent, label %none_given, label %look
 none_given:
-  %without = call i64 @mixed(i64 %seen, i64 %n)
+  %without = call i64 @put(ptr %key, i64 %seen, i64 ABSENT)
   br i1 %required, label %refuse, label %next
 look:
   %place = getelementptr i64, ptr %operands, i64 %n
-  %taken = call i64 @taken(ptr %table, ptr %object, ptr %place, i64 %seen)
+  %taken = call i64 @taken(ptr %table, ptr %object, ptr %place, ptr %key, i64 %seen)
   %good = icmp ne i64 %taken, 0
   br i1 %good, label %next, label %refuse
 next:
@@ -161,8 +121,7 @@ others:
   br i1 %unnumbered, label %refuse, label %numbered
 numbered:
   %number = call i64 %as_number(ptr %number_object)
-  %with = add i64 %number, 1000
-  %all = call i64 @mixed(i64 %seen, i64 %with)
+  %all = call i64 @put(ptr %key, i64 %seen, i64 %number)
   br i1 %sparse, label %kept, label %whole
 whole:
   ret i64 %all
@@ -170,19 +129,27 @@ kept:
   %metadata_at = getelementptr ptr, ptr %arguments, i64 9
   %metadata_object = load ptr, ptr %metadata_at
   %metadata_place = getelementptr i64, ptr %operands, i64 METADATA
-  %with_metadata = call i64 @taken(ptr %table, ptr %metadata_object, ptr %metadata_place, i64 %all)
+  %with_metadata = call i64 @taken(ptr %table, ptr %metadata_object, ptr %metadata_place, ptr %key, i64 %all)
   ret i64 %with_metadata
 refuse:
   ret i64 0
 }
 
-; A method of Python: the kind of a call as a number, 0 if machine code does not take it.
+; A method of Python: the key of a call as bytes, its hash behind it; none if machine code does not take it.
 define ptr @kind(ptr %self, ptr %arguments, i64 %given) {
   %table = call ptr @PyLong_AsVoidPtr(ptr %self)
-  %number = call ptr @address(ptr %table, i64 0)
+  %bytes = call ptr @address(ptr %table, i64 9)
   %operands = alloca [16 x i64], align 16
-  %kind = call i64 @kind_of_call(ptr %table, ptr %arguments, i64 %given, ptr %operands)
-  %said = call ptr %number(i64 %kind)
+  %key = alloca [KEY_WORDS x i64], align 16
+  %kind = call i64 @kind_of_call(ptr %table, ptr %arguments, i64 %given, ptr %operands, ptr %key)
+  %count = call i64 @word(ptr %key, i64 0)
+  %hash_at = getelementptr i64, ptr %key, i64 %count
+  store i64 %kind, ptr %hash_at
+  %all = add i64 %count, 1
+  %long = shl i64 %all, 3
+  %takes = icmp ne i64 %kind, 0
+  %size = select i1 %takes, i64 %long, i64 0
+  %said = call ptr %bytes(ptr %key, i64 %size)
   ret ptr %said
 }
 
@@ -214,8 +181,9 @@ no:
   ret i1 false
 }
 
-; The record of the call with a kind; null if there is none. Rows of taken places end with an empty one.
-define internal ptr @found(ptr %table, i64 %kind) {
+; The record of the call with a key, whose hash says where to look; null if there is none. Rows of taken
+; places end with an empty one.
+define internal ptr @found(ptr %table, i64 %kind, ptr %key) {
 entry:
   %calls = call ptr @address(ptr %table, i64 CALLS)
   %mask = call i64 @word(ptr %table, i64 MASK)
@@ -226,7 +194,13 @@ loop:
   %at = shl i64 %slot, 1
   %its = call i64 @word(ptr %calls, i64 %at)
   %same = icmp eq i64 %its, %kind
-  br i1 %same, label %yes, label %more
+  br i1 %same, label %look, label %more
+look:
+  %record_at = add i64 %at, 1
+  %record = call ptr @address(ptr %calls, i64 %record_at)
+  %its_key = call ptr @address(ptr %record, i64 KEY)
+  %equal = call i1 @same_key(ptr %key, ptr %its_key)
+  br i1 %equal, label %yes, label %next
 more:
   %empty = icmp eq i64 %its, 0
   br i1 %empty, label %no, label %next
@@ -234,8 +208,6 @@ next:
   %n1 = add i64 %n, 1
   br label %loop
 yes:
-  %record_at = add i64 %at, 1
-  %record = call ptr @address(ptr %calls, i64 %record_at)
   ret ptr %record
 no:
   ret ptr null
@@ -332,14 +304,15 @@ entry:
   %out_at = getelementptr i64, ptr %operands, i64 OUT
   %added_at = getelementptr i64, ptr %operands, i64 ADDED
   %memory_at = getelementptr i64, ptr %operands, i64 MEMORY
-  %kind = call i64 @kind_of_call(ptr %table, ptr %arguments, i64 %given, ptr %operands)
+  %key = alloca [KEY_WORDS x i64], align 16
+  %kind = call i64 @kind_of_call(ptr %table, ptr %arguments, i64 %given, ptr %operands, ptr %key)
   %takes = icmp ne i64 %kind, 0
   br i1 %takes, label %search, label %refuse
 search:
   %given_at = getelementptr ptr, ptr %arguments, i64 OUT
   %given_out = load ptr, ptr %given_at
   %makes = icmp eq ptr %given_out, %none
-  %record = call ptr @found(ptr %table, i64 %kind)
+  %record = call ptr @found(ptr %table, i64 %kind, ptr %key)
   %known = icmp ne ptr %record, null
   br i1 %known, label %gradients, label %refuse
 gradients:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from lanewise.gpu.streams import stream_handle
 from lanewise.linalg.launching.replay import NOT_READ, repeat_function
 from lanewise.linalg.operands import plain_tensors
+from lanewise.linalg.pointers import COUNTER_BYTES
 from lanewise.linalg.sparse_matrix import SparseMatrix
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
 #: Calls after which one is worth machine code: a program that multiplies a few times does not wait for that.
 _OFTEN = 8
-#: The beginning of a workspace that kernels count in.
-COUNTER_BYTES = 16384
 #: Kinds of calls that are remembered; when there are more, all are forgotten.
 _MOST_CALLS = 4096
 _CALLS: dict[Any, WarmCall] = {}

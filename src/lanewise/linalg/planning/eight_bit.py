@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from lanewise.linalg.families.candidates import RESIDENT
+from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Problem
 
@@ -78,7 +79,8 @@ def eight_bit_kernels(problem: Problem) -> list[tuple[float, Kernel]]:
     """
     if problem.precision or problem.a.dtype.word_bits != 8 or problem.experts:
         return []
-    m, n = (problem.m, problem.n) if problem.out.k_major else (problem.n, problem.m)
+    seen = oriented(problem, _KERNELS[0].plan)
+    m, n = seen.m, seen.n
     if m <= _FEW < n and -(-n // 128) * problem.batch >= _FULL // 3:
         kernel = _FEW_ROWS[m > 64]
         kernel = kernel if problem.promote is None else kernel._replace(schedule="by turns")

@@ -14,6 +14,7 @@ from lanewise.linalg.families import candidates as hopper
 from lanewise.linalg.families.build import OTHER_REGISTERS, REGISTERS, ROWS
 from lanewise.linalg.families.candidates import Cut, Sizes
 from lanewise.linalg.order import instruction_widths
+from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Problem
 
@@ -80,7 +81,7 @@ def _all(problem: Problem, cuts: bool, forced: tuple[int, int] | None) -> Iterat
     for swap in (False, True):
         if swap and min(problem.m, problem.n) > _FEW:
             continue
-        seen = hopper.natural(problem, Plan("warpgroup", "sm_90a", (64, 64, 64), 2, swap=swap))
+        seen = oriented(problem, Plan("warpgroup", "sm_90a", (64, 64, 64), 2, swap=swap))
         sizes = Sizes.of(seen)
         step = 128 // sizes.element_bytes
         gathers = problem.sums.name == "f32" and sizes.out_bytes > 1
@@ -196,4 +197,4 @@ def hopper_plans(problem: Problem, count: int = 8) -> list[Plan]:
 def expected(problem: Problem, plan: Plan) -> tuple[float, float]:
     """Return the microseconds and the waves that the model expects of a plan of the Hopper kernels."""
     cut = Cut(plan.tile, plan.cluster, plan.split, plan.groups, plan.gather)
-    return hopper.expected_time(Sizes.of(hopper.natural(problem, plan)), cut)
+    return hopper.expected_time(Sizes.of(oriented(problem, plan)), cut)

@@ -9,6 +9,7 @@ from typing import Any
 
 from lanewise.errors import LanewiseError
 from lanewise.linalg.order import instruction_of
+from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan, require_fields
 from lanewise.linalg.planning.forced import with_fewer_stages
 from lanewise.linalg.planning.gpus import GPUS
@@ -79,12 +80,10 @@ class PlannedProduct:
         """Return the name of the kernel's instruction: wgmma has as many columns as a piece of the tile."""
         if self.plan.family == "warpgroup":
             from lanewise.linalg.families.build import build_of
-            from lanewise.linalg.orientation import transposed
 
-            problem = transposed(self.problem) if self.plan.swap else self.problem
             with suppress(LanewiseError):  # a tile changed by hand for which there is no kernel
-                return build_of(problem, self.plan).instruction.text
-        return instruction_of(self.problem, self.plan).text
+                return build_of(oriented(self.problem, self.plan), self.plan).instruction.text
+        return instruction_of(oriented(self.problem, self.plan), self.plan).text
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the plan as lines of a table: what, and its value."""

@@ -14,8 +14,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from lanewise.errors import LanewiseError
-from lanewise.linalg.order import SPLIT_PRODUCTS, instruction_of, multiplied_as
-from lanewise.linalg.orientation import transposed
+from lanewise.linalg.loading import as_loaded, with_copies
+from lanewise.linalg.order import element_bytes, instruction_of, multiplied_as, plane_products, planes_of
+from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.gpus import GPUS, Gpu
 from lanewise.linalg.planning.measured import measured_plan
@@ -58,7 +59,8 @@ def plan_of(problem: Problem, arch: str) -> Plan:
 def _as_planned(problem: Problem) -> Problem:
     """Return a problem as plans see it: without a user's function, and with at least one element."""
     sizes = {name: max(1, getattr(problem, name)) for name in ("m", "n", "k", "batch")}
-    return replace(problem, **sizes, epilogue=replace(problem.epilogue, function=None))
+    epilogue = replace(problem.epilogue, function=None, folded=None)
+    return replace(problem, **sizes, epilogue=epilogue, folded_rows=0)
 
 
 @lru_cache(maxsize=4096)
@@ -76,19 +78,18 @@ def _plan_of(problem: Problem, arch: str) -> Plan:
         found = _hopper_plan(problem, (alone.split, alone.groups))
     elif found is None:
         found = _hopper_plan(problem, True)
-    return replace(found, copy_a=not _loadable(problem, "a"), copy_b=not _loadable(problem, "b"))
+    return with_copies(problem, found)
 
 
 def _as_can_be_had(problem: Problem, plan: Plan) -> Plan | None:
     """Return a plan that was measured for nearly this problem, with fewer stages if it is possible then."""
     from lanewise.linalg.families.build import build_of
-    from lanewise.linalg.families.candidates import natural
 
     for stages in range(plan.stages, plan.stages // 2, -1):
         tried = replace(plan, stages=stages)
         try:
             require_possible(problem, tried)
-            build = build_of(natural(_as_loaded(problem), tried), tried)
+            build = build_of(oriented(as_loaded(problem), tried), tried)
             build.require_possible()
         except LanewiseError:
             continue
@@ -96,17 +97,8 @@ def _as_can_be_had(problem: Problem, plan: Plan) -> Plan | None:
             return tried
         from lanewise.linalg.families.warpgroup import with_room_for_results  # it loads the kernel language
 
-        return with_room_for_results(_as_loaded(problem), tried)
+        return with_room_for_results(as_loaded(problem), tried)
     return None
-
-
-def _as_loaded(problem: Problem) -> Problem:
-    """Return a problem with its operands as wgmma gets them, copied where it does not take their major."""
-    return replace(
-        problem,
-        a=replace(problem.a, k_major=problem.a.k_major or not _loadable_major(problem, "a")),
-        b=replace(problem.b, k_major=problem.b.k_major or not _loadable_major(problem, "b")),
-    )
 
 
 def _hopper_plan(problem: Problem, cuts: bool | tuple[int, int], most_groups: int | None = None) -> Plan:
@@ -115,7 +107,7 @@ def _hopper_plan(problem: Problem, cuts: bool | tuple[int, int], most_groups: in
     from lanewise.linalg.planning.eight_bit import eight_bit_kernels
     from lanewise.linalg.planning.hopper_model import best_candidates
 
-    seen = _as_loaded(problem)
+    seen = as_loaded(problem)
     forced = cuts if isinstance(cuts, tuple) else None
     if forced in (None, (1, 1)):
         for time, kernel in eight_bit_kernels(seen):
@@ -140,12 +132,10 @@ def chain_plan(problem: Problem, arch: str, fitted: bool = False) -> Plan:
     """Return a plan whose sums are one chain along K; without `fitted`, one for the order of sums alone."""
     family = _family(problem, arch)
     if fitted and family != "warp":
-        found = _hopper_plan(problem, False)
-        return replace(found, copy_a=not _loadable(problem, "a"), copy_b=not _loadable(problem, "b"))
+        return with_copies(problem, _hopper_plan(problem, False))
     if fitted:
         return _warp_plan(problem, arch)
-    size = {"tf32": 4, "f32": 2}.get(problem.precision, problem.a.dtype.word_bits // 8)
-    plan = Plan(family, arch, (128, 128, 128 // size), 4, why="one chain along K")
+    plan = Plan(family, arch, (128, 128, 128 // element_bytes(problem)), 4, why="one chain along K")
     require_possible(problem, plan)
     return plan
 
@@ -163,19 +153,6 @@ def _family(problem: Problem, arch: str) -> str:
     if arch != "sm_90a" or problem.a.dtype.name == "f64":
         return "warp"
     return "warpgroup"
-
-
-def _loadable(problem: Problem, name: str) -> bool:
-    """Return whether TMA can load an operand as wgmma wants it."""
-    operand = problem.a if name == "a" else problem.b
-    return operand.tma and problem.precision != "f32" and _loadable_major(problem, name)
-
-
-def _loadable_major(problem: Problem, name: str) -> bool:
-    """Return whether wgmma takes an operand along the axis that it is contiguous along: all but 16-bit types
-    are taken along K alone."""
-    operand = problem.a if name == "a" else problem.b
-    return operand.k_major or (operand.dtype.word_bits == 16 and not problem.precision)
 
 
 def require_possible(problem: Problem, plan: Plan) -> None:
@@ -203,18 +180,16 @@ def candidates(problem: Problem, arch: str) -> list[Plan]:
     from lanewise.linalg.planning.eight_bit import eight_bit_kernels
     from lanewise.linalg.planning.hopper_model import hopper_candidates
 
-    copies = {"copy_a": not _loadable(problem, "a"), "copy_b": not _loadable(problem, "b")}
-    measured = [kernel.plan for _, kernel in eight_bit_kernels(problem)]
-    ranked = [each.plan for each in hopper_candidates(problem)[:_MOST_BUILT]]
-    built = (fitted(problem, each) for each in dict.fromkeys(measured + ranked))
-    return [
-        replace(plan, copy_a=copies["copy_a"], copy_b=copies["copy_b"]) for plan in built if plan is not None
-    ]
+    seen = as_loaded(problem)
+    measured = [kernel.plan for _, kernel in eight_bit_kernels(seen)]
+    ranked = [each.plan for each in hopper_candidates(seen)[:_MOST_BUILT]]
+    built = (fitted(seen, each) for each in dict.fromkeys(measured + ranked))
+    return [with_copies(problem, plan) for plan in built if plan is not None]
 
 
 def _warp_plans(problem: Problem, arch: str, gpu: Gpu) -> Iterator[Plan]:
     """Yield the plans of the mma.sync kernels."""
-    size = {"tf32": 4, "f32": 2}.get(problem.precision, problem.a.dtype.word_bits // 8)
+    size = element_bytes(problem)
     step = 32 if arch == "sm_75" or size > 2 else 64 // size
     widest = 256
     if size == 8:  # a sum takes two registers: a wider tile would not fit
@@ -227,9 +202,9 @@ def _warp_plans(problem: Problem, arch: str, gpu: Gpu) -> Iterator[Plan]:
     if size == 8:
         from lanewise.linalg.families.warp_build import TILE_BY_TMA, loads_by_tma
 
-        seen = problem if problem.out.k_major else transposed(problem)
-        if loads_by_tma(seen, arch):
-            yield Plan("warp", arch, TILE_BY_TMA, _STAGES_BY_TMA, schedule="one tile")
+        plan = Plan("warp", arch, TILE_BY_TMA, _STAGES_BY_TMA, schedule="one tile")
+        if loads_by_tma(oriented(problem, plan), arch):
+            yield plan
 
 
 def _tiles(problem: Problem, plan: Plan) -> int:
@@ -257,7 +232,7 @@ def estimate(problem: Problem, plan: Plan, gpu: Gpu) -> Estimate:
         waves = _tiles(problem, plan) / gpu.multiprocessors
         share = {each[:2]: each[2] for each in _WARP_TILES}.get((rows, columns), 0.5)
         speed = gpu.speed_of(multiplied_as(problem)[0]) / gpu.multiprocessors * share
-        products = len(SPLIT_PRODUCTS) if problem.precision == "f32" else 1
+        products = len(plane_products(planes_of(problem)))
         long = -(-problem.k // step) * step * products
         seconds = _LAUNCH + max(math.ceil(waves) * (2 * rows * columns * long / speed + _FILL), move)
     work = 2 * problem.m * problem.n * problem.k * problem.batch / gpu.speed_of(multiplied_as(problem)[0])

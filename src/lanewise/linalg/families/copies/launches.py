@@ -10,12 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 from lanewise.formats import bf16
-from lanewise.linalg.families.build import PLANES
 from lanewise.linalg.families.copies.kernels import CHUNKS_EACH, THREADS, Kind, copying, division
 from lanewise.linalg.families.copies.tiles import tiles_of
-from lanewise.linalg.families.meeting import COUNTER_BYTES
+from lanewise.linalg.loading import needs_transpose
+from lanewise.linalg.order import SPLIT_PARTS
 from lanewise.linalg.plan import Plan
-from lanewise.linalg.pointers import Pointers, flat
+from lanewise.linalg.pointers import COUNTER_BYTES, Pointers, flat
 from lanewise.linalg.problem import Operand, Problem
 
 #: Bytes that the rows of a workspace are padded to, bytes that are read at once, and four of bytes.
@@ -24,24 +24,14 @@ _ROW, _GRANULE, _WORD = 128, 16, 4
 _TINY = 5 * _GRANULE
 
 
-def needs_transpose(operand: Operand, precision: str) -> bool:
-    """Return whether wgmma cannot take an operand because its neighbours lie along M or N."""
-    return not operand.k_major and (operand.dtype.bits == 8 or precision in ("tf32", "f32"))
-
-
-def needs_copy(operand: Operand, precision: str = "") -> bool:
-    """Return whether an operand has to be copied before TMA and wgmma can take it."""
-    return not operand.tma or precision == "f32" or needs_transpose(operand, precision)
-
-
 class Copy:
     """One operand's copy: its lines in memory, before and after, and where in the workspace it goes."""
 
     def __init__(self, operand: Operand, rows: int, k: int, batch: int, precision: str) -> None:
         self.transposed = needs_transpose(operand, precision)
         #: bf16 planes that it is written as, or 1: as it is.
-        self.planes = PLANES if precision == "f32" else 1
-        self.size = 2 if self.planes > 1 else operand.dtype.bits // 8
+        self.planes = SPLIT_PARTS if precision == "f32" else 1
+        self.size = (bf16 if self.planes > 1 else operand.dtype).word_bits // 8
         self.operand = operand
         #: Lines in memory and their length, of the source.
         self.lines, self.length = (rows, k) if operand.k_major else (k, rows)

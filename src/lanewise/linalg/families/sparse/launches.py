@@ -8,13 +8,12 @@ from typing import Any
 from lanewise.linalg.families.build import SWIZZLED
 from lanewise.linalg.families.copies.launches import copied
 from lanewise.linalg.families.copies.launches import workspace_bytes as copy_bytes
-from lanewise.linalg.families.meeting import COUNTER_BYTES
 from lanewise.linalg.families.sparse.metadata import metadata_shape
 from lanewise.linalg.families.sparse.sparse_build import SparseBuild, sparse_build_of
 from lanewise.linalg.families.sparse.sparse_kernel import compiled, sparse_tiles
-from lanewise.linalg.orientation import transposed, transposed_pointers
+from lanewise.linalg.orientation import oriented_launch
 from lanewise.linalg.plan import Plan
-from lanewise.linalg.pointers import Pointers, flat
+from lanewise.linalg.pointers import COUNTER_BYTES, Pointers, flat
 from lanewise.linalg.problem import Problem
 
 
@@ -41,15 +40,13 @@ def prepared(
 
     `pointers.b` are the values that are kept, (K/2, N), and `pointers.metadata` says where they stood.
     """
-    problem, pointers = transposed(problem), transposed_pointers(pointers)
+    problem, pointers = oriented_launch(problem, plan, pointers)
     build = sparse_build_of(problem, plan)
     across, along = build.cluster
     clusters = -(-problem.m // (build.bm * across)) * -(-problem.n // (build.bn * along))
     blocks = min(clusters, multiprocessors // build.cluster_size) * build.cluster_size
     residual = problem.epilogue.residual
-    steps = (0, 0)
-    if residual is not None:
-        steps = (residual.leading, 1) if residual.k_major else (1, residual.leading)
+    steps = (0, 0) if residual is None else residual.strides
     arguments = (
         *_tensor_maps(build, pointers), flat(pointers.metadata),
         problem.m, problem.n, problem.k, prod(metadata_shape(problem.m, problem.k, build.element_bytes)[1:]),
@@ -57,7 +54,7 @@ def prepared(
         problem.out.leading,
         _or_null(pointers.bias), _or_null(pointers.residual), *steps,
         _or_null(pointers.scale_a), _or_null(pointers.scale_b), _or_null(pointers.scale_out),
-        float(pointers.alpha), float(pointers.beta),
+        float(pointers.alpha), float(pointers.beta), problem.folded_rows,
     )  # fmt: skip
     return compiled(build)[blocks, build.threads, build.shared_bytes], arguments
 

@@ -7,9 +7,9 @@ from functools import lru_cache
 
 from lanewise.errors import LanewiseError
 from lanewise.linalg.families.build import LINE
-from lanewise.linalg.families.copies.launches import needs_copy
 from lanewise.linalg.families.sparse.sparse_build import sparse_build_of
-from lanewise.linalg.orientation import transposed
+from lanewise.linalg.loading import needs_copy, needs_transpose
+from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Operand, Problem
 
@@ -47,10 +47,9 @@ def sparse_plan(problem: Problem) -> Plan:
 
 
 def _as_copied(operand: Operand) -> Operand:
-    """Return the dense operand as its copy lies in the workspace: 8-bit elements along K."""
-    return replace(
-        operand, alignment=16, inner=1, leading=LINE, k_major=operand.k_major or operand.dtype.bits == 8
-    )
+    """Return the dense operand as its copy lies in the workspace."""
+    k_major = operand.k_major or needs_transpose(operand, "")
+    return replace(operand, alignment=16, inner=1, leading=LINE, k_major=k_major)
 
 
 def fitted(problem: Problem, tile: tuple[int, int], cluster: tuple[int, int]) -> Plan | None:
@@ -58,7 +57,7 @@ def fitted(problem: Problem, tile: tuple[int, int], cluster: tuple[int, int]) ->
     size = problem.a.dtype.bits // 8
     for stages in range(_MOST_STAGES, 1, -1):
         plan = Plan("sparse", "sm_90a", (*tile, LINE // size), stages, cluster, swap=True)
-        build = sparse_build_of(transposed(problem), plan)
+        build = sparse_build_of(oriented(problem, plan), plan)
         try:
             build.require_possible()
         except LanewiseError:

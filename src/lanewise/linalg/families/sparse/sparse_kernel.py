@@ -140,6 +140,7 @@ def compiled(build: SparseBuild) -> Any:
         bias: lw.Ptr[bias_dtype], residual: lw.Ptr[residual_dtype],
         residual_row: lw.i64, residual_column: lw.i64,
         scale_a: lw.Ptr[f32], scale_b: lw.Ptr[f32], scale_out: lw.Ptr[f32], alpha: f32, beta: f32,
+        folded_rows: lw.i32,
     ):  # fmt: skip
         thread = lw.thread_idx.x
         role = lw.shfl_sync(thread // WARPGROUP, 0)  # the same in a warp, and the compiler knows
@@ -165,7 +166,7 @@ def compiled(build: SparseBuild) -> Any:
         steps = lw.cdiv(lw.assume(K, nonnegative=True), T.bk)
         given = EpilogueValues(
             alpha, beta, bias, residual, residual_row, residual_column, scale_a, scale_b, scale_out,
-            (0, 0, 0, 0),
+            (0, 0, 0, 0), folded_rows,
         )  # fmt: skip
         held = _metadata_array(T)
         if role == 0:

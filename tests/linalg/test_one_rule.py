@@ -1,0 +1,80 @@
+"""What several parts of the products must agree on, so that bits are right, is said once.
+
+Each test compares what a kernel is compiled with to what `lw.plan` prints, the CPU computes, or a launch
+allocates, for problems drawn at random.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import lanewise as lw
+from lanewise.linalg import order
+from lanewise.linalg.families.build import build_of
+from lanewise.linalg.families.warp_build import build_of as warp_build_of
+from lanewise.linalg.loading import as_loaded
+from lanewise.linalg.orientation import oriented, turned
+
+SOURCE = Path(lw.__file__).parent / "linalg"
+E4M3, E5M2 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
+
+
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_89"])
+@pytest.mark.parametrize("types", [(E4M3, E5M2), (E5M2, E4M3), (E4M3, E4M3)])
+@pytest.mark.parametrize("columns", [False, True], ids=["rows", "columns"])
+@pytest.mark.parametrize("sizes", [(64, 512), (512, 64), (300, 300)])
+def test_plans_name_the_instruction_of_the_kernel(arch: str, types: Any, columns: bool, sizes: Any) -> None:
+    """A kernel that computes the transpose multiplies b by a."""
+    m, n = sizes
+    a, b = np.zeros((m, 256), types[0]), np.zeros((n, 256), types[1]).T
+    out = np.zeros((n, m), np.float32).T if columns else np.zeros((m, n), np.float32)
+    planned = lw.plan(a, b, out=out, arch=arch)
+    problem = oriented(planned.problem, planned.plan)
+    names = ("e4m3", "e5m2") if types[0] is E4M3 else ("e5m2", "e4m3")
+    names = (names[0], "e4m3" if types[1] is E4M3 else "e5m2")
+    if turned(planned.problem, planned.plan):
+        names = names[::-1]
+    if planned.plan.family == "warpgroup":
+        compiled = build_of(as_loaded(problem), planned.plan).instruction.text
+    else:
+        compiled = warp_build_of(problem, planned.plan).instruction
+    printed = dict(planned.rows())["instruction"]
+    assert printed == compiled
+    assert ".".join(names) in printed
+
+
+@pytest.mark.parametrize("precision", ["f32", "tf32"])
+def test_kernels_multiply_what_the_order_says(precision: str) -> None:
+    """Formats, planes and widths of a build are those by which the CPU computes."""
+    a = np.zeros((200, 300), np.float32)
+    planned = lw.plan(a, a.T, precision=precision)
+    build = build_of(oriented(as_loaded(planned.problem), planned.plan), planned.plan)
+    assert (build.a.name, build.b.name) == order.multiplied_as(planned.problem)
+    assert build.element_bytes == order.element_bytes(planned.problem)
+    assert build.instruction.k == order.instruction_of(planned.problem, planned.plan).k
+    products = order.plane_products(build.planes)
+    assert len(products) == (len(order.SPLIT_PRODUCTS) if precision == "f32" else 1)
+    assert max(max(pair) for pair in products) + 1 == build.planes
+
+
+@pytest.mark.parametrize(
+    ("text", "home"),
+    [
+        (r"= 16384\b", {"pointers.py"}),  # counters of a workspace
+        (r"\(2, 0\), \(1, 1\)", {"order.py"}),  # products of split f32
+        (r"k_major == .*swap", {"orientation.py"}),  # which orientation a kernel computes
+        (r'"tf32": (4|8)', {"order.py"}),  # widths by format
+        (r"wgmma\.mma_async\.sync\.aligned\.m64n\{", {"order.py"}),  # names of instructions
+        (r"def needs_(copy|transpose)", {"loading.py"}),  # what TMA and wgmma take as it lies
+    ],
+)
+def test_there_is_no_second_copy(text: str, home: set[str]) -> None:
+    """The text of a rule stands in one file."""
+    holding = {path.name for path in SOURCE.rglob("*.py") if re.search(text, path.read_text("utf-8"))}
+    assert holding == home
