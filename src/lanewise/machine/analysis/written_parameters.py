@@ -8,9 +8,15 @@ on this has to notice a write elsewhere.
 
 from __future__ import annotations
 
-from lanewise.machine.program.instruction_record import Level, Role
+from lanewise.machine.program.instruction_record import Level, Proxy, Role
 from lanewise.machine.program.memory_accesses import accesses, watched_accesses
-from lanewise.machine.program.operands import Register, ResolvedOperand, Symbol, registers_in
+from lanewise.machine.program.operands import (
+    MemoryOperand,
+    Register,
+    ResolvedOperand,
+    Symbol,
+    registers_in,
+)
 from lanewise.machine.program.ops import Op, Program
 
 #: Bytes of a pointer: what a load of fewer gives is taken for a number.
@@ -48,6 +54,25 @@ def address_parameters(program: Program) -> dict[tuple[int, int], frozenset[int]
         for number, access in enumerate(watched_accesses(op)):
             if access.space in ("global", "generic"):
                 origin = origin_of(access.address, origins)
+                if origin:
+                    found[op.site, number] = origin
+    return found
+
+
+def async_address_parameters(program: Program) -> dict[tuple[int, int], frozenset[int]]:
+    """Return the same for asynchronous operations; an access has the number that its record gives it.
+
+    A tensor has its address in a tensor map, and is held to that.
+    """
+    origins = origins_of(program)
+    found = {}
+    for op in program.sites:
+        for number, access in enumerate(op.record.memory):
+            operand = op.operands[access.operand] if access.operand < len(op.operands) else None
+            if access.proxy is not Proxy.ASYNC or access.space != "global":
+                continue
+            if isinstance(operand, MemoryOperand):
+                origin = origin_of(operand, origins)
                 if origin:
                     found[op.site, number] = origin
     return found

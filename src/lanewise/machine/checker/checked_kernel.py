@@ -14,8 +14,14 @@ from lanewise.machine.analysis.access_sizes import AccessSizes, access_sizes
 from lanewise.machine.analysis.block_independence import dependence_between_blocks
 from lanewise.machine.analysis.control_registers import control_registers, time_decides
 from lanewise.machine.analysis.folded_values import has_folded_values, is_folded
+from lanewise.machine.analysis.pointer_provenance import AddressSources
+from lanewise.machine.analysis.reaching_definitions import ReachingDefinitions
 from lanewise.machine.analysis.warpgroup_registers import WarpgroupPlan, warpgroup_plan
-from lanewise.machine.analysis.written_parameters import address_parameters, written_parameters
+from lanewise.machine.analysis.written_parameters import (
+    address_parameters,
+    async_address_parameters,
+    written_parameters,
+)
 from lanewise.machine.checker.counters import SiteCounters
 from lanewise.machine.checker.site_table import (
     SiteTable,
@@ -77,7 +83,17 @@ class CheckedKernel(Compiled):
     @cached_property
     def _site_table(self) -> SiteTable:
         """The site table with the lists that its rows point to."""
-        return watched_sites(self.program, self.arch)
+        return watched_sites(self.program, self.address_sources, self.arch)
+
+    @cached_property
+    def address_sources(self) -> AddressSources:
+        """The shared variables that addresses were computed from."""
+        return AddressSources(self._definitions)
+
+    @cached_property
+    def _definitions(self) -> ReachingDefinitions:
+        """The definitions of registers that reach each instruction."""
+        return ReachingDefinitions(self.blocks)
 
     @cached_property
     def access_sizes(self) -> AccessSizes:
@@ -106,6 +122,11 @@ class CheckedKernel(Compiled):
         sites = self.program.sites
         found = address_parameters(self.program)
         return {first_access_row(sites[site]) + number: each for (site, number), each in found.items()}
+
+    @cached_property
+    def async_parameters(self) -> dict[tuple[int, int], frozenset[int]]:
+        """The same for asynchronous operations, by their site and the number of the access."""
+        return async_address_parameters(self.program) if self.follows_async else {}
 
     @cached_property
     def follows_async(self) -> bool:

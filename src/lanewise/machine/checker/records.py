@@ -41,6 +41,16 @@ class WatchRecord(RecordLayout):
     operations = field()
     #: A WarpFence for each of FENCES_KEPT warps.
     fences = field()
+    #: A SharedExtent for each variable of shared memory, and how many there are.
+    extents = field()
+    extent_count = field()
+
+
+class SharedExtent(RecordLayout):
+    """A variable of shared memory: the offsets of its first byte and of the byte after its last."""
+
+    first = field()
+    end = field()
 
 
 #: Releases by some lanes of a warp that are kept, a power of two.
@@ -305,6 +315,10 @@ class AllocationShadow(RecordLayout):
     flags = field()
 
 
+#: The most accesses of an asynchronous operation that are held to bounds: target, source, mbarrier.
+MOST_BOUNDED = 3
+
+
 class SiteRow(RecordLayout):
     """A row of the site table: how an instruction, or one access of it, is watched, and what was counted."""
 
@@ -320,6 +334,9 @@ class SiteRow(RecordLayout):
     # up to the next view that was passed. 0 if that is not known.
     lowest = field()
     highest = field()
+    # The same for the accesses of an asynchronous operation, by their number in its record: two words each,
+    # offsets in shared memory or addresses of global memory.
+    operand_bounds = field(elements=2 * MOST_BOUNDED)
     # The stride of a tile, the count of a barrier, the parity that is waited for at an mbarrier or the
     # arrivals there: a constant, and a register's offset if it is in one.
     step = field()

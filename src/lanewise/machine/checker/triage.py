@@ -20,13 +20,12 @@ from lanewise.machine.checker.access_descriptions import (
     described,
     in_reserved_memory,
     mask_message,
-    shared_home,
     shared_name,
     source_of,
     split_barrier_message,
 )
 from lanewise.machine.checker.allocations.heap_checks import heap_message
-from lanewise.machine.checker.allocations.pointer_bounds import view_of_row
+from lanewise.machine.checker.allocations.pointer_bounds import OF_BOUNDS, bounds_message
 from lanewise.machine.checker.async_findings import ASYNC_KINDS
 from lanewise.machine.checker.checked_kernel import CheckedKernel
 from lanewise.machine.checker.matrix_rows import rows_agree
@@ -55,7 +54,7 @@ KINDS = {
     Suspicion.UNFINISHED_COPY: "asynchronous copy",
     **ASYNC_KINDS,
     Suspicion.NOT_CONSTANT: "race",
-    Suspicion.OUTSIDE: "out of bounds",
+    **dict.fromkeys(OF_BOUNDS, "out of bounds"),
     Suspicion.HEAP_OUTSIDE: "out of bounds",
     Suspicion.HEAP_FREED: "heap",
     Suspicion.HEAP_UNINITIALISED: "uninitialised",
@@ -193,7 +192,7 @@ class Triage:
         finding = Finding(
             KINDS[kind],
             self._async_message(kind, op, access, space, address, epoch, other)
-            or self._message(kind, row, access, space, address, epoch),
+            or self._message(kind, row, access, space, address, epoch, who),
             op.line,
             str(op.source),
             source_of(launch, op),
@@ -296,6 +295,7 @@ class Triage:
         space: str,
         address: int,
         epoch: int,
+        who: int,
     ) -> str:
         """Return a sentence that says what is wrong."""
         op = self.launch.compiled.program.sites[row // MOST_ROWS]
@@ -333,13 +333,8 @@ class Triage:
             case Suspicion.NO_VALUE:
                 what = f"the register {self.registers[address].name} has no value"
                 return f"{what}: the compiler wrote a NaN in its place" if address in self.folded else what
-            case Suspicion.OUTSIDE:
-                if space != "shared":
-                    home = view_of_row(self.launch, self.rows[row])
-                    return f"{what} outside of {home}, from which its address was computed"
-                low, high = (int(self.rows[row, each // 8]) for each in (SiteRow.lowest, SiteRow.highest))
-                home = shared_home(self.launch, low, high)
-                return f"{what} outside of {home} ({high - low} bytes), from which its address was computed"
+            case Suspicion.OUTSIDE | Suspicion.RUNS_OUT:
+                return bounds_message(self.launch, kind, what, space, address, epoch, who)
             case Suspicion.HEAP_OUTSIDE | Suspicion.HEAP_FREED | Suspicion.HEAP_UNINITIALISED:
                 return heap_message(self.launch, kind, what, address)
             case (
