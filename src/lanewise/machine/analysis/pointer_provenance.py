@@ -43,6 +43,7 @@ class Derived:
 Source = Derived | str
 NUMBER, UNKNOWN = "number", "unknown"
 _COPIES = (AddressFlow.COPY, AddressFlow.CONVERSION)
+_NUMBERS = (AddressFlow.MEMORY, AddressFlow.PRODUCT)
 #: The fewest bits of a value that can hold an address.
 _ADDRESS_BITS = 32
 
@@ -112,7 +113,7 @@ class AddressSources:
     def _made(self, op: Op, register: Register, known: dict[Definition, Source]) -> Source | None:
         """Return what an instruction puts into a register; None if that is not known yet."""
         flow = op.record.address_flow
-        if flow is AddressFlow.MEMORY or len(op.operands) < 2:
+        if flow in _NUMBERS or op.record.multiplies or len(op.operands) < 2:
             return NUMBER
         operands = [self._source(op, each, known) for each in op.operands[1:]]
         if flow in _COPIES and len(operands) == 1:

@@ -11,17 +11,14 @@ from lanewise.machine import abi
 from lanewise.machine.abi import WarpFrame
 from lanewise.machine.analysis import definite_assignment
 from lanewise.machine.analysis.access_sizes import AccessSizes, access_sizes
+from lanewise.machine.analysis.address_parameters import AddressParameters
 from lanewise.machine.analysis.block_independence import dependence_between_blocks
 from lanewise.machine.analysis.control_registers import control_registers, time_decides
 from lanewise.machine.analysis.folded_values import has_folded_values, is_folded
 from lanewise.machine.analysis.pointer_provenance import AddressSources
 from lanewise.machine.analysis.reaching_definitions import ReachingDefinitions
 from lanewise.machine.analysis.warpgroup_registers import WarpgroupPlan, warpgroup_plan
-from lanewise.machine.analysis.written_parameters import (
-    address_parameters,
-    async_address_parameters,
-    written_parameters,
-)
+from lanewise.machine.analysis.written_parameters import written_parameters
 from lanewise.machine.checker.counters import SiteCounters
 from lanewise.machine.checker.site_table import (
     SiteTable,
@@ -119,14 +116,17 @@ class CheckedKernel(Compiled):
     @cached_property
     def address_parameters(self) -> dict[int, frozenset[int]]:
         """For rows of accesses to global memory: the parameters that the address is made from, by offset."""
-        sites = self.program.sites
-        found = address_parameters(self.program)
+        sites, found = self.program.sites, self._address_parameters.plain
         return {first_access_row(sites[site]) + number: each for (site, number), each in found.items()}
 
     @cached_property
     def async_parameters(self) -> dict[tuple[int, int], frozenset[int]]:
         """The same for asynchronous operations, by their site and the number of the access."""
-        return async_address_parameters(self.program) if self.follows_async else {}
+        return self._address_parameters.asynchronous
+
+    @cached_property
+    def _address_parameters(self) -> AddressParameters:
+        return AddressParameters(self.program, self._definitions)
 
     @cached_property
     def follows_async(self) -> bool:

@@ -224,7 +224,8 @@ class AddressFlow(Enum):
     SHIFT_RIGHT = auto()
     SHIFT_LEFT = auto()
     BIT_FIELD = auto()
-    #: The third source may be an address that a product is added to.
+    #: A product is a number; the third source may be an address that it is added to.
+    PRODUCT = auto()
     MULTIPLY_ADD = auto()
     #: The result comes from memory: a number.
     MEMORY = auto()

@@ -63,7 +63,7 @@ ARITHMETIC = (
     ),
     *lane(
         "mul", 2, "floating:multiply", types=f"{NUMBERS} {HALVES} f32x2", needs_values=True,
-        length=SMALL_FLOATS, fusion=Fusion.PRODUCT,
+        address_flow=AddressFlow.PRODUCT, length=SMALL_FLOATS, fusion=Fusion.PRODUCT,
     ),
     *lane(
         "fma", 3, "floating:fma", types=f"{FLOATS} {HALVES} f32x2", mixes_types=True, needs_values=True,
