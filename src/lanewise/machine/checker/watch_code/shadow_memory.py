@@ -16,6 +16,7 @@ from lanewise.machine.checker.records import (
     CELLS_TOGETHER,
     MOST_ELEMENTS,
     BlockWatch,
+    Flag,
     ShadowPlane,
     SiteRow,
     StoredElement,
@@ -72,9 +73,16 @@ class _CellCode(WatchCode):
 
     def is_plain_store(self) -> Value:
         """Return whether the values that the lanes store are known."""
+        return self._row.get(SiteRow.stored_count).differs(0)
+
+    def is_by_word(self) -> Value:
+        """Return whether a lane may write a cell twice: the words of two rows of stmatrix that it holds."""
+        return (self._row.get(SiteRow.flags) & Flag.BY_WORD).differs(0)
+
+    @property
+    def _row(self) -> Record:
         sites = self.observed.at(BlockWatch.watch).get(WatchRecord.sites)
-        row = Record(self, sites + self["site"] * SiteRow.BYTES)
-        return row.get(SiteRow.stored_count).differs(0)
+        return Record(self, sites + self["site"] * SiteRow.BYTES)
 
 
 def _write_stored(module: ir.Module) -> ir.Function:
@@ -248,8 +256,9 @@ def _write_note(module: ir.Module, writes: bool) -> ir.Function:
         other_lane = lane_of(earlier).differs(lane_of(me))
         strong = (me & (records.STRONG | records.STRONG_IN_BLOCK)).differs(0)
         several = code.variable(code.constant(U32, 0))
-        # Another lane of this instruction has written the cell: do they write the same?
-        with code.when((stored & records.EPOCHS).equals(now) & same_site & other_lane & ~strong):
+        # Another lane of this instruction has written the cell, or another row: do they write the same?
+        another_row = other_lane | code.is_by_word()
+        with code.when((stored & records.EPOCHS).equals(now) & same_site & another_row & ~strong):
             several.set(code.constant(U32, records.SEVERAL))
             equal = code.variable(code.constant(BOOL, 0))
             equal.set(code.constant(BOOL, 0))
