@@ -265,3 +265,14 @@ def language_loop_past_view(y: lw.Ptr[lw.f32], z: lw.Ptr[lw.f32], WRONG: lw.Cons
     for i in lw.range(0, 2 if WRONG else 1):
         y[i * 64 + t] = 1.0  #!
     z[63 - t] = 2.0
+
+
+# @ uninitialised memory | uninitialised | 1, 32 | f32[128], f32[128]=0 | vectors of a tile of which half is filled
+@lw.kernel
+def language_vectors_never_written(x: lw.Ptr[lw.f32, 16], y: lw.Ptr[lw.f32, 16], WRONG: lw.Constexpr = False):
+    t = lw.thread_idx.x
+    tile = lw.shared(lw.f32, (32, 4), align=16)
+    for i in range(2 if WRONG else 4):
+        tile[i * 8 + t // 4, t % 4] = x[i * 32 + t]
+    lw.syncwarp()
+    (y + t * 4).store((tile.ptr(0, 0) + (31 - t) * 4).load(4))  #!

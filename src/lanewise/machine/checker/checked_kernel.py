@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -17,9 +18,11 @@ from lanewise.machine.analysis.control_registers import control_registers, time_
 from lanewise.machine.analysis.folded_values import has_folded_values, is_folded
 from lanewise.machine.analysis.pointer_provenance import AddressSources
 from lanewise.machine.analysis.reaching_definitions import ReachingDefinitions
+from lanewise.machine.analysis.value_uses import Use, ValueUses
 from lanewise.machine.analysis.warpgroup_registers import WarpgroupPlan, warpgroup_plan
 from lanewise.machine.analysis.written_parameters import written_parameters
 from lanewise.machine.checker.counters import SiteCounters
+from lanewise.machine.checker.records import MOST_ELEMENTS
 from lanewise.machine.checker.site_table import (
     SiteTable,
     first_access_row,
@@ -48,7 +51,21 @@ class CheckedKernel(Compiled):
     @cached_property
     def plan(self) -> definite_assignment.Plan:
         """The registers that a check tracks because a path may leave them without a value."""
-        return definite_assignment.plan(self.blocks, self._folded)
+        found = definite_assignment.plan(self.blocks, self._folded)
+        for key, made in found.assignments.items():
+            if made.loaded is not None:
+                # What is only copied may be padding of a structure, if the rest of the load has values.
+                op = self.program.sites[key[0]]
+                copied = (self.value_uses.of(op, each) is not Use.COMPUTED for each in made.loaded)
+                loaded = zip(copied, made.loaded, strict=True)
+                elements = tuple(MOST_ELEMENTS if whole else each for whole, each in loaded)
+                found.assignments[key] = replace(made, loaded=elements)
+        return found
+
+    @cached_property
+    def value_uses(self) -> ValueUses:
+        """What becomes of the values that loads give."""
+        return ValueUses(self.program)
 
     @cached_property
     def warpgroups(self) -> WarpgroupPlan:

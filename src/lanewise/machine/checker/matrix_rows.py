@@ -11,7 +11,6 @@ from lanewise.machine.program.operands import Register, elements_of
 from lanewise.machine.program.ops import Op
 from lanewise.machine.runtime.state import BlockState
 
-
 #: The most bytes of a cell of shadow memory, all of which a suspicion is about.
 _CELL_BYTES = 4
 

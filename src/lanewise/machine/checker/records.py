@@ -71,6 +71,10 @@ class PartialRelease(RecordLayout):
     seen = per_lane()
 
 
+#: The most elements that a load has.
+MOST_ELEMENTS = 16
+
+
 class BlockWatch(RecordLayout):
     """The state that a watch keeps for one thread block while it runs."""
 
@@ -82,8 +86,9 @@ class BlockWatch(RecordLayout):
     diverged = field()
     #: The lane that each lane of the last shuffle reads; LANES if that one takes no part.
     shuffle_sources = per_lane()
-    #: For each element of the last load from local memory: the lanes for which it was never written.
-    unwritten_lanes = field(4, 16)
+    #: For each element of the last load from local memory: the lanes for which a byte was never written. The
+    #: last one stands for the load: lanes for which nothing was written, nor beside it in a structure.
+    unwritten_lanes = field(4, MOST_ELEMENTS + 1)
     #: The row of the last instruction that left a lane without a value: a shuffle, a load from local memory.
     undelivered_by = field()
     #: Not 0 if the running warp begins a new epoch with its next access.
@@ -341,7 +346,8 @@ class SiteRow(RecordLayout):
     # arrivals there: a constant, and a register's offset if it is in one.
     step = field()
     step_base = field()
-    #: The bytes that the address of a tile has to be a multiple of.
+    #: The bytes that the address of a tile has to be a multiple of; of a load from local memory: the bytes of
+    #: the block in which it may meet padding of a structure.
     alignment = field()
     #: The bits of an element of a tile, or of a load.
     element_bits = field()
@@ -379,8 +385,6 @@ class StoredElement(RecordLayout):
 
 #: Cells of shadow memory that are examined together where lanes tile memory.
 CELLS_TOGETHER = 16
-#: The most elements that a load has.
-MOST_ELEMENTS = 16
 #: The most bytes of a warp's access: 16 for each lane.
 MOST_BYTES = 16 * LANES
 

@@ -16,6 +16,7 @@ from lanewise.machine.analysis.cas_loops import guessing_loads
 from lanewise.machine.analysis.pointer_provenance import DESCRIPTOR_SHIFT, AddressSources
 from lanewise.machine.analysis.register_pool import registers_at_launch
 from lanewise.machine.analysis.value_uses import unheeded_tests
+from lanewise.machine.checker.allocations.padding import padded_block
 from lanewise.machine.checker.order_kinds import OrderKind
 from lanewise.machine.checker.records import (
     MOST_BOUNDED,
@@ -384,7 +385,9 @@ def _access(op: Op, located: LocatedAccess, program: Program, arch: str) -> Row:
         | asked
     )
     if access.size is Size.TYPE:
-        row[SiteRow.element_bits] = 8 * located.size // len(elements_of(op.operands[access.data]))
+        elements = len(elements_of(op.operands[access.data]))
+        row[SiteRow.element_bits] = 8 * located.size // elements
+        row[SiteRow.alignment] = padded_block(located.size, elements, program.local_alignment)
     if access.size is Size.MATRIX_ROW:
         _add_matrix(op, row, access.writes, arch)
     elif access.size is Size.TILE_LINE:

@@ -163,6 +163,7 @@ class _Resolver:
         """Return a variable allocated in the thread's local memory, or in the function's frame."""
         size_limits.check_variable(variable)
         program = self.program
+        program.local_alignment = max(program.local_alignment, variable.alignment)
         if self.base is not None:
             offset = aligned(self.size, max(variable.alignment, 8))
             self.size = offset + variable.size

@@ -41,7 +41,9 @@ def place_shared_variables(
     for variable in _in_order(module, functions):
         size_limits.check_variable(variable)
         address = aligned(end, variable.alignment)
-        symbols[id(variable)] = Symbol(variable.name, "shared", address, variable.size)
+        symbols[id(variable)] = Symbol(
+            variable.name, "shared", address, variable.size, alignment=variable.alignment
+        )
         end = address + variable.size
     return symbols, end
 
