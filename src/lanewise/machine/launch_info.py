@@ -50,6 +50,10 @@ class LaunchInfo(NamedTuple):
         return cls(*marshal.loads(kept))
 
 
+#: Addresses between two variables that belong to neither, so that an overrun is a fault.
+VARIABLE_GAP = 1 << 16
+
+
 def variable_addresses(module: Module) -> dict[str, int]:
     """Return the address of each variable in global or constant memory, the same for every kernel."""
     bases = {"const": abi.CONST_BASE, "global": abi.GLOBAL_BASE}
@@ -57,7 +61,7 @@ def variable_addresses(module: Module) -> dict[str, int]:
     for variable in module.variables.values():
         if variable.space in bases:
             found[variable.name] = abi.aligned(bases[variable.space], max(variable.alignment, 16))
-            bases[variable.space] = found[variable.name] + abi.aligned(variable.size, 16) + 256
+            bases[variable.space] = found[variable.name] + abi.aligned(variable.size, 16) + VARIABLE_GAP
     return found
 
 

@@ -283,9 +283,6 @@ def _shared_variables(program: Program) -> Iterator[tuple[str, Symbol]]:
             if isinstance(inner, Symbol) and inner.space in ("shared", "dynamic"):
                 yield first(inner)
 
-    for name, symbol in program.globals.items():
-        if symbol.space == "shared":
-            yield name, symbol
     for op in program.sites:
         for operand in op.operands:
             for found in symbols(operand):

@@ -70,6 +70,27 @@ def rows_of_one_matrix() -> list[Any]:
 
 
 @builder
+def bulk_views() -> list[Any]:
+    """Two inputs of 64 floats that lie side by side in one array, and an output."""
+    base = np.arange(128, dtype=np.float32)
+    return [base[:64], base[64:], np.zeros(128, np.float32)]
+
+
+@builder
+def disjoint_views() -> list[Any]:
+    """Two outputs of 64 floats that share an array, with nothing between them."""
+    base = np.zeros(128, np.float32)
+    return [base[:64], base[64:]]
+
+
+@builder
+def overlapping_views() -> list[Any]:
+    """Two outputs of 96 and 128 floats of one array of 192, of which 32 floats are in both."""
+    base = np.zeros(192, np.float32)
+    return [base[:96], base[64:]]
+
+
+@builder
 def interior_view() -> list[Any]:
     """A view of the middle of an array, whose neighbours on both sides belong to the array, and an output."""
     base = np.arange(66, dtype=np.float32)

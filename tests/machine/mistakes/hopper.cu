@@ -39,6 +39,57 @@ extern "C" __global__ void stmatrix_trans_overlap(const unsigned* x, unsigned* y
     if (T == 0) y[63] = 1;
 }
 
+//@ matrix accesses | race | 1, 32 | u32[128], u32[128]=0 | the last two of four matrices lie over the first two
+extern "C" __global__ void stmatrix_four_overlap(const unsigned* x, unsigned* y) {
+    __shared__ __align__(16) unsigned s[128];
+    for (int i = 0; i < 4; i++) s[32 * i + T] = 0;
+    __syncwarp();
+    unsigned row = SHARED(s + T % 16 * 4);  //-
+    unsigned row = SHARED(s + T * 4);  //+
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row), "r"(x[T]), "r"(x[32 + T]), "r"(x[64 + T]), "r"(x[96 + T]) : "memory");  //!
+    __syncwarp();
+    for (int i = 0; i < 4; i++) y[32 * i + T] = s[32 * i + T];
+}
+
+//@ matrix accesses | race | 1, 32 | u32[64], u32[64]=0 | two matrices side by side, whose rows of 32 bytes overlap for want of an offset
+extern "C" __global__ void stmatrix_pair_overlap(const unsigned* x, unsigned* y) {
+    __shared__ __align__(16) unsigned s[64];
+    s[T] = s[32 + T] = 0;
+    __syncwarp();
+    unsigned row = SHARED(s + T % 8 * 8);  //-
+    unsigned row = SHARED(s + T % 8 * 8 + T / 8 % 2 * 4);  //+
+    asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(row), "r"(x[T]), "r"(x[32 + T]) : "memory");  //!
+    __syncwarp();
+    y[T] = s[T], y[32 + T] = s[32 + T];
+}
+
+//@ matrix accesses | race | 1, 32 | u32[64], u32[64]=0 | matrices that overlap and differ in the odd halves alone
+extern "C" __global__ void stmatrix_odd_halves_differ(const unsigned* x, unsigned* y) {
+    __shared__ __align__(16) unsigned s[64];
+    s[T] = s[32 + T] = 0;
+    __syncwarp();
+    unsigned row = SHARED(s + T % 8 * 4);  //-
+    unsigned row = SHARED(s + T % 16 * 4);  //+
+    asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(row), "r"(7), "r"(7 | (1 + x[T]) << 16) : "memory");  //!
+    __syncwarp();
+    y[T] = s[T], y[32 + T] = s[32 + T];
+}
+
+//@ matrix accesses | - | 1, 32 | u32[32], u32[64]=0 | a matrix that is stored twice to the same rows, with equal values; and in a loop
+extern "C" __global__ void stmatrix_twice_the_same(const unsigned* x, unsigned* y) {
+    __shared__ __align__(16) unsigned s[64];
+    s[T] = s[32 + T] = 0;
+    __syncwarp();
+#pragma unroll 1
+    for (int i = 0; i < 3; i++) {
+        unsigned row = SHARED(s + T % 16 * 4);
+        unsigned value = x[T] + i;
+        asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %1, %2};" ::"r"(row), "r"(value), "r"(value + 1) : "memory");
+    }
+    __syncwarp();
+    y[T] = s[T], y[32 + T] = s[32 + T];
+}
+
 //@ matrix accesses | race | 1, 64 | u32[64], u32[64]=0 | two warps store matrices to the same rows
 extern "C" __global__ void stmatrix_two_warps(const unsigned* x, unsigned* y) {
     __shared__ __align__(16) unsigned s[2][32];

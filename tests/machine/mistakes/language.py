@@ -235,3 +235,44 @@ def language_shuffle_in_branch(x: lw.Ptr[lw.f32], y: lw.Ptr[lw.f32], WRONG: lw.C
         w = lw.shfl_xor_sync(v, 1)
         if t < 20:
             y[t] = w
+
+
+# @ TMA | out of bounds | 1, 32 | f32[64], f32[64]=0 | a bulk copy of 256 bytes into a tile of 128
+@lw.kernel
+def language_bulk_copy_past_tile(x: lw.Ptr[lw.f32, 16], y: lw.Ptr[lw.f32, 16], WRONG: lw.Constexpr = False):
+    t = lw.thread_idx.x
+    tile = lw.shared(lw.f32, 32, align=128)
+    kept = lw.shared(lw.f32, 32, align=128)
+    bars = lw.mbarrier(1)
+    kept[t] = -1.0
+    lw.fence_proxy_async()
+    if t == 0:
+        bars[0].init(1)
+        lw.fence_mbarrier_init()
+    lw.syncthreads()
+    bytes = 256 if WRONG else 128
+    if t == 0:
+        bars[0].arrive(expect=bytes)
+        lw.tma.copy(tile.ptr(0), x, bytes, bars[0])  #!
+    bars[0].wait(0)
+    y[t] = tile[t] + kept[t]
+
+
+# @ views | out of bounds | 1, 64 | @disjoint_views | a loop that goes on past the end of its view
+@lw.kernel
+def language_loop_past_view(y: lw.Ptr[lw.f32], z: lw.Ptr[lw.f32], WRONG: lw.Constexpr = False):
+    t = lw.thread_idx.x
+    for i in lw.range(0, 2 if WRONG else 1):
+        y[i * 64 + t] = 1.0  #!
+    z[63 - t] = 2.0
+
+
+# @ uninitialised memory | uninitialised | 1, 32 | f32[128], f32[128]=0 | vectors of a tile that is half filled
+@lw.kernel
+def language_vectors_never_written(x: lw.Ptr[lw.f32, 16], y: lw.Ptr[lw.f32, 16], WRONG: lw.Constexpr = False):
+    t = lw.thread_idx.x
+    tile = lw.shared(lw.f32, (32, 4), align=16)
+    for i in range(2 if WRONG else 4):
+        tile[i * 8 + t // 4, t % 4] = x[i * 32 + t]
+    lw.syncwarp()
+    (y + t * 4).store((tile.ptr(0, 0) + (31 - t) * 4).load(4))  #!

@@ -1,20 +1,51 @@
 """Finds the variable of shared memory that an address was computed from, where the instructions decide it.
 
-A register whose definitions all add numbers to the address of one variable is an address into that variable.
+A value that every definition which reaches it makes from the address of one variable and from numbers leads
+into that variable. It may be shifted, as in the descriptors of wgmma, which hold addresses divided by 16.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from lanewise.machine.program.instruction_record import AddressFlow, Role
-from lanewise.machine.program.operands import Negated, OperandList, Register, ResolvedOperand, Symbol
+from lanewise.machine.analysis.reaching_definitions import Definition, ReachingDefinitions
+from lanewise.machine.program.instruction_record import AddressFlow
+from lanewise.machine.program.operands import (
+    OperandList,
+    Register,
+    RegisterPart,
+    ResolvedOperand,
+    Symbol,
+    elements_of,
+)
 from lanewise.machine.program.ops import Op, Program
+from lanewise.machine.program.ptx_types import TYPE_BITS
+from lanewise.ptx import Immediate
 
-#: The address of a shared variable, a number, or something unknown.
-Source = Symbol | str
+#: How far the addresses in matrix descriptors are shifted to the right.
+DESCRIPTOR_SHIFT = 4
+
+
+@dataclass(frozen=True)
+class Derived:
+    """A value made from the address of a shared variable: the address, shifted to the right."""
+
+    symbol: Symbol
+    shift: int = 0
+
+    @property
+    def bits(self) -> int:
+        """How many low bits the addresses of the variable have, as they are shifted."""
+        return ((self.symbol.address + self.symbol.size - 1) >> self.shift).bit_length()
+
+
+#: A value made from an address, a number, or something unknown.
+Source = Derived | str
 NUMBER, UNKNOWN = "number", "unknown"
 _COPIES = (AddressFlow.COPY, AddressFlow.CONVERSION)
+_NUMBERS = (AddressFlow.MEMORY, AddressFlow.PRODUCT)
+#: The fewest bits of a value that can hold an address.
+_ADDRESS_BITS = 32
 
 
 def variable(symbol: Symbol) -> Symbol:
@@ -44,55 +75,110 @@ def shared_variables(program: Program) -> list[Symbol]:
     return sorted(found, key=lambda each: each.address)
 
 
-def sources(program: Program) -> dict[Register, Symbol]:
-    """Return, for each register that holds addresses into one shared variable only, that variable."""
-    known: dict[Register, Source] = {}
-    changed = True
-    while changed:
-        changed = False
-        for op in program.sites:
-            made = _result_of(op, known)
-            if made is None:
-                continue
-            for register in op.registers(Role.DEFINED):
-                old = known.get(register)
-                new = made if old in (None, made) else UNKNOWN
-                if new != old:
-                    known[register] = new
-                    changed = True
-    return {register: each for register, each in known.items() if isinstance(each, Symbol)}
+class AddressSources:
+    """What the values of a kernel's registers were made from, at each instruction that reads them."""
 
+    def __init__(self, definitions: ReachingDefinitions) -> None:
+        self.definitions = definitions
+        self._known = definitions.solve(self._made, _join)
 
-def _source_of(operand: ResolvedOperand, known: dict[Register, Source]) -> Source | None:
-    """Return what an operand holds; None for a register that no instruction so far has defined."""
-    match operand:
-        case Register():
-            return known.get(operand)
-        case Symbol(space="shared"):
-            return variable(operand)
-        case Symbol():
-            return UNKNOWN
-        case OperandList() | Negated():
-            return UNKNOWN
-    return NUMBER
+    def variable(self, op: Op, operand: ResolvedOperand, shift: int = 0) -> Symbol | None:
+        """Return the one shared variable that an operand of an instruction leads into, if it is known.
 
+        `shift` is how far its address is shifted to the right.
+        """
+        source = self._source(op, operand, self._known)
+        return source.symbol if isinstance(source, Derived) and source.shift == shift else None
 
-def _result_of(op: Op, known: dict[Register, Source]) -> Source | None:
-    """Return what an instruction computes; None if that depends on registers that are not known yet."""
-    flow = op.record.address_flow
-    if flow is AddressFlow.MEMORY or not op.operands:
+    def _source(self, op: Op, operand: ResolvedOperand, known: dict[Definition, Source]) -> Source | None:
+        """Return what an operand holds; None for a register that nothing known so far has defined."""
+        match operand:
+            case Register():
+                if operand in self.definitions.parameters:
+                    return UNKNOWN
+                found: Source | None = None
+                for each in self.definitions.reaching(op, operand):
+                    source = known.get(each)
+                    if source is not None:
+                        found = source if found is None else _join(found, source)
+                return found
+            case Symbol(space="shared"):
+                return Derived(variable(operand))
+            case Symbol() | RegisterPart():
+                return UNKNOWN
+            case OperandList(elements):
+                return _packed([self._source(op, each, known) for each in elements])
         return NUMBER
-    operands = [_source_of(each, known) for each in op.operands[1:]]
-    if flow in _COPIES and len(operands) == 1:
-        return operands[0]
-    pointers = [each for each in operands if each not in (NUMBER, None)]
-    if flow is AddressFlow.MULTIPLY_ADD and len(operands) == 3:
-        if pointers and pointers != [operands[2]]:
+
+    def _made(self, op: Op, register: Register, known: dict[Definition, Source]) -> Source | None:
+        """Return what an instruction puts into a register; None if that is not known yet."""
+        flow = op.record.address_flow
+        if flow in _NUMBERS or op.record.multiplies or len(op.operands) < 2:
+            return NUMBER
+        operands = [self._source(op, each, known) for each in op.operands[1:]]
+        if flow in _COPIES and len(operands) == 1:
+            return _copied(op, register, operands[0])
+        if op.record.chooses:
+            first, second = operands[:2]
+            return first if second is None else second if first is None else _join(first, second)
+        if None in operands:
+            return None
+        derived = [each for each in operands if isinstance(each, Derived)]
+        if not derived:
+            return UNKNOWN if UNKNOWN in operands else NUMBER
+        if UNKNOWN in operands:
             return UNKNOWN
-    elif flow is not AddressFlow.SUM:
-        return UNKNOWN if pointers else (None if None in operands else NUMBER)
-    if len(pointers) > 1:
-        return UNKNOWN
-    if None in operands:
+        return _computed(op, flow, operands, derived)
+
+
+def _join(first: Source, second: Source) -> Source:
+    """Return what is known of a value that is one or the other."""
+    return first if first == second else UNKNOWN
+
+
+def _packed(elements: list[Source | None]) -> Source | None:
+    """Return what registers hold that are put together as one, the lowest first: its address is there."""
+    if None in elements:
         return None
-    return pointers[0] if pointers else NUMBER
+    numbers = all(each == NUMBER for each in elements[1:])
+    return elements[0] if numbers else UNKNOWN
+
+
+def _copied(op: Op, register: Register, source: Source | None) -> Source | None:
+    """Return what a move or a conversion gives, perhaps to one of several registers."""
+    targets = elements_of(op.operands[0])
+    if not isinstance(source, Derived):
+        return source
+    narrow = any(TYPE_BITS[each] < _ADDRESS_BITS for each in op.types)
+    if narrow or any(isinstance(each, Register) and each.bits < _ADDRESS_BITS for each in targets):
+        return UNKNOWN
+    return source if targets[0] == register else NUMBER
+
+
+def _computed(op: Op, flow: AddressFlow, operands: list[Source | None], derived: list[Derived]) -> Source:
+    """Return what an instruction computes from addresses and numbers."""
+    one = derived[0]
+    alone = len(derived) == 1
+    constants = [each.bits if isinstance(each, Immediate) else None for each in op.operands[2:]]
+    match flow:
+        case AddressFlow.SUM if alone:
+            return one
+        case AddressFlow.DIFFERENCE if operands[0] == one:
+            return one if alone else NUMBER if operands[1] == one else UNKNOWN
+        case AddressFlow.MULTIPLY_ADD if alone and operands[-1] == one:
+            return one
+        case AddressFlow.MASK if alone and operands[0] == one and constants[0] is not None:
+            return _kept(one, constants[0])
+        case AddressFlow.SHIFT_RIGHT if alone and operands[0] == one and constants[0] is not None:
+            return replace(one, shift=one.shift + constants[0])
+        case AddressFlow.SHIFT_LEFT if alone and operands[0] == one and constants[0] is not None:
+            return replace(one, shift=one.shift - constants[0]) if constants[0] <= one.shift else UNKNOWN
+        case AddressFlow.BIT_FIELD if alone and None not in constants:
+            first, count = (each or 0 for each in constants)
+            return _kept(replace(one, shift=one.shift + first), (1 << min(count, 64)) - 1)
+    return UNKNOWN
+
+
+def _kept(derived: Derived, mask: int) -> Source:
+    """Return what a mask leaves of an address: the address, or some low bits, which are a number."""
+    return derived if mask >= 1 << max(derived.bits - 1, 0) else NUMBER

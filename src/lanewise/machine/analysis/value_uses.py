@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import cached_property
 
 from lanewise.machine.analysis.definite_assignment import assigned, needed, passed
 from lanewise.machine.program.instruction_record import Level, Role, Waits
@@ -20,25 +21,44 @@ class Use(IntEnum):
     COMPUTED = 2
 
 
-def use_of(program: Program, load: Op, element: int) -> Use:
-    """Return what becomes of an element that a load gives, as far as registers tell."""
-    elements = elements_of(load.operands[0])
-    first = elements[element] if element < len(elements) else None
-    if not isinstance(first, Register):
-        return Use.COMPUTED
-    followed, left, found = {first}, [first], Use.DROPPED
-    while left:
-        register = left.pop()
-        for op in program.sites:
-            if register in needed(op):
-                addresses = op.record.is_plain_store and register not in _stored(op)
-                stores = op.record.is_plain_store and not addresses
-                found = max(found, Use.COPIED if stores else Use.COMPUTED)
-            elif register in passed(op) and not op.record.chooses:
-                further = assigned(op) - followed
-                followed |= further
-                left += further
-    return found
+class ValueUses:
+    """What becomes of the values that the loads of a program give, as far as registers tell."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._known: dict[tuple[int, int], Use] = {}
+
+    @cached_property
+    def _users(self) -> dict[Register, list[Op]]:
+        """The instructions that need the value of a register, or pass it on."""
+        found: dict[Register, list[Op]] = {}
+        for op in self.program.sites:
+            for register in needed(op) | passed(op):
+                found.setdefault(register, []).append(op)
+        return found
+
+    def of(self, load: Op, element: int) -> Use:
+        """Return what becomes of an element that a load gives."""
+        key = load.site, element
+        if key not in self._known:
+            elements = elements_of(load.operands[0])
+            first = elements[element] if element < len(elements) else None
+            self._known[key] = self._follow(first) if isinstance(first, Register) else Use.COMPUTED
+        return self._known[key]
+
+    def _follow(self, first: Register) -> Use:
+        followed, left, found = {first}, [first], Use.DROPPED
+        while left and found is not Use.COMPUTED:
+            register = left.pop()
+            for op in self._users.get(register, ()):
+                if register in needed(op):
+                    stores = op.record.is_plain_store and register in _stored(op)
+                    found = max(found, Use.COPIED if stores else Use.COMPUTED)
+                elif not op.record.chooses:
+                    further = assigned(op) - followed
+                    followed |= further
+                    left += further
+        return found
 
 
 def _stored(op: Op) -> set[Register]:

@@ -1,4 +1,4 @@
-"""Which parameters of a kernel its addresses are made from, and which lead to memory that it may write.
+"""Which parameters of a kernel lead to memory that it may write.
 
 An address is followed from where a parameter is loaded, through copies, sums and choices, to the instructions
 that write. What cannot be followed, such as a pointer that was itself loaded from memory, may lead anywhere.
@@ -9,7 +9,7 @@ on this has to notice a write elsewhere.
 from __future__ import annotations
 
 from lanewise.machine.program.instruction_record import Level, Role
-from lanewise.machine.program.memory_accesses import accesses, watched_accesses
+from lanewise.machine.program.memory_accesses import accesses
 from lanewise.machine.program.operands import Register, ResolvedOperand, Symbol, registers_in
 from lanewise.machine.program.ops import Op, Program
 
@@ -37,22 +37,6 @@ def written_parameters(program: Program) -> frozenset[int] | None:
     return frozenset(written)
 
 
-def address_parameters(program: Program) -> dict[tuple[int, int], frozenset[int]]:
-    """Return the offsets of the parameters that addresses of global memory are made from.
-
-    The key is the instruction's site and the number of its access; those that may lead anywhere are left out.
-    """
-    origins = origins_of(program)
-    found = {}
-    for op in program.sites:
-        for number, access in enumerate(watched_accesses(op)):
-            if access.space in ("global", "generic"):
-                origin = origin_of(access.address, origins)
-                if origin:
-                    found[op.site, number] = origin
-    return found
-
-
 def origins_of(program: Program) -> dict[Register, Origin]:
     """Return what each register may be made from, by all instructions that define it."""
     origins: dict[Register, Origin] = {}
@@ -73,14 +57,7 @@ def origins_of(program: Program) -> dict[Register, Origin]:
 def _made(op: Op, origins: dict[Register, Origin]) -> Origin:
     """Return what the result of an instruction may be made from."""
     if op.record.is_plain_load:
-        (access,) = accesses(op)
-        if access.size < _POINTER_BYTES:
-            return _NOTHING
-        base = access.address.base
-        if access.space == "param" and isinstance(base, Symbol):
-            start = base.address + access.address.offset
-            return frozenset(range(start, start + access.size, _POINTER_BYTES))
-        return None
+        return loaded_origin(op)
     if op.record.level is not Level.LANE:
         return None
     found: frozenset[int] = _NOTHING
@@ -91,6 +68,18 @@ def _made(op: Op, origins: dict[Register, Origin]) -> Origin:
                 return None
             found |= origin
     return found
+
+
+def loaded_origin(op: Op) -> Origin:
+    """Return what a load may give: parameters, a number, or a pointer to anything."""
+    (access,) = accesses(op)
+    if access.size < _POINTER_BYTES:
+        return _NOTHING
+    base = access.address.base
+    if access.space == "param" and isinstance(base, Symbol):
+        start = base.address + access.address.offset
+        return frozenset(range(start, start + access.size, _POINTER_BYTES))
+    return None
 
 
 def origin_of(operand: ResolvedOperand, origins: dict[Register, Origin]) -> Origin:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -11,12 +12,17 @@ from lanewise.machine import abi
 from lanewise.machine.abi import WarpFrame
 from lanewise.machine.analysis import definite_assignment
 from lanewise.machine.analysis.access_sizes import AccessSizes, access_sizes
+from lanewise.machine.analysis.address_parameters import AddressParameters
 from lanewise.machine.analysis.block_independence import dependence_between_blocks
 from lanewise.machine.analysis.control_registers import control_registers, time_decides
 from lanewise.machine.analysis.folded_values import has_folded_values, is_folded
+from lanewise.machine.analysis.pointer_provenance import AddressSources
+from lanewise.machine.analysis.reaching_definitions import ReachingDefinitions
+from lanewise.machine.analysis.value_uses import Use, ValueUses
 from lanewise.machine.analysis.warpgroup_registers import WarpgroupPlan, warpgroup_plan
-from lanewise.machine.analysis.written_parameters import address_parameters, written_parameters
+from lanewise.machine.analysis.written_parameters import written_parameters
 from lanewise.machine.checker.counters import SiteCounters
+from lanewise.machine.checker.records import MOST_ELEMENTS
 from lanewise.machine.checker.site_table import (
     SiteTable,
     first_access_row,
@@ -45,7 +51,21 @@ class CheckedKernel(Compiled):
     @cached_property
     def plan(self) -> definite_assignment.Plan:
         """The registers that a check tracks because a path may leave them without a value."""
-        return definite_assignment.plan(self.blocks, self._folded)
+        found = definite_assignment.plan(self.blocks, self._folded)
+        for key, made in found.assignments.items():
+            if made.loaded is not None:
+                # What is only copied may be padding of a structure, if the rest of the load has values.
+                op = self.program.sites[key[0]]
+                copied = (self.value_uses.of(op, each) is not Use.COMPUTED for each in made.loaded)
+                loaded = zip(copied, made.loaded, strict=True)
+                elements = tuple(MOST_ELEMENTS if whole else each for whole, each in loaded)
+                found.assignments[key] = replace(made, loaded=elements)
+        return found
+
+    @cached_property
+    def value_uses(self) -> ValueUses:
+        """What becomes of the values that loads give."""
+        return ValueUses(self.program)
 
     @cached_property
     def warpgroups(self) -> WarpgroupPlan:
@@ -77,7 +97,17 @@ class CheckedKernel(Compiled):
     @cached_property
     def _site_table(self) -> SiteTable:
         """The site table with the lists that its rows point to."""
-        return watched_sites(self.program, self.arch)
+        return watched_sites(self.program, self.address_sources, self.arch)
+
+    @cached_property
+    def address_sources(self) -> AddressSources:
+        """The shared variables that addresses were computed from."""
+        return AddressSources(self._definitions)
+
+    @cached_property
+    def _definitions(self) -> ReachingDefinitions:
+        """The definitions of registers that reach each instruction."""
+        return ReachingDefinitions(self.blocks)
 
     @cached_property
     def access_sizes(self) -> AccessSizes:
@@ -103,9 +133,17 @@ class CheckedKernel(Compiled):
     @cached_property
     def address_parameters(self) -> dict[int, frozenset[int]]:
         """For rows of accesses to global memory: the parameters that the address is made from, by offset."""
-        sites = self.program.sites
-        found = address_parameters(self.program)
+        sites, found = self.program.sites, self._address_parameters.plain
         return {first_access_row(sites[site]) + number: each for (site, number), each in found.items()}
+
+    @cached_property
+    def async_parameters(self) -> dict[tuple[int, int], frozenset[int]]:
+        """The same for asynchronous operations, by their site and the number of the access."""
+        return self._address_parameters.asynchronous
+
+    @cached_property
+    def _address_parameters(self) -> AddressParameters:
+        return AddressParameters(self.program, self._definitions)
 
     @cached_property
     def follows_async(self) -> bool:

@@ -41,6 +41,16 @@ class WatchRecord(RecordLayout):
     operations = field()
     #: A WarpFence for each of FENCES_KEPT warps.
     fences = field()
+    #: A SharedExtent for each variable of shared memory, and how many there are.
+    extents = field()
+    extent_count = field()
+
+
+class SharedExtent(RecordLayout):
+    """A variable of shared memory: the offsets of its first byte and of the byte after its last."""
+
+    first = field()
+    end = field()
 
 
 #: Releases by some lanes of a warp that are kept, a power of two.
@@ -61,6 +71,10 @@ class PartialRelease(RecordLayout):
     seen = per_lane()
 
 
+#: The most elements that a load has.
+MOST_ELEMENTS = 16
+
+
 class BlockWatch(RecordLayout):
     """The state that a watch keeps for one thread block while it runs."""
 
@@ -72,8 +86,9 @@ class BlockWatch(RecordLayout):
     diverged = field()
     #: The lane that each lane of the last shuffle reads; LANES if that one takes no part.
     shuffle_sources = per_lane()
-    #: For each element of the last load from local memory: the lanes for which it was never written.
-    unwritten_lanes = field(4, 16)
+    #: For each element of the last load from local memory: the lanes for which a byte was never written. The
+    #: last one stands for the load: lanes for which nothing was written, nor beside it in a structure.
+    unwritten_lanes = field(4, MOST_ELEMENTS + 1)
     #: The row of the last instruction that left a lane without a value: a shuffle, a load from local memory.
     undelivered_by = field()
     #: Not 0 if the running warp begins a new epoch with its next access.
@@ -305,6 +320,10 @@ class AllocationShadow(RecordLayout):
     flags = field()
 
 
+#: The most accesses of an asynchronous operation that are held to bounds: target, source, mbarrier.
+MOST_BOUNDED = 3
+
+
 class SiteRow(RecordLayout):
     """A row of the site table: how an instruction, or one access of it, is watched, and what was counted."""
 
@@ -320,11 +339,15 @@ class SiteRow(RecordLayout):
     # up to the next view that was passed. 0 if that is not known.
     lowest = field()
     highest = field()
+    # The same for the accesses of an asynchronous operation, by their number in its record: two words each,
+    # offsets in shared memory or addresses of global memory.
+    operand_bounds = field(elements=2 * MOST_BOUNDED)
     # The stride of a tile, the count of a barrier, the parity that is waited for at an mbarrier or the
     # arrivals there: a constant, and a register's offset if it is in one.
     step = field()
     step_base = field()
-    #: The bytes that the address of a tile has to be a multiple of.
+    #: The bytes that the address of a tile has to be a multiple of; of a load from local memory: the bytes of
+    #: the block in which it may meet padding of a structure.
     alignment = field()
     #: The bits of an element of a tile, or of a load.
     element_bits = field()
@@ -362,8 +385,6 @@ class StoredElement(RecordLayout):
 
 #: Cells of shadow memory that are examined together where lanes tile memory.
 CELLS_TOGETHER = 16
-#: The most elements that a load has.
-MOST_ELEMENTS = 16
 #: The most bytes of a warp's access: 16 for each lane.
 MOST_BYTES = 16 * LANES
 

@@ -13,11 +13,13 @@ import numpy.typing as npt
 
 from lanewise.jit.host_memory import address
 from lanewise.machine.analysis.cas_loops import guessing_loads
-from lanewise.machine.analysis.pointer_provenance import sources, variable
+from lanewise.machine.analysis.pointer_provenance import DESCRIPTOR_SHIFT, AddressSources
 from lanewise.machine.analysis.register_pool import registers_at_launch
 from lanewise.machine.analysis.value_uses import unheeded_tests
+from lanewise.machine.checker.allocations.padding import padded_block
 from lanewise.machine.checker.order_kinds import OrderKind
 from lanewise.machine.checker.records import (
+    MOST_BOUNDED,
     MOST_NUMBERS,
     Flag,
     LastRequest,
@@ -125,15 +127,14 @@ class SiteTable(NamedTuple):
     elements: list[npt.NDArray[np.int64]]
 
 
-def watched_sites(program: Program, arch: str) -> SiteTable:
-    """Return the site table before anything ran."""
+def watched_sites(program: Program, sources: AddressSources, arch: str) -> SiteTable:
+    """Return the site table before anything ran; `sources` says which variables addresses lead into."""
     rows = np.zeros((len(program.sites) * MOST_ROWS + 1, SiteRow.BYTES // 8), np.int64)
     rows[:, SiteRow.limits // 8 :] = PATIENCE
-    variables = sources(program)
     guessing, unheeded = guessing_loads(program), unheeded_tests(program)
     elements: list[npt.NDArray[np.int64]] = []
     for op in program.sites:
-        found = _rows(op, program, arch, variables)
+        found = _rows(op, program, arch, sources)
         if op in guessing:
             for row in found:
                 row[SiteRow.flags] |= Flag.STRONG_ACCESS
@@ -205,7 +206,7 @@ def row_of_number(rows: npt.NDArray[np.int64], number: int) -> int:
     return int(np.argmax(rows[:, SiteRow.number // 8] == number))
 
 
-def _rows(op: Op, program: Program, arch: str, variables: dict[Register, Symbol]) -> list[Row]:
+def _rows(op: Op, program: Program, arch: str, sources: AddressSources) -> list[Row]:
     """Return the rows of one instruction."""
     found: list[Row] = []
     record = op.record
@@ -220,10 +221,10 @@ def _rows(op: Op, program: Program, arch: str, variables: dict[Register, Symbol]
     if has_order_row(op):
         found.append(_order(op, program))
     if by_async_proxy(op):
-        found.append({})
+        found.append(_operand_bounds(op, sources))
     for access in watched_accesses(op):
         row = _access(op, access, program, arch)
-        found.append(row | _bounds(access.address, variables))
+        found.append(row | _bounds(sources.variable(op, access.address.base)))
     return found
 
 
@@ -285,15 +286,34 @@ def _order(op: Op, program: Program) -> Row:
     return row
 
 
-def _bounds(address: MemoryOperand, variables: dict[Register, Symbol]) -> Row:
+def _bounds(variable: Symbol | None) -> Row:
     """Return the bounds of the shared variable that an address was computed from, if it is known."""
-    base = address.base
-    found = variables.get(base) if isinstance(base, Register) else None
-    if isinstance(base, Symbol) and base.space == "shared":
-        found = variable(base)
-    if found is None:
+    if variable is None:
         return {}
-    return {SiteRow.lowest: found.address, SiteRow.highest: found.address + found.size}
+    return {SiteRow.lowest: variable.address, SiteRow.highest: variable.address + variable.size}
+
+
+def _operand_bounds(op: Op, sources: AddressSources) -> Row:
+    """Return the bounds of the shared variables that an asynchronous operation's addresses lead into."""
+    row: Row = {}
+    for number, access in enumerate(op.record.memory):
+        operand = op.operands[access.operand] if access.operand < len(op.operands) else None
+        if isinstance(operand, MemoryOperand) and access.space == "shared":
+            variable = sources.variable(op, operand.base)
+        elif isinstance(operand, Register) and access.size is Size.DESCRIPTOR:
+            variable = sources.variable(op, operand, DESCRIPTOR_SHIFT)
+        else:
+            continue
+        if variable is not None:
+            field = bounds_of_operand(number)
+            row |= {field: variable.address, field + 8: variable.address + variable.size}
+    return row
+
+
+def bounds_of_operand(number: int) -> int:
+    """Return the field of a row with the lowest address of an access by its number; the next is the end."""
+    assert number < MOST_BOUNDED
+    return SiteRow.operand_bounds + 16 * number
 
 
 def _address(address: MemoryOperand, program: Program) -> Row:
@@ -365,7 +385,9 @@ def _access(op: Op, located: LocatedAccess, program: Program, arch: str) -> Row:
         | asked
     )
     if access.size is Size.TYPE:
-        row[SiteRow.element_bits] = 8 * located.size // len(elements_of(op.operands[access.data]))
+        elements = len(elements_of(op.operands[access.data]))
+        row[SiteRow.element_bits] = 8 * located.size // elements
+        row[SiteRow.alignment] = padded_block(located.size, elements, program.local_alignment)
     if access.size is Size.MATRIX_ROW:
         _add_matrix(op, row, access.writes, arch)
     elif access.size is Size.TILE_LINE:

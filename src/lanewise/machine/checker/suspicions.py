@@ -55,7 +55,10 @@ class Suspicion(IntEnum):
     #: Memory that is read by ld.global.nc is written in the same launch.
     NOT_CONSTANT = auto()
     SAME_ADDRESS = auto()
+    # An access outside of what its address was computed from; an asynchronous operation that begins in a
+    # variable of shared memory and ends outside of it.
     OUTSIDE = auto()
+    RUNS_OUT = auto()
     NOT_A_MEMBER = auto()
     ABSENT_MEMBER = auto()
     EXITED_MEMBER = auto()

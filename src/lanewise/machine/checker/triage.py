@@ -12,7 +12,6 @@ import numpy.typing as npt
 from lanewise.jit.host_memory import address as address_of
 from lanewise.machine import abi
 from lanewise.machine.abi import WarpFrame
-from lanewise.machine.analysis.value_uses import Use, use_of
 from lanewise.machine.checker import async_findings, records
 from lanewise.machine.checker.access_descriptions import (
     NOT_PROMISED,
@@ -20,13 +19,13 @@ from lanewise.machine.checker.access_descriptions import (
     described,
     in_reserved_memory,
     mask_message,
-    shared_home,
     shared_name,
     source_of,
     split_barrier_message,
 )
 from lanewise.machine.checker.allocations.heap_checks import heap_message
-from lanewise.machine.checker.allocations.pointer_bounds import view_of_row
+from lanewise.machine.checker.allocations.padding import may_be_padding
+from lanewise.machine.checker.allocations.pointer_bounds import OF_BOUNDS, bounds_message
 from lanewise.machine.checker.async_findings import ASYNC_KINDS
 from lanewise.machine.checker.checked_kernel import CheckedKernel
 from lanewise.machine.checker.matrix_rows import rows_agree
@@ -37,8 +36,7 @@ from lanewise.machine.checker.site_table import access_of, by_async_proxy, row_o
 from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.program.instruction_record import BlockEnd
 from lanewise.machine.program.instruction_table import MOST_ROWS
-from lanewise.machine.program.memory_accesses import LocatedAccess, accesses
-from lanewise.machine.program.operands import Register, elements_of
+from lanewise.machine.program.memory_accesses import LocatedAccess
 from lanewise.machine.program.ops import Op
 from lanewise.machine.runtime.launch import Launch
 from lanewise.machine.runtime.state import BlockState
@@ -55,7 +53,7 @@ KINDS = {
     Suspicion.UNFINISHED_COPY: "asynchronous copy",
     **ASYNC_KINDS,
     Suspicion.NOT_CONSTANT: "race",
-    Suspicion.OUTSIDE: "out of bounds",
+    **dict.fromkeys(OF_BOUNDS, "out of bounds"),
     Suspicion.HEAP_OUTSIDE: "out of bounds",
     Suspicion.HEAP_FREED: "heap",
     Suspicion.HEAP_UNINITIALISED: "uninitialised",
@@ -116,7 +114,7 @@ class Triage:
         self.launch, self.rows, self.log, self.begun = launch, rows, log, begun
         self.watch_record, self.stay_alone = watch_record, stay_alone
         self.registers, self.undelivered = kernel.plan.registers, kernel.plan.undelivered
-        self.folded = kernel.plan.folded
+        self.folded, self.uses = kernel.plan.folded, kernel.value_uses
         self.warpgroup_registers = kernel.warpgroups.registers
         #: The table of asynchronous operations, a NotedOperation each, if there is one.
         self.operations = np.zeros(0, np.uint32)
@@ -175,7 +173,8 @@ class Triage:
             return
         advice = kind in _ADVICE
         if kind is Suspicion.UNINITIALISED:
-            advice = self._may_be_padding(state, warp, op, lane, address)
+            program = launch.compiled.program
+            advice = may_be_padding(program, self.uses, state, warp, op, lane, address)
         if not advice or kind in async_findings.ADVICE:
             # No more reports of this kind; the compiled code goes on counting.
             self.rows[row, (SiteRow.limits + 8 * kind) // 8] = 0
@@ -193,7 +192,7 @@ class Triage:
         finding = Finding(
             KINDS[kind],
             self._async_message(kind, op, access, space, address, epoch, other)
-            or self._message(kind, row, access, space, address, epoch),
+            or self._message(kind, row, access, space, address, epoch, who),
             op.line,
             str(op.source),
             source_of(launch, op),
@@ -266,28 +265,6 @@ class Triage:
         source = source_of(self.launch, op)
         return Finding("uninitialised", what, op.line, str(op.source), source)
 
-    def _may_be_padding(self, state: BlockState, warp: int, op: Op, lane: int, address: int) -> bool:
-        """Return whether bytes that were read and never written may be ones that nobody needs.
-
-        A value that is only chosen from is perhaps dropped; part of a word, or of a vector, that is only
-        copied is perhaps padding of a structure.
-        """
-        if not op.record.is_plain_load:
-            return False
-        (located,) = accesses(op)
-        base = located.address.base
-        elements = len(elements_of(op.operands[located.access.data]))
-        if not isinstance(base, Register):
-            return False
-        start = int(state.lanes(warp, base.offset, base.bits)[lane]) + located.address.offset
-        element_bytes = located.size // elements
-        byte = (address - start) & _MASK
-        if byte >= located.size:
-            return False
-        use = use_of(self.launch.compiled.program, op, byte // element_bytes)
-        part = elements > 1 or byte % element_bytes > 0
-        return use is Use.DROPPED or (use is Use.COPIED and part)
-
     def _message(
         self,
         kind: Suspicion,
@@ -296,6 +273,7 @@ class Triage:
         space: str,
         address: int,
         epoch: int,
+        who: int,
     ) -> str:
         """Return a sentence that says what is wrong."""
         op = self.launch.compiled.program.sites[row // MOST_ROWS]
@@ -333,13 +311,8 @@ class Triage:
             case Suspicion.NO_VALUE:
                 what = f"the register {self.registers[address].name} has no value"
                 return f"{what}: the compiler wrote a NaN in its place" if address in self.folded else what
-            case Suspicion.OUTSIDE:
-                if space != "shared":
-                    home = view_of_row(self.launch, self.rows[row])
-                    return f"{what} outside of {home}, from which its address was computed"
-                low, high = (int(self.rows[row, each // 8]) for each in (SiteRow.lowest, SiteRow.highest))
-                home = shared_home(self.launch, low, high)
-                return f"{what} outside of {home} ({high - low} bytes), from which its address was computed"
+            case Suspicion.OUTSIDE | Suspicion.RUNS_OUT:
+                return bounds_message(self.launch, kind, what, space, address, epoch, who)
             case Suspicion.HEAP_OUTSIDE | Suspicion.HEAP_FREED | Suspicion.HEAP_UNINITIALISED:
                 return heap_message(self.launch, kind, what, address)
             case (

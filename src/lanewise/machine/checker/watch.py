@@ -15,7 +15,11 @@ import numpy.typing as npt
 from lanewise.jit.host_memory import address, zeroed_bytes
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord
-from lanewise.machine.checker.allocations.pointer_bounds import bound_to_own_shared_memory, bound_to_views
+from lanewise.machine.checker.allocations.pointer_bounds import (
+    bound_to_own_shared_memory,
+    bound_to_views,
+    shared_extents,
+)
 from lanewise.machine.checker.checked_kernel import CheckedKernel
 from lanewise.machine.checker.proxy_records import (
     BARRIERS_FOLLOWED,
@@ -76,6 +80,7 @@ class Watch:
         self.rows, self.last_requests = fresh_table(kernel.watched)
         bound_to_views(self.rows, launch, kernel)
         bound_to_own_shared_memory(self.rows, launch)
+        self.extents = shared_extents(launch)
         self.runs = np.zeros((max(len(kernel.blocks), 1), 2), np.int64)
         self.diverged = np.zeros(max(len(kernel.program.sites), 1), np.int64)
         self.log = SHADOWS.take_log(epochs)
@@ -128,6 +133,8 @@ class Watch:
             (WatchRecord.partial_releases, address(self.partial_releases)),
             (WatchRecord.operations, address(self.operations) if kernel.follows_async else 0),
             (WatchRecord.fences, address(self.fences) if kernel.follows_async else 0),
+            (WatchRecord.extents, address(self.extents)),
+            (WatchRecord.extent_count, len(self.extents)),
         ):
             self.record[field // 8] = value
         self._kept: list[Any] = []

@@ -6,7 +6,7 @@ from lanewise.machine.program.instruction_record import AddressFlow, Level, Orde
 from lanewise.machine.program.record_builders import lane, records, refused, warp
 
 CLUSTERS = (
-    *lane("mapa", 2, "bits:map_address", types="u32 u64 s32 s64", since=90, address_flow=AddressFlow.MEMORY),
+    *lane("mapa", 2, "bits:map_address", types="u32 u64 s32 s64", since=90, address_flow=AddressFlow.SUM),
     *lane("getctarank", 1, "bits:cluster_rank", types="u32 u64 s32 s64", since=90),
     # The order is that of a release and an acquire unless .relaxed says otherwise.
     *records(

@@ -214,9 +214,18 @@ class AddressFlow(Enum):
     COPY = auto()
     #: The result is the source in another width, which keeps the address.
     CONVERSION = auto()
-    #: A source that is an address stays one when numbers are added or masked off.
+    #: A source that is an address stays one when numbers are added.
     SUM = auto()
-    #: The third source may be an address that a product is added to.
+    #: The same for a number that is subtracted; two addresses into one variable give a number.
+    DIFFERENCE = auto()
+    #: An address of which low bits are masked off stays one; its low bits alone are a number.
+    MASK = auto()
+    #: An address shifted by a constant, as the descriptors of wgmma hold it; and bits taken from one.
+    SHIFT_RIGHT = auto()
+    SHIFT_LEFT = auto()
+    BIT_FIELD = auto()
+    #: A product is a number; the third source may be an address that it is added to.
+    PRODUCT = auto()
     MULTIPLY_ADD = auto()
     #: The result comes from memory: a number.
     MEMORY = auto()

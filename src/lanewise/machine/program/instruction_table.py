@@ -54,12 +54,16 @@ BARRIER_RESULT, CALL_RESULTS = "(bar_red_result)", "(call_results)"
 
 ARITHMETIC = (
     *lane(
-        "add sub", 2, "floating:add", types=f"{NUMBERS} {HALVES} u16x2 s16x2 f32x2", mixes_types=True,
+        "add", 2, "floating:add", types=f"{NUMBERS} {HALVES} u16x2 s16x2 f32x2", mixes_types=True,
         needs_values=True, address_flow=SUM, length=SMALL_FLOATS, fusion=Fusion.SUM,
     ),
     *lane(
+        "sub", 2, "floating:add", types=f"{NUMBERS} {HALVES} u16x2 s16x2 f32x2", mixes_types=True,
+        needs_values=True, address_flow=AddressFlow.DIFFERENCE, length=SMALL_FLOATS, fusion=Fusion.SUM,
+    ),
+    *lane(
         "mul", 2, "floating:multiply", types=f"{NUMBERS} {HALVES} f32x2", needs_values=True,
-        length=SMALL_FLOATS, fusion=Fusion.PRODUCT,
+        address_flow=AddressFlow.PRODUCT, length=SMALL_FLOATS, fusion=Fusion.PRODUCT,
     ),
     *lane(
         "fma", 3, "floating:fma", types=f"{FLOATS} {HALVES} f32x2", mixes_types=True, needs_values=True,
@@ -132,15 +136,16 @@ ARITHMETIC = (
 )  # fmt: skip
 
 BITS = (
-    *lane("and or", 2, "bits:logic", types=f"pred {WORDS}", address_flow=SUM),
+    *lane("and", 2, "bits:logic", types=f"pred {WORDS}", address_flow=AddressFlow.MASK),
+    *lane("or", 2, "bits:logic", types=f"pred {WORDS}", address_flow=SUM),
     *lane("xor", 2, "bits:logic", types=f"pred {WORDS}", address_flow=SUM, cancels_equal_sources=True),
     *lane("not", 1, "bits:logic", types=f"pred {WORDS}"),
     *lane("cnot", 1, "bits:logic", types=WORDS),
     *lane("lop3", 4, "bits:lop3", types="b32", most=5),
-    *lane("shl", 2, "bits:shift", types=WORDS),
-    *lane("shr", 2, "bits:shift", types=f"{WORDS} {INTEGERS}"),
+    *lane("shl", 2, "bits:shift", types=WORDS, address_flow=AddressFlow.SHIFT_LEFT),
+    *lane("shr", 2, "bits:shift", types=f"{WORDS} {INTEGERS}", address_flow=AddressFlow.SHIFT_RIGHT),
     *lane("shf", 3, "bits:funnel", types="b32"),
-    *lane("bfe", 3, "bits:extract", types="s32 s64 u32 u64", length=LONG),
+    *lane("bfe", 3, "bits:extract", types="s32 s64 u32 u64", length=LONG, address_flow=AddressFlow.BIT_FIELD),
     *lane("bfi", 4, "bits:insert", types=LONG_WORDS, length=LONG),
     *lane("bmsk", 2, "bits:mask", types="b32"),
     *lane("szext", 2, "bits:extend", types=INTEGERS_32),

@@ -53,6 +53,8 @@ class Symbol:
     size: int
     #: Bytes from the variable's first byte to this address.
     into: int = 0
+    #: Of a shared variable: what its first byte is a multiple of.
+    alignment: int = 1
 
 
 @dataclass(frozen=True)

@@ -195,6 +195,8 @@ class Program:
     bodies: list[FunctionBody] = field(default_factory=list)
     frame_bytes: int = abi.WarpFrame.registers + 12 * abi.LANES
     local_bytes: int = 0
+    #: The largest alignment of a variable in local memory.
+    local_alignment: int = 1
     #: Where shared memory begins, and where static shared memory ends.
     shared_base: int = 0
     shared_bytes: int = 0

@@ -38,6 +38,7 @@ from lanewise.machine.program.operands import (
     elements_of,
 )
 from lanewise.machine.program.ops import FunctionBody, Op, Program
+from lanewise.machine.program.shared_layout import place_shared_variables
 from lanewise.machine.program.special_registers import (
     GRID_BARRIER_REGISTERS,
     RESERVED_MEMORY_REGISTERS,
@@ -83,9 +84,10 @@ def resolve(module: Module, entry: Function) -> Program:
     for name, address in function_addresses(module).items():
         program.functions[name] = Symbol(name, "function", address, 0)
     graph = CallGraph(module, entry)
-    for name in graph.order:
-        function = entry if name == entry.name else graph.function(name, 0)
-        program.bodies.append(_Resolver(program, graph, function).body())
+    functions = [entry if name == entry.name else graph.function(name, 0) for name in graph.order]
+    shared, program.shared_bytes = place_shared_variables(module, functions, program.shared_base)
+    for function in functions:
+        program.bodies.append(_Resolver(program, graph, function, shared).body())
     program.uses_heap = not graph.provided.isdisjoint(("malloc", "free"))
     program.uses_stack = bool(graph.framed or graph.allocating)
     program.stack_base = aligned(program.local_bytes, 16)
@@ -96,7 +98,7 @@ def resolve(module: Module, entry: Function) -> Program:
 
 
 def _allocate_globals(program: Program) -> None:
-    """Give the module's variables addresses, the same for every kernel of the module."""
+    """Give the module's variables in global and constant memory their addresses."""
     for variable in program.module.variables.values():
         size_limits.check_variable(variable)
     addresses = variable_addresses(program.module)
@@ -105,11 +107,6 @@ def _allocate_globals(program: Program) -> None:
         if variable.space in ("global", "const"):
             address = addresses[variable.name]
             program.globals[variable.name] = Symbol(variable.name, variable.space, address, size)
-        elif variable.space == "shared" and size:
-            program.shared_bytes = aligned(program.shared_bytes, variable.alignment)
-            address = program.shared_bytes
-            program.globals[variable.name] = Symbol(variable.name, "shared", address, size)
-            program.shared_bytes += size
 
 
 #: Selectors of bytes and halves, as video instructions have them.
@@ -119,8 +116,12 @@ _SELECTOR = re.compile(r"b[0-7]{1,4}|h[0-3]{1,2}")
 class _Resolver:
     """Resolves the names in one function."""
 
-    def __init__(self, program: Program, graph: CallGraph, function: Function) -> None:
+    def __init__(
+        self, program: Program, graph: CallGraph, function: Function, shared: dict[int, Symbol]
+    ) -> None:
         self.program, self.graph, self.function = program, graph, function
+        #: Variables of static shared memory, by the identity of their declaration.
+        self.shared = shared
         self.known: dict[tuple[int, str], ResolvedOperand] = {}
         self.placed: dict[int, Symbol | StackVariable] = {}
         self.ops: list[Op] = []
@@ -162,6 +163,7 @@ class _Resolver:
         """Return a variable allocated in the thread's local memory, or in the function's frame."""
         size_limits.check_variable(variable)
         program = self.program
+        program.local_alignment = max(program.local_alignment, variable.alignment)
         if self.base is not None:
             offset = aligned(self.size, max(variable.alignment, 8))
             self.size = offset + variable.size
@@ -392,7 +394,7 @@ class _Resolver:
             return self.program.globals[name]
         outside = self.program.module.variables.get(name)
         if outside is not None and outside.space == "shared":
-            return self._dynamic(outside)
+            return self.shared.get(id(outside)) or self._dynamic(outside)
         if name in SPECIAL_REGISTERS:
             self.program.uses_grid |= name in GRID_BARRIER_REGISTERS
             self.program.uses_reserved_memory |= name in RESERVED_MEMORY_REGISTERS
@@ -432,15 +434,10 @@ class _Resolver:
     def _variable(self, variable: Variable) -> Symbol | StackVariable:
         """Return the address of a variable that the function declares."""
         if id(variable) not in self.placed:
-            program = self.program
             size_limits.check_variable(variable)
             if variable.space == "shared":
-                if variable.size == 0:
-                    return self._dynamic(variable)
-                offset = aligned(program.shared_bytes, variable.alignment)
-                program.shared_bytes = offset + variable.size
-                symbol: Symbol | StackVariable = Symbol(variable.name, "shared", offset, variable.size)
-            elif variable.space in ("local", "param"):
+                return self.shared.get(id(variable)) or self._dynamic(variable)
+            if variable.space in ("local", "param"):
                 symbol = self._in_local(variable)
             elif variable.space in ("global", "const"):
                 raise Unsupported(f"line {variable.line}: a .{variable.space} variable inside a function")

@@ -182,7 +182,7 @@ def variables(module: Module, info: LaunchInfo) -> list[Allocation]:
     """Return the module's variables as the allocations of a launch."""
     memory = module_memory(module)
     memory.launched = True
-    found = [each for each in info.variables if each[1] != "shared"]
+    found = info.variables
     # Headers of templates leave thousands of constants behind: the addresses are computed once for all.
     symbols = _symbols(module) if any(name not in memory.variables for name, *_ in found) else {}
     return [

@@ -218,14 +218,15 @@ class _Writer:
         lines_are_rows = (major == "K") == (name == "a")
         function = wgmma_operands.gather(code.module, self.form.bits, major, turned=not lines_are_rows)
         values = [code["frame"], self.words.get(_SITE), self._descriptor(operand), groups, pieces]
-        self._tell_read(values, major)
+        self._tell_read(values, major, number=int(name == "b"))
         stop_unless_zero(code, call(code, function, [*values, self._at(name), pitch, flipped]))
 
-    def _tell_read(self, values: list[Value], major: str) -> None:
-        """Tell a checked launch which matrix is about to be read."""
+    def _tell_read(self, values: list[Value], major: str, number: int) -> None:
+        """Tell a checked launch which matrix is about to be read: A is number 0, B is number 1."""
         code, hook = self.code, self.code.block.get(BlockRecord.operand_hook)
         with code.when(hook.differs(0)):
-            call_function(code, hook, *values, code.constant(i64, int(major == "MN")))
+            facts = (code.constant(i64, each) for each in (int(major == "MN"), number))
+            call_function(code, hook, *values, *facts)
 
     def _places(self, n: Value) -> Value:
         """Return the address of the offsets of registers behind those of D."""

@@ -1,9 +1,8 @@
 """Bounds of accesses by what their address was made from: a view of an array, or the kernel's shared memory.
 
-Memory of another view of the same array is not a view's own.
-
 On a GPU, and in a plain launch, a view is an address in its array: an access beyond the view does not fault
-while it stays in the array. A check tells of it where it leads into another view that was passed.
+while it stays in the array. A check tells of it where it leads into another view that was passed: its memory
+is not the view's own.
 """
 
 from __future__ import annotations
@@ -11,10 +10,19 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from lanewise.machine import abi
+from lanewise.machine.analysis.pointer_provenance import shared_variables
+from lanewise.machine.checker.access_descriptions import shared_home
 from lanewise.machine.checker.checked_kernel import CheckedKernel
-from lanewise.machine.checker.records import SiteRow, Space
+from lanewise.machine.checker.records import SharedExtent, SiteRow, Space
+from lanewise.machine.checker.site_table import bounds_of_operand
+from lanewise.machine.checker.suspicions import Suspicion
+from lanewise.machine.program.instruction_table import MOST_ROWS
 from lanewise.machine.runtime.device_memory import Allocation, View
 from lanewise.machine.runtime.state import LaunchState
+
+#: Suspicions about bytes outside of what an access belongs to, which come with its bounds.
+OF_BOUNDS = (Suspicion.OUTSIDE, Suspicion.RUNS_OUT)
 
 
 def bound_to_views(rows: npt.NDArray[np.int64], launch: LaunchState, kernel: CheckedKernel) -> None:
@@ -22,13 +30,26 @@ def bound_to_views(rows: npt.NDArray[np.int64], launch: LaunchState, kernel: Che
     if not any(len(each.views) > 1 for each in launch.allocations):
         return
     for row, offsets in kernel.address_parameters.items():
-        found = [each for each in (_passed(launch, offset) for offset in offsets) if each is not None]
-        if len(found) != 1:
-            continue
-        allocation, view = found[0]
-        low, high = _reach(allocation, view)
-        if (low, high) != (0, allocation.size):
+        found = _bounds(launch, offsets)
+        if found is not None:
+            _, low, high = found
             rows[row, SiteRow.lowest // 8], rows[row, SiteRow.highest // 8] = low, high
+    for (site, number), offsets in kernel.async_parameters.items():
+        found = _bounds(launch, offsets)
+        if found is not None:
+            allocation, low, high = found
+            field = bounds_of_operand(number) // 8
+            rows[site * MOST_ROWS, field : field + 2] = allocation.first + low, allocation.first + high
+
+
+def _bounds(launch: LaunchState, parameters: frozenset[int]) -> tuple[Allocation, int, int] | None:
+    """Return the allocation of the one view that parameters point to, and offsets in it as bounds."""
+    found = [each for each in (_passed(launch, offset) for offset in parameters) if each is not None]
+    if len(found) != 1:
+        return None
+    allocation, view = found[0]
+    low, high = _reach(allocation, view)
+    return (allocation, low, high) if (low, high) != (0, allocation.size) else None
 
 
 def bound_to_own_shared_memory(rows: npt.NDArray[np.int64], launch: LaunchState) -> None:
@@ -38,6 +59,17 @@ def bound_to_own_shared_memory(rows: npt.NDArray[np.int64], launch: LaunchState)
         free = (rows[:, SiteRow.space // 8] == Space.SHARED) & (rows[:, SiteRow.highest // 8] == 0)
         rows[free, SiteRow.lowest // 8] = info.shared_base
         rows[free, SiteRow.highest // 8] = launch.shared_limit
+
+
+def shared_extents(launch: LaunchState) -> npt.NDArray[np.int64]:
+    """Return a SharedExtent for each variable of shared memory; dynamic shared memory is one."""
+    info = launch.compiled.launch_info
+    found = [(each.address, each.address + each.size) for each in shared_variables(launch.compiled.program)]
+    found.append((info.dynamic_offset, launch.shared_limit))
+    extents = np.zeros((len(found), SharedExtent.BYTES // 8), np.int64)
+    for row, (first, end) in zip(extents, found, strict=True):
+        row[SharedExtent.first // 8], row[SharedExtent.end // 8] = first, end
+    return extents
 
 
 def _passed(launch: LaunchState, offset: int) -> tuple[Allocation, View] | None:
@@ -51,18 +83,42 @@ def _passed(launch: LaunchState, offset: int) -> tuple[Allocation, View] | None:
 
 
 def _reach(allocation: Allocation, view: View) -> tuple[int, int]:
-    """Return the offsets between which a pointer to a view meets no other view that does not overlap it."""
-    others = [other for other in allocation.views if other.size and other.is_argument]
-    low = max((other.end for other in others if other.end <= view.offset), default=0)
-    high = min((other.offset for other in others if other.offset >= view.end), default=allocation.size)
+    """Return the offsets between which a pointer to a view meets no byte that only another view has.
+
+    A view that holds all of it does not count: both are the same array to the kernel.
+    """
+    others = [
+        other
+        for other in allocation.views
+        if other.size and other.is_argument and not (other.offset <= view.offset and view.end <= other.end)
+    ]
+    low = max((min(other.end, view.offset) for other in others if other.offset < view.offset), default=0)
+    high = min(
+        (max(other.offset, view.end) for other in others if other.end > view.end), default=allocation.size
+    )
     return low, high
 
 
-def view_of_row(launch: LaunchState, row: npt.NDArray[np.int64]) -> str:
-    """Return the name in messages of the view that the addresses of a row are made from."""
-    bounds = int(row[SiteRow.lowest // 8]), int(row[SiteRow.highest // 8])
+def bounds_message(
+    launch: LaunchState, kind: Suspicion, what: str, space: str, address: int, low: int, high: int
+) -> str:
+    """Return the sentence about an access that leaves its bounds."""
+    if space != "shared":
+        return f"{what} outside of {_view(launch, address, low, high)}, from which its address was computed"
+    home = f"{shared_home(launch, low, high)} ({high - low} bytes)"
+    if kind is Suspicion.RUNS_OUT:
+        return f"{what} beyond the end of {home}, in which it begins"
+    return f"{what} outside of {home}, from which its address was computed"
+
+
+def _view(launch: LaunchState, address: int, low: int, high: int) -> str:
+    """Return the name in messages of the view that has these bounds.
+
+    They are offsets in its allocation, or addresses if they are large.
+    """
     for each in launch.allocations:
+        origin = each.first if high > abi.ARGUMENT_BASE else 0
         for view in each.views:
-            if len(each.views) > 1 and view.size and _reach(each, view) == bounds:
+            if address in each and view.size and _reach(each, view) == (low - origin, high - origin):
                 return f"argument {view.name}, of {view.size} bytes"
     return "the array"

@@ -12,13 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from lanewise.machine.analysis.pointer_provenance import sources, variable
 from lanewise.machine.checker.checked_kernel import CheckedKernel
 from lanewise.machine.checker.site_table import first_access_row
 from lanewise.machine.program.basic_blocks import BasicBlock, successors
 from lanewise.machine.program.instruction_record import BlockEnd, Level, Order, Proxy, Role, Size, Waits
 from lanewise.machine.program.memory_accesses import LocatedAccess, watched_accesses
-from lanewise.machine.program.operands import Register, Symbol
 from lanewise.machine.program.ops import Op
 from lanewise.machine.runtime.texture_faults import handle_operand
 
@@ -105,7 +103,7 @@ class _Finder:
 
     def __init__(self, kernel: CheckedKernel) -> None:
         self.parameters = kernel.address_parameters
-        self.variables = sources(kernel.program)
+        self.sources = kernel.address_sources
         self.by_block = {block.number: self._of_block(block) for block in kernel.blocks}
         self.predecessors: dict[int, list[BasicBlock]] = {}
         for block in kernel.blocks:
@@ -162,18 +160,15 @@ class _Finder:
                 return Accesses(orders=True)
             if located.space == "local":
                 continue
-            memory = self._memory(row, located)
+            memory = self._memory(row, op, located)
             read = memory if access.reads else frozenset[Memory]()
             written = memory if access.writes else frozenset[Memory]()
             found |= Accesses(read, written)
         return found
 
-    def _memory(self, row: int, located: LocatedAccess) -> frozenset[Memory]:
-        base = located.address.base
+    def _memory(self, row: int, op: Op, located: LocatedAccess) -> frozenset[Memory]:
         if located.space == "shared":
-            symbol = self.variables.get(base) if isinstance(base, Register) else base
-            known = variable(symbol) if isinstance(symbol, Symbol) else None
-            return frozenset((Memory("shared", known),))
+            return frozenset((Memory("shared", self.sources.variable(op, located.address.base)),))
         if located.space != "global":
             return frozenset((Memory(),))
         parameters = self.parameters.get(row) or (None,)

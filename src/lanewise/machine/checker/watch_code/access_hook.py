@@ -31,6 +31,7 @@ from lanewise.machine.checker.watch_code.async_operations import write_async_ope
 from lanewise.machine.checker.watch_code.async_runs import write_async_runs
 from lanewise.machine.checker.watch_code.bank_model import write_banks
 from lanewise.machine.checker.watch_code.block_order import write_block_order
+from lanewise.machine.checker.watch_code.extents import write_extents
 from lanewise.machine.checker.watch_code.happens_before import write_completion, write_happens_before
 from lanewise.machine.checker.watch_code.phases import write_phases
 from lanewise.machine.checker.watch_code.publications import write_publications
@@ -254,15 +255,14 @@ def _write_region(module: ir.Module) -> ir.Function:
         bits = chosen & Value(code, U32, code.builder.bitcast(beyond.handle, ir.IntType(32)))
         with code.when(bits.differs(0)):
             lane = wide(code.intrinsic("cttz", U32, [bits, code.constant(BOOL, 0)]))
-            zero = code.number(0)
             code.suspect(
                 Suspicion.OUTSIDE,
                 code["frame"],
                 code["site"],
                 lane,
                 origin.get() + offsets.get(lane * 8),
-                zero,
-                zero,
+                row.get(SiteRow.lowest),
+                row.get(SiteRow.highest),
             )
     with code.when(space.get().equals(Space.GLOBAL)):
         allocation = Record(code, row.get(SiteRow.last_allocation))
@@ -445,6 +445,7 @@ def write_watch(follows_async: bool) -> ir.Module:
     write_async_accesses(module)
     write_async_runs(module)
     if follows_async:
+        write_extents(module)
         write_async_operations(module)
     write_publications(module)
     _write_shape(module)

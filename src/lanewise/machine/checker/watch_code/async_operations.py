@@ -9,6 +9,7 @@ from lanewise.isa.matrix_descriptor import PIECE_BYTES, Major
 from lanewise.isa.tensor_map_fields import MAP_BYTES
 from lanewise.jit import ir
 from lanewise.jit.simd import Value, i64
+from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, LaunchRecord, WarpFrame
 from lanewise.machine.async_records import AsyncOperation
 from lanewise.machine.bulk_copies.box_walker import walk
@@ -28,14 +29,18 @@ from lanewise.machine.checker.watch_code.async_clocks import (
     running_index,
 )
 from lanewise.machine.checker.watch_code.async_clocks import operation as noted
+from lanewise.machine.checker.watch_code.extents import Extent
 from lanewise.machine.checker.watch_code.shadow_cells import Cell
 from lanewise.machine.checker.watch_code.vector_clocks import LANES, WatchCode, in_turn, least, wide
 from lanewise.machine.codegen.function_code import U32, U64, Record
 from lanewise.machine.program.instruction_table import MOST_ROWS
-from lanewise.machine.tensor_core.descriptors import each_piece, swizzled_bits
+from lanewise.machine.program.memory_accesses import MBARRIER_BYTES
+from lanewise.machine.tensor_core.descriptors import each_piece, field_of, swizzled_bits
 
 #: The functions that the machine calls when an operation is issued, and when a descriptor is read.
 ISSUED, OPERAND_READ = "check_issued", "check_operand_read"
+#: The accesses of a bulk copy by their number in its record.
+_TARGET, _SOURCE, _BARRIER = range(3)
 #: The multiplier and offset of the FNV-1a hash of 64 bits.
 _FNV_PRIME, _FNV_OFFSET = 0x100000001B3, 0xCBF29CE484222325
 
@@ -114,9 +119,8 @@ class _Runs:
             self.code.call_number(self.code.module.functions["look_at_run"], self.view.address, host, size)
 
     def device_address(self, host: Value) -> Value:
-        """Return the device address of a byte of global memory; the host's if its array is not watched."""
-        device = host - self.view.get(RunView.host) + self.view.get(RunView.origin)
-        return self.wanted.select(device, host)
+        """Return the device address of a byte of global memory."""
+        return host - self.view.get(RunView.host) + self.view.get(RunView.origin)
 
 
 def _row(code: WatchCode, observed: Record, site: Value) -> Value:
@@ -235,52 +239,77 @@ def write_issued(module: ir.Module) -> None:
     first = operation.get(AsyncOperation.tensor) + tensor_shift
     target_block = operation.get(AsyncOperation.target_block)
     costs = _Costs(code, observed, row)
+    own = block.get(BlockRecord.shared)
+    with code.when(barrier.differs(0)):
+        told = Extent(code, operation.get(AsyncOperation.barrier_address) & abi.OFFSET_MASK)
+        told.add(told.start, MBARRIER_BYTES)
+        # st.async and red.async have no source.
+        told.hold(row, (is_box | source.differs(0)).select(code.number(_BARRIER), _SOURCE), lane, shared=True)
     with code.when(is_box & to_shared):
+        filled = Extent(code, operation.get(AsyncOperation.target_address))
         written = _Runs(code, row, target_block, target, AsyncFlag.WRITES | AsyncFlag.SHARED, epoch, who)
         read = _Runs(code, row, block.address, first, AsyncFlag.READS, epoch, who)
 
         def load(address: Value, place: Value, count: Value) -> None:
-            written.look(target + (place - base), count)
+            outside(place, count)
             read.look(address + tensor_shift, count)
 
         def outside(place: Value, count: Value) -> None:
+            filled.add(filled.start + (place - base), count)
             written.look(target + (place - base), count)
 
         walk(code, operation, False, load, outside, costs.load)
+        filled.hold(row, _TARGET, lane, shared=True)
         code.done()
     with code.when(is_box):
         read = _Runs(code, row, block.address, source, AsyncFlag.READS | AsyncFlag.SHARED, epoch, who)
         written = _Runs(code, row, block.address, first, writes, epoch, writer)
 
+        emptied = Extent(code, source - own)
+
         def store(address: Value, place: Value, count: Value) -> None:
+            emptied.add(emptied.start + (place - base), count)
             read.look(source + (place - base), count)
             written.look(address + tensor_shift, count)
 
         walk(code, operation, True, store, None, costs.store)
+        emptied.hold(row, _SOURCE, lane, shared=True)
         code.done()
-    own = block.get(BlockRecord.shared)
+
+    def hold(operand: int, start: Value, shared: bool) -> None:
+        extent = Extent(code, start)
+        extent.add(start, size)
+        extent.hold(row, operand, lane, shared)
+
     limit = block.at(BlockRecord.launch).get(LaunchRecord.shared_bytes)
     from_shared = (source - own).to(U64) < limit.to(U64)
     with code.when(source.differs(0)):
         with code.when(from_shared):
             flags = AsyncFlag.READS | AsyncFlag.SHARED
             _Runs(code, row, block.address, source, flags, epoch, who).look(source, size)
+            hold(_SOURCE, source - own, shared=True)
         with code.when(~from_shared):
             read = _Runs(code, row, block.address, source, AsyncFlag.READS, epoch, who)
             read.look(source, size)
             costs.add(read.device_address(source), operation.get(AsyncOperation.target_address), size)
+            hold(_SOURCE, read.device_address(source), shared=False)
     with code.when(to_shared):
         _Runs(code, row, target_block, target, writes | AsyncFlag.SHARED, epoch, writer).look(target, size)
+        hold(_TARGET, operation.get(AsyncOperation.target_address), shared=True)
     with code.when(~to_shared):
         written = _Runs(code, row, block.address, target, writes, epoch, writer)
         written.look(target, size)
         costs.add(written.device_address(target), source - own, size)
+        hold(_TARGET, written.device_address(target), shared=False)
     code.done()
 
 
 def write_operand_read(module: ir.Module) -> None:
-    """Write `check_operand_read(frame, site, descriptor, groups, pieces, mn_major)`: wgmma reads a matrix."""
-    arguments = ("frame", "site", "descriptor", "groups", "pieces", "mn_major")
+    """Write `check_operand_read(frame, site, descriptor, groups, pieces, mn_major, number)`.
+
+    wgmma is about to read a matrix: A, which is number 0, or B.
+    """
+    arguments = ("frame", "site", "descriptor", "groups", "pieces", "mn_major", "number")
     code = WatchCode(module, OPERAND_READ, arguments, external=True)
     warp = code.record("frame")
     observed = in_turn(code, warp)
@@ -298,15 +327,19 @@ def write_operand_read(module: ir.Module) -> None:
     runs = _Runs(code, row, block.address, memory, flags, epoch, who)
     runs.view.set(RunView.swizzle, swizzled_bits(code, code["descriptor"]) + 1)
 
+    extent = Extent(code, field_of(code, code["descriptor"], "start_address"))
+
     def body(group: Value, piece: Value, addresses: list[Value]) -> None:
         for address in addresses:
             with code.when(~(address > limit)):  # a fault
+                extent.add(address, PIECE_BYTES)
                 runs.look(memory + address, PIECE_BYTES)
 
     majors: tuple[Major, ...] = ("K", "MN")
     for number, major in enumerate(majors):
         with code.when(code["mn_major"].equals(number)):
             each_piece(code, code["descriptor"], major, code["groups"], code["pieces"], body)
+    extent.hold(row, code["number"], zero, shared=True)
     code.done()
 
 

@@ -166,6 +166,8 @@ def write_begin_runs(module: ir.Module) -> ir.Function:
         (RunView.verified, code.number(-1)),  # no epoch
         (RunView.verified_count, code.number(0)),
         (RunView.swizzle, code.number(0)),
+        (RunView.host, code.number(0)),
+        (RunView.origin, code.number(0)),
     ):
         view.set(field, value)
     for field in (RunView.verified_reads, RunView.verified_earlier):
@@ -203,6 +205,8 @@ def write_begin_runs(module: ir.Module) -> ir.Function:
         row = Record(code, launch.get(WatchRecord.allocations) + number * AllocationShadow.BYTES)
         offset = code["host"] - row.get(AllocationShadow.host)
         with code.when(offset.to(U64) < row.get(AllocationShadow.size, U64)):
+            view.set(RunView.host, row.get(AllocationShadow.host))
+            view.set(RunView.origin, row.get(AllocationShadow.first))
             with code.when(row.get(AllocationShadow.reads_recorded).equals(0)):
                 with code.when((code["flags"] & AsyncFlag.WRITES).equals(0)):
                     code.done(0)
@@ -218,8 +222,6 @@ def write_begin_runs(module: ir.Module) -> ir.Function:
                 (RunView.plane, AllocationShadow.plane),
                 (RunView.stride, AllocationShadow.stride),
                 (RunView.shift, AllocationShadow.cell_shift),
-                (RunView.host, AllocationShadow.host),
-                (RunView.origin, AllocationShadow.first),
             ):
                 view.set(field, row.get(found))
             view.set(RunView.start, 1)

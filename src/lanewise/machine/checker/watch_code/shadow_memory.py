@@ -16,6 +16,7 @@ from lanewise.machine.checker.records import (
     CELLS_TOGETHER,
     MOST_ELEMENTS,
     BlockWatch,
+    Flag,
     ShadowPlane,
     SiteRow,
     StoredElement,
@@ -31,6 +32,8 @@ from lanewise.machine.checker.watch_code.vector_clocks import (
     LANES,
     WatchCode,
     lane_seen,
+    least,
+    most,
     running_lane_clocks,
     wide,
 )
@@ -72,9 +75,16 @@ class _CellCode(WatchCode):
 
     def is_plain_store(self) -> Value:
         """Return whether the values that the lanes store are known."""
+        return self._row.get(SiteRow.stored_count).differs(0)
+
+    def is_by_word(self) -> Value:
+        """Return whether a lane may write a cell twice: the words of two rows of stmatrix that it holds."""
+        return (self._row.get(SiteRow.flags) & Flag.BY_WORD).differs(0)
+
+    @property
+    def _row(self) -> Record:
         sites = self.observed.at(BlockWatch.watch).get(WatchRecord.sites)
-        row = Record(self, sites + self["site"] * SiteRow.BYTES)
-        return row.get(SiteRow.stored_count).differs(0)
+        return Record(self, sites + self["site"] * SiteRow.BYTES)
 
 
 def _write_stored(module: ir.Module) -> ir.Function:
@@ -248,8 +258,9 @@ def _write_note(module: ir.Module, writes: bool) -> ir.Function:
         other_lane = lane_of(earlier).differs(lane_of(me))
         strong = (me & (records.STRONG | records.STRONG_IN_BLOCK)).differs(0)
         several = code.variable(code.constant(U32, 0))
-        # Another lane of this instruction has written the cell: do they write the same?
-        with code.when((stored & records.EPOCHS).equals(now) & same_site & other_lane & ~strong):
+        # Another lane of this instruction has written the cell, or another row: do they write the same?
+        another_row = other_lane | code.is_by_word()
+        with code.when((stored & records.EPOCHS).equals(now) & same_site & another_row & ~strong):
             several.set(code.constant(U32, records.SEVERAL))
             equal = code.variable(code.constant(BOOL, 0))
             equal.set(code.constant(BOOL, 0))
@@ -413,6 +424,9 @@ def _write_local(module: ir.Module) -> ir.Function:
     element_bytes = row.get(SiteRow.element_bits) >> 3
     unwritten = observed.pointer(BlockWatch.unwritten_lanes, U32)
     unwritten.store(code.constant(U32.by(MOST_ELEMENTS), 0))
+    unwritten.store(code.constant(U32, 0), MOST_ELEMENTS)
+    padded = most(row.get(SiteRow.alignment), size)
+    some = code.variable(code.constant(BOOL, 0))
     local_bytes = observed.get(BlockWatch.local_bytes)
     with code.loop(LANES) as lane, code.when(lane_is_in(lane, code["active"].to(U32))):
         start = offsets.get(lane * 8)
@@ -421,6 +435,7 @@ def _write_local(module: ir.Module) -> ir.Function:
             shadow = Record(
                 code, observed.get(BlockWatch.local_shadow) + thread * (local_bytes >> 2)
             ).pointer(0, U8)
+            some.set(code.constant(BOOL, 0))
             # Four bits of a byte of the shadow stand for a word.
             with code.loop(size) as number:
                 byte = start + number
@@ -432,6 +447,18 @@ def _write_local(module: ir.Module) -> ir.Function:
                     element = Value(code, i64, code.builder.sdiv(number.handle, element_bytes.handle))
                     lanes = unwritten.load(element) | (code.constant(U32, 1) << lane.to(U32))
                     unwritten.store(lanes, element)
+                    some.set(code.constant(BOOL, 1))
+            with code.when(some.get()):
+                first = start & (0 - padded)
+                end = least(most(first + padded, start + size), local_bytes)
+                some.set(code.constant(BOOL, 0))
+                with code.loop(end - first) as number:
+                    byte = first + number
+                    bit = code.constant(U8, 1) << (byte & 3).to(U8)
+                    some.set(some.get() | (shadow.load(byte >> 2) & bit).differs(0))
+                with code.when(~some.get()):
+                    lanes = unwritten.load(MOST_ELEMENTS) | (code.constant(U32, 1) << lane.to(U32))
+                    unwritten.store(lanes, MOST_ELEMENTS)
     code.done()
     return code.function
 

@@ -1,0 +1,141 @@
+"""Reaching definitions: which instructions may have given a register the value that an instruction reads.
+
+Compilers write each register once, but for variables that loops change; people and inline assembly write the
+same register again for something else. Analyses that follow values ask here, so that a later use of a
+register does not blur what it held before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+from lanewise.machine.analysis.definite_assignment import Key, assigned, key_of
+from lanewise.machine.program.basic_blocks import BasicBlock, successors
+from lanewise.machine.program.operands import Register, registers_in
+from lanewise.machine.program.ops import Op
+
+#: Registers of fewer bits hold no address.
+_LEAST_BITS = 32
+Fact = TypeVar("Fact")
+
+
+class Definition(NamedTuple):
+    """A register that an instruction writes."""
+
+    key: Key
+    register: Register
+
+
+class ReachingDefinitions:
+    """The definitions of registers of 32 bits and more, and those that reach each use of them."""
+
+    def __init__(self, blocks: list[BasicBlock]) -> None:
+        #: Every instruction that runs, in the order of basic blocks, with the registers that it writes.
+        self.writers: list[tuple[Op, list[Definition]]] = []
+        self._of: dict[Register, list[Definition]] = {}
+        for block in blocks:
+            for op in block.executed:
+                written = [each for each in assigned(op) if each.bits >= _LEAST_BITS]
+                if written:
+                    definitions = [Definition(key_of(op), register) for register in written]
+                    self.writers.append((op, definitions))
+                    for each in definitions:
+                        self._of.setdefault(each.register, []).append(each)
+        #: Registers that callers give a value, too.
+        self.parameters = {
+            each
+            for body in {id(block.body): block.body for block in blocks}.values()
+            for each in (*body.parameters, *body.returns)
+            if isinstance(each, Register) and not body.function.is_entry
+        }
+        self._several = {register for register, each in self._of.items() if len(each) > 1}
+        self._at: dict[Definition, tuple[Definition, ...]] = {}
+        if self._several:
+            self._flow(blocks)
+
+    def reaching(self, op: Op, register: Register) -> tuple[Definition, ...]:
+        """Return the definitions whose value an instruction may read from a register."""
+        if register in self._several:
+            return self._at.get(Definition(key_of(op), register), ())
+        return tuple(self._of.get(register, ()))
+
+    def _flow(self, blocks: list[BasicBlock]) -> None:
+        """Find what reaches each use of the registers that have several definitions.
+
+        Sets of definitions are the bits of an integer.
+        """
+        numbered = [each for register in self._several for each in self._of[register]]
+        all_of = dict.fromkeys(self._several, 0)
+        writes: dict[Key, list[tuple[Register, int]]] = {}
+        for number, each in enumerate(numbered):
+            all_of[each.register] |= 1 << number
+            writes.setdefault(each.key, []).append((each.register, 1 << number))
+        made, kept = dict[int, int](), dict[int, int]()
+        for block in blocks:
+            live, stays = 0, -1
+            for op in block.executed:
+                for register, bit in writes.get(key_of(op), ()):
+                    if op.guard is None:
+                        live &= ~all_of[register]
+                        stays &= ~all_of[register]
+                    live |= bit
+            made[block.number], kept[block.number] = live, stays
+        entering = dict.fromkeys(made, 0)
+        pending = list(reversed(blocks))
+        waiting = {block.number for block in blocks}
+        while pending:
+            block = pending.pop()
+            waiting.discard(block.number)
+            leaving = made[block.number] | (entering[block.number] & kept[block.number])
+            for following in successors(block):
+                if leaving & ~entering[following.number]:
+                    entering[following.number] |= leaving
+                    if following.number not in waiting:
+                        waiting.add(following.number)
+                        pending.append(following)
+        for block in blocks:
+            live = entering[block.number]
+            for op in block.executed:
+                for operand in op.operands:
+                    for register in registers_in(operand):
+                        if register in self._several:
+                            bits = live & all_of[register]
+                            self._at[Definition(key_of(op), register)] = _chosen(bits, numbered)
+                for register, bit in writes.get(key_of(op), ()):
+                    live = (live if op.guard is not None else live & ~all_of[register]) | bit
+
+    def solve(
+        self,
+        made: Callable[[Op, Register, dict[Definition, Fact]], Fact | None],
+        join: Callable[[Fact, Fact], Fact],
+    ) -> dict[Definition, Fact]:
+        """Return a fact about each definition, by iteration until nothing changes.
+
+        `made` gives the fact of one result of an instruction from those known so far, None where it cannot
+        tell yet; `join` combines what is known of a definition with what is new.
+        """
+        known: dict[Definition, Fact] = {}
+        changed = True
+        while changed:
+            changed = False
+            for op, definitions in self.writers:
+                for each in definitions:
+                    fact, old = made(op, each.register, known), known.get(each)
+                    if fact is None:
+                        continue
+                    new = fact if old is None else join(old, fact)
+                    if new != old:
+                        known[each] = new
+                        changed = True
+        return known
+
+
+def _chosen(bits: int, numbered: list[Definition]) -> tuple[Definition, ...]:
+    """Return the definitions that the bits of a set stand for."""
+    found = []
+    while bits:
+        low = bits & -bits
+        found.append(numbered[low.bit_length() - 1])
+        bits ^= low
+    return tuple(found)

@@ -1,0 +1,94 @@
+"""Where the variables of a kernel lie in static shared memory: those that it and its callees name.
+
+ptxas charges a kernel for no other variable of its module, but for every one that its functions declare. It
+puts the kernel's own first, then the module's in the order of their declarations, then those of callees, and
+at last what is declared and never named (read from the SASS of ptxas 13).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from lanewise.machine.abi import aligned
+from lanewise.machine.program import size_limits
+from lanewise.machine.program.operands import Symbol
+from lanewise.ptx import (
+    Address,
+    Element,
+    Function,
+    Group,
+    Index,
+    Module,
+    Name,
+    Offset,
+    Operand,
+    Pair,
+    Unary,
+    Variable,
+    Vector,
+)
+
+
+def place_shared_variables(
+    module: Module, functions: Sequence[Function], start: int
+) -> tuple[dict[int, Symbol], int]:
+    """Return the symbols of shared variables by the identity of their declaration, and where they end.
+
+    `functions` are the kernel and the device functions that it may call; `start` is the first free byte.
+    """
+    symbols: dict[int, Symbol] = {}
+    end = start
+    for variable in _in_order(module, functions):
+        size_limits.check_variable(variable)
+        address = aligned(end, variable.alignment)
+        symbols[id(variable)] = Symbol(
+            variable.name, "shared", address, variable.size, alignment=variable.alignment
+        )
+        end = address + variable.size
+    return symbols, end
+
+
+def _in_order(module: Module, functions: Sequence[Function]) -> list[Variable]:
+    """Return the variables to place in the order of their addresses; those without a size are dynamic."""
+    named = {id(variable) for function in functions for variable in _named(module, function)}
+    entry = [function for function in functions if function.is_entry]
+    callees = [function for function in functions if not function.is_entry]
+    own, further = _declared(entry), _declared(callees)
+    ordered = [*own, *module.variables.values(), *further]
+    placed = [each for each in ordered if id(each) in named]
+    placed += [each for each in (*own, *further) if id(each) not in named]
+    return [each for each in placed if each.space == "shared" and each.size]
+
+
+def _declared(functions: Iterable[Function]) -> list[Variable]:
+    """Return all variables that functions declare in their bodies, in the order of the text."""
+    bodies = (function.body or () for function in functions)
+    return [each for body in bodies for each in body if isinstance(each, Variable)]
+
+
+def _named(module: Module, function: Function) -> Iterator[Variable]:
+    """Yield the variables that the instructions of a function name."""
+    for operation in function.operations:
+        for operand in operation.operands:
+            for name in _names(operand):
+                found = function.variable(name, operation.scope) or module.variables.get(name)
+                if found is not None:
+                    yield found
+
+
+def _names(operand: Operand) -> Iterator[str]:
+    """Yield every name that an operand holds."""
+    match operand:
+        case Name(name) | Element(name) | Offset(name) | Index(name):
+            yield name
+        case Unary(_, inner):
+            yield from _names(inner)
+        case Pair(first, second):
+            yield from _names(first)
+            yield from _names(second)
+        case Vector(elements) | Group(elements):
+            for each in elements:
+                yield from _names(each)
+        case Address(base, _, rest):
+            for each in (base, *rest):
+                yield from _names(each)
