@@ -79,6 +79,12 @@ class AsyncOperation(RecordLayout):
     boxes = field(elements=5)
     steps = field(elements=5)
     coordinates = field(elements=5)
+    #: Whether the box is a column of pixels (im2col), whose coordinates are counted on in a bounding box: the
+    #: first and the last of it along each dimension, and what is added to the coordinates of a pixel.
+    is_column = field()
+    lows = field(elements=5)
+    highs = field(elements=5)
+    offsets = field(elements=5)
     #: Bytes of an element, and of the box's rows as they lie in shared memory.
     element_bytes = field()
     row_bytes = field()

@@ -6,13 +6,19 @@ Where each field lies stands in `isa/tensor_map_fields.py` alone.
 from __future__ import annotations
 
 from lanewise.isa.tensor_map_fields import (
+    CORNER_BITS,
+    CORNERS,
     ELEMENT_TYPES,
     FIELD,
+    IM2COL,
     INTERLEAVES,
     MAP_ALIGNMENT,
     MAP_BYTES,
+    OTHER_AXES,
+    PIXELS,
     SWIZZLES,
     TILED,
+    Field,
 )
 from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi
@@ -50,7 +56,10 @@ class MapFields:
 
     def get(self, name: str) -> Value:
         """Return the value of a field."""
-        field = FIELD[name]
+        return self.read(FIELD[name])
+
+    def read(self, field: Field) -> Value:
+        """Return the value of a field that is told where it lies."""
         found, low = self.code.constant(U64, 0), 0
         for first, bits in field.parts:
             word = first // 32 * 4
@@ -63,8 +72,13 @@ class MapFields:
         return found.to(i64) * field.unit + field.bias
 
 
-def read_map(issue: Issue, address: Value, rank: Value, coordinates: list[Value]) -> MapFields:
-    """Write the box of an operation from a tensor map at a generic address, which must hold one."""
+def read_map(
+    issue: Issue, address: Value, rank: Value, coordinates: list[Value], offsets: list[Value] | None = None
+) -> MapFields:
+    """Write the box of an operation from a tensor map at a generic address, which must hold one.
+
+    With `offsets` it is a map of the mode im2col, and the box is a column of pixels.
+    """
     code, box = issue.code, issue.record
     issue.aligned(address, Wrong.MAP_ALIGNMENT, MAP_ALIGNMENT)
     local = (address - abi.LOCAL_WINDOW).to(U64) < abi.WINDOW_BYTES
@@ -73,7 +87,10 @@ def read_map(issue: Issue, address: Value, rank: Value, coordinates: list[Value]
     box.set(AsyncOperation.map, host)
     fields = MapFields(issue, host)
     mode, held = fields.get("mode"), fields.get("rank")
-    issue.demand(mode.equals(TILED), Wrong.MODE, mode)
+    if offsets is None:
+        issue.demand(mode.equals(TILED), Wrong.MODE, mode)
+    else:
+        issue.demand(mode.equals(IM2COL), Wrong.NO_COLUMN, mode)
     issue.demand(held.equals(rank), Wrong.RANK, held)
     kind, interleave = fields.get("type"), fields.get("interleave")
     size = chosen(kind, _TYPE_BYTES)
@@ -100,6 +117,9 @@ def read_map(issue: Issue, address: Value, rank: Value, coordinates: list[Value]
             (AsyncOperation.coordinates, coordinates[dimension], 0),
         ):
             box.set(at(field, dimension), there.select(value, without))
+    box.set(AsyncOperation.is_column, 0 if offsets is None else 1)
+    if offsets is not None:
+        _read_column(issue, fields, rank, offsets)
     swizzle = fields.get("swizzle")
     box.set(AsyncOperation.swizzle_mask, chosen(swizzle, _SWIZZLE_MASKS))
     width = box.get(AsyncOperation.boxes) * size
@@ -111,6 +131,45 @@ def read_map(issue: Issue, address: Value, rank: Value, coordinates: list[Value]
     start = box.get(AsyncOperation.coordinates) * size
     issue.demand((start & (GRANULE - 1)).equals(0), Wrong.COORDINATE, start)
     return fields
+
+
+#: The last coordinate of a dimension in which pixels are not counted anew.
+_ENDLESS = 1 << 62
+
+
+def _read_column(issue: Issue, fields: MapFields, rank: Value, offsets: list[Value]) -> None:
+    """Write the bounding box and the pixels of a column, of which the first pixel must lie in the box."""
+    code, box = issue.code, issue.record
+    bits, axes = chosen(rank, CORNER_BITS), rank - OTHER_AXES
+    lower, upper = (fields.read(Field(name, ((first, 16),), "")) for name, first in CORNERS.items())
+    box.set(at(AsyncOperation.boxes, 1), fields.read(PIXELS))
+    for dimension in range(1, DIMENSIONS):
+        if dimension > 1:
+            box.set(at(AsyncOperation.boxes, dimension), 1)
+        low, high, offset = code.number(0), code.number(_ENDLESS), code.number(0)
+        if dimension <= len(offsets):
+            counts = ~(axes < dimension)
+            corners = (_signed(corner >> (bits * (dimension - 1)), bits) for corner in (lower, upper))
+            first, last = corners
+            last = last + box.get(at(AsyncOperation.sizes, dimension)) - 1
+            low, high = counts.select(first, low), counts.select(last, high)
+            offset = counts.select(offsets[dimension - 1], offset)
+            coordinate = box.get(at(AsyncOperation.coordinates, dimension))
+            outside = counts & ((coordinate < low) | (coordinate > high))
+            issue.demand(~outside, Wrong.PIXEL, coordinate)
+            issue.demand((offset >> bits).equals(0), Wrong.OFFSET, offset)
+        for field, value in (
+            (AsyncOperation.lows, low),
+            (AsyncOperation.highs, high),
+            (AsyncOperation.offsets, offset),
+        ):
+            box.set(at(field, dimension), value)
+
+
+def _signed(number: Value, bits: Value) -> Value:
+    """Return the lowest bits of a number as a number with a sign."""
+    unused = 64 - bits
+    return (number << unused) >> unused
 
 
 def box_bytes(code_box: Record) -> Value:
