@@ -84,27 +84,26 @@ class Column:
         self.code, self.box = code, box
         self.is_column = box.get(AsyncOperation.is_column).differs(0)
         self.counted = [
-            code.variable(box.get(at(AsyncOperation.coordinates, dimension)))
-            for dimension in range(1, DIMENSIONS)
+            code.variable(box.get(at(AsyncOperation.first_pixel, axis))) for axis in range(DIMENSIONS)
         ]
 
     def pixel(self) -> tuple[Value, Value]:
         """Return how far the pixel is from the tensor's first one in bytes, and whether it is in the tensor."""
         box, distance = self.box, self.code.number(0)
         inside = self.code.number(1).equals(1)
-        for dimension, counted in enumerate(self.counted, 1):
-            position = counted.get() + box.get(at(AsyncOperation.offsets, dimension))
-            inside = inside & ~(position < 0) & (position < box.get(at(AsyncOperation.sizes, dimension)))
-            distance = distance + position * box.get(at(AsyncOperation.pitches, dimension))
+        for axis, counted in enumerate(self.counted):
+            position = counted.get() + box.get(at(AsyncOperation.offsets, axis))
+            inside = inside & ~(position < 0) & (position < box.get(at(AsyncOperation.pixel_sizes, axis)))
+            distance = distance + position * box.get(at(AsyncOperation.pixel_pitches, axis))
         return distance, inside
 
     def advance(self) -> None:
         """Count on to the next pixel."""
         box, carries = self.box, self.is_column
-        for dimension, counted in enumerate(self.counted, 1):
-            further = counted.get() + box.get(at(AsyncOperation.steps, dimension))
-            wraps = further > box.get(at(AsyncOperation.highs, dimension))
-            next_one = wraps.select(box.get(at(AsyncOperation.lows, dimension)), further)
+        for axis, counted in enumerate(self.counted):
+            further = counted.get() + box.get(at(AsyncOperation.pixel_steps, axis))
+            wraps = further > box.get(at(AsyncOperation.highs, axis))
+            next_one = wraps.select(box.get(at(AsyncOperation.lows, axis)), further)
             counted.set(carries.select(next_one, counted.get()))
             carries = carries & wraps
 

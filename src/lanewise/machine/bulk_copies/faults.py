@@ -23,6 +23,7 @@ class Wrong(IntEnum):
     NO_COLUMN = 13
     PIXEL = 14
     OFFSET = 15
+    BOX_BEYOND = 16
 
 
 _SENTENCES = {
@@ -53,6 +54,11 @@ _SENTENCES = {
     Wrong.PIXEL: (
         "the first pixel lies outside of the bounding box of the tensor map: its coordinate is {0} (an H200 "
         "stops with an illegal instruction)"
+    ),
+    Wrong.BOX_BEYOND: (
+        "the bounding box of the tensor map reaches beyond the tensor, to {0}, which is allowed in loads only: "
+        "for stores no lower corner is negative and no upper one positive (an H200 stops with an illegal "
+        "instruction)"
     ),
     Wrong.OFFSET: (
         "the offset {0} is too large: with .3d offsets are below 65536, with .4d below 256, with .5d below 32"

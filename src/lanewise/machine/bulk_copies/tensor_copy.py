@@ -17,7 +17,7 @@ from lanewise.machine.bulk_copies.bulk_copy import (
 from lanewise.machine.bulk_copies.faults import Wrong
 from lanewise.machine.bulk_copies.operation import ISSUER, Issue, finish
 from lanewise.machine.bulk_copies.reductions import copier, operation_of, reduction
-from lanewise.machine.bulk_copies.tensor_map import box_bytes, read_map, spanned_bytes
+from lanewise.machine.bulk_copies.tensor_map import box_bytes, read_map, require_inside, spanned_bytes
 from lanewise.machine.codegen.function_code import (
     U32,
     U64,
@@ -175,8 +175,10 @@ def _write_load(code: BlockCode, is_column: bool) -> None:
 def _write_store(code: BlockCode, op: Op, name: str) -> None:
     made, kind, span = _box(code, is_column(op))
     for dimension in range(DIMENSIONS):
-        coordinate = made.record.get(at(AsyncOperation.coordinates, dimension))
+        coordinate = code[f"c{dimension}"]
         made.demand(~(coordinate < 0), Wrong.NEGATIVE, coordinate)
+    if is_column(op):
+        require_inside(made, code["rank"])
     if name:
         combine = code.number(0)
         for each in REDUCED_TYPES[name]:

@@ -133,37 +133,66 @@ def read_map(
     return fields
 
 
-#: The last coordinate of a dimension in which pixels are not counted anew.
-_ENDLESS = 1 << 62
+#: The last coordinate of an axis that is counted on without an end, and of one that is never counted on.
+_ENDLESS, _PASSED = 1 << 62, -1 << 62
 
 
 def _read_column(issue: Issue, fields: MapFields, rank: Value, offsets: list[Value]) -> None:
-    """Write the bounding box and the pixels of a column, of which the first pixel must lie in the box."""
+    """Write the bounding box and the pixels of a column, of which the first pixel must lie in the box.
+
+    In an interleaved layout pixels begin at dimension 0, and slices of channels lie between them and images.
+    """
     code, box = issue.code, issue.record
-    bits, axes = chosen(rank, CORNER_BITS), rank - OTHER_AXES
+    is_plain, axes = fields.get("interleave").equals(0), rank - OTHER_AXES
+    bits = chosen(rank, CORNER_BITS)
     lower, upper = (fields.read(Field(name, ((first, 16),), "")) for name, first in CORNERS.items())
-    box.set(at(AsyncOperation.boxes, 1), fields.read(PIXELS))
-    for dimension in range(1, DIMENSIONS):
-        if dimension > 1:
-            box.set(at(AsyncOperation.boxes, dimension), 1)
-        low, high, offset = code.number(0), code.number(_ENDLESS), code.number(0)
-        if dimension <= len(offsets):
-            counts = ~(axes < dimension)
-            corners = (_signed(corner >> (bits * (dimension - 1)), bits) for corner in (lower, upper))
-            first, last = corners
-            last = last + box.get(at(AsyncOperation.sizes, dimension)) - 1
-            low, high = counts.select(first, low), counts.select(last, high)
-            offset = counts.select(offsets[dimension - 1], offset)
-            coordinate = box.get(at(AsyncOperation.coordinates, dimension))
-            outside = counts & ((coordinate < low) | (coordinate > high))
+    for axis in range(DIMENSIONS):
+        for field, source, without in (
+            (AsyncOperation.pixel_sizes, AsyncOperation.sizes, 1),
+            (AsyncOperation.pixel_pitches, AsyncOperation.pitches, 0),
+            (AsyncOperation.pixel_steps, AsyncOperation.steps, 1),
+            (AsyncOperation.first_pixel, AsyncOperation.coordinates, 0),
+        ):
+            outer = box.get(at(source, axis + 1)) if axis + 1 < DIMENSIONS else code.number(without)
+            box.set(at(field, axis), is_plain.select(outer, box.get(at(source, axis))))
+        coordinate = box.get(at(AsyncOperation.first_pixel, axis))
+        is_slice = ~is_plain & axes.equals(axis)
+        low, offset = coordinate, code.number(0)
+        high = is_slice.select(code.number(_PASSED), _ENDLESS)
+        if axis < len(offsets):
+            is_pixel = ~(axes < axis + 1)
+            first, last = (_signed(corner >> (bits * axis), bits) for corner in (lower, upper))
+            last = last + box.get(at(AsyncOperation.pixel_sizes, axis)) - 1
+            low, high = is_pixel.select(first, low), is_pixel.select(last, high)
+            offset = is_pixel.select(offsets[axis], offset)
+            outside = is_pixel & ((coordinate < low) | (coordinate > high))
             issue.demand(~outside, Wrong.PIXEL, coordinate)
             issue.demand((offset >> bits).equals(0), Wrong.OFFSET, offset)
         for field, value in (
+            (AsyncOperation.offsets, offset),
             (AsyncOperation.lows, low),
             (AsyncOperation.highs, high),
-            (AsyncOperation.offsets, offset),
         ):
-            box.set(at(field, dimension), value)
+            box.set(at(field, axis), value)
+    for dimension in range(DIMENSIONS):
+        count = {0: is_plain.select(box.get(AsyncOperation.boxes), 1), 1: fields.read(PIXELS)}
+        box.set(at(AsyncOperation.boxes, dimension), count.get(dimension, code.number(1)))
+    for field, alone in (
+        (AsyncOperation.sizes, 1),
+        (AsyncOperation.steps, 1),
+        (AsyncOperation.coordinates, 0),
+    ):
+        box.set(field, is_plain.select(box.get(field), alone))
+
+
+def require_inside(issue: Issue, rank: Value) -> None:
+    """Stop the launch if the bounding box of a column reaches beyond the tensor, as only loads may."""
+    box = issue.record
+    for axis in range(DIMENSIONS - OTHER_AXES):
+        low, high = (box.get(at(field, axis)) for field in (AsyncOperation.lows, AsyncOperation.highs))
+        is_pixel = ~(rank - OTHER_AXES < axis + 1)
+        beyond = (low < 0) | ~(high < box.get(at(AsyncOperation.pixel_sizes, axis)))
+        issue.demand(~(is_pixel & beyond), Wrong.BOX_BEYOND, (low < 0).select(low, high))
 
 
 def _signed(number: Value, bits: Value) -> Value:
