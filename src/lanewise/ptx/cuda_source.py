@@ -12,7 +12,7 @@ from collections.abc import Container, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from lanewise import disk_cache
 from lanewise.errors import LanewiseError
@@ -21,6 +21,7 @@ from lanewise.ptx.device_compiler import PublishedSource, behind_conditions, has
 from lanewise.ptx.model.module import CompiledSource, Module
 from lanewise.ptx.model.names import matching
 from lanewise.ptx.syntax.parser import parse
+from lanewise.ptx.plain_arguments import is_set, shown
 from lanewise.ptx.text_or_path import read_text_or_path
 from lanewise.ptx.tools.offline_compiler import find_nvcc, host_compiler, nvcc
 from lanewise.ptx.tools.toolkit import EXTRA, ToolFailed, ToolMissing
@@ -174,19 +175,19 @@ def cuda(
     With `lineinfo`, instructions know their line in the source. `module.arch` is the GPU that the module is
     for; `module.cuda.note` says if it was compiled for another.
     """
-    if compiler not in _COMPILERS:
+    if compiler is not None and (not isinstance(compiler, str) or compiler not in _COMPILERS):
         raise LanewiseError(f'compiler={compiler!r}: "nvrtc" or "nvcc" compiles CUDA C++')
     text, path = read_text_or_path(source, suffixes=_SUFFIXES, what="CUDA C++")
     text = text.removeprefix("\ufeff")  # the mark of some editors; NVRTC takes it for a token
-    flags = [options] if isinstance(options, str) else list(options)
-    if lineinfo and not {"-G", "--device-debug"} & set(flags):
+    flags = _words("options", options)
+    if is_set("lineinfo", lineinfo) and not {"-G", "--device-debug"} & set(flags):
         flags.append("-lineinfo")
     if path is not None:
         flags.append(f"-I{Path(path).parent.resolve()}")
     asked = CudaSource(
         text, find_arch(arch), path or "kernel.cu", tuple(flags), is_any_compiler=compiler is None
     )
-    wanted = [instances] if isinstance(instances, str) else list(instances)
+    wanted = _words("instances", instances)
     if compiler == "nvcc":
         if wanted:
             raise LanewiseError("instances= is for NVRTC; nvcc compiles what the host code launches")
@@ -213,6 +214,19 @@ def cuda(
     if compiler is None and has_nvcc() and _KERNEL_MARK.search(text):
         return _with_a_kernel(_by_nvcc(asked, "since NVRTC makes no kernel of it"))
     return _with_a_kernel(module)
+
+
+def _words(name: str, given: Any) -> list[str]:
+    """The texts of an argument that is one or several of them; an error for anything else."""
+    if isinstance(given, str):
+        return [given]
+    try:
+        found = list(given)
+    except Exception:  # whatever an object does that is no sequence
+        found = [None]
+    if not all(isinstance(each, str) for each in found):
+        raise LanewiseError(f"{name} is a list of texts, not {type(given).__name__} {shown(given)}")
+    return found
 
 
 def has_nvcc() -> bool:

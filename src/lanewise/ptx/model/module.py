@@ -80,7 +80,7 @@ class Entry:
         """The kernel with its grid, block and bytes of shared memory, to be called with its arguments."""
         try:
             return self._configured[configuration]
-        except (KeyError, TypeError):  # TypeError: a list in it, which cannot be looked up
+        except (KeyError, TypeError, ValueError):  # a list or a memoryview in it, which cannot be looked up
             pass
         try:
             configured = LAUNCH.function(self, configuration)
@@ -89,7 +89,7 @@ class Entry:
             raise
         if len(self._configured) >= _MOST_CONFIGURED:
             self._configured.clear()
-        with suppress(TypeError):
+        with suppress(TypeError, ValueError):
             self._configured[configuration] = configured
         return configured
 
