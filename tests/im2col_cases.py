@@ -173,14 +173,7 @@ def random_case(chance: random.Random, verb: str = "load") -> Case:
     strides = [-(-dims[0] * size // 16) * 16 + 16 * chance.choice((0, 0, 1))]
     for extent in dims[1:-1]:
         strides.append(strides[-1] * extent + 16 * chance.choice((0, 0, 1)))
-    reach = chance.choice((1, 3, 8))
-    lower, upper, first = [], [], []
-    for extent in spread:
-        low = chance.randint(-reach, min(reach, extent - 1 + reach))
-        high = chance.randint(max(-reach, low - extent + 1), reach)
-        lower.append(low)
-        upper.append(high)
-        first.append(chance.randint(low, extent - 1 + high))
+    lower, upper, first = _bounding_box(chance, spread, verb)
     steps = [1] * rank
     if chance.random() < 0.6:
         steps = [chance.choice((1, 1, 2, 3, chance.randint(1, 8))) for _ in range(rank)]
@@ -192,8 +185,50 @@ def random_case(chance: random.Random, verb: str = "load") -> Case:
         verb, type, dims, tuple(strides), tuple(lower), tuple(upper), channels,
         max(1, min(count, (IMAGE - 1024) // pitch, 1024)), tuple(steps), 0, swizzle,
         chance.randrange(2) if type >= _FLOATS else 0,
-        (unit * chance.choice((0, 0, 0, 1, 2, -1)), *first, chance.randint(-1, dims[-1])),
+        (unit * chance.choice((0, 0, 0, 1, 2, -1 if verb == "load" else 0)), *first,
+         chance.randint(-1 if verb == "load" else 0, dims[-1])),
         tuple(offsets), 128 * chance.choice((0, 0, 1, 3)),
+    )  # fmt: skip
+
+
+def _bounding_box(
+    chance: random.Random, spread: list[int], verb: str
+) -> tuple[list[int], list[int], list[int]]:
+    """Return the corners of a bounding box and a pixel in it; that of a store does not leave the tensor."""
+    reach = chance.choice((1, 3, 8))
+    lower, upper, first = [], [], []
+    for extent in spread:
+        least, most = (-reach, reach) if verb == "load" else (0, 0)
+        low = chance.randint(least, min(reach, extent - 1 + most))
+        high = chance.randint(min(max(-reach, low - extent + 1), most), most)
+        lower.append(low)
+        upper.append(high)
+        first.append(chance.randint(low, extent - 1 + high))
+    return lower, upper, first
+
+
+def random_interleaved(chance: random.Random, verb: str = "load") -> Case:
+    """Return a copy of an interleaved tensor (N, slices of channels, …, W) that no GPU refuses."""
+    rank, interleave = chance.choice((3, 4, 5)), chance.choice((1, 2))
+    axes, align = rank - 2, 16 * interleave
+    type = chance.choice([TYPES.index(name) for name in ("u8", "u16", "f16", "f32")])
+    swizzle = chance.randrange(4) if interleave == 1 else chance.choice((0, 1))
+    spread = [chance.randint(1, {1: 24, 2: 9, 3: 5}[axes]) for _ in range(axes)]
+    dims = (*spread, chance.randint(1, 3), chance.randint(1, 3))
+    strides = [align * dims[0] + align * chance.choice((0, 0, 1))]
+    for extent in dims[1:-1]:
+        strides.append(strides[-1] * extent + align * chance.choice((0, 0, 1)))
+    lower, upper, first = _bounding_box(chance, spread, verb)
+    steps = [1] * rank
+    if chance.random() < 0.6:
+        steps = [chance.choice((1, 1, 2, 3)) for _ in range(rank)]
+    least = -1 if verb == "load" else 0
+    return Case(
+        verb, type, dims, tuple(strides), tuple(lower), tuple(upper),
+        16 // SIZES[type] * chance.choice((1, 1, 2, 4)), chance.choice((1, 7, 24, 64, 200)), tuple(steps),
+        interleave, swizzle, chance.randrange(2) if type >= _FLOATS else 0,
+        (*first, chance.randint(least, dims[-2]), chance.randint(least, dims[-1])),
+        tuple(chance.choice((0, 0, 1, 2, 3)) for _ in range(axes)), 128 * chance.choice((0, 0, 1, 3)),
     )  # fmt: skip
 
 
