@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from lanewise.machine.checker.check import check
     from lanewise.ptx import Module, cuda, load
     from lanewise.ptx.textures import surface, texture
-    from lanewise.tensor_maps import tensor_map
+    from lanewise.tensor_maps import encode_im2col, encode_tiled, tensor_map
     from lanewise.traces.run import trace
     from lanewise.tuning import AutotunedKernel, Timing, autotune, benchmark
 else:
@@ -115,6 +115,8 @@ _LATER = {
     "async_instruction": "isa.asynchronous",
     "async_instructions": "isa.asynchronous",
     "surface": "ptx.textures",
+    "encode_im2col": "tensor_maps",
+    "encode_tiled": "tensor_maps",
     "tensor_map": "tensor_maps",
     "texture": "ptx.textures",
     "check": "machine.checker.check",
@@ -175,6 +177,8 @@ __all__ = [
     "e3m2",
     "e4m3",
     "e5m2",
+    "encode_im2col",
+    "encode_tiled",
     "epilogue",
     "f16",
     "f32",

@@ -14,6 +14,7 @@ from lanewise.errors import LanewiseError
 from lanewise.isa import find_arch
 from lanewise.ptx import Shape, cluster_refusal, required_cluster, shape_refusals, shared_refusals
 from lanewise.ptx.host_tensors import host_arguments
+from lanewise.ptx.plain_arguments import is_set, shown
 from lanewise.ptx.signatures import require_signature
 from lanewise.tracebacks import shorten
 
@@ -71,15 +72,15 @@ def _any_on_gpu(arguments: tuple[Any, ...]) -> bool:
 def _three(what: str, given: Any) -> tuple[int, int, int]:
     parts = tuple(given) if isinstance(given, tuple | list) else (given,)
     if not 1 <= len(parts) <= 3:
-        raise LanewiseError(f"{what} is an integer or up to three of them, not {given!r}")
+        raise LanewiseError(f"{what} is an integer or up to three of them, not {shown(given)}")
     sizes = []
     for part in parts:
         try:
             size = part.__index__()
-        except (AttributeError, TypeError):
-            raise LanewiseError(f"{what} is an integer or up to three of them, not {given!r}") from None
+        except Exception:  # whatever an object does that is no integer
+            raise LanewiseError(f"{what} is an integer or up to three of them, not {shown(given)}") from None
         if size < 1:
-            raise LanewiseError(f"{what} has at least 1 in each direction, not {given!r}")
+            raise LanewiseError(f"{what} has at least 1 in each direction, not {shown(given)}")
         sizes.append(size)
     first, second, third = (*sizes, 1, 1)[:3]
     return first, second, third
@@ -162,7 +163,7 @@ class Configured:
             if cluster is not None:
                 self.in_clusters(cluster)(*arguments, stream=stream, overlap=overlap, **options)
                 return
-            if overlap and not self.shape.overlap:
+            if overlap is not False and is_set("overlap", overlap) and not self.shape.overlap:
                 self.overlapping()(*arguments, stream=stream, **options)
                 return
             native = self._native  # as `warm` does it, without a further call
@@ -194,7 +195,7 @@ class Configured:
             )
         options = {
             "arch": arch, "steps": steps, "progress": progress, "executor": executor, "schedule": schedule,
-            "unchecked": unchecked or None,
+            "unchecked": is_set("unchecked", unchecked) or None,
         }  # fmt: skip
         if not any(value is not None for value in options.values()) and self.warm(arguments, stream):
             return
@@ -249,6 +250,11 @@ class Configured:
     ) -> None:
         from lanewise.machine import Launch, compiled
 
+        if progress is not None and not callable(progress):
+            raise LanewiseError(
+                "progress is a function that is called with the blocks done and the blocks in all, not "
+                f"{type(progress).__name__} {shown(progress)}"
+            )
         arguments = host_arguments(arguments)
         module = self.entry.module
         name = find_arch(arch if arch is not None else module.arch)
@@ -334,10 +340,10 @@ def launch(entry: Entry, configuration: Any) -> Configured:
     """The kernel with its configuration: `[grid, block]` or `[grid, block, shared_bytes]`."""
     if not isinstance(configuration, tuple) or len(configuration) not in (2, 3):
         raise LanewiseError(
-            f"a launch is kernel[grid, block] or kernel[grid, block, shared_bytes], not {configuration!r}"
+            f"a launch is kernel[grid, block] or kernel[grid, block, shared_bytes], not {shown(configuration)}"
         )
     grid, block = _three("a grid", configuration[0]), _three("a block", configuration[1])
     shared = configuration[2] if len(configuration) == 3 else 0
     if not isinstance(shared, int | np.integer) or shared < 0:
-        raise LanewiseError(f"shared memory is a number of bytes, not {shared!r}")
+        raise LanewiseError(f"shared memory is a number of bytes, not {shown(shared)}")
     return Configured(entry, Shape(grid, block, int(shared), required_cluster(entry.function)))

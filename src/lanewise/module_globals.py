@@ -13,6 +13,7 @@ from lanewise.errors import LanewiseError
 from lanewise.ptx.arguments import ArrayArgument
 from lanewise.ptx.cuda_declarations import aliased_type, declared_variable, named_number
 from lanewise.ptx.cuda_types import cuda_type
+from lanewise.ptx.host_tensors import host_array
 from lanewise.ptx.model.names import demangle, listed, matching_variables, plain_name
 
 if TYPE_CHECKING:
@@ -174,6 +175,7 @@ class GlobalVariable:
 
         A tensor map is written as its 128 bytes; the module keeps its array.
         """
+        value = host_array(value)
         if isinstance(value, ArrayArgument):
             value = self._kept_bytes(value)
         elif isinstance(value, ctypes.Structure | ctypes.Union | ctypes.Array):
@@ -218,7 +220,7 @@ class GlobalVariable:
             if self.dtype.kind in "iu" and given.dtype.kind == "f" and (given != np.trunc(given)).any():
                 raise ValueError(f"{value!r} is not made of integers")
             self._write(lambda array: array.__setitem__(key, value))
-        except (ValueError, TypeError, IndexError, OverflowError) as error:
+        except (ValueError, TypeError, IndexError, OverflowError, RuntimeError) as error:
             raise LanewiseError(f"{self.name} is {self.dtype}{sizes}: {error}") from None
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:

@@ -1,4 +1,7 @@
-"""`lw.tensor_map`: a tensor map of any array that lanewise takes, encoded without a driver."""
+"""`lw.tensor_map`: a tensor map of any array that lanewise takes, encoded without a driver.
+
+`encode_tiled` and `encode_im2col` take addresses, sizes and strides, as the driver's own functions do.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,17 @@ from typing import Any, Literal
 import numpy as np
 
 from lanewise.errors import LanewiseError
+from lanewise.isa.im2col_map import Im2colTensor
 from lanewise.isa.tensor_map import TiledTensor
-from lanewise.isa.tensor_map_fields import ELEMENT_TYPES
+from lanewise.isa.tensor_map_fields import ELEMENT_TYPES, FILLS, INTERLEAVES, L2_PROMOTIONS, SWIZZLES
 from lanewise.ptx.arguments import require_plain_array
-from lanewise.ptx.tensor_maps import TensorMap
+from lanewise.ptx.host_tensors import host_array
+from lanewise.ptx.plain_arguments import shown
+from lanewise.ptx.tensor_maps import TensorMap, require_address
+from lanewise.tracebacks import short_traceback
 
+Interleave, Promotion = Literal["16B", "32B"] | None, Literal["64B", "128B", "256B"] | None
+Fill = Literal["zeros", "nan"]
 Swizzle = Literal["none", "32B", "64B", "128B"]
 
 #: The element type of a tensor by the array's own, as NumPy, ml_dtypes and torch name it. Types of one byte
@@ -24,28 +33,39 @@ _TYPES = {
 }  # fmt: skip
 
 
+@short_traceback
 def tensor_map(
     array: Any,
     box: Sequence[int],
     *,
+    im2col: tuple[Sequence[int], Sequence[int]] | None = None,
     swizzle: Swizzle = "none",
-    interleave: Literal["16B", "32B"] | None = None,
+    interleave: Interleave = None,
     element_strides: Sequence[int] | None = None,
-    l2_promotion: Literal["64B", "128B", "256B"] | None = None,
-    fill: Literal["zeros", "nan"] = "zeros",
+    l2_promotion: Promotion = None,
+    fill: Fill = "zeros",
     dtype: str | None = None,
 ) -> TensorMap:
     """Return a tensor map of an array: what TMA copies boxes by. It is passed for a `CUtensorMap`.
 
-    The tensor has the array's shape and strides, so that a strided view serves; `box` and `element_strides`
-    are in the array's order, the outermost axis first. `box` is how many elements a copy passes over along
-    each axis. `dtype` is the type where the array's own does not say it: "tf32", "f32.ftz", "tf32.ftz". What
-    the driver's encoder refuses is an error that names the rule.
+    The array is one of NumPy, a tensor in host memory (torch, DLPack), or an array on a GPU. The tensor has
+    its shape and strides, so that a strided view serves; `box` and `element_strides` are in the array's
+    order, the outermost axis first. `box` is how many elements a copy passes over along each axis. `dtype` is
+    the type where the array's own does not say it: "tf32", "f32.ftz", "tf32.ftz". What the driver's encoder
+    refuses is an error that names the rule.
+
+    With `im2col=(lower, upper)` the map is for `.im2col` copies of images (N, …, C): `box` is (pixels,
+    channels), and `lower` and `upper` are the corners of the bounding box, one number for each axis of
+    pixels: its first pixel, and its last one counted from the last pixel of the array.
 
     >>> import lanewise as lw
     >>> lw.tensor_map(np.zeros((4096, 1024), np.float16), (64, 64), swizzle="128B")
     <tensor map of f16 (4096, 1024), box (64, 64), swizzle 128B>
+    >>> images = np.zeros((8, 14, 14, 64), np.float16)
+    >>> lw.tensor_map(images, (128, 64), im2col=((-1, -1), (-1, -1)), swizzle="128B").box_bytes
+    16384
     """
+    array = host_array(array)
     shape, strides, itemsize, name = _layout(array)
     if not shape:
         raise LanewiseError("a tensor has 1 to 5 axes; the array has none: array.reshape(1, -1) has two")
@@ -63,21 +83,151 @@ def tensor_map(
             f"axis {negative} of the array runs backwards, by {strides[negative]} bytes; no tensor map does: "
             "copy the array"
         )
-    tensor = TiledTensor(
-        _element_type(name, itemsize, dtype),
-        shape[::-1],
-        strides[-2::-1],
-        _numbers("box", box, len(shape))[::-1],
-        (1,) * len(shape)
-        if element_strides is None
-        else _numbers("element_strides", element_strides, len(shape))[::-1],
-        interleave or "none",
-        swizzle,
-        l2_promotion or "none",
-        fill,
-    )
+    rank = len(shape)
+    steps = _numbers("element_strides", element_strides, rank)[::-1] if element_strides is not None else None
+    common = (_element_type(name, itemsize, dtype), shape[::-1], strides[-2::-1])
+    modes = _modes(interleave, swizzle, l2_promotion, fill)
+    tensor: TiledTensor | Im2colTensor
+    if im2col is None:
+        tensor = TiledTensor(*common, _numbers("box", box, rank)[::-1], steps or (1,) * rank, *modes)
+    else:
+        pixels, channels = _column(box)
+        lower, upper = (corner[::-1] for corner in _corners(im2col))
+        tensor = Im2colTensor(*common, lower, upper, channels, pixels, steps or (1,) * rank, *modes)
     tensor.require_legal()
     return TensorMap(array, tensor)
+
+
+@short_traceback
+def encode_tiled(
+    dtype: str,
+    address: int,
+    dims: Sequence[int],
+    strides: Sequence[int],
+    box: Sequence[int],
+    *,
+    element_strides: Sequence[int] | None = None,
+    interleave: Interleave = None,
+    swizzle: Swizzle = "none",
+    l2_promotion: Promotion = None,
+    fill: Fill = "zeros",
+) -> bytes:
+    """Return the 128 bytes that `cuTensorMapEncodeTiled` gives for a tensor at a device address.
+
+    The arguments are the driver's and in its order: the innermost axis comes first, `strides` are those of
+    all axes but the innermost, in bytes. `dtype` is "f16", "bf16", "u8", "tf32" and so on. The bytes are
+    passed to a kernel for a `CUtensorMap`, or put into memory for it.
+
+    >>> import lanewise as lw
+    >>> raw = lw.encode_tiled("f16", 0x7F0000000000, (1024, 4096), (2048,), (64, 64), swizzle="128B")
+    >>> raw == lw.tensor_map(np.zeros((4096, 1024), np.float16), (64, 64), swizzle="128B").encode(0x7F0000000000)
+    True
+    """
+    sizes = _integers("dims", dims)
+    tensor = TiledTensor(
+        _driver_type(dtype),
+        sizes,
+        _integers("strides", strides),
+        _integers("box", box),
+        _integers("element_strides", element_strides) if element_strides is not None else (1,) * len(sizes),
+        *_modes(interleave, swizzle, l2_promotion, fill),
+    )
+    return tensor.encode(require_address(address))
+
+
+@short_traceback
+def encode_im2col(
+    dtype: str,
+    address: int,
+    dims: Sequence[int],
+    strides: Sequence[int],
+    lower: Sequence[int],
+    upper: Sequence[int],
+    channels: int,
+    pixels: int,
+    *,
+    element_strides: Sequence[int] | None = None,
+    interleave: Interleave = None,
+    swizzle: Swizzle = "none",
+    l2_promotion: Promotion = None,
+    fill: Fill = "zeros",
+) -> bytes:
+    """Return the 128 bytes that `cuTensorMapEncodeIm2col` gives for images at a device address.
+
+    The arguments are the driver's and in its order, the innermost axis first: `lower` and `upper` are the
+    corners of the bounding box (W, H, D), `channels` those of a pixel and `pixels` those of a column that a
+    copy takes.
+
+    >>> import lanewise as lw
+    >>> strides = (128, 1792, 25088)
+    >>> len(lw.encode_im2col("f16", 0, (64, 14, 14, 8), strides, (-1, -1), (-1, -1), 64, 128))
+    128
+    """
+    sizes = _integers("dims", dims)
+    tensor = Im2colTensor(
+        _driver_type(dtype),
+        sizes,
+        _integers("strides", strides),
+        _integers("lower", lower),
+        _integers("upper", upper),
+        _integer("channels", channels),
+        _integer("pixels", pixels),
+        _integers("element_strides", element_strides) if element_strides is not None else (1,) * len(sizes),
+        *_modes(interleave, swizzle, l2_promotion, fill),
+    )
+    return tensor.encode(require_address(address))
+
+
+def _modes(interleave: Any, swizzle: Any, l2_promotion: Any, fill: Any) -> tuple[str, str, str, str]:
+    """Return the modes of a map by name; an error for what is no name of one."""
+    found = []
+    for what, value, known in (
+        ("interleave", interleave, INTERLEAVES),
+        ("swizzle", swizzle, SWIZZLES),
+        ("l2_promotion", l2_promotion, L2_PROMOTIONS),
+        ("fill", fill, FILLS),
+    ):
+        name = "none" if value is None and what in ("interleave", "l2_promotion") else value
+        if not isinstance(name, str):
+            words = ", ".join(map(repr, known))
+            raise LanewiseError(f"{what} is one of {words}, not {type(value).__name__} {shown(value)}")
+        found.append(name)
+    first, second, third, fourth = found
+    return first, second, third, fourth
+
+
+def _column(box: Any) -> tuple[int, int]:
+    """Return the pixels and the channels that a copy of a column takes."""
+    found = _integers("box", box)
+    if len(found) != 2:
+        raise LanewiseError(f"with im2col, box is (pixels, channels), two numbers, not {shown(box)}")
+    return found[0], found[1]
+
+
+def _corners(im2col: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the corners of a bounding box, each with one number for each axis of pixels."""
+    rule = "im2col is (lower, upper): two corners of the bounding box, each with a number for each axis of pixels"
+    try:
+        lower, upper = im2col
+    except Exception:
+        raise LanewiseError(f"{rule}; not {type(im2col).__name__} {shown(im2col)}") from None
+    return _integers("the lower corner of im2col", lower), _integers("the upper corner of im2col", upper)
+
+
+def _driver_type(dtype: Any) -> str:
+    """Return an element type by PTX's name or by NumPy's."""
+    if isinstance(dtype, str) and dtype in ELEMENT_TYPES:
+        return dtype
+    try:
+        found = np.dtype(dtype) if dtype is not None else None
+    except Exception:
+        found = None
+    if found is None or found.fields is not None:
+        if isinstance(dtype, str):
+            return dtype  # the rules of maps say which there are
+        known = ", ".join(ELEMENT_TYPES)
+        raise LanewiseError(f"dtype is one of {known}, not {type(dtype).__name__} {shown(dtype)}")
+    return _element_type(found.name, found.itemsize, None)
 
 
 def _layout(array: Any) -> tuple[tuple[int, ...], tuple[int, ...], int, str]:
@@ -90,7 +240,8 @@ def _layout(array: Any) -> tuple[tuple[int, ...], tuple[int, ...], int, str]:
     found = layout_of(array)
     if found is None:
         raise LanewiseError(
-            f"lw.tensor_map takes a NumPy array or an array on a GPU, not {type(array).__name__}"
+            f"lw.tensor_map takes a NumPy array, a tensor in host memory or an array on a GPU, not "
+            f"{type(array).__name__}"
             + ("; numpy.asarray makes a NumPy array of it without a copy" if _is_on_host(array) else "")
         )
     return found
@@ -110,6 +261,10 @@ def _element_type(name: str, itemsize: int, wanted: str | None) -> str:
                 f"TMA copies {', '.join(ELEMENT_TYPES)}, and not {name}: view the array as one of them"
             )
         return found
+    if not isinstance(wanted, str):
+        raise LanewiseError(
+            f"dtype is one of {', '.join(ELEMENT_TYPES)}, not {type(wanted).__name__} {shown(wanted)}"
+        )
     if wanted in ELEMENT_TYPES and ELEMENT_TYPES[wanted].bytes != itemsize:
         size = ELEMENT_TYPES[wanted].bytes
         raise LanewiseError(
@@ -119,12 +274,28 @@ def _element_type(name: str, itemsize: int, wanted: str | None) -> str:
     return wanted
 
 
-def _numbers(name: str, values: Sequence[int], rank: int) -> tuple[int, ...]:
+def _numbers(name: str, values: Any, rank: int) -> tuple[int, ...]:
     """Return one integer for each axis, or raise an error."""
-    try:
-        found = tuple(index(each) for each in values)
-    except TypeError:
-        raise LanewiseError(f"{name} is an integer for each axis of the array, not {values!r}") from None
+    found = _integers(name, values)
     if len(found) != rank:
         raise LanewiseError(f"{name} {found} has {len(found)} sizes; the array has {rank} axes")
     return found
+
+
+def _integers(name: str, values: Any) -> tuple[int, ...]:
+    """Return some integers, or raise an error."""
+    try:
+        found = tuple(index(each) for each in values)
+    except Exception:  # whatever an object does that is no sequence of integers
+        raise LanewiseError(
+            f"{name} is an integer for each axis, not {type(values).__name__} {shown(values)}"
+        ) from None
+    return found
+
+
+def _integer(name: str, value: Any) -> int:
+    """Return an integer, or raise an error."""
+    try:
+        return index(value)
+    except Exception:
+        raise LanewiseError(f"{name} is an integer, not {type(value).__name__} {shown(value)}") from None

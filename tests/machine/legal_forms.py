@@ -15,7 +15,6 @@ REFUSED = {
     r"sust\.p": "formatted access",
     r"txq\.(channel_order|filter_mode)": "it can be asked for",
     r"clusterlaunchcontrol": "cancels clusters",
-    r"cp\.(async|reduce)\.(?!.*prefetch).*im2col": "a mode that is not run",
     r"cp.*(gather4|scatter4|cp_mask|cta_group)": "needs sm_100",
     r"(st\.bulk|red\.async.*global)": "sm_100",
     r"multimem": "multicast",

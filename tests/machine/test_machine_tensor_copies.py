@@ -259,11 +259,6 @@ def test_a_store_of_whole_granules_ends_with_the_array(swizzle: Literal["none", 
     "instruction, why",
     [
         (
-            "cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
-            "[%r1], [%rd4, {0, 0, 0}], [%r2], {1};",
-            "im2col is a mode that is not run",
-        ),
-        (
             "cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::complete_tx::bytes "
             "[%r1], [%rd4, {0, 0, 0, 0, 0}], [%r2];",
             "gather4 needs sm_100",

@@ -161,6 +161,7 @@ def test_templates_that_cannot_be_made() -> None:
         module["mm<strange>"]
     device = cuda(
         "template <typename T> __device__ T v; template <typename T> __device__ T f() { return v<T>; }"
+        "__global__ void k() {}"
     )
     with pytest.raises(ToolFailed, match="non-__global__"):
         device["f<int>"]

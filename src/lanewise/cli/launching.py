@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -163,13 +163,17 @@ def module_in(
         except PtxSyntaxError as error:
             raise LanewiseError(f"{file}: {error}") from None
     if file.suffix in (".cu", ".cuh"):
-        return cuda(
+        chosen: dict[str, Literal["nvrtc", "nvcc"]] = {"nvrtc": "nvrtc", "nvcc": "nvcc"}
+        module = cuda(
             file,
             arch or "sm_80",
             options=compilation.flags,
             lineinfo=lines,
-            compiler=str(compilation.compiler),
+            compiler=chosen.get(compilation.compiler),
         )
+        if module.cuda is not None and module.cuda.note:
+            print(f"lanewise: {module.cuda.note}", file=sys.stderr)
+        return module
     if file.suffix == ".py":
         raise LanewiseError(
             f"{file}: a kernel in Python shows its code in Python: print(kernel.ptx(arch)), "

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lanewise.gpu.arrays import DLPACK_CUDA, dlpack_device, dlpack_tensor, interface_of, library_of
+from lanewise.gpu.arrays import DLPACK_CUDA, dlpack_tensor, interface_of, library_of
+from lanewise.ptx.host_tensors import dlpack_device
 
 #: DLPack's codes of types as NumPy and ml_dtypes begin their names.
 _DLPACK_TYPES = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}

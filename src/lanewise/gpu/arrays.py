@@ -16,6 +16,7 @@ import numpy as np
 
 from lanewise.errors import LanewiseError
 from lanewise.gpu.device import context
+from lanewise.ptx.host_tensors import dlpack_device
 
 #: Device types of DLPack: CUDA memory, and CUDA managed memory.
 DLPACK_CUDA = (2, 13)
@@ -71,14 +72,6 @@ def _on_gpu(value: Any) -> bool:
         return bool(value.is_cuda)
     device = dlpack_device(value)
     return device[0] in DLPACK_CUDA if device is not None else interface_of(value) is not None
-
-
-def dlpack_device(value: Any) -> tuple[int, int] | None:
-    ask = getattr(value, "__dlpack_device__", None)
-    if ask is None:
-        return None
-    kind, number = ask()
-    return int(kind), int(number)
 
 
 def locate(value: Any, stream: int) -> ArrayLocation | None:
@@ -188,7 +181,57 @@ def interface_of(value: Any) -> dict[str, Any] | None:
         found = value.__cuda_array_interface__
     except (AttributeError, TypeError, RuntimeError):
         return None
-    return found if isinstance(found, dict) else None
+    except Exception as error:  # what a library raises is its own
+        raise LanewiseError(
+            f"{type(value).__name__} cannot say where it lies: its __cuda_array_interface__ raises "
+            f"{type(error).__name__}: {error}"
+        ) from None
+    if not isinstance(found, dict):
+        return None
+    wrong = next((why for field, rule in _FIELDS.items() if (why := rule(found.get(field), found))), "")
+    if wrong:
+        raise LanewiseError(f"the __cuda_array_interface__ of {type(value).__name__} is malformed: {wrong}")
+    return found
+
+
+def _is_address(address: Any) -> bool:
+    return address is None or (isinstance(address, int | np.integer) and 0 <= address < 1 << 64)
+
+
+def _integers(value: Any, low: int) -> bool:
+    """Whether something is a tuple or list of integers that are not below a number."""
+    return isinstance(value, tuple | list) and all(
+        isinstance(each, int | np.integer) and each >= low for each in value
+    )
+
+
+def _wrong_type(typestr: Any, interface: dict[str, Any]) -> str:
+    try:
+        fits = isinstance(typestr, str) and np.dtype(typestr).itemsize > 0
+    except TypeError:
+        fits = False
+    return "" if fits else f"typestr is a type as NumPy writes it, such as '<f4', not {typestr!r}"
+
+
+def _wrong_shape(shape: Any, interface: dict[str, Any]) -> str:
+    return "" if _integers(shape, 0) else f"shape is a tuple of sizes, not {shape!r}"
+
+
+def _wrong_data(data: Any, interface: dict[str, Any]) -> str:
+    fits = isinstance(data, tuple | list) and len(data) == 2 and _is_address(data[0])
+    return "" if fits else f"data is an address and whether it is read-only, not {data!r}"
+
+
+def _wrong_strides(strides: Any, interface: dict[str, Any]) -> str:
+    if strides is None or (_integers(strides, -1 << 63) and len(strides) == len(interface["shape"])):
+        return ""
+    return f"strides are as many integers as the shape has, or None; not {strides!r}"
+
+
+#: What is wrong with each field of an interface, in words; nothing if it is as the protocol has it.
+_FIELDS: dict[str, Callable[[Any, dict[str, Any]], str]] = {
+    "typestr": _wrong_type, "shape": _wrong_shape, "data": _wrong_data, "strides": _wrong_strides,
+}  # fmt: skip
 
 
 def _by_interface(package: str, interface: dict[str, Any]) -> ArrayLocation:
@@ -249,8 +292,15 @@ def _capsule_pointer() -> Any:
 
 def dlpack_tensor(value: Any, stream: int = 1) -> _Tensor:
     """The DLTensor of an array; it has what keeps the array's memory. 1 is the legacy default stream."""
-    capsule = value.__dlpack__(stream=stream)
-    tensor = _Tensor.from_address(_capsule_pointer()(capsule, b"dltensor"))
+    try:
+        capsule = value.__dlpack__(stream=stream)
+        place = _capsule_pointer()(capsule, b"dltensor")
+    except Exception as error:  # what a library raises is its own
+        raise LanewiseError(
+            f"{type(value).__name__} says by DLPack that it lies on a GPU, and gives no tensor: __dlpack__() "
+            f"should return a capsule named dltensor ({type(error).__name__}: {error})"
+        ) from None
+    tensor = _Tensor.from_address(place)
     tensor.capsule = capsule
     return tensor
 

@@ -133,27 +133,9 @@ class TiledTensor(Tiling, Drawn):
         broken = violation(self) or address_violation(self, address)
         if broken is not None:
             raise LanewiseError(broken)
-        values = {
-            "address": address,
-            "mode": TILED,
-            "rank": self.rank,
-            "type": self.element.code,
-            "interleave": self.interleaving.code,
-            "swizzle": self.swizzle_mode.code,
-            "fill": FILLS[self.fill],
-            "tf32": int(self.element.tf32),
-            "l2_promotion": L2_PROMOTIONS[self.l2_promotion],
-            # The driver rounds down here, although a copy takes what `copied` says.
-            "box_bytes": self.noted_bytes,
-            "shared_alignment": self.swizzle_mode.alignment,
-        }
-        for name, sizes, first in (
-            ("dim", self.dims, 0),
-            ("stride", self.strides, 1),
-            ("box", self.box, 0),
-            ("element_stride", self.element_strides, 0),
-        ):
-            values |= {f"{name}{axis}": size for axis, size in enumerate(sizes, first)}
+        # The driver rounds the bytes down, although a copy takes what `copied` says.
+        values = field_numbers(self, address, TILED, self.noted_bytes)
+        values |= {f"box{axis}": size for axis, size in enumerate(self.box)}
         return sum(FIELD[name].put(value) for name, value in values.items()).to_bytes(MAP_BYTES, "little")
 
     def described(self) -> str:
@@ -174,6 +156,31 @@ class TiledTensor(Tiling, Drawn):
             if value != usual:
                 words.append(f"{name} {value}")
         return ", ".join(words)
+
+
+def field_numbers(tensor: Tiling, address: int, mode: int, box_bytes: int) -> dict[str, int]:
+    """Return the fields that maps of both modes have, by name."""
+    element, swizzle = ELEMENT_TYPES[tensor.type], SWIZZLES[tensor.swizzle]
+    values = {
+        "address": address,
+        "mode": mode,
+        "rank": len(tensor.dims),
+        "type": element.code,
+        "interleave": INTERLEAVES[tensor.interleave].code,
+        "swizzle": swizzle.code,
+        "fill": FILLS[tensor.fill],
+        "tf32": int(element.tf32),
+        "l2_promotion": L2_PROMOTIONS[tensor.l2_promotion],
+        "box_bytes": box_bytes,
+        "shared_alignment": swizzle.alignment,
+    }
+    for name, sizes, first in (
+        ("dim", tensor.dims, 0),
+        ("stride", tensor.strides, 1),
+        ("element_stride", tensor.element_strides, 0),
+    ):
+        values |= {f"{name}{axis}": size for axis, size in enumerate(sizes, first)}
+    return values
 
 
 def _shape(sizes: tuple[int, ...]) -> str:
@@ -202,12 +209,21 @@ def decode(raw: bytes) -> tuple[int, TiledTensor]:
 
     What the driver notes besides (`DERIVED`) is not looked at.
     """
+    return decode_fields(raw, TILED)
+
+
+#: What messages call the modes.
+_MODES = {TILED: "tiled", IM2COL: "im2col"}
+
+
+def decode_fields(raw: bytes, mode: int) -> tuple[int, TiledTensor]:
+    """Return the address and the tensor that 128 bytes of a mode say, read as a tiled map has its fields."""
     values = field_values(raw)
-    mode, rank = values["mode"], values["rank"]
-    if mode == IM2COL:
-        raise LanewiseError("this is a tensor map for im2col; only tiled ones are known here")
-    if mode != TILED:
-        raise LanewiseError(f"this is no tensor map: its mode is {mode}, that of a tiled one is {TILED}")
+    rank = values["rank"]
+    if values["mode"] != mode:
+        if values["mode"] in _MODES:
+            raise LanewiseError(f"this is a tensor map of the mode {_MODES[values['mode']]}, not {_MODES[mode]}")
+        raise LanewiseError(f"this is no tensor map: its mode is {values['mode']}, and {mode} is {_MODES[mode]}")
     if rank > MOST_AXES:
         raise LanewiseError(f"this is no tensor map: it says {rank} axes, and a tensor has 1 to {MOST_AXES}")
     types = {(each.code, each.tf32): each.name for each in ELEMENT_TYPES.values()}

@@ -97,6 +97,26 @@ DERIVED = ("box_bytes", "shared_alignment")
 #: The mode of tiled maps, and that of im2col.
 TILED, IM2COL = 0, 1
 
+# Maps of the mode im2col (benchmarks/results/h200_im2col_maps.json). They have the channels of a pixel where a
+# tiled map has the innermost axis of its box, and in place of the box's other axes the corners of the bounding
+# box: one coordinate for each axis of pixels, the innermost first, the lower corner before the upper one.
+PIXELS = Field("pixels", ((480, 10),), "pixels that a copy takes", bias=1)
+#: The bits of a coordinate of a corner, by the axes of the tensor, and the first bit of each corner.
+CORNER_BITS = {3: 16, 4: 8, 5: 5}
+CORNERS = {"lower": 448, "upper": 464}
+#: The axes of a tensor that are not axes of pixels: channels and images.
+OTHER_AXES = 2
+
+
+def corner_field(corner: str, rank: int, axis: int) -> Field:
+    """Return where a coordinate of the lower or the upper corner lies; its sign is in its highest bit.
+
+    >>> corner_field("upper", 4, 1).parts
+    ((472, 8),)
+    """
+    bits = CORNER_BITS[rank]
+    return Field(f"{corner}{axis}", ((CORNERS[corner] + bits * axis, bits),), f"{corner} corner of the box")
+
 
 class ElementType(NamedTuple):
     """A type that TMA copies: its number in a map and in the driver's enumeration, and its bytes."""

@@ -19,7 +19,7 @@ from lanewise.ptx.cplusplus.declarations import Declaration, Kind, members
 from lanewise.ptx.cplusplus.deduction import template_parameters
 from lanewise.ptx.cplusplus.device_code import BY_THE_COMPILER, Program
 from lanewise.ptx.cplusplus.includes import HOST_HEADERS, Headers, empty_headers, read_headers, with_paths
-from lanewise.ptx.cplusplus.launches import used_instances
+from lanewise.ptx.cplusplus.launches import UsedInstances, used_instances
 from lanewise.ptx.cplusplus.source_file import SourceFile
 from lanewise.ptx.model.left_out import LeftOut
 from lanewise.ptx.tools.nvrtc_library import installed_libraries
@@ -58,11 +58,17 @@ _STANDARD = re.compile(r"-{1,2}std(?:=.*)?")
 
 @dataclass(frozen=True)
 class DeviceCode:
-    """What became of a source: PTX, what was left out, and why some kernels are refused."""
+    """What became of a source: PTX, what was left out, and why some kernels are refused.
+
+    `templates` are the kernels that are templates. Host code launches those that are `undeduced` with
+    arguments that were not deduced here, so that the PTX has no instance of them.
+    """
 
     compiled: Compiled
     left_out: tuple[LeftOut, ...] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
+    templates: tuple[str, ...] = ()
+    undeduced: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -92,7 +98,7 @@ class PublishedSource:
         If `launched`, those that host code launches are compiled as well.
         """
         main, headers = self.read()
-        request = self._request(headers, expressions, launched) if headers.is_complete else ""
+        request = self.request(headers, expressions, launched) if headers.is_complete else ""
         kept = disk_cache.read(request, _SUFFIX) if request else None
         if kept is not None:
             return _from_json(kept)
@@ -101,7 +107,12 @@ class PublishedSource:
             disk_cache.keep(request, _SUFFIX, json.dumps(asdict(made)).encode())
         return made
 
-    def _request(self, headers: Headers, expressions: Sequence[str], launched: bool) -> str:
+    def kernel_templates(self) -> tuple[str, ...]:
+        """The names of the kernels that are templates, in the source and in the headers of its project."""
+        main, headers = self.read()
+        return tuple(_Rounds(self, main, headers, (), launched=False).templates)
+
+    def request(self, headers: Headers, expressions: Sequence[str] = (), launched: bool = False) -> str:
         """Everything that the PTX depends on, as text."""
         texts = {str(path): file.text for path, file in headers.files.items()}
         names = {
@@ -113,6 +124,13 @@ class PublishedSource:
             list(expressions), launched, _toolkit_stamp(), [os.environ.get(name) for name in _FLAGS],
         ]  # fmt: skip
         return json.dumps(parts)
+
+
+def standard_option(options: Iterable[str], texts: Iterable[str]) -> list[str]:
+    """The option for the C++ standard that texts need, unless the options name one: C++20 or C++17."""
+    if any(_STANDARD.fullmatch(option) for option in options):
+        return []
+    return ["--std=c++20" if any(_CPP20.search(text) for text in texts) else "--std=c++17"]
 
 
 def _take_as_they_are(headers: Headers, folder: Path) -> None:
@@ -130,7 +148,8 @@ def _take_as_they_are(headers: Headers, folder: Path) -> None:
 def _from_json(content: bytes) -> DeviceCode:
     parts = json.loads(content)
     left_out = tuple(LeftOut(**each) for each in parts["left_out"])
-    return DeviceCode(Compiled(**parts["compiled"]), left_out, parts["refused"])
+    names = (tuple(parts[name]) for name in ("templates", "undeduced"))
+    return DeviceCode(Compiled(**parts["compiled"]), left_out, parts["refused"], *names)
 
 
 def _toolkit_stamp() -> list[tuple[str, int, int]]:
@@ -171,12 +190,13 @@ class _Rounds:
         self.words = {word for each in self.wanted for word in re.findall(r"[^\W\d]\w*", each)}
         self.complaints: set[tuple[str, int]] = set()
         self.program = Program(list(self.files.values()), self.words)
-        self.guessed = (
-            used_instances(list(self.files.values()), self._templates(), self.program.macros)
+        self.templates = self._templates()
+        self.used = (
+            used_instances(list(self.files.values()), self.templates, self.program.macros)
             if launched
-            else []
+            else UsedInstances()
         )
-        self.guessed = [each for each in self.guessed if each not in self.wanted]
+        self.guessed = [each for each in self.used.expressions if each not in self.wanted]
         if self.guessed:
             self.words |= {word for each in self.guessed for word in re.findall(r"[^\W\d]\w*", each)}
             self.program = Program(list(self.files.values()), self.words)
@@ -196,7 +216,10 @@ class _Rounds:
         first: ToolFailed | None = None
         for _ in range(_ROUNDS):
             try:
-                return DeviceCode(self._compile(), self._left_out(), self.program.refused)
+                compiled = self._compile()
+                return DeviceCode(
+                    compiled, self._left_out(), self.program.refused, tuple(self.templates), self._undeduced()
+                )
             except ToolFailed as error:
                 first = first or error
                 if not self._left_out_more(error.log):
@@ -206,6 +229,12 @@ class _Rounds:
                     raise self._explained(first, error) from None
         assert first is not None
         raise self._explained(first, first)
+
+    def _undeduced(self) -> tuple[str, ...]:
+        """The templates that host code launches and of which no instance was compiled."""
+        asked = [each.partition("<")[0].split("::")[-1].strip() for each in self.wanted]
+        made = {*asked, *(self.used.expressions[each] for each in self.guessed)}
+        return tuple(name for name in self.used.launched if name not in made)
 
     def _compile(self) -> Compiled:
         texts = {
@@ -217,9 +246,7 @@ class _Rounds:
             # NVRTC 13.0 forgets instances behind a constructor of a class template with initialisers.
             main += "\nnamespace {}\n"
         options = [f"--pre-include={PRELUDE_NAME}", "-default-device", *self.source.options]
-        if not any(_STANDARD.fullmatch(option) for option in options):
-            newer = any(_CPP20.search(text) for text in (main, *texts.values()))
-            options.append("--std=c++20" if newer else "--std=c++17")
+        options += standard_option(options, (main, *texts.values()))
         if not {"-device-int128", "--device-int128"} & set(options):
             options.append("--device-int128")
         uses_thrust = any(

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from lanewise.errors import LanewiseError
+
 #: DLPack's devices that are host memory: plain, and pinned by CUDA.
 _HOST_DEVICES = (1, 3)
 #: Types that NumPy does not have, by their size: torch hands them over as integers.
@@ -28,15 +30,35 @@ def host_array(value: Any) -> Any:
     """Return a tensor in host memory as a NumPy array of the same memory; anything else as it is."""
     if isinstance(value, np.ndarray | np.generic) or not hasattr(value, "__dlpack_device__"):
         return value
-    if int(value.__dlpack_device__()[0]) not in _HOST_DEVICES:
+    device = dlpack_device(value)
+    if device is None or device[0] not in _HOST_DEVICES:
         return value
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         return _torch_array(torch, value.detach())
     try:
         return np.from_dlpack(value)
-    except (TypeError, RuntimeError, BufferError, ValueError):  # a type that NumPy does not have
+    except (TypeError, RuntimeError, BufferError, ValueError, AttributeError):  # a type that NumPy does not have
         return value
+
+
+def dlpack_device(value: Any) -> tuple[int, int] | None:
+    """Return the type and number of the device of an array by DLPack; None if it is no array of DLPack.
+
+    >>> dlpack_device(np.zeros(4))
+    (1, 0)
+    """
+    try:
+        ask = getattr(value, "__dlpack_device__", None)
+        if ask is None:
+            return None
+        kind, number = ask()
+        return int(kind), int(number)
+    except Exception as error:  # what a library raises is its own
+        raise LanewiseError(
+            f"{type(value).__name__} does not say by DLPack on which device it lies: __dlpack_device__() "
+            f"should return two integers ({type(error).__name__}: {error})"
+        ) from None
 
 
 def _torch_array(torch: Any, tensor: Any) -> Any:
@@ -44,6 +66,15 @@ def _torch_array(torch: Any, tensor: Any) -> Any:
     if not tensor.ndim:
         return tensor.item()
     name = str(tensor.dtype).removeprefix("torch.")
+    try:
+        return _numpy_view(torch, tensor, name)
+    except (TypeError, RuntimeError, ValueError) as error:  # sparse, conjugated, quantized …
+        reason = str(error).partition("\n")[0]
+        raise LanewiseError(f"a torch tensor that NumPy cannot share cannot be passed: {reason}") from None
+
+
+def _numpy_view(torch: Any, tensor: Any, name: str) -> Any:
+    """Return the array of a torch tensor by the name of its type; the tensor itself if nothing has it."""
     if hasattr(np, name):
         return tensor.numpy()
     import ml_dtypes

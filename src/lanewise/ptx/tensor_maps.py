@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any
 
 from lanewise.engines import DEVICE_ADDRESS
 from lanewise.errors import LanewiseError
+from lanewise.isa.im2col_map import Im2colTensor
 from lanewise.isa.tensor_map import TiledTensor
 from lanewise.isa.tensor_map_fields import MAP_BYTES
 from lanewise.ptx.arguments import ArrayArgument
@@ -24,7 +26,7 @@ class TensorMap(ArrayArgument):
     innermost first.
     """
 
-    def __init__(self, array: Any, tensor: TiledTensor) -> None:
+    def __init__(self, array: Any, tensor: TiledTensor | Im2colTensor) -> None:
         self.array, self.tensor = array, tensor
         #: The last encoding, which a program that launches often asks for again: eight bytes of address, then
         #: the map. Machine code reads it (`gpu/native.py`).
@@ -38,7 +40,7 @@ class TensorMap(ArrayArgument):
 
     @property
     def box(self) -> tuple[int, ...]:
-        """The elements of the tensor that one copy passes over, along each axis."""
+        """The elements that one copy passes over, along each axis; of im2col its pixels and their channels."""
         return self.tensor.box[::-1]
 
     @property
@@ -58,6 +60,8 @@ class TensorMap(ArrayArgument):
         >>> len(lw.tensor_map(np.zeros((64, 64), np.float32), (8, 32)).encode(0x7F0000000000))
         128
         """
+        if type(address) is not int:
+            address = require_address(address)
         if self._address != address:
             raw = self.tensor.encode(address)
             self.encoded, self._address = address.to_bytes(8, "little") + raw, address
@@ -69,10 +73,22 @@ class TensorMap(ArrayArgument):
         return self.encode(DEVICE_ADDRESS.function(self.array, "lw.tensor_map"))
 
     def _repr_svg_(self) -> str | None:
-        return self.tensor._repr_svg_()
+        return self.tensor._repr_svg_() if isinstance(self.tensor, TiledTensor) else None
 
     def __repr__(self) -> str:
         return f"<tensor map of {self.tensor.described()}>"
+
+
+def require_address(address: Any) -> int:
+    """Return a device address as an integer; raise an error for anything else.
+
+    >>> require_address(0x7F00)
+    32512
+    """
+    try:
+        return index(address)
+    except Exception:  # whatever an object does that is no integer
+        raise LanewiseError(f"an address is an integer, not {type(address).__name__}") from None
 
 
 def require_tensor_map(title: str, variable: Variable) -> bool:

@@ -94,7 +94,7 @@ def check(
     include: Includes = None,
     std: Standard = None,
     option: CompilerOptions = None,
-    compiler: CompilerName = Compiler.NVRTC,
+    compiler: CompilerName = Compiler.AUTO,
     unchecked: Unchecked = False,
     lines: Annotated[
         bool, typer.Option("--lines", help="Show the source with counters and findings beside each line.")

@@ -69,7 +69,7 @@ def debug(
     include: Includes = None,
     std: Standard = None,
     option: CompilerOptions = None,
-    compiler: CompilerName = Compiler.NVRTC,
+    compiler: CompilerName = Compiler.AUTO,
     unchecked: Unchecked = False,
     check: Annotated[
         bool, typer.Option("--check", help="Start at the first finding of the checker, and stop at each.")

@@ -44,7 +44,7 @@ def ptx(
     include: Includes = None,
     std: Standard = None,
     option: CompilerOptions = None,
-    compiler: CompilerName = Compiler.NVRTC,
+    compiler: CompilerName = Compiler.AUTO,
     lines: Annotated[
         bool, typer.Option("--lines/--no-lines", help="Keep the lines of the source (.loc).")
     ] = False,
@@ -67,15 +67,12 @@ def ptx(
     else:
         require_code(module, file)
         text = module.text if module.cuda is not None else str(module)
-    note = module.cuda.note if module.cuda is not None else ""
     if output is not None:
         output.write_text(text)
-        return partial(_say, "", note)
-    return partial(_say, text, note)
+        return partial(_say, "")
+    return partial(_say, text)
 
 
-def _say(text: str, note: str) -> None:
+def _say(text: str) -> None:
     sys.stdout.write(text)
     sys.stdout.flush()
-    if note:
-        print(f"lanewise: {note}", file=sys.stderr)

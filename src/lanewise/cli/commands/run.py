@@ -177,7 +177,7 @@ def run(
     include: Includes = None,
     std: Standard = None,
     option: CompilerOptions = None,
-    compiler: CompilerName = Compiler.NVRTC,
+    compiler: CompilerName = Compiler.AUTO,
     unchecked: Unchecked = False,
     progress: Bar = None,
     json: AsJson = False,

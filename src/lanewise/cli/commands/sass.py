@@ -56,7 +56,7 @@ def sass(
     include: Includes = None,
     std: Standard = None,
     option: CompilerOptions = None,
-    compiler: CompilerName = Compiler.NVRTC,
+    compiler: CompilerName = Compiler.AUTO,
     block: Annotated[
         str | None,
         typer.Option(

@@ -9,6 +9,7 @@ from lanewise.cli.terminal.answer import Answer, Cell, Table, facts
 from lanewise.errors import LanewiseError
 from lanewise.isa import matrix_descriptor, tensor_map, tensor_map_fields
 from lanewise.isa.matrix_descriptor import MatrixDescriptor
+from lanewise.isa.im2col_map import decode_im2col
 from lanewise.isa.tensor_map import TiledTensor
 from lanewise.isa.tensor_map_rules import address_violation, violation
 
@@ -88,6 +89,8 @@ def of_tensor_map(raw: bytes) -> Answer:
         address, tensor = tensor_map.decode(raw)
     except LanewiseError as error:
         table = _fields(values, None)
+        if values["mode"] == tensor_map_fields.IM2COL:
+            return _of_columns(raw, values, table)
         return Answer(
             (table,), {"kind": "tensor map", "fields": values, "problem": str(error)}, (str(error),)
         )
@@ -96,6 +99,33 @@ def of_tensor_map(raw: bytes) -> Answer:
         _tensor_data(address, tensor, values),
         tuple(_map_notes(raw, address, tensor)),
     )
+
+
+def _of_columns(raw: bytes, values: dict[str, int], table: Table) -> Answer:
+    """Explain a tensor map of the mode im2col, of which `table` has the fields as a tiled map has them."""
+    data: dict[str, Any] = {"kind": "tensor map", "mode": "im2col", "fields": values}
+    try:
+        address, tensor = decode_im2col(raw)
+    except LanewiseError as error:
+        return Answer((table,), data | {"problem": str(error)}, (str(error),))
+    found = [
+        ("tensor map", tensor.described()),
+        ("tensor", f"{tensor.type} {tensor.dims[::-1]} at {address:#x}, strides {tensor.strides[::-1]} bytes"),
+        (
+            "a copy",
+            f"takes {tensor.pixels} pixels of {tensor.row_bytes} bytes, one each {tensor.row_pitch} in shared "
+            f"memory; an mbarrier expects {tensor.box_bytes} bytes",
+        ),
+        ("bounding box", f"from {tensor.lower[::-1]} to {tensor.upper[::-1]} past the last pixel"),
+    ]
+    broken = tensor.violation()
+    notes = () if broken is None else (f"The driver would not encode this: {broken}.",)
+    data |= {
+        "address": address, "type": tensor.type, "shape": list(tensor.dims[::-1]),
+        "lower": list(tensor.lower[::-1]), "upper": list(tensor.upper[::-1]), "pixels": tensor.pixels,
+        "channels": tensor.channels, "box_bytes": tensor.box_bytes, "problem": broken or "",
+    }  # fmt: skip
+    return Answer((facts("", found), table), data, notes)
 
 
 def _tensor_facts(address: int, tensor: TiledTensor) -> list[tuple[str, Cell]]:

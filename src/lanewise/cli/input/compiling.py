@@ -16,6 +16,8 @@ _COMPILING = "For CUDA C++"
 class Compiler(StrEnum):
     """The compilers of CUDA C++."""
 
+    #: NVRTC, or nvcc where NVRTC does not suffice.
+    AUTO = "auto"
     NVRTC = "nvrtc"
     NVCC = "nvcc"
 
@@ -66,7 +68,8 @@ CompilerName = Annotated[
     Compiler,
     typer.Option(
         "--compiler",
-        help="Compile with NVRTC, or with nvcc and the host's C++ compiler, which compile host code too.",
+        help="Compile with NVRTC, or with nvcc and the host's C++ compiler, which compile host code too. By "
+        "default nvcc compiles what NVRTC cannot.",
         rich_help_panel=_COMPILING,
     ),
 ]
@@ -79,7 +82,7 @@ class Compilation(NamedTuple):
     includes: tuple[Path, ...] = ()
     standard: str | None = None
     options: tuple[str, ...] = ()
-    compiler: str = Compiler.NVRTC
+    compiler: Compiler = Compiler.AUTO
 
     @property
     def given(self) -> str:
@@ -89,7 +92,7 @@ class Compilation(NamedTuple):
             "--include": self.includes,
             "--std": self.standard,
             "--option": self.options,
-            "--compiler": self.compiler != Compiler.NVRTC,
+            "--compiler": self.compiler != Compiler.AUTO,
         }
         return next((name for name, value in options.items() if value), "")
 

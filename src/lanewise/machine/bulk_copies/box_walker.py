@@ -9,6 +9,9 @@ fill or move them, a checker looks at them. Seen on an H200 (benchmarks/results/
 - In an interleaved layout 16 or 32 bytes take the place of an element of the first dimension, which may have
   a stride then; of the dimension before the last, the slices of channels, a box has one.
 - A store or reduction writes whole 16 bytes: past the end of a tensor's row up to the next multiple of 16.
+- A column of pixels (im2col) has a row for each pixel. The pixels follow each other in the bounding box by the
+  steps of the innermost dimension; behind its last coordinate the count begins at its first one, and goes on
+  in the next dimension. Offsets are added to what is counted (benchmarks/results/h200_im2col_copies.json).
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from lanewise.jit.simd import Value, i64
+from lanewise.jit.simd import Value, Variable, i64
 from lanewise.machine.async_records import AsyncOperation
 from lanewise.machine.codegen.function_code import FunctionCode, Record
 
@@ -74,6 +77,37 @@ def swizzled(mask: Value, address: Value) -> Value:
     return address ^ ((address >> 3) & mask)
 
 
+class Column:
+    """The coordinates of a column of pixels, which are counted on from one pixel to the next."""
+
+    def __init__(self, code: FunctionCode, box: Record) -> None:
+        self.code, self.box = code, box
+        self.is_column = box.get(AsyncOperation.is_column).differs(0)
+        self.counted = [
+            code.variable(box.get(at(AsyncOperation.first_pixel, axis))) for axis in range(DIMENSIONS)
+        ]
+
+    def pixel(self) -> tuple[Value, Value]:
+        """Return how far the pixel is from the tensor's first one in bytes, and whether it is in the tensor."""
+        box, distance = self.box, self.code.number(0)
+        inside = self.code.number(1).equals(1)
+        for axis, counted in enumerate(self.counted):
+            position = counted.get() + box.get(at(AsyncOperation.offsets, axis))
+            inside = inside & ~(position < 0) & (position < box.get(at(AsyncOperation.pixel_sizes, axis)))
+            distance = distance + position * box.get(at(AsyncOperation.pixel_pitches, axis))
+        return distance, inside
+
+    def advance(self) -> None:
+        """Count on to the next pixel."""
+        box, carries = self.box, self.is_column
+        for axis, counted in enumerate(self.counted):
+            further = counted.get() + box.get(at(AsyncOperation.pixel_steps, axis))
+            wraps = further > box.get(at(AsyncOperation.highs, axis))
+            next_one = wraps.select(box.get(at(AsyncOperation.lows, axis)), further)
+            counted.set(carries.select(next_one, counted.get()))
+            carries = carries & wraps
+
+
 def walk(
     code: FunctionCode,
     box: Record,
@@ -114,14 +148,23 @@ def walk(
     is_covered = is_even & row_first.equals(0) & row_last.equals(width)
     row = code.variable(box.get(AsyncOperation.shared_address))
     row.set(box.get(AsyncOperation.shared_address))
+    column = Column(code, box)
     with ExitStack() as loops:
-        address, good = box.get(AsyncOperation.tensor), code.number(1).equals(1)
+        tensor = box.get(AsyncOperation.tensor)
+        address, good = tensor, code.number(1).equals(1)
         for dimension in range(DIMENSIONS - 1, 0, -1):
             index = loops.enter_context(code.loop(get(AsyncOperation.boxes, dimension)))
             steps = index * get(AsyncOperation.steps, dimension)
             position = get(AsyncOperation.coordinates, dimension) + steps
             good = good & ~(position < 0) & (position < get(AsyncOperation.sizes, dimension))
             address = address + position * get(AsyncOperation.pitches, dimension)
+        located, lies_inside = code.variable(address), code.variable(good)
+        with code.when(column.is_column):
+            distance, inside_tensor = column.pixel()
+            located.set(tensor + distance)
+            lies_inside.set(inside_tensor)
+            column.advance()
+        address, good = located.get(), lies_inside.get()
         first, last = (good.select(each, width) for each in (row_first, row_last))
         if each_row is not None:
             span = (first < last).select((last - first) * step - (step - 1) * size, code.number(0))
@@ -156,9 +199,10 @@ def walk(
 
 def bounds(code: FunctionCode, box: Record) -> tuple[Value, Value]:
     """Return the addresses of the tensor's first byte in a box and past its last one; equal if none is."""
-    low, high = box.get(AsyncOperation.tensor), box.get(AsyncOperation.tensor)
-    some = code.number(1).equals(1)
+    zero = box.get(AsyncOperation.tensor)
+    low, high, some = zero, zero, code.number(1).equals(1)
     size = box.get(AsyncOperation.element_bytes)
+    row_low, row_high, in_row = zero, zero, some
     for dimension in range(DIMENSIONS):
         first = box.get(at(AsyncOperation.coordinates, dimension))
         step = box.get(at(AsyncOperation.steps, dimension))
@@ -172,5 +216,34 @@ def bounds(code: FunctionCode, box: Record) -> tuple[Value, Value]:
         some = some & ~(begin > end)
         low = low + (first + begin * step) * pitch
         high = high + (first + end * step) * pitch
+        if dimension == 0:
+            row_low, row_high, in_row = low, high, some
+    lowest, highest = (code.variable(zero) for _ in range(2))
+    lowest.set(some.select(low, zero))
+    highest.set(some.select(high + size, zero))
+    column = Column(code, box)
+    with code.when(column.is_column):
+        _column_bounds(code, box, column, (row_low, row_high + size), in_row, (lowest, highest))
+    return lowest.get(), highest.get()
+
+
+def _column_bounds(
+    code: FunctionCode,
+    box: Record,
+    column: Column,
+    row: tuple[Value, Value],
+    in_row: Value,
+    found: tuple[Variable, Variable],
+) -> None:
+    """Write the bounds of a column of pixels: those of the rows of its pixels that lie in the tensor."""
+    lowest, highest = found
     zero = box.get(AsyncOperation.tensor)
-    return some.select(low, zero), some.select(high + size, zero)
+    lowest.set(zero)
+    highest.set(zero)
+    with code.loop(box.get(at(AsyncOperation.boxes, 1))):
+        offset, inside = column.pixel()
+        with code.when(in_row & inside):
+            is_first = lowest.get().equals(highest.get())
+            lowest.set(is_first.select(row[0] + offset, least(lowest.get(), row[0] + offset)))
+            highest.set((row[1] + offset).max(highest.get()))
+        column.advance()

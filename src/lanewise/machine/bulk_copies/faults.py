@@ -20,6 +20,10 @@ class Wrong(IntEnum):
     MAP_TYPE = 10
     LOCAL_MAP = 11
     MAP_ALIGNMENT = 12
+    NO_COLUMN = 13
+    PIXEL = 14
+    OFFSET = 15
+    BOX_BEYOND = 16
 
 
 _SENTENCES = {
@@ -42,6 +46,22 @@ _SENTENCES = {
     Wrong.LOCAL_MAP: (
         "the tensor map lies in local memory: declare the parameter as const __grid_constant__ CUtensorMap, "
         "and use the address of the parameter itself, not that of a copy"
+    ),
+    Wrong.NO_COLUMN: (
+        "the address is not that of a tensor map of the mode .im2col (its field for the mode is {0}; an H200 "
+        "stops with an illegal instruction)"
+    ),
+    Wrong.PIXEL: (
+        "the first pixel lies outside of the bounding box of the tensor map: its coordinate is {0} (an H200 "
+        "stops with an illegal instruction)"
+    ),
+    Wrong.BOX_BEYOND: (
+        "the bounding box of the tensor map reaches beyond the tensor, to {0}, which is allowed in loads only: "
+        "for stores no lower corner is negative and no upper one positive (an H200 stops with an illegal "
+        "instruction)"
+    ),
+    Wrong.OFFSET: (
+        "the offset {0} is too large: with .3d offsets are below 65536, with .4d below 256, with .5d below 32"
     ),
     Wrong.MAP_ALIGNMENT: "the address {0:#x} of a tensor map is not a multiple of 64",
 }

@@ -1,8 +1,8 @@
-"""Lowerings of tensor copies (TMA) in the mode .tile: loads, stores and reductions of boxes of a tensor."""
+"""Lowerings of tensor copies (TMA): loads, stores and reductions of boxes, or of columns of pixels (.im2col)."""
 
 from __future__ import annotations
 
-from lanewise.isa.tensor_map_fields import ELEMENT_TYPES
+from lanewise.isa.tensor_map_fields import ELEMENT_TYPES, OTHER_AXES
 from lanewise.jit import ir
 from lanewise.jit.simd import Pointer, Type, Value, i64
 from lanewise.machine.abi import BlockRecord, CacheEntry
@@ -17,9 +17,10 @@ from lanewise.machine.bulk_copies.bulk_copy import (
 from lanewise.machine.bulk_copies.faults import Wrong
 from lanewise.machine.bulk_copies.operation import ISSUER, Issue, finish
 from lanewise.machine.bulk_copies.reductions import copier, operation_of, reduction
-from lanewise.machine.bulk_copies.tensor_map import box_bytes, read_map, spanned_bytes
+from lanewise.machine.bulk_copies.tensor_map import box_bytes, read_map, require_inside, spanned_bytes
 from lanewise.machine.codegen.function_code import (
     U32,
+    U64,
     BlockCode,
     FunctionCode,
     Record,
@@ -29,7 +30,7 @@ from lanewise.machine.codegen.function_code import (
     zero_bytes,
 )
 from lanewise.machine.codegen.pending_operations import address_of, call_function
-from lanewise.machine.program.operands import TexelOperand
+from lanewise.machine.program.operands import ResolvedOperand, TexelOperand, elements_of
 from lanewise.machine.program.ops import Op
 from lanewise.machine.warp_ops.addresses import WRITE
 from lanewise.machine.warp_ops.atomics import BULK
@@ -44,6 +45,9 @@ REDUCED_TYPES = {
     **dict.fromkeys(("and", "or", "xor"), ("u32", "s32", "u64")),
 }
 _ARGUMENTS = (*ISSUER, "map", "shared", "barrier", "rank", *(f"c{each}" for each in range(DIMENSIONS)))
+#: The further arguments of im2col: what is added to the coordinates of pixels.
+MOST_OFFSETS = DIMENSIONS - OTHER_AXES
+_OFFSETS = tuple(f"offset{each}" for each in range(MOST_OFFSETS))
 _EXECUTES = ir.FunctionType(ir.WORD, [ir.LONG])
 #: The NaN that a load rounds every NaN to, if it rounds to tf32.
 _TF32_NAN = 0x7FFFE000
@@ -67,12 +71,16 @@ def _issue(code: BlockCode, op: Op, function: ir.Function, tensor: int, shared: 
     if len(place.coordinates) != rank:
         raise op.unsupported(f"it has {len(place.coordinates)} coordinates for {rank} dimensions")
     rest = after_size(op, max(tensor, shared, barrier) + 1)
+    offsets = _offsets(op, rank, rest)
     if op.has("multicast::cluster") != (len(rest) == 1) or len(rest) > 1:
         raise op.unsupported("its operands do not fit its modifiers")
     signed = Type("i", 32)
     with code.each_lane(code.bits(code.active(op))) as lane:
         numbers = [code.lane_read(each, signed, lane).to(i64) for each in place.coordinates]
         numbers += [code.number(0)] * (DIMENSIONS - rank)
+        if is_column(op):
+            given = [code.lane_read(each, Type("u", 16), lane).to(U64).to(i64) for each in offsets]
+            numbers += [*given, *[code.number(0)] * (MOST_OFFSETS - len(given))]
         map, there, told = (
             code.address_of(op.address(each), lane).to(i64) if each >= 0 else code.number(0)
             for each in (tensor, shared, barrier)
@@ -82,10 +90,42 @@ def _issue(code: BlockCode, op: Op, function: ir.Function, tensor: int, shared: 
             stop_unless_done(code, call(code, function, values))
 
 
+def is_column(op: Op) -> bool:
+    """Return whether an instruction copies a column of pixels."""
+    return op.has("im2col") or op.has("im2col_no_offs")
+
+
+def _offsets(op: Op, rank: int, rest: list[ResolvedOperand]) -> tuple[ResolvedOperand, ...]:
+    """Return the offsets that .im2col adds to the coordinates of pixels, taken from the further operands."""
+    if not is_column(op):
+        return ()
+    axes = rank - OTHER_AXES
+    if axes < 1:
+        raise op.unsupported(f".im2col takes tensors of 3 to 5 dimensions, not of {rank}")
+    if op.has("im2col_no_offs"):
+        return ()
+    found = elements_of(rest.pop(0)) if rest else ()
+    if len(found) != axes:
+        raise op.unsupported(f"it has {len(found)} offsets for {axes} dimensions of pixels")
+    return found
+
+
 def lower_load(code: BlockCode, op: Op) -> None:
     """Lower cp.async.bulk.tensor from global to shared memory."""
-    function = shared_code(code.module, "tensor load", _ARGUMENTS, _write_load, quickly=True)
+    name, arguments = _variant("tensor load", op)
+
+    def write(inner: BlockCode) -> None:
+        _write_load(inner, is_column(op))
+
+    function = shared_code(code.module, name, arguments, write, quickly=True)
     _issue(code, op, function, tensor=1, shared=0, barrier=2)
+
+
+def _variant(name: str, op: Op) -> tuple[str, tuple[str, ...]]:
+    """Return the name and the arguments of the function that issues a copy in the mode of an instruction."""
+    if is_column(op):
+        return f"{name} im2col", (*_ARGUMENTS, *_OFFSETS)
+    return name, _ARGUMENTS
 
 
 def lower_store(code: BlockCode, op: Op) -> None:
@@ -95,15 +135,17 @@ def lower_store(code: BlockCode, op: Op) -> None:
     def write(inner: BlockCode) -> None:
         _write_store(inner, op, name)
 
-    function = shared_code(code.module, f"tensor store {name}".rstrip(), _ARGUMENTS, write, quickly=True)
+    title, arguments = _variant(f"tensor store {name}".rstrip(), op)
+    function = shared_code(code.module, title, arguments, write, quickly=True)
     _issue(code, op, function, tensor=0, shared=1, barrier=-1)
 
 
-def _box(code: BlockCode) -> tuple[Issue, Value, Value]:
+def _box(code: BlockCode, is_column: bool) -> tuple[Issue, Value, Value]:
     """Write the box of a copy; return it with its kind of elements, and the bytes that it spans."""
     made = Issue(code)
     coordinates = [code[f"c{each}"] for each in range(DIMENSIONS)]
-    fields = read_map(made, code["map"], code["rank"], coordinates)
+    offsets = [code[each] for each in _OFFSETS] if is_column else None
+    fields = read_map(made, code["map"], code["rank"], coordinates, offsets)
     made.aligned(code["shared"], Wrong.TENSOR_ALIGNMENT, SHARED_ALIGNMENT)
     made.record.set(AsyncOperation.shared_address, code["shared"])
     made.record.set(AsyncOperation.size, box_bytes(made.record))
@@ -121,8 +163,8 @@ def _locate_tensor(made: Issue, flags: int) -> None:
         box.set(AsyncOperation.tensor_end, cache.get(CacheEntry.first) + cache.get(CacheEntry.size))
 
 
-def _write_load(code: BlockCode) -> None:
-    made, _, span = _box(code)
+def _write_load(code: BlockCode, is_column: bool) -> None:
+    made, _, span = _box(code, is_column)
     made.record.set(AsyncOperation.target, made.host("shared", code["shared"], span, WRITE))
     made.to_shared(code["shared"])
     _locate_tensor(made, 0)
@@ -131,10 +173,12 @@ def _write_load(code: BlockCode) -> None:
 
 
 def _write_store(code: BlockCode, op: Op, name: str) -> None:
-    made, kind, span = _box(code)
+    made, kind, span = _box(code, is_column(op))
     for dimension in range(DIMENSIONS):
-        coordinate = made.record.get(at(AsyncOperation.coordinates, dimension))
+        coordinate = code[f"c{dimension}"]
         made.demand(~(coordinate < 0), Wrong.NEGATIVE, coordinate)
+    if is_column(op):
+        require_inside(made, code["rank"])
     if name:
         combine = code.number(0)
         for each in REDUCED_TYPES[name]:

@@ -6,13 +6,19 @@ Where each field lies stands in `isa/tensor_map_fields.py` alone.
 from __future__ import annotations
 
 from lanewise.isa.tensor_map_fields import (
+    CORNER_BITS,
+    CORNERS,
     ELEMENT_TYPES,
     FIELD,
+    IM2COL,
     INTERLEAVES,
     MAP_ALIGNMENT,
     MAP_BYTES,
+    OTHER_AXES,
+    PIXELS,
     SWIZZLES,
     TILED,
+    Field,
 )
 from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi
@@ -50,7 +56,10 @@ class MapFields:
 
     def get(self, name: str) -> Value:
         """Return the value of a field."""
-        field = FIELD[name]
+        return self.read(FIELD[name])
+
+    def read(self, field: Field) -> Value:
+        """Return the value of a field that is told where it lies."""
         found, low = self.code.constant(U64, 0), 0
         for first, bits in field.parts:
             word = first // 32 * 4
@@ -63,8 +72,13 @@ class MapFields:
         return found.to(i64) * field.unit + field.bias
 
 
-def read_map(issue: Issue, address: Value, rank: Value, coordinates: list[Value]) -> MapFields:
-    """Write the box of an operation from a tensor map at a generic address, which must hold one."""
+def read_map(
+    issue: Issue, address: Value, rank: Value, coordinates: list[Value], offsets: list[Value] | None = None
+) -> MapFields:
+    """Write the box of an operation from a tensor map at a generic address, which must hold one.
+
+    With `offsets` it is a map of the mode im2col, and the box is a column of pixels.
+    """
     code, box = issue.code, issue.record
     issue.aligned(address, Wrong.MAP_ALIGNMENT, MAP_ALIGNMENT)
     local = (address - abi.LOCAL_WINDOW).to(U64) < abi.WINDOW_BYTES
@@ -73,7 +87,10 @@ def read_map(issue: Issue, address: Value, rank: Value, coordinates: list[Value]
     box.set(AsyncOperation.map, host)
     fields = MapFields(issue, host)
     mode, held = fields.get("mode"), fields.get("rank")
-    issue.demand(mode.equals(TILED), Wrong.MODE, mode)
+    if offsets is None:
+        issue.demand(mode.equals(TILED), Wrong.MODE, mode)
+    else:
+        issue.demand(mode.equals(IM2COL), Wrong.NO_COLUMN, mode)
     issue.demand(held.equals(rank), Wrong.RANK, held)
     kind, interleave = fields.get("type"), fields.get("interleave")
     size = chosen(kind, _TYPE_BYTES)
@@ -100,6 +117,9 @@ def read_map(issue: Issue, address: Value, rank: Value, coordinates: list[Value]
             (AsyncOperation.coordinates, coordinates[dimension], 0),
         ):
             box.set(at(field, dimension), there.select(value, without))
+    box.set(AsyncOperation.is_column, 0 if offsets is None else 1)
+    if offsets is not None:
+        _read_column(issue, fields, rank, offsets)
     swizzle = fields.get("swizzle")
     box.set(AsyncOperation.swizzle_mask, chosen(swizzle, _SWIZZLE_MASKS))
     width = box.get(AsyncOperation.boxes) * size
@@ -111,6 +131,74 @@ def read_map(issue: Issue, address: Value, rank: Value, coordinates: list[Value]
     start = box.get(AsyncOperation.coordinates) * size
     issue.demand((start & (GRANULE - 1)).equals(0), Wrong.COORDINATE, start)
     return fields
+
+
+#: The last coordinate of an axis that is counted on without an end, and of one that is never counted on.
+_ENDLESS, _PASSED = 1 << 62, -1 << 62
+
+
+def _read_column(issue: Issue, fields: MapFields, rank: Value, offsets: list[Value]) -> None:
+    """Write the bounding box and the pixels of a column, of which the first pixel must lie in the box.
+
+    In an interleaved layout pixels begin at dimension 0, and slices of channels lie between them and images.
+    """
+    code, box = issue.code, issue.record
+    is_plain, axes = fields.get("interleave").equals(0), rank - OTHER_AXES
+    bits = chosen(rank, CORNER_BITS)
+    lower, upper = (fields.read(Field(name, ((first, 16),), "")) for name, first in CORNERS.items())
+    for axis in range(DIMENSIONS):
+        for field, source, without in (
+            (AsyncOperation.pixel_sizes, AsyncOperation.sizes, 1),
+            (AsyncOperation.pixel_pitches, AsyncOperation.pitches, 0),
+            (AsyncOperation.pixel_steps, AsyncOperation.steps, 1),
+            (AsyncOperation.first_pixel, AsyncOperation.coordinates, 0),
+        ):
+            outer = box.get(at(source, axis + 1)) if axis + 1 < DIMENSIONS else code.number(without)
+            box.set(at(field, axis), is_plain.select(outer, box.get(at(source, axis))))
+        coordinate = box.get(at(AsyncOperation.first_pixel, axis))
+        is_slice = ~is_plain & axes.equals(axis)
+        low, offset = coordinate, code.number(0)
+        high = is_slice.select(code.number(_PASSED), _ENDLESS)
+        if axis < len(offsets):
+            is_pixel = ~(axes < axis + 1)
+            first, last = (_signed(corner >> (bits * axis), bits) for corner in (lower, upper))
+            last = last + box.get(at(AsyncOperation.pixel_sizes, axis)) - 1
+            low, high = is_pixel.select(first, low), is_pixel.select(last, high)
+            offset = is_pixel.select(offsets[axis], offset)
+            outside = is_pixel & ((coordinate < low) | (coordinate > high))
+            issue.demand(~outside, Wrong.PIXEL, coordinate)
+            issue.demand((offset >> bits).equals(0), Wrong.OFFSET, offset)
+        for field, value in (
+            (AsyncOperation.offsets, offset),
+            (AsyncOperation.lows, low),
+            (AsyncOperation.highs, high),
+        ):
+            box.set(at(field, axis), value)
+    for dimension in range(DIMENSIONS):
+        count = {0: is_plain.select(box.get(AsyncOperation.boxes), 1), 1: fields.read(PIXELS)}
+        box.set(at(AsyncOperation.boxes, dimension), count.get(dimension, code.number(1)))
+    for field, alone in (
+        (AsyncOperation.sizes, 1),
+        (AsyncOperation.steps, 1),
+        (AsyncOperation.coordinates, 0),
+    ):
+        box.set(field, is_plain.select(box.get(field), alone))
+
+
+def require_inside(issue: Issue, rank: Value) -> None:
+    """Stop the launch if the bounding box of a column reaches beyond the tensor, as only loads may."""
+    box = issue.record
+    for axis in range(DIMENSIONS - OTHER_AXES):
+        low, high = (box.get(at(field, axis)) for field in (AsyncOperation.lows, AsyncOperation.highs))
+        is_pixel = ~(rank - OTHER_AXES < axis + 1)
+        beyond = (low < 0) | ~(high < box.get(at(AsyncOperation.pixel_sizes, axis)))
+        issue.demand(~(is_pixel & beyond), Wrong.BOX_BEYOND, (low < 0).select(low, high))
+
+
+def _signed(number: Value, bits: Value) -> Value:
+    """Return the lowest bits of a number as a number with a sign."""
+    unused = 64 - bits
+    return (number << unused) >> unused
 
 
 def box_bytes(code_box: Record) -> Value:

@@ -71,7 +71,7 @@ BULK = (
     *warp("cp.async.bulk.prefetch", "address use use?", counter="tma", since=90),
     *warp("cp.async.bulk.prefetch.tensor", "tensor use? use?", counter="tma", since=90),
     *warp(
-        f"cp.async.bulk.tensor.global.{_TOLD}", "address tensor address use? use?",
+        f"cp.async.bulk.tensor.global.{_TOLD}", "address tensor address use? use? use?",
         "bulk_copies.tensor_copy:lower_load",
         memory=(_copy(WRITE, 0, "shared"), _copy(READ, 1, "global"), _told(2)), counter="tma", since=90),
     *_tensor_store("cp.async.bulk.tensor.global.bulk_group", WRITE),

@@ -6,6 +6,7 @@ import operator
 
 from lanewise.errors import LanewiseError
 from lanewise.machine.async_records import Completion
+from lanewise.ptx.plain_arguments import shown
 
 EARLY, LATE = "early", "late"
 #: Seeds are 64-bit numbers.
@@ -16,8 +17,8 @@ def seed_of(asked: object, others: str) -> int:
     """Return a seed that a user names; `others` is what else would be allowed, for the error."""
     try:
         seed = operator.index(asked)  # type: ignore[arg-type]  # what is no integer raises TypeError
-    except TypeError:
-        raise LanewiseError(f"schedule= is {others}, not {asked!r}") from None
+    except Exception:  # whatever an object does that is no integer
+        raise LanewiseError(f"schedule= is {others}, not {type(asked).__name__} {shown(asked)}") from None
     if isinstance(asked, bool) or not 0 <= seed <= MOST_SEED:
         raise LanewiseError(f"schedule={asked!r}: a seed is an integer from 0 to {MOST_SEED}")
     return seed
@@ -29,8 +30,8 @@ def completion_of(asked: object) -> tuple[Completion, int]:
     >>> completion_of("late"), completion_of(7)
     ((<Completion.LATE: 1>, 0), (<Completion.RANDOM: 2>, 7))
     """
-    if asked is None or asked == EARLY:
+    if asked is None or (isinstance(asked, str) and asked == EARLY):
         return Completion.EARLY, 0
-    if asked == LATE:
+    if isinstance(asked, str) and asked == LATE:
         return Completion.LATE, 0
     return Completion.RANDOM, seed_of(asked, f'"{EARLY}", "{LATE}" or an integer (a seed)')

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from lanewise.ptx.cplusplus.brackets import closing_angle, parenthesised, split_at_commas
 from lanewise.ptx.cplusplus.declarations import Declaration, Kind
@@ -33,9 +34,20 @@ class _HostCode:
     parameters: tuple[str, ...]
 
 
+class UsedInstances(NamedTuple):
+    """The templates that host code launches, by name, and the instances of them as expressions.
+
+    A template without an expression is launched with arguments that only a compiler of host code deduces.
+    """
+
+    launched: tuple[str, ...] = ()
+    #: The template that each expression is an instance of.
+    expressions: Mapping[str, str] = {}
+
+
 def used_instances(
     files: Sequence[SourceFile], templates: Mapping[str, Declaration], macros: Mapping[str, Macro]
-) -> list[str]:
+) -> UsedInstances:
     """The instances of kernels that host code launches or names, in the order of the text.
 
     `templates` are the kernels that are templates, by name. Arguments that cannot be told stay as they are
@@ -43,7 +55,7 @@ def used_instances(
     of the host function and would be refused for certain, which takes seconds with headers such as CUTLASS's.
     """
     if not templates:
-        return []
+        return UsedInstances()
     host = [
         _HostCode(each, expanded(each.tokens, macros, _DEPTH), _names(each))
         for file in files
@@ -58,8 +70,10 @@ def used_instances(
         if each.is_instantiation and all(each is not other.declaration for other in host)
     ]
     found: dict[str, str] = {}
+    launched: dict[str, None] = {}
     for each in host:
         for name, short, explicit, given in _uses(each.tokens, templates):
+            launched.setdefault(short)
             arguments = completed(explicit, given, templates[short], [each.tokens, *types])
             if arguments is None:
                 continue
@@ -69,7 +83,7 @@ def used_instances(
                     continue
                 if list(found.values()).count(short) < _MOST_OF_A_KERNEL and len(found) < _MOST:
                     found.setdefault(f"{name}<{', '.join(parts)}>", short)
-    return list(found)
+    return UsedInstances(tuple(launched), found)
 
 
 def _uses(

@@ -80,7 +80,7 @@ class Entry:
         """The kernel with its grid, block and bytes of shared memory, to be called with its arguments."""
         try:
             return self._configured[configuration]
-        except (KeyError, TypeError):  # TypeError: a list in it, which cannot be looked up
+        except (KeyError, TypeError, ValueError):  # a list or a memoryview in it, which cannot be looked up
             pass
         try:
             configured = LAUNCH.function(self, configuration)
@@ -89,7 +89,7 @@ class Entry:
             raise
         if len(self._configured) >= _MOST_CONFIGURED:
             self._configured.clear()
-        with suppress(TypeError):
+        with suppress(TypeError, ValueError):
             self._configured[configuration] = configured
         return configured
 
@@ -199,6 +199,13 @@ class CompiledSource(ABC):
     @abstractmethod
     def default_instance(self, name: str) -> str:
         """The instance that a kernel's name alone means, if its template has defaults for all; else empty."""
+
+    @abstractmethod
+    def launched_instances(self, name: str) -> Module | None:
+        """The source compiled with the instances of a template that host code launches; None if it is there.
+
+        A compiler of host code is asked for them where the module's own compiler did not see them.
+        """
 
     @abstractmethod
     def instance(self, expression: str, known: Container[str]) -> tuple[Module, str]:
@@ -402,6 +409,9 @@ class Module:
             return Entry(self, self.entries[found[0]])
         if found:
             raise LanewiseError(f"{name!r} may be any of:\n{listed(found)}")
+        launched = self.cuda.launched_instances(name) if self.cuda is not None else None
+        if launched is not None and matching(name, launched.entries):
+            return self._instance(launched._entry(name))
         asked = name if "<" in name or self.cuda is None else self.cuda.default_instance(name)
         if "<" in asked and self.cuda is not None:
             asked = re.sub(r">\s*\([^()]*\)\s*$", ">", asked)  # NVRTC takes a name without its parameters
@@ -444,7 +454,9 @@ class Module:
     def __repr__(self) -> str:
         shown = ", ".join(demangle(name) for name in list(self.entries)[:_MOST_SHOWN]) or "no entry"
         more = len(self.entries) - _MOST_SHOWN
-        return f"<PTX {self.version} for {self.target}: {shown}{f' and {more} more' if more > 0 else ''}>"
+        others = f" and {more} more" if more > 0 else ""
+        compiler = self.cuda.compiler if self.cuda is not None else ""
+        return f"<PTX {self.version} for {self.target}{compiler and f' by {compiler}'}: {shown}{others}>"
 
     def _repr_html_(self) -> str:
         return SHOW_HTML.function(self)

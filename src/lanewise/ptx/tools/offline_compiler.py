@@ -60,6 +60,7 @@ def nvcc(
             f"-arch={arch}",
             *(() if any("-std" in option for option in options) else ("-std=c++17",)),
             "--expt-relaxed-constexpr",
+            "--extended-lambda",
             *options,
             file.name,
             "-o",
