@@ -122,7 +122,7 @@ class AutotunedLaunch:
         given = [_key(each) for each in args] + sorted(
             f"{name}={_key(each)}" for name, each in kwargs.items() if name not in ("arch", "stream")
         )
-        source = inspect.getsource(kernel.function)
+        source = kernel.source.text
         return repr(("autotune", kernel.name, source, arch, _where(args), self.tuned.configurations, given))
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import update_wrapper
+from types import FunctionType
 from typing import Any, Generic, TypeVar
 
 from lanewise.lang.frontend.source import RewrittenFunction
+from lanewise.lang.frontend.source_text import SourceText
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.errors import KernelError
 
@@ -25,7 +27,9 @@ class Device(Generic[Result]):
     """A function with traced control flow, called from kernels: inlined where it is called."""
 
     def __init__(self, function: Callable[..., Result]) -> None:
+        assert isinstance(function, FunctionType)
         self.function = function
+        self._source = SourceText(function)
         self._rewritten: RewrittenFunction | None = None
         self._depth = 0
         update_wrapper(self, function)
@@ -37,9 +41,12 @@ class Device(Generic[Result]):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Result:
         builder = current()
-        if self._rewritten is None:
-            self._rewritten = RewrittenFunction(self.function, is_kernel=False)
         rewritten = self._rewritten
+        if rewritten is None or self._source.code is not self.function.__code__:
+            if self._source.code is not self.function.__code__:  # another one was put into its place
+                self._source = SourceText(self.function)
+            rewritten = self._rewritten = RewrittenFunction(self._source, is_kernel=False)
+        builder.device_functions[id(self)] = self
         builder.sources.setdefault(rewritten.file, rewritten.lines)
         location = builder.location
         if self._depth > _DEEPEST_RECURSION:
