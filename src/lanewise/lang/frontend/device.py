@@ -12,9 +12,9 @@ from types import FunctionType
 from typing import Any, Generic, TypeVar
 
 from lanewise.lang.frontend.source import RewrittenFunction
-from lanewise.lang.frontend.source_text import SourceText
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.errors import KernelError
+from lanewise.lang.versions.source_text import SourceText
 
 #: Calls of a device function inside itself after which they are taken to have no end.
 _DEEPEST_RECURSION = 50
@@ -25,6 +25,9 @@ Result = TypeVar("Result")
 
 class Device(Generic[Result]):
     """A function with traced control flow, called from kernels: inlined where it is called."""
+
+    #: By this attribute a version of a kernel knows that it depends on the function.
+    is_device_function = True
 
     def __init__(self, function: Callable[..., Result]) -> None:
         assert isinstance(function, FunctionType)

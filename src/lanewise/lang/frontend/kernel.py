@@ -19,11 +19,11 @@ from lanewise.lang.frontend.block_needs import BlockNeeds
 from lanewise.lang.frontend.launching import ConfiguredKernel
 from lanewise.lang.frontend.parameters import Parameter, declaration, read_parameters, traced_argument
 from lanewise.lang.frontend.source import RewrittenFunction, read_annotations
-from lanewise.lang.frontend.source_text import SourceText
-from lanewise.lang.frontend.versions import Traced, Version, Versions
 from lanewise.lang.trace.builder import Builder, current, tracing, use_builder
 from lanewise.lang.trace.errors import KernelError
 from lanewise.lang.trace.ptx_text import Writer
+from lanewise.lang.versions.source_text import SourceText
+from lanewise.lang.versions.versions import Traced, Version, Versions
 from lanewise.recently_used import RecentlyUsed
 from lanewise.tracebacks import short_traceback
 
@@ -55,7 +55,7 @@ class Kernel:
         self._rewritten: RewrittenFunction | None = None
         self._parameters: list[Parameter] | None = None
         #: The versions that it was traced to, by the arch and the values of its Constexpr parameters.
-        self._versions: RecentlyUsed[Any, Versions] = RecentlyUsed(_MOST_MODULES)
+        self._versions: RecentlyUsed[Any, Versions[BlockNeeds]] = RecentlyUsed(_MOST_MODULES)
         self._configured: dict[Any, ConfiguredKernel] = {}
         update_wrapper(self, function)
 
@@ -87,7 +87,7 @@ class Kernel:
         """Return the traced module, for an arch and the values of the Constexpr parameters."""
         return self.version(arch, constants).module
 
-    def version(self, arch: str | None, constants: dict[str, Any]) -> Version:
+    def version(self, arch: str | None, constants: dict[str, Any]) -> Version[BlockNeeds]:
         """Return what the kernel is traced to, for an arch, Constexpr values, and what it reads of Python."""
         name = None if arch is None else find_arch(arch)
         known = self._constants(constants)
@@ -126,7 +126,7 @@ class Kernel:
                 known[each.name] = value
         return known
 
-    def _traced(self, arch: str | None, constants: dict[str, Any]) -> Traced:
+    def _traced(self, arch: str | None, constants: dict[str, Any]) -> Traced[BlockNeeds]:
         """Trace the kernel anew, and parse what it was traced to."""
         from lanewise.lang.frontend.source_names import source_names  # it loads the model of PTX
         from lanewise.ptx import parse

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format
 from lanewise.lang.frontend.parameters import Parameter
-from lanewise.lang.frontend.read_guard import GONE
 from lanewise.lang.trace.errors import KernelError
 from lanewise.lang.trace.types import Ptr, TensorMapType, dtype_name, is_int, pred, storage_bytes
+from lanewise.lang.versions.guard import GONE
 from lanewise.ptx.host_tensors import host_array
 from lanewise.tracebacks import shorten
 
 if TYPE_CHECKING:
-    from lanewise.lang.frontend.versions import Version
+    from lanewise.lang.frontend.block_needs import BlockNeeds
+    from lanewise.lang.versions.versions import Version
     from lanewise.launch import Configured
 
 #: Keywords of a launch that are no parameters of the kernel.
@@ -38,7 +39,7 @@ class TraceableKernel(Protocol):
     def parameters(self) -> list[Parameter]:
         """The parameters of the kernel, in order."""
 
-    def version(self, arch: str | None, constants: dict[str, Any]) -> Version:
+    def version(self, arch: str | None, constants: dict[str, Any]) -> Version[BlockNeeds]:
         """Return what the kernel is traced to, for an arch, Constexpr values, and what it reads of Python."""
 
 
@@ -49,7 +50,7 @@ class ConfiguredKernel:
         self.kernel, self.configuration = kernel, configuration
         #: What was launched before, by the Constexpr values, for a warm launch; with its version, which knows
         #: whether what the kernel has read of Python is unchanged.
-        self._launched: dict[Any, tuple[Version, Configured]] = {}
+        self._launched: dict[Any, tuple[Version[BlockNeeds], Configured]] = {}
 
     def bind(self, *args: Any, arch: str | None = None, **kwargs: Any) -> tuple[Configured, tuple[Any, ...]]:
         """Return the traced kernel, ready to launch, and its arguments without the Constexpr ones."""
@@ -58,7 +59,7 @@ class ConfiguredKernel:
 
     def _bind(
         self, args: tuple[Any, ...], arch: str | None, kwargs: dict[str, Any]
-    ) -> tuple[Version, Configured, tuple[Any, ...]]:
+    ) -> tuple[Version[BlockNeeds], Configured, tuple[Any, ...]]:
         """Return the version of the kernel, the kernel ready to launch, and its arguments."""
         arguments, constants = split_arguments(self.kernel, args, kwargs)
         version = self.kernel.version(arch, constants)

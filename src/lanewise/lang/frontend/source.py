@@ -17,12 +17,12 @@ from typing import Any
 from lanewise.errors import LanewiseError
 from lanewise.lang.frontend.control_flow import Runtime
 from lanewise.lang.frontend.rewrite import Unsupported, rewrite
-from lanewise.lang.frontend.source_text import SourceText
 from lanewise.lang.memory.pointer import Pointer
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.errors import KernelError
 from lanewise.lang.trace.ir import SourceLocation
 from lanewise.lang.trace.traced import RUNTIME_NAME
+from lanewise.lang.versions.source_text import SourceText
 
 #: Exceptions that Python itself raises at a mistake.
 _PYTHON_ERRORS = (

@@ -2,7 +2,7 @@
 
 A walk begins at the kernel's function, its Constexpr values and the device functions that it has called. It
 follows globals, closures, attributes, containers, arrays and other functions, and leaves two things: `state`,
-which is equal for equal values, and `checks`, by which `read_guard.py` sees quickly that nothing has changed.
+which is equal for equal values, and `checks`, by which `guard.py` sees quickly that nothing has changed.
 Python's own library, lanewise and other installed packages are taken not to change.
 """
 
@@ -27,9 +27,8 @@ from types import (
 )
 from typing import Any
 
-from lanewise.lang.frontend.code_reads import Chain, code_reads
-from lanewise.lang.frontend.device import Device
-from lanewise.lang.frontend.read_guard import Check, GlobalCheck, content_of
+from lanewise.lang.versions.code_reads import Chain, code_reads
+from lanewise.lang.versions.guard import Check, GlobalCheck, content_of
 
 #: Values that never change, and are compared by type and value.
 _CONSTANTS = (type(None), bool, int, str, bytes, complex, type(Ellipsis), range)
@@ -113,7 +112,7 @@ class PythonReads:
         """Add what a value is made of."""
         if isinstance(value, FunctionType):
             self._function(value, forced)
-        elif isinstance(value, Device):
+        elif getattr(type(value), "is_device_function", False):
             self._visit(value.function, forced=True)
         elif isinstance(value, MethodType):
             self._parts(value.__func__, value.__self__)

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from lanewise.lang.frontend.block_needs import BlockNeeds
-from lanewise.lang.frontend.python_reads import PythonReads
-from lanewise.lang.frontend.read_guard import GONE, guard
+from lanewise.lang.versions.guard import GONE, guard
+from lanewise.lang.versions.python_reads import PythonReads
 
 if TYPE_CHECKING:
     from lanewise.ptx import Module
@@ -21,20 +20,24 @@ if TYPE_CHECKING:
 _MOST_VERSIONS = 8
 
 
+#: What a kernel needs of a launch.
+Needs = TypeVar("Needs")
+
+
 @dataclass
-class Traced:
-    """A traced kernel: its module, what blocks it needs, and where its reads begin."""
+class Traced(Generic[Needs]):
+    """A traced kernel: its module, what it needs of a launch, and where its reads begin."""
 
     module: Module
-    needs: BlockNeeds
+    needs: Needs
     #: The kernel's function, the values of its Constexpr parameters, the device functions that it called.
     roots: tuple[Any, ...]
 
 
-class Version:
+class Version(Generic[Needs]):
     """A traced kernel with what it has read. `unchanged()` says quickly whether it still holds."""
 
-    def __init__(self, traced: Traced) -> None:
+    def __init__(self, traced: Traced[Needs]) -> None:
         self.module, self.needs, self._roots = traced.module, traced.needs, traced.roots
         reads = PythonReads(self._roots)  # after the trace: what it changes itself is no reason to trace anew
         self._state = reads.state
@@ -55,14 +58,14 @@ class Version:
         return True
 
 
-class Versions:
+class Versions(Generic[Needs]):
     """The versions of a kernel for one arch and one choice of Constexpr values, the last used first."""
 
-    def __init__(self, trace: Callable[[], Traced]) -> None:
+    def __init__(self, trace: Callable[[], Traced[Needs]]) -> None:
         self._trace = trace
-        self._versions: list[Version] = []
+        self._versions: list[Version[Needs]] = []
 
-    def current(self) -> Version:
+    def current(self) -> Version[Needs]:
         """Return the version for what Python's values are now; the kernel is traced if there is none."""
         for number, version in enumerate(self._versions):
             if version.holds():
