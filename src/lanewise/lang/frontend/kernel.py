@@ -30,6 +30,7 @@ from lanewise.tracebacks import short_traceback
 if TYPE_CHECKING:
     from lanewise.isa.occupancy import Occupancy
     from lanewise.ptx import Cubin, Module, Resources
+    from lanewise.ptx.model.source_names import SourceNames
 
 #: Configurations of a kernel that are remembered.
 _MOST_CONFIGURED = 1024
@@ -128,12 +129,11 @@ class Kernel:
 
     def _traced(self, arch: str | None, constants: dict[str, Any]) -> Traced[BlockNeeds]:
         """Trace the kernel anew, and parse what it was traced to."""
-        from lanewise.lang.frontend.source_names import source_names  # it loads the model of PTX
         from lanewise.ptx import parse
 
-        text, builder, writer = self._trace(arch, constants)
+        text, names, builder = self._trace(arch, constants)
         module = parse(text)
-        module.names = source_names(builder.bound, writer.by_hint)
+        module.names = names
         roots = (self.function, *constants.values(), *builder.device_functions.values())
         return Traced(module, BlockNeeds.of(builder), roots)
 
@@ -141,8 +141,10 @@ class Kernel:
         """Trace the kernel anew and return its PTX."""
         return self._trace(arch, constants)[0]
 
-    def _trace(self, arch: str | None, constants: dict[str, Any]) -> tuple[str, Builder, Writer]:
-        """Trace the kernel anew and return its PTX, with what collected and what wrote it."""
+    def _trace(self, arch: str | None, constants: dict[str, Any]) -> tuple[str, SourceNames, Builder]:
+        """Trace the kernel anew and return its PTX, the names of its variables in it, and the builder."""
+        from lanewise.lang.frontend.source_names import source_names  # it loads the model of PTX
+
         rewritten = self.rewritten
         with use_builder(Builder(arch)) as builder:
             builder.sources[rewritten.file] = rewritten.lines
@@ -162,7 +164,8 @@ class Kernel:
             if self.options.get("cluster"):
                 builder.need("cluster=", 90, "7.8")
             writer = Writer(builder, self.name, declared, self._limits())
-            return writer.text(names), builder, writer
+            text = writer.text(names)
+            return text, source_names(builder.bound, writer.by_hint), builder
 
     def _limits(self) -> list[str]:
         """Return the directives of the PTX that the options of @lw.kernel ask for."""

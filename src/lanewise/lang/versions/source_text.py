@@ -5,6 +5,7 @@ edited before, is refused.
 """
 
 from __future__ import annotations
+import __future__
 
 import ast
 import inspect
@@ -22,7 +23,9 @@ from lanewise.recently_used import RecentlyUsed
 
 _PACKAGE = str(Path(__file__).parents[2])
 #: The lines of files, and the code of their functions.
-_COMPILED: RecentlyUsed[str, tuple[list[str], list[CodeType]]] = RecentlyUsed(64)
+_COMPILED: RecentlyUsed[tuple[str, int], tuple[list[str], list[CodeType]]] = RecentlyUsed(64)
+#: Flags of code that was compiled under a `from __future__ import …`.
+_FUTURE = sum(getattr(__future__, name).compiler_flag for name in ("annotations", "generator_stop"))
 
 
 class SourceText:
@@ -85,7 +88,9 @@ class SourceText:
         """Return whether the lines are those of the function's code; a notebook cell's always are."""
         if not self._is_file or self.file.startswith(_PACKAGE):
             return True
-        codes = [each for each in _codes_of(self._read, self.file) if _begin(each) == _begin(self.code)]
+        flags = self.code.co_flags & _FUTURE
+        codes = _codes_of(self._read, self.file, flags)
+        codes = [each for each in codes if _begin(each) == _begin(self.code)]
         if self.code in codes:
             return True
         if isinstance(self.function.__globals__.get("__loader__"), SourceFileLoader | None):
@@ -94,17 +99,17 @@ class SourceText:
         return _parameters(self.code) in map(_parameters, codes)
 
 
-def _codes_of(lines: list[str], file: str) -> list[CodeType]:
+def _codes_of(lines: list[str], file: str, flags: int) -> list[CodeType]:
     """Return the code of all functions of a file; they are remembered for the files read last."""
-    known = _COMPILED.get(file)
+    known = _COMPILED.get((file, flags))
     if known is None or known[0] is not lines:
         try:
-            module = compile("".join(lines), file, "exec", dont_inherit=True)
+            module = compile("".join(lines), file, "exec", flags, dont_inherit=True)
         except (SyntaxError, ValueError):
             known = lines, []
         else:
             known = lines, _inner_codes(module)
-        _COMPILED.put(file, known)
+        _COMPILED.put((file, flags), known)
     return known[1]
 
 
