@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import update_wrapper
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from lanewise.engines import SHOW_HTML
 from lanewise.isa import find_arch
@@ -256,6 +256,10 @@ class Kernel:
         with suppress(TypeError):
             self._configured[configuration] = configured
         return configured
+
+    @short_traceback
+    def __iter__(self) -> NoReturn:
+        raise KernelError(f"a kernel is launched, {self.name}[grid, block](…), and not iterated over")
 
     @short_traceback
     def __call__(self, *_: Any, **__: Any) -> Any:
