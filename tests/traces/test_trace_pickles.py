@@ -113,7 +113,7 @@ def test_integers_of_numpy_name_blocks_and_warps() -> None:
         ({"lane": 1.5}, "a lane is 0 to 31, not 1.5"),
         ({"lane": 1, "warp": np.arange(2)}, "was not traced"),
         ({"lane": 1, "block": 1.5}, "block 1.5 was not traced"),
-        ({"lane": 1, "block": "a"}, "block 'a' was not traced"),
+        ({"lane": 1, "block": "a"}, "block '?a'? was not traced"),
         ({"lane": 1, "before": array()}, "a step is asked for by its number"),
     ],
     ids=str,

@@ -108,7 +108,9 @@ class PlaceNames:
             if recording.block_at(linear) == wanted:
                 return linear
         traced = _listed([recording.block_at(each) for each in run.blocks])
-        raise LanewiseError(f"block {asked!r} was not traced; traced are {traced}")
+        raise LanewiseError(
+            f"block {asked if wanted is None else wanted!r} was not traced; traced are {traced}"
+        )
 
     def _by_array(self, array: np.ndarray[Any, Any]) -> ArgumentArray:
         for each in self.recording.arguments:
