@@ -86,7 +86,7 @@ PACKAGES = {
         "checker",
         "tracer",
     ),
-    "lang": ("trace", "memory", "matrix", "intrinsics", "wmma", "hopper", "tiles", "frontend"),
+    "lang": ("trace", "versions", "memory", "matrix", "intrinsics", "wmma", "hopper", "tiles", "frontend"),
     "cli": ("terminal", "input", "explanation", "launching", "commands", "app", "__main__"),
 }
 

@@ -212,6 +212,10 @@ class GlobalVariable:
         """Elements of it, copied."""
         return self._read(self._source())[key]
 
+    def __iter__(self) -> Iterator[Any]:
+        """Its elements along the first dimension, copied."""
+        return iter(self._read(self._source()))
+
     def __setitem__(self, key: Any, value: Any) -> None:
         """Write elements of it, everywhere."""
         sizes = "".join(f"[{size}]" for size in self.shape)

@@ -5,7 +5,7 @@ Each arch uses the widest plain `mma` that it has for the formats; its model say
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -48,6 +48,10 @@ class ArchComparison:
     def archs(self) -> tuple[str, ...]:
         """The archs that computed it."""
         return tuple(each.arch for each in self.results)
+
+    def __iter__(self) -> Iterator[str]:
+        """The archs that computed it."""
+        return iter(self.archs)
 
     def __getitem__(self, arch: str) -> npt.NDArray[Any]:
         """D as an arch returns it."""

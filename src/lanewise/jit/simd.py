@@ -305,6 +305,8 @@ class Code:
         """The arguments' names, in order."""
         return tuple(self._arguments)
 
+    __iter__ = None
+
     def __getitem__(self, argument: str) -> Value:
         return self._arguments[argument]
 

@@ -3,7 +3,7 @@
 This is the one list of what the language exports; `lanewise` itself passes it on to users. The packages stand
 in this order, and each imports only itself and those before it:
 
-trace → memory → matrix → intrinsics → wmma → hopper → tiles → frontend
+trace → versions → memory → matrix → intrinsics → wmma → hopper → tiles → frontend
 
 What only some kernels need, such as TMA, is loaded when it is first asked for.
 """

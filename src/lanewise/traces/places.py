@@ -15,6 +15,26 @@ from lanewise.traces.arrays import ArgumentArray
 from lanewise.traces.recording import Recording
 
 
+def is_integer(value: object) -> bool:
+    """Return whether a value is an integer, of Python or NumPy; True and False are none."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def coordinates(asked: Any, extents: tuple[int, int, int]) -> tuple[int, int, int] | None:
+    """Return the coordinates of a block in a grid, from up to three integers; None if there is none such.
+
+    >>> coordinates(3, (4, 1, 1)), coordinates((1, 2), (4, 4, 1)), coordinates(1.5, (4, 1, 1))
+    ((3, 0, 0), (1, 2, 0), None)
+    """
+    several = isinstance(asked, tuple | list) or getattr(asked, "ndim", 0) == 1
+    given = tuple(asked) if several else (asked,)
+    if not 1 <= len(given) <= 3 or not all(map(is_integer, given)):
+        return None
+    x, y, z = (int(each) for each in (*given, 0, 0)[:3])
+    inside = all(0 <= each < extent for each, extent in zip((x, y, z), extents, strict=True))
+    return (x, y, z) if inside else None
+
+
 @dataclass(frozen=True)
 class RegisterPlace:
     """Bytes of a register of one lane; of several registers, the one that was written last."""
@@ -54,14 +74,16 @@ class PlaceNames:
         run = self.recording.run
         linear = self.block(block)
         number = run.warps[0] if warp is None else warp
-        if number not in run.warps:
-            raise LanewiseError(f"warp {number} was not traced; traced are {_listed(run.warps)}")
-        if lane is not None and not 0 <= lane < LANES:
+        if not is_integer(number) or number not in run.warps:
+            raise LanewiseError(f"warp {number!r} was not traced; traced are {_listed(run.warps)}")
+        if lane is not None and (not is_integer(lane) or not 0 <= lane < LANES):
             raise LanewiseError(f"a lane is 0 to {LANES - 1}, not {lane!r}")
         if isinstance(of, RegisterPlace | MemoryPlace):
             return of
         if isinstance(of, tuple) and len(of) == 2 and isinstance(of[0], np.ndarray):
             index = of[1] if isinstance(of[1], tuple) else (of[1],)
+            if not all(is_integer(each) for each in index):
+                raise LanewiseError(f"the index of an element is made of integers, not {of[1]!r}")
             return self._argument(self._by_array(of[0]), index, linear)
         if not isinstance(of, str):
             raise LanewiseError(
@@ -81,13 +103,14 @@ class PlaceNames:
         run, recording = self.recording.run, self.recording
         if asked is None:
             return run.blocks[0]
-        given = (asked,) if isinstance(asked, int) else tuple(asked)
-        wanted = (*given, 0, 0)[:3]
+        wanted = coordinates(asked, run.shape.grid)
         for linear in run.blocks:
             if recording.block_at(linear) == wanted:
                 return linear
         traced = _listed([recording.block_at(each) for each in run.blocks])
-        raise LanewiseError(f"block {wanted} was not traced; traced are {traced}")
+        raise LanewiseError(
+            f"block {asked if wanted is None else wanted!r} was not traced; traced are {traced}"
+        )
 
     def _by_array(self, array: np.ndarray[Any, Any]) -> ArgumentArray:
         for each in self.recording.arguments:

@@ -66,6 +66,10 @@ class Recording:
         #: What others have found out about it, kept by name.
         self.derived: dict[str, object] = {}
 
+    def __reduce__(self) -> Any:
+        """Copy and pickle the run alone: what was derived from it is derived again."""
+        return Recording, (self.run,)
+
     @cached_property
     def names(self) -> RegisterNames:
         """The registers and variables of the kernel by name."""

@@ -23,6 +23,7 @@ from lanewise.ptx.host_tensors import host_arguments
 from lanewise.ptx.signatures import require_signature
 from lanewise.tracebacks import short_traceback
 from lanewise.traces.arrays import argument_arrays
+from lanewise.traces.places import coordinates, is_integer
 from lanewise.traces.recording import Recording, Run
 from lanewise.traces.trace import Trace
 
@@ -100,6 +101,8 @@ def record(
     if cluster is not None:
         bound = bound.in_clusters(cluster)
     values = host_arguments(values)
+    if not isinstance(unchecked, bool):
+        raise LanewiseError(f"unchecked= is True or False, not {unchecked!r}")
     if not unchecked:
         require_signature(bound.entry, values)
     shape: Shape = bound.shape
@@ -156,20 +159,17 @@ def _blocks(asked: Any, shape: Shape) -> list[int]:
     """Return the numbers in the grid of the blocks that are asked for."""
     if isinstance(asked, str) and asked == "all":
         return list(range(shape.blocks))
-    if isinstance(asked, tuple) and asked and all(isinstance(each, int) for each in asked):
-        asked = [asked]
-    if isinstance(asked, str) or not isinstance(asked, Iterable):
+    if not isinstance(asked, Iterable) or isinstance(asked, str | bytes) or getattr(asked, "ndim", 1) == 0:
         raise LanewiseError(f'blocks= is a list of coordinates, as [(0, 0), (1, 0)], or "all", not {asked!r}')
+    given = list(asked)
+    if isinstance(asked, tuple) and given and all(is_integer(each) for each in given):
+        given = [asked]
     found = []
-    for each in asked:
-        given = (each,) if isinstance(each, int) else tuple(each)
-        coordinates = (*given, 0, 0, 0)[:3]
-        fits = len(given) <= 3 and all(
-            isinstance(i, int) and 0 <= i < n for i, n in zip(coordinates, shape.grid, strict=True)
-        )
-        if not fits:
+    for each in given:
+        known = coordinates(each, shape.grid)
+        if known is None:
             raise LanewiseError(f"there is no block {each!r} in a grid of {shape.grid}")
-        x, y, z = coordinates
+        x, y, z = known
         found.append(x + shape.grid[0] * (y + shape.grid[1] * z))
     if not found:
         raise LanewiseError("blocks=[]: name at least one block")
@@ -180,10 +180,15 @@ def _warps(asked: Iterable[int] | int | None, shape: Shape) -> list[int]:
     """Return the warps that are asked for; all of a block if none is named."""
     if asked is None:
         return list(range(shape.warps))
-    given = [asked] if isinstance(asked, int) else list(asked)
+    one = is_integer(asked)
+    if not one and (
+        not isinstance(asked, Iterable) or isinstance(asked, str) or getattr(asked, "ndim", 1) == 0
+    ):
+        raise LanewiseError(f"warps= is a number of a warp, or a list of them, not {asked!r}")
+    given: list[Any] = [asked] if one else list(asked)  # type: ignore[arg-type]  # it is iterable then
     for each in given:
-        if not isinstance(each, int) or not 0 <= each < shape.warps:
+        if not is_integer(each) or not 0 <= each < shape.warps:
             raise LanewiseError(f"a block has warps 0 to {shape.warps - 1}; there is no warp {each!r}")
     if not given:
         raise LanewiseError("warps=[]: name at least one warp")
-    return sorted(set(given))
+    return sorted({operator.index(each) for each in given})

@@ -65,6 +65,10 @@ class Trace:
         self._recording = recording
         self._places, self._origins = PlaceNames(recording), Origins(recording)
 
+    def __reduce__(self) -> Any:
+        """Copy and pickle the recording alone."""
+        return Trace, (self._recording,)
+
     @property
     def recording(self) -> Recording:
         """The log with all that is needed to read it, for other tools that stand on traces."""
@@ -160,7 +164,11 @@ class Trace:
             raise LanewiseError(
                 f'a condition is a function, as in lambda step: step.op.opcode == "mma"; not {holds!r}'
             )
-        for step in self.steps[start:]:
+        try:
+            first = operator.index(start)
+        except TypeError:
+            raise LanewiseError(f"start= is the number of a step, not {start!r}") from None
+        for step in self.steps[first:]:
             if holds(step):
                 return step
         return None

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from lanewise import disk_cache
 from lanewise.errors import LanewiseError
@@ -45,6 +45,11 @@ class AutotunedKernel:
                 f"a launch is kernel[grid, block] or kernel[grid, block, shared_bytes], not {configuration!r}"
             )
         return AutotunedLaunch(self, configuration)
+
+    @short_traceback
+    def __iter__(self) -> NoReturn:
+        name = self.kernel.name
+        raise LanewiseError(f"a kernel is launched, {name}[grid, block](…), and not iterated over")
 
     def __repr__(self) -> str:
         return f"<autotuned kernel {self.kernel.name}, {len(self.configurations)} configurations>"
@@ -122,7 +127,7 @@ class AutotunedLaunch:
         given = [_key(each) for each in args] + sorted(
             f"{name}={_key(each)}" for name, each in kwargs.items() if name not in ("arch", "stream")
         )
-        source = inspect.getsource(kernel.function)
+        source = kernel.source.text
         return repr(("autotune", kernel.name, source, arch, _where(args), self.tuned.configurations, given))
 
 

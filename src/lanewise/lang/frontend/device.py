@@ -8,11 +8,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import update_wrapper
+from types import FunctionType
 from typing import Any, Generic, TypeVar
 
 from lanewise.lang.frontend.source import RewrittenFunction
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.errors import KernelError
+from lanewise.lang.versions.source_text import SourceText
 
 #: Calls of a device function inside itself after which they are taken to have no end.
 _DEEPEST_RECURSION = 50
@@ -24,8 +26,13 @@ Result = TypeVar("Result")
 class Device(Generic[Result]):
     """A function with traced control flow, called from kernels: inlined where it is called."""
 
+    #: By this attribute a version of a kernel knows that it depends on the function.
+    is_device_function = True
+
     def __init__(self, function: Callable[..., Result]) -> None:
+        assert isinstance(function, FunctionType)
         self.function = function
+        self._source = SourceText(function)
         self._rewritten: RewrittenFunction | None = None
         self._depth = 0
         update_wrapper(self, function)
@@ -37,9 +44,12 @@ class Device(Generic[Result]):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Result:
         builder = current()
-        if self._rewritten is None:
-            self._rewritten = RewrittenFunction(self.function, is_kernel=False)
         rewritten = self._rewritten
+        if rewritten is None or self._source.code is not self.function.__code__:
+            if self._source.code is not self.function.__code__:  # another one was put into its place
+                self._source = SourceText(self.function)
+            rewritten = self._rewritten = RewrittenFunction(self._source, is_kernel=False)
+        builder.device_functions[id(self)] = self
         builder.sources.setdefault(rewritten.file, rewritten.lines)
         location = builder.location
         if self._depth > _DEEPEST_RECURSION:

@@ -10,17 +10,20 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import update_wrapper
-from typing import TYPE_CHECKING, Any, overload
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from lanewise.engines import SHOW_HTML
 from lanewise.isa import find_arch
 from lanewise.lang.frontend.block_needs import BlockNeeds
 from lanewise.lang.frontend.launching import ConfiguredKernel
 from lanewise.lang.frontend.parameters import Parameter, declaration, read_parameters, traced_argument
-from lanewise.lang.frontend.source import RewrittenFunction, annotation_names
+from lanewise.lang.frontend.source import RewrittenFunction, read_annotations
 from lanewise.lang.trace.builder import Builder, current, tracing, use_builder
 from lanewise.lang.trace.errors import KernelError
 from lanewise.lang.trace.ptx_text import Writer
+from lanewise.lang.versions.source_text import SourceText
+from lanewise.lang.versions.versions import Traced, Version, Versions
 from lanewise.recently_used import RecentlyUsed
 from lanewise.tracebacks import short_traceback
 
@@ -45,13 +48,15 @@ class Kernel:
     def __init__(
         self, function: Callable[..., Any], options: dict[str, Any], around: Mapping[str, Any] | None = None
     ) -> None:
+        assert isinstance(function, FunctionType)
         self.function, self.options = function, options
-        self._around = around or {}
+        #: The source and the types are read here, where the function is defined.
+        self.source = SourceText(function)
+        self._annotations = read_annotations(function, around or {})
         self._rewritten: RewrittenFunction | None = None
         self._parameters: list[Parameter] | None = None
-        self._modules: RecentlyUsed[Any, Module] = RecentlyUsed(_MOST_MODULES)
-        #: What blocks must have, by the text of a module in `_modules`.
-        self._needs: dict[str, BlockNeeds] = {}
+        #: The versions that it was traced to, by the arch and the values of its Constexpr parameters.
+        self._versions: RecentlyUsed[Any, Versions[BlockNeeds]] = RecentlyUsed(_MOST_MODULES)
         self._configured: dict[Any, ConfiguredKernel] = {}
         update_wrapper(self, function)
 
@@ -63,8 +68,10 @@ class Kernel:
     @property
     def rewritten(self) -> RewrittenFunction:
         """The function with its control flow rewritten, when it is first needed."""
+        if self.source.code is not self.function.__code__:  # another one was put into its place
+            self.source, self._rewritten, self._parameters = SourceText(self.function), None, None
         if self._rewritten is None:
-            self._rewritten = RewrittenFunction(self.function, is_kernel=True, around=self._around)
+            self._rewritten = RewrittenFunction(self.source, is_kernel=True, annotations=self._annotations)
         return self._rewritten
 
     @property
@@ -79,12 +86,16 @@ class Kernel:
     @short_traceback
     def module(self, arch: str | None = None, **constants: Any) -> Module:
         """Return the traced module, for an arch and the values of the Constexpr parameters."""
+        return self.version(arch, constants).module
+
+    def version(self, arch: str | None, constants: dict[str, Any]) -> Version[BlockNeeds]:
+        """Return what the kernel is traced to, for an arch, Constexpr values, and what it reads of Python."""
         name = None if arch is None else find_arch(arch)
         known = self._constants(constants)
         try:
             # 1, 1.0 and True are equal, and not the same constant
             key = (name, tuple((each, type(value), value) for each, value in known.items()))
-            found = self._modules.get(key)
+            found = self._versions.get(key)
         except TypeError:
             unhashable = [each for each, value in known.items() if not _is_hashable(value)]
             raise KernelError(
@@ -92,12 +103,10 @@ class Kernel:
                 f"{', '.join(unhashable)} is not"
             ) from None
         if found is None:
-            found = self._traced(name, known)
-            self._modules.put(key, found)
-            if len(self._needs) > _MOST_MODULES:
-                kept = {each.text for each in self._modules.values()}
-                self._needs = {text: each for text, each in self._needs.items() if text in kept}
-        return found
+            found = Versions(lambda: self._traced(name, known))
+        version = found.current()
+        self._versions.put(key, found)
+        return version
 
     def _constants(self, given: dict[str, Any]) -> dict[str, Any]:
         """Return the values of the Constexpr parameters, from those that are given and the defaults."""
@@ -118,21 +127,22 @@ class Kernel:
                 known[each.name] = value
         return known
 
-    def _traced(self, arch: str | None, constants: dict[str, Any]) -> Module:
-        """Trace the kernel anew and return the parsed module."""
+    def _traced(self, arch: str | None, constants: dict[str, Any]) -> Traced[BlockNeeds]:
+        """Trace the kernel anew, and parse what it was traced to."""
         from lanewise.ptx import parse
 
-        text, names = self._trace(arch, constants)
+        text, names, builder = self._trace(arch, constants)
         module = parse(text)
         module.names = names
-        return module
+        roots = (self.function, *constants.values(), *builder.device_functions.values())
+        return Traced(module, BlockNeeds.of(builder), roots)
 
     def traced_text(self, arch: str | None, constants: dict[str, Any]) -> str:
         """Trace the kernel anew and return its PTX."""
         return self._trace(arch, constants)[0]
 
-    def _trace(self, arch: str | None, constants: dict[str, Any]) -> tuple[str, SourceNames]:
-        """Trace the kernel anew and return its PTX, and the names of its variables in it."""
+    def _trace(self, arch: str | None, constants: dict[str, Any]) -> tuple[str, SourceNames, Builder]:
+        """Trace the kernel anew and return its PTX, the names of its variables in it, and the builder."""
         from lanewise.lang.frontend.source_names import source_names  # it loads the model of PTX
 
         rewritten = self.rewritten
@@ -155,12 +165,7 @@ class Kernel:
                 builder.need("cluster=", 90, "7.8")
             writer = Writer(builder, self.name, declared, self._limits())
             text = writer.text(names)
-            self._needs[text] = BlockNeeds.of(builder)
-            return text, source_names(builder.bound, writer.by_hint)
-
-    def block_needs(self, module: Module) -> BlockNeeds:
-        """Return what the kernel needs of a block, as it was traced to a module."""
-        return self._needs.get(module.text, BlockNeeds())
+            return text, source_names(builder.bound, writer.by_hint), builder
 
     def _limits(self) -> list[str]:
         """Return the directives of the PTX that the options of @lw.kernel ask for."""
@@ -234,9 +239,10 @@ class Kernel:
         """
         from lanewise.ptx.model.module import occupancy_of
 
-        module = self.module(arch, **constants)
-        shared_bytes = shared_bytes or self.block_needs(module).shared_bytes
-        return occupancy_of(self.resources(arch, **constants), module.entries[self.name], block, shared_bytes)
+        version = self.version(arch, constants)
+        entry = version.module.entries[self.name]
+        shared_bytes = shared_bytes or version.needs.shared_bytes
+        return occupancy_of(self.resources(arch, **constants), entry, block, shared_bytes)
 
     # launching ------------------------------------------------------------------------------------------
 
@@ -250,6 +256,10 @@ class Kernel:
         with suppress(TypeError):
             self._configured[configuration] = configured
         return configured
+
+    @short_traceback
+    def __iter__(self) -> NoReturn:
+        raise KernelError(f"a kernel is launched, {self.name}[grid, block](…), and not iterated over")
 
     @short_traceback
     def __call__(self, *_: Any, **__: Any) -> Any:
@@ -311,7 +321,7 @@ def _kernel(function: Any, options: dict[str, Any], around: Mapping[str, Any]) -
             raise KernelError(f"{name}= of @lw.kernel is an integer of at least 1, not {value!r}")
     if not inspect.isfunction(function):
         raise KernelError(f"@lw.kernel goes on a function defined with `def`, not on {function!r}")
-    return Kernel(function, options, annotation_names(function, around))
+    return Kernel(function, options, around)
 
 
 def _cluster_shape(cluster: Any) -> tuple[int, int, int] | None:

@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format
-from lanewise.lang.frontend.block_needs import BlockNeeds
 from lanewise.lang.frontend.parameters import Parameter
 from lanewise.lang.trace.errors import KernelError
 from lanewise.lang.trace.types import Ptr, TensorMapType, dtype_name, is_int, pred, storage_bytes
+from lanewise.lang.versions.guard import GONE
 from lanewise.ptx.host_tensors import host_array
 from lanewise.tracebacks import shorten
 
 if TYPE_CHECKING:
+    from lanewise.lang.frontend.block_needs import BlockNeeds
+    from lanewise.lang.versions.versions import Version
     from lanewise.launch import Configured
-    from lanewise.ptx import Module
 
 #: Keywords of a launch that are no parameters of the kernel.
 _OPTIONS = ("steps", "progress", "executor", "schedule", "stream", "cluster", "overlap", "unchecked")
@@ -38,11 +39,8 @@ class TraceableKernel(Protocol):
     def parameters(self) -> list[Parameter]:
         """The parameters of the kernel, in order."""
 
-    def module(self, arch: str | None = None, **constants: Any) -> Module:
-        """Return the traced module, for an arch and the values of the Constexpr parameters."""
-
-    def block_needs(self, module: Module) -> BlockNeeds:
-        """Return what the kernel needs of a block, as it was traced to a module."""
+    def version(self, arch: str | None, constants: dict[str, Any]) -> Version[BlockNeeds]:
+        """Return what the kernel is traced to, for an arch, Constexpr values, and what it reads of Python."""
 
 
 class ConfiguredKernel:
@@ -50,17 +48,24 @@ class ConfiguredKernel:
 
     def __init__(self, kernel: TraceableKernel, configuration: Any) -> None:
         self.kernel, self.configuration = kernel, configuration
-        #: What was launched before, by the Constexpr values, for a warm launch.
-        self._launched: dict[Any, Configured] = {}
+        #: What was launched before, by the Constexpr values, for a warm launch; with its version, which knows
+        #: whether what the kernel has read of Python is unchanged.
+        self._launched: dict[Any, tuple[Version[BlockNeeds], Configured]] = {}
 
     def bind(self, *args: Any, arch: str | None = None, **kwargs: Any) -> tuple[Configured, tuple[Any, ...]]:
         """Return the traced kernel, ready to launch, and its arguments without the Constexpr ones."""
-        arguments, constants = split_arguments(self.kernel, args, kwargs)
-        module = self.kernel.module(arch, **constants)
-        needs = self.kernel.block_needs(module)
-        configured = module[self.kernel.name][needs.configuration(self.configuration)]
-        needs.check(configured.shape.block)
+        _, configured, arguments = self._bind(args, arch, kwargs)
         return configured, arguments
+
+    def _bind(
+        self, args: tuple[Any, ...], arch: str | None, kwargs: dict[str, Any]
+    ) -> tuple[Version[BlockNeeds], Configured, tuple[Any, ...]]:
+        """Return the version of the kernel, the kernel ready to launch, and its arguments."""
+        arguments, constants = split_arguments(self.kernel, args, kwargs)
+        version = self.kernel.version(arch, constants)
+        configured = version.module[self.kernel.name][version.needs.configuration(self.configuration)]
+        version.needs.check(configured.shape.block)
+        return version, configured, arguments
 
     def __call__(self, *args: Any, arch: str | None = None, stream: Any = None, **kwargs: Any) -> None:
         """Launch it: on the machine for NumPy arrays, on the GPU for CUDA arrays.
@@ -70,13 +75,15 @@ class ConfiguredKernel:
         """
         if arch is None:
             try:
-                if self._launched[tuple(kwargs.items())].warm(args, stream):
-                    return
-            except (KeyError, TypeError):  # TypeError: a Constexpr that cannot be looked up, an error below
-                pass
+                version, configured = self._launched[_key(kwargs) if kwargs else ()]
+                known = version.unchanged()
+            except GONE:  # also a Constexpr that cannot be looked up: an error below
+                known = False
+            if known and configured.warm(args, stream):
+                return
         launch = {each: kwargs.pop(each) for each in _OPTIONS if each in kwargs}
         try:
-            configured, arguments = self.bind(*args, arch=arch, **kwargs)
+            version, configured, arguments = self._bind(args, arch, kwargs)
             configured(*arguments, arch=arch, stream=stream, **launch)
         except LanewiseError as error:
             shorten(error)
@@ -84,7 +91,7 @@ class ConfiguredKernel:
         if arch is None and not launch and self._takes_as_given(args):
             if len(self._launched) >= _MOST_LAUNCHED:
                 self._launched.clear()
-            self._launched[tuple(kwargs.items())] = configured
+            self._launched[_key(kwargs)] = version, configured
 
     def _takes_as_given(self, args: tuple[Any, ...]) -> bool:
         """Return whether the PTX kernel takes the same arguments: no Constexpr, nothing that is encoded."""
@@ -101,6 +108,11 @@ class ConfiguredKernel:
     def __repr__(self) -> str:
         chosen = self.configuration
         return f"<{self.kernel.name}[{', '.join(map(str, chosen)) if isinstance(chosen, tuple) else chosen}]>"
+
+
+def _key(kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """Return what tells Constexpr values apart: 1, 1.0 and True are equal, and not the same constant."""
+    return (*kwargs.items(), *map(type, kwargs.values()))
 
 
 def split_arguments(

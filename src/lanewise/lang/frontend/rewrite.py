@@ -94,7 +94,8 @@ class _Rewriter:
         if self.device_result:
             function.body = self._results(function.body)
         self.carried = Liveness(function).carried
-        self.count = 0
+        #: Branches and loops around the statement that is being rewritten.
+        self.depth = 0
         self.loops: list[str] = []
 
     def _results(self, statements: list[ast.stmt]) -> list[ast.stmt]:
@@ -159,9 +160,16 @@ class _Rewriter:
         return node
 
     def _name(self, stem: str) -> str:
-        """Return a fresh name for a variable of the rewritten function."""
-        self.count += 1
-        return f"__{stem}{self.count}"
+        """Return the name of a variable that one branch or loop has to itself, until `_leave`.
+
+        Those that follow each other share one: `locals()`, which all of them ask for, stays small.
+        """
+        self.depth += 1
+        return f"__{stem}{self.depth}"
+
+    def _leave(self) -> None:
+        """End the use of the name that `_name` gave last."""
+        self.depth -= 1
 
     def _statements(self, statements: list[ast.stmt]) -> list[ast.stmt]:
         """Return statements rewritten, each after a call that notes its line."""
@@ -210,6 +218,7 @@ class _Rewriter:
                 taken.append(self._bind(back, name, nodes.call(name, "restore"), nodes))
             taken += [*self._statements(body), self._end(name, body[-1] if body else node)]
             made.append(nodes.branch(nodes.attribute(name, side), taken))
+        self._leave()
         return [*made, self._bind(names.bound, name, nodes.call(name, "merge"), nodes)]
 
     def visit_While(self, node: ast.While) -> Any:
@@ -241,6 +250,7 @@ class _Rewriter:
         self.loops.append(name)
         loop.body = [*self._statements(node.body), self._end(name, node.body[-1])]
         self.loops.pop()
+        self._leave()
         return [
             begun,
             self._bind(bound, name, nodes.call_with_locals(name, "begin"), nodes),

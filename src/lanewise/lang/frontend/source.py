@@ -1,4 +1,4 @@
-"""The source of a function: read, parsed, rewritten, and compiled again with its own globals and closure.
+"""A function rewritten from its source, and compiled again with its own globals and closure.
 
 What becomes of its statements is in `rewrite.py`; what the rewritten code calls, in `control_flow.py`.
 """
@@ -8,9 +8,8 @@ from __future__ import annotations
 import ast
 import inspect
 import linecache
-import re
-import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import CellType, CodeType, FunctionType, TracebackType
 from typing import Any
@@ -23,6 +22,7 @@ from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.errors import KernelError
 from lanewise.lang.trace.ir import SourceLocation
 from lanewise.lang.trace.traced import RUNTIME_NAME
+from lanewise.lang.versions.source_text import SourceText
 
 #: Exceptions that Python itself raises at a mistake.
 _PYTHON_ERRORS = (
@@ -38,51 +38,25 @@ class RewrittenFunction:
     """A function compiled anew, whose control flow asks while tracing whether its condition is traced."""
 
     def __init__(
-        self, function: Callable[..., Any], is_kernel: bool, around: Mapping[str, Any] | None = None
+        self, source: SourceText, is_kernel: bool, annotations: Mapping[str, Any] | None = None
     ) -> None:
-        assert isinstance(function, FunctionType)
-        self.original = function
-        self.file = function.__code__.co_filename
-        self.lines = [line.rstrip("\n") for line in linecache.getlines(self.file, function.__globals__)]
-        self.location = SourceLocation(self.file, function.__code__.co_firstlineno, 1)
-        tree = self._tree()
+        self.source = source
+        self.original = function = source.function
+        self.file, self.lines = source.file, source.lines
+        self.location = SourceLocation(self.file, source.code.co_firstlineno, 1)
+        tree = source.tree()
         self.location = SourceLocation(self.file, tree.lineno, 1)
         try:
             tree = rewrite(tree, is_kernel)
         except Unsupported as unsupported:
-            raise self._error_at(str(unsupported), unsupported.line) from None
+            raise source.error(str(unsupported), unsupported.line) from None
         self.function = self._compiled(tree, Runtime(self.file))
         self.signature = inspect.signature(function)
-        self.annotations = self._annotations(around or {})
-
-    def _tree(self) -> ast.FunctionDef:
-        """Return the syntax tree of the function, with the line numbers of its file."""
-        first = self.original.__code__.co_firstlineno
-        found = _parsed(_indented_below(self.lines, first), first)
-        if found is not None:
-            return found
-        try:
-            lines, first = inspect.getsourcelines(self.original)
-        except (OSError, TypeError):
-            raise KernelError(
-                f"the source of {self.original.__name__} is not available, and a kernel is made from its "
-                "source: put it into a file (a notebook cell works, too; exec and the plain REPL do not)",
-                self.file,
-                self.location.line,
-            ) from None
-        found = _parsed([line.rstrip("\n") for line in lines], first)
-        if found is None:
-            raise self._error_at("a kernel is a function defined with `def`, not a lambda", first)
-        return found
-
-    def _error_at(self, message: str, line: int) -> KernelError:
-        """Return an error that names a line of the function's file."""
-        text = self.lines[line - 1].strip() if 0 < line <= len(self.lines) else ""
-        return KernelError(message, self.file, line, text)
+        self.annotations = self._annotations(annotations or {})
 
     def error(self, message: str) -> KernelError:
         """Return an error that names the function's first line."""
-        return self._error_at(message, self.location.line)
+        return self.source.error(message, self.location.line)
 
     def _compiled(self, tree: ast.FunctionDef, runtime: Any) -> FunctionType:
         """Return the rewritten function compiled; cells of the closure are the original's own."""
@@ -104,16 +78,13 @@ class RewrittenFunction:
         made.__kwdefaults__ = original.__kwdefaults__
         return made
 
-    def _annotations(self, named: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the types of the parameters; those written as text are evaluated."""
-        around = dict(named)
-        if self.original.__closure__:
-            around |= inspect.getclosurevars(self.original).nonlocals
+    def _annotations(self, known: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the types of the parameters; those written as text are evaluated, unless they are known."""
         found = {}
         for name, kind in self.original.__annotations__.items():
             if isinstance(kind, str):
                 try:
-                    kind = eval(kind, self.original.__globals__, around)
+                    kind = known[name] if name in known else _evaluated(kind, self.original, {})
                 except Exception as error:
                     raise self.error(f"the type {kind!r} of {name} cannot be read: {error}") from None
             found[name] = kind
@@ -140,35 +111,6 @@ class RewrittenFunction:
             raise _error(
                 f"Python raised while tracing: {type(error).__name__}: {error}{_origin(error)}", error
             ) from error
-
-
-def _indented_below(lines: list[str], first: int) -> list[str]:
-    """Return the lines of a definition: from its first one to the last that is indented further.
-
-    A text or an expression of several lines that goes on with less indentation is cut off. Then the lines
-    found are no whole statement, and Python's own tokenizer has to find the end (`inspect.getsourcelines`).
-    """
-    found: list[str] = []
-    margin, begun = "", False
-    for line in lines[first - 1 :]:
-        text = line.lstrip()
-        if not found:
-            margin = line[: len(line) - len(text)]
-        elif begun and text and text[0] not in ")#" and not line.startswith((margin + " ", margin + "\t")):
-            break
-        begun = begun or text.startswith("def ")
-        found.append(line)
-    return found
-
-
-def _parsed(lines: list[str], first: int) -> ast.FunctionDef | None:
-    """Return the function that begins lines of a file, the first of which is given; None if none does."""
-    try:
-        module = ast.parse("\n" * (first - 1) + textwrap.dedent("\n".join(lines)))
-    except (SyntaxError, ValueError):
-        return None
-    found = module.body[0] if module.body else None
-    return found if isinstance(found, ast.FunctionDef) else None
 
 
 def _error(message: str, error: BaseException) -> KernelError:
@@ -204,11 +146,23 @@ def _last_of_user(error: BaseException) -> TracebackType | None:
     return found
 
 
-def annotation_names(function: Callable[..., Any], around: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the local variables that the annotations of a function's parameters name.
+def _evaluated(kind: str, function: FunctionType, around: Mapping[str, Any]) -> Any:
+    """Return the type that an annotation names, among globals, the closure and variables around it."""
+    names = dict(around)
+    if function.__closure__:
+        names |= inspect.getclosurevars(function).nonlocals
+    return eval(kind, function.__globals__, names)
 
-    With `from __future__ import annotations` types are texts, and a function does not keep what they name.
+
+def read_annotations(function: FunctionType, around: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the types that a function's annotations name, evaluated where the function is defined.
+
+    With `from __future__ import annotations` they are texts, and a function does not keep the local variables
+    that they name. One that cannot be evaluated yet is left out: it is tried again at the first launch.
     """
-    texts = [kind for kind in function.__annotations__.values() if isinstance(kind, str)]
-    words = {word for text in texts for word in re.findall(r"\w+", text)}
-    return {name: around[name] for name in words if name in around}
+    found = {}
+    for name, kind in function.__annotations__.items():
+        if isinstance(kind, str):
+            with suppress(Exception):
+                found[name] = _evaluated(kind, function, around)
+    return found

@@ -71,7 +71,7 @@ def map(pointer: Any, rank: Any) -> Pointer:
     target = builder.define(
         "mapa.shared::cluster.u32", "b32", pointer.address.in_register, rank_operand(rank, "lw.cluster.map")
     )
-    return Pointer(pointer.dtype, "shared::cluster", target, 0, pointer.align)
+    return Pointer(pointer.dtype, "shared::cluster", target, 0, pointer.align, pointer.piece)
 
 
 def rank_operand(rank: Any, what: str) -> Any:

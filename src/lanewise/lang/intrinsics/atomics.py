@@ -1,4 +1,4 @@
-"""Atomics on global and shared memory: each returns the value that was there before.
+"""Atomics on global and shared memory, also that of other blocks of a cluster: they return the old value.
 
 Plain loads and stores are methods of a pointer (`memory/pointer.py`).
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from lanewise.formats import bf16, f16, f32, f64
-from lanewise.lang.intrinsics.sync import SCOPES
+from lanewise.lang.intrinsics.sync import scope_name
 from lanewise.lang.memory.pointer import Pointer
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.ir import Address
@@ -17,24 +17,25 @@ from lanewise.lang.trace.traced import describe
 from lanewise.lang.trace.types import PAIRS, dtype_name, i32, i64, is_int, register_kind, u32, u64
 
 _ORDERS = {"relaxed": "relaxed", "acquire": "acquire", "release": "release", "acq_rel": "acq_rel"}
+#: The state spaces that atomics reach; "" for generic addresses.
+_SPACES = ("global", "shared", "shared::cluster", "")
 
 
 def _atomic(name: str, pointer: Any, values: tuple[Any, ...], scope: str, order: str) -> Scalar:
     """Emit an atomic operation on memory and return the old value."""
     builder = current()
-    if not isinstance(pointer, Pointer) or pointer.space not in ("global", "shared", ""):
+    if not isinstance(pointer, Pointer) or pointer.space not in _SPACES:
         raise builder.error(
             f"lw.atomic_{name} takes a pointer to global or shared memory, such as p + i, not "
             f"{describe(pointer)}"
         )
-    if scope not in SCOPES or order not in _ORDERS:
-        raise builder.error(
-            f"lw.atomic_{name}: scope is one of {', '.join(SCOPES)}, order one of {', '.join(_ORDERS)}"
-        )
+    if order not in _ORDERS:
+        raise builder.error(f"the order of lw.atomic_{name} is {', '.join(_ORDERS)}, not {order!r}")
+    scope = scope_name(scope, f"lw.atomic_{name}")
     dtype = pointer.dtype
     operands = [scalar(each, dtype, f"lw.atomic_{name}").in_register for each in values]
     space = f".{pointer.space}" if pointer.space else ""
-    opcode = f"atom.{_ORDERS[order]}.{SCOPES[scope]}{space}.{name}{_type(name, pointer)}"
+    opcode = f"atom.{_ORDERS[order]}.{scope}{space}.{name}{_type(name, pointer)}"
     found = builder.result(
         opcode, register_kind(dtype), Address(pointer.base, pointer.offset), *operands, hint="old"
     )

@@ -28,6 +28,8 @@ def cp_async(dst: Any, src: Any, bytes: int = 16, src_bytes: Any = None, cache: 
             )
     if bytes not in (4, 8, 16):
         raise builder.error(f"lw.cp_async copies 4, 8 or 16 bytes, not {bytes!r}")
+    for pointer in (dst, src):
+        pointer.require_together(bytes, "lw.cp_async's elements")
     cache = cache or ("cg" if bytes == 16 else "ca")
     if cache not in ("ca", "cg") or (cache == "cg" and bytes != 16):
         raise builder.error(f"lw.cp_async: cache is ca, or cg for 16 bytes; not {cache!r} for {bytes}")

@@ -14,7 +14,16 @@ from lanewise.lang.trace.types import u32
 #: The mask of all lanes of a warp.
 FULL = 0xFFFFFFFF
 #: The scopes of fences and atomics, and what PTX calls them.
-SCOPES = {"block": "cta", "gpu": "gpu", "system": "sys"}
+SCOPES = {"block": "cta", "cluster": "cluster", "gpu": "gpu", "system": "sys"}
+
+
+def scope_name(scope: str, what: str) -> str:
+    """Return what PTX calls a scope; an error if there is none of this name."""
+    if scope not in SCOPES:
+        raise current().error(f"the scope of {what} is {', '.join(SCOPES)}, not {scope!r}")
+    if scope == "cluster":
+        current().need("the scope of a cluster", 90, "7.8")
+    return SCOPES[scope]
 
 
 def syncthreads() -> None:
@@ -58,8 +67,6 @@ def syncwarp(mask: Any = FULL) -> None:
 
 
 def fence(scope: str = "gpu") -> None:
-    """Order memory accesses before it against those after it: for the block, the gpu or the system."""
-    if scope not in SCOPES:
-        raise current().error(f"a fence is for {', '.join(SCOPES)}, not {scope!r}")
+    """Order memory accesses before it against those after it: for the block, cluster, gpu or system."""
     current().need("fence", 70, "6.0")
-    current().emit(f"fence.acq_rel.{SCOPES[scope]}")
+    current().emit(f"fence.acq_rel.{scope_name(scope, 'a fence')}")

@@ -84,6 +84,9 @@ class Descriptor(Node):
         """Along which index elements are neighbours: "K" or "MN"."""
         return self.described.major
 
+    def __iter__(self) -> Any:
+        raise current().error("a descriptor is not iterated over: give it coordinates, d[row, k]")
+
     def __getitem__(self, coordinate: Any) -> Descriptor:
         layout = self.described.layout
         crd = coordinate if isinstance(coordinate, tuple) else (coordinate,)

@@ -102,6 +102,10 @@ def _single_register(value: Any) -> Any:
     return value.registers[0] if isinstance(value, Fragment) else value
 
 
+#: Bytes of a row of ldmatrix and stmatrix.
+_ROW_BYTES = 16
+
+
 def _shared_address(pointer: Any, instruction: Instruction) -> Address:
     """Return the address behind a pointer; an error unless it points to shared memory."""
     if not isinstance(pointer, Pointer):
@@ -111,6 +115,7 @@ def _shared_address(pointer: Any, instruction: Instruction) -> Address:
         )
     if pointer.space != "shared":
         raise current().error(f"{instruction.text} takes a pointer to shared memory, not {pointer}")
+    pointer.require_together(_ROW_BYTES, f"the elements of a row of {instruction.text}")
     return Address(pointer.base, pointer.offset)
 
 

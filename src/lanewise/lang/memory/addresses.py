@@ -10,7 +10,7 @@ from typing import Any
 
 from lanewise.lang.memory.layout_index import Offsets, wide_sum
 from lanewise.lang.memory.pointer import Pointer
-from lanewise.lang.memory.swizzle import swizzled
+from lanewise.lang.memory.swizzle import Piece, piece_at, run_of, swizzled
 from lanewise.lang.trace.arithmetic import mul, mul_wide
 from lanewise.lang.trace.bitwise import xor
 from lanewise.lang.trace.builder import current
@@ -83,6 +83,11 @@ class SwizzledAddresses:
         else:
             low = index % self.swizzle.size()
             found = self.pointer + self._swizzled(self.swizzle, low) + (index - low)
+            if self.inner is None and self.outer is None:
+                piece = piece_at(self.swizzle, index, index + self.swizzle.size(), found.size)
+            else:
+                piece = Piece(run_of(self.swizzle) * found.size, self.swizzle, found.size)
+            found = found.within(piece)
         return found if self.outer is None else found + self.outer
 
     def linear_pointer(self) -> Pointer:
@@ -116,8 +121,7 @@ class SwizzledAddresses:
 
     def contiguous_run(self) -> int:
         """Return how many aligned neighbours stay neighbours behind the swizzle; 0 for all."""
-        swizzle = self.swizzle
-        return 0 if swizzle is None else 1 << min(swizzle.base, swizzle.base + swizzle.shift)
+        return 0 if self.swizzle is None else run_of(self.swizzle)
 
     def coordinates(self, offset: int) -> tuple[Any, ...]:
         """Raise the error that the coordinates of these elements are not kept."""

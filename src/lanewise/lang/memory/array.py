@@ -14,6 +14,7 @@ from lanewise.isa.launch_limits import MOST_SHARED_BYTES
 from lanewise.lang.memory.addresses import StridedAddresses, SwizzledAddresses
 from lanewise.lang.memory.layout_index import UNKNOWN, index_of
 from lanewise.lang.memory.pointer import Pointer
+from lanewise.lang.memory.swizzle import piece_at
 from lanewise.lang.memory.view import View
 from lanewise.lang.trace.builder import current, tracing
 from lanewise.lang.trace.ir import Symbol, Variable
@@ -114,7 +115,17 @@ class Array(Node):
 
     def ptr(self, *coordinates: Any) -> Pointer:
         """Return the pointer to an element; without coordinates, to the first."""
-        return self.pointer + self.index(*coordinates) if coordinates else self.pointer
+        if not coordinates:
+            return self.pointer
+        found, layout = self.pointer + self.index(*coordinates), self.layout
+        if not isinstance(layout, ComposedLayout) or not isinstance(layout.layoutB, Swizzle):
+            return found
+        index = None  # known when the kernel runs
+        if not any(isinstance(each, Scalar) for each in flatten(coordinates)):
+            crd = coordinates[0] if len(coordinates) == 1 else coordinates
+            index = layout.offset + index_of(layout.layoutA, crd)
+        extent = int(layout.layoutA.cosize()) + int(layout.offset)
+        return found.within(piece_at(layout.layoutB, index, extent, found.size))
 
     def view(self, what: str) -> View:
         """Return the array as a view, which can be sliced and tiled; `what` names the function that asks."""

@@ -9,6 +9,7 @@ from math import gcd
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 from lanewise.formats import Format
+from lanewise.lang.memory.swizzle import Piece
 from lanewise.lang.trace.arithmetic import mul
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.convert import convert
@@ -50,25 +51,35 @@ class Access(NamedTuple):
 class Pointer(Node):
     """The address of elements of a dtype: `p[i]`, `p[i] = x`, `p + i`, `p.load(4)`, `p.store((x, y))`.
 
-    `align` divides the address, as far as is known.
+    `align` divides the address, as far as is known. `piece` says how many neighbours there are, if the
+    pointer leads into an array with a swizzle.
     """
 
-    __slots__ = ("align", "base", "dtype", "offset", "space")
+    __slots__ = ("align", "base", "dtype", "offset", "piece", "space")
 
     if TYPE_CHECKING:  # a parameter annotated lw.Ptr[lw.f16, 16] is a pointer (lang/frontend/annotations.py)
 
         def __class_getitem__(cls, what: Any) -> type[Pointer]: ...
 
-    def __init__(self, dtype: Format, space: str, base: Any, offset: int = 0, align: int = 1) -> None:
+    def __init__(
+        self,
+        dtype: Format,
+        space: str,
+        base: Any,
+        offset: int = 0,
+        align: int = 1,
+        piece: Piece | None = None,
+    ) -> None:
         self.dtype, self.space, self.base, self.offset = dtype, space, base, offset
-        self.align = align
+        self.align, self.piece = align, piece
 
     # as a node of a pytree: its address may change, its type not
     def children(self) -> list[Any]:
         return [self.address]
 
     def with_children(self, children: list[Any], fresh: bool = False) -> Pointer:
-        return Pointer(self.dtype, self.space, children[0].in_register, 0, storage_bytes(self.dtype))
+        register, align = children[0].in_register, storage_bytes(self.dtype)
+        return Pointer(self.dtype, self.space, register, 0, align, self.piece)
 
     def same_kind(self, other: Any) -> bool:
         return isinstance(other, Pointer) and (self.dtype, self.space) == (other.dtype, other.space)
@@ -97,11 +108,16 @@ class Pointer(Node):
 
     def to(self, dtype: Format) -> Pointer:
         """Return a pointer to elements of another dtype at the same address."""
-        return Pointer(dtype, self.space, self.base, self.offset, self.align)
+        return Pointer(dtype, self.space, self.base, self.offset, self.align, self.piece)
 
     def aligned(self, align: int) -> Pointer:
         """Return the same pointer with the promise that `align` divides its address."""
-        return Pointer(self.dtype, self.space, self.base, self.offset, max(self.align, align))
+        align = max(self.align, align)
+        return Pointer(self.dtype, self.space, self.base, self.offset, align, self.piece)
+
+    def within(self, piece: Piece | None) -> Pointer:
+        """Return the same pointer, into an array whose swizzle keeps pieces together."""
+        return Pointer(self.dtype, self.space, self.base, self.offset, self.align, piece)
 
     # arithmetic -----------------------------------------------------------------------------------------
 
@@ -147,7 +163,7 @@ class Pointer(Node):
         """Return the pointer at an offset from a base; a large offset is added to the base."""
         if abs(offset) >= _LARGEST_OFFSET:
             base, offset = Pointer(self.dtype, self.space, base, offset).address.in_register, 0
-        return Pointer(self.dtype, self.space, base, offset, align)
+        return Pointer(self.dtype, self.space, base, offset, align, self.piece)
 
     def _base_plus(self, index: Scalar, size: int) -> Register:
         """Return the register with the base plus a traced index times a size in bytes."""
@@ -244,6 +260,7 @@ class Pointer(Node):
         own = register_kind(self.dtype)
         if width == 1:
             return [Access(0, own, memory_type(self.dtype), 1)]
+        self.require_together(total, f"{width} neighbours")
         step = min(total & -total, _WIDEST_ACCESS)
         if step < min(4, total):
             step = self.size
@@ -254,6 +271,16 @@ class Pointer(Node):
             else:
                 found.append(Access(offset, own, memory_type(self.dtype), step // self.size))
         return found
+
+    def require_together(self, count: int, what: str) -> None:
+        """Raise an error if a swizzle keeps fewer than `count` bytes together; `what` moves so many."""
+        if self.piece is not None and self.piece.bytes < count:
+            whole = self.piece.whole(count)
+            raise current().error(
+                f"{what} are {count} bytes, and {self.piece.swizzle!r} of this array keeps only "
+                f"{self.piece.bytes} together: the rest lies elsewhere. {whole!r} keeps {count} together; or "
+                f"move {self.piece.bytes} bytes at a time"
+            )
 
     def _unpacked(self, registers: list[Register], kind: str) -> list[Scalar]:
         """Return the elements that loaded registers hold."""

@@ -38,6 +38,9 @@ class DescriptorTensor(Node):
         """The shape of the coordinates; the first mode, that of one instruction, has extent 1."""
         return self.layout.shape
 
+    def __iter__(self) -> Any:
+        raise current().error("a tensor of descriptors is not iterated over: index it in a loop")
+
     def __getitem__(self, coordinate: Any) -> DescriptorTensor:
         crd = as_coordinate(coordinate, self.layout)
         step = offsets(self.layout.shape, self.layout.stride, crd).get((), 0)

@@ -30,6 +30,12 @@ class PersistentTiles:
         self.first = block_idx.x // cluster
         self.step = grid_dim.x // cluster
 
+    def __iter__(self) -> Any:
+        raise current().error(
+            "only the running kernel knows how many tiles there are: write for number in "
+            "lw.range(tiles.first, tiles.count, tiles.step), and tiles[number] in it"
+        )
+
     def __getitem__(self, number: Any) -> tuple[Any, Any]:
         """Return (row, column) of a tile by its number."""
         whole = self.columns * self.group

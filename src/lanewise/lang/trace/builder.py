@@ -50,6 +50,8 @@ class Builder:
         self.whole_warps: list[tuple[str, SourceLocation]] = []
         #: Where the last of the arrays in dynamic shared memory ends.
         self.dynamic_shared_bytes = 0
+        #: The device functions that the kernel has called, by their ids.
+        self.device_functions: dict[int, Any] = {}
         #: What each Python variable was bound to, for those who show what the kernel did.
         self.bound: dict[str, list[Any]] = {}
 

@@ -45,6 +45,11 @@ def _address(pointer: Any, held: fragment, what: str) -> tuple[Address, str]:
         raise builder.error(f"{what}: {held} lies in memory as {names}, and {pointer} is given")
     if pointer.space == "local":
         raise builder.error(f"{what}: WMMA reaches global and shared memory, not local memory")
+    if pointer.piece is not None:
+        raise builder.error(
+            f"{what}: WMMA moves rows that lie a fixed distance apart, and {pointer.piece.swizzle!r} of this "
+            "array moves them: take an array without a swizzle, or lw.ldmatrix and an mma"
+        )
     known = _known_alignment(pointer)
     if known and pointer.offset % POINTER_ALIGNMENT and known >= POINTER_ALIGNMENT:
         raise builder.error(

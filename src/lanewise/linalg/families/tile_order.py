@@ -21,6 +21,8 @@ class TileOrder:
         self.first = lw.block_idx.x // cluster
         self.step = lw.grid_dim.x // cluster
 
+    __iter__ = None
+
     def __getitem__(self, number: Any) -> tuple[Any, Any, Any]:
         """Return (row, column, matrix of the batch) of a tile."""
         matrix: Any = 0
@@ -154,6 +156,8 @@ class OneTile:
 
     def __init__(self, cluster: int, batched: bool, groups: int) -> None:
         self.cluster, self.batched, self.groups = cluster, batched, groups
+
+    __iter__ = None
 
     def __getitem__(self, number: Any) -> tuple[Any, Any, Any]:
         """Return (row, column, matrix of the batch) of the tile."""

@@ -6,6 +6,7 @@ recorded launch finds out what its addresses are made of.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
 from typing import Any
 
@@ -94,6 +95,9 @@ class DeviceView:
             for own, size, step in zip(self.shape, shape, self._strides, strict=True)
         ]
         return self.as_strided(shape, tuple(strides))
+
+    def __iter__(self) -> Iterator[DeviceView]:
+        return (self[number] for number in range(len(self)))
 
     def __getitem__(self, index: Any) -> DeviceView:
         """Return a part: an integer, a slice without a step, or None for a new axis, for the first axes."""

@@ -84,11 +84,12 @@ def run_schedule(asked: object) -> RunSchedule:
     >>> run_schedule(7).name, run_schedule("reverse").order.name, run_schedule("late").completion.name
     ('seed 7', 'REVERSE', 'LATE')
     """
-    if asked is None or asked in (IN_ORDER, EARLY):
+    name = asked if isinstance(asked, str) else None
+    if asked is None or name in (IN_ORDER, EARLY):
         return RunSchedule(IN_ORDER, RunOrder.IN_ORDER)
-    if asked == REVERSE:
+    if name == REVERSE:
         return RunSchedule(REVERSE, RunOrder.REVERSE)
-    if asked == LATE:
+    if name == LATE:
         return RunSchedule(LATE, RunOrder.IN_ORDER, completion=Completion.LATE)
     names = ", ".join(f'"{each}"' for each in (IN_ORDER, REVERSE, EARLY, LATE))
     seed = seed_of(asked, f"{names}, an integer (a seed) or a list of them")

@@ -414,10 +414,10 @@ class _Resolver:
     def _targets(self, position: int, scope: int, operation: Operation) -> Iterator[int]:
         """Yield the position of a label, or of those that a `.branchtargets` behind it lists."""
         body = self.function.body or []
-        following = next((each for each in body[position + 1 :] if not isinstance(each, Loc)), None)
         record = record_of(operation.opcode, operation.modifiers)
-        switches = record is not None and record.ends is BlockEnd.SWITCH
-        if not switches or not isinstance(following, Targets):
+        behind = range(position + 1, len(body)) if record and record.ends is BlockEnd.SWITCH else ()
+        following = next((body[each] for each in behind if not isinstance(body[each], Loc)), None)
+        if not isinstance(following, Targets):
             yield position
             return
         for name in following.names:

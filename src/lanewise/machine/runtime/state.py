@@ -84,6 +84,8 @@ class LaunchState:
     def __setitem__(self, field: int, value: int) -> None:
         self._words[field // 8] = value
 
+    __iter__ = None
+
     def __getitem__(self, field: int) -> int:
         return int(self._words[field // 8])
 
@@ -236,6 +238,8 @@ class BlockState:
 
     def __setitem__(self, field: int, value: int) -> None:
         self._words[field // 8] = value
+
+    __iter__ = None
 
     def __getitem__(self, field: int) -> int:
         return int(self._words[field // 8])

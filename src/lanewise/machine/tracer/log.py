@@ -21,6 +21,8 @@ from lanewise.machine.tracer.records import ASYNC_WRITE_POINT, ENTRY, AsyncRun, 
 from lanewise.ptx import Shape
 
 Numbers = npt.NDArray[np.int64]
+#: What the offsets of entries and of what they hold are kept multiples of, when a log is copied.
+ALIGNMENT = 64
 #: The offset of bytes that the log has not kept, because there are too many.
 NOT_KEPT = -1
 
@@ -84,6 +86,17 @@ class Log:
 
     def __len__(self) -> int:
         return len(self.entries)
+
+    def __reduce__(self) -> Any:
+        """Copy and pickle what was written alone: entries lie at the beginning, what they hold at the end."""
+        count, held = len(self), self.entries["payload"]
+        first = int(held.min()) // ALIGNMENT * ALIGNMENT if count else self.memory.size
+        end = -(-self.entries.nbytes // ALIGNMENT) * ALIGNMENT
+        memory = np.concatenate([np.zeros(end, np.uint8), self.memory[first:]])
+        entries = memory[: self.entries.nbytes].view(ENTRY)
+        entries[:] = self.entries
+        entries["payload"] += end - first
+        return Log, (memory, count, self.points, self.is_full, self.shape)
 
     def point(self, entry: int) -> Point:
         """Return the point of an entry."""

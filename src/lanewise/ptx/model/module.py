@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Container, Mapping, MutableMapping, Sequence
+from collections.abc import Container, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from lanewise.engines import (
     GLOBALS,
@@ -75,6 +75,11 @@ class Entry:
     def demangled(self) -> str:
         """Its name as C++ writes it; its PTX name if that is not mangled."""
         return demangle(self.name)
+
+    def __iter__(self) -> NoReturn:
+        error = LanewiseError(f"a kernel is launched, {self.name}[grid, block](…), and not iterated over")
+        shorten(error)
+        raise error
 
     def __getitem__(self, configuration: Any) -> Any:
         """The kernel with its grid, block and bytes of shared memory, to be called with its arguments."""
@@ -375,6 +380,14 @@ class Module:
         """Return a line of the PTX that it was parsed from, without white space around it."""
         lines = self.text.split("\n", line)
         return lines[line - 1].strip() if 0 < line <= len(lines) else ""
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of the kernels, as they are in the PTX."""
+        return iter(self.entries)
+
+    def __contains__(self, name: object) -> bool:
+        """Whether there is a kernel of a name: that in the PTX, or the demangled one."""
+        return name in self.entries or any(demangle(each) == name for each in self.entries)
 
     def __getitem__(self, name: str) -> Entry:
         """Return the kernel of a name: that in the PTX, the demangled one, or the plain one if it is unique.

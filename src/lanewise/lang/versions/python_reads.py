@@ -1,0 +1,426 @@
+"""What a kernel reads of Python while it is traced: values that may change before the next launch.
+
+A walk begins at the kernel's function, its Constexpr values and the device functions that it has called. It
+follows globals, closures, attributes, containers, arrays and other functions, and leaves two things: `state`,
+which is equal for equal values, and `checks`, by which `guard.py` sees quickly that nothing has changed.
+Python's own library, lanewise and other installed packages are taken not to change.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import sysconfig
+from collections import deque
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from importlib.util import resolve_name
+from pathlib import Path
+from types import (
+    CellType,
+    FunctionType,
+    GetSetDescriptorType,
+    MappingProxyType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+)
+from typing import Any
+
+from lanewise.lang.versions.code_reads import Chain, code_reads
+from lanewise.lang.versions.guard import Check, GlobalCheck, content_of
+
+#: Values that never change, and are compared by type and value.
+_CONSTANTS = (type(None), bool, int, str, bytes, complex, type(Ellipsis), range)
+_PACKAGE = str(Path(__file__).parents[2])
+_STDLIB = tuple(sysconfig.get_paths()[each] for each in ("stdlib", "platstdlib"))
+_INSTALLED = tuple(sysconfig.get_paths()[each] for each in ("purelib", "platlib"))
+#: Entries of a class that Python keeps for itself.
+_OF_CLASSES = frozenset(
+    ["__module__", "__dict__", "__weakref__", "__doc__", "__annotations__", "_abc_impl",
+     "__abstractmethods__", "__static_attributes__", "__firstlineno__", "__annotations_cache__",
+     "__annotate_func__"]
+)  # fmt: skip
+_UNKNOWN, _UNCHANGING = object(), object()
+
+
+class Same:
+    """An object that is compared by identity; it is kept alive, so that no other one has its address."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+class PythonReads:
+    """What a kernel's function and other roots read, as it is now."""
+
+    def __init__(self, roots: Iterable[Any]) -> None:
+        self._roots = tuple(roots)
+        first = next((each for each in self._roots if isinstance(each, FunctionType)), None)
+        self._own = (first.__module__ or "").partition(".")[0] if first is not None else ""
+        #: Attributes that any code reads: of a module that is passed on, these are followed.
+        self._attributes: frozenset[str] = frozenset()
+        while True:
+            self._walk()
+            if self._names <= self._attributes:
+                break
+            self._attributes |= self._names
+        self.state = tuple(self._state)
+
+    def _walk(self) -> None:
+        """Go through everything that the roots lead to, in an order that depends on nothing else."""
+        self.checks: list[Check | GlobalCheck] = []
+        self._state: list[Any] = []
+        #: Numbers of the values met so far, by their addresses, which `_kept` keeps theirs.
+        self._seen: dict[int, int] = {}
+        self._kept: list[Any] = []
+        self._checked: set[tuple[int, str]] = set()
+        self._names: set[str] = set()
+        self._pending: deque[tuple[Any, bool, bool]] = deque()
+        for each in self._roots:
+            self._visit(each, forced=True)
+        while self._pending:
+            self._expand(*self._pending.popleft())
+
+    # values ---------------------------------------------------------------------------------------------
+
+    def _visit(self, value: Any, forced: bool = False, shallow: bool = False) -> None:
+        """Add a value; what it is made of comes later. `shallow` stops at objects of Python's own library."""
+        kind = type(value)
+        if kind in _CONSTANTS:
+            self._state.append((kind, value))
+        elif kind is float:
+            self._state.append(value.hex())
+        elif _is_numpy_scalar(value):
+            self._state.append((kind, value.tobytes()))
+        elif id(value) in self._seen:
+            self._state.append(self._seen[id(value)])
+        else:
+            self._state.append(self._seen.setdefault(id(value), len(self._seen)))
+            self._kept.append(value)
+            self._pending.append((value, forced, shallow))
+
+    def _expand(self, value: Any, forced: bool, shallow: bool) -> None:
+        """Add what a value is made of."""
+        if isinstance(value, FunctionType):
+            self._function(value, forced)
+        elif getattr(type(value), "is_device_function", False):
+            self._visit(value.function, forced=True)
+        elif isinstance(value, MethodType):
+            self._parts(value.__func__, value.__self__)
+        elif isinstance(value, functools.partial):
+            self._parts(value.func, value.args, value.keywords)
+        elif isinstance(value, staticmethod | classmethod):
+            self._parts(value.__func__)
+        elif isinstance(value, property):
+            self._parts(value.fget)
+        elif isinstance(value, ModuleType):
+            self._module(value)
+        elif isinstance(value, type):
+            self._class(value)
+        elif not self._contents(value, shallow) and hasattr(value, "__wrapped__"):
+            self._visit(value.__wrapped__)
+
+    def _parts(self, *values: Any) -> None:
+        for each in values:
+            self._visit(each)
+
+    def _check(self, template: str, *operands: Any) -> None:
+        self.checks.append(Check(template, operands))
+
+    def _contents(self, value: Any, shallow: bool) -> bool:
+        """Add what a container, an array or an object holds; return whether it holds anything known."""
+        kind = type(value)
+        home = _home(kind)
+        known = True
+        if isinstance(value, tuple):
+            self._children(kind, value, shallow)
+        elif isinstance(value, list | deque):
+            self._check("same_items({}, {})", value, tuple(value))
+            self._children(kind, value, shallow)
+        elif isinstance(value, dict | MappingProxyType):
+            self._mapping(value, shallow)
+        elif isinstance(value, set | frozenset):
+            self._check("{} == {}", value, frozenset(value))
+            self._state.append(frozenset((type(each), each) for each in value))
+        elif home == _PACKAGE:
+            self._state.append(Same(value))
+            return True
+        elif isinstance(value, int | float | str | bytes | complex):  # of a class of one's own
+            self._state.append(Same(value))
+        elif (content := content_of(value)) is not None:
+            self._array(value, content)
+        else:
+            known = False
+        attributes = getattr(value, "__dict__", None)
+        if type(attributes) is dict and not (shallow and home == _STDLIB):
+            self._entries(attributes, attributes, shallow or home == _STDLIB)
+            known = True
+        known = self._slots(value) or known
+        if self._is_own(kind):
+            self._visit(kind)
+        else:
+            self._state.append(Same(kind if known else value))
+        return known
+
+    def _children(self, kind: type, values: Iterable[Any], shallow: bool) -> None:
+        held = list(values)
+        self._state.append((Same(kind), len(held)))
+        for each in held:
+            self._visit(each, shallow=shallow)
+
+    def _mapping(self, value: Mapping[Any, Any], shallow: bool) -> None:
+        keys, held = tuple(value), tuple(value.values())
+        self._check("same_mapping({}, {}, {})", value, keys, held)
+        self._children(dict, keys, shallow)
+        for each in held:
+            self._visit(each, shallow=shallow)
+
+    def _entries(self, mapping: Mapping[str, Any], names: Iterable[str], shallow: bool) -> None:
+        """Add attributes of an object or a class, with the check that no other ones have come."""
+        self._check("len({}) == {}", mapping, len(mapping))
+        for name in names:
+            self._visit(self._entry(mapping, name), shallow=shallow)
+
+    def _array(self, value: Any, content: tuple[Any, ...]) -> None:
+        """Add an array: its type, shape and bytes; of an array of objects, the objects."""
+        if content[-1] is None:
+            self._children(type(value), value.ravel().tolist(), shallow=False)
+            self._check("same_items({}.ravel().tolist(), {})", value, tuple(value.ravel().tolist()))
+            return
+        self._check("content_of({}) == {}", value, content)
+        self._state.append(content)
+
+    def _slots(self, value: Any) -> bool:
+        """Add the attributes that an object of one's own class has in slots; return whether it has any."""
+        known = False
+        for each in type(value).__mro__:
+            if not self._is_own(each):
+                continue
+            for name, member in vars(each).items():
+                if isinstance(member, MemberDescriptorType) and hasattr(value, name):
+                    child = getattr(value, name)
+                    self._check(f"{{}}.{name} is {{}}", value, child)
+                    self._visit(child)
+                    known = True
+        return known
+
+    def _class(self, value: type) -> None:
+        """Add a class of one's own: its attributes and methods, and those of its bases."""
+        if not self._is_own(value):
+            self._state.append(Same(value))
+            return
+        entries = vars(value)
+        names = [
+            name
+            for name, each in entries.items()
+            if name not in _OF_CLASSES and not isinstance(each, MemberDescriptorType | GetSetDescriptorType)
+        ]
+        self._entries(entries, names, shallow=True)
+        self._parts(*value.__bases__)
+
+    def _module(self, value: ModuleType) -> None:
+        """Add a module that is passed on: those of its variables that some code reads as attributes."""
+        if _is_unchanging(value):
+            self._state.append(Same(value))
+            return
+        for name in sorted(self._attributes & vars(value).keys()):
+            self._entry(vars(value), name)
+            self._visit(vars(value)[name])
+
+    # functions ------------------------------------------------------------------------------------------
+
+    def _function(self, value: FunctionType, forced: bool) -> None:
+        """Add a function: its code, its defaults, and what its code reads."""
+        home = _home_of_file(value.__code__.co_filename)
+        foreign = home is not None and (value.__module__ or "").partition(".")[0] != self._own
+        if (foreign or home == _PACKAGE) and not forced:
+            self._state.append(Same(value))
+            return
+        self._check("{}.__code__ is {}", value, value.__code__)
+        if value is not self._roots[0]:  # a kernel's are those of its parameters, read when it is decorated
+            self._check("{}.__defaults__ is {}", value, value.__defaults__)
+        self._state += [value.__code__, Same(value.__globals__)]
+        self._parts(value.__defaults__)
+        if value.__kwdefaults__:
+            self._parts(value.__kwdefaults__)
+        reads = code_reads(value.__code__)
+        cells = dict(zip(value.__code__.co_freevars, value.__closure__ or (), strict=True))
+        for chain in reads.cells:
+            self._cell(cells[chain[0]], chain)
+        if home == _PACKAGE:
+            return  # of a kernel of the library only what it was made with
+        self._names |= reads.attributes
+        for chain in reads.globals:
+            self._global(value.__globals__, chain)
+        for name in reads.imports:
+            self._import(value.__globals__, name)
+
+    def _cell(self, cell: CellType, chain: Chain) -> None:
+        try:
+            value = cell.cell_contents
+        except ValueError:
+            self._check("is_empty({})", cell)
+            self._state.append("empty")
+            return
+        if self._is_new(cell, ""):
+            self._check("{}.cell_contents is {}", cell, value)
+        self._follow(value, chain[1:])
+
+    def _global(self, variables: dict[str, Any], chain: Chain) -> None:
+        name = chain[0]
+        builtin = variables.get("__builtins__", {})
+        around = vars(builtin) if isinstance(builtin, ModuleType) else builtin
+        value = variables.get(name, around.get(name, _UNKNOWN))
+        self._state.append(chain)
+        if value is _UNKNOWN:
+            self._check("{} not in {}", name, variables)
+            return
+        if self._is_new(variables, name):
+            self.checks.append(GlobalCheck(variables, name, value))
+        self._follow(value, chain[1:])
+
+    def _import(self, variables: dict[str, Any], name: str) -> None:
+        package = variables.get("__package__") or ""
+        for each in {name, f"{package}.{name}" if package else name, *_relative(name, package)}:
+            module = sys.modules.get(each)
+            if module is not None:
+                if self._is_new(sys.modules, each):
+                    self._check("{}[{}] is {}", sys.modules, each, module)
+                self._visit(module)
+
+    def _is_new(self, holder: Any, name: str) -> bool:
+        """Return whether an entry of a mapping or a cell has no check yet."""
+        key = id(holder), name
+        if key in self._checked:
+            return False
+        self._checked.add(key)
+        self._kept.append(holder)
+        return True
+
+    # attributes -----------------------------------------------------------------------------------------
+
+    def _follow(self, value: Any, names: Chain) -> None:
+        """Add what the attributes of a chain lead to; a value whose attributes are computed, as a whole."""
+        for name in names:
+            child = self._attribute(value, name)
+            if child is _UNCHANGING:
+                return
+            if child is _UNKNOWN:
+                break
+            value = child
+        self._visit(value)
+
+    def _entry(self, mapping: Mapping[str, Any], name: str) -> Any:
+        """Add the check of an entry of a module's, class's or object's variables; return what it holds."""
+        if self._is_new(mapping, name):
+            self._check("{}[{}] is {}", mapping, name, mapping[name])
+        self._state.append(name)
+        return mapping[name]
+
+    def _attribute(self, value: Any, name: str) -> Any:
+        """Return an attribute that is plain data, with its check added; _UNKNOWN if it is computed."""
+        if isinstance(value, ModuleType):
+            if _is_unchanging(value):
+                self._state.append(Same(value))
+                return _UNCHANGING
+            return self._plain(value, name) if name in vars(value) else _UNKNOWN
+        kind = type(value)
+        if _home(kind) == _PACKAGE or isinstance(value, MethodType | functools.partial):
+            return _UNKNOWN
+        of_class = _of_class(kind, name)
+        if isinstance(value, type):
+            held = _of_class(value, name)
+            usual = kind.__getattribute__ is type.__getattribute__ and of_class is _UNKNOWN
+            return self._plain(value, name) if usual and _is_plain(held) else _UNKNOWN
+        if isinstance(of_class, GetSetDescriptorType | MemberDescriptorType) and not self._is_own(kind):
+            return self._field(value, name)
+        if kind.__getattribute__ is not object.__getattribute__ or hasattr(type(of_class), "__set__"):
+            return _UNKNOWN
+        held = getattr(value, "__dict__", None)
+        in_object = type(held) is dict and name in held
+        return self._plain(value, name) if in_object or _is_plain(of_class) else _UNKNOWN
+
+    def _plain(self, value: Any, name: str) -> Any:
+        """Add the check of an attribute that Python only looks up; return what it is."""
+        child = getattr(value, name)
+        if self._is_new(value, name):
+            self._check(f"{{}}.{name} is {{}}", value, child)
+        self._state.append(name)
+        return child
+
+    def _field(self, value: Any, name: str) -> Any:
+        """Return a field of an object of C, such as an array's shape, if it is a number or made of such."""
+        with suppress(Exception):
+            child = getattr(value, name)
+            made = child if isinstance(child, tuple) else (child,)
+            if all(
+                type(each) in _CONSTANTS or type(each).__name__.lower().endswith("dtype") for each in made
+            ):
+                self._check(f"{{}}.{name} == {{}}", value, child)
+                self._state += [name, repr(child)]
+                return _UNCHANGING
+        return _UNKNOWN
+
+    # whose it is ----------------------------------------------------------------------------------------
+
+    def _is_own(self, kind: type) -> bool:
+        """Return whether a class is the user's: of no installed package but the kernel's own."""
+        home = _home(kind)
+        if home is None:
+            return True
+        return home == _INSTALLED and kind.__module__.partition(".")[0] == self._own
+
+
+def _of_class(kind: type, name: str) -> Any:
+    """Return what a class or one of its bases has under a name, as it stands there."""
+    return next((vars(each)[name] for each in kind.__mro__ if name in vars(each)), _UNKNOWN)
+
+
+def _is_plain(held: Any) -> bool:
+    """Return whether what a class has under a name is there and no method, property or other descriptor."""
+    return held is not _UNKNOWN and not hasattr(type(held), "__get__")
+
+
+def _is_numpy_scalar(value: Any) -> bool:
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.generic) and not value.dtype.hasobject
+
+
+def _relative(name: str, package: str) -> Iterable[str]:
+    with suppress(ImportError, ValueError):
+        yield resolve_name(f".{name}", package)
+
+
+def _is_unchanging(module: ModuleType) -> bool:
+    """Return whether a module is lanewise's or Python's own."""
+    return _home_of_module(module.__name__) in (_PACKAGE, _STDLIB)
+
+
+def _home(kind: type) -> Any:
+    """Return where a class is from: Python's library, an installed package, lanewise; None for a user's."""
+    return _home_of_module(kind.__module__)
+
+
+def _home_of_module(name: Any) -> Any:
+    if name in ("builtins", "sys") or str(name).partition(".")[0] in sys.stdlib_module_names - {"__main__"}:
+        return _STDLIB
+    file = getattr(sys.modules.get(name), "__file__", None)
+    return None if file is None else _home_of_file(file)
+
+
+@functools.cache
+def _home_of_file(file: str) -> Any:
+    if file.startswith(_PACKAGE):
+        return _PACKAGE
+    if file.startswith(_INSTALLED):
+        return _INSTALLED
+    return _STDLIB if file.startswith(_STDLIB) or file.startswith("<frozen ") else None

@@ -1,0 +1,81 @@
+"""Versions of a kernel: what it was traced to, and what it had read of Python then.
+
+A kernel is traced anew when something that it has read has changed since. Versions that were traced before
+are kept, so that a value that changes to and fro is not traced each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from lanewise.lang.versions.guard import GONE, guard
+from lanewise.lang.versions.python_reads import PythonReads
+
+if TYPE_CHECKING:
+    from lanewise.ptx import Module
+
+#: Versions that are kept for one arch and the values of the Constexpr parameters.
+_MOST_VERSIONS = 8
+
+
+#: What a kernel needs of a launch.
+Needs = TypeVar("Needs")
+
+
+@dataclass
+class Traced(Generic[Needs]):
+    """A traced kernel: its module, what it needs of a launch, and where its reads begin."""
+
+    module: Module
+    needs: Needs
+    #: The kernel's function, the values of its Constexpr parameters, the device functions that it called.
+    roots: tuple[Any, ...]
+
+
+class Version(Generic[Needs]):
+    """A traced kernel with what it has read. `unchanged()` says quickly whether it still holds."""
+
+    def __init__(self, traced: Traced[Needs]) -> None:
+        self.module, self.needs, self._roots = traced.module, traced.needs, traced.roots
+        reads = PythonReads(self._roots)  # after the trace: what it changes itself is no reason to trace anew
+        self._state = reads.state
+        #: Compares identities: it may be false although all values are equal, and may raise one of GONE.
+        self.unchanged: Callable[[], bool] = guard(reads.checks)
+
+    def holds(self) -> bool:
+        """Return whether everything that was read is there and equal."""
+        try:
+            if self.unchanged():
+                return True
+        except GONE:
+            pass
+        reads = PythonReads(self._roots)
+        if reads.state != self._state:
+            return False
+        self.unchanged = guard(reads.checks)
+        return True
+
+
+class Versions(Generic[Needs]):
+    """The versions of a kernel for one arch and one choice of Constexpr values, the last used first."""
+
+    def __init__(self, trace: Callable[[], Traced[Needs]]) -> None:
+        self._trace = trace
+        self._versions: list[Version[Needs]] = []
+
+    def current(self) -> Version[Needs]:
+        """Return the version for what Python's values are now; the kernel is traced if there is none."""
+        for number, version in enumerate(self._versions):
+            if version.holds():
+                if number:
+                    self._versions = [version, *(each for each in self._versions if each is not version)]
+                return version
+        traced = self._trace()
+        for version in self._versions:
+            if version.module.text == traced.module.text:
+                traced.module = version.module  # the same code: compiled already
+        version = Version(traced)
+        self._versions = [version, *self._versions[: _MOST_VERSIONS - 1]]
+        return version
