@@ -7,6 +7,7 @@ raises an error once one is changed while another is still in reach.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from lanewise.lang.frontend.containers import identity
@@ -51,7 +52,11 @@ def may_be_one(containers: list[Container], what: str) -> str:
 
 
 def note_uncertain(parts: list[tuple[str, list[Any]]], reach: State, what: str) -> None:
-    """Note groups of containers, each with a name, of which those that are still in reach may be one."""
+    """Note groups of containers, each with a name, of which those that are still in reach may be one.
+
+    What may be one with a container that is known to be uncertain joins the others of that one.
+    """
+    noted = current().uncertain_aliases
     groups: list[dict[Any, Container]] = []
     for name, values in parts:
         group = {identity(value): Container(value, name) for value in values}
@@ -60,9 +65,22 @@ def note_uncertain(parts: list[tuple[str, list[Any]]], reach: State, what: str) 
             group = {**other, **group}
         groups.append(group)
     for group in groups:
+        for known in [each for each in noted if any(one.key in group for one in each.containers)]:
+            noted.remove(known)
+            group.update({one.key: one for one in known.containers})
         kept = [each for key, each in group.items() if key in reach.containers]
         if len(kept) > 1:
-            current().uncertain_aliases.append(UncertainAliases(kept, what))
+            noted.append(UncertainAliases(kept, what))
+
+
+def may_be_aliases_of(keys: Collection[Any]) -> set[Any]:
+    """Return the keys of all containers that may be one of some, those themselves left out."""
+    others: set[Any] = set()
+    for group in current().uncertain_aliases:
+        members = {each.key for each in group.containers}
+        if not members.isdisjoint(keys):
+            others |= members
+    return others
 
 
 def check_aliases() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lanewise.lang.frontend.aliases import accept_contents, check_aliases
-from lanewise.lang.frontend.heap import Scope, State
+from lanewise.lang.frontend.heap import Scope, State, holds_container
 from lanewise.lang.frontend.join import Join, MergeMoves
 from lanewise.lang.frontend.liveness import Carried
 from lanewise.lang.frontend.loops import For, PythonLoop, While
@@ -20,7 +20,7 @@ from lanewise.lang.frontend.merge import CarriedValues, Undefined, move
 from lanewise.lang.intrinsics.debug import assert_, print_values
 from lanewise.lang.trace.bitwise import bitwise, invert
 from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.compare import as_predicate, where
+from lanewise.lang.trace.compare import as_predicate, select, where
 from lanewise.lang.trace.ir import Code, Label, NotPredicate, Register, SourceLocation, is_pure
 from lanewise.lang.trace.scalar import Scalar
 from lanewise.lang.trace.traced import Traced, describe
@@ -104,6 +104,18 @@ class If:
         self._write(then, other, left_ends)
         builder.unreachable = self.entered_unreachable or (left_ends and right_ends)
         return values
+
+    def select(self) -> Any:
+        """Return the value of two expressions that only compute: one is selected, without a branch."""
+        (_, left, *_), (_, right, *_) = self.branches
+        one, two = left.roots["value"], right.roots["value"]
+        if not (holds_container(one) or holds_container(two)):
+            return where(self.test, one.value, two.value)
+        join = Join(self.values, left, right, (self.location, self.location), self.names)
+        for register, (a, b) in join.moves:
+            move(register, select(self.test, a, b))
+        accept_contents()
+        return join.bound[0]
 
     def _write(self, then: Code, other: Code, then_ends: bool) -> None:
         """Write the branches into the code around them, with a branch around each."""
@@ -286,11 +298,11 @@ class Runtime:
         changed = changed or branch.values.first.is_changed()
         branch.end(functions | {"value": right})
         branch.names = None
-        if not changed and all(is_pure(code) for code, *_ in branch.branches):
-            for code, *_ in branch.branches:
-                current().code += code
-            return where(found, left, right)
-        return branch.merge()[0]
+        if changed or not all(is_pure(code) for code, *_ in branch.branches):
+            return branch.merge()[0]
+        for code, *_ in branch.branches:
+            current().code += code
+        return left if left is right else branch.select()
 
     def chain(self, words: tuple[str, ...], left: Any, *rest: Callable[[], Any]) -> Any:
         """Return a chain of comparisons such as `a < b < c`, each operand evaluated once."""

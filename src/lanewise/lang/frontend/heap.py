@@ -95,6 +95,11 @@ def _holds_traced(held: Held) -> bool:
     return isinstance(held.value, Traced)
 
 
+def holds_container(held: Held) -> bool:
+    """Return whether a value is a container, or made of values among which there is one."""
+    return held.container is not None or any(map(holds_container, held.children or ()))
+
+
 class State:
     """What names hold at one point of a trace, and the contents of every container that they lead to.
 

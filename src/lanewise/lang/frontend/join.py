@@ -25,14 +25,16 @@ from lanewise.lang.trace.types import dtype_name, register_kind
 MergeMoves = list[tuple[Register, tuple[Scalar, Scalar]]]
 
 
+def _same_kind(a: Any, b: Any) -> bool:
+    """Return whether two containers or frozen nodes differ in what they hold alone."""
+    return a.same_kind(b) if isinstance(a, Node) else type(a) is type(b)
+
+
 def difference(a: Held, b: Held, name: str) -> str:
     """Return why two values are of another structure; an empty text if contents alone differ."""
     if a.container is not None and b.container is not None:
         one, two = a.container, b.container
-        if isinstance(a.value, Node):
-            same = a.value.same_kind(b.value)
-        else:
-            same = type(a.value) is type(b.value)
+        same = _same_kind(a.value, b.value)
         if same and one.form == two.form and len(one.held) == len(two.held):
             return ""
         if same and isinstance(a.value, dict):
@@ -45,10 +47,7 @@ def difference(a: Held, b: Held, name: str) -> str:
             return f"{name} is a {kind} of {one.form} and a {kind} of {two.form}"
         return f"{name} is {in_words(a.value)} and {in_words(b.value)}"
     if a.children is not None and b.children is not None:
-        if isinstance(a.value, Node):
-            same = a.value.same_kind(b.value)
-        else:
-            same = type(a.value) is type(b.value)
+        same = _same_kind(a.value, b.value)
         if same and len(a.children) == len(b.children):
             return ""
     elif a.is_leaf and b.is_leaf:
@@ -174,15 +173,9 @@ class Join:
 
     def _note_aliases(self, names: dict[str, Any] | None) -> None:
         """Note the containers that became one location's, but may be another location's too."""
-        groups = [[one, two, made] for one, two, made in self._made.values()]
-        if groups:
+        if self._made:
             reach = self.values.in_reach(names)
-            parts = [
-                (name, [one.value, two.value, made])
-                for (one, two, made), name in zip(
-                    self._made.values(), (each[0].name for each in self._made.values()), strict=True
-                )
-            ]
+            parts = [(one.name, [one.value, two.value, made]) for one, two, made in self._made.values()]
             note_uncertain(parts, reach, f"the branches of lines {self._lines}")
 
 

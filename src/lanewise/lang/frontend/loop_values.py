@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from lanewise.lang.frontend.aliases import may_be_one, note_uncertain
+from lanewise.lang.frontend.aliases import may_be_aliases_of, may_be_one, note_uncertain
 from lanewise.lang.frontend.containers import contents, empty_copy, frozen_with, identity, set_contents
 from lanewise.lang.frontend.heap import Container, Held, State
 from lanewise.lang.frontend.join import difference
@@ -72,20 +72,23 @@ class HeadContainer:
             set_contents(self.value, self.entry.form, self.contents)
             self.contents = contents(self.value)[1]
 
+    def differs(self) -> bool:
+        """Return whether the container holds other values now than at the head."""
+        form, values = contents(self.value)
+        return form != self.entry.form or any(
+            now is not head for now, head in zip(values, self.contents, strict=True)
+        )
+
     def note_change(self) -> None:
         """Note whether the body has changed the container in place."""
-        form, values = contents(self.value)
-        same = form == self.entry.form and all(
-            now is head for now, head in zip(values, self.contents, strict=True)
-        )
-        self.is_changed_in_place = self.is_changed_in_place or not same
+        self.is_changed_in_place = self.is_changed_in_place or self.differs()
 
 
 class LoopValues:
     """The locations that a loop carries, with their registers."""
 
     def __init__(self, values: CarriedValues, names: dict[str, Any], line: int) -> None:
-        self.values, self.line, self.names = values, line, names
+        self.values, self.line = values, line
         self.reach = values.in_reach(names)
         self._in_place: dict[Any, HeadContainer] = {}
         self._copies: list[HeadContainer] = []
@@ -94,8 +97,8 @@ class LoopValues:
         #: Registers with their initial values, in order; and the ids of those that the loop changes.
         self.registers: list[tuple[Register, Scalar]] = []
         self.changed: set[int] = set()
-        #: Head containers of which two may be one object: groups with the keys of what they may be.
-        self._uncertain: list[tuple[HeadContainer, Any]] = []
+        #: Head containers that may be one object with another, and what they may be.
+        self._uncertain: list[tuple[HeadContainer, Container]] = []
         self.heads: dict[str, Head] = {}
         for name in values.names:
             root = values.first.roots.get(name)
@@ -112,6 +115,8 @@ class LoopValues:
                 if container.key in values.first.of_globals and not container.holds_traced():
                     continue
                 self._container_in_place(container, container.name)
+        #: The variables of the function, as they are at the head.
+        self.names = {**names, **{name: head.value for name, head in self.heads.items()}}
 
     # the head -------------------------------------------------------------------------------------------
 
@@ -193,6 +198,10 @@ class LoopValues:
             container.fill()
         return container
 
+    def is_changed(self) -> bool:
+        """Return whether a container holds other values than at the head of the loop."""
+        return any(each.differs() for each in (*self._in_place.values(), *self._copies))
+
     # the end of a round ---------------------------------------------------------------------------------
 
     def update(self, names: dict[str, Any]) -> None:
@@ -208,9 +217,16 @@ class LoopValues:
             each.note_change()
             if id(each) not in round_.sources:
                 round_.take_contents(each, now.containers[identity(each.value)])
+        uncertain = may_be_aliases_of(round_.held_by)
+        tracked = {identity(each.value): each.locations for each in containers}
         for container, key in round_.holders:
-            if len(round_.held_by[key]) > 1 or (key in self.reach.containers and key != container.entry.key):
-                self._uncertain.append((container, key))
+            shared = len(round_.held_by[key]) > 1
+            outside = key != container.entry.key and self.reach.references[key] > tracked.get(key, 0)
+            if shared or outside or key in uncertain:
+                self._uncertain.append((container, now.containers[key]))
+        for each in containers if uncertain else ():
+            if identity(each.value) in uncertain:
+                self._uncertain.append((each, known[containers.index(each)]))
         parallel_move(round_.moves)
 
     def close(self) -> None:
@@ -220,12 +236,12 @@ class LoopValues:
             by_entry[each.entry.key].append(each)
         for key, group in by_entry.items():
             copies = [each for each in group if each.is_copy]
-            if copies and (len(group) > 1 or self.reach.references[key] > 1):
-                self._uncertain += [(each, key) for each in group]
-        for each, key in self._uncertain:
+            if copies and (len(group) > 1 or self.reach.references[key] > copies[0].locations):
+                self._uncertain += [(each, each.entry) for each in group]
+        for each, other in self._uncertain:
             if each.is_changed_in_place and not _changes_registers(each):
-                other = [one for one, same in self._uncertain if same == key]
-                entries = [one.entry for one in (each, *other)]
+                entries = [each.entry, other]
+                entries += [one.entry for one, same in self._uncertain if same.key == other.key]
                 raise current().error(may_be_one(entries, f"the loop of line {self.line}"))
 
     # after the loop -------------------------------------------------------------------------------------
@@ -242,12 +258,9 @@ class LoopValues:
                     f"{name} has a value only inside the loop of line {self.line}: give one first"
                 )
         parts = []
-        for each, key in self._uncertain:
+        for each, other in self._uncertain:
             if each.is_rebound:
-                values = [each.value, each.entry.value]
-                if key in self.reach.containers:
-                    values.append(self.reach.containers[key].value)
-                parts.append((each.entry.name, values))
+                parts.append((each.entry.name, [each.value, each.entry.value, other.value]))
         if parts:
             names = {**self.names, **outcome}
             note_uncertain(parts, self.values.in_reach(names), f"the loop of line {self.line}")

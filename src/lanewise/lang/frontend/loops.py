@@ -151,7 +151,7 @@ class _TracedLoop:
             if id(register) in self.values.changed:
                 needed.append((register, initial))
             else:
-                register.alias = initial.in_register if initial.constant is None else initial.operand
+                register.alias = initial.in_register  # not a constant: some instructions take registers alone
         parallel_move(needed)
 
     def after(self) -> tuple[Any, ...]:
@@ -253,7 +253,14 @@ class While(_TracedLoop):
         self.builder.location = self.location
         if self.condition is not None:
             found = as_predicate(self.condition())
-            if found.constant is None:
+            if found.constant is None and self.values.is_changed():
+                body = Label("body")
+                self.builder.branch(body, found.operand)
+                self.values.update(self.values.names)  # what the condition changed stays after the loop
+                self.builder.branch(self.done)
+                self.builder.unreachable = self.entered_unreachable
+                self.builder.label(body)
+            elif found.constant is None:
                 self.builder.branch(self.done, NotPredicate(found.operand))
             elif not found.constant:
                 self.builder.branch(self.done)

@@ -341,6 +341,13 @@ def _constants(names: Carried, nodes: NodesAt) -> list[ast.expr]:
 
 def _function(value: ast.expr) -> ast.Lambda:
     """Return a function of no arguments that evaluates an expression when it is called."""
+    for node in walk(value):
+        if isinstance(node, ast.NamedExpr):
+            raise Unsupported(
+                "`:=` does not work in the condition of a `while`, behind `and` or `or`, or in "
+                "`a if c else b`: assign the value in a statement of its own",
+                node,
+            )
     return NodesAt(value).function(value)
 
 
