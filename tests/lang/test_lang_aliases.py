@@ -167,6 +167,16 @@ CASES = {
             z = mma(a, one, z)
         mid[lane] = z[0].to(lw.i32)
     """,
+    "a variable that a function inside reads, bound in one branch": """
+        v = lane
+        def later(k):
+            return k + v
+        if lane > 3:
+            v = n
+        else:
+            mid[32 + lane] = v
+        mid[lane] = later(lane)
+    """,
     "values that become one": """
         p, q = [lane], [n]
         for i in lw.range(n):

@@ -203,6 +203,7 @@ class Liveness:
 
     def _carry(self, node: ast.stmt, nodes: Sequence[ast.AST], live: Names, restored: Names = NONE) -> None:
         bound = self._binds(nodes) & (live | self._captured)
+        restored -= bound  # a function inside may still read such a name
         read = frozenset[str]().union(*(self._reads(each) for each in nodes)) - bound - restored
         if isinstance(node, ast.For | ast.While):
             read -= self._binds(nodes)  # every round binds these before it reads them

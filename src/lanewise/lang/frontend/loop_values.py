@@ -257,10 +257,13 @@ class LoopValues:
                 outcome[name] = Undefined(
                     f"{name} has a value only inside the loop of line {self.line}: give one first"
                 )
+        #: What stands after the loop for a container of its head.
+        later = {identity(each.value): done[id(each)] for each in (*self._in_place.values(), *self._copies)}
         parts = []
         for each, other in self._uncertain:
             if each.is_rebound:
-                parts.append((each.entry.name, [each.value, each.entry.value, other.value]))
+                values = [done[id(each)], each.entry.value, later.get(other.key, other.value)]
+                parts.append((each.entry.name, values))
         if parts:
             names = {**self.names, **outcome}
             note_uncertain(parts, self.values.in_reach(names), f"the loop of line {self.line}")
