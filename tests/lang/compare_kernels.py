@@ -83,7 +83,7 @@ def compare(source: str, folder: Path, sizes: tuple[int, ...] = (0, 2, 5)) -> Ou
         for (_, left), (_, right) in zip(ours[:3], theirs[:3], strict=True):
             same = (left == right) | ((left != left) & (right != right))
             if left.dtype == np.float64:
-                same &= np.signbit(left) == np.signbit(right)
+                same &= (np.signbit(left) == np.signbit(right)) | (left != left)
             if not same.all():
                 row, lane = divmod(int(np.flatnonzero(~same)[0]), 32)
                 return Outcome(

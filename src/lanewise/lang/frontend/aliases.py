@@ -57,20 +57,21 @@ def note_uncertain(parts: list[tuple[str, list[Any]]], reach: State, what: str) 
     What may be one with a container that is known to be uncertain joins the others of that one.
     """
     noted = current().uncertain_aliases
-    groups: list[dict[Any, Container]] = []
+    known = {one.key: one for group in noted for one in group.containers}
+    groups = [{one.key: one for one in group.containers} for group in noted]
     for name, values in parts:
         group = {identity(value): Container(value, name) for value in values}
         for other in [each for each in groups if not each.keys().isdisjoint(group)]:
             groups.remove(other)
-            group = {**other, **group}
+            group = {**group, **other}
         groups.append(group)
+    before = {frozenset(one.key for one in group.containers): group for group in noted}
+    noted.clear()
     for group in groups:
-        for known in [each for each in noted if any(one.key in group for one in each.containers)]:
-            noted.remove(known)
-            group.update({one.key: one for one in known.containers})
-        kept = [each for key, each in group.items() if key in reach.containers]
+        kept = [each for key, each in group.items() if key in known or key in reach.containers]
         if len(kept) > 1:
-            noted.append(UncertainAliases(kept, what))
+            same = before.get(frozenset(each.key for each in kept))
+            noted.append(same or UncertainAliases(kept, what))
 
 
 def may_be_aliases_of(keys: Collection[Any]) -> set[Any]:

@@ -27,10 +27,13 @@ from lanewise.lang.frontend.containers import (
     is_of_user,
     set_contents,
 )
+from lanewise.lang.trace.scalar import Scalar
 from lanewise.lang.trace.traced import RUNTIME_NAME, Traced
 
 #: Elements from which on a global list of Python values is taken for a table.
 _LONG = 256
+#: The types of most leaves, which lead nowhere.
+_LEAVES = frozenset((Scalar, int, float, str, bool, type(None)))
 _LANEWISE = str(Path(__file__).parents[2])
 
 
@@ -136,6 +139,8 @@ class State:
 
     def held(self, value: Any, name: str) -> Held:
         """Return what a location holds, and note the containers that it leads to."""
+        if type(value) in _LEAVES:
+            return Held(value)
         if is_container(value):
             container = self._container(value, name)
             self.references[container.key] += 1

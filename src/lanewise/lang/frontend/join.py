@@ -157,6 +157,10 @@ class Join:
         one, two = self.left.containers.get(key), self.right.containers.get(key)
         if one is None or two is None:
             return  # only one branch reaches it
+        if one.form == two.form and all(
+            x.value is y.value and x.is_leaf for x, y in zip(one.held, two.held, strict=True)
+        ):
+            return
         first = self.values.first.containers.get(key, one)
         untraced = not any(each.holds_traced() for each in (first, one, two))
         if key in self.values.first.of_globals and untraced:
