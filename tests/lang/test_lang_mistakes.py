@@ -602,7 +602,7 @@ MISTAKES = {
     asm_without_an_operand: "the text has {b}, and no b= is given",
     loop_changes_a_list_of_numbers: "must be a traced value before it, as in lw.i32(0)",
     lists_that_grow: "found is a list of 1 and a list of 2 before and after one round of the loop",
-    attribute_first_set_in_a_loop: "held gets its first traced attribute inside a branch or loop",
+    attribute_first_set_in_a_loop: "held gets its attribute last inside a branch or loop",
     lambda_for_a_kernel: "a kernel is a function defined with `def`, not a lambda",
     condition_that_is_a_pointer: "a condition is a comparison or a number, not a pointer",
     python_max: "lw.max",

@@ -10,13 +10,17 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from lanewise.lang.frontend.aliases import accept_contents, check_aliases
+from lanewise.lang.frontend.heap import Scope, State, holds_container
+from lanewise.lang.frontend.join import Join, MergeMoves
+from lanewise.lang.frontend.liveness import Carried
 from lanewise.lang.frontend.loops import For, PythonLoop, While
 from lanewise.lang.frontend.loops import range as traced_range
-from lanewise.lang.frontend.merge import CarriedValues, MergeMoves, Undefined, merge, move
+from lanewise.lang.frontend.merge import CarriedValues, Undefined, move
 from lanewise.lang.intrinsics.debug import assert_, print_values
 from lanewise.lang.trace.bitwise import bitwise, invert
 from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.compare import as_predicate, where
+from lanewise.lang.trace.compare import as_predicate, select, where
 from lanewise.lang.trace.ir import Code, Label, NotPredicate, Register, SourceLocation, is_pure
 from lanewise.lang.trace.scalar import Scalar
 from lanewise.lang.trace.traced import Traced, describe
@@ -41,18 +45,17 @@ class If:
     traced = then = otherwise = True
     repeats = False
 
-    def __init__(
-        self, test: Scalar, bound: tuple[str, ...], read: tuple[str, ...], restored: tuple[str, ...] = ()
-    ) -> None:
+    def __init__(self, test: Scalar, carried: Carried, scope: Scope) -> None:
         self.builder, self.test = current(), test
-        self.bound, self.read, self.restored = bound, read, restored
-        self.branches: list[tuple[Code, list[Any], bool, SourceLocation]] = []
+        self.carried, self.scope = carried, scope
+        self.branches: list[tuple[Code, State, bool, SourceLocation]] = []
         self.entered_unreachable = self.builder.unreachable
         self.location = self.builder.location
 
     def begin(self, names: dict[str, Any]) -> None:
         """Keep the values that the branches may change, and trace into the first branch."""
-        self.values = CarriedValues(self.bound, self.read, names, self.restored)
+        check_aliases()
+        self.values = CarriedValues(self.carried, names, self.scope)
         self._enter()
 
     def _enter(self) -> None:
@@ -63,6 +66,8 @@ class If:
 
     def end(self, names: dict[str, Any]) -> None:
         """End a branch: keep its code, and the values that names have at its end."""
+        check_aliases()
+        self.names: dict[str, Any] | None = names
         self.branches.append(
             (self.code, self.values.now(names), self.builder.unreachable, self.builder.location)
         )
@@ -75,9 +80,10 @@ class If:
 
         It returns the values of the bound names and of those only restored.
         """
-        found = self.values.restore()
+        first = self.values.restore()
+        accept_contents()
         self._enter()
-        return found
+        return first
 
     def merge(self) -> tuple[Any, ...]:
         """Write both branches; return the values that the bound names have from here on."""
@@ -88,14 +94,28 @@ class If:
         if left_ends or right_ends:  # what follows two ends is never reached, and any values will do
             values = self.values.rebind(left if right_ends else right)
         else:
-            values, moves = merge(self.values, left, right, left_location, right_location)
+            join = Join(self.values, left, right, (left_location, right_location), self.names)
+            values, moves = join.bound, join.moves
+        accept_contents()
         for code, side in ((then, 0), (other, 1)):
             with builder.into(code):
                 for register, sources in moves:
                     move(register, sources[side])
         self._write(then, other, left_ends)
         builder.unreachable = self.entered_unreachable or (left_ends and right_ends)
-        return tuple(values[: len(self.bound)])
+        return values
+
+    def select(self) -> Any:
+        """Return the value of two expressions that only compute: one is selected, without a branch."""
+        (_, left, *_), (_, right, *_) = self.branches
+        one, two = left.roots["value"], right.roots["value"]
+        if not (holds_container(one) or holds_container(two)):
+            return where(self.test, one.value, two.value)
+        join = Join(self.values, left, right, (self.location, self.location), self.names)
+        for register, (a, b) in join.moves:
+            move(register, select(self.test, a, b))
+        accept_contents()
+        return join.bound[0]
 
     def _write(self, then: Code, other: Code, then_ends: bool) -> None:
         """Write the branches into the code around them, with a branch around each."""
@@ -121,12 +141,15 @@ class Runtime:
     Each function has its own, which knows the file.
     """
 
-    def __init__(self, file: str) -> None:
-        self.file = file
+    def __init__(self, file: str, scope: Scope) -> None:
+        self.file, self.scope = file, scope
 
     def at(self, line: int, column: int) -> None:
         """Note that the statement at this line and column is traced next."""
-        current().location = SourceLocation(self.file, line, column)
+        builder = current()
+        if builder.uncertain_aliases:
+            check_aliases()
+        builder.location = SourceLocation(self.file, line, column)
 
     def named(self, name: Any, value: Any) -> Any:
         """Return a value that is bound to a name, or to several; its registers get the name."""
@@ -142,36 +165,39 @@ class Runtime:
 
     # statements -----------------------------------------------------------------------------------------
 
-    def if_(
-        self, test: Any, bound: tuple[str, ...], read: tuple[str, ...], restored: tuple[str, ...]
-    ) -> If | PythonIf:
+    def if_(self, test: Any, *names: tuple[str, ...]) -> If | PythonIf:
         """Begin an `if`: both branches are traced where its condition is traced."""
         if isinstance(test, Traced):
             found = as_predicate(test)
             if found.constant is None:
-                return If(found, bound, read, restored)
+                return If(found, Carried(*names), self.scope)
             return _HOLDS if found.constant else _FAILS
         if isinstance(test, Undefined):
             test.complain()
         return _HOLDS if test else _FAILS
 
-    def while_(self, test: Callable[[], Any] | None, bound: tuple[str, ...], read: tuple[str, ...]) -> Any:
+    def while_(self, test: Callable[[], Any] | None, *names: tuple[str, ...]) -> Any:
         """Begin a `while`; a test of None is always true, and the loop a traced one."""
         if test is None:
-            return While(None, bound, read)
+            return While(None, Carried(*names), self.scope)
         builder = current()
-        before_test, scope = len(builder.code), dict(builder.scopes[-1])
+        before_test, scope, state = len(builder.code), dict(builder.scopes[-1]), self._state(test)
         first = test()
         if not isinstance(first, Traced):
             return PythonLoop(first=first, test=test)
         del builder.code[before_test:]  # traced again, on the registers of the loop
         builder.scopes[-1] = scope
-        return While(test, bound, read)
+        state.restore()
+        return While(test, Carried(*names), self.scope)
 
-    def for_(self, items: Any, bound: tuple[str, ...], read: tuple[str, ...], name: str) -> Any:
+    def _state(self, *functions: Callable[[], Any]) -> State:
+        """Return what expressions, as functions, may change when they are evaluated."""
+        return State({}, self.scope, functions)
+
+    def for_(self, items: Any, name: str, *names: tuple[str, ...]) -> Any:
         """Begin a `for`: over lw.range it is a loop of the kernel, else Python unrolls it."""
         if isinstance(items, traced_range):
-            return For(items, bound, read, name)
+            return For(items, name, Carried(*names), self.scope)
         if isinstance(items, Traced) and not hasattr(items, "__iter__"):
             raise current().error(f"{describe(items)} cannot be iterated over: use `for i in lw.range(…)`")
         return PythonLoop(items=items)
@@ -228,9 +254,17 @@ class Runtime:
         if first.constant is not None:
             return as_predicate(following()) if bool(first.constant) is conjunction else first
         code: Code = []
+        state = self._state(following)
         with builder.into(code):
             second = as_predicate(following())
             register = second.in_register if not is_pure(code) else None
+        if state.is_changed():  # in a list, say: what it holds from here on depends on the first operand
+            state.restore()
+            return as_predicate(
+                self.choose(first, following, _evaluated(first))
+                if conjunction
+                else self.choose(first, _evaluated(first), following)
+            )
         if register is None:
             builder.code += code
             return bitwise("and" if conjunction else "or", first, second)
@@ -253,18 +287,22 @@ class Runtime:
         found = as_predicate(test)
         if found.constant is not None:
             return then() if found.constant else otherwise()
-        branch = If(found, ("value",), ())
-        branch.begin({})
+        branch = If(found, Carried(("value",), ("then", "otherwise")), self.scope)
+        functions = {"then": then, "otherwise": otherwise}
+        branch.begin(functions)
         left = then()
-        branch.end({"value": left})
+        changed = branch.values.first.is_changed()
+        branch.end(functions | {"value": left})
         branch.restore()
         right = otherwise()
-        branch.end({"value": right})
-        if all(is_pure(code) for code, *_ in branch.branches):
-            for code, *_ in branch.branches:
-                current().code += code
-            return where(found, left, right)
-        return branch.merge()[0]
+        changed = changed or branch.values.first.is_changed()
+        branch.end(functions | {"value": right})
+        branch.names = None
+        if changed or not all(is_pure(code) for code, *_ in branch.branches):
+            return branch.merge()[0]
+        for code, *_ in branch.branches:
+            current().code += code
+        return left if left is right else branch.select()
 
     def chain(self, words: tuple[str, ...], left: Any, *rest: Callable[[], Any]) -> Any:
         """Return a chain of comparisons such as `a < b < c`, each operand evaluated once."""

@@ -26,12 +26,14 @@ _COMPREHENSIONS = frozenset([ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp
 class Carried:
     """Of one `if`, `while` or `for`: names `bound` in it and read later; names `read` in it besides.
 
-    `restored` are names that one branch of an `if` binds and the other reads, but nothing after them.
+    `restored` are names that one branch of an `if` binds and the other reads, but nothing after them. `live`
+    are all names that something may read later.
     """
 
     bound: tuple[str, ...]
     read: tuple[str, ...]
     restored: tuple[str, ...] = ()
+    live: tuple[str, ...] = ()
 
 
 def reads(node: ast.AST | None, known: dict[ast.AST, Names] | None = None) -> Names:
@@ -201,5 +203,9 @@ class Liveness:
 
     def _carry(self, node: ast.stmt, nodes: Sequence[ast.AST], live: Names, restored: Names = NONE) -> None:
         bound = self._binds(nodes) & (live | self._captured)
+        restored -= bound  # a function inside may still read such a name
         read = frozenset[str]().union(*(self._reads(each) for each in nodes)) - bound - restored
-        self.carried[node] = Carried(*(tuple(sorted(each)) for each in (bound, read, restored)))
+        if isinstance(node, ast.For | ast.While):
+            read -= self._binds(nodes)  # every round binds these before it reads them
+        live |= self._captured
+        self.carried[node] = Carried(*(tuple(sorted(each)) for each in (bound, read, restored, live)))

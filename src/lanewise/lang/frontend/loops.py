@@ -9,19 +9,15 @@ from collections.abc import Callable, Iterator
 from math import gcd
 from typing import Any
 
-from lanewise.lang.frontend.merge import (
-    CarriedValues,
-    Undefined,
-    convert_to_carried,
-    is_same_value,
-    loop_registers,
-    parallel_move,
-)
+from lanewise.lang.frontend.aliases import accept_contents, check_aliases
+from lanewise.lang.frontend.heap import Scope
+from lanewise.lang.frontend.liveness import Carried
+from lanewise.lang.frontend.loop_values import LoopValues
+from lanewise.lang.frontend.merge import CarriedValues, parallel_move
 from lanewise.lang.trace.bitwise import bitwise
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.compare import as_predicate, compare
 from lanewise.lang.trace.ir import Code, Label, NotPredicate, Register
-from lanewise.lang.trace.pytrees import Snapshot
 from lanewise.lang.trace.scalar import Scalar, scalar
 from lanewise.lang.trace.traced import describe, is_number
 from lanewise.lang.trace.types import is_int, register_kind
@@ -101,28 +97,23 @@ class _TracedLoop:
     traced = True
     repeats = True
 
-    def __init__(self, bound: tuple[str, ...], read: tuple[str, ...]) -> None:
+    def __init__(self, carried: Carried, scope: Scope) -> None:
         self.builder = current()
-        self.bound, self.read, self.location = bound, read, self.builder.location
+        self.carried, self.scope, self.location = carried, scope, self.builder.location
         self.head, self.next, self.done = Label("loop"), Label("next"), Label("endloop")
         self.entered_unreachable = self.builder.unreachable
 
     def begin(self, names: dict[str, Any]) -> tuple[Any, ...]:
         """Give the carried variables registers; return the values of the bound names inside the loop."""
-        self.values = CarriedValues(self.bound, self.read, names)
+        check_aliases()
+        self.values = LoopValues(CarriedValues(self.carried, names, self.scope), names, self.location.line)
         self.code: Code = []
-        found, self.registers = loop_registers(self.values, f"the loop in line {self.location.line}")
-        self.initial_values = [each for own in self.registers for each in own if each is not None]
-        #: Registers that the loop changes, by their ids.
-        self.changed: set[int] = set()
-        return tuple(found[: len(self.bound)])
+        accept_contents()
+        return self.values.bound()
 
     def first_number(self, register: Register | None) -> tuple[str, int] | None:
         """Return the name and the first value of the variable in a register, if it was a Python integer."""
-        for name, first, own in zip(self.values.names, self.values.first, self.registers, strict=True):
-            if first is not None and own and own[0] is not None and own[0][0] is register:
-                return (name, first.value) if type(first.value) is int else None
-        return None
+        return self.values.first_number(register)
 
     def _enter(self) -> None:
         """Trace into the body of the loop from here on."""
@@ -131,45 +122,9 @@ class _TracedLoop:
 
     def _update_registers(self, names: dict[str, Any]) -> None:
         """Move what the variables hold now into the registers of the loop."""
-        builder = self.builder
-        if builder.unreachable:
-            return
-        pairs: list[tuple[Register, Scalar]] = []
-        for name, first, own, now in zip(
-            self.values.names, self.values.first, self.registers, self.values.now(names), strict=True
-        ):
-            if first is None or now is None:
-                continue
-            if why := first.mismatch(now, name):
-                self._refuse_changed_structure(name, first, now, why)
-            for start, held, leaf in zip(first.leaves, own, now.leaves, strict=True):
-                if held is None:
-                    self._require_unchanged(name, start, leaf)
-                    continue
-                register, initial = held
-                value = convert_to_carried(leaf, initial.dtype, name, "before the loop")
-                if value.register is not register:
-                    pairs.append((register, value))
-                    self.changed.add(id(register))
-        parallel_move(pairs)
-
-    def _refuse_changed_structure(self, name: str, first: Snapshot, now: Snapshot, why: str) -> None:
-        """Raise the error that a variable is of another structure or dtype after one round."""
-        if isinstance(now.value, Undefined):
-            now.value.complain()
-        if isinstance(first.value, Scalar) or is_number(first.value):
-            convert_to_carried(now.value, scalar(first.value).dtype, name, "before the loop")
-        raise self.builder.error(f"{why} before and after one round of the loop: it must keep its form")
-
-    def _require_unchanged(self, name: str, start: Any, leaf: Any) -> None:
-        """Raise an error if a Python value, for which the loop has no register, changes in it."""
-        if isinstance(leaf, Undefined):
-            leaf.complain()
-        if not is_same_value(start, leaf):
-            raise self.builder.error(
-                f"{name} holds {describe(start)} before the loop and {describe(leaf)} after one round: "
-                "what a traced loop changes must be a traced value before it, as in lw.i32(0)"
-            )
+        if not self.builder.unreachable:
+            check_aliases()
+            self.values.update(names)
 
     def leave(self, names: dict[str, Any], word: str) -> bool:
         """Trace `break` or `continue`: branch out of the loop, or to the next round."""
@@ -180,6 +135,7 @@ class _TracedLoop:
 
     def _close(self) -> None:
         """End the tracing into the body of the loop."""
+        self.values.close()
         self.builder.open_control_flow.pop()
         self.builder.leave(self.outer)
 
@@ -189,49 +145,29 @@ class _TracedLoop:
         A register that the loop never changes becomes an alias instead.
         """
         needed = []
-        for register, initial in self.initial_values:
+        for register, initial in self.values.registers:
             if initial.register is register:
                 continue
-            if id(register) in self.changed:
+            if id(register) in self.values.changed:
                 needed.append((register, initial))
             else:
-                register.alias = initial.in_register if initial.constant is None else initial.operand
+                register.alias = initial.in_register  # not a constant: some instructions take registers alone
         parallel_move(needed)
 
     def after(self) -> tuple[Any, ...]:
         """Return the values of the bound names after the loop: what the registers hold."""
         self.builder.unreachable = self.entered_unreachable
         self.builder.location = self.location
-        out = []
-        for number, (name, first, own) in enumerate(
-            zip(self.values.names, self.values.first, self.registers, strict=True)
-        ):
-            if first is None:
-                out.append(
-                    Undefined(
-                        f"{name} has a value only inside the loop of line {self.location.line}: "
-                        "give one first"
-                    )
-                )
-                continue
-            leaves = [
-                leaf if held is None else self._outcome(held)
-                for leaf, held in zip(first.leaves, own, strict=True)
-            ]
-            out.append(first.build(leaves, fresh=number < len(self.bound)))
-        return tuple(out[: len(self.bound)])
-
-    def _outcome(self, held: tuple[Register, Scalar]) -> Scalar:
-        """Return a leaf after the loop: its register, or its first value if the loop never changes it."""
-        register, initial = held
-        return Scalar(initial.dtype, register) if id(register) in self.changed else initial
+        values = self.values.after()
+        accept_contents()
+        return values
 
 
 class For(_TracedLoop):
     """The loop `for i in lw.range(…)`: its body is traced once, with the index in a register."""
 
-    def __init__(self, items: range, bound: tuple[str, ...], read: tuple[str, ...], name: str) -> None:
-        super().__init__(bound, read)
+    def __init__(self, items: range, name: str, carried: Carried, scope: Scope) -> None:
+        super().__init__(carried, scope)
         self.range, self.name = items, name
 
     def items(self) -> Iterator[Scalar]:
@@ -304,8 +240,8 @@ class For(_TracedLoop):
 class While(_TracedLoop):
     """The loop `while` on a traced condition: condition and body are traced once."""
 
-    def __init__(self, test: Callable[[], Any] | None, bound: tuple[str, ...], read: tuple[str, ...]) -> None:
-        super().__init__(bound, read)
+    def __init__(self, test: Callable[[], Any] | None, carried: Carried, scope: Scope) -> None:
+        super().__init__(carried, scope)
         self.condition, self.rounds = test, 0
 
     def test(self) -> bool:
@@ -317,7 +253,14 @@ class While(_TracedLoop):
         self.builder.location = self.location
         if self.condition is not None:
             found = as_predicate(self.condition())
-            if found.constant is None:
+            if found.constant is None and self.values.is_changed():
+                body = Label("body")
+                self.builder.branch(body, found.operand)
+                self.values.update(self.values.names)  # what the condition changed stays after the loop
+                self.builder.branch(self.done)
+                self.builder.unreachable = self.entered_unreachable
+                self.builder.label(body)
+            elif found.constant is None:
                 self.builder.branch(self.done, NotPredicate(found.operand))
             elif not found.constant:
                 self.builder.branch(self.done)

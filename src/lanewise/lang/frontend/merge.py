@@ -1,18 +1,19 @@
-"""Variables that branches and loops carry: flattened, moved through registers, and merged where paths join.
+"""Variables that branches and loops carry, their values before, and the moves of values into registers.
 
-Which names are carried is found by `liveness.py`; branches are in `control_flow.py`, loops in `loops.py`.
+Which names are carried is found by `liveness.py`; two branches are joined in `join.py`, and what loops carry
+is in `loop_values.py`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
-from lanewise.formats import f32
+from lanewise.lang.frontend.heap import Container, Scope, State, everything_in_reach
+from lanewise.lang.frontend.liveness import Carried
 from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.constants import default_dtype
-from lanewise.lang.trace.ir import Register, SourceLocation
+from lanewise.lang.trace.ir import Register
 from lanewise.lang.trace.packed_register import PackedElement
-from lanewise.lang.trace.pytrees import Snapshot, has_settable_attributes, is_mutable, is_node
 from lanewise.lang.trace.scalar import Scalar, literal
 from lanewise.lang.trace.traced import Traced, describe, is_number, plain_number
 from lanewise.lang.trace.types import dtype_name, pred, register_kind
@@ -49,57 +50,50 @@ class Undefined:
 
 
 class CarriedValues:
-    """The values of names before a branch or loop: those bound in it, and mutable ones read in it."""
+    """What names hold before a branch or loop: those bound in it, and the others that are read in it."""
 
-    def __init__(
-        self,
-        bound: tuple[str, ...],
-        read: tuple[str, ...],
-        names: dict[str, Any],
-        restored: tuple[str, ...] = (),
-    ) -> None:
-        self.bound, self.restored = bound, restored
-        mutable = [name for name in read if name in names and is_mutable(names[name])]
-        self.names = (*bound, *restored, *mutable)
-        #: Objects of users' classes that hold no traced value yet.
-        self.untraced_objects = {
-            name: value
-            for name, value in names.items()
-            if has_settable_attributes(value) and not is_node(value)
-        }
-        self.first = [Snapshot(names[name]) if name in names else None for name in self.names]
+    def __init__(self, carried: Carried, names: dict[str, Any], scope: Scope | None) -> None:
+        self.bound, self.restored, self.live = carried.bound, carried.restored, carried.live
+        self.read, self.scope = carried.read, scope
+        self.names = (*self.bound, *self.restored, *(name for name in self.read if name in names))
+        self.first = self._state(names)
 
-    def now(self, names: dict[str, Any]) -> list[Snapshot | None]:
-        """Return snapshots of the values that the names have at another point."""
-        for name, value in self.untraced_objects.items():
-            if is_node(value):
-                raise current().error(
-                    f"{name} gets its first traced attribute inside a branch or loop of the kernel: set "
-                    "its attributes before it"
-                )
-        return [Snapshot(names[name]) if name in names else None for name in self.names]
+    def _state(self, names: dict[str, Any], containers: Iterable[Container] = ()) -> State:
+        held = {name: names[name] for name in self.names if name in names}
+        return State(held, self.scope, containers=containers, read=self.read)
+
+    def now(self, names: dict[str, Any], containers: Iterable[Container] = ()) -> State:
+        """Return what the names hold at another point, and the containers that they led to before."""
+        return self._state(names, (*self.first.containers.values(), *containers))
 
     def restore(self) -> tuple[Any, ...]:
         """Set everything back to what it was.
 
         It returns the values of the bound names and of those only restored.
         """
-        found = []
-        for name, snapshot in zip(self.names, self.first, strict=True):
-            if snapshot is None:
-                found.append(Undefined(f"{name} has no value here"))
-            else:
-                found.append(snapshot.build(snapshot.leaves))
-        return tuple(found[: len(self.bound) + len(self.restored)])
+        self.first.restore()
+        return tuple(
+            self.first.roots[name].value
+            if name in self.first.roots
+            else Undefined(f"{name} has no value here")
+            for name in (*self.bound, *self.restored)
+        )
 
-    def rebind(self, values: list[Snapshot | None]) -> list[Any]:
-        """Return the values of another point, mutable ones changed in place."""
-        return [
-            Undefined(f"{name} has no value here: give it one first")
-            if value is None
-            else value.build(value.leaves, fresh=False)
-            for name, value in zip(self.names, values, strict=True)
-        ]
+    def rebind(self, state: State) -> tuple[Any, ...]:
+        """Set everything to what it was at another point; return the values of the bound names."""
+        state.restore()
+        return tuple(
+            state.roots[name].value
+            if name in state.roots
+            else Undefined(f"{name} has no value here: give it one first")
+            for name in self.bound
+        )
+
+    def in_reach(self, names: dict[str, Any] | None) -> State:
+        """Return all that can still be reached, from names of this function and of those that called it."""
+        if names is None:
+            return everything_in_reach(None, self.scope)
+        return everything_in_reach({name: names[name] for name in self.live if name in names}, self.scope)
 
 
 def convert_to_carried(value: Any, dtype: Any, name: str, what: str) -> Scalar:
@@ -161,125 +155,3 @@ def _equal(a: Any, b: Any) -> bool:
         return bool(a == b) and repr(a) == repr(b)  # -0.0 and 0.0 are equal, and differ
     except Exception:  # an object that cannot be compared is not the same
         return False
-
-
-#: Registers, and the values that they get at the end of each of two branches.
-MergeMoves = list[tuple[Register, tuple[Scalar, Scalar]]]
-
-
-def merge(
-    values: CarriedValues,
-    left: list[Any],
-    right: list[Any],
-    left_location: SourceLocation,
-    right_location: SourceLocation,
-) -> tuple[list[Any], MergeMoves]:
-    """Return the values after two branches, and the registers that have to be set at the end of each."""
-    out: list[Any] = []
-    moves: MergeMoves = []
-    for name, one, two in zip(values.names, left, right, strict=True):
-        if name in values.restored:
-            out.append(None)  # nothing reads it from here on
-            continue
-        if one is None or two is None or isinstance(one.value, Undefined) or isinstance(two.value, Undefined):
-            out.append(_set_in_one_branch(name, one, two, left_location, right_location))
-            continue
-        if why := one.mismatch(two, name):
-            out.append(
-                Undefined(f"{why} after the branches of lines {_lines(left_location, right_location)}")
-            )
-            continue
-        leaves = []
-        for x, y in zip(one.leaves, two.leaves, strict=True):
-            leaf = _merge_leaf(name, x, y, moves)
-            leaves.append(leaf)
-        changed = any(x is not y for x, y in zip(leaves, one.leaves, strict=True))
-        in_place = name not in values.bound or not changed
-        out.append(one.build(leaves, fresh=not in_place))
-    return out, moves
-
-
-def _lines(a: SourceLocation, b: SourceLocation) -> str:
-    """Return the lines where two branches end, for messages."""
-    return f"{a.line} and {b.line}" if a.line != b.line else str(a.line)
-
-
-def _set_in_one_branch(
-    name: str, one: Any, two: Any, left: SourceLocation, right: SourceLocation
-) -> Undefined:
-    """Return the undefined value of a name that only one of two branches sets."""
-    for side in (one, two):
-        if side is not None and isinstance(side.value, Undefined) and side.value.reason.find("line") >= 0:
-            return side.value
-    given, missing = (
-        (left, right) if one is not None and not isinstance(one.value, Undefined) else (right, left)
-    )
-    return Undefined(
-        f"{name} has a value only where the branch up to line {given.line} runs, and none after the other "
-        f"(line {missing.line}): give it a value before the `if`"
-    )
-
-
-def _merge_leaf(name: str, x: Any, y: Any, moves: MergeMoves) -> Any:
-    """Return the value of one leaf after two branches; a register, if they differ, is added to `moves`."""
-    if is_same_value(x, y):
-        return x
-    if isinstance(x, Undefined) or isinstance(y, Undefined):
-        return x if isinstance(x, Undefined) else y
-    if isinstance(x, Scalar):
-        dtype = x.dtype
-    elif isinstance(y, Scalar):
-        dtype = y.dtype
-    elif is_number(x) and is_number(y):
-        dtype = f32 if float in (type(x), type(y)) else default_dtype(x)
-    else:
-        return Undefined(
-            f"{name} is {describe(x)} in one branch and {describe(y)} in the other: it must be alike"
-        )
-    a, b = (_as_dtype(each, dtype, name) for each in (x, y))
-    if isinstance(a, Undefined) or isinstance(b, Undefined):
-        return a if isinstance(a, Undefined) else b
-    register = Register(register_kind(dtype), name)
-    moves.append((register, (a, b)))
-    nonnegative = a.nonnegative and b.nonnegative
-    return Scalar(dtype, register, nonnegative=nonnegative)
-
-
-def _as_dtype(value: Any, dtype: Any, name: str) -> Any:
-    """Return a branch's value as a Scalar of the merged dtype; undefined if it has another."""
-    if (isinstance(value, Scalar) and value.dtype == dtype) or is_number(value):
-        return convert_to_carried(value, dtype, name, "in one branch")
-    kind = dtype_name(value.dtype) if isinstance(value, Scalar) else describe(value)
-    return Undefined(
-        f"{name} is {dtype_name(dtype)} in one branch and {kind} in the other: convert one of them"
-    )
-
-
-def loop_registers(values: CarriedValues, what: str) -> tuple[list[Any], list[list[Any]]]:
-    """Return the values of names inside a loop, and the registers for those that it may change."""
-    out: list[Any] = []
-    registers: list[list[Any]] = []
-    for number, (name, snapshot) in enumerate(zip(values.names, values.first, strict=True)):
-        if snapshot is None:
-            out.append(Undefined(f"{name} has no value before {what}: give it one"))
-            registers.append([])
-            continue
-        bound = number < len(values.bound)
-        leaves: list[Any] = []
-        own: list[Any] = []
-        for position, leaf in enumerate(snapshot.leaves):
-            label = name if len(snapshot.leaves) == 1 else f"{name}{position}"
-            if isinstance(leaf, Scalar) or (bound and is_number(leaf) and snapshot.children is None):
-                start = leaf if isinstance(leaf, Scalar) else literal(leaf, default_dtype(plain_number(leaf)))
-                if start.register is not None and start.register.in_place:
-                    register = start.register  # what the loop does to it stays in it
-                else:
-                    register = Register(register_kind(start.dtype), label)
-                leaves.append(Scalar(start.dtype, register))
-                own.append((register, start))
-            else:
-                leaves.append(leaf)
-                own.append(None)
-        out.append(snapshot.build(leaves, fresh=bound))
-        registers.append(own)
-    return out, registers

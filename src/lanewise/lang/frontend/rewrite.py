@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from lanewise.lang.frontend.liveness import Liveness
+from lanewise.lang.frontend.liveness import Carried, Liveness
 from lanewise.lang.frontend.syntax_nodes import NodesAt, child_fields, children, walk
 from lanewise.lang.trace.traced import RUNTIME_NAME
 
@@ -205,7 +205,7 @@ class _Rewriter:
 
     def visit_If(self, node: ast.If) -> Any:
         names, name, nodes = self.carried[node], self._name("if"), NodesAt(node)
-        carried = [nodes.constant(each) for each in (names.bound, names.read, names.restored)]
+        carried = _constants(names, nodes)
         begin = nodes.expression(nodes.call_with_locals(name, "begin"))
         made: list[ast.stmt] = [
             nodes.assignment(name, nodes.call(RUNTIME_NAME, "if_", self.visit(node.test), *carried)),
@@ -225,16 +225,15 @@ class _Rewriter:
         names, name, nodes = self.carried[node], self._name("while"), NodesAt(node)
         always = isinstance(node.test, ast.Constant) and bool(node.test.value)
         test: ast.expr = nodes.constant(None) if always else _function(self.visit(node.test))
-        carried = nodes.constant(names.bound), nodes.constant(names.read)
-        begun = nodes.assignment(name, nodes.call(RUNTIME_NAME, "while_", test, *carried))
+        begun = nodes.assignment(name, nodes.call(RUNTIME_NAME, "while_", test, *_constants(names, nodes)))
         loop = ast.copy_location(ast.While(nodes.call(name, "test"), [], []), node)
         return self._loop(node, name, names.bound, begun, loop)
 
     def visit_For(self, node: ast.For) -> Any:
         names, name, nodes = self.carried[node], self._name("for"), NodesAt(node)
         target = nodes.constant(node.target.id if isinstance(node.target, ast.Name) else "")
-        carried = nodes.constant(names.bound), nodes.constant(names.read), target
-        begun = nodes.assignment(name, nodes.call(RUNTIME_NAME, "for_", self.visit(node.iter), *carried))
+        items = self.visit(node.iter), target
+        begun = nodes.assignment(name, nodes.call(RUNTIME_NAME, "for_", *items, *_constants(names, nodes)))
         loop = ast.copy_location(ast.For(node.target, nodes.call(name, "items"), [], []), node)
         return self._loop(node, name, names.bound, begun, loop)
 
@@ -345,8 +344,20 @@ class _Rewriter:
         return nodes.call(RUNTIME_NAME, "chain", nodes.constant(words), node.left, *others)
 
 
+def _constants(names: Carried, nodes: NodesAt) -> list[ast.expr]:
+    """Return the names that a branch or loop carries, as arguments of a call."""
+    return [nodes.constant(each) for each in (names.bound, names.read, names.restored, names.live)]
+
+
 def _function(value: ast.expr) -> ast.Lambda:
     """Return a function of no arguments that evaluates an expression when it is called."""
+    for node in walk(value):
+        if isinstance(node, ast.NamedExpr):
+            raise Unsupported(
+                "`:=` does not work in the condition of a `while`, behind `and` or `or`, or in "
+                "`a if c else b`: assign the value in a statement of its own",
+                node,
+            )
     return NodesAt(value).function(value)
 
 

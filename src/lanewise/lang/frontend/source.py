@@ -16,6 +16,7 @@ from typing import Any
 
 from lanewise.errors import LanewiseError
 from lanewise.lang.frontend.control_flow import Runtime
+from lanewise.lang.frontend.heap import Scope
 from lanewise.lang.frontend.rewrite import Unsupported, rewrite
 from lanewise.lang.memory.pointer import Pointer
 from lanewise.lang.trace.builder import current
@@ -50,7 +51,7 @@ class RewrittenFunction:
             tree = rewrite(tree, is_kernel)
         except Unsupported as unsupported:
             raise source.error(str(unsupported), unsupported.line) from None
-        self.function = self._compiled(tree, Runtime(self.file))
+        self.function = self._compiled(tree, Runtime(self.file, Scope(function.__globals__)))
         self.signature = inspect.signature(function)
         self.annotations = self._annotations(annotations or {})
 
@@ -58,7 +59,7 @@ class RewrittenFunction:
         """Return an error that names the function's first line."""
         return self.source.error(message, self.location.line)
 
-    def _compiled(self, tree: ast.FunctionDef, runtime: Any) -> FunctionType:
+    def _compiled(self, tree: ast.FunctionDef, runtime: Runtime) -> FunctionType:
         """Return the rewritten function compiled; cells of the closure are the original's own."""
         original = self.original
         cells = dict(zip(original.__code__.co_freevars, original.__closure__ or (), strict=True))
@@ -73,6 +74,7 @@ class RewrittenFunction:
             each for each in factory.co_consts if isinstance(each, CodeType) and each.co_name == tree.name
         )
         inner = inner.replace(co_name=original.__name__, co_qualname=original.__qualname__)
+        runtime.scope = Scope(original.__globals__, frozenset(inner.co_cellvars))
         closure = tuple(cells[name] for name in inner.co_freevars)
         made = FunctionType(inner, original.__globals__, original.__name__, original.__defaults__, closure)
         made.__kwdefaults__ = original.__kwdefaults__

@@ -83,6 +83,11 @@ class RegisterTensor(Node):
             mark_accumulator(self.registers)
         return self
 
+    @property
+    def storage(self) -> RegisterStorage:
+        """The registers, which slices and retiled views of the tensor share."""
+        return self.registers
+
     def same_kind(self, other: Any) -> bool:
         return isinstance(other, RegisterTensor) and self._kind() == other._kind()
 

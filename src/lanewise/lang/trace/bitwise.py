@@ -66,7 +66,9 @@ def xor(a: Any, b: Any) -> Scalar:
 def invert(a: Scalar) -> Scalar:
     """Return ~a: an integer with all its bits flipped, or the opposite of a predicate."""
     if a.constant is not None:
-        return literal(not a.constant if a.dtype is pred else ~a.constant, a.dtype)
+        if a.dtype is pred:
+            return literal(not a.constant, pred)
+        return literal(~a.constant if a.dtype.signed else a.constant ^ int(a.dtype.max), a.dtype)
     if is_float(a.dtype):
         refuse_dtype("~", a.dtype, "it has no bits of its own; lw.bitcast(x, lw.u32) gives them")
     return compute(a.dtype, "not.pred" if a.dtype is pred else f"not.b{max(16, a.dtype.bits)}", a.operand)

@@ -44,6 +44,8 @@ class Builder:
         self.sources: dict[str, list[str]] = {}
         #: Loops and branches that are open, innermost last.
         self.open_control_flow: list[Any] = []
+        #: Lists, fragments, … of which only the running kernel knows whether two are one object.
+        self.uncertain_aliases: list[Any] = []
         #: Threads along x that a block must have: how many, for which tiling, and where that was said.
         self.required_threads: list[tuple[int, str, SourceLocation]] = []
         #: What takes whole warps, and where it was said: the threads of a block are a multiple of 32 then.

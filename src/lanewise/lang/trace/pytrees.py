@@ -30,6 +30,11 @@ class Node(Traced, ABC):
     def with_children(self, children: list[Any], fresh: bool = False) -> Any:
         """Return such a value of other children; a mutable one is changed and returned, unless `fresh`."""
 
+    @property
+    def storage(self) -> Any:
+        """What is changed when this value is changed in place: itself, or registers that others share."""
+        return self
+
     def same_kind(self, other: Any) -> bool:
         """Return whether another value differs from this one in its children alone."""
         return type(self) is type(other)

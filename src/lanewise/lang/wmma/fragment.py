@@ -21,11 +21,19 @@ from lanewise.lang.trace.types import dtype_name, u32
 from lanewise.lang.wmma.names import LETTERS, ORDERS, STORAGE, accumulator, col_major, find, row_major
 
 
-class FragmentElements:
+class FragmentElements(Node):
     """`fragment.x`: the elements that this lane holds (for u4, s4 and b1, the words they are stored in)."""
+
+    __slots__ = ("_fragment",)
 
     def __init__(self, fragment: fragment) -> None:
         self._fragment = fragment
+
+    def children(self) -> list[Any]:
+        return [self._fragment]
+
+    def with_children(self, children: list[Any], fresh: bool = False) -> FragmentElements:
+        return FragmentElements(children[0])
 
     def __len__(self) -> int:
         return self._fragment.num_storage_elements

@@ -1,0 +1,96 @@
+"""Aliases that only the running kernel knows: containers that are one object or two, as a branch decides.
+
+After `if c: a = b` with lists a and b, Python's `a[0] = x` changes b too where c holds. A trace cannot say
+that, and does not have to as long as nobody changes one of them in place. So it notes such containers, and
+raises an error once one is changed while another is still in reach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from lanewise.lang.frontend.containers import identity
+from lanewise.lang.frontend.heap import Container, State, everything_in_reach
+from lanewise.lang.trace.builder import current
+from lanewise.lang.trace.pytrees import Node
+
+
+class UncertainAliases:
+    """Containers of which two may be one object, with their contents when that was last certain."""
+
+    def __init__(self, containers: list[Container], what: str) -> None:
+        self.containers, self.what = containers, what
+        self.accept()
+
+    def accept(self) -> None:
+        """Take the contents that the containers have now for unchanged."""
+        for each in self.containers:
+            each.note_contents()
+
+    def check(self) -> None:
+        """Raise an error if one of them was changed in place while another is in reach."""
+        if all(each.is_unchanged() for each in self.containers):
+            return
+        reach = everything_in_reach(None, None).containers
+        if sum(each.key in reach for each in self.containers) > 1:
+            raise current().error(may_be_one(self.containers, self.what))
+        current().uncertain_aliases.remove(self)
+
+
+def may_be_one(containers: list[Container], what: str) -> str:
+    """Return the message that a container is changed of which another location may hold the same."""
+    names = sorted({each.name for each in containers if each.name})
+    which = " and ".join(names) if len(names) > 1 else f"two values of {names[0]}" if names else "two values"
+    kind = containers[0].value
+    noun = "fragment" if isinstance(kind, Node) else type(kind).__name__
+    return (
+        f"{which} begin as one {noun} and part, or become one, in {what}, which only the running kernel "
+        f"decides: to change one of them in place, make a {noun} for each before it"
+        + (", as in [mma.zeros() for _ in range(2)]" if isinstance(kind, Node) else "")
+    )
+
+
+def note_uncertain(parts: list[tuple[str, list[Any]]], reach: State, what: str) -> None:
+    """Note groups of containers, each with a name, of which those that are still in reach may be one.
+
+    What may be one with a container that is known to be uncertain joins the others of that one.
+    """
+    noted = current().uncertain_aliases
+    known = {one.key: one for group in noted for one in group.containers}
+    groups = [{one.key: one for one in group.containers} for group in noted]
+    for name, values in parts:
+        group = {identity(value): Container(value, name) for value in values}
+        for other in [each for each in groups if not each.keys().isdisjoint(group)]:
+            groups.remove(other)
+            group = {**group, **other}
+        groups.append(group)
+    before = {frozenset(one.key for one in group.containers): group for group in noted}
+    noted.clear()
+    for group in groups:
+        kept = [each for key, each in group.items() if key in known or key in reach.containers]
+        if len(kept) > 1:
+            same = before.get(frozenset(each.key for each in kept))
+            noted.append(same or UncertainAliases(kept, what))
+
+
+def may_be_aliases_of(keys: Collection[Any]) -> set[Any]:
+    """Return the keys of all containers that may be one of some, those themselves left out."""
+    others: set[Any] = set()
+    for group in current().uncertain_aliases:
+        members = {each.key for each in group.containers}
+        if not members.isdisjoint(keys):
+            others |= members
+    return others
+
+
+def check_aliases() -> None:
+    """Raise an error if a container was changed in place that may be another one's alias."""
+    for each in tuple(current().uncertain_aliases):
+        each.check()
+
+
+def accept_contents() -> None:
+    """Take what containers hold now for unchanged: a branch or loop has set it, and not the program."""
+    for each in current().uncertain_aliases:
+        each.accept()

@@ -1,0 +1,207 @@
+"""What Python objects hold: the contents of lists, dicts, objects, fragments and cells, read and written.
+
+`heap.py` follows these contents from object to object; what branches and loops do with them is in `merge.py`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from dataclasses import is_dataclass
+from functools import cached_property
+from types import CellType, FunctionType, SimpleNamespace
+from typing import Any
+
+from lanewise.lang.trace.pytrees import Node, rebuild
+from lanewise.lang.trace.traced import Traced, describe
+
+#: Packages whose objects hold no values of a kernel; those of the library that do are Nodes.
+_OPAQUE = frozenset((*sys.stdlib_module_names, "lanewise", "numpy", "torch", "cupy", "jax", "ml_dtypes"))
+_PLAIN = (int, float, str, bytes, bool, complex, type(None), FunctionType, range, slice)
+
+
+class GlobalVariable:
+    """A global variable that a function binds, as a container of one value."""
+
+    __slots__ = ("name", "namespace")
+
+    def __init__(self, namespace: dict[str, Any], name: str) -> None:
+        self.namespace, self.name = namespace, name
+
+
+def is_of_user(kind: type) -> bool:
+    """Return whether a class is a user's own, not one of Python, of this library or of an array library."""
+    return kind.__module__.partition(".")[0] not in _OPAQUE
+
+
+def _is_object(value: Any) -> bool:
+    """Return whether a value is an object of a user's class, with attributes that may be set."""
+    kind = type(value)
+    if kind is SimpleNamespace:
+        return True
+    return is_of_user(kind) and (type(getattr(value, "__dict__", None)) is dict or bool(_slots(kind)))
+
+
+def _slots(kind: type) -> list[str]:
+    """Return the names in the `__slots__` of a class and of those that it inherits from."""
+    names: list[str] = []
+    for base in reversed(kind.__mro__):
+        own = base.__dict__.get("__slots__", ())
+        names += (own,) if isinstance(own, str) else own
+    return [name for name in names if name not in ("__dict__", "__weakref__")]
+
+
+def _is_frozen(value: Any) -> bool:
+    return bool(getattr(getattr(value, "__dataclass_params__", None), "frozen", False))
+
+
+def is_frozen_node(value: Any) -> bool:
+    """Return whether a value is made of others and never changes: a tuple, a pointer, a frozen dataclass."""
+    if isinstance(value, tuple):
+        return True
+    if isinstance(value, Node):
+        return not value.mutable
+    return is_dataclass(value) and _is_frozen(value) and is_of_user(type(value))
+
+
+def is_container(value: Any) -> bool:
+    """Return whether a value is an object whose contents can be changed in place.
+
+    >>> is_container([]), is_container(()), is_container(3)
+    (True, False, False)
+    """
+    if isinstance(value, _PLAIN):
+        return False
+    if isinstance(value, list | dict | set | deque | bytearray | CellType | GlobalVariable):
+        return True
+    if isinstance(value, Node):
+        return value.mutable
+    if isinstance(value, Traced | type | tuple):
+        return False
+    return _is_object(value) and not _is_frozen(value)
+
+
+def identity(container: Any) -> Any:
+    """Return what tells a container from all others; tensors that share their registers are one."""
+    if isinstance(container, Node):
+        return id(container.storage)
+    if isinstance(container, GlobalVariable):
+        return id(container.namespace), container.name
+    return id(container)
+
+
+def frozen_children(value: Any) -> list[Any]:
+    """Return the values that a frozen node is made of."""
+    if isinstance(value, tuple):
+        return list(value)
+    if isinstance(value, Node):
+        return value.children()
+    return [getattr(value, name) for name in value.__dataclass_fields__]
+
+
+def frozen_with(value: Any, children: list[Any]) -> Any:
+    """Return a frozen node like another, made of other values."""
+    if isinstance(value, tuple | Node):
+        return rebuild(value, children, fresh=True)
+    made = object.__new__(type(value))
+    for name, child in zip(value.__dataclass_fields__, children, strict=True):
+        object.__setattr__(made, name, child)
+    return made
+
+
+def contents(container: Any) -> tuple[Any, list[Any]]:
+    """Return the form of a container's contents, which branches and loops keep, and its values.
+
+    >>> contents({"a": 1, "b": 2})
+    (('a', 'b'), [1, 2])
+    """
+    if isinstance(container, list | deque):
+        return len(container), list(container)
+    if isinstance(container, dict):
+        return tuple(container), list(container.values())
+    if isinstance(container, Node):
+        return None, container.children()
+    if isinstance(container, set | bytearray):
+        return type(container)(container), []
+    if isinstance(container, CellType):
+        try:
+            return 1, [container.cell_contents]
+        except ValueError:  # the variable has no value yet
+            return 0, []
+    if isinstance(container, GlobalVariable):
+        held = container.name in container.namespace
+        return int(held), [container.namespace[container.name]] if held else []
+    names = _attributes(container)
+    return tuple(names), list(names.values())
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """Return the attributes of an object by name, without those that are computed once and kept."""
+    kind = type(value)
+    attributes = {name: getattr(value, name) for name in _slots(kind) if hasattr(value, name)}
+    for name, held in vars(value).items() if hasattr(value, "__dict__") else ():
+        if not isinstance(getattr(kind, name, None), cached_property):
+            attributes[name] = held
+    return attributes
+
+
+def set_contents(container: Any, form: Any, values: list[Any]) -> None:
+    """Give a container other contents, in place."""
+    if isinstance(container, list):
+        container[:] = values
+    elif isinstance(container, deque):
+        container.clear()
+        container.extend(values)
+    elif isinstance(container, dict):
+        if tuple(container) != form:
+            container.clear()
+        container.update(zip(form, values, strict=True))
+    elif isinstance(container, Node):
+        container.with_children(values)
+    elif isinstance(container, set):
+        container.clear()
+        container |= form
+    elif isinstance(container, bytearray):
+        container[:] = form
+    elif isinstance(container, CellType):
+        if values:
+            container.cell_contents = values[0]
+        else:
+            del container.cell_contents
+    elif isinstance(container, GlobalVariable):
+        if values:
+            container.namespace[container.name] = values[0]
+        else:
+            container.namespace.pop(container.name, None)
+    else:
+        _set_attributes(container, dict(zip(form, values, strict=True)))
+
+
+def _set_attributes(value: Any, attributes: dict[str, Any]) -> None:
+    """Give an object other attributes; what its class does when one is set is not done again."""
+    for name in _attributes(value).keys() - attributes:
+        object.__delattr__(value, name)
+    for name, held in attributes.items():
+        object.__setattr__(value, name, held)
+
+
+def empty_copy(container: Any) -> Any:
+    """Return a new container like another, whose contents are still to be set."""
+    if isinstance(container, list | dict | deque | set | bytearray):
+        made = container.copy()
+        return made
+    made = object.__new__(type(container))
+    if hasattr(container, "__dict__"):
+        vars(made).update(vars(container))
+    return made
+
+
+def in_words(container: Any) -> str:
+    """Return what a container is, for messages."""
+    if isinstance(container, list | dict | tuple | deque | set):
+        return f"a {type(container).__name__} of {len(container)}"
+    if isinstance(container, Node):
+        return container.description
+    if isinstance(container, CellType | GlobalVariable):
+        return "a variable of a function"
+    return describe(container)

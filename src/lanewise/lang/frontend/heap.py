@@ -1,0 +1,277 @@
+"""The state of Python's objects at one point of a trace: what names and containers hold, by identity.
+
+A *location* is a name, or a slot of a container: an element of a list, a key of a dict, an attribute, a cell
+of a closure. Branches and loops carry locations. Two locations that hold one container share it, as in
+Python; two that hold one number do not. `containers.py` reads and writes contents; `merge.py` joins states.
+"""
+
+from __future__ import annotations
+
+import dis
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+from lanewise.lang.frontend.containers import (
+    GlobalVariable,
+    contents,
+    frozen_children,
+    identity,
+    is_container,
+    is_frozen_node,
+    is_of_user,
+    set_contents,
+)
+from lanewise.lang.trace.scalar import Scalar
+from lanewise.lang.trace.traced import RUNTIME_NAME, Traced
+
+#: Elements from which on a global list of Python values is taken for a table.
+_LONG = 256
+#: The types of most leaves, which lead nowhere.
+_LEAVES = frozenset((Scalar, int, float, str, bool, type(None)))
+_LANEWISE = str(Path(__file__).parents[2])
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The global variables of a rewritten function, and the names that functions inside it capture."""
+
+    globals: Mapping[str, Any]
+    captured: frozenset[str] = frozenset()
+
+
+class Held:
+    """What one location holds: a leaf, a frozen node made of `children`, or a reference to a container."""
+
+    __slots__ = ("children", "container", "value")
+
+    def __init__(
+        self, value: Any, children: list[Held] | None = None, container: Container | None = None
+    ) -> None:
+        self.value, self.children, self.container = value, children, container
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether it is neither made of others nor a container."""
+        return self.children is None and self.container is None
+
+
+class Container:
+    """The contents that a container had at one point; `name` is the variable by which it was reached."""
+
+    __slots__ = ("form", "held", "key", "name", "value")
+
+    def __init__(self, value: Any, name: str) -> None:
+        self.value, self.key, self.name = value, identity(value), name
+        self.form: Any = None
+        self.held: list[Held] = []
+
+    def note_contents(self) -> None:
+        """Note what the container itself holds now."""
+        self.form, values = contents(self.value)
+        self.held = [Held(each) for each in values]
+
+    def restore(self) -> None:
+        """Give the container these contents again."""
+        set_contents(self.value, self.form, [each.value for each in self.held])
+
+    def is_unchanged(self) -> bool:
+        """Return whether the container holds the very same values now."""
+        form, values = contents(self.value)
+        return bool(form == self.form) and all(
+            now is each.value for now, each in zip(values, self.held, strict=True)
+        )
+
+    def holds_traced(self) -> bool:
+        """Return whether a value of the kernel is among the contents; those of containers in it count not."""
+        return any(map(_holds_traced, self.held))
+
+
+def _holds_traced(held: Held) -> bool:
+    if held.children is not None:
+        return isinstance(held.value, Traced) or any(map(_holds_traced, held.children))
+    return isinstance(held.value, Traced)
+
+
+def holds_container(held: Held) -> bool:
+    """Return whether a value is a container, or made of values among which there is one."""
+    return held.container is not None or any(map(holds_container, held.children or ()))
+
+
+class State:
+    """What names hold at one point of a trace, and the contents of every container that they lead to.
+
+    Functions lead to the variables that they capture and to the global ones that they name. A container that
+    only a global variable leads to, and in which there is no value of the kernel, is left to Python.
+    """
+
+    def __init__(
+        self,
+        names: Mapping[str, Any],
+        scope: Scope | None = None,
+        also: Iterable[Any] = (),
+        containers: Iterable[Container] = (),
+        read: Iterable[str] = (),
+    ) -> None:
+        self.containers: dict[Any, Container] = {}
+        #: Containers that a global variable alone leads to.
+        self.of_globals: set[Any] = set()
+        #: How many locations hold each container.
+        self.references: Counter[Any] = Counter()
+        self._local = {(name, id(value)) for name, value in names.items()}
+        self._captured = scope.captured if scope is not None else frozenset()
+        self._functions: dict[int, Any] = {}
+        self._new_functions: list[Any] = []
+        self.roots = {name: self.held(value, name) for name, value in names.items()}
+        for value in also:
+            self.held(value, "")
+        for known in containers:
+            self._container(known.value, known.name)
+        self._follow_functions()
+        if scope is not None:
+            self._follow_globals(scope.globals, [name for name in read if name not in names])
+            self._follow_functions()
+
+    def held(self, value: Any, name: str) -> Held:
+        """Return what a location holds, and note the containers that it leads to."""
+        if type(value) in _LEAVES:
+            return Held(value)
+        if is_container(value):
+            container = self._container(value, name)
+            self.references[container.key] += 1
+            return Held(value, container=container)
+        if is_frozen_node(value):
+            return Held(value, [self.held(child, name) for child in frozen_children(value)])
+        if callable(value) and not isinstance(value, type):
+            self._note_function(value)
+        return Held(value)
+
+    def _container(self, value: Any, name: str) -> Container:
+        key = identity(value)
+        container = self.containers.get(key)
+        if container is None:
+            container = self.containers[key] = Container(value, name)
+            container.form, values = contents(value)
+            container.held = [self.held(each, name) for each in values]
+        return container
+
+    # functions ------------------------------------------------------------------------------------------
+
+    def _note_function(self, value: Any) -> None:
+        """Note a function, method or device function, whose variables are followed later."""
+        value = getattr(value, "__wrapped__", value)
+        if isinstance(value, FunctionType | MethodType | partial) and id(value) not in self._functions:
+            self._functions[id(value)] = value
+            self._new_functions.append(value)
+
+    def _follow_functions(self) -> None:
+        """Follow the variables that functions capture, and then the global ones that they name."""
+        done: list[FunctionType] = []
+        while self._new_functions:
+            value = self._new_functions.pop()
+            if isinstance(value, MethodType):
+                self.held(value.__self__, "")
+                self._note_function(value.__func__)
+            elif isinstance(value, partial):
+                self.held((value.func, value.args, *value.keywords.values()), "")
+            elif is_of_user(value) or RUNTIME_NAME in value.__code__.co_freevars:
+                self._follow_captured(value)
+                done.append(value)
+            if not self._new_functions:
+                while done:
+                    function = done.pop()
+                    read, bound = _globals_of(function.__code__)
+                    for name in bound:
+                        self.held(GlobalVariable(function.__globals__, name), name)
+                    self._follow_globals(function.__globals__, [name for name in read if name not in bound])
+
+    def _follow_captured(self, function: FunctionType) -> None:
+        for value in (function.__defaults__, *(function.__kwdefaults__ or {}).values()):
+            self.held(value, "")
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            _, values = contents(cell)
+            if name == RUNTIME_NAME:
+                continue
+            if name in self._captured and values and (name, id(values[0])) in self._local:
+                continue  # a variable of the function that is traced, which it binds itself
+            if name in self._captured:
+                for value in values:
+                    self.held(value, name)
+            else:
+                self.held(cell, name)
+
+    def _follow_globals(self, namespace: Mapping[str, Any], read: Iterable[str]) -> None:
+        before = set(self.containers)
+        for name in read:
+            if name in namespace and not _is_table(namespace[name]):
+                self.held(namespace[name], name)
+        self.of_globals |= self.containers.keys() - before
+
+    # restoring ------------------------------------------------------------------------------------------
+
+    def restore(self) -> None:
+        """Give every container the contents that it had."""
+        for container in self.containers.values():
+            if not container.is_unchanged() and not self.is_left_to_python(container):
+                container.restore()
+
+    def is_left_to_python(self, container: Container) -> bool:
+        """Return whether a container has nothing to do with the kernel, now and at the time of this state."""
+        if container.key not in self.of_globals or container.holds_traced():
+            return False
+        return not any(isinstance(each, Traced) for each in contents(container.value)[1])
+
+    def is_changed(self) -> bool:
+        """Return whether a container has other contents now."""
+        return any(
+            not each.is_unchanged() and not self.is_left_to_python(each) for each in self.containers.values()
+        )
+
+
+def _is_table(value: Any) -> bool:
+    """Return whether a value is a long list or dict of Python values, which no kernel changes."""
+    if not isinstance(value, list | dict) or len(value) < _LONG:
+        return False
+    return not any(
+        isinstance(each, Traced) for each in (value.values() if isinstance(value, dict) else value)
+    )
+
+
+@cache
+def _globals_of(code: CodeType) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the global variables that code names, in functions inside it too, and those that it binds."""
+    read, bound = set(code.co_names), set()
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "STORE_GLOBAL":
+            bound.add(instruction.argval)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            inner_read, inner_bound = _globals_of(constant)
+            read.update(inner_read)
+            bound.update(inner_bound)
+    return tuple(sorted(read)), tuple(sorted(bound))
+
+
+def everything_in_reach(names: Mapping[str, Any] | None, scope: Scope | None) -> State:
+    """Return what some names of the function that is traced lead to, and all names of those that called it.
+
+    None stands for all names of the function itself.
+    """
+    around: list[Any] = []
+    frame: Any = sys._getframe(1)
+    is_caller = names is None
+    while frame is not None:
+        code = frame.f_code
+        if RUNTIME_NAME in code.co_freevars or not code.co_filename.startswith(_LANEWISE):
+            if is_caller:
+                around += [value for name, value in frame.f_locals.items() if name[:2] != "__"]
+            is_caller = True  # the first is the function itself
+        elif code.co_name == "call" and code.co_filename.endswith("source.py"):
+            break  # where the trace began
+        frame = frame.f_back
+    return State(names or {}, scope, around)

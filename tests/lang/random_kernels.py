@@ -1,0 +1,720 @@
+"""Random kernels, as Python source, with all that a kernel can do to its variables.
+
+Values alias each other, part and meet again: in lists, tuples, dicts, objects, closures and fragments, in
+branches, loops, device functions and plain functions. Every variable has a value, every loop ends, no
+integer is divided by zero, and what lanes do together is done where all lanes come.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+INT = ("i32", "u32", "i64", "u64", "i16", "u16")
+FLOAT = ("f32", "f16", "bf16", "f64")
+STORED = ("i8", "u8", "e4m3")
+#: The types of a variable of one number, the common ones more often.
+SCALARS = ("i32",) * 6 + (
+    "u32",
+    "f32",
+    "f32",
+    "i64",
+    "u64",
+    "i16",
+    "u16",
+    "f16",
+    "bf16",
+    "f64",
+    "i8",
+    "u8",
+    "e4m3",
+)
+RANGES = {
+    "i32": 9999,
+    "u32": 9999,
+    "i64": 1 << 40,
+    "u64": 1 << 40,
+    "i16": 300,
+    "u16": 300,
+    "i8": 100,
+    "u8": 100,
+}
+
+HEADER = """import lanewise as lw
+
+mma = lw.instruction("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
+imma = lw.instruction("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32")
+TABLE = []
+
+
+class Box:
+    def __init__(self, v, w):
+        self.v, self.w = v, w
+
+    def swap(self):
+        self.v, self.w = self.w, self.v
+
+    def put(self, x):
+        self.v = x
+        return self.w
+
+
+class Slim:
+    __slots__ = ("v", "w")
+
+    def __init__(self, v, w):
+        self.v, self.w = v, w
+
+    def put(self, x):
+        self.v = x
+        return self.w
+
+    def swap(self):
+        self.v, self.w = self.w, self.v
+
+
+@lw.device
+def twist(a, b):
+    if a > b:
+        return a - b
+    if a == b:
+        return a + 1
+    return b
+
+
+@lw.device
+def first_of(items, x):
+    if x > items[0]:
+        items[0] = x
+    else:
+        items[1] = items[0]
+        return x
+    return items[1]
+
+
+@lw.device
+def rounds(items, n):
+    for k in lw.range(n):
+        items[0], items[1] = items[1], items[0] + 1
+        if items[0] > 50:
+            break
+    return items[0]
+
+
+@lw.device
+def pick(a, b, x):
+    chosen = a
+    if x > 3:
+        chosen = b
+    return chosen
+
+
+def set_first(items, x):
+    items[0] = x
+    return items[1]
+
+
+def make_counter(start):
+    count = start
+
+    def bump(x):
+        nonlocal count
+        count = count + x
+        return count
+
+    return bump
+
+
+def make_store(items):
+    def push(x):
+        items[1] = items[0]
+        items[0] = x
+        return items[1]
+
+    return push
+"""
+
+
+SIGNATURE = """@lw.kernel
+def program(
+    out: lw.Ptr[lw.i64], real: lw.Ptr[lw.f64], mid: lw.Ptr[lw.i32], x: lw.Ptr[lw.i32, 16],
+    y: lw.Ptr[lw.f32, 16], n: lw.i32,
+):"""
+
+
+class Kind:
+    """What a variable holds: a number of a type, or a structure of such."""
+
+    def __init__(self, form: str, parts: tuple[Any, ...] = ()) -> None:
+        self.form, self.parts = form, parts
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Kind) and (self.form, self.parts) == (other.form, other.parts)
+
+    def __hash__(self) -> int:
+        return hash((self.form, self.parts))
+
+    @property
+    def is_scalar(self) -> bool:
+        return self.form in SCALARS or self.form in ("pred", "number")
+
+
+def scalar(name: str) -> Kind:
+    return Kind(name)
+
+
+class Program:
+    """Writes one kernel."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.lines: list[str] = []
+        self.names: dict[str, Kind] = {}
+        self.counter = 0
+        #: Whether all lanes come here together, apart from those that have ended.
+        self._converged = True
+        #: Whether a lane may have ended before others.
+        self.parted = False
+        #: Loops that are open: whether each is one of the kernel.
+        self.loops: list[bool] = []
+        self.depth = 0
+        self.stored = 0
+        #: How often a container gets another name instead of a copy.
+        self.aliases = self.random.choice((0, 0.02, 0.06, 0.3))
+
+    @property
+    def converged(self) -> bool:
+        """Whether all lanes come here together."""
+        return self._converged and not self.parted
+
+    @converged.setter
+    def converged(self, value: bool) -> None:
+        self._converged = value
+
+    # choices --------------------------------------------------------------------------------------------
+
+    def chance(self, probability: float) -> bool:
+        return self.random.random() < probability
+
+    def fresh(self, stem: str) -> str:
+        self.counter += 1
+        return f"{stem}{self.counter}"
+
+    def paths(self, kind: Kind | None = None, write: bool = False) -> list[tuple[str, Kind]]:
+        """The locations that hold a kind of value, as Python writes them."""
+        found: list[tuple[str, Kind]] = []
+
+        def walk(text: str, each: Kind, writable: bool) -> None:
+            if (kind is None or each == kind) and (writable or not write):
+                found.append((text, each))
+            if each.form in ("list", "tuple"):
+                for number, part in enumerate(each.parts):
+                    walk(f"{text}[{number}]", part, each.form == "list")
+            elif each.form == "dict":
+                for key, part in zip("ab", each.parts, strict=True):
+                    walk(f"{text}[{key!r}]", part, True)
+            elif each.form in ("Box", "Slim"):
+                for key, part in zip("vw", each.parts, strict=True):
+                    walk(f"{text}.{key}", part, True)
+            elif each.form in ("mma", "imma"):
+                element = scalar("f32" if each.form == "mma" else "i32")
+                for number in (0, 3):
+                    walk(f"{text}[{number}]", element, True)
+
+        for name, each in self.names.items():
+            if each.form != "function":
+                walk(name, each, True)
+        return found
+
+    def structure(self, depth: int = 2) -> Kind:
+        """A random kind of a structure."""
+        form = self.random.choice(("list", "list", "list", "tuple", "dict", "Box", "Slim", "mma", "imma"))
+        if form in ("mma", "imma"):
+            return Kind(form)
+        count = 2 if form != "list" or self.chance(0.8) else 3
+        alike = self.kind_inside(depth - 1)
+        return Kind(
+            form, tuple(alike if self.chance(0.7) else self.kind_inside(depth - 1) for _ in range(count))
+        )
+
+    def kind_inside(self, depth: int) -> Kind:
+        if depth > 0 and self.chance(0.4):
+            return self.structure(depth)
+        return scalar(self.random.choice(SCALARS))
+
+    # expressions ----------------------------------------------------------------------------------------
+
+    def literal(self, name: str) -> str:
+        if name in INT or name in ("i8", "u8"):
+            limit = RANGES[name] if self.chance(0.3) else 9
+            low = -limit if name[0] == "i" else 0
+            return f"lw.{name}({self.random.randint(low, limit)})"
+        return f"lw.{name}({self.random.choice(('0.0', '1.0', '-2.5', '0.375', '3.0', '7.5'))})"
+
+    def read(self, kind: Kind) -> str | None:
+        """A location that holds a kind of value."""
+        paths = self.paths(kind)
+        return self.random.choice(paths)[0] if paths else None
+
+    def expression(self, name: str, depth: int = 2) -> str:
+        """An expression of a number type."""
+        if name == "pred":
+            return f"({self.comparison(depth)})"
+        if name == "number":
+            name = "i32"
+        choice = self.random.randrange(14 if depth > 0 else 3)
+        if choice < 2:
+            return self.read(scalar(name)) or self.literal(name)
+        if choice == 2:
+            return self.leaf(name)
+        if choice == 3 and name == "i32" and (numbers := self.paths(Kind("number"))):
+            return f"lw.i32({self.random.choice(numbers)[0]})"
+        if choice == 4:
+            before, self.converged = self.converged, False
+            left, right = self.expression(name, depth - 1), self.expression(name, depth - 1)
+            self.converged = before
+            return f"({left} if {self.condition(depth - 1)} else {right})"
+        if choice == 5:
+            parts = self.comparison(depth - 1), *(self.expression(name, depth - 1) for _ in range(2))
+            return f"lw.where({', '.join(parts)})"
+        if choice == 6:
+            other = self.random.choice(SCALARS)
+            if "bf16" in (name, other) and not {name, other} <= {"bf16", "f32", "i32", "u32"}:
+                other = "f32"
+            if {name, other} & {"e4m3"} and not {name, other} <= {"e4m3", "f32", "f16"}:
+                other = "f32"
+            if name == "f16" and other in ("i64", "u64", "f64", "bf16"):
+                other = "f32"
+            if name == "bf16" and other in ("i32", "u32"):
+                other = "f32"
+            if name in ("f32",) and other == "f64":
+                other = "i32"
+            return f"{self.expression(other, depth - 1)}.to(lw.{name})"
+        if choice == 7 and self.converged and name in ("i32", "u32", "f32"):
+            how = self.random.choice(("shfl_xor_sync", "shfl_up_sync", "shfl_down_sync", "shfl_sync"))
+            return f"lw.{how}({self.expression(name, depth - 1)}, {self.random.randint(1, 30)})"
+        if choice == 8 and name in ("i32", "i64", "u32"):
+            return f"twist({self.expression(name, depth - 1)}, {self.expression(name, depth - 1)})"
+        if name in STORED:
+            return self.read(scalar(name)) or self.literal(name)
+        left, right = self.expression(name, depth - 1), self.expression(name, depth - 1)
+        if choice == 9 and name in INT:
+            divisor = self.random.choice(("3", "4", "7", "8", f"(({right} & 7) + 1)"))
+            return f"({left} {self.random.choice(('//', '%'))} {divisor})"
+        if choice == 10 and name in INT:
+            return self.random.choice(
+                (
+                    f"({left} >> {self.random.randint(0, 9)})",
+                    f"({left} << {self.random.randint(0, 9)})",
+                    f"(~{left})",
+                    f"(-{left})",
+                )
+            )
+        if choice == 11 and name not in ("f16", "bf16"):
+            return (
+                f"lw.{self.random.choice(('min', 'max'))}({left}, {right})"
+                if name in ("i32", "u32", "i64")
+                else f"({left} + {right})"
+            )
+        if choice == 12 and name in INT:
+            return f"({left} {self.random.choice('&|^')} {right})"
+        if choice == 13:
+            return f"({left} {self.random.choice('+-*')} {self.random.choice(('1', '2', '3'))})"
+        return f"({left} {self.random.choice('+-*')} {right})"
+
+    def leaf(self, name: str) -> str:
+        """A number that differs from lane to lane, or a parameter."""
+        if name == "i32":
+            return self.random.choice(("lane", "n", "x[lane]", "(lane & 3)", "x[(lane + 5) & 31]"))
+        if name == "f32":
+            return self.random.choice(("y[lane]", "y[31 - lane]", "lane.to(lw.f32)"))
+        if name == "e4m3":
+            return "y[lane].to(lw.e4m3)"
+        if name in ("f16", "bf16"):
+            return f"y[lane].to(lw.{name})"
+        return f"lane.to(lw.{name})"
+
+    def comparison(self, depth: int = 1) -> str:
+        """A comparison, which is of type pred."""
+        name = self.random.choice(("i32", "i32", "i32", "u32", "f32", "i64", "i16", "f16"))
+        sign = self.random.choice(("<", "<=", ">", ">=", "==", "!="))
+        right = self.expression(name, 0) if self.chance(0.5) else str(self.random.randint(0, 20))
+        return f"{self.expression(name, depth - 1)} {sign} {right}"
+
+    def condition(self, depth: int = 1) -> str:
+        """Something that `if` and `while` take."""
+        before, self.converged = self.converged, False  # what follows `and` or `or` is not always evaluated
+        try:
+            return self._condition(depth)
+        finally:
+            self.converged = before
+
+    def _condition(self, depth: int) -> str:
+        kind = self.random.randrange(8 if depth > 0 else 3)
+        if kind == 3:
+            return f"not ({self.condition(depth - 1)})"
+        if kind == 4:
+            word = self.random.choice(("and", "or"))
+            return f"({self.condition(depth - 1)} {word} {self.condition(depth - 1)})"
+        if kind == 5:
+            return f"-9 < {self.expression('i32', 0)} <= {self.expression('i32', 0)}"
+        if kind == 6 and (flags := self.paths(Kind("pred"))):
+            return self.random.choice(flags)[0]
+        if kind == 7:
+            return self.expression("i32", 1)
+        return self.comparison(depth)
+
+    def uniform_condition(self) -> str:
+        """A condition on which all lanes agree."""
+        bound = self.random.randint(0, 6)
+        text = self.random.choice((f"n > {bound}", f"n % 3 == {bound % 3}", f"n & 1 == {bound & 1}"))
+        uniform = [name for name in self.names if name.startswith("k_")]
+        if uniform and self.chance(0.4):
+            text = f"{self.random.choice(uniform)} {self.random.choice(('<', '>', '=='))} {bound}"
+        return text
+
+    def value(self, kind: Kind, depth: int = 2) -> str:
+        """An expression of any kind, often another name for what there is."""
+        if kind.is_scalar:
+            if kind.form == "number":
+                return str(self.random.randint(-5, 9)) if self.chance(0.4) else self.expression("i32")
+            return self.expression(kind.form, depth)
+        known = self.read(kind)
+        if known and self.chance(self.aliases):
+            return known
+        if kind.form in ("mma", "imma"):
+            if known and self.converged and self.chance(0.6):
+                return f"{kind.form}({kind.form}.a.full({self.random.randint(0, 2)}), {kind.form}_b, {known})"
+            if known and self.chance(0.4):
+                return f"{known}.map(lambda e: e + {self.random.randint(0, 3)})"
+            return f"{kind.form}.zeros()"
+        if known and self.chance(self.aliases) and depth > 0:
+            other = self.read(kind)
+            return f"({known} if {self.condition(0)} else {other})"
+        alike = kind.form == "list" and len(set(kind.parts)) == 1
+        if alike and self.chance(
+            0.3 if kind.parts[0].is_scalar or kind.parts[0].form in ("mma", "imma") else self.aliases
+        ):
+            return f"[{self.value(kind.parts[0], depth - 1)}] * {len(kind.parts)}"
+        parts = [self.value(part, depth - 1) for part in kind.parts]
+        if kind.form == "list":
+            return f"[{', '.join(parts)}]"
+        if kind.form == "tuple":
+            return f"({', '.join(parts)})"
+        if kind.form == "dict":
+            return "{" + ", ".join(f"{key!r}: {part}" for key, part in zip("ab", parts, strict=True)) + "}"
+        return f"{kind.form}({', '.join(parts)})"
+
+    # statements -----------------------------------------------------------------------------------------
+
+    def write(self, text: str) -> None:
+        self.lines.append("    " * (self.depth + 1) + text)
+
+    def assign(self) -> None:
+        paths = [each for each in self.paths(write=True) if not each[0].startswith("k_")]
+        structured = [each for each in paths if not each[1].is_scalar]
+        path, kind = self.random.choice(structured if structured and self.chance(0.35) else paths)
+        choice = self.random.randrange(6)
+        others = [
+            each for each in self.paths(kind, write=True) if each[0] != path and not each[0].startswith("k_")
+        ]
+        if choice == 0 and others and (kind.is_scalar or self.chance(2 * self.aliases)):
+            other = self.random.choice(others)[0]
+            self.write(
+                f"{path}, {other} = {other}, {path}"
+                if self.chance(0.7)
+                else f"{path}, {other} = {other}, {self.value(kind)}"
+            )
+        elif choice == 1 and kind.form in (*INT, *FLOAT):
+            sign = (
+                self.random.choice(("+", "-", "*", "+"))
+                if kind.form in FLOAT
+                else self.random.choice(("+", "-", "*", "^", "|"))
+            )
+            self.write(f"{path} {sign}= {self.expression(kind.form)}")
+        elif choice == 1 and kind.form == "number":
+            self.write(f"{path} += {self.random.randint(1, 3)}")
+        elif choice == 2 and others and (kind.is_scalar or self.chance(2 * self.aliases)):
+            self.write(f"{path} = {self.random.choice(others)[0]}")
+        elif choice == 3 and others and kind.is_scalar and kind.form != "number":
+            self.write(f"{path} = {self.random.choice(others)[0]} = {self.value(kind)}")
+        else:
+            self.write(f"{path} = {self.value(kind)}")
+
+    def call(self) -> None:
+        """A statement that calls a function which changes what it is given."""
+        pairs = [
+            (path, kind) for path, kind in self.paths() if kind.form == "list" and len(set(kind.parts)) == 1
+        ]
+        ordered = [each for each in pairs if each[1].parts[0].form in ("i32", "i64")]
+        objects = [(path, kind) for path, kind in self.paths() if kind.form in ("Box", "Slim")]
+        stores = [name for name in self.names if name.startswith("push")]
+        counters = [name for name in self.names if name.startswith("bump")]
+        choice = self.random.randrange(8)
+        if choice == 0 and pairs:
+            path, kind = self.random.choice(pairs)
+            self.target(kind.parts[0], f"set_first({path}, {self.value(kind.parts[0])})")
+        elif choice == 1 and ordered:
+            path, kind = self.random.choice(ordered)
+            self.target(kind.parts[0], f"first_of({path}, {self.value(kind.parts[0])})")
+        elif choice == 2 and ordered:
+            path, kind = self.random.choice(ordered)
+            self.target(kind.parts[0], f"rounds({path}, {self.random.choice(('n & 3', '2', 'lane & 3'))})")
+        elif choice == 3 and objects:
+            path, kind = self.random.choice(objects)
+            if kind.parts[0] == kind.parts[1] and self.chance(0.5):
+                self.write(f"{path}.swap()")
+            else:
+                self.target(kind.parts[1], f"{path}.put({self.value(kind.parts[0])})")
+        elif choice == 4 and stores:
+            name = self.random.choice(stores)
+            self.target(self.names[name].parts[0], f"{name}({self.value(self.names[name].parts[0])})")
+        elif choice == 5 and counters:
+            self.target(scalar("i32"), f"{self.random.choice(counters)}({self.expression('i32')})")
+        elif choice == 6 and self.chance(4 * self.aliases):
+            kinds = [kind for _, kind in self.paths() if not kind.is_scalar]
+            kind = self.random.choice(kinds) if kinds else scalar("i32")
+            self.target(kind, f"pick({self.value(kind)}, {self.value(kind)}, {self.expression('i32')})")
+        else:
+            self.target(scalar("i32"), f"later({self.expression('i32')})")
+
+    def target(self, kind: Kind, text: str) -> None:
+        """Assign what an expression gives to a location of its kind, or to none."""
+        paths = [each for each in self.paths(kind, write=True) if not each[0].startswith("k_")]
+        self.write(f"{self.random.choice(paths)[0]} = {text}" if paths and self.chance(0.8) else text)
+
+    def together(self) -> None:
+        """Something that all lanes do together."""
+        choice = self.random.randrange(4)
+        if choice == 0:
+            self.write(f"sh[lane] = {self.expression('i32')}")
+            self.write("lw.syncthreads()")
+            self.target(scalar("i32"), f"sh[(lane + {self.random.randint(1, 31)}) & 31]")
+            self.write("lw.syncthreads()")
+        elif choice == 1:
+            self.target(scalar("u32"), f"lw.ballot_sync({self.comparison()})")
+        elif choice == 2:
+            self.target(
+                scalar("i32"), f"lw.{self.random.choice(('any', 'all'))}_sync({self.comparison()}).to(lw.i32)"
+            )
+        else:
+            self.assign()
+
+    def memory(self) -> None:
+        """A store that others see after the kernel, or an access to memory of the lane's own."""
+        choice = self.random.randrange(4)
+        if choice == 0 and self.stored < 8 and not any(self.loops):
+            self.write(f"mid[{self.stored * 32} + lane] = {self.expression('i32')}")
+            self.stored += 1
+        elif choice == 1:
+            self.write(f"own[{self.expression('i32')} & 3] = {self.expression('i32')}")
+        elif choice == 2:
+            self.target(scalar("i32"), f"own[{self.expression('i32')} & 3]")
+        else:
+            name, pair = self.random.choice((("x", "i32"), ("y", "f32")))
+            self.write(f"pair = ({name} + (lane & 7) * 4).load(4)")
+            self.target(scalar(pair), f"pair[{self.random.randrange(4)}]")
+
+    def block(self, depth: int, count: int = 3) -> None:
+        """Some statements, with others inside them."""
+        outer = dict(self.names)
+        for _ in range(self.random.randint(1, count)):
+            choice = self.random.randrange(20)
+            if depth == 0 or choice < 7:
+                self.assign()
+            elif choice < 9:
+                self.call()
+            elif choice == 9 and self.converged:
+                self.together()
+            elif choice == 10:
+                self.memory()
+            elif choice == 11:
+                self.define()
+            elif choice < 16:
+                self.branch(depth)
+            else:
+                self.loop(depth)
+        if self.loops and self.chance(0.25):
+            self.leave()
+        self.names = {name: self.names[name] for name in outer}
+
+    def define(self) -> None:
+        """A new variable, closure or function, for the rest of the block."""
+        choice = self.random.randrange(4)
+        lists = [
+            (path, kind) for path, kind in self.paths() if kind.form == "list" and len(set(kind.parts)) == 1
+        ]
+        if choice == 0 and lists:
+            path, kind = self.random.choice(lists)
+            name = self.fresh("push")
+            self.write(f"{name} = make_store({path})")
+            self.names[name] = Kind("function", kind.parts[:1])
+        elif choice == 1:
+            name = self.fresh("bump")
+            self.write(f"{name} = make_counter({self.expression('i32')})")
+            self.names[name] = Kind("function")
+        else:
+            kind = self.structure() if self.chance(0.6) else scalar(self.random.choice(SCALARS))
+            name = self.fresh("t")
+            self.write(f"{name} = {self.value(kind)}")
+            self.names[name] = kind
+
+    def branch(self, depth: int) -> None:
+        """An `if`, on which lanes part or agree."""
+        before = self.converged
+        uniform = before and self.chance(0.4)
+        self.write(f"if {self.uniform_condition() if uniform else self.condition()}:")
+        self.inside(depth, uniform)
+        if self.chance(0.25):
+            self.write(f"elif {self.uniform_condition() if uniform else self.condition()}:")
+            self.inside(depth, uniform)
+        if self.chance(0.5):
+            self.write("else:")
+            self.inside(depth, uniform)
+
+    def inside(self, depth: int, uniform: bool) -> None:
+        """The statements of a branch or loop."""
+        before, self.converged = self.converged, self.converged and uniform
+        self.depth += 1
+        self.block(depth - 1)
+        if self.chance(0.03 if self.loops else 0.06) and not (self.loops and not self.loops[-1]):
+            self.parted = self.parted or not self.converged
+            self.write("return")
+        self.depth -= 1
+        self.converged = before
+
+    def loop(self, depth: int) -> None:
+        """A loop of the kernel, or one that Python unrolls."""
+        index, choice = self.fresh("i"), self.random.randrange(8)
+        if choice == 0:
+            self.write(f"for {index} in range({self.random.randint(1, 2)}):")
+            self.loops.append(False)
+            self.inside(depth, True)
+            self.loops.pop()
+            return
+        uniform = self.converged and self.chance(0.5)
+        before, self.converged = self.converged, uniform
+        if choice < 5:
+            bound = self.random.choice(
+                ("3", "n & 3") if uniform else ("3", "x[lane] & 3", "lane & 3", "n & 3")
+            )
+            span = self.random.choice(
+                (
+                    bound,
+                    f"1, {bound}",
+                    f"{bound}, -1, -1",
+                    f"0, {bound}, 2",
+                    f"lw.i64(0), lw.i64({self.random.randint(1, 3)})",
+                )
+            )
+            self.write(f"for {index} in lw.range({span}):")
+            self.names[index] = scalar("i64" if "i64" in span else "i32")
+        else:
+            self.write(f"{index} = {'0' if self.chance(0.5) else 'lw.i32(0)'}")
+            more = f" and {self.condition()}" if not uniform and self.chance(0.6) else ""
+            traced = self.chance(0.9)  # else Python may unroll it, and no lane can leave it alone
+            if not more and self.chance(0.2):
+                self.write("while True:")
+                self.depth += 1
+                self.write(f"if {index} >= {self.random.choice(('2', 'n & 3'))}:")
+                self.write("    break")
+                self.depth -= 1
+            else:
+                bound = self.random.choice(("lw.i32(3)", "n & 3")) if traced else "3"
+                self.write(f"while {index} < {bound}{more}:")
+            self.depth += 1
+            self.write(f"{index} += 1")
+            self.depth -= 1
+        self.loops.append(True)
+        self.inside(depth, uniform)
+        self.loops.pop()
+        self.names.pop(index, None)
+        self.converged = before
+
+    def leave(self) -> None:
+        """A `break` or `continue`; lanes that do so part from the others."""
+        word = self.random.choice(("break", "continue"))
+        if not self.loops[-1]:
+            return
+        if self.converged:
+            self.write(f"if {self.uniform_condition()}:")
+        else:
+            self.write(f"if {self.condition()}:")
+        self.write(f"    {word}")
+
+    # the whole ------------------------------------------------------------------------------------------
+
+    def source(self) -> str:
+        """The module."""
+        self.write("lane = lw.lane_id()")
+        self.write("sh, own = lw.shared(lw.i32, 32), lw.local(lw.i32, 4)")
+        self.write("sh[lane] = lane")
+        for number in range(4):
+            self.write(f"own[{number}] = {number}")
+        self.write("mma_b, imma_b = mma.b.full(1), imma.b.full(2)")
+        self.write("k_0 = n & 3")
+        for _ in range(self.random.randint(2, 4)):
+            self.variable(scalar(self.random.choice(SCALARS)))
+        self.variable(Kind("number"))
+        self.variable(Kind("pred"))
+        for _ in range(self.random.randint(2, 4)):
+            kind = self.structure()
+            self.variable(kind)
+            if self.chance(0.5):
+                self.variable(kind)
+        captured = self.random.choice(sorted(self.names))
+        owner = self.read(scalar("i32")) or captured
+        self.write("def later(z):")
+        self.write(
+            f"    return z + {owner}"
+            if self.names.get(owner.partition("[")[0].partition(".")[0]) and self.read(scalar("i32"))
+            else "    return z + lane"
+        )
+        self.names["k_0"] = scalar("i32")
+        self.block(3, 4)
+        self.block(3, 3)
+        self.block(2, 3)
+        self.outputs()
+        return "\n".join([HEADER, "", SIGNATURE, *self.lines, ""])
+
+    def variable(self, kind: Kind) -> None:
+        """A variable with a value, for the whole kernel."""
+        name = self.fresh("v")
+        value = (
+            str(self.random.randint(-3, 5))
+            if kind.form == "number"
+            else "False"
+            if kind.form == "pred"
+            else self.value(kind)
+        )
+        self.write(f"{name} = {value}")
+        self.names[name] = kind
+
+    def outputs(self) -> None:
+        """Stores of all that the variables hold."""
+        whole, real = 0, 0
+        for path, kind in self.paths():
+            if not kind.is_scalar:
+                continue
+            if kind.form in (*FLOAT, "e4m3"):
+                wide = f"{path}.to(lw.f32)" if kind.form in ("bf16", "e4m3") else path
+                text = wide if kind.form == "f64" else f"{wide}.to(lw.f64)"
+                self.write(f"real[{real * 32} + lane] = {text}")
+                real += 1
+            else:
+                text = (
+                    f"lw.i32({path})"
+                    if kind.form == "number"
+                    else f"lw.where({path}, lw.i32(1), lw.i32(0))"
+                    if kind.form == "pred"
+                    else path
+                )
+                self.write(
+                    f"out[{whole * 32} + lane] = {text}" + ("" if kind.form == "i64" else ".to(lw.i64)")
+                )
+                whole += 1
+
+
+def kernel_source(seed: int) -> str:
+    """The source of a random module with a kernel `program`."""
+    return Program(seed).source()

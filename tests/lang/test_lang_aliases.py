@@ -1,0 +1,255 @@
+"""Values that begin as one object and part, or meet: each location has a register of its own.
+
+Every kernel here runs on the CPU machine and, as plain Python, in the oracle; the outcomes agree.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import lanewise as lw
+from lang.compare_kernels import compare, loaded
+from lang.random_kernels import SIGNATURE
+
+HEAD = """import lanewise as lw
+
+mma = lw.instruction("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
+
+
+class Box:
+    def __init__(self, v, w):
+        self.v, self.w = v, w
+
+
+class Slim:
+    __slots__ = ("v", "w")
+
+    def __init__(self, v, w):
+        self.v, self.w = v, w
+
+
+@lw.device
+def advance(acc, a, b, n):
+    for i in lw.range(n):
+        acc[0] = mma(a, b, acc[0])
+    return acc[0]
+
+
+def make_counter(start):
+    count = start
+
+    def bump(x):
+        nonlocal count
+        count = count + x
+        return count
+
+    return bump
+
+
+def lower(items):
+    items[0] = items[0] - 1
+    return items[0]
+
+
+"""
+START = """
+    lane = lw.lane_id()
+    a, one, two = mma.a.full(1), mma.b.full(1), mma.b.full(2)
+    z = mma.zeros()
+"""
+TWO_PRODUCTS = """
+z = mma.zeros()
+{make}
+{loop}
+    {first} = mma(a, one, {first})
+    {second} = mma(a, two, {second})
+real[{row} + lane] = {first}[0].to(lw.f64)
+real[{row} + 32 + lane] = {second}[0].to(lw.f64)
+real[{row} + 64 + lane] = z[0].to(lw.f64)
+"""
+#: How one fragment comes to be in two locations, and these.
+HOLDERS = [
+    ("acc = [mma.zeros()] * 2", "acc[0]", "acc[1]"),
+    ("acc = [z, z]", "acc[0]", "acc[1]"),
+    ("acc = {'a': z, 'b': z}", "acc['a']", "acc['b']"),
+    ("acc = [[z] * 2] + [[z, z]]", "acc[0][1]", "acc[1][0]"),
+    ("acc = Box(z, z)", "acc.v", "acc.w"),
+    ("acc = Slim(z, z)", "acc.v", "acc.w"),
+    ("acc = Box([z], [z])", "acc.v[0]", "acc.w[0]"),
+    ("acc = ([z], {'k': z})", "acc[0][0]", "acc[1]['k']"),
+    ("p = q = z", "p", "q"),
+    ("acc, q = [z], z", "acc[0]", "q"),
+    ("acc = [z]", "acc[0]", "z"),
+]
+LOOPS = ["for i in lw.range(n):", "j = n\nwhile (j > 0):\n    j -= 1", "if n > 2:", "for i in range(2):"]
+
+CASES = {
+    "a dict whose values swap": """
+        d = {"a": lane, "b": n}
+        for i in lw.range(n):
+            d["a"], d["b"] = d["b"], d["a"] + 1
+        mid[lane], mid[32 + lane] = d["a"], d["b"]
+    """,
+    "two names for one list": """
+        p = [lane, n]
+        q = p
+        for i in lw.range(n):
+            p[0] = p[0] + q[1]
+            if q[0] > 20:
+                q[1] = p[1] - 1
+        mid[lane], mid[32 + lane] = q[0], p[1]
+    """,
+    "lists that trade places": """
+        rows = [[lane, n], [n, lane]]
+        for i in lw.range(n):
+            rows[0], rows[1] = rows[1], rows[0]
+            rows[0][0] = rows[0][0] + 1
+        mid[lane], mid[32 + lane] = rows[0][0], rows[1][0]
+    """,
+    "a name that parts from a list in one branch": """
+        p = [lane, n]
+        q = p
+        if lane > 4:
+            q = [n, lane]
+        mid[lane], mid[32 + lane] = q[0], p[0]
+    """,
+    "a choice between two lists, one of them twice": """
+        p = [lane, n]
+        q = p if lane > 4 else p
+        q[0] = q[0] + 5
+        mid[lane] = p[0]
+    """,
+    "a closure's variable": """
+        bump = make_counter(lane)
+        for i in lw.range(n):
+            if i > 1:
+                bump(n)
+            else:
+                bump(lw.i32(1))
+        mid[lane] = bump(lw.i32(0))
+    """,
+    "a condition that changes what it tests": """
+        s, rounds = [n + 4], lw.i32(0)
+        while lower(s) > 2:
+            rounds += 1
+        mid[lane], mid[32 + lane] = rounds, s[0]
+    """,
+    "an operand of `and` that changes a list": """
+        s = [lane]
+        if lane > 3 and lower(s) > 6:
+            s[0] = s[0] * 2
+        mid[lane] = s[0]
+    """,
+    "an object in an object": """
+        b = Box(Box(lane, n), None)
+        for i in lw.range(n):
+            b.v.v, b.v.w = b.v.w, b.v.v + 1
+        mid[lane] = b.v.v
+    """,
+    "a device function that changes what it is given": """
+        acc = [z] * 2
+        if n > 1:
+            advance(acc, a, one, n)
+        mid[lane], mid[32 + lane] = acc[0][0].to(lw.i32), acc[1][0].to(lw.i32)
+    """,
+    "a fragment changed in place under another name": """
+        f = z
+        for i in lw.range(n):
+            f[1] = f[1] + 1.0
+        mid[lane] = z[1].to(lw.i32)
+    """,
+    "a part of a fragment that a loop leaves alone": """
+        for i in lw.range(n):
+            z[3] = 1.0
+            z = mma(a, one, z)
+        mid[lane] = z[0].to(lw.i32)
+    """,
+    "a variable that a function inside reads, bound in one branch": """
+        v = lane
+        def later(k):
+            return k + v
+        if lane > 3:
+            v = n
+        else:
+            mid[32 + lane] = v
+        mid[lane] = later(lane)
+    """,
+    "values that become one": """
+        p, q = [lane], [n]
+        for i in lw.range(n):
+            p = q
+        mid[lane] = p[0]
+    """,
+}
+
+
+def body(text: str) -> str:
+    return HEAD + SIGNATURE + START + textwrap.indent(textwrap.dedent(text).strip("\n"), "    ") + "\n"
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_one_fragment_in_two_locations_parts(loop: str, tmp_path: Path) -> None:
+    parts = [
+        TWO_PRODUCTS.format(make=make, first=first, second=second, loop=loop, row=96 * number)
+        for number, (make, first, second) in enumerate(HOLDERS)
+    ]
+    outcome = compare(body("".join(parts)), tmp_path, sizes=(3,))
+    assert outcome.word == "same", outcome
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_locations_hold_what_python_says(name: str, tmp_path: Path) -> None:
+    outcome = compare(body(CASES[name]), tmp_path)
+    assert outcome.word == "same", outcome
+
+
+REFUSED = {
+    "a fragment in two places, changed in place": (
+        """
+        acc = [z] * 2
+        for i in lw.range(n):
+            acc[0][0] = acc[0][0] + 1.0
+            acc[1] = mma(a, one, acc[1])
+        """,
+        "make a fragment for each before it, as in [mma.zeros() for _ in range(2)]",
+    ),
+    "a list that is another one's alias in one branch": (
+        """
+        p, q = [lane], [n]
+        if lane > 3:
+            p = q
+        p[0] = lane
+        mid[lane] = q[0]
+        """,
+        "to change one of them in place, make a list for each before it",
+    ),
+    "a list that grows in one branch": (
+        """
+        p = [lane]
+        if lane > 3:
+            p.append(n)
+        mid[lane] = len(p)
+        """,
+        "p is a list of 2 and a list of 1 after the branches",
+    ),
+    "an assignment in a condition": (
+        """
+        k = lane
+        while (k := k - 1) > 3:
+            pass
+        mid[lane] = k
+        """,
+        "`:=` does not work in the condition of a `while`",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_only_the_running_kernel_knows_is_refused(name: str, tmp_path: Path) -> None:
+    text, message = REFUSED[name]
+    with pytest.raises(lw.KernelError) as raised:
+        loaded(body(text), tmp_path).program.ptx("sm_90")
+    assert message in str(raised.value)

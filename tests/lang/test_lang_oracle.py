@@ -1,0 +1,80 @@
+"""Random kernels do on the CPU machine what the same Python source does without the tracer, lane by lane.
+
+`LANEWISE_FUZZ_SECONDS=3600 python -m pytest tests/lang/test_lang_oracle.py -s` looks for an hour, from a seed
+that is the date (`LANEWISE_FUZZ_SEED` names another), in `LANEWISE_FUZZ_PROCESSES` processes at once. It
+prints the seeds and how many programs ran; a program that differs is printed as source, cut down.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lanewise.lang.frontend import loop_values
+from lang import oracle
+from lang.compare_kernels import arguments, compare, first_seed, look, look_in_processes
+from lang.random_kernels import SIGNATURE, kernel_source
+
+SECONDS = float(os.environ.get("LANEWISE_FUZZ_SECONDS", "0"))
+#: The share of programs that must run: a generator whose programs are refused finds nothing.
+LEAST_SHARE = 0.6
+
+
+@pytest.mark.timeout(SECONDS + 900)
+def test_random_kernels_do_what_python_does() -> None:
+    if SECONDS:
+        first = int(os.environ.get("LANEWISE_FUZZ_SEED", str(first_seed())))
+        processes = int(os.environ.get("LANEWISE_FUZZ_PROCESSES", "1"))
+        print(f"\nfirst seed {first}, {processes} processes")
+        counts, findings = look_in_processes(first, SECONDS, processes)
+        print(dict(counts))
+    else:
+        counts, findings, _ = look(7, 300, 8)
+    assert not findings, "\n\n".join(findings)
+    assert counts["same"] >= LEAST_SHARE * counts.total() > 0
+
+
+def test_programs_are_deterministic_and_differ() -> None:
+    programs = [kernel_source(seed) for seed in range(20)]
+    assert programs == [kernel_source(seed) for seed in range(20)]
+    assert len(set(programs)) == 20
+
+
+def test_a_miscompilation_does_not_escape(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Moves into the registers of a loop one after the other, not at once: a swap is wrong then."""
+
+    def one_by_one(pairs: list[tuple[Any, Any]]) -> None:
+        for register, value in pairs:
+            loop_values.current().emit(f"mov.{register.kind}", register, value.operand, pure=True)
+
+    source = kernel_source(0)
+    before = source.index("    out[0 + lane]")
+    swap = """    p, q = lane, n
+    for k in lw.range(3):
+        p, q = q, p
+    mid[lane] = p * 100 + q
+"""
+    source = source[:before] + swap + source[before:]
+    assert compare(source, tmp_path, sizes=(5,)).word == "same"
+    monkeypatch.setattr(loop_values, "parallel_move", one_by_one)
+    (tmp_path / "again").mkdir()
+    assert compare(source, tmp_path / "again", sizes=(5,)).word == "differs"
+
+
+PARTED = (
+    SIGNATURE
+    + """
+    lane = lw.lane_id()
+    if lane < 16:
+        lw.syncwarp()
+"""
+)
+
+
+def test_the_oracle_says_when_lanes_wait_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(oracle, "PATIENCE", 0.5)
+    with pytest.raises(TimeoutError, match="waited for others"):
+        oracle.run(PARTED, arguments(1))
