@@ -2,11 +2,11 @@
 
     python benchmarks/exited_blocks.py --json exited.json [--seconds 100]
 
-Needs nvcc and a GPU with clusters. Each experiment is a process of its own (`exited_blocks.cu`), because a launch
-that fails ends the context. One block of a cluster of two exits as soon as both have begun. The other one accesses
-its memory at once or after a delay, by each kind of access, and then exits at once or lingers; in a second series both
-blocks access each other's memory and exit; in a third one, blocks of another kernel wait for the multiprocessor that
-becomes free, and watch their own shared memory.
+Needs nvcc and a GPU with clusters. Each experiment is a process of its own (`exited_blocks.cu`), because a
+launch that fails ends the context. One block of a cluster of two exits as soon as both have begun. The other
+one accesses its memory at once or after a delay, by each kind of access, and then exits at once or lingers.
+In a second series both blocks access each other's memory and exit. In a third one, blocks of another kernel
+wait for the multiprocessor that becomes free, and watch their own shared memory.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ OPERATIONS = ("ld", "st", "atom", "red", "mbarrier.arrive", "st.async", "copy", 
 #: Nanoseconds before the access and after it.
 LONG = 20_000
 HOW = (
-    "clusters of 2 blocks of 128 threads with 160 KiB of shared memory; one thread of a block accesses the memory of "
-    "the other block `delay` ns after both have begun, and its block exits `linger` ns later; `survived`: launches "
-    "until the error; `corrupted`: words of blocks that were no target; `reused`: launches in which a block of another "
-    "kernel was on the target's multiprocessor at the time of the access"
+    "clusters of 2 blocks of 128 threads with 160 KiB of shared memory; one thread of a block accesses the "
+    "memory of the other block `delay` ns after both have begun, and its block exits `linger` ns later; "
+    "`survived`: launches until the error; `corrupted`: words of blocks that were no target; `reused`: "
+    "launches in which a block of another kernel was on the target's multiprocessor at the time of the access"
 )
 
 
