@@ -66,7 +66,10 @@ def main() -> None:
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "exited_blocks"
-        subprocess.run(["nvcc", "-arch=sm_90a", "-std=c++17", "-o", str(program), str(SOURCE)], check=True)
+        subprocess.run(
+            ["nvcc", "-gencode=arch=compute_90a,code=sm_90a", "-std=c++17", "-o", str(program), str(SOURCE)],
+            check=True,
+        )
         start = time.monotonic()
         for experiment in experiments():
             if time.monotonic() - start > options.seconds:
