@@ -175,6 +175,17 @@ class RegisterState(RecordLayout):
     writer = field(4)
 
 
+class RemoteAccess(RecordLayout):
+    """The last access of each lane of a warp to the shared memory of one other block of its cluster."""
+
+    #: The epoch, 0 if there is none or it is known to the block; and the row of the site table.
+    epoch = per_lane()
+    row = per_lane()
+    #: Of an arrival at an mbarrier: the phase, and the number of the mbarrier; else 0.
+    phase = per_lane()
+    address = per_lane(8)
+
+
 class WarpFence(RecordLayout):
     """The last fence between proxies of a warp, found by the last bits of its number in the watch."""
 

@@ -114,6 +114,8 @@ class BlockWatch(RecordLayout):
     async_clocks = field()
     followed = field()
     followed_count = field()
+    #: A RemoteAccess for each warp of the cluster; 0 if the block is alone.
+    remote_accesses = field()
     #: For each warp and each register of wgmma that is followed: a RegisterState.
     register_states = field()
     register_bytes = field()
@@ -204,6 +206,12 @@ class WarpClock(RecordLayout):
     # the one up to which all blocks of the cluster are known.
     cluster_arrival = field()
     cluster_known = field()
+    # Lanes that have arrived there and not waited since; the epoch of the last arrival, relaxed or not; and
+    # both epochs as they were when the barrier was last complete.
+    cluster_unwaited = field()
+    cluster_reached = field()
+    cluster_completed = field()
+    cluster_passed = field()
 
 
 class LaneClocks(RecordLayout):

@@ -244,6 +244,8 @@ class Triage:
             return async_findings.register_message(kind, name)
         if kind in async_findings.OF_REGISTER_POOL:
             return async_findings.pool_message(kind, op, address, epoch)
+        if kind in (Suspicion.TARGET_MAY_EXIT, Suspicion.TARGET_WEAKLY_KEPT):
+            return async_findings.exit_message(kind, what, address)
         if kind in ASYNC_KINDS:
             place = shared_name(self.launch, address & 0xFFFFFF)
             return async_findings.barrier_message(kind, place, epoch)

@@ -35,6 +35,7 @@ from lanewise.machine.checker.watch_code.happens_before import write_completion,
 from lanewise.machine.checker.watch_code.phases import write_phases
 from lanewise.machine.checker.watch_code.publications import write_publications
 from lanewise.machine.checker.watch_code.register_pool import write_register_pool
+from lanewise.machine.checker.watch_code.remote_accesses import is_in_cluster
 from lanewise.machine.checker.watch_code.request_pattern import count_costs, remember
 from lanewise.machine.checker.watch_code.shadow_memory import write_shadow
 from lanewise.machine.checker.watch_code.vector_clocks import (
@@ -136,7 +137,7 @@ def _reopen(code: WatchCode, row: Record, allocation: Value) -> None:
             row.set(limit, most(row.get(limit), code.number(REPORTS_REOPENED)))
 
 
-def _write_region(module: ir.Module) -> ir.Function:
+def _write_region(module: WatchModule) -> ir.Function:
     """`region(frame, observed, site, addresses, active)`: handle the lanes in one allocation.
 
     It returns the lanes that it has handled.
@@ -295,6 +296,12 @@ def _write_region(module: ir.Module) -> ir.Function:
                 )
     with code.when(plane.get().equals(0)):  # it is too large to be watched
         code.done(wide(chosen))
+    if module.follows_async:
+        with code.when(home.get().differs(observed.address) & is_in_cluster(observed)):
+            code.call_number(
+                module.functions["note_remote"], observed.address, home.get(), code["site"],
+                addresses.address, wide(chosen),
+            )  # fmt: skip
     who = code.variable((row.get(SiteRow.number) << records.SITE_SHIFT).to(U32))
 
     def mark(flag: Value, bits: int) -> None:

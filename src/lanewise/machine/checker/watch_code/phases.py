@@ -25,6 +25,11 @@ from lanewise.machine.checker.watch_code.async_clocks import async_clock, follow
 from lanewise.machine.checker.watch_code.cluster_order import AWAY, AWAY_NARROWLY, HERE
 from lanewise.machine.checker.watch_code.happens_before import ORDERED, UNORDERED
 from lanewise.machine.checker.watch_code.publications import NOT_COMPLETE
+from lanewise.machine.checker.watch_code.remote_accesses import (
+    is_in_cluster,
+    note_remote_arrival,
+    write_remote_accesses,
+)
 from lanewise.machine.checker.watch_code.shadow_cells import lanes_of
 from lanewise.machine.checker.watch_code.vector_clocks import (
     LANES,
@@ -180,6 +185,9 @@ def write_arrive_at_phase(module: ir.Module) -> ir.Function:
         away = at_home.select(code.number(HERE), narrow.select(code.number(AWAY_NARROWLY), code.number(AWAY)))
         code.call_number(module.functions["tell_members"], observed.address, phase.address, away)
     _note_arrival(code, observed, home, number)
+    with code.when(~at_home):
+        current = barrier.get(FollowedBarrier.phase)
+        note_remote_arrival(code, observed, home, code["lane"], number, current)
     with code.when(at_home):
         clock = tell_own(code, observed, running_index(observed))
         for place, vector in enumerate(VECTORS):
@@ -381,6 +389,9 @@ def write_exits(module: ir.Module) -> None:
         alive = alive_lanes(code, other)
         gone = other.address.equals(warp.address).select(active, 0)
         left.set(left.get() | (alive & ~gone))
+    with code.when(is_in_cluster(observed)):
+        ends = left.get().equals(0).select(code.number(1), 0)
+        code.call_number(module.functions["leave_remote"], warp.address, wide(active), ends)
     with code.when(left.get().differs(0)):
         code.done()
     # The block ends.
@@ -407,9 +418,10 @@ def write_phases(module: ir.Module) -> None:
     write_follow_barrier(module)
     write_written_over(module)
     write_used_by_copy(module)
-    write_exits(module)
     write_phase_of_barrier(module)
     write_see_phase(module)
     write_phase_is_known(module)
+    write_remote_accesses(module)
+    write_exits(module)
     write_phase_is_over(module)
     write_arrive_at_phase(module)
