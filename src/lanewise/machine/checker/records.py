@@ -125,8 +125,10 @@ class BlockWatch(RecordLayout):
 LEARNT_LENGTH = 8
 #: Publications of other blocks that a warp's clock keeps.
 FOREIGN_LENGTH = 8
+#: Releases that a warp's clock keeps beside the last one of each warp.
+RELEASES_KNOWN = 8
 #: Groups of asynchronous copies that a warp's clock keeps.
-RING_LENGTH = 64
+RING_LENGTH = 256
 
 
 class WarpClock(RecordLayout):
@@ -189,6 +191,14 @@ class WarpClock(RecordLayout):
     returning_by = field()
     #: The epoch from which on a release was incomplete that this warp relies on.
     incomplete_from = field()
+    # Releases of warps of the block that this warp knows, and that a later one by some lanes only does not
+    # stand for; and how many there were.
+    known_releases = field(4, RELEASES_KNOWN)
+    known_count = field()
+    # The mbarrier at which lanes of the warp arrived last, by its address on the host, and the lanes that
+    # have arrived there and accessed nothing since.
+    arrived_at = field()
+    arrived_lanes = field()
     # Lanes that have arrived at a barrier of the warp which is not complete; its mask and the row of the
     # first of them; and lanes that have accessed memory since.
     waiting = field()
@@ -349,7 +359,8 @@ class SiteRow(RecordLayout):
     #: The sectors that the same bytes would take if they lay side by side.
     least_sectors = field()
     moved_bytes = field()
-    #: What a plain store writes: how many elements, and the address of a list of StoredElement.
+    # What a plain store writes: how many elements, and the address of a list of StoredElement. The count is
+    # negative if they only decide on what is written, as the count of an mbarrier does.
     stored_count = field()
     stored = field()
     #: The LastRequest of the instruction.

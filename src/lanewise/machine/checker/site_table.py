@@ -143,7 +143,8 @@ def watched_sites(program: Program, arch: str) -> SiteTable:
         stored = _stored(op)
         if stored is not None:
             elements.append(stored)
-            found[-1] |= {SiteRow.stored_count: len(stored), SiteRow.stored: address(stored)}
+            count = len(stored) if op.record.is_plain_store else -len(stored)
+            found[-1] |= {SiteRow.stored_count: count, SiteRow.stored: address(stored)}
         for number, row in enumerate(found):
             for offset, value in row.items():
                 rows[op.site * MOST_ROWS + number, offset // 8] = _as_i64(value)
@@ -161,11 +162,16 @@ def _as_i64(value: int) -> int:
 
 
 def _stored(op: Op) -> npt.NDArray[np.int64] | None:
-    """Return a StoredElement for each element that a plain store writes; None if it is no plain store."""
-    if not op.record.is_plain_store or not watched_accesses(op):
+    """Return a StoredElement for each element that decides on what is written; None if none is known.
+
+    Those are the elements of a plain store, and the count of mbarrier.init; mbarrier.inval has none.
+    """
+    if not (op.record.is_plain_store or op.record.makes_mbarrier) or not watched_accesses(op):
         return None
     (located,) = watched_accesses(op)
     elements = elements_of(op.operands[located.access.data])
+    if op.record.makes_mbarrier:
+        elements = op.operands[1:2] or (Immediate("u64", 0, "0"),)
     found = np.zeros((len(elements), StoredElement.BYTES // 8), np.int64)
     for row, element in zip(found, elements, strict=True):
         row[StoredElement.register // 8] = -1

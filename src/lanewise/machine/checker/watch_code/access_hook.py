@@ -32,6 +32,7 @@ from lanewise.machine.checker.watch_code.async_runs import write_async_runs
 from lanewise.machine.checker.watch_code.bank_model import write_banks
 from lanewise.machine.checker.watch_code.block_order import write_block_order
 from lanewise.machine.checker.watch_code.happens_before import write_completion, write_happens_before
+from lanewise.machine.checker.watch_code.known_releases import write_known_releases
 from lanewise.machine.checker.watch_code.phases import write_phases
 from lanewise.machine.checker.watch_code.publications import write_publications
 from lanewise.machine.checker.watch_code.register_pool import write_register_pool
@@ -91,6 +92,7 @@ def _write_access(module: ir.Module) -> None:
         clock.set(WarpClock.broken, 1)
         clock.set(WarpClock.strayed, clock.get(WarpClock.strayed) | code["active"])
     clock.set(WarpClock.touched, clock.get(WarpClock.touched) | code["active"])
+    clock.set(WarpClock.arrived_lanes, clock.get(WarpClock.arrived_lanes) & ~code["active"])
     addresses = code.stack_bytes(8 * LANES)
     base, displacement = row.get(SiteRow.base), row.get(SiteRow.displacement)
     pointer = addresses.pointer(0, U64)
@@ -437,6 +439,7 @@ def write_watch(follows_async: bool) -> ir.Module:
     """
     module = WatchModule(follows_async)
     write_clocks(module)
+    write_known_releases(module)
     write_async_clocks(module)
     write_warp_order(module)
     write_block_order(module)

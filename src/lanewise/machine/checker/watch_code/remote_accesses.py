@@ -24,7 +24,7 @@ from lanewise.machine.checker.watch_code.vector_clocks import LANES, WatchCode, 
 from lanewise.machine.codegen.function_code import U32, U64, Record
 from lanewise.machine.codegen.lane_vectors import BOOL
 
-#: The answers of `is_awaited`. Weakly: at the cluster's barrier, where the access came before a relaxed arrival.
+#: The answers of `is_awaited`. Weakly: at the cluster's barrier, before which the other arrival was relaxed.
 UNAWAITED, AWAITED, WEAKLY_AWAITED = 0, 1, 2
 #: A phase and the number of its mbarrier in one word: the number plus one is in the low bits.
 _NUMBER_BITS = 8
