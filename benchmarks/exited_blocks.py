@@ -26,7 +26,7 @@ OPERATIONS = ("ld", "st", "atom", "red", "mbarrier.arrive", "st.async", "copy", 
 #: Nanoseconds before the access and after it.
 LONG = 20_000
 HOW = (
-    "clusters of 2 blocks of 128 threads with 160 KiB of shared memory; one thread of a block accesses the "
+    "clusters of 2 blocks of 128 threads; one thread of a block accesses the "
     "memory of the other block `delay` ns after both have begun, and its block exits `linger` ns later; "
     "`survived`: launches until the error; `corrupted`: words of blocks that were no target; `reused`: "
     "launches in which a block of another kernel was on the target's multiprocessor at the time of the access"
@@ -35,12 +35,12 @@ HOW = (
 
 def experiments() -> list[dict[str, Any]]:
     """Return the experiments, the most telling ones first."""
-    keys = ("operation", "blocks", "delay", "linger", "mutual", "occupied", "launches")
-    rows = [(name, 2, 200_000, LONG, 0, 1, 20) for name in ("none", *OPERATIONS)]
-    for blocks in (2, 16, 132, 1056):
-        rows += [(name, blocks, 0, 0, 1, 0, 200) for name in OPERATIONS]
-        for delay, linger in ((LONG, LONG), (LONG, 0), (0, LONG), (0, 0)):
-            rows += [(name, blocks, delay, linger, 0, 0, 50) for name in OPERATIONS]
+    keys = ("operation", "blocks", "delay", "linger", "mutual", "occupied", "launches", "kilobytes")
+    rows = [(name, 2, 10 * LONG, LONG, 0, 1, 20, 160) for name in ("none", *OPERATIONS)]
+    for blocks, kilobytes in ((2, 4), (2, 160), (16, 160), (1056, 160)):
+        rows += [(name, blocks, 0, 0, 1, 0, 200, kilobytes) for name in OPERATIONS]
+        for delay, linger in ((LONG, LONG), (LONG, 0), (0, 0)):
+            rows += [(name, blocks, delay, linger, 0, 0, 50, kilobytes) for name in OPERATIONS]
     return [dict(zip(keys, row, strict=True)) for row in rows]
 
 

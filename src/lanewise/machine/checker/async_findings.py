@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lanewise.machine import abi
 from lanewise.machine.checker.access_descriptions import lanes_in_words
-from lanewise.machine.checker.proxy_records import AsyncKind
+from lanewise.machine.checker.proxy_records import AsyncKind, BarrierUse
 from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.program.ops import Op
 from lanewise.machine.runtime.fault_report import KEEP_ALIVE
@@ -207,9 +207,10 @@ def barrier_message(kind: Suspicion, place: str, number: int) -> str:
                 "missing"
             )
         case Suspicion.BARRIER_OVERWRITTEN:
+            done = "reads the words of" if number == BarrierUse.LOAD else "overwrites"
             return (
-                f"this overwrites the mbarrier at {place}, which was initialised and is still valid: execute "
-                "mbarrier.inval first"
+                f"this {done} the mbarrier at {place}, which was initialised and is still valid: execute "
+                "mbarrier.inval before its memory is used for anything else"
             )
         case Suspicion.BARRIER_UNFENCED:
             return (

@@ -216,6 +216,15 @@ class PhaseRecord(RecordLayout):
     acquired = field()
 
 
+class BarrierUse(IntEnum):
+    """What an access is to the words of an mbarrier: a plain access, or the begin or end of its life."""
+
+    STORE = 0
+    INIT = 1
+    INVAL = 2
+    LOAD = 3
+
+
 class FollowedBarrier(RecordLayout):
     """An mbarrier of a block: where it lies, and its phases."""
 

@@ -114,6 +114,9 @@ class BlockWatch(RecordLayout):
     async_clocks = field()
     followed = field()
     followed_count = field()
+    #: They lie in shared memory from the first of these offsets to the second.
+    followed_from = field()
+    followed_to = field()
     #: A RemoteAccess for each warp of the cluster; 0 if the block is alone.
     remote_accesses = field()
     #: For each warp and each register of wgmma that is followed: a RegisterState.

@@ -90,7 +90,8 @@ def first_access_row(op: Op) -> int:
 
 def is_followed(op: Op) -> bool:
     """Return whether a kernel with this instruction has the records of asynchronous operations."""
-    return by_async_proxy(op) or op.record.orders in (Order.REGISTERS, Order.CLUSTER_ARRIVAL)
+    orders = op.record.orders in (Order.REGISTERS, Order.CLUSTER_ARRIVAL)
+    return by_async_proxy(op) or op.record.makes_mbarrier or orders
 
 
 def by_async_proxy(op: Op) -> bool:

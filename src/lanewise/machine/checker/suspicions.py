@@ -66,6 +66,8 @@ class Suspicion(IntEnum):
     MASKS_DIFFER = auto()
     BARRIER_OVERFULL = auto()
     EXITED_WARPS = auto()
+    #: Threads of a block have exited when it arrives at the barrier of the grid.
+    LEFT_GRID = auto()
     SPLIT_BARRIER = auto()
     TILE_ALIGNMENT = auto()
     TILE_STRIDE = auto()

@@ -18,6 +18,7 @@ from lanewise.machine.checker.access_descriptions import (
     NOT_PROMISED,
     allocation_at,
     described,
+    grid_message,
     in_reserved_memory,
     mask_message,
     shared_home,
@@ -64,6 +65,7 @@ KINDS = {
     Suspicion.SPLIT_BARRIER: "divergence",
     Suspicion.EXITED_MEMBER: "divergence",
     Suspicion.MASKS_DIFFER: "divergence",
+    Suspicion.LEFT_GRID: "divergence",
     Suspicion.BARRIER_COUNT_WRONG: "barrier",
     Suspicion.TILE_ALIGNMENT: "wmma",
     Suspicion.TILE_STRIDE: "wmma",
@@ -83,7 +85,8 @@ _OF_TWO = (
 #: Suspicions whose number is not an address.
 _NOT_OF_MEMORY = (
     Suspicion.NOT_A_MEMBER, Suspicion.ABSENT_MEMBER, Suspicion.EXITED_MEMBER, Suspicion.MASKS_DIFFER,
-    Suspicion.BARRIER_COUNT_WRONG, Suspicion.TILE_STRIDE, Suspicion.NO_VALUE, *async_findings.NOT_OF_MEMORY,
+    Suspicion.LEFT_GRID, Suspicion.BARRIER_COUNT_WRONG, Suspicion.TILE_STRIDE, Suspicion.NO_VALUE,
+    *async_findings.NOT_OF_MEMORY,
 )  # fmt: skip
 #: The end of the message of a race.
 _UNORDERED = "no barrier or other synchronisation orders the two accesses"
@@ -351,6 +354,8 @@ class Triage:
                 | Suspicion.EXITED_MEMBER
             ):
                 return mask_message(kind, address, epoch)
+            case Suspicion.LEFT_GRID:
+                return grid_message(address)
             case Suspicion.BARRIER_COUNT_WRONG:
                 return f"a barrier for {address} threads: the number of threads has to be a multiple of 32"
             case Suspicion.TILE_ALIGNMENT:

@@ -346,7 +346,7 @@ class InstructionRecord:
 
     @property
     def makes_mbarrier(self) -> bool:
-        """Whether it begins or ends the life of an mbarrier by a plain write: mbarrier.init, mbarrier.inval."""
+        """Whether a plain write begins or ends the life of an mbarrier: mbarrier.init, mbarrier.inval."""
         made = [(AccessKind.WRITE, Size.MBARRIER, False)]
         return [(each.kind, each.size, each.strong) for each in self.memory] == made
 

@@ -12,6 +12,7 @@ from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, LaunchRecord, MemberRow, WarpFrame
 from lanewise.machine.checker import records
 from lanewise.machine.checker.allocations.heap_checks import write_heap_check
+from lanewise.machine.checker.proxy_records import BarrierUse
 from lanewise.machine.checker.records import (
     COSTS,
     AllocationShadow,
@@ -323,20 +324,30 @@ def _write_region(module: WatchModule) -> ir.Function:
         mark(within | in_cluster, records.STRONG_IN_BLOCK)
         mark(~within, records.STRONG)
         mark((flags & Flag.VOLATILE_ACCESS).differs(0), records.VOLATILE)
+        with code.when(origin.get().equals(abi.GRID_BASE) & writes):
+            code.call_number(module.functions["arrive_at_grid"], code["frame"], code["site"], first)
         code.call_number(
             module.functions["strong"], code["frame"], observed.address, offsets.address, wide(chosen),
             plane.get(), stride.get(), shift.get(), host.get(), flags, home.get(), code["site"],
         )  # fmt: skip
-    with code.when(writes & follows(observed)):
-        note_written(code, observed, chosen, shared)
+    with code.when(follows(observed)):
+        with code.when(writes):
+            note_written(code, observed, chosen, shared)
         phases = (flags & Flag.PHASES).differs(0)
-        initialises = phases & weak
-        invalidates = (flags & Flag.INVALIDATES).differs(0)
-        with code.when(shared & (initialises | ~phases)):
-            init = invalidates.select(code.number(2), initialises.to(U64).to(i64))
+        initialises = phases & weak & writes
+        owner = Record(code, home.get())
+        # Accesses beyond the limits are looked at lane by lane.
+        near = ~inside | (
+            (lowest < owner.get(BlockWatch.followed_to)) & (owner.get(BlockWatch.followed_from) < highest)
+        )
+        others = ~phases & near & (owner.get(BlockWatch.followed_count) > 0)
+        with code.when(shared & (initialises | others)):
+            invalidates = (flags & Flag.INVALIDATES).differs(0)
+            made = invalidates.select(code.number(BarrierUse.INVAL), BarrierUse.INIT)
+            used = writes.select(code.number(BarrierUse.STORE), BarrierUse.LOAD)
             code.call_number(
                 module.functions["written_over"], code["frame"], code["site"], home.get(), offsets.address,
-                wide(chosen), size, host.get(), init,
+                wide(chosen), size, host.get(), initialises.select(made, used),
             )  # fmt: skip
     copies = (flags & Flag.COPIES).differs(0)
     pending = copies.select(code.number(records.PENDING), 0)

@@ -268,9 +268,26 @@ def order(module: ir.Module) -> None:
     code.done()
 
 
+def arrive_at_grid(module: ir.Module) -> None:
+    """Write `arrive_at_grid(frame, site, lane)`: a thread arrives at the grid's barrier for its block."""
+    code = WatchCode(module, "arrive_at_grid", ("frame", "site", "lane"))
+    block = code.record("frame").at(WarpFrame.block)
+    launch = block.at(BlockRecord.launch)
+    left = code.variable(launch.get(LaunchRecord.threads))
+    left.set(launch.get(LaunchRecord.threads))
+    with code.loop(launch.get(LaunchRecord.warps)) as index:
+        warp = Record(code, block.get(BlockRecord.frames) + index * launch.get(LaunchRecord.frame_bytes))
+        left.set(left.get() - wide(code.intrinsic("ctpop", U32, [alive_lanes(code, warp)])))
+    with code.when(left.get() > 0):
+        zero = code.number(0)
+        code.suspect(Suspicion.LEFT_GRID, code["frame"], code["site"], code["lane"], left.get(), zero, zero)
+    code.done()
+
+
 def write_block_order(module: ir.Module) -> None:
     """Write all functions of barriers and fences into a module."""
     write_cluster_order(module)
     arrive(module)
+    arrive_at_grid(module)
     release(module)
     order(module)

@@ -16,6 +16,7 @@ from lanewise.machine.checker.proxy_records import (
     PHASES_KEPT,
     VECTORS,
     AsyncClock,
+    BarrierUse,
     FollowedBarrier,
     PhaseRecord,
 )
@@ -36,6 +37,7 @@ from lanewise.machine.checker.watch_code.vector_clocks import (
     WatchCode,
     alive_lanes,
     at_site,
+    least,
     most,
     operand_of,
     wide,
@@ -85,6 +87,10 @@ def write_follow_barrier(module: ir.Module) -> ir.Function:
     made.set(FollowedBarrier.offset, code["offset"])
     made.set(FollowedBarrier.parity, parity)
     made.set(FollowedBarrier.phase, code.number(PHASES_KEPT))  # no number of a phase is 0
+    alone = count.equals(0)
+    start, end = home.get(BlockWatch.followed_from), home.get(BlockWatch.followed_to)
+    home.set(BlockWatch.followed_from, alone.select(code["offset"], least(start, code["offset"])))
+    home.set(BlockWatch.followed_to, most(alone.select(code.number(0), end), code["offset"] + MBARRIER_BYTES))
     home.set(BlockWatch.followed_count, count + 1)
     code.done(count)
     return code.function
@@ -267,9 +273,9 @@ _BYTES_FIRST, _BYTES_BITS, _READY_BIT = BYTES, BYTES_BITS, READY
 
 
 def write_written_over(module: ir.Module) -> None:
-    """Write `written_over(frame, site, home, offsets, active, size, host, init)`: stores near mbarriers.
+    """Write `written_over(frame, site, home, offsets, active, size, host, init)`: accesses near mbarriers.
 
-    `init` is 1 for mbarrier.init, which is put on record, 2 for mbarrier.inval, and 0 for other stores.
+    `init` says what they are, a BarrierUse; what INIT makes is put on record.
     """
     arguments = ("frame", "site", "home", "offsets", "active", "size", "host", "init")
     code = WatchCode(module, "written_over", arguments)
@@ -286,16 +292,20 @@ def write_written_over(module: ir.Module) -> None:
     with code.loop(home.get(BlockWatch.followed_count)) as number:
         barrier = _barrier(code, home, number)
         start = barrier.get(FollowedBarrier.offset)
-        low, high = ((start - code["size"] + 1).to(U64), (start + MBARRIER_BYTES).to(U64))
+        low = most(start - code["size"] + 1, zero).to(U64)
+        high = (start + MBARRIER_BYTES).to(U64)
         near = active & ~(all_offsets < low.spread(LANES)) & (all_offsets < high.spread(LANES))
         live = ((Record(code, code["host"] + start).get(0, U64) >> _READY_BIT) & 1).differs(0)
-        with code.when(near.any() & (code["init"] < 2) & live & ~(start < 0)):
+        with code.when(near.any() & code["init"].differs(BarrierUse.INVAL) & live & ~(start < 0)):
             bits = Value(code, U32, code.builder.bitcast(near.handle, ir.IntType(32)))
             lane = wide(code.intrinsic("cttz", U32, [bits, code.constant(BOOL, 0)]))
-            code.suspect(Suspicion.BARRIER_OVERWRITTEN, frame.address, code["site"], lane, start, zero, zero)
-        with code.when(near.any() & (code["init"] > 0)):
+            kind = code["init"]
+            code.suspect(Suspicion.BARRIER_OVERWRITTEN, frame.address, code["site"], lane, start, kind, zero)
+        with code.when(
+            near.any() & (code["init"].equals(BarrierUse.INIT) | code["init"].equals(BarrierUse.INVAL))
+        ):
             barrier.set(FollowedBarrier.offset, -MBARRIER_BYTES)  # a new one begins
-    with code.when(code["init"].differs(1)):
+    with code.when(code["init"].differs(BarrierUse.INIT)):
         code.done()
     with code.loop(LANES) as lane, code.when(((code["active"] >> lane) & 1).differs(0)):
         made = code.call_number(module.functions["follow_barrier"], home.address, offsets.get(lane * 8), zero)
