@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from lanewise.jit.host_memory import address
 from lanewise.machine.analysis.cas_loops import guessing_loads
+from lanewise.machine.analysis.phase_tests import unheeded_tests
 from lanewise.machine.analysis.pointer_provenance import sources, variable
 from lanewise.machine.analysis.register_pool import registers_at_launch
-from lanewise.machine.analysis.value_uses import unheeded_tests
 from lanewise.machine.checker.order_kinds import OrderKind
 from lanewise.machine.checker.records import (
     MOST_NUMBERS,
@@ -165,14 +165,16 @@ def _as_i64(value: int) -> int:
 def _stored(op: Op) -> npt.NDArray[np.int64] | None:
     """Return a StoredElement for each element that decides on what is written; None if none is known.
 
-    Those are the elements of a plain store, and the count of mbarrier.init; mbarrier.inval has none.
+    Those are the elements of a plain store, and the count of mbarrier.init.
     """
     if not (op.record.is_plain_store or op.record.makes_mbarrier) or not watched_accesses(op):
         return None
     (located,) = watched_accesses(op)
     elements = elements_of(op.operands[located.access.data])
     if op.record.makes_mbarrier:
-        elements = op.operands[1:2] or (Immediate("u64", 0, "0"),)
+        elements = op.operands[1:2]
+        if not elements:  # mbarrier.inval
+            return None
     found = np.zeros((len(elements), StoredElement.BYTES // 8), np.int64)
     for row, element in zip(found, elements, strict=True):
         row[StoredElement.register // 8] = -1

@@ -340,7 +340,7 @@ def _write_region(module: WatchModule) -> ir.Function:
         near = ~inside | (
             (lowest < owner.get(BlockWatch.followed_to)) & (owner.get(BlockWatch.followed_from) < highest)
         )
-        others = ~phases & near & (owner.get(BlockWatch.followed_count) > 0)
+        others = ~phases & (reads | writes) & near & (owner.get(BlockWatch.followed_count) > 0)
         with code.when(shared & (initialises | others)):
             invalidates = (flags & Flag.INVALIDATES).differs(0)
             made = invalidates.select(code.number(BarrierUse.INVAL), BarrierUse.INIT)

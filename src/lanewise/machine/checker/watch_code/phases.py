@@ -301,10 +301,9 @@ def write_written_over(module: ir.Module) -> None:
             lane = wide(code.intrinsic("cttz", U32, [bits, code.constant(BOOL, 0)]))
             kind = code["init"]
             code.suspect(Suspicion.BARRIER_OVERWRITTEN, frame.address, code["site"], lane, start, kind, zero)
-        with code.when(
-            near.any() & (code["init"].equals(BarrierUse.INIT) | code["init"].equals(BarrierUse.INVAL))
-        ):
-            barrier.set(FollowedBarrier.offset, -MBARRIER_BYTES)  # a new one begins
+        # It ends if a new one begins, or other data is in its place.
+        with code.when(near.any() & code["init"].differs(BarrierUse.LOAD)):
+            barrier.set(FollowedBarrier.offset, -MBARRIER_BYTES)
     with code.when(code["init"].differs(BarrierUse.INIT)):
         code.done()
     with code.loop(LANES) as lane, code.when(((code["active"] >> lane) & 1).differs(0)):
