@@ -294,3 +294,21 @@ extern "C" __global__ void groups_differ_by_warp(const float* x, float* y) {
     y[T] = s[0][63 - T] + s[1][63 - T];  //!
     WAIT_ALL();
 }
+
+//@ async copies | asynchronous copy/race | 1, 32 | f32[400], f32[32]=0 | 100 groups are under way, and one more than waited for is read
+extern "C" __global__ void hundred_groups(const float4* x, float4* y) {
+    __shared__ float4 s[100];
+    if (T == 0) {
+        for (int i = 0; i < 100; i++) {
+            COPY(16, &s[i], x + i);  //!
+            COMMIT();
+        }
+        WAIT(95);  //-
+        WAIT(94);  //+
+        for (int i = 0; i < 6; i++) y[i] = s[i];  //!
+        WAIT(70);
+        y[6] = s[29];
+        WAIT(0);
+        y[7] = s[99];
+    }
+}

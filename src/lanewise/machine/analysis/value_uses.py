@@ -6,8 +6,7 @@ from enum import IntEnum
 from functools import cached_property
 
 from lanewise.machine.analysis.definite_assignment import assigned, needed, passed
-from lanewise.machine.program.instruction_record import Level, Role, Waits
-from lanewise.machine.program.operands import Register, elements_of, registers_in
+from lanewise.machine.program.operands import Register, elements_of
 from lanewise.machine.program.ops import Op, Program
 
 
@@ -52,7 +51,7 @@ class ValueUses:
             register = left.pop()
             for op in self._users.get(register, ()):
                 if register in needed(op):
-                    stores = op.record.is_plain_store and register in _stored(op)
+                    stores = op.record.is_plain_store and register in stored_registers(op)
                     found = max(found, Use.COPIED if stores else Use.COMPUTED)
                 elif not op.record.chooses:
                     further = assigned(op) - followed
@@ -61,50 +60,7 @@ class ValueUses:
         return found
 
 
-def _stored(op: Op) -> set[Register]:
+def stored_registers(op: Op) -> set[Register]:
     """Return the registers that a plain store writes to memory."""
     (access,) = op.record.memory
     return {each for each in elements_of(op.operands[access.data]) if isinstance(each, Register)}
-
-
-def unheeded_tests(program: Program) -> set[int]:
-    """Return the sites of tests of mbarriers whose result decides on nothing: they show nothing.
-
-    A result is heeded if it, or what is computed from it, guards an instruction, chooses a value or leaves
-    the registers, other than to global memory: there it comes too late for the thread itself.
-    """
-    tests = [op for op in program.sites if op.record.waits is Waits.PHASE]
-    if not tests:
-        return set()
-    users: dict[Register, list[Op]] = {}
-    for op in program.sites:
-        used = {each for operand in op.operands for each in registers_in(operand)} - assigned(op)
-        for register in used | ({op.guard[0]} if op.guard is not None else set()):
-            users.setdefault(register, []).append(op)
-    return {op.site for op in tests if not _decides(op, users)}
-
-
-def _decides(test: Op, users: dict[Register, list[Op]]) -> bool:
-    """Return whether the result of an instruction guards another one, chooses, or leaves the registers."""
-    followed = set(test.registers(Role.DEFINED))
-    left = list(followed)
-    while left:
-        register = left.pop()
-        for op in users.get(register, []):
-            if op.guard is not None and op.guard[0] == register:
-                return True
-            if op.record.is_plain_store and op.space == "global" and register in _stored(op):
-                continue
-            if op.record.level is not Level.LANE or _chooses_by(op, register):
-                return True
-            further = assigned(op) - followed
-            followed |= further
-            left += further
-    return False
-
-
-def _chooses_by(op: Op, register: Register) -> bool:
-    """Return whether a register chooses between values, one of which at least is no constant."""
-    if not op.record.chooses or op.operands[3] != register:
-        return False
-    return any(True for operand in op.operands[1:3] for _ in registers_in(operand))

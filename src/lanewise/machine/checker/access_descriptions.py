@@ -91,6 +91,15 @@ def plain_name(name: str) -> str:
     return found[2][: int(found[1])]
 
 
+def grid_message(threads: int) -> str:
+    """Return the sentence about threads of a block that have exited before the barrier of the grid."""
+    left = f"{threads} threads of this block have" if threads != 1 else "1 thread of this block has"
+    return (
+        f"the barrier of the grid (grid.sync()) is for all threads of all blocks, but {left} returned "
+        "before: what it does then is not defined; let these threads skip the work, and not the barrier"
+    )
+
+
 def lanes_in_words(bits: int) -> str:
     """Return a description of the lanes of a mask.
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from lanewise.machine import abi
 from lanewise.machine.checker.access_descriptions import lanes_in_words
-from lanewise.machine.checker.proxy_records import AsyncKind
+from lanewise.machine.checker.proxy_records import AsyncKind, BarrierUse
 from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.program.ops import Op
+from lanewise.machine.runtime.fault_report import KEEP_ALIVE
 
 #: The kind of finding that each suspicion becomes.
 ASYNC_KINDS = {
@@ -25,6 +27,8 @@ ASYNC_KINDS = {
     Suspicion.ARRIVALS_BEYOND_COUNT: "mbarrier",
     Suspicion.ARRIVAL_UNORDERED: "mbarrier",
     Suspicion.CLUSTER_ARRIVED_TWICE: "barrier",
+    Suspicion.TARGET_MAY_EXIT: "cluster",
+    Suspicion.TARGET_WEAKLY_KEPT: "cluster",
     Suspicion.REGISTERS_BY_SOME_LANES: "setmaxnreg",
     Suspicion.REGISTERS_OF_SOME_WARPS: "setmaxnreg",
     Suspicion.REGISTERS_BEYOND_POOL: "setmaxnreg",
@@ -41,7 +45,7 @@ OF_REGISTER_POOL = (
 #: Suspicions that are advice.
 ADVICE = (
     Suspicion.WEAKLY_FENCED, Suspicion.BARRIER_UNFENCED, Suspicion.REGISTERS_NEEDLESS,
-    Suspicion.REGISTERS_UNBOUNDED,
+    Suspicion.REGISTERS_UNBOUNDED, Suspicion.TARGET_WEAKLY_KEPT,
 )  # fmt: skip
 #: Suspicions whose number is not an address.
 NOT_OF_MEMORY = (
@@ -117,6 +121,21 @@ def register_message(kind: Suspicion, name: str) -> str:
     return "the warp has executed no wgmma.fence before its first wgmma: add one"
 
 
+def exit_message(kind: Suspicion, what: str, address: int) -> str:
+    """Return the sentence about an access to the memory of a block that may have exited."""
+    rank = (address >> abi.RANK_SHIFT) & 0xFF
+    if kind is Suspicion.TARGET_WEAKLY_KEPT:
+        return (
+            f"{what} in the block of rank {rank} of the cluster, which may have exited by then: the arrival "
+            "at the cluster's barrier after it is relaxed, and does not wait for this access; execute "
+            "barrier.cluster.arrive without .relaxed"
+        )
+    return (
+        f"{what} in the block of rank {rank} of the cluster, which may have exited by then: none of its "
+        f"threads waits for anything that comes after this access; {KEEP_ALIVE}"
+    )
+
+
 def pool_message(kind: Suspicion, op: Op, number: int, other: int) -> str:
     """Return the sentence about a setmaxnreg, with the numbers that its suspicion came with."""
     match kind:
@@ -188,9 +207,10 @@ def barrier_message(kind: Suspicion, place: str, number: int) -> str:
                 "missing"
             )
         case Suspicion.BARRIER_OVERWRITTEN:
+            done = "reads the words of" if number == BarrierUse.LOAD else "overwrites"
             return (
-                f"this overwrites the mbarrier at {place}, which was initialised and is still valid: execute "
-                "mbarrier.inval first"
+                f"this {done} the mbarrier at {place}, which was initialised and is still valid: execute "
+                "mbarrier.inval before its memory is used for anything else"
             )
         case Suspicion.BARRIER_UNFENCED:
             return (

@@ -147,7 +147,7 @@ class CheckedKernel(Compiled):
 
     @cached_property
     def follows_async(self) -> bool:
-        """Whether the kernel has asynchronous operations, moves registers, or belongs to clusters."""
+        """Whether the kernel has asynchronous operations or mbarriers, moves registers, or is of clusters."""
         return any(is_followed(op) for op in self.program.sites)
 
     @cached_property

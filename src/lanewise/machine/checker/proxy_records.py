@@ -175,6 +175,17 @@ class RegisterState(RecordLayout):
     writer = field(4)
 
 
+class RemoteAccess(RecordLayout):
+    """The last access of each lane of a warp to the shared memory of one other block of its cluster."""
+
+    #: The epoch, 0 if there is none or it is known to the block; and the row of the site table.
+    epoch = per_lane()
+    row = per_lane()
+    #: Of an arrival at an mbarrier: the phase, and the number of the mbarrier; else 0.
+    phase = per_lane()
+    address = per_lane(8)
+
+
 class WarpFence(RecordLayout):
     """The last fence between proxies of a warp, found by the last bits of its number in the watch."""
 
@@ -203,6 +214,15 @@ class PhaseRecord(RecordLayout):
     members = field(4, MOST_CLUSTER_BLOCKS)
     narrow_members = field(4, MOST_CLUSTER_BLOCKS)
     acquired = field()
+
+
+class BarrierUse(IntEnum):
+    """What an access is to the words of an mbarrier: a plain access, or the begin or end of its life."""
+
+    STORE = 0
+    INIT = 1
+    INVAL = 2
+    LOAD = 3
 
 
 class FollowedBarrier(RecordLayout):

@@ -129,6 +129,11 @@ class BlockWatch(RecordLayout):
     async_clocks = field()
     followed = field()
     followed_count = field()
+    #: They lie in shared memory from the first of these offsets to the second.
+    followed_from = field()
+    followed_to = field()
+    #: A RemoteAccess for each warp of the cluster; 0 if the block is alone.
+    remote_accesses = field()
     #: For each warp and each register of wgmma that is followed: a RegisterState.
     register_states = field()
     register_bytes = field()
@@ -138,8 +143,10 @@ class BlockWatch(RecordLayout):
 LEARNT_LENGTH = 8
 #: Publications of other blocks that a warp's clock keeps.
 FOREIGN_LENGTH = 8
+#: Releases that a warp's clock keeps beside the last one of each warp.
+RELEASES_KNOWN = 8
 #: Groups of asynchronous copies that a warp's clock keeps.
-RING_LENGTH = 64
+RING_LENGTH = 256
 
 
 class WarpClock(RecordLayout):
@@ -202,6 +209,14 @@ class WarpClock(RecordLayout):
     returning_by = field()
     #: The epoch from which on a release was incomplete that this warp relies on.
     incomplete_from = field()
+    # Releases of warps of the block that this warp knows, and that a later one by some lanes only does not
+    # stand for; and how many there were.
+    known_releases = field(4, RELEASES_KNOWN)
+    known_count = field()
+    # The mbarrier at which lanes of the warp arrived last, by its address on the host, and the lanes that
+    # have arrived there and accessed nothing since.
+    arrived_at = field()
+    arrived_lanes = field()
     # Lanes that have arrived at a barrier of the warp which is not complete; its mask and the row of the
     # first of them; and lanes that have accessed memory since.
     waiting = field()
@@ -219,6 +234,12 @@ class WarpClock(RecordLayout):
     # the one up to which all blocks of the cluster are known.
     cluster_arrival = field()
     cluster_known = field()
+    # Lanes that have arrived there and not waited since; the epoch of the last arrival, relaxed or not; and
+    # both epochs as they were when the barrier was last complete.
+    cluster_unwaited = field()
+    cluster_reached = field()
+    cluster_completed = field()
+    cluster_passed = field()
 
 
 class LaneClocks(RecordLayout):
@@ -364,7 +385,8 @@ class SiteRow(RecordLayout):
     #: The sectors that the same bytes would take if they lay side by side.
     least_sectors = field()
     moved_bytes = field()
-    #: What a plain store writes: how many elements, and the address of a list of StoredElement.
+    # What a plain store writes: how many elements, and the address of a list of StoredElement. The count is
+    # negative if they only decide on what is written, as the count of an mbarrier does.
     stored_count = field()
     stored = field()
     #: The LastRequest of the instruction.

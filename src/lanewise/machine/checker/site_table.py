@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from lanewise.jit.host_memory import address
 from lanewise.machine.analysis.cas_loops import guessing_loads
+from lanewise.machine.analysis.phase_tests import unheeded_tests
 from lanewise.machine.analysis.pointer_provenance import DESCRIPTOR_SHIFT, AddressSources
 from lanewise.machine.analysis.register_pool import registers_at_launch
-from lanewise.machine.analysis.value_uses import unheeded_tests
 from lanewise.machine.checker.allocations.padding import padded_block
 from lanewise.machine.checker.order_kinds import OrderKind
 from lanewise.machine.checker.records import (
@@ -92,7 +92,8 @@ def first_access_row(op: Op) -> int:
 
 def is_followed(op: Op) -> bool:
     """Return whether a kernel with this instruction has the records of asynchronous operations."""
-    return by_async_proxy(op) or op.record.orders in (Order.REGISTERS, Order.CLUSTER_ARRIVAL)
+    orders = op.record.orders in (Order.REGISTERS, Order.CLUSTER_ARRIVAL)
+    return by_async_proxy(op) or op.record.makes_mbarrier or orders
 
 
 def by_async_proxy(op: Op) -> bool:
@@ -144,7 +145,8 @@ def watched_sites(program: Program, sources: AddressSources, arch: str) -> SiteT
         stored = _stored(op)
         if stored is not None:
             elements.append(stored)
-            found[-1] |= {SiteRow.stored_count: len(stored), SiteRow.stored: address(stored)}
+            count = len(stored) if op.record.is_plain_store else -len(stored)
+            found[-1] |= {SiteRow.stored_count: count, SiteRow.stored: address(stored)}
         for number, row in enumerate(found):
             for offset, value in row.items():
                 rows[op.site * MOST_ROWS + number, offset // 8] = _as_i64(value)
@@ -162,11 +164,18 @@ def _as_i64(value: int) -> int:
 
 
 def _stored(op: Op) -> npt.NDArray[np.int64] | None:
-    """Return a StoredElement for each element that a plain store writes; None if it is no plain store."""
-    if not op.record.is_plain_store or not watched_accesses(op):
+    """Return a StoredElement for each element that decides on what is written; None if none is known.
+
+    Those are the elements of a plain store, and the count of mbarrier.init.
+    """
+    if not (op.record.is_plain_store or op.record.makes_mbarrier) or not watched_accesses(op):
         return None
     (located,) = watched_accesses(op)
     elements = elements_of(op.operands[located.access.data])
+    if op.record.makes_mbarrier:
+        elements = op.operands[1:2]
+        if not elements:  # mbarrier.inval
+            return None
     found = np.zeros((len(elements), StoredElement.BYTES // 8), np.int64)
     for row, element in zip(found, elements, strict=True):
         row[StoredElement.register // 8] = -1

@@ -176,6 +176,8 @@ class CheckerSteps:
             found += _step(data, "check_branch", [op.site], op)
         elif block.end is BlockEnd.BARRIER:
             found += _step(data, "check_arrive", [first], op)
+        elif op.record.waits is Waits.CLUSTER and self.follows_async:
+            found += _step(data, "check_cluster_wait", [first], op)
         elif block.end is BlockEnd.CALL:
             found += self._assigned(data, op)  # arguments have a value if what is passed has
         elif op.record.waits is Waits.MEMBERS:
@@ -414,6 +416,7 @@ _ASYNC_STEPS: dict[str, Callable[[BlockCode, Record], None]] = {
     "check_async_order": _visit("async_order"),
     "set_async_hooks": _set_async_hooks,
     "check_exit": _visit("exits"),
+    "check_cluster_wait": _visit("cluster_wait"),
     "check_registers": _visit("set_registers"),
     "touch_registers": touch_registers,
     "check_product": check_product,

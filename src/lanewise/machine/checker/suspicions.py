@@ -45,6 +45,10 @@ class Suspicion(IntEnum):
     ARRIVAL_UNORDERED = auto()
     #: A second arrival at the barrier of a cluster with no wait between.
     CLUSTER_ARRIVED_TWICE = auto()
+    # A block accesses the memory of another one that may have exited by then; the same, but the other block
+    # has waited at the cluster's barrier, where this one's arrival was relaxed.
+    TARGET_MAY_EXIT = auto()
+    TARGET_WEAKLY_KEPT = auto()
     # setmaxnreg: by some lanes of a warp only; by warps of a warpgroup that differ; more than the block has;
     # nothing is taken or given; ignored, since no bound is known.
     REGISTERS_BY_SOME_LANES = auto()
@@ -65,6 +69,8 @@ class Suspicion(IntEnum):
     MASKS_DIFFER = auto()
     BARRIER_OVERFULL = auto()
     EXITED_WARPS = auto()
+    #: Threads of a block have exited when it arrives at the barrier of the grid.
+    LEFT_GRID = auto()
     SPLIT_BARRIER = auto()
     TILE_ALIGNMENT = auto()
     TILE_STRIDE = auto()

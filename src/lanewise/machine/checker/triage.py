@@ -17,6 +17,7 @@ from lanewise.machine.checker.access_descriptions import (
     NOT_PROMISED,
     allocation_at,
     described,
+    grid_message,
     in_reserved_memory,
     mask_message,
     shared_name,
@@ -62,6 +63,7 @@ KINDS = {
     Suspicion.SPLIT_BARRIER: "divergence",
     Suspicion.EXITED_MEMBER: "divergence",
     Suspicion.MASKS_DIFFER: "divergence",
+    Suspicion.LEFT_GRID: "divergence",
     Suspicion.BARRIER_COUNT_WRONG: "barrier",
     Suspicion.TILE_ALIGNMENT: "wmma",
     Suspicion.TILE_STRIDE: "wmma",
@@ -81,7 +83,8 @@ _OF_TWO = (
 #: Suspicions whose number is not an address.
 _NOT_OF_MEMORY = (
     Suspicion.NOT_A_MEMBER, Suspicion.ABSENT_MEMBER, Suspicion.EXITED_MEMBER, Suspicion.MASKS_DIFFER,
-    Suspicion.BARRIER_COUNT_WRONG, Suspicion.TILE_STRIDE, Suspicion.NO_VALUE, *async_findings.NOT_OF_MEMORY,
+    Suspicion.LEFT_GRID, Suspicion.BARRIER_COUNT_WRONG, Suspicion.TILE_STRIDE, Suspicion.NO_VALUE,
+    *async_findings.NOT_OF_MEMORY,
 )  # fmt: skip
 #: The end of the message of a race.
 _UNORDERED = "no barrier or other synchronisation orders the two accesses"
@@ -243,6 +246,8 @@ class Triage:
             return async_findings.register_message(kind, name)
         if kind in async_findings.OF_REGISTER_POOL:
             return async_findings.pool_message(kind, op, address, epoch)
+        if kind in (Suspicion.TARGET_MAY_EXIT, Suspicion.TARGET_WEAKLY_KEPT):
+            return async_findings.exit_message(kind, what, address)
         if kind in ASYNC_KINDS:
             place = shared_name(self.launch, address & 0xFFFFFF)
             return async_findings.barrier_message(kind, place, epoch)
@@ -322,6 +327,8 @@ class Triage:
                 | Suspicion.EXITED_MEMBER
             ):
                 return mask_message(kind, address, epoch)
+            case Suspicion.LEFT_GRID:
+                return grid_message(address)
             case Suspicion.BARRIER_COUNT_WRONG:
                 return f"a barrier for {address} threads: the number of threads has to be a multiple of 32"
             case Suspicion.TILE_ALIGNMENT:

@@ -29,6 +29,7 @@ from lanewise.machine.checker.proxy_records import (
     FollowedBarrier,
     NotedOperation,
     RegisterState,
+    RemoteAccess,
     WarpFence,
 )
 from lanewise.machine.checker.records import (
@@ -219,6 +220,11 @@ class Watch:
             record[BlockWatch.register_states // 8] = address(states)
             record[BlockWatch.register_bytes // 8] = states.nbytes
             kept = (*kept, async_clocks, followed, states)
+            blocks = self.launch.shape.cluster_blocks
+            if blocks > 1:
+                remote = zeroed_bytes(blocks * warps * RemoteAccess.BYTES)
+                record[BlockWatch.remote_accesses // 8] = address(remote)
+                kept = (*kept, remote)
         self.block_bytes = sum(each.nbytes for each in kept)
         self._kept.append(kept)
         self.triage.states[address(state.record)] = state

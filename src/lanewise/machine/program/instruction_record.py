@@ -354,6 +354,12 @@ class InstructionRecord:
         return [(each.kind, each.size) for each in self.memory] == [(AccessKind.WRITE, Size.TYPE)]
 
     @property
+    def makes_mbarrier(self) -> bool:
+        """Whether a plain write begins or ends the life of an mbarrier: mbarrier.init, mbarrier.inval."""
+        made = [(AccessKind.WRITE, Size.MBARRIER, False)]
+        return [(each.kind, each.size, each.strong) for each in self.memory] == made
+
+    @property
     def is_atomic(self) -> bool:
         """Whether it reads and writes memory in one step: atom, red."""
         return any(each.kind is AccessKind.ATOMIC for each in self.memory)

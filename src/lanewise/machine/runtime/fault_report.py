@@ -28,6 +28,11 @@ def location_of(launch: LaunchState, op: Op) -> str:
 
 #: Addresses below this are offsets from a null pointer.
 NULL_PAGES = 1 << 16
+#: How the shared memory of a block is kept until the others of its cluster are done with it.
+KEEP_ALIVE = (
+    "let all threads of the cluster execute barrier.cluster.arrive and barrier.cluster.wait (cluster.sync()) "
+    "after the last such access, or let that block wait for an mbarrier at which this one arrives after it"
+)
 
 
 def thread_of(launch: LaunchState, state: BlockState, warp: int, lane: int) -> str:
@@ -152,7 +157,9 @@ def describe(launch: LaunchState, state: BlockState) -> tuple[str, int]:
         FaultKind.MISALIGNED: f"misaligned {space} {verb} of {size} bytes",
         FaultKind.READ_ONLY: f"{space} {verb} of {size} bytes to read-only memory",
         FaultKind.BAD_RANK: f"shared {verb} of {size} bytes in a block that the cluster does not have",
-        FaultKind.EXITED_BLOCK: f"shared {verb} of {size} bytes in a block of the cluster that has exited",
+        FaultKind.EXITED_BLOCK: (
+            f"shared {verb} of {size} bytes in a block of the cluster that has exited; {KEEP_ALIVE}"
+        ),
         FaultKind.BAD_BRANCH: "brx.idx has an index beyond its list of targets",
         FaultKind.BAD_OPERAND: "an operand is out of range (barriers are numbered 0 to 15)",
         FaultKind.DIVERGENCE: "not all lanes of the warp execute this instruction together",

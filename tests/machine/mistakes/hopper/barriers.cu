@@ -58,14 +58,15 @@ extern "C" __global__ void initialised_twice(const float* x, float* y) {
     }
 }
 
-//@ transactions | mbarrier/race/barrier | 1, 64 | f32[64], f32[64]=0 | all 32 lanes of a warp make the barrier
+//@ transactions | mbarrier/race/barrier | 1, 64 | f32[64], f32[64]=0 | the 32 lanes of a warp make the barrier, with two counts
 extern "C" __global__ void initialised_by_warp(const float* x, float* y) {
     __shared__ __align__(128) float s[64];
     __shared__ u64 bar;
-    if (WARP == 0) init(bar, 1), fence_init();  //-!
-    if (T == 0) init(bar, 1), fence_init();  //+
+    if (WARP == 0) init(bar, 1 + LANE / 31), fence_init();  //-!
+    if (WARP == 0) init(bar, 1), fence_init();  //+
     __syncthreads();
     if (T == 0) arrive_expect(bar, 256), bulk_load(s, x, 256, bar);
+    if (T == 0) arrive(bar);  //-
     wait(bar, 0);
     y[T] = s[T];
 }

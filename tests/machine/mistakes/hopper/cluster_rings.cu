@@ -1,7 +1,7 @@
 //@arch sm_90a
 // Pipelines of clusters: masks of multicast, releases in other blocks, the cluster's barrier, the end of a block.
 #include "instructions.cuh"
-DEVICE void cluster_arrive_relaxed() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
+
 
 //@ clusters | barrier/deadlock/mbarrier/cluster | 2, 32, cluster 2 | f32[64], f32[128]=0 | the mask of the multicast leaves out the block that waits for it
 extern "C" __global__ void multicast_mask_lacks_block(const float* x, float* y) {

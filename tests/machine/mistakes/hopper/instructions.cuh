@@ -84,6 +84,7 @@ DEVICE void wgmma(float (&d)[4], const u32 (&a)[4], u64 b) {
 // clusters
 DEVICE u32 cluster_rank() { u32 rank; asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank)); return rank; }
 DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+DEVICE void cluster_arrive_relaxed() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
 DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 DEVICE void cluster_sync() { cluster_arrive(); cluster_wait(); }
 DEVICE u32 mapa(const void* p, u32 rank) { u32 there; asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared(p)), "r"(rank)); return there; }
@@ -94,6 +95,10 @@ DEVICE void store_async(u32 address, u32 value, u32 bar) { asm volatile("st.asyn
 DEVICE void load_multicast(void* target, const void* source, u32 bytes, u64& bar, u32 mask) { asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], %4;" ::"r"(shared(target)), "l"(__cvta_generic_to_global(source)), "r"(bytes), "r"(shared(&bar)), "h"(static_cast<unsigned short>(mask)) : "memory"); }
 DEVICE void load_2d_multicast(void* target, const CUtensorMap* map, int x, int y, u64& bar, u32 mask) { asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(shared(target)), "l"(map), "r"(x), "r"(y), "r"(shared(&bar)), "h"(static_cast<unsigned short>(mask)) : "memory"); }
 DEVICE void copy_cluster(u32 target, const void* source, u32 bytes, u32 bar) { asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(target), "r"(shared(source)), "r"(bytes), "r"(bar) : "memory"); }
+DEVICE void arrive_relaxed(u32 bar) { asm volatile("mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0];" ::"r"(bar) : "memory"); }
+DEVICE void add_cluster(u32 address, u32 value) { asm volatile("red.relaxed.cluster.shared::cluster.add.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory"); }
+DEVICE u32 poll(u32* p) { u32 value; asm volatile("ld.relaxed.cluster.shared::cta.u32 %0, [%1];" : "=r"(value) : "r"(shared(p)) : "memory"); return value; }
+DEVICE void* generic(void* p, u32 rank) { void* there; asm volatile("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"(p), "r"(rank)); return there; }
 
 // registers of a warpgroup
 template <int N>

@@ -12,6 +12,7 @@ from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, LaunchRecord, MemberRow, WarpFrame
 from lanewise.machine.checker import records
 from lanewise.machine.checker.allocations.heap_checks import write_heap_check
+from lanewise.machine.checker.proxy_records import BarrierUse
 from lanewise.machine.checker.records import (
     COSTS,
     AllocationShadow,
@@ -33,9 +34,11 @@ from lanewise.machine.checker.watch_code.bank_model import write_banks
 from lanewise.machine.checker.watch_code.block_order import write_block_order
 from lanewise.machine.checker.watch_code.extents import write_extents
 from lanewise.machine.checker.watch_code.happens_before import write_completion, write_happens_before
+from lanewise.machine.checker.watch_code.known_releases import write_known_releases
 from lanewise.machine.checker.watch_code.phases import write_phases
 from lanewise.machine.checker.watch_code.publications import write_publications
 from lanewise.machine.checker.watch_code.register_pool import write_register_pool
+from lanewise.machine.checker.watch_code.remote_accesses import is_in_cluster
 from lanewise.machine.checker.watch_code.request_pattern import count_costs, remember
 from lanewise.machine.checker.watch_code.shadow_memory import write_shadow
 from lanewise.machine.checker.watch_code.vector_clocks import (
@@ -91,6 +94,7 @@ def _write_access(module: ir.Module) -> None:
         clock.set(WarpClock.broken, 1)
         clock.set(WarpClock.strayed, clock.get(WarpClock.strayed) | code["active"])
     clock.set(WarpClock.touched, clock.get(WarpClock.touched) | code["active"])
+    clock.set(WarpClock.arrived_lanes, clock.get(WarpClock.arrived_lanes) & ~code["active"])
     addresses = code.stack_bytes(8 * LANES)
     base, displacement = row.get(SiteRow.base), row.get(SiteRow.displacement)
     pointer = addresses.pointer(0, U64)
@@ -137,7 +141,7 @@ def _reopen(code: WatchCode, row: Record, allocation: Value) -> None:
             row.set(limit, most(row.get(limit), code.number(REPORTS_REOPENED)))
 
 
-def _write_region(module: ir.Module) -> ir.Function:
+def _write_region(module: WatchModule) -> ir.Function:
     """`region(frame, observed, site, addresses, active)`: handle the lanes in one allocation.
 
     It returns the lanes that it has handled.
@@ -295,6 +299,12 @@ def _write_region(module: ir.Module) -> ir.Function:
                 )
     with code.when(plane.get().equals(0)):  # it is too large to be watched
         code.done(wide(chosen))
+    if module.follows_async:
+        with code.when(home.get().differs(observed.address) & is_in_cluster(observed)):
+            code.call_number(
+                module.functions["note_remote"], observed.address, home.get(), code["site"],
+                addresses.address, wide(chosen),
+            )  # fmt: skip
     who = code.variable((row.get(SiteRow.number) << records.SITE_SHIFT).to(U32))
 
     def mark(flag: Value, bits: int) -> None:
@@ -314,20 +324,30 @@ def _write_region(module: ir.Module) -> ir.Function:
         mark(within | in_cluster, records.STRONG_IN_BLOCK)
         mark(~within, records.STRONG)
         mark((flags & Flag.VOLATILE_ACCESS).differs(0), records.VOLATILE)
+        with code.when(origin.get().equals(abi.GRID_BASE) & writes):
+            code.call_number(module.functions["arrive_at_grid"], code["frame"], code["site"], first)
         code.call_number(
             module.functions["strong"], code["frame"], observed.address, offsets.address, wide(chosen),
             plane.get(), stride.get(), shift.get(), host.get(), flags, home.get(), code["site"],
         )  # fmt: skip
-    with code.when(writes & follows(observed)):
-        note_written(code, observed, chosen, shared)
+    with code.when(follows(observed)):
+        with code.when(writes):
+            note_written(code, observed, chosen, shared)
         phases = (flags & Flag.PHASES).differs(0)
-        initialises = phases & weak
-        invalidates = (flags & Flag.INVALIDATES).differs(0)
-        with code.when(shared & (initialises | ~phases)):
-            init = invalidates.select(code.number(2), initialises.to(U64).to(i64))
+        initialises = phases & weak & writes
+        owner = Record(code, home.get())
+        # Accesses beyond the limits are looked at lane by lane.
+        near = ~inside | (
+            (lowest < owner.get(BlockWatch.followed_to)) & (owner.get(BlockWatch.followed_from) < highest)
+        )
+        others = ~phases & (reads | writes) & near & (owner.get(BlockWatch.followed_count) > 0)
+        with code.when(shared & (initialises | others)):
+            invalidates = (flags & Flag.INVALIDATES).differs(0)
+            made = invalidates.select(code.number(BarrierUse.INVAL), BarrierUse.INIT)
+            used = writes.select(code.number(BarrierUse.STORE), BarrierUse.LOAD)
             code.call_number(
                 module.functions["written_over"], code["frame"], code["site"], home.get(), offsets.address,
-                wide(chosen), size, host.get(), init,
+                wide(chosen), size, host.get(), initialises.select(made, used),
             )  # fmt: skip
     copies = (flags & Flag.COPIES).differs(0)
     pending = copies.select(code.number(records.PENDING), 0)
@@ -430,6 +450,7 @@ def write_watch(follows_async: bool) -> ir.Module:
     """
     module = WatchModule(follows_async)
     write_clocks(module)
+    write_known_releases(module)
     write_async_clocks(module)
     write_warp_order(module)
     write_block_order(module)

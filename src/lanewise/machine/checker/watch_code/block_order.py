@@ -13,6 +13,7 @@ from lanewise.machine.checker.records import BlockWatch, Flag, LaneClocks, SiteR
 from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.async_clocks import barrier_clock, follows
 from lanewise.machine.checker.watch_code.cluster_order import arrive_at_cluster, write_cluster_order
+from lanewise.machine.checker.watch_code.known_releases import share_releases
 from lanewise.machine.checker.watch_code.publications import acquire, add_foreign, know_block, publish
 from lanewise.machine.checker.watch_code.vector_clocks import (
     FAR,
@@ -32,8 +33,9 @@ from lanewise.machine.codegen.function_code import U32, U64, Record, zero_bytes
 from lanewise.machine.codegen.lane_vectors import BOOL
 
 
-def _join(target: Record, source: Record) -> None:
+def _join(code: WatchCode, target: Record, source: Record) -> None:
     """Join one vector clock into another: the maximum of each element."""
+    share_releases(code, target, source)
     for offset in (WarpClock.seen, WarpClock.seen_copies):
         both = target.get(offset, U32, LANES).max(source.get(offset, U32, LANES))
         target.pointer(offset, U32).store(both)
@@ -62,7 +64,7 @@ def arrive(module: ir.Module) -> None:
         code.done()
     # A barrier orders what flags of the same block, read before it, have shown.
     clock = observed.at(BlockWatch.clock)
-    know_block(clock)
+    know_block(code, observed, clock)
     row.set(SiteRow.requests, row.get(SiteRow.requests) + 1)
     first = wide(code.intrinsic("cttz", U32, [code["active"].to(U32), code.constant(BOOL, 0)]))
     number = operand_of(code, warp, row, first, SiteRow.base, SiteRow.displacement) & (abi.BARRIERS - 1)
@@ -76,7 +78,7 @@ def arrive(module: ir.Module) -> None:
     copied = complete_copies(code, clocks_of(code, observed, warp)[1], observed.get(BlockWatch.epoch))
     clock.pointer(WarpClock.seen_copies, U32).store(copied, index)
     with code.when(observed.get(BlockWatch.warps) > 1):
-        _join(barrier, clock)
+        _join(code, barrier, clock)
         # The fence came since the last barrier of the warp.
         fenced = (clock.get(WarpClock.synced) < clock.get(WarpClock.published_gpu)).to(U64).to(i64)
         barrier.set(WarpClock.fenced, barrier.get(WarpClock.fenced) + fenced)
@@ -120,7 +122,7 @@ def release(module: ir.Module) -> None:
         with code.when(~pcs.differs(abi.EXITED).any()):
             clock = Record(code, observed.get(BlockWatch.clocks) + index * WarpClock.BYTES)
             clock.pointer(WarpClock.seen, U32).store(clock.get(WarpClock.last).to(U32), index)
-            _join(barrier, clock)
+            _join(code, barrier, clock)
             with code.when(follows(observed)):
                 code.call_number(module.functions["arrive_async"], observed.address, index, code["barrier"])
             exited_warps.set(exited_warps.get() + 1)
@@ -146,7 +148,7 @@ def release(module: ir.Module) -> None:
         with code.when(here.any()):
             clock = Record(code, observed.get(BlockWatch.clocks) + index * WarpClock.BYTES)
             with code.when(warps > 1):
-                _join(clock, barrier)
+                _join(code, clock, barrier)
                 with code.when(follows(observed)):
                     code.call_number(
                         module.functions["released_async"], observed.address, index, code["barrier"]
@@ -258,10 +260,27 @@ def order(module: ir.Module) -> None:
             with code.when(kind.equals(OrderKind.WAIT)):
                 with code.when(behind < 0):  # for all copies, also those in no group
                     copied.store(epoch.to(U32), lane)
-                waits = ~(behind < 0) & (behind < records.RING_LENGTH) & (behind < wide(count))
-                with code.when(waits):
-                    done = ring.load(slot(count - 1 - behind.to(U32)))
+                with code.when(~(behind < 0) & (behind < wide(count))):
+                    # Of groups that are no longer kept, the oldest one that is counts.
+                    kept = least(behind, code.number(records.RING_LENGTH - 1))
+                    done = ring.load(slot(count - 1 - kept.to(U32)))
                     copied.store(copied.load(lane).max(done), lane)
+    code.done()
+
+
+def arrive_at_grid(module: ir.Module) -> None:
+    """Write `arrive_at_grid(frame, site, lane)`: a thread arrives at the grid's barrier for its block."""
+    code = WatchCode(module, "arrive_at_grid", ("frame", "site", "lane"))
+    block = code.record("frame").at(WarpFrame.block)
+    launch = block.at(BlockRecord.launch)
+    left = code.variable(launch.get(LaunchRecord.threads))
+    left.set(launch.get(LaunchRecord.threads))
+    with code.loop(launch.get(LaunchRecord.warps)) as index:
+        warp = Record(code, block.get(BlockRecord.frames) + index * launch.get(LaunchRecord.frame_bytes))
+        left.set(left.get() - wide(code.intrinsic("ctpop", U32, [alive_lanes(code, warp)])))
+    with code.when(left.get() > 0):
+        zero = code.number(0)
+        code.suspect(Suspicion.LEFT_GRID, code["frame"], code["site"], code["lane"], left.get(), zero, zero)
     code.done()
 
 
@@ -269,5 +288,6 @@ def write_block_order(module: ir.Module) -> None:
     """Write all functions of barriers and fences into a module."""
     write_cluster_order(module)
     arrive(module)
+    arrive_at_grid(module)
     release(module)
     order(module)

@@ -47,6 +47,8 @@ def arrive_at_cluster(code: WatchCode, observed: Record, warp: Record, relaxed: 
     with code.when(twice.differs(0)):
         lane, zero = wide(code.intrinsic("cttz", U32, [twice, code.constant(BOOL, 0)])), code.number(0)
         code.suspect(Suspicion.CLUSTER_ARRIVED_TWICE, warp.address, code["site"], lane, zero, zero, zero)
+    clock.set(WarpClock.cluster_unwaited, clock.get(WarpClock.cluster_unwaited) | code["active"])
+    clock.set(WarpClock.cluster_reached, observed.get(BlockWatch.epoch))
     clock.set(WarpClock.cluster_arrival, clock.get(WarpClock.published))
     with code.when(~relaxed):
         # Lanes that have arrived before have released what they did.
@@ -111,6 +113,8 @@ def write_release_cluster(module: ir.Module) -> None:
         with code.loop(cluster.warps) as index:
             arrival, clock = cluster.arrival(member, index), cluster.clock(member, index)
             lowest.set(least(lowest.get(), arrival))
+            clock.set(WarpClock.cluster_completed, arrival)
+            clock.set(WarpClock.cluster_passed, clock.get(WarpClock.cluster_reached))
             last = observed.get(BlockWatch.cluster_arrival)
             observed.set(BlockWatch.cluster_arrival, most(last, arrival))
             with code.when(arrival.differs(0)):

@@ -7,6 +7,7 @@ from lanewise.jit.simd import Value, i64
 from lanewise.machine.checker import records
 from lanewise.machine.checker.records import BlockWatch, LaneClocks, WarpClock
 from lanewise.machine.checker.watch_code.async_clocks import follows
+from lanewise.machine.checker.watch_code.known_releases import keeps_release
 from lanewise.machine.checker.watch_code.publications import is_complete, is_learnt, release_covers
 from lanewise.machine.checker.watch_code.shadow_cells import lane_of, lanes_of
 from lanewise.machine.checker.watch_code.vector_clocks import (
@@ -93,6 +94,8 @@ def _write_ordered(module: ir.Module) -> ir.Function:
             wide(clock.pointer(each, U32).load(local)) for each in (WarpClock.seen, WarpClock.glimpsed_seen)
         )
         with code.when(knows(seen_epoch)):
+            code.done(ORDERED)
+        with code.when(keeps_release(code, observed, clock, owner, knows)):
             code.done(ORDERED)
         answer.set((knows(shown) & (seen_epoch < epoch)).select(weakly, answer.get()))
     with code.when(~in_block & (clock.get(WarpClock.foreign_count) > 0)):

@@ -16,6 +16,7 @@ from lanewise.machine.checker.proxy_records import (
     PHASES_KEPT,
     VECTORS,
     AsyncClock,
+    BarrierUse,
     FollowedBarrier,
     PhaseRecord,
 )
@@ -25,12 +26,18 @@ from lanewise.machine.checker.watch_code.async_clocks import async_clock, follow
 from lanewise.machine.checker.watch_code.cluster_order import AWAY, AWAY_NARROWLY, HERE
 from lanewise.machine.checker.watch_code.happens_before import ORDERED, UNORDERED
 from lanewise.machine.checker.watch_code.publications import NOT_COMPLETE
+from lanewise.machine.checker.watch_code.remote_accesses import (
+    is_in_cluster,
+    note_remote_arrival,
+    write_remote_accesses,
+)
 from lanewise.machine.checker.watch_code.shadow_cells import lanes_of
 from lanewise.machine.checker.watch_code.vector_clocks import (
     LANES,
     WatchCode,
     alive_lanes,
     at_site,
+    least,
     most,
     operand_of,
     wide,
@@ -80,6 +87,10 @@ def write_follow_barrier(module: ir.Module) -> ir.Function:
     made.set(FollowedBarrier.offset, code["offset"])
     made.set(FollowedBarrier.parity, parity)
     made.set(FollowedBarrier.phase, code.number(PHASES_KEPT))  # no number of a phase is 0
+    alone = count.equals(0)
+    start, end = home.get(BlockWatch.followed_from), home.get(BlockWatch.followed_to)
+    home.set(BlockWatch.followed_from, alone.select(code["offset"], least(start, code["offset"])))
+    home.set(BlockWatch.followed_to, most(alone.select(code.number(0), end), code["offset"] + MBARRIER_BYTES))
     home.set(BlockWatch.followed_count, count + 1)
     code.done(count)
     return code.function
@@ -180,6 +191,9 @@ def write_arrive_at_phase(module: ir.Module) -> ir.Function:
         away = at_home.select(code.number(HERE), narrow.select(code.number(AWAY_NARROWLY), code.number(AWAY)))
         code.call_number(module.functions["tell_members"], observed.address, phase.address, away)
     _note_arrival(code, observed, home, number)
+    with code.when(~at_home):
+        current = barrier.get(FollowedBarrier.phase)
+        note_remote_arrival(code, observed, home, code["lane"], number, current)
     with code.when(at_home):
         clock = tell_own(code, observed, running_index(observed))
         for place, vector in enumerate(VECTORS):
@@ -259,9 +273,9 @@ _BYTES_FIRST, _BYTES_BITS, _READY_BIT = BYTES, BYTES_BITS, READY
 
 
 def write_written_over(module: ir.Module) -> None:
-    """Write `written_over(frame, site, home, offsets, active, size, host, init)`: stores near mbarriers.
+    """Write `written_over(frame, site, home, offsets, active, size, host, init)`: accesses near mbarriers.
 
-    `init` is 1 for mbarrier.init, which is put on record, 2 for mbarrier.inval, and 0 for other stores.
+    `init` says what they are, a BarrierUse; what INIT makes is put on record.
     """
     arguments = ("frame", "site", "home", "offsets", "active", "size", "host", "init")
     code = WatchCode(module, "written_over", arguments)
@@ -278,16 +292,19 @@ def write_written_over(module: ir.Module) -> None:
     with code.loop(home.get(BlockWatch.followed_count)) as number:
         barrier = _barrier(code, home, number)
         start = barrier.get(FollowedBarrier.offset)
-        low, high = ((start - code["size"] + 1).to(U64), (start + MBARRIER_BYTES).to(U64))
+        low = most(start - code["size"] + 1, zero).to(U64)
+        high = (start + MBARRIER_BYTES).to(U64)
         near = active & ~(all_offsets < low.spread(LANES)) & (all_offsets < high.spread(LANES))
         live = ((Record(code, code["host"] + start).get(0, U64) >> _READY_BIT) & 1).differs(0)
-        with code.when(near.any() & (code["init"] < 2) & live & ~(start < 0)):
+        with code.when(near.any() & code["init"].differs(BarrierUse.INVAL) & live & ~(start < 0)):
             bits = Value(code, U32, code.builder.bitcast(near.handle, ir.IntType(32)))
             lane = wide(code.intrinsic("cttz", U32, [bits, code.constant(BOOL, 0)]))
-            code.suspect(Suspicion.BARRIER_OVERWRITTEN, frame.address, code["site"], lane, start, zero, zero)
-        with code.when(near.any() & (code["init"] > 0)):
-            barrier.set(FollowedBarrier.offset, -MBARRIER_BYTES)  # a new one begins
-    with code.when(code["init"].differs(1)):
+            kind = code["init"]
+            code.suspect(Suspicion.BARRIER_OVERWRITTEN, frame.address, code["site"], lane, start, kind, zero)
+        # It ends if a new one begins, or other data is in its place.
+        with code.when(near.any() & code["init"].differs(BarrierUse.LOAD)):
+            barrier.set(FollowedBarrier.offset, -MBARRIER_BYTES)
+    with code.when(code["init"].differs(BarrierUse.INIT)):
         code.done()
     with code.loop(LANES) as lane, code.when(((code["active"] >> lane) & 1).differs(0)):
         made = code.call_number(module.functions["follow_barrier"], home.address, offsets.get(lane * 8), zero)
@@ -381,6 +398,9 @@ def write_exits(module: ir.Module) -> None:
         alive = alive_lanes(code, other)
         gone = other.address.equals(warp.address).select(active, 0)
         left.set(left.get() | (alive & ~gone))
+    with code.when(is_in_cluster(observed)):
+        ends = left.get().equals(0).select(code.number(1), 0)
+        code.call_number(module.functions["leave_remote"], warp.address, wide(active), ends)
     with code.when(left.get().differs(0)):
         code.done()
     # The block ends.
@@ -407,9 +427,10 @@ def write_phases(module: ir.Module) -> None:
     write_follow_barrier(module)
     write_written_over(module)
     write_used_by_copy(module)
-    write_exits(module)
     write_phase_of_barrier(module)
     write_see_phase(module)
     write_phase_is_known(module)
+    write_remote_accesses(module)
+    write_exits(module)
     write_phase_is_over(module)
     write_arrive_at_phase(module)

@@ -22,6 +22,12 @@ from lanewise.machine.checker.records import (
 )
 from lanewise.machine.checker.watch_code.async_clocks import follows
 from lanewise.machine.checker.watch_code.bank_model import lane_is_in
+from lanewise.machine.checker.watch_code.known_releases import (
+    keep_earlier,
+    partial_release,
+    see_releases,
+    share_releases,
+)
 from lanewise.machine.checker.watch_code.shadow_cells import Cell
 from lanewise.machine.checker.watch_code.vector_clocks import (
     LANES,
@@ -42,14 +48,20 @@ NOT_COMPLETE = -1
 
 
 def publish(
-    code: WatchCode, observed: Record, active: Value, for_all: Value, for_cluster: Value | None = None
+    code: WatchCode,
+    observed: Record,
+    active: Value,
+    for_all: Value,
+    for_cluster: Value | None = None,
+    released: Value | None = None,
 ) -> None:
     """Write what a fence or a release does to the running warp's clock.
 
-    `for_all` says whether its scope is the GPU, `for_cluster` whether it is the cluster.
+    `for_all` says whether its scope is the GPU, `for_cluster` whether it is the cluster. `released` are lanes
+    that have released all they did in the same place before.
     """
     clock, epoch = observed.at(BlockWatch.clock), observed.get(BlockWatch.epoch)
-    _note_partial_release(code, observed, active)
+    _note_partial_release(code, observed, active if released is None else active | released)
     clock.set(WarpClock.published, epoch)
     with code.when(for_all):
         clock.set(WarpClock.published_gpu, epoch)
@@ -76,7 +88,7 @@ def _note_partial_release(code: WatchCode, observed: Record, active: Value) -> N
         seen = lane_seen(code, running_lane_clocks(observed), first).get(0, U32, LANES)
         met = seen > clock.get(WarpClock.synced).to(U32).spread(LANES)
         others.set(others.get() & ~Value(code, U32, code.builder.bitcast(met.handle, ir.IntType(32))))
-    record = _partial_release(code, observed, epoch)
+    record = partial_release(code, observed, epoch)
     record.set(PartialRelease.epoch, others.get().differs(0).select(epoch, 0).to(U32))
     record.set(
         PartialRelease.synced, most(clock.get(WarpClock.synced), clock.get(WarpClock.acquired_at)).to(U32)
@@ -86,25 +98,19 @@ def _note_partial_release(code: WatchCode, observed: Record, active: Value) -> N
     record.pointer(PartialRelease.seen, U32).store(clock.get(WarpClock.seen, U32, LANES))
 
 
-def _partial_release(code: WatchCode, observed: Record, epoch: Value) -> Record:
-    """Return the record of a release by its epoch; another one may be there."""
-    table = observed.at(BlockWatch.watch).get(WatchRecord.partial_releases)
-    return Record(code, table + (epoch & (records.RELEASES_KEPT - 1)) * PartialRelease.BYTES)
-
-
 def release_covers(code: WatchCode, observed: Record, release: Value, warp: Value, epoch: Value) -> Value:
     """Return whether a release publishes what a warp of the same block, by its number there, did in an epoch.
 
     It does if the warp that released knew of it. A release that is too long ago to be on record counts.
     """
-    record = _partial_release(code, observed, release)
+    record = partial_release(code, observed, release)
     kept = wide(record.get(PartialRelease.released, U32)).equals(release)
     return ~kept | ~(wide(record.pointer(PartialRelease.seen, U32).load(warp)) < epoch)
 
 
 def is_complete(code: WatchCode, observed: Record, release: Value, epoch: Value, lanes: Value) -> Value:
     """Return whether a release publishes accesses that some lanes of its warp made in an epoch."""
-    record = _partial_release(code, observed, release)
+    record = partial_release(code, observed, release)
     lacks = (
         wide(record.get(PartialRelease.epoch, U32)).equals(release)
         & (wide(record.get(PartialRelease.synced, U32)) < epoch)
@@ -146,7 +152,7 @@ def _known_before(code: WatchCode, observed: Record, release: Value) -> Value:
 def learn(code: WatchCode, observed: Record, active: Value, release: Value, own: Value) -> None:
     """Write that some lanes learn of a release, perhaps by their `own` warp; or all, if all are there."""
     clock = observed.at(BlockWatch.clock)
-    record = _partial_release(code, observed, release)
+    record = partial_release(code, observed, release)
     with code.when(wide(record.get(PartialRelease.epoch, U32)).equals(release)):
         synced, so_far = wide(record.get(PartialRelease.synced, U32)), clock.get(WarpClock.incomplete_from)
         lower = so_far.equals(0) | (synced < so_far)
@@ -177,7 +183,7 @@ def acquire(code: WatchCode, observed: Record, for_all: Value, for_cluster: Valu
     (`for_cluster`), those of its blocks count.
     """
     clock = observed.at(BlockWatch.clock)
-    know_block(clock)
+    know_block(code, observed, clock)
     clock.set(WarpClock.returned, clock.get(WarpClock.returning))
     clock.set(WarpClock.returned_by, clock.get(WarpClock.returning_by))
     # What lanes did before one of them acquired something is known to the one that published it.
@@ -201,10 +207,9 @@ def acquire(code: WatchCode, observed: Record, for_all: Value, for_cluster: Valu
     code.call_number(code.module.functions["set_floors"], observed.address)
 
 
-def know_block(clock: Record) -> None:
+def know_block(code: WatchCode, observed: Record, clock: Record) -> None:
     """Write that what strong reads have shown of the own block is known from now on."""
-    both = clock.get(WarpClock.seen, U32, LANES).max(clock.get(WarpClock.glimpsed_seen, U32, LANES))
-    clock.pointer(WarpClock.seen, U32).store(both)
+    see_releases(code, observed, clock, WarpClock.seen, clock.address + WarpClock.glimpsed_seen)
 
 
 def add_foreign(code: WatchCode, clock: Record, entry: Value) -> None:
@@ -223,6 +228,27 @@ def add_foreign(code: WatchCode, clock: Record, entry: Value) -> None:
         clock.set(WarpClock.foreign_count, count + 1)
 
 
+def _arrived_there(code: WatchCode, observed: Record, arrives: Value) -> Value:
+    """Return lanes of the warp that have arrived at the same mbarrier, and accessed nothing since.
+
+    Those that arrive now are put on record beside them.
+    """
+    clock, active = observed.at(BlockWatch.clock), code["active"].to(U32)
+    lanes = code.variable(code.constant(U32, 0))
+    lanes.set(code.constant(U32, 0))
+    with code.when(arrives):
+        first = wide(code.intrinsic("cttz", U32, [active, code.constant(BOOL, 0)]))
+        offsets = code.record("offsets")
+        elsewhere = offsets.get(0, U64, LANES).differs(offsets.get(first * 8, U64).spread(LANES))
+        bits = Value(code, U32, code.builder.bitcast(elsewhere.handle, ir.IntType(32)))
+        place = (bits & active).equals(0).select(code["host"] + offsets.get(first * 8), 0)
+        same = place.differs(0) & clock.get(WarpClock.arrived_at).equals(place)
+        lanes.set(same.select(clock.get(WarpClock.arrived_lanes).to(U32), 0))
+        clock.set(WarpClock.arrived_at, place)
+        clock.set(WarpClock.arrived_lanes, wide(lanes.get() | active))
+    return lanes.get()
+
+
 def _write_strong(module: ir.Module) -> ir.Function:
     """`strong(frame, observed, offsets, active, …)`: atomics and volatile accesses.
 
@@ -238,9 +264,10 @@ def _write_strong(module: ir.Module) -> ir.Function:
     in_block, for_cluster = ((flags & flag).differs(0) for flag in (Flag.IN_BLOCK, Flag.IN_CLUSTER))
     for_all = ~in_block & ~for_cluster
     reads, writes, polls = ((flags & flag).differs(0) for flag in (Flag.READS, Flag.WRITES, Flag.POLLS))
-    with code.when((flags & Flag.RELEASES).differs(0)):
-        publish(code, observed, code["active"].to(U32), for_all, for_cluster)
     phases = (flags & Flag.PHASES).differs(0)
+    arrived = _arrived_there(code, observed, phases & writes)
+    with code.when((flags & Flag.RELEASES).differs(0)):
+        publish(code, observed, code["active"].to(U32), for_all, for_cluster, arrived)
     log = Record(code, observed.at(BlockWatch.watch).get(WatchRecord.log)).pointer(0, U32)
     taken = code.variable(code.number(0))
     published = clock.get(WarpClock.published)
@@ -279,6 +306,17 @@ def _write_strong(module: ir.Module) -> ir.Function:
             clock.set(WarpClock.returning, known)
             clock.set(WarpClock.returning_by, publication)
 
+    shown = code.stack_bytes(4 * LANES)
+
+    def show(publisher: Record, known: int, index: Value, released: Value) -> None:
+        """Write that this warp is shown what another one knows of the block, and the other's own release."""
+        share_releases(code, clock, publisher)
+        epochs = shown.pointer(0, U32)
+        epochs.store(publisher.get(known, U32, LANES))
+        epochs.store(epochs.load(index).max(released.to(U32)), index)
+        keep_earlier(code, observed, clock, WarpClock.glimpsed_seen, index, released)
+        see_releases(code, observed, clock, WarpClock.glimpsed_seen, shown.address)
+
     def take(publication: Value, lane: Value, arrivals: Value) -> None:
         epoch = publication & records.PUBLISHED
         with code.when(epoch.differs(0)):
@@ -303,15 +341,13 @@ def _write_strong(module: ir.Module) -> ir.Function:
                 taken.set(most(taken.get(), epoch))
             with code.when(phases):
                 clock.set(WarpClock.phase_acquired, most(clock.get(WarpClock.phase_acquired), epoch))
-                glimpsed = clock.pointer(WarpClock.glimpsed_seen, U32)
                 with (
                     code.loop(observed.get(BlockWatch.warps)) as index,
                     code.when(((arrivals >> index.to(U32)) & 1).differs(0)),
                 ):
                     arrived = Record(code, observed.get(BlockWatch.clocks) + index * WarpClock.BYTES)
-                    glimpsed.store(glimpsed.load(0, LANES).max(arrived.get(WarpClock.seen, U32, LANES)))
                     released = least(arrived.get(WarpClock.published), epoch)
-                    glimpsed.store(glimpsed.load(index).max(released.to(U32)), index)
+                    show(arrived, WarpClock.seen, index, released)
                     comes_back(arrived, epoch)
                     clock.set(
                         WarpClock.glimpsed,
@@ -321,11 +357,9 @@ def _write_strong(module: ir.Module) -> ir.Function:
                 # What the warp that published knows of the block; an atomic goes on with what others have
                 # published in the same place, whether a fence followed or not.
                 publisher = Record(code, observed.get(BlockWatch.clocks) + local * WarpClock.BYTES)
-                glimpsed = clock.pointer(WarpClock.glimpsed_seen, U32)
                 comes_back(publisher, epoch)
                 for known in (WarpClock.seen, WarpClock.glimpsed_seen):
-                    glimpsed.store(glimpsed.load(0, LANES).max(publisher.get(known, U32, LANES)))
-                glimpsed.store(glimpsed.load(local).max(epoch.to(U32)), local)
+                    show(publisher, known, local, epoch)
             with code.when(counts & ~mine & ~phases & ~chain):
                 add_foreign(code, clock, (publication.to(U32) & ~records.NARROW) | records.GLIMPSED)
 

@@ -73,9 +73,12 @@ class _CellCode(WatchCode):
             self.module.functions["stored"], self["frame"], self["site"], lane, byte, self["shift"]
         )
 
-    def is_plain_store(self) -> Value:
-        """Return whether the values that the lanes store are known."""
-        return self._row.get(SiteRow.stored_count).differs(0)
+    def stored_count(self) -> Value:
+        """Return how many elements decide on what a lane writes, 0: that is not known.
+
+        The count is positive if they are what is written: then it is a plain store.
+        """
+        return self._row.get(SiteRow.stored_count)
 
     def is_by_word(self) -> Value:
         """Return whether a lane may write a cell twice: the words of two rows of stmatrix that it holds."""
@@ -158,7 +161,7 @@ def _write_examine(module: ir.Module, writes: bool) -> ir.Function:
             answer = code.call_number(ordered, observed.address, epoch, earlier, wide(lanes), wide(me))
             with code.when(answer.differs(ORDERED)):
                 if writes:  # a store of the value that is there changes nothing
-                    with code.when(code.is_plain_store()):
+                    with code.when(code.stored_count() > 0):
                         there = code.call_number(module.functions["content"], code["host"], code["shift"])
                         with code.when(code.stored(wide(lane_of(me))).equals(there)):
                             code.done()
@@ -264,7 +267,7 @@ def _write_note(module: ir.Module, writes: bool) -> ir.Function:
             several.set(code.constant(U32, records.SEVERAL))
             equal = code.variable(code.constant(BOOL, 0))
             equal.set(code.constant(BOOL, 0))
-            with code.when(code.is_plain_store()):
+            with code.when(code.stored_count().differs(0)):
                 mine, theirs = (code.stored(wide(lane_of(each))) for each in (me, earlier))
                 equal.set(mine.equals(theirs))
             with code.when(~equal.get()):

@@ -13,7 +13,7 @@ from lanewise.jit import ir
 from lanewise.jit.simd import Code, Value, Variable, i64
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, LaunchRecord, MemberRow, WarpFrame
-from lanewise.machine.checker.proxy_records import AsyncClock
+from lanewise.machine.checker.proxy_records import AsyncClock, RemoteAccess
 from lanewise.machine.checker.records import (
     BlockWatch,
     LaneClocks,
@@ -187,6 +187,9 @@ def begin_block(module: ir.Module) -> ir.Function:
             lanes.pointer(each, U32).store(code.constant(U32.by(LANES), 0))
     observed.set(BlockWatch.own_after, now)
     observed.set(BlockWatch.followed_count, 0)
+    with code.when(observed.get(BlockWatch.remote_accesses).differs(0)):
+        size = warps * observed.get(BlockWatch.cluster_blocks) * RemoteAccess.BYTES
+        zero_bytes(code, observed.get(BlockWatch.remote_accesses), size)
     with code.when(observed.get(BlockWatch.async_clocks).differs(0)):
         size = (warps + abi.BARRIERS) * AsyncClock.BYTES
         zero_bytes(code, observed.get(BlockWatch.async_clocks), size)
