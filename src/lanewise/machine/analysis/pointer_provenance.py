@@ -6,6 +6,7 @@ A register whose definitions all add numbers to the address of one variable is a
 from __future__ import annotations
 
 from dataclasses import replace
+from weakref import WeakKeyDictionary
 
 from lanewise.machine.program.instruction_record import AddressFlow, Role
 from lanewise.machine.program.operands import Negated, OperandList, Register, ResolvedOperand, Symbol
@@ -15,6 +16,8 @@ from lanewise.machine.program.ops import Op, Program
 Source = Symbol | str
 NUMBER, UNKNOWN = "number", "unknown"
 _COPIES = (AddressFlow.COPY, AddressFlow.CONVERSION)
+#: The shared variables of a program: messages ask for them again and again, and a program does not change.
+_NAMED: WeakKeyDictionary[Program, tuple[Symbol, ...]] = WeakKeyDictionary()
 
 
 def variable(symbol: Symbol) -> Symbol:
@@ -22,8 +25,16 @@ def variable(symbol: Symbol) -> Symbol:
     return replace(symbol, address=symbol.address - symbol.into, into=0)
 
 
-def shared_variables(program: Program) -> list[Symbol]:
-    """Return the variables of shared memory that a kernel names, sorted by address."""
+def shared_variables(program: Program) -> tuple[Symbol, ...]:
+    """Return the variables of shared memory that a kernel names, sorted by address; once for a program."""
+    named = _NAMED.get(program)
+    if named is None:
+        named = _NAMED[program] = _named_variables(program)
+    return named
+
+
+def _named_variables(program: Program) -> tuple[Symbol, ...]:
+    """Return the variables of shared memory that the instructions of a kernel name, sorted by address."""
     found: set[Symbol] = set()
 
     def collect(operand: ResolvedOperand) -> None:
@@ -41,7 +52,7 @@ def shared_variables(program: Program) -> list[Symbol]:
     for op in program.sites:
         for operand in op.operands:
             collect(operand)
-    return sorted(found, key=lambda each: each.address)
+    return tuple(sorted(found, key=lambda each: each.address))
 
 
 def sources(program: Program) -> dict[Register, Symbol]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from weakref import WeakKeyDictionary
 
 from lanewise.machine.analysis.definite_assignment import assigned, needed, passed
 from lanewise.machine.program.instruction_record import Level, Role, Waits
+from lanewise.machine.program.memory_accesses import accesses
 from lanewise.machine.program.operands import Register, elements_of, registers_in
 from lanewise.machine.program.ops import Op, Program
 
@@ -20,8 +22,21 @@ class Use(IntEnum):
     COMPUTED = 2
 
 
+#: What becomes of the elements of loads, by instruction and element; each is followed once for a program.
+_USES: WeakKeyDictionary[Program, dict[tuple[int, int], Use]] = WeakKeyDictionary()
+
+
 def use_of(program: Program, load: Op, element: int) -> Use:
     """Return what becomes of an element that a load gives, as far as registers tell."""
+    uses = _USES.setdefault(program, {})
+    key = load.site, element
+    if key not in uses:
+        uses[key] = _followed_use(program, load, element)
+    return uses[key]
+
+
+def _followed_use(program: Program, load: Op, element: int) -> Use:
+    """Follow an element that a load gives through the registers of a program."""
     elements = elements_of(load.operands[0])
     first = elements[element] if element < len(elements) else None
     if not isinstance(first, Register):
@@ -39,6 +54,26 @@ def use_of(program: Program, load: Op, element: int) -> Use:
                 followed |= further
                 left += further
     return found
+
+
+def may_be_padding(program: Program, load: Op, byte: int) -> bool:
+    """Return whether a byte of what a plain load reads may be one that nobody needs.
+
+    A value that is only chosen from is perhaps dropped; part of a word, or of a vector, that is only copied
+    is perhaps padding of a structure.
+    """
+    (located,) = accesses(load)
+    elements = len(elements_of(load.operands[located.access.data]))
+    element_bytes = located.size // elements
+    use = use_of(program, load, byte // element_bytes)
+    part = elements > 1 or byte % element_bytes > 0
+    return use is Use.DROPPED or (use is Use.COPIED and part)
+
+
+def padding_bytes(program: Program, load: Op) -> int:
+    """Return the bytes of what a plain load reads that may be padding, as the bits of a mask."""
+    (located,) = accesses(load)
+    return sum(1 << byte for byte in range(located.size) if may_be_padding(program, load, byte))
 
 
 def _stored(op: Op) -> set[Register]:

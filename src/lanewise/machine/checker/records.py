@@ -346,6 +346,8 @@ class SiteRow(RecordLayout):
     stored = field()
     #: The LastRequest of the instruction.
     last_request = field()
+    #: Bytes of a load that may be padding and were reported as such, as the bits of a mask.
+    padding = field()
     #: How often each kind of suspicion came up, and how often to report it.
     counts = field(elements=len(Suspicion))
     limits = field(elements=len(Suspicion))

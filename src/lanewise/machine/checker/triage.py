@@ -12,7 +12,7 @@ import numpy.typing as npt
 from lanewise.jit.host_memory import address as address_of
 from lanewise.machine import abi
 from lanewise.machine.abi import WarpFrame
-from lanewise.machine.analysis.value_uses import Use, use_of
+from lanewise.machine.analysis.value_uses import may_be_padding, padding_bytes
 from lanewise.machine.checker import async_findings, records
 from lanewise.machine.checker.access_descriptions import (
     NOT_PROMISED,
@@ -38,7 +38,7 @@ from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.program.instruction_record import BlockEnd
 from lanewise.machine.program.instruction_table import MOST_ROWS
 from lanewise.machine.program.memory_accesses import LocatedAccess, accesses
-from lanewise.machine.program.operands import Register, elements_of
+from lanewise.machine.program.operands import Register
 from lanewise.machine.program.ops import Op
 from lanewise.machine.runtime.launch import Launch
 from lanewise.machine.runtime.state import BlockState
@@ -88,6 +88,8 @@ _NOT_OF_MEMORY = (
 #: The end of the message of a race.
 _UNORDERED = "no barrier or other synchronisation orders the two accesses"
 _MASK = (1 << 64) - 1
+#: How often an instruction may report advice of one kind again: it may be about another variable.
+ADVICE_AGAIN = 16
 #: Findings with the same key are one: kind, line, text, allocation and severity.
 Key = tuple[str, int, str, str | None, str]
 
@@ -122,6 +124,10 @@ class Triage:
         self.operations = np.zeros(0, np.uint32)
         #: Blocks by the address of their record, which the frames of their warps begin with.
         self.states: dict[int, BlockState] = {}
+        #: Barriers by the number of the basic block after them; filled when one is first asked for.
+        self.barriers: dict[int, Op | None] = {}
+        #: Suspicions that were told before, by row, kind and allocation.
+        self.advised: set[tuple[int, Suspicion, str]] = set()
         #: Findings, each with the row and kind that count how often it came up.
         self.found: dict[Key, tuple[Finding, tuple[int, Suspicion] | None]] = {}
         self.failure: BaseException | None = None
@@ -158,8 +164,11 @@ class Triage:
         state, warp = self._state(warp_frame)
         if kind is Suspicion.SPLIT_BARRIER:
             self._split_barrier(state, warp, address & 0xFFFFFFFF, epoch, bypassed=bool(who))
+            if row:  # row 0 is for lanes that are elsewhere
+                self._hear(row, kind, more=0)
             return
         if kind is Suspicion.EXITED_WARPS:
+            self._hear(row, kind, more=0)
             self._left_barrier(state, warp, address & 0xFFFFFFFF, epoch)
             return
         if kind is Suspicion.BARRIER_OVERFULL:
@@ -176,10 +185,12 @@ class Triage:
         advice = kind in _ADVICE
         if kind is Suspicion.UNINITIALISED:
             advice = self._may_be_padding(state, warp, op, lane, address)
-        if not advice or kind in async_findings.ADVICE:
-            # No more reports of this kind; the compiled code goes on counting.
-            self.rows[row, (SiteRow.limits + 8 * kind) // 8] = 0
+        self._hear_less(row, kind, op, advice)
         space, allocation = allocation_at(launch, self._space(op, access, address), address)
+        if advice and (row, kind, allocation) in self.advised:
+            return
+        if advice:
+            self.advised.add((row, kind, allocation))
         other = None
         if kind in _OF_TWO:
             other = self._other(kind, state, space, allocation, epoch, who, address)
@@ -206,6 +217,20 @@ class Triage:
         )
         self.add(finding, (row, kind))
 
+    def _hear_less(self, row: int, kind: Suspicion, op: Op, advice: bool) -> None:
+        """Bound how often an instruction reports a suspicion again; the compiled code goes on counting.
+
+        An error is reported once, advice a few times, and reads of padding never again.
+        """
+        if kind is Suspicion.UNINITIALISED and advice:
+            self.rows[row, SiteRow.padding // 8] = padding_bytes(self.launch.compiled.program, op)
+        else:
+            self._hear(row, kind, ADVICE_AGAIN if advice and kind not in async_findings.ADVICE else 0)
+
+    def _hear(self, row: int, kind: Suspicion, more: int) -> None:
+        limit = (SiteRow.limits + 8 * kind) // 8
+        self.rows[row, limit] = min(int(self.rows[row, limit]), more)
+
     @staticmethod
     def _space(op: Op, access: LocatedAccess | None, address: int) -> str:
         """Return the state space of an address that an instruction accesses."""
@@ -220,15 +245,9 @@ class Triage:
         return Finding(kind, "the other instruction", op.line, str(op.source), source_of(self.launch, op))
 
     def _async_message(
-        self,
-        kind: Suspicion,
-        op: Op,
-        access: LocatedAccess | None,
-        space: str,
-        address: int,
-        epoch: int,
+        self, kind: Suspicion, op: Op, access: LocatedAccess | None, space: str, address: int, epoch: int,
         other: Finding | None,
-    ) -> str:
+    ) -> str:  # fmt: skip
         """Return the sentence of a suspicion about asynchronous operations; empty for all others."""
         what = described(access, space) if access else async_findings.accessed(op, space)
         if kind in (Suspicion.UNFINISHED_COPY, Suspicion.UNFINISHED_READ):
@@ -267,26 +286,16 @@ class Triage:
         return Finding("uninitialised", what, op.line, str(op.source), source)
 
     def _may_be_padding(self, state: BlockState, warp: int, op: Op, lane: int, address: int) -> bool:
-        """Return whether bytes that were read and never written may be ones that nobody needs.
-
-        A value that is only chosen from is perhaps dropped; part of a word, or of a vector, that is only
-        copied is perhaps padding of a structure.
-        """
+        """Return whether bytes that were read and never written may be ones that nobody needs."""
         if not op.record.is_plain_load:
             return False
         (located,) = accesses(op)
         base = located.address.base
-        elements = len(elements_of(op.operands[located.access.data]))
         if not isinstance(base, Register):
             return False
         start = int(state.lanes(warp, base.offset, base.bits)[lane]) + located.address.offset
-        element_bytes = located.size // elements
         byte = (address - start) & _MASK
-        if byte >= located.size:
-            return False
-        use = use_of(self.launch.compiled.program, op, byte // element_bytes)
-        part = elements > 1 or byte % element_bytes > 0
-        return use is Use.DROPPED or (use is Use.COPIED and part)
+        return byte < located.size and may_be_padding(self.launch.compiled.program, op, byte)
 
     def _message(
         self,
@@ -421,11 +430,13 @@ class Triage:
 
     def _barrier_at(self, pc: int) -> Op | None:
         """Return the barrier at which lanes with a program counter wait."""
-        number = pc & (abi.PARKED - 1)
-        for block in self.launch.compiled.blocks:
-            if block.end is BlockEnd.BARRIER and block.following and block.following.number == number:
-                return block.op
-        return None
+        if not self.barriers:
+            self.barriers = {
+                block.following.number: block.op
+                for block in reversed(self.launch.compiled.blocks)
+                if block.end is BlockEnd.BARRIER and block.following
+            }
+        return self.barriers.get(pc & (abi.PARKED - 1))
 
     def _add_at_barrier(
         self, kind: str, message: str, op: Op, state: BlockState, warp: int, pc: int, severity: Severity

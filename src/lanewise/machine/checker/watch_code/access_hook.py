@@ -54,6 +54,10 @@ from lanewise.machine.codegen.lane_vectors import BOOL
 
 #: How often an instruction that reported a race reports races again in another array, and how many.
 MOST_REOPENED, REPORTS_REOPENED = 256, 20
+_REOPENED = (
+    Suspicion.AFTER_WRITE, Suspicion.AFTER_READ, Suspicion.SAME_ADDRESS, Suspicion.WEAKLY_AFTER_WRITE,
+    Suspicion.WEAKLY_AFTER_READ,
+)  # fmt: skip
 
 
 def _write_find(module: ir.Module) -> ir.Function:
@@ -131,7 +135,7 @@ def _reopen(code: WatchCode, row: Record, allocation: Value) -> None:
     another = row.get(SiteRow.last_allocation).differs(0) & allocation.differs(0)
     with code.when(another & (changes < MOST_REOPENED)):
         row.set(SiteRow.allocation_changes, changes + 1)
-        for kind in (Suspicion.AFTER_WRITE, Suspicion.AFTER_READ, Suspicion.SAME_ADDRESS):
+        for kind in _REOPENED:
             limit = SiteRow.limits + 8 * kind
             row.set(limit, most(row.get(limit), code.number(REPORTS_REOPENED)))
 

@@ -70,11 +70,22 @@ class _CellCode(WatchCode):
             self.module.functions["stored"], self["frame"], self["site"], lane, byte, self["shift"]
         )
 
+    def row(self) -> Record:
+        """Return the row of this access in the site table."""
+        sites = self.observed.at(BlockWatch.watch).get(WatchRecord.sites)
+        return Record(self, sites + self["site"] * SiteRow.BYTES)
+
     def is_plain_store(self) -> Value:
         """Return whether the values that the lanes store are known."""
-        sites = self.observed.at(BlockWatch.watch).get(WatchRecord.sites)
-        row = Record(self, sites + self["site"] * SiteRow.BYTES)
-        return row.get(SiteRow.stored_count).differs(0)
+        return self.row().get(SiteRow.stored_count).differs(0)
+
+    def is_padding(self) -> Value:
+        """Count the cell and return true if triage has told before that such bytes may be padding."""
+        row, count = self.row(), SiteRow.counts + 8 * Suspicion.UNINITIALISED
+        byte = self["offset"] - self.record("offsets").get(wide(lane_of(self.me)) * 8)
+        known = ((row.get(SiteRow.padding).to(U64) >> (byte & 63).to(U64)) & 1).differs(0)
+        row.set(count, row.get(count) + known.to(U64).to(i64))
+        return known
 
 
 def _write_stored(module: ir.Module) -> ir.Function:
@@ -121,6 +132,8 @@ def _write_examine(module: ir.Module, writes: bool) -> ir.Function:
 
     needs_content = (me & records.ATOMIC).differs(0) if writes else code.constant(BOOL, 1)
     with code.when(shared & needs_content & ~(floor < epoch)):
+        with code.when(code.is_padding()):
+            code.done()
         code.tell(Suspicion.UNINITIALISED, code.number(0), code.constant(U32, 0))
         code.done()
     reader = cell.get(ShadowPlane.READER)
