@@ -131,6 +131,7 @@ def watched_sites(program: Program, arch: str) -> SiteTable:
     rows[:, SiteRow.limits // 8 :] = PATIENCE
     variables = sources(program)
     guessing, unheeded = guessing_loads(program), unheeded_tests(program)
+    registers = registers_at_launch(program, arch)
     elements: list[npt.NDArray[np.int64]] = []
     for op in program.sites:
         found = _rows(op, program, arch, variables)
@@ -140,6 +141,8 @@ def watched_sites(program: Program, arch: str) -> SiteTable:
         if op.site in unheeded:
             for row in found:
                 row[SiteRow.flags] = 0  # it may have given up, and shows nothing
+        if op.record.orders is Order.REGISTERS:
+            found[0][SiteRow.step] = registers
         stored = _stored(op)
         if stored is not None:
             elements.append(stored)
@@ -218,7 +221,7 @@ def _rows(op: Op, program: Program, arch: str, variables: dict[Register, Symbol]
         row = {SiteRow.flags: int(flags)} | _operand(mask, SiteRow.base, SiteRow.displacement)
         found.append(row | _shuffle(op))
     if has_order_row(op):
-        found.append(_order(op, program))
+        found.append(_order(op))
     if by_async_proxy(op):
         found.append({})
     for access in watched_accesses(op):
@@ -259,7 +262,7 @@ def _barrier(op: Op) -> Row:
     return row
 
 
-def _order(op: Op, program: Program) -> Row:
+def _order(op: Op) -> Row:
     """Return the row of a fence, commit or wait, or of setmaxnreg."""
     row: Row = {SiteRow.flags: ORDER_KINDS[op.record.orders]}
     if op.record.orders is Order.FENCE and op.has("cta"):
@@ -273,10 +276,8 @@ def _order(op: Op, program: Program) -> Row:
             row[SiteRow.flags] = OrderKind.PROXY_FENCE_GLOBAL
         elif op.has("shared::cta") or op.has("shared::cluster"):
             row[SiteRow.flags] = OrderKind.PROXY_FENCE_SHARED
-    if op.record.orders is Order.REGISTERS:
-        if op.has("inc"):
-            row[SiteRow.flags] = OrderKind.TAKE_REGISTERS
-        row[SiteRow.step] = registers_at_launch(program)
+    if op.record.orders is Order.REGISTERS and op.has("inc"):
+        row[SiteRow.flags] = OrderKind.TAKE_REGISTERS
     if op.record.orders in _OF_NUMBERS:
         number = op.operands[0] if op.operands else None
         row[SiteRow.displacement] = number.bits if isinstance(number, Immediate) else 0
