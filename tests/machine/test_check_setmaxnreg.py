@@ -67,6 +67,7 @@ BOUNDS = [
     ".reqntid 512\n.minnctapersm 1", ".maxnreg 168", ".maxnreg 255", ".maxntid 384\n.maxnreg 128",
     ".maxntid 64, 6, 1\n.minnctapersm 1", ".maxntid 96\n.minnctapersm 3", ".maxntid 1024\n.minnctapersm 1",
     ".maxntid 288\n.minnctapersm 1", ".maxntid 160\n.minnctapersm 2",
+    ".maxntid 33\n.minnctapersm 5",
 ]  # fmt: skip
 MOVES = [(232, 40, 0), (160, 24, 0), (None, 40, 0), (96, None, 0), (240, 24, 64)]
 

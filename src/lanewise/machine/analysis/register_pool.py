@@ -22,8 +22,6 @@ from lanewise.ptx.targets import assembled_for
 
 #: Registers of a thread come in steps of this.
 STEP = 8
-#: ptxas counts the threads of a block in whole groups: a warp for each scheduler of a multiprocessor.
-_GROUP = SCHEDULERS * WARP
 #: In place of a number of registers: nobody knows it; ptxas leaves setmaxnreg out.
 UNKNOWN, IGNORED = 0, -1
 #: The seconds that ptxas may take for its answer.
@@ -49,8 +47,9 @@ def _bound(program: Program) -> int | None:
         return most[0]
     if threads is None or blocks is None:
         return None
-    whole = -(-prod(threads) // _GROUP) * _GROUP
-    return REGISTERS // max(whole * blocks[0], 1) // STEP * STEP
+    warps = -(-prod(threads) // WARP) * blocks[0]
+    groups = max(-(-warps // SCHEDULERS), 1)  # ptxas counts as many warps as every scheduler has one of
+    return REGISTERS // (groups * SCHEDULERS * WARP) // STEP * STEP
 
 
 def _by_rule(bound: int, asked: list[Op]) -> int:
