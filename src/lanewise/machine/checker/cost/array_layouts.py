@@ -14,6 +14,7 @@ from lanewise.machine.checker.site_table import by_async_proxy, first_access_row
 from lanewise.machine.program.instruction_record import Size
 from lanewise.machine.program.memory_accesses import watched_accesses
 from lanewise.machine.program.operands import Symbol
+from lanewise.machine.program.ops import Op
 
 
 class ArrayLayouts:
@@ -46,6 +47,12 @@ class ArrayLayouts:
         accessed: dict[Symbol, set[str]] = {}
         for variable, _, op_type, _ in self._static:
             accessed.setdefault(variable, set()).add(op_type)
+        for each in self.costs.accesses:
+            if each.samples is not None:
+                low, high = _extent(each)
+                for variable in shared_variables(self.program):
+                    if variable.address < high and low < variable.address + variable.size:
+                        accessed.setdefault(variable, set()).add(_type(each.op, each.located.size))
         return shared_arrays(self.program, accessed)
 
     @cached_property
@@ -63,8 +70,7 @@ class ArrayLayouts:
                 if variable is not None:
                     strided = located.access.size is Size.TILE_LINE
                     size = 16 if strided else located.size
-                    kind = op.types[-1] if op.types else f"b{8 * size}"
-                    found.append((variable, size, kind, strided))
+                    found.append((variable, size, _type(op, size), strided))
         return found
 
     def _usage(self, array: SharedArray) -> Usage | None:
@@ -88,6 +94,11 @@ class ArrayLayouts:
                 continue  # it goes past L1, and its conflicts are not counted
             observed.append(Observed(each.samples, each.requests / len(each.samples.offsets)))
         return Usage(array, observed, max(sizes), strided, self.program.shared_bytes)
+
+
+def _type(op: Op, size: int) -> str:
+    """Return the type of the elements that an access of some bytes has."""
+    return op.types[-1] if op.types else f"b{8 * size}"
 
 
 def _extent(access: AccessCost) -> tuple[int, int]:

@@ -117,29 +117,46 @@ def rows_of(requests: Requests) -> list[int]:
     return sorted(each for each in found if each > max(requests.size, 8) and each % requests.size == 0)
 
 
+class Candidate(NamedTuple):
+    """A layout that was tried: the excess that it leaves, the array as it is, new strides, a swizzle."""
+
+    left: float
+    array: SharedArray
+    stride: tuple[int, ...]
+    swizzle: Swizzle | None
+
+
 def proposals(usage: Usage) -> tuple[Proposal, ...]:
     """Return layouts that remove the conflicts of an array: a padded one, a swizzled one, or both.
 
     If none removes all of them, it is the one that removes most, if that is at least half.
     """
-    array = usage.array
-    before = usage.excess(array.stride, array.swizzle)
+    before = usage.excess(usage.array.stride, usage.array.swizzle)
     if not before or not usage.fits():
         return ()
-    best: list[Proposal] = []
+    best: list[Candidate] = []
     for tried in (_paddings(usage), _swizzles(usage)):
-        found: list[Proposal] = []
+        found: list[Candidate] = []
         for each in tried:
-            found.append(replace(each, left=each.left / before))
+            found.append(each)
             if each.left == 0:
                 break
         best += sorted(found, key=lambda each: each.left)[:1]
     removing = [each for each in best if each.left == 0]
     best = removing or sorted(best, key=lambda each: each.left)[:1]
-    return tuple(each for each in best if each.left <= WORTHWHILE)
+    return tuple(_proposed(each, before) for each in best if each.left <= WORTHWHILE * before)
 
 
-def _paddings(usage: Usage) -> Iterator[Proposal]:
+def _proposed(found: Candidate, before: float) -> Proposal:
+    array, swizzle = found.array, found.swizzle
+    numbers = (swizzle.bits, swizzle.base, swizzle.shift) if swizzle is not None else None
+    text = words_for(array, found.stride, swizzle)
+    return Proposal(
+        array.name, array.element_bytes, numbers, array.shape, found.stride, found.left / before, text
+    )
+
+
+def _paddings(usage: Usage) -> Iterator[Candidate]:
     """Try longer rows: along the extents of the array or, if it has one only, along distances of lanes."""
     array = usage.array
     if array.nested or array.swizzle is not None or not array.may_grow:
@@ -164,10 +181,7 @@ def _paddings(usage: Usage) -> Iterator[Proposal]:
             last = sum((extent - 1) * step for extent, step in zip(each.shape, stride, strict=True)) + 1
             if usage.static_bytes - array.size + last * array.element_bytes > STATIC_SHARED_BYTES:
                 continue
-            left = in_rows.excess(stride, None)
-            yield Proposal(
-                array.name, array.element_bytes, None, each.shape, stride, left, words_for(each, stride, None)
-            )
+            yield Candidate(in_rows.excess(stride, None), each, stride, None)
 
 
 def _padded(array: SharedArray, level: int, padding: int, unit: int) -> tuple[int, ...] | None:
@@ -188,7 +202,7 @@ def _padded(array: SharedArray, level: int, padding: int, unit: int) -> tuple[in
     return tuple(stride)
 
 
-def _swizzles(usage: Usage) -> Iterator[Proposal]:
+def _swizzles(usage: Usage) -> Iterator[Candidate]:
     """Try swizzles of an element's index that keep the largest access together, in the array's elements."""
     array = usage.array
     size = max(usage.unit, 4)
@@ -205,11 +219,7 @@ def _swizzles(usage: Usage) -> Iterator[Proposal]:
             swizzle = Swizzle(bits, base, shift)
             if not array.may_grow and array.elements % swizzle.size():
                 continue
-            left = usage.excess(array.stride, swizzle)
-            yield Proposal(
-                array.name, array.element_bytes, (bits, base, shift), array.shape, array.stride, left,
-                words_for(array, array.stride, swizzle),
-            )  # fmt: skip
+            yield Candidate(usage.excess(array.stride, swizzle), array, array.stride, swizzle)
 
 
 def in_words(found: Sequence[Proposal]) -> str:

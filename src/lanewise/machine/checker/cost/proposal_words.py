@@ -33,8 +33,8 @@ def _elements(array: SharedArray) -> str:
 
 def _python(array: SharedArray, stride: tuple[int, ...], swizzle: Swizzle | None) -> str:
     if swizzle is not None:
-        return f"{array.name} with swizzle=lw.Swizzle({swizzle.bits}, {swizzle.base}, {swizzle.shift})"
-    return f"{array.name} with lw.Layout({array.shape}, {stride})"
+        return f"swizzle=lw.Swizzle({swizzle.bits}, {swizzle.base}, {swizzle.shift}) for {array.name}"
+    return f"lw.Layout({array.shape}, {stride}) for {array.name}"
 
 
 def _cuda(array: SharedArray, stride: tuple[int, ...], swizzle: Swizzle | None) -> str:
@@ -59,14 +59,18 @@ def _swizzled_index(array: SharedArray, swizzle: Swizzle) -> str:
     columns = array.shape[-1]
     low = columns.bit_length() - 1
     over = base + shift - low
-    rows = array.shape[-2] if len(array.shape) > 1 else 0
-    whole = columns == 1 << low and base + bits <= low and over >= 0
-    enough = len(array.shape) == 2 or rows % (1 << (over + bits)) == 0
-    if len(array.shape) > 1 and whole and enough:
+    if (
+        len(array.shape) > 1
+        and columns == 1 << low
+        and base + bits <= low
+        and over >= 0
+        and (len(array.shape) == 2 or array.shape[-2] % (1 << (over + bits)) == 0)
+    ):
         names = [*"hgfe"[: len(array.shape) - 2], "i", "j"]
         row = f"(i >> {over} & {mask})" if over else f"(i & {mask})"
         names[-1] = f"j ^ ({row} << {base})" if base else f"j ^ {row}"
         return f"{array.name}{''.join(f'[{each}]' for each in names)}"
     moved = f"(i >> {base + shift} & {mask})"
     changed = f"i ^ ({moved} << {base})" if base else f"i ^ {moved}"
-    return f"{array.name}[{changed}] for its element i, all indices as one"
+    of_all = "" if len(array.shape) == 1 else f" of {array.element}* {array.name}"
+    return f"{array.name}[{changed}]{of_all}"
