@@ -111,7 +111,7 @@ def test_proposals_for_cuda(type: str, rows: int, columns: int) -> None:
         return lw.check(lw.cuda(text)["k"][1, 128], given, out), out
 
     before, expected = checked(source)
-    assert conflicts(before) and proposed(before)
+    assert conflicts(before) and (proposed(before) or columns & (columns - 1))
     for each in proposed(before):
         after, out = checked(changed(source, each.text))
         assert np.array_equal(out, expected), each

@@ -372,6 +372,8 @@ MOST_BYTES = 16 * LANES
 
 #: Requests of an instruction whose addresses are kept: the first ones that differ in their pattern.
 MOST_SAMPLES = 4
+#: … and the most places at which requests with the same distances between lanes are kept.
+MOST_SAMPLE_BASES = 16
 
 
 class LastRequest(RecordLayout):
@@ -388,12 +390,16 @@ class LastRequest(RecordLayout):
     tiled_cells = field()
     lane_of_cell = field(1, MOST_BYTES, 64)
     pattern = per_lane(8)
-    # Samples for verdicts on its cost: how many there are; of each whether it is of shared memory, the active
-    # lanes, and the lanes' offsets in shared memory or in an allocation.
+    # Samples for verdicts on its cost: how many there are, and which of them the last request is like (-1:
+    # none). Of each whether it is of shared memory, the active lanes, the lanes' offsets in shared memory or
+    # in an allocation; the offsets of the first active lane in requests like it, the sample's own first.
     sample_count = field()
+    current_sample = field()
     sample_shared = field(8, MOST_SAMPLES)
     sample_lanes = field(8, MOST_SAMPLES)
     sample_offsets = field(8, MOST_SAMPLES * LANES)
+    sample_base_count = field(8, MOST_SAMPLES)
+    sample_bases = field(8, MOST_SAMPLES * MOST_SAMPLE_BASES)
 
 
 #: Fields with the cost of a request, and those where it is added up.

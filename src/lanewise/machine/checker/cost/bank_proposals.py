@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from lanewise.isa.launch_limits import STATIC_SHARED_BYTES
 from lanewise.layout import Swizzle
-from lanewise.machine.checker.cost.proposal_words import words_for
+from lanewise.machine.checker.cost.proposal_words import can_be_written, words_for
 from lanewise.machine.checker.cost.requests import LANES, WAVEFRONT, Lanes, Offsets, Requests, cost_of
 from lanewise.machine.checker.cost.shared_arrays import SharedArray
 from lanewise.machine.checker.findings import Proposal
@@ -217,7 +217,7 @@ def _swizzles(usage: Usage) -> Iterator[Candidate]:
             if array.elements % (1 << (base + bits)):
                 continue
             swizzle = Swizzle(bits, base, shift)
-            if not array.may_grow and array.elements % swizzle.size():
+            if (not array.may_grow and array.elements % swizzle.size()) or not can_be_written(array, swizzle):
                 continue
             yield Candidate(usage.excess(array.stride, swizzle), array, array.stride, swizzle)
 

@@ -52,25 +52,28 @@ def _cuda(array: SharedArray, stride: tuple[int, ...], swizzle: Swizzle | None) 
     return f"{array.element} {array.name}{''.join(f'[{each}]' for each in extents)}"
 
 
-def _swizzled_index(array: SharedArray, swizzle: Swizzle) -> str:
-    """Return the expression by which an element is indexed, with the last two indices if they are enough."""
-    bits, base, shift = swizzle.bits, swizzle.base, swizzle.shift
-    mask = (1 << bits) - 1
+def can_be_written(array: SharedArray, swizzle: Swizzle) -> bool:
+    """Return whether the source can swizzle an index of the array where it stands.
+
+    In CUDA C++ an array of several extents is indexed by row and column: the columns have to be a power of
+    two, the bits that change have to be those of a column, and the others those of the row.
+    """
+    if array.source != "cuda" or len(array.shape) == 1:
+        return True
     columns = array.shape[-1]
     low = columns.bit_length() - 1
-    over = base + shift - low
-    if (
-        len(array.shape) > 1
-        and columns == 1 << low
-        and base + bits <= low
-        and over >= 0
-        and (len(array.shape) == 2 or array.shape[-2] % (1 << (over + bits)) == 0)
-    ):
-        names = [*"hgfe"[: len(array.shape) - 2], "i", "j"]
-        row = f"(i >> {over} & {mask})" if over else f"(i & {mask})"
-        names[-1] = f"j ^ ({row} << {base})" if base else f"j ^ {row}"
-        return f"{array.name}{''.join(f'[{each}]' for each in names)}"
-    moved = f"(i >> {base + shift} & {mask})"
-    changed = f"i ^ ({moved} << {base})" if base else f"i ^ {moved}"
-    of_all = "" if len(array.shape) == 1 else f" of {array.element}* {array.name}"
-    return f"{array.name}[{changed}]{of_all}"
+    over = swizzle.base + swizzle.shift - low
+    if columns != 1 << low or swizzle.base + swizzle.bits > low or over < 0:
+        return False
+    return len(array.shape) == 2 or array.shape[-2] % (1 << (over + swizzle.bits)) == 0
+
+
+def _swizzled_index(array: SharedArray, swizzle: Swizzle) -> str:
+    """Return the expression by which an element is indexed."""
+    names = ["i"] if len(array.shape) == 1 else [*"hgfedcba"[: len(array.shape) - 2], "i", "j"]
+    low = (array.shape[-1].bit_length() - 1) if len(array.shape) > 1 else 0
+    over = swizzle.base + swizzle.shift - low
+    source = f"i >> {over}" if over else "i"
+    moved = f"({source} & {(1 << swizzle.bits) - 1})"
+    names[-1] += f" ^ ({moved} << {swizzle.base})" if swizzle.base else f" ^ {moved}"
+    return f"{array.name}{''.join(f'[{each}]' for each in names)}"

@@ -35,7 +35,7 @@ from lanewise.machine.checker.watch_code.happens_before import write_completion,
 from lanewise.machine.checker.watch_code.phases import write_phases
 from lanewise.machine.checker.watch_code.publications import write_publications
 from lanewise.machine.checker.watch_code.register_pool import write_register_pool
-from lanewise.machine.checker.watch_code.request_pattern import count_costs, remember
+from lanewise.machine.checker.watch_code.request_pattern import count_costs, keep_base, remember
 from lanewise.machine.checker.watch_code.shadow_memory import write_shadow
 from lanewise.machine.checker.watch_code.vector_clocks import (
     LANES,
@@ -218,6 +218,7 @@ def _write_region(module: ir.Module) -> ir.Function:
         memory.set(LastRequest.key, key)
         memory.pointer(LastRequest.pattern, U64).store(pattern)
         remember(code, row, memory, offsets, base, active, shared, shift.get())
+    keep_base(code, memory, base)
     chosen_lanes = code.variable(active)
     lowest, highest = (
         base + memory.get(LastRequest.least_offset),
