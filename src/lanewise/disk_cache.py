@@ -32,6 +32,7 @@ KINDS = {
     ".o": "machine code of this processor",
     ".cubin": "machine code of GPUs",
     ".nvrtc": "PTX of CUDA C++",
+    ".registers": "what ptxas says of registers",
     ".tuned": "the fastest of the configurations that lw.autotune tried",
     ".launch": "launches on GPUs",
     ".digest": "digests of the library's source",

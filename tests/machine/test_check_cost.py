@@ -127,10 +127,10 @@ def test_rows_of_matrices() -> None:
     body = matrix_row("shl.b32 %a, %a, 7;")
     (found,) = loads(body.replace("SWIZZLE", "")).performance
     assert found.message == "8-way bank conflict"
-    assert found.remedy == "a row of 72 elements of 2 bytes, or Swizzle(3,3,3), removes it"
+    assert found.remedy == "a row of 144 bytes, or Swizzle(3,4,3) of its byte offsets, removes it"
     padded = matrix_row("mul.lo.u32 %a, %a, 144;").replace("SWIZZLE", "")
     assert loads(padded).performance == []
-    # Swizzle(3,3,3) of elements of 2 bytes changes bits 4 to 6 of an offset by bits 7 to 9.
+    # It changes bits 4 to 6 of an offset by bits 7 to 9.
     swizzle = "shr.u32 %b, %a, 3; and.b32 %b, %b, 112; xor.b32 %a, %a, %b;"
     assert loads(body.replace("SWIZZLE", swizzle)).performance == []
 
@@ -450,5 +450,5 @@ def test_a_stride_of_two_doubles_is_told_as_a_stride() -> None:
 }"""
     report = lw.check(lw.cuda(source)["k"][1, 32], np.zeros(32, np.float32), np.zeros(32, np.float32))
     assert {each.remedy for each in report.performance if each.kind == "bank conflict"} == {
-        "a stride of 3 doubles, or Swizzle(1,0,4), removes it"
+        "t[i + i / 2] of double t[96], or t[i ^ (i >> 4 & 1)], removes it"
     }

@@ -7,6 +7,7 @@ into that variable. It may be shifted, as in the descriptors of wgmma, which hol
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
 
 from lanewise.machine.analysis.reaching_definitions import Definition, ReachingDefinitions
 from lanewise.machine.program.instruction_record import AddressFlow
@@ -46,6 +47,8 @@ _COPIES = (AddressFlow.COPY, AddressFlow.CONVERSION)
 _NUMBERS = (AddressFlow.MEMORY, AddressFlow.PRODUCT)
 #: The fewest bits of a value that can hold an address.
 _ADDRESS_BITS = 32
+#: The shared variables of a program: messages ask for them again and again, and a program does not change.
+_NAMED: WeakKeyDictionary[Program, tuple[Symbol, ...]] = WeakKeyDictionary()
 
 
 def variable(symbol: Symbol) -> Symbol:
@@ -53,8 +56,16 @@ def variable(symbol: Symbol) -> Symbol:
     return replace(symbol, address=symbol.address - symbol.into, into=0)
 
 
-def shared_variables(program: Program) -> list[Symbol]:
-    """Return the variables of shared memory that a kernel names, sorted by address."""
+def shared_variables(program: Program) -> tuple[Symbol, ...]:
+    """Return the variables of shared memory that a kernel names, sorted by address; once for a program."""
+    named = _NAMED.get(program)
+    if named is None:
+        named = _NAMED[program] = _named_variables(program)
+    return named
+
+
+def _named_variables(program: Program) -> tuple[Symbol, ...]:
+    """Return the variables of shared memory that the instructions of a kernel name, sorted by address."""
     found: set[Symbol] = set()
 
     def collect(operand: ResolvedOperand) -> None:
@@ -72,7 +83,7 @@ def shared_variables(program: Program) -> list[Symbol]:
     for op in program.sites:
         for operand in op.operands:
             collect(operand)
-    return sorted(found, key=lambda each: each.address)
+    return tuple(sorted(found, key=lambda each: each.address))
 
 
 class AddressSources:

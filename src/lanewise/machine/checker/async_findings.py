@@ -161,8 +161,8 @@ def pool_message(kind: Suspicion, op: Op, number: int, other: int) -> str:
                 f"setmaxnreg.{verb} no registers: it asks for {number} for each thread, and each has {other}"
             )
     return (
-        "setmaxnreg is ignored, because the kernel does not bound its registers: give it .maxnreg, or both "
-        "numbers of __launch_bounds__(threads, blocks)"
+        "ptxas ignores setmaxnreg here, because it cannot tell how many registers a thread begins with: give "
+        "the kernel .maxnreg, or both numbers of __launch_bounds__(threads, blocks)"
     )
 
 

@@ -84,6 +84,26 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class Proposal:
+    """Another layout of an array in shared memory, tried on the addresses that were observed.
+
+    All numbers count elements of the array. `text` is the layout as the source of the kernel writes it.
+    """
+
+    array: str
+    element_bytes: int
+    #: Bits, base and shift of a swizzle of an element's index; None if the array becomes longer instead.
+    swizzle: tuple[int, int, int] | None
+    #: Extents and strides. An array of one extent that is to become longer has two here: an index counts
+    #: along the first one first.
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    #: The part of the conflicts of the array that stays.
+    left: float
+    text: str
+
+
+@dataclass(frozen=True)
 class Inefficiency:
     """Something in a kernel that wastes time: what it is, where, how much of what is wasted, and a remedy."""
 
@@ -104,6 +124,8 @@ class Inefficiency:
     remedy: str = ""
     #: The cycles that it is estimated to cost, by which a report ranks.
     cycles: float = 0.0
+    #: The layouts that the remedy of a bank conflict names.
+    proposals: tuple[Proposal, ...] = ()
 
     @property
     def location(self) -> str:

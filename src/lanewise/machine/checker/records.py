@@ -391,6 +391,11 @@ class SiteRow(RecordLayout):
     stored = field()
     #: The LastRequest of the instruction.
     last_request = field()
+    # Bytes of a load in which padding was seen, as the bits of masks: those that nobody needs, and those that
+    # are copied, which are padding if something was written in the same aligned block of so many bytes.
+    dropped_bytes = field()
+    copied_bytes = field()
+    padded_block = field()
     #: How often each kind of suspicion came up, and how often to report it.
     counts = field(elements=len(Suspicion))
     limits = field(elements=len(Suspicion))
@@ -413,6 +418,8 @@ MOST_BYTES = 16 * LANES
 
 #: Requests of an instruction whose addresses are kept: the first ones that differ in their pattern.
 MOST_SAMPLES = 4
+#: … and the most places at which requests with the same distances between lanes are kept.
+MOST_SAMPLE_BASES = 16
 
 
 class LastRequest(RecordLayout):
@@ -429,12 +436,16 @@ class LastRequest(RecordLayout):
     tiled_cells = field()
     lane_of_cell = field(1, MOST_BYTES, 64)
     pattern = per_lane(8)
-    # Samples for verdicts on its cost: how many there are; of each whether it is of shared memory, the active
-    # lanes, and the lanes' offsets in shared memory or in an allocation.
+    # Samples for verdicts on its cost: how many there are, and which of them the last request is like (-1:
+    # none). Of each whether it is of shared memory, the active lanes, the lanes' offsets in shared memory or
+    # in an allocation; the offsets of the first active lane in requests like it, the sample's own first.
     sample_count = field()
+    current_sample = field()
     sample_shared = field(8, MOST_SAMPLES)
     sample_lanes = field(8, MOST_SAMPLES)
     sample_offsets = field(8, MOST_SAMPLES * LANES)
+    sample_base_count = field(8, MOST_SAMPLES)
+    sample_bases = field(8, MOST_SAMPLES * MOST_SAMPLE_BASES)
 
 
 #: Fields with the cost of a request, and those where it is added up.

@@ -5,12 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lanewise.machine.checker.findings import Finding, Inefficiency, Line, ReportContents, Severity, Three
+from lanewise.machine.checker.findings import (
+    Finding,
+    Inefficiency,
+    Line,
+    Proposal,
+    ReportContents,
+    Severity,
+    Three,
+)
 
 if TYPE_CHECKING:
     from lanewise.machine.checker.reporting.listing import ListedFile
 
-__all__ = ["Finding", "Inefficiency", "Line", "Report", "Severity", "Three"]
+__all__ = ["Finding", "Inefficiency", "Line", "Proposal", "Report", "Severity", "Three"]
 
 
 class Report(ReportContents):

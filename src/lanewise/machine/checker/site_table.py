@@ -133,6 +133,7 @@ def watched_sites(program: Program, sources: AddressSources, arch: str) -> SiteT
     rows = np.zeros((len(program.sites) * MOST_ROWS + 1, SiteRow.BYTES // 8), np.int64)
     rows[:, SiteRow.limits // 8 :] = PATIENCE
     guessing, unheeded = guessing_loads(program), unheeded_tests(program)
+    registers = registers_at_launch(program, arch)
     elements: list[npt.NDArray[np.int64]] = []
     for op in program.sites:
         found = _rows(op, program, arch, sources)
@@ -142,6 +143,8 @@ def watched_sites(program: Program, sources: AddressSources, arch: str) -> SiteT
         if op.site in unheeded:
             for row in found:
                 row[SiteRow.flags] = 0  # it may have given up, and shows nothing
+        if op.record.orders is Order.REGISTERS:
+            found[0][SiteRow.step] = registers
         stored = _stored(op)
         if stored is not None:
             elements.append(stored)
@@ -228,7 +231,7 @@ def _rows(op: Op, program: Program, arch: str, sources: AddressSources) -> list[
         row = {SiteRow.flags: int(flags)} | _operand(mask, SiteRow.base, SiteRow.displacement)
         found.append(row | _shuffle(op))
     if has_order_row(op):
-        found.append(_order(op, program))
+        found.append(_order(op))
     if by_async_proxy(op):
         found.append(_operand_bounds(op, sources))
     for access in watched_accesses(op):
@@ -269,7 +272,7 @@ def _barrier(op: Op) -> Row:
     return row
 
 
-def _order(op: Op, program: Program) -> Row:
+def _order(op: Op) -> Row:
     """Return the row of a fence, commit or wait, or of setmaxnreg."""
     row: Row = {SiteRow.flags: ORDER_KINDS[op.record.orders]}
     if op.record.orders is Order.FENCE and op.has("cta"):
@@ -283,10 +286,8 @@ def _order(op: Op, program: Program) -> Row:
             row[SiteRow.flags] = OrderKind.PROXY_FENCE_GLOBAL
         elif op.has("shared::cta") or op.has("shared::cluster"):
             row[SiteRow.flags] = OrderKind.PROXY_FENCE_SHARED
-    if op.record.orders is Order.REGISTERS:
-        if op.has("inc"):
-            row[SiteRow.flags] = OrderKind.TAKE_REGISTERS
-        row[SiteRow.step] = registers_at_launch(program)
+    if op.record.orders is Order.REGISTERS and op.has("inc"):
+        row[SiteRow.flags] = OrderKind.TAKE_REGISTERS
     if op.record.orders in _OF_NUMBERS:
         number = op.operands[0] if op.operands else None
         row[SiteRow.displacement] = number.bits if isinstance(number, Immediate) else 0

@@ -25,7 +25,7 @@ from lanewise.machine.checker.access_descriptions import (
     split_barrier_message,
 )
 from lanewise.machine.checker.allocations.heap_checks import heap_message
-from lanewise.machine.checker.allocations.padding import may_be_padding
+from lanewise.machine.checker.allocations.padding import Padding, padding_met
 from lanewise.machine.checker.allocations.pointer_bounds import OF_BOUNDS, bounds_message
 from lanewise.machine.checker.async_findings import ASYNC_KINDS
 from lanewise.machine.checker.checked_kernel import CheckedKernel
@@ -89,6 +89,8 @@ _NOT_OF_MEMORY = (
 #: The end of the message of a race.
 _UNORDERED = "no barrier or other synchronisation orders the two accesses"
 _MASK = (1 << 64) - 1
+#: How often an instruction may report advice of one kind again: it may be about another variable.
+ADVICE_AGAIN = 16
 #: Findings with the same key are one: kind, line, text, allocation and severity.
 Key = tuple[str, int, str, str | None, str]
 
@@ -123,6 +125,10 @@ class Triage:
         self.operations = np.zeros(0, np.uint32)
         #: Blocks by the address of their record, which the frames of their warps begin with.
         self.states: dict[int, BlockState] = {}
+        #: Barriers by the number of the basic block after them; filled when one is first asked for.
+        self.barriers: dict[int, Op | None] = {}
+        #: Suspicions that were told before, by row, kind and allocation.
+        self.advised: set[tuple[int, Suspicion, str]] = set()
         #: Findings, each with the row and kind that count how often it came up.
         self.found: dict[Key, tuple[Finding, tuple[int, Suspicion] | None]] = {}
         self.failure: BaseException | None = None
@@ -159,8 +165,11 @@ class Triage:
         state, warp = self._state(warp_frame)
         if kind is Suspicion.SPLIT_BARRIER:
             self._split_barrier(state, warp, address & 0xFFFFFFFF, epoch, bypassed=bool(who))
+            if row:  # row 0 is for lanes that are elsewhere
+                self._hear(row, kind, more=0)
             return
         if kind is Suspicion.EXITED_WARPS:
+            self._hear(row, kind, more=0)
             self._left_barrier(state, warp, address & 0xFFFFFFFF, epoch)
             return
         if kind is Suspicion.BARRIER_OVERFULL:
@@ -176,12 +185,15 @@ class Triage:
             return
         advice = kind in _ADVICE
         if kind is Suspicion.UNINITIALISED:
-            program = launch.compiled.program
-            advice = may_be_padding(program, self.uses, state, warp, op, lane, address)
-        if not advice or kind in async_findings.ADVICE:
-            # No more reports of this kind; the compiled code goes on counting.
-            self.rows[row, (SiteRow.limits + 8 * kind) // 8] = 0
+            met = padding_met(launch.compiled.program, self.uses, state, warp, op, lane, address)
+            advice = met is not None
+            self._note_padding(row, met)
+        self._hear_less(row, kind, advice)
         space, allocation = allocation_at(launch, self._space(op, access, address), address)
+        if advice and (row, kind, allocation) in self.advised:
+            return
+        if advice:
+            self.advised.add((row, kind, allocation))
         other = None
         if kind in _OF_TWO:
             other = self._other(kind, state, space, allocation, epoch, who, address)
@@ -208,6 +220,27 @@ class Triage:
         )
         self.add(finding, (row, kind))
 
+    def _hear_less(self, row: int, kind: Suspicion, advice: bool) -> None:
+        """Bound how often an instruction reports a suspicion again; the compiled code goes on counting.
+
+        An error is reported once, advice a few times. Padding is known to the compiled code from then on.
+        """
+        if kind is not Suspicion.UNINITIALISED or not advice:
+            self._hear(row, kind, ADVICE_AGAIN if advice and kind not in async_findings.ADVICE else 0)
+
+    def _note_padding(self, row: int, padding: Padding | None) -> None:
+        """Let the compiled code know where an instruction reads padding, so that it does not report it again."""
+        if padding is None:
+            return
+        known = self.rows[row]
+        known[SiteRow.dropped_bytes // 8], known[SiteRow.copied_bytes // 8] = padding.dropped, padding.copied
+        block = int(known[SiteRow.padded_block // 8])
+        known[SiteRow.padded_block // 8] = min(block, padding.block) if block else padding.block
+
+    def _hear(self, row: int, kind: Suspicion, more: int) -> None:
+        limit = (SiteRow.limits + 8 * kind) // 8
+        self.rows[row, limit] = min(int(self.rows[row, limit]), more)
+
     @staticmethod
     def _space(op: Op, access: LocatedAccess | None, address: int) -> str:
         """Return the state space of an address that an instruction accesses."""
@@ -222,15 +255,9 @@ class Triage:
         return Finding(kind, "the other instruction", op.line, str(op.source), source_of(self.launch, op))
 
     def _async_message(
-        self,
-        kind: Suspicion,
-        op: Op,
-        access: LocatedAccess | None,
-        space: str,
-        address: int,
-        epoch: int,
+        self, kind: Suspicion, op: Op, access: LocatedAccess | None, space: str, address: int, epoch: int,
         other: Finding | None,
-    ) -> str:
+    ) -> str:  # fmt: skip
         """Return the sentence of a suspicion about asynchronous operations; empty for all others."""
         what = described(access, space) if access else async_findings.accessed(op, space)
         if kind in (Suspicion.UNFINISHED_COPY, Suspicion.UNFINISHED_READ):
@@ -401,11 +428,13 @@ class Triage:
 
     def _barrier_at(self, pc: int) -> Op | None:
         """Return the barrier at which lanes with a program counter wait."""
-        number = pc & (abi.PARKED - 1)
-        for block in self.launch.compiled.blocks:
-            if block.end is BlockEnd.BARRIER and block.following and block.following.number == number:
-                return block.op
-        return None
+        if not self.barriers:
+            self.barriers = {
+                block.following.number: block.op
+                for block in reversed(self.launch.compiled.blocks)
+                if block.end is BlockEnd.BARRIER and block.following
+            }
+        return self.barriers.get(pc & (abi.PARKED - 1))
 
     def _add_at_barrier(
         self, kind: str, message: str, op: Op, state: BlockState, warp: int, pc: int, severity: Severity

@@ -7,6 +7,7 @@ variable is aligned to; a block of which nothing was written is no padding.
 from __future__ import annotations
 
 import ctypes
+from typing import NamedTuple
 
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord
@@ -35,40 +36,67 @@ def padded_block(size: int, elements: int, alignment: int) -> int:
     return size if elements == 1 and size > 1 else max(size, min(alignment, _LARGEST_ALIGNMENT))
 
 
-def may_be_padding(
+class Padding(NamedTuple):
+    """Bytes of a load that may be padding, as masks.
+
+    Nobody needs those that are `dropped`. Those that are only `copied` are padding if something was written in
+    the same aligned block of so many bytes.
+    """
+
+    dropped: int
+    copied: int
+    block: int
+
+
+def padding_met(
     program: Program, uses: ValueUses, state: BlockState, warp: int, op: Op, lane: int, address: int
-) -> bool:
-    """Return whether bytes of shared memory that a lane reads, and nobody wrote, may be ones nobody needs.
+) -> Padding | None:
+    """Return which bytes of a load may be padding, if a byte is among them that a lane reads and nobody wrote.
 
     A value that is only chosen from is perhaps dropped. What is only copied, and lies beside bytes that were
     written, is perhaps padding.
     """
     if not op.record.is_plain_load:
-        return False
+        return None
     (located,) = accesses(op)
     base = located.address.base
     elements = len(elements_of(op.operands[located.access.data]))
     if not isinstance(base, Register):
-        return False
+        return None
     start = int(state.lanes(warp, base.offset, base.bits)[lane]) + located.address.offset
     start, address = (
         space_of_generic(each)[1] if located.space == "generic" else each for each in (start, address)
     )
-    element_bytes = located.size // elements
     byte = address - start
     if not 0 <= byte < located.size:
-        return False
-    use = uses.of(op, byte // element_bytes)
-    if use is not Use.COPIED:
-        return use is Use.DROPPED
+        return None
     offset = start - state[BlockRecord.shared_first]
-    if elements == 1 and byte % element_bytes > 0:
-        return True  # the first bytes of a word were written
-    if not 0 <= offset < abi.OFFSET_MASK:
-        return elements > 1  # in another block of the cluster
-    block = padded_block(located.size, elements, _alignment_at(program, offset))
-    first = offset & -block
-    return any(_is_written(state, each) for each in range(first, max(first + block, offset + located.size)))
+    is_own = 0 <= offset < abi.OFFSET_MASK
+    alignment = _alignment_at(program, offset) if is_own else located.size
+    padding = _padding_of(uses, op, located.size, elements, alignment)
+    if padding.dropped >> byte & 1:
+        return padding
+    if not padding.copied >> byte & 1:
+        return None
+    if not is_own:  # in another block of the cluster
+        return padding if elements > 1 else None
+    first = offset & -padding.block
+    end = max(first + padding.block, offset + located.size)
+    return padding if any(_is_written(state, each) for each in range(first, end)) else None
+
+
+def _padding_of(uses: ValueUses, op: Op, size: int, elements: int, alignment: int) -> Padding:
+    """Return which bytes of a load may be padding, by what becomes of its elements."""
+    element_bytes = size // elements
+    dropped = copied = 0
+    for byte in range(size):
+        use = uses.of(op, byte // element_bytes)
+        part_of_word = elements == 1 and byte % element_bytes > 0  # its first bytes were written
+        if use is Use.DROPPED or (use is Use.COPIED and part_of_word):
+            dropped |= 1 << byte
+        elif use is Use.COPIED:
+            copied |= 1 << byte
+    return Padding(dropped, copied, padded_block(size, elements, alignment))
 
 
 def _alignment_at(program: Program, offset: int) -> int:

@@ -1,25 +1,35 @@
-"""Layouts of shared memory without bank conflicts: longer rows and swizzles, tried on observed addresses."""
+"""Layouts of shared memory without bank conflicts: padded rows and swizzles, tried on observed addresses.
+
+A layout is proposed only if it keeps every access whole: the bytes that one lane reads or writes at a time
+stay neighbours, at a multiple of their number, whatever index they begin at.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
+from lanewise.isa.launch_limits import STATIC_SHARED_BYTES
 from lanewise.layout import Swizzle
-from lanewise.machine.checker.cost.requests import LANES, WAVEFRONT, Offsets, Requests, cost_of
+from lanewise.machine.checker.cost.proposal_words import can_be_written, words_for
+from lanewise.machine.checker.cost.requests import LANES, WAVEFRONT, Lanes, Offsets, Requests, cost_of
+from lanewise.machine.checker.cost.shared_arrays import SharedArray
+from lanewise.machine.checker.findings import Proposal
 
-#: The most bits that a swizzle is tried to reach up.
-MOST_SHIFT = 12
 #: The most lengths of rows that are tried, and the most bytes that rows are made longer by.
 MOST_ROWS, MOST_PADDING = 16, 64
-#: Rows of no more bytes are the distance of neighbouring lanes in an array of one dimension.
-LONGEST_STRIDE = 16
 #: What is left of the excess by a layout that is worth a word although it does not remove all of it.
 WORTHWHILE = 0.5
-_NAMES = {"f32": "floats", "f64": "doubles", "s32": "ints", "u32": "words", "b32": "words"}
+
+
+#: By size, and whether lanes give the rows of matrices: offsets, lanes and weights.
+Stacked = dict[tuple[int, bool], tuple[Offsets, Lanes, npt.NDArray[np.float64]]]
 
 
 class Observed(NamedTuple):
@@ -29,55 +39,66 @@ class Observed(NamedTuple):
     weight: float
 
 
-class Candidate(NamedTuple):
-    """A layout that was tried: the excess that it leaves, in words; longer rows in bytes, or a swizzle."""
+@dataclass(frozen=True)
+class Usage:
+    """How a kernel uses an array: what was observed, and what every layout has to keep."""
 
-    left: float
-    words: str
-    row: int = 0
-    padding: int = 0
-    swizzle: Swizzle | None = None
-
-
-class Array(NamedTuple):
-    """An array in shared memory, as its accesses show it: where it begins, its element, all its requests."""
-
-    start: int
-    element_type: str
-    element_bytes: int
+    array: SharedArray
     observed: Sequence[Observed]
+    #: The bytes of the largest access, also of instructions that did not run.
+    largest: int
+    #: Whether instructions choose addresses by themselves, as wmma does by a stride: no swizzle then.
+    strided: bool
+    #: The bytes of static shared memory that the kernel has in all.
+    static_bytes: int
 
     @property
-    def largest(self) -> int:
-        """The bytes of the largest access, which a layout has to keep together."""
-        return max(each.requests.size for each in self.observed)
+    def unit(self) -> int:
+        """The bytes that a layout has to keep together."""
+        return max(self.largest, self.array.element_bytes)
 
-    def excess(self) -> float:
-        """Return the wavefronts beyond the least, as the array is."""
-        return sum(_excess(each, each.requests.offsets) for each in self.observed)
+    def excess(self, stride: tuple[int, ...], swizzle: Swizzle | None) -> float:
+        """Return the wavefronts beyond the least if the array had other strides, and a swizzle."""
+        total = 0.0
+        for (size, by_rows), (offsets, lanes, weights) in self.stacked.items():
+            moved = self.array.moved(offsets, stride, swizzle)
+            cost = cost_of(Requests(moved, lanes, size, by_rows))
+            total += float(weights @ (cost.wavefronts - cost.phases))
+        return total
 
-    def padded(self, row: int, padding: int) -> float:
-        """Return the excess if every row of some bytes were longer by a padding."""
+    @cached_property
+    def stacked(self) -> Stacked:
+        """All requests of one size in one array, equal ones once, with their weights."""
+        return _stacked(self.observed, self.array.start)
 
-        def moved(offsets: Offsets) -> Offsets:
-            place = offsets - self.start
-            return offsets + place // row * padding
-
-        return sum(_excess(each, moved(each.requests.offsets)) for each in self.observed)
-
-    def swizzled(self, swizzle: Swizzle) -> float:
-        """Return the excess if the index of each element were swizzled."""
-
-        def moved(offsets: Offsets) -> Offsets:
-            place = np.maximum(offsets - self.start, 0)
-            index, byte = place // self.element_bytes, place % self.element_bytes
-            return np.asarray(self.start + swizzle(index) * self.element_bytes + byte)
-
-        return sum(_excess(each, moved(each.requests.offsets)) for each in self.observed)
+    def fits(self) -> bool:
+        """Return whether every observed access lies whole in the array, at a multiple of its size."""
+        for (size, _), (offsets, lanes, _) in self.stacked.items():
+            active = offsets[lanes]
+            if not self.array.holds(int(active.min()), int(active.max()) + size) or (active % size).any():
+                return False
+        return self.array.start % self.unit == 0
 
 
-def _excess(observed: Observed, offsets: Offsets) -> float:
-    return observed.weight * cost_of(observed.requests.moved(offsets)).excess
+def _stacked(observed: Iterable[Observed], start: int) -> Stacked:
+    distinct: dict[tuple[int, bool], dict[bytes, list[float]]] = {}
+    rows: dict[bytes, tuple[Offsets, Lanes]] = {}
+    for each in observed:
+        requests = each.requests
+        group = distinct.setdefault((requests.size, requests.by_rows), {})
+        for offsets, lanes in zip(requests.offsets, requests.lanes, strict=True):
+            at = np.where(lanes, offsets, start)
+            key = at.tobytes() + lanes.tobytes()
+            rows[key] = at, lanes
+            group.setdefault(key, []).append(each.weight)
+    return {
+        kind: (
+            np.array([rows[key][0] for key in group]),
+            np.array([rows[key][1] for key in group]),
+            np.array([sum(weights) for weights in group.values()]),
+        )
+        for kind, group in distinct.items()
+    }
 
 
 def rows_of(requests: Requests) -> list[int]:
@@ -96,54 +117,115 @@ def rows_of(requests: Requests) -> list[int]:
     return sorted(each for each in found if each > max(requests.size, 8) and each % requests.size == 0)
 
 
-def proposal(array: Array, conflicting: Requests) -> str:
-    """Return in words which layouts remove the conflicts of an array, or most of them; else nothing."""
-    before = array.excess()
-    tried = candidates(array, conflicting)
-    removing = [each.words for each in tried if each.left == 0]
-    if removing:
-        # A longer row comes first; of the swizzles the first will do.
-        named = removing[:2] if removing[0].startswith(("a row", "a stride")) else removing[:1]
-        return f"{', or '.join(named)}{',' if len(named) > 1 else ''} removes it"
-    left, words, *_ = min(tried, default=Candidate(before, ""), key=lambda each: each[:2])
-    return f"{words} leaves {100 * left / before:.0f} % of it" if left <= WORTHWHILE * before else ""
+class Candidate(NamedTuple):
+    """A layout that was tried: the excess that it leaves, the array as it is, new strides, a swizzle."""
+
+    left: float
+    array: SharedArray
+    stride: tuple[int, ...]
+    swizzle: Swizzle | None
 
 
-def candidates(array: Array, conflicting: Requests) -> list[Candidate]:
-    """Return the layouts that are tried for an array: longer rows first, then swizzles up to a good one."""
-    return [*_padding(array, conflicting), *_swizzles(array)]
+def proposals(usage: Usage) -> tuple[Proposal, ...]:
+    """Return layouts that remove the conflicts of an array: a padded one, a swizzled one, or both.
+
+    If none removes all of them, it is the one that removes most, if that is at least half.
+    """
+    before = usage.excess(usage.array.stride, usage.array.swizzle)
+    if not before or not usage.fits():
+        return ()
+    best: list[Candidate] = []
+    for tried in (_paddings(usage), _swizzles(usage)):
+        found: list[Candidate] = []
+        for each in tried:
+            found.append(each)
+            if each.left == 0:
+                break
+        best += sorted(found, key=lambda each: each.left)[:1]
+    removing = [each for each in best if each.left == 0]
+    best = removing or sorted(best, key=lambda each: each.left)[:1]
+    return tuple(_proposed(each, before) for each in best if each.left <= WORTHWHILE * before)
 
 
-def _padding(array: Array, conflicting: Requests) -> Iterator[Candidate]:
-    """Try longer rows: the shortest with which the requests have no conflicts, and what it leaves in all."""
-    unit = max(array.largest, array.element_bytes, 4)
-    alone = array._replace(observed=[Observed(conflicting, 1)])
-    rows = [each for each in rows_of(conflicting) if each % array.element_bytes == 0]
-    for row, padding in product(rows[:MOST_ROWS], range(unit, MOST_PADDING + 1, unit)):
-        if alone.padded(row, padding) == 0:
-            length = (row + padding) // array.element_bytes
-            what = "row" if row > LONGEST_STRIDE else "stride"
-            words = f"a {what} of {length} {_elements(array)}"
-            yield Candidate(array.padded(row, padding), words, row, padding)
-            return
+def _proposed(found: Candidate, before: float) -> Proposal:
+    array, swizzle = found.array, found.swizzle
+    numbers = (swizzle.bits, swizzle.base, swizzle.shift) if swizzle is not None else None
+    text = words_for(array, found.stride, swizzle)
+    return Proposal(
+        array.name, array.element_bytes, numbers, array.shape, found.stride, found.left / before, text
+    )
 
 
-def _elements(array: Array) -> str:
-    return _NAMES.get(array.element_type, f"elements of {array.element_bytes} bytes")
-
-
-def _swizzles(array: Array) -> Iterator[Candidate]:
-    """Try swizzles of an element's index that keep the largest access together; end with one that is good."""
-    unit = max(array.largest // array.element_bytes, 1)
-    base = unit.bit_length() - 1
-    if unit != 1 << base:
+def _paddings(usage: Usage) -> Iterator[Candidate]:
+    """Try longer rows: along the extents of the array or, if it has one only, along distances of lanes."""
+    array = usage.array
+    if array.nested or array.swizzle is not None or not array.may_grow:
         return
-    most = (WAVEFRONT // max(array.largest, 4)).bit_length() - 1
-    for bits, shift in product(range(1, most + 1), range(1, MOST_SHIFT)):
-        if shift < bits:
-            continue
-        swizzle = Swizzle(bits, base, shift)
-        left = array.swizzled(swizzle)
-        yield Candidate(left, f"Swizzle({bits},{base},{shift})", swizzle=swizzle)
-        if left == 0:
-            return
+    shaped = [array]
+    if len(array.shape) == 1:
+        lengths = {
+            row // array.element_bytes
+            for each in usage.observed
+            if cost_of(each.requests).excess
+            for row in rows_of(each.requests)
+            if row % array.element_bytes == 0
+        }
+        shaped = [array.in_rows(each) for each in sorted(lengths)[:MOST_ROWS] if each < array.elements]
+    step = max(usage.unit, 4)
+    for each in shaped:
+        in_rows = replace(usage, array=each)
+        for level, padding in product(range(1, len(each.shape)), range(step, MOST_PADDING + 1, step)):
+            stride = _padded(each, level, padding, usage.unit)
+            if stride is None or padding % array.element_bytes:
+                continue
+            last = sum((extent - 1) * step for extent, step in zip(each.shape, stride, strict=True)) + 1
+            if usage.static_bytes - array.size + last * array.element_bytes > STATIC_SHARED_BYTES:
+                continue
+            yield Candidate(in_rows.excess(stride, None), each, stride, None)
+
+
+def _padded(array: SharedArray, level: int, padding: int, unit: int) -> tuple[int, ...] | None:
+    """Return strides of which the `level`-th smallest is some bytes longer; None if accesses would break."""
+    order = sorted(
+        range(len(array.shape)), key=lambda number: (array.stride[number], array.shape[number] > 1)
+    )
+    place = order[level]
+    old, below = array.stride[place], array.stride[order[level - 1]]
+    elements = padding // array.element_bytes
+    if array.shape[place] == 1 or old * array.element_bytes % unit or elements % below or elements == 0:
+        return None
+    stride = list(array.stride)
+    for number in order[level:]:
+        if array.stride[number] % old:
+            return None
+        stride[number] = array.stride[number] // old * (old + elements)
+    return tuple(stride)
+
+
+def _swizzles(usage: Usage) -> Iterator[Candidate]:
+    """Try swizzles of an element's index that keep the largest access together, in the array's elements."""
+    array = usage.array
+    size = max(usage.unit, 4)
+    unit = size // array.element_bytes
+    if usage.strided or unit == 0 or unit & (unit - 1) or size > WAVEFRONT // 2:
+        return
+    base = unit.bit_length() - 1
+    most = (WAVEFRONT // size).bit_length() - 1
+    highest = array.elements.bit_length()
+    for bits in range(1, most + 1):
+        for shift in range(bits, highest - base):
+            if array.elements % (1 << (base + bits)):
+                continue
+            swizzle = Swizzle(bits, base, shift)
+            if (not array.may_grow and array.elements % swizzle.size()) or not can_be_written(array, swizzle):
+                continue
+            yield Candidate(usage.excess(array.stride, swizzle), array, array.stride, swizzle)
+
+
+def in_words(found: Sequence[Proposal]) -> str:
+    """Return proposals as the remedy that a verdict names; empty without any."""
+    if not found:
+        return ""
+    named = ", or ".join(each.text for each in found) + ("," if len(found) > 1 else "")
+    left = found[0].left
+    return f"{named} removes it" if left == 0 else f"{named} leaves {100 * left:.0f} % of it"

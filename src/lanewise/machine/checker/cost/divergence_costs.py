@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import reduce
+from operator import and_
 from typing import NamedTuple
 
 from lanewise.machine import abi
@@ -38,6 +40,7 @@ def divergent_branches(costs: LaunchCosts) -> Iterator[DivergentBranch]:
     A basic block that several of them lead to counts for the one that leads to the fewest.
     """
     branches: list[tuple[BasicBlock, dict[int, BasicBlock]]] = []
+    postdominators: dict[int, int] = {}
     for block in costs.kernel.blocks:
         op = block.op
         if op is None or block.end is not BlockEnd.JUMP:
@@ -45,23 +48,28 @@ def divergent_branches(costs: LaunchCosts) -> Iterator[DivergentBranch]:
         executed, diverged = int(costs.runs[block.number, 0]), int(costs.diverged[op.site])
         often = diverged >= LEAST_DIVERGED and diverged >= DIVERGED_SHARE * executed
         if often or (diverged >= FEW_DIVERGED and diverged > MOST_EXECUTIONS * executed):
-            branches.append((block, _until_lanes_meet(block)))
+            postdominators = postdominators or _postdominators(costs.kernel.blocks)
+            branches.append((block, _until_lanes_meet(block, postdominators)))
     wasted: dict[int, float] = {block.number: 0.0 for block, _ in branches}
+    leading: dict[int, tuple[int, int]] = {}
+    for start, region in branches:
+        for number in region:
+            leading[number] = min(
+                leading.get(number, (len(region), start.number)), (len(region), start.number)
+            )
     for block in costs.kernel.blocks:
         times, threads = (int(each) for each in costs.runs[block.number])
-        leading = [(len(region), start.number) for start, region in branches if block.number in region]
-        if leading and times:
-            _, number = min(leading)
-            wasted[number] += len(block.executed) * (times - threads / abi.LANES)
+        if block.number in leading and times:
+            wasted[leading[block.number][1]] += len(block.executed) * (times - threads / abi.LANES)
     for block, _ in branches:
         assert block.op is not None
         executed, diverged = int(costs.runs[block.number, 0]), int(costs.diverged[block.op.site])
         yield DivergentBranch(block.op, executed, diverged, wasted[block.number])
 
 
-def _until_lanes_meet(branch: BasicBlock) -> dict[int, BasicBlock]:
+def _until_lanes_meet(branch: BasicBlock, postdominators: dict[int, int]) -> dict[int, BasicBlock]:
     """Return the basic blocks after a branch up to where all of its paths have met, by number."""
-    meeting = _meeting(branch)
+    meeting = _meeting(branch, postdominators)
     found: dict[int, BasicBlock] = {}
     pending = [*successors(branch)]
     while pending:
@@ -72,40 +80,46 @@ def _until_lanes_meet(branch: BasicBlock) -> dict[int, BasicBlock]:
     return found
 
 
-def _meeting(branch: BasicBlock) -> int:
+def _meeting(branch: BasicBlock, postdominators: dict[int, int]) -> int:
     """Return the number of the first basic block that all paths from a branch go through; -1 if none does."""
-    paths = [_reachable(each) for each in successors(branch)]
-    common = set.intersection(*(set(each) for each in paths)) if paths else set()
-    for number in sorted(common):
-        blocks = [each for path in paths for each in path.values()]
-        if all(_passes(start, number) for start in successors(branch)) and blocks:
-            return number
-    return -1
+    following = successors(branch)
+    if not following:
+        return -1
+    common = reduce(and_, (postdominators[each.number] for each in following))
+    if any(postdominators[each.number] < 0 for each in following):
+        # Some path never ends, and is said to go through everything: only what it reaches counts.
+        common &= reduce(and_, (sum(1 << number for number in _reachable(each)) for each in following))
+    return (common & -common).bit_length() - 1
 
 
-def _reachable(block: BasicBlock) -> dict[int, BasicBlock]:
-    """Return a basic block and all that can follow it in its function, by number."""
-    found = {block.number: block}
+def _postdominators(blocks: list[BasicBlock]) -> dict[int, int]:
+    """Return for each basic block those that every path from it to the end goes through, as bits of a mask.
+
+    It is -1, all bits, for a block from which no path ends. Numbers are in reverse post-order, so that one
+    round from the last to the first does nearly everything.
+    """
+    found = {block.number: -1 for block in blocks}
+    changed = True
+    while changed:
+        changed = False
+        for block in sorted(blocks, key=lambda each: -each.number):
+            following = successors(block)
+            common = -1 if following else 0
+            for each in following:
+                common &= found[each.number]
+            new = common | 1 << block.number
+            if new != found[block.number]:
+                found[block.number], changed = new, True
+    return found
+
+
+def _reachable(block: BasicBlock) -> set[int]:
+    """Return the numbers of a basic block and all that can follow it in its function."""
+    found = {block.number}
     pending = successors(block)
     while pending:
         each = pending.pop()
         if each.number not in found:
-            found[each.number] = each
+            found.add(each.number)
             pending += successors(each)
     return found
-
-
-def _passes(start: BasicBlock, number: int) -> bool:
-    """Return whether every path from a basic block to the end of the function passes another one."""
-    seen: set[int] = set()
-    pending = [start]
-    while pending:
-        each = pending.pop()
-        if each.number == number or each.number in seen:
-            continue
-        seen.add(each.number)
-        following = successors(each)
-        if not following:
-            return False
-        pending += following
-    return True

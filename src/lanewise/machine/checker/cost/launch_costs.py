@@ -12,7 +12,7 @@ import numpy.typing as npt
 from lanewise.machine import abi
 from lanewise.machine.checker.checked_kernel import CheckedKernel
 from lanewise.machine.checker.cost.requests import Requests
-from lanewise.machine.checker.records import LastRequest, SiteRow
+from lanewise.machine.checker.records import MOST_SAMPLE_BASES, LastRequest, SiteRow
 from lanewise.machine.checker.site_table import first_access_row
 from lanewise.machine.program.instruction_record import Size
 from lanewise.machine.program.instruction_table import MOST_ROWS
@@ -94,10 +94,13 @@ class LaunchCosts:
             memory = requests[row].view(np.int64)
             for number in range(int(memory[LastRequest.sample_count // 8])):
                 start = LastRequest.sample_offsets // 8 + number * abi.LANES
-                offsets = memory[start : start + abi.LANES]
                 shared = bool(memory[LastRequest.sample_shared // 8 + number])
                 lanes = int(memory[LastRequest.sample_lanes // 8 + number]) & 0xFFFFFFFF
-                seen[shared, lanes, offsets.tobytes()] = offsets.copy()
+                first = LastRequest.sample_bases // 8 + number * MOST_SAMPLE_BASES
+                count = int(memory[LastRequest.sample_base_count // 8 + number])
+                for base in memory[first : first + count]:
+                    offsets = memory[start : start + abi.LANES] + (base - memory[first])
+                    seen[shared, lanes, offsets.tobytes()] = offsets
         return self._requests(True, seen, located), self._requests(False, seen, located)
 
     def _requests(

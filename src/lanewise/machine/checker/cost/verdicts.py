@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
 
 from lanewise.machine.analysis.pointer_provenance import shared_variables
 from lanewise.machine.checker.access_descriptions import plain_name
-from lanewise.machine.checker.cost.bank_proposals import Array, Observed, proposal
+from lanewise.machine.checker.cost.array_layouts import ArrayLayouts
+from lanewise.machine.checker.cost.bank_proposals import in_words
 from lanewise.machine.checker.cost.divergence_costs import LEAST_DIVERGED, divergent_branches
 from lanewise.machine.checker.cost.launch_costs import AccessCost, LaunchCosts
 from lanewise.machine.checker.cost.needless_barriers import needless_barriers
@@ -19,7 +21,6 @@ from lanewise.machine.checker.records import SiteRow
 from lanewise.machine.checker.report import Inefficiency
 from lanewise.machine.program.operands import Symbol
 from lanewise.machine.program.ops import Op
-from lanewise.machine.program.ptx_types import in_memory_bytes
 
 #: A line is told of if it wastes this part of all wavefronts, sectors or instructions of the launch.
 LEAST_SHARE = 0.05
@@ -59,6 +60,7 @@ class _Judge:
         self.costs, self.kernel = costs, costs.kernel
         self.module, self.program = costs.kernel.module, costs.kernel.program
         self.variables = shared_variables(self.program)
+        self._variables: dict[int, Symbol | None] = {}
 
     def place(self, op: Op) -> object:
         """Return the line of the source, which copies of an instruction share; None if it is not known.
@@ -105,6 +107,7 @@ class _Judge:
             if each.wavefronts and not (each.located.access.asynchronous and each.located.size == 16)
         ]
         total = sum(each.wavefronts for each in shared)
+        layouts = ArrayLayouts(self.costs)
         groups = self._grouped(
             shared, lambda each: (self.place(each.op), self._variable(each), each.located.access.kind)
         )
@@ -120,13 +123,20 @@ class _Judge:
                 words = f"{ways:.0f}-way bank conflict"
             variable = self._variable(worst)
             name = plain_name(variable.name) if variable is not None else ""
-            yield self._made(
+            found = layouts.proposals_for(worst)
+            made = self._made(
                 "bank conflict", worst.op, self._subject(worst, name), words, wasted, total, "wavefronts",
-                WAVEFRONT_CYCLES * wasted, self._layout(worst, shared),
+                WAVEFRONT_CYCLES * wasted, in_words(found),
             )  # fmt: skip
+            yield replace(made, proposals=found)
 
     def _variable(self, access: AccessCost) -> Symbol | None:
         """Return the shared variable that an access was made to; None if it is not known."""
+        if access.row not in self._variables:
+            self._variables[access.row] = self._find_variable(access)
+        return self._variables[access.row]
+
+    def _find_variable(self, access: AccessCost) -> Symbol | None:
         low, high = access.lowest, access.highest
         if not high and access.samples is not None:
             low, high = _range(access.samples)
@@ -134,33 +144,6 @@ class _Judge:
             if each.address <= low and high <= each.address + each.size:
                 return each
         return None
-
-    def _layout(self, conflicting: AccessCost, shared: list[AccessCost]) -> str:
-        """Return layouts without the conflicts of an access, tried on all requests to the same array."""
-        samples = conflicting.samples
-        if samples is None:
-            return ""
-        variable = self._variable(conflicting)
-        observed = [
-            Observed(each.samples, each.requests / len(each.samples.offsets))
-            for each in shared
-            if each.samples is not None and self._is_one_array(conflicting, each)
-        ]
-        start = variable.address if variable is not None else 0
-        if variable is None and self.program.dynamic_offset <= int(samples.offsets.min()):
-            start = self.program.dynamic_offset
-        element = conflicting.op.types[-1] if conflicting.op.types else f"b{8 * samples.size}"
-        return proposal(Array(start, element, max(in_memory_bytes(element), 1), observed), samples)
-
-    def _is_one_array(self, one: AccessCost, other: AccessCost) -> bool:
-        """Return whether two accesses are made to one array: a variable, or bytes that overlap."""
-        first, second = self._variable(one), self._variable(other)
-        if first is not None and second is not None:
-            return first == second
-        if one.samples is None or other.samples is None:
-            return False
-        (low, high), (start, end) = _range(one.samples), _range(other.samples)
-        return low < end and start < high
 
     # global memory ------------------------------------------------------------------------------------------
 

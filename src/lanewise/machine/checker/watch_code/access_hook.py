@@ -39,7 +39,7 @@ from lanewise.machine.checker.watch_code.phases import write_phases
 from lanewise.machine.checker.watch_code.publications import write_publications
 from lanewise.machine.checker.watch_code.register_pool import write_register_pool
 from lanewise.machine.checker.watch_code.remote_accesses import is_in_cluster
-from lanewise.machine.checker.watch_code.request_pattern import count_costs, remember
+from lanewise.machine.checker.watch_code.request_pattern import count_costs, keep_base, remember
 from lanewise.machine.checker.watch_code.shadow_memory import write_shadow
 from lanewise.machine.checker.watch_code.vector_clocks import (
     LANES,
@@ -58,6 +58,10 @@ from lanewise.machine.codegen.lane_vectors import BOOL
 
 #: How often an instruction that reported a race reports races again in another array, and how many.
 MOST_REOPENED, REPORTS_REOPENED = 256, 20
+_REOPENED = (
+    Suspicion.AFTER_WRITE, Suspicion.AFTER_READ, Suspicion.SAME_ADDRESS, Suspicion.WEAKLY_AFTER_WRITE,
+    Suspicion.WEAKLY_AFTER_READ,
+)  # fmt: skip
 
 
 def _write_find(module: ir.Module) -> ir.Function:
@@ -136,7 +140,7 @@ def _reopen(code: WatchCode, row: Record, allocation: Value) -> None:
     another = row.get(SiteRow.last_allocation).differs(0) & allocation.differs(0)
     with code.when(another & (changes < MOST_REOPENED)):
         row.set(SiteRow.allocation_changes, changes + 1)
-        for kind in (Suspicion.AFTER_WRITE, Suspicion.AFTER_READ, Suspicion.SAME_ADDRESS):
+        for kind in _REOPENED:
             limit = SiteRow.limits + 8 * kind
             row.set(limit, most(row.get(limit), code.number(REPORTS_REOPENED)))
 
@@ -219,6 +223,7 @@ def _write_region(module: WatchModule) -> ir.Function:
         memory.set(LastRequest.key, key)
         memory.pointer(LastRequest.pattern, U64).store(pattern)
         remember(code, row, memory, offsets, base, active, shared, shift.get())
+    keep_base(code, memory, base)
     chosen_lanes = code.variable(active)
     lowest, highest = (
         base + memory.get(LastRequest.least_offset),

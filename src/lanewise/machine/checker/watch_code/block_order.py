@@ -96,6 +96,15 @@ def arrive(module: ir.Module) -> None:
     code.done()
 
 
+def row_of_waiting(pc: Value) -> Value:
+    """Return the row that counts lanes which exited before a barrier: another one for each barrier.
+
+    It follows from the basic block after the barrier, whose number is the program counter of those who wait;
+    there are more rows than basic blocks. The row of the instruction with that number counts other kinds.
+    """
+    return (pc & (abi.PARKED - 1)) + 1
+
+
 def release(module: ir.Module) -> None:
     """Write `check_release(block, barrier, counted)`: warps that wait at a barrier take over its clock.
 
@@ -184,13 +193,17 @@ def release(module: ir.Module) -> None:
             clock.set(WarpClock.broken, 0)
             lanes_here = Value(code, U32, code.builder.bitcast(here.handle, ir.IntType(32)))
             code.call_number(module.functions["synchronise"], warp.address, wide(lanes_here))
-            exited = pcs.equals(abi.EXITED).any()
+            # A last warp may not have all lanes.
+            there = (numbers + (index * LANES).to(U32).spread(LANES)) < launch.get(LaunchRecord.threads).to(
+                U32
+            ).spread(LANES)
+            exited = (pcs.equals(abi.EXITED) & there).any()
             with code.when(elsewhere.any() | left | exited):
                 zero = code.number(0)
                 code.suspect(
                     Suspicion.SPLIT_BARRIER,
                     warp.address,
-                    zero,
+                    (elsewhere.any() | left).select(zero, row_of_waiting(wide(target))),
                     zero,
                     wide(target),
                     code["barrier"],
@@ -199,8 +212,8 @@ def release(module: ir.Module) -> None:
             someone.set(warp.address)
             place.set(wide(target))
     with code.when(someone.get().differs(0) & (exited_warps.get() > 0)):
-        zero = code.number(0)
-        code.suspect(Suspicion.EXITED_WARPS, someone.get(), zero, zero, place.get(), exited_warps.get(), zero)
+        zero, row = code.number(0), row_of_waiting(place.get())
+        code.suspect(Suspicion.EXITED_WARPS, someone.get(), row, zero, place.get(), exited_warps.get(), zero)
     expected = largest.get()
     overfull = (expected > 0) & (expected < threads.get())
     with code.when(someone.get().differs(0) & (overfull | smallest.get().differs(expected))):

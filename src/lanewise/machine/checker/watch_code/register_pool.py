@@ -9,7 +9,7 @@ from __future__ import annotations
 from lanewise.jit import ir
 from lanewise.jit.simd import Value
 from lanewise.machine.abi import BlockRecord, WarpFrame
-from lanewise.machine.analysis.register_pool import STEP
+from lanewise.machine.analysis.register_pool import IGNORED, STEP
 from lanewise.machine.checker.order_kinds import OrderKind
 from lanewise.machine.checker.proxy_records import AsyncClock
 from lanewise.machine.checker.records import BlockWatch, SiteRow, WatchRecord
@@ -46,10 +46,10 @@ def write_set_registers(module: ir.Module) -> None:
     held = clock.get(AsyncClock.registers)
     held = held.equals(0).select(at_launch, held)
     takes = row.get(SiteRow.flags).equals(OrderKind.TAKE_REGISTERS)
-    with code.when(at_launch.equals(0)):
+    with code.when(at_launch.equals(IGNORED)):
         tell(Suspicion.REGISTERS_UNBOUNDED, zero, zero)
     needless = takes.select(~(held < wanted), ~(wanted < held))
-    with code.when(at_launch.differs(0) & needless):
+    with code.when((at_launch > 0) & needless):
         tell(Suspicion.REGISTERS_NEEDLESS, wanted, held)
     clock.set(AsyncClock.registers, wanted)
     clock.set(AsyncClock.registers_row, code["site"])
@@ -93,7 +93,7 @@ def write_registers_at_end(module: ir.Module) -> None:
         registers = async_clock(code, observed, index).get(AsyncClock.registers)
         held.set(held.get() + _allocated(registers.equals(0).select(at_launch.get(), registers)))
     there = _allocated(at_launch.get()) * observed.get(BlockWatch.warps)
-    with code.when(taken.get().differs(0) & at_launch.get().differs(0) & (there < held.get())):
+    with code.when(taken.get().differs(0) & (at_launch.get() > 0) & (there < held.get())):
         code.suspect(
             Suspicion.REGISTERS_BEYOND_POOL, warp.address, taken.get(), zero, held.get() * LANES,
             there * LANES, given.get(),

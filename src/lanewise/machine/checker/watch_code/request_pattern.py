@@ -9,7 +9,15 @@ from __future__ import annotations
 from lanewise.jit import ir
 from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi
-from lanewise.machine.checker.records import CELLS_TOGETHER, COSTS, MOST_SAMPLES, Flag, LastRequest, SiteRow
+from lanewise.machine.checker.records import (
+    CELLS_TOGETHER,
+    COSTS,
+    MOST_SAMPLE_BASES,
+    MOST_SAMPLES,
+    Flag,
+    LastRequest,
+    SiteRow,
+)
 from lanewise.machine.checker.watch_code.bank_model import ROWS, lane_is_in
 from lanewise.machine.checker.watch_code.vector_clocks import WatchCode, wide
 from lanewise.machine.codegen.function_code import U8, U32, U64, Record
@@ -41,17 +49,57 @@ def remember(
         kept.set(field, code.intrinsic(f"vector.reduce.{name}", i64, [extent], of=extent.type))
     _find_tiling(code, row, kept, offsets, base, active, shift)
     count_costs(code, row, kept, offsets, active, shared)
-    _keep_sample(code, kept, offsets, active, shared)
+    _keep_sample(code, kept, offsets, base, active, shared)
 
 
-def _keep_sample(code: WatchCode, kept: Record, offsets: Record, active: Value, shared: Value) -> None:
-    """Keep the addresses of a request, unless as many were kept before as there is room for."""
-    count = kept.get(LastRequest.sample_count)
-    with code.when(count < MOST_SAMPLES):
+def _keep_sample(
+    code: WatchCode, kept: Record, offsets: Record, base: Value, active: Value, shared: Value
+) -> None:
+    """Find the sample with the same distances between lanes, or keep the request as one if there is room."""
+    count, found = kept.get(LastRequest.sample_count), code.variable(code.number(-1))
+    found.set(code.number(-1))
+    shares, lanes = (
+        kept.pointer(field, i64) for field in (LastRequest.sample_shared, LastRequest.sample_lanes)
+    )
+    samples, bases = (
+        kept.pointer(LastRequest.sample_offsets, U64),
+        kept.pointer(LastRequest.sample_bases, i64),
+    )
+    is_shared = shared.to(U64).to(i64)
+    pattern = kept.get(LastRequest.pattern, U64, LANES)
+    with code.loop(count) as number:
+        first = bases.load(number * MOST_SAMPLE_BASES).to(U64).spread(LANES)
+        like = ~(samples.load(number * LANES, LANES) - first).differs(pattern).any()
+        of_same = shares.load(number).equals(is_shared) & lanes.load(number).equals(wide(active))
+        with code.when(like & of_same):
+            found.set(number)
+    with code.when((found.get() < 0) & (count < MOST_SAMPLES)):
+        found.set(count)
         kept.set(LastRequest.sample_count, count + 1)
-        kept.pointer(LastRequest.sample_shared, i64).store(shared.to(U64).to(i64), count)
-        kept.pointer(LastRequest.sample_lanes, i64).store(wide(active), count)
-        kept.pointer(LastRequest.sample_offsets, U64).store(offsets.get(0, U64, LANES), count * LANES)
+        shares.store(is_shared, count)
+        lanes.store(wide(active), count)
+        samples.store(offsets.get(0, U64, LANES), count * LANES)
+        kept.pointer(LastRequest.sample_base_count, i64).store(code.number(0), count)
+        bases.store(base, count * MOST_SAMPLE_BASES)
+    kept.set(LastRequest.current_sample, found.get())
+
+
+def keep_base(code: WatchCode, kept: Record, base: Value) -> None:
+    """Keep where a request lies whose distances between lanes are those of a sample, if there is room."""
+    current = kept.get(LastRequest.current_sample)
+    with code.when(~(current < 0)):
+        counts, bases = (
+            kept.pointer(field, i64) for field in (LastRequest.sample_base_count, LastRequest.sample_bases)
+        )
+        count, start = counts.load(current), current * MOST_SAMPLE_BASES
+        with code.when(count < MOST_SAMPLE_BASES):
+            fresh = code.variable(code.constant(BOOL, 1))
+            fresh.set(code.constant(BOOL, 1))
+            with code.loop(count) as number:
+                fresh.set(fresh.get() & bases.load(start + number).differs(base))
+            with code.when(fresh.get()):
+                bases.store(base, start + count)
+                counts.store(count + 1, current)
 
 
 def _find_tiling(

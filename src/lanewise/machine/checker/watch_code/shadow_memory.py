@@ -89,6 +89,28 @@ class _CellCode(WatchCode):
         sites = self.observed.at(BlockWatch.watch).get(WatchRecord.sites)
         return Record(self, sites + self["site"] * SiteRow.BYTES)
 
+    def is_padding(self) -> Value:
+        """Count the cell and return true if it lies where triage has seen padding of a structure before."""
+        row, start = self._row, self.record("offsets").get(wide(lane_of(self.me)) * 8)
+        byte = (self["offset"] - start) & 63
+
+        def is_among(bytes: int) -> Value:
+            return ((row.get(bytes).to(U64) >> byte.to(U64)) & 1).differs(0)
+
+        known = self.variable(is_among(SiteRow.dropped_bytes))
+        with self.when(~known.get() & is_among(SiteRow.copied_bytes)):
+            block, size = row.get(SiteRow.padded_block), row.get(SiteRow.size)
+            first, floor = start & (0 - block), self.observed.get(BlockWatch.start) - 1
+            end = least(most(first + block, start + size), self.observed.get(BlockWatch.shared_bytes))
+            with self.loop(end - first) as number:
+                cells = ((first + number) >> self["shift"]) - (self["offset"] >> self["shift"])
+                neighbour = Cell(self, self["cell"] + (cells << 2), self["stride"])
+                written = wide(neighbour.get(ShadowPlane.WRITE_EPOCH) & records.EPOCHS)
+                known.set(known.get() | (floor < written))
+        count = SiteRow.counts + 8 * Suspicion.UNINITIALISED
+        row.set(count, row.get(count) + known.get().to(U64).to(i64))
+        return known.get()
+
 
 def _write_stored(module: ir.Module) -> ir.Function:
     """`stored(frame, site, lane, byte, shift)`: the bits of a cell, from a byte of a lane's store on."""
@@ -134,6 +156,8 @@ def _write_examine(module: ir.Module, writes: bool) -> ir.Function:
 
     needs_content = (me & records.ATOMIC).differs(0) if writes else code.constant(BOOL, 1)
     with code.when(shared & needs_content & ~(floor < epoch)):
+        with code.when(code.is_padding()):
+            code.done()
         code.tell(Suspicion.UNINITIALISED, code.number(0), code.constant(U32, 0))
         code.done()
     reader = cell.get(ShadowPlane.READER)
