@@ -267,7 +267,7 @@ def language_loop_past_view(y: lw.Ptr[lw.f32], z: lw.Ptr[lw.f32], WRONG: lw.Cons
     z[63 - t] = 2.0
 
 
-# @ uninitialised memory | uninitialised | 1, 32 | f32[128], f32[128]=0 | vectors of a tile that is half filled
+# @ uninitialised memory | uninitialised | 1, 32 | f32[128], f32[128]=0 | vectors of a tile half filled
 @lw.kernel
 def language_vectors_never_written(x: lw.Ptr[lw.f32, 16], y: lw.Ptr[lw.f32, 16], WRONG: lw.Constexpr = False):
     t = lw.thread_idx.x

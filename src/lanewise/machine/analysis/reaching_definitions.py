@@ -65,12 +65,16 @@ class ReachingDefinitions:
 
         Sets of definitions are the bits of an integer.
         """
-        numbered = [each for register in self._several for each in self._of[register]]
-        all_of = dict.fromkeys(self._several, 0)
+        first: dict[Register, int] = {}
+        all_of = dict[Register, int]()
         writes: dict[Key, list[tuple[Register, int]]] = {}
-        for number, each in enumerate(numbered):
-            all_of[each.register] |= 1 << number
-            writes.setdefault(each.key, []).append((each.register, 1 << number))
+        count = 0
+        for register in self._several:
+            definitions = self._of[register]
+            first[register], all_of[register] = count, ((1 << len(definitions)) - 1) << count
+            for number, each in enumerate(definitions, count):
+                writes.setdefault(each.key, []).append((register, 1 << number))
+            count += len(definitions)
         made, kept = dict[int, int](), dict[int, int]()
         for block in blocks:
             live, stays = 0, -1
@@ -82,26 +86,27 @@ class ReachingDefinitions:
                     live |= bit
             made[block.number], kept[block.number] = live, stays
         entering = dict.fromkeys(made, 0)
-        pending = list(reversed(blocks))
-        waiting = {block.number for block in blocks}
-        while pending:
-            block = pending.pop()
-            waiting.discard(block.number)
-            leaving = made[block.number] | (entering[block.number] & kept[block.number])
-            for following in successors(block):
-                if leaving & ~entering[following.number]:
-                    entering[following.number] |= leaving
-                    if following.number not in waiting:
-                        waiting.add(following.number)
-                        pending.append(following)
+        following = {block.number: [each.number for each in successors(block)] for block in blocks}
+        changed = True
+        while changed:  # in reverse post-order, so that one round mostly does but for loops
+            changed = False
+            for number, targets in following.items():
+                leaving = made[number] | (entering[number] & kept[number])
+                for target in targets:
+                    if leaving & ~entering[target]:
+                        entering[target] |= leaving
+                        changed = True
+        sets: dict[tuple[Register, int], tuple[Definition, ...]] = {}
         for block in blocks:
             live = entering[block.number]
             for op in block.executed:
                 for operand in op.operands:
                     for register in registers_in(operand):
                         if register in self._several:
-                            bits = live & all_of[register]
-                            self._at[Definition(key_of(op), register)] = _chosen(bits, numbered)
+                            chosen = register, (live & all_of[register]) >> first[register]
+                            if chosen not in sets:
+                                sets[chosen] = _chosen(chosen[1], self._of[register])
+                            self._at[Definition(key_of(op), register)] = sets[chosen]
                 for register, bit in writes.get(key_of(op), ()):
                     live = (live if op.guard is not None else live & ~all_of[register]) | bit
 
@@ -131,11 +136,6 @@ class ReachingDefinitions:
         return known
 
 
-def _chosen(bits: int, numbered: list[Definition]) -> tuple[Definition, ...]:
-    """Return the definitions that the bits of a set stand for."""
-    found = []
-    while bits:
-        low = bits & -bits
-        found.append(numbered[low.bit_length() - 1])
-        bits ^= low
-    return tuple(found)
+def _chosen(bits: int, definitions: list[Definition]) -> tuple[Definition, ...]:
+    """Return the definitions of a register that the bits of a set stand for."""
+    return tuple(each for number, each in enumerate(definitions) if bits >> number & 1)
