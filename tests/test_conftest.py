@@ -62,7 +62,7 @@ def test_workers_and_programs_share_a_folder_that_is_removed_at_the_end(
 def test_a_folder_that_the_user_names_is_used_and_kept(tmp_path: Path) -> None:
     named = tmp_path / "warm"
     named.mkdir()
-    notes = run(tmp_path, "-n", "2", LANEWISE_CACHE_DIR=str(named))
+    notes = run(tmp_path, LANEWISE_CACHE_DIR=str(named))
     assert {(used, asked) for _, used, asked, _ in notes} == {(str(named), str(named))}
     assert {path.name for path in named.iterdir()} == {"compiled0.o", "compiled1.o"}
     assert not list((tmp_path / "temporary").glob("lanewise-tests-*"))

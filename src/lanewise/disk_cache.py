@@ -22,8 +22,9 @@ _FOLDER = os.path.dirname(os.path.abspath(__file__))
 IMPORTED = time.time_ns()
 #: File systems stamp changes with a clock that is behind by some milliseconds.
 _CLOCK_LAG = 20_000_000
-#: A process that keeps many files looks for changes of the source once in so many seconds.
-_LOOK_SECONDS = 0.1
+#: A process that keeps many files looks for changes of the source once in so many seconds, or less often: it
+#: spends no more than this share of its time with that.
+_LOOK_SECONDS, _LOOK_SHARE = 0.1, 0.01
 #: A stamp says for certain that a file is unchanged only once the change is older than this (nanoseconds).
 _SETTLED = 2_000_000_000
 
@@ -173,16 +174,19 @@ def _stamp(sources: tuple[Source, ...]) -> str:
     return _sha256(f"{_FOLDER}\0{sources}".encode())
 
 
-_looked = -_LOOK_SECONDS
+#: When the source is to be looked at again.
+_next_look = 0.0
 
 
 def _is_unchanged() -> bool:
     """Return whether the source is still as this process first found it, as of a moment ago."""
-    global _looked
-    if time.monotonic() - _looked > _LOOK_SECONDS:
+    global _next_look
+    begin = time.monotonic()
+    if begin >= _next_look:
         if _stamp(_sources()) != _first_stamp():
             return False
-        _looked = time.monotonic()
+        end = time.monotonic()
+        _next_look = end + max(_LOOK_SECONDS, (end - begin) / _LOOK_SHARE)
     return True
 
 

@@ -132,6 +132,13 @@ class _Resolver:
         self.base = self._allocate_register("frame", "u64", 64) if function.name in graph.framed else None
         self.parameters = tuple(self._parameter(parameter) for parameter in function.parameters)
         self.returns = tuple(self._parameter(parameter) for parameter in function.returns)
+        #: What parameters stand for, by the identity of their variables.
+        self.given = {
+            id(variable): symbol
+            for variable, symbol in zip(
+                (*function.parameters, *function.returns), (*self.parameters, *self.returns), strict=True
+            )
+        }
 
     def _allocate_register(self, name: str, type: str, bits: int) -> Register:
         """Return a new register at the next offset in a warp's frame."""
@@ -377,13 +384,8 @@ class _Resolver:
         variable = self.function.variable(name, scope)
         if variable is not None:
             if variable.space == "reg":
-                for parameter, symbol in zip(
-                    (*self.function.parameters, *self.function.returns),
-                    (*self.parameters, *self.returns),
-                    strict=True,
-                ):
-                    if parameter is variable:
-                        return symbol
+                if id(variable) in self.given:
+                    return self.given[id(variable)]
                 if variable.vector > 1:
                     return OperandList(
                         tuple(self._cached(variable, f"{name}.{e}") for e in "xyzw"[: variable.vector])
