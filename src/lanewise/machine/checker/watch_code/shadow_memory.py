@@ -99,7 +99,7 @@ class _CellCode(WatchCode):
 
         known = self.variable(is_among(SiteRow.dropped_bytes))
         with self.when(~known.get() & is_among(SiteRow.copied_bytes)):
-            block, size = row.get(SiteRow.padded_block), row.get(SiteRow.size)
+            block, size = row.get(SiteRow.padded_block), row.get(SiteRow.access_size)
             first, floor = start & (0 - block), self.observed.get(BlockWatch.start) - 1
             end = least(most(first + block, start + size), self.observed.get(BlockWatch.shared_bytes))
             with self.loop(end - first) as number:
