@@ -10,6 +10,7 @@ import sys
 import time
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -224,6 +225,29 @@ def test_nothing_is_kept_once_the_source_was_changed(first: str, library: Path, 
     script = CHANGED_MEANWHILE.format(first=first)
     assert run(library, tmp_path / "cache", script) == ["None"]
     assert not list(tmp_path.glob("cache/*.o"))
+
+
+@pytest.mark.parametrize(("cost", "looks"), [(0.01, 20), (0.1, 2), (1e-6, 200)])
+def test_the_source_is_looked_at_for_a_hundredth_of_the_time(
+    cost: float, looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In 20 seconds: once in a hundred times what a look costs, or ten times a second."""
+    first, now, seen = disk_cache._sources(), 0.0, 0
+
+    def sources() -> tuple[disk_cache.Source, ...]:
+        nonlocal now, seen
+        now, seen = now + cost, seen + 1
+        return first
+
+    monkeypatch.setattr(disk_cache, "_sources", sources)
+    monkeypatch.setattr(disk_cache, "_stamp", len)
+    monkeypatch.setattr(disk_cache, "_first_stamp", lambda: len(first))
+    monkeypatch.setattr(disk_cache, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(disk_cache, "_next_look", 0.0)
+    while now < 20:
+        assert disk_cache._is_unchanged()
+        now += 0.01
+    assert looks * 0.8 <= seen <= looks * 1.2 + 1
 
 
 # the folder -----------------------------------------------------------------------------------------------
