@@ -14,7 +14,7 @@ import numpy as np
 
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.planner import plan_of
-from lanewise.linalg.pointers import Pointers
+from lanewise.linalg.pointers import Pointers, flat
 from lanewise.linalg.problem import Operand
 from lanewise.linalg.rules import Options, Request, request_of
 from lanewise.linalg.types import BLOCK
@@ -31,12 +31,13 @@ def by_kernels(a: Any, b: Any, arch: str = "sm_90a", plan: Plan | None = None, *
     epilogue = problem.epilogue
     if epilogue.scale_a == "block":
         problem = replace(problem, epilogue=replace(epilogue, scale_a=None, scale_b=None))
-    family.launch(problem, plan, _pointers(request, size))
+    family.launch(problem, plan, _pointers(request, size, plan.family == "warp"))
     return request.result
 
 
-def _pointers(request: Request, workspace: int) -> Pointers:
-    """Return the arrays of a request as kernels get them: of two axes, or of three with the batch first."""
+def _pointers(request: Request, workspace: int, by_warps: bool) -> Pointers:
+    """Return the arrays of a request as kernels get them: of two axes, or of three with the batch first, or,
+    for kernels of mma.sync, which get pointers, as one."""
     problem = request.problem
     assert problem is not None
 
@@ -46,7 +47,10 @@ def _pointers(request: Request, workspace: int) -> Pointers:
         strides: tuple[int, ...] = steps[::-1] if turned else steps
         if problem.batch > 1:
             shape, strides = (problem.batch, *shape), (operand.batch_stride, *strides)
-        return np.lib.stride_tricks.as_strided(array, shape, [each * array.itemsize for each in strides])
+        words = array.view(f"u{array.itemsize}")  # NumPy has no name for some types of ml_dtypes
+        bytes_ = [each * array.itemsize for each in strides]
+        found = np.lib.stride_tricks.as_strided(words, shape, bytes_).view(array.dtype)
+        return flat(found) if by_warps else found
 
     m, n, k = problem.m, problem.n, problem.k
     found: dict[str, Any] = {

@@ -47,7 +47,8 @@ def flat(array: Any) -> Any:
             return array
         steps = [each // array.itemsize for each in array.strides]
         extent = 1 + sum((size - 1) * step for size, step in zip(array.shape, steps, strict=True))
-        return np.lib.stride_tricks.as_strided(array, (extent,), (array.itemsize,))
+        words = array.view(f"u{array.itemsize}")  # NumPy has no name for some types of ml_dtypes
+        return np.lib.stride_tricks.as_strided(words, (extent,), (array.itemsize,)).view(array.dtype)
     if hasattr(array, "as_strided"):  # torch
         if array.is_contiguous():
             return array
