@@ -81,7 +81,7 @@ def test_reaching_definitions_are_those_that_walks_meet(seed: int) -> None:
     by_key = {key_of(op): op for block in blocks for op in block.executed}
     targets = [op.operands[0] for op in by_key.values() if op.opcode == "add"]
     for use, definitions in met.items():
-        named = set(found.reaching(by_key[use.key], use.register))
+        named = {found.definitions[each] for each in found.reaching(by_key[use.key], use.register)}
         assert definitions <= named
         assert definitions == named or targets.count(use.register) == 1, use
 

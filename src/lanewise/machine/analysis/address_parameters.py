@@ -7,7 +7,7 @@ memory may lead anywhere.
 
 from __future__ import annotations
 
-from lanewise.machine.analysis.reaching_definitions import Definition, ReachingDefinitions
+from lanewise.machine.analysis.reaching_definitions import ReachingDefinitions
 from lanewise.machine.analysis.written_parameters import loaded_origin
 from lanewise.machine.program.instruction_record import AddressFlow, Level, Proxy, Role
 from lanewise.machine.program.memory_accesses import watched_accesses
@@ -54,13 +54,13 @@ class AddressParameters:
         op: Op,
         number: int,
         address: MemoryOperand,
-        known: dict[Definition, Origins],
+        known: dict[int, Origins],
     ) -> None:
         origins = self._origins(op, address, known)
         if origins and ANYTHING not in origins:
             noted[op.site, number] = origins
 
-    def _origins(self, op: Op, operand: ResolvedOperand, known: dict[Definition, Origins]) -> Origins:
+    def _origins(self, op: Op, operand: ResolvedOperand, known: dict[int, Origins]) -> Origins:
         """Return what an operand of an instruction may be made from, as far as it is known yet."""
         found = _NUMBER
         for register in registers_in(operand):
@@ -70,7 +70,7 @@ class AddressParameters:
                 found |= known.get(each, _NUMBER)
         return found
 
-    def _made(self, op: Op, register: Register, known: dict[Definition, Origins]) -> Origins | None:
+    def _made(self, op: Op, register: Register, known: dict[int, Origins]) -> Origins | None:
         """Return what an instruction's result may be made from."""
         record = op.record
         if record.is_plain_load:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
-from lanewise.machine.analysis.reaching_definitions import Definition, ReachingDefinitions
+from lanewise.machine.analysis.reaching_definitions import ReachingDefinitions
 from lanewise.machine.program.instruction_record import AddressFlow
 from lanewise.machine.program.operands import (
     OperandList,
@@ -101,7 +101,7 @@ class AddressSources:
         source = self._source(op, operand, self._known)
         return source.symbol if isinstance(source, Derived) and source.shift == shift else None
 
-    def _source(self, op: Op, operand: ResolvedOperand, known: dict[Definition, Source]) -> Source | None:
+    def _source(self, op: Op, operand: ResolvedOperand, known: dict[int, Source]) -> Source | None:
         """Return what an operand holds; None for a register that nothing known so far has defined."""
         match operand:
             case Register():
@@ -121,7 +121,7 @@ class AddressSources:
                 return _packed([self._source(op, each, known) for each in elements])
         return NUMBER
 
-    def _made(self, op: Op, register: Register, known: dict[Definition, Source]) -> Source | None:
+    def _made(self, op: Op, register: Register, known: dict[int, Source]) -> Source | None:
         """Return what an instruction puts into a register; None if that is not known yet."""
         flow = op.record.address_flow
         if flow in _NUMBERS or op.record.multiplies or len(op.operands) < 2:

@@ -28,20 +28,24 @@ class Definition(NamedTuple):
 
 
 class ReachingDefinitions:
-    """The definitions of registers of 32 bits and more, and those that reach each use of them."""
+    """The definitions of registers of 32 bits and more, and those that reach each use of them.
+
+    A definition is known by its number, since analyses look up many.
+    """
 
     def __init__(self, blocks: list[BasicBlock]) -> None:
-        #: Every instruction that runs, in the order of basic blocks, with the registers that it writes.
-        self.writers: list[tuple[Op, list[Definition]]] = []
-        self._of: dict[Register, list[Definition]] = {}
+        self.definitions: list[Definition] = []
+        #: Every instruction that runs, in the order of basic blocks, with its definitions.
+        self.writers: list[tuple[Op, list[tuple[int, Register]]]] = []
+        self._of: dict[Register, tuple[int, ...]] = {}
         for block in blocks:
             for op in block.executed:
                 written = [each for each in assigned(op) if each.bits >= _LEAST_BITS]
                 if written:
-                    definitions = [Definition(key_of(op), register) for register in written]
-                    self.writers.append((op, definitions))
-                    for each in definitions:
-                        self._of.setdefault(each.register, []).append(each)
+                    self.writers.append((op, list(enumerate(written, len(self.definitions)))))
+                    for number, register in self.writers[-1][1]:
+                        self.definitions.append(Definition(key_of(op), register))
+                        self._of[register] = (*self._of.get(register, ()), number)
         #: Registers that callers give a value, too.
         self.parameters = {
             each
@@ -50,15 +54,14 @@ class ReachingDefinitions:
             if isinstance(each, Register) and not body.function.is_entry
         }
         self._several = {register for register, each in self._of.items() if len(each) > 1}
-        self._at: dict[Definition, tuple[Definition, ...]] = {}
+        self._at: dict[Definition, tuple[int, ...]] = {}
         if self._several:
             self._flow(blocks)
 
-    def reaching(self, op: Op, register: Register) -> tuple[Definition, ...]:
-        """Return the definitions whose value an instruction may read from a register."""
-        if register in self._several:
-            return self._at.get(Definition(key_of(op), register), ())
-        return tuple(self._of.get(register, ()))
+    def reaching(self, op: Op, register: Register) -> tuple[int, ...]:
+        """Return the numbers of the definitions whose value an instruction may read from a register."""
+        every = self._of.get(register, ())
+        return self._at.get(Definition(key_of(op), register), ()) if len(every) > 1 else every
 
     def _flow(self, blocks: list[BasicBlock]) -> None:
         """Find what reaches each use of the registers that have several definitions.
@@ -72,8 +75,8 @@ class ReachingDefinitions:
         for register in self._several:
             definitions = self._of[register]
             first[register], all_of[register] = count, ((1 << len(definitions)) - 1) << count
-            for number, each in enumerate(definitions, count):
-                writes.setdefault(each.key, []).append((register, 1 << number))
+            for place, number in enumerate(definitions, count):
+                writes.setdefault(self.definitions[number].key, []).append((register, 1 << place))
             count += len(definitions)
         made, kept = dict[int, int](), dict[int, int]()
         for block in blocks:
@@ -96,7 +99,7 @@ class ReachingDefinitions:
                     if leaving & ~entering[target]:
                         entering[target] |= leaving
                         changed = True
-        sets: dict[tuple[Register, int], tuple[Definition, ...]] = {}
+        sets: dict[tuple[Register, int], tuple[int, ...]] = {}
         for block in blocks:
             live = entering[block.number]
             for op in block.executed:
@@ -112,30 +115,30 @@ class ReachingDefinitions:
 
     def solve(
         self,
-        made: Callable[[Op, Register, dict[Definition, Fact]], Fact | None],
+        made: Callable[[Op, Register, dict[int, Fact]], Fact | None],
         join: Callable[[Fact, Fact], Fact],
-    ) -> dict[Definition, Fact]:
-        """Return a fact about each definition, by iteration until nothing changes.
+    ) -> dict[int, Fact]:
+        """Return a fact about each definition by its number, by iteration until nothing changes.
 
         `made` gives the fact of one result of an instruction from those known so far, None where it cannot
         tell yet; `join` combines what is known of a definition with what is new.
         """
-        known: dict[Definition, Fact] = {}
+        known: dict[int, Fact] = {}
         changed = True
         while changed:
             changed = False
             for op, definitions in self.writers:
-                for each in definitions:
-                    fact, old = made(op, each.register, known), known.get(each)
+                for number, register in definitions:
+                    fact, old = made(op, register, known), known.get(number)
                     if fact is None:
                         continue
                     new = fact if old is None else join(old, fact)
                     if new != old:
-                        known[each] = new
+                        known[number] = new
                         changed = True
         return known
 
 
-def _chosen(bits: int, definitions: list[Definition]) -> tuple[Definition, ...]:
+def _chosen(bits: int, definitions: tuple[int, ...]) -> tuple[int, ...]:
     """Return the definitions of a register that the bits of a set stand for."""
     return tuple(each for number, each in enumerate(definitions) if bits >> number & 1)
