@@ -31,9 +31,7 @@ def recorded() -> Iterator[tuple[Im2colTensor, int, int, int]]:
         lengths = {
             "dims": rank, "strides": rank - 1, "lower": rank - 2, "upper": rank - 2, "element_strides": rank,
         }  # fmt: skip
-        sizes = {
-            name: (tuple(values[name]) + (1,) * 6)[: max(count, 0)] for name, count in lengths.items()
-        }
+        sizes = {name: (tuple(values[name]) + (1,) * 6)[: max(count, 0)] for name, count in lengths.items()}
         tensor = Im2colTensor(
             TYPES.get(values["type"], str(values["type"])), sizes["dims"], sizes["strides"], sizes["lower"],
             sizes["upper"], values["channels"], values["pixels"], sizes["element_strides"],

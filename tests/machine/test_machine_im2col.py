@@ -12,7 +12,17 @@ import pytest
 
 import lanewise as lw
 from everything import sampled
-from im2col_cases import THREADS, Case, arguments, model, module, random_case, random_interleaved, run, sources
+from im2col_cases import (
+    THREADS,
+    Case,
+    arguments,
+    model,
+    module,
+    random_case,
+    random_interleaved,
+    run,
+    sources,
+)
 from lanewise.errors import LanewiseError
 from lanewise.isa.im2col_map import decode_im2col
 from lanewise.machine.errors import KernelFault

@@ -110,7 +110,10 @@ def _of_columns(raw: bytes, values: dict[str, int], table: Table) -> Answer:
         return Answer((table,), data | {"problem": str(error)}, (str(error),))
     found = [
         ("tensor map", tensor.described()),
-        ("tensor", f"{tensor.type} {tensor.dims[::-1]} at {address:#x}, strides {tensor.strides[::-1]} bytes"),
+        (
+            "tensor",
+            f"{tensor.type} {tensor.dims[::-1]} at {address:#x}, strides {tensor.strides[::-1]} bytes",
+        ),
         (
             "a copy",
             f"takes {tensor.pixels} pixels of {tensor.row_bytes} bytes, one each {tensor.row_pitch} in shared "
