@@ -23,7 +23,7 @@ RECORD = Path(__file__).parents[1] / "benchmarks" / "results" / "h200_im2col_map
 
 
 def recorded() -> Iterator[tuple[Im2colTensor, int, int, int]]:
-    """Return the calls of the record: the tensor and its address, the driver's status, a digest of the bytes."""
+    """Return the calls of the record: the tensor, its address, the driver's status, a digest of the bytes."""
     record = json.loads(RECORD.read_text())
     for row in json.loads(lzma.decompress(bytes.fromhex("".join(record["calls"])))):
         values = dict(zip(record["columns"], row, strict=True))

@@ -1,4 +1,4 @@
-"""Copies of columns of pixels (im2col) on the CPU machine: held against an H200's record and a model in NumPy."""
+"""Copies of columns of pixels (im2col) on the CPU machine: held against an H200 and a model in NumPy."""
 
 from __future__ import annotations
 
