@@ -1,4 +1,4 @@
-"""Copies of columns of pixels (im2col) as cases that the CPU machine and a GPU run alike, and a model of them.
+"""Copies of columns of pixels (im2col) as cases that the CPU machine and a GPU run alike, and a model.
 
 The record of an H200, benchmarks/results/h200_im2col_copies.json, has such cases and digests of the results.
 """
@@ -32,7 +32,7 @@ _FLOATS = TYPES.index("f16")
 
 
 class Case(NamedTuple):
-    """A copy of a column of pixels: the innermost axis first. `type`, `swizzle` … are the driver's numbers."""
+    """A copy of a column of pixels, the innermost axis first; `type` … are the driver's numbers."""
 
     verb: str
     type: int
@@ -90,7 +90,7 @@ def sources(case: Case) -> tuple[Bytes, Bytes]:
 
 
 def pixels(case: Case) -> list[tuple[int, ...]]:
-    """Return the coordinates of the pixels of a column without offsets, and the number of the image of each."""
+    """Return the coordinates of the pixels of a column without offsets, with the number of the image."""
     axes = case.rank - 2
     first = 0 if case.interleave else 1
     last = [case.dims[first + axis] - 1 + case.upper[axis] for axis in range(axes)]

@@ -23,7 +23,7 @@ RECORD = Path(__file__).parents[1] / "benchmarks" / "results" / "h200_im2col_map
 
 
 def recorded() -> Iterator[tuple[Im2colTensor, int, int, int]]:
-    """Return the calls of the record: the tensor and its address, the driver's status, a digest of the bytes."""
+    """Return the calls of the record: the tensor, its address, the driver's status, a digest of the bytes."""
     record = json.loads(RECORD.read_text())
     for row in json.loads(lzma.decompress(bytes.fromhex("".join(record["calls"])))):
         values = dict(zip(record["columns"], row, strict=True))
@@ -31,9 +31,7 @@ def recorded() -> Iterator[tuple[Im2colTensor, int, int, int]]:
         lengths = {
             "dims": rank, "strides": rank - 1, "lower": rank - 2, "upper": rank - 2, "element_strides": rank,
         }  # fmt: skip
-        sizes = {
-            name: (tuple(values[name]) + (1,) * 6)[: max(count, 0)] for name, count in lengths.items()
-        }
+        sizes = {name: (tuple(values[name]) + (1,) * 6)[: max(count, 0)] for name, count in lengths.items()}
         tensor = Im2colTensor(
             TYPES.get(values["type"], str(values["type"])), sizes["dims"], sizes["strides"], sizes["lower"],
             sizes["upper"], values["channels"], values["pixels"], sizes["element_strides"],

@@ -340,7 +340,8 @@ def launch(entry: Entry, configuration: Any) -> Configured:
     """The kernel with its configuration: `[grid, block]` or `[grid, block, shared_bytes]`."""
     if not isinstance(configuration, tuple) or len(configuration) not in (2, 3):
         raise LanewiseError(
-            f"a launch is kernel[grid, block] or kernel[grid, block, shared_bytes], not {shown(configuration)}"
+            f"a launch is kernel[grid, block] or kernel[grid, block, shared_bytes], not "
+            f"{shown(configuration)}"
         )
     grid, block = _three("a grid", configuration[0]), _three("a block", configuration[1])
     shared = configuration[2] if len(configuration) == 3 else 0

@@ -119,8 +119,8 @@ def encode_tiled(
     passed to a kernel for a `CUtensorMap`, or put into memory for it.
 
     >>> import lanewise as lw
-    >>> raw = lw.encode_tiled("f16", 0x7F0000000000, (1024, 4096), (2048,), (64, 64), swizzle="128B")
-    >>> raw == lw.tensor_map(np.zeros((4096, 1024), np.float16), (64, 64), swizzle="128B").encode(0x7F0000000000)
+    >>> raw = lw.encode_tiled("f16", 0x10000, (1024, 4096), (2048,), (64, 64), swizzle="128B")
+    >>> raw == lw.tensor_map(np.zeros((4096, 1024), np.float16), (64, 64), swizzle="128B").encode(0x10000)
     True
     """
     sizes = _integers("dims", dims)
@@ -206,7 +206,7 @@ def _column(box: Any) -> tuple[int, int]:
 
 def _corners(im2col: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the corners of a bounding box, each with one number for each axis of pixels."""
-    rule = "im2col is (lower, upper): two corners of the bounding box, each with a number for each axis of pixels"
+    rule = "im2col is (lower, upper): corners of the bounding box, each with a number for each axis of pixels"
     try:
         lower, upper = im2col
     except Exception:

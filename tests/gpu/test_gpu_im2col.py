@@ -101,8 +101,8 @@ def test_multicast_to_the_blocks_of_a_cluster() -> None:
 READY:
     barrier.cluster.arrive; barrier.cluster.wait;
     setp.ne.u32 %p2, %r1, 0; or.pred %p2, %p1, %p2; mov.u16 %h0, 1; mov.u16 %h1, 2; mov.u16 %h2, 3;
-    @!%p2 cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes.multicast::cluster \
-[%r2], [%rd4, {0, -1, -1, 0}], [bar], {%h0, %h1}, %h2;
+    @!%p2 cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes\
+.multicast::cluster [%r2], [%rd4, {0, -1, -1, 0}], [bar], {%h0, %h1}, %h2;
 WAIT:
     mbarrier.try_wait.parity.shared::cta.b64 %p3, [bar], 0; @!%p3 bra WAIT;
     mad.lo.u32 %r5, %r1, 640, 0; shl.b32 %r6, %r0, 4; add.u32 %r7, %r2, %r6;

@@ -50,7 +50,12 @@ IMAGES = np.zeros((2, 9, 11, 32), np.float16)
     [
         ((16, 32), ((0,), (0,)), {}, "has 2 axes of pixels, so that the lower corner .* not 1"),
         ((16, 32), ((0, 0), (0, 0, 0)), {}, "the upper corner of its bounding box .* not 3"),
-        ((16, 32), ((-129, 0), (0, 0)), {}, "the lower corner of axis 1 is -129; -128 to 127 .* -128 is nearest"),
+        (
+            (16, 32),
+            ((-129, 0), (0, 0)),
+            {},
+            "the lower corner of axis 1 is -129; -128 to 127 .* -128 is nearest",
+        ),
         ((16, 32), ((0, 0), (0, 128)), {}, "the upper corner of axis 2 is 128"),
         ((16, 32), ((0, 5), (0, -6)), {}, "along axis 2 the bounding box begins at 5 and ends at 4"),
         ((1025, 32), ((0, 0), (0, 0)), {}, "1 to 1024 pixels, not 1025"),
@@ -78,7 +83,15 @@ def test_two_axes_have_no_pixels() -> None:
 def test_the_order_of_arrays_and_that_of_the_driver() -> None:
     of_array = lw.tensor_map(IMAGES, (16, 32), im2col=((-1, -2), (-3, -4)), element_strides=(1, 2, 3, 1))
     raw = lw.encode_im2col(
-        "f16", 0x1000, (32, 11, 9, 2), (64, 704, 6336), (-2, -1), (-4, -3), 32, 16, element_strides=(1, 3, 2, 1)
+        "f16",
+        0x1000,
+        (32, 11, 9, 2),
+        (64, 704, 6336),
+        (-2, -1),
+        (-4, -3),
+        32,
+        16,
+        element_strides=(1, 3, 2, 1),
     )
     assert of_array.encode(0x1000) == raw
     assert isinstance(of_array.tensor, Im2colTensor) and "im2col of 16 pixels" in repr(of_array)

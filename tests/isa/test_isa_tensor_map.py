@@ -260,7 +260,12 @@ def test_every_type_has_a_name_of_its_own_in_a_map() -> None:
         (np.zeros((64, 64), np.float32), (8, 8), {"dtype": "b6x16_p32"}, "needs sm_100"),
         (np.zeros((64, 64), np.float32), (8, 8), {"dtype": "f7"}, "the type of a tensor is one of"),
         (np.zeros((64, 66), np.float32), (8, 8), {}, "axis 0 has a stride of 264 bytes; .* 256 is nearest"),
-        ([[1.0, 2.0]], (1, 2), {}, "takes a NumPy array, a tensor in host memory or an array on a GPU, not list"),
+        (
+            [[1.0, 2.0]],
+            (1, 2),
+            {},
+            "takes a NumPy array, a tensor in host memory or an array on a GPU, not list",
+        ),
     ],
 )
 def test_arrays_that_no_map_can_be_of(array: Any, box: Any, options: Any, words: str) -> None:

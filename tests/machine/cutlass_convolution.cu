@@ -21,21 +21,26 @@ using namespace cute;
 constexpr auto kOperator = cutlass::conv::Operator::OPERATOR;
 constexpr unsigned long long MARK = 0x5AA55AA5C0FFEE00ull;
 
-template <int N> struct ChannelsLast;
-template <> struct ChannelsLast<1> { using type = cutlass::layout::TensorNWC; };
-template <> struct ChannelsLast<2> { using type = cutlass::layout::TensorNHWC; };
-template <> struct ChannelsLast<3> { using type = cutlass::layout::TensorNDHWC; };
-using Channels = ChannelsLast<SPATIAL>::type;
+constexpr bool kIsWgrad = kOperator == cutlass::conv::Operator::kWgrad;
+template <int N> struct Layouts;
+template <> struct Layouts<1> { using images = cutlass::layout::TensorNWC; using filters = cutlass::layout::TensorKCS; };
+template <> struct Layouts<2> { using images = cutlass::layout::TensorNHWC; using filters = cutlass::layout::TensorKCSR; };
+template <> struct Layouts<3> { using images = cutlass::layout::TensorNDHWC; using filters = cutlass::layout::TensorKCSRT; };
+using Channels = Layouts<SPATIAL>::images;
+using OutLayout = std::conditional_t<kIsWgrad, Layouts<SPATIAL>::filters, Channels>;
 using Half = cutlass::half_t;
 // The axis of a tile along which filters are unrolled is a shape of its own.
-using TileShape = std::conditional_t<kOperator == cutlass::conv::Operator::kWgrad, Shape<_64, Shape<_64>, Shape<_64>>,
+using TileShape = std::conditional_t<kIsWgrad, Shape<_64, Shape<_64>, Shape<_64>>,
                                 Shape<_64, _64, Shape<_64>>>;
 using ClusterShape = Shape<_1, _1, _1>;
-using Out = float;
+using Out = std::conditional_t<kIsWgrad, Half, float>;
+constexpr int kOutUnit = 16 / sizeof(Out);
+using Schedule = std::conditional_t<kIsWgrad, cutlass::epilogue::NoSmemWarpSpecialized,
+                                    cutlass::epilogue::TmaWarpSpecialized>;
 using Epilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
     cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, TileShape, ClusterShape,
-    cutlass::epilogue::collective::EpilogueTileAuto, float, float, Out, Channels, 4, Out, Channels, 4,
-    cutlass::epilogue::TmaWarpSpecialized>::CollectiveOp;
+    cutlass::epilogue::collective::EpilogueTileAuto, float, float, Out, OutLayout, kOutUnit, Out, OutLayout, kOutUnit,
+    Schedule>::CollectiveOp;
 using Mainloop = typename cutlass::conv::collective::CollectiveBuilder<
     cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, kOperator, Half, Channels, 8, Half, Channels, 8, float, TileShape,
     ClusterShape,
@@ -88,7 +93,7 @@ extern "C" CUresult cuTensorMapEncodeTiled(
 
 template <class StrideD, class P> StrideD output_stride(P const& problem) {
   StrideD stride{};
-  if constexpr (kOperator == cutlass::conv::Operator::kWgrad) {
+  if constexpr (kIsWgrad) {
     stride = cutlass::make_cute_packed_stride(StrideD{}, problem.shape_C, problem.stride_C, kOperator);
   } else {
     cute::for_each(cute::make_seq<cute::rank<0>(StrideD{})>{},

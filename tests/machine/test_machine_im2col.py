@@ -1,4 +1,4 @@
-"""Copies of columns of pixels (im2col) on the CPU machine: held against an H200's record and a model in NumPy."""
+"""Copies of columns of pixels (im2col) on the CPU machine: held against an H200 and a model in NumPy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,17 @@ import pytest
 
 import lanewise as lw
 from everything import sampled
-from im2col_cases import THREADS, Case, arguments, model, module, random_case, random_interleaved, run, sources
+from im2col_cases import (
+    THREADS,
+    Case,
+    arguments,
+    model,
+    module,
+    random_case,
+    random_interleaved,
+    run,
+    sources,
+)
 from lanewise.errors import LanewiseError
 from lanewise.isa.im2col_map import decode_im2col
 from lanewise.machine.errors import KernelFault

@@ -1,4 +1,4 @@
-"""A tensor map of the mode im2col as data: encoded to the 128 bytes that the driver gives, and the rules of it.
+"""A tensor map of the mode im2col as data: encoded to the 128 bytes that the driver gives, and its rules.
 
 A copy takes a column of pixels: from a first one on, along the width of the bounding box, then along its
 height and depth, then in the next image; of each pixel some channels. Convolutions load their input so. The
@@ -38,7 +38,8 @@ class Im2colTensor:
     `lower` and `upper` are the corners of the bounding box for each axis of pixels, the innermost first: the
     first pixel, and the last one counted from the last pixel of the tensor.
 
-    >>> images = Im2colTensor("f16", (64, 14, 14, 8), (128, 1792, 25088), (-1, -1), (-1, -1), 64, 128, (1,) * 4)
+    >>> strides, corner = (128, 1792, 25088), (-1, -1)
+    >>> images = Im2colTensor("f16", (64, 14, 14, 8), strides, corner, corner, 64, 128, (1,) * 4)
     >>> images.box_bytes
     16384
     >>> len(images.encode(0x7F0000000000))
@@ -148,8 +149,8 @@ class Im2colTensor:
                 return (
                     f"axis {self._number(axis)} has {size} pixels, and the driver takes fewer than 2**31"
                     if size >= 1 << 31
-                    else f"along axis {self._number(axis)} the bounding box begins at {low} and ends at {last}, "
-                    f"{-high} before the last of {size} pixels; it has at least one pixel"
+                    else f"along axis {self._number(axis)} the bounding box begins at {low} and ends at "
+                    f"{last}, {-high} before the last of {size} pixels; it has at least one pixel"
                 )
         return None
 
@@ -180,8 +181,8 @@ class Im2colTensor:
         count = self.channels * self.pixels * size
         if count > MOST_BOX_BYTES:
             return (
-                f"a copy takes at most {MOST_BOX_BYTES} bytes (228 KB), and {self.pixels} pixels are {count}: "
-                f"{MOST_BOX_BYTES // (self.channels * size)} would fit"
+                f"a copy takes at most {MOST_BOX_BYTES} bytes (228 KB), and {self.pixels} pixels are "
+                f"{count}: {MOST_BOX_BYTES // (self.channels * size)} would fit"
             )
         return None
 
@@ -202,8 +203,8 @@ class Im2colTensor:
     def described(self) -> str:
         """Return the tensor in words, shapes in the order of arrays: the outermost axis first.
 
-        >>> Im2colTensor("f32", (8, 9, 2), (32, 288), (-1,), (-1,), 8, 16, (1, 2, 1)).described()
-        'f32 (2, 9, 8), im2col of 16 pixels and 8 channels, corners (-1,) and (-1,), element strides (1, 2, 1)'
+        >>> Im2colTensor("f32", (8, 9, 2), (32, 288), (-1,), (-1,), 8, 16, (1, 1, 1)).described()
+        'f32 (2, 9, 8), im2col of 16 pixels and 8 channels, corners (-1,) and (-1,)'
         """
         words = [
             f"{self.type} {self.dims[::-1]}",

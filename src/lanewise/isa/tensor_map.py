@@ -222,8 +222,12 @@ def decode_fields(raw: bytes, mode: int) -> tuple[int, TiledTensor]:
     rank = values["rank"]
     if values["mode"] != mode:
         if values["mode"] in _MODES:
-            raise LanewiseError(f"this is a tensor map of the mode {_MODES[values['mode']]}, not {_MODES[mode]}")
-        raise LanewiseError(f"this is no tensor map: its mode is {values['mode']}, and {mode} is {_MODES[mode]}")
+            raise LanewiseError(
+                f"this is a tensor map of the mode {_MODES[values['mode']]}, not {_MODES[mode]}"
+            )
+        raise LanewiseError(
+            f"this is no tensor map: its mode is {values['mode']}, and {mode} is {_MODES[mode]}"
+        )
     if rank > MOST_AXES:
         raise LanewiseError(f"this is no tensor map: it says {rank} axes, and a tensor has 1 to {MOST_AXES}")
     types = {(each.code, each.tf32): each.name for each in ELEMENT_TYPES.values()}

@@ -97,9 +97,9 @@ DERIVED = ("box_bytes", "shared_alignment")
 #: The mode of tiled maps, and that of im2col.
 TILED, IM2COL = 0, 1
 
-# Maps of the mode im2col (benchmarks/results/h200_im2col_maps.json). They have the channels of a pixel where a
-# tiled map has the innermost axis of its box, and in place of the box's other axes the corners of the bounding
-# box: one coordinate for each axis of pixels, the innermost first, the lower corner before the upper one.
+# Maps of the mode im2col (benchmarks/results/h200_im2col_maps.json). They have the channels of a pixel where
+# a tiled map has the innermost axis of its box, and in place of the box's other axes the corners of the
+# bounding box: one coordinate for each axis of pixels, the innermost first, the lower corner first.
 PIXELS = Field("pixels", ((480, 10),), "pixels that a copy takes", bias=1)
 #: The bits of a coordinate of a corner, by the axes of the tensor, and the first bit of each corner.
 CORNER_BITS = {3: 16, 4: 8, 5: 5}

@@ -79,10 +79,10 @@ class AsyncOperation(RecordLayout):
     boxes = field(elements=5)
     steps = field(elements=5)
     coordinates = field(elements=5)
-    # A box that is a column of pixels (im2col) has a row for each pixel, of which the coordinates are counted on.
-    # For each axis along which pixels lie, the innermost first: the tensor's size and its pitch, the step, the
-    # coordinate of the first pixel and what is added to it; and the first and last coordinate in the bounding
-    # box, beyond which the next axis is counted on.
+    # A box that is a column of pixels (im2col) has a row for each pixel, of which coordinates are counted on.
+    # For each axis along which pixels lie, the innermost first: the tensor's size and pitch, the step, the
+    # coordinate of the first pixel and what is added to it; and the first and last coordinate in the
+    # bounding box, beyond which the next axis is counted on.
     is_column = field()
     pixel_sizes = field(elements=5)
     pixel_pitches = field(elements=5)

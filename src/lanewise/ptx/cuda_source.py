@@ -20,8 +20,8 @@ from lanewise.isa import find_arch
 from lanewise.ptx.device_compiler import PublishedSource, behind_conditions, has_defaults, standard_option
 from lanewise.ptx.model.module import CompiledSource, Module
 from lanewise.ptx.model.names import matching
-from lanewise.ptx.syntax.parser import parse
 from lanewise.ptx.plain_arguments import is_set, shown
+from lanewise.ptx.syntax.parser import parse
 from lanewise.ptx.text_or_path import read_text_or_path
 from lanewise.ptx.tools.offline_compiler import find_nvcc, host_compiler, nvcc
 from lanewise.ptx.tools.toolkit import EXTRA, ToolFailed, ToolMissing
@@ -206,8 +206,8 @@ def cuda(
     if made.undeduced and compiler is None and not module.entries and has_nvcc():
         return _by_nvcc(
             asked,
-            f"since host code launches {_listed(made.undeduced)} with template arguments that only a compiler "
-            "of host code deduces",
+            f"since host code launches {_listed(made.undeduced)} with template arguments that only a "
+            "compiler of host code deduces",
         )
     if module.entries or made.templates:
         return module

@@ -38,7 +38,13 @@ def host_array(value: Any) -> Any:
         return _torch_array(torch, value.detach())
     try:
         return np.from_dlpack(value)
-    except (TypeError, RuntimeError, BufferError, ValueError, AttributeError):  # a type that NumPy does not have
+    except (
+        TypeError,
+        RuntimeError,
+        BufferError,
+        ValueError,
+        AttributeError,
+    ):  # a type that NumPy does not have
         return value
 
 

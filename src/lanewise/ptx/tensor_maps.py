@@ -40,7 +40,7 @@ class TensorMap(ArrayArgument):
 
     @property
     def box(self) -> tuple[int, ...]:
-        """The elements that one copy passes over, along each axis; of im2col its pixels and their channels."""
+        """The elements that one copy passes over, along each axis; of im2col the pixels and channels."""
         return self.tensor.box[::-1]
 
     @property

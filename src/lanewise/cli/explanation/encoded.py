@@ -8,8 +8,8 @@ from typing import Any
 from lanewise.cli.terminal.answer import Answer, Cell, Table, facts
 from lanewise.errors import LanewiseError
 from lanewise.isa import matrix_descriptor, tensor_map, tensor_map_fields
-from lanewise.isa.matrix_descriptor import MatrixDescriptor
 from lanewise.isa.im2col_map import decode_im2col
+from lanewise.isa.matrix_descriptor import MatrixDescriptor
 from lanewise.isa.tensor_map import TiledTensor
 from lanewise.isa.tensor_map_rules import address_violation, violation
 
@@ -110,11 +110,14 @@ def _of_columns(raw: bytes, values: dict[str, int], table: Table) -> Answer:
         return Answer((table,), data | {"problem": str(error)}, (str(error),))
     found = [
         ("tensor map", tensor.described()),
-        ("tensor", f"{tensor.type} {tensor.dims[::-1]} at {address:#x}, strides {tensor.strides[::-1]} bytes"),
+        (
+            "tensor",
+            f"{tensor.type} {tensor.dims[::-1]} at {address:#x}, strides {tensor.strides[::-1]} bytes",
+        ),
         (
             "a copy",
-            f"takes {tensor.pixels} pixels of {tensor.row_bytes} bytes, one each {tensor.row_pitch} in shared "
-            f"memory; an mbarrier expects {tensor.box_bytes} bytes",
+            f"takes {tensor.pixels} pixels of {tensor.row_bytes} bytes, one each {tensor.row_pitch} in "
+            f"shared memory; an mbarrier expects {tensor.box_bytes} bytes",
         ),
         ("bounding box", f"from {tensor.lower[::-1]} to {tensor.upper[::-1]} past the last pixel"),
     ]

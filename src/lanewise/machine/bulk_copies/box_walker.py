@@ -9,9 +9,9 @@ fill or move them, a checker looks at them. Seen on an H200 (benchmarks/results/
 - In an interleaved layout 16 or 32 bytes take the place of an element of the first dimension, which may have
   a stride then; of the dimension before the last, the slices of channels, a box has one.
 - A store or reduction writes whole 16 bytes: past the end of a tensor's row up to the next multiple of 16.
-- A column of pixels (im2col) has a row for each pixel. The pixels follow each other in the bounding box by the
-  steps of the innermost dimension; behind its last coordinate the count begins at its first one, and goes on
-  in the next dimension. Offsets are added to what is counted (benchmarks/results/h200_im2col_copies.json).
+- A column of pixels (im2col) has a row for each pixel. The pixels follow each other in the bounding box by
+  the steps of the innermost dimension; behind its last coordinate the count begins at its first one, and
+  goes on in the next dimension. Offsets are added to what is counted (h200_im2col_copies.json beside it).
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Column:
         ]
 
     def pixel(self) -> tuple[Value, Value]:
-        """Return how far the pixel is from the tensor's first one in bytes, and whether it is in the tensor."""
+        """Return how many bytes the pixel is from the tensor's first one, and whether it is in the tensor."""
         box, distance = self.box, self.code.number(0)
         inside = self.code.number(1).equals(1)
         for axis, counted in enumerate(self.counted):

@@ -56,9 +56,9 @@ _SENTENCES = {
         "stops with an illegal instruction)"
     ),
     Wrong.BOX_BEYOND: (
-        "the bounding box of the tensor map reaches beyond the tensor, to {0}, which is allowed in loads only: "
-        "for stores no lower corner is negative and no upper one positive (an H200 stops with an illegal "
-        "instruction)"
+        "the bounding box of the tensor map reaches beyond the tensor, to {0}, which is allowed in loads "
+        "only: for stores no lower corner is negative and no upper one positive (an H200 stops with an "
+        "illegal instruction)"
     ),
     Wrong.OFFSET: (
         "the offset {0} is too large: with .3d offsets are below 65536, with .4d below 256, with .5d below 32"

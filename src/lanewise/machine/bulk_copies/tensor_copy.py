@@ -1,4 +1,4 @@
-"""Lowerings of tensor copies (TMA): loads, stores and reductions of boxes, or of columns of pixels (.im2col)."""
+"""Lowerings of tensor copies (TMA): loads, stores and reductions of boxes, or of columns of pixels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from lanewise.jit import ir
 from lanewise.jit.simd import Pointer, Type, Value, i64
 from lanewise.machine.abi import BlockRecord, CacheEntry
 from lanewise.machine.async_records import AsyncOperation
-from lanewise.machine.bulk_copies.box_walker import ATOM, DIMENSIONS, AtomCopy, at, bounds, least, walk
+from lanewise.machine.bulk_copies.box_walker import ATOM, DIMENSIONS, AtomCopy, bounds, least, walk
 from lanewise.machine.bulk_copies.bulk_copy import (
     after_size,
     each_receiver,
