@@ -68,6 +68,20 @@ class Colour(Enum):
     BLUE = 2
 
 
+class Computed:
+    """Attributes that are looked up in a dict, and a lookup that raises for everything else."""
+
+    def __init__(self) -> None:
+        self.__dict__["held"] = {"rows": 1}
+
+    def __getattr__(self, name: str) -> int:
+        if name not in self.__dict__["held"]:
+            raise ValueError(name)
+        return int(self.__dict__["held"][name])
+
+
+COMPUTED, NAMES = Computed(), types.SimpleNamespace(a=types.SimpleNamespace(b=[1]))
+ORDER = {"a": 1, "b": 2}
 CFG, TILE, FROZEN, COLOUR = Config(), Tile(), Frozen(1, [2]), Colour.RED
 PARTIAL = functools.partial(lambda a, b: a * 100 + b, 1)
 
@@ -126,6 +140,9 @@ EXPRESSIONS: dict[str, Callable[[], Any]] = {
     "property": lambda: CFG.computed,
     "method": lambda: CFG.method(2),
     "dataclass": lambda: TILE.rows,
+    "lookup": lambda: COMPUTED.rows,
+    "namespaces": lambda: NAMES.a.b[0],
+    "order": lambda: next(iter(ORDER.values())),
     "by name": lambda: attribute_named(TILE, "ro" + "ws"),
     "named tuple": lambda: FROZEN.rows + FROZEN.names[0],
     "enum": lambda: COLOUR.value,
@@ -190,6 +207,9 @@ CHANGES: dict[str, Callable[[int], Any]] = {
     "property": lambda n: setattr(Config, "computed", property(lambda self: self.block + n)),
     "method": lambda n: setattr(Config, "method", lambda self, m: self.block * m * n),
     "dataclass": lambda n: setattr(TILE, "rows", n),
+    "lookup": lambda n: COMPUTED.__dict__["held"].update(rows=n),
+    "namespaces": lambda n: NAMES.a.b.__setitem__(0, n),
+    "order": lambda n: ORDER.update(a=ORDER.pop("a")),
     "named tuple": lambda n: FROZEN.names.__setitem__(0, n),
     "enum": lambda n: _set("COLOUR", (Colour.RED, Colour.BLUE)[n % 2]),
     "partial": lambda n: _set("PARTIAL", functools.partial(lambda a, b: a * 100 + b, n)),

@@ -54,15 +54,23 @@ def is_empty(cell: CellType) -> bool:
     return False
 
 
+def attribute_of(value: Any, name: str, default: Any = None) -> Any:
+    """Return an attribute of any object, also of one whose lookup raises what it likes."""
+    try:
+        return getattr(value, name, default)
+    except Exception:
+        return default
+
+
 def content_of(value: Any) -> tuple[Any, ...] | None:
     """Return type, shape and bytes of an array, or a tensor's version; None for anything else.
 
     The bytes of an array of objects are None.
     """
-    if isinstance(getattr(value, "_version", None), int) and hasattr(value, "data_ptr"):
+    if isinstance(attribute_of(value, "_version"), int) and attribute_of(value, "data_ptr"):
         found = (str(value.dtype), tuple(value.shape), value._version, value.data_ptr())
         return (*found, _host_bytes(value) or b"")
-    if hasattr(value, "__array_interface__") and hasattr(value, "tobytes"):
+    if attribute_of(value, "__array_interface__") and attribute_of(value, "tobytes"):
         if value.dtype.hasobject:
             return (value.shape, None)
         return (value.dtype.str, value.dtype.descr if value.dtype.names else "", value.shape, value.tobytes())

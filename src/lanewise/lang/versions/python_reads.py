@@ -28,7 +28,7 @@ from types import (
 from typing import Any
 
 from lanewise.lang.versions.code_reads import Chain, code_reads
-from lanewise.lang.versions.guard import Check, GlobalCheck, content_of
+from lanewise.lang.versions.guard import Check, GlobalCheck, attribute_of, content_of
 
 #: Values that never change, and are compared by type and value.
 _CONSTANTS = (type(None), bool, int, str, bytes, complex, type(Ellipsis), range)
@@ -41,6 +41,8 @@ _OF_CLASSES = frozenset(
      "__abstractmethods__", "__static_attributes__", "__firstlineno__", "__annotations_cache__",
      "__annotate_func__"]
 )  # fmt: skip
+#: The method that looks attributes up.
+_LOOKUP = "__getattribute__"
 _UNKNOWN, _UNCHANGING = object(), object()
 
 
@@ -88,7 +90,11 @@ class PythonReads:
         for each in self._roots:
             self._visit(each, forced=True)
         while self._pending:
-            self._expand(*self._pending.popleft())
+            value, forced, shallow = self._pending.popleft()
+            try:
+                self._expand(value, forced, shallow)
+            except Exception:  # an object that does not let itself be looked at is compared by identity
+                self._state.append(Same(value))
 
     # values ---------------------------------------------------------------------------------------------
 
@@ -126,8 +132,8 @@ class PythonReads:
             self._module(value)
         elif isinstance(value, type):
             self._class(value)
-        elif not self._contents(value, shallow) and hasattr(value, "__wrapped__"):
-            self._visit(value.__wrapped__)
+        elif not self._contents(value, shallow):
+            self._visit(attribute_of(value, "__wrapped__"))
 
     def _parts(self, *values: Any) -> None:
         for each in values:
@@ -160,9 +166,10 @@ class PythonReads:
             self._array(value, content)
         else:
             known = False
-        attributes = getattr(value, "__dict__", None)
-        if type(attributes) is dict and not (shallow and home == _STDLIB):
-            self._entries(attributes, attributes, shallow or home == _STDLIB)
+        attributes = attribute_of(value, "__dict__")
+        machinery = home == _STDLIB and not _is_namespace(kind)  # a logger, say, leads to all other ones
+        if type(attributes) is dict and not (shallow and machinery):
+            self._entries(attributes, attributes, shallow or machinery)
             known = True
         known = self._slots(value) or known
         if self._is_own(kind):
@@ -206,8 +213,10 @@ class PythonReads:
             if not self._is_own(each):
                 continue
             for name, member in vars(each).items():
-                if isinstance(member, MemberDescriptorType) and hasattr(value, name):
-                    child = getattr(value, name)
+                if not isinstance(member, MemberDescriptorType):
+                    continue
+                child = attribute_of(value, name, _UNKNOWN)
+                if child is not _UNKNOWN:
                     self._check(f"{{}}.{name} is {{}}", value, child)
                     self._visit(child)
                     known = True
@@ -339,13 +348,13 @@ class PythonReads:
         of_class = _of_class(kind, name)
         if isinstance(value, type):
             held = _of_class(value, name)
-            usual = kind.__getattribute__ is type.__getattribute__ and of_class is _UNKNOWN
+            usual = _of_class(kind, _LOOKUP) is vars(type)[_LOOKUP] and of_class is _UNKNOWN
             return self._plain(value, name) if usual and _is_plain(held) else _UNKNOWN
         if isinstance(of_class, GetSetDescriptorType | MemberDescriptorType) and not self._is_own(kind):
             return self._field(value, name)
-        if kind.__getattribute__ is not object.__getattribute__ or hasattr(type(of_class), "__set__"):
+        if _of_class(kind, _LOOKUP) is not vars(object)[_LOOKUP] or hasattr(type(of_class), "__set__"):
             return _UNKNOWN
-        held = getattr(value, "__dict__", None)
+        held = attribute_of(value, "__dict__")
         in_object = type(held) is dict and name in held
         return self._plain(value, name) if in_object or _is_plain(of_class) else _UNKNOWN
 
@@ -388,6 +397,11 @@ def _of_class(kind: type, name: str) -> Any:
 def _is_plain(held: Any) -> bool:
     """Return whether what a class has under a name is there and no method, property or other descriptor."""
     return held is not _UNKNOWN and not hasattr(type(held), "__get__")
+
+
+def _is_namespace(kind: type) -> bool:
+    """Return whether objects of a class only hold attributes: it has no public methods."""
+    return not any(name[0] != "_" for each in kind.__mro__ for name in vars(each))
 
 
 def _is_numpy_scalar(value: Any) -> bool:
