@@ -1,14 +1,16 @@
 """Finds again the mistakes that docs/found.md tells of, in checkouts of the public projects that have them.
 
 Run `python benchmarks/found.py FOLDER [words]`. FOLDER holds the checkouts as `llm.c`, `LeetCUDA`,
-`cuda-samples` and `SGEMM_CUDA`, or as `owner+name`; words pick the mistakes whose file or kernel has one of
-them. Every file is compiled as it is, and every kernel is launched with the grid, the block and the kinds of
-arguments that its own project uses, with small sizes. The exit status is 1 if a mistake is not found.
+`cuda-samples`, `SGEMM_CUDA`, `fast.cu` and `DeepGEMM` (with `cutlass` beside it), or as `owner+name`; words
+pick the mistakes whose file or kernel has one of them. Every file is compiled as it is, and every kernel is
+launched with the grid, the block and the kinds of arguments that its own project uses, with small sizes. The
+exit status is 1 if a mistake is not found.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from ml_dtypes import bfloat16
+from numpy.lib.stride_tricks import as_strided
 
 import lanewise as lw
 from lanewise.machine.checker.report import Report
@@ -41,6 +45,8 @@ class Case:
     severity: str = "error"
     schedule: str = "in order"
     steps: int | None = None
+    #: Folders of checkouts in which headers are looked for; then the file is a header, which nvcc compiles.
+    includes: tuple[str, ...] = ()
 
 
 def floats(*shape: int) -> np.ndarray[Any, Any]:
@@ -81,6 +87,52 @@ def attention(rows: int) -> tuple[Any, ...]:
 def classifier(vocabulary: int, padded: int) -> tuple[Any, ...]:
     """The arguments of llm.c's fused classifier: a row of logits, no probabilities, an empty tag."""
     return bf16(1, padded), zeros(1), 0, 0.1, zeros(1, dtype="i4"), 1, 1, vocabulary, padded, b"\0"
+
+
+def columns_of_64(array: np.ndarray[Any, Any], box: tuple[int, ...], swizzle: Any) -> Any:
+    """A tensor map of a bf16 matrix as fast.cu makes it: stripes of 64 columns, one after the other."""
+    rows, columns = array.shape
+    view = as_strided(array, (columns // 64, rows, 64), (128, 2 * columns, 2))
+    return lw.tensor_map(view, box, swizzle=swizzle)
+
+
+def fast(kernel: int, lines: tuple[int, ...]) -> Case:
+    """One of fast.cu's matrix products in clusters: 2048 x 2048 x 256, of which the first cluster runs."""
+    size, depth, queue = 2048, 256, 3
+    tiles = 2 * queue * (128 * 64 + 256 * 64)
+    staged = 0 if kernel < 10 else 2 * 256 * (144 if kernel == 12 else 128) + 16 * queue
+    shared = tiles + staged + (512 if kernel > 10 else 0)
+
+    def arguments() -> tuple[Any, ...]:
+        a, b = (np.ones((size, depth), bfloat16) for _ in range(2))
+        c = np.zeros((size, size), bfloat16)
+        maps = columns_of_64(a, (1, 128, 64), "128B"), columns_of_64(b, (1, 256, 64), "128B")
+        if kernel < 10:
+            return size, size, depth, c, *maps
+        target = columns_of_64(c, (1, 256, 72) if kernel == 12 else (2, 256, 64), "none")
+        tiles_of_clusters = np.full((128, 128), -1, np.int32)
+        tiles_of_clusters[:, 0] = 0
+        return size, size, depth, target, *maps, *([tiles_of_clusters] if kernel > 10 else [])
+
+    name = f"M{kernel}::matmulKernel{kernel}<128,256,64,384,{queue},128,2,1>"
+    return Case("fast.cu", "matmul.cu", name, 2, 384, shared, arguments, "cluster", lines)
+
+
+def prenorm(kind: str, line: int) -> Case:
+    """DeepGEMM's product of hyper-connections on sm_90: 128 x 24 x 256."""
+    rows, columns, depth, stages = 128, 24, 256, 4
+
+    def arguments() -> tuple[Any, ...]:
+        a, b = floats(rows, depth).astype(bfloat16), floats(columns, depth)
+        maps = ((a, (64, 64)), (b, (32, 32)), (zeros(rows, columns), (64, 32)))
+        return rows, *(lw.tensor_map(array, box, swizzle="128B") for array, box in maps), zeros(rows)
+
+    name = f"sm90_tf32_hc_prenorm_gemm_impl<{columns},{depth},64,32,64,1,128,{stages},128,128>"
+    file = "deep_gemm/include/deep_gemm/impls/sm90_tf32_hc_prenorm_gemm.cuh"
+    includes = ("DeepGEMM/deep_gemm/include", "cutlass/include")
+    return Case(
+        "DeepGEMM", file, f"deep_gemm::{name}", 2, 256, 200_000, arguments, kind, (line,), includes=includes
+    )
 
 
 def last_block(kernel: int, lines: tuple[int, ...], severity: str) -> Case:
@@ -136,6 +188,8 @@ CASES = (
     Case("SGEMM_CUDA", "src/runner.cu", "runSgemmDoubleBuffering2<128,128,16,64,64,4,8,4,128>", 1, 128, 0,
          lambda: (128, 128, 64, 1.0, floats(128, 64), floats(64, 128), 0.0, zeros(128, 128)),
          "mbarrier", (41,), "advice"),
+    *(fast(kernel, (line,)) for kernel, line in ((8, 347), (9, 347), (10, 356), (11, 285), (12, 285))),
+    prenorm("setmaxnreg", 124), prenorm("asynchronous copy", 290),
 )  # fmt: skip
 
 
@@ -156,9 +210,23 @@ def found_lines(report: Report, case: Case) -> set[int]:
     return {int(side.source.rpartition(":")[2]) for side in sides if side.source}
 
 
+@functools.cache
+def instance(header: Path, kernel: str, includes: tuple[str, ...]) -> Any:
+    """Compile one instance of a kernel template in a header with nvcc, as the project's own tool does."""
+    made = f"static const void* made = reinterpret_cast<const void*>(&{kernel});"
+    text = f'#include "{header}"\n{made}\n'
+    return lw.cuda(text, arch="sm_90a", options=["-std=c++20", *includes], compiler="nvcc")[kernel]
+
+
 def is_found(case: Case, root: Path) -> bool:
     """Check the kernel of a case; True if the report has every line that it should have."""
-    entry = lw.cuda(root / case.file, "sm_90a")[case.kernel]
+    if case.includes:
+        parts = (each.partition("/") for each in case.includes)
+        folders = [(checkout(root.parent, name), inside) for name, _, inside in parts]
+        includes = tuple(f"-I{folder / inside}" for folder, inside in folders if folder is not None)
+        entry = instance(root / case.file, case.kernel, includes)
+    else:
+        entry = lw.cuda(root / case.file, "sm_90a")[case.kernel]
     launch = entry[case.grid, case.block, case.shared]
     report = lw.check(launch, *case.arguments(), schedule=case.schedule, steps=case.steps)
     kinds = {finding.kind for finding in report.findings}
