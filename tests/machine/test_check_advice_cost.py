@@ -96,7 +96,7 @@ def test_occurrences_cost_nothing(monkeypatch: pytest.MonkeyPatch, module: Any, 
         (triage.Triage, "consider"),
         (access_descriptions, "shared_name"),
         (pointer_provenance, "_named_variables"),
-        (value_uses, "_followed_use"),
+        (value_uses.ValueUses, "_follow"),
     )
     given = np.zeros(2048, np.float32)
     reports = [lw.check(module[name][1, 1024], given, times) for times in (2, 400)]

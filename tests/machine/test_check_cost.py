@@ -279,6 +279,17 @@ __global__ void dynamic(float* x, float* y) {
     __syncthreads();
     y[threadIdx.x] = d[127 - threadIdx.x];
 }
+extern __shared__ int words[];
+__global__ void one_memory(float* x, float* y) {
+    d[threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    y[threadIdx.x] = __int_as_float(words[127 - threadIdx.x]);
+}
+__global__ void in_place_by_two(const float* x, float* y) {
+    float a = x[127 - threadIdx.x];
+    __syncthreads();
+    y[threadIdx.x] = a;
+}
 __global__ void any(float* x, float* y) {
     int all = __syncthreads_and(x[threadIdx.x] > 0);
     y[threadIdx.x] = all;
@@ -318,6 +329,8 @@ def test_local_memory(module: Any) -> None:
     found = lw.check(module["table"][1, 128], ones(256), ones(128), 50).performance
     assert [(each.kind, each.source) for each in found] == [("local memory", "kernel.cu:28")]
     assert found[0].subject == "a[…]" and "indexed at run time" in found[0].message
+    # The index depends on the thread: unrolled loops alone would not help, and nothing says that they do.
+    assert found[0].remedy.startswith("it can stay in registers only if the compiler knows every index")
 
 
 def test_barriers_that_nothing_needs(barriers: Any) -> None:
@@ -349,6 +362,21 @@ def test_barriers_that_are_needed(barriers: Any, name: str, arguments: Any) -> N
 def test_barriers_of_dynamic_shared_memory(barriers: Any) -> None:
     report = lw.check(barriers["dynamic"][1, 128, 512], ones(128), ones(128))
     assert report.ok and "barrier" not in kinds(report)
+
+
+def test_names_of_dynamic_shared_memory_are_one_memory(barriers: Any) -> None:
+    report = lw.check(barriers["one_memory"][1, 128, 512], ones(128), ones(128))
+    assert report.ok and "barrier" not in kinds(report)
+
+
+def test_arguments_that_share_memory(barriers: Any) -> None:
+    """Whether a barrier between two arrays is needed depends on whether they are one array."""
+    x, y = ones(128), ones(128)
+    assert "barrier" in kinds(lw.check(barriers["in_place_by_two"][1, 128], x, y))
+    report = lw.check(barriers["in_place_by_two"][1, 128], x, x)
+    assert report.ok and "barrier" not in kinds(report)
+    both = ones(192)
+    assert "barrier" not in kinds(lw.check(barriers["in_place_by_two"][1, 128], both[:128], both[64:]))
 
 
 # what a report makes of it ----------------------------------------------------------------------------
@@ -398,6 +426,7 @@ def test_spills_and_registers_by_ptxas() -> None:
     assert used.spill_loads
     report = lw.check(kernel[1, 32], ones(9600), ones(9600), resources=True)
     assert report.performance[0].kind == "spills"
+    assert used.registers == 255 and report.performance[0].remedy == "keep fewer values at a time"
     assert f"{used.spill_stores} bytes of stores" in str(report.performance[0])
     assert "spills" not in kinds(lw.check(kernel[1, 32], ones(9600), ones(9600)))
     (found,) = lw.check(kernel[1, 512], ones(9600), ones(9600), resources=True).findings

@@ -29,6 +29,7 @@ COMMANDS = {
 
 #: What the list of commands says, where the first line of a command's own help is too long for it.
 SHORT = {
+    "list": "List the matrix instructions that fit all conditions.",
     "explain": "Explain an instruction, a descriptor or a tensor map.",
     "draw": "Draw layouts, atoms, instructions, swizzles, banks.",
     "explore": "Explore instructions, layouts, bits and kernels in a browser.",

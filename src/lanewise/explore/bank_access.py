@@ -12,8 +12,9 @@ import numpy as np
 
 from lanewise.errors import LanewiseError
 from lanewise.layout import ComposedLayout, Layout, rank, size
-from lanewise.machine.checker.cost.bank_proposals import Array, Candidate, Observed, candidates
+from lanewise.machine.checker.cost.bank_proposals import Candidate, Observed, Usage, best_candidates
 from lanewise.machine.checker.cost.requests import LANES, WAVEFRONT, Requests, cost_of
+from lanewise.machine.checker.cost.shared_arrays import SharedArray
 
 ACCESSES = ("ldmatrix", "along", "across", "lanes")
 #: Bytes that a lane reads at once, and bytes of a row of ldmatrix.
@@ -183,8 +184,12 @@ def proposals_for(access: Access) -> list[dict[str, Any]]:
     before = cost_of(requests)
     if not before.excess or not isinstance(access.layout, Layout):
         return []
-    array = Array(0, "", access.element_bytes, [Observed(requests, 1)])
-    return [told for each in candidates(array, requests) if (told := _tried(access, each)) is not None]
+    # The memory is a whole power of two, so that swizzles of any period stay inside.
+    elements = 1 << int(access.layout.cosize() - 1).bit_length()
+    element = access.element_bytes
+    array = SharedArray("", 0, elements * element, element, "", (elements,), (1,), "ptx")
+    usage = Usage(array, [Observed(requests, 1)], requests.size, strided=False, static_bytes=array.size)
+    return [told for each in best_candidates(usage) if (told := _tried(access, each)) is not None]
 
 
 def _tried(access: Access, candidate: Candidate) -> dict[str, Any] | None:
@@ -196,8 +201,10 @@ def _tried(access: Access, candidate: Candidate) -> dict[str, Any] | None:
         text = f"Sw<{swizzle.bits},{swizzle.base},{swizzle.shift}> o {access.layout}"
         why = f"Swizzle({swizzle.bits},{swizzle.base},{swizzle.shift}), without more memory"
     else:
-        layout = _padded(access.layout, candidate.row // element, candidate.padding // element)
-        text, why = str(layout), f"rows longer by {candidate.padding} bytes"
+        row = candidate.array.stride[1]
+        padding = candidate.stride[1] - row
+        layout = _padded(access.layout, row, padding)
+        text, why = str(layout), f"rows longer by {padding * element} bytes"
     if candidate.left or _distinct(layout) < _distinct(access.layout):
         return None
     told = Access(layout, element, access.coordinates, access.vector, access.by_rows, access.steps).told()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lanewise.errors import LanewiseError
-from lanewise.ptx.byte_order import is_native
+from lanewise.ptx.plain_arguments import is_native
 from lanewise.ptx.model.function import Function
 from lanewise.ptx.model.names import demangle, parameter_texts
 from lanewise.ptx.model.variables import Variable

@@ -1,9 +1,11 @@
-"""Arguments of public functions that are plain values: switches, and values as messages show them."""
+"""Arguments of public functions as such: switches, values as messages show them, the byte order of types."""
 
 from __future__ import annotations
 
 from reprlib import repr
 from typing import Any
+
+import numpy as np
 
 from lanewise.errors import LanewiseError
 
@@ -32,3 +34,12 @@ def shown(value: Any) -> str:
         return repr(value)
     except Exception:  # whatever an object raises that has no text
         return "(of which no text can be made)"
+
+
+def is_native(dtype: np.dtype) -> bool:
+    """Return whether all numbers of a type, those of its fields too, are little-endian, as on a GPU."""
+    if dtype.subdtype is not None:
+        return is_native(dtype.subdtype[0])
+    if dtype.fields is not None:
+        return all(is_native(field[0]) for field in dtype.fields.values())
+    return dtype.byteorder != ">"

@@ -225,6 +225,7 @@ class CheckedLaunch(Launch):
         rows = sum((watch.rows for watch in self.watches), np.zeros_like(self.watches[0].rows))
         diverged = sum((watch.diverged for watch in self.watches), np.zeros_like(self.watches[0].diverged))
         requests = [watch.last_requests for watch in self.watches]
+        overlap = any(len(each.views) > 1 for each in self.allocations)
         by_line: dict[tuple[int, str], Line] = {}
         by_site = []
         for op, counts in kernel.counters.of_launch(runs, rows, diverged):
@@ -251,7 +252,7 @@ class CheckedLaunch(Launch):
             self._totals(by_site),
             [by_line[key] for key in sorted(by_line)],
             notes,
-            partial(_judged, kernel, runs, rows, diverged, requests) if self.ended else None,
+            partial(_judged, kernel, runs, rows, diverged, requests, overlap) if self.ended else None,
             kernel.module,
         )
 
@@ -292,12 +293,13 @@ def _judged(
     rows: npt.NDArray[np.int64],
     diverged: npt.NDArray[np.int64],
     requests: list[npt.NDArray[np.uint8]],
+    arguments_overlap: bool,
 ) -> list[Inefficiency]:
     """Return what wastes time in a launch, from what its watches counted."""
     from lanewise.machine.checker.cost.launch_costs import LaunchCosts  # many checks are not asked for it
     from lanewise.machine.checker.cost.verdicts import performance
 
-    return performance(LaunchCosts(kernel, runs, rows, diverged, requests))
+    return performance(LaunchCosts(kernel, runs, rows, diverged, requests, arguments_overlap))
 
 
 def run_checked(

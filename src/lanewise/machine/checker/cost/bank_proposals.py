@@ -134,6 +134,14 @@ def proposals(usage: Usage) -> tuple[Proposal, ...]:
     before = usage.excess(usage.array.stride, usage.array.swizzle)
     if not before or not usage.fits():
         return ()
+    best = best_candidates(usage)
+    removing = [each for each in best if each.left == 0]
+    best = removing or sorted(best, key=lambda each: each.left)[:1]
+    return tuple(_proposed(each, before) for each in best if each.left <= WORTHWHILE * before)
+
+
+def best_candidates(usage: Usage) -> list[Candidate]:
+    """Return the padded layout and the swizzle that leave least; of equally good ones, the first tried."""
     best: list[Candidate] = []
     for tried in (_paddings(usage), _swizzles(usage)):
         found: list[Candidate] = []
@@ -142,9 +150,7 @@ def proposals(usage: Usage) -> tuple[Proposal, ...]:
             if each.left == 0:
                 break
         best += sorted(found, key=lambda each: each.left)[:1]
-    removing = [each for each in best if each.left == 0]
-    best = removing or sorted(best, key=lambda each: each.left)[:1]
-    return tuple(_proposed(each, before) for each in best if each.left <= WORTHWHILE * before)
+    return best
 
 
 def _proposed(found: Candidate, before: float) -> Proposal:

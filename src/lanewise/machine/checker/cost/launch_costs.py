@@ -55,6 +55,8 @@ class LaunchCosts:
     diverged: npt.NDArray[np.int64]
     #: The LastRequest of each row, for each watch.
     last_requests: Sequence[npt.NDArray[np.uint8]]
+    #: Whether arrays that were passed to the launch share memory.
+    arguments_overlap: bool = False
 
     @cached_property
     def instructions(self) -> int:

@@ -20,6 +20,9 @@ from lanewise.machine.program.memory_accesses import LocatedAccess, watched_acce
 from lanewise.machine.program.ops import Op
 from lanewise.machine.runtime.texture_faults import handle_operand
 
+#: Stands for all variables of dynamic shared memory, which begin at one address.
+_DYNAMIC = "dynamic shared memory"
+
 
 class Memory(NamedTuple):
     """Memory that an access may touch: a state space, and in it a variable or a parameter; None for any."""
@@ -62,12 +65,15 @@ def _meet(one: frozenset[Memory], other: frozenset[Memory]) -> bool:
     return any(each.may_be(another) for each in one for another in other)
 
 
-def needless_barriers(kernel: CheckedKernel) -> list[Op]:
-    """Return the barriers of the whole block that can all be taken out of a kernel."""
+def needless_barriers(kernel: CheckedKernel, arguments_overlap: bool = False) -> list[Op]:
+    """Return the barriers of the whole block that can all be taken out of a kernel.
+
+    If arguments of the launch overlap, memory behind one parameter may be that behind another.
+    """
     blocks = kernel.blocks
     if any(block.end is BlockEnd.CALL for block in blocks) or not _is_plain(kernel.program.sites):
         return []
-    finder = _Finder(kernel)
+    finder = _Finder(kernel, arguments_overlap)
     needless: list[Op] = []
     taken_out: set[int] = set()
     for block in blocks:
@@ -101,7 +107,8 @@ def _is_block_barrier(block: BasicBlock) -> bool:
 class _Finder:
     """Finds what is accessed between barriers."""
 
-    def __init__(self, kernel: CheckedKernel) -> None:
+    def __init__(self, kernel: CheckedKernel, arguments_overlap: bool) -> None:
+        self.arguments_overlap = arguments_overlap
         self.parameters = kernel.address_parameters
         self.sources = kernel.address_sources
         self.by_block = {block.number: self._of_block(block) for block in kernel.blocks}
@@ -168,10 +175,15 @@ class _Finder:
 
     def _memory(self, row: int, op: Op, located: LocatedAccess) -> frozenset[Memory]:
         if located.space == "shared":
-            return frozenset((Memory("shared", self.sources.variable(op, located.address.base)),))
+            known = self.sources.variable(op, located.address.base)
+            if known is not None and not known.size:
+                return frozenset((Memory("shared", _DYNAMIC),))  # all that are declared extern are one memory
+            return frozenset((Memory("shared", known),))
         if located.space != "global":
             return frozenset((Memory(),))
-        parameters = self.parameters.get(row) or (None,)
+        parameters = () if self.arguments_overlap else self.parameters.get(row, ())
+        if not parameters:
+            return frozenset((Memory("global"),))
         return frozenset(Memory("global", each) for each in parameters)
 
 

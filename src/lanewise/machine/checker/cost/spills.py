@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from lanewise.isa.multiprocessor import MOST_REGISTERS
 from lanewise.machine.checker.findings import Inefficiency, ReportContents
 from lanewise.machine.program.source_lines import source_line
 from lanewise.ptx import Entry, Loc, Resources, Shape
@@ -25,9 +28,17 @@ def spills(entry: Entry, used: Resources, shape: Shape) -> list[Inefficiency]:
     return [
         Inefficiency(
             "spills", entry.demangled, words, entry.function.line, f".entry {entry.name}", source, moved, 0,
-            "bytes", "keep fewer values at a time, or let a thread have more registers", cycles,
+            "bytes", _remedy(used, shape), cycles,
         )
     ]  # fmt: skip
+
+
+def _remedy(used: Resources, shape: Shape) -> str:
+    """Return what may end spills; more registers only if a thread can have them in blocks of this size."""
+    more = (
+        used.registers < MOST_REGISTERS and replace(used, registers=MOST_REGISTERS).threads >= shape.threads
+    )
+    return "keep fewer values at a time" + (", or let a thread have more registers" if more else "")
 
 
 def judged_with_spills(

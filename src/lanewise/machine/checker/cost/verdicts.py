@@ -204,7 +204,7 @@ class _Judge:
                 continue
             verb = group[0].located.access.verb
             words = f"{verb} of local memory, for an array that is indexed at run time"
-            remedy = "unrolled loops, whose indices are known to the compiler, keep it in registers"
+            remedy = "it can stay in registers only if the compiler knows every index, as in unrolled loops"
             yield self._made(
                 "local memory", group[0].op, self._subject(group[0]), words, requests, total, "instructions",
                 LOCAL_CYCLES * requests, remedy,
@@ -235,7 +235,7 @@ class _Judge:
     def barriers(self) -> Iterator[Inefficiency]:
         """Judge barriers of the block that keep nothing apart."""
         total = self.costs.instructions
-        for group in self._grouped(needless_barriers(self.kernel), self.line):
+        for group in self._grouped(needless_barriers(self.kernel, self.costs.arguments_overlap), self.line):
             wasted = sum(self.costs.row(op, SiteRow.requests) for op in group)
             if not wasted:
                 continue
