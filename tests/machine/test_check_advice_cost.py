@@ -111,7 +111,7 @@ def test_occurrences_cost_nothing(monkeypatch: pytest.MonkeyPatch, module: Any, 
     assert counted.calls["consider"] <= MOST_CALLS, counted.calls
     assert counted.calls["shared_name"] <= MOST_CALLS, counted.calls
     assert counted.calls["_named_variables"] <= 1, counted.calls
-    assert counted.calls["_followed_use"] <= 1, counted.calls
+    assert counted.calls["_follow"] <= 4, counted.calls
 
 
 def test_an_error_after_much_advice_is_found(module: Any) -> None:

@@ -229,7 +229,7 @@ class Triage:
             self._hear(row, kind, ADVICE_AGAIN if advice and kind not in async_findings.ADVICE else 0)
 
     def _note_padding(self, row: int, padding: Padding | None) -> None:
-        """Let the compiled code know where an instruction reads padding, so that it does not report it again."""
+        """Let the compiled code know where an instruction reads padding: it does not report it again."""
         if padding is None:
             return
         known = self.rows[row]

@@ -39,8 +39,8 @@ def padded_block(size: int, elements: int, alignment: int) -> int:
 class Padding(NamedTuple):
     """Bytes of a load that may be padding, as masks.
 
-    Nobody needs those that are `dropped`. Those that are only `copied` are padding if something was written in
-    the same aligned block of so many bytes.
+    Nobody needs those that are `dropped`. Those that are only `copied` are padding if something was written
+    in the same aligned block of so many bytes.
     """
 
     dropped: int
@@ -51,7 +51,7 @@ class Padding(NamedTuple):
 def padding_met(
     program: Program, uses: ValueUses, state: BlockState, warp: int, op: Op, lane: int, address: int
 ) -> Padding | None:
-    """Return which bytes of a load may be padding, if a byte is among them that a lane reads and nobody wrote.
+    """Return which bytes of a load may be padding, if the byte that a lane reads and nobody wrote is one.
 
     A value that is only chosen from is perhaps dropped. What is only copied, and lies beside bytes that were
     written, is perhaps padding.
