@@ -323,6 +323,7 @@ CLOCKS = {"perf_counter", "monotonic", "time", "process_time", "thread_time"}
 #: Files that may read a clock, and why.
 WITH_A_CLOCK = {
     "growth.py": "compares processor times with each other",
+    "lang/compare_kernels.py": "searches for as long as it is asked to",
     "machine/mutants.py": "notices a process that hangs",
     "machine/test_machine_fuzz.py": "searches for as long as it is asked to",
     "machine/mistakes/report.py": "is a program that says how long it took",
