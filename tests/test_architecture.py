@@ -360,7 +360,11 @@ def clocks(tests: Path) -> list[str]:
 
 def _is_a_limit(value: ast.expr) -> bool:
     """Whether the value of `timeout=` is a number of seconds that a busy machine may need."""
-    return isinstance(value, ast.Constant) and value.value is not None and value.value >= MEANT_TO_END
+    return (
+        isinstance(value, ast.Constant)
+        and isinstance(value.value, int | float)
+        and value.value >= MEANT_TO_END
+    )
 
 
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef

@@ -11,6 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 from textwrap import dedent
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +20,6 @@ import pytest
 from doc_pages import FENCE, PAGES, ROOT, blocks, environment, name
 
 IMAGES = ROOT / "docs" / "images"
-REPOSITORY = "https://github.com/lanewise/lanewise/blob/main"
 LINK = re.compile(r"\]\(([^)#:\s]+)?(?:#([^)\s]+))?\)")
 
 
@@ -74,23 +75,32 @@ def anchors(page: Path) -> set[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_links_lead_somewhere(page: Path) -> None:
-    """Also those of README.md, which name the repository, because the file is shown outside of it."""
-    text = page.read_text().replace(
-        f"]({REPOSITORY}/", f"]({'../' * (len(page.relative_to(ROOT).parts) - 1)}"
-    )
-    for file, anchor in LINK.findall(FENCE.sub("", text)):
+    for file, anchor in LINK.findall(FENCE.sub("", page.read_text())):
         target = page.parent / file if file else page
         assert target.exists(), f"{page.name} links to {file}"
         if anchor:
             assert anchor in anchors(target), f"{page.name} links to {file}#{anchor}"
 
 
-def test_the_links_of_the_readme_are_absolute() -> None:
-    text = FENCE.sub("", (ROOT / "README.md").read_text())
-    assert REPOSITORY in text
-    assert not re.search(r"\]\((?!https?:|#)", text), (
-        "a link would lead nowhere where the file is shown alone"
-    )
+def test_the_readme_of_the_package_has_no_relative_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would lead nowhere on a package index. Code, which has brackets and parentheses too, stays."""
+    for module in ("hatchling", "hatchling.metadata", "hatchling.metadata.plugin"):
+        monkeypatch.setitem(sys.modules, module, ModuleType(module))  # it is there when the package is built
+    interface = SimpleNamespace(MetadataHookInterface=object)
+    monkeypatch.setitem(sys.modules, "hatchling.metadata.plugin.interface", interface)
+    hook: Any = runpy.run_path(str(ROOT / "hatch_build.py"))
+    text = (ROOT / "README.md").read_text()
+    for address in ("", "https://example.org/lanewise"):
+        found = hook["with_absolute_links"](text, address)
+        assert not re.search(r"\]\((?!https?:|#)", FENCE.sub("", found))
+        assert FENCE.findall(found) == FENCE.findall(text)
+        assert (f"[tutorial]({address}/blob/main/docs/tutorial.md)" in found) == bool(address)
+
+
+def test_no_page_names_an_address_that_there_is_not() -> None:
+    """The project has no public address yet; where one is needed, pyproject.toml names it."""
+    files = [*PAGES, *(ROOT / each for each in ("pyproject.toml", "mkdocs.yml", "CITATION.cff"))]
+    assert [page.name for page in files if "github.com/lanewise" in page.read_text()] == []
 
 
 def test_pictures_are_what_their_script_draws(tmp_path: Path) -> None:

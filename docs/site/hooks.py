@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import notebooks
 
 DOCS = Path(__file__).parents[1]
-LINK = re.compile(r"(\]\()(\.\./[^)\s]+)(\))")
+LINK = re.compile(r"\[([^\]]*)\]\((\.\./[^)\s]+)\)")
 
 
 def on_config(config: Any) -> Any:
@@ -57,7 +57,10 @@ def _entries(nav: Any) -> list[str]:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Lead links to files outside docs/ to the repository, and offer the notebook of a page that has one."""
+    """Lead links to files outside docs/ to the repository, and offer the notebook of a page that has one.
+
+    As long as the repository has no address, such links are words.
+    """
     here = posixpath.dirname(page.file.src_uri)
 
     def absolute(match: re.Match[str]) -> str:
@@ -65,8 +68,10 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         target = posixpath.normpath(posixpath.join("docs", here, path))
         if target.startswith("docs/"):
             return match[0]
+        if not notebooks.ADDRESS:
+            return match[1]
         kind = "tree" if (DOCS.parent / target).is_dir() else "blob"
-        return f"{match[1]}{config.repo_url}/{kind}/main/{target}{anchor and '#' + anchor}{match[3]}"
+        return f"[{match[1]}]({notebooks.ADDRESS}/{kind}/main/{target}{anchor and '#' + anchor})"
 
     markdown = LINK.sub(absolute, markdown)
     if page.file.src_uri in notebooks.PAGES:

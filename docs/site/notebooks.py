@@ -8,13 +8,15 @@ from __future__ import annotations
 import json
 import re
 import sys
+import tomllib
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).parents[1]
-REPOSITORY = "https://github.com/lanewise/lanewise/blob/main/docs"
-IMAGES = "https://raw.githubusercontent.com/lanewise/lanewise/main/docs"
+_PROJECT = tomllib.loads((DOCS.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+#: The address of the repository; empty as long as it has none.
+ADDRESS = _PROJECT.get("urls", {}).get("Source", "")
 #: The pages that are notebooks as well, and the notebooks' names.
 PAGES = {
     "tensor-cores.md": "tensor_cores.ipynb",
@@ -27,7 +29,10 @@ LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)\s]+)\)")
 
 
 def notebook(page: Path) -> dict[str, Any]:
-    """Return the notebook of a page, as nbformat 4 has it. Links and pictures lead to the repository."""
+    """Return the notebook of a page, as nbformat 4 has it.
+
+    Links and pictures lead to the repository; where that has no address, links are words.
+    """
     text = page.read_text(encoding="utf-8")
     cells: list[dict[str, Any]] = []
 
@@ -41,8 +46,9 @@ def notebook(page: Path) -> dict[str, Any]:
         cells.append(cell | ({"execution_count": None, "outputs": []} if kind == "code" else {}))
 
     def absolute(match: re.Match[str]) -> str:
-        base = IMAGES if match[1] else REPOSITORY
-        return f"{match[1]}[{match[2]}]({base}/{match[3]})"
+        if not ADDRESS:
+            return "" if match[1] else match[2]
+        return f"{match[1]}[{match[2]}]({ADDRESS}/{'raw' if match[1] else 'blob'}/main/docs/{match[3]})"
 
     at = 0
     for block in CODE.finditer(text):

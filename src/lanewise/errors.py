@@ -15,9 +15,8 @@ class InternalError(LanewiseError):
     def __init__(self, what: str, error: BaseException | None = None) -> None:
         cause = f" ({type(error).__name__}: {error})" if error is not None else ""
         super().__init__(
-            f"{what}{cause}\n    This is a mistake in lanewise, not in your kernel. Please report it at "
-            "https://github.com/lanewise/lanewise/issues with this message, the kernel, and what "
-            "`lanewise doctor` prints."
+            f"{what}{cause}\n    This is a mistake in lanewise, not in your kernel. Please report it "
+            "with this message, the kernel, and what `lanewise doctor` prints."
         )
         self.what, self.error = what, error
 

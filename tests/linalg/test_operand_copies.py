@@ -190,7 +190,7 @@ def test_f32_in_batches_and_turned(shared: str) -> None:
     workspace = np.zeros(warpgroup.workspace_bytes(request.problem, chosen) + 128, np.uint8)
     workspace = workspace[-lw.address(workspace) % 128 :]
     left, right = (np.broadcast_to(each, (2, *each.shape[1:])) for each in (a, b))
-    result = out
+    result: Any = out
     if request.problem.batch == 1:  # b is the same for all: the rows of the batch are those of one product
         left, right, result = left.reshape(-1, 100), right[0], out.reshape(-1, 36)
     warpgroup.launch(request.problem, chosen, Pointers(left, right, result, workspace=workspace))
