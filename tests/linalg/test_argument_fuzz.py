@@ -277,7 +277,8 @@ def sparsify(draw: Draw) -> Callable[[], Any]:
 
 @pytest.mark.parametrize("function", [multiply, multiply_sparse, multiply_groups, plan, tune, sparsify])
 def test_wrong_arguments_are_refused_in_sentences(function: Callable[[Draw], Callable[[], Any]]) -> None:
-    draw = Draw(20261116 if not EVERYTHING else random.SystemRandom().randrange(1 << 32))
+    seed = 20261116 if not EVERYTHING else random.SystemRandom().randrange(1 << 32)
+    draw = Draw(seed)
     refused = 0
     for number in range(CALLS):
         call = function(draw)
@@ -288,7 +289,7 @@ def test_wrong_arguments_are_refused_in_sentences(function: Callable[[Draw], Cal
             assert len(str(error).split()) > 3, f"call {number}: {error}"
             refused += 1
         except Exception as error:
-            pytest.fail(f"call {number} of {function.__name__}: {type(error).__name__}: {error}")
+            pytest.fail(f"seed {seed}, call {number}: {type(error).__name__}: {error}")
     assert 0 < refused < CALLS or function is tune
 
 

@@ -99,9 +99,9 @@ def _computed(
     for name in ("residual", "scale_a", "scale_b", "plan", "beta"):
         if keywords.get(name) is not None:
             raise LanewiseError(f"lw.grouped_matmul takes no {name}=")
-    unknown = [name for name in keywords if name not in Options.__dataclass_fields__ and name != "stream"]
+    unknown = [name for name in keywords if name not in (*Options.__dataclass_fields__, "stream", "plan")]
     if unknown:
-        raise TypeError(f"grouped_matmul() got an unexpected keyword argument {unknown[0]!r}")
+        raise LanewiseError(f"lw.grouped_matmul takes keywords of lw.matmul; {unknown[0]} is none of them")
     if left.device != right.device:
         raise LanewiseError(f"a is {left.where} and b {right.where}: move them to one device")
     groups, rows = right.shape[0], left.shape[0]

@@ -207,6 +207,7 @@ def produce(T, pipeline, tiles, part, of_a, of_b, place):
             row, column, matrix = tiles[number]
             first_row = (row * across + place.row) * T.bm
             first_column = (column * along + place.column) * T.bn
+            shares = True  # all blocks of a cluster have tiles of the same columns
         for step in lw.range(steps):
             pipeline.acquire(filling)
             pipeline.commit(filling)
