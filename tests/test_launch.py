@@ -257,6 +257,25 @@ def test_kernels_of_the_language_are_launched_warm_too(fake: FakeDriver) -> None
         scaled[1, 32](FakeTensor(66), 1, 0.5, TIMES=1)
 
 
+def test_warm_launches_know_constants_by_their_type_and_see_what_python_changes(fake: FakeDriver) -> None:
+    number = 1
+
+    @lw.kernel
+    def typed(x: lw.Ptr[lw.f32], C: lw.Constexpr):  # type: ignore[no-untyped-def]
+        x[number] = 1.0 if isinstance(C, float) else 2.0
+
+    fake.sizes = (8,)
+    for constant in (1, 1.0, 1, 1.0, True):
+        for number in (1, 2):  # noqa: B007  # the kernel reads it
+            typed[1, 32](FakeTensor(64), C=constant)
+    assert len(typed[1, 32]._launched) == 3
+    constants = [(version.module.text, configured) for version, configured in typed[1, 32]._launched.values()]
+    assert len({text for text, _ in constants}) == 2  # of 1.0, and of 1 and True, for the last number
+    kept = len(fake.launches)
+    typed[1, 32](FakeTensor(64), C=1.0)
+    assert len(fake.launches) == kept + 1
+
+
 # streams -------------------------------------------------------------------------------------------------
 
 

@@ -117,7 +117,8 @@ class Array(Node):
         """Return the pointer to an element; without coordinates, to the first."""
         if not coordinates:
             return self.pointer
-        found, layout = self.pointer + self.index(*coordinates), self.layout
+        found: Pointer = self.pointer + self.index(*coordinates)
+        layout = self.layout
         if not isinstance(layout, ComposedLayout) or not isinstance(layout.layoutB, Swizzle):
             return found
         index = None  # known when the kernel runs
