@@ -48,8 +48,6 @@ def _join(code: WatchCode, target: Record, source: Record) -> None:
         WarpClock.published_gpu,
     ):
         target.set(offset, most(target.get(offset), source.get(offset)))
-    code = target.code
-    assert isinstance(code, WatchCode)
     with code.when(source.get(WarpClock.foreign_count) > 0), code.loop(records.FOREIGN_LENGTH) as index:
         entry = source.pointer(WarpClock.foreign, U32).load(index)
         with code.when(entry.differs(0)):
