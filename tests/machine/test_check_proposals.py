@@ -69,6 +69,44 @@ def test_bytes_are_proposed_in_bytes() -> None:
     )
 
 
+def two_arrays(swizzle: Any, other: bool) -> Any:
+    """A kernel with two arrays in dynamic shared memory, or with another name for the memory of the first."""
+
+    @lw.kernel
+    def k(x: lw.Ptr[lw.f32], y: lw.Ptr[lw.f32]):  # type: ignore[valid-type]
+        a = lw.dynamic_shared(lw.f32, (32, 32), swizzle=swizzle)
+        b = lw.tensor(a, (1024,)) if other else lw.dynamic_shared(lw.f32, 1024, offset=4096)
+        i = lw.thread_idx.x
+        for n in lw.range(8):
+            e = n * 128 + i
+            a[e // 32, e % 32] = x[e]
+            b[e] = x[e]
+        lw.syncthreads()
+        for n in lw.range(8):
+            e = n * 128 + i
+            y[e] = a[e % 32, e // 32]
+
+    return k
+
+
+def test_arrays_in_dynamic_shared_memory() -> None:
+    given, results = np.arange(1024, dtype=np.float32), []
+    swizzle, reports = None, []
+    for _ in range(2):
+        out = np.zeros_like(given)
+        reports.append(lw.check(two_arrays(swizzle, False)[1, 128], given, out))
+        results.append(out)
+        (numbers,) = [each.swizzle for each in proposed(reports[0])]  # it may not grow into the other one
+        swizzle = lw.Swizzle(*numbers)
+    assert np.array_equal(*results) and conflicts(reports[0]) and not conflicts(reports[1])
+
+
+def test_nothing_is_proposed_for_memory_with_two_names() -> None:
+    given = np.arange(1024, dtype=np.float32)
+    report = lw.check(two_arrays(None, True)[1, 128], given, given.copy())
+    assert conflicts(report) and not proposed(report)
+
+
 # CUDA C++ ---------------------------------------------------------------------------------------------
 
 TRANSPOSE = """
