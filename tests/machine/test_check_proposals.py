@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 import lanewise as lw
-from everything import sampled
+from everything import only_with_everything, sampled
 from lanewise.machine.checker.report import Inefficiency, Proposal, Report
+from machine.cuda_layouts import NotIndexed, applied
+from machine.mistakes.corpus import PAIRS, STEPS, Pair, arch_of, version, with_kernels
 from machine.shared_layout_kernels import KINDS, TYPES, draw, run
 from nvrtc import need_nvrtc
 
@@ -67,33 +69,61 @@ def test_bytes_are_proposed_in_bytes() -> None:
     )
 
 
+def two_arrays(swizzle: Any, other: bool) -> Any:
+    """A kernel with two arrays in dynamic shared memory, or with another name for the memory of the first."""
+
+    @lw.kernel
+    def k(x: lw.Ptr[lw.f32], y: lw.Ptr[lw.f32]):  # type: ignore[valid-type]
+        a = lw.dynamic_shared(lw.f32, (32, 32), swizzle=swizzle)
+        b = lw.tensor(a, (1024,)) if other else lw.dynamic_shared(lw.f32, 1024, offset=4096)
+        i = lw.thread_idx.x
+        for n in lw.range(8):
+            e = n * 128 + i
+            a[e // 32, e % 32] = x[e]
+            b[e] = x[e]
+        lw.syncthreads()
+        for n in lw.range(8):
+            e = n * 128 + i
+            y[e] = a[e % 32, e // 32]
+
+    return k
+
+
+def test_arrays_in_dynamic_shared_memory() -> None:
+    given, results = np.arange(1024, dtype=np.float32), []
+    swizzle, reports = None, []
+    for _ in range(2):
+        out = np.zeros_like(given)
+        reports.append(lw.check(two_arrays(swizzle, False)[1, 128], given, out))
+        results.append(out)
+        (numbers,) = [each.swizzle for each in proposed(reports[0])]  # it may not grow into the other one
+        swizzle = lw.Swizzle(*numbers)
+    assert np.array_equal(*results) and conflicts(reports[0]) and not conflicts(reports[1])
+
+
+def test_nothing_is_proposed_for_memory_with_two_names() -> None:
+    given = np.arange(1024, dtype=np.float32)
+    report = lw.check(two_arrays(None, True)[1, 128], given, given.copy())
+    assert conflicts(report) and not proposed(report)
+
+
 # CUDA C++ ---------------------------------------------------------------------------------------------
 
 TRANSPOSE = """
 constexpr int ROWS = {rows};
 __global__ void k(const {type}* x, {type}* y) {{
     __shared__ {type} tile[ROWS][{columns}];
-    #define AT(i, j) tile[i][j]
     for (int e = threadIdx.x; e < ROWS * {columns}; e += blockDim.x) {{
         int r = e / {columns}, c = e % {columns};
-        AT(r, c) = x[e];
+        tile[r][c] = x[e];
     }}
     __syncthreads();
     for (int e = threadIdx.x; e < ROWS * {columns}; e += blockDim.x) {{
         int r = e % ROWS, c = e / ROWS;
-        y[e] = AT(r, c);
+        y[e] = tile[r][c];
     }}
 }}
 """
-
-
-def changed(source: str, text: str) -> str:
-    """Put a proposal for CUDA C++, as it is written, into a source: a declaration, or an index."""
-    declaration = re.fullmatch(r"(\w[\w ]*) tile((?:\[\d+\])+)", text)
-    if declaration:
-        return re.sub(r"tile\[ROWS\]\[\d+\];", f"tile{declaration[2]};", source, count=1)
-    assert re.fullmatch(r"tile\[i\]\[.*\]", text), text
-    return source.replace("#define AT(i, j) tile[i][j]", f"#define AT(i, j) {text}")
 
 
 @pytest.mark.parametrize(
@@ -113,9 +143,33 @@ def test_proposals_for_cuda(type: str, rows: int, columns: int) -> None:
     before, expected = checked(source)
     assert conflicts(before) and (proposed(before) or columns & (columns - 1))
     for each in proposed(before):
-        after, out = checked(changed(source, each.text))
+        after, out = checked(applied(source, each))
         assert np.array_equal(out, expected), each
         holds(before, after, each)
+
+
+def test_an_array_of_one_dimension() -> None:
+    """Its padding and its swizzle are index expressions."""
+    need_nvrtc()
+    source = """__global__ void k(const float* x, float* y) {
+        __shared__ float s[1024];
+        for (int e = threadIdx.x; e < 1024; e += blockDim.x) s[e] = x[e];
+        __syncthreads();
+        for (int e = threadIdx.x; e < 1024; e += blockDim.x) y[e] = s[e % 32 * 32 + e / 32];
+    }"""
+    given = np.arange(1024, dtype=np.float32)
+    reports, texts = [], [source]
+    for text in texts:
+        out = np.zeros_like(given)
+        reports.append(lw.check(lw.cuda(text)["k"][1, 128], given, out))
+        assert np.array_equal(out, given.reshape(32, 32).T.ravel()) and not reports[-1].findings
+        if text is source:
+            texts += [applied(source, each) for each in proposed(reports[0])]
+    assert [each.text for each in proposed(reports[0])] == [
+        "s[i + i / 32] of float s[1056]",
+        "s[i ^ (i >> 5 & 31)]",
+    ]
+    assert conflicts(reports[0]) and not any(map(conflicts, reports[1:]))
 
 
 def test_nothing_is_proposed_for_arrays_that_nobody_declares() -> None:
@@ -130,3 +184,52 @@ def test_nothing_is_proposed_for_arrays_that_nobody_declares() -> None:
     report = lw.check(lw.cuda(source)["k"][1, 32, 8192], np.zeros(32, np.float32))
     assert conflicts(report) and not proposed(report)
     assert {each.remedy for each in conflicts(report)} == {""}
+
+
+# the corpus -------------------------------------------------------------------------------------------
+
+IN_SHARED_MEMORY = [
+    pair
+    for pair in PAIRS
+    if pair.file.endswith(".cu")
+    and "__shared__" in version(pair.file, False)
+    and not pair.file.startswith("hopper/")
+]
+
+
+@only_with_everything
+@pytest.mark.parametrize("file", sorted({pair.file for pair in IN_SHARED_MEMORY}))
+def test_proposals_in_the_corpus(file: str) -> None:
+    """Every layout that is proposed for a right kernel of the corpus is put into its source and checked."""
+    need_nvrtc()
+    for pair in IN_SHARED_MEMORY:
+        if pair.file == file:
+            in_the_corpus(pair)
+
+
+def in_the_corpus(pair: Pair) -> None:
+    source = with_kernels(version(pair.file, False), frozenset([pair.name]))
+
+    def checked(text: str) -> tuple[Report, list[Any]]:
+        launch: Any = (pair.grid, pair.block, pair.shared) if pair.shared else (pair.grid, pair.block)
+        arguments = pair.make_arguments()
+        kernel = lw.cuda(text, arch=arch_of(pair.file))[pair.name][launch]
+        return lw.check(kernel, *arguments, steps=STEPS), arguments
+
+    before, expected = checked(source)
+    for each in proposed(before):
+        try:
+            text = applied(source, each)
+        except NotIndexed:
+            continue
+        after, out = checked(text)
+        for one, other in zip(expected, out, strict=True):
+            assert np.array_equal(one, other) or not isinstance(one, np.ndarray), (pair.name, each)
+        assert len(after.findings) <= len(before.findings), (pair.name, each, after.findings)
+        assert of_array(after, each) <= (each.left + TOLERANCE) * of_array(before, each), (pair.name, each)
+
+
+def of_array(report: Report, proposal: Proposal) -> int:
+    """The wavefronts that conflicts waste in the array of a proposal."""
+    found = [each for each in conflicts(report) if each.subject.split("[")[0] == proposal.array]
+    return sum(each.wasted for each in found)

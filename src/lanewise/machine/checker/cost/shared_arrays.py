@@ -27,6 +27,8 @@ from lanewise.ptx import Module
 from lanewise.ptx.model.source_names import SourceArray
 
 Source = Literal["python", "cuda", "ptx"]
+#: The variable in which the language has its arrays of dynamic shared memory.
+_DYNAMIC = "dynamic_shared"
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _CONSTANT = re.compile(
     r"(?:\bconst(?:expr)?\s+(?:static\s+)?[\w ]*?\b(\w+)\s*=\s*([^;,{}]+);)"
@@ -123,8 +125,10 @@ def _of_language(named: Any, variables: tuple[Symbol, ...], program: Program) ->
     found: list[SharedArray] = []
     for name, array in named:
         symbol = addresses.get(array.symbol)
+        if array.symbol == _DYNAMIC:
+            symbol = Symbol(_DYNAMIC, "shared", program.dynamic_offset, 0)
         if symbol is not None:
-            found += [each for each in [_of_array(name, array, symbol, program)] if each is not None]
+            found += [each for each in [_of_array(name, array, symbol)] if each is not None]
     distinct = {(each.start, each.size, each.stride, each.swizzle): each for each in found}
     for each in distinct.values():
         others = [other for other in distinct.values() if other is not each]
@@ -134,7 +138,7 @@ def _of_language(named: Any, variables: tuple[Symbol, ...], program: Program) ->
             yield each
 
 
-def _of_array(name: str, array: SourceArray, symbol: Symbol, program: Program) -> SharedArray | None:
+def _of_array(name: str, array: SourceArray, symbol: Symbol) -> SharedArray | None:
     layout, swizzle = array.layout, None
     if isinstance(layout, ComposedLayout):
         if not isinstance(layout.layoutB, Swizzle) or layout.offset != 0:
