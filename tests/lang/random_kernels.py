@@ -177,6 +177,8 @@ class Program:
         self.parted = False
         #: Loops that are open: whether each is one of the kernel.
         self.loops: list[bool] = []
+        #: Whether all lanes go through the rounds of each open loop together.
+        self.uniform_loops: list[bool] = []
         self.depth = 0
         self.stored = 0
         #: How often a container gets another name instead of a copy.
@@ -589,7 +591,9 @@ class Program:
         if choice == 0:
             self.write(f"for {index} in range({self.random.randint(1, 2)}):")
             self.loops.append(False)
+            self.uniform_loops.append(self.converged)
             self.inside(depth, True)
+            self.uniform_loops.pop()
             self.loops.pop()
             return
         uniform = self.converged and self.chance(0.5)
@@ -626,7 +630,9 @@ class Program:
             self.write(f"{index} += 1")
             self.depth -= 1
         self.loops.append(True)
+        self.uniform_loops.append(uniform)
         self.inside(depth, uniform)
+        self.uniform_loops.pop()
         self.loops.pop()
         self.names.pop(index, None)
         self.converged = before
@@ -634,7 +640,7 @@ class Program:
     def leave(self) -> None:
         """A `break` or `continue`; lanes that do so part from the others."""
         word = self.random.choice(("break", "continue"))
-        if not self.loops[-1]:
+        if not self.loops[-1] or (self.uniform_loops[-1] and not self.converged):
             return
         if self.converged:
             self.write(f"if {self.uniform_condition()}:")

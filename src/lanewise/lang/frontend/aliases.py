@@ -35,7 +35,7 @@ class UncertainAliases:
         reach = everything_in_reach(None, None).containers
         if sum(each.key in reach for each in self.containers) > 1:
             raise current().error(may_be_one(self.containers, self.what))
-        current().uncertain_aliases.remove(self)
+        self.accept()  # on this path nobody else can see the change
 
 
 def may_be_one(containers: list[Container], what: str) -> str:
@@ -51,10 +51,12 @@ def may_be_one(containers: list[Container], what: str) -> str:
     )
 
 
-def note_uncertain(parts: list[tuple[str, list[Any]]], reach: State, what: str) -> None:
+def note_uncertain(
+    parts: list[tuple[str, list[Any]]], reach: State, what: str, made: Collection[Any] = ()
+) -> None:
     """Note groups of containers, each with a name, of which those that are still in reach may be one.
 
-    What may be one with a container that is known to be uncertain joins the others of that one.
+    `made` are containers that come into reach just now. What may be one with a container that is known to be uncertain joins the others of that one.
     """
     noted = current().uncertain_aliases
     known = {one.key: one for group in noted for one in group.containers}
@@ -65,10 +67,11 @@ def note_uncertain(parts: list[tuple[str, list[Any]]], reach: State, what: str) 
             groups.remove(other)
             group = {**group, **other}
         groups.append(group)
+    new = set(map(identity, made))
     before = {frozenset(one.key for one in group.containers): group for group in noted}
     noted.clear()
     for group in groups:
-        kept = [each for key, each in group.items() if key in known or key in reach.containers]
+        kept = [each for key, each in group.items() if key in known or key in new or key in reach.containers]
         if len(kept) > 1:
             same = before.get(frozenset(each.key for each in kept))
             noted.append(same or UncertainAliases(kept, what))

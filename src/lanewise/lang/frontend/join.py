@@ -180,7 +180,8 @@ class Join:
         if self._made:
             reach = self.values.in_reach(names)
             parts = [(one.name, [one.value, two.value, made]) for one, two, made in self._made.values()]
-            note_uncertain(parts, reach, f"the branches of lines {self._lines}")
+            made = [made for _, _, made in self._made.values()]
+            note_uncertain(parts, reach, f"the branches of lines {self._lines}", made)
 
 
 def merge_leaf(name: str, x: Any, y: Any, moves: MergeMoves) -> Any:

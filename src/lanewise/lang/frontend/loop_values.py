@@ -105,7 +105,8 @@ class LoopValues:
             if root is None:
                 continue
             before = len(self.registers)
-            self.heads[name] = self._head(root, name, name in values.bound, True)
+            own = name in values.bound
+            self.heads[name] = self._head(root, name, own, is_root=True, is_fixed=not own)
             labelled = self.registers[before:]
             for position, (register, initial) in enumerate(labelled):
                 if initial.register is not register:
@@ -137,17 +138,22 @@ class LoopValues:
                 return (name, head.entry.value) if type(head.entry.value) is int else None
         return None
 
-    def _head(self, entry: Held, name: str, own: bool, is_root: bool) -> Head:
-        """Return a location at the head of the loop; `own` if its name is bound in the loop."""
+    def _head(
+        self, entry: Held, name: str, own: bool, is_root: bool = False, is_fixed: bool = False
+    ) -> Head:
+        """Return a location at the head of the loop; `own` if its name is bound in the loop.
+
+        What a fixed location holds is changed in place, if at all: nothing else is bound to it.
+        """
         head = Head(entry)
         if entry.container is not None:
-            head.container = self._container(entry.container, name, own, is_root)
+            head.container = self._container(entry.container, name, own, is_fixed)
             head.container.locations += 1
             head.value = head.container.value
             if isinstance(entry.value, Node) and head.value is entry.container.value:
                 head.value = entry.value  # another view of the same registers
         elif entry.children is not None:
-            head.children = [self._head(child, name, own, False) for child in entry.children]
+            head.children = [self._head(child, name, own, is_fixed=is_fixed) for child in entry.children]
             if any(
                 new.value is not old.value for new, old in zip(head.children, entry.children, strict=True)
             ):
@@ -168,24 +174,24 @@ class LoopValues:
         head.value = Scalar(start.dtype, head.register)
         self.registers.append((head.register, start))
 
-    def _container(self, entry: Container, name: str, own: bool, is_root: bool) -> HeadContainer:
+    def _container(self, entry: Container, name: str, own: bool, is_fixed: bool) -> HeadContainer:
         """Return the container of a location at the head: the same as before, or a copy."""
         is_node = isinstance(entry.value, Node)
         parts = is_node and entry.value.storage is entry.value and self.reach.references[entry.key] > 1
-        if not own and (is_root or not parts):
+        if not own and (is_fixed or not parts):
             return self._container_in_place(entry, name)
         self._copied_keys.add(entry.key)
         if not is_node and (name, entry.key) in self._copied:
             return self._copied[name, entry.key]
         if is_node:
-            heads = [self._head(child, name, own, False) for child in entry.held]
+            heads = [self._head(child, name, own) for child in entry.held]
             copy = HeadContainer(entry, entry.value.with_children([head.value for head in heads], fresh=True))
             copy.heads = heads
             self._copied[name, entry.key] = copy
         else:
             copy = HeadContainer(entry, empty_copy(entry.value))
             self._copied[name, entry.key] = copy
-            copy.heads = [self._head(child, name, own, False) for child in entry.held]
+            copy.heads = [self._head(child, name, own) for child in entry.held]
         copy.fill()
         self._copies.append(copy)
         return copy
@@ -194,7 +200,7 @@ class LoopValues:
         container = self._in_place.get(entry.key)
         if container is None:
             container = self._in_place[entry.key] = HeadContainer(entry, entry.value)
-            container.heads = [self._head(child, name, False, False) for child in entry.held]
+            container.heads = [self._head(child, name, False) for child in entry.held]
             container.fill()
         return container
 
@@ -235,8 +241,8 @@ class LoopValues:
         for each in (*self._in_place.values(), *self._copies):
             by_entry[each.entry.key].append(each)
         for key, group in by_entry.items():
-            copies = [each for each in group if each.is_copy]
-            if copies and (len(group) > 1 or self.reach.references[key] > copies[0].locations):
+            parts = any(each.is_copy or each.is_rebound for each in group)
+            if parts and (len(group) > 1 or self.reach.references[key] > group[0].locations):
                 self._uncertain += [(each, each.entry) for each in group]
         for each, other in self._uncertain:
             if each.is_changed_in_place and not _changes_registers(each):
@@ -264,6 +270,9 @@ class LoopValues:
             if each.is_rebound:
                 values = [done[id(each)], each.entry.value, later.get(other.key, other.value)]
                 parts.append((each.entry.name, values))
+        for each in (*self._in_place.values(), *self._copies):
+            if done[id(each)] is not each.value and may_be_aliases_of([identity(each.value)]):
+                parts.append((each.entry.name, [each.value, done[id(each)]]))
         if parts:
             names = {**self.names, **outcome}
             note_uncertain(parts, self.values.in_reach(names), f"the loop of line {self.line}")
@@ -275,6 +284,10 @@ class LoopValues:
             return done[id(container)]
         keep = container.is_copy and not container.is_rebound
         target = container.entry.value if keep else container.value
+        if container.is_rebound and not container.is_copy and not isinstance(target, Node):
+            target = empty_copy(target)  # others may still hold the one from before the loop
+            if not container.is_changed_in_place:
+                container.entry.restore()
         done[id(container)] = target
         values = [self._value_after(head, done) for head in container.heads]
         if keep and all(new is head.entry.value for new, head in zip(values, container.heads, strict=True)):
@@ -366,6 +379,8 @@ class _Round:
 
     def _require_unchanged(self, name: str, start: Any, leaf: Any) -> None:
         """Raise an error if a Python value, for which the loop has no register, changes in it."""
+        if start is leaf:
+            return
         if isinstance(leaf, Undefined):
             leaf.complain()
         if not is_same_value(start, leaf):
