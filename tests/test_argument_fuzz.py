@@ -1,4 +1,4 @@
-"""Arguments that fit nothing: each is refused with a sentence, and none ends in a traceback of the library."""
+"""Arguments that fit nothing: each is refused with a sentence, none ends in a traceback of the library."""
 
 from __future__ import annotations
 
@@ -112,7 +112,9 @@ def _objects() -> list[Any]:
     for interface in _interfaces():
         found += [OnGpu(interface), OnHost(interface)]
     for device in ((2, 0), (1, 0), (99, 0), (2,), ("x", "y"), None, 5, RuntimeError("no")):
-        found += [Dlpack(device, capsule) for capsule in (None, 5, RuntimeError("no"), np.zeros(4).__dlpack__())]
+        found += [
+            Dlpack(device, capsule) for capsule in (None, 5, RuntimeError("no"), np.zeros(4).__dlpack__())
+        ]
     try:
         import torch
     except ImportError:
@@ -126,8 +128,8 @@ def _objects() -> list[Any]:
 
 
 MODULE = lw.load(
-    ".version 8.0\n.target sm_90a\n.address_size 64\n.global .align 4 .f32 v[4];\n.visible .entry k(.param .u64 p, "
-    ".param .u32 n, .param .f32 x, .param .align 64 .b8 m[128], .param .align 4 .b8 s[12]) { ret; }"
+    ".version 8.0\n.target sm_90a\n.address_size 64\n.global .align 4 .f32 v[4];\n"
+    ".visible .entry k(.param .u64 p, .param .u32 n, .param .f32 x, .param .align 64 .b8 m[128], .param .align 4 .b8 s[12]) { ret; }"
 )
 IMAGES = np.zeros((2, 16, 16, 16), np.float32)
 TILED: dict[str, Any] = {
@@ -153,7 +155,8 @@ def _calls() -> dict[str, Callable[[Any], Any]]:
         "tensor_map im2col": lambda v: lw.tensor_map(IMAGES, (16, 8), im2col=v),
         "tensor_map of pixels": lambda v: lw.tensor_map(IMAGES, v, im2col=((0, 0), (0, 0))),
         "load": lw.load, "address": lw.address, "cuda": lambda v: lw.cuda(v, compiler="nvrtc"),
-        "grid": lambda v: kernel[v, 32], "block": lambda v: kernel[1, v], "shared": lambda v: kernel[1, 32, v],
+        "grid": lambda v: kernel[v, 32], "block": lambda v: kernel[1, v],
+        "shared": lambda v: kernel[1, 32, v],
         "configuration": lambda v: kernel[v], "encode": GIVEN[3].encode,
         "globals": lambda v: MODULE.globals.__setitem__("v", v),
     }  # fmt: skip
@@ -190,4 +193,7 @@ def test_every_refusal_is_a_sentence(name: str) -> None:
         except lw.LanewiseError as error:
             assert len(str(error).split()) > 3, (name, value, error)
         except TypeError as error:  # Python's own, about the call
-            assert "lanewise" in str(error) or "argument" in str(error) or "option" in str(error), (name, value)
+            assert "lanewise" in str(error) or "argument" in str(error) or "option" in str(error), (
+                name,
+                value,
+            )
