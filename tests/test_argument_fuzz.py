@@ -106,15 +106,14 @@ def _objects() -> list[Any]:
         np.zeros((4, 4), ">f4"), np.ma.zeros((4, 4)), np.zeros((4, 4), "M8[s]"),
         np.zeros((4, 4), [("a", "i4")]), np.zeros((4,) * 7), np.array([1.5, 2.5]),
         np.zeros((8, 32), ml_dtypes.bfloat16), np.zeros((8, 32), ml_dtypes.int4), memoryview(bytearray(64)),
-        array("f", [1, 2]), (ctypes.c_float * 4)(), ctypes.c_void_p(0), np.zeros(4).__dlpack__(), Path("/tmp"),
+        array("f", [1, 2]), (ctypes.c_float * 4)(), ctypes.c_void_p(0), np.zeros(4).__dlpack__(),
+        Path("/tmp"),
         Path("/nowhere/x.ptx"), "/nowhere/x.cu",
     ]  # fmt: skip
     for interface in _interfaces():
         found += [OnGpu(interface), OnHost(interface)]
     for device in ((2, 0), (1, 0), (99, 0), (2,), ("x", "y"), None, 5, RuntimeError("no")):
-        found += [
-            Dlpack(device, capsule) for capsule in (None, 5, RuntimeError("no"), np.zeros(4).__dlpack__())
-        ]
+        found += [Dlpack(device, capsule) for capsule in (None, 5, OSError("no"), np.zeros(4).__dlpack__())]
     try:
         import torch
     except ImportError:
@@ -129,7 +128,8 @@ def _objects() -> list[Any]:
 
 MODULE = lw.load(
     ".version 8.0\n.target sm_90a\n.address_size 64\n.global .align 4 .f32 v[4];\n"
-    ".visible .entry k(.param .u64 p, .param .u32 n, .param .f32 x, .param .align 64 .b8 m[128], .param .align 4 .b8 s[12]) { ret; }"
+    ".visible .entry k(.param .u64 p, .param .u32 n, .param .f32 x, .param .align 64 .b8 m[128], "
+    ".param .align 4 .b8 s[12]) { ret; }"
 )
 IMAGES = np.zeros((2, 16, 16, 16), np.float32)
 TILED: dict[str, Any] = {
