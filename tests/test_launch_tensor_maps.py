@@ -220,3 +220,62 @@ def test_a_warm_launch_takes_the_map_that_it_is_given(fake: FakeDriver) -> None:
     elsewhere = lw.tensor_map(MappedTensor(0x2000, ordinal=1), (4, 8))
     with pytest.raises(LanewiseError, match="takes all its arrays on one device"):
         configured(elsewhere, MappedTensor())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e4m3fn", "int8"])
+def test_torch_tensors_in_host_memory(dtype: str) -> None:
+    """A map of a tensor, and of a view of it, is that of the same memory; kernels read and write it."""
+    torch = pytest.importorskip("torch")
+    tensor = torch.zeros((64, 64)).to(getattr(torch, dtype))
+    size = tensor.element_size()
+    tensor_map = lw.tensor_map(tensor[::2], (8, 16))
+    names = {"float32": "f32", "bfloat16": "bf16"}
+    assert tensor_map.tensor.type == names.get(dtype, "u8") and tensor_map.tensor.strides == (2 * 64 * size,)
+    _, found, _ = read("by_value", tensor_map)
+    assert found == tensor_map.tensor
+    if dtype == "float32":
+        tensor[0, 0] = 7
+        out = np.zeros(2, np.float32)
+        parse(MODULE)["first"][1, 1](tensor_map, tensor, out)  # the argument is the same memory
+        assert out[0] == 7 and out.view(np.uint32)[1] == 1
+
+
+def test_other_arrays_in_host_memory() -> None:
+    class Shared:
+        """An array of another library, which speaks DLPack."""
+
+        def __init__(self, array: Any) -> None:
+            self.array = array
+
+        def __dlpack__(self, **options: Any) -> Any:
+            return self.array.__dlpack__(**options)
+
+        def __dlpack_device__(self) -> Any:
+            return self.array.__dlpack_device__()
+
+    array = np.zeros((64, 64), np.float32)
+    assert lw.tensor_map(Shared(array), (8, 16)).encode(0) == lw.tensor_map(array, (8, 16)).encode(0)
+    assert lw.address(lw.tensor_map(Shared(array), (8, 16)).array) == lw.address(array)
+
+
+def test_an_address_in_place_of_an_array() -> None:
+    array = np.arange(64 * 64, dtype=np.float32).reshape(64, 64)
+    raw = lw.encode_tiled("f32", lw.address(array), (64, 64), (256,), (16, 8), swizzle="64B")
+    assert raw == bytes(lw.tensor_map(array, (8, 16), swizzle="64B"))
+    assert lw.encode_tiled(np.float32, 0, (64, 64), (256,), (16, 8)) == lw.encode_tiled(
+        "f32", 0, (64, 64), (256,), (16, 8)
+    )
+    for changes, says in (
+        ({"address": 8}, "a multiple of 16 bytes"),
+        ({"strides": (256, 1)}, "a tensor of 2 axes has 1 strides, not 2"),
+        ({"dims": (64, 0)}, "has 0 elements"),
+        ({"box": (16, 1 << 40)}, "1 to 256 are legal"),
+        ({"dtype": "f7"}, "the type of a tensor is one of"),
+        ({"swizzle": array}, "swizzle is one of .* not ndarray"),
+        ({"address": 1.5}, "an address is an integer, not float"),
+    ):
+        given: dict[str, Any] = {
+            "dtype": "f32", "address": 0, "dims": (64, 64), "strides": (256,), "box": (16, 8),
+        }  # fmt: skip
+        with pytest.raises(LanewiseError, match=says):
+            lw.encode_tiled(**given | changes)

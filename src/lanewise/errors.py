@@ -1,4 +1,12 @@
-"""The library's own exceptions. Every complaint about input is one of these, and each is a ValueError."""
+"""The library's own exceptions. Every complaint about input is one of these, and each is a ValueError.
+
+Also what public functions need to complain about plain values: switches, and values as messages show them.
+"""
+
+from __future__ import annotations
+
+from reprlib import repr
+from typing import Any
 
 
 class LanewiseError(ValueError):
@@ -22,3 +30,29 @@ class InternalError(LanewiseError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return (type(self), (self.what, self.error))
+
+
+def is_set(name: str, value: Any) -> bool:
+    """Return whether a switch is set; raise an error for what is neither true nor false, such as an array.
+
+    >>> is_set("lineinfo", 1)
+    True
+    """
+    if value is True or value is False:
+        return value
+    try:
+        return bool(value)
+    except Exception:  # whatever an object raises that is neither
+        raise LanewiseError(f"{name} is True or False, not {type(value).__name__} {shown(value)}") from None
+
+
+def shown(value: Any) -> str:
+    """Return a value as messages show it, also of an object that cannot be shown.
+
+    >>> shown([1, 2])
+    '[1, 2]'
+    """
+    try:
+        return repr(value)
+    except Exception:  # whatever an object raises that has no text
+        return "(of which no text can be made)"

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import numpy as np
 
-from lanewise.errors import LanewiseError
+from lanewise.errors import LanewiseError, is_set, shown
 from lanewise.isa import find_arch
 from lanewise.ptx import Shape, cluster_refusal, required_cluster, shape_refusals, shared_refusals
 from lanewise.ptx.host_tensors import host_arguments
-from lanewise.ptx.plain_arguments import is_set, shown
 from lanewise.ptx.signatures import require_signature
 from lanewise.tracebacks import shorten
 

@@ -11,13 +11,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from lanewise.errors import LanewiseError
+from lanewise.errors import LanewiseError, shown
 from lanewise.isa.im2col_map import Im2colTensor
 from lanewise.isa.tensor_map import TiledTensor
 from lanewise.isa.tensor_map_fields import ELEMENT_TYPES, FILLS, INTERLEAVES, L2_PROMOTIONS, SWIZZLES
 from lanewise.ptx.arguments import require_plain_array
 from lanewise.ptx.host_tensors import host_array
-from lanewise.ptx.plain_arguments import shown
 from lanewise.ptx.tensor_maps import TensorMap, require_address
 from lanewise.tracebacks import short_traceback
 

@@ -70,7 +70,7 @@ def launched(
     program: Path, module: lw.Module, arrays: tuple[Any, Any, Any], problem: tuple[tuple[int, ...], ...]
 ) -> int:
     """Launch the kernel on A, B and the result; return how many maps of im2col it has."""
-    words = [lw.address(each) for each in arrays] + [number for part in problem for number in part]
+    words = [int(lw.address(each)) for each in arrays] + [number for part in problem for number in part]
     said = subprocess.run([program, *map(str, words)], capture_output=True, text=True, check=True).stdout
     calls = [json.loads(line[4:]) for line in said.splitlines() if line.startswith("map ")]
     launch = json.loads(next(line[7:] for line in said.splitlines() if line.startswith("launch ")))

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lanewise.errors import LanewiseError
+from lanewise.ptx.byte_order import is_native
 from lanewise.ptx.model.function import Function
 from lanewise.ptx.model.names import demangle, parameter_texts
 from lanewise.ptx.model.variables import Variable
-from lanewise.ptx.plain_arguments import is_native
 
 if TYPE_CHECKING:
     from lanewise.ptx.cuda_types import CudaType

@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lanewise import disk_cache
-from lanewise.errors import LanewiseError
+from lanewise.errors import LanewiseError, is_set, shown
 from lanewise.isa import find_arch
 from lanewise.ptx.device_compiler import PublishedSource, behind_conditions, has_defaults, standard_option
 from lanewise.ptx.model.module import CompiledSource, Module
 from lanewise.ptx.model.names import matching
-from lanewise.ptx.plain_arguments import is_set, shown
 from lanewise.ptx.syntax.parser import parse
 from lanewise.ptx.text_or_path import read_text_or_path
 from lanewise.ptx.tools.offline_compiler import find_nvcc, host_compiler, nvcc

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from lanewise.errors import LanewiseError
+from lanewise.ptx.byte_order import is_native
 from lanewise.ptx.cuda_types import CudaType
-from lanewise.ptx.plain_arguments import is_native
 
 #: Objects of ctypes, which have bytes: structures, unions, arrays and numbers.
 _CTYPES = (ctypes.Structure, ctypes.Union, ctypes.Array, ctypes._SimpleCData)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import operator
 
-from lanewise.errors import LanewiseError
+from lanewise.errors import LanewiseError, shown
 from lanewise.machine.async_records import Completion
-from lanewise.ptx.plain_arguments import shown
 
 EARLY, LATE = "early", "late"
 #: Seeds are 64-bit numbers.

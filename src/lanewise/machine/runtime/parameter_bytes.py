@@ -92,4 +92,8 @@ class Arguments:
 
 def _is_array(value: Any) -> bool:
     """Return whether a value is an array, on the host or on a GPU."""
-    return (isinstance(value, np.ndarray) and value.ndim > 0) or hasattr(value, "__cuda_array_interface__")
+    try:
+        on_gpu = hasattr(value, "__cuda_array_interface__")
+    except Exception:  # what a library raises, of an array all the same
+        on_gpu = True
+    return (isinstance(value, np.ndarray) and value.ndim > 0) or on_gpu
