@@ -56,7 +56,8 @@ def note_uncertain(
 ) -> None:
     """Note groups of containers, each with a name, of which those that are still in reach may be one.
 
-    `made` are containers that come into reach just now. What may be one with a container that is known to be uncertain joins the others of that one.
+    `made` are containers that come into reach just now. What may be one with a container that is known to be
+    uncertain joins the others of that one.
     """
     noted = current().uncertain_aliases
     known = {one.key: one for group in noted for one in group.containers}

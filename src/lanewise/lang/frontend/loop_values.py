@@ -138,9 +138,7 @@ class LoopValues:
                 return (name, head.entry.value) if type(head.entry.value) is int else None
         return None
 
-    def _head(
-        self, entry: Held, name: str, own: bool, is_root: bool = False, is_fixed: bool = False
-    ) -> Head:
+    def _head(self, entry: Held, name: str, own: bool, is_root: bool = False, is_fixed: bool = False) -> Head:
         """Return a location at the head of the loop; `own` if its name is bound in the loop.
 
         What a fixed location holds is changed in place, if at all: nothing else is bound to it.
