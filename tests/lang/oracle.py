@@ -18,8 +18,6 @@ import numpy as np
 import lanewise
 
 LANES = 32
-#: Seconds after which a lane no longer waits for the others.
-PATIENCE = 20.0
 INTEGERS = {f"{sign}{bits}": (sign == "i", bits) for sign in "iu" for bits in (8, 16, 32, 64)}
 FLOATS = ("f16", "bf16", "f32", "f64")
 SMALL = ("e4m3", "e5m2")
@@ -331,18 +329,49 @@ class Warp:
     """The threads of one warp, and where they meet."""
 
     def __init__(self) -> None:
-        self.barrier = threading.Barrier(LANES, timeout=PATIENCE)
         self.lane = threading.local()
-        self.given: list[Any] = [None] * LANES
         self.shared: dict[int, Array] = {}
+        self._changed = threading.Condition()
+        self._given: dict[int, tuple[str, Any]] = {}
+        self._values: list[Any] = []
+        self._meetings = self._ended = 0
+        #: Why no lane can go on; empty as long as they can.
+        self.trouble = ""
 
-    def meet(self, value: Any) -> list[Any]:
-        """Give a value and return those of all lanes, once every lane has given its own."""
-        self.given[self.lane.number] = value
-        self.barrier.wait()
-        values = list(self.given)
-        self.barrier.wait()
-        return values
+    def meet(self, what: str, value: Any) -> list[Any]:
+        """Give a value and return those of all lanes, once every lane has given its own to the same."""
+        with self._changed:
+            self._given[self.lane.number] = what, value
+            meeting = self._meetings
+            if len(self._given) == LANES:
+                if len({each for each, _ in self._given.values()}) > 1:
+                    self.stop("lanes wait for others at different instructions")
+                self._values = [self._given[number][1] for number in range(LANES)]
+                self._given = {}
+                self._meetings += 1
+                self._changed.notify_all()
+            self._stop_if_nobody_comes()
+            while self._meetings == meeting and not self.trouble:
+                self._changed.wait()
+            if self.trouble:
+                raise Refusal(self.trouble)
+            return self._values
+
+    def end(self) -> None:
+        """Note that this lane has ended; those that wait for it stop."""
+        with self._changed:
+            self._ended += 1
+            self._stop_if_nobody_comes()
+
+    def _stop_if_nobody_comes(self) -> None:
+        if self._given and len(self._given) + self._ended == LANES:
+            self.stop("lanes wait for others that have ended")
+
+    def stop(self, why: str) -> None:
+        """Let no lane go on."""
+        with self._changed:
+            self.trouble = self.trouble or why
+            self._changed.notify_all()
 
 
 class Fragment:
@@ -433,7 +462,7 @@ class Instruction:
 
     def __call__(self, a: Fragment, b: Fragment, c: Fragment) -> Fragment:
         given = [[value.number for value in each.values] for each in (a, b, c)]
-        lanes = self.warp.meet(given)
+        lanes = self.warp.meet("mma", given)
         narrow, wide = self.dtypes
         matrices = [
             operand.matrix([each[number] for each in lanes], dtype)
@@ -482,7 +511,7 @@ def language(warp: Warp) -> SimpleNamespace:
         number = warp.lane.arrays = warp.lane.arrays + 1
         if warp.lane.number == 0:
             warp.shared[number] = local(dtype, shape)
-        warp.meet(None)
+        warp.meet("shared", None)
         return warp.shared[number]
 
     def local(dtype: Dtype, shape: Any) -> Array:
@@ -491,7 +520,7 @@ def language(warp: Warp) -> SimpleNamespace:
 
     def shuffled(source: Callable[[int, int], int]) -> Callable[..., Value]:
         def shuffle(value: Value, other: Any) -> Value:
-            lanes, here = warp.meet(value), warp.lane.number
+            lanes, here = warp.meet("shuffle", value), warp.lane.number
             there = source(here, plain(other))
             found: Value = lanes[there] if 0 <= there < LANES else value
             return found
@@ -499,7 +528,7 @@ def language(warp: Warp) -> SimpleNamespace:
         return shuffle
 
     def vote(function: Callable[[list[bool]], Any], name: str) -> Callable[[Any], Value]:
-        return lambda condition: Value(name, function([bool(each) for each in warp.meet(condition)]))
+        return lambda condition: Value(name, function([bool(each) for each in warp.meet("vote", condition)]))
 
     def bitcast(value: Value, dtype: Dtype) -> Value:
         data = Memory(Dtype(value.name), np.zeros(1, Dtype(value.name).storage))
@@ -514,7 +543,7 @@ def language(warp: Warp) -> SimpleNamespace:
         **types, Ptr=Annotation, device=lambda function: function, kernel=lambda function: function,
         range=loop, lane_id=lane, thread_idx=SimpleNamespace(x=None), where=choice, min=extreme(min),
         max=extreme(max), abs=abs, shared=shared, local=local, bitcast=bitcast, fma=fma,
-        syncthreads=lambda: warp.meet(None), syncwarp=lambda: warp.meet(None),
+        syncthreads=lambda: warp.meet("barrier", None), syncwarp=lambda: warp.meet("barrier", None),
         shfl_sync=shuffled(lambda here, there: there % LANES),
         shfl_xor_sync=shuffled(lambda here, mask: here ^ mask),
         shfl_up_sync=shuffled(lambda here, delta: here - delta),
@@ -535,7 +564,6 @@ def run(source: str, arguments: list[tuple[str, Any]]) -> None:
     names = language(warp)
     code = compile(source.replace("import lanewise as lw\n", "\n"), "<program>", "exec")
     errors: list[BaseException] = []
-    broken: list[int] = []
 
     def one_lane(number: int) -> None:
         warp.lane.number, warp.lane.arrays = number, 0
@@ -549,21 +577,16 @@ def run(source: str, arguments: list[tuple[str, Any]]) -> None:
         try:
             exec(code, module)  # each lane has global variables of its own
             module["program"](*given)
-        except threading.BrokenBarrierError:
-            broken.append(number)
         except BaseException as error:  # handed to the thread that waits
             errors.append(error)
-            warp.barrier.abort()
+            warp.stop("another lane has raised an error")
+        finally:
+            warp.end()
 
     threads = [threading.Thread(target=one_lane, args=(number,), daemon=True) for number in range(LANES)]
     for each in threads:
         each.start()
     for each in threads:
-        each.join(60)
-        if each.is_alive():
-            warp.barrier.abort()
-            raise TimeoutError("a lane of the oracle waits for others that never come")
+        each.join()
     if errors:
         raise errors[0]
-    if broken:
-        raise TimeoutError("lanes of the oracle waited for others that never came: the program is invalid")

@@ -415,6 +415,9 @@ class Program:
     def assign(self) -> None:
         paths = [each for each in self.paths(write=True) if not each[0].startswith("k_")]
         structured = [each for each in paths if not each[1].is_scalar]
+        passing = [each for each in paths if each[0].startswith("t")]
+        if passing and self.chance(0.3):
+            paths, structured = passing, []
         path, kind = self.random.choice(structured if structured and self.chance(0.35) else paths)
         choice = self.random.randrange(6)
         others = [
@@ -452,7 +455,7 @@ class Program:
         objects = [(path, kind) for path, kind in self.paths() if kind.form in ("Box", "Slim")]
         stores = [name for name in self.names if name.startswith("push")]
         counters = [name for name in self.names if name.startswith("bump")]
-        choice = self.random.randrange(8)
+        choice = self.random.choice((4, 5)) if self.chance(0.3) else self.random.randrange(8)
         if choice == 0 and pairs:
             path, kind = self.random.choice(pairs)
             self.target(kind.parts[0], f"set_first({path}, {self.value(kind.parts[0])})")
@@ -520,6 +523,8 @@ class Program:
     def block(self, depth: int, count: int = 3) -> None:
         """Some statements, with others inside them."""
         outer = dict(self.names)
+        if depth and self.chance(0.25):
+            self.define()
         for _ in range(self.random.randint(1, count)):
             choice = self.random.randrange(20)
             if depth == 0 or choice < 7:
@@ -542,24 +547,27 @@ class Program:
 
     def define(self) -> None:
         """A new variable, closure or function, for the rest of the block."""
-        choice = self.random.randrange(4)
-        lists = [
-            (path, kind) for path, kind in self.paths() if kind.form == "list" and len(set(kind.parts)) == 1
-        ]
-        if choice == 0 and lists:
-            path, kind = self.random.choice(lists)
-            name = self.fresh("push")
-            self.write(f"{name} = make_store({path})")
-            self.names[name] = Kind("function", kind.parts[:1])
-        elif choice == 1:
-            name = self.fresh("bump")
-            self.write(f"{name} = make_counter({self.expression('i32')})")
-            self.names[name] = Kind("function")
+        choice = self.random.randrange(6)
+        if choice < 2:
+            self.closure(choice)
         else:
             kind = self.structure() if self.chance(0.6) else scalar(self.random.choice(SCALARS))
             name = self.fresh("t")
             self.write(f"{name} = {self.value(kind)}")
             self.names[name] = kind
+
+    def closure(self, choice: int) -> None:
+        """A function that keeps a list, or a number, and changes it when it is called."""
+        lists = [each for each in self.paths() if each[1].form == "list" and len(set(each[1].parts)) == 1]
+        if choice == 0 and lists:
+            path, kind = self.random.choice(lists)
+            name = self.fresh("push")
+            self.write(f"{name} = make_store({path})")
+            self.names[name] = Kind("function", kind.parts[:1])
+        else:
+            name = self.fresh("bump")
+            self.write(f"{name} = make_counter({self.expression('i32')})")
+            self.names[name] = Kind("function")
 
     def branch(self, depth: int) -> None:
         """An `if`, on which lanes part or agree."""
@@ -676,6 +684,9 @@ class Program:
             if self.names.get(owner.partition("[")[0].partition(".")[0]) and self.read(scalar("i32"))
             else "    return z + lane"
         )
+        for choice in range(2):
+            if self.chance(0.5):
+                self.closure(choice)
         self.names["k_0"] = scalar("i32")
         self.block(3, 4)
         self.block(3, 3)

@@ -49,6 +49,20 @@ def make_counter(start):
     return bump
 
 
+TOTAL = None
+
+
+def begin(x):
+    global TOTAL
+    TOTAL = x
+
+
+def more(x):
+    global TOTAL
+    TOTAL = TOTAL + x
+    return TOTAL
+
+
 def lower(items):
     items[0] = items[0] - 1
     return items[0]
@@ -177,6 +191,35 @@ CASES = {
             mid[32 + lane] = v
         mid[lane] = later(lane)
     """,
+    "a class as a place for variables": """
+        Box.total = lane
+        for i in lw.range(n):
+            Box.total = Box.total + i
+            if i > 1:
+                Box.total = Box.total * 2
+        mid[lane] = Box.total
+    """,
+    "a global variable that plain functions bind": """
+        begin(lane)
+        for i in lw.range(n):
+            if i > 0:
+                more(n)
+        mid[lane] = more(lane)
+    """,
+    "a list that one slot leaves while another keeps it": """
+        p = [lane, n]
+        b, c = Box(p, n), Slim(p, n)
+        for i in lw.range(n):
+            b.v = [b.v[1], lane + i]
+        mid[lane], mid[32 + lane], mid[64 + lane] = b.v[0], p[0], c.v[1]
+    """,
+    "a class that a name holds": """
+        kind = Box
+        for i in lw.range(n):
+            b = kind(lane, i)
+            mid[lane] = b.v + b.w
+            kind = Box
+    """,
     "values that become one": """
         p, q = [lane], [n]
         for i in lw.range(n):
@@ -225,6 +268,16 @@ REFUSED = {
         mid[lane] = q[0]
         """,
         "to change one of them in place, make a list for each before it",
+    ),
+    "two slots of one object hold a list, and one leaves it": (
+        """
+        p = [lane, n]
+        b = Box(p, p)
+        for i in lw.range(n):
+            b.v = [b.v[1], lane + i]
+        mid[lane] = b.w[0]
+        """,
+        "two values of b begin as one list and part",
     ),
     "a list that grows in one branch": (
         """

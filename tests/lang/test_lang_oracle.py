@@ -74,7 +74,9 @@ PARTED = (
 )
 
 
-def test_the_oracle_says_when_lanes_wait_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(oracle, "PATIENCE", 0.5)
-    with pytest.raises(TimeoutError, match="waited for others"):
+def test_the_oracle_says_when_lanes_wait_in_vain() -> None:
+    with pytest.raises(oracle.Refusal, match="lanes wait for others that have ended"):
         oracle.run(PARTED, arguments(1))
+    both = PARTED + "    else:\n        lw.any_sync(lane > 3)\n"
+    with pytest.raises(oracle.Refusal, match="at different instructions"):
+        oracle.run(both, arguments(1))

@@ -38,7 +38,9 @@ class UncertainAliases:
         self.accept()  # on this path nobody else can see the change
 
 
-def may_be_one(containers: list[Container], what: str) -> str:
+def may_be_one(
+    containers: list[Container], what: str, change: str = "to change one of them in place, "
+) -> str:
     """Return the message that a container is changed of which another location may hold the same."""
     names = sorted({each.name for each in containers if each.name})
     which = " and ".join(names) if len(names) > 1 else f"two values of {names[0]}" if names else "two values"
@@ -46,7 +48,7 @@ def may_be_one(containers: list[Container], what: str) -> str:
     noun = "fragment" if isinstance(kind, Node) else type(kind).__name__
     return (
         f"{which} begin as one {noun} and part, or become one, in {what}, which only the running kernel "
-        f"decides: to change one of them in place, make a {noun} for each before it"
+        f"decides: {change}make a {noun} for each before it"
         + (", as in [mma.zeros() for _ in range(2)]" if isinstance(kind, Node) else "")
     )
 
@@ -56,7 +58,8 @@ def note_uncertain(
 ) -> None:
     """Note groups of containers, each with a name, of which those that are still in reach may be one.
 
-    `made` are containers that come into reach just now. What may be one with a container that is known to be uncertain joins the others of that one.
+    `made` are containers that come into reach just now. What may be one with a container that is known to be
+    uncertain joins the others of that one.
     """
     noted = current().uncertain_aliases
     known = {one.key: one for group in noted for one in group.containers}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from dataclasses import is_dataclass
+from enum import Enum
 from functools import cached_property
 from types import CellType, FunctionType, SimpleNamespace
 from typing import Any
@@ -76,7 +77,9 @@ def is_container(value: Any) -> bool:
         return True
     if isinstance(value, Node):
         return value.mutable
-    if isinstance(value, Traced | type | tuple):
+    if isinstance(value, type):
+        return is_of_user(value) and not issubclass(value, Enum)
+    if isinstance(value, Traced | tuple):
         return False
     return _is_object(value) and not _is_frozen(value)
 
@@ -131,12 +134,21 @@ def contents(container: Any) -> tuple[Any, list[Any]]:
     if isinstance(container, GlobalVariable):
         held = container.name in container.namespace
         return int(held), [container.namespace[container.name]] if held else []
-    names = _attributes(container)
+    names = _attributes(container)  # of an object, or of a class
     return tuple(names), list(names.values())
 
 
 def _attributes(value: Any) -> dict[str, Any]:
-    """Return the attributes of an object by name, without those that are computed once and kept."""
+    """Return the attributes of an object by name, without those that are computed once and kept.
+
+    Of a class, its variables: neither its methods nor what Python has put there.
+    """
+    if isinstance(value, type):
+        return {
+            name: held
+            for name, held in vars(value).items()
+            if name[0] != "_" and not callable(held) and not hasattr(held, "__get__")
+        }
     kind = type(value)
     attributes = {name: getattr(value, name) for name in _slots(kind) if hasattr(value, name)}
     for name, held in vars(value).items() if hasattr(value, "__dict__") else ():
@@ -179,10 +191,11 @@ def set_contents(container: Any, form: Any, values: list[Any]) -> None:
 
 def _set_attributes(value: Any, attributes: dict[str, Any]) -> None:
     """Give an object other attributes; what its class does when one is set is not done again."""
+    home = type if isinstance(value, type) else object
     for name in _attributes(value).keys() - attributes:
-        object.__delattr__(value, name)
+        home.__delattr__(value, name)
     for name, held in attributes.items():
-        object.__setattr__(value, name, held)
+        home.__setattr__(value, name, held)
 
 
 def empty_copy(container: Any) -> Any:

@@ -147,7 +147,7 @@ class State:
             return Held(value, container=container)
         if is_frozen_node(value):
             return Held(value, [self.held(child, name) for child in frozen_children(value)])
-        if callable(value) and not isinstance(value, type):
+        if callable(value):
             self._note_function(value)
         return Held(value)
 

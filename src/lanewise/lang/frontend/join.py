@@ -27,6 +27,8 @@ MergeMoves = list[tuple[Register, tuple[Scalar, Scalar]]]
 
 def _same_kind(a: Any, b: Any) -> bool:
     """Return whether two containers or frozen nodes differ in what they hold alone."""
+    if isinstance(a, type):
+        return a is b
     return a.same_kind(b) if isinstance(a, Node) else type(a) is type(b)
 
 
@@ -45,6 +47,8 @@ def difference(a: Held, b: Held, name: str) -> str:
         if same and isinstance(one.form, int):
             kind = type(a.value).__name__
             return f"{name} is a {kind} of {one.form} and a {kind} of {two.form}"
+        if same and isinstance(one.form, set | bytearray):
+            return f"{name} is {one.form!r} and {two.form!r}"
         return f"{name} is {in_words(a.value)} and {in_words(b.value)}"
     if a.children is not None and b.children is not None:
         same = _same_kind(a.value, b.value)

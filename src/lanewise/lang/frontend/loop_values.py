@@ -176,7 +176,7 @@ class LoopValues:
         """Return the container of a location at the head: the same as before, or a copy."""
         is_node = isinstance(entry.value, Node)
         parts = is_node and entry.value.storage is entry.value and self.reach.references[entry.key] > 1
-        if not own and (is_fixed or not parts):
+        if isinstance(entry.value, type) or (not own and (is_fixed or not parts)):
             return self._container_in_place(entry, name)
         self._copied_keys.add(entry.key)
         if not is_node and (name, entry.key) in self._copied:
@@ -356,7 +356,7 @@ class _Round:
         if id(head) not in self.sources:
             self.take_contents(head, now, name)
         elif self.sources[id(head)] != now.key:
-            raise current().error(may_be_one([head.entry, head.entry], f"the loop of line {self.loop.line}"))
+            raise current().error(may_be_one([head.entry], f"the loop of line {self.loop.line}", change=""))
 
     def take_contents(self, head: HeadContainer, now: Container, name: str = "") -> None:
         """Move the contents of a container into the registers of one at the head."""
