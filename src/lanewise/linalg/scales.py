@@ -39,7 +39,10 @@ def scale_of(
             f"{name} is for e4m3, e5m2 and int8; products of {a.format.dtype_name} are scaled by alpha="
         )
     if isinstance(given, int | float | np.floating | np.integer):
-        return Scale(number=float(given))
+        try:
+            return Scale(number=float(given))
+        except OverflowError:
+            raise LanewiseError(f"{name} must be at most 1.8e308; this integer is larger") from None
     view = view_of(given, name)
     if view.format != f32:
         raise LanewiseError(f"{name} has elements of type {view.format.dtype_name}; scales must be float32")
