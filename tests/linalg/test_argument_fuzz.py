@@ -321,6 +321,14 @@ def test_one_byte_order(dtype: str, name: str) -> None:
         assert "byte order" in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["alpha", "beta", "scale_a", "scale_b", "scale_out"])
+def test_integers_that_are_no_floats(name: str) -> None:
+    small = np.ones((4, 4), ml_dtypes.float8_e4m3fn)
+    given: dict[str, Any] = {name: 10**400, "residual": np.ones((4, 4), np.float32)}
+    with pytest.raises(LanewiseError, match=f"{name} must be at most"):
+        lw.matmul(small, small, **given)
+
+
 def test_negative_views_of_torch_are_refused() -> None:
     """The imaginary part of a conjugate has the numbers with the other sign in its memory."""
     torch = sys.modules.get("torch") or pytest.importorskip("torch")

@@ -42,7 +42,7 @@ def scale_of(
         try:
             return Scale(number=float(given))
         except OverflowError:
-            raise LanewiseError(f"{name} is beyond the range of float32") from None
+            raise LanewiseError(f"{name} must be at most 1.8e308; this integer is larger") from None
     view = view_of(given, name)
     if view.format != f32:
         raise LanewiseError(f"{name} has elements of type {view.format.dtype_name}; scales must be float32")

@@ -37,7 +37,7 @@ class ReachingDefinitions:
         self.definitions: list[Definition] = []
         #: Every instruction that runs, in the order of basic blocks, with its definitions.
         self.writers: list[tuple[Op, list[tuple[int, Register]]]] = []
-        self._of: dict[Register, tuple[int, ...]] = {}
+        self._of: dict[Register, list[int]] = {}
         for block in blocks:
             for op in block.executed:
                 written = [each for each in assigned(op) if each.bits >= _LEAST_BITS]
@@ -45,7 +45,7 @@ class ReachingDefinitions:
                     self.writers.append((op, list(enumerate(written, len(self.definitions)))))
                     for number, register in self.writers[-1][1]:
                         self.definitions.append(Definition(key_of(op), register))
-                        self._of[register] = (*self._of.get(register, ()), number)
+                        self._of.setdefault(register, []).append(number)
         #: Registers that callers give a value, too.
         self.parameters = {
             each
@@ -61,57 +61,25 @@ class ReachingDefinitions:
     def reaching(self, op: Op, register: Register) -> tuple[int, ...]:
         """Return the numbers of the definitions whose value an instruction may read from a register."""
         every = self._of.get(register, ())
-        return self._at.get(Definition(key_of(op), register), ()) if len(every) > 1 else every
+        return self._at.get(Definition(key_of(op), register), ()) if len(every) > 1 else tuple(every)
 
     def _flow(self, blocks: list[BasicBlock]) -> None:
-        """Find what reaches each use of the registers that have several definitions.
-
-        Sets of definitions are the bits of an integer.
-        """
-        first: dict[Register, int] = {}
-        all_of = dict[Register, int]()
+        """Find what reaches each use of the registers that have several definitions."""
+        numbers = {self.definitions[each]: each for register in self._several for each in self._of[register]}
         writes: dict[Key, list[tuple[Register, int]]] = {}
-        count = 0
-        for register in self._several:
-            definitions = self._of[register]
-            first[register], all_of[register] = count, ((1 << len(definitions)) - 1) << count
-            for place, number in enumerate(definitions, count):
-                writes.setdefault(self.definitions[number].key, []).append((register, 1 << place))
-            count += len(definitions)
-        made, kept = dict[int, int](), dict[int, int]()
+        for definition, number in numbers.items():
+            writes.setdefault(definition.key, []).append((definition.register, number))
+        ends = {block.number: _at_end(block, writes) for block in blocks}
+        entering = _entering(blocks, ends)
         for block in blocks:
-            live, stays = 0, -1
-            for op in block.executed:
-                for register, bit in writes.get(key_of(op), ()):
-                    if op.guard is None:
-                        live &= ~all_of[register]
-                        stays &= ~all_of[register]
-                    live |= bit
-            made[block.number], kept[block.number] = live, stays
-        entering = dict.fromkeys(made, 0)
-        following = {block.number: [each.number for each in successors(block)] for block in blocks}
-        changed = True
-        while changed:  # in reverse post-order, so that one round mostly does but for loops
-            changed = False
-            for number, targets in following.items():
-                leaving = made[number] | (entering[number] & kept[number])
-                for target in targets:
-                    if leaving & ~entering[target]:
-                        entering[target] |= leaving
-                        changed = True
-        sets: dict[tuple[Register, int], tuple[int, ...]] = {}
-        for block in blocks:
-            live = entering[block.number]
+            live = _Live(entering[block.number])
             for op in block.executed:
                 for operand in op.operands:
                     for register in registers_in(operand):
                         if register in self._several:
-                            chosen = register, (live & all_of[register]) >> first[register]
-                            if chosen not in sets:
-                                sets[chosen] = _chosen(chosen[1], self._of[register])
-                            self._at[Definition(key_of(op), register)] = sets[chosen]
-                for register, bit in writes.get(key_of(op), ()):
-                    live = (live if op.guard is not None else live & ~all_of[register]) | bit
+                            self._at[Definition(key_of(op), register)] = live.definitions(register)
+                for register, number in writes.get(key_of(op), ()):
+                    live.write(register, number, is_certain=op.guard is None)
 
     def solve(
         self,
@@ -139,6 +107,93 @@ class ReachingDefinitions:
         return known
 
 
-def _chosen(bits: int, definitions: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the definitions of a register that the bits of a set stand for."""
-    return tuple(each for number, each in enumerate(definitions) if bits >> number & 1)
+class _AtEnd(NamedTuple):
+    """What a basic block leaves behind: definitions that reach its end, and registers that it surely writes."""
+
+    definitions: list[tuple[Register, int]]
+    written: set[Register]
+
+
+def _at_end(block: BasicBlock, writes: dict[Key, list[tuple[Register, int]]]) -> _AtEnd:
+    """Return what a basic block leaves behind; an instruction with a guard may write nothing."""
+    last: dict[Register, list[int]] = {}
+    written: set[Register] = set()
+    for op in block.executed:
+        for register, number in writes.get(key_of(op), ()):
+            if op.guard is None:
+                last[register] = [number]
+                written.add(register)
+            else:
+                last.setdefault(register, []).append(number)
+    return _AtEnd([(register, each) for register, numbers in last.items() for each in numbers], written)
+
+
+class _Exposed(NamedTuple):
+    """Definitions that reach the end of a basic block, each a bit of a set, and those of each register."""
+
+    numbers: list[int]
+    of_register: dict[Register, int]
+
+
+class _Entering(NamedTuple):
+    """The set of exposed definitions that reach the begin of a basic block."""
+
+    exposed: _Exposed
+    bits: int
+
+
+def _entering(blocks: list[BasicBlock], ends: dict[int, _AtEnd]) -> dict[int, _Entering]:
+    """Return which definitions reach the begin of each basic block, by iteration until nothing changes."""
+    exposed = _Exposed([], {})
+    bits: dict[int, int] = {}
+    for number, end in ends.items():
+        bits[number] = 0
+        for register, definition in end.definitions:
+            bit = 1 << len(exposed.numbers)
+            exposed.numbers.append(definition)
+            exposed.of_register[register] = exposed.of_register.get(register, 0) | bit
+            bits[number] |= bit
+    kept = {}
+    for number, end in ends.items():
+        kept[number] = -1
+        for register in end.written:
+            kept[number] &= ~exposed.of_register[register]
+    entering = dict.fromkeys(ends, 0)
+    following = {block.number: [each.number for each in successors(block)] for block in blocks}
+    changed = True
+    while changed:  # in reverse post-order, so that one round mostly does but for loops
+        changed = False
+        for number, targets in following.items():
+            leaving = bits[number] | (entering[number] & kept[number])
+            for target in targets:
+                if leaving & ~entering[target]:
+                    entering[target] |= leaving
+                    changed = True
+    return {number: _Entering(exposed, each) for number, each in entering.items()}
+
+
+class _Live:
+    """The definitions whose values registers may hold, at one instruction after the other of a basic block."""
+
+    def __init__(self, entering: _Entering) -> None:
+        self._entering = entering
+        self._known: dict[Register, tuple[int, ...]] = {}
+
+    def definitions(self, register: Register) -> tuple[int, ...]:
+        """Return the definitions that a register may hold the value of."""
+        known = self._known.get(register)
+        if known is None:
+            exposed, bits = self._entering
+            left = bits & exposed.of_register.get(register, 0)
+            reaching = []
+            while left:
+                lowest = left & -left
+                reaching.append(exposed.numbers[lowest.bit_length() - 1])
+                left ^= lowest
+            known = self._known[register] = tuple(sorted(reaching))
+        return known
+
+    def write(self, register: Register, number: int, is_certain: bool) -> None:
+        """Note that the next instruction writes a register, certainly or if its guard holds."""
+        before = () if is_certain else self.definitions(register)
+        self._known[register] = (*before, number)
