@@ -20,7 +20,8 @@ from lanewise.ptx.host_tensors import host_array
 from lanewise.ptx.tensor_maps import TensorMap, require_address
 from lanewise.tracebacks import short_traceback
 
-Interleave, Promotion = Literal["16B", "32B"] | None, Literal["64B", "128B", "256B"] | None
+Interleave = Literal["16B", "32B"] | None
+Promotion = Literal["64B", "128B", "256B"] | None
 Fill = Literal["zeros", "nan"]
 Swizzle = Literal["none", "32B", "64B", "128B"]
 

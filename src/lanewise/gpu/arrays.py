@@ -195,7 +195,7 @@ def interface_of(value: Any) -> dict[str, Any] | None:
 
 
 def _is_address(address: Any) -> bool:
-    return address is None or (isinstance(address, int | np.integer) and 0 <= address < 1 << 64)
+    return address is None or (isinstance(address, int | np.integer) and 0 <= int(address) < 1 << 64)
 
 
 def _integers(value: Any, low: int) -> bool:

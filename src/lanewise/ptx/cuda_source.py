@@ -326,8 +326,8 @@ def _ptx_of_nvcc(source: CudaSource, target: str) -> str:
     main, headers = source._published.read()
     texts = [main.text, *(file.text for file in headers.files.values())]
     options = [*source.options, *standard_option(source.options, texts)]
-    tools = [find_nvcc(), host_compiler()]
-    paths = [Path(each if isinstance(each, str) else each.path) for each in tools if each is not None]
+    tool, host = find_nvcc(), host_compiler()
+    paths = [*((tool.path,) if tool is not None else ()), *((Path(host),) if host is not None else ())]
     stamps = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
     request = (
         json.dumps(["nvcc", target, options, stamps, source._published.request(headers)])

@@ -108,7 +108,7 @@ def _of_columns(raw: bytes, values: dict[str, int], table: Table) -> Answer:
         address, tensor = decode_im2col(raw)
     except LanewiseError as error:
         return Answer((table,), data | {"problem": str(error)}, (str(error),))
-    found = [
+    found: list[tuple[str, Cell]] = [
         ("tensor map", tensor.described()),
         (
             "tensor",
