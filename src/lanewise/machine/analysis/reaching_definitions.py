@@ -108,7 +108,7 @@ class ReachingDefinitions:
 
 
 class _AtEnd(NamedTuple):
-    """What a basic block leaves behind: definitions that reach its end, and registers that it surely writes."""
+    """What a basic block leaves: definitions that reach its end, and registers that it surely writes."""
 
     definitions: list[tuple[Register, int]]
     written: set[Register]
@@ -173,7 +173,7 @@ def _entering(blocks: list[BasicBlock], ends: dict[int, _AtEnd]) -> dict[int, _E
 
 
 class _Live:
-    """The definitions whose values registers may hold, at one instruction after the other of a basic block."""
+    """The definitions whose values registers may hold, instruction by instruction of a basic block."""
 
     def __init__(self, entering: _Entering) -> None:
         self._entering = entering
