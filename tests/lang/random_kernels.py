@@ -710,6 +710,10 @@ class Program:
     def outputs(self) -> None:
         """Stores of all that the variables hold."""
         whole, real = 0, 0
+        for name in self.names:
+            if name.startswith("bump"):
+                self.write(f"out[{whole * 32} + lane] = {name}(lw.i32(0)).to(lw.i64)")
+                whole += 1
         for path, kind in self.paths():
             if not kind.is_scalar:
                 continue
