@@ -137,8 +137,8 @@ def make_store(items):
 
 SIGNATURE = """@lw.kernel
 def program(
-    out: lw.Ptr[lw.i64], real: lw.Ptr[lw.f64], mid: lw.Ptr[lw.i32], x: lw.Ptr[lw.i32, 16],
-    y: lw.Ptr[lw.f32, 16], n: lw.i32,
+    out: lw.Ptr[lw.i64], real: lw.Ptr[lw.f64], mid: lw.Ptr[lw.i32], vec: lw.Ptr[lw.i32, 16],
+    x: lw.Ptr[lw.i32, 16], y: lw.Ptr[lw.f32, 16], n: lw.i32,
 ):"""
 
 
@@ -327,11 +327,23 @@ class Program:
     def leaf(self, name: str) -> str:
         """A number that differs from lane to lane, or a parameter."""
         if name == "i32":
-            return self.random.choice(("lane", "n", "x[lane]", "(lane & 3)", "x[(lane + 5) & 31]"))
+            return self.random.choice(
+                (
+                    "lane",
+                    "n",
+                    "x[lane]",
+                    "(lane & 3)",
+                    "x[(lane + 5) & 31]",
+                    "lw.abs(x[lane])",
+                    "vec[lane * 4 + 1]",
+                )
+            )
         if name == "f32":
             return self.random.choice(("y[lane]", "y[31 - lane]", "lane.to(lw.f32)"))
         if name == "e4m3":
             return "y[lane].to(lw.e4m3)"
+        if name == "u32" and self.chance(0.3):
+            return "lw.bitcast(y[lane], lw.u32)"
         if name in ("f16", "bf16"):
             return f"y[lane].to(lw.{name})"
         return f"lane.to(lw.{name})"
@@ -398,6 +410,11 @@ class Program:
             0.3 if kind.parts[0].is_scalar or kind.parts[0].form in ("mma", "imma") else self.aliases
         ):
             return f"[{self.value(kind.parts[0], depth - 1)}] * {len(kind.parts)}"
+        if known and alike and kind.parts[0].form in (*INT, *FLOAT) and self.chance(0.3):
+            step = self.random.choice((" + 1", " * 2", ""))
+            return f"[e{step} for e in {known}]"
+        if known and alike and self.chance(0.15):
+            return self.random.choice((f"{known}[::-1]", f"[*{known}[1:], {known}[0]]", f"list({known})"))
         parts = [self.value(part, depth - 1) for part in kind.parts]
         if kind.form == "list":
             return f"[{', '.join(parts)}]"
@@ -507,10 +524,15 @@ class Program:
 
     def memory(self) -> None:
         """A store that others see after the kernel, or an access to memory of the lane's own."""
-        choice = self.random.randrange(4)
+        choice = self.random.randrange(6)
         if choice == 0 and self.stored < 8 and not any(self.loops):
             self.write(f"mid[{self.stored * 32} + lane] = {self.expression('i32')}")
             self.stored += 1
+        elif choice == 3:
+            values = ", ".join(self.expression("i32") for _ in range(4))
+            self.write(f"(vec + lane * 4).store(({values}))")
+        elif choice == 4:
+            self.target(scalar("i32"), f"(vec + lane * 4).load(4)[{self.random.randrange(4)}]")
         elif choice == 1:
             self.write(f"own[{self.expression('i32')} & 3] = {self.expression('i32')}")
         elif choice == 2:
@@ -616,6 +638,7 @@ class Program:
                     f"1, {bound}",
                     f"{bound}, -1, -1",
                     f"0, {bound}, 2",
+                    f"0, 5, ({bound}) + 1",
                     f"lw.i64(0), lw.i64({self.random.randint(1, 3)})",
                 )
             )
@@ -710,6 +733,10 @@ class Program:
     def outputs(self) -> None:
         """Stores of all that the variables hold."""
         whole, real = 0, 0
+        for name in self.names:
+            if name.startswith("bump"):
+                self.write(f"out[{whole * 32} + lane] = {name}(lw.i32(0)).to(lw.i64)")
+                whole += 1
         for path, kind in self.paths():
             if not kind.is_scalar:
                 continue
