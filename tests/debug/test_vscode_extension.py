@@ -25,7 +25,7 @@ RENAMED = {"kernelArguments": "args", "args": "arguments", "define": "compilatio
 
 
 def test_the_manifest_has_what_vsce_demands() -> None:
-    for name in ("name", "publisher", "version", "engines", "license", "repository", "description"):
+    for name in ("name", "publisher", "version", "engines", "license", "description"):
         assert MANIFEST[name], name
     assert re.fullmatch(r"[a-z0-9][a-z0-9\-]*", MANIFEST["name"])
     assert re.fullmatch(r"\d+\.\d+\.\d+", MANIFEST["version"])

@@ -32,7 +32,7 @@ class GlobalVariable:
 
 def is_of_user(kind: type) -> bool:
     """Return whether a class is a user's own, not one of Python, of this library or of an array library."""
-    return kind.__module__.partition(".")[0] not in _OPAQUE
+    return (kind.__module__ or "").partition(".")[0] not in _OPAQUE  # code that was executed may have none
 
 
 def _is_object(value: Any) -> bool:
