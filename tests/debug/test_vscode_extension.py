@@ -30,11 +30,13 @@ def test_the_manifest_has_what_vsce_demands() -> None:
     assert re.fullmatch(r"[a-z0-9][a-z0-9\-]*", MANIFEST["name"])
     assert re.fullmatch(r"\d+\.\d+\.\d+", MANIFEST["version"])
     assert re.fullmatch(r"\^1\.\d+\.0", MANIFEST["engines"]["vscode"])
-    # Links of the README lead out of the folder, and vsce makes addresses of them by this.
-    assert MANIFEST["repository"]["directory"] == "editors/vscode"
+    # Links of the README lead out of the folder: vsce makes addresses of them by this, or is told not to.
+    assert "repository" not in MANIFEST or MANIFEST["repository"]["directory"] == "editors/vscode"
     for name in (MANIFEST["main"], *MANIFEST["files"]):
         assert (FOLDER / name).is_file()
-    assert "vsce package --skip-license" in (FOLDER / "README.md").read_text()
+    readme = (FOLDER / "README.md").read_text()
+    assert "vsce package --skip-license" in readme
+    assert ("--no-rewrite-relative-links" in readme) == ("repository" not in MANIFEST)
 
 
 def test_every_language_is_known_and_can_have_breakpoints() -> None:
