@@ -12,10 +12,10 @@ from ptxas import assemble, find_ptxas
 LANES = np.add.outer(np.arange(2), np.arange(32)).ravel()
 OPERATIONS: dict[str, tuple[Any, int, Any]] = {
     "add": (lw.i32, 5, 5 + LANES.sum()),
-    "min": (lw.i64, 7, 0),
+    "min": (lw.i32, 7, 0),
     "max": (lw.u32, 7, 32),
     "and": (lw.u32, 0xFF, 0),
-    "or": (lw.u64, 1 << 40, 1 << 40 | 63),
+    "or": (lw.u32, 1 << 20, 1 << 20 | 63),
     "xor": (lw.i32, 3, 3 ^ int(np.bitwise_xor.reduce(LANES))),
 }
 FLOATS = {"f32": np.float32, "f64": np.float64, "f16": np.float16}
@@ -52,6 +52,15 @@ def test_both_blocks_change_a_word_of_the_second(name: str) -> None:
     text = kernel.ptx()
     assert f"atom.{order}.{scope}.shared::cluster.{name}" in text
     assert find_ptxas() is None or assemble(text, "sm_90") == []
+
+
+@pytest.mark.parametrize("name", ["add", "min", "max", "and", "or", "xor"])
+@pytest.mark.parametrize("dtype", [lw.i64, lw.u64], ids=["i64", "u64"])
+def test_operations_that_a_gpu_would_tear_are_refused(name: str, dtype: Any) -> None:
+    """An H200 lost the lesser values of atom.shared::cluster.min.s64: its SASS has LD.E.64 and ST.E.64."""
+    kernel = of_cluster(getattr(lw, f"atomic_{name}"), dtype, 7, "cluster", "acq_rel")
+    with pytest.raises(lw.LanewiseError, match="loses updates"):
+        kernel.ptx()
 
 
 @pytest.mark.parametrize("name", FLOATS)
