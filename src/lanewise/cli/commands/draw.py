@@ -27,9 +27,9 @@ from lanewise.cli.input.drawing_options import (
 )
 from lanewise.cli.input.encoded import drawable, read_encoded
 from lanewise.cli.input.options import ASource, InstructionWords, Stride
-from lanewise.cli.input.subject import atom_named, instruction_named, is_atom_name, usual_instruction
+from lanewise.cli.input.subject import atom_named, instruction_named, usual_instruction
 from lanewise.errors import LanewiseError
-from lanewise.isa.naming.shorthand import possible_texts
+from lanewise.isa.naming.shorthand import is_cutlass_name, possible_texts
 from lanewise.layout import ComposedLayout, Layout, recast
 from lanewise.layout.reading import read_integers, read_layout, read_plain_layout, read_swizzle
 
@@ -44,7 +44,7 @@ class _DrawGroup(TyperGroup):
         """Put the command that is implied before its first word: `draw ldmatrix`, `draw SM80_…`."""
         first = args[0] if args else ""
         if first and first[0] != "-" and first not in self.commands:
-            if is_atom_name(first):
+            if is_cutlass_name(first):
                 args = ["atom", *args]
             elif _begins_instruction(first):
                 args = ["instruction", *args]

@@ -137,7 +137,8 @@ def list_forms(
 def _families() -> Answer:
     """Count the forms of each family, and say on which archs they run and how one asks for them."""
     by_family: dict[str, list[Instruction | AsyncInstruction]] = {}
-    for form in (*instructions(), *async_instructions()):
+    every: list[Instruction | AsyncInstruction] = [*instructions(), *async_instructions()]
+    for form in every:
         by_family.setdefault(form.family, []).append(form)
     rows: list[list[Cell]] = []
     for family, forms in by_family.items():

@@ -43,7 +43,7 @@ def _atomic(name: str, pointer: Any, values: tuple[Any, ...], scope: str, order:
         and name in _TORN_IN_CLUSTERS
     ):
         raise builder.error(
-            f"lw.atomic_{name} of {dtype_name(dtype)} in another block's shared memory loses updates on a GPU: "
+            f"lw.atomic_{name} of {dtype_name(dtype)} in another block's memory loses updates on a GPU: "
             "ptxas makes a load and a store of it. Use 32 bits, or a loop with lw.atomic_cas"
         )
     operands = [scalar(each, dtype, f"lw.atomic_{name}").in_register for each in values]

@@ -15,7 +15,7 @@ from lanewise.machine.checker.checked_kernel import checked
 from lanewise.machine.checker.checked_launch import run_checked
 from lanewise.machine.checker.launch_findings import beyond_limits
 from lanewise.machine.checker.report import Report
-from lanewise.machine.checker.schedules import run_schedules
+from lanewise.machine.checker.schedules import RunSchedule, run_schedules
 from lanewise.machine.runtime.launch import Progress
 from lanewise.ptx import resources_or_none
 from lanewise.ptx.host_tensors import host_arguments
@@ -114,10 +114,10 @@ def unobserved() -> Iterator[None]:
 
 def _checked_report(
     bound: Any,
-    values: Sequence[Any],
+    values: tuple[Any, ...],
     arch: str,
     steps: int | None,
-    schedules: Sequence[Any],
+    schedules: list[RunSchedule],
     resources: bool,
     progress: Progress | None,
 ) -> Report:
