@@ -84,6 +84,22 @@ def test_calls_with_keywords_by_machine_code(torch: Any) -> None:
         assert torch.equal(out, expected[2])
 
 
+FACTOR = 2.0
+
+
+@lw.epilogue
+def scaled(value: Any, row: Any, column: Any) -> Any:
+    return value * FACTOR
+
+
+def test_what_an_epilogue_reads_may_change(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = torch.ones(64, 64, device="cuda").bfloat16(), torch.eye(64, device="cuda").bfloat16()
+    for factor in (2.0, 3.0, 2.0, 5.0):
+        monkeypatch.setitem(globals(), "FACTOR", factor)
+        for _ in range(12):  # machine code takes over on the way
+            assert (lw.matmul(a, b, epilogue=scaled) == factor).all()
+
+
 def test_arrays_of_cupy(torch: Any) -> None:
     """CuPy's arrays, with steps and backwards, and on a stream of its own."""
     cupy: Any = pytest.importorskip("cupy")

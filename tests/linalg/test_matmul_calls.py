@@ -223,3 +223,29 @@ def test_sparse_products() -> None:
         exact = np.matmul(a.astype(np.float64), kept.astype(np.float64))
         found = lw.matmul(a, sparse).astype(np.float64)
         assert np.all(np.abs(found - exact) <= tolerance(a, kept, name, "bfloat16") * (name != "int8"))
+
+
+FACTOR = 2.0
+
+
+@lw.epilogue
+def scaled(value: Any, row: Any, column: Any) -> Any:
+    return value * FACTOR
+
+
+def test_what_an_epilogue_reads_may_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Launches are kept by what `current` returns: another object for each change, the same without one."""
+    a, b = np.ones((4, 16), np.float16), np.eye(16, dtype=np.float16)
+    seen = [scaled.current()]
+    for factor in (3.0, 5.0):
+        monkeypatch.setitem(globals(), "FACTOR", factor)
+        assert (lw.matmul(a, b, epilogue=scaled) == factor).all()
+        seen.append(scaled.current())
+        assert scaled.current() is seen[-1]
+    assert len(set(map(id, seen))) == 3
+
+
+def test_minus_zero_as_a_factor_is_zero() -> None:
+    a, b = np.ones((4, 16), np.float16), np.eye(16, dtype=np.float16)
+    for alpha in (0.0, -0.0):
+        assert not np.signbit(lw.matmul(a, b, alpha=alpha)).any()

@@ -34,6 +34,7 @@ from lanewise.linalg.sparse_matrix import SparseMatrix
 from lanewise.tracebacks import short_traceback, shorten
 
 if TYPE_CHECKING:
+    from lanewise.lang.versions.versions import ReadValues
     from lanewise.linalg.launching.on_gpu import Prepared
 
 #: The GPU that arrays in host memory are computed like, unless arch= says otherwise.
@@ -143,6 +144,8 @@ def matmul(
     except (TypeError, ValueError, RuntimeError):  # an array has no truth: the rules below say what is taken
         plain = False
     others: Any = None
+    if type(epilogue) is EpilogueFunction:
+        epilogue = epilogue.current()
     if not plain:
         others = (
             activation, alpha, beta, epilogue, out_dtype, accumulate, precision, batch_invariant, arch, plan,
@@ -394,6 +397,23 @@ class EpilogueFunction:
         from lanewise.lang import device
 
         self.function = function if type(function).__name__ == "Device" else device(function)
+        self._reads: ReadValues | None = None
+        self._latest = self
+
+    def current(self) -> EpilogueFunction:
+        """Return the function as it is now: another object once something that it reads has changed.
+
+        Launches are kept by this object, so that those of a function that has changed are made anew.
+        """
+        latest = self._latest
+        if latest._reads is None:
+            from lanewise.lang.versions.versions import ReadValues
+
+            latest._reads = ReadValues((latest.function,))
+        elif not latest._reads.holds():
+            self._latest = EpilogueFunction(self.function)
+            return self.current()
+        return self._latest
 
     def __call__(self, value: Any, row: Any, column: Any) -> Any:
         """Return the function's value in the format of the one that it gets."""

@@ -185,7 +185,10 @@ def _as_matrices(
 
 
 def _number(value: Any, name: str) -> float:
-    """Return a number of the epilogue as a float; arrays are refused."""
+    """Return a number of the epilogue as a float; arrays are refused.
+
+    -0.0 counts as 0.0: calls that differ in nothing but this are one kind of call.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise LanewiseError(
             f"{name} must be a number, not {type(value).__name__}"
@@ -196,7 +199,7 @@ def _number(value: Any, name: str) -> float:
             )
         )
     try:
-        return float(value)
+        return float(value) + 0.0
     except OverflowError:
         raise LanewiseError(f"{name} must be at most 1.8e308; this integer is larger") from None
 
@@ -209,14 +212,14 @@ def _flag(value: Any) -> bool:
 
 
 def _function(given: Any) -> object | None:
-    """Return a user's own function of the epilogue; `lw.epilogue` marks one."""
+    """Return a user's own function of the epilogue as it is now; `lw.epilogue` marks one."""
     if given is None:
         return None
     if getattr(given, "is_epilogue", False) is not True:
         raise LanewiseError(
             f"epilogue={given!r} must be a function f(value, row, column) that is marked by @lw.epilogue"
         )
-    function: object = given
+    function: object = given.current()
     return function
 
 

@@ -34,12 +34,12 @@ class Traced(Generic[Needs]):
     roots: tuple[Any, ...]
 
 
-class Version(Generic[Needs]):
-    """A traced kernel with what it has read. `unchanged()` says quickly whether it still holds."""
+class ReadValues:
+    """What functions read of Python, with its values. `unchanged()` says quickly whether it still holds."""
 
-    def __init__(self, traced: Traced[Needs]) -> None:
-        self.module, self.needs, self._roots = traced.module, traced.needs, traced.roots
-        reads = PythonReads(self._roots)  # after the trace: what it changes itself is no reason to trace anew
+    def __init__(self, roots: tuple[Any, ...]) -> None:
+        self._roots = roots
+        reads = PythonReads(roots)
         self._state = reads.state
         #: Compares identities: it may be false although all values are equal, and may raise one of GONE.
         self.unchanged: Callable[[], bool] = guard(reads.checks)
@@ -56,6 +56,14 @@ class Version(Generic[Needs]):
             return False
         self.unchanged = guard(reads.checks)
         return True
+
+
+class Version(ReadValues, Generic[Needs]):
+    """A traced kernel with what it has read."""
+
+    def __init__(self, traced: Traced[Needs]) -> None:
+        self.module, self.needs = traced.module, traced.needs
+        super().__init__(traced.roots)  # after the trace: what it changes itself is no reason to trace anew
 
 
 class Versions(Generic[Needs]):
