@@ -5,16 +5,21 @@ Every kernel here runs on the CPU machine and, as plain Python, in the oracle; t
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 
 import lanewise as lw
-from lang.compare_kernels import compare, loaded
+from lanewise.lang.frontend import containers
+from lang.compare_kernels import arguments, compare, loaded
 from lang.random_kernels import SIGNATURE
 
-HEAD = """import lanewise as lw
+HEAD = """from argparse import Namespace
+from types import SimpleNamespace
+import lanewise as lw
 
 mma = lw.instruction("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
 
@@ -213,6 +218,12 @@ CASES = {
             b.v = [b.v[1], lane + i]
         mid[lane], mid[32 + lane], mid[64 + lane] = b.v[0], p[0], c.v[1]
     """,
+    "an object of a class of Python's own": """
+        space, other = SimpleNamespace(x=lane), Namespace(x=lane, y=n)
+        for i in lw.range(n):
+            space.x, other.x = other.x, space.x + other.y
+        mid[lane], mid[32 + lane] = space.x, other.x
+    """,
     "a class that a name holds": """
         kind = Box
         for i in lw.range(n):
@@ -306,3 +317,22 @@ def test_what_only_the_running_kernel_knows_is_refused(name: str, tmp_path: Path
     with pytest.raises(lw.KernelError) as raised:
         loaded(body(text), tmp_path).program.ptx("sm_90")
     assert message in str(raised.value)
+
+
+def test_a_module_may_have_the_name_of_one_of_pythons(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Objects of a user's `queue.py` are the user's."""
+    text = body("b = Box(lane, n)\nif lane > 3:\n    b.v = n\nmid[lane] = b.v")
+    path = tmp_path / "queue.py"
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location("queue", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "queue", module)
+    containers._is_package_of_user.cache_clear()
+    spec.loader.exec_module(module)
+    given = arguments(9)
+    module.program[1, 32](*(value for _, value in given))
+    containers._is_package_of_user.cache_clear()
+    assert given[2][1][:6].tolist() == [0, 1, 2, 3, 9, 9]

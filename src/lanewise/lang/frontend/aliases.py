@@ -15,6 +15,9 @@ from lanewise.lang.frontend.heap import Container, State, everything_in_reach
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.pytrees import Node
 
+#: The name that stands for what `a if c else b` gives.
+CHOICE = "value"
+
 
 class UncertainAliases:
     """Containers of which two may be one object, with their contents when that was last certain."""
@@ -42,7 +45,7 @@ def may_be_one(
     containers: list[Container], what: str, change: str = "to change one of them in place, "
 ) -> str:
     """Return the message that a container is changed of which another location may hold the same."""
-    names = sorted({each.name for each in containers if each.name})
+    names = sorted({each.name for each in containers} - {"", CHOICE})
     which = " and ".join(names) if len(names) > 1 else f"two values of {names[0]}" if names else "two values"
     kind = containers[0].value
     noun = "fragment" if isinstance(kind, Node) else type(kind).__name__

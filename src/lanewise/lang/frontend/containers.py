@@ -6,18 +6,20 @@
 from __future__ import annotations
 
 import sys
+import sysconfig
 from collections import deque
 from dataclasses import is_dataclass
 from enum import Enum
-from functools import cached_property
+from functools import cache, cached_property
 from types import CellType, FunctionType, SimpleNamespace
 from typing import Any
 
 from lanewise.lang.trace.pytrees import Node, rebuild
 from lanewise.lang.trace.traced import Traced, describe
 
-#: Packages whose objects hold no values of a kernel; those of the library that do are Nodes.
-_OPAQUE = frozenset((*sys.stdlib_module_names, "lanewise", "numpy", "torch", "cupy", "jax", "ml_dtypes"))
+#: Packages whose objects are left alone unless a value of a kernel is among their attributes.
+_FOREIGN = frozenset(("numpy", "torch", "cupy", "jax", "ml_dtypes"))
+_STANDARD_LIBRARY = sysconfig.get_paths()["stdlib"]
 _PLAIN = (int, float, str, bytes, bool, complex, type(None), FunctionType, range, slice)
 
 
@@ -30,17 +32,42 @@ class GlobalVariable:
         self.namespace, self.name = namespace, name
 
 
-def is_of_user(kind: type) -> bool:
-    """Return whether a class is a user's own, not one of Python, of this library or of an array library."""
-    return (kind.__module__ or "").partition(".")[0] not in _OPAQUE  # code that was executed may have none
+@cache
+def _is_package_of_user(name: str) -> bool:
+    """Return whether a module is a user's own; one of the user's may have the name of one of Python's."""
+    first = name.partition(".")[0]
+    if first in _FOREIGN or first in ("lanewise", "builtins"):
+        return False
+    if first not in sys.stdlib_module_names or first == "__main__":
+        return True
+    file = getattr(sys.modules.get(first), "__file__", None)
+    return file is not None and not file.startswith(_STANDARD_LIBRARY)
+
+
+def is_of_user(value: Any) -> bool:
+    """Return whether a class or function is a user's own, not one of Python, this library or another."""
+    return _is_package_of_user(value.__module__ or "")  # code that was executed may have none
 
 
 def _is_object(value: Any) -> bool:
-    """Return whether a value is an object of a user's class, with attributes that may be set."""
+    """Return whether a value is an object with attributes that may be set, of a user's class.
+
+    Of another class, as argparse.Namespace, if a value of the kernel is among its attributes.
+    """
     kind = type(value)
+    attributes = getattr(value, "__dict__", None)
     if kind is SimpleNamespace:
         return True
-    return is_of_user(kind) and (type(getattr(value, "__dict__", None)) is dict or bool(_slots(kind)))
+    if is_of_user(kind):
+        return type(attributes) is dict or bool(_slots(kind))
+    home = kind.__module__.partition(".")[0]
+    if type(attributes) is not dict or home in ("lanewise", "builtins"):
+        return False
+    return any(
+        isinstance(each, Traced)
+        or (isinstance(each, tuple | list) and any(isinstance(one, Traced) for one in each))
+        for each in attributes.values()
+    )
 
 
 def _slots(kind: type) -> list[str]:

@@ -10,7 +10,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from lanewise.lang.frontend.aliases import accept_contents, check_aliases
+from lanewise.lang.frontend.aliases import CHOICE, accept_contents, check_aliases
 from lanewise.lang.frontend.heap import Scope, State, holds_container
 from lanewise.lang.frontend.join import Join, MergeMoves
 from lanewise.lang.frontend.liveness import Carried
@@ -108,7 +108,7 @@ class If:
     def select(self) -> Any:
         """Return the value of two expressions that only compute: one is selected, without a branch."""
         (_, left, *_), (_, right, *_) = self.branches
-        one, two = left.roots["value"], right.roots["value"]
+        one, two = left.roots[CHOICE], right.roots[CHOICE]
         if not (holds_container(one) or holds_container(two)):
             return where(self.test, one.value, two.value)
         join = Join(self.values, left, right, (self.location, self.location), self.names)
@@ -287,16 +287,16 @@ class Runtime:
         found = as_predicate(test)
         if found.constant is not None:
             return then() if found.constant else otherwise()
-        branch = If(found, Carried(("value",), ("then", "otherwise")), self.scope)
+        branch = If(found, Carried((CHOICE,), ("then", "otherwise")), self.scope)
         functions = {"then": then, "otherwise": otherwise}
         branch.begin(functions)
         left = then()
         changed = branch.values.first.is_changed()
-        branch.end(functions | {"value": left})
+        branch.end(functions | {CHOICE: left})
         branch.restore()
         right = otherwise()
         changed = changed or branch.values.first.is_changed()
-        branch.end(functions | {"value": right})
+        branch.end(functions | {CHOICE: right})
         branch.names = None
         if changed or not all(is_pure(code) for code, *_ in branch.branches):
             return branch.merge()[0]
