@@ -53,7 +53,8 @@ class Case(NamedTuple):
     @classmethod
     def from_json(cls, row: list[Any]) -> Case:
         """Return a case of the record."""
-        return cls(*(tuple(value) if isinstance(value, list) else value for value in row))
+        values: list[Any] = [tuple(value) if isinstance(value, list) else value for value in row]
+        return cls(*values)
 
     @property
     def rank(self) -> int:
@@ -153,8 +154,8 @@ def model(case: Case) -> tuple[Bytes, Bytes]:
             memory[start + channel[good]] = image[places[good]]
         else:
             target = start + channel[good]
-            words = memory[target].view(np.uint32) + image[places[good]].view(np.uint32)
-            memory[target] = words.view(np.uint8)
+            sums = memory[target].view(np.uint32) + image[places[good]].view(np.uint32)
+            memory[target] = sums.view(np.uint8)
     return image, memory
 
 

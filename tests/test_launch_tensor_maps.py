@@ -262,7 +262,7 @@ def test_an_address_in_place_of_an_array() -> None:
     array = np.arange(64 * 64, dtype=np.float32).reshape(64, 64)
     raw = lw.encode_tiled("f32", lw.address(array), (64, 64), (256,), (16, 8), swizzle="64B")
     assert raw == bytes(lw.tensor_map(array, (8, 16), swizzle="64B"))
-    assert lw.encode_tiled(np.float32, 0, (64, 64), (256,), (16, 8)) == lw.encode_tiled(
+    assert lw.encode_tiled("float32", 0, (64, 64), (256,), (16, 8)) == lw.encode_tiled(
         "f32", 0, (64, 64), (256,), (16, 8)
     )
     for changes, says in (

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import lanewise as lw
-from im2col_cases import THREADS, Case, arguments, module, random_case, random_interleaved, run, sources
+from im2col_cases import Case, arguments, module, random_case, random_interleaved, run, sources
 from im2col_map_cases import random_im2col
 from lanewise import gpu
 from lanewise.isa.tensor_map_fields import FILLS, INTERLEAVES, L2_PROMOTIONS, MAP_BYTES, SWIZZLES
-from tensor_copy_cases import IMAGE
+from tensor_copy_cases import IMAGE, THREADS
 
 if not gpu.available():
     pytest.skip("no CUDA device here: these tests launch on one", allow_module_level=True)
@@ -121,4 +121,8 @@ WAIT:
         map = lw.tensor_map(images, (20, 16), im2col=((-1, -1), (-1, -1)), swizzle="32B")
         lw.load(text)["k"][2, 40](map, out)
         found.append(out if isinstance(out, np.ndarray) else out.cpu().numpy())
-    assert found[0].any() and np.array_equal(*found) and np.array_equal(found[0][:640], found[0][640:])
+    assert (
+        found[0].any()
+        and np.array_equal(found[0], found[1])
+        and np.array_equal(found[0][:640], found[0][640:])
+    )

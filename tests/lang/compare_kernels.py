@@ -115,6 +115,7 @@ def _smaller(source: str) -> Iterator[str]:
         statements = getattr(node, name)
         old = list(statements)
         statement = statements[number]
+        new: list[ast.stmt] | None
         for new in ([], getattr(statement, "body", None), getattr(statement, "orelse", None)):
             if new is None or (isinstance(statement, ast.FunctionDef | ast.ClassDef) and new):
                 continue

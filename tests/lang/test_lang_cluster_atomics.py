@@ -25,7 +25,7 @@ def of_cluster(operation: Any, dtype: Any, initial: Any, scope: str, order: str)
     """A kernel in whose clusters both blocks change a word of the second, by its address in the cluster."""
 
     @lw.kernel(cluster=2)
-    def kernel(out: lw.Ptr[dtype]):  # type: ignore[no-untyped-def, valid-type]
+    def kernel(out: lw.Ptr[dtype]):
         word = lw.shared(dtype, 1)
         lane = lw.thread_idx.x
         if lane == 0:
@@ -74,7 +74,7 @@ def test_sums_of_floats(name: str) -> None:
 
 def test_counters_exchanges_and_locks() -> None:
     @lw.kernel(cluster=2)
-    def kernel(out: lw.Ptr[lw.u32]):  # type: ignore[no-untyped-def]
+    def kernel(out: lw.Ptr[lw.u32]):
         words = lw.shared(lw.u32, 4)
         lane, rank = lw.thread_idx.x, lw.cluster.rank()
         if lane < 4:
@@ -104,7 +104,7 @@ def test_scopes_and_orders_have_names() -> None:
     ):
 
         @lw.kernel
-        def kernel(out: lw.Ptr[lw.u32]):  # type: ignore[no-untyped-def]
+        def kernel(out: lw.Ptr[lw.u32]):
             lw.atomic_add(out, 1, **keywords)  # noqa: B023
 
         with pytest.raises(lw.KernelError, match=says):

@@ -23,7 +23,7 @@ def stored_and_read(dtype: Any, swizzle: lw.Swizzle, width: int) -> lw.Kernel:
     """A kernel that stores an array in vectors and reads it in single elements."""
 
     @lw.kernel
-    def kernel(x: lw.Ptr[lw.u8], y: lw.Ptr[lw.u8]):  # type: ignore[no-untyped-def]
+    def kernel(x: lw.Ptr[lw.u8], y: lw.Ptr[lw.u8]):
         shared = lw.shared(dtype, (ROWS, COLUMNS), swizzle=swizzle)
         lane = lw.lane_id()
         source, target = x.to(dtype).aligned(16), y.to(dtype)
@@ -134,7 +134,7 @@ MOVES = [
 
 def kernel_of(move: Any, swizzle: lw.Swizzle | None) -> lw.Kernel:
     @lw.kernel
-    def kernel(p: lw.Ptr[lw.f16, 16]):  # type: ignore[no-untyped-def]
+    def kernel(p: lw.Ptr[lw.f16, 16]):
         move(lw.shared(lw.f16, (32, 32), swizzle=swizzle), p, lw.lane_id())
 
     return kernel
@@ -152,7 +152,7 @@ def test_every_access_of_16_bytes_asks_the_swizzle(move: Any) -> None:
 
 def test_where_the_swizzle_does_nothing_vectors_are_whole() -> None:
     @lw.kernel
-    def kernel(p: lw.Ptr[lw.f16, 16]):  # type: ignore[no-untyped-def]
+    def kernel(p: lw.Ptr[lw.f16, 16]):
         small = lw.shared(lw.f16, (2, 32), swizzle=SW)  # its indices have none of the bits that move others
         large = lw.shared(lw.f16, (32, 32), swizzle=SW)
         (p + lw.lane_id() * 8).store(small.ptr(lw.lane_id() % 2, 0).load(8))
@@ -163,7 +163,7 @@ def test_where_the_swizzle_does_nothing_vectors_are_whole() -> None:
 
 def test_wmma_takes_no_swizzle() -> None:
     @lw.kernel
-    def kernel(p: lw.Ptr[lw.f16, 16]):  # type: ignore[no-untyped-def]
+    def kernel(p: lw.Ptr[lw.f16, 16]):
         a = lw.wmma.fragment(lw.wmma.matrix_a, 16, 16, 16, lw.f16, lw.wmma.row_major)
         lw.wmma.load_matrix_sync(a, lw.shared(lw.f16, (16, 32), swizzle=SW).ptr(lw.warp_id(), 0), 32)
 

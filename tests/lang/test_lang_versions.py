@@ -122,7 +122,7 @@ EXPRESSIONS: dict[str, Callable[[], Any]] = {
     "number": lambda: NUMBER,
     "float": lambda: FLOAT,
     "list": lambda: LIST[-1] + len(LIST),
-    "nested": lambda: NESTED["a"][1][1][0],  # type: ignore[index]
+    "nested": lambda: NESTED["a"][1][1][0],
     "set": lambda: sum(SET),
     "deque": lambda: DEQUE[0],
     "bytearray": lambda: BYTES[0],
@@ -188,7 +188,7 @@ CHANGES: dict[str, Callable[[int], Any]] = {
     "list item": lambda n: LIST.__setitem__(0, n),
     "list append": lambda n: LIST.append(n),
     "list anew": lambda n: _set("LIST", [n, n + 1]),
-    "list within": lambda n: NESTED["a"][1][1].__setitem__(0, n),  # type: ignore[index]
+    "list within": lambda n: NESTED["a"][1][1].__setitem__(0, n),
     "set": lambda n: SET.add(n),
     "deque": lambda n: DEQUE.appendleft(n),
     "bytearray": lambda n: BYTES.__setitem__(0, n % 256),
@@ -235,7 +235,7 @@ def stored(expression: Callable[[], Any]) -> lw.Kernel:
     """Return a kernel that stores what an expression gives while the kernel is traced, as f32."""
 
     @lw.kernel
-    def kernel(out: lw.Ptr[lw.f32]):  # type: ignore[no-untyped-def]
+    def kernel(out: lw.Ptr[lw.f32]):
         value = expression()
         out[0] = lw.f32(float(value)) if not hasattr(value, "is_traced") else value.to(lw.f32)
         out[1] = lw.f32(1.0 if isinstance(value, float) else 0.0)
@@ -277,7 +277,7 @@ def test_a_launch_sees_changes_and_known_versions_are_not_traced_again(
     number, traced, trace = 1, [], lw.Kernel._trace
 
     @lw.kernel
-    def kernel(out: lw.Ptr[lw.f32], SCALE: lw.Constexpr = 1):  # type: ignore[no-untyped-def]
+    def kernel(out: lw.Ptr[lw.f32], SCALE: lw.Constexpr = 1):
         out[0] = lw.f32(float(number * SCALE))
 
     def counted(self: lw.Kernel, arch: Any, constants: Any) -> Any:
@@ -298,7 +298,7 @@ def test_what_the_trace_itself_changes_is_no_reason_to_trace_again() -> None:
     calls: list[int] = []
 
     @lw.kernel
-    def kernel(out: lw.Ptr[lw.f32]):  # type: ignore[no-untyped-def]
+    def kernel(out: lw.Ptr[lw.f32]):
         calls.append(len(calls))
         out[0] = lw.f32(float(len(calls)))
 
@@ -311,7 +311,7 @@ def test_an_array_whose_shape_alone_is_read_may_hold_anything() -> None:
     data, traced = np.zeros(5, np.float32), []
 
     @lw.kernel
-    def kernel(out: lw.Ptr[lw.f32]):  # type: ignore[no-untyped-def]
+    def kernel(out: lw.Ptr[lw.f32]):
         traced.append(0)
         out[0] = lw.f32(float(data.shape[0]))
 
@@ -324,7 +324,7 @@ def test_an_array_whose_shape_alone_is_read_may_hold_anything() -> None:
 
 def test_constants_of_equal_value_and_other_type_are_told_apart_in_warm_launches() -> None:
     @lw.kernel
-    def kernel(out: lw.Ptr[lw.f32], C: lw.Constexpr):  # type: ignore[no-untyped-def]
+    def kernel(out: lw.Ptr[lw.f32], C: lw.Constexpr):
         out[0] = lw.f32(2.0 if isinstance(C, float) else 3.0 if isinstance(C, bool) else 4.0)
 
     configured, out = kernel[1, 1], np.zeros(1, np.float32)
@@ -340,7 +340,7 @@ def test_objects_and_functions_that_are_given_as_constants_may_change() -> None:
         return n * factor
 
     @lw.kernel
-    def kernel(out: lw.Ptr[lw.f32], CFG: lw.Constexpr, F: lw.Constexpr):  # type: ignore[no-untyped-def]
+    def kernel(out: lw.Ptr[lw.f32], CFG: lw.Constexpr, F: lw.Constexpr):
         out[0] = lw.f32(float(F(CFG.block)))
 
     out = np.zeros(1, np.float32)
@@ -359,7 +359,7 @@ def test_device_functions_that_only_the_trace_finds_are_followed() -> None:
     functions = types.SimpleNamespace(**{"func" + "tion": first})
 
     @lw.kernel
-    def kernel(out: lw.Ptr[lw.f32]):  # type: ignore[no-untyped-def]
+    def kernel(out: lw.Ptr[lw.f32]):
         out[0] = vars(functions)["func" + "tion"](lw.f32(1.0))
 
     assert outcome(kernel) == 2

@@ -73,7 +73,7 @@ def run(case: Case, layout: Any, swizzle: Any = None) -> tuple[Any, Any]:
 def _transpose(dtype: Any, rows: int, columns: int, width: int) -> Make:
     def make(layout: Any, swizzle: Any) -> Any:
         @lw.kernel
-        def k(x: lw.Ptr[dtype], y: lw.Ptr[dtype]):  # type: ignore[valid-type]
+        def k(x: lw.Ptr[dtype], y: lw.Ptr[dtype]) -> None:
             s = lw.shared(dtype, layout, swizzle=swizzle)
             i = lw.thread_idx.x
             for n in lw.range(rows * columns // THREADS):
@@ -94,7 +94,7 @@ def _vectors(dtype: Any, rows: int, columns: int, width: int) -> Make:
 
     def make(layout: Any, swizzle: Any) -> Any:
         @lw.kernel
-        def k(x: lw.Ptr[dtype, 16], y: lw.Ptr[dtype, 16]):  # type: ignore[valid-type]
+        def k(x: lw.Ptr[dtype, 16], y: lw.Ptr[dtype, 16]) -> None:
             s = lw.shared(dtype, layout, swizzle=swizzle)
             i = lw.thread_idx.x
             for n in lw.range(rows * columns // width // THREADS):
@@ -113,7 +113,7 @@ def _vectors(dtype: Any, rows: int, columns: int, width: int) -> Make:
 def _planes(dtype: Any, rows: int, columns: int, width: int) -> Make:
     def make(layout: Any, swizzle: Any) -> Any:
         @lw.kernel
-        def k(x: lw.Ptr[dtype], y: lw.Ptr[dtype]):  # type: ignore[valid-type]
+        def k(x: lw.Ptr[dtype], y: lw.Ptr[dtype]) -> None:
             s = lw.shared(dtype, layout, swizzle=swizzle)
             i = lw.thread_idx.x
             for plane in lw.range(2):
@@ -136,7 +136,7 @@ def _linear(dtype: Any, rows: int, columns: int, width: int) -> Make:
 
     def make(layout: Any, swizzle: Any) -> Any:
         @lw.kernel
-        def k(x: lw.Ptr[dtype], y: lw.Ptr[dtype]):  # type: ignore[valid-type]
+        def k(x: lw.Ptr[dtype], y: lw.Ptr[dtype]) -> None:
             s = lw.shared(dtype, layout, swizzle=swizzle)
             i = lw.thread_idx.x
             for n in lw.range(rows * columns // THREADS):
@@ -159,7 +159,7 @@ def _matrices(trans: bool) -> Callable[[Any, int, int, int], Make]:
 
         def make(layout: Any, swizzle: Any) -> Any:
             @lw.kernel
-            def k(x: lw.Ptr[dtype, 16], y: lw.Ptr[lw.u32]):  # type: ignore[valid-type]
+            def k(x: lw.Ptr[dtype, 16], y: lw.Ptr[lw.u32]) -> None:
                 s = lw.shared(dtype, layout, swizzle=swizzle)
                 i = lw.thread_idx.x
                 for n in lw.range(rows * columns // width // THREADS):
@@ -189,7 +189,7 @@ def _copies(dtype: Any, rows: int, columns: int, width: int) -> Make:
 
     def make(layout: Any, swizzle: Any) -> Any:
         @lw.kernel
-        def k(x: lw.Ptr[dtype, 16], y: lw.Ptr[dtype]):  # type: ignore[valid-type]
+        def k(x: lw.Ptr[dtype, 16], y: lw.Ptr[dtype]) -> None:
             s = lw.shared(dtype, layout, swizzle=swizzle)
             i = lw.thread_idx.x
             for n in lw.range(rows * columns // each // THREADS):

@@ -73,7 +73,7 @@ def two_arrays(swizzle: Any, other: bool) -> Any:
     """A kernel with two arrays in dynamic shared memory, or with another name for the memory of the first."""
 
     @lw.kernel
-    def k(x: lw.Ptr[lw.f32], y: lw.Ptr[lw.f32]):  # type: ignore[valid-type]
+    def k(x: lw.Ptr[lw.f32], y: lw.Ptr[lw.f32]) -> None:
         a = lw.dynamic_shared(lw.f32, (32, 32), swizzle=swizzle)
         b = lw.tensor(a, (1024,)) if other else lw.dynamic_shared(lw.f32, 1024, offset=4096)
         i = lw.thread_idx.x
@@ -98,7 +98,7 @@ def test_arrays_in_dynamic_shared_memory() -> None:
         results.append(out)
         (numbers,) = [each.swizzle for each in proposed(reports[0])]  # it may not grow into the other one
         swizzle = lw.Swizzle(*numbers)
-    assert np.array_equal(*results) and conflicts(reports[0]) and not conflicts(reports[1])
+    assert np.array_equal(results[0], results[1]) and conflicts(reports[0]) and not conflicts(reports[1])
 
 
 def test_nothing_is_proposed_for_memory_with_two_names() -> None:

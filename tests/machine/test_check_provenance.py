@@ -80,10 +80,10 @@ def test_reaching_definitions_are_those_that_walks_meet(seed: int) -> None:
             block = rng.choice(following)
     by_key = {key_of(op): op for block in blocks for op in block.executed}
     targets = [op.operands[0] for op in by_key.values() if op.opcode == "add"]
-    for use, definitions in met.items():
-        named = {found.definitions[each] for each in found.reaching(by_key[use.key], use.register)}
+    for read, definitions in met.items():
+        named = {found.definitions[each] for each in found.reaching(by_key[read.key], read.register)}
         assert definitions <= named
-        assert definitions == named or targets.count(use.register) == 1, use
+        assert definitions == named or targets.count(read.register) == 1, read
 
 
 #: What a value is after some instructions: the variable that it leads into, or none; a descriptor's if the

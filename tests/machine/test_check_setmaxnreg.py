@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
-from lanewise.machine.analysis import register_pool
+from lanewise import disk_cache
 from lanewise.machine.analysis.register_pool import IGNORED, UNKNOWN, registers_at_launch
 from lanewise.machine.program.resolve import resolve
 from lanewise.ptx.tools import assembler
@@ -118,7 +118,7 @@ def test_without_ptxas_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         raise lw.LanewiseError("ptxas is not installed")
 
     monkeypatch.setattr(assembler, "ptxas", missing)
-    monkeypatch.setattr(register_pool.disk_cache, "read", lambda *request: None)
+    monkeypatch.setattr(disk_cache, "read", lambda *request: None)
     module = loaded(specialised(".maxntid 384", 216, 48))
     assert at_launch(module) == UNKNOWN
     assert advice(module) == []
@@ -133,10 +133,8 @@ def test_ptxas_is_asked_once_for_a_kernel(monkeypatch: pytest.MonkeyPatch) -> No
 
     ptxas = assembler.ptxas
     monkeypatch.setattr(assembler, "ptxas", counted)
-    monkeypatch.setattr(register_pool.disk_cache, "read", lambda *request: kept.get(request))
-    monkeypatch.setattr(
-        register_pool.disk_cache, "keep", lambda one, two, found: kept.update({(one, two): found})
-    )
+    monkeypatch.setattr(disk_cache, "read", lambda *request: kept.get(request))
+    monkeypatch.setattr(disk_cache, "keep", lambda one, two, found: kept.update({(one, two): found}))
     for _ in range(2):  # another module with the same text stands for another process
         module = loaded(specialised(".maxntid 384", 208, 56))
         assert at_launch(module) == at_launch(module) == IGNORED

@@ -125,7 +125,7 @@ class Convolution:
 
 
 #: Activations (N, …, C), filters (K, …, C), padding, steps and dilations.
-PROBLEMS = {
+PROBLEMS: dict[int, list[Any]] = {
     2: [
         ((2, 9, 11, 64), (64, 3, 3, 64), (1, 1), (1, 1), (1, 1)),
         ((2, 10, 12, 72), (80, 3, 5, 72), (1, 2), (1, 1), (1, 1)),

@@ -13,7 +13,6 @@ import pytest
 import lanewise as lw
 from everything import sampled
 from im2col_cases import (
-    THREADS,
     Case,
     arguments,
     model,
@@ -26,7 +25,7 @@ from im2col_cases import (
 from lanewise.errors import LanewiseError
 from lanewise.isa.im2col_map import decode_im2col
 from lanewise.machine.errors import KernelFault
-from tensor_copy_cases import IMAGE, digest
+from tensor_copy_cases import IMAGE, THREADS, digest
 
 RECORD = json.loads(
     (Path(__file__).parents[2] / "benchmarks" / "results" / "h200_im2col_copies.json").read_text()

@@ -208,10 +208,10 @@ def _multiply(kernel: Any) -> None:
         if parameter.size == 12:
             given.append(np.array([m, n, k], np.int32).view(np.uint8))
         elif parameter.size == 8 and not parameter.dims:
-            array, stride = next(arrays)
+            array, step = next(arrays)
             given.append(array)
         elif parameter.size == 4 and parameter.dims:
-            given.append(np.array([stride], np.int32).view(np.uint8))
+            given.append(np.array([step], np.int32).view(np.uint8))
         elif parameter.dims and parameter.size == 1:
             given.append(np.zeros(1, np.uint8))
         elif parameter.type == "f32":

@@ -14,14 +14,14 @@ from traces.traced import hgemm_trace, matrices, reduction
 
 
 @lw.kernel
-def double(x: lw.Ptr[lw.f32]):  # type: ignore[no-untyped-def]
+def double(x: lw.Ptr[lw.f32]):
     i = lw.thread_idx.x
     y = x[i] * 2
     x[i] = y
 
 
 @lw.kernel
-def copied(x: lw.Ptr[lw.f32, 16], y: lw.Ptr[lw.f32]):  # type: ignore[no-untyped-def]
+def copied(x: lw.Ptr[lw.f32, 16], y: lw.Ptr[lw.f32]):
     lane, tile = lw.thread_idx.x, lw.shared(lw.f32, 128)
     lw.cp_async(tile.ptr(lane * 4), x + lane * 4)
     lw.cp_async_wait()
@@ -102,7 +102,7 @@ def test_integers_of_numpy_name_blocks_and_warps() -> None:
         {"blocks": np.array([[0, 0]])},
         {"blocks": (zero, 0)},
     ):
-        run = lw.trace(double[1, 32], array(), **options)  # type: ignore[arg-type]
+        run = lw.trace(double[1, 32], array(), **options)
         assert run.warps == (0,) and run.blocks == [(0, 0, 0)]
 
 
@@ -123,4 +123,4 @@ def test_wrong_questions_are_told_in_a_sentence(options: dict[str, Any], says: s
     with pytest.raises(lw.LanewiseError, match=says):
         run.writer("y", **options)
     with pytest.raises(lw.LanewiseError, match="start= is the number of a step"):
-        run.first(lambda step: True, 1.5)  # type: ignore[arg-type]
+        run.first(lambda step: True, 1.5)
