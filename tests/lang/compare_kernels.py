@@ -115,8 +115,8 @@ def _smaller(source: str) -> Iterator[str]:
         statements = getattr(node, name)
         old = list(statements)
         statement = statements[number]
-        new: list[ast.stmt] | None
-        for new in ([], getattr(statement, "body", None), getattr(statement, "orelse", None)):
+        inside: list[Any] = [[], getattr(statement, "body", None), getattr(statement, "orelse", None)]
+        for new in inside:
             if new is None or (isinstance(statement, ast.FunctionDef | ast.ClassDef) and new):
                 continue
             statements[:] = old[:number] + list(new) + old[number + 1 :]
