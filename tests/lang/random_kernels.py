@@ -114,6 +114,11 @@ def set_first(items, x):
     return items[1]
 
 
+def keep(memory, at, x):
+    memory[at & 3] = x
+    return x + 1
+
+
 def make_counter(start):
     count = start
 
@@ -269,6 +274,8 @@ class Program:
             return self.read(scalar(name)) or self.literal(name)
         if choice == 2:
             return self.leaf(name)
+        if choice == 3 and self.chance(0.3):
+            return self.effect(name, depth)
         if choice == 3 and name == "i32" and (numbers := self.paths(Kind("number"))):
             return f"lw.i32({self.random.choice(numbers)[0]})"
         if choice == 4:
@@ -323,6 +330,15 @@ class Program:
         if choice == 13:
             return f"({left} {self.random.choice('+-*')} {self.random.choice(('1', '2', '3'))})"
         return f"({left} {self.random.choice('+-*')} {right})"
+
+    def effect(self, name: str, depth: int) -> str:
+        """An expression that changes a list or memory when it is evaluated."""
+        lists = self.paths(Kind("list", (scalar(name),) * 2))
+        if lists and self.chance(0.6):
+            return f"set_first({self.random.choice(lists)[0]}, {self.expression(name, depth - 1)})"
+        if name == "i32":
+            return f"keep(own, {self.expression('i32', depth - 1)}, {self.expression('i32', depth - 1)})"
+        return self.read(scalar(name)) or self.literal(name)
 
     def leaf(self, name: str) -> str:
         """A number that differs from lane to lane, or a parameter."""
@@ -402,8 +418,8 @@ class Program:
             if known and self.chance(0.4):
                 return f"{known}.map(lambda e: e + {self.random.randint(0, 3)})"
             return f"{kind.form}.zeros()"
-        if known and self.chance(self.aliases) and depth > 0:
-            other = self.read(kind)
+        if known and self.chance(2 * self.aliases) and depth > 0:
+            other = known if self.chance(0.5) else self.read(kind)
             return f"({known} if {self.condition(0)} else {other})"
         alike = kind.form == "list" and len(set(kind.parts)) == 1
         if alike and self.chance(
@@ -733,6 +749,9 @@ class Program:
     def outputs(self) -> None:
         """Stores of all that the variables hold."""
         whole, real = 0, 0
+        for number in range(4):
+            self.write(f"out[{whole * 32} + lane] = own[{number}].to(lw.i64)")
+            whole += 1
         for name in self.names:
             if name.startswith("bump"):
                 self.write(f"out[{whole * 32} + lane] = {name}(lw.i32(0)).to(lw.i64)")

@@ -290,6 +290,15 @@ REFUSED = {
         """,
         "two values of b begin as one list and part",
     ),
+    "a choice between two lists, changed in place": (
+        """
+        p, q = [lane], [n]
+        r = p if lane > 4 else q
+        r[0] = r[0] + 5
+        mid[lane], mid[32 + lane] = p[0], q[0]
+        """,
+        "to change one of them in place, make a list for each before it",
+    ),
     "a list that grows in one branch": (
         """
         p = [lane]
