@@ -106,9 +106,9 @@ def fence_message(kind: Suspicion, what: str, line: int, other: int) -> str:
         )
     if kind is Suspicion.READ_UNFENCED:
         return (
-            f"{what}, through the asynchronous proxy: plain loads read these bytes before, and a barrier alone "
-            f"does not order the two proxies; add fence.proxy.async {where}, in each thread that read, before "
-            "the threads synchronise"
+            f"{what}, through the asynchronous proxy: plain loads read these bytes before, and a barrier "
+            f"alone does not order the two proxies; add fence.proxy.async {where}, in each thread that read, "
+            "before the threads synchronise"
         )
     return (
         f"{what}, through the asynchronous proxy: a plain store wrote these bytes, and the fence.proxy.async "

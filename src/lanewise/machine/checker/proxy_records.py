@@ -122,8 +122,8 @@ class AsyncClock(RecordLayout):
     writes_of = per_lane()
     #: How many groups of wgmma of its warpgroup are complete; the element is that of the first warp.
     wgmma_of = per_lane()
-    #: Its plain reads of shared memory lie before a fence between the proxies, or are known by an mbarrier or a
-    #: flag: the asynchronous proxy may write there.
+    #: Its plain reads of shared memory lie before a fence between the proxies, or are known by an mbarrier or
+    #: a flag: the asynchronous proxy may write there.
     handed_over_of = per_lane()
     #: The writes that this warp itself has fenced, after it had learnt of them.
     fenced_here_of = per_lane()

@@ -186,7 +186,7 @@ def reads_handed_over(code: WatchCode, observed: Record, epoch: Value) -> Value:
 
 
 def _fenced_by_readers(code: WatchCode, observed: Record, epoch: Value, lanes: Value) -> Value:
-    """Return whether the lanes that read in an epoch belong to the running warp, and all have fenced since."""
+    """Return whether lanes that read in an epoch belong to the running warp, and all have fenced since."""
     index = running_index(observed)
     own = warp_of(code, observed, epoch).equals(observed.get(BlockWatch.first_warp) + index)
     clock = async_clock(code, observed, index)

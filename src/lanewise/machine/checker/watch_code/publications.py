@@ -90,7 +90,8 @@ def _note_partial_release(code: WatchCode, observed: Record, active: Value) -> N
         others.set(others.get() & ~Value(code, U32, code.builder.bitcast(met.handle, ir.IntType(32))))
     record = partial_release(code, observed, epoch)
     record.set(PartialRelease.epoch, others.get().differs(0).select(epoch, 0).to(U32))
-    synced = code.variable(most(clock.get(WarpClock.synced), clock.get(WarpClock.acquired_at)))
+    # Lanes that have fenced and then met count as synchronised.
+    synced = code.variable(code.number(0))
     synced.set(most(clock.get(WarpClock.synced), clock.get(WarpClock.acquired_at)))
     with code.when(follows(observed)):
         synced.set(most(synced.get(), fenced_before_meeting(code, observed, others.get())))
