@@ -1,10 +1,10 @@
 """Finds again the mistakes that docs/found.md tells of, in checkouts of the public projects that have them.
 
-Run `python benchmarks/found.py FOLDER [words]`. FOLDER holds the checkouts as `llm.c`, `LeetCUDA`,
-`cuda-samples`, `SGEMM_CUDA`, `fast.cu`, `ThunderKittens` and `DeepGEMM` (with `cutlass` beside it), or as
-`owner+name`; words pick the mistakes whose file or kernel has one of them. Every file is compiled as it is, and every kernel is
-launched with the grid, the block and the kinds of arguments that its own project uses, with small sizes. The
-exit status is 1 if a mistake is not found.
+Run `python benchmarks/found.py FOLDER [words]`. FOLDER holds the checkouts as `llm.c`, `LeetCUDA`, `cuda-
+samples`, `SGEMM_CUDA`, `fast.cu`, `ThunderKittens` and `DeepGEMM` (with `cutlass` beside it), or as
+`owner+name`; words pick the mistakes whose file or kernel has one of them. Every file is compiled as it is,
+and every kernel is launched with the grid, the block and the kinds of arguments that its own project uses,
+with small sizes. The exit status is 1 if a mistake is not found.
 """
 
 from __future__ import annotations
@@ -168,9 +168,10 @@ def kittens_backward() -> Case:
         sizes = np.array([rows, 1], np.int32).tobytes()
         return (b"".join(kittens_array(each, 64) for each in kept) + sizes.ljust(128, b"\0"),)
 
+    file, name = "kernels/attention/mha_h100/mha_h100.cu", "bwd_attend_ker<64,false>"
     return Case(
-        "ThunderKittens", "kernels/attention/mha_h100/mha_h100.cu", "bwd_attend_ker<64,false>", 2, 384, 117_760,
-        arguments, "asynchronous copy", (447, 613), includes=("ThunderKittens/include",),
+        "ThunderKittens", file, name, 2, 384, 117_760, arguments, "asynchronous copy", (447, 613),
+        includes=("ThunderKittens/include",),
         options=("-DKITTENS_HOPPER", "--expt-relaxed-constexpr"),
     )  # fmt: skip
 
