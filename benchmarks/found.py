@@ -1,7 +1,7 @@
 """Finds again the mistakes that docs/found.md tells of, in checkouts of the public projects that have them.
 
-Run `python benchmarks/found.py FOLDER [words]`. FOLDER holds the checkouts as `llm.c`, `LeetCUDA`, `cuda-
-samples`, `SGEMM_CUDA`, `fast.cu`, `ThunderKittens` and `DeepGEMM` (with `cutlass` beside it), or as
+Run `python benchmarks/found.py FOLDER [words]`. FOLDER holds the checkouts as `llm.c`, `LeetCUDA`,
+`cuda-samples`, `SGEMM_CUDA`, `fast.cu`, `ThunderKittens` and `DeepGEMM` (with `cutlass` beside it), or as
 `owner+name`; words pick the mistakes whose file or kernel has one of them. Every file is compiled as it is,
 and every kernel is launched with the grid, the block and the kinds of arguments that its own project uses,
 with small sizes. The exit status is 1 if a mistake is not found.
