@@ -1,10 +1,10 @@
 """Finds again the mistakes that docs/found.md tells of, in checkouts of the public projects that have them.
 
 Run `python benchmarks/found.py FOLDER [words]`. FOLDER holds the checkouts as `llm.c`, `LeetCUDA`,
-`cuda-samples`, `SGEMM_CUDA`, `fast.cu` and `DeepGEMM` (with `cutlass` beside it), or as `owner+name`; words
-pick the mistakes whose file or kernel has one of them. Every file is compiled as it is, and every kernel is
-launched with the grid, the block and the kinds of arguments that its own project uses, with small sizes. The
-exit status is 1 if a mistake is not found.
+`cuda-samples`, `SGEMM_CUDA`, `fast.cu`, `ThunderKittens` and `DeepGEMM` (with `cutlass` beside it), or as
+`owner+name`; words pick the mistakes whose file or kernel has one of them. Every file is compiled as it is,
+and every kernel is launched with the grid, the block and the kinds of arguments that its own project uses,
+with small sizes. The exit status is 1 if a mistake is not found.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ class Case:
     steps: int | None = None
     #: Folders of checkouts in which headers are looked for; then the file is a header, which nvcc compiles.
     includes: tuple[str, ...] = ()
+    #: More options of nvcc.
+    options: tuple[str, ...] = ()
 
 
 def floats(*shape: int) -> np.ndarray[Any, Any]:
@@ -135,6 +137,45 @@ def prenorm(kind: str, line: int) -> Case:
     )
 
 
+def kittens_array(array: np.ndarray[Any, Any], box_rows: int) -> bytes:
+    """ThunderKittens' `gl` of an array: its address, its axes, and the tensor map of tiles or of vectors."""
+    rows, columns = array.shape
+    address, size = lw.address(array), array.itemsize
+    strides: tuple[int, ...]
+    if rows == 1:
+        strides = (columns * size,) * 3
+        made = lw.encode_tiled("f32", address, (columns, 1, 1, 1), strides, (box_rows, 1, 1, 1))
+    else:  # tiles lie in columns of 128 bytes
+        wide, parts = 128 // size, columns * size // 128
+        strides = (columns * size, 128, rows * columns * size, rows * columns * size)
+        dims, box = (wide, rows, parts, 1, 1), (wide, box_rows, parts, 1, 1)
+        kind = "f32" if size == 4 else "bf16"
+        made = lw.encode_tiled(kind, address, dims, strides, box, swizzle="128B")
+    head = np.array([address, 1, 1, rows, columns], np.uint64).tobytes()
+    return head.ljust(128, b"\0") + made.ljust(256, b"\0")
+
+
+def kittens_backward() -> Case:
+    """ThunderKittens' backward attention: one head of 256 rows of 64."""
+    rows, width = 256, 64
+    kept: list[np.ndarray[Any, Any]] = []  # the arguments have only their addresses
+
+    def arguments() -> tuple[Any, ...]:
+        tensors = [floats(rows, width).astype(bfloat16) for _ in range(4)]
+        gradients = [zeros(rows, width) for _ in range(3)]
+        vectors = [floats(1, rows) for _ in range(2)]
+        kept[:] = [*tensors, *gradients, *vectors]
+        sizes = np.array([rows, 1], np.int32).tobytes()
+        return (b"".join(kittens_array(each, 64) for each in kept) + sizes.ljust(128, b"\0"),)
+
+    file, name = "kernels/attention/mha_h100/mha_h100.cu", "bwd_attend_ker<64,false>"
+    return Case(
+        "ThunderKittens", file, name, 2, 384, 117_760, arguments, "asynchronous copy", (447, 613),
+        includes=("ThunderKittens/include",),
+        options=("-DKITTENS_HOPPER", "--expt-relaxed-constexpr"),
+    )  # fmt: skip
+
+
 def last_block(kernel: int, lines: tuple[int, ...], severity: str) -> Case:
     """One of llm.c's layer norms in which the last block adds up what all blocks have left in memory."""
     shared = (2 * 256 + (2 * 96 * 4 if kernel == 10 else 2 * 128 + 1)) * 4
@@ -189,7 +230,7 @@ CASES = (
          lambda: (128, 128, 64, 1.0, floats(128, 64), floats(64, 128), 0.0, zeros(128, 128)),
          "mbarrier", (41,), "advice"),
     *(fast(kernel, (line,)) for kernel, line in ((8, 347), (9, 347), (10, 356), (11, 285), (12, 285))),
-    prenorm("setmaxnreg", 124), prenorm("asynchronous copy", 290),
+    prenorm("setmaxnreg", 124), prenorm("asynchronous copy", 290), kittens_backward(),
 )  # fmt: skip
 
 
@@ -211,11 +252,11 @@ def found_lines(report: Report, case: Case) -> set[int]:
 
 
 @functools.cache
-def instance(header: Path, kernel: str, includes: tuple[str, ...]) -> Any:
+def instance(header: Path, kernel: str, options: tuple[str, ...]) -> Any:
     """Compile one instance of a kernel template in a header with nvcc, as the project's own tool does."""
     made = f"static const void* made = reinterpret_cast<const void*>(&{kernel});"
     text = f'#include "{header}"\n{made}\n'
-    return lw.cuda(text, arch="sm_90a", options=["-std=c++20", *includes], compiler="nvcc")[kernel]
+    return lw.cuda(text, arch="sm_90a", options=["-std=c++20", *options], compiler="nvcc")[kernel]
 
 
 def is_found(case: Case, root: Path) -> bool:
@@ -224,7 +265,7 @@ def is_found(case: Case, root: Path) -> bool:
         parts = (each.partition("/") for each in case.includes)
         folders = [(checkout(root.parent, name), inside) for name, _, inside in parts]
         includes = tuple(f"-I{folder / inside}" for folder, inside in folders if folder is not None)
-        entry = instance(root / case.file, case.kernel, includes)
+        entry = instance(root / case.file, case.kernel, (*includes, *case.options))
     else:
         entry = lw.cuda(root / case.file, "sm_90a")[case.kernel]
     launch = entry[case.grid, case.block, case.shared]

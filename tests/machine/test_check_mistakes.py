@@ -11,15 +11,8 @@ import pytest
 
 from machine.mistakes.corpus import PAIRS, Pair, accusations, in_the_suite
 
-_READ_BY_GENERIC_PROXY = (
-    "plain reads of a stage that TMA then overwrites need a fence between the proxies, too; CUTLASS's "
-    "pipelines leave it out, and the check does not ask for it"
-)
 #: Mistakes that are not found yet, and why. A test fails when one of them is.
-NOT_FOUND: dict[str, str] = {
-    "stage_read_then_refilled": _READ_BY_GENERIC_PROXY,
-    "tokens_read_then_refilled": _READ_BY_GENERIC_PROXY,
-}
+NOT_FOUND: dict[str, str] = {}
 
 
 def marked(pair: Pair, failures: dict[str, str]) -> Any:

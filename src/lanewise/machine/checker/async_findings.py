@@ -14,6 +14,7 @@ ASYNC_KINDS = {
     Suspicion.UNFINISHED_READ: "asynchronous copy",
     Suspicion.UNFENCED: "proxy",
     Suspicion.WEAKLY_FENCED: "proxy",
+    Suspicion.READ_UNFENCED: "proxy",
     Suspicion.REGISTER_IN_FLIGHT: "wgmma",
     Suspicion.REGISTER_UNFENCED: "wgmma",
     Suspicion.NO_WGMMA_FENCE: "wgmma",
@@ -44,8 +45,8 @@ OF_REGISTER_POOL = (
 )  # fmt: skip
 #: Suspicions that are advice.
 ADVICE = (
-    Suspicion.WEAKLY_FENCED, Suspicion.BARRIER_UNFENCED, Suspicion.REGISTERS_NEEDLESS,
-    Suspicion.REGISTERS_UNBOUNDED, Suspicion.TARGET_WEAKLY_KEPT,
+    Suspicion.WEAKLY_FENCED, Suspicion.READ_UNFENCED, Suspicion.BARRIER_UNFENCED,
+    Suspicion.REGISTERS_NEEDLESS, Suspicion.REGISTERS_UNBOUNDED, Suspicion.TARGET_WEAKLY_KEPT,
 )  # fmt: skip
 #: Suspicions whose number is not an address.
 NOT_OF_MEMORY = (
@@ -102,6 +103,12 @@ def fence_message(kind: Suspicion, what: str, line: int, other: int) -> str:
             f"{what}, through the asynchronous proxy: a plain store wrote these bytes, and is not visible to "
             f"that proxy; add fence.proxy.async {where}, in each thread that wrote, before the threads "
             "synchronise"
+        )
+    if kind is Suspicion.READ_UNFENCED:
+        return (
+            f"{what}, through the asynchronous proxy: plain loads read these bytes before, and a barrier "
+            f"alone does not order the two proxies; add fence.proxy.async {where}, in each thread that read, "
+            "before the threads synchronise"
         )
     return (
         f"{what}, through the asynchronous proxy: a plain store wrote these bytes, and the fence.proxy.async "

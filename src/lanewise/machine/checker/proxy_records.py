@@ -70,12 +70,17 @@ class RunView(RecordLayout):
     floor = field()
     fenced = field()
     start = field()
+    #: Plain reads up to there may be written over by the other proxy.
+    handed_over = field()
     # What was examined before, and found or reported: the last write, and the last asynchronous reads (the
     # slices of a tile are read by several wgmma), with how many there were.
     verified = field()
     verified_reads = field(4, READS_VERIFIED)
     verified_earlier = field(4, READS_VERIFIED)
     verified_count = field()
+    # The same for plain reads that are ordered before.
+    verified_plain_reads = field(4, READS_VERIFIED)
+    verified_plain_count = field()
     #: The bits of addresses that a matrix descriptor swizzles, plus one; 0 for other operations.
     swizzle = field()
 
@@ -117,6 +122,9 @@ class AsyncClock(RecordLayout):
     writes_of = per_lane()
     #: How many groups of wgmma of its warpgroup are complete; the element is that of the first warp.
     wgmma_of = per_lane()
+    #: Its plain reads of shared memory lie before a fence between the proxies, or are known by an mbarrier or
+    #: a flag: the asynchronous proxy may write there.
+    handed_over_of = per_lane()
     #: The writes that this warp itself has fenced, after it had learnt of them.
     fenced_here_of = per_lane()
     # The last plain writes of each lane, and its last fences, for shared and for global memory.
@@ -158,6 +166,7 @@ VECTORS = (
     AsyncClock.reads_of,
     AsyncClock.writes_of,
     AsyncClock.wgmma_of,
+    AsyncClock.handed_over_of,
 )
 
 

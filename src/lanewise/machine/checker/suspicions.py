@@ -21,6 +21,8 @@ class Suspicion(IntEnum):
     # with one, but not in the thread that wrote.
     UNFENCED = auto()
     WEAKLY_FENCED = auto()
+    #: What plain loads read, and an asynchronous operation writes: no fence between the proxies.
+    READ_UNFENCED = auto()
     # Registers of wgmma: touched while it is in flight; written without a fence after it; no fence at all.
     REGISTER_IN_FLIGHT = auto()
     REGISTER_UNFENCED = auto()

@@ -78,7 +78,7 @@ _ADVICE = (*_WEAK_RACES, Suspicion.EXITED_MEMBER, *async_findings.ADVICE)
 #: Suspicions about two accesses; the other one is told too.
 _OF_TWO = (
     *_RACES, Suspicion.UNFINISHED_COPY, Suspicion.UNFINISHED_READ, Suspicion.NOT_CONSTANT, Suspicion.UNFENCED,
-    Suspicion.WEAKLY_FENCED, Suspicion.SWIZZLE_DIFFERS, Suspicion.MAP_UNFENCED,
+    Suspicion.WEAKLY_FENCED, Suspicion.READ_UNFENCED, Suspicion.SWIZZLE_DIFFERS, Suspicion.MAP_UNFENCED,
 )  # fmt: skip
 #: Suspicions whose number is not an address.
 _NOT_OF_MEMORY = (
@@ -265,7 +265,7 @@ class Triage:
             if operation is None:
                 return ""
             return async_findings.unfinished(what, operation, kind is Suspicion.UNFINISHED_READ)
-        if kind in (Suspicion.UNFENCED, Suspicion.WEAKLY_FENCED):
+        if kind in (Suspicion.UNFENCED, Suspicion.WEAKLY_FENCED, Suspicion.READ_UNFENCED):
             return async_findings.fence_message(kind, what, op.line, other.line if other else 0)
         if kind in (*async_findings.OF_REGISTERS, Suspicion.NO_WGMMA_FENCE):
             registers = self.warpgroup_registers

@@ -54,6 +54,7 @@ extern "C" __global__ void initialised_twice(const float* x, float* y) {
         wait(bar, 0);  //-
         wait(bar, t);  //+
         y[64 * t + T] = s[T];
+        fence_async_shared();
         __syncthreads();
     }
 }
@@ -104,6 +105,7 @@ extern "C" __global__ void tile_parity_not_flipped(const float* x, float* y) {
         wait(bar, 0);  //-!
         wait(bar, t & 1);  //+
         y[64 * t + T] = s[T];  //!
+        fence_async_shared();
         __syncthreads();
     }
 }

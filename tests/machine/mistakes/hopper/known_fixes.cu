@@ -26,25 +26,61 @@ extern "C" __global__ void empty_sequence_stored(const float* x, float* y, int t
     if (T == 0) bulk_store(y, state, 256), bulk_commit(), bulk_wait<0>();  //!
 }
 
-//@ proxies | advice proxy | 1, 64 | f32[256], f32[64]=0 | a stage is read by plain loads, and TMA fills it again behind a barrier (TransformerEngine pull 2695)
+//@ proxies | advice proxy | 1, 64 | f32[256], f32[64]=0 | two stages: one is read by plain loads, and TMA fills it again behind a barrier (TransformerEngine pull 2695)
 extern "C" __global__ void stage_read_then_refilled(const float* x, float* y) {
-    __shared__ __align__(128) float s[64];
-    __shared__ u64 bar;
-    if (T == 0) init(bar, 1), fence_init();
+    __shared__ __align__(128) float s[2][64];
+    __shared__ u64 bar[4];
+    if (T == 0) {
+        REPEAT(t, 4) init(bar[t], 64);
+        fence_init();
+    }
     __syncthreads();
+    auto load = [&](int t) {
+        if (T == 0) bulk_load(s[t % 2], x + 64 * t, 256, bar[t]), arrive_expect(bar[t], 256);  //!
+        else arrive(bar[t]);
+    };
+    load(0);
     float most = 0;
     REPEAT(t, 4) {
-        if (T == 0) arrive_expect(bar, 256), bulk_load(s, x + 64 * t, 256, bar);  //!
-        wait(bar, t & 1);
-        most = fmaxf(most, s[63 - T]);  //!
-        fence_async_shared();  //+
+        if (t < 3) load(t + 1);  //!
+        fence_async_shared();  //-
+        wait(bar[t], 0);
+        most = fmaxf(most, s[t % 2][63 - T]);  //!
         __syncthreads();
+        fence_async_shared();  //+
     }
     y[T] = most;
 }
 
-//@ proxies | advice proxy | 1, 32 | f32[256], f32[32]=0 | the same in a warp: its lanes read, synchronise, and one of them loads the next tokens (DeepEP pull 642)
+//@ proxies | race | 1, 96 | f32[256], f32[64]=0 | the lanes of a warp read a stage, and one of them gives it back to the warp that loads, with nothing that makes it wait for the others (DeepEP pull 642)
 extern "C" __global__ void tokens_read_then_refilled(const float* x, float* y) {
+    __shared__ __align__(128) float s[2][64];
+    __shared__ u64 full[2], empty[2];
+    if (T == 0) {
+        REPEAT(i, 2) init(full[i], 1), init(empty[i], 2);
+        fence_init();
+    }
+    __syncthreads();
+    if (T >= 64) {
+        REPEAT(t, 4) {
+            wait(empty[t % 2], (t / 2 & 1) ^ 1);
+            if (elect()) arrive_expect(full[t % 2], 256), bulk_load(s[t % 2], x + 64 * t, 256, full[t % 2]);  //!
+            __syncwarp();
+        }
+        return;
+    }
+    float sum = 0;
+    REPEAT(t, 4) {
+        wait(full[t % 2], t / 2 & 1);
+        sum += s[t % 2][T];  //!
+        fence_async_shared();  //+
+        if (elect()) arrive(empty[t % 2]);
+    }
+    y[T] = sum;
+}
+
+//@ proxies | advice proxy | 1, 32 | f32[256], f32[32]=0 | a warp alone: its lanes read, synchronise, and one of them loads the next tokens
+extern "C" __global__ void read_and_refilled_by_warp(const float* x, float* y) {
     __shared__ __align__(128) float s[64];
     __shared__ u64 bar;
     if (T == 0) init(bar, 1), fence_init();
@@ -54,6 +90,7 @@ extern "C" __global__ void tokens_read_then_refilled(const float* x, float* y) {
         if (T == 0) arrive_expect(bar, 256), bulk_load(s, x + 64 * t, 256, bar);  //!
         wait(bar, t & 1);
         sum += s[31 - T] + s[63 - T];  //!
+        if (T == 0) fence_async_shared();  //-
         fence_async_shared();  //+
         __syncwarp();
     }

@@ -32,7 +32,7 @@ extern "C" __global__ void all_arrive(const float* x, float* y) {
     y[T] = s[63 - T];
 }
 
-//@ TMA | - | 1, 64 | f32[256], f32[256]=0 | one buffer, read by its threads and filled again behind __syncthreads, with no fence between proxies
+//@ TMA | - | 1, 64 | f32[256], f32[256]=0 | one buffer, read by its threads and filled again behind a fence between the proxies and __syncthreads
 extern "C" __global__ void refill_after_reads(const float* x, float* y) {
     __shared__ __align__(128) float s[64];
     __shared__ u64 bar;
@@ -41,6 +41,7 @@ extern "C" __global__ void refill_after_reads(const float* x, float* y) {
         if (T == 0) expect(bar, 256), bulk_load(s, x + 64 * t, 256, bar), arrive(bar);
         wait(bar, t & 1);
         y[64 * t + T] = s[63 - T];
+        fence_async_shared();
         __syncthreads();
     }
 }

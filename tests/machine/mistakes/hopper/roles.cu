@@ -132,6 +132,7 @@ extern "C" __global__ void ldmatrix_and_next_load(const __half* x, u32* y) {
         wait(bar, t & 1);
         u32 v[4];
         ldmatrix(v, s + 8 * T);  //!
+        fence_async_shared();
         __syncwarp();  //+
         for (int i = 0; i < 4; i++) y[128 * t + 4 * T + i] = v[i];
     }

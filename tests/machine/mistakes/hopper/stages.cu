@@ -112,6 +112,7 @@ extern "C" __global__ void tail_expects_less(MAP map, float* y) {
         if (T == 0) arrive_expect(bar, bytes), load_2d(s, &map, 0, 8 * t, bar);  //!
         wait(bar, t);  //!
         for (int i = T; i < 256; i += 64) y[256 * t + i] = s[i];  //!
+        fence_async_shared();
         __syncthreads();
     }
 }
@@ -213,6 +214,7 @@ extern "C" __global__ void parity_begins_anew(const float* x, float* y) {
             wait(bar, parity);  //!
             parity ^= 1;
             y[64 * t + T] = s[T];  //!
+            fence_async_shared();
             __syncthreads();
         }
     }

@@ -305,6 +305,7 @@ extern "C" __global__ void bulk_load_refill_early(const float* x, float* y) {
         if (T == 0) arrive_expect(bar, 256), bulk_load(s, x + 64 * t, 256, bar);  //!
         wait(bar, t & 1);
         y[64 * t + T] = s[T];  //!
+        fence_async_shared();
         __syncthreads();  //+
     }
 }

@@ -172,6 +172,33 @@ def write_fenced(module: ir.Module) -> ir.Function:
     return code.function
 
 
+def reads_handed_over(code: WatchCode, observed: Record, epoch: Value) -> Value:
+    """Return whether the asynchronous proxy may write over what a warp of the block read in an epoch.
+
+    A fence between the proxies lies between, or an mbarrier or a flag has told of the reads. Of other blocks
+    it is not known, and counts as such.
+    """
+    local = warp_of(code, observed, epoch) - observed.get(BlockWatch.first_warp)
+    in_block = ~(local < 0) & (local < observed.get(BlockWatch.warps))
+    clock = async_clock(code, observed, running_index(observed))
+    known = clock.pointer(AsyncClock.handed_over_of, U32).load(in_block.select(local, 0))
+    return ~in_block | ~(wide(known) < epoch)
+
+
+def _fenced_by_readers(code: WatchCode, observed: Record, epoch: Value, lanes: Value) -> Value:
+    """Return whether lanes that read in an epoch belong to the running warp, and all have fenced since."""
+    index = running_index(observed)
+    own = warp_of(code, observed, epoch).equals(observed.get(BlockWatch.first_warp) + index)
+    clock = async_clock(code, observed, index)
+    chosen = Value(
+        code,
+        BOOL.by(LANES),
+        code.builder.bitcast(lanes.to(U32).handle, ir.VectorType(ir.IntType(1), LANES)),
+    )
+    late = clock.get(AsyncClock.fenced, U32, LANES) < epoch.to(U32).spread(LANES)
+    return own & ~(chosen & late).any()
+
+
 def write_examine_async(module: ir.Module) -> ir.Function:
     """Write `examine_async(…)`: report what is not complete, ordered or fenced before an operation."""
     code = WatchCode(
@@ -253,7 +280,9 @@ def write_examine_async(module: ir.Module) -> ir.Function:
             (ShadowPlane.READ_EPOCH, ShadowPlane.READER),
         ):
             read, reader = wide(cell.get(when) & records.EPOCHS), cell.get(who)
-            with code.when((floor < read) & (reader & records.ATOMIC).equals(0)):
+            plain = (floor < read) & (reader & records.ATOMIC).equals(0)
+            known = shared & ~(observed.get(BlockWatch.shared_floor) < read)
+            with code.when(plain & ~known):
                 answer = code.call_number(
                     module.functions["ordered"], observed.address, read, wide(reader),
                     wide(lanes_of(reader)), wide(me),
@@ -263,6 +292,11 @@ def write_examine_async(module: ir.Module) -> ir.Function:
                     code.done()
                 with code.when(answer.differs(ORDERED)):
                     tell(Suspicion.WEAKLY_AFTER_READ, read, reader)
+                    code.done()
+            with code.when(plain & shared & ~reads_handed_over(code, observed, read)):
+                lanes = wide(lanes_of(reader))
+                with code.when(~_fenced_by_readers(code, observed, read, lanes)):
+                    tell(Suspicion.READ_UNFENCED, read, reader)
                     code.done()
     code.done()
     return code.function

@@ -25,6 +25,7 @@ from lanewise.machine.checker.watch_code.vector_clocks import (
     LANES,
     WatchCode,
     WatchModule,
+    alive_lanes,
     at_site,
     most,
     wide,
@@ -100,11 +101,21 @@ def tell_own(code: WatchCode, observed: Record, index: Value) -> Record:
     return clock
 
 
+def _tell_at_barrier(code: WatchCode, observed: Record, index: Value) -> Record:
+    """Write what a warp tells others at a barrier: the last fence of its lanes counts for all of them."""
+    clock = tell_own(code, observed, index)
+    fenced = clock.get(AsyncClock.fenced, U32, LANES)
+    latest = code.intrinsic("vector.reduce.umax", U32, [fenced], of=fenced.type)
+    handed = clock.pointer(AsyncClock.handed_over_of, U32)
+    handed.store(handed.load(index).max(latest), index)
+    return clock
+
+
 def arrive_async(module: ir.Module) -> ir.Function:
     """Write `arrive_async(observed, index, barrier)`: a warp arrives at a barrier of its block."""
     code = WatchCode(module, "arrive_async", ("observed", "index", "barrier"))
     observed = code.record("observed")
-    clock = tell_own(code, observed, code["index"])
+    clock = _tell_at_barrier(code, observed, code["index"])
     join_async(barrier_clock(code, observed, code["barrier"]), clock)
     code.done()
     return code.function
@@ -125,7 +136,7 @@ def meet_async(module: ir.Module) -> ir.Function:
     observed = code.record("observed")
     joined = async_clock(code, observed, code.number(0))
     with code.loop(observed.get(BlockWatch.warps)) as index:
-        join_async(joined, tell_own(code, observed, index))
+        join_async(joined, _tell_at_barrier(code, observed, index))
     with code.loop(observed.get(BlockWatch.warps)) as index:
         join_async(async_clock(code, observed, index), joined)
     code.done()
@@ -178,10 +189,44 @@ def async_order(module: ir.Module) -> None:
             last_fence.set(WarpFence.epoch, now)
             # What other warps wrote, and this one has learnt of, is fenced here.
             here = clock.pointer(AsyncClock.fenced_here_of, U32)
-            here.store(here.load(0, LANES).max(observed.at(BlockWatch.clock).get(WarpClock.seen, U32, LANES)))
+            seen = observed.at(BlockWatch.clock).get(WarpClock.seen, U32, LANES)
+            here.store(here.load(0, LANES).max(seen))
+            if fence != OrderKind.PROXY_FENCE_GLOBAL:
+                _fence_reads(code, observed, warp)
     _wgmma_groups(code, clock, row, kind)
     _bulk_groups(code, observed, clock, row, kind, active, now)
     code.done()
+
+
+def fenced_before_meeting(code: WatchCode, observed: Record, lanes: Value) -> Value:
+    """Return the epoch up to which lanes of the running warp fenced what they did, before all of them met.
+
+    It is 0 if one of them has executed a fence between the proxies since, or none at all.
+    """
+    clock = async_clock(code, observed, running_index(observed))
+    fenced, chosen = clock.get(AsyncClock.fenced, U32, LANES), _lane_mask(code, lanes)
+    latest = code.intrinsic("vector.reduce.umax", U32, [chosen.select(fenced, 0)], of=fenced.type)
+    met = ~(observed.at(BlockWatch.clock).get(WarpClock.converged) < wide(latest))
+    return met.select(wide(_least(code, chosen.select(fenced, -1))), 0)
+
+
+def hand_over(code: WatchCode, observed: Record, epochs: Value) -> None:
+    """Write that the other proxy may write over plain reads, given by epochs of the block's warps."""
+    clock = async_clock(code, observed, running_index(observed))
+    handed = clock.pointer(AsyncClock.handed_over_of, U32)
+    handed.store(handed.load(0, LANES).max(epochs))
+
+
+def _fence_reads(code: WatchCode, observed: Record, warp: Record) -> None:
+    """Write that a fence of the running warp comes after the plain reads that the warp knows of."""
+    known = observed.at(BlockWatch.clock)
+    hand_over(code, observed, known.get(WarpClock.seen, U32, LANES))
+    # Of the lanes that do not execute the fence: what they did before they synchronised with the others.
+    whole = (alive_lanes(code, warp) & ~code["active"].to(U32)).equals(0)
+    own = whole.select(observed.get(BlockWatch.epoch), known.get(WarpClock.synced)).to(U32)
+    index = running_index(observed)
+    handed = async_clock(code, observed, index).pointer(AsyncClock.handed_over_of, U32)
+    handed.store(handed.load(index).max(own), index)
 
 
 def _wgmma_groups(code: WatchCode, clock: Record, row: Record, kind: Value) -> None:

@@ -19,10 +19,12 @@ from lanewise.machine.checker.records import (
     WatchRecord,
 )
 from lanewise.machine.checker.suspicions import Suspicion
+from lanewise.machine.checker.watch_code.async_accesses import reads_handed_over
 from lanewise.machine.checker.watch_code.async_clocks import async_clock, running_index
 from lanewise.machine.checker.watch_code.shadow_cells import Cell
-from lanewise.machine.checker.watch_code.vector_clocks import LANES, WatchCode, least, warp_of, wide
+from lanewise.machine.checker.watch_code.vector_clocks import LANES, WatchCode, least, most, warp_of, wide
 from lanewise.machine.codegen.function_code import U32, U64, Record
+from lanewise.machine.codegen.lane_vectors import BOOL
 
 
 class _Cells:
@@ -56,9 +58,7 @@ class _Cells:
         found = self.code.variable(unknown)
         found.set(unknown)
         with self.code.when(writes):
-            low = self.known(RunView.floor)
-            for plane in (ShadowPlane.READ_EPOCH, ShadowPlane.EARLIER_EPOCH):
-                found.set(found.get() | (self.get(plane) > low).any())
+            found.set(found.get() | self._read_before())
             for plane, field in (
                 (ShadowPlane.ASYNC_READ_EPOCH, RunView.verified_reads),
                 (ShadowPlane.ASYNC_EARLIER_EPOCH, RunView.verified_earlier),
@@ -67,6 +67,21 @@ class _Cells:
                 good = read < start
                 for number in range(READS_VERIFIED):
                     good = good | read.equals(self.spread(self.view.get(field + 4 * number, U32)))
+                found.set(found.get() | (~good).any())
+        return found.get()
+
+    def _read_before(self) -> Value:
+        """Return whether plain reads of the cells have to be examined before the cells are written."""
+        handed_over, low = self.known(RunView.handed_over), self.known(RunView.floor)
+        last, earlier = (self.get(each) for each in (ShadowPlane.READ_EPOCH, ShadowPlane.EARLIER_EPOCH))
+        found = self.code.variable(self.code.constant(BOOL, 0))
+        found.set(self.code.constant(BOOL, 0))
+        with self.code.when((last.max(earlier) > handed_over).any()):
+            for read in (last, earlier):
+                good = ~(read > handed_over)
+                for number in range(READS_VERIFIED):
+                    known = self.view.get(RunView.verified_plain_reads + 4 * number, U32)
+                    good = good | (read.equals(self.spread(known)) & ~(read > low))
                 found.set(found.get() | (~good).any())
         return found.get()
 
@@ -105,6 +120,20 @@ class _Cells:
         ):
             self.view.pointer(field, U32).store(first.get(plane), count & (READS_VERIFIED - 1))
         self.view.set(RunView.verified_count, count + 1)
+        for plane in (ShadowPlane.READ_EPOCH, ShadowPlane.EARLIER_EPOCH):
+            self._remember_read(wide(first.get(plane)))
+
+    def _remember_read(self, epoch: Value) -> None:
+        """Keep an epoch of plain reads that the other proxy may write over, whichever lanes they are of."""
+        code, view = self.code, self.view
+        observed = Record(code, view.get(RunView.observed))
+        handed_over = reads_handed_over(code, observed, epoch)
+        new = (view.get(RunView.handed_over) < epoch) & ~(view.get(RunView.floor) < epoch)
+        with code.when(new & handed_over):
+            count = view.get(RunView.verified_plain_count)
+            kept = view.pointer(RunView.verified_plain_reads, U32)
+            kept.store(epoch.to(U32), count & (READS_VERIFIED - 1))
+            view.set(RunView.verified_plain_count, count + 1)
 
     def _whole_warp_fenced(self, epoch: Value) -> Value:
         """Return whether all that a warp wrote in an epoch is ordered before and fenced, for every lane."""
@@ -165,28 +194,34 @@ def write_begin_runs(module: ir.Module) -> ir.Function:
         (RunView.home, observed.address),
         (RunView.verified, code.number(-1)),  # no epoch
         (RunView.verified_count, code.number(0)),
+        (RunView.verified_plain_count, code.number(0)),
         (RunView.swizzle, code.number(0)),
         (RunView.host, code.number(0)),
         (RunView.origin, code.number(0)),
     ):
         view.set(field, value)
-    for field in (RunView.verified_reads, RunView.verified_earlier):
+    for field in (RunView.verified_reads, RunView.verified_earlier, RunView.verified_plain_reads):
         view.pointer(field, U32).store(code.constant(U32.by(READS_VERIFIED), 0))
     shared = (code["flags"] & AsyncFlag.SHARED).differs(0)
     clock = async_clock(code, observed, running_index(observed))
     counting = ir.Constant(ir.VectorType(ir.IntType(32), LANES), list(range(LANES)))
     exists = Value(code, U32.by(LANES), counting) < observed.get(BlockWatch.warps).to(U32).spread(LANES)
 
+    def lowest(vector: int) -> Value:
+        known = exists.select(clock.get(vector, U32, LANES), -1)
+        return wide(code.intrinsic("vector.reduce.umin", U32, [known], of=known.type))
+
     def settle(floor: Value, vector: int) -> None:
         # What was written up to here is ordered before, and visible to the asynchronous proxy.
-        known = exists.select(clock.get(vector, U32, LANES), -1)
-        lowest = wide(code.intrinsic("vector.reduce.umin", U32, [known], of=known.type))
         view.set(RunView.floor, floor)
-        view.set(RunView.fenced, least(lowest, floor))
+        view.set(RunView.fenced, least(lowest(vector), floor))
+        view.set(RunView.handed_over, floor)
 
     with code.when(shared):
         home = code.record("block").at(BlockRecord.watch)
         settle(observed.get(BlockWatch.shared_floor), AsyncClock.fenced_of)
+        floor = most(lowest(AsyncClock.handed_over_of), home.get(BlockWatch.start) - 1)
+        view.set(RunView.handed_over, least(floor, view.get(RunView.floor)))
         with code.when(observed.get(BlockWatch.cluster_blocks) > 1):  # others may have written there
             view.set(RunView.fenced, 0)
         for field, value in (

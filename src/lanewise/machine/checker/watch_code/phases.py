@@ -20,7 +20,7 @@ from lanewise.machine.checker.proxy_records import (
     FollowedBarrier,
     PhaseRecord,
 )
-from lanewise.machine.checker.records import BlockWatch, Flag, SiteRow, WatchRecord
+from lanewise.machine.checker.records import BlockWatch, Flag, SiteRow, WarpClock, WatchRecord
 from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.async_clocks import async_clock, follows, running_index, tell_own
 from lanewise.machine.checker.watch_code.cluster_order import AWAY, AWAY_NARROWLY, HERE
@@ -199,6 +199,10 @@ def write_arrive_at_phase(module: ir.Module) -> ir.Function:
         for place, vector in enumerate(VECTORS):
             known = phase.pointer(PhaseRecord.known + 4 * LANES * place, U32)
             known.store(known.load(0, LANES).max(clock.get(vector, U32, LANES)))
+        # By custom, arrivals hand over what was read before them, without a fence between the proxies.
+        known = phase.pointer(PhaseRecord.known + 4 * LANES * VECTORS.index(AsyncClock.handed_over_of), U32)
+        known.store(known.load(0, LANES).max(observed.at(BlockWatch.clock).get(WarpClock.seen, U32, LANES)))
+        known.store(observed.get(BlockWatch.epoch).to(U32), running_index(observed))
     code.done()
     return code.function
 

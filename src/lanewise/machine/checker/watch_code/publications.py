@@ -20,7 +20,7 @@ from lanewise.machine.checker.records import (
     WarpClock,
     WatchRecord,
 )
-from lanewise.machine.checker.watch_code.async_clocks import follows
+from lanewise.machine.checker.watch_code.async_clocks import fenced_before_meeting, follows, hand_over
 from lanewise.machine.checker.watch_code.bank_model import lane_is_in
 from lanewise.machine.checker.watch_code.known_releases import (
     keep_earlier,
@@ -90,9 +90,12 @@ def _note_partial_release(code: WatchCode, observed: Record, active: Value) -> N
         others.set(others.get() & ~Value(code, U32, code.builder.bitcast(met.handle, ir.IntType(32))))
     record = partial_release(code, observed, epoch)
     record.set(PartialRelease.epoch, others.get().differs(0).select(epoch, 0).to(U32))
-    record.set(
-        PartialRelease.synced, most(clock.get(WarpClock.synced), clock.get(WarpClock.acquired_at)).to(U32)
-    )
+    # Lanes that have fenced and then met count as synchronised.
+    synced = code.variable(code.number(0))
+    synced.set(most(clock.get(WarpClock.synced), clock.get(WarpClock.acquired_at)))
+    with code.when(follows(observed)):
+        synced.set(most(synced.get(), fenced_before_meeting(code, observed, others.get())))
+    record.set(PartialRelease.synced, synced.get().to(U32))
     record.set(PartialRelease.others, others.get())
     record.set(PartialRelease.released, epoch.to(U32))
     record.pointer(PartialRelease.seen, U32).store(clock.get(WarpClock.seen, U32, LANES))
@@ -360,6 +363,8 @@ def _write_strong(module: ir.Module) -> ir.Function:
                 comes_back(publisher, epoch)
                 for known in (WarpClock.seen, WarpClock.glimpsed_seen):
                     show(publisher, known, local, epoch)
+                    with code.when(follows(observed)):
+                        hand_over(code, observed, shown.get(0, U32, LANES))
             with code.when(counts & ~mine & ~phases & ~chain):
                 add_foreign(code, clock, (publication.to(U32) & ~records.NARROW) | records.GLIMPSED)
 
