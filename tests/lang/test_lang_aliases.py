@@ -308,6 +308,52 @@ REFUSED = {
         """,
         "p is a list of 2 and a list of 1 after the branches",
     ),
+    "a list that a branch of a loop replaces": (
+        """
+        q = [lane]
+        r = q
+        for i in lw.range(0, 2):
+            if lane > 5:
+                r = [lw.i32(50)]
+            r[0] = r[0] + 1
+        mid[lane] = q[0]
+        """,
+        "begin as one list and part, or become one",
+    ),
+    "lists that change places while another name holds one": (
+        """
+        q, r = [lane], [n]
+        u = r
+        for i in lw.range(0, 2):
+            r, q = q, r
+            r[0] = r[0] + 1
+        mid[lane] = u[0]
+        """,
+        "begin as one list and part, or become one",
+    ),
+    "lists that change places, and one is changed after the loop": (
+        """
+        p, r = [lane], [n]
+        u = r
+        for i in lw.range(0, lane % 2):
+            p, r = r, p
+        p[0] = p[0] + 1
+        mid[lane] = u[0]
+        """,
+        "begin as one list and part, or become one",
+    ),
+    "one list under two names that change places in loops in loops": (
+        """
+        p = [lane]
+        q = p
+        for i in lw.range(0, 2):
+            for j in lw.range(0, 3):
+                q[0] = q[0] + 1
+                p, q = q, p
+        mid[lane] = p[0]
+        """,
+        "begin as one list and part, or become one",
+    ),
     "an assignment in a condition": (
         """
         k = lane

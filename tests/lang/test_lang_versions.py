@@ -390,6 +390,15 @@ def made(factor):
 
 
 def imported(path: Path, name: str) -> Any:
+    """Import a file as it is now: bytecode of the same second and size would pass for the edited file's."""
+    sys.dont_write_bytecode, before = True, sys.dont_write_bytecode
+    try:
+        return _imported(path, name)
+    finally:
+        sys.dont_write_bytecode = before
+
+
+def _imported(path: Path, name: str) -> Any:
     loader = importlib.machinery.SourceFileLoader(name, str(path))
     spec = importlib.util.spec_from_loader(name, loader)
     assert spec is not None

@@ -38,6 +38,7 @@ class UncertainAliases:
         reach = everything_in_reach(None, None).containers
         if sum(each.key in reach for each in self.containers) > 1:
             raise current().error(may_be_one(self.containers, self.what))
+        current().changed_aliases.update(each.key for each in self.containers)
         self.accept()  # on this path nobody else can see the change
 
 

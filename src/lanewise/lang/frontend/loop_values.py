@@ -118,6 +118,28 @@ class LoopValues:
                 self._container_in_place(container, container.name)
         #: The variables of the function, as they are at the head.
         self.names = {**names, **{name: head.value for name, head in self.heads.items()}}
+        #: Head containers that hold another one's after a round.
+        self._handed_on: list[tuple[HeadContainer, HeadContainer]] = []
+        self._note_aliases_of_head()
+
+    def _note_aliases_of_head(self) -> None:
+        """Note which copies may be one object with another location's, as they are in the first round."""
+        copies_of: dict[Any, int] = defaultdict(int)
+        for each in self._copies:
+            copies_of[each.entry.key] += 1
+        parts = [
+            (each.entry.name, [each.value, each.entry.value])
+            for each in self._copies
+            if copies_of[each.entry.key] > 1 or self._has_other_locations(each)
+        ]
+        if parts:
+            made = [each.value for each in self._copies]
+            note_uncertain(parts, self.values.in_reach(self.names), f"the loop of line {self.line}", made)
+
+    def _has_other_locations(self, container: HeadContainer) -> bool:
+        """Return whether a location that is none of this head container's may hold what it was before."""
+        key = container.entry.key
+        return self.reach.references[key] > container.locations or bool(may_be_aliases_of([key]))
 
     # the head -------------------------------------------------------------------------------------------
 
@@ -221,6 +243,10 @@ class LoopValues:
             each.note_change()
             if id(each) not in round_.sources:
                 round_.take_contents(each, now.containers[identity(each.value)])
+        by_key = {identity(each.value): each for each in containers}
+        for container, key in round_.holders:
+            if key in by_key and by_key[key] is not container:
+                self._handed_on.append((container, by_key[key]))
         uncertain = may_be_aliases_of(round_.held_by)
         tracked = {identity(each.value): each.locations for each in containers}
         for container, key in round_.holders:
@@ -242,11 +268,36 @@ class LoopValues:
             parts = any(each.is_copy or each.is_rebound for each in group)
             if parts and (len(group) > 1 or self.reach.references[key] > group[0].locations):
                 self._uncertain += [(each, each.entry) for each in group]
+        self._refuse_changes_handed_on()
         for each, other in self._uncertain:
             if each.is_changed_in_place and not _changes_registers(each):
                 entries = [each.entry, other]
                 entries += [one.entry for one, same in self._uncertain if same.key == other.key]
                 raise current().error(may_be_one(entries, f"the loop of line {self.line}"))
+
+    def _handed_around(self) -> list[list[HeadContainer]]:
+        """Return head containers that hand theirs on to each other, if one may be another location's, too."""
+        classes: dict[int, list[HeadContainer]] = {}
+        for pair in self._handed_on:
+            members = list({id(one): one for each in pair for one in classes.get(id(each), [each])}.values())
+            for one in members:
+                classes[id(one)] = members
+        return [
+            members
+            for members in {id(each): each for each in classes.values()}.values()
+            if len({one.entry.key for one in members}) < len(members)
+            or any(map(self._has_other_locations, members))
+        ]
+
+    def _refuse_changes_handed_on(self) -> None:
+        """Raise an error if a round changes what a later round finds at another name that has an alias."""
+        for members in self._handed_around():
+            keys = {key for one in members for key in (identity(one.value), one.entry.key)}
+            changed = any(one.is_changed_in_place and not _changes_registers(one) for one in members)
+            if changed or not keys.isdisjoint(current().changed_aliases):
+                raise current().error(
+                    may_be_one([one.entry for one in members], f"the loop of line {self.line}")
+                )
 
     # after the loop -------------------------------------------------------------------------------------
 
@@ -271,6 +322,9 @@ class LoopValues:
         for each in (*self._in_place.values(), *self._copies):
             if done[id(each)] is not each.value and may_be_aliases_of([identity(each.value)]):
                 parts.append((each.entry.name, [each.value, done[id(each)]]))
+        for members in self._handed_around():
+            values = [value for one in members for value in (done[id(one)], one.entry.value)]
+            parts.append((members[0].entry.name, values))
         if parts:
             names = {**self.names, **outcome}
             note_uncertain(parts, self.values.in_reach(names), f"the loop of line {self.line}")
