@@ -142,9 +142,7 @@ class Pointer(Node):
         return self.moved(index, self.size)
 
     def __add__(self, index: Any) -> Pointer:
-        if not (isinstance(index, int) and index == 0):
-            self.leave_layout()
-        return self.at(index)
+        return self._computed(index)
 
     __radd__ = __add__
 
@@ -153,7 +151,13 @@ class Pointer(Node):
             raise current().error("the difference of two pointers: subtract their .address values")
         if isinstance(index, Scalar) and not index.dtype.signed and index.dtype.bits < 64:
             index = convert(index, i64)  # its negative is no u32
-        return self + -index
+        return self._computed(-index)
+
+    def _computed(self, index: Any) -> Pointer:
+        """Return the pointer `index` elements further on, where the kernel's own arithmetic leads."""
+        if not (isinstance(index, int) and index == 0):
+            self.leave_layout()
+        return self.at(index)
 
     def moved(self, index: Any, size: int) -> Pointer:
         """Return the pointer `index` times `size` bytes further on."""
@@ -205,10 +209,10 @@ class Pointer(Node):
     # access ---------------------------------------------------------------------------------------------
 
     def __getitem__(self, index: Any) -> Scalar:
-        return (self + index).load()
+        return self._computed(index).load()
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        (self + index).store(value)
+        self._computed(index).store(value)
 
     def __iter__(self) -> Any:
         raise current().error("a pointer has no length: index it, p[i], in a loop")
