@@ -107,6 +107,147 @@ def test_nothing_is_proposed_for_memory_with_two_names() -> None:
     assert conflicts(report) and not proposed(report)
 
 
+#: Reads of an array `s` of 32 rows of 32, by row and column, that would not follow another layout of `s`.
+BY_POINTERS: dict[str, Any] = {
+    "linear index": lambda s, row, column: s.ptr(0, 0)[row * 32 + column],
+    "first pointer": lambda s, row, column: s.ptr()[row * 32 + column],
+    "pointer of the array": lambda s, row, column: s.pointer[row * 32 + column],
+    "row": lambda s, row, column: s.ptr(row, 0)[column],
+    "sum": lambda s, row, column: (s.ptr(row, 0) + column).load(),
+    "difference": lambda s, row, column: (s.ptr(31, 31) - (1023 - row * 32 - column)).load(),
+    "other type": lambda s, row, column: lw.bitcast((s.ptr(row, 0).to(lw.u32) + column).load(), lw.f32),
+    "address": lambda s, row, column: lw.pointer(
+        s.ptr(row, 0).address + (column * 4).to(lw.u32), lw.f32, "shared"
+    ).load(),
+    "inline PTX": lambda s, row, column: lw.asm(
+        "ld.shared.f32 {d}, [{p}+4];", d=lw.f32, p=s.ptr(row, column - column % 2)
+    ),
+    "tensor": lambda s, row, column: lw.tensor(s, (32, 32))[row, column],
+    "tensor by strides": lambda s, row, column: lw.make_tensor(s, (32, 32), (32, 1))[row, column],
+    "tensor of a pointer": lambda s, row, column: lw.tensor(s.ptr(0, 0), 1024)[row * 32 + column],
+    "groups": lambda s, row, column: lw.vectorized(s, 1)[row * 32 + column][0],
+    "many neighbours": lambda s, row, column: s.ptr(row - row % 2, 0).load(64)[5],
+    "slice": lambda s, row, column: s[row, None].ptr(0)[column],
+}
+#: Reads that follow the layout.
+BY_INDICES: dict[str, Any] = {
+    "element": lambda s, row, column: s[row, column],
+    "pointer to it": lambda s, row, column: s.ptr(row, column).load(),
+    "nothing added": lambda s, row, column: s.ptr(row, column)[0],
+    "slice": lambda s, row, column: s[row, None][column],
+    "pointer into a slice": lambda s, row, column: s[None, column].ptr(row).load(),
+    "two neighbours": lambda s, row, column: s.ptr(row, column - column % 2).load(2)[1],
+    "other type": lambda s, row, column: lw.bitcast(s.ptr(row, column).to(lw.u32).load(), lw.f32),
+}
+
+
+def reading(read: Any, layout: Any = (32, 32), swizzle: Any = None) -> Any:
+    """A kernel that reads the columns of an array, with a conflict; another array, `t`, is read likewise."""
+
+    @lw.kernel
+    def k(x: lw.Ptr[lw.f32], y: lw.Ptr[lw.f32]) -> None:
+        i = lw.thread_idx.x
+        s = lw.shared(lw.f32, layout, swizzle=swizzle)
+        t = lw.shared(lw.f32, (32, 32))
+        for n in lw.range(32):
+            s[n, i] = x[n * 32 + i]
+            t[n, i] = x[n * 32 + i]
+        lw.syncthreads()
+        for n in lw.range(32):
+            y[n * 32 + i] = read(s, i, n)
+        for n in lw.range(32):
+            y[n * 32 + i] += t[i, n]
+
+    return k
+
+
+def checked_reading(*given: Any) -> tuple[Report, Any]:
+    x, y = np.arange(1024, dtype=np.float32), np.zeros(1024, np.float32)
+    report = lw.check(reading(*given)[1, 32], x, y)
+    assert not report.findings, report
+    return report, y
+
+
+@pytest.mark.parametrize("name", BY_POINTERS)
+def test_nothing_is_proposed_where_the_kernel_computes_with_pointers(name: str) -> None:
+    """A layout of `s` would leave the pointers where they are; `t` is not concerned."""
+    report, _ = checked_reading(BY_POINTERS[name])
+    assert any(
+        "no layout is proposed for s: the kernel computes with pointers" in each.remedy
+        for each in conflicts(report)
+    ), report
+    assert {each.array for each in proposed(report)} == {"t"}
+
+
+@pytest.mark.parametrize("name", BY_INDICES)
+def test_pointers_to_elements_follow_a_layout(name: str) -> None:
+    report, bits = checked_reading(BY_INDICES[name])
+    found = [each for each in proposed(report) if each.array == "s"]
+    assert len(found) == 2, report
+    for each in found:
+        swizzle = lw.Swizzle(*each.swizzle) if each.swizzle else None
+        layout = (32, 32) if swizzle is not None else lw.Layout(each.shape, each.stride)
+        after, same = checked_reading(BY_INDICES[name], layout, swizzle)
+        assert np.array_equal(bits, same), each
+        assert {one.array for one in proposed(after)} == {"t"}
+
+
+def test_nothing_is_proposed_for_a_pointer_that_a_loop_or_a_branch_chooses() -> None:
+    """Which array it leads into, the running kernel knows: it may be any."""
+
+    @lw.kernel
+    def walks(x: lw.Ptr[lw.f32], y: lw.Ptr[lw.f32]) -> None:
+        i = lw.thread_idx.x
+        s = lw.shared(lw.f32, (32, 32))
+        for n in lw.range(32):
+            s[n, i] = x[n * 32 + i]
+        lw.syncthreads()
+        p = s.ptr(i, 0)
+        for n in lw.range(32):
+            y[n * 32 + i] = p.load()
+            p += 1
+
+    @lw.kernel
+    def chooses(x: lw.Ptr[lw.f32], y: lw.Ptr[lw.f32]) -> None:
+        i = lw.thread_idx.x
+        s = lw.shared(lw.f32, (32, 32))
+        t = lw.shared(lw.f32, (32, 32))
+        for n in lw.range(32):
+            s[n, i] = x[n * 32 + i]
+            t[n, i] = x[n * 32 + i]
+        lw.syncthreads()
+        p = s.ptr(i, 0)
+        if lw.block_idx.x > 0:
+            p = t.ptr(i, 0)
+        for n in range(32):
+            y[n * 32 + i] = p[n]
+
+    for kernel in (walks, chooses):
+        report = lw.check(kernel[1, 32], *(np.zeros(1024, np.float32) for _ in "xy"))
+        assert conflicts(report) and not proposed(report), report
+
+
+def test_no_rows_are_proposed_that_the_ldm_of_wmma_does_not_know() -> None:
+    @lw.kernel
+    def k(x: lw.Ptr[lw.f16, 32], y: lw.Ptr[lw.f32, 32]) -> None:
+        i = lw.thread_idx.x
+        s = lw.shared(lw.f16, (16, 64))
+        for n in lw.range(32):
+            s[n // 2, n % 2 * 32 + i] = x[n * 32 + i]
+        lw.syncthreads()
+        a = lw.wmma.fragment(lw.wmma.matrix_a, 16, 16, 16, lw.f16, lw.wmma.row_major)
+        b = lw.wmma.fragment(lw.wmma.matrix_b, 16, 16, 16, lw.f16, lw.wmma.col_major)
+        c = lw.wmma.fragment(lw.wmma.accumulator, 16, 16, 16, lw.f32)
+        lw.wmma.fill_fragment(c, 0.0)
+        lw.wmma.load_matrix_sync(a, s.ptr(0, 0), 64)
+        lw.wmma.load_matrix_sync(b, s.ptr(0, 16), 64)
+        lw.wmma.mma_sync(c, a, b, c)
+        lw.wmma.store_matrix_sync(y, c, 16, lw.wmma.mem_row_major)
+
+    report = lw.check(k[1, 32], np.ones(1024, np.float16), np.zeros(256, np.float32))
+    assert conflicts(report) and not proposed(report), report
+
+
 # CUDA C++ ---------------------------------------------------------------------------------------------
 
 TRANSPOSE = """

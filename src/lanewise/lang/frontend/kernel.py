@@ -165,7 +165,8 @@ class Kernel:
                 builder.need("cluster=", 90, "7.8")
             writer = Writer(builder, self.name, declared, self._limits())
             text = writer.text(names)
-            return text, source_names(builder.bound, writer.by_hint), builder
+            named = source_names(builder.bound, writer.by_hint, builder.computed_addresses)
+            return text, named, builder
 
     def _limits(self) -> list[str]:
         """Return the directives of the PTX that the options of @lw.kernel ask for."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 from lanewise.lang.memory.array import Array, Strided
@@ -11,14 +11,19 @@ from lanewise.lang.trace.scalar import Scalar
 from lanewise.ptx.model.source_names import SourceArray, SourceNames, SourceVariable
 
 
-def source_names(bound: Mapping[str, list[Any]], by_hint: Mapping[str, list[str]]) -> SourceNames:
-    """Return the names of a kernel, from what each variable was bound to, and its registers by their hint."""
+def source_names(
+    bound: Mapping[str, list[Any]], by_hint: Mapping[str, list[str]], computed: Set[Symbol | None]
+) -> SourceNames:
+    """Return the names of a kernel, from what each variable was bound to, and its registers by their hint.
+
+    `computed` has the variables in which the kernel computes with pointers; None stands for all.
+    """
     variables: dict[str, SourceVariable] = {}
     arrays: dict[str, SourceArray] = {}
     for name, values in bound.items():
         for value in values:
             if isinstance(value, Array):
-                found = _array(value)
+                found = _array(value, computed)
                 if found is not None:
                     arrays[name] = found
             elif name not in variables:
@@ -30,14 +35,15 @@ def source_names(bound: Mapping[str, list[Any]], by_hint: Mapping[str, list[str]
     return SourceNames(variables, arrays)
 
 
-def _array(array: Array) -> SourceArray | None:
+def _array(array: Array, computed: Set[Symbol | None]) -> SourceArray | None:
     """Return an array in shared memory; None for others, and if its layout is not known while tracing."""
     base, offset = array.pointer.base, array.pointer.offset
     if array.space != "shared" or not isinstance(base, Symbol) or not isinstance(offset, int):
         return None
     if isinstance(array.layout, Strided):
         return None
-    return SourceArray(base.name, offset, array.dtype, array.layout)
+    by_pointers = base in computed or None in computed
+    return SourceArray(base.name, offset, array.dtype, array.layout, by_pointers)
 
 
 def _variable(name: str, value: Any, by_hint: Mapping[str, list[str]]) -> SourceVariable | None:

@@ -69,9 +69,13 @@ def map(pointer: Any, rank: Any) -> Pointer:
     if not isinstance(pointer, Pointer) or pointer.space != "shared":
         raise builder.error(f"lw.cluster.map takes a pointer to shared memory, not {describe(pointer)}")
     target = builder.define(
-        "mapa.shared::cluster.u32", "b32", pointer.address.in_register, rank_operand(rank, "lw.cluster.map")
+        "mapa.shared::cluster.u32",
+        "b32",
+        pointer.as_number().in_register,
+        rank_operand(rank, "lw.cluster.map"),
     )
-    return Pointer(pointer.dtype, "shared::cluster", target, 0, pointer.align, pointer.piece)
+    piece, variable = pointer.piece, pointer.variable
+    return Pointer(pointer.dtype, "shared::cluster", target, 0, pointer.align, piece, variable)
 
 
 def rank_operand(rank: Any, what: str) -> Any:

@@ -164,7 +164,7 @@ class Mbarriers(Node):
             raise current().error(
                 f"there are {self.count} mbarriers, 0 to {self.count - 1}; there is no number {index}"
             )
-        return Mbarrier(self.pointer + index)
+        return Mbarrier(self.pointer.at(index))
 
     def __iter__(self) -> Any:
         return iter([self[number] for number in range(self.count)])

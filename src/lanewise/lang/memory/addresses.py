@@ -67,7 +67,7 @@ class SwizzledAddresses:
         if offset.root is not None:  # its constant addend stays a constant offset
             return replace(self, static=self.static + offset.addend).moved({(): offset.root}, mask)
         if self.swizzle is None and mask is not None:
-            return replace(self, pointer=self.pointer + offset)
+            return replace(self, pointer=self.pointer.at(offset))
         if self.swizzle is None or offset.multiple % self.swizzle.size() == 0:
             return replace(self, outer=wide_sum(self.outer, offset))
         bits = -1 if mask is None else mask
@@ -79,27 +79,28 @@ class SwizzledAddresses:
         """Return the pointer to the element so many elements further on."""
         index = self.static + offset
         if self.swizzle is None:
-            found = self.pointer + index
+            found = self.pointer.at(index)
         else:
             low = index % self.swizzle.size()
-            found = self.pointer + self._swizzled(self.swizzle, low) + (index - low)
+            found = self.pointer.at(self._swizzled(self.swizzle, low)).at(index - low)
             if self.inner is None and self.outer is None:
                 piece = piece_at(self.swizzle, index, index + self.swizzle.size(), found.size)
             else:
                 piece = Piece(run_of(self.swizzle) * found.size, self.swizzle, found.size)
             found = found.within(piece)
-        return found if self.outer is None else found + self.outer
+        return found if self.outer is None else found.at(self.outer)
 
     def linear_pointer(self) -> Pointer:
         """Return the pointer to where the first element would lie without the swizzle, as descriptors say it.
 
         Its alignment is that of the memory, from which the swizzle's pattern counts.
         """
-        found = self.pointer + self.static
+        found = self.pointer.at(self.static)
         for each in (self.inner, self.outer):
-            found = found if each is None else found + each
+            found = found if each is None else found.at(each)
         whole = self.outer is None or self.outer.multiple % (self.swizzle.size() if self.swizzle else 1) == 0
-        return Pointer(found.dtype, found.space, found.base, found.offset, self.pointer.align if whole else 1)
+        align = self.pointer.align if whole else 1
+        return Pointer(found.dtype, found.space, found.base, found.offset, align, variable=found.variable)
 
     def _swizzled(self, swizzle: Swizzle, low: int) -> Any:
         """Return swizzle(inner + low) for a constant `low` smaller than the swizzle's period."""
@@ -170,7 +171,7 @@ class StridedAddresses:
         origin, pointer = list(self.origin), self.pointer
         for (mode,), step in total.items():
             origin[mode] = wide_sum(origin[mode], step)
-            pointer = pointer + stride_product(step, self.strides[mode])
+            pointer = pointer.at(stride_product(step, self.strides[mode]))
         return replace(self, origin=tuple(origin), pointer=pointer)
 
     def pointer_at(self, offset: tuple[int, ...]) -> Pointer:
@@ -178,7 +179,7 @@ class StridedAddresses:
         found: Pointer = self.pointer
         for number, stride in zip(offset, self.strides, strict=True):
             if number and isinstance(stride, Scalar):
-                found = found + stride_product(number, stride)
+                found = found.at(stride_product(number, stride))
         fixed = sum(
             n * stride
             for n, stride in zip(offset, self.strides, strict=True)

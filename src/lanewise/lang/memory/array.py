@@ -117,7 +117,7 @@ class Array(Node):
         """Return the pointer to an element; without coordinates, to the first."""
         if not coordinates:
             return self.pointer
-        found: Pointer = self.pointer + self.index(*coordinates)
+        found: Pointer = self.pointer.at(self.index(*coordinates))
         layout = self.layout
         if not isinstance(layout, ComposedLayout) or not isinstance(layout.layoutB, Swizzle):
             return found
@@ -284,6 +284,7 @@ def tensor(pointer: Any, layout: Any, *, swizzle: Swizzle | None = None) -> Arra
         pointer = pointer.pointer
     if not isinstance(pointer, Pointer):
         raise current().error(f"lw.tensor takes a pointer first, not {describe(pointer)}")
+    pointer.leave_layout()
     if isinstance(layout, tuple) and len(layout) == 2 and isinstance(layout[1], tuple):
         return Array(pointer, Strided(*layout))
     return Array(pointer, as_layout(layout, swizzle))

@@ -52,10 +52,11 @@ class Pointer(Node):
     """The address of elements of a dtype: `p[i]`, `p[i] = x`, `p + i`, `p.load(4)`, `p.store((x, y))`.
 
     `align` divides the address, as far as is known. `piece` says how many neighbours there are, if the
-    pointer leads into an array with a swizzle.
+    pointer leads into an array with a swizzle. `variable` is the declared memory that the pointer was made
+    from; None if a parameter, a loop or a number gave it.
     """
 
-    __slots__ = ("align", "base", "dtype", "offset", "piece", "space")
+    __slots__ = ("align", "base", "dtype", "offset", "piece", "space", "variable")
 
     if TYPE_CHECKING:  # a parameter annotated lw.Ptr[lw.f16, 16] is a pointer (lang/frontend/annotations.py)
 
@@ -69,13 +70,15 @@ class Pointer(Node):
         offset: int = 0,
         align: int = 1,
         piece: Piece | None = None,
+        variable: Symbol | None = None,
     ) -> None:
         self.dtype, self.space, self.base, self.offset = dtype, space, base, offset
         self.align, self.piece = align, piece
+        self.variable = base if isinstance(base, Symbol) else variable
 
     # as a node of a pytree: its address may change, its type not
     def children(self) -> list[Any]:
-        return [self.address]
+        return [self.as_number()]
 
     def with_children(self, children: list[Any], fresh: bool = False) -> Pointer:
         register, align = children[0].in_register, storage_bytes(self.dtype)
@@ -92,6 +95,11 @@ class Pointer(Node):
     @property
     def address(self) -> Scalar:
         """The address as a number: u32 in shared and local memory, else u64."""
+        self.leave_layout()
+        return self.as_number()
+
+    def as_number(self) -> Scalar:
+        """Return the address as a number that nothing is added to."""
         dtype = u32 if self.space in NARROW_SPACES else u64
         base = self.base
         if isinstance(base, Symbol):
@@ -108,21 +116,33 @@ class Pointer(Node):
 
     def to(self, dtype: Format) -> Pointer:
         """Return a pointer to elements of another dtype at the same address."""
-        return Pointer(dtype, self.space, self.base, self.offset, self.align, self.piece)
+        return Pointer(dtype, self.space, self.base, self.offset, self.align, self.piece, self.variable)
 
     def aligned(self, align: int) -> Pointer:
         """Return the same pointer with the promise that `align` divides its address."""
         align = max(self.align, align)
-        return Pointer(self.dtype, self.space, self.base, self.offset, align, self.piece)
+        return Pointer(self.dtype, self.space, self.base, self.offset, align, self.piece, self.variable)
 
     def within(self, piece: Piece | None) -> Pointer:
         """Return the same pointer, into an array whose swizzle keeps pieces together."""
-        return Pointer(self.dtype, self.space, self.base, self.offset, self.align, piece)
+        return Pointer(self.dtype, self.space, self.base, self.offset, self.align, piece, self.variable)
 
     # arithmetic -----------------------------------------------------------------------------------------
 
-    def __add__(self, index: Any) -> Pointer:
+    def leave_layout(self) -> None:
+        """Record that the kernel computes by itself where elements of shared memory lie.
+
+        Another layout of the array would not move what is computed so: a checker proposes none then.
+        """
+        if self.space.startswith("shared"):
+            current().computed_addresses.add(self.variable)
+
+    def at(self, index: Any) -> Pointer:
+        """Return the pointer `index` elements further on, where the layout of an array leads."""
         return self.moved(index, self.size)
+
+    def __add__(self, index: Any) -> Pointer:
+        return self._computed(index)
 
     __radd__ = __add__
 
@@ -131,7 +151,13 @@ class Pointer(Node):
             raise current().error("the difference of two pointers: subtract their .address values")
         if isinstance(index, Scalar) and not index.dtype.signed and index.dtype.bits < 64:
             index = convert(index, i64)  # its negative is no u32
-        return self.moved(-index, self.size)
+        return self._computed(-index)
+
+    def _computed(self, index: Any) -> Pointer:
+        """Return the pointer `index` elements further on, where the kernel's own arithmetic leads."""
+        if not (isinstance(index, int) and index == 0):
+            self.leave_layout()
+        return self.at(index)
 
     def moved(self, index: Any, size: int) -> Pointer:
         """Return the pointer `index` times `size` bytes further on."""
@@ -162,8 +188,8 @@ class Pointer(Node):
     def _offset(self, base: Any, offset: int, align: int) -> Pointer:
         """Return the pointer at an offset from a base; a large offset is added to the base."""
         if abs(offset) >= _LARGEST_OFFSET:
-            base, offset = Pointer(self.dtype, self.space, base, offset).address.in_register, 0
-        return Pointer(self.dtype, self.space, base, offset, align, self.piece)
+            base, offset = Pointer(self.dtype, self.space, base, offset).as_number().in_register, 0
+        return Pointer(self.dtype, self.space, base, offset, align, self.piece, self.variable)
 
     def _base_plus(self, index: Scalar, size: int) -> Register:
         """Return the register with the base plus a traced index times a size in bytes."""
@@ -183,10 +209,10 @@ class Pointer(Node):
     # access ---------------------------------------------------------------------------------------------
 
     def __getitem__(self, index: Any) -> Scalar:
-        return self.moved(index, self.size).load()
+        return self._computed(index).load()
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        self.moved(index, self.size).store(value)
+        self._computed(index).store(value)
 
     def __iter__(self) -> Any:
         raise current().error("a pointer has no length: index it, p[i], in a loop")
@@ -270,6 +296,8 @@ class Pointer(Node):
                 found.append(Access(offset, "b32", "b32", step // 4))
             else:
                 found.append(Access(offset, own, memory_type(self.dtype), step // self.size))
+        if len(found) > 1:  # a layout keeps together what one access moves, and not more
+            self.leave_layout()
         return found
 
     def require_together(self, count: int, what: str) -> None:

@@ -84,4 +84,5 @@ def vectorized(pointer: Any, width: int | None = None) -> Vectors:
             f"groups of {width} are {group} bytes, and {pointer} is known to be aligned to {pointer.align}: "
             f"annotate the parameter lw.Ptr[…, {group}], or promise it with .aligned({group})"
         )
+    pointer.leave_layout()
     return Vectors(pointer, width)

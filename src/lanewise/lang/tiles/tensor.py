@@ -51,6 +51,7 @@ def make_tensor(pointer: Any, *layout: Any, swizzle: Swizzle | None = None) -> A
         pointer = pointer.pointer
     if not isinstance(pointer, Pointer):
         raise current().error(f"lw.make_tensor takes a pointer first, not {describe(pointer)}")
+    pointer.leave_layout()
     if len(layout) == 2:
         shape, stride = integer_entries(layout[0]), integer_entries(layout[1])
         if len(shape) != len(stride):

@@ -12,7 +12,7 @@ from typing import Any
 
 from lanewise.isa import arch_number
 from lanewise.lang.trace.errors import KernelError
-from lanewise.lang.trace.ir import Code, Label, Operation, Register, SourceLocation, Variable
+from lanewise.lang.trace.ir import Code, Label, Operation, Register, SourceLocation, Symbol, Variable
 
 
 class Builder:
@@ -54,6 +54,8 @@ class Builder:
         self.whole_warps: list[tuple[str, SourceLocation]] = []
         #: Where the last of the arrays in dynamic shared memory ends.
         self.dynamic_shared_bytes = 0
+        #: The shared variables in which the kernel computes with pointers; None stands for any of them.
+        self.computed_addresses: set[Symbol | None] = set()
         #: The device functions that the kernel has called, by their ids.
         self.device_functions: dict[int, Any] = {}
         #: What each Python variable was bound to, for those who show what the kernel did.

@@ -56,6 +56,7 @@ def _address(pointer: Any, held: fragment, what: str) -> tuple[Address, str]:
             f"{what}: the pointer must be aligned to {POINTER_ALIGNMENT} bytes (256 bits), and it lies "
             f"{pointer.offset % POINTER_ALIGNMENT} bytes after such a place"
         )
+    pointer.leave_layout()  # ldm says where the next row lies
     return Address(pointer.base, pointer.offset), pointer.space
 
 

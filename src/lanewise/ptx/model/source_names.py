@@ -34,6 +34,8 @@ class SourceArray:
     offset: int
     format: Format
     layout: Any
+    #: Whether the kernel computes with pointers into its variable: another layout would not move those.
+    by_pointers: bool = False
 
 
 @dataclass(frozen=True)

@@ -27,19 +27,37 @@ class ArrayLayouts:
     def proposals_for(self, access: AccessCost) -> tuple[Proposal, ...]:
         """Return layouts with fewer conflicts for the array that an access was made to; none if unsure.
 
-        The asynchronous proxy reads and writes whole tiles with swizzles of its own, and does not say which:
-        in a kernel with such instructions nothing is proposed.
+        A kernel of the language that computes with pointers into the array gets none: a layout counts for
+        its indices alone.
         """
-        if access.samples is None or any(by_async_proxy(op) for op in self.program.sites):
-            return ()
-        low, high = _extent(access)
-        array = next((each for each in self.arrays if each.holds(low, high)), None)
-        if array is None:
+        array = self._array(access)
+        if array is None or array.by_pointers:
             return ()
         if array not in self._made:
             usage = self._usage(array)
             self._made[array] = proposals(usage) if usage is not None else ()
         return self._made[array]
+
+    def why_none(self, access: AccessCost) -> str:
+        """Return why no layout is proposed for the array of an access, if its pointers are the reason."""
+        array = self._array(access)
+        if array is None or not array.by_pointers:
+            return ""
+        return (
+            f"no layout is proposed for {array.name}: the kernel computes with pointers into it, and only "
+            f"indices, as in {array.name}[…], follow a layout"
+        )
+
+    def _array(self, access: AccessCost) -> SharedArray | None:
+        """Return the array that an access was made to; None if unsure.
+
+        The asynchronous proxy reads and writes whole tiles with swizzles of its own, and does not say which:
+        in a kernel with such instructions nothing is proposed.
+        """
+        if access.samples is None or any(by_async_proxy(op) for op in self.program.sites):
+            return None
+        low, high = _extent(access)
+        return next((each for each in self.arrays if each.holds(low, high)), None)
 
     @cached_property
     def arrays(self) -> list[SharedArray]:

@@ -60,6 +60,8 @@ class SharedArray:
     may_grow: bool = True
     #: Whether its extents are nested: then only a swizzle can be written without them.
     nested: bool = False
+    #: Whether the kernel computes with pointers into it, which another layout would not move.
+    by_pointers: bool = False
 
     @property
     def elements(self) -> int:
@@ -159,7 +161,7 @@ def _of_array(name: str, array: SourceArray, symbol: Symbol) -> SharedArray | No
     )
     return SharedArray(
         name, symbol.address + array.offset, elements * size, size, array.format.name, shape, stride,
-        "python", swizzle, is_static, nested,
+        "python", swizzle, is_static, nested, array.by_pointers,
     )  # fmt: skip
 
 

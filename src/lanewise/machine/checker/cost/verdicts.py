@@ -126,7 +126,7 @@ class _Judge:
             found = layouts.proposals_for(worst)
             made = self._made(
                 "bank conflict", worst.op, self._subject(worst, name), words, wasted, total, "wavefronts",
-                WAVEFRONT_CYCLES * wasted, in_words(found),
+                WAVEFRONT_CYCLES * wasted, in_words(found) or layouts.why_none(worst),
             )  # fmt: skip
             yield replace(made, proposals=found)
 
