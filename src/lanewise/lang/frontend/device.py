@@ -18,6 +18,8 @@ from lanewise.lang.versions.source_text import SourceText
 
 #: Calls of a device function inside itself after which they are taken to have no end.
 _DEEPEST_RECURSION = 50
+#: Attributes of a function that change what it does.
+_OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__")
 
 
 Result = TypeVar("Result")
@@ -42,6 +44,11 @@ class Device(Generic[Result]):
             return self
         return lambda *args, **kwargs: self(instance, *args, **kwargs)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name in _OF_FUNCTIONS:  # what belongs to the function goes there, and is seen at the next trace
+            setattr(self.function, name, value)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Result:
         builder = current()
         rewritten = self._rewritten
@@ -49,6 +56,8 @@ class Device(Generic[Result]):
             if self._source.code is not self.function.__code__:  # another one was put into its place
                 self._source = SourceText(self.function)
             rewritten = self._rewritten = RewrittenFunction(self._source, is_kernel=False)
+        rewritten.function.__defaults__ = self.function.__defaults__
+        rewritten.function.__kwdefaults__ = self.function.__kwdefaults__
         builder.device_functions[id(self)] = self
         builder.sources.setdefault(rewritten.file, rewritten.lines)
         location = builder.location
