@@ -18,11 +18,22 @@ from lanewise.lang.versions.source_text import SourceText
 
 #: Calls of a device function inside itself after which they are taken to have no end.
 _DEEPEST_RECURSION = 50
-#: Attributes of a function that change what it does.
-_OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__")
 
 
 Result = TypeVar("Result")
+
+
+class _OfFunction:
+    """An attribute that is the function's own: one that is set is seen at the next trace."""
+
+    def __set_name__(self, owner: Any, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else getattr(instance.function, self.name)
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        setattr(instance.function, self.name, value)
 
 
 class Device(Generic[Result]):
@@ -30,6 +41,7 @@ class Device(Generic[Result]):
 
     #: By this attribute a version of a kernel knows that it depends on the function.
     is_device_function = True
+    __code__, __defaults__, __kwdefaults__ = _OfFunction(), _OfFunction(), _OfFunction()
 
     def __init__(self, function: Callable[..., Result]) -> None:
         assert isinstance(function, FunctionType)
@@ -43,11 +55,6 @@ class Device(Generic[Result]):
         if instance is None:
             return self
         return lambda *args, **kwargs: self(instance, *args, **kwargs)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(name, value)
-        if name in _OF_FUNCTIONS:  # what belongs to the function goes there, and is seen at the next trace
-            setattr(self.function, name, value)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Result:
         builder = current()
