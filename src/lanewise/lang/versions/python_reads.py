@@ -257,10 +257,9 @@ class PythonReads:
         self._check("{}.__code__ is {}", value, value.__code__)
         if value is not self._roots[0]:  # a kernel's are those of its parameters, read when it is decorated
             self._check("{}.__defaults__ is {}", value, value.__defaults__)
+            self._check("{}.__kwdefaults__ is {}", value, value.__kwdefaults__)
         self._state += [value.__code__, Same(value.__globals__)]
-        self._parts(value.__defaults__)
-        if value.__kwdefaults__:
-            self._parts(value.__kwdefaults__)
+        self._parts(value.__defaults__, value.__kwdefaults__)
         reads = code_reads(value.__code__)
         cells = dict(zip(value.__code__.co_freevars, value.__closure__ or (), strict=True))
         for chain in reads.cells:
