@@ -388,15 +388,17 @@ def nan_of(payload: int) -> float:
 
 #: Values that Python finds equal, or cannot find equal to themselves, and that are different constants.
 _ALIKE: list[Any] = [
-    0.0, -0.0, 0, False, 0j, -0j, complex(0.0, -0.0), np.float32(0), np.float32(-0.0), np.float64(-0.0), np.int32(0),
-    np.int64(0), np.bool_(False), nan_of(0), nan_of(1), range(0), range(5, 5), range(0, 4, 2), range(0, 3, 2),
+    0.0, -0.0, 0, False, 0j, -0j, complex(0.0, -0.0), np.float32(0), np.float32(-0.0), np.float64(-0.0),
+    np.int32(0), np.int64(0), np.bool_(False), nan_of(0), nan_of(1), range(0), range(5, 5), range(0, 4, 2),
+    range(0, 3, 2),
 ]  # fmt: skip
 
 
 def _wrapped(values: list[Any]) -> list[Any]:
     makers: list[Callable[[Any], Any]] = [
-        lambda x: x, lambda x: (x,), lambda x: (1, ((x,), "a")), lambda x: frozenset([x]), Choice, SlottedChoice,
-        lambda x: NamedChoice((x,)), lambda x: Choice((1, x)), Whatever, lambda x: (Whatever(Choice(x)),),
+        lambda x: x, lambda x: (x,), lambda x: (1, ((x,), "a")), lambda x: frozenset([x]), Choice,
+        SlottedChoice, lambda x: NamedChoice((x,)), lambda x: Choice((1, x)), Whatever,
+        lambda x: (Whatever(Choice(x)),),
     ]  # fmt: skip
     found = [make(each) for make in makers for each in values]
     found += [kind(1, swizzle) for kind in (Choice, SlottedChoice) for swizzle in range(3)]

@@ -50,7 +50,7 @@ def compare(name: str, a: Any, b: Any) -> Scalar:
 
 
 def _require_comparable(name: str, dtype: Format) -> None:
-    """Raise an error for a comparison that PTX does not have: small floats are converted first, pairs parted."""
+    """Raise an error for a comparison that PTX does not have: of small floats, and the order of pairs."""
     if dtype.kind != "bits":
         refuse_dtype(name, dtype, "convert it first, as in x.to(lw.f32)")
     if dtype.bits < 16 or name not in ("eq", "ne"):

@@ -21,6 +21,8 @@ _BY_VALUE = frozenset([int, bool, str, bytes, type(None), type(Ellipsis), Format
 #: Types whose values may stand in a key themselves: also those that are equal only to themselves.
 _IN_KEYS = _BY_VALUE | {type, FunctionType}
 _double, _two_doubles = struct.Struct("d").pack, struct.Struct("dd").pack
+#: How objects are compared whose class does not say it.
+_IDENTITY: Any = object.__eq__
 #: Bytes of an object without attributes, and of one attribute.
 _HEADER, _POINTER = object.__basicsize__, struct.calcsize("P")
 #: Classes whose layout is remembered.
@@ -91,7 +93,7 @@ def _key(value: Any, around: tuple[Any, ...]) -> Any:
         return (kind, *[_key(each, around) for each in value])
     if kind is MethodType:
         return (kind, Same(value.__func__), _key(value.__self__, around))
-    if kind.__eq__ is object.__eq__ or isinstance(value, Enum | type):
+    if kind.__eq__ is _IDENTITY or isinstance(value, Enum | type):
         return Same(value)
     slots, alone = _layout(kind)
     if not alone and not isinstance(value, tuple):
@@ -115,7 +117,7 @@ def _attributes(value: Any, slots: tuple[MemberDescriptorType, ...]) -> dict[str
 
 
 @lru_cache(_MOST_CLASSES)
-def _layout(kind: type) -> tuple[tuple[MemberDescriptorType, ...], bool]:
+def _layout(kind: Any) -> tuple[tuple[MemberDescriptorType, ...], bool]:
     """Return the slots of a class, and whether its objects have only attributes, with nothing of C behind."""
     entries = [entry for each in kind.__mro__ for entry in vars(each).items()]
     slots = tuple(each for _, each in entries if isinstance(each, MemberDescriptorType))

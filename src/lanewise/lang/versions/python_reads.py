@@ -45,7 +45,7 @@ _OF_CLASSES = frozenset(
      "__annotate_func__"]
 )  # fmt: skip
 #: What `keys()`, `values()` and `items()` of a dictionary return.
-_VIEWS = type({}.keys()), type({}.values()), type({}.items())
+_VIEWS: tuple[type, ...] = type({}.keys()), type({}.values()), type({}.items())
 #: The method that looks attributes up.
 _LOOKUP = "__getattribute__"
 _UNKNOWN, _UNCHANGING = object(), object()
@@ -131,7 +131,7 @@ class PythonReads:
             self._visit(each)
 
     def _builtin_method(self, value: Any) -> None:
-        """Add the object that a method of C is bound to, as in `get = table.get`; a module's is a function."""
+        """Add the object that a method of C is bound to, as in `get = table.get`; a module's has none."""
         holder = value.__self__
         if holder is None or isinstance(holder, ModuleType | type):
             self._state.append(Same(value))

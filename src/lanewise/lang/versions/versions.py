@@ -75,8 +75,8 @@ class Versions(Generic[Needs]):
     def current(self, trace: Callable[[], Traced[Needs]]) -> Version[Needs]:
         """Return the version for what Python's values are now; the kernel is traced if there is none.
 
-        `trace` traces it with the Constexpr values of this launch: objects of equal content share versions, and
-        those of an earlier launch may have changed since.
+        `trace` traces it with the Constexpr values of this launch: objects of equal content share versions,
+        and those of an earlier launch may have changed since.
         """
         for number, version in enumerate(self._versions):
             if version.holds():
