@@ -80,7 +80,7 @@ def plain_key(value: Any) -> Any:
 
 def _key(value: Any, around: tuple[Any, ...]) -> Any:
     """Return the key of a value; `around` are the values that it is in, for one that contains itself."""
-    kind = type(value)
+    kind: Any = type(value)
     plain = plain_key(value)
     if plain is not None:
         return plain
@@ -117,7 +117,7 @@ def _attributes(value: Any, slots: tuple[MemberDescriptorType, ...]) -> dict[str
 
 
 @lru_cache(_MOST_CLASSES)
-def _layout(kind: Any) -> tuple[tuple[MemberDescriptorType, ...], bool]:
+def _layout(kind: type) -> tuple[tuple[MemberDescriptorType, ...], bool]:
     """Return the slots of a class, and whether its objects have only attributes, with nothing of C behind."""
     entries = [entry for each in kind.__mro__ for entry in vars(each).items()]
     slots = tuple(each for _, each in entries if isinstance(each, MemberDescriptorType))

@@ -45,7 +45,7 @@ _OF_CLASSES = frozenset(
      "__annotate_func__"]
 )  # fmt: skip
 #: What `keys()`, `values()` and `items()` of a dictionary return.
-_VIEWS: tuple[type, ...] = type({}.keys()), type({}.values()), type({}.items())
+_VIEWS: tuple[Any, ...] = type({}.keys()), type({}.values()), type({}.items())
 #: The method that looks attributes up.
 _LOOKUP = "__getattribute__"
 _UNKNOWN, _UNCHANGING = object(), object()
