@@ -276,6 +276,19 @@ def test_warm_launches_know_constants_by_their_type_and_see_what_python_changes(
     assert len(fake.launches) == kept + 1
 
 
+def test_warm_launches_know_constants_by_their_bits_and_parts(fake: FakeDriver) -> None:
+    @lw.kernel
+    def stored(x: lw.Ptr[lw.f32], C: lw.Constexpr):  # type: ignore[no-untyped-def]
+        x[0] = C[0]
+
+    fake.sizes = (8,)
+    for _ in range(3):
+        for constant in ((0.0,), (-0.0,)):
+            stored[1, 32](FakeTensor(64), C=constant)
+    texts = [version.module.text for version, _ in stored[1, 32]._launched.values()]
+    assert len(texts) == len(set(texts)) == 2 and len(fake.launches) == 6
+
+
 # streams -------------------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ import types
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +28,8 @@ NUMBER, FLOAT, LIST, NESTED, TABLE = 1, 1.0, [1, 2], {"a": [1, (2, [3])]}, np.ar
 SET, DEQUE, BYTES, ARRAY = {3}, deque([4]), bytearray(b"\5"), array("i", [6])
 LAYOUT, OPERATION = lw.Layout((4, 2), (1, 4)), max
 SWIZZLE = lw.Swizzle(1, 0, 1)
+HELD, NAMED = [1, 2], {"a": 1}
+GET, LOOK_UP, LENGTH, VALUES = HELD.__getitem__, NAMED.get, HELD.__len__, NAMED.values()
 
 
 class Slotted:
@@ -103,6 +105,11 @@ def on_device(n: Any) -> Any:
     return n + of_helpers(3)
 
 
+@lw.device
+def with_device_default(n: Any, more: int = 5, *, most: int = 7) -> Any:
+    return n + more * 100 + most
+
+
 HELPER = plain
 HELPERS = {"first": plain}
 OTHER = types.ModuleType("other_module")
@@ -132,6 +139,9 @@ EXPRESSIONS: dict[str, Callable[[], Any]] = {
     "layout": lambda: LAYOUT(5),
     "swizzle": lambda: SWIZZLE(2),
     "builtin": lambda: OPERATION(3, 4),
+    "bound method of a list": lambda: GET(0) + LENGTH(),
+    "bound method of a dict": lambda: LOOK_UP("a"),
+    "view of a dict": lambda: sum(VALUES),
     "attribute": lambda: CFG.block,
     "class attribute": lambda: CFG.CLASS,
     "of a class": lambda: Config.CLASS,
@@ -156,6 +166,7 @@ EXPRESSIONS: dict[str, Callable[[], Any]] = {
     "variable of a module": lambda: OTHER.DEPTH,
     "module passed on": lambda: passed_on(OTHER),
     "device function": lambda: on_device(1),
+    "default of a device function": lambda: with_device_default(1),
 }
 HERE = globals()
 
@@ -198,6 +209,9 @@ CHANGES: dict[str, Callable[[int], Any]] = {
     "layout": lambda n: _set("LAYOUT", lw.Layout((4, 2), (1, 4 + n % 7))),
     "swizzle": lambda n: _set("SWIZZLE", lw.Swizzle(1, 0, 1 + n % 2)),
     "builtin": lambda n: _set("OPERATION", (max, min)[n % 2]),
+    "list behind a method": lambda n: HELD.__setitem__(0, n),
+    "longer list behind a method": lambda n: HELD.append(n),
+    "dict behind a method": lambda n: NAMED.update(a=n),
     "attribute": lambda n: setattr(CFG, "block", n),
     "object": lambda n: _set("CFG", Config()),
     "class attribute": lambda n: setattr(Config, "CLASS", n),
@@ -220,6 +234,10 @@ CHANGES: dict[str, Callable[[int], Any]] = {
     "function in a dict": lambda n: HELPERS.update(first=(plain, of_helpers)[n % 2]),
     "variable of a module": lambda n: setattr(OTHER, "DEPTH", n),
     "device function": lambda n: _set("on_device", _defined_on_device(n)),
+    "default of a device function": lambda n: setattr(with_device_default, "__defaults__", (n,)),
+    "named default of a device function": lambda n: setattr(
+        with_device_default, "__kwdefaults__", {"most": n}
+    ),
 }  # fmt: skip
 
 
@@ -331,6 +349,133 @@ def test_constants_of_equal_value_and_other_type_are_told_apart_in_warm_launches
     for constant, wanted in [(1, 4), (1.0, 2), (True, 3)] * 2:
         configured(out, C=constant)
         assert out[0] == wanted
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Fields of any type, and one that comparisons leave out."""
+
+    rows: Any
+    swizzle: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SlottedChoice:
+    rows: Any
+    swizzle: int = field(default=0, compare=False)
+
+
+class NamedChoice(NamedTuple):
+    rows: Any
+
+
+class Whatever:
+    """An object that is equal to all others of its class."""
+
+    def __init__(self, rows: Any) -> None:
+        self.rows = rows
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Whatever)
+
+    def __hash__(self) -> int:
+        return 1
+
+
+def nan_of(payload: int) -> float:
+    return float(np.uint64(0x7FF8 << 48 | payload).view(np.float64))
+
+
+#: Values that Python finds equal, or cannot find equal to themselves, and that are different constants.
+_ALIKE: list[Any] = [
+    0.0, -0.0, 0, False, 0j, -0j, complex(0.0, -0.0), np.float32(0), np.float32(-0.0), np.float64(-0.0),
+    np.int32(0), np.int64(0), np.bool_(False), nan_of(0), nan_of(1), range(0), range(5, 5), range(0, 4, 2),
+    range(0, 3, 2),
+]  # fmt: skip
+
+
+def _wrapped(values: list[Any]) -> list[Any]:
+    makers: list[Callable[[Any], Any]] = [
+        lambda x: x, lambda x: (x,), lambda x: (1, ((x,), "a")), lambda x: frozenset([x]), Choice,
+        SlottedChoice, lambda x: NamedChoice((x,)), lambda x: Choice((1, x)), Whatever,
+        lambda x: (Whatever(Choice(x)),),
+    ]  # fmt: skip
+    found = [make(each) for make in makers for each in values]
+    found += [kind(1, swizzle) for kind in (Choice, SlottedChoice) for swizzle in range(3)]
+    return found + [(Choice(1, swizzle),) for swizzle in range(3)]
+
+
+def _described(value: Any) -> str:
+    """Return type and bits of a value, and of its parts."""
+    if isinstance(value, tuple | frozenset):
+        return f"{type(value)}({[_described(each) for each in value]})"
+    if isinstance(value, Choice | SlottedChoice | Whatever):
+        return f"{type(value)}({_described(value.rows)}, {getattr(value, 'swizzle', '')})"
+    if isinstance(value, float | complex | np.generic):
+        return f"{type(value)}({np.asarray(value).tobytes().hex()})"
+    return f"{type(value)}({value!r})"
+
+
+def test_constants_that_compare_equal_are_told_apart_by_type_and_bits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    values = _wrapped(_ALIKE)
+    wanted = [_described(each) for each in values]
+    assert len(set(wanted)) == len(values)  # by an oracle of its own
+    traced: list[str] = []
+    trace = lw.Kernel._traced
+
+    def counted(kernel: lw.Kernel, arch: str | None, constants: dict[str, Any]) -> Any:
+        traced.append(_described(constants["C"]))
+        return trace(kernel, arch, constants)
+
+    @lw.kernel
+    def kernel(out: lw.Ptr[lw.i32], C: lw.Constexpr):
+        out[0] = 1
+
+    monkeypatch.setattr(lw.Kernel, "_traced", counted)
+    for value in values:
+        kernel.module(C=value)
+    assert traced == wanted
+    for value in _wrapped([0.0, -0.0, nan_of(1), 0]) * 2:  # new objects of known values are not traced again
+        kernel.module(C=value)
+    assert len(traced) == len(values)
+
+
+def test_a_launch_takes_the_object_that_it_is_given_and_not_an_equal_one_that_has_changed() -> None:
+    @lw.kernel
+    def kernel(out: lw.Ptr[lw.i32], C: lw.Constexpr):
+        out[0] = C.rows
+
+    out, first = np.zeros(1, np.int32), Whatever(1)
+    for launched, wanted in [(first, 1), (Whatever(2), 2), (first, 1)]:
+        kernel[1, 1](out, C=launched)
+        assert out[0] == wanted
+    first.rows = 3
+    for launched, wanted in [(Whatever(1), 1), (first, 3), (Whatever(3), 3), (Whatever(1), 1)]:
+        kernel[1, 1](out, C=launched)
+        assert out[0] == wanted
+
+
+def test_sets_are_read_by_the_types_and_bits_of_what_they_hold() -> None:
+    held: set[Any] = set()
+
+    @lw.kernel
+    def kernel(out: lw.Ptr[lw.f32]):
+        (value,) = held
+        out[0] = lw.f32(1.0 if isinstance(value, float) else 2.0) * (-1.0 if str(value)[0] == "-" else 1.0)
+
+    for value, wanted in [(0.0, 1), (-0.0, -1), (0, 2), (0.0, 1), (False, 2)]:
+        held.clear()
+        held.add(value)
+        assert outcome(kernel) == wanted
+
+
+def test_what_a_kernel_was_made_of_cannot_be_set_unseen() -> None:
+    kernel = stored(lambda: 1)
+    for name in ("__code__", "__defaults__", "__kwdefaults__"):
+        with pytest.raises(lw.KernelError, match=f"{name} of the kernel kernel cannot be set"):
+            setattr(kernel, name, None)
 
 
 def test_objects_and_functions_that_are_given_as_constants_may_change() -> None:

@@ -23,11 +23,25 @@ _DEEPEST_RECURSION = 50
 Result = TypeVar("Result")
 
 
+class _OfFunction:
+    """An attribute that is the function's own: one that is set is seen at the next trace."""
+
+    def __set_name__(self, owner: Any, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else getattr(instance.function, self.name)
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        setattr(instance.function, self.name, value)
+
+
 class Device(Generic[Result]):
     """A function with traced control flow, called from kernels: inlined where it is called."""
 
     #: By this attribute a version of a kernel knows that it depends on the function.
     is_device_function = True
+    __code__, __defaults__, __kwdefaults__ = _OfFunction(), _OfFunction(), _OfFunction()
 
     def __init__(self, function: Callable[..., Result]) -> None:
         assert isinstance(function, FunctionType)
@@ -49,6 +63,8 @@ class Device(Generic[Result]):
             if self._source.code is not self.function.__code__:  # another one was put into its place
                 self._source = SourceText(self.function)
             rewritten = self._rewritten = RewrittenFunction(self._source, is_kernel=False)
+        rewritten.function.__defaults__ = self.function.__defaults__
+        rewritten.function.__kwdefaults__ = self.function.__kwdefaults__
         builder.device_functions[id(self)] = self
         builder.sources.setdefault(rewritten.file, rewritten.lines)
         location = builder.location

@@ -22,6 +22,7 @@ from lanewise.lang.frontend.source import RewrittenFunction, read_annotations
 from lanewise.lang.trace.builder import Builder, current, tracing, use_builder
 from lanewise.lang.trace.errors import KernelError
 from lanewise.lang.trace.ptx_text import Writer
+from lanewise.lang.versions.constant_keys import constants_key
 from lanewise.lang.versions.source_text import SourceText
 from lanewise.lang.versions.versions import Traced, Version, Versions
 from lanewise.recently_used import RecentlyUsed
@@ -60,6 +61,13 @@ class Kernel:
         self._configured: dict[Any, ConfiguredKernel] = {}
         update_wrapper(self, function)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("__code__", "__defaults__", "__kwdefaults__"):
+            raise KernelError(
+                f"{name} of the kernel {self.name} cannot be set: define the function anew, with @lw.kernel"
+            )
+        super().__setattr__(name, value)
+
     @property
     def name(self) -> str:
         """The name of the kernel, in Python and in the PTX."""
@@ -92,19 +100,17 @@ class Kernel:
         """Return what the kernel is traced to, for an arch, Constexpr values, and what it reads of Python."""
         name = None if arch is None else find_arch(arch)
         known = self._constants(constants)
-        try:
-            # 1, 1.0 and True are equal, and not the same constant
-            key = (name, tuple((each, type(value), value) for each, value in known.items()))
-            found = self._versions.get(key)
-        except TypeError:
-            unhashable = [each for each, value in known.items() if not _is_hashable(value)]
+        unhashable = [each for each, value in known.items() if not _is_hashable(value)]
+        if unhashable:
             raise KernelError(
                 f"{self.name}: the value of a Constexpr must be hashable, a tuple and not a list; that of "
                 f"{', '.join(unhashable)} is not"
-            ) from None
+            )
+        key = (name, constants_key(known))
+        found = self._versions.get(key)
         if found is None:
-            found = Versions(lambda: self._traced(name, known))
-        version = found.current()
+            found = Versions()
+        version = found.current(lambda: self._traced(name, known))
         self._versions.put(key, found)
         return version
 

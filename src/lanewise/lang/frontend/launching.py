@@ -12,6 +12,7 @@ from lanewise.formats import Format
 from lanewise.lang.frontend.parameters import Parameter
 from lanewise.lang.trace.errors import KernelError
 from lanewise.lang.trace.types import Ptr, TensorMapType, dtype_name, is_int, pred, storage_bytes
+from lanewise.lang.versions.constant_keys import constants_key
 from lanewise.lang.versions.guard import GONE
 from lanewise.ptx.host_tensors import host_array
 from lanewise.tracebacks import shorten
@@ -75,7 +76,7 @@ class ConfiguredKernel:
         """
         if arch is None:
             try:
-                version, configured = self._launched[_key(kwargs) if kwargs else ()]
+                version, configured = self._launched[constants_key(kwargs) if kwargs else ()]
                 known = version.unchanged()
             except GONE:  # also a Constexpr that cannot be looked up: an error below
                 known = False
@@ -91,7 +92,7 @@ class ConfiguredKernel:
         if arch is None and not launch and self._takes_as_given(args):
             if len(self._launched) >= _MOST_LAUNCHED:
                 self._launched.clear()
-            self._launched[_key(kwargs)] = version, configured
+            self._launched[constants_key(kwargs)] = version, configured
 
     def _takes_as_given(self, args: tuple[Any, ...]) -> bool:
         """Return whether the PTX kernel takes the same arguments: no Constexpr, nothing that is encoded."""
@@ -108,11 +109,6 @@ class ConfiguredKernel:
     def __repr__(self) -> str:
         chosen = self.configuration
         return f"<{self.kernel.name}[{', '.join(map(str, chosen)) if isinstance(chosen, tuple) else chosen}]>"
-
-
-def _key(kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """Return what tells Constexpr values apart: 1, 1.0 and True are equal, and not the same constant."""
-    return (*kwargs.items(), *map(type, kwargs.values()))
 
 
 def split_arguments(

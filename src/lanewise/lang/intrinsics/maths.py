@@ -12,7 +12,7 @@ from lanewise.formats import Format, bf16, f16, f32, f64
 from lanewise.lang.trace.arithmetic import absolute, mul
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.division import floordiv
-from lanewise.lang.trace.operators import compute, same_dtype_operands
+from lanewise.lang.trace.operators import NARROW, compute, refuse_dtype, same_dtype_operands
 from lanewise.lang.trace.scalar import Scalar, literal, scalar
 from lanewise.lang.trace.traced import Traced, describe, is_number, plain_number
 from lanewise.lang.trace.types import (
@@ -152,6 +152,8 @@ def _extreme(name: str, values: tuple[Any, ...], nan: bool) -> Any:
         dtype = a.dtype
         if dtype is pred or (not is_int(dtype) and not is_float(dtype) and dtype not in PAIRS):
             raise current().error(f"lw.{name} compares numbers, not {describe(a)}")
+        if dtype in NARROW:
+            refuse_dtype(name, dtype, "convert it first, as in x.to(lw.i32)")
         if dtype in (f16, bf16) or dtype in PAIRS or nan:
             current().need(f"{name} of 16-bit floats, or with NaN", 80, "7.0")
         if nan and not (is_float(dtype) or dtype in PAIRS):

@@ -32,7 +32,7 @@ from lanewise.lang.trace.pytrees import Snapshot, map_leaves
 from lanewise.lang.trace.scalar import Scalar, literal, scalar
 from lanewise.lang.trace.special_registers import block_dim, lane_id, thread_rank, warp_id
 from lanewise.lang.trace.traced import describe
-from lanewise.lang.trace.types import i32, is_float, u32
+from lanewise.lang.trace.types import i32, is_float, pred, u32
 
 WARP = 32
 #: Warps that a block has at most.
@@ -145,13 +145,18 @@ def _exchanged(value: Any, writes: Scalar) -> tuple[Any, Scalar]:
     Lanes beyond the last warp get that of the last warp.
     """
     kept = Snapshot(value)
-    slots = [shared(leaf.dtype, _MOST_WARPS) for leaf in kept.leaves]
+    leaves = [leaf.to(i32) if leaf.dtype is pred else leaf for leaf in kept.leaves]
+    slots = [shared(leaf.dtype, _MOST_WARPS) for leaf in leaves]
     warps = cdiv(block_dim.x * block_dim.y * block_dim.z, WARP)
-    for array, leaf in zip(slots, kept.leaves, strict=True):
+    for array, leaf in zip(slots, leaves, strict=True):
         _store_where(writes, array, leaf)
     syncthreads()
     index = minimum(lane_id(), warps - 1)
-    found = kept.build([array[index] for array in slots], fresh=True)
+    loaded = [array[index] for array in slots]
+    found = kept.build(
+        [new != 0 if old.dtype is pred else new for old, new in zip(kept.leaves, loaded, strict=True)],
+        fresh=True,
+    )
     if current().in_loop:
         syncthreads()  # the next round of the loop writes here again
     return found, warps

@@ -21,7 +21,7 @@ from lanewise.lang.trace.ir import Symbol, Variable
 from lanewise.lang.trace.pytrees import Node
 from lanewise.lang.trace.scalar import Scalar
 from lanewise.lang.trace.traced import describe
-from lanewise.lang.trace.types import Ptr, dtype_name, storage_bytes, written_as
+from lanewise.lang.trace.types import Ptr, dtype_name, pred, storage_bytes, written_as
 from lanewise.layout import (
     ComposedLayout,
     Layout,
@@ -215,6 +215,11 @@ def _bytes_of(dtype: Format, layout: Any) -> int:
     return elements * storage_bytes(dtype)
 
 
+def _no_truth_values(space: str) -> LanewiseError:
+    """Return the error that predicates have no place in memory."""
+    return current().error(f"lw.{space} holds no truth values: take lw.u8, store x.to(lw.u8), compare with 0")
+
+
 def _declare(space: str, dtype: Format, layout: Any, swizzle: Swizzle | None, align: int) -> Array:
     """Declare a variable in a state space and return it as an array."""
     builder = current()
@@ -224,6 +229,8 @@ def _declare(space: str, dtype: Format, layout: Any, swizzle: Swizzle | None, al
             f"{written_as(dtype)}"
         )
     laid = as_layout(layout, swizzle)
+    if dtype is pred:
+        raise _no_truth_values(space)
     least = storage_bytes(dtype)
     size = _bytes_of(dtype, laid)
     if swizzle is not None:
@@ -270,6 +277,8 @@ def dynamic_shared(dtype: Format, layout: Any, *, swizzle: Swizzle | None = None
     if found is None:
         found = Variable("shared", Symbol("dynamic_shared"), None, 1024)
         builder.variables.append(found)
+    if dtype is pred:
+        raise _no_truth_values("dynamic_shared")
     if not isinstance(offset, int) or offset < 0 or offset % storage_bytes(dtype):
         raise builder.error(f"offset= counts bytes, a multiple of {storage_bytes(dtype)}, not {offset!r}")
     base = Pointer(dtype, "shared", found.symbol, 0, found.align)

@@ -88,6 +88,7 @@ def _shift_amount(b: Any) -> Any:
 def lshift(a: Any, b: Any) -> Scalar:
     """Return a << b: the product with a power of two."""
     if isinstance(b, int) and not isinstance(b, bool) and 0 <= b < 31 and isinstance(a, Scalar):
+        integer_operands("lshift", a, a)
         return mul(a, 1 << b)
     a = a if isinstance(a, Scalar) else literal(a, i32)
     a, _ = integer_operands("lshift", a, a)

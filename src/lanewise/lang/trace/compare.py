@@ -25,6 +25,8 @@ def compare(name: str, a: Any, b: Any) -> Scalar:
     """Return the predicate of a comparison, such as a < b. A NaN is unequal to everything."""
     a, b = same_dtype_operands(name, a, b)
     dtype = a.dtype
+    if not is_int(dtype) and not is_float(dtype) and dtype is not pred:
+        _require_comparable(name, dtype)
     if a.constant is not None and b.constant is not None:
         x, y = a.constant, b.constant
         outcomes = {"lt": x < y, "le": x <= y, "gt": x > y, "ge": x >= y, "eq": x == y, "ne": x != y}
@@ -45,6 +47,14 @@ def compare(name: str, a: Any, b: Any) -> Scalar:
     else:
         test = f"setp.{name}.b{dtype.bits}"
     return compute(pred, test, a.operand, b.operand)
+
+
+def _require_comparable(name: str, dtype: Format) -> None:
+    """Raise an error for a comparison that PTX does not have: of small floats, and the order of pairs."""
+    if dtype.kind != "bits":
+        refuse_dtype(name, dtype, "convert it first, as in x.to(lw.f32)")
+    if dtype.bits < 16 or name not in ("eq", "ne"):
+        refuse_dtype(name, dtype, "lw.unpack(x) gives its two values")
 
 
 def _compared_type(dtype: Format) -> str:

@@ -98,6 +98,8 @@ def _integer(value: Scalar, dtype: Format, saturate: bool) -> Scalar:
         value.nonnegative and dtype.bits >= source.bits if source.signed else dtype.bits > source.bits
     )
     keep: dict[str, Any] = {"multiple": value.multiple, "nonnegative": nonnegative}
+    if dtype.min <= source.min and source.max <= dtype.max:
+        saturate = False  # every number fits, and PTX has no form that saturates then
     if source.bits == dtype.bits and not saturate:  # the same register, read as another dtype
         return Scalar(dtype, value.in_register, **keep)
     return compute(

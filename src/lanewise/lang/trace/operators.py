@@ -11,7 +11,7 @@ from lanewise.formats import Format, u8
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.scalar import Scalar, literal
 from lanewise.lang.trace.traced import describe, is_number, plain_number, refuse
-from lanewise.lang.trace.types import dtype_name, i8, is_float, is_int, register_kind
+from lanewise.lang.trace.types import PAIRS, dtype_name, i8, is_float, is_int, register_kind
 
 _COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 #: How messages write an operator.
@@ -32,11 +32,20 @@ def same_dtype_operands(name: str, a: Any, b: Any) -> tuple[Scalar, Scalar]:
     if isinstance(a, Scalar):
         if not is_number(b):
             refuse(b, f"`{_SYMBOLS.get(name, name)}`")
-        return a, literal(plain_number(b), a.dtype)
+        return a, _number(name, b, a.dtype)
     if not is_number(a):
         refuse(a, f"`{_SYMBOLS.get(name, name)}`")
     assert isinstance(b, Scalar)
-    return literal(plain_number(a), b.dtype), b
+    return _number(name, a, b.dtype), b
+
+
+def _number(name: str, value: Any, dtype: Format) -> Scalar:
+    """Return a Python number as the other operand of an operator; a pair takes none but bits and 0."""
+    number = plain_number(value)
+    if dtype in PAIRS and number != 0 and name not in ("and", "or", "xor"):
+        half = f"lw.{dtype_name(PAIRS[dtype])}({number!r})"
+        refuse_dtype(name, dtype, f"{number!r} is one number, and it takes two: lw.pack({half}, {half})")
+    return literal(number, dtype)
 
 
 def _mixed_dtypes(name: str, a: Scalar, b: Scalar) -> str:

@@ -17,20 +17,23 @@ from contextlib import suppress
 from importlib.util import resolve_name
 from pathlib import Path
 from types import (
+    BuiltinMethodType,
     CellType,
     FunctionType,
     GetSetDescriptorType,
     MappingProxyType,
     MemberDescriptorType,
     MethodType,
+    MethodWrapperType,
     ModuleType,
 )
 from typing import Any
 
 from lanewise.lang.versions.code_reads import Chain, code_reads
+from lanewise.lang.versions.constant_keys import Same, plain_key
 from lanewise.lang.versions.guard import Check, GlobalCheck, attribute_of, content_of
 
-#: Values that never change, and are compared by type and value.
+#: Values that are read of objects of C, and compared by type and value.
 _CONSTANTS = (type(None), bool, int, str, bytes, complex, type(Ellipsis), range)
 _PACKAGE = str(Path(__file__).parents[2])
 _STDLIB = tuple(sysconfig.get_paths()[each] for each in ("stdlib", "platstdlib"))
@@ -41,24 +44,11 @@ _OF_CLASSES = frozenset(
      "__abstractmethods__", "__static_attributes__", "__firstlineno__", "__annotations_cache__",
      "__annotate_func__"]
 )  # fmt: skip
+#: What `keys()`, `values()` and `items()` of a dictionary return.
+_VIEWS: tuple[Any, ...] = type({}.keys()), type({}.values()), type({}.items())
 #: The method that looks attributes up.
 _LOOKUP = "__getattribute__"
 _UNKNOWN, _UNCHANGING = object(), object()
-
-
-class Same:
-    """An object that is compared by identity; it is kept alive, so that no other one has its address."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and other.value is self.value
-
-    def __hash__(self) -> int:
-        return id(self.value)
 
 
 class PythonReads:
@@ -100,13 +90,9 @@ class PythonReads:
 
     def _visit(self, value: Any, forced: bool = False, shallow: bool = False) -> None:
         """Add a value; what it is made of comes later. `shallow` stops at objects of Python's own library."""
-        kind = type(value)
-        if kind in _CONSTANTS:
-            self._state.append((kind, value))
-        elif kind is float:
-            self._state.append(value.hex())
-        elif _is_numpy_scalar(value):
-            self._state.append((kind, value.tobytes()))
+        plain = plain_key(value)
+        if plain is not None:
+            self._state.append(plain)
         elif id(value) in self._seen:
             self._state.append(self._seen[id(value)])
         else:
@@ -122,6 +108,11 @@ class PythonReads:
             self._visit(value.function, forced=True)
         elif isinstance(value, MethodType):
             self._parts(value.__func__, value.__self__)
+        elif isinstance(value, BuiltinMethodType | MethodWrapperType):
+            self._builtin_method(value)
+        elif isinstance(value, _VIEWS):
+            self._state.append(Same(type(value)))
+            self._visit(value.mapping)
         elif isinstance(value, functools.partial):
             self._parts(value.func, value.args, value.keywords)
         elif isinstance(value, staticmethod | classmethod):
@@ -139,6 +130,15 @@ class PythonReads:
         for each in values:
             self._visit(each)
 
+    def _builtin_method(self, value: Any) -> None:
+        """Add the object that a method of C is bound to, as in `get = table.get`; a module's has none."""
+        holder = value.__self__
+        if holder is None or isinstance(holder, ModuleType | type):
+            self._state.append(Same(value))
+        else:
+            self._state.append((Same(type(value)), value.__name__))
+            self._visit(holder)
+
     def _check(self, template: str, *operands: Any) -> None:
         self.checks.append(Check(template, operands))
 
@@ -155,8 +155,8 @@ class PythonReads:
         elif isinstance(value, dict | MappingProxyType):
             self._mapping(value, shallow)
         elif isinstance(value, set | frozenset):
-            self._check("{} == {}", value, frozenset(value))
-            self._state.append(frozenset((type(each), each) for each in value))
+            self._check("same_items({}, {})", value, tuple(value))
+            self._children(kind, value, shallow)
         elif home == _PACKAGE:
             self._state.append(Same(value))
             return True
@@ -257,10 +257,9 @@ class PythonReads:
         self._check("{}.__code__ is {}", value, value.__code__)
         if value is not self._roots[0]:  # a kernel's are those of its parameters, read when it is decorated
             self._check("{}.__defaults__ is {}", value, value.__defaults__)
+            self._check("{}.__kwdefaults__ is {}", value, value.__kwdefaults__)
         self._state += [value.__code__, Same(value.__globals__)]
-        self._parts(value.__defaults__)
-        if value.__kwdefaults__:
-            self._parts(value.__kwdefaults__)
+        self._parts(value.__defaults__, value.__kwdefaults__)
         reads = code_reads(value.__code__)
         cells = dict(zip(value.__code__.co_freevars, value.__closure__ or (), strict=True))
         for chain in reads.cells:
@@ -402,11 +401,6 @@ def _is_plain(held: Any) -> bool:
 def _is_namespace(kind: type) -> bool:
     """Return whether objects of a class only hold attributes: it has no public methods."""
     return not any(name[0] != "_" for each in kind.__mro__ for name in vars(each))
-
-
-def _is_numpy_scalar(value: Any) -> bool:
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(value, numpy.generic) and not value.dtype.hasobject
 
 
 def _relative(name: str, package: str) -> Iterable[str]:

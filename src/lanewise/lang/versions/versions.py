@@ -69,18 +69,21 @@ class Version(ReadValues, Generic[Needs]):
 class Versions(Generic[Needs]):
     """The versions of a kernel for one arch and one choice of Constexpr values, the last used first."""
 
-    def __init__(self, trace: Callable[[], Traced[Needs]]) -> None:
-        self._trace = trace
+    def __init__(self) -> None:
         self._versions: list[Version[Needs]] = []
 
-    def current(self) -> Version[Needs]:
-        """Return the version for what Python's values are now; the kernel is traced if there is none."""
+    def current(self, trace: Callable[[], Traced[Needs]]) -> Version[Needs]:
+        """Return the version for what Python's values are now; the kernel is traced if there is none.
+
+        `trace` traces it with the Constexpr values of this launch: objects of equal content share versions,
+        and those of an earlier launch may have changed since.
+        """
         for number, version in enumerate(self._versions):
             if version.holds():
                 if number:
                     self._versions = [version, *(each for each in self._versions if each is not version)]
                 return version
-        traced = self._trace()
+        traced = trace()
         for version in self._versions:
             if version.module.text == traced.module.text:
                 traced.module = version.module  # the same code: compiled already
