@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 _SIZE = 1024
 #: The threads of a suggested block where neither the kernel nor a launch in the file says how many.
 _THREADS = 128
+#: The bytes of dynamic shared memory where a kernel has some and no launch says how many: all without asking.
+_SHARED = 48 << 10
+_DYNAMIC = re.compile(r"\.extern\s+\.shared")
 _DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+(.+?)[ \t]*(?://.*)?$", re.MULTILINE)
 _CONSTANT = re.compile(
     r"\b(?:int|unsigned|size_t|u?int(?:32|64)_t|auto|long|dim3)\s+(\w+)\s*(?:=\s*([^;{}]+)|([({][^;]*[)}]))\s*;"
@@ -49,8 +52,10 @@ def suggested_command(command: str, entry: Entry, file: Path, grid: str | None, 
     required = entry.function.limit("reqntid")
     sizes = {
         "--grid": grid or (launch and launch[0]) or "1",
-        "--block": block or (launch and launch[1]) or ",".join(map(str, required or (_THREADS,))),
+        "--block": block or (launch and launch[1]) or ",".join(map(str, required or _usual_block(entry))),
     }
+    if _DYNAMIC.search(entry.module.text):
+        sizes["--shared"] = (launch and launch[2]) or str(_SHARED)
     types = ParameterTypes(entry.function, source)
     arguments = [
         _argument(text, variable)
@@ -59,13 +64,19 @@ def suggested_command(command: str, entry: Entry, file: Path, grid: str | None, 
     names = types.names or [""] * len(entry.parameters)
     texts = types.texts or [described(each) for each in entry.parameters]
     about = ", ".join(f"{name} ({text})" if name else text for name, text in zip(names, texts, strict=True))
-    chosen = (
-        ["--entry", shlex.quote(entry.demangled.partition("(")[0])] if len(entry.module.entries) > 1 else []
-    )
+    name = entry.demangled.partition("(")[0].removeprefix(
+        "void "
+    )  # of a template the type of its result is known
+    chosen = ["--entry", shlex.quote(name)] if len(entry.module.entries) > 1 else []
     options = " ".join([*chosen, *(f"{option} {size}" for option, size in sizes.items())])
     lines = [f"    lanewise {command} {shlex.quote(str(file))} {options} \\"]
     lines.append("        " + " ".join(f"--arg {argument}" for argument in arguments))
     return f"# {about}\n" + "\n".join(lines)
+
+
+def _usual_block(entry: Entry) -> tuple[int, ...]:
+    """Return a block for a kernel of which no launch is known: of two dimensions if it asks for a second."""
+    return (16, 16) if "%tid.y" in entry.module.text else (_THREADS,)
 
 
 def _argument(text: str, variable: Variable) -> str:
@@ -99,19 +110,19 @@ def _array_type(pointee: str) -> str:
     return f"{integer[1] or 'i'}{integer[2]}" if integer else "u8"
 
 
-def _launch_in(source: str, name: str) -> tuple[str, str] | None:
-    """Return grid and block of the first launch of a kernel whose sizes are constants of the file.
+def _launch_in(source: str, name: str) -> tuple[str, str, str] | None:
+    """Return grid, block and dynamic shared memory of the first launch whose sizes are constants of the file.
 
     >>> _launch_in("dim3 g(N / 8, 2); k<<<g, dim3(32, 4), 0, s>>>(x); \\n#define N 64", "k")
-    ('8,2', '32,4')
+    ('8,2', '32,4', '')
     """
     values = {match[1]: match[2] for match in _DEFINE.finditer(source)}
     for match in _CONSTANT.finditer(source):
         values.setdefault(match[1], match[2] or match[3])
     for launch in re.finditer(_LAUNCH.format(name=re.escape(name)), source, re.DOTALL):
-        grid, block = (_sizes(part, values) for part in (*_split(launch[1]), "", "")[:2])
+        grid, block, shared = (_sizes(part, values) for part in (*_split(launch[1]), "", "", "")[:3])
         if grid and block:
-            return grid, block
+            return grid, block, shared
     return None
 
 

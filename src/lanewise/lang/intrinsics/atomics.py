@@ -20,7 +20,7 @@ _ORDERS = {"relaxed": "relaxed", "acquire": "acquire", "release": "release", "ac
 #: The state spaces that atomics reach; "" for generic addresses.
 _SPACES = ("global", "shared", "shared::cluster", "")
 #: Operations on 64-bit integers in the shared memory of another block that an H200 does not make atomic: of
-#: 32 lanes that tried min with 1 to 32 it kept 17 (CUDA 13.0, driver 580.159.04). Sums and exchanges were right.
+#: 32 lanes that tried min with 1 to 32 it kept 17 (CUDA 13.0, driver 580.159.04). Sums were right.
 _TORN_IN_CLUSTERS = ("min", "max", "and", "or", "xor")
 
 
