@@ -104,6 +104,7 @@ def _operations() -> Iterator[tuple[str, Operation]]:
         function = getattr(lw, name)
         yield name, lambda x, y, f=function: f(x, y)
         yield f"{name} 1", lambda x, y, f=function: f(x, 1)
+        yield f"{name} 0", lambda x, y, f=function: f(x, 0)
     for name in ("min", "max"):
         function = getattr(lw, name)
         yield f"{name} NaN", lambda x, y, f=function: f(x, y, nan=True)
@@ -128,6 +129,8 @@ def _operations() -> Iterator[tuple[str, Operation]]:
         yield f"bits as {name}", lambda x, y, dtype=dtype: lw.bitcast(x, dtype)
     yield "square", lambda x, y: x**2
     yield "fma", lambda x, y: lw.fma(x, y, x)
+    yield "fma 0", lambda x, y: lw.fma(x, y, 0)
+    yield "fma 1", lambda x, y: lw.fma(1, x, y)
     yield "where", lambda x, y: lw.where(lw.thread_idx.x < 3, x, y)
     yield "where 1", lambda x, y: lw.where(lw.thread_idx.x < 3, x, 1)
     yield "shuffle", lambda x, y: lw.shfl_xor_sync(x, 1)
@@ -185,7 +188,7 @@ def test_extremes_of_bytes_are_refused_with_the_remedy(dtype: Any, what: str) ->
 
 
 @pytest.mark.parametrize("dtype", [lw.f16x2, lw.bf16x2])
-@pytest.mark.parametrize("what", ["x add 1", "1 mul x", "x eq 1", "max 1", "where 1"])
+@pytest.mark.parametrize("what", ["x add 1", "1 mul x", "x eq 1", "max 1", "where 1", "fma 1"])
 def test_one_number_is_no_pair(dtype: Any, what: str) -> None:
     with pytest.raises(lw.KernelError, match=r"1 is one number, and it takes two: lw\.pack"):
         _kernel(dtype, OPERATIONS[what]).ptx()

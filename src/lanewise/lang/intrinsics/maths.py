@@ -12,7 +12,7 @@ from lanewise.formats import Format, bf16, f16, f32, f64
 from lanewise.lang.trace.arithmetic import absolute, mul
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.division import floordiv
-from lanewise.lang.trace.operators import NARROW, compute, refuse_dtype, same_dtype_operands
+from lanewise.lang.trace.operators import NARROW, compute, number_operand, refuse_dtype, same_dtype_operands
 from lanewise.lang.trace.scalar import Scalar, literal, scalar
 from lanewise.lang.trace.traced import Traced, describe, is_number, plain_number
 from lanewise.lang.trace.types import (
@@ -44,7 +44,12 @@ def fma(a: Any, b: Any, c: Any) -> Scalar:
     known = next((each for each in (a, b, c) if isinstance(each, Scalar)), None)
     if known is None:
         raise current().error("lw.fma takes a traced value among its three")
-    values = [scalar(each, known.dtype, "lw.fma") for each in (a, b, c)]
+    values = [
+        number_operand("lw.fma", each, known.dtype)
+        if is_number(each)
+        else scalar(each, known.dtype, "lw.fma")
+        for each in (a, b, c)
+    ]
     dtype = known.dtype
     if not is_float(dtype) and dtype not in PAIRS:
         raise current().error(f"lw.fma is for floats; for {dtype_name(dtype)} write a * b + c")

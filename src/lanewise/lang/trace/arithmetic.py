@@ -105,8 +105,6 @@ def mul(a: Any, b: Any) -> Scalar:
 def _float(name: str, a: Scalar, b: Scalar) -> Scalar:
     """Return the sum, difference or product of floats, or of packed pairs of them."""
     dtype = a.dtype
-    if dtype in PAIRS:  # instructions take no constants of these
-        a, b = Scalar(dtype, a.in_register), Scalar(dtype, b.in_register)
     if dtype in (f32, f64, f16) or (dtype in PAIRS and PAIRS[dtype] is f16):
         return compute(dtype, f"{name}.rn.{dtype.name}", a.operand, b.operand)
     if dtype is bf16 or dtype in PAIRS:

@@ -32,14 +32,14 @@ def same_dtype_operands(name: str, a: Any, b: Any) -> tuple[Scalar, Scalar]:
     if isinstance(a, Scalar):
         if not is_number(b):
             refuse(b, f"`{_SYMBOLS.get(name, name)}`")
-        return a, _number(name, b, a.dtype)
+        return a, number_operand(name, b, a.dtype)
     if not is_number(a):
         refuse(a, f"`{_SYMBOLS.get(name, name)}`")
     assert isinstance(b, Scalar)
-    return _number(name, a, b.dtype), b
+    return number_operand(name, a, b.dtype), b
 
 
-def _number(name: str, value: Any, dtype: Format) -> Scalar:
+def number_operand(name: str, value: Any, dtype: Format) -> Scalar:
     """Return a Python number as the other operand of an operator; a pair takes none but bits and 0."""
     number = plain_number(value)
     if dtype in PAIRS and number != 0 and name not in ("and", "or", "xor"):

@@ -15,7 +15,7 @@ from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.constants import constant_text, default_dtype, float_constant
 from lanewise.lang.trace.ir import Register
 from lanewise.lang.trace.traced import Traced, describe, is_number, plain_number, refuse
-from lanewise.lang.trace.types import dtype_name, is_float, is_int, pred, register_kind
+from lanewise.lang.trace.types import PAIRS, dtype_name, is_float, is_int, pred, register_kind
 
 if TYPE_CHECKING:
     import numpy as np
@@ -105,8 +105,9 @@ class Scalar(_Base):
                 f"add.{self.dtype.name}", kind, self.root.operand, str(self.addend), hint=self.hint
             )
         text = constant_text(self.dtype, self.constant)
-        if self.dtype in (f16, bf16):  # instructions take no constants of these
-            return current().define("mov.b16", "b16", text, hint=self.hint)
+        if self.dtype in (f16, bf16) or self.dtype in PAIRS:  # instructions take no constants of these
+            kind = register_kind(self.dtype)
+            return current().define(f"mov.{kind}", kind, text, hint=self.hint)
         return text
 
     @property
