@@ -219,8 +219,8 @@ def test_nothing_is_proposed_for_a_pointer_that_a_loop_or_a_branch_chooses() -> 
         p = s.ptr(i, 0)
         if lw.block_idx.x > 0:
             p = t.ptr(i, 0)
-        for n in range(32):
-            y[n * 32 + i] = p[n]
+        for row in range(32):
+            y[row * 32 + i] = p[row]
 
     for kernel in (walks, chooses):
         report = lw.check(kernel[1, 32], *(np.zeros(1024, np.float32) for _ in "xy"))
