@@ -6,20 +6,23 @@ With LANEWISE_PICTURES set to a folder, pictures of the rooms are written there;
 from __future__ import annotations
 
 import base64
+import functools
 import os
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from lanewise.explore.kernel_requests import KernelRequest, requested
+from lanewise.explore.kernel_views import view_of
 from lanewise.explore.server import ExploreServer
 
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 LDMATRIX = "ldmatrix.sync.aligned.m8n8.x4.shared.b16"
 WGMMA = "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16"
 
-#: Milliseconds that a page may take for anything: an hour, because the machine may be busy.
-PATIENCE = 3_600_000
+#: Milliseconds that a page may take for anything: minutes, because the machine may be busy.
+PATIENCE = 600_000
 NewPage = Callable[..., Any]
 
 
@@ -28,6 +31,19 @@ def open_room(page: Any, server: ExploreServer, fragment: str, ready: str = "mai
     page.goto(f"{server.link}{fragment}")
     page.wait_for_selector(ready)
     return page
+
+
+@functools.cache
+def instructions_of(example: str) -> list[str]:
+    """The instruction of every step of an example, recorded in this process and not by the page."""
+    with requested(KernelRequest(example=example, grid="", block="")) as launch:
+        return [step.text for step in view_of(launch).trace.steps]
+
+
+def step_behind(example: str, opcode: str) -> int:
+    """The first step of an example behind the last instruction whose name begins so."""
+    instructions = instructions_of(example)
+    return max(number for number, text in enumerate(instructions) if text.startswith(opcode)) + 1
 
 
 #: Makes WebP of a PNG in the browser, as small as a page of documentation likes it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -282,11 +283,11 @@ def test_by_keyboard_alone(new_page: NewPage, server: ExploreServer) -> None:
         page.keyboard.press(key)
     assert told(page).startswith("A[2][1] is in lane 8")
     page.keyboard.press("Enter")
-    assert "at=a,2,1" in page.url
+    page.wait_for_url(re.compile("at=a,2,1"))
     page.keyboard.press("r")
-    assert "row=2" in page.url
+    page.wait_for_url(re.compile("row=2"))
     page.keyboard.press("Escape")
-    assert "row=" not in page.url
+    page.wait_for_url(lambda url: "row=" not in url)
 
 
 def test_everything_has_a_name_for_screen_readers(new_page: NewPage, server: ExploreServer) -> None:
