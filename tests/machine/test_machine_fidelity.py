@@ -131,6 +131,22 @@ def test_functions_that_a_kernel_calls_are_read_too() -> None:
     assert [note.line for note in fidelity(parse(text), "k")] == [5]
 
 
+def test_atomics_that_a_gpu_does_not_make_atomic_are_noted() -> None:
+    operations = [
+        ("atom.shared::cluster.min.s64 %rd0, [%r0], %rd1;", True),
+        ("red.relaxed.cluster.shared::cluster.or.b64 [%r0], %rd1;", True),
+        ("atom.shared::cluster.add.u64 %rd0, [%r0], %rd1;", False),
+        ("atom.shared::cluster.cas.b64 %rd0, [%r0], %rd1, %rd0;", False),
+        ("atom.shared::cluster.min.s32 %r1, [%r0], %r2;", False),
+        ("atom.shared::cta.max.u64 %rd0, [%r0], %rd1;", False),
+    ]
+    head = ".version 8.0\n.target sm_90\n.address_size 64\n"
+    head += ".visible .entry k() { .reg .b32 %r<4>; .reg .b64 %rd<4>;\n"
+    text = head + "".join(f"{each}\n" for each, _ in operations) + "ret; }\n"
+    torn = [note.text for note in fidelity(parse(text), "k") if note.kind == "not atomic"]
+    assert torn == [each for each, lost in operations if lost]
+
+
 # the errors that the PTX ISA states -----------------------------------------------------------------------
 
 COUNT = 16384

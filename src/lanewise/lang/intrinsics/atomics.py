@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from lanewise.formats import bf16, f16, f32, f64
+from lanewise.isa.multiprocessor import TORN_IN_CLUSTERS
 from lanewise.lang.intrinsics.sync import scope_name
 from lanewise.lang.memory.pointer import Pointer
 from lanewise.lang.trace.builder import current
@@ -19,9 +20,7 @@ from lanewise.lang.trace.types import PAIRS, dtype_name, i32, i64, is_int, regis
 _ORDERS = {"relaxed": "relaxed", "acquire": "acquire", "release": "release", "acq_rel": "acq_rel"}
 #: The state spaces that atomics reach; "" for generic addresses.
 _SPACES = ("global", "shared", "shared::cluster", "")
-#: Operations on 64-bit integers in the shared memory of another block that an H200 does not make atomic: of
-#: 32 lanes that tried min with 1 to 32 it kept 17 (CUDA 13.0, driver 580.159.04). Sums were right.
-_TORN_IN_CLUSTERS = ("min", "max", "and", "or", "xor")
+
 
 
 def _atomic(name: str, pointer: Any, values: tuple[Any, ...], scope: str, order: str) -> Scalar:
@@ -40,7 +39,7 @@ def _atomic(name: str, pointer: Any, values: tuple[Any, ...], scope: str, order:
         pointer.space == "shared::cluster"
         and is_int(dtype)
         and dtype.bits == 64
-        and name in _TORN_IN_CLUSTERS
+        and name in TORN_IN_CLUSTERS
     ):
         raise builder.error(
             f"lw.atomic_{name} of {dtype_name(dtype)} in another block's memory loses updates on a GPU: "

@@ -1,4 +1,4 @@
-"""Finds where a GPU may give other bits than the machine: approximate functions, sums that ptxas may fuse."""
+"""Finds where a GPU may give other bits than the machine: approximate functions, fused sums, torn atomics."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lanewise.isa import find_arch
+from lanewise.isa.multiprocessor import TORN_IN_CLUSTERS
 from lanewise.machine.analysis import fragment_places
 from lanewise.machine.program.instruction_record import BlockEnd, Fusion
 from lanewise.machine.program.operands import Register, elements_of
@@ -15,7 +16,7 @@ from lanewise.machine.program.ptx_types import ROUNDINGS
 from lanewise.machine.program.resolve import resolve
 from lanewise.ptx import Entry, Function, Module
 
-Kind = Literal["approximate", "may be fused", "inferred"]
+Kind = Literal["approximate", "may be fused", "inferred", "not atomic"]
 _FUSED = frozenset(("f32", "f64", "f32x2", "f16", "f16x2", "bf16", "bf16x2"))
 
 
@@ -85,6 +86,16 @@ def _guessed(op: Op, arch: str) -> str:
     return f"what {arch} computes is {trust if trust != 'unknown' else 'not known'}"
 
 
+def _torn(op: Op) -> bool:
+    """Return whether an atomic of 64 bits loses updates where the memory is another block's."""
+    return (
+        op.opcode in ("atom", "red")
+        and op.has("shared::cluster")
+        and any(map(op.has, TORN_IN_CLUSTERS))
+        and any(name.endswith("64") for name in op.types)
+    )
+
+
 def _of_body(body: FunctionBody, arch: str) -> Iterator[Note]:
     """Yield the notes of one function, following which registers hold a product."""
     leaders = set(body.labels.values())
@@ -97,6 +108,12 @@ def _of_body(body: FunctionBody, arch: str) -> Iterator[Note]:
         guessed = _guessed(op, arch)
         if guessed:
             yield Note(op.line, text, "inferred", f"{op.head}: {guessed}")
+        if _torn(op):
+            message = (
+                f"{op.head} is not atomic on a GPU if the memory is another block's: updates are lost; "
+                "use 32 bits, or a loop with atom.cas"
+            )
+            yield Note(op.line, text, "not atomic", message)
         if position in leaders:
             products = {}
         fused = _product(op, products)
