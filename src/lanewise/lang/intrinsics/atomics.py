@@ -22,7 +22,6 @@ _ORDERS = {"relaxed": "relaxed", "acquire": "acquire", "release": "release", "ac
 _SPACES = ("global", "shared", "shared::cluster", "")
 
 
-
 def _atomic(name: str, pointer: Any, values: tuple[Any, ...], scope: str, order: str) -> Scalar:
     """Emit an atomic operation on memory and return the old value."""
     builder = current()
@@ -35,12 +34,7 @@ def _atomic(name: str, pointer: Any, values: tuple[Any, ...], scope: str, order:
         raise builder.error(f"the order of lw.atomic_{name} is {', '.join(_ORDERS)}, not {order!r}")
     scope = scope_name(scope, f"lw.atomic_{name}")
     dtype = pointer.dtype
-    if (
-        pointer.space == "shared::cluster"
-        and is_int(dtype)
-        and dtype.bits == 64
-        and name in TORN_IN_CLUSTERS
-    ):
+    if pointer.space == "shared::cluster" and is_int(dtype) and dtype.bits == 64 and name in TORN_IN_CLUSTERS:
         raise builder.error(
             f"lw.atomic_{name} of {dtype_name(dtype)} in another block's memory loses updates on a GPU: "
             "use 32 bits, or a loop with lw.atomic_cas"
