@@ -19,11 +19,11 @@ from gpu.wgmma_choices import choices, negated
 from lanewise.isa import Instruction
 from lanewise.isa.matrix_descriptor import SWIZZLE_MODES, MatrixDescriptor
 from lanewise.machine import KernelFault, Unsupported
-from lanewise.machine.analysis.chained_products import chained_products
 from lanewise.machine.codegen.function_code import Kernel
 from lanewise.machine.compile.kernel_writer import KernelWriter
 from lanewise.machine.program.basic_blocks import split
 from lanewise.machine.program.resolve import resolve
+from lanewise.machine.tensor_core.wgmma import chained_products
 from lanewise.machine.tensor_core.wgmma_statement import Statement
 from lanewise.ptx import parse
 from machine.warpgroup import ARCH, Machine, by_types, module, statement

@@ -8,9 +8,8 @@ from typing import Any, Unpack
 from lanewise.draw.describe import describe
 from lanewise.draw.drawing import draw
 from lanewise.draw.options import Choices, Options
-from lanewise.draw.write_html import to_html
 from lanewise.draw.write_latex import check_cells, to_latex
-from lanewise.draw.write_svg import to_svg
+from lanewise.draw.write_svg import to_svg, xml
 from lanewise.draw.write_text import to_text
 from lanewise.errors import LanewiseError
 
@@ -123,3 +122,18 @@ def _converted(picture: str, suffix: str) -> bytes:
     convert = getattr(cairosvg, _CONVERTED[suffix])
     found: bytes = convert(bytestring=picture.encode(), scale=_PIXELS_A_UNIT if suffix == ".png" else 1.0)
     return found
+
+
+def to_html(svg: str, title: str) -> str:
+    """A standalone page with an SVG picture.
+
+    >>> "<title>mma</title>" in to_html("<svg/>", "mma")
+    True
+    """
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{xml(title)}</title>\n"
+        "<style>body { margin: 0; background: #fff; color: #1a1a1a; } svg { display: block; }</style>\n"
+        f"</head>\n<body>\n{svg}</body>\n</html>\n"
+    )

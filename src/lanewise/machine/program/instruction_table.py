@@ -7,10 +7,10 @@ catalogue of matrix instructions, `isa/table.py` is the like.
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
-from lanewise.machine.program.bulk_instructions import BULK
-from lanewise.machine.program.cluster_instructions import CLUSTERS
 from lanewise.machine.program.instruction_record import (
+    AccessKind,
     AddressFlow,
     BlockEnd,
     CodeLength,
@@ -40,7 +40,6 @@ from lanewise.machine.program.record_builders import (
     typed,
     warp,
 )
-from lanewise.machine.program.warpgroup_instructions import WARPGROUP
 
 #: Types of instructions, as PTX writes them.
 WORDS, LONG_WORDS = "b16 b32 b64", "b32 b64"
@@ -237,6 +236,91 @@ ASYNCHRONOUS = (
     *warp("mbarrier.pending_count", "def use", "warp_ops.mbarrier:pending_count", since=80),
 )  # fmt: skip
 
+# Bulk copies, tensor copies (TMA), asynchronous stores and changes of tensor maps: their bytes are known only
+# when they run, and the asynchronous proxy accesses the memory.
+
+#: The modifier of copies whose bytes an mbarrier counts.
+_COUNTED = "mbarrier::complete_tx::bytes"
+
+
+def _copy(kind: AccessKind, operand: int, space: str, **facts: Any) -> MemoryAccess:
+    """Return an access of a bulk copy, whose bytes are known only when it runs."""
+    facts.setdefault("size", Size.RUN_TIME)
+    return MemoryAccess(kind, operand, space=space, asynchronous=True, proxy=Proxy.ASYNC, **facts)
+
+
+def _counted(operand: int) -> MemoryAccess:
+    """Return the access to the mbarrier that counts the bytes of a copy."""
+    return _copy(WRITE, operand, "shared", size=Size.MBARRIER, strong=True)
+
+
+def _bulk(pattern: str, target: str, source: str, write: AccessKind = WRITE) -> tuple[InstructionRecord, ...]:
+    """Return the record of a bulk copy or reduction: [target], [source], size, an mbarrier if it has one."""
+    memory = (_copy(write, 0, target), _copy(READ, 1, source))
+    if _COUNTED in pattern:
+        return warp(
+            pattern, "address address use address use? use?", "bulk_copies.bulk_copy:lower",
+            memory=(*memory, _counted(3)), counter="tma", since=90,
+        )  # fmt: skip
+    return warp(
+        pattern, "address address use use? use?", "bulk_copies.bulk_copy:lower", memory=memory, counter="tma",
+        since=90,
+    )  # fmt: skip
+
+
+def _tensor_store(pattern: str, write: AccessKind) -> tuple[InstructionRecord, ...]:
+    """Return the record of a tensor copy from shared memory: [map, coordinates], [source]."""
+    return warp(
+        pattern, "tensor address use?", "bulk_copies.tensor_copy:lower_store",
+        memory=(_copy(write, 0, "global"), _copy(READ, 1, "shared")), counter="tma", since=90,
+    )  # fmt: skip
+
+
+BULK = (
+    *_bulk(f"cp.async.bulk.global.{_COUNTED}", "shared", "global"),
+    *_bulk(f"cp.async.bulk.shared::cta.shared::cluster.{_COUNTED}", "shared", "shared"),
+    *_bulk("cp.async.bulk.bulk_group", "global", "shared"),
+    *_bulk(f"cp.reduce.async.bulk.{_COUNTED}", "shared", "shared", ATOMIC),
+    *_bulk("cp.reduce.async.bulk.bulk_group", "global", "shared", ATOMIC),
+    *warp(
+        "cp.async.bulk.commit_group", "", shared_step="bulk_copies.bulk_copy:commit_step",
+        orders=Order.BULK_COMMIT, counter="tma", since=90),
+    *warp(
+        "cp.async.bulk.wait_group", "use", shared_step="bulk_copies.bulk_copy:wait_step",
+        orders=Order.BULK_WAIT, since=90),
+    *warp(
+        "cp.async.bulk.wait_group.read", "use", shared_step="bulk_copies.bulk_copy:wait_step",
+        orders=Order.BULK_WAIT_READ, since=90),
+    *warp("cp.async.bulk.prefetch", "address use use?", counter="tma", since=90),
+    *warp("cp.async.bulk.prefetch.tensor", "tensor use? use?", counter="tma", since=90),
+    *warp(
+        f"cp.async.bulk.tensor.global.{_COUNTED}", "address tensor address use? use? use?",
+        "bulk_copies.tensor_copy:lower_load",
+        memory=(_copy(WRITE, 0, "shared"), _copy(READ, 1, "global"), _counted(2)), counter="tma", since=90),
+    *_tensor_store("cp.async.bulk.tensor.global.bulk_group", WRITE),
+    *_tensor_store("cp.reduce.async.bulk.tensor.global.bulk_group", ATOMIC),
+    *warp(
+        f"st.async.{_COUNTED}", "address use address", "bulk_copies.bulk_copy:lower_store",
+        types="b32 b64 u32 u64 s32 s64 f32 f64", counter="tma", since=90,
+        memory=(_copy(WRITE, 0, "shared", size=Size.TYPE, data=1), _counted(2))),
+    *warp(
+        f"red.async.{_COUNTED}", "address use address", "bulk_copies.bulk_copy:lower_store",
+        types="b32 b64 u32 s32 u64 s64", counter="tma", since=90,
+        memory=(_copy(ATOMIC, 0, "shared", size=Size.TYPE, data=1, strong=True), _counted(2))),
+    *warp(
+        "tensormap.replace", "address use use?", "bulk_copies.tensor_map_changes:replace", counter="st",
+        memory=(MemoryAccess(WRITE, 0, Size.TENSOR_MAP),), since=90),
+    *warp(
+        "tensormap.cp_fenceproxy", "address address use", "bulk_copies.tensor_map_changes:copy", counter="st",
+        memory=(
+            MemoryAccess(WRITE, 0, Size.RUN_TIME, space="global"),
+            MemoryAccess(READ, 1, Size.RUN_TIME, space="shared"),
+        ),
+        since=90),
+    *refused("st.bulk", "it needs sm_100"),
+    *refused("st.async red.async", "its form without an mbarrier needs sm_100"),
+)  # fmt: skip
+
 MATRICES = (
     *warp(
         "mma", "def use use use use*", "tensor_core.mma:lower", shared_step="tensor_core.mma:step",
@@ -265,6 +349,30 @@ MATRICES = (
 )  # fmt: skip
 
 _BLEND = "the bits of blended texels are an H200's, and inferred for other GPUs"
+
+
+# Four neighbouring warps execute wgmma together.
+
+
+def _warpgroup(patterns: str, operands: str, **facts: Any) -> tuple[InstructionRecord, ...]:
+    return records(patterns, Level.WARPGROUP, operands, since=90, **facts)
+
+
+def _operand(number: int) -> MemoryAccess:
+    """Return the access to a matrix in shared memory that a descriptor names."""
+    return MemoryAccess(READ, number, Size.DESCRIPTOR, space="shared", asynchronous=True, proxy=Proxy.ASYNC)
+
+
+WARPGROUP = (
+    *_warpgroup(
+        "wgmma.mma_async", "def descriptor descriptor use use*", shared_step="tensor_core.wgmma:step",
+        waits=Waits.WARPGROUP, multiplies=True, counter="wgmma", memory=(_operand(1), _operand(2)),
+    ),
+    *_warpgroup("wgmma.fence", "", orders=Order.WARPGROUP_FENCE),
+    *_warpgroup("wgmma.commit_group", "", orders=Order.WARPGROUP_COMMIT),
+    *_warpgroup("wgmma.wait_group", "use", orders=Order.WARPGROUP_WAIT),
+)  # fmt: skip
+
 TEXTURES = (
     *warp(
         "tex", "def handle", "textures.fetch:lower", needs_values=True, address_flow=NUMBER, inferred=_BLEND,
@@ -317,6 +425,27 @@ CONTROL = (
 
 _REFERENCES = "it asks what kind of reference a handle is, and CUDA 12 removed texture and surface references"
 _WITHDRAWN = "without .sync it is withdrawn since PTX 6.4"
+
+#: Clusters, and what prepares a kernel's warps and launches on Hopper.
+CLUSTERS = (
+    *lane("mapa", 2, "bits:map_address", types="u32 u64 s32 s64", since=90, address_flow=AddressFlow.SUM),
+    *lane("getctarank", 1, "bits:cluster_rank", types="u32 u64 s32 s64", since=90),
+    # The order is that of a release and an acquire unless .relaxed says otherwise.
+    *records(
+        "barrier.cluster.arrive", Level.CLUSTER, "", lowering="warp_ops.clusters:arrive", since=90,
+        orders=Order.CLUSTER_ARRIVAL,
+    ),
+    *records("barrier.cluster.wait", Level.CLUSTER, "", waits=Waits.CLUSTER, since=90),
+    *warp(
+        "setmaxnreg", "use", "warp_ops.clusters:set_registers", orders=Order.REGISTERS, since=90,
+    ),
+    # Kernels of one stream run one after the other here, so that there is nothing to wait for.
+    *warp("griddepcontrol", "", since=90),
+    *refused(
+        "clusterlaunchcontrol", "it cancels clusters that have not begun, which GPUs have from sm_100 on",
+        Level.CLUSTER,
+    ),
+)  # fmt: skip
 
 REFUSED = (
     *refused("tcgen05", "tensor memory comes later", Level.BLOCK),
