@@ -87,7 +87,7 @@ def _initialiser(made: type, found: dict[str, Field[Any]]) -> Callable[..., None
 def _representation(names: list[str]) -> Callable[[Any], str]:
     """Return a `__repr__` that names the fields."""
 
-    def representation(self: Any) -> str:
+    def representation(self: object) -> str:
         inside = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
         return f"{type(self).__qualname__}({inside})"
 
@@ -98,10 +98,10 @@ def _comparison(names: list[str], frozen: bool) -> dict[str, Any]:
     """Return `__eq__` and `__hash__` of the fields that are compared; what can change has no hash."""
     values: Callable[[Any], object] = attrgetter(*names) if names else lambda self: ()
 
-    def equal(self: Any, other: object) -> Any:
+    def equal(self: object, other: object) -> Any:
         return values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented
 
-    def hashed(self: Any) -> int:
+    def hashed(self: object) -> int:
         return hash(values(self))
 
     return {"__eq__": equal, "__hash__": hashed if frozen else None}

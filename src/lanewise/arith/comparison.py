@@ -99,7 +99,12 @@ class ArchComparison:
 
 
 def compare(
-    a: Any, b: Any, c: Any = None, *, archs: str | Iterable[str] = "all", d: str | Format | None = None
+    a: object,
+    b: object,
+    c: object = None,
+    *,
+    archs: str | Iterable[str] = "all",
+    d: str | Format | None = None,
 ) -> ArchComparison:
     """Compute A·B + C as GPUs of several generations do, bit for bit, and say where their results differ.
 
@@ -134,7 +139,7 @@ def compare(
     return ArchComparison(tuple(results), missing)
 
 
-def _result_format(a: Format, c: Any, d: str | Format | None) -> Format:
+def _result_format(a: Format, c: object, d: str | Format | None) -> Format:
     """Return the format of D: as asked, that of C, or the widest for A."""
     if d is not None:
         return format_of(d)

@@ -13,7 +13,7 @@ from lanewise.isa import Instruction
 _ROW_BYTES = 16
 
 
-def move(instruction: Instruction, *operands: Any) -> npt.NDArray[Any]:
+def move(instruction: Instruction, *operands: object) -> npt.NDArray[Any]:
     """Do what an instruction that moves a matrix does, with the registers of all lanes as uint32[32, n].
 
     `ldmatrix(shared, addresses)` returns registers; `stmatrix(shared, addresses, registers)` writes into the
@@ -57,7 +57,7 @@ def _transposed(instruction: Instruction, given: npt.NDArray[Any]) -> npt.NDArra
     return found.reshape(given.shape)
 
 
-def _shared_bytes(instruction: Instruction, shared: Any) -> npt.NDArray[np.uint8]:
+def _shared_bytes(instruction: Instruction, shared: object) -> npt.NDArray[np.uint8]:
     """Return the bytes of the array that stands for shared memory."""
     if not isinstance(shared, np.ndarray) or not shared.flags.c_contiguous or shared.dtype.hasobject:
         raise LanewiseError(
@@ -66,7 +66,7 @@ def _shared_bytes(instruction: Instruction, shared: Any) -> npt.NDArray[np.uint8
     return shared.reshape(-1).view(np.uint8)
 
 
-def _rows(instruction: Instruction, addresses: Any, size: int) -> npt.NDArray[np.intp]:
+def _rows(instruction: Instruction, addresses: object, size: int) -> npt.NDArray[np.intp]:
     """Return the place of every byte of the rows that lanes point to, after a look at the addresses."""
     found = np.asarray(addresses)
     count = instruction.row_addresses.rows

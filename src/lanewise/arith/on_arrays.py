@@ -23,14 +23,14 @@ Array = npt.NDArray[Any]
 
 def compute(
     instruction: Instruction,
-    a: Any,
-    b: Any,
-    c: Any = None,
+    a: object,
+    b: object,
+    c: object = None,
     *,
     arch: str,
-    metadata: Any = None,
-    scale_a: Any = None,
-    scale_b: Any = None,
+    metadata: object = None,
+    scale_a: object = None,
+    scale_b: object = None,
     satfinite: bool = False,
     negate_a: bool = False,
     negate_b: bool = False,
@@ -61,14 +61,14 @@ def compute(
 
 def gemm(
     instruction: Instruction,
-    a: Any,
-    b: Any,
-    c: Any = None,
+    a: object,
+    b: object,
+    c: object = None,
     *,
     arch: str,
-    metadata: Any = None,
-    scale_a: Any = None,
-    scale_b: Any = None,
+    metadata: object = None,
+    scale_a: object = None,
+    scale_b: object = None,
     satfinite: bool = False,
     negate_a: bool = False,
     negate_b: bool = False,
@@ -116,12 +116,12 @@ class CheckedOperands:
         self,
         instruction: Instruction,
         model: Model,
-        a: Any,
-        b: Any,
-        c: Any,
-        metadata: Any,
-        scale_a: Any,
-        scale_b: Any,
+        a: object,
+        b: object,
+        c: object,
+        metadata: object,
+        scale_a: object,
+        scale_b: object,
     ) -> None:
         self.instruction, self.model = instruction, model
         self.a, self.b = as_operand("A", a, model.a), as_operand("B", b, model.b)
@@ -144,7 +144,7 @@ class CheckedOperands:
             A=self.a, B=self.b, C=self.c, metadata=self.columns, scale_a=self.scale_a, scale_b=self.scale_b
         )
 
-    def scale(self, name: str, value: Any, rows: int, columns: int) -> Array | None:
+    def scale(self, name: str, value: object, rows: int, columns: int) -> Array | None:
         """Return a scale operand, which must be present exactly where the instruction has one."""
         fmt = self.model.scale
         if fmt is None:

@@ -18,7 +18,7 @@ from lanewise.isa import Instruction
 Array = npt.NDArray[Any]
 
 
-def as_operand(name: str, value: Any, fmt: Format) -> Array:
+def as_operand(name: str, value: object, fmt: Format) -> Array:
     """Return the operand as an array of the format's dtype, at least a matrix."""
     if type(value) is not np.ndarray and isinstance(value, np.ma.MaskedArray):  # numpy.ma is slow to import
         raise LanewiseError(f"{name} is a masked array; .filled(value) says what its masked elements are")
@@ -33,7 +33,7 @@ def as_operand(name: str, value: Any, fmt: Format) -> Array:
     return array
 
 
-def exact_array(name: str, value: Any, fmt: Format) -> Array:
+def exact_array(name: str, value: object, fmt: Format) -> Array:
     """Return numbers that are no array yet as one, if the format holds each of them exactly."""
     if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):
         return as_array(value, name)
@@ -72,7 +72,7 @@ def batch_of(**arrays: Array | None) -> tuple[int, ...]:
         raise LanewiseError(f"the batch dimensions do not broadcast: {listed}") from error
 
 
-def as_indices(instruction: Instruction, metadata: Any, packed: Array, groups: int) -> Array:
+def as_indices(instruction: Instruction, metadata: object, packed: Array, groups: int) -> Array:
     """Return the dense column of every packed element of a sparse A, for K of `groups` instructions."""
     operand = instruction.metadata
     rows, per_instruction = operand.indices_shape

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 def multiply(
     mma: MMA_Traits,
-    a: Any,
-    b: Any,
-    c: Any = None,
+    a: object,
+    b: object,
+    c: object = None,
     *,
     arch: str | None = None,
     scale_D: ScaleOut = ScaleOut.One,
-    **options: Any,
+    **options: object,
 ) -> NDArray[Any]:
     """D = A·B + C on matrices (M, K), (K, N), (M, N), with any batch dimensions before them.
 
@@ -48,7 +48,7 @@ def multiply(
     return found
 
 
-def _complex(mma: MMA_Traits, a: NDArray[Any], b: NDArray[Any], c: Any, arch: str) -> NDArray[Any]:
+def _complex(mma: MMA_Traits, a: NDArray[Any], b: NDArray[Any], c: object, arch: str) -> NDArray[Any]:
     """Four real products, in the order in which CUTLASS chains them through the accumulators."""
     import numpy as np
 
@@ -63,7 +63,7 @@ def _complex(mma: MMA_Traits, a: NDArray[Any], b: NDArray[Any], c: Any, arch: st
     return result
 
 
-def _gauss(mma: MMA_Traits, a: NDArray[Any], b: NDArray[Any], c: Any, arch: str) -> NDArray[Any]:
+def _gauss(mma: MMA_Traits, a: NDArray[Any], b: NDArray[Any], c: object, arch: str) -> NDArray[Any]:
     """Three real products: t0 = Re A·Re B, t1 = Im A·Im B, t2 = (Re A + Im A)·(Re B + Im B)."""
     import numpy as np
 
@@ -86,10 +86,10 @@ def _gauss(mma: MMA_Traits, a: NDArray[Any], b: NDArray[Any], c: Any, arch: str)
 
 def fma(
     mma: MMA_Traits,
-    a: Any,
-    b: Any,
-    c: Any,
-    *more: Any,
+    a: object,
+    b: object,
+    c: object,
+    *more: object,
     arch: str | None = None,
     scale_D: ScaleOut = ScaleOut.One,
 ) -> NDArray[Any]:
@@ -126,7 +126,7 @@ def fma(
     return inst.d.pack(d)
 
 
-def _matrix(operand: Operand, given: Any) -> Any:
+def _matrix(operand: Operand, given: object) -> Any:
     """The matrix that an operand's registers hold; one in shared memory is given as it is."""
     import numpy as np
 
@@ -140,7 +140,7 @@ def _matrix(operand: Operand, given: Any) -> Any:
 
 
 def _composed_fma(
-    mma: MMA_Traits, a: Any, b: Any, c: Any, arch: str | None, scale_D: ScaleOut
+    mma: MMA_Traits, a: object, b: object, c: object, arch: str | None, scale_D: ScaleOut
 ) -> NDArray[Any]:
     """Registers of complex numbers lie as those of their real parts do."""
     inst = mma.instruction
@@ -148,7 +148,7 @@ def _composed_fma(
     return _pack_parts(inst.d, d)
 
 
-def _parts(operand: Operand, given: Any) -> NDArray[Any]:
+def _parts(operand: Operand, given: object) -> NDArray[Any]:
     """The matrix of a register array of complex numbers, or of structures of doubles."""
     import numpy as np
 

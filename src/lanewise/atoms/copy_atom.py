@@ -25,7 +25,7 @@ class Copy_Atom(Copy_Traits, Drawn):
 
     ValType: ValueType
 
-    def __init__(self, operation: CopyOperation | str, ValType: Any = None) -> None:
+    def __init__(self, operation: CopyOperation | str, ValType: object = None) -> None:
         super().__init__(operation)
         object.__setattr__(self, "ValType", value_type(self._natural_bits() if ValType is None else ValType))
         for bits, values in (
@@ -105,7 +105,7 @@ class Copy_Atom(Copy_Traits, Drawn):
         """How many values a thread writes."""
         return size(self.ValLayoutDst[1])
 
-    def __call__(self, *operands: Any) -> Any:
+    def __call__(self, *operands: object) -> Any:
         """Copy as the instruction does: take an array as shared memory and addresses, and return registers.
 
         >>> import numpy as np

@@ -6,7 +6,6 @@ Only the names; what they mean for operands and results is in the traits and in 
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any
 
 from lanewise.errors import LanewiseError
 
@@ -32,7 +31,7 @@ class ScaleOut(Enum):
     One = 1
 
 
-def scale_out(what: Any) -> ScaleOut:
+def scale_out(what: object) -> ScaleOut:
     """The ScaleOut that a value stands for: itself, or 0 and 1.
 
     >>> scale_out(0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from fnmatch import fnmatchcase
-from typing import Any
 
 from lanewise.atoms.copy_atom import Copy_Atom
 from lanewise.atoms.copy_names import copy_operations, find_copy
@@ -17,7 +16,7 @@ from lanewise.isa import Instruction, instruction
 from lanewise.isa.naming.shorthand import is_cutlass_name
 
 
-def atom(name: str | Instruction, kind: Any = None) -> MMA_Atom | Copy_Atom:
+def atom(name: str | Instruction, kind: object = None) -> MMA_Atom | Copy_Atom:
     """Return the MMA or copy atom of an operation of CUTLASS, by its name with template arguments.
 
     `kind` is the type of the values that a copy atom moves (a C++ name, format, dtype or number of bits). In

@@ -22,7 +22,7 @@ from lanewise.layout import (
 )
 
 
-def _atom(copy_atom: Any, kind: Any = None) -> Copy_Atom:
+def _atom(copy_atom: object, kind: object = None) -> Copy_Atom:
     """A copy atom, from itself or from its name and the type of its values."""
     if isinstance(copy_atom, str):
         name, own = unwrapped(copy_atom)
@@ -36,7 +36,7 @@ def _tiled(copy_atom: Copy_Atom, layout_tv: Layout, tiler: tuple[Any, ...]) -> T
     return TiledCopy(copy_atom.operation, copy_atom.ValType, layout_tv, tiler)
 
 
-def _layout(what: Any, name: str) -> Layout:
+def _layout(what: object, name: str) -> Layout:
     if isinstance(what, Layout):
         return what
     if isinstance(what, tuple) or is_int(what):
@@ -49,7 +49,9 @@ def _layout(what: Any, name: str) -> Layout:
     raise LanewiseError(f"{name} is a layout or a shape, not {what!r}")
 
 
-def make_tiled_copy(copy_atom: Any, thr_layout: Any, val_layout: Any = 1, kind: Any = None) -> TiledCopy:
+def make_tiled_copy(
+    copy_atom: object, thr_layout: object, val_layout: object = 1, kind: object = None
+) -> TiledCopy:
     """Return a tiled copy, given the layouts from (m, n) to the thread and from (m, n) to a thread's value.
 
     If the atom is given by its name, `kind` is the type of the values that it moves.
@@ -69,7 +71,7 @@ def make_tiled_copy(copy_atom: Any, thr_layout: Any, val_layout: Any = 1, kind: 
     return _tiled(_atom(copy_atom, kind), layout_tv, tuple(size(mode) for mode in in_tile))
 
 
-def make_tiled_copy_A(copy_atom: Any, mma: MMA_Atom) -> TiledCopy:
+def make_tiled_copy_A(copy_atom: object, mma: MMA_Atom) -> TiledCopy:
     """Return the tiled copy that copies to each thread its part of A; by default it moves A's type.
 
     >>> from lanewise.atoms import make_tiled_mma
@@ -81,7 +83,7 @@ def make_tiled_copy_A(copy_atom: Any, mma: MMA_Atom) -> TiledCopy:
     return _tiled(_atom(copy_atom, mma.ValTypeA), mma.get_layoutA_TV(), (tile[0], tile[2]))
 
 
-def make_tiled_copy_B(copy_atom: Any, mma: MMA_Atom) -> TiledCopy:
+def make_tiled_copy_B(copy_atom: object, mma: MMA_Atom) -> TiledCopy:
     """Return the tiled copy that copies to each thread its part of B, which is (N, K).
 
     >>> from lanewise.atoms import make_tiled_mma
@@ -93,7 +95,7 @@ def make_tiled_copy_B(copy_atom: Any, mma: MMA_Atom) -> TiledCopy:
     return _tiled(_atom(copy_atom, mma.ValTypeB), mma.get_layoutB_TV(), (tile[1], tile[2]))
 
 
-def make_tiled_copy_C(copy_atom: Any, mma: MMA_Atom) -> TiledCopy:
+def make_tiled_copy_C(copy_atom: object, mma: MMA_Atom) -> TiledCopy:
     """Return the tiled copy that copies each thread's part of C.
 
     >>> from lanewise.atoms import make_tiled_mma
@@ -105,19 +107,19 @@ def make_tiled_copy_C(copy_atom: Any, mma: MMA_Atom) -> TiledCopy:
     return _tiled(_atom(copy_atom, mma.ValTypeC), mma.get_layoutC_TV(), (tile[0], tile[1]))
 
 
-def _checked(mma: Any) -> MMA_Atom:
+def _checked(mma: object) -> MMA_Atom:
     if not isinstance(mma, MMA_Atom):
         raise LanewiseError(f"the copy is made after a TiledMMA or an MMA atom, not {mma!r}")
     return mma
 
 
-def _checked_copy(copy: Any) -> TiledCopy:
+def _checked_copy(copy: object) -> TiledCopy:
     if not isinstance(copy, TiledCopy):
         raise LanewiseError(f"the copy is made after a TiledCopy, not {copy!r}")
     return copy
 
 
-def make_tiled_copy_C_atom(copy_atom: Any, mma: MMA_Atom) -> TiledCopy:
+def make_tiled_copy_C_atom(copy_atom: object, mma: MMA_Atom) -> TiledCopy:
     """Return the smallest tiled copy that takes a thread's accumulators in order: those of one atom."""
     copy, layout_c = _atom(copy_atom, _checked(mma).ValTypeC), mma.get_layoutC_TV()
     if copy.NumValSrc > size(layout_c[1]):
@@ -139,7 +141,7 @@ def _restrided(copy: Copy_Atom, layout_tv: Layout, shape: tuple[int, ...]) -> Ti
     return _tiled(copy, composition(left_inverse(from_tile), layout_tv), tiler)
 
 
-def make_cotiled_copy(copy_atom: Any, atom_tv_layout: Layout, data_layout: Layout) -> TiledCopy:
+def make_cotiled_copy(copy_atom: object, atom_tv_layout: Layout, data_layout: Layout) -> TiledCopy:
     """Return the tiled copy whose layout maps (thread, value) to an offset into data with a layout.
 
     >>> copy = make_cotiled_copy("UniversalCopy<uint32_t>", Layout((32, 4), (4, 1)), Layout((16, 8), (8, 1)))
@@ -163,7 +165,7 @@ def make_cotiled_copy(copy_atom: Any, atom_tv_layout: Layout, data_layout: Layou
     return _restrided(_atom(copy_atom), layout_tv, tuple(size(mode) for mode in data_layout))
 
 
-def make_tiled_copy_S(copy_atom: Any, tiled_copy: TiledCopy) -> TiledCopy:
+def make_tiled_copy_S(copy_atom: object, tiled_copy: TiledCopy) -> TiledCopy:
     """Return the tiled copy whose threads hold what the source of another tiled copy holds.
 
     >>> load = make_tiled_copy("SM75_U32x1_LDSM_N", Layout(32), Layout(2), "half_t")
@@ -174,7 +176,7 @@ def make_tiled_copy_S(copy_atom: Any, tiled_copy: TiledCopy) -> TiledCopy:
     return _tiled(copy, tiled_copy.get_layoutS_TV(), tiled_copy.Tiler_MN)
 
 
-def make_tiled_copy_D(copy_atom: Any, tiled_copy: TiledCopy) -> TiledCopy:
+def make_tiled_copy_D(copy_atom: object, tiled_copy: TiledCopy) -> TiledCopy:
     """Return the tiled copy whose threads hold what the destination of another tiled copy holds.
 
     >>> load = make_tiled_copy("SM75_U32x1_LDSM_N", Layout(32), Layout(2), "half_t")

@@ -130,7 +130,7 @@ class MMA_Atom(MMA_Traits, Drawn):
         """The extents (M, N, K) of one tile."""
         return Modes(size(entry) for entry in self.permutation_mnk)
 
-    def _thrfrg(self, name: str, tensor: Any, modes: tuple[int, int], tv: Layout) -> Any:
+    def _thrfrg(self, name: str, tensor: object, modes: tuple[int, int], tv: Layout) -> Any:
         target = as_tensor(tensor)
         tile = tuple(self.tile_size_mnk[i] for i in modes)
         check_divides(f"thrfrg_{name}", target, "".join("MNK"[i] for i in modes), tile)
@@ -142,15 +142,15 @@ class MMA_Atom(MMA_Traits, Drawn):
             tuple(size(self.thr_layout_vmnk[i + 1]) for i in modes),
         )
 
-    def thrfrg_A(self, tensor: Any) -> Any:
+    def thrfrg_A(self, tensor: object) -> Any:
         """A tensor or layout (M, K, …) as ((ThrV, (ThrM, ThrK)), (FrgV, (RestM, RestK, …)))."""
         return self._thrfrg("A", tensor, (0, 2), self.LayoutA_TV)
 
-    def thrfrg_B(self, tensor: Any) -> Any:
+    def thrfrg_B(self, tensor: object) -> Any:
         """A tensor or layout (N, K, …) as ((ThrV, (ThrN, ThrK)), (FrgV, (RestN, RestK, …)))."""
         return self._thrfrg("B", tensor, (1, 2), self.LayoutB_TV)
 
-    def thrfrg_C(self, tensor: Any) -> Any:
+    def thrfrg_C(self, tensor: object) -> Any:
         """A tensor or layout (M, N, …) as ((ThrV, (ThrM, ThrN)), (FrgV, (RestM, RestN, …)))."""
         return self._thrfrg("C", tensor, (0, 1), self.LayoutC_TV)
 
@@ -171,7 +171,7 @@ class MMA_Atom(MMA_Traits, Drawn):
         result: Layout = self._by_index(tile, modes)
         return result
 
-    def by_index(self, name: str, tensor: Any) -> Any:
+    def by_index(self, name: str, tensor: object) -> Any:
         """What thrfrg_A, _B or _C gives, the threads by their index: (thread index, (FrgV, (Rest, …))).
 
         >>> MMA_Atom("SM80_16x8x8_F32TF32TF32F32_TN").by_index("C", Layout((16, 16)))
@@ -182,7 +182,7 @@ class MMA_Atom(MMA_Traits, Drawn):
         }[name]  # fmt: skip
         return self._by_index(split(tensor), modes)
 
-    def _by_index(self, tile: Any, modes: tuple[int, int]) -> Any:
+    def _by_index(self, tile: object, modes: tuple[int, int]) -> Any:
         m, n, k = (size(mode) for mode in list(self.thr_layout_vmnk)[1:])
         # a thread's place along the mode that an operand has not changes nothing
         over_mnk: dict[tuple[int, int], tuple[Any, Any]] = {
@@ -212,7 +212,7 @@ class MMA_Atom(MMA_Traits, Drawn):
             f"which runs on threads 0 to {layout.cosize() - 1}{taking}"
         )
 
-    def get_thread_slice(self, thr_idx: Any) -> Any:
+    def get_thread_slice(self, thr_idx: object) -> Any:
         """Return the same as `get_slice`, under CuTe's other name."""
         return self.get_slice(thr_idx)
 
@@ -273,38 +273,38 @@ class ThrMMA:
     thr_idx: int
     thr_vmnk: tuple[int, int, int, int]
 
-    def partition_A(self, tensor: Any) -> Tensor:
+    def partition_A(self, tensor: object) -> Tensor:
         """The thread's elements of a tensor (M, K, …), as (FrgV, RestM, RestK, …)."""
         v, m, _, k = self.thr_vmnk
         return self._part(self.mma.thrfrg_A, tensor, (v, (m, k)))
 
-    def partition_B(self, tensor: Any) -> Tensor:
+    def partition_B(self, tensor: object) -> Tensor:
         """The thread's elements of a tensor (N, K, …), as (FrgV, RestN, RestK, …)."""
         v, _, n, k = self.thr_vmnk
         return self._part(self.mma.thrfrg_B, tensor, (v, (n, k)))
 
-    def partition_C(self, tensor: Any) -> Tensor:
+    def partition_C(self, tensor: object) -> Tensor:
         """The thread's elements of a tensor (M, N, …), as (FrgV, RestM, RestN, …)."""
         v, m, n, _ = self.thr_vmnk
         return self._part(self.mma.thrfrg_C, tensor, (v, (m, n)))
 
     @staticmethod
-    def _part(thrfrg: Any, tensor: Any, place: Any) -> Tensor:
+    def _part(thrfrg: Any, tensor: Any, place: object) -> Tensor:
         whole = thrfrg(tensor)
         if not isinstance(whole, Tensor):
             whole = Tensor(0, whole)
         part: Tensor = whole[place, (None, (None,) * rank(whole.shape[1][1]))]
         return part
 
-    def partition_fragment_A(self, tensor: Any) -> Tensor:
+    def partition_fragment_A(self, tensor: object) -> Tensor:
         """Registers for partition_A(tensor); for an operand in shared memory, one descriptor an operation."""
         return self.mma.make_fragment_A(self.partition_A(tensor))
 
-    def partition_fragment_B(self, tensor: Any) -> Tensor:
+    def partition_fragment_B(self, tensor: object) -> Tensor:
         """Registers for partition_B(tensor); for an operand in shared memory, one descriptor an operation."""
         return self.mma.make_fragment_B(self.partition_B(tensor))
 
-    def partition_fragment_C(self, tensor: Any) -> Tensor:
+    def partition_fragment_C(self, tensor: object) -> Tensor:
         """Registers for the accumulators of partition_C(tensor)."""
         return self.mma.make_fragment_C(self.partition_C(tensor))
 

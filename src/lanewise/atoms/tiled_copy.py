@@ -50,7 +50,11 @@ class TiledCopy(Copy_Atom):
     Tiler_MN: tuple[Any, ...]
 
     def __init__(
-        self, operation: CopyOperation | str, ValType: Any, TiledLayout_TV: Layout, Tiler_MN: tuple[Any, ...]
+        self,
+        operation: CopyOperation | str,
+        ValType: object,
+        TiledLayout_TV: Layout,
+        Tiler_MN: tuple[Any, ...],
     ) -> None:
         super().__init__(operation, ValType)
         if (
@@ -110,16 +114,16 @@ class TiledCopy(Copy_Atom):
         side = make_layout(make_layout(thread, rest[0]), make_layout(value, rest[1]))
         return coalesce(side, (1, (1, 1)))
 
-    def _tidfrg(self, name: str, tensor: Any, from_ref: Layout) -> Any:
+    def _tidfrg(self, name: str, tensor: object, from_ref: Layout) -> Any:
         target = as_tensor(tensor)
         check_divides(f"tidfrg_{name}", target, "MN", self.Tiler_MN)
         return _tile_to_threads(target, self.Tiler_MN, self._thrval(from_ref))
 
-    def tidfrg_S(self, tensor: Any) -> Any:
+    def tidfrg_S(self, tensor: object) -> Any:
         """A source (M, N, …) as (Thr, (FrgV, FrgX), (RestM, RestN, …)): values of an atom, atoms, tiles."""
         return self._tidfrg("S", tensor, self._src_from_ref)
 
-    def tidfrg_D(self, tensor: Any) -> Any:
+    def tidfrg_D(self, tensor: object) -> Any:
         """A destination (M, N, …) as (Thr, (FrgV, FrgX), (RestM, RestN, …)), as tidfrg_S."""
         return self._tidfrg("D", tensor, self._dst_from_ref)
 
@@ -139,7 +143,7 @@ class TiledCopy(Copy_Atom):
     def _tiler_shape(self) -> tuple[Any, ...]:
         return tuple(entry.shape if isinstance(entry, Layout) else entry for entry in self.Tiler_MN)
 
-    def retile(self, tensor: Any) -> Any:
+    def retile(self, tensor: object) -> Any:
         """Return a thread's fragment (V, RestM, RestN, …) in the order in which this copy takes values."""
         part = as_tensor(tensor)
         values = size(part.shape[0]) if isinstance(part.shape, tuple) else 0
@@ -161,7 +165,7 @@ class TiledCopy(Copy_Atom):
         check_divides("retile", part, "VMN", tile)
         return _retile(part, tile, zipped_divide(order, Layout(atom_values)))
 
-    def _no_retile(self, shape: Any) -> LanewiseError:
+    def _no_retile(self, shape: object) -> LanewiseError:
         return LanewiseError(
             f"a fragment of shape {spell(shape)} does not hold whole atoms of {self!r}: retile one that was "
             "partitioned by the TiledMMA or TiledCopy that this copy was made after"
@@ -180,7 +184,7 @@ class TiledCopy(Copy_Atom):
             )
         return ThrCopy(self, int(thr_idx))
 
-    def get_thread_slice(self, thr_idx: Any) -> Any:
+    def get_thread_slice(self, thr_idx: object) -> Any:
         """Return the same as `get_slice`, under CuTe's other name."""
         return self.get_slice(thr_idx)
 
@@ -214,26 +218,26 @@ class ThrCopy:
     copy: TiledCopy
     thr_idx: int
 
-    def partition_S(self, tensor: Any) -> Tensor:
+    def partition_S(self, tensor: object) -> Tensor:
         """What the thread reads of a source (M, N, …), as ((FrgV, FrgX), RestM, RestN, …)."""
         return self._part(self.copy.tidfrg_S(tensor))
 
-    def partition_D(self, tensor: Any) -> Tensor:
+    def partition_D(self, tensor: object) -> Tensor:
         """What the thread writes of a destination (M, N, …), as ((FrgV, FrgX), RestM, RestN, …)."""
         return self._part(self.copy.tidfrg_D(tensor))
 
-    def _part(self, whole: Any) -> Tensor:
+    def _part(self, whole: object) -> Tensor:
         if not isinstance(whole, Tensor):
             whole = Tensor(0, whole)
         part: Tensor = whole[self.thr_idx, None, (None,) * rank(whole.shape[2])]
         return part
 
-    def retile_S(self, tensor: Any) -> Tensor:
+    def retile_S(self, tensor: object) -> Tensor:
         """A fragment to be read, seen in the order of this copy."""
         result: Tensor = self.copy.retile(tensor)
         return result
 
-    def retile_D(self, tensor: Any) -> Tensor:
+    def retile_D(self, tensor: object) -> Tensor:
         """A fragment to be written, seen in the order of this copy."""
         result: Tensor = self.copy.retile(tensor)
         return result

@@ -43,8 +43,8 @@ class TiledMMA(MMA_Atom):
         operation: Operation | str,
         arguments: Mapping[str, Enum] | None = None,
         accumulate_: ScaleOut = ScaleOut.One,
-        AtomLayoutMNK: Any = (1, 1, 1),
-        PermutationMNK: Any = None,
+        AtomLayoutMNK: object = (1, 1, 1),
+        PermutationMNK: object = None,
     ) -> None:
         super().__init__(operation, arguments, accumulate_)
         object.__setattr__(self, "AtomLayoutMNK", _atom_layout(AtomLayoutMNK))
@@ -66,7 +66,7 @@ class TiledMMA(MMA_Atom):
         return "\n".join(["TiledMMA", *rows, super().__str__()])
 
 
-def make_tiled_mma(mma_atom: Any, atom_layout: Any = (1, 1, 1), permutation: Any = None) -> TiledMMA:
+def make_tiled_mma(mma_atom: object, atom_layout: object = (1, 1, 1), permutation: object = None) -> TiledMMA:
     """Return a tiled MMA: an atom repeated along M, N and K.
 
     `atom_layout` is a shape that says how many atoms there are along M, N and K (neighbours along the first
@@ -86,7 +86,7 @@ def make_tiled_mma(mma_atom: Any, atom_layout: Any = (1, 1, 1), permutation: Any
     return TiledMMA(found.operation, found.arguments, found.accumulate_, atom_layout, permutation)
 
 
-def _atom_layout(what: Any) -> Layout:
+def _atom_layout(what: object) -> Layout:
     """A layout of rank 3; what is left out is one operation wide."""
     if isinstance(what, Layout | str):
         layout = Layout(what) if isinstance(what, str) else what
@@ -105,14 +105,14 @@ def _atom_layout(what: Any) -> Layout:
     return result
 
 
-def _permutation(what: Any) -> tuple[Any, ...]:
+def _permutation(what: object) -> tuple[Any, ...]:
     entries = (None,) if what is None else what if isinstance(what, tuple) else (what,)
     if len(entries) > 3:
         raise LanewiseError(f"PermutationMNK has entries for M, N and K; {len(entries)} were given")
     return entries + (None,) * (3 - len(entries))
 
 
-def partition_shape_A(mma: MMA_Atom, shape: Any) -> Any:
+def partition_shape_A(mma: MMA_Atom, shape: object) -> Any:
     """Return the shape that partition_A gives for a tensor of this shape (M, K, …).
 
     >>> partition_shape_A(make_tiled_mma("SM80_16x8x16_F32F16F16F32_TN", (2, 2)), (64, 32))
@@ -121,7 +121,7 @@ def partition_shape_A(mma: MMA_Atom, shape: Any) -> Any:
     return ThrMMA(mma, 0, (0, 0, 0, 0)).partition_A(Layout(shape)).shape
 
 
-def partition_shape_B(mma: MMA_Atom, shape: Any) -> Any:
+def partition_shape_B(mma: MMA_Atom, shape: object) -> Any:
     """Return the shape that partition_B gives for a tensor of this shape (N, K, …).
 
     >>> partition_shape_B(make_tiled_mma("SM80_16x8x16_F32F16F16F32_TN", (2, 2)), (64, 32))
@@ -130,7 +130,7 @@ def partition_shape_B(mma: MMA_Atom, shape: Any) -> Any:
     return ThrMMA(mma, 0, (0, 0, 0, 0)).partition_B(Layout(shape)).shape
 
 
-def partition_shape_C(mma: MMA_Atom, shape: Any) -> Any:
+def partition_shape_C(mma: MMA_Atom, shape: object) -> Any:
     """Return the shape that partition_C gives for a tensor of this shape (M, N, …).
 
     >>> partition_shape_C(make_tiled_mma("SM80_16x8x16_F32F16F16F32_TN", (2, 2)), (64, 64))
@@ -139,7 +139,7 @@ def partition_shape_C(mma: MMA_Atom, shape: Any) -> Any:
     return ThrMMA(mma, 0, (0, 0, 0, 0)).partition_C(Layout(shape)).shape
 
 
-def partition_fragment_C(mma: MMA_Atom, shape: Any) -> Tensor:
+def partition_fragment_C(mma: MMA_Atom, shape: object) -> Tensor:
     """Return registers for the accumulators of a tile of this shape (M, N, …).
 
     >>> partition_fragment_C(make_tiled_mma("SM80_16x8x16_F32F16F16F32_TN", (2, 2)), (64, 64)).layout

@@ -45,7 +45,7 @@ class Modes(tuple[Any, ...]):
         return self[mode]
 
 
-def as_tensor(what: Any) -> Any:
+def as_tensor(what: object) -> Any:
     """What can be partitioned: tensors and layouts as they are, an array as the tensor of its own layout."""
     return what if isinstance(what, (Tensor, Layout, ComposedLayout)) else Tensor(what)
 

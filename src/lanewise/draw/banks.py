@@ -111,7 +111,7 @@ def _ways(chunks: Any) -> int:
 
 
 def bank_map(
-    layout: Any, element_bits: int = 16, *, unit: str = "", phase: tuple[int, int] | None = None
+    layout: object, element_bits: int = 16, *, unit: str = "", phase: tuple[int, int] | None = None
 ) -> BankMap:
     """Return a layout of shared memory that is drawn by banks; its indices count elements of `element_bits`.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from lanewise.atoms import Copy_Atom, MMA_Atom
 from lanewise.draw import (
     banks,
@@ -24,14 +22,14 @@ from lanewise.isa.tensor_map import TiledTensor
 from lanewise.layout import ComposedLayout, Layout, Swizzle, Tensor
 
 
-def describe(thing: Any, options: Options) -> Picture:
+def describe(thing: object, options: Options) -> Picture:
     """The picture of anything that has one; its wide panels cut, if that is asked for."""
     picture = _described(thing, options)
     columns = options.columns
     return picture if columns is None else cut(picture, lambda panel: columns)
 
 
-def _described(thing: Any, options: Options) -> Picture:
+def _described(thing: object, options: Options) -> Picture:
     """The picture of anything that has one, whole."""
     match thing:
         case Instruction(family="ldmatrix" | "stmatrix"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from operator import index
-from typing import Any
 
 from lanewise.draw.options import Options
 from lanewise.draw.palette import PASTELS
@@ -42,7 +41,11 @@ class DescribedMatrix(Drawn):
 
 
 def described_matrix(
-    descriptor: MatrixDescriptor | int, rows: int = 64, k: int | None = None, bits: int = 16, major: Any = "K"
+    descriptor: MatrixDescriptor | int,
+    rows: int = 64,
+    k: int | None = None,
+    bits: int = 16,
+    major: object = "K",
 ) -> DescribedMatrix:
     """Return a descriptor as the operand of an instruction, to be drawn; of B, N are the rows.
 

@@ -38,7 +38,7 @@ class TVLayout(Drawn):
     shape: tuple[int, int]
 
 
-def tv(layout: Any, shape: Any) -> TVLayout:
+def tv(layout: object, shape: object) -> TVLayout:
     """Return a (thread, value) layout that is drawn over a matrix of this shape (rows, columns).
 
     >>> c = tv(Layout(((4, 8), (2, 2)), ((32, 1), (16, 8))), (16, 8))
@@ -90,7 +90,7 @@ def one_period(swizzle: Swizzle) -> ComposedLayout:
     return ComposedLayout(swizzle, 0, Layout((rows, swizzle.size() // rows), (swizzle.size() // rows, 1)))
 
 
-def picture_of_layout(layout: Any, options: Options) -> Picture:
+def picture_of_layout(layout: object, options: Options) -> Picture:
     """The index of every coordinate."""
     options.refuse("a layout: it has indices, not threads; tv(layout, shape) draws those", "lane", "colour")
     options.refuse("a layout", "operand", "product")
@@ -154,7 +154,7 @@ def _panel(layout: Any, indices: list[list[Any]], elements: list[list[Any]], opt
     return Panel("layout", f"{rows}×{cols}", cells, Axis.counted("i", rows), Axis.counted("j", cols))
 
 
-def _spelled(value: Any) -> str:
+def _spelled(value: object) -> str:
     if isinstance(value, tuple):
         return f"({','.join(map(_spelled, value))})"
     if hasattr(value, "__float__") and not hasattr(value, "__index__"):
@@ -162,13 +162,13 @@ def _spelled(value: Any) -> str:
     return "".join(c if c.isprintable() else "?" for c in str(value)[:24])
 
 
-def _colour(index: Any, shift: int | None) -> str:
+def _colour(index: object, shift: int | None) -> str:
     first = flatten(index)[0] if isinstance(index, tuple) and flatten(index) else index
     number = first if isinstance(first, int) else 0
     return GREYS[number % 8] if shift is None else PASTELS[(number >> shift) % 8]
 
 
-def _chunk_bits(layout: Any) -> int | None:
+def _chunk_bits(layout: object) -> int | None:
     """The bits of an index below those that a swizzle moves: what stays together; None for plain layouts."""
     if not isinstance(layout, ComposedLayout):
         return None
@@ -197,7 +197,7 @@ def _span(indices: list[Any]) -> str:
     return f", {min(indices)} to {max(indices)}"
 
 
-def _how_to_read(layout: Any, what: str) -> tuple[str, ...]:
+def _how_to_read(layout: object, what: str) -> tuple[str, ...]:
     modes = rank(layout)
     if modes > 2:
         return (

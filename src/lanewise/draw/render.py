@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Unpack
 
 from lanewise.draw.describe import describe
 from lanewise.draw.drawing import draw
@@ -14,7 +14,7 @@ from lanewise.draw.write_text import to_text
 from lanewise.errors import LanewiseError
 
 
-def svg(thing: Any, **options: Unpack[Choices]) -> str:
+def svg(thing: object, **options: Unpack[Choices]) -> str:
     """Return the picture of an object as SVG; `Options` lists the options.
 
     >>> from lanewise.layout import Layout
@@ -26,7 +26,7 @@ def svg(thing: Any, **options: Unpack[Choices]) -> str:
     return to_svg(draw(picture, labels=chosen.labels), picture.title)
 
 
-def html(thing: Any, **options: Unpack[Choices]) -> str:
+def html(thing: object, **options: Unpack[Choices]) -> str:
     """Return the picture of an object as an HTML page.
 
     >>> from lanewise.layout import Layout
@@ -39,7 +39,7 @@ def html(thing: Any, **options: Unpack[Choices]) -> str:
     return to_html(to_svg(drawing, picture.title), picture.title)
 
 
-def latex(thing: Any, *, standalone: bool = True, **options: Unpack[Choices]) -> str:
+def latex(thing: object, *, standalone: bool = True, **options: Unpack[Choices]) -> str:
     """Return the picture of an object as a LaTeX document; with standalone=False as a tikzpicture alone.
 
     >>> from lanewise.layout import Layout
@@ -52,12 +52,12 @@ def latex(thing: Any, *, standalone: bool = True, **options: Unpack[Choices]) ->
     return to_latex(draw(picture, labels=chosen.labels), picture.title, standalone=standalone)
 
 
-def print_latex(thing: Any, **options: Unpack[Choices]) -> None:
+def print_latex(thing: object, **options: Unpack[Choices]) -> None:
     """Print an object's picture as a LaTeX document."""
     print(latex(thing, **options), end="")
 
 
-def text(thing: Any, **options: Unpack[Choices]) -> str:
+def text(thing: object, **options: Unpack[Choices]) -> str:
     """Return the picture of an object as plain text.
 
     >>> from lanewise.layout import Layout
@@ -84,7 +84,7 @@ _CONVERTED = {".png": "svg2png", ".pdf": "svg2pdf"}
 _PIXELS_A_UNIT = 2.0
 
 
-def save(thing: Any, path: str | Path, **options: Unpack[Choices]) -> Path:
+def save(thing: object, path: str | Path, **options: Unpack[Choices]) -> Path:
     """Write the picture of an object to a file, as .svg, .html, .tex, .txt, .png or .pdf.
 
     .png and .pdf are made by CairoSVG, which `pip install 'lanewise[pictures]'` installs.

@@ -64,7 +64,7 @@ def any_on_gpu(values: Sequence[Any]) -> bool:
     return any(_on_gpu(value) for value in values)
 
 
-def _on_gpu(value: Any) -> bool:
+def _on_gpu(value: object) -> bool:
     if value is None or isinstance(value, int | float | bytes | np.ndarray | np.generic):
         return False
     torch = sys.modules.get("torch")
@@ -102,7 +102,7 @@ def locate(value: Any, stream: int) -> ArrayLocation | None:
 # torch and CuPy --------------------------------------------------------------------------------------------
 
 
-def library_of(value: Any) -> Library | None:
+def library_of(value: object) -> Library | None:
     """The library of an array, if it is one that is asked directly."""
     kind = type(value)
     torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
@@ -194,18 +194,18 @@ def interface_of(value: Any) -> dict[str, Any] | None:
     return found
 
 
-def _is_address(address: Any) -> bool:
+def _is_address(address: object) -> bool:
     return address is None or (isinstance(address, int | np.integer) and 0 <= int(address) < 1 << 64)
 
 
-def _integers(value: Any, low: int) -> bool:
+def _integers(value: object, low: int) -> bool:
     """Whether something is a tuple or list of integers that are not below a number."""
     return isinstance(value, tuple | list) and all(
         isinstance(each, int | np.integer) and each >= low for each in value
     )
 
 
-def _wrong_type(typestr: Any, interface: dict[str, Any]) -> str:
+def _wrong_type(typestr: object, interface: dict[str, Any]) -> str:
     try:
         fits = isinstance(typestr, str) and np.dtype(typestr).itemsize > 0
     except TypeError:
@@ -213,11 +213,11 @@ def _wrong_type(typestr: Any, interface: dict[str, Any]) -> str:
     return "" if fits else f"typestr is a type as NumPy writes it, such as '<f4', not {typestr!r}"
 
 
-def _wrong_shape(shape: Any, interface: dict[str, Any]) -> str:
+def _wrong_shape(shape: object, interface: dict[str, Any]) -> str:
     return "" if _integers(shape, 0) else f"shape is a tuple of sizes, not {shape!r}"
 
 
-def _wrong_data(data: Any, interface: dict[str, Any]) -> str:
+def _wrong_data(data: object, interface: dict[str, Any]) -> str:
     fits = isinstance(data, tuple | list) and len(data) == 2 and _is_address(data[0])
     return "" if fits else f"data is an address and whether it is read-only, not {data!r}"
 
@@ -249,7 +249,7 @@ def _by_interface(package: str, interface: dict[str, Any]) -> ArrayLocation:
     )
 
 
-def _stream_of_interface(stream: Any) -> int | None:
+def _stream_of_interface(stream: object) -> int | None:
     return stream if isinstance(stream, int) and stream > 0 else None
 
 
@@ -305,7 +305,7 @@ def dlpack_tensor(value: Any, stream: int = 1) -> _Tensor:
     return tensor
 
 
-def _by_dlpack(package: str, value: Any, ordinal: int, stream: int) -> ArrayLocation:
+def _by_dlpack(package: str, value: object, ordinal: int, stream: int) -> ArrayLocation:
     tensor = dlpack_tensor(value, stream or 1)
     shape = tensor.shape[: tensor.ndim] if tensor.ndim else []
     whole = not tensor.strides or dense(shape, tensor.strides[: tensor.ndim])

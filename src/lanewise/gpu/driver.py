@@ -85,19 +85,19 @@ class Driver:
         #: The same of cuStreamIsCapturing.
         self.capturing_place = ctypes.cast(library.cuStreamIsCapturing, c_void_p).value or 0
 
-    def __call__(self, name: str, *arguments: Any, kernel: str = "") -> None:
+    def __call__(self, name: str, *arguments: object, kernel: str = "") -> None:
         """Call a function; a status other than 0 is a GpuError that names the kernel."""
         status = self._functions[name](*arguments)
         if status:
             raise self.error(status, kernel)
 
-    def number(self, name: str, *arguments: Any) -> int:
+    def number(self, name: str, *arguments: object) -> int:
         """What a function puts into an integer."""
         found = c_int()
         self(name, ctypes.byref(found), *arguments)
         return found.value
 
-    def handle(self, name: str, *arguments: Any, kernel: str = "") -> int:
+    def handle(self, name: str, *arguments: object, kernel: str = "") -> int:
         """What a function puts into a handle, as an integer; 0 for none."""
         found = c_void_p()
         self(name, ctypes.byref(found), *arguments, kernel=kernel)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def launch(
-    entry: Entry, shape: Shape, arguments: tuple[Any, ...], stream: Any = None, arch: str | None = None
+    entry: Entry, shape: Shape, arguments: tuple[Any, ...], stream: object = None, arch: str | None = None
 ) -> Plan | None:
     """Launch a kernel on the device where its arrays lie; the plan, if there is one, does the next launch.
 
@@ -80,7 +80,7 @@ def launch(
     return _plan(kernel, shape, titles, locations)
 
 
-def _memory_of(value: Any) -> Any:
+def _memory_of(value: object) -> Any:
     """The array of a texture, surface or tensor map; any other argument as it is."""
     return value.array if isinstance(value, ArrayArgument) else value
 
@@ -105,7 +105,7 @@ def _images(
 def argument_bytes(
     title: str,
     variable: Variable,
-    value: Any,
+    value: object,
     where: ArrayLocation | None,
     types: ParameterTypes,
     there: Context,

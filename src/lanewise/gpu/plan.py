@@ -151,7 +151,7 @@ class Plan:
     def _record(self) -> Record:
         return Record(self.loaded, self.shape, self._offsets, self._size)
 
-    def __call__(self, arguments: tuple[Any, ...], stream: Any) -> bool:
+    def __call__(self, arguments: tuple[Any, ...], stream: object) -> bool:
         """Launch; False if these arguments are not of the kind that was prepared for."""
         handle = self.current_stream(self.ordinal) if stream is None else stream_handle(stream)
         context = self._context
@@ -254,7 +254,7 @@ def _taken(places: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]
     return itemgetter(*places)
 
 
-def number_format(variable: Variable, value: Any) -> str | None:
+def number_format(variable: Variable, value: object) -> str | None:
     """How a number of this type is packed for a parameter; None if a launch must encode it anew each time."""
     if variable.dims or variable.vector > 1:
         return None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from lanewise.errors import LanewiseError
 from lanewise.gpu.device import Context
 
@@ -15,7 +13,7 @@ _LEGACY = (0, 1)
 _ATTRIBUTES = ("cuda_stream", "ptr", "handle")
 
 
-def stream_handle(stream: Any) -> int:
+def stream_handle(stream: object) -> int:
     """The handle of a stream: torch's, CuPy's, cuda-core's, Numba's, any with `__cuda_stream__`, an integer.
 
     >>> stream_handle(0)

@@ -243,6 +243,6 @@ class Instruction(Form, Drawn):
         return f"<{self.text}>"
 
 
-def _parts(operand: Any) -> tuple[Any, ...]:
+def _parts(operand: object) -> tuple[Any, ...]:
     """An operand, or the registers that it was given as."""
     return tuple(operand) if isinstance(operand, tuple | list) else (operand,)

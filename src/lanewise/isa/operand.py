@@ -62,7 +62,7 @@ class _Digit(NamedTuple):
         return number // self.divisor % self.extent
 
 
-def _divisors(mode: Any) -> list[tuple[int, int]]:
+def _divisors(mode: object) -> list[tuple[int, int]]:
     """The digits of a number that counts through a mode: what it is divided by, and its extent."""
     found, divisor = [], 1
     for extent in flatten(mode):
@@ -258,7 +258,7 @@ class Operand(Drawn):
         by_row, by_column = ([digit for digit in digits if digit.element[axis]] for axis in (0, 1))
         return _sum(by_row, 0, extents), _sum(by_column, 1, extents)
 
-    def full(self, value: Any) -> Any:
+    def full(self, value: object) -> Any:
         """Return a fragment with one value in every element, inside a kernel."""
         return FULL_FRAGMENT.function(self, value)
 
@@ -266,7 +266,7 @@ class Operand(Drawn):
         """Return a fragment with 0 in every element, inside a kernel."""
         return self.full(0)
 
-    def fragment(self, registers: Any) -> Any:
+    def fragment(self, registers: object) -> Any:
         """Return a fragment made of the given registers, inside a kernel."""
         return FRAGMENT_OF_REGISTERS.function(self, registers)
 
@@ -303,7 +303,7 @@ class Operand(Drawn):
         """The trailing shape that `pack` takes: (rows, cols), after the products of a warp if several."""
         return self.shape if self.products == 1 else (self.products, *self.shape)
 
-    def pack(self, matrix: Any) -> NDArray[Any]:
+    def pack(self, matrix: object) -> NDArray[Any]:
         """Return the registers of all lanes for a matrix, as unsigned integers [..., threads, registers].
 
         Leading dimensions are kept. m8n8k4 takes its four products as (4, rows, cols).
@@ -326,7 +326,7 @@ class Operand(Drawn):
             words |= held << self._word.type(slot * self.slot_bits + self.shift)
         return words
 
-    def unpack(self, words: Any) -> NDArray[Any]:
+    def unpack(self, words: object) -> NDArray[Any]:
         """Return the matrix that registers hold; if several lanes hold an element, the first one counts."""
         import numpy as np
 
@@ -340,7 +340,7 @@ class Operand(Drawn):
         bits = slots.reshape(*batch, self.threads * self.values).take(self.scatter, axis=-1)
         return self.format.from_bits(bits.reshape(*batch, *self.matrix_shape))
 
-    def _registers(self, words: Any) -> NDArray[Any]:
+    def _registers(self, words: object) -> NDArray[Any]:
         """The words given, as unsigned ones; an error if they are not this operand's registers."""
         array = as_array(words, f"the registers of {self.title}")
         fits = array.dtype.kind in "ui" and array.dtype.itemsize == self._word.itemsize

@@ -60,7 +60,7 @@ class SelectedOperand(Operand):
             )
         return thread, byte
 
-    def pack(self, matrix: Any, *, thread_id: int = 0, byte_id: int = 0) -> NDArray[Any]:
+    def pack(self, matrix: object, *, thread_id: int = 0, byte_id: int = 0) -> NDArray[Any]:
         """The word of each lane, uint32[..., threads, 1]; lanes and bytes that are not read hold zero."""
         import numpy as np
 
@@ -75,7 +75,7 @@ class SelectedOperand(Operand):
         ]
         return np.asarray(words & np.array(masks, dtype=words.dtype)[:, None])
 
-    def unpack(self, words: Any, *, thread_id: int = 0, byte_id: int = 0) -> NDArray[Any]:
+    def unpack(self, words: object, *, thread_id: int = 0, byte_id: int = 0) -> NDArray[Any]:
         """What the instruction reads out of the lanes' words under these selectors."""
         import numpy as np
 

@@ -55,7 +55,7 @@ class Metadata(SelectedOperand):
         """The trailing shape of an array of indices: (M, indices a row)."""
         return self.rows, self.cols * self.per_code
 
-    def codes(self, indices: Any) -> NDArray[Any]:
+    def codes(self, indices: object) -> NDArray[Any]:
         """The 4-bit codes, uint8[..., M, groups], for an array of indices.
 
         The two indices of a code must ascend, as the hardware requires of its metadata.
@@ -76,7 +76,7 @@ class Metadata(SelectedOperand):
             )
         return np.asarray(pairs[..., 0] | pairs[..., 1] << 2)
 
-    def _indices(self, indices: Any) -> NDArray[Any]:
+    def _indices(self, indices: object) -> NDArray[Any]:
         """The indices given as an array, if shape and range fit."""
         array = as_array(indices, self.title)
         if array.shape[-2:] != self.indices_shape or array.dtype.kind not in "ui":
@@ -91,7 +91,7 @@ class Metadata(SelectedOperand):
             )
         return array
 
-    def indices(self, codes: Any) -> NDArray[Any]:
+    def indices(self, codes: object) -> NDArray[Any]:
         """The indices that 4-bit codes stand for."""
         import numpy as np
 
@@ -112,16 +112,16 @@ class Metadata(SelectedOperand):
             )
         return np.asarray(array == _TF32_CODES[1]).astype(np.uint8)
 
-    def pack(self, matrix: Any, *, thread_id: int = 0, byte_id: int = 0) -> NDArray[Any]:
+    def pack(self, matrix: object, *, thread_id: int = 0, byte_id: int = 0) -> NDArray[Any]:
         """The word of each lane for an array of indices; `thread_id` is the sparsity selector."""
         codes = self.codes(matrix).astype(self.format.dtype)
         return super().pack(codes, thread_id=thread_id, byte_id=byte_id)
 
-    def unpack(self, words: Any, *, thread_id: int = 0, byte_id: int = 0) -> NDArray[Any]:
+    def unpack(self, words: object, *, thread_id: int = 0, byte_id: int = 0) -> NDArray[Any]:
         """The indices that the lanes' words stand for under a selector."""
         return self.indices(super().unpack(words, thread_id=thread_id, byte_id=byte_id).astype("uint8"))
 
-    def columns(self, indices: Any) -> NDArray[Any]:
+    def columns(self, indices: object) -> NDArray[Any]:
         """The dense column of every packed element, int[..., M, K/2]."""
         import numpy as np
 
@@ -130,7 +130,7 @@ class Metadata(SelectedOperand):
         start = which * self.group + array * self.run
         return np.asarray(start[..., None] + np.arange(self.run)).reshape(*array.shape[:-1], -1)
 
-    def compress(self, dense: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    def compress(self, dense: object) -> tuple[NDArray[Any], NDArray[Any]]:
         """Pack a dense A that has the structure: (packed, indices). Zeros fill groups with room to spare."""
         import numpy as np
 
@@ -156,7 +156,7 @@ class Metadata(SelectedOperand):
         flat = array.shape[:-1]
         return packed.reshape(*flat, -1), chosen.reshape(*flat, -1).astype(np.uint8)
 
-    def expand(self, packed: Any, indices: Any) -> NDArray[Any]:
+    def expand(self, packed: object, indices: object) -> NDArray[Any]:
         """The dense A, zeros where nothing was packed."""
         import numpy as np
 
@@ -175,7 +175,7 @@ class Metadata(SelectedOperand):
         return dense
 
 
-def prune_2_4(dense: Any) -> NDArray[Any]:
+def prune_2_4(dense: object) -> NDArray[Any]:
     """Return a matrix in which of every four elements of a row the two of largest magnitude are kept.
 
     The other two become zero: the structure that a sparse `mma` takes, once `metadata.compress` has

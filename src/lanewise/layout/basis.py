@@ -22,7 +22,7 @@ class ArithmeticTuple(tuple[Any, ...]):
 
     __slots__ = ()
 
-    def __add__(self, other: Any) -> ArithmeticTuple:
+    def __add__(self, other: object) -> ArithmeticTuple:
         if is_int(other):
             if other == 0:
                 return self
@@ -65,7 +65,7 @@ class ScaledBasis:
 
     __rmul__ = __mul__
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: object) -> Any:
         if is_int(other) and other == 0:
             return self
         return self.as_tuple() + other
@@ -86,7 +86,7 @@ class ScaledBasis:
         return "@".join(map(str, (self.value, *reversed(self.modes))))
 
 
-def as_offset(x: Any) -> Any:
+def as_offset(x: object) -> Any:
     """x, if it can be added to an index: an integer or a coordinate."""
     return x if isinstance(x, ArithmeticTuple | ScaledBasis) else as_int(x)
 

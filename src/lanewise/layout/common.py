@@ -36,7 +36,7 @@ def max_common_layout(a: Any, b: Any) -> Layout:
     return from_modes(joined(result))
 
 
-def max_common_vector(a: Any, b: Any) -> int:
+def max_common_vector(a: object, b: object) -> int:
     """How many elements max_common_layout has.
 
     >>> max_common_vector(Layout((8, 4), (1, 16)), Layout((8, 4))), max_common_vector(Layout(8), Layout(8, 2))

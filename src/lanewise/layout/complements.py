@@ -5,8 +5,6 @@ Divide and product, which are made from it, are beside it.
 
 from __future__ import annotations
 
-from typing import Any
-
 from lanewise.errors import LanewiseError
 
 from .int_tuple import IntTuple, is_int, product, spell
@@ -14,7 +12,7 @@ from .layout import Layout
 from .simplify import FlatModes, from_modes, integer_modes, joined
 
 
-def complement(layout: Any, max_idx: IntTuple = 1) -> Layout:
+def complement(layout: object, max_idx: IntTuple = 1) -> Layout:
     """The layout, rising, of the offsets at which copies of layout must be put to fill 0 to max_idx - 1.
 
     No two of the sums layout(i) + result(j) are equal, and size(layout) * size(result) is at least max_idx.

@@ -148,7 +148,7 @@ class _After:
         )
 
 
-def with_shape(layout: M, *shape: Any) -> M:
+def with_shape(layout: M, *shape: object) -> M:
     """The same elements in the same order, under another shape.
 
     >>> with_shape(Layout((4, 8), (8, 1)), 2, 16)

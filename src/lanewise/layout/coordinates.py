@@ -13,7 +13,7 @@ from .basis import ScaledBasis
 from .int_tuple import Coord, IntTuple, as_int, is_int, prefix_product, product, spell
 
 
-def idx2crd(idx: IntTuple, shape: IntTuple, stride: Any = None) -> Any:
+def idx2crd(idx: IntTuple, shape: IntTuple, stride: object = None) -> Any:
     """The coordinate in shape of an index (column-major unless strides are given).
 
     >>> idx2crd(5, (2, (3, 2)))
@@ -43,7 +43,7 @@ def idx2crd(idx: IntTuple, shape: IntTuple, stride: Any = None) -> Any:
     return idx // stride % shape
 
 
-def crd2idx(crd: Any, shape: IntTuple, stride: Any = None) -> Any:
+def crd2idx(crd: object, shape: IntTuple, stride: object = None) -> Any:
     """The index of a coordinate: natural, linear or anything between; None counts as 0.
 
     A linear coordinate beyond the shape runs on along the last mode. Integer arrays are taken element by
@@ -57,7 +57,7 @@ def crd2idx(crd: Any, shape: IntTuple, stride: Any = None) -> Any:
     return index_of(crd, *nested_alike(shape, stride))
 
 
-def nested_alike(shape: Any, stride: Any) -> tuple[Any, Any]:
+def nested_alike(shape: object, stride: object) -> tuple[Any, Any]:
     """shape and stride in plain ints (strides also in basis steps), if one is nested like the other."""
     if isinstance(shape, tuple):
         if not isinstance(stride, tuple) or len(stride) != len(shape):
@@ -138,7 +138,7 @@ def crd2crd(crd: IntTuple, dst_shape: IntTuple, src_shape: IntTuple | None = Non
     return crd
 
 
-def has_none(a: Any) -> bool:
+def has_none(a: object) -> bool:
     """Whether None stands anywhere in a coordinate, which makes it a slice.
 
     >>> has_none((1, (None, 2))), has_none((1, 2))
@@ -147,7 +147,7 @@ def has_none(a: Any) -> bool:
     return any(map(has_none, a)) if isinstance(a, tuple) else a is None
 
 
-def slice_(crd: Coord, trg: Any) -> tuple[Any, ...]:
+def slice_(crd: Coord, trg: object) -> tuple[Any, ...]:
     """What stands in trg where crd has None.
 
     >>> slice_((None, (0, None)), (4, (2, 3)))
@@ -156,7 +156,7 @@ def slice_(crd: Coord, trg: Any) -> tuple[Any, ...]:
     return _pick("slice_", crd, trg, keep_none=True)
 
 
-def dice(crd: Coord, trg: Any) -> tuple[Any, ...]:
+def dice(crd: Coord, trg: object) -> tuple[Any, ...]:
     """What stands in trg where crd has no None: the rest of slice_.
 
     >>> dice((None, (0, None)), (4, (2, 3)))
@@ -165,7 +165,7 @@ def dice(crd: Coord, trg: Any) -> tuple[Any, ...]:
     return _pick("dice", crd, trg, keep_none=False)
 
 
-def _pick(name: str, crd: Coord, trg: Any, keep_none: bool) -> tuple[Any, ...]:
+def _pick(name: str, crd: Coord, trg: object, keep_none: bool) -> tuple[Any, ...]:
     if isinstance(crd, tuple):
         if not isinstance(trg, tuple) or len(crd) != len(trg):
             raise LanewiseError(

@@ -39,7 +39,7 @@ def logical_divide(layoutA: Layout, layoutB: Tiler) -> Layout:
         raise LanewiseError(f"{layoutA} cannot be divided by the tile {tile}: {e}") from None
 
 
-def as_tile(name: str, tiler: Any) -> Layout:
+def as_tile(name: str, tiler: object) -> Layout:
     """The layout that one entry of a tiler stands for."""
     if isinstance(tiler, Layout):
         return tiler

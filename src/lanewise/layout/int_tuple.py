@@ -77,13 +77,13 @@ def _mismatch(name: str, a: object, b: object) -> NoReturn:
     )
 
 
-def _pairs(name: str, a: tuple[Any, ...], b: Any) -> Iterator[tuple[Any, Any]]:
+def _pairs(name: str, a: tuple[Any, ...], b: object) -> Iterator[tuple[Any, Any]]:
     if not isinstance(b, tuple) or len(a) != len(b):
         _mismatch(name, a, b)
     return zip(a, b, strict=True)
 
 
-def flatten(t: Any) -> tuple[Any, ...]:
+def flatten(t: object) -> tuple[Any, ...]:
     """The leaves of a nested tuple, in order; anything that is no tuple is a leaf.
 
     >>> flatten((1, (2, (3,))))
@@ -97,7 +97,7 @@ def flatten(t: Any) -> tuple[Any, ...]:
     return tuple(leaves)
 
 
-def unflatten(flat: tuple[Any, ...], profile: Any) -> Any:
+def unflatten(flat: tuple[Any, ...], profile: object) -> Any:
     """The leaves of flat, nested like profile.
 
     >>> unflatten((1, 2, 3), (0, (0, 0)))
@@ -107,7 +107,7 @@ def unflatten(flat: tuple[Any, ...], profile: Any) -> Any:
         _mismatch("unflatten", flat, profile)
     leaves = iter(flat)
 
-    def fill(p: Any) -> Any:
+    def fill(p: object) -> Any:
         return tuple(fill(x) for x in p) if isinstance(p, tuple) else next(leaves)
 
     return fill(profile)

@@ -15,7 +15,7 @@ from .simplify import FlatModes, from_modes, integer_modes, joined
 from .swizzle import Swizzle
 
 
-def right_inverse(layout: Any) -> Any:
+def right_inverse(layout: object) -> Any:
     """The layout R with layout(R(i)) == i, for the indices from 0 that modes reach one after the other.
 
     For a bijection that is the inverse; with no mode of stride 1 it is 1:0. Modes with a stride of 0 or less
@@ -42,7 +42,7 @@ def right_inverse(layout: Any) -> Any:
     return from_modes(joined(result))
 
 
-def left_inverse(layout: Any) -> Any:
+def left_inverse(layout: object) -> Any:
     """The layout L with L(layout(i)) == i, for a layout that gives no index twice.
 
     Strides of 0 are allowed: L then gives the first of the coordinates that share an index.

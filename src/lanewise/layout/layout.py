@@ -33,7 +33,7 @@ class Mapped(Drawn, ABC):
         """The layout one step inside, which defines the coordinates."""
 
     @abstractmethod
-    def _on(self, domain: Any) -> Any:
+    def _on(self, domain: object) -> Any:
         """The same object over other coordinates."""
 
 
@@ -43,7 +43,7 @@ class LayoutBase(Mapped):
     __slots__ = ()
 
     @abstractmethod
-    def __call__(self, *crd: Any) -> Any: ...
+    def __call__(self, *crd: object) -> Any: ...
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -63,7 +63,7 @@ def on_domain(f: Callable[Concatenate[Layout, P], LayoutBase]) -> Callable[Conca
     """Let an operation on Layout take anything that is Mapped."""
 
     @wraps(f)
-    def lifted(layout: Any, *args: P.args, **kwargs: P.kwargs) -> Any:
+    def lifted(layout: object, *args: P.args, **kwargs: P.kwargs) -> Any:
         if isinstance(layout, Layout):
             return f(layout, *args, **kwargs)
         if isinstance(layout, Mapped):
@@ -101,7 +101,7 @@ class Layout(LayoutBase):
         object.__setattr__(self, "stride", stride)
 
     @staticmethod
-    def _of(shape: Any, stride: Any) -> Layout:
+    def _of(shape: object, stride: object) -> Layout:
         """A layout from parts of layouts, which need no check."""
         new = object.__new__(Layout)
         object.__setattr__(new, "shape", shape)
@@ -111,7 +111,7 @@ class Layout(LayoutBase):
     def _domain(self) -> Layout:
         return self
 
-    def _on(self, domain: Any) -> Any:
+    def _on(self, domain: object) -> Any:
         return domain
 
     def __len__(self) -> int:
@@ -222,7 +222,7 @@ def make_identity_layout(shape: IntTuple) -> Layout:
     ((4,8):(1@0,1@1), (1, 3))
     """
 
-    def basis(s: Any, path: tuple[int, ...]) -> Any:
+    def basis(s: object, path: tuple[int, ...]) -> Any:
         if isinstance(s, tuple):
             return tuple(basis(x, (*path, i)) for i, x in enumerate(s))
         return ScaledBasis(1, path or (0,))
@@ -239,7 +239,7 @@ def size(layout: Any) -> int:
     return product(layout) if isinstance(layout, tuple) or is_int(layout) else _measure(layout, "size")
 
 
-def cosize(layout: Any) -> int:
+def cosize(layout: object) -> int:
     """One more than the greatest index of a layout.
 
     >>> cosize(Layout((4, 2), (1, 16)))
@@ -248,7 +248,7 @@ def cosize(layout: Any) -> int:
     return _measure(layout, "cosize")
 
 
-def _measure(layout: Any, name: str) -> int:
+def _measure(layout: object, name: str) -> int:
     method = getattr(layout, name, None)
     if not isinstance(layout, Mapped) or method is None:
         raise LanewiseError(f"{name} takes a layout, not {layout!r}")

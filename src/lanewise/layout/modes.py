@@ -15,7 +15,7 @@ from .int_tuple import as_int, is_int
 from .layout import Layout, Mapped, on_domain
 
 
-def rank(x: Any) -> int:
+def rank(x: object) -> int:
     """How many modes a layout, a tensor or an int tuple has.
 
     >>> rank(Layout(((2, 2), 4))), rank(4)
@@ -25,7 +25,7 @@ def rank(x: Any) -> int:
     return len(x) if isinstance(x, tuple) else 1
 
 
-def depth(x: Any) -> int:
+def depth(x: object) -> int:
     """How deep a layout, a tensor or an int tuple is nested.
 
     >>> depth(Layout(((2, 2), 4))), depth((2, 2)), depth(4)
@@ -35,14 +35,14 @@ def depth(x: Any) -> int:
     return 1 + max(map(depth, x), default=0) if isinstance(x, tuple) else 0
 
 
-def shape_of(x: Any) -> Any:
+def shape_of(x: object) -> Any:
     """The shape of a layout or a tensor; anything else is taken for a shape."""
     while isinstance(x, Mapped):
         x = x.shape if isinstance(x, Layout) else x._domain()
     return x
 
 
-def _on_tuples(x: Any, f: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> Any:
+def _on_tuples(x: object, f: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> Any:
     """f on a tuple, or on both the shape and the stride of a layout."""
     if isinstance(x, Layout):
         shape = x.shape if isinstance(x.shape, tuple) else (x.shape,)
@@ -53,7 +53,7 @@ def _on_tuples(x: Any, f: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> Any:
     return f(x if isinstance(x, tuple) else (x,))
 
 
-def select(x: Any, *modes: int) -> Any:
+def select(x: object, *modes: int) -> Any:
     """The given modes, in the given order.
 
     >>> select(Layout((2, 3, 5)), 2, 0), select((2, 3, 5), 1)
@@ -63,7 +63,7 @@ def select(x: Any, *modes: int) -> Any:
     return _on_tuples(x, lambda t: tuple(t[i] for i in modes))
 
 
-def take(x: Any, begin: int, end: int) -> Any:
+def take(x: object, begin: int, end: int) -> Any:
     """The modes from begin up to, not including, end.
 
     >>> take(Layout((2, 3, 5)), 1, 3)
@@ -73,7 +73,7 @@ def take(x: Any, begin: int, end: int) -> Any:
     return _on_tuples(x, lambda t: t[begin:end])
 
 
-def group(x: Any, begin: int, end: int) -> Any:
+def group(x: object, begin: int, end: int) -> Any:
     """The modes from begin up to, not including, end made one.
 
     >>> group(Layout((2, 3, 5)), 0, 2), group((2, 3, 5), 1, 3)
@@ -83,7 +83,7 @@ def group(x: Any, begin: int, end: int) -> Any:
     return _on_tuples(x, lambda t: (*t[:begin], t[begin:end], *t[end:]))
 
 
-def replace(x: Any, mode: int, new: Any) -> Any:
+def replace(x: object, mode: int, new: object) -> Any:
     """x with another mode in place of one.
 
     >>> replace(Layout((2, 3)), 1, Layout(4, 10))
@@ -93,7 +93,7 @@ def replace(x: Any, mode: int, new: Any) -> Any:
     return _with_new(x, new, lambda t, n: (*t[:mode], n, *t[mode + 1 :]))
 
 
-def append(x: Any, new: Any = None, rank: int | None = None) -> Any:
+def append(x: object, new: object = None, rank: int | None = None) -> Any:
     """x with a mode added at the end (1:0, in a tuple 1, if none is given), or added until it has a rank.
 
     >>> append(Layout(4), Layout(2, 8)), append((4, 5), 1, rank=4)
@@ -103,7 +103,7 @@ def append(x: Any, new: Any = None, rank: int | None = None) -> Any:
     return _with_new(x, new, lambda t, n: (*t, *(n,) * missing)) if missing else x
 
 
-def prepend(x: Any, new: Any = None, rank: int | None = None) -> Any:
+def prepend(x: object, new: object = None, rank: int | None = None) -> Any:
     """x with a mode added at the front, as append does at the end.
 
     >>> prepend(Layout(4), Layout(2, 8))
@@ -113,7 +113,7 @@ def prepend(x: Any, new: Any = None, rank: int | None = None) -> Any:
     return _with_new(x, new, lambda t, n: (*(n,) * missing, *t)) if missing else x
 
 
-def _missing(name: str, x: Any, wanted: int | None) -> int:
+def _missing(name: str, x: object, wanted: int | None) -> int:
     if wanted is None:
         return 1
     if as_int(wanted) < rank(x):
@@ -121,7 +121,7 @@ def _missing(name: str, x: Any, wanted: int | None) -> int:
     return wanted - rank(x)
 
 
-def _with_new(x: Any, new: Any, f: Callable[[tuple[Any, ...], Any], tuple[Any, ...]]) -> Any:
+def _with_new(x: object, new: object, f: Callable[[tuple[Any, ...], Any], tuple[Any, ...]]) -> Any:
     if isinstance(x, Layout):
         new = Layout(1, 0) if new is None else new
         if not isinstance(new, Layout):
@@ -150,12 +150,12 @@ def _dice_domain(layout: Layout, crd: Any) -> Layout:
     return Layout._of(dice_tuple(crd, layout.shape), dice_tuple(crd, layout.stride))
 
 
-def _check_modes(name: str, x: Any, modes: tuple[int, ...]) -> None:
+def _check_modes(name: str, x: object, modes: tuple[int, ...]) -> None:
     for i in modes:
         if not is_int(i) or not -rank(x) <= i < rank(x):
             raise LanewiseError(f"{name}: {x} has modes 0 to {rank(x) - 1}; there is no mode {i!r}")
 
 
-def _check_range(name: str, x: Any, begin: int, end: int) -> None:
+def _check_range(name: str, x: object, begin: int, end: int) -> None:
     if not (is_int(begin) and is_int(end) and 0 <= begin < end <= rank(x)):
         raise LanewiseError(f"{name}: {begin!r} to {end!r} is no range of the {rank(x)} modes of {x}")

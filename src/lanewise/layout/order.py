@@ -15,7 +15,7 @@ from .relations import weakly_congruent
 from .simplify import FlatModes, integer_modes
 
 
-def make_ordered_layout(shape: IntTuple, order: Any) -> Layout:
+def make_ordered_layout(shape: IntTuple, order: object) -> Layout:
     """The compact layout in which modes with a lower order run faster, equal ones from left to right.
 
     An integer in order where shape has a tuple holds for that whole mode.

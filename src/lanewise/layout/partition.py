@@ -18,7 +18,7 @@ from .swizzle import ComposedLayout
 from .tensor import Tensor
 
 
-def inner_partition(tensor: Tensor, tiler: Any, crd: Any) -> Tensor:
+def inner_partition(tensor: Tensor, tiler: object, crd: object) -> Tensor:
     """One tile of a tensor: the one at crd among the tiles. Fewer entries in crd leave the last modes whole.
 
     >>> inner_partition(Tensor(0, Layout((8, 8))), (2, 4), (1, 1))
@@ -29,7 +29,7 @@ def inner_partition(tensor: Tensor, tiler: Any, crd: Any) -> Tensor:
     return part
 
 
-def outer_partition(tensor: Tensor, tiler: Any, crd: Any) -> Tensor:
+def outer_partition(tensor: Tensor, tiler: object, crd: object) -> Tensor:
     """The elements of a tensor that lie at crd within each tile.
 
     >>> outer_partition(Tensor(0, Layout((8, 8))), (2, 4), (1, 1))
@@ -48,7 +48,7 @@ def _tiles(name: str, tensor: Tensor, tiler: Any) -> Tensor:
     return zipped_divide(tensor, tiler)
 
 
-def _filled(name: str, crd: Any, shape: Any) -> Any:
+def _filled(name: str, crd: object, shape: object) -> Any:
     """crd with None for the modes of shape that it leaves out."""
     if not isinstance(crd, tuple) or not isinstance(shape, tuple):
         return crd
@@ -89,7 +89,7 @@ def local_partition(tensor: Tensor, threads: Layout, index: int, proj: Any = Non
     return outer_partition(tensor, tiler, crd)
 
 
-def domain_offset(crd: Any, tensor: Tensor) -> Tensor:
+def domain_offset(crd: object, tensor: Tensor) -> Tensor:
     """The same tensor seen from crd: its coordinate 0 is what crd was.
 
     >>> domain_offset((2, 3), Tensor(0, Layout((8, 8))))[0]

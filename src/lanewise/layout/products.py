@@ -5,8 +5,6 @@ Division, its counterpart, is beside it.
 
 from __future__ import annotations
 
-from typing import Any
-
 from lanewise.errors import LanewiseError
 
 from .complements import complement
@@ -102,7 +100,7 @@ def raked_product(block: Layout, tiler: Layout) -> Layout:
 
 
 @on_domain
-def tile_to_shape(block: Layout, shape: IntTuple, order: Any = None) -> Layout:
+def tile_to_shape(block: Layout, shape: IntTuple, order: object = None) -> Layout:
     """The block repeated until it has the shape, along the modes in ascending order, or from left to right.
 
     >>> tile_to_shape(Layout((8, 4), (4, 1)), (16, 8)), tile_to_shape(Layout((8, 4), (4, 1)), (16, 8), (2, 1))

@@ -16,7 +16,7 @@ from .layout import Layout
 from .swizzle import ComposedLayout, Swizzle
 
 
-def upcast(layout: Any, n: int) -> Any:
+def upcast(layout: object, n: int) -> Any:
     """The layout in units of n elements: strides divided by n, contiguous modes shortened.
 
     >>> upcast(Layout((32, 8), (1, 32)), 4), upcast(Swizzle(3, 4, 3), 8)
@@ -25,7 +25,7 @@ def upcast(layout: Any, n: int) -> Any:
     return _cast("upcast", layout, n, _upcast_mode, _upcast_swizzle)
 
 
-def downcast(layout: Any, n: int) -> Any:
+def downcast(layout: object, n: int) -> Any:
     """The layout in units of an n-th of an element: strides times n, the contiguous mode lengthened.
 
     >>> downcast(Layout((8, 8), (1, 8)), 4), downcast(Swizzle(3, 1, 3), 8)
@@ -38,7 +38,7 @@ def downcast(layout: Any, n: int) -> Any:
     return _cast("downcast", layout, n, _downcast_mode, _downcast_swizzle)
 
 
-def recast(layout: Any, old: Any, new: Any) -> Any:
+def recast(layout: object, old: object, new: object) -> Any:
     """The layout when elements of old bits are seen as elements of new bits; formats stand for their bits.
 
     >>> recast(Layout((32, 8), (1, 32)), 8, 32), recast(Layout((8, 8), (1, 8)), 32, 8)

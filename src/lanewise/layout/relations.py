@@ -11,7 +11,7 @@ from .int_tuple import as_int, product
 from .modes import shape_of
 
 
-def congruent(a: Any, b: Any) -> bool:
+def congruent(a: object, b: object) -> bool:
     """Whether a and b are nested alike.
 
     >>> congruent((2, (3, 4)), (1, (1, 1))), congruent((2, 3), (2, (3, 1)))
@@ -23,7 +23,7 @@ def congruent(a: Any, b: Any) -> bool:
     return not isinstance(a, tuple) and not isinstance(b, tuple)
 
 
-def weakly_congruent(a: Any, b: Any) -> bool:
+def weakly_congruent(a: object, b: object) -> bool:
     """Whether b is nested like a, or deeper where a has an integer.
 
     >>> weakly_congruent((2, 3), (1, (1, 1))), weakly_congruent((1, (1, 1)), (2, 3))

@@ -22,7 +22,7 @@ def flat_modes(layout: Layout) -> Iterable[tuple[int, Any]]:
     return zip(flatten(layout.shape), flatten(layout.stride), strict=True)
 
 
-def integer_modes(name: str, layout: Any) -> FlatModes:
+def integer_modes(name: str, layout: object) -> FlatModes:
     """The same for an operation that makes sense only on a Layout with integer strides."""
     if not isinstance(layout, Layout):
         raise LanewiseError(f"{name} takes a Layout, with shape and stride, not {layout!r}")
@@ -65,7 +65,7 @@ def by_mode(name: str, f: Callable[[Layout, Any], Layout], layout: Layout, profi
 
 
 @on_domain
-def coalesce(layout: Layout, profile: Any = None) -> Layout:
+def coalesce(layout: Layout, profile: object = None) -> Layout:
     """The flat layout with the fewest modes and the same index for every linear coordinate.
 
     A tuple as profile coalesces mode by mode.
@@ -81,7 +81,7 @@ def coalesce(layout: Layout, profile: Any = None) -> Layout:
 
 
 @on_domain
-def filter(layout: Layout, profile: Any = None) -> Layout:
+def filter(layout: Layout, profile: object = None) -> Layout:
     """coalesce, with the modes of stride 0 dropped: the layout's indices without repetition.
 
     >>> filter(Layout((2, 4, 3), (0, 1, 4)))

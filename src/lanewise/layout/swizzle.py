@@ -28,7 +28,7 @@ def shiftr(a: Any, s: int) -> Any:
     return a >> s if s >= 0 else a << -s
 
 
-def shiftl(a: Any, s: int) -> Any:
+def shiftl(a: object, s: int) -> Any:
     """a shifted left by s bits, right where s is negative.
 
     >>> shiftl(8, 2), shiftl(8, -2)
@@ -117,18 +117,18 @@ class ComposedLayout(LayoutBase):
     def _domain(self) -> Any:
         return self.layoutA
 
-    def _on(self, domain: Any) -> ComposedLayout:
+    def _on(self, domain: object) -> ComposedLayout:
         return ComposedLayout(self.layoutB, self.offset, domain)
 
     def __len__(self) -> int:
         return len(self.layoutA)
 
-    def __call__(self, *crd: Any) -> Any:
+    def __call__(self, *crd: object) -> Any:
         """Return the index of a coordinate; if it has a None, the composed layout of the slice."""
         c = crd[0] if len(crd) == 1 else crd
         return self._slice(c) if has_none(c) else self.layoutB(self.offset + self.layoutA(c))
 
-    def _slice(self, crd: Any) -> ComposedLayout:
+    def _slice(self, crd: object) -> ComposedLayout:
         inner = self.layoutA
         if isinstance(inner, ComposedLayout):
             return self._on(inner._slice(crd))
@@ -136,7 +136,7 @@ class ComposedLayout(LayoutBase):
         part, begin = slice_and_offset(crd, inner)
         return ComposedLayout(self.layoutB, self.offset + begin, part)
 
-    def shifted(self, crd: Any) -> ComposedLayout:
+    def shifted(self, crd: object) -> ComposedLayout:
         """Return the same composition with its origin moved: its coordinate 0 is what crd was."""
         inner = self.layoutA
         if isinstance(inner, ComposedLayout):

@@ -37,7 +37,7 @@ class Tensor(Mapped):
     layout: Any
     offset: Any
 
-    def __init__(self, data: Any, layout: Any = None, offset: Any = 0) -> None:
+    def __init__(self, data: object, layout: object = None, offset: object = 0) -> None:
         if layout is None:
             layout = _natural_layout(data)
         elif not isinstance(layout, LayoutBase):
@@ -53,10 +53,10 @@ class Tensor(Mapped):
     def _domain(self) -> Any:
         return self.layout
 
-    def _on(self, domain: Any) -> Tensor:
+    def _on(self, domain: object) -> Tensor:
         return self._at(domain, self.offset)
 
-    def _at(self, layout: Any, offset: Any) -> Tensor:
+    def _at(self, layout: object, offset: object) -> Tensor:
         new = Tensor.__new__(Tensor)
         new.data, new.layout, new.offset = self.data, layout, offset
         return new
@@ -81,16 +81,16 @@ class Tensor(Mapped):
     def __len__(self) -> int:
         return self.size()
 
-    def __getitem__(self, crd: Any) -> Any:
+    def __getitem__(self, crd: object) -> Any:
         """Return the element at a coordinate; if it has a None or `:`, the tensor of the slice."""
         crd = _checked(crd, self.shape)
         return self._slice(crd) if has_none(crd) else self._get(self._index(crd))
 
-    def __call__(self, *crd: Any) -> Any:
+    def __call__(self, *crd: object) -> Any:
         """Return the same as t[…], in CuTe's spelling."""
         return self[crd[0] if len(crd) == 1 else crd]
 
-    def __setitem__(self, crd: Any, value: Any) -> None:
+    def __setitem__(self, crd: object, value: object) -> None:
         """Write an element; over a slice, write one value everywhere or the elements of a tensor in order."""
         if self.data is None:
             raise LanewiseError(f"{self} has no data to write to; give Tensor a list or an array")
@@ -110,7 +110,7 @@ class Tensor(Mapped):
         """The elements in the order of linear coordinates."""
         return (self._get(self._index(i)) for i in range(self.size()))
 
-    def _slice(self, crd: Any) -> Tensor:
+    def _slice(self, crd: object) -> Tensor:
         if crd is None:
             return self
         if isinstance(self.layout, Layout):
@@ -118,7 +118,7 @@ class Tensor(Mapped):
             return self._at(part, self.offset + begin)
         return self._at(self.layout(crd), self.offset)
 
-    def _index(self, crd: Any) -> Any:
+    def _index(self, crd: object) -> Any:
         index = self.offset + self.layout(crd)
         if isinstance(index, tuple) and self.data is not None:
             raise LanewiseError(f"{self} leads to coordinates, but its data takes an integer index")
@@ -129,10 +129,10 @@ class Tensor(Mapped):
             )
         return index
 
-    def _get(self, index: Any) -> Any:
+    def _get(self, index: object) -> Any:
         return index if self.data is None else self.data[index]
 
-    def _put(self, index: Any, value: Any) -> None:
+    def _put(self, index: object, value: object) -> None:
         try:
             self.data[index] = value
         except (TypeError, ValueError) as error:  # read-only data, or a value that it cannot hold
@@ -167,7 +167,7 @@ def _checked(crd: Any, shape: Any) -> Any:
     return as_int(crd)
 
 
-def _natural_layout(data: Any) -> Layout:
+def _natural_layout(data: object) -> Layout:
     shape = getattr(data, "shape", None)
     if isinstance(shape, tuple) and shape:
         return Layout(shape, None if _is_column_major(data) else suffix_product(shape))
@@ -176,7 +176,7 @@ def _natural_layout(data: Any) -> Layout:
     raise LanewiseError(f"Tensor({data!r}) needs a layout: its shape does not follow from the data")
 
 
-def _is_column_major(data: Any) -> bool:
+def _is_column_major(data: object) -> bool:
     flags = getattr(data, "flags", None)
     return bool(flags is not None and flags.f_contiguous and not flags.c_contiguous)
 
@@ -193,7 +193,7 @@ def _in_memory_order(data: Any) -> Any:
     return (data.T if _is_column_major(data) else data).reshape(-1)
 
 
-def make_tensor(data: Any, *layout: Any) -> Tensor:
+def make_tensor(data: object, *layout: object) -> Tensor:
     """A tensor from a pointer or an array and a layout, or a shape and a stride.
 
     >>> make_tensor(0, (4, 8), (8, 1))[3, 5]
@@ -213,6 +213,6 @@ def make_identity_tensor(shape: IntTuple) -> Tensor:
     return Tensor(_origin(shape), make_identity_layout(shape))
 
 
-def _origin(shape: Any) -> ArithmeticTuple:
+def _origin(shape: object) -> ArithmeticTuple:
     extents = shape if isinstance(shape, tuple) else (shape,)
     return ArithmeticTuple(_origin(s) if isinstance(s, tuple) else 0 for s in extents)

@@ -189,7 +189,7 @@ class ParameterTypes:
         )
 
 
-def encode(title: str, value: Any, variable: Variable, types: ParameterTypes | None = None) -> bytes:
+def encode(title: str, value: object, variable: Variable, types: ParameterTypes | None = None) -> bytes:
     """A number or a struct as the bytes of a parameter; `types` tell what a struct is in C++.
 
     >>> from lanewise.ptx import parse

@@ -42,7 +42,7 @@ def host_array(value: Any) -> Any:
         return value
 
 
-def dlpack_device(value: Any) -> tuple[int, int] | None:
+def dlpack_device(value: object) -> tuple[int, int] | None:
     """Return the type and number of the device of an array by DLPack; None if it is no array of DLPack.
 
     >>> dlpack_device(np.zeros(4))

@@ -35,7 +35,7 @@ class Element(NamedTuple):
     bytes: int
 
 
-def element_of(array: Any) -> Element | None:
+def element_of(array: object) -> Element | None:
     """Return the type of an array's elements; None for structs, and for what is no array.
 
     >>> element_of(np.zeros(4, np.float16))
@@ -82,7 +82,7 @@ def require_signature(entry: Entry, values: Sequence[Any]) -> None:
             raise LanewiseError(f"argument {title} of {entry.demangled} is {text}: {wrong}; {_GETS_BY}")
 
 
-def _refusal(text: str, value: Any, source: str) -> str | None:
+def _refusal(text: str, value: object, source: str) -> str | None:
     """Return what is wrong with a value for a parameter of a type; None if nothing is."""
     if value is None or isinstance(value, ArrayArgument):
         return None
@@ -94,7 +94,7 @@ def _refusal(text: str, value: Any, source: str) -> str | None:
     return _number_refusal(plain, value, source)
 
 
-def _pointer_refusal(pointee: str, value: Any, source: str) -> str | None:
+def _pointer_refusal(pointee: str, value: object, source: str) -> str | None:
     """Return what is wrong with a value for a pointer to a type."""
     if isinstance(value, bool) or (type(value) is int and 0 < value < _LOWEST_ADDRESS):
         return f"it takes an array, None, or lw.address(array); {value!r} was given"
@@ -117,7 +117,7 @@ def _pointer_refusal(pointee: str, value: Any, source: str) -> str | None:
     return f"it takes an array of {wanted}, and one of {given.name} was given; {advice}"
 
 
-def _number_refusal(plain: str, value: Any, source: str) -> str | None:
+def _number_refusal(plain: str, value: object, source: str) -> str | None:
     """Return what is wrong with a value for a number."""
     elements = _elements(plain, source)
     if elements == ("bool", 1) and isinstance(value, int | np.integer) and int(value) not in (0, 1):

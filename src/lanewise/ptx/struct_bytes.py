@@ -16,7 +16,7 @@ from lanewise.ptx.cuda_types import CudaType
 _CTYPES = (ctypes.Structure, ctypes.Union, ctypes.Array, ctypes._SimpleCData)
 
 
-def struct_bytes(title: str, value: Any, size: int, alignment: int, kind: CudaType | None) -> bytes:
+def struct_bytes(title: str, value: object, size: int, alignment: int, kind: CudaType | None) -> bytes:
     """Return a value as the bytes of a parameter of a size; `kind` is its type in C++, if that is known.
 
     >>> from lanewise.ptx.cuda_types import cuda_type
@@ -59,7 +59,7 @@ def _what_to_pass(size: int, kind: CudaType | None) -> str:
     return f"pass bytes, a ctypes structure, or a NumPy structured scalar of that size{half}"
 
 
-def _numbers(value: Any) -> Sequence[Any] | None:
+def _numbers(value: object) -> Sequence[Any] | None:
     """Return a number, or a tuple or list of them, as a sequence; None for anything else."""
     if isinstance(value, complex | np.complexfloating):
         return [value.real, value.imag]
@@ -72,7 +72,7 @@ def _numbers(value: Any) -> Sequence[Any] | None:
     return None
 
 
-def _of_numbers(title: str, numbers: Sequence[Any], value: Any, size: int, kind: CudaType | None) -> bytes:
+def _of_numbers(title: str, numbers: Sequence[Any], value: object, size: int, kind: CudaType | None) -> bytes:
     """Return numbers as a value of a type, which has to be known."""
     if kind is None or len(numbers) != kind.numbers:
         given = f"; {len(numbers)} given" if kind is not None else f", not {type(value).__name__} {value!r}"
@@ -121,7 +121,7 @@ def _require_alignment(title: str, given: int, alignment: int) -> None:
         )
 
 
-def _padding(value: Any, size: int) -> str:
+def _padding(value: object, size: int) -> str:
     """Return a hint if a NumPy type lacks the padding that C++ puts between fields."""
     dtype = value.dtype if isinstance(value, np.generic | np.ndarray) else None
     if dtype is None or dtype.fields is None or dtype.isalignedstruct:

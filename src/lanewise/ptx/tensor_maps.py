@@ -26,7 +26,7 @@ class TensorMap(ArrayArgument):
     innermost first.
     """
 
-    def __init__(self, array: Any, tensor: TiledTensor | Im2colTensor) -> None:
+    def __init__(self, array: object, tensor: TiledTensor | Im2colTensor) -> None:
         self.array, self.tensor = array, tensor
         #: The last encoding, which a program that launches often asks for again: eight bytes of address, then
         #: the map. Machine code reads it (`gpu/native.py`).

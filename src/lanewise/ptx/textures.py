@@ -69,7 +69,7 @@ class Surface(ImageObject):
 
 
 def texture(
-    array: Any,
+    array: object,
     *,
     filter: Filter = "point",
     address: AddressMode | Sequence[AddressMode] = "clamp",
@@ -123,7 +123,7 @@ def texture(
     )
 
 
-def surface(array: Any, *, channels: int = 1, layered: bool = False) -> Surface:
+def surface(array: object, *, channels: int = 1, layered: bool = False) -> Surface:
     """Return an array as a surface, to be passed for a `cudaSurfaceObject_t`; a kernel writes into the array.
 
     Dimensions, layers and channels are as `lw.texture` has them.
@@ -148,12 +148,12 @@ def require_handle(title: str, variable: Variable, image: ImageObject) -> None:
         )
 
 
-def _require_one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
+def _require_one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise LanewiseError(f"{name}={value!r} is not one of {', '.join(map(repr, allowed))}")
 
 
-def _image(kind: str, array: Any, channels: int, layered: bool) -> dict[str, Any]:
+def _image(kind: str, array: object, channels: int, layered: bool) -> dict[str, Any]:
     """Return the fields of an ImageObject; an error if the array cannot be one."""
     shape, dtype, whole = _described(kind, array)
     if dtype.name not in ELEMENTS or dtype.byteorder == ">":
@@ -197,7 +197,7 @@ def _image(kind: str, array: Any, channels: int, layered: bool) -> dict[str, Any
     }
 
 
-def _described(kind: str, array: Any) -> tuple[tuple[int, ...], np.dtype[Any], bool]:
+def _described(kind: str, array: object) -> tuple[tuple[int, ...], np.dtype[Any], bool]:
     """Return an array's shape and type, and whether it is in one piece; NumPy's or one on a GPU."""
     if isinstance(array, np.ndarray):
         return array.shape, array.dtype, bool(array.flags.c_contiguous)

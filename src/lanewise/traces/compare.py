@@ -49,7 +49,7 @@ class Difference:
         return f"<{self}>"
 
 
-def _some(values: Any) -> str:
+def _some(values: object) -> str:
     """Return the first few of some values as text."""
     flat = np.asarray(values).ravel()
     return ", ".join(str(each) for each in flat[:4]) + (", …" if flat.size > 4 else "")
@@ -228,7 +228,7 @@ def _argument_offset(arguments: list[ArgumentArray], address: int) -> tuple[int,
     return None
 
 
-def compare_with_array(mine: Recording, expected: Any, name: str) -> Difference | None:
+def compare_with_array(mine: Recording, expected: object, name: str) -> Difference | None:
     """Return the first step that wrote an element of an argument that is not the expected one at the end."""
     array = next((each for each in mine.arguments if each.name == name), None)
     if array is None:

@@ -320,7 +320,7 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """Return a number as text, short enough for a line."""
     if isinstance(value, bytes):
         return value.hex()

@@ -69,7 +69,7 @@ class PlaceNames:
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
 
-    def find(self, of: Any, lane: int | None, warp: int | None, block: Any) -> Place:
+    def find(self, of: object, lane: int | None, warp: int | None, block: object) -> Place:
         """Return the place that is named; an error that says which there are if it is not one."""
         run = self.recording.run
         linear = self.block(block)
@@ -98,7 +98,7 @@ class PlaceNames:
                 return found
         return self._register(of, match, lane, number, linear)
 
-    def block(self, asked: Any) -> int:
+    def block(self, asked: object) -> int:
         """Return the number of a block that was traced, from its coordinates; the first if none is given."""
         run, recording = self.recording.run, self.recording
         if asked is None:

@@ -33,17 +33,17 @@ INTERRUPTED = "the launch was interrupted: these are the steps up to there"
 
 @short_traceback
 def trace(
-    configured: Any,
-    *arguments: Any,
-    blocks: Any = ((0, 0),),
+    configured: object,
+    *arguments: object,
+    blocks: object = ((0, 0),),
     warps: Iterable[int] | int | None = None,
     limit: int | None = None,
     arch: str | None = None,
     steps: int | None = None,
     schedule: object = None,
-    cluster: Any = None,
+    cluster: object = None,
     unchecked: bool = False,
-    **constants: Any,
+    **constants: object,
 ) -> Trace:
     """Run a kernel and keep every instruction that chosen blocks execute; return the trace.
 
@@ -71,17 +71,17 @@ def trace(
 
 
 def record(
-    configured: Any,
+    configured: object,
     arguments: tuple[Any, ...],
     constants: dict[str, Any],
     *,
-    blocks: Any = ((0, 0),),
+    blocks: object = ((0, 0),),
     warps: Iterable[int] | int | None = None,
     limit: int | None = None,
     arch: str | None = None,
     steps: int | None = None,
     schedule: object = None,
-    cluster: Any = None,
+    cluster: object = None,
     unchecked: bool = False,
     started: Callable[[TracedLaunch], None] | None = None,
 ) -> Trace:
@@ -155,7 +155,7 @@ def _limit(asked: int | None) -> int:
     return limit
 
 
-def _blocks(asked: Any, shape: Shape) -> list[int]:
+def _blocks(asked: object, shape: Shape) -> list[int]:
     """Return the numbers in the grid of the blocks that are asked for."""
     if isinstance(asked, str) and asked == "all":
         return list(range(shape.blocks))

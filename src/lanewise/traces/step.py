@@ -279,7 +279,9 @@ class Step:
             parts.append(np.stack([held.bits([each]) for each in operand.registers], axis=1))
         return operand.operand.unpack(np.concatenate(parts))
 
-    def shared(self, name: str, dtype: Any = None, shape: Any = None, layout: Any = None) -> npt.NDArray[Any]:
+    def shared(
+        self, name: str, dtype: object = None, shape: object = None, layout: object = None
+    ) -> npt.NDArray[Any]:
         """Return an array in the block's shared memory, with its layout and swizzle undone.
 
         A kernel of the language knows what it declared. For other PTX, `dtype` and `shape` say what the

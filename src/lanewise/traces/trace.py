@@ -175,7 +175,7 @@ class Trace:
 
     # backwards ---------------------------------------------------------------------------------------------
 
-    def _place(self, of: Any, lane: int | None, warp: int | None, block: Any) -> Place:
+    def _place(self, of: object, lane: int | None, warp: int | None, block: object) -> Place:
         return self._places.find(of, lane, warp, block)
 
     def _entry(self, before: int | Step | None) -> int:
@@ -187,11 +187,11 @@ class Trace:
 
     def origin(
         self,
-        of: Any,
+        of: object,
         *,
         lane: int | None = None,
         warp: int | None = None,
-        block: Any = None,
+        block: object = None,
         before: int | Step | None = None,
     ) -> Origin:
         """Return the tree of instructions and inputs that made a value.
@@ -204,11 +204,11 @@ class Trace:
 
     def writer(
         self,
-        of: Any,
+        of: object,
         *,
         lane: int | None = None,
         warp: int | None = None,
-        block: Any = None,
+        block: object = None,
         before: int | Step | None = None,
     ) -> Origin | None:
         """Return who wrote a value last, at which step and from what; None if no traced block wrote it.
@@ -219,7 +219,7 @@ class Trace:
         return None if found.entry == NOTHING and found.kind != "parts" else found
 
     def history(
-        self, of: Any, *, lane: int | None = None, warp: int | None = None, block: Any = None
+        self, of: object, *, lane: int | None = None, warp: int | None = None, block: object = None
     ) -> list[Written]:
         """Return everything that was written to a place, in order. What `of` may be is said at `origin`."""
         place = self._place(of, lane, warp, block)
@@ -240,7 +240,7 @@ class Trace:
             written.append(Written(node.step, node.value))
         return written
 
-    def compare(self, other: Any, of: str | None = None) -> Difference | None:
+    def compare(self, other: object, of: str | None = None) -> Difference | None:
         """Return the first step at which two runs differ; None if they do not.
 
         `other` is another trace: of another arch or schedule, or of a kernel that was changed. Or it is an

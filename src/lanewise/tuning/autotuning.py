@@ -39,7 +39,7 @@ class AutotunedKernel:
         self.best: Configuration | None = None
         self.__doc__ = kernel.__doc__
 
-    def __getitem__(self, configuration: Any) -> AutotunedLaunch:
+    def __getitem__(self, configuration: object) -> AutotunedLaunch:
         if not isinstance(configuration, tuple) or len(configuration) not in (2, 3):
             raise LanewiseError(
                 f"a launch is kernel[grid, block] or kernel[grid, block, shared_bytes], not {configuration!r}"
@@ -173,7 +173,7 @@ def _bound(launch: ConfiguredKernel, args: tuple[Any, ...], kwargs: dict[str, An
     return lambda: launch(*args, **kwargs)
 
 
-def _evaluated(what: Any, known: Mapping[str, Any]) -> Any:
+def _evaluated(what: object, known: Mapping[str, Any]) -> Any:
     """Return a grid or block: a value as it is, a function called with the arguments that it names."""
     if not callable(what):
         return what
@@ -186,7 +186,7 @@ def _evaluated(what: Any, known: Mapping[str, Any]) -> Any:
     return what(**{each.name: known[each.name] for each in parameters if each.name in known})
 
 
-def _key(value: Any) -> str:
+def _key(value: object) -> str:
     """Return what of an argument decides which configuration is best: shape and type, or the integer."""
     shape = getattr(value, "shape", None)
     if shape is not None:
@@ -243,7 +243,7 @@ def _restored(*arguments: Any) -> Iterator[None]:
                 array[...] = copy
 
 
-def _copy(array: Any) -> Any:
+def _copy(array: object) -> Any:
     """Return a copy of an array of NumPy, CuPy or torch; None for what has no such method."""
     method = getattr(array, "clone", None) or getattr(array, "copy", None)
     return method() if callable(method) else None

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
 
 from lanewise.errors import LanewiseError
 from lanewise.tracebacks import short_traceback
@@ -80,7 +79,7 @@ def benchmark(
     warmup: float = 25,
     rep: float = 100,
     flush: bool = True,
-    stream: Any = 0,
+    stream: object = 0,
     device: str | int | None = None,
 ) -> Timing:
     """Return how long a call of `f` takes, in milliseconds.
@@ -112,7 +111,7 @@ def benchmark(
 
 
 def _clock(
-    flush: bool, stream: Any, device: str | int | None
+    flush: bool, stream: object, device: str | int | None
 ) -> Callable[[Callable[[], object], int], list[float]]:
     """Return what measures the milliseconds of so many runs: a GPU's events, or the clock on the wall."""
     if device != "cpu":

@@ -90,7 +90,7 @@ class Arguments:
         return memory
 
 
-def _is_array(value: Any) -> bool:
+def _is_array(value: object) -> bool:
     """Return whether a value is an array, on the host or on a GPU."""
     try:
         on_gpu = hasattr(value, "__cuda_array_interface__")

@@ -100,7 +100,7 @@ class Selections:
         registers: dict[str, Registers],
         packed: Pointer,
         dense: Pointer,
-        k_places: Any,
+        k_places: object,
     ) -> None:
         """A's elements to where the metadata says they belong; returns 1 from codes that mean nothing."""
         metadata: Any = self.instruction.operands["metadata"]

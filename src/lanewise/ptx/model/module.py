@@ -81,7 +81,7 @@ class Entry:
         shorten(error)
         raise error
 
-    def __getitem__(self, configuration: Any) -> Any:
+    def __getitem__(self, configuration: object) -> Any:
         """The kernel with its grid, block and bytes of shared memory, to be called with its arguments."""
         try:
             return self._configured[configuration]
@@ -99,7 +99,7 @@ class Entry:
         return configured
 
     @short_traceback
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
+    def __call__(self, *arguments: object, **options: object) -> Any:
         """An error: a launch has a grid and a block."""
         raise LanewiseError(
             f"{self.demangled} is launched with a grid and a block: kernel[grid, block](…), not kernel(…)"

@@ -24,14 +24,14 @@ class Nvrtc(Protocol):
     def nvrtcCreateProgram(
         self, source: bytes, name: bytes, count: int, headers: list[bytes], names: list[bytes]
     ) -> tuple[Any, Any]: ...
-    def nvrtcAddNameExpression(self, program: Any, expression: bytes) -> tuple[Any]: ...
-    def nvrtcCompileProgram(self, program: Any, count: int, options: list[bytes]) -> tuple[Any]: ...
-    def nvrtcGetProgramLogSize(self, program: Any) -> tuple[Any, int]: ...
-    def nvrtcGetProgramLog(self, program: Any, log: bytes) -> tuple[Any]: ...
-    def nvrtcGetPTXSize(self, program: Any) -> tuple[Any, int]: ...
-    def nvrtcGetPTX(self, program: Any, ptx: bytes) -> tuple[Any]: ...
-    def nvrtcGetLoweredName(self, program: Any, expression: bytes) -> tuple[Any, bytes]: ...
-    def nvrtcDestroyProgram(self, program: Any) -> tuple[Any]: ...
+    def nvrtcAddNameExpression(self, program: object, expression: bytes) -> tuple[Any]: ...
+    def nvrtcCompileProgram(self, program: object, count: int, options: list[bytes]) -> tuple[Any]: ...
+    def nvrtcGetProgramLogSize(self, program: object) -> tuple[Any, int]: ...
+    def nvrtcGetProgramLog(self, program: object, log: bytes) -> tuple[Any]: ...
+    def nvrtcGetPTXSize(self, program: object) -> tuple[Any, int]: ...
+    def nvrtcGetPTX(self, program: object, ptx: bytes) -> tuple[Any]: ...
+    def nvrtcGetLoweredName(self, program: object, expression: bytes) -> tuple[Any, bytes]: ...
+    def nvrtcDestroyProgram(self, program: object) -> tuple[Any]: ...
 
 
 @cache
@@ -99,29 +99,29 @@ class _Library:
             ctypes.byref(program), source, name, count, texts, titles
         ), program
 
-    def nvrtcAddNameExpression(self, program: Any, expression: bytes) -> tuple[int]:
+    def nvrtcAddNameExpression(self, program: object, expression: bytes) -> tuple[int]:
         return (self._library.nvrtcAddNameExpression(program, expression),)
 
-    def nvrtcCompileProgram(self, program: Any, count: int, options: list[bytes]) -> tuple[int]:
+    def nvrtcCompileProgram(self, program: object, count: int, options: list[bytes]) -> tuple[int]:
         return (self._library.nvrtcCompileProgram(program, count, (ctypes.c_char_p * count)(*options)),)
 
     def _size(self, function: Any, program: Any) -> tuple[int, int]:
         size = ctypes.c_size_t()
         return function(program, ctypes.byref(size)), size.value
 
-    def nvrtcGetProgramLogSize(self, program: Any) -> tuple[int, int]:
+    def nvrtcGetProgramLogSize(self, program: object) -> tuple[int, int]:
         return self._size(self._library.nvrtcGetProgramLogSize, program)
 
-    def nvrtcGetProgramLog(self, program: Any, log: bytes) -> tuple[int]:
+    def nvrtcGetProgramLog(self, program: object, log: bytes) -> tuple[int]:
         return (self._library.nvrtcGetProgramLog(program, log),)
 
-    def nvrtcGetPTXSize(self, program: Any) -> tuple[int, int]:
+    def nvrtcGetPTXSize(self, program: object) -> tuple[int, int]:
         return self._size(self._library.nvrtcGetPTXSize, program)
 
-    def nvrtcGetPTX(self, program: Any, ptx: bytes) -> tuple[int]:
+    def nvrtcGetPTX(self, program: object, ptx: bytes) -> tuple[int]:
         return (self._library.nvrtcGetPTX(program, ptx),)
 
-    def nvrtcGetLoweredName(self, program: Any, expression: bytes) -> tuple[int, bytes]:
+    def nvrtcGetLoweredName(self, program: object, expression: bytes) -> tuple[int, bytes]:
         name = ctypes.c_char_p()
         status = self._library.nvrtcGetLoweredName(program, expression, ctypes.byref(name))
         return status, name.value or b""

@@ -117,7 +117,7 @@ def _compiler(arch: str) -> tuple[Nvrtc, int, str, str]:
     raise LanewiseError(f"the NVRTC installed does not know {arch}; it knows {known}")
 
 
-def _words(library: Nvrtc, status: Any) -> str:
+def _words(library: Nvrtc, status: object) -> str:
     words = library.nvrtcGetErrorString(status)
     text = words[-1] if isinstance(words, tuple) else words
     return text.decode() if isinstance(text, bytes) else str(text)
