@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import re
 from pathlib import Path
 
@@ -30,6 +31,21 @@ def _place(name: str, line: int) -> str:
     if Path(name).exists():
         return f"{name}:{line}"
     return f"{notebook_cell(name) or Path(name).name}:{line}"
+
+
+def source_texts(module: Module, name: str) -> list[str]:
+    """Return the lines of a file as the kernel was compiled from it; none if they are not at hand."""
+    compiled = module.cuda
+    if compiled is not None and Path(compiled.name).name == Path(name).name:
+        return compiled.text.split("\n")
+    return [each.rstrip("\n") for each in linecache.getlines(name)]
+
+
+def source_text(module: Module, source: str) -> str:
+    """Return the text of a line of the source, `kernel.cu:12`, without the white space around it."""
+    name, _, line = source.rpartition(":")
+    lines = source_texts(module, name)
+    return lines[int(line) - 1].strip() if 0 < int(line) <= len(lines) else ""
 
 
 def with_source(error: Unsupported, module: Module) -> Unsupported:
