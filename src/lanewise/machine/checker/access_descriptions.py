@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 from lanewise.machine import abi
-from lanewise.machine.analysis.pointer_provenance import shared_variables
 from lanewise.machine.program.instruction_record import Size
 from lanewise.machine.program.memory_accesses import LocatedAccess
 from lanewise.machine.program.ops import Op
 from lanewise.machine.program.source_lines import source_line
+from lanewise.machine.runtime.shared_names import shared_name, space_of_generic
 from lanewise.machine.runtime.state import LaunchState
 
 _MASK = (1 << 64) - 1
@@ -41,51 +39,10 @@ def allocation_at(launch: LaunchState, space: str, address: int) -> tuple[str, s
     return space, ""
 
 
-def space_of_generic(address: int) -> tuple[str, int]:
-    """Return the state space of a generic address, and the address in that space."""
-    for space, window in (("shared", abi.SHARED_WINDOW), ("local", abi.LOCAL_WINDOW)):
-        if 0 <= address - window < abi.WINDOW_BYTES:
-            return space, address - window
-    return "global", address
-
-
-def shared_name(launch: LaunchState, offset: int) -> str:
-    """Return a description of the variable of shared memory at an offset, or at an address in a cluster."""
-    offset &= abi.OFFSET_MASK
-    program = launch.compiled.program
-    for symbol in shared_variables(program):
-        if symbol.address <= offset < symbol.address + symbol.size:
-            return f"shared variable {plain_name(symbol.name)}"
-    if in_reserved_memory(launch, offset):
-        return "the shared memory that the system reserves"
-    if launch.shape.shared_bytes and offset >= program.dynamic_offset:
-        return "dynamic shared memory"
-    return "shared memory"
-
-
 def shared_home(launch: LaunchState, low: int, high: int) -> str:
     """Return a description of the shared memory that an address was made from, by its bounds."""
     base = launch.compiled.launch_info.shared_base
     return "the kernel's shared memory" if base and high == launch.shared_limit else shared_name(launch, low)
-
-
-def in_reserved_memory(launch: LaunchState, address: int) -> bool:
-    """Return whether an address of shared memory is in the part that the system reserves and zeroes."""
-    start = launch.reserved_shared
-    inside = start <= space_of_generic(address)[1] < start + abi.RESERVED_SHARED_BYTES
-    return inside and launch.compiled.launch_info.uses_reserved_memory
-
-
-def plain_name(name: str) -> str:
-    """Return the name of a variable inside a C++ function without the function's name before it.
-
-    >>> plain_name("_ZZ1kPKfPfiE4tile"), plain_name("buffer")
-    ('tile', 'buffer')
-    """
-    found = re.fullmatch(r"_ZZ.*?E(\d+)(.+)", name)
-    if found is None or len(found[2]) < int(found[1]):
-        return name
-    return found[2][: int(found[1])]
 
 
 def lanes_in_words(bits: int) -> str:

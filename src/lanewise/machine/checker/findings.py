@@ -5,15 +5,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from lanewise.machine.program.source_lines import short_place
 from lanewise.ptx.model.names import demangle
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ class Finding:
     @property
     def place(self) -> str:
         """The file and line of the source, its path from the current folder; or the line of the PTX."""
-        return _short(self.source) if self.source else f"PTX:{self.line}" if self.line else ""
+        return short_place(self.source) if self.source else f"PTX:{self.line}" if self.line else ""
 
     @property
     def location(self) -> str:
@@ -102,7 +101,7 @@ class Finding:
                 lines.append(f"    PTX line {side.line}: {elided(side.text)}")
         for side in sides if inlined else ():
             if side.chain:
-                lines.append(f"    {', inlined at '.join(map(_short, side.chain))}")
+                lines.append(f"    {', inlined at '.join(map(short_place, side.chain))}")
         return "\n".join(lines)
 
     def _who(self, by: str, where: str) -> list[str]:
@@ -180,7 +179,7 @@ class Inefficiency:
     @property
     def location(self) -> str:
         """The line of the source, or of the PTX if the source is not known."""
-        return _short(self.source) if self.source else f"PTX:{self.line}"
+        return short_place(self.source) if self.source else f"PTX:{self.line}"
 
     @property
     def share(self) -> float:
@@ -197,11 +196,6 @@ class Inefficiency:
 
     def __str__(self) -> str:
         return f"{self.location}  {self.description}"
-
-
-def _short(place: str) -> str:
-    """Return a place with its path from the folder that one is in, if it is below that."""
-    return place.removeprefix(f"{Path.cwd()}{os.sep}")
 
 
 @dataclass(frozen=True)

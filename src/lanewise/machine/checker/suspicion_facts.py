@@ -17,7 +17,6 @@ from lanewise.machine.checker.access_descriptions import (
     described,
     lanes_in_words,
     shared_home,
-    shared_name,
 )
 from lanewise.machine.checker.allocations.pointer_bounds import view_name
 from lanewise.machine.checker.mends import Language, Place, Threads
@@ -29,6 +28,7 @@ from lanewise.machine.program.ops import Op
 from lanewise.machine.runtime.fault_report import KEEP_ALIVE
 from lanewise.machine.runtime.heap import heap_of
 from lanewise.machine.runtime.launch import Launch
+from lanewise.machine.runtime.shared_names import shared_name
 
 if TYPE_CHECKING:
     from lanewise.machine.checker.mends import ControlFlow

@@ -13,7 +13,7 @@ from lanewise.jit.host_memory import address as address_of
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.checker import records
-from lanewise.machine.checker.access_descriptions import allocation_at, in_reserved_memory, source_of
+from lanewise.machine.checker.access_descriptions import allocation_at, source_of
 from lanewise.machine.checker.allocations.padding import Padding, padding_met
 from lanewise.machine.checker.checked_kernel import CheckedKernel
 from lanewise.machine.checker.matrix_rows import rows_agree
@@ -29,6 +29,7 @@ from lanewise.machine.program.instruction_table import MOST_ROWS
 from lanewise.machine.program.memory_accesses import LocatedAccess
 from lanewise.machine.program.ops import Op
 from lanewise.machine.runtime.launch import Launch
+from lanewise.machine.runtime.shared_names import in_reserved_memory
 from lanewise.machine.runtime.state import BlockState
 
 _MASK = (1 << 64) - 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import os
 import re
 from pathlib import Path
 
@@ -19,6 +20,11 @@ def source_line(module: Module, loc: Loc) -> str:
     A file that does not exist is given by its name only.
     """
     return _place(*module.origin(loc))
+
+
+def short_place(place: str) -> str:
+    """Return a file and line with the path from the current folder, if the file is below that."""
+    return place.removeprefix(f"{Path.cwd()}{os.sep}")
 
 
 def source_chain(module: Module, loc: Loc) -> tuple[str, ...]:
