@@ -16,6 +16,7 @@ from lanewise.machine.program.source_lines import short_place
 from lanewise.ptx.model.names import demangle
 
 if TYPE_CHECKING:
+    from lanewise.machine.checker.mends import Race
     from lanewise.ptx import Module
 
 Three = tuple[int, int, int]
@@ -47,6 +48,8 @@ class Finding:
     mend: str = ""
     #: The text of the line of the source.
     quote: str = ""
+    #: Of a race: the pairs of accesses that its mend has to order.
+    races: tuple[Race, ...] = field(default=(), repr=False, compare=False)
 
     def with_other(self, other: Finding) -> Finding:
         """Return the finding with its other place."""

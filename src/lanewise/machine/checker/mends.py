@@ -6,17 +6,15 @@ the first one in a loop.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, IntEnum
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from lanewise.machine.program.basic_blocks import BasicBlock, successors
 from lanewise.machine.program.instruction_record import Role, Waits
 from lanewise.machine.program.ops import Op
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class Language(Enum):
@@ -85,6 +83,10 @@ class Place:
         """The number of the line in its file."""
         return int(self.source.rpartition(":")[2]) if self.source else self.op.line
 
+    def is_on_line_of(self, other: Place) -> bool:
+        """Return whether two instructions are of the same line."""
+        return (self.file, self.line) == (other.file, other.line)
+
     def named(self, beside: Place | None = None) -> str:
         """Return "line 12"; with its file, if that is not the one of a line beside it."""
         if beside is None or beside.file == self.file or not self.source:
@@ -134,6 +136,21 @@ class ControlFlow:
                 pending += [(each, 0) for each in following]
         return False
 
+    def is_copied(self, op: Op) -> bool:
+        """Return whether the compiler has made copies of an instruction, as of the body of a loop."""
+        return self._copies[op.loc.place if op.loc is not None else op.line, op.head] > 1
+
+    def is_copy(self, op: Op, other: Op) -> bool:
+        """Return whether an instruction is a copy that the compiler has made of another one."""
+        same = op.loc is not None and other.loc is not None and op.loc.place == other.loc.place
+        return same and op.head == other.head and op.site != other.site
+
+    @cached_property
+    def _copies(self) -> Counter[tuple[object, str]]:
+        """How often each instruction of each line of the source is there."""
+        ops = (op for block in self._blocks for op in block.executed)
+        return Counter((op.loc.place if op.loc is not None else op.line, op.head) for op in ops)
+
     def is_conditional(self, op: Op) -> bool:
         """Return whether threads may come to the end of the function without this instruction."""
         place = self._places.get(op.site)
@@ -173,75 +190,114 @@ def is_cluster_barrier(op: Op) -> bool:
 # races ------------------------------------------------------------------------------------------------------
 
 
+class Reach(IntEnum):
+    """How far two threads are apart: what orders them has to reach as far."""
+
+    THREAD = 0
+    WARP = 1
+    BLOCK = 2
+    CLUSTER = 3
+    GRID = 4
+
+
+#: For each reach: the barrier in SPELLINGS, which instructions are one, and who comes to it.
+_BARRIERS: dict[Reach, tuple[str, Callable[[Op], bool], str]] = {
+    Reach.THREAD: ("warp_barrier", is_warp_barrier, "all lanes of the warp"),
+    Reach.WARP: ("warp_barrier", is_warp_barrier, "all lanes of the warp"),
+    Reach.BLOCK: ("block_barrier", is_block_barrier, "all threads of the block"),
+    Reach.CLUSTER: ("cluster_barrier", is_cluster_barrier, "all threads of the cluster"),
+}
+
+
 @dataclass(frozen=True)
-class Threads:
-    """How near two threads are to each other, and what waits for both of them."""
+class Race:
+    """Two accesses that nothing orders: where they stand, whether both write, how far apart threads are."""
 
-    same_thread: bool
-    same_warp: bool
-    same_block: bool
-    same_cluster: bool
-
-    @property
-    def barrier(self) -> tuple[str, Callable[[Op], bool], str]:
-        """The barrier that orders them: its name in SPELLINGS, which instructions are it, and who waits."""
-        if self.same_warp:
-            return "warp_barrier", is_warp_barrier, "all lanes of the warp"
-        if self.same_block:
-            return "block_barrier", is_block_barrier, "all threads of the block"
-        return "cluster_barrier", is_cluster_barrier, "all threads of the cluster"
+    flow: ControlFlow
+    one: Place
+    other: Place
+    both_write: bool
+    reach: Reach
 
 
-def race_mend(flow: ControlFlow, one: Place, other: Place, threads: Threads, both_write: bool) -> str:
-    """Return what orders two accesses of two threads; the places are in any order."""
-    language = Language.of(one.source)
-    if not threads.same_cluster:
-        return _between_blocks(one, other, language, both_write)
-    name, closes, everybody = threads.barrier
-    barrier = spelled(name, language)
-    first, second = (one, other) if flow.is_before(one.op, other.op) else (other, one)
-    same_line = (first.file, first.line) == (second.file, second.line)
-    gaps = []
-    if not same_line and flow.leads(first.op, second.op, closes):
-        gaps.append(f"between {first.named(second)} and {second.named(first)}")
-    if flow.leads(second.op, first.op, closes):
-        back = "it" if same_line else first.named(second)
-        gaps.append(f"after {second.named(first)}, before the loop comes back to {back}")
+def race_mend(races: Sequence[Race]) -> str:
+    """Return what orders the two accesses of a race; several races of the same two lines are one mistake."""
+    reach = max(each.reach for each in races)
+    first, *_ = (each for each in races if each.reach == reach)
+    language = Language.of(first.one.source)
+    if reach is Reach.GRID:
+        return _between_blocks(first, language)
+    gaps: dict[str, str] = {}
+    for each in races:
+        for gap in _gaps(each, _BARRIERS[reach][1]):
+            gaps.setdefault(gap.split(", ")[0], gap)  # what stands after a line is before all that follows
+    barrier, everybody = spelled(_BARRIERS[reach][0], language), _BARRIERS[reach][2]
     if not gaps:
-        return _without_a_gap(first, second, same_line, both_write, barrier, language, everybody)
-    conditional = flow.is_conditional(first.op) or flow.is_conditional(second.op)
+        return _without_a_gap(first, barrier, everybody, language)
+    conditional = any(each.flow.is_conditional(op) for each in races for op in (each.one.op, each.other.op))
     where = f", where {everybody} come by" if conditional else ""
-    return f"{barrier} {' and '.join(gaps)}{where}"
+    return f"{barrier} {' and '.join(gaps.values())}{where}{_or_atomic(first, language)}"
 
 
-def _without_a_gap(
-    first: Place,
-    second: Place,
-    same_line: bool,
-    both_write: bool,
-    barrier: str,
-    language: Language,
-    everybody: str,
-) -> str:
+def _gaps(race: Race, closes: Callable[[Op], bool]) -> list[str]:
+    """Return where a barrier is missing on the ways from one access to the other."""
+    flow = race.flow
+    first, second = race.one, race.other
+    if not flow.is_before(first.op, second.op):
+        first, second = second, first
+    gaps = []
+    if flow.leads(first.op, second.op, closes) and not _is_one_statement(race):
+        # In an unrolled loop, the second one may be that of a later iteration.
+        same_iteration = flow.leads(first.op, second.op, lambda op: closes(op) or flow.is_copy(op, first.op))
+        gaps.append(_gap(first, second) if same_iteration else _gap(second, first))
+    if flow.leads(second.op, first.op, closes):
+        gaps.append(_gap(second, first))
+    return gaps
+
+
+def _gap(first: Place, second: Place) -> str:
+    """Return where something stands between two lines; in a loop, the second may come before the first."""
+    if first.is_on_line_of(second):
+        return f"after {first.named()}, before it comes again"
+    if first.file == second.file and first.line > second.line:
+        return f"after {first.named()}, before {second.named()} comes again"
+    return f"between {first.named(second)} and {second.named(first)}"
+
+
+def _is_one_statement(race: Race) -> bool:
+    """Return whether both accesses are of one line that was compiled once, so that nothing fits between."""
+    stores = [race.one.op] if race.both_write else [race.one.op, race.other.op]
+    return race.one.is_on_line_of(race.other) and not any(race.flow.is_copied(each) for each in stores)
+
+
+def _or_atomic(race: Race, language: Language) -> str:
+    """Return the mend for threads that update one element, if the accesses may be such an update."""
+    if not race.one.is_on_line_of(race.other):
+        return ""
+    return f"; or {spelled('atomic', language)}, if several threads update the same element"
+
+
+def _without_a_gap(race: Race, barrier: str, everybody: str, language: Language) -> str:
     """Return what mends two accesses of one line, or two that have a barrier between them."""
     atomic = spelled("atomic", language)
-    if same_line and both_write:
+    if race.one.is_on_line_of(race.other) and race.both_write:
         return f"give each thread an element of its own, or add with {atomic}"
-    if same_line:
+    if race.one.is_on_line_of(race.other):
         return (
-            f"make {first.named()} one atomic operation ({atomic}); if its threads access different "
+            f"make {race.one.named()} one atomic operation ({atomic}); if its threads access different "
             f"elements, read into a register first, then {barrier}, then write"
         )
+    one, other = race.one, race.other
     return (
-        f"let {everybody} come to the barrier between {first.named(second)} and {second.named(first)}: some "
-        "skip it, or it counts fewer threads"
+        f"let {everybody} come to the barrier between {one.named(other)} and {other.named(one)}: some skip "
+        "it, or it counts fewer threads"
     )
 
 
-def _between_blocks(one: Place, other: Place, language: Language, both_write: bool) -> str:
+def _between_blocks(race: Race, language: Language) -> str:
     """Return what mends two accesses of blocks that no barrier orders."""
-    atomic = spelled("atomic", language)
-    if both_write or (one.file, one.line) == (other.file, other.line):
+    one, other, atomic = race.one, race.other, spelled("atomic", language)
+    if race.both_write or one.is_on_line_of(other):
         return f"give each block elements of its own, or use {atomic}: no barrier orders two blocks"
     return (
         f"end the kernel between {one.named(other)} and {other.named(one)} and go on in a second launch, or "

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from lanewise.machine.checker.mends import race_mend
 from lanewise.machine.checker.report import Finding
 from lanewise.machine.program.source_lines import source_chain, source_text
 
@@ -78,10 +79,20 @@ def merged(findings: Iterable[Finding]) -> list[Finding]:
         turned = each.kind == "race" and place(each) != place(first)
         if turned and not message.endswith(BOTH_WAYS):
             message += BOTH_WAYS
-        found[key(each)] = replace(first, count=first.count + each.count, message=message)
+        found[key(each)] = replace(
+            first, count=first.count + each.count, message=message, races=first.races + each.races
+        )
+    found = {name: _with_mend(each) for name, each in found.items()}
     errors = {key(each)[1:] for each in found.values() if each.severity == "error"}
     told = [each for each in found.values() if each.severity == "error" or key(each)[1:] not in errors]
     return _without_consequences(told)
+
+
+def _with_mend(finding: Finding) -> Finding:
+    """Return a race with the mend that orders all pairs of accesses of its two lines."""
+    if not finding.races:
+        return finding
+    return replace(finding, mend=race_mend(finding.races), races=())
 
 
 def _without_consequences(findings: list[Finding]) -> list[Finding]:

@@ -19,7 +19,7 @@ from lanewise.machine.checker.access_descriptions import (
     shared_home,
 )
 from lanewise.machine.checker.allocations.pointer_bounds import view_name
-from lanewise.machine.checker.mends import Language, Place, Threads
+from lanewise.machine.checker.mends import Language, Place, Race, Reach
 from lanewise.machine.checker.proxy_records import AsyncKind, BarrierUse
 from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.program.memory_accesses import LocatedAccess
@@ -61,7 +61,7 @@ class Other:
     """The other access or instruction of a suspicion, and who executed it."""
 
     place: Place
-    threads: Threads
+    reach: Reach
     writes: bool
 
 
@@ -217,11 +217,15 @@ class Facts:
     @property
     def order(self) -> str:
         """What orders the two accesses."""
+        return mends.race_mend([self.race])
+
+    @property
+    def race(self) -> Race:
+        """The two accesses."""
         assert self.other is not None, "a race has two accesses"
         mine = self.located is None or self.located.access.writes
-        return mends.race_mend(
-            self.flow, self.here_place, self.other.place, self.other.threads, mine and self.other.writes
-        )
+        both_write = mine and self.other.writes
+        return Race(self.flow, self.here_place, self.other.place, both_write, self.other.reach)
 
     @property
     def _mixed(self) -> Place | None:
@@ -234,7 +238,7 @@ class Facts:
     @property
     def weak_reason(self) -> str:
         """Why two accesses are ordered on GPUs, but not by the memory model."""
-        if self.other is not None and self.other.threads.same_warp:
+        if self.other is not None and self.other.reach <= Reach.WARP:
             return "The lanes of the warp only meet here, for example at a shuffle, and do not synchronise"
         if self._mixed is not None:
             return "One of them is atomic, and the other one is not"
@@ -246,11 +250,11 @@ class Facts:
     @property
     def weak_order(self) -> str:
         """What makes two accesses ordered by the memory model."""
-        if self.other is not None and self.other.threads.same_warp:
+        if self.other is not None and self.other.reach <= Reach.WARP:
             return self.order
         if self._mixed is not None:
             return f"make the access of {self._mixed.named(self.here_place)} atomic, too"
-        if self.other is not None and not self.other.threads.same_block and self.space == "shared":
+        if self.other is not None and self.other.reach > Reach.BLOCK and self.space == "shared":
             return "arrive with the scope of the cluster: mbarrier.arrive.release.cluster"
         return f"{mends.spelled('fence', self.language)} after the read of the flag, before {self.here}"
 
@@ -298,7 +302,7 @@ class Facts:
     @property
     def _then_all(self) -> str:
         """The barrier by which other threads learn that a thread has waited."""
-        if self.other is not None and self.other.threads.same_thread:
+        if self.other is not None and self.other.reach is Reach.THREAD:
             return ""
         return f", then {mends.spelled('block_barrier', self.language)}"
 

@@ -17,7 +17,7 @@ from lanewise.machine.checker.access_descriptions import allocation_at, source_o
 from lanewise.machine.checker.allocations.padding import Padding, padding_met
 from lanewise.machine.checker.checked_kernel import CheckedKernel
 from lanewise.machine.checker.matrix_rows import rows_agree
-from lanewise.machine.checker.mends import ControlFlow, Place, Threads
+from lanewise.machine.checker.mends import ControlFlow, Place, Reach
 from lanewise.machine.checker.proxy_records import OPERATIONS_KEPT, AsyncKind, NotedOperation
 from lanewise.machine.checker.records import SiteRow, WatchRecord
 from lanewise.machine.checker.report import Finding
@@ -35,6 +35,8 @@ from lanewise.machine.runtime.state import BlockState
 _MASK = (1 << 64) - 1
 #: How often an instruction may report advice of one kind again: it may be about another variable.
 ADVICE_AGAIN = 16
+#: How often an instruction may report a race inside of one warp again: another one may be between warps.
+WITHIN_WARP = 4096
 #: Findings with the same key are one: kind, line, text, allocation and severity.
 Key = tuple[str, int, str, str | None, str]
 
@@ -75,6 +77,8 @@ class Triage:
         self.advised: set[tuple[int, Suspicion, str]] = set()
         #: Findings, each with the row and kind that count how often it came up.
         self.found: dict[Key, tuple[Finding, tuple[int, Suspicion] | None]] = {}
+        #: Races inside of one warp so far, by row and kind.
+        self.within_warp: set[tuple[int, Suspicion]] = set()
         self.failure: BaseException | None = None
         #: Called with each finding when it comes up, if somebody wants to know when.
         self.on_finding: Callable[[Finding], None] | None = None
@@ -109,6 +113,8 @@ class Triage:
             raise NotOnItsOwn
         numbers = dict(zip(kind.numbers, values, strict=True))
         state, warp = self._state(warp_frame)
+        if (row, kind) in self.within_warp and self._is_within_warp(state, warp, numbers):
+            return
         if kind.subject is Subject.BLOCK_BARRIER:
             self._at_barrier(kind, state, warp, row, numbers)
             return
@@ -125,6 +131,10 @@ class Triage:
             advice = met is not None
             self._note_padding(row, met)
         self._hear_less(row, kind, advice)
+        if kind.kind == "race" and not advice and self._is_within_warp(state, warp, numbers):
+            # Other warps may race there as well, and then the mend has to reach as far.
+            self.within_warp.add((row, kind))
+            self._hear(row, kind, WITHIN_WARP)
         space, allocation = allocation_at(launch, self._space(op, access, address), address)
         if advice and (row, kind, allocation) in self.advised:
             return
@@ -163,6 +173,7 @@ class Triage:
             other=other,
             severity="advice" if advice else "error",
             mend=facts.mend(),
+            races=(facts.race,) if "{order}" in kind.mend else (),
         )
         self.add(finding, (row, kind))
 
@@ -186,6 +197,13 @@ class Triage:
     def _hear(self, row: int, kind: Suspicion, more: int) -> None:
         limit = (SiteRow.limits + 8 * kind) // 8
         self.rows[row, limit] = min(int(self.rows[row, limit]), more)
+
+    def _is_within_warp(self, state: BlockState, warp: int, numbers: dict[str, int]) -> bool:
+        """Return whether both accesses of a race are of one warp."""
+        number = int(self.log[numbers["epoch"] & records.EPOCHS])
+        warps = self.launch.shape.warps
+        linear = int(self.begun[number // warps])
+        return self._reach(state, warp, linear, number % warps) is Reach.WARP
 
     @staticmethod
     def _space(op: Op, access: LocatedAccess | None, address: int) -> str:
@@ -212,8 +230,7 @@ class Triage:
         else:
             return None
         source = source_of(self.launch, op)
-        near = Threads(same_thread=True, same_warp=True, same_block=True, same_cluster=True)
-        other = Other(Place(op, source), near, writes=False)
+        other = Other(Place(op, source), Reach.THREAD, writes=False)
         return Finding(kind.kind, what, op.line, str(op.source), source), other
 
     def _operation(self, epoch: int) -> AsyncKind | None:
@@ -234,6 +251,9 @@ class Triage:
             self.found[key] = finding, counted
             if self.on_finding is not None:
                 self.on_finding(finding)
+        elif finding.races:
+            first, before = self.found[key]
+            self.found[key] = replace(first, races=first.races + finding.races), before
 
     def findings(self) -> list[Finding]:
         """Return all findings in the order in which they came up, with their counts."""
@@ -269,15 +289,8 @@ class Triage:
             message += " by several lanes, of which this is the first"
         collective = bool(who & records.COLLECTIVE)
         its_lane = 0 if collective else who & (abi.LANES - 1)
-        same_block = linear == state[BlockRecord.linear]
-        same_warp = same_block and number % warps == warp
-        cluster = [each[BlockRecord.linear] for each in state.members]
-        threads = Threads(
-            same_warp and not collective and its_lane == lane,
-            same_warp,
-            same_block,
-            linear in cluster or same_block,
-        )
+        same_lane = its_lane == lane and not collective
+        reach = self._reach(state, warp, linear, number % warps)
         place = Place(op, source_of(launch, op))
         finding = Finding(
             kind.kind,
@@ -290,7 +303,16 @@ class Triage:
             numbers["address"] & _MASK,
             allocation or None,
         )
-        return finding, Other(place, threads, access is None or access.access.writes)
+        writes = access is None or access.access.writes
+        return finding, Other(place, Reach.THREAD if reach is Reach.WARP and same_lane else reach, writes)
+
+    @staticmethod
+    def _reach(state: BlockState, warp: int, linear: int, other_warp: int) -> Reach:
+        """Return how far a warp of a block is from a warp of a block with a number in the grid."""
+        if linear == state[BlockRecord.linear]:
+            return Reach.WARP if warp == other_warp else Reach.BLOCK
+        cluster = (each[BlockRecord.linear] for each in state.members)
+        return Reach.CLUSTER if linear in cluster else Reach.GRID
 
     # barriers of a block ------------------------------------------------------------------------------------
 
