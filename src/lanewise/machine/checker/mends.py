@@ -6,11 +6,11 @@ the first one in a loop.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from functools import cached_property
+from math import gcd
 
 from lanewise.machine.program.basic_blocks import BasicBlock, successors
 from lanewise.machine.program.instruction_record import Role, Waits
@@ -138,18 +138,26 @@ class ControlFlow:
 
     def is_copied(self, op: Op) -> bool:
         """Return whether the compiler has made copies of an instruction, as of the body of a loop."""
-        return self._copies[op.loc.place if op.loc is not None else op.line, op.head] > 1
-
-    def is_copy(self, op: Op, other: Op) -> bool:
-        """Return whether an instruction is a copy that the compiler has made of another one."""
-        same = op.loc is not None and other.loc is not None and op.loc.place == other.loc.place
-        return same and op.head == other.head and op.site != other.site
+        return len(self._copies[_origin(op)]) > 1
 
     @cached_property
-    def _copies(self) -> Counter[tuple[object, str]]:
-        """How often each instruction of each line of the source is there."""
-        ops = (op for block in self._blocks for op in block.executed)
-        return Counter((op.loc.place if op.loc is not None else op.line, op.head) for op in ops)
+    def _copies(self) -> dict[tuple[object, str], list[int]]:
+        """The sites of each instruction of each line of the source, in the order of the kernel."""
+        copies: dict[tuple[object, str], list[int]] = {}
+        for block in self._blocks:
+            for op in block.executed:
+                copies.setdefault(_origin(op), []).append(op.site)
+        return copies
+
+    def are_of_one_iteration(self, one: Op, other: Op) -> bool:
+        """Return whether two instructions are of the same iteration of a loop that was unrolled.
+
+        Each has as many copies as the loop has iterations, or several in each.
+        """
+        first, second = self._copies[_origin(one)], self._copies[_origin(other)]
+        iterations = gcd(len(first), len(second))
+        of_one = first.index(one.site) * iterations // len(first)
+        return of_one == second.index(other.site) * iterations // len(second)
 
     def is_conditional(self, op: Op) -> bool:
         """Return whether threads may come to the end of the function without this instruction."""
@@ -169,6 +177,11 @@ class ControlFlow:
                     seen.add(each.number)
                     pending.append(each)
         return False
+
+
+def _origin(op: Op) -> tuple[object, str]:
+    """Return what the copies of an instruction that the compiler made have in common."""
+    return op.loc.place if op.loc is not None else op.line, op.head
 
 
 def is_block_barrier(op: Op) -> bool:
@@ -247,9 +260,8 @@ def _gaps(race: Race, closes: Callable[[Op], bool]) -> list[str]:
         first, second = second, first
     gaps = []
     if flow.leads(first.op, second.op, closes) and not _is_one_statement(race):
-        # In an unrolled loop, the second one may be that of a later iteration.
-        same_iteration = flow.leads(first.op, second.op, lambda op: closes(op) or flow.is_copy(op, first.op))
-        gaps.append(_gap(first, second) if same_iteration else _gap(second, first))
+        together = flow.are_of_one_iteration(first.op, second.op) or first.line > second.line
+        gaps.append(_gap(first, second) if together else _gap(second, first))
     if flow.leads(second.op, first.op, closes):
         gaps.append(_gap(second, first))
     return gaps
