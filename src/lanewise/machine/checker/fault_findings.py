@@ -155,6 +155,10 @@ def _waited_for(blocks: list[BasicBlock], number: int) -> Op | None:
 # loops that never end ---------------------------------------------------------------------------------------
 
 
+#: What ends a loop that waits for nobody.
+_LOOP = "let the loop come to its end: look at what its condition reads, and at what changes that"
+
+
 class Spin(NamedTuple):
     """A thread in a loop: the instruction that shows it, and the memory that it reads again and again."""
 
@@ -171,15 +175,24 @@ class Spin(NamedTuple):
     def finding(self, kind: str, message: str) -> Finding:
         """Return a finding at this loop."""
         address = self.address if self.access is not None else None
-        made = finding_at(
-            self.state.launch, kind, message, self.op, self.thread, self.state, address, self.allocation
-        )
+        mend = self.mend()
+        launch, allocation = self.state.launch, self.allocation
+        made = finding_at(launch, kind, message, self.op, self.thread, self.state, address, allocation, mend)
         if self.store is None:
             return made
         words = "it writes there itself, in the same loop"
-        launch, thread = self.state.launch, self.thread
-        store = finding_at(launch, kind, words, self.store, thread, self.state, address, self.allocation)
+        store = finding_at(launch, kind, words, self.store, self.thread, self.state, address, allocation)
         return made.with_other(store)
+
+    def mend(self) -> str:
+        """Return what ends the loop."""
+        if self.access is None or self.store is not None:
+            return _LOOP
+        what = self.allocation or f"{self.space} memory"
+        return (
+            f"let a thread that runs by then change {what} (an atomic store), and let no thread wait for one "
+            "that has not begun or waits itself"
+        )
 
     def words(self) -> str:
         """Return what the thread does, as the end of a sentence."""
@@ -194,7 +207,7 @@ def over_the_limit(launch: LaunchState, state: BlockState, message: str) -> Find
     """Return the finding of a block that ran longer than `steps=` allows: the first thread that runs."""
     spins = _spins(launch, state)
     if not spins:
-        return finding_at(launch, "endless", message, None, launch.thread_at(0, 0), state)
+        return finding_at(launch, "endless", message, None, launch.thread_at(0, 0), state, mend=_LOOP)
     reads = f"; this thread {spins[0].words()}" if spins[0].access is not None else ""
     return spins[0].finding("endless", message + reads)
 
@@ -211,7 +224,7 @@ def endless(launch: LaunchState, stuck: Stuck) -> Endless:
             break
     if not found:
         state = stuck.blocks[0]
-        return Endless(finding_at(launch, "endless", "the launch never ends", None, None, state))
+        return Endless(finding_at(launch, "endless", "the launch never ends", None, None, state, mend=_LOOP))
     first = found[0]
     why = "and nothing will change any more" if stuck.certain else "and nothing has changed for very long"
     message = f"the launch never ends: the thread {first.words()}, {why}"

@@ -224,13 +224,38 @@ _BARRIERS: dict[Reach, tuple[str, Callable[[Op], bool], str]] = {
 
 @dataclass(frozen=True)
 class Race:
-    """Two accesses that nothing orders: where they stand, whether both write, how far apart threads are."""
+    """Two accesses that nothing orders: where they stand, which of them write, how far apart threads are."""
 
     flow: ControlFlow
     one: Place
     other: Place
-    both_write: bool
+    one_writes: bool
+    other_writes: bool
     reach: Reach
+
+    @property
+    def both_write(self) -> bool:
+        """Whether both accesses write."""
+        return self.one_writes and self.other_writes
+
+    @property
+    def plain_write(self) -> Place | None:
+        """The one that writes and is not atomic, if the other one is."""
+        for place, writes, atomic in (
+            (self.one, self.one_writes, self.other),
+            (self.other, self.other_writes, self.one),
+        ):
+            if writes and atomic.op.record.is_atomic and not place.op.record.is_atomic:
+                return place
+        return None
+
+    @property
+    def spins(self) -> bool:
+        """Whether one of them is an atomic in a loop, as a lock is taken."""
+        return any(
+            each.op.record.is_atomic and self.flow.leads(each.op, each.op, lambda op: False)
+            for each in (self.one, self.other)
+        )
 
 
 def race_mend(races: Sequence[Race]) -> str:
@@ -240,6 +265,9 @@ def race_mend(races: Sequence[Race]) -> str:
     language = Language.of(first.one.source)
     if reach is Reach.GRID:
         return _between_blocks(first, language)
+    plain = first.plain_write
+    if plain is not None and first.spins:
+        return f"make the access of {plain.named()} atomic, too"
     gaps: dict[str, str] = {}
     for each in races:
         for gap in _gaps(each, _BARRIERS[reach][1]):
@@ -278,12 +306,16 @@ def _gap(first: Place, second: Place) -> str:
 
 def _is_one_statement(race: Race) -> bool:
     """Return whether both accesses are of one line that was compiled once, so that nothing fits between."""
-    stores = [race.one.op] if race.both_write else [race.one.op, race.other.op]
-    return race.one.is_on_line_of(race.other) and not any(race.flow.is_copied(each) for each in stores)
+    writers = ((race.one, race.one_writes), (race.other, race.other_writes))
+    copied = any(writes and race.flow.is_copied(place.op) for place, writes in writers)
+    return race.one.is_on_line_of(race.other) and not copied
 
 
 def _or_atomic(race: Race, language: Language) -> str:
-    """Return the mend for threads that update one element, if the accesses may be such an update."""
+    """Return another mend: atomics, if the accesses may be updates of one element."""
+    plain = race.plain_write
+    if plain is not None:
+        return f"; or make the access of {plain.named()} atomic, too"
     if not race.one.is_on_line_of(race.other):
         return ""
     return f"; or {spelled('atomic', language)}, if several threads update the same element"
@@ -311,8 +343,9 @@ def _between_blocks(race: Race, language: Language) -> str:
     one, other, atomic = race.one, race.other, spelled("atomic", language)
     if race.both_write or one.is_on_line_of(other):
         return f"give each block elements of its own, or use {atomic}: no barrier orders two blocks"
+    first, second = (one, other) if race.flow.is_before(one.op, other.op) else (other, one)
     return (
-        f"end the kernel between {one.named(other)} and {other.named(one)} and go on in a second launch, or "
-        f"publish a flag: {spelled('fence', language)}, then an atomic store; the reader loads the flag with "
-        "an atomic, then a fence"
+        "no barrier orders two blocks: write to another array than the one that is read, end the kernel "
+        f"between {first.named(second)} and {second.named(first)} and go on in a second launch, or let blocks "
+        f"wait for a flag ({spelled('fence', language)}, then an atomic store; an atomic load, then a fence)"
     )

@@ -22,6 +22,7 @@ from lanewise.machine.checker.allocations.pointer_bounds import view_name
 from lanewise.machine.checker.mends import Language, Place, Race, Reach
 from lanewise.machine.checker.proxy_records import AsyncKind, BarrierUse
 from lanewise.machine.checker.suspicions import Suspicion
+from lanewise.machine.program.instruction_record import Waits
 from lanewise.machine.program.memory_accesses import LocatedAccess
 from lanewise.machine.program.operands import Register
 from lanewise.machine.program.ops import Op
@@ -224,8 +225,11 @@ class Facts:
         """The two accesses."""
         assert self.other is not None, "a race has two accesses"
         mine = self.located is None or self.located.access.writes
-        both_write = mine and self.other.writes
-        return Race(self.flow, self.here_place, self.other.place, both_write, self.other.reach)
+        reach = self.other.reach
+        atomic = self.op.record.is_atomic or self.other.place.op.record.is_atomic
+        if atomic and self.launch.shape.warps > 1:  # what is updated by atomics is for all warps
+            reach = max(reach, Reach.BLOCK)
+        return Race(self.flow, self.here_place, self.other.place, mine, self.other.writes, reach)
 
     @property
     def _mixed(self) -> Place | None:
@@ -302,9 +306,11 @@ class Facts:
     @property
     def _then_all(self) -> str:
         """The barrier by which other threads learn that a thread has waited."""
-        if self.other is not None and self.other.reach is Reach.THREAD:
+        reach = self.other.reach if self.other is not None else Reach.BLOCK
+        if reach is Reach.THREAD and self.op.record.waits is Waits.NOBODY:
             return ""
-        return f", then {mends.spelled('block_barrier', self.language)}"
+        barrier = "block_barrier" if reach > Reach.WARP else "warp_barrier"
+        return f", then {mends.spelled(barrier, self.language)}"
 
     # mbarriers and clusters ---------------------------------------------------------------------------------
 

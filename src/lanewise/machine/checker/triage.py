@@ -35,8 +35,9 @@ from lanewise.machine.runtime.state import BlockState
 _MASK = (1 << 64) - 1
 #: How often an instruction may report advice of one kind again: it may be about another variable.
 ADVICE_AGAIN = 16
-#: How often an instruction may report a race inside of one warp again: another one may be between warps.
-WITHIN_WARP = 4096
+#: How often an instruction may report a race again: another one may be of threads that are farther apart.
+RACES_AGAIN = 4096
+RACES = (Suspicion.AFTER_WRITE, Suspicion.AFTER_READ)
 #: Findings with the same key are one: kind, line, text, allocation and severity.
 Key = tuple[str, int, str, str | None, str]
 
@@ -77,8 +78,8 @@ class Triage:
         self.advised: set[tuple[int, Suspicion, str]] = set()
         #: Findings, each with the row and kind that count how often it came up.
         self.found: dict[Key, tuple[Finding, tuple[int, Suspicion] | None]] = {}
-        #: Races inside of one warp so far, by row and kind.
-        self.within_warp: set[tuple[int, Suspicion]] = set()
+        #: How far the threads of a race were apart so far, by row and kind.
+        self.reached: dict[tuple[int, Suspicion], Reach] = {}
         self.failure: BaseException | None = None
         #: Called with each finding when it comes up, if somebody wants to know when.
         self.on_finding: Callable[[Finding], None] | None = None
@@ -113,7 +114,7 @@ class Triage:
             raise NotOnItsOwn
         numbers = dict(zip(kind.numbers, values, strict=True))
         state, warp = self._state(warp_frame)
-        if (row, kind) in self.within_warp and self._is_within_warp(state, warp, numbers):
+        if self.reached.get((row, kind), Reach.THREAD) >= self._race_reach(kind, state, warp, numbers):
             return
         if kind.subject is Subject.BLOCK_BARRIER:
             self._at_barrier(kind, state, warp, row, numbers)
@@ -130,12 +131,14 @@ class Triage:
             met = padding_met(launch.compiled.program, self.uses, state, warp, op, lane, address)
             advice = met is not None
             self._note_padding(row, met)
-        self._hear_less(row, kind, advice)
-        if kind.kind == "race" and not advice and self._is_within_warp(state, warp, numbers):
-            # Other warps may race there as well, and then the mend has to reach as far.
-            self.within_warp.add((row, kind))
-            self._hear(row, kind, WITHIN_WARP)
+        if kind not in RACES:
+            self._hear_less(row, kind, advice)
         space, allocation = allocation_at(launch, self._space(op, access, address), address)
+        if kind in RACES:
+            # Threads farther apart may race there as well, and then the mend has to reach as far.
+            self.reached[row, kind] = self._race_reach(kind, state, warp, numbers)
+            farther = self.reached[row, kind] < self._farthest(space)
+            self._hear(row, kind, RACES_AGAIN if farther else 0)
         if advice and (row, kind, allocation) in self.advised:
             return
         if advice:
@@ -198,12 +201,22 @@ class Triage:
         limit = (SiteRow.limits + 8 * kind) // 8
         self.rows[row, limit] = min(int(self.rows[row, limit]), more)
 
-    def _is_within_warp(self, state: BlockState, warp: int, numbers: dict[str, int]) -> bool:
-        """Return whether both accesses of a race are of one warp."""
+    def _race_reach(self, kind: Suspicion, state: BlockState, warp: int, numbers: dict[str, int]) -> Reach:
+        """Return how far the threads of a race are apart; farther than any, if it is no race."""
+        if kind not in RACES:
+            return Reach.GRID
         number = int(self.log[numbers["epoch"] & records.EPOCHS])
         warps = self.launch.shape.warps
-        linear = int(self.begun[number // warps])
-        return self._reach(state, warp, linear, number % warps) is Reach.WARP
+        return self._reach(state, warp, int(self.begun[number // warps]), number % warps)
+
+    def _farthest(self, space: str) -> Reach:
+        """Return how far two threads of the launch may be apart that access memory of a space."""
+        shape = self.launch.shape
+        if space == "global" and shape.blocks > 1:
+            return Reach.GRID
+        if shape.cluster_blocks > 1:
+            return Reach.CLUSTER
+        return Reach.BLOCK if shape.warps > 1 else Reach.WARP
 
     @staticmethod
     def _space(op: Op, access: LocatedAccess | None, address: int) -> str:
