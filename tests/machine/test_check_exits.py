@@ -38,5 +38,5 @@ def test_message_names_the_mend() -> None:
     # Here the block has indeed exited when it is accessed, and the launch is stopped.
     (fault,) = accusations(named["read_from_exited"].check(wrong=True))
     assert "has exited" in fault.message
-    for message in (finding.message, fault.message):
-        assert "barrier.cluster.arrive and barrier.cluster.wait (cluster.sync())" in message
+    for mend in (finding.mend, fault.mend):
+        assert "barrier.cluster.arrive and barrier.cluster.wait (cluster.sync())" in mend

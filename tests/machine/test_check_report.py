@@ -42,8 +42,11 @@ def test_a_place_is_told_of_once_with_both_sides_and_a_count() -> None:
     assert race.other.thread == (63, 0, 0) and race.other.allocation == race.allocation
     text = str(report)
     for words in ("race: shared write of 4 bytes", "by thread (64, 0, 0) in block (0, 0, 0)", "128 times",
-                  "reverse: 1 finding (1 race)", "smsp__inst_executed.sum"):  # fmt: skip
+                  "reverse: 1 finding (1 race)", "mend: `bar.sync 0` between line 9 and line 11",
+                  "31 counters: --counters, report.counters"):  # fmt: skip
         assert words in text, text
+    assert "smsp__inst_executed.sum" not in text
+    assert "31 counters:\nsmsp__inst_executed.sum" in report.in_words(counters=True)
     assert json.loads(json.dumps(report.to_dict()))["findings"][0]["kind"] == "race"
 
 

@@ -16,7 +16,7 @@ from lanewise.debug.expressions import Expression
 from lanewise.debug.launches import DebuggedLaunch, Recorded
 from lanewise.debug.lines import Frame, Lines
 from lanewise.debug.moments import Moment
-from lanewise.debug.stops import Breakpoint, Stop, Watchpoint, finding_text
+from lanewise.debug.stops import Breakpoint, Stop, Watchpoint
 from lanewise.errors import LanewiseError
 from lanewise.traces.recording import Three
 from lanewise.traces.step import Step
@@ -208,7 +208,7 @@ class Debugger:
             return
         for step, finding in sorted(found, key=lambda pair: -pair[0] if backwards else pair[0]):
             if (step < here) if backwards else (step > here):
-                stop = Stop(step, int(self.lines.warps[step]), finding_text(finding), "finding")
+                stop = Stop(step, int(self.lines.warps[step]), str(finding), "finding")
                 yield step, partial(_same, stop)
 
     def to_first_finding(self) -> Stop | None:
@@ -223,9 +223,9 @@ class Debugger:
                 self.show_block(block)
                 located = next(((each, n) for each, n in self.recorded.findings if n is not None), None)
         if located is None:
-            return Stop(self.position, self.warp, finding_text(findings[0][0]), "finding")
+            return Stop(self.position, self.warp, str(findings[0][0]), "finding")
         finding, step = located
-        return self._arrive(Stop(step, int(self.lines.warps[step]), finding_text(finding), "finding"))
+        return self._arrive(Stop(step, int(self.lines.warps[step]), str(finding), "finding"))
 
     # moves of one warp -------------------------------------------------------------------------------------
 

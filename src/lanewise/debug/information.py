@@ -10,7 +10,7 @@ import numpy as np
 from lanewise.debug.debugger import Debugger
 from lanewise.debug.lines import PTX, Frame
 from lanewise.debug.moments import COORDINATES
-from lanewise.debug.stops import finding_text, lanes_text, shown
+from lanewise.debug.stops import lanes_text, shown
 from lanewise.debug.tables import columns, printed, shown_lanes
 from lanewise.errors import LanewiseError
 from lanewise.traces.arrays import source_name
@@ -123,12 +123,7 @@ def _findings(debugger: Debugger) -> str:
     lines = []
     for finding, step in debugger.recorded.findings:
         at = f"step {step}" if step is not None else f"block {finding.block}" if finding.block else "launch"
-        lines.append(f"{at}: {finding_text(finding)}")
-        if finding.source or finding.line:
-            lines.append(f"    at {finding.location}")
-        if finding.other is not None:
-            lines.append(f"    and {finding.other.message}")
-            lines.append(f"    at {finding.other.location}")
+        lines.append(f"{at}:\n{finding}")
     return "\n".join(lines) or "The checker found nothing."
 
 

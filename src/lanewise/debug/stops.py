@@ -14,7 +14,6 @@ from lanewise.debug.lines import Frame, Lines
 from lanewise.debug.moments import Moment
 from lanewise.errors import LanewiseError
 from lanewise.machine.abi import LANES
-from lanewise.machine.checker.report import Finding
 from lanewise.traces.history import NOTHING
 from lanewise.traces.places import MemoryPlace, PlaceNames, RegisterPlace
 from lanewise.traces.step import Registers
@@ -208,8 +207,3 @@ def lanes_of_text(text: str) -> npt.NDArray[np.bool_]:
             raise wrong
         chosen[low : high + 1] = True
     return chosen
-
-
-def finding_text(finding: Finding) -> str:
-    """Return a finding in one line."""
-    return f"{finding.title}: {finding.message.splitlines()[0]}"

@@ -83,7 +83,7 @@ def _element_kernel(epilogue: Epilogue, sums: Format, residual: Format | None, r
     added = residual or f32
 
     @lw.kernel
-    def epilogue_of_elements(
+    def matmul_epilogue(
         total: lw.Ptr[sums],
         out: lw.Ptr[f32],
         bias: lw.Ptr[bias_type],
@@ -111,7 +111,7 @@ def _element_kernel(epilogue: Epilogue, sums: Format, residual: Format | None, r
                 epilogue, given, total[at], of_row, of_column, more, (row, column), result
             )
 
-    return epilogue_of_elements
+    return matmul_epilogue
 
 
 def _by_kernel(request: Request, epilogue: Epilogue, total: Array, result: Format) -> Array:

@@ -33,6 +33,8 @@ _NAME_ERROR = re.compile(r"^__nv_name_map\(\d+\): error: (.*)$", re.MULTILINE)
 _KERNEL = re.compile(r"__global__[^;{}()]*?(?:__launch_bounds__\s*\([^)]*\)\s*)?\b(\w+)\s*\(")
 #: What marks a kernel, as it is usually written and as the macro __global__ is defined.
 _KERNEL_MARK = re.compile(r"\b__global__\b|__attribute__\s*\(\s*\(\s*(?:__)?global(?:__)?\b")
+#: What compilers say of a header that is not there.
+_NO_HEADER = re.compile(r"No such file or directory|cannot open source file|file not found")
 _ERROR_LINE = re.compile(r"^.*?\berror\b(?: #[\w-]+)?: .*$", re.MULTILINE)
 _SUFFIX = ".nvcc"
 
@@ -252,6 +254,8 @@ def _after_refusal(source: CudaSource, refusal: LanewiseError) -> Module:
     except ToolFailed as other:
         second = _ERROR_LINE.search(other.log)
         said = second.group().strip() if second else other.log.strip().partition("\n")[0]
+        if _NO_HEADER.search(said):  # it has not come to the kernels
+            raise refusal from None
         log = getattr(refusal, "log", "")
         raise ToolFailed(f"{refusal}\nnvcc cannot compile it either: {said}", log) from None
 

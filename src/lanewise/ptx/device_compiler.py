@@ -18,7 +18,14 @@ from lanewise import disk_cache
 from lanewise.ptx.cplusplus.declarations import Declaration, Kind, members
 from lanewise.ptx.cplusplus.deduction import template_parameters
 from lanewise.ptx.cplusplus.device_code import BY_THE_COMPILER, Program
-from lanewise.ptx.cplusplus.includes import HOST_HEADERS, Headers, empty_headers, read_headers, with_paths
+from lanewise.ptx.cplusplus.includes import (
+    HOST_HEADERS,
+    Headers,
+    empty_headers,
+    is_host_header,
+    read_headers,
+    with_paths,
+)
 from lanewise.ptx.cplusplus.launches import UsedInstances, used_instances
 from lanewise.ptx.cplusplus.source_file import SourceFile
 from lanewise.ptx.model.left_out import LeftOut
@@ -41,6 +48,13 @@ _ROUNDS = 10
 _ERROR = re.compile(
     r"^(?P<file>[^\n]+?)\((?P<line>\d+)\): (?:catastrophic )?error(?: #[\w-]+)?: .*$", re.MULTILINE
 )
+#: Errors that a declaration in a header might mend.
+_MISSES_A_NAME = re.compile(
+    r"error: .*(?:is undefined|has no member|incomplete type|is not a (?:template|class|type)|must be a class"
+    r"|has not been declared|name followed by|no instance of|not a class or namespace|explicit type is miss)"
+)
+#: Headers that an error names.
+_MOST_HEADERS = 3
 _NO_SUCH_HEADER = re.compile(r'cannot open source file "([^"\n]+)"')
 _EXPRESSION = re.compile(r"#pragma nv_mangled_name (.+)")
 _EXPRESSIONS_FILE = "__nv_name_map"
@@ -348,8 +362,12 @@ class _Rounds:
         still = [block for block in _blocks(last.log) if block.split("\n")[0] in first.log]
         log = "\n\n".join(still) or first.log
         head = str(first).partition("\n")[0]
-        empty = ", ".join(name for name in self.headers.empty if name not in HOST_HEADERS)
-        note = f"\nheaders that were not found are empty: {empty} (-I names their folder)" if empty else ""
+        # What a host's library declares is no matter of a kernel, and a header that is missing is none of an
+        # error that misses nothing.
+        missed = _MISSES_A_NAME.search(log) is not None
+        empty = [name for name in self.headers.empty if missed and not is_host_header(name)]
+        names = ", ".join(empty[:_MOST_HEADERS]) + (", …" if len(empty) > _MOST_HEADERS else "")
+        note = f"\nheaders that were not found are empty: {names} (-I names their folder)" if empty else ""
         if "curand_kernel.h" in self.headers.empty:
             note += "\npip install nvidia-curand (about 60 MB to download) brings curand_kernel.h"
         return ToolFailed(f"{head}\n{log.strip()}{note}", log)

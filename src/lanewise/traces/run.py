@@ -129,7 +129,7 @@ def record(
         tuple(chosen),
         [
             *((finding, 0) for finding in beyond_limits(ready.program, shape, name)),
-            *((each.finding, each.entries) for each in launch.findings),
+            *launch.located_verdict(),
         ],
         str(launch.fault) if launch.fault is not None else INTERRUPTED if launch.interrupted else "",
         bytes,

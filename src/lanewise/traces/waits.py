@@ -21,7 +21,7 @@ from lanewise.machine.program.operands import BranchTarget, MemoryOperand, Regis
 from lanewise.machine.program.ops import Op
 from lanewise.machine.tracer.log import Numbers
 from lanewise.machine.tracer.records import EntryState
-from lanewise.machine.warp_ops.mbarrier import PHASE, described_phase
+from lanewise.machine.warp_ops.mbarrier import PHASE, Phase
 from lanewise.ptx import Immediate
 from lanewise.traces.descriptions import Descriptions
 from lanewise.traces.recording import Recording
@@ -272,7 +272,7 @@ class WaitHistory:
             place = Descriptions(self.recording).memory(barrier)
             what = f"for the phase of parity {wait.parity} of the mbarrier {place}{whose}"
             word = self.word(owner, plain, entry)
-            lacks = described_phase(word) if word else ""
+            lacks = str(Phase.of(word)) if word else ""
             missing = f"it lacks {lacks}" if word else "it was not initialised"
             name, barrier = "mbarrier", barrier - abi.SHARED_WINDOW & abi.OFFSET_MASK
         return Waiting(wait.warp, wait.lanes, barrier, since, name, what, missing)

@@ -70,6 +70,10 @@ class Wanted:
     strict: bool
     format: Format
     save: Path | None
+    #: What the text has besides: counters of the launch, PTX of findings, calls that inlined a line.
+    counters: bool
+    ptx: bool
+    inlined: bool
     #: The file with the kernel, for lines of the PTX; a script has the kernels of others.
     file: Path | None
 
@@ -117,6 +121,17 @@ def check(
             show_default=False,
         ),
     ] = None,
+    counters: Annotated[
+        bool,
+        typer.Option("--counters", help="Show the counters of the launch, as Nsight Compute names them."),
+    ] = False,
+    ptx: Annotated[
+        bool, typer.Option("--ptx", help="Show the instructions of the PTX and addresses of each finding.")
+    ] = False,
+    inlined: Annotated[
+        bool,
+        typer.Option("--inlined", help="Show the calls through which the line of a finding was inlined."),
+    ] = False,
     schedules: Annotated[
         int,
         typer.Option(
@@ -138,7 +153,7 @@ def check(
     \b
     lanewise check gemm.cu --entry mm --grid 8,8 --block 32 --arg random:f16:128x128 \\
         --arg random:f16:128x128 --arg zeros:f32:128x128 --arg 128
-    lanewise check kernel.ptx --block 64 --arg zeros:f32:64 --json > report.json
+    lanewise check kernel.ptx --block 64 --arg zeros:f32:64 --counters --ptx
     lanewise check transpose.cu --block 32,8 --arg random:f32:32x32 --arg zeros:f32:32x32 --lines
     lanewise check kernel.cu --grid 8 --block 128 --arg zeros:f32:1024 --schedules 5
     lanewise check script.py --strict --save report.html
@@ -154,8 +169,10 @@ def check(
         raise LanewiseError(f"--json and --format {format} exclude each other; give one")
     shown = Format.JSON if json else format
     if asked.is_script:
-        return partial(_script, asked, schedules, Wanted(lines, strict, shown, save, None))
-    wanted = Wanted(lines, strict, shown, save, file)
+        return partial(
+            _script, asked, schedules, Wanted(lines, strict, shown, save, counters, ptx, inlined, None)
+        )
+    wanted = Wanted(lines, strict, shown, save, counters, ptx, inlined, file)
     with ends_soon(), what_it_prints(wanted.is_data):
         configured, values = asked.kernel()
         report = _checked(asked, schedules, configured, values, {})
@@ -216,21 +233,23 @@ def _show(reports: list[Report], wanted: Wanted) -> int:
             for number, report in enumerate(reports):
                 if number:
                     print()
-                _say(report)
+                _say(report, wanted)
                 if wanted.lines:
                     print(f"\n{report.listing_text()}")
     return 0 if ok else FOUND
 
 
-def _say(report: Report) -> None:
+def _say(report: Report, wanted: Wanted) -> None:
     """The report's own text; on a terminal with the kinds of findings and the kernel in colour."""
+    words = report.in_words(wanted.counters, wanted.ptx, wanted.inlined)
     if not sys.stdout.isatty():
-        print(report)
+        print(words)
         return
     from rich.console import Console
     from rich.text import Text
 
-    text = Text(str(report))
+    text = Text(words)
     text.highlight_words(sorted({f"{finding.title}:" for finding in report.findings}), style="bold red")
     text.highlight_words([report.kernel], style="bold green" if report.ok else "bold")
+    text.highlight_words(["    mend:"], style="bold")
     Console(highlight=False, markup=False).print(text, soft_wrap=True)

@@ -246,8 +246,10 @@ def operand_registers(operand: Operand, given: Any, name: str, instruction: str)
         )
     for each in values:
         if each.dtype != wanted and not (wanted is u32 and each.dtype.bits == 32 and each.dtype is not f32):
+            count = f"[:{len(values)}]" if len(values) > 1 else "[0]"
             raise builder.error(
-                f"{name} of {instruction} has {dtype_name(wanted)} registers, and {describe(each)} is given"
+                f"{name} of {instruction} has {dtype_name(wanted)} registers, and {describe(each)} is given: "
+                f"f{count} of a fragment f are elements, and f.registers{count} are registers"
             )
     return values
 

@@ -22,7 +22,7 @@ from lanewise.machine.abi import BlockRecord, LaunchRecord, RunStatus
 from lanewise.machine.checker import counters, fault_findings
 from lanewise.machine.checker.allocations.heap_checks import leaks
 from lanewise.machine.checker.checked_kernel import CheckedKernel
-from lanewise.machine.checker.merged_findings import across_schedules, merged, with_chains
+from lanewise.machine.checker.merged_findings import across_schedules, verdict
 from lanewise.machine.checker.report import Finding, Inefficiency, Line, Report
 from lanewise.machine.checker.schedules import RunSchedule
 from lanewise.machine.checker.triage import NotOnItsOwn, Triage
@@ -242,19 +242,24 @@ class CheckedLaunch(Launch):
         ]
         if any(watch.out_of_epochs for watch in self.watches):
             notes = [*notes, "the run was too long: races were not looked for in its last part"]
-        found = [finding for watch in self.watches for finding in watch.triage.findings()]
-        findings = merged(with_chains(found, program)) + self._more_than_a_gpu()
-        if not self.schedule.is_default:
-            findings = [replace(each, schedule=self.schedule.name) for each in findings]
         return Report(
             program.entry.name,
-            findings,
+            self.verdict(),
             self._totals(by_site),
             [by_line[key] for key in sorted(by_line)],
             notes,
             partial(_judged, kernel, runs, rows, diverged, requests, overlap) if self.ended else None,
             kernel.module,
+            self.ended,
         )
+
+    def verdict(self) -> list[Finding]:
+        """Return the findings of the launch, one for each mistake, in the order in which they came up."""
+        raw = [finding for watch in self.watches for finding in watch.triage.findings()]
+        findings = verdict(raw, self.compiled.program) + self._more_than_a_gpu()
+        if self.schedule.is_default:
+            return findings
+        return [replace(each, schedule=self.schedule.name) for each in findings]
 
     def _totals(self, by_site: list[counters.Counts]) -> counters.Counts:
         """Return the sum of all counters; with the clusters, if the launch has any."""

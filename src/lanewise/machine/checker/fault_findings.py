@@ -9,7 +9,8 @@ import numpy as np
 
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, FaultKind, WarpFrame
-from lanewise.machine.checker.access_descriptions import allocation_at, source_of, space_of_generic
+from lanewise.machine.checker.access_descriptions import allocation_at, source_of
+from lanewise.machine.checker.mends import Place
 from lanewise.machine.checker.report import Finding
 from lanewise.machine.errors import KernelFault
 from lanewise.machine.program.basic_blocks import BasicBlock, successors
@@ -17,10 +18,13 @@ from lanewise.machine.program.instruction_record import Waits
 from lanewise.machine.program.memory_accesses import LocatedAccess, watched_accesses
 from lanewise.machine.program.operands import Register, Symbol
 from lanewise.machine.program.ops import Op
-from lanewise.machine.runtime.fault_report import faulting_access
+from lanewise.machine.runtime.deadlock_report import MEND
+from lanewise.machine.runtime.fault_report import KEEP_ALIVE, NULL_PAGES, faulting_access
 from lanewise.machine.runtime.resident_blocks import Stuck
+from lanewise.machine.runtime.shared_names import space_of_generic
 from lanewise.machine.runtime.state import BlockState, LaunchState, Three
 from lanewise.machine.runtime.texture_faults import handle_operand, title_of
+from lanewise.machine.warp_ops.mbarrier import MENDS as MBARRIER_MENDS
 
 #: The kinds of findings for faults that have another name in the machine.
 _RENAMED = {
@@ -53,10 +57,13 @@ def finding_at(
     state: BlockState,
     address: int | None = None,
     allocation: str = "",
+    mend: str = "",
 ) -> Finding:
     """Return a finding at an instruction of a launch."""
     line, text, source = (op.line, str(op.source), source_of(launch, op)) if op else (0, "", None)
-    return Finding(kind, message, line, text, source, thread, state.ctaid, address, allocation or None)
+    return Finding(
+        kind, message, line, text, source, thread, state.ctaid, address, allocation or None, mend=mend
+    )
 
 
 def stopped(launch: LaunchState, state: BlockState, fault: KernelFault) -> Finding:
@@ -76,11 +83,47 @@ def stopped(launch: LaunchState, state: BlockState, fault: KernelFault) -> Findi
         access = faulting_access(launch, state, op)
         _, allocation = allocation_at(launch, access.space if access else op.space, address)
     thread = launch.thread_at(state[BlockRecord.fault_warp], state[BlockRecord.fault_lane])
-    return finding_at(launch, kind, message, op, thread, state, address, allocation)
+    message = message.replace(f"; {KEEP_ALIVE}", "")
+    mend = _mend(launch, state, op)
+    return finding_at(launch, kind, message, op, thread, state, address, allocation, mend)
+
+
+def _mend(launch: LaunchState, state: BlockState, op: Op) -> str:
+    """Return what mends a fault."""
+    size, address = state[BlockRecord.fault_size], state[BlockRecord.fault_address] & _MASK
+    here = Place(op, source_of(launch, op)).named()
+    match FaultKind(state[BlockRecord.fault_kind]):
+        case FaultKind.OUT_OF_BOUNDS if address < NULL_PAGES and launch.shared_bytes <= address:
+            return "pass an array where the kernel gets a null pointer, or compare it with null first"
+        case FaultKind.OUT_OF_BOUNDS:
+            return f"bound the index of {here} (if (i < n)), or make the array larger"
+        case FaultKind.MISALIGNED:
+            return (
+                f"make the address a multiple of {size}: align the array and count the index in whole "
+                f"accesses of {size} bytes, or access fewer bytes at a time"
+            )
+        case FaultKind.READ_ONLY:
+            return "write to another array, or pass one that may be written"
+        case FaultKind.DIVERGENCE:
+            return f"move {here} out of the branch, so that all lanes of the warp execute it"
+        case FaultKind.BAD_OPERAND:
+            return "number barriers 0 to 15"
+        case FaultKind.MBARRIER:
+            return MBARRIER_MENDS.get(size, "")
+        case FaultKind.EXITED_BLOCK:
+            return KEEP_ALIVE
+        case FaultKind.BAD_RANK:
+            return f"name a rank below {launch.shape.cluster_blocks}, the number of blocks of the cluster"
+        case FaultKind.STACK:
+            return "nest fewer calls, or make a loop of the recursion"
+        case FaultKind.CLUSTER_BARRIER:
+            return "wait once for each arrival at the barrier of the cluster"
+    return ""
 
 
 def deadlock(launch: LaunchState, state: BlockState, message: str) -> Finding:
     """Return the finding of a deadlock: threads wait for lanes elsewhere, or at barriers."""
+    message, _, mend = message.partition(f"\n{MEND}")
     waiting: list[tuple[int, int, int, int, int]] = []
     for rank, block in enumerate(state.members or [state]):
         for warp in range(launch.shape.warps):
@@ -92,12 +135,12 @@ def deadlock(launch: LaunchState, state: BlockState, message: str) -> Finding:
                 place = _TOLD_FIRST.get(int(barriers[stuck]), len(_TOLD_FIRST))
                 waiting.append((place, rank, warp, int(stuck), int(pcs[stuck])))
     if not waiting:
-        return finding_at(launch, "deadlock", message, None, None, state)
+        return finding_at(launch, "deadlock", message, None, None, state, mend=mend)
     place, rank, warp, first, pc = min(waiting)
     op = _waited_for(launch.compiled.blocks, pc & (abi.PARKED - 1))
     kind = "barrier" if place else "divergence"
     where = (state.members or [state])[rank]
-    return finding_at(launch, kind, message, op, launch.thread_at(warp, first), where)
+    return finding_at(launch, kind, message, op, launch.thread_at(warp, first), where, mend=mend)
 
 
 def _waited_for(blocks: list[BasicBlock], number: int) -> Op | None:
@@ -110,6 +153,10 @@ def _waited_for(blocks: list[BasicBlock], number: int) -> Op | None:
 
 
 # loops that never end ---------------------------------------------------------------------------------------
+
+
+#: What ends a loop that waits for nobody.
+_LOOP = "let the loop come to its end: look at what its condition reads, and at what changes that"
 
 
 class Spin(NamedTuple):
@@ -128,15 +175,24 @@ class Spin(NamedTuple):
     def finding(self, kind: str, message: str) -> Finding:
         """Return a finding at this loop."""
         address = self.address if self.access is not None else None
-        made = finding_at(
-            self.state.launch, kind, message, self.op, self.thread, self.state, address, self.allocation
-        )
+        mend = self.mend()
+        launch, allocation = self.state.launch, self.allocation
+        made = finding_at(launch, kind, message, self.op, self.thread, self.state, address, allocation, mend)
         if self.store is None:
             return made
         words = "it writes there itself, in the same loop"
-        launch, thread = self.state.launch, self.thread
-        store = finding_at(launch, kind, words, self.store, thread, self.state, address, self.allocation)
+        store = finding_at(launch, kind, words, self.store, self.thread, self.state, address, allocation)
         return made.with_other(store)
+
+    def mend(self) -> str:
+        """Return what ends the loop."""
+        if self.access is None or self.store is not None:
+            return _LOOP
+        what = self.allocation or f"{self.space} memory"
+        return (
+            f"let a thread that runs by then change {what} (an atomic store), and let no thread wait for one "
+            "that has not begun or waits itself"
+        )
 
     def words(self) -> str:
         """Return what the thread does, as the end of a sentence."""
@@ -151,7 +207,7 @@ def over_the_limit(launch: LaunchState, state: BlockState, message: str) -> Find
     """Return the finding of a block that ran longer than `steps=` allows: the first thread that runs."""
     spins = _spins(launch, state)
     if not spins:
-        return finding_at(launch, "endless", message, None, launch.thread_at(0, 0), state)
+        return finding_at(launch, "endless", message, None, launch.thread_at(0, 0), state, mend=_LOOP)
     reads = f"; this thread {spins[0].words()}" if spins[0].access is not None else ""
     return spins[0].finding("endless", message + reads)
 
@@ -168,7 +224,7 @@ def endless(launch: LaunchState, stuck: Stuck) -> Endless:
             break
     if not found:
         state = stuck.blocks[0]
-        return Endless(finding_at(launch, "endless", "the launch never ends", None, None, state))
+        return Endless(finding_at(launch, "endless", "the launch never ends", None, None, state, mend=_LOOP))
     first = found[0]
     why = "and nothing will change any more" if stuck.certain else "and nothing has changed for very long"
     message = f"the launch never ends: the thread {first.words()}, {why}"

@@ -5,17 +5,18 @@
 
 from __future__ import annotations
 
-import os
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from lanewise.machine.program.source_lines import short_place
 from lanewise.ptx.model.names import demangle
 
 if TYPE_CHECKING:
+    from lanewise.machine.checker.mends import Race
     from lanewise.ptx import Module
 
 Three = tuple[int, int, int]
@@ -43,6 +44,12 @@ class Finding:
     chain: tuple[str, ...] = ()
     #: The schedule under which it showed, such as "reverse" or "seed 1"; None if it did in order.
     schedule: str | None = None
+    #: What mends it, such as "`__syncthreads()` between line 41 and line 57"; empty if nothing is known.
+    mend: str = ""
+    #: The text of the line of the source.
+    quote: str = ""
+    #: Of a race: the pairs of accesses that its mend has to order.
+    races: tuple[Race, ...] = field(default=(), repr=False, compare=False)
 
     def with_other(self, other: Finding) -> Finding:
         """Return the finding with its other place."""
@@ -54,33 +61,78 @@ class Finding:
         return self.kind if self.severity == "error" else f"{self.kind} ({self.severity})"
 
     @property
-    def location(self) -> str:
-        """The line of the PTX with its text, and the line of the source if it is known."""
-        source = f" ({self.source})" if self.source else ""
-        if self.chain:
-            source = f" ({', inlined at '.join(self.chain)})"
-        return f"line {self.line}: {self.text}{source}"
+    def place(self) -> str:
+        """The file and line of the source, its path from the current folder; or the line of the PTX."""
+        return short_place(self.source) if self.source else f"PTX:{self.line}" if self.line else ""
 
-    def __str__(self) -> str:
-        lines = [f"{self.title}: {self.message}"]
-        if self.line:
-            lines.append(f"    at {self.location}")
-        if self.thread is not None:
-            lines.append(f"    by thread {self.thread} in block {self.block}")
-        if self.address is not None:
-            where = f" in {self.allocation}" if self.allocation else ""
-            lines.append(f"    address {self.address:#x}{where}")
+    @property
+    def location(self) -> str:
+        """The place, and the text of that line."""
+        text = self.quote if self.source else elided(self.text)
+        return f"{self.place}: {text}" if text else self.place
+
+    @property
+    def remark(self) -> str:
+        """What is wrong and what mends it in one line, for beside the line of the source."""
+        return f"{self.title}: {self.message}" + (f"; mend: {self.mend}" if self.mend else "")
+
+    def in_words(self, ptx: bool = False, inlined: bool = False) -> str:
+        """Return the finding in words: the line, what is wrong, who did it, and what mends it.
+
+        With `ptx`, the instructions of the PTX and the address follow; with `inlined`, the calls through
+        which the line was inlined.
+        """
+        lines = [self.location] if self.line else []
+        lines.append(f"{self.title}: {self.message}")
+        lines += self._who("by", f" in {self.allocation}" if self.allocation else "")
         if self.other is not None:
-            lines.append(f"    and {self.other.message}")
-            if self.other.line:
-                lines.append(f"    at {self.other.location}")
-            if self.other.thread is not None:
-                lines.append(f"    by thread {self.other.thread} in block {self.other.block}")
+            lines.append(
+                f"    and {self.other.message}{f', {self.other.location}' if self.other.line else ''}"
+            )
+            lines += self.other._who("by", "")
+        if self.mend:
+            lines.append(f"    mend: {self.mend}")
         if self.count > 1:
             lines.append(f"    {self.count} times")
         if self.schedule is not None:
             lines.append(f"    under the schedule {self.schedule}")
+        sides = [self, self.other] if self.other is not None else [self]
+        if ptx and self.address is not None:
+            lines.append(f"    address {self.address:#x}")
+        for side in sides if ptx else ():
+            if side.line:
+                lines.append(f"    PTX line {side.line}: {elided(side.text)}")
+        for side in sides if inlined else ():
+            if side.chain:
+                lines.append(f"    {', inlined at '.join(map(short_place, side.chain))}")
         return "\n".join(lines)
+
+    def _who(self, by: str, where: str) -> list[str]:
+        if self.thread is None:
+            return [f"    {where.strip()}"] if where else []
+        return [f"    {by} thread {self.thread} in block {self.block}{where}"]
+
+    def __str__(self) -> str:
+        return self.in_words()
+
+
+_REGISTERS = re.compile(r"\{([^{}]*,[^{}]*)\}")
+#: Registers of a list that are written out.
+_MOST_REGISTERS = 4
+
+
+def elided(text: str) -> str:
+    """Return an instruction with long lists of registers cut to their ends.
+
+    >>> elided("wgmma.mma_async {%f0, %f1, %f2, %f3, %f4, %f5}, %rd1, {%r1, %r2};")
+    'wgmma.mma_async {%f0, …, %f5}, %rd1, {%r1, %r2};'
+    """
+
+    def ends(found: re.Match[str]) -> str:
+        names = [each.strip() for each in found[1].split(",")]
+        return found[0] if len(names) <= _MOST_REGISTERS else f"{{{names[0]}, …, {names[-1]}}}"
+
+    return _REGISTERS.sub(ends, text)
 
 
 @dataclass(frozen=True)
@@ -130,7 +182,7 @@ class Inefficiency:
     @property
     def location(self) -> str:
         """The line of the source, or of the PTX if the source is not known."""
-        return _short(self.source) if self.source else f"PTX:{self.line}"
+        return short_place(self.source) if self.source else f"PTX:{self.line}"
 
     @property
     def share(self) -> float:
@@ -147,11 +199,6 @@ class Inefficiency:
 
     def __str__(self) -> str:
         return f"{self.location}  {self.description}"
-
-
-def _short(place: str) -> str:
-    """Return a place with its path from the folder that one is in, if it is below that."""
-    return place.removeprefix(f"{Path.cwd()}{os.sep}")
 
 
 @dataclass(frozen=True)
@@ -177,6 +224,13 @@ class ReportContents:
     judge: Callable[[], list[Inefficiency]] | None = field(default=None, repr=False, compare=False)
     #: The module of the kernel, for the text of its source and of its PTX.
     module: Module | None = field(default=None, repr=False, compare=False)
+    #: Whether the launch ran to its end: otherwise the counters are those until the fault.
+    ended: bool = True
+
+    @property
+    def counted(self) -> str:
+        """How many counters there are, and whether they are those of the whole launch."""
+        return f"{len(self.counters)} counters" + ("" if self.ended else " until the fault")
 
     @property
     def title(self) -> str:
@@ -218,6 +272,7 @@ class ReportContents:
         return {
             "kernel": self.kernel,
             "ok": self.ok,
+            "ended": self.ended,
             "findings": [asdict(each) for each in self.findings],
             "counters": dict(self.counters),
             "lines": [asdict(each) | {"counters": dict(each.counters)} for each in self.lines],

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from lanewise.machine.checker.access_descriptions import space_of_generic
 from lanewise.machine.program.instruction_record import AccessKind, Size
 from lanewise.machine.program.memory_accesses import accesses
 from lanewise.machine.program.operands import Register, elements_of
 from lanewise.machine.program.ops import Op
+from lanewise.machine.runtime.shared_names import space_of_generic
 from lanewise.machine.runtime.state import BlockState
 
 #: The most bytes of a cell of shadow memory, all of which a suspicion is about.

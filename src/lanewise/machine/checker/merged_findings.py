@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from lanewise.machine.checker.mends import race_mend
 from lanewise.machine.checker.report import Finding
-from lanewise.machine.program.source_lines import source_chain
+from lanewise.machine.program.source_lines import source_chain, source_text
 
 if TYPE_CHECKING:
     from lanewise.machine.program.ops import Op, Program
@@ -26,20 +27,24 @@ Place = tuple[object, ...]
 Key = tuple[object, ...]
 
 
-def with_chains(findings: Iterable[Finding], program: Program) -> list[Finding]:
-    """Return findings with the calls through which their lines were inlined, on both sides."""
-    found = list(findings)
-    if not found:
-        return []
-    ops = {(op.line, str(op.source)): op for op in program.sites}
-    return [_with_chain(each, program, ops) for each in found]
+def verdict(findings: Iterable[Finding], program: Program) -> list[Finding]:
+    """Return what is told of the findings of a launch, wherever it is told: one for each mistake."""
+    return merged(with_sources(findings, program))
 
 
-def _with_chain(finding: Finding, program: Program, ops: dict[tuple[int, str], Op]) -> Finding:
+def with_sources(findings: Iterable[Finding], program: Program) -> list[Finding]:
+    """Return findings with the text of their lines, and the calls that inlined them, on both sides."""
+    raw = list(findings)
+    ops = {(op.line, str(op.source)): op for op in program.sites} if raw else {}
+    return [_with_source(each, program, ops) for each in raw]
+
+
+def _with_source(finding: Finding, program: Program, ops: dict[tuple[int, str], Op]) -> Finding:
     op = ops.get((finding.line, finding.text))
     chain = source_chain(program.module, op.loc) if op is not None and op.loc is not None else ()
-    other = _with_chain(finding.other, program, ops) if finding.other is not None else None
-    return replace(finding, chain=chain, other=other)
+    other = _with_source(finding.other, program, ops) if finding.other is not None else None
+    quote = source_text(program.module, finding.source) if finding.source else ""
+    return replace(finding, chain=chain, other=other, quote=quote)
 
 
 def place(finding: Finding) -> Place:
@@ -74,10 +79,20 @@ def merged(findings: Iterable[Finding]) -> list[Finding]:
         turned = each.kind == "race" and place(each) != place(first)
         if turned and not message.endswith(BOTH_WAYS):
             message += BOTH_WAYS
-        found[key(each)] = replace(first, count=first.count + each.count, message=message)
+        found[key(each)] = replace(
+            first, count=first.count + each.count, message=message, races=first.races + each.races
+        )
+    found = {name: _with_mend(each) for name, each in found.items()}
     errors = {key(each)[1:] for each in found.values() if each.severity == "error"}
     told = [each for each in found.values() if each.severity == "error" or key(each)[1:] not in errors]
     return _without_consequences(told)
+
+
+def _with_mend(finding: Finding) -> Finding:
+    """Return a race with the mend that orders all pairs of accesses of its two lines."""
+    if not finding.races:
+        return finding
+    return replace(finding, mend=race_mend(finding.races), races=())
 
 
 def _without_consequences(findings: list[Finding]) -> list[Finding]:

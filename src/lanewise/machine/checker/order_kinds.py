@@ -4,52 +4,67 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from lanewise.machine.program.instruction_record import Order
+from lanewise.machine.program.ops import Op
+
+#: Vector clocks follow the kind, and not only the clocks of asynchronous operations.
+VECTOR_CLOCKS = True
+
 
 class OrderKind(IntEnum):
-    """The kinds of ordering instructions, kept in the flags of a row."""
+    """A kind of ordering instruction: its number in the flags of a row, and which instructions it is for.
 
-    FENCE = 1
-    COMMIT = 2
+    A kind with modifiers is for instructions that have one of them, and comes after the kind without.
+    """
+
+    order: Order
+    modifiers: tuple[str, ...]
+    in_vector_clocks: bool
+
+    def __new__(
+        cls, order: Order, modifiers: tuple[str, ...] = (), in_vector_clocks: bool = False
+    ) -> OrderKind:
+        """Give each kind the next number, from 1 on."""
+        number = len(cls.__members__) + 1
+        made = int.__new__(cls, number)
+        made._value_ = number
+        made.order, made.modifiers, made.in_vector_clocks = order, modifiers, in_vector_clocks
+        return made
+
+    FENCE = Order.FENCE, (), VECTOR_CLOCKS
+    #: A fence whose scope is the block, and one whose scope is the cluster.
+    BLOCK_FENCE = Order.FENCE, ("cta",), VECTOR_CLOCKS
+    CLUSTER_FENCE = Order.FENCE, ("cluster",), VECTOR_CLOCKS
+    COMMIT = Order.COMMIT, (), VECTOR_CLOCKS
     #: Waits for all groups but the latest ones, as many as the displacement says; -1: for all copies.
-    WAIT = 3
-    TRACK = 4
-    #: A fence whose scope is the block.
-    BLOCK_FENCE = 5
-    #: A fence whose scope is the cluster.
-    CLUSTER_FENCE = 21
+    WAIT = Order.WAIT_GROUP, (), VECTOR_CLOCKS
+    TRACK = Order.TRACK, (), VECTOR_CLOCKS
     # From here on, those of asynchronous operations: fences between the generic and the asynchronous proxy.
-    PROXY_FENCE = 6
-    PROXY_FENCE_SHARED = 7
-    PROXY_FENCE_GLOBAL = 8
-    # A warpgroup gives up registers, or takes some; how many it has then is the displacement.
-    GIVE_REGISTERS = 17
-    TAKE_REGISTERS = 18
-    # Arrivals at the barrier of a cluster; one that is relaxed releases nothing.
-    CLUSTER_ARRIVAL = 19
-    CLUSTER_ARRIVAL_RELAXED = 20
-    #: What mbarrier.init wrote is visible to all.
-    INIT_FENCE = 15
-    #: A tensor map that was changed is seen as it is.
-    MAP_FENCE = 16
+    PROXY_FENCE = (Order.PROXY_FENCE,)
+    PROXY_FENCE_SHARED = Order.PROXY_FENCE, ("shared::cta", "shared::cluster")
+    PROXY_FENCE_GLOBAL = Order.PROXY_FENCE, ("global",)
     # Groups of wgmma and of bulk copies; how many of the latest are not waited for is the displacement.
-    WGMMA_FENCE = 9
-    WGMMA_COMMIT = 10
-    WGMMA_WAIT = 11
-    BULK_COMMIT = 12
-    BULK_WAIT = 13
-    BULK_WAIT_READ = 14
+    WGMMA_FENCE = (Order.WARPGROUP_FENCE,)
+    WGMMA_COMMIT = (Order.WARPGROUP_COMMIT,)
+    WGMMA_WAIT = (Order.WARPGROUP_WAIT,)
+    BULK_COMMIT = (Order.BULK_COMMIT,)
+    BULK_WAIT = (Order.BULK_WAIT,)
+    BULK_WAIT_READ = (Order.BULK_WAIT_READ,)
+    #: What mbarrier.init wrote is visible to all.
+    INIT_FENCE = Order.INIT_FENCE, (), VECTOR_CLOCKS
+    #: A tensor map that was changed is seen as it is.
+    MAP_FENCE = (Order.MAP_FENCE,)
+    # A warpgroup gives up registers, or takes some; how many it has then is the displacement.
+    GIVE_REGISTERS = (Order.REGISTERS,)
+    TAKE_REGISTERS = Order.REGISTERS, ("inc",)
+    # Arrivals at the barrier of a cluster; one that is relaxed releases nothing.
+    CLUSTER_ARRIVAL = Order.CLUSTER_ARRIVAL, (), VECTOR_CLOCKS
+    CLUSTER_ARRIVAL_RELAXED = Order.CLUSTER_ARRIVAL, ("relaxed",), VECTOR_CLOCKS
 
 
-#: Those that vector clocks follow, and not only the clocks of asynchronous operations.
-OF_VECTOR_CLOCKS = frozenset(
-    (
-        OrderKind.FENCE,
-        OrderKind.COMMIT,
-        OrderKind.WAIT,
-        OrderKind.TRACK,
-        OrderKind.BLOCK_FENCE,
-        OrderKind.CLUSTER_FENCE,
-        OrderKind.INIT_FENCE,
-        OrderKind.CLUSTER_ARRIVAL,
-    )
-)
+def order_kind(op: Op) -> OrderKind:
+    """Return the kind of an instruction that orders something."""
+    order = op.record.orders
+    order = Order.WAIT_GROUP if order is Order.WAIT_ALL else order
+    first, *others = (each for each in OrderKind if each.order is order)
+    return next((each for each in others if any(op.has(name) for name in each.modifiers)), first)

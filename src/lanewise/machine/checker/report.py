@@ -57,20 +57,28 @@ class Report(ReportContents):
     def __repr__(self) -> str:
         return f"<report of {self.title}: {self.summary}>"
 
-    def __str__(self) -> str:
-        parts = [str(each) for each in self.findings]
+    def in_words(self, counters: bool = False, ptx: bool = False, inlined: bool = False) -> str:
+        """Return the report as text: the findings, what wastes time, and what there is besides.
+
+        `counters` adds the counters of the launch; `ptx` and `inlined` add to each finding what
+        `Finding.in_words` says.
+        """
+        parts = [each.in_words(ptx, inlined) for each in self.findings]
         if self.performance:
             parts.append("\n".join(str(each) for each in self.performance))
         parts.append(f"{self.title}: {self.summary}")
-        if self.counters:
+        if self.counters and counters:
             width = max(len(name) for name in self.counters)
-            parts.append(
-                "\n".join(
-                    f"{name:<{width}}  {value:,}"
-                    if isinstance(value, int)
-                    else f"{name:<{width}}  {value:,.2f}"
-                    for name, value in self.counters.items()
-                )
-            )
+            rows = [f"{name:<{width}}  {_number(value)}" for name, value in self.counters.items()]
+            parts.append("\n".join([f"{self.counted}:", *rows]))
+        elif self.counters:
+            parts.append(f"{self.counted}: --counters, report.counters")
         parts += [f"note: {note}" for note in self.notes]
         return "\n\n".join(parts)
+
+    def __str__(self) -> str:
+        return self.in_words()
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"

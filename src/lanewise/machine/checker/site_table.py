@@ -17,7 +17,7 @@ from lanewise.machine.analysis.phase_tests import unheeded_tests
 from lanewise.machine.analysis.pointer_provenance import DESCRIPTOR_SHIFT, AddressSources
 from lanewise.machine.analysis.register_pool import registers_at_launch
 from lanewise.machine.checker.allocations.padding import padded_block
-from lanewise.machine.checker.order_kinds import OrderKind
+from lanewise.machine.checker.order_kinds import order_kind
 from lanewise.machine.checker.records import (
     MOST_BOUNDED,
     MOST_NUMBERS,
@@ -51,25 +51,6 @@ _STRONG = frozenset(("volatile", "relaxed", "acquire", "release", "acq_rel", "mm
 _RELEASING = frozenset(("release", "acq_rel"))
 _ACQUIRING = frozenset(("acquire", "acq_rel"))
 _SHUFFLES = {"up": ShuffleMode.UP, "down": ShuffleMode.DOWN, "bfly": ShuffleMode.BUTTERFLY}
-#: What the checker does at instructions that order something.
-ORDER_KINDS = {
-    Order.FENCE: OrderKind.FENCE,
-    Order.COMMIT: OrderKind.COMMIT,
-    Order.WAIT_GROUP: OrderKind.WAIT,
-    Order.WAIT_ALL: OrderKind.WAIT,
-    Order.TRACK: OrderKind.TRACK,
-    Order.CLUSTER_ARRIVAL: OrderKind.CLUSTER_ARRIVAL,
-    Order.PROXY_FENCE: OrderKind.PROXY_FENCE,
-    Order.INIT_FENCE: OrderKind.INIT_FENCE,
-    Order.MAP_FENCE: OrderKind.MAP_FENCE,
-    Order.WARPGROUP_FENCE: OrderKind.WGMMA_FENCE,
-    Order.WARPGROUP_COMMIT: OrderKind.WGMMA_COMMIT,
-    Order.WARPGROUP_WAIT: OrderKind.WGMMA_WAIT,
-    Order.BULK_COMMIT: OrderKind.BULK_COMMIT,
-    Order.BULK_WAIT: OrderKind.BULK_WAIT,
-    Order.BULK_WAIT_READ: OrderKind.BULK_WAIT_READ,
-    Order.REGISTERS: OrderKind.GIVE_REGISTERS,
-}
 #: Instructions whose first operand is a number: of the latest groups that they do not wait for, of registers.
 _OF_NUMBERS = (
     Order.WAIT_GROUP, Order.WARPGROUP_WAIT, Order.BULK_WAIT, Order.BULK_WAIT_READ, Order.REGISTERS,
@@ -82,12 +63,12 @@ Row = dict[int, int]
 
 def has_order_row(op: Op) -> bool:
     """Return whether the first row of an instruction says what it orders."""
-    return op.record.orders in ORDER_KINDS
+    return op.record.orders is not Order.NOTHING
 
 
 def first_access_row(op: Op) -> int:
     """Return the number of the row of an instruction's first access."""
-    return MOST_ROWS * op.site + (op.record.orders in ORDER_KINDS)
+    return MOST_ROWS * op.site + (op.record.orders is not Order.NOTHING)
 
 
 def is_followed(op: Op) -> bool:
@@ -274,20 +255,7 @@ def _barrier(op: Op) -> Row:
 
 def _order(op: Op) -> Row:
     """Return the row of a fence, commit or wait, or of setmaxnreg."""
-    row: Row = {SiteRow.flags: ORDER_KINDS[op.record.orders]}
-    if op.record.orders is Order.FENCE and op.has("cta"):
-        row[SiteRow.flags] = OrderKind.BLOCK_FENCE
-    if op.record.orders is Order.FENCE and op.has("cluster"):
-        row[SiteRow.flags] = OrderKind.CLUSTER_FENCE
-    if op.record.orders is Order.CLUSTER_ARRIVAL and op.has("relaxed"):
-        row[SiteRow.flags] = OrderKind.CLUSTER_ARRIVAL_RELAXED
-    if op.record.orders is Order.PROXY_FENCE:
-        if op.has("global"):
-            row[SiteRow.flags] = OrderKind.PROXY_FENCE_GLOBAL
-        elif op.has("shared::cta") or op.has("shared::cluster"):
-            row[SiteRow.flags] = OrderKind.PROXY_FENCE_SHARED
-    if op.record.orders is Order.REGISTERS and op.has("inc"):
-        row[SiteRow.flags] = OrderKind.TAKE_REGISTERS
+    row: Row = {SiteRow.flags: order_kind(op)}
     if op.record.orders in _OF_NUMBERS:
         number = op.operands[0] if op.operands else None
         row[SiteRow.displacement] = number.bits if isinstance(number, Immediate) else 0

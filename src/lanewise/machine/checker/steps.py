@@ -15,10 +15,9 @@ from lanewise.machine import abi
 from lanewise.machine.abi import BlockAnswer, BlockRecord, WarpFrame
 from lanewise.machine.analysis.definite_assignment import Plan, key_of
 from lanewise.machine.analysis.warpgroup_registers import RegisterEvent, WarpgroupPlan
-from lanewise.machine.checker.order_kinds import OF_VECTOR_CLOCKS, OrderKind
+from lanewise.machine.checker.order_kinds import OrderKind, order_kind
 from lanewise.machine.checker.records import BlockWatch, WatchRecord
 from lanewise.machine.checker.site_table import (
-    ORDER_KINDS,
     by_async_proxy,
     first_access_row,
     has_order_row,
@@ -35,7 +34,7 @@ from lanewise.machine.codegen.function_code import U8, U32, U64, BlockCode, Func
 from lanewise.machine.codegen.instrumentation import BarrierHook
 from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS, Step, Word
 from lanewise.machine.program.basic_blocks import BasicBlock
-from lanewise.machine.program.instruction_record import BlockEnd, Level, Waits
+from lanewise.machine.program.instruction_record import BlockEnd, Level, Order, Waits
 from lanewise.machine.program.instruction_table import MOST_ROWS
 from lanewise.machine.program.memory_accesses import watched_accesses
 from lanewise.machine.program.operands import Register
@@ -100,12 +99,12 @@ class CheckerSteps:
         if record.level is Level.LANE:
             return found
         if has_order_row(op):
-            kind = ORDER_KINDS[record.orders]
-            if kind in OF_VECTOR_CLOCKS:
+            kind = order_kind(op)
+            if kind.in_vector_clocks:
                 found += _step(data, "check_order", [first], op)
-            if kind is OrderKind.GIVE_REGISTERS:
+            if record.orders is Order.REGISTERS:
                 found += _step(data, "check_registers", [first], op)
-            elif self.follows_async and (kind not in OF_VECTOR_CLOCKS or kind is OrderKind.INIT_FENCE):
+            elif self.follows_async and (not kind.in_vector_clocks or kind is OrderKind.INIT_FENCE):
                 found += _step(data, "check_async_order", [first], op)
         if by_async_proxy(op):
             found += _step(data, "set_async_hooks", [], op)

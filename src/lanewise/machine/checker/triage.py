@@ -11,86 +11,33 @@ import numpy.typing as npt
 
 from lanewise.jit.host_memory import address as address_of
 from lanewise.machine import abi
-from lanewise.machine.abi import WarpFrame
-from lanewise.machine.checker import async_findings, records
-from lanewise.machine.checker.access_descriptions import (
-    NOT_PROMISED,
-    allocation_at,
-    described,
-    grid_message,
-    in_reserved_memory,
-    mask_message,
-    shared_name,
-    source_of,
-    split_barrier_message,
-)
-from lanewise.machine.checker.allocations.heap_checks import heap_message
+from lanewise.machine.abi import BlockRecord, WarpFrame
+from lanewise.machine.checker import records
+from lanewise.machine.checker.access_descriptions import allocation_at, source_of
 from lanewise.machine.checker.allocations.padding import Padding, padding_met
-from lanewise.machine.checker.allocations.pointer_bounds import OF_BOUNDS, bounds_message
-from lanewise.machine.checker.async_findings import ASYNC_KINDS
 from lanewise.machine.checker.checked_kernel import CheckedKernel
 from lanewise.machine.checker.matrix_rows import rows_agree
+from lanewise.machine.checker.mends import ControlFlow, Place, Reach
 from lanewise.machine.checker.proxy_records import OPERATIONS_KEPT, AsyncKind, NotedOperation
 from lanewise.machine.checker.records import SiteRow, WatchRecord
-from lanewise.machine.checker.report import Finding, Severity
+from lanewise.machine.checker.report import Finding
 from lanewise.machine.checker.site_table import access_of, by_async_proxy, row_of_number
-from lanewise.machine.checker.suspicions import Suspicion
+from lanewise.machine.checker.suspicion_facts import Facts, Other
+from lanewise.machine.checker.suspicions import Subject, Suspicion
 from lanewise.machine.program.instruction_record import BlockEnd
 from lanewise.machine.program.instruction_table import MOST_ROWS
 from lanewise.machine.program.memory_accesses import LocatedAccess
 from lanewise.machine.program.ops import Op
 from lanewise.machine.runtime.launch import Launch
+from lanewise.machine.runtime.shared_names import in_reserved_memory
 from lanewise.machine.runtime.state import BlockState
 
-#: The kind of finding that each suspicion becomes.
-KINDS = {
-    Suspicion.AFTER_WRITE: "race",
-    Suspicion.AFTER_READ: "race",
-    Suspicion.WEAKLY_AFTER_WRITE: "race",
-    Suspicion.WEAKLY_AFTER_READ: "race",
-    Suspicion.SAME_ADDRESS: "race",
-    Suspicion.UNINITIALISED: "uninitialised",
-    Suspicion.NO_VALUE: "uninitialised",
-    Suspicion.UNFINISHED_COPY: "asynchronous copy",
-    **ASYNC_KINDS,
-    Suspicion.NOT_CONSTANT: "race",
-    **dict.fromkeys(OF_BOUNDS, "out of bounds"),
-    Suspicion.HEAP_OUTSIDE: "out of bounds",
-    Suspicion.HEAP_FREED: "heap",
-    Suspicion.HEAP_UNINITIALISED: "uninitialised",
-    Suspicion.NOT_A_MEMBER: "divergence",
-    Suspicion.ABSENT_MEMBER: "divergence",
-    Suspicion.SPLIT_BARRIER: "divergence",
-    Suspicion.EXITED_MEMBER: "divergence",
-    Suspicion.MASKS_DIFFER: "divergence",
-    Suspicion.LEFT_GRID: "divergence",
-    Suspicion.BARRIER_COUNT_WRONG: "barrier",
-    Suspicion.TILE_ALIGNMENT: "wmma",
-    Suspicion.TILE_STRIDE: "wmma",
-    Suspicion.TILE_UNIFORM: "wmma",
-    Suspicion.IGNORED_ADDRESS: "out of bounds",
-    Suspicion.IGNORED_ALIGNMENT: "misaligned",
-}
-#: Races that hardware is not known to run wrongly: lanes that met, a flag read without a fence.
-_WEAK_RACES = (Suspicion.WEAKLY_AFTER_WRITE, Suspicion.WEAKLY_AFTER_READ)
-_RACES = (Suspicion.AFTER_WRITE, Suspicion.AFTER_READ, Suspicion.SAME_ADDRESS, *_WEAK_RACES)
-_ADVICE = (*_WEAK_RACES, Suspicion.EXITED_MEMBER, *async_findings.ADVICE)
-#: Suspicions about two accesses; the other one is told too.
-_OF_TWO = (
-    *_RACES, Suspicion.UNFINISHED_COPY, Suspicion.UNFINISHED_READ, Suspicion.NOT_CONSTANT, Suspicion.UNFENCED,
-    Suspicion.WEAKLY_FENCED, Suspicion.READ_UNFENCED, Suspicion.SWIZZLE_DIFFERS, Suspicion.MAP_UNFENCED,
-)  # fmt: skip
-#: Suspicions whose number is not an address.
-_NOT_OF_MEMORY = (
-    Suspicion.NOT_A_MEMBER, Suspicion.ABSENT_MEMBER, Suspicion.EXITED_MEMBER, Suspicion.MASKS_DIFFER,
-    Suspicion.LEFT_GRID, Suspicion.BARRIER_COUNT_WRONG, Suspicion.TILE_STRIDE, Suspicion.NO_VALUE,
-    *async_findings.NOT_OF_MEMORY,
-)  # fmt: skip
-#: The end of the message of a race.
-_UNORDERED = "no barrier or other synchronisation orders the two accesses"
 _MASK = (1 << 64) - 1
 #: How often an instruction may report advice of one kind again: it may be about another variable.
 ADVICE_AGAIN = 16
+#: How often an instruction may report a race again: another one may be of threads that are farther apart.
+RACES_AGAIN = 4096
+RACES = (Suspicion.AFTER_WRITE, Suspicion.AFTER_READ)
 #: Findings with the same key are one: kind, line, text, allocation and severity.
 Key = tuple[str, int, str, str | None, str]
 
@@ -131,11 +78,15 @@ class Triage:
         self.advised: set[tuple[int, Suspicion, str]] = set()
         #: Findings, each with the row and kind that count how often it came up.
         self.found: dict[Key, tuple[Finding, tuple[int, Suspicion] | None]] = {}
+        #: How far the threads of a race were apart so far, by row and kind.
+        self.reached: dict[tuple[int, Suspicion], Reach] = {}
         self.failure: BaseException | None = None
         #: Called with each finding when it comes up, if somebody wants to know when.
         self.on_finding: Callable[[Finding], None] | None = None
         kinds = [ctypes.c_int64] * 7
         self.callback = ctypes.CFUNCTYPE(None, *kinds)(self._guarded)
+        #: The ways through the kernel, by which mends are placed.
+        self.flow = ControlFlow(launch.compiled.blocks)
 
     @property
     def address(self) -> int:
@@ -157,66 +108,75 @@ class Triage:
         state = self.states[ctypes.c_int64.from_address(warp_frame + WarpFrame.block).value]
         return state, (warp_frame - address_of(state.frames)) // size
 
-    def consider(
-        self, kind: Suspicion, warp_frame: int, row: int, lane: int, address: int, epoch: int, who: int
-    ) -> None:
+    def consider(self, kind: Suspicion, warp_frame: int, row: int, *values: int) -> None:
         """Decide on a suspicion: drop it, or add a finding."""
-        launch = self.launch
-        state, warp = self._state(warp_frame)
-        if kind is Suspicion.SPLIT_BARRIER:
-            self._split_barrier(state, warp, address & 0xFFFFFFFF, epoch, bypassed=bool(who))
-            if row:  # row 0 is for lanes that are elsewhere
-                self._hear(row, kind, more=0)
-            return
-        if kind is Suspicion.EXITED_WARPS:
-            self._hear(row, kind, more=0)
-            self._left_barrier(state, warp, address & 0xFFFFFFFF, epoch)
-            return
-        if kind is Suspicion.BARRIER_OVERFULL:
-            self._overfull_barrier(state, warp, address & 0xFFFFFFFF, lane, epoch, who)
-            return
-        if kind is Suspicion.UNRECORDED_READS:
+        if kind.subject is Subject.CHECKER:
             raise NotOnItsOwn
+        numbers = dict(zip(kind.numbers, values, strict=True))
+        state, warp = self._state(warp_frame)
+        if self.reached.get((row, kind), Reach.THREAD) >= self._race_reach(kind, state, warp, numbers):
+            return
+        if kind.subject is Subject.BLOCK_BARRIER:
+            self._at_barrier(kind, state, warp, row, numbers)
+            return
+        launch, lane, address = self.launch, numbers["lane"], numbers.get("address", 0)
         op = launch.compiled.program.sites[row // MOST_ROWS]
         access = access_of(op, row)
         harmless = kind is Suspicion.SAME_ADDRESS and rows_agree(state, warp, op, address)
         if harmless or (kind is Suspicion.UNINITIALISED and in_reserved_memory(launch, address)):
             self.rows[row, (SiteRow.counts + 8 * kind) // 8] -= 1
             return
-        advice = kind in _ADVICE
+        advice = kind.is_advice
         if kind is Suspicion.UNINITIALISED:
             met = padding_met(launch.compiled.program, self.uses, state, warp, op, lane, address)
             advice = met is not None
             self._note_padding(row, met)
-        self._hear_less(row, kind, advice)
+        if kind not in RACES:
+            self._hear_less(row, kind, advice)
         space, allocation = allocation_at(launch, self._space(op, access, address), address)
+        if kind in RACES:
+            # Threads farther apart may race there as well, and then the mend has to reach as far.
+            self.reached[row, kind] = self._race_reach(kind, state, warp, numbers)
+            farther = self.reached[row, kind] < self._farthest(space)
+            self._hear(row, kind, RACES_AGAIN if farther else 0)
         if advice and (row, kind, allocation) in self.advised:
             return
         if advice:
             self.advised.add((row, kind, allocation))
-        other = None
-        if kind in _OF_TWO:
-            other = self._other(kind, state, space, allocation, epoch, who, address)
-        if kind is Suspicion.NO_VALUE and self.undelivered[address]:
-            other = self._undelivered(launch.compiled.program.sites[epoch // MOST_ROWS])
-        if kind in async_findings.OF_REGISTERS:
-            other = self._instruction(KINDS[kind], launch.compiled.program.sites[epoch])
-        if kind in async_findings.OF_REGISTER_POOL and who:
-            other = self._instruction(KINDS[kind], launch.compiled.program.sites[who // MOST_ROWS])
-        of_memory = kind not in _NOT_OF_MEMORY
+        other, side = None, None
+        if kind.subject is Subject.TWO_ACCESSES:
+            other, side = self._other(kind, state, warp, lane, space, allocation, numbers)
+        elif (instruction := self._instruction(kind, numbers)) is not None:
+            other, side = instruction
+        facts = Facts(
+            kind,
+            numbers,
+            launch,
+            self.flow,
+            Place(op, source_of(launch, op)),
+            access,
+            space,
+            allocation,
+            self.registers if kind is Suspicion.NO_VALUE else self.warpgroup_registers,
+            frozenset(self.folded),
+            side,
+            self._operation(numbers["epoch"]) if kind.subject is Subject.TWO_ACCESSES else None,
+            int(self.rows[row, SiteRow.alignment // 8]),
+        )
         finding = Finding(
-            KINDS[kind],
-            self._async_message(kind, op, access, space, address, epoch, other)
-            or self._message(kind, row, access, space, address, epoch, who),
+            kind.kind,
+            facts.message(),
             op.line,
             str(op.source),
-            source_of(launch, op),
+            facts.here_place.source,
             launch.thread_at(warp, lane),
             state.ctaid,
-            address & _MASK if of_memory else None,
-            allocation or None if of_memory else None,
+            address & _MASK if kind.is_of_memory else None,
+            allocation or None if kind.is_of_memory else None,
             other=other,
             severity="advice" if advice else "error",
+            mend=facts.mend(),
+            races=(facts.race,) if "{order}" in kind.mend else (),
         )
         self.add(finding, (row, kind))
 
@@ -226,7 +186,7 @@ class Triage:
         An error is reported once, advice a few times. Padding is known to the compiled code from then on.
         """
         if kind is not Suspicion.UNINITIALISED or not advice:
-            self._hear(row, kind, ADVICE_AGAIN if advice and kind not in async_findings.ADVICE else 0)
+            self._hear(row, kind, ADVICE_AGAIN if advice else 0)
 
     def _note_padding(self, row: int, padding: Padding | None) -> None:
         """Let the compiled code know where an instruction reads padding: it does not report it again."""
@@ -241,6 +201,23 @@ class Triage:
         limit = (SiteRow.limits + 8 * kind) // 8
         self.rows[row, limit] = min(int(self.rows[row, limit]), more)
 
+    def _race_reach(self, kind: Suspicion, state: BlockState, warp: int, numbers: dict[str, int]) -> Reach:
+        """Return how far the threads of a race are apart; farther than any, if it is no race."""
+        if kind not in RACES:
+            return Reach.GRID
+        number = int(self.log[numbers["epoch"] & records.EPOCHS])
+        warps = self.launch.shape.warps
+        return self._reach(state, warp, int(self.begun[number // warps]), number % warps)
+
+    def _farthest(self, space: str) -> Reach:
+        """Return how far two threads of the launch may be apart that access memory of a space."""
+        shape = self.launch.shape
+        if space == "global" and shape.blocks > 1:
+            return Reach.GRID
+        if shape.cluster_blocks > 1:
+            return Reach.CLUSTER
+        return Reach.BLOCK if shape.warps > 1 else Reach.WARP
+
     @staticmethod
     def _space(op: Op, access: LocatedAccess | None, address: int) -> str:
         """Return the state space of an address that an instruction accesses."""
@@ -250,35 +227,24 @@ class Triage:
             return "shared" if 0 <= address < abi.WINDOW_BYTES else "global"
         return op.space
 
-    def _instruction(self, kind: str, op: Op) -> Finding:
-        """Return an instruction as the other side of a finding about registers."""
-        return Finding(kind, "the other instruction", op.line, str(op.source), source_of(self.launch, op))
-
-    def _async_message(
-        self, kind: Suspicion, op: Op, access: LocatedAccess | None, space: str, address: int, epoch: int,
-        other: Finding | None,
-    ) -> str:  # fmt: skip
-        """Return the sentence of a suspicion about asynchronous operations; empty for all others."""
-        what = described(access, space) if access else async_findings.accessed(op, space)
-        if kind in (Suspicion.UNFINISHED_COPY, Suspicion.UNFINISHED_READ):
-            operation = self._operation(epoch)
-            if operation is None:
-                return ""
-            return async_findings.unfinished(what, operation, kind is Suspicion.UNFINISHED_READ)
-        if kind in (Suspicion.UNFENCED, Suspicion.WEAKLY_FENCED, Suspicion.READ_UNFENCED):
-            return async_findings.fence_message(kind, what, op.line, other.line if other else 0)
-        if kind in (*async_findings.OF_REGISTERS, Suspicion.NO_WGMMA_FENCE):
-            registers = self.warpgroup_registers
-            name = registers[address].name if address < len(registers) else ""
-            return async_findings.register_message(kind, name)
-        if kind in async_findings.OF_REGISTER_POOL:
-            return async_findings.pool_message(kind, op, address, epoch)
-        if kind in (Suspicion.TARGET_MAY_EXIT, Suspicion.TARGET_WEAKLY_KEPT):
-            return async_findings.exit_message(kind, what, address)
-        if kind in ASYNC_KINDS:
-            place = shared_name(self.launch, address & 0xFFFFFF)
-            return async_findings.barrier_message(kind, place, epoch)
-        return ""
+    def _instruction(self, kind: Suspicion, numbers: dict[str, int]) -> tuple[Finding, Other] | None:
+        """Return the other instruction of a finding about registers, if there is one."""
+        sites = self.launch.compiled.program.sites
+        what = "the other instruction"
+        if "other" in numbers:
+            op = sites[numbers["other"]]
+        elif numbers.get("other_row"):
+            op = sites[numbers["other_row"] // MOST_ROWS]
+        elif "undelivered" in numbers and self.undelivered[numbers["register"]]:
+            op = sites[numbers["undelivered"] // MOST_ROWS]
+            what = "a shuffle from a lane that takes no part or has no value there"
+            if not op.record.shuffles:
+                what = "a read of local memory that nothing was written to"
+        else:
+            return None
+        source = source_of(self.launch, op)
+        other = Other(Place(op, source), Reach.THREAD, writes=False)
+        return Finding(kind.kind, what, op.line, str(op.source), source), other
 
     def _operation(self, epoch: int) -> AsyncKind | None:
         """Return how the operation of an epoch completes; None if it is none of the asynchronous proxy."""
@@ -289,89 +255,6 @@ class Triage:
             return None
         return AsyncKind(int(row[NotedOperation.kind // 4]))
 
-    def _undelivered(self, op: Op) -> Finding:
-        """Return the instruction that left a register without a value, as the other side of a finding."""
-        what = "a shuffle from a lane that takes no part or has no value there"
-        if not op.record.shuffles:
-            what = "a read of local memory that nothing was written to"
-        source = source_of(self.launch, op)
-        return Finding("uninitialised", what, op.line, str(op.source), source)
-
-    def _message(
-        self,
-        kind: Suspicion,
-        row: int,
-        access: LocatedAccess | None,
-        space: str,
-        address: int,
-        epoch: int,
-        who: int,
-    ) -> str:
-        """Return a sentence that says what is wrong."""
-        op = self.launch.compiled.program.sites[row // MOST_ROWS]
-        what = described(access, space) if access else async_findings.accessed(op, space)
-        match kind:
-            case Suspicion.AFTER_WRITE:
-                return f"{what}: the same bytes were written before, and {_UNORDERED}"
-            case Suspicion.AFTER_READ:
-                return f"{what}: the same bytes were read before, and {_UNORDERED}"
-            case Suspicion.WEAKLY_AFTER_WRITE | Suspicion.WEAKLY_AFTER_READ:
-                before = "written" if kind is Suspicion.WEAKLY_AFTER_WRITE else "read"
-                return (
-                    f"{what}: the same bytes were {before} before, and by the PTX memory model nothing "
-                    "orders the two accesses. Usual reasons: lanes of a warp met without __syncwarp, a flag "
-                    "was read without a fence, the scope of an arrival does not include the other block, or "
-                    "atomics are mixed with plain accesses"
-                )
-            case Suspicion.SAME_ADDRESS:
-                return (
-                    f"{space} write: two lanes write different values to the same address in one "
-                    "instruction, and which value stays is not defined"
-                )
-            case Suspicion.NOT_CONSTANT:
-                return (
-                    f"{what}: the kernel reads this memory with ld.global.nc (const __restrict__, __ldg), so "
-                    "it must not be written while the kernel runs"
-                )
-            case Suspicion.UNFINISHED_COPY:
-                return (
-                    f"{what}: an asynchronous copy of these bytes may not be complete; wait for it first, "
-                    "with cp.async.wait_group or an mbarrier"
-                )
-            case Suspicion.UNINITIALISED:
-                return f"{space} read of memory that nothing was written to"
-            case Suspicion.NO_VALUE:
-                what = f"the register {self.registers[address].name} has no value"
-                return f"{what}: the compiler wrote a NaN in its place" if address in self.folded else what
-            case Suspicion.OUTSIDE | Suspicion.RUNS_OUT:
-                return bounds_message(self.launch, kind, what, space, address, epoch, who)
-            case Suspicion.HEAP_OUTSIDE | Suspicion.HEAP_FREED | Suspicion.HEAP_UNINITIALISED:
-                return heap_message(self.launch, kind, what, address)
-            case (
-                Suspicion.NOT_A_MEMBER
-                | Suspicion.ABSENT_MEMBER
-                | Suspicion.MASKS_DIFFER
-                | Suspicion.EXITED_MEMBER
-            ):
-                return mask_message(kind, address, epoch)
-            case Suspicion.LEFT_GRID:
-                return grid_message(address)
-            case Suspicion.BARRIER_COUNT_WRONG:
-                return f"a barrier for {address} threads: the number of threads has to be a multiple of 32"
-            case Suspicion.TILE_ALIGNMENT:
-                bytes_each = int(self.rows[row, SiteRow.alignment // 8])
-                size = f"{bytes_each} bytes, the size of one lane's fragment"
-                return f"the {space} pointer is not a multiple of {size}"
-            case Suspicion.TILE_STRIDE:
-                return f"the stride of {address} elements is not a multiple of 16 bytes"
-            case Suspicion.TILE_UNIFORM:
-                return "the pointer and the stride have to be the same in all lanes of the warp"
-        wrong = "not a multiple of 16" if kind is Suspicion.IGNORED_ALIGNMENT else "out of bounds"
-        return (
-            f"the {space} row address of this lane is {wrong}: on sm_75 all 32 lanes have to give valid "
-            "addresses, also those whose address is not used"
-        )
-
     def add(self, finding: Finding, counted: tuple[int, Suspicion] | None = None) -> None:
         """Keep a finding unless an equal one was kept before."""
         key = (finding.kind, finding.line, finding.text, finding.allocation, finding.severity)
@@ -381,6 +264,9 @@ class Triage:
             self.found[key] = finding, counted
             if self.on_finding is not None:
                 self.on_finding(finding)
+        elif finding.races:
+            first, before = self.found[key]
+            self.found[key] = replace(first, races=first.races + finding.races), before
 
     def findings(self) -> list[Finding]:
         """Return all findings in the order in which they came up, with their counts."""
@@ -397,34 +283,51 @@ class Triage:
         self,
         kind: Suspicion,
         state: BlockState,
+        warp: int,
+        lane: int,
         space: str,
         allocation: str,
-        epoch: int,
-        who: int,
-        address: int,
-    ) -> Finding:
-        """Return the other access of a race or of an unfinished copy, as a finding."""
-        launch = self.launch
+        numbers: dict[str, int],
+    ) -> tuple[Finding, Other]:
+        """Return the other access of a race or of an unfinished copy, as a finding, and who made it."""
+        launch, who = self.launch, numbers["who"]
         warps = launch.shape.warps
-        number = int(self.log[epoch & records.EPOCHS])
+        number = int(self.log[numbers["epoch"] & records.EPOCHS])
         linear = int(self.begun[number // warps])
         row = row_of_number(self.rows, (who >> records.SITE_SHIFT) & records.MOST_NUMBERS)
-        other = launch.compiled.program.sites[row // MOST_ROWS]
-        access = access_of(other, row)
+        op = launch.compiled.program.sites[row // MOST_ROWS]
+        access = access_of(op, row)
         message = f"{space} {access.access.verb if access else 'asynchronous access'}"
         if who & records.SEVERAL:
             message += " by several lanes, of which this is the first"
-        return Finding(
-            KINDS[kind],
+        collective = bool(who & records.COLLECTIVE)
+        its_lane = 0 if collective else who & (abi.LANES - 1)
+        same_lane = its_lane == lane and not collective
+        reach = self._reach(state, warp, linear, number % warps)
+        place = Place(op, source_of(launch, op))
+        finding = Finding(
+            kind.kind,
             message,
-            other.line,
-            str(other.source),
-            source_of(launch, other),
-            launch.thread_at(number % warps, 0 if who & records.COLLECTIVE else who & (abi.LANES - 1)),
+            op.line,
+            str(op.source),
+            place.source,
+            launch.thread_at(number % warps, its_lane),
             launch.block_at(linear),
-            address & _MASK,
+            numbers["address"] & _MASK,
             allocation or None,
         )
+        writes = access is None or access.access.writes
+        return finding, Other(place, Reach.THREAD if reach is Reach.WARP and same_lane else reach, writes)
+
+    @staticmethod
+    def _reach(state: BlockState, warp: int, linear: int, other_warp: int) -> Reach:
+        """Return how far a warp of a block is from a warp of a block with a number in the grid."""
+        if linear == state[BlockRecord.linear]:
+            return Reach.WARP if warp == other_warp else Reach.BLOCK
+        cluster = (each[BlockRecord.linear] for each in state.members)
+        return Reach.CLUSTER if linear in cluster else Reach.GRID
+
+    # barriers of a block ------------------------------------------------------------------------------------
 
     def _barrier_at(self, pc: int) -> Op | None:
         """Return the barrier at which lanes with a program counter wait."""
@@ -436,60 +339,58 @@ class Triage:
             }
         return self.barriers.get(pc & (abi.PARKED - 1))
 
-    def _add_at_barrier(
-        self, kind: str, message: str, op: Op, state: BlockState, warp: int, pc: int, severity: Severity
+    def _at_barrier(
+        self, kind: Suspicion, state: BlockState, warp: int, row: int, numbers: dict[str, int]
     ) -> None:
-        """Add a finding about the first lane of a warp that waits at a barrier."""
-        first = int(np.flatnonzero(state.lanes(warp, WarpFrame.pcs, 32) == pc)[0])
-        thread = self.launch.thread_at(warp, first)
-        source = source_of(self.launch, op)
+        """Add a finding about threads that wait at a barrier of the block, at its instruction."""
+        if row and kind is not Suspicion.BARRIER_OVERFULL:  # row 0 is for lanes that are elsewhere
+            self._hear(row, kind, more=0)
+        place = numbers["place"] & 0xFFFFFFFF
+        op = self._barrier_at(place)
+        if op is None:
+            return
+        absent = gone = 0
+        if kind is Suspicion.SPLIT_BARRIER:
+            if not op.record.whole_warps:
+                return
+            absent, gone = self._missing_lanes(state, warp, place, numbers)
+            if not (absent or gone or numbers["bypassed"]):
+                return
+        launch = self.launch
+        here = Place(op, source_of(launch, op))
+        facts = Facts(kind, numbers, launch, self.flow, here, None, "", "", absent=absent, gone=gone)
+        advice = kind.is_advice or (kind is Suspicion.SPLIT_BARRIER and facts.is_harmless)
+        first = int(np.flatnonzero(state.lanes(warp, WarpFrame.pcs, 32) == place)[0])
         self.add(
-            Finding(kind, message, op.line, str(op.source), source, thread, state.ctaid, severity=severity)
+            Finding(
+                kind.kind,
+                facts.message(),
+                op.line,
+                str(op.source),
+                here.source,
+                launch.thread_at(warp, first),
+                state.ctaid,
+                severity="advice" if advice else "error",
+                mend=facts.mend(),
+            )
         )
 
-    def _split_barrier(self, state: BlockState, warp: int, pc: int, barrier: int, bypassed: bool) -> None:
-        """Add a finding if lanes wait at an aligned barrier that others of the warp are not at.
+    def _missing_lanes(
+        self, state: BlockState, warp: int, place: int, numbers: dict[str, int]
+    ) -> tuple[int, int]:
+        """Return the lanes of a warp that are not at a barrier: those elsewhere, and those that have exited.
 
-        Those have exited or are elsewhere, or they `bypassed` the barrier, accessed memory and exited.
+        Lanes that `bypassed` the barrier, accessed memory and exited have to be told from those that exited.
         """
-        op = self._barrier_at(pc)
-        if op is None or not op.record.whole_warps:
-            return
         pcs, barriers = (state.lanes(warp, field, 32) for field in (WarpFrame.pcs, WarpFrame.barrier))
         threads = self.launch.shape.threads - abi.LANES * warp
         there = (1 << max(min(threads, abi.LANES), 0)) - 1  # a last warp may not have all lanes
         gone = _mask(pcs == abi.EXITED) & there
-        absent = _mask((pcs != pc) & (pcs != abi.EXITED))
-        if absent or bypassed:
+        absent = _mask((pcs != place) & (pcs != abi.EXITED))
+        if numbers["bypassed"] and not absent:
             # Lanes at the same instruction may wait at another barrier, if its number is in a register.
-            absent = absent or _mask(barriers != barrier) & there & ~gone
-            message = split_barrier_message(absent, gone)
-            self._add_at_barrier("divergence", message, op, state, warp, pc, "error")
-        elif gone:
-            message = split_barrier_message(0, gone, harmless=True)
-            self._add_at_barrier("divergence", message, op, state, warp, pc, "advice")
-
-    def _left_barrier(self, state: BlockState, warp: int, pc: int, warps: int) -> None:
-        """Add advice about a barrier of the whole block that some of its warps have left by an exit."""
-        op = self._barrier_at(pc)
-        if op is not None:
-            exited = f"{warps} warps have" if warps != 1 else "1 warp has"
-            message = f"this barrier is for the whole block, but {exited} exited before; {NOT_PROMISED}"
-            self._add_at_barrier("divergence", message, op, state, warp, pc, "advice")
-
-    def _overfull_barrier(
-        self, state: BlockState, warp: int, pc: int, threads: int, most: int, least: int
-    ) -> None:
-        """Add a finding for a barrier that more threads have come to than it is for."""
-        op = self._barrier_at(pc)
-        if op is None:
-            return
-        counts = f"{most} threads"
-        if least != most:
-            counts = f"{least or 'all'} threads in some of its instructions and {most} in others"
-        undefined = "which of them wait for each other is not defined"
-        message = f"{threads} threads have come to a barrier for {counts}: {undefined}"
-        self._add_at_barrier("barrier", message, op, state, warp, pc, "error")
+            absent = _mask(barriers != numbers["barrier"]) & there & ~gone
+        return absent, gone
 
 
 def _mask(lanes: npt.NDArray[np.bool_]) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import linecache
+import os
 import re
 from pathlib import Path
 
@@ -20,6 +22,11 @@ def source_line(module: Module, loc: Loc) -> str:
     return _place(*module.origin(loc))
 
 
+def short_place(place: str) -> str:
+    """Return a file and line with the path from the current folder, if the file is below that."""
+    return place.removeprefix(f"{Path.cwd()}{os.sep}")
+
+
 def source_chain(module: Module, loc: Loc) -> tuple[str, ...]:
     """Return file and line of the source, then those of each call that inlined it; empty if none did."""
     chain = module.inlined_through(loc)
@@ -30,6 +37,21 @@ def _place(name: str, line: int) -> str:
     if Path(name).exists():
         return f"{name}:{line}"
     return f"{notebook_cell(name) or Path(name).name}:{line}"
+
+
+def source_texts(module: Module, name: str) -> list[str]:
+    """Return the lines of a file as the kernel was compiled from it; none if they are not at hand."""
+    compiled = module.cuda
+    if compiled is not None and Path(compiled.name).name == Path(name).name:
+        return compiled.text.split("\n")
+    return [each.rstrip("\n") for each in linecache.getlines(name)]
+
+
+def source_text(module: Module, source: str) -> str:
+    """Return the text of a line of the source, `kernel.cu:12`, without the white space around it."""
+    name, _, line = source.rpartition(":")
+    lines = source_texts(module, name)
+    return lines[int(line) - 1].strip() if 0 < int(line) <= len(lines) else ""
 
 
 def with_source(error: Unsupported, module: Module) -> Unsupported:

@@ -7,14 +7,14 @@ import numpy as np
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, FaultKind, LaunchRecord
 from lanewise.machine.bulk_copies.faults import sentence
-from lanewise.machine.program.instruction_record import Proxy, Waits
-from lanewise.machine.program.memory_accesses import MBARRIER_BYTES, LocatedAccess, accesses
+from lanewise.machine.program.instruction_record import Proxy
+from lanewise.machine.program.memory_accesses import LocatedAccess, accesses
 from lanewise.machine.program.operands import Register, Symbol
 from lanewise.machine.program.ops import Op
 from lanewise.machine.program.source_lines import source_line
 from lanewise.machine.runtime.state import BlockState, LaunchState
 from lanewise.machine.runtime.texture_faults import describe_texture_fault, handle_operand
-from lanewise.machine.warp_ops.mbarrier import WRONG, described_phase
+from lanewise.machine.warp_ops.mbarrier import WRONG
 from lanewise.ptx.model.names import demangle
 
 
@@ -204,94 +204,3 @@ def describe_limit(launch: LaunchState, state: BlockState) -> tuple[str, int]:
                 thread = thread_of(launch, state, warp, int(lane))
                 return f"{message}\n    {location_of(launch, op)}\n    {thread}", op.line
     return message, 0
-
-
-def describe_deadlock(launch: LaunchState, state: BlockState) -> tuple[str, str, int]:
-    """Return the message of a deadlock (how many threads wait for what), its kind, its first line."""
-    lines: dict[tuple[int, int], int] = {}
-    stuck = [each for each in (state.members or [state]) if not each[BlockRecord.ended]]
-    for block in stuck:
-        for warp in range(launch.shape.warps):
-            pcs = block.lanes(warp, abi.WarpFrame.pcs, 32)
-            barriers = block.lanes(warp, abi.WarpFrame.barrier, 32)
-            for pc, barrier in zip(pcs, barriers, strict=True):
-                if _waits(int(pc), int(barrier)):
-                    line = launch.compiled.launch_info.lines[int(pc) & (abi.PARKED - 1)]
-                    key = (line, int(barrier))
-                    lines[key] = lines.get(key, 0) + 1
-
-    def awaited(number: int) -> str:
-        if number == abi.WAITS_FOR_PHASE:
-            return "for a phase of an mbarrier"
-        if number == abi.WAITS_FOR_WARPGROUP:
-            return "for the other warps of their warpgroup"
-        if number == abi.WAITS_FOR_CLUSTER:
-            return "at the barrier of the cluster"
-        return (
-            "for the other lanes of their warp"
-            if number == abi.WAITS_FOR_SIBLINGS
-            else f"at barrier {number}"
-        )
-
-    def place(line: int) -> str:
-        ops = (op for op in launch.compiled.program.sites if op.line == line and op.loc is not None)
-        found = next((source_line(launch.compiled.module, op.loc) for op in ops if op.loc is not None), None)
-        return f"line {line}" + (f" ({found})" if found else "")
-
-    waits = "; ".join(
-        f"{count} thread{'s wait' if count != 1 else ' waits'} {awaited(barrier)} before {place(line)}"
-        for (line, barrier), count in sorted(lines.items())
-    )
-    missing = _missing_from_phases(launch, stuck)
-    first = min((line for line, _ in lines), default=0)
-    where = (
-        f"block {stuck[0].ctaid}" if len(stuck) == 1 else f"blocks {', '.join(str(b.ctaid) for b in stuck)}"
-    )
-    return f"deadlock in {where}: {waits}{missing}", "deadlock", first
-
-
-def _waits(pc: int, reason: int) -> bool:
-    """Return whether a lane waits in a deadlock, by its program counter and what it waits for.
-
-    Lanes that wait for a phase may just have been let go to test it once more.
-    """
-    return abi.PARKED <= pc < abi.EXITED or (pc < abi.PARKED and reason == abi.WAITS_FOR_PHASE)
-
-
-def _missing_from_phases(launch: LaunchState, stuck: list[BlockState]) -> str:
-    """Return what the mbarriers that threads wait for still lack, for the message of a deadlock."""
-    found: dict[tuple[int, int], str] = {}
-    for block in stuck:
-        for warp in range(launch.shape.warps):
-            pcs, reasons = (
-                block.lanes(warp, field, 32) for field in (abi.WarpFrame.pcs, abi.WarpFrame.barrier)
-            )
-            for lane, (pc, reason) in enumerate(zip(pcs, reasons, strict=True)):
-                if not _waits(int(pc), int(reason)) or reason != abi.WAITS_FOR_PHASE:
-                    continue
-                address = _awaited_barrier(launch, block, warp, lane, int(pc) & (abi.PARKED - 1))
-                if address is None:
-                    continue
-                rank, offset = address >> abi.RANK_SHIFT, address & ((1 << abi.RANK_SHIFT) - 1)
-                owner = stuck[0].members[rank] if rank < len(stuck[0].members) else block
-                if offset + MBARRIER_BYTES > len(owner.shared):
-                    continue
-                word = int.from_bytes(owner.shared[offset : offset + MBARRIER_BYTES].tobytes(), "little")
-                found[rank, offset] = described_phase(word)
-    told = [f"the mbarrier at shared address {offset:#x} lacks {what}" for (_, offset), what in found.items()]
-    return "".join(f"; {each}" for each in told[:4])
-
-
-def _awaited_barrier(launch: LaunchState, block: BlockState, warp: int, lane: int, number: int) -> int | None:
-    """Return the address of the mbarrier that a lane waits for in a basic block; None if it is not known."""
-    ops = launch.compiled.blocks[number].ops
-    op = next((each for each in ops if each.record.waits is Waits.PHASE), None)
-    if op is None:
-        return None
-    base = op.address(1).base
-    if isinstance(base, Register):
-        start = int(block.lanes(warp, base.offset, base.bits)[lane])
-    else:
-        start = base.address if isinstance(base, Symbol) else base.bits
-    found = (start + op.address(1).offset) & ((1 << 64) - 1)
-    return found - abi.SHARED_WINDOW if found >= abi.SHARED_WINDOW else found

@@ -220,7 +220,7 @@ class Launch(LaunchState):
         if status == RunStatus.INTERRUPTED:
             raise _Interrupted
         if status == RunStatus.DEADLOCKED:
-            from lanewise.machine.runtime.fault_report import describe_deadlock
+            from lanewise.machine.runtime.deadlock_report import describe_deadlock
 
             raise Deadlock(*describe_deadlock(self, state))
         if status == RunStatus.LIMIT:

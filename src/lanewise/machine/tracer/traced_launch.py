@@ -15,6 +15,7 @@ from lanewise.jit.host_memory import address, zeroed_bytes
 from lanewise.machine.abi import BlockRecord, LaunchRecord
 from lanewise.machine.checker.checked_kernel import CheckedKernel
 from lanewise.machine.checker.checked_launch import CheckedLaunch
+from lanewise.machine.checker.merged_findings import key, with_sources
 from lanewise.machine.checker.report import Finding
 from lanewise.machine.checker.schedules import RunSchedule
 from lanewise.machine.compile.compiled import TRACED, ReadyKernels
@@ -162,6 +163,14 @@ class TracedLaunch(CheckedLaunch):
     def _note(self, finding: Finding) -> None:
         """Note how many entries the log had when a finding came up."""
         self.findings.append(LoggedFinding(finding, self._entries))
+
+    def located_verdict(self) -> list[tuple[Finding, int]]:
+        """Return the findings of a check, each with how many entries the log had when it came up."""
+        raw = with_sources((each.finding for each in self.findings), self.compiled.program)
+        entries: dict[object, int] = {}
+        for finding, logged in zip(raw, self.findings, strict=True):
+            entries.setdefault(key(finding), logged.entries)
+        return [(each, entries.get(key(each), 0)) for each in self.verdict()]
 
     def trace(self, keep_interrupted: bool = False) -> Log:
         """Run the launch and return its log; a fault ends the run and is kept in `fault`.

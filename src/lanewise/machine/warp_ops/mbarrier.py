@@ -1,14 +1,17 @@
 """Lowerings of mbarrier: objects in shared memory that count arrivals and bytes.
 
 The 64 bits of an object: arrivals that a phase expects (0-19), those still pending (20-39), bytes still to
-come (40-60, signed), a mark that it was initialised (62), the phase's parity (63). A token is the object
+come (40-60, signed), a mark that lanes of one instruction have completed several phases (61), a mark that it
+was initialised (62), the phase's parity (63). A token is the object
 before the arrival. Lanes that wait for a phase yield.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from lanewise.jit import ir
-from lanewise.jit.simd import Pointer, Value, i64
+from lanewise.jit.simd import Pointer, Value, Variable, i64
 from lanewise.machine.abi import BlockRecord, FaultKind
 from lanewise.machine.codegen import pending_copies
 from lanewise.machine.codegen.function_code import (
@@ -26,7 +29,7 @@ from lanewise.machine.warp_ops.addresses import WRITE, Access, reached_space
 
 COUNT_BITS, BYTES_BITS = 20, 21
 MOST = (1 << COUNT_BITS) - 1
-PENDING, BYTES, READY, PHASE = COUNT_BITS, 2 * COUNT_BITS, 62, 63
+PENDING, BYTES, OVERRUN, READY, PHASE = COUNT_BITS, 2 * COUNT_BITS, 61, 62, 63
 #: The messages of mbarrier faults, by their number.
 WRONG = {
     0: "no mbarrier was initialised here",
@@ -37,19 +40,42 @@ WRONG = {
 }
 
 
-def described_phase(word: int) -> str:
-    """Return in words what the phase of an mbarrier object still lacks.
+#: What mends each of them.
+MENDS = {
+    0: "let one thread initialise it first (mbarrier.init), then all threads meet at a barrier of the block",
+    1: f"give a count of 1 to {MOST}",
+    2: "initialise it with the number of arrivals of a phase, or let fewer threads arrive",
+    3: "leave out .noComplete for the last arrival of a phase",
+    4: "announce fewer bytes in a phase, or copy in several phases",
+}
 
-    >>> described_phase(2 | 1 << 20 | 4096 << 40 | 1 << 62)
+
+class Phase(NamedTuple):
+    """The phase of an mbarrier object: what it expects, and what it still lacks.
+
+    >>> str(Phase.of(2 | 1 << 20 | 4096 << 40 | 1 << 62))
     '1 of 2 arrivals and 4096 bytes'
     """
-    expected, pending = word & MOST, (word >> PENDING) & MOST
-    count = (word >> BYTES) & ((1 << BYTES_BITS) - 1)
-    count -= count >> (BYTES_BITS - 1) << BYTES_BITS
-    more = f"{count} bytes" if count >= 0 else f"an expect_tx for {-count} bytes that have come"
-    arrivals = f"{pending} of {expected} arrivals"
-    parts = [*([arrivals] if pending else []), *([more] if count else [])]
-    return " and ".join(parts) or "nothing: the thread waits for another phase"
+
+    expected: int
+    pending: int
+    bytes: int
+    #: Whether the lanes of one instruction have completed more than one phase.
+    overrun: bool
+
+    @classmethod
+    def of(cls, word: int) -> Phase:
+        """Return the phase of an object, by its 64 bits."""
+        count = (word >> BYTES) & ((1 << BYTES_BITS) - 1)
+        count -= count >> (BYTES_BITS - 1) << BYTES_BITS
+        return cls(word & MOST, (word >> PENDING) & MOST, count, bool(word >> OVERRUN & 1))
+
+    def __str__(self) -> str:
+        come = f"an expect_tx for {-self.bytes} bytes that have come"
+        more = f"{self.bytes} bytes" if self.bytes >= 0 else come
+        arrivals = f"{self.pending} of {self.expected} arrivals"
+        parts = [*([arrivals] if self.pending else []), *([more] if self.bytes else [])]
+        return " and ".join(parts) or "nothing: the thread waits for another phase"
 
 
 class _Object:
@@ -98,15 +124,24 @@ class _Object:
         if drop:
             self.replace(0, COUNT_BITS, self.field(0, COUNT_BITS) - count)
 
-    def complete(self, allowed: bool = True) -> None:
-        """Store the object; if nothing is pending any more, the next phase begins."""
+    def complete(self, allowed: bool = True, completed: Variable | None = None) -> None:
+        """Store the object; if nothing is pending any more, the next phase begins.
+
+        `completed` is the address at which a lane of this instruction has completed a phase before, plus one.
+        A second phase there is one too many, of which the object keeps a mark for messages.
+        """
         code = self.code
         done = self.field(PENDING, COUNT_BITS).equals(0) & self.field(BYTES, BYTES_BITS).equals(0)
         if not allowed:
             self.demand(~done, 3)
         fresh = (self.word & ~(((1 << COUNT_BITS) - 1) << PENDING)) | (self.field(0, COUNT_BITS) << PENDING)
+        if completed is not None:
+            again = completed.get().equals(self.address + 1)
+            fresh = fresh | (again.to(U64) << OVERRUN)
         self.pointer.store(done.select(fresh ^ (1 << PHASE), self.word))
         with code.when(done):
+            if completed is not None:
+                completed.set(self.address + 1)
             block = code.block
             block.set(BlockRecord.phases, block.get(BlockRecord.phases) + 1)
 
@@ -117,6 +152,8 @@ def lower(code: BlockCode, op: Op) -> None:
     if verb not in op.record.modifiers:
         raise op.unsupported(f"what it does stands directly after mbarrier, where .{verb} stands")
     after_address = op.record.memory[0].operand + 1
+    completed = code.variable(code.constant(U64, 0))
+    completed.set(code.constant(U64, 0))
     with code.each_lane(code.bits(code.active(op))) as lane:
         barrier = _Object(code, op, lane)
         rest = [code.lane_read(each, U32, lane).to(U64) for each in op.operands[after_address:]]
@@ -141,7 +178,7 @@ def lower(code: BlockCode, op: Op) -> None:
             elif rest:
                 count = rest[0]
             barrier.arrive(count, verb == "arrive_drop")
-            barrier.complete(not op.has("noComplete"))
+            barrier.complete(not op.has("noComplete"), completed)
 
 
 def pending_count(code: BlockCode, op: Op) -> None:

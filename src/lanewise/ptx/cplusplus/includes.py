@@ -48,6 +48,11 @@ _ANCESTORS = 6
 _MOST_FILES = 3000
 
 
+def is_host_header(name: str) -> bool:
+    """Return whether a header is one of the host's, which declares nothing that device code needs."""
+    return name in HOST_HEADERS or _HOST_HEADER.fullmatch(name) is not None
+
+
 @dataclass
 class Headers:
     """The files that a source includes: the project's, by path, and the names that were left empty."""
@@ -115,7 +120,7 @@ def _find(
             return (folder / name).resolve()
     if name in provided:
         return True
-    if name in HOST_HEADERS or _HOST_HEADER.fullmatch(name):
+    if is_host_header(name):
         return None
     if any((folder / name).is_file() for folder in toolkit):
         return True

@@ -27,6 +27,7 @@ from lanewise.errors import LanewiseError
 from lanewise.isa import find_arch
 from lanewise.ptx.model.directives import Alias, Dwarf, File, Pragma, Section
 from lanewise.ptx.model.function import Function, Statement
+from lanewise.ptx.model.inlined_code import authors_line
 from lanewise.ptx.model.left_out import LeftOut
 from lanewise.ptx.model.names import demangle, listed, matching, missing_entry
 from lanewise.ptx.model.statements import Loc
@@ -344,20 +345,23 @@ class Module:
         return found
 
     def origin(self, loc: Loc) -> tuple[str, int]:
-        """The file and line that a `.loc` names; of code inlined from another file, those of its caller.
+        """The file and line that a `.loc` names; of code inlined from a library, those of its caller.
 
-        Code that the compiler moved is of line 0: the next line that is named stands for it.
+        Of the calls through which code was inlined, the first one counts that is in no header of CUDA, CCCL,
+        CuTe or CUTLASS, and that is not a line of inline PTX in another file than the kernel's. Code that the
+        compiler moved is of line 0: the next line that is named stands for it.
 
         >>> from lanewise.ptx import parse
-        >>> head = '.version 8.0\\n.target sm_80\\n.file 1 "k.cu"\\n.file 2 "mma.hpp"\\n.entry k() {'
+        >>> files = '.file 1 "k.cu"\\n.file 2 "include/cute/mma.hpp"\\n.file 3 "tile.h"'
+        >>> head = '.version 8.0\\n.target sm_80\\n' + files + '\\n.entry k() {'
         >>> module = parse(head + ".loc 2 91 5, function_name f, inlined_at 1 70 3\\n ret; }")
         >>> module.origin(module["k"].body[0])
         ('k.cu', 70)
+        >>> module = parse(head + ".loc 3 91 5, function_name f, inlined_at 1 70 3\\n ret; }")
+        >>> module.origin(module["k"].body[0])
+        ('tile.h', 91)
         """
-        chain = self._inlining(loc)
-        # The end of the chain is in the kernel itself; of the places in that file, the innermost is meant.
-        file, line, _ = next(place for place in chain if place[0] == chain[-1][0])
-        return self.files.get(file, f"file {file}"), line
+        return authors_line(self.inlined_through(loc))
 
     def inlined_through(self, loc: Loc) -> list[tuple[str, int]]:
         """The file and line that a `.loc` names, then those of each call through which it was inlined.

@@ -64,27 +64,6 @@ def write_heap_check(module: ir.Module) -> None:
     code.done()
 
 
-def heap_message(launch: LaunchState, kind: Suspicion, what: str, address: int) -> str:
-    """Return a sentence that says what is wrong with an access to the heap, and whose memory is there."""
-    block = heap_of(launch.compiled.module).at(address)
-    if kind is Suspicion.HEAP_UNINITIALISED:
-        return f"{what} in heap memory that nothing was written to{_of(block, address)}"
-    if kind is Suspicion.HEAP_FREED:
-        return f"{what} in heap memory that was freed{_of(block, address)}"
-    if block is None:
-        return f"{what} in heap memory that malloc did not return"
-    distance = address - block.first - block.size
-    where = f"{distance} bytes past the end" if distance > 0 else "just past the end"
-    if distance < 0:
-        where = "beyond the end"
-    return f"{what} in heap memory that malloc did not return: {where} of {block.title}"
-
-
-def _of(block: HeapBlock | None, address: int) -> str:
-    """Return what a message adds on the block of memory that has an address."""
-    return f": {block.title}" if block is not None and address in block else ""
-
-
 # leaks ----------------------------------------------------------------------------------------------------
 
 

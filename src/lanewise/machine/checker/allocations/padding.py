@@ -14,11 +14,11 @@ from lanewise.machine.abi import BlockRecord
 from lanewise.machine.analysis.pointer_provenance import shared_variables
 from lanewise.machine.analysis.value_uses import Use, ValueUses
 from lanewise.machine.checker import records
-from lanewise.machine.checker.access_descriptions import space_of_generic
 from lanewise.machine.checker.records import BlockWatch, ShadowPlane
 from lanewise.machine.program.memory_accesses import accesses
 from lanewise.machine.program.operands import Register, elements_of
 from lanewise.machine.program.ops import Op, Program
+from lanewise.machine.runtime.shared_names import space_of_generic
 from lanewise.machine.runtime.state import BlockState
 
 #: The largest alignment of a structure whose padding is told from memory that was forgotten.

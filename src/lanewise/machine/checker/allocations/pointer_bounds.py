@@ -12,17 +12,12 @@ import numpy.typing as npt
 
 from lanewise.machine import abi
 from lanewise.machine.analysis.pointer_provenance import shared_variables
-from lanewise.machine.checker.access_descriptions import shared_home
 from lanewise.machine.checker.checked_kernel import CheckedKernel
 from lanewise.machine.checker.records import SharedExtent, SiteRow, Space
 from lanewise.machine.checker.site_table import bounds_of_operand
-from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.program.instruction_table import MOST_ROWS
 from lanewise.machine.runtime.device_memory import Allocation, View
 from lanewise.machine.runtime.state import LaunchState
-
-#: Suspicions about bytes outside of what an access belongs to, which come with its bounds.
-OF_BOUNDS = (Suspicion.OUTSIDE, Suspicion.RUNS_OUT)
 
 
 def bound_to_views(rows: npt.NDArray[np.int64], launch: LaunchState, kernel: CheckedKernel) -> None:
@@ -99,19 +94,7 @@ def _reach(allocation: Allocation, view: View) -> tuple[int, int]:
     return low, high
 
 
-def bounds_message(
-    launch: LaunchState, kind: Suspicion, what: str, space: str, address: int, low: int, high: int
-) -> str:
-    """Return the sentence about an access that leaves its bounds."""
-    if space != "shared":
-        return f"{what} outside of {_view(launch, address, low, high)}, from which its address was computed"
-    home = f"{shared_home(launch, low, high)} ({high - low} bytes)"
-    if kind is Suspicion.RUNS_OUT:
-        return f"{what} beyond the end of {home}, in which it begins"
-    return f"{what} outside of {home}, from which its address was computed"
-
-
-def _view(launch: LaunchState, address: int, low: int, high: int) -> str:
+def view_name(launch: LaunchState, address: int, low: int, high: int) -> str:
     """Return the name in messages of the view that has these bounds.
 
     They are offsets in its allocation, or addresses if they are large.

@@ -18,11 +18,11 @@ import numpy as np
 
 from lanewise.layout import ComposedLayout, Layout, Swizzle, flatten
 from lanewise.machine.analysis.pointer_provenance import shared_variables
-from lanewise.machine.checker.access_descriptions import plain_name
 from lanewise.machine.checker.cost.requests import Offsets
 from lanewise.machine.program.operands import Symbol
 from lanewise.machine.program.ops import Program
 from lanewise.machine.program.ptx_types import in_memory_bytes
+from lanewise.machine.runtime.shared_names import plain_name
 from lanewise.ptx import Module
 from lanewise.ptx.model.source_names import SourceArray
 

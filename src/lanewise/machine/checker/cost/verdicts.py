@@ -9,7 +9,6 @@ from typing import TypeVar
 import numpy as np
 
 from lanewise.machine.analysis.pointer_provenance import shared_variables
-from lanewise.machine.checker.access_descriptions import plain_name
 from lanewise.machine.checker.cost.array_layouts import ArrayLayouts
 from lanewise.machine.checker.cost.bank_proposals import in_words
 from lanewise.machine.checker.cost.divergence_costs import LEAST_DIVERGED, divergent_branches
@@ -21,6 +20,7 @@ from lanewise.machine.checker.records import SiteRow
 from lanewise.machine.checker.report import Inefficiency
 from lanewise.machine.program.operands import Symbol
 from lanewise.machine.program.ops import Op
+from lanewise.machine.runtime.shared_names import plain_name
 
 #: A line is told of if it wastes this part of all wavefronts, sectors or instructions of the launch.
 LEAST_SHARE = 0.05

@@ -22,9 +22,9 @@ def workflow_commands(
         for finding in report.findings:
             where = f" by thread {finding.thread} in block {finding.block}" if finding.thread else ""
             command = _COMMANDS[finding.severity]
-            yield _command(
-                command, finding.title, f"{finding.message}{where}", finding.source, finding.line, file
-            )
+            mend = f"; mend: {finding.mend}" if finding.mend else ""
+            message = f"{finding.message}{where}{mend}"
+            yield _command(command, finding.title, message, finding.source, finding.line, file)
         for each in report.performance:
             command = "warning" if strict else "notice"
             yield _command(command, each.kind, each.description, each.source, each.line, file)

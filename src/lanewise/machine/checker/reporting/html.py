@@ -59,7 +59,7 @@ def _report(report: ReportContents) -> str:
             f"<tr><td class='source'>{escape(name)}</td><td>{_number(value)}</td></tr>"
             for name, value in report.counters.items()
         )
-        parts.append(f"<details><summary>Counters</summary><table>{rows}</table></details>")
+        parts.append(f"<details><summary>{escape(report.counted)}</summary><table>{rows}</table></details>")
     if report.notes:
         notes = "".join(f"<li>{escape(each)}</li>" for each in report.notes)
         parts.append(f"<details><summary>Notes</summary><ul>{notes}</ul></details>")
@@ -94,9 +94,7 @@ def _line(line: ListedLine, columns: Sequence[str], most: dict[str, int]) -> str
         style = f" style='background: rgba(255, 140, 0, {shade:.2f})'" if figure else ""
         cells.append(f"<td{style}>{f'{figure:,}' if figure else ''}</td>")
     rows = f"<tr>{''.join(cells)}<td class='source'>{escape(line.text)}</td></tr>\n"
-    remarks: list[tuple[str, str]] = [
-        (each.severity, f"{each.title}: {each.message}") for each in line.findings
-    ]
+    remarks: list[tuple[str, str]] = [(each.severity, each.remark) for each in line.findings]
     remarks += [("slow", each.description) for each in line.performance]
     for kind, words in remarks:
         blank = f"<td colspan='{len(columns) + 1}'></td>"

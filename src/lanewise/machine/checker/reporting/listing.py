@@ -5,9 +5,9 @@ from __future__ import annotations
 import linecache
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from lanewise.machine.checker.findings import Finding, Inefficiency, ReportContents
+from lanewise.machine.program.source_lines import source_texts
 
 _GLOBAL = ("ld", "st", "ldgsts", "atom", "red")
 #: The columns of a listing, and the counters whose sum each of them shows.
@@ -34,7 +34,7 @@ class ListedLine:
     @property
     def remarks(self) -> list[str]:
         """What was found at the line, in words."""
-        found = [f"{each.title}: {each.message}" for each in self.findings]
+        found = [each.remark for each in self.findings]
         return [*found, *(each.description for each in self.performance)]
 
 
@@ -106,12 +106,9 @@ def _file(
 def texts_of(report: ReportContents, name: str) -> list[str]:
     """Return the lines of a file as the kernel was compiled from it; none if they are not at hand."""
     module = report.module
-    if module is not None and name == PTX:
-        return (module.text or str(module)).split("\n")
-    compiled = module.cuda if module is not None else None
-    if compiled is not None and Path(compiled.name).name == Path(name).name:
-        return compiled.text.split("\n")
-    return [each.rstrip("\n") for each in linecache.getlines(name)]
+    if module is None:
+        return [each.rstrip("\n") for each in linecache.getlines(name)]
+    return (module.text or str(module)).split("\n") if name == PTX else source_texts(module, name)
 
 
 def listing_text(files: Iterable[ListedFile]) -> str:

@@ -50,7 +50,9 @@ def _finding(finding: Finding, file: Path | None) -> dict[str, Any]:
     found = {
         "ruleId": finding.kind.replace(" ", "-"),
         "level": _LEVELS[finding.severity],
-        "message": {"text": f"{finding.message}{where}"},
+        "message": {
+            "text": f"{finding.message}{where}" + (f"; mend: {finding.mend}" if finding.mend else "")
+        },
         "locations": _locations(finding.source, finding.line, file),
     }
     if finding.other is not None and finding.other.line:

@@ -1,0 +1,351 @@
+"""What mends a finding: which barrier or fence, as the kernel's language writes it, between which lines.
+
+A barrier is proposed where the control flow lacks one: on the ways from one access to the other, and back to
+the first one in a loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from functools import cached_property
+from math import gcd
+
+from lanewise.machine.program.basic_blocks import BasicBlock, successors
+from lanewise.machine.program.instruction_record import Role, Waits
+from lanewise.machine.program.ops import Op
+
+
+class Language(Enum):
+    """The language that a kernel is written in, as far as its PTX says it."""
+
+    CPLUSPLUS = 0
+    PYTHON = 1
+    PTX = 2
+
+    @classmethod
+    def of(cls, source: str | None) -> Language:
+        """Return the language of a line, `kernel.cu:12`; that of no line is PTX."""
+        if source is None:
+            return cls.PTX
+        name = source.rpartition(":")[0]
+        is_python = name.endswith(".py") or name.startswith(("<", "cell In["))  # a prompt, a notebook
+        return cls.PYTHON if is_python else cls.CPLUSPLUS
+
+
+#: What each language calls the instructions that mends propose: CUDA C++, Python, PTX.
+SPELLINGS = {
+    "block_barrier": ("__syncthreads()", "lw.syncthreads()", "bar.sync 0"),
+    "warp_barrier": ("__syncwarp()", "lw.syncwarp()", "bar.warp.sync 0xffffffff"),
+    "cluster_barrier": (
+        "cluster.sync()",
+        "lw.cluster.sync()",
+        "barrier.cluster.arrive; barrier.cluster.wait",
+    ),
+    "cluster_wait": ("barrier.cluster.wait", "lw.cluster.wait()", "barrier.cluster.wait"),
+    "atomic": ("atomicAdd", "lw.atomic_add", "atom.add"),
+    "fence": ("__threadfence()", "lw.fence()", "fence.acq_rel.gpu"),
+    "proxy_fence": ("fence.proxy.async", "lw.fence_proxy_async()", "fence.proxy.async"),
+    "init_fence": ("fence.mbarrier_init", "lw.fence_mbarrier_init()", "fence.mbarrier_init.release.cluster"),
+    "copy_wait": ("cp.async.wait_all", "lw.cp_async_wait()", "cp.async.wait_all"),
+    "bulk_wait": ("cp.async.bulk.wait_group 0", "lw.tma.wait()", "cp.async.bulk.wait_group 0"),
+    "bulk_wait_read": (
+        "cp.async.bulk.wait_group.read 0",
+        "lw.tma.wait(read=True)",
+        "cp.async.bulk.wait_group.read 0",
+    ),
+    "wgmma_fence": ("wgmma.fence", "lw.wgmma_fence()", "wgmma.fence.sync.aligned"),
+    "wgmma_commit": ("wgmma.commit_group", "lw.wgmma_commit()", "wgmma.commit_group.sync.aligned"),
+    "wgmma_wait": ("wgmma.wait_group 0", "lw.wgmma_wait()", "wgmma.wait_group.sync.aligned 0"),
+}
+
+
+def spelled(name: str, language: Language) -> str:
+    """Return an instruction as a language writes it, between backquotes."""
+    return f"`{SPELLINGS[name][language.value]}`"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an instruction stands: the line of the source, or that of the PTX if there is none."""
+
+    op: Op
+    source: str | None
+
+    @property
+    def file(self) -> str:
+        """The file of the line; empty for PTX."""
+        return self.source.rpartition(":")[0] if self.source else ""
+
+    @property
+    def line(self) -> int:
+        """The number of the line in its file."""
+        return int(self.source.rpartition(":")[2]) if self.source else self.op.line
+
+    def is_on_line_of(self, other: Place) -> bool:
+        """Return whether two instructions are of the same line."""
+        return (self.file, self.line) == (other.file, other.line)
+
+    def named(self, beside: Place | None = None) -> str:
+        """Return "line 12"; with its file, if that is not the one of a line beside it."""
+        if beside is None or beside.file == self.file or not self.source:
+            return f"line {self.line}"
+        return self.source
+
+
+# the control flow -------------------------------------------------------------------------------------------
+
+
+class ControlFlow:
+    """The ways from one instruction of a kernel to another."""
+
+    def __init__(self, blocks: list[BasicBlock]) -> None:
+        self._blocks = blocks
+
+    @cached_property
+    def _places(self) -> dict[int, tuple[BasicBlock, int]]:
+        """The basic block of each instruction by its site, and its position there."""
+        return {
+            op.site: (block, number) for block in self._blocks for number, op in enumerate(block.executed)
+        }
+
+    def is_before(self, one: Op, other: Op) -> bool:
+        """Return whether an instruction comes before another one in the order of the kernel."""
+        first, second = (self._places.get(each.site) for each in (one, other))
+        if first is None or second is None:
+            return one.site < other.site
+        return (first[0].number, first[1]) < (second[0].number, second[1])
+
+    def leads(self, one: Op, other: Op, closes: Callable[[Op], bool]) -> bool:
+        """Return whether a way leads from an instruction to another, past none that closes it."""
+        start = self._places.get(one.site)
+        if start is None or other.site not in self._places:
+            return self.is_before(one, other)
+        pending, seen = [(start[0], start[1] + 1)], set()
+        while pending:
+            block, first = pending.pop()
+            for op in block.executed[first:]:
+                if op.site == other.site:
+                    return True
+                if closes(op):
+                    break
+            else:
+                following = [each for each in successors(block) if each.number not in seen]
+                seen |= {each.number for each in following}
+                pending += [(each, 0) for each in following]
+        return False
+
+    def is_copied(self, op: Op) -> bool:
+        """Return whether the compiler has made copies of an instruction, as of the body of a loop."""
+        return len(self._copies[_origin(op)]) > 1
+
+    @cached_property
+    def _copies(self) -> dict[tuple[object, str], list[int]]:
+        """The sites of each instruction of each line of the source, in the order of the kernel."""
+        copies: dict[tuple[object, str], list[int]] = {}
+        for block in self._blocks:
+            for op in block.executed:
+                copies.setdefault(_origin(op), []).append(op.site)
+        return copies
+
+    def are_of_one_iteration(self, one: Op, other: Op) -> bool:
+        """Return whether two instructions are of the same iteration of a loop that was unrolled.
+
+        Each has as many copies as the loop has iterations, or several in each.
+        """
+        first, second = self._copies[_origin(one)], self._copies[_origin(other)]
+        iterations = gcd(len(first), len(second))
+        of_one = first.index(one.site) * iterations // len(first)
+        return of_one == second.index(other.site) * iterations // len(second)
+
+    def is_conditional(self, op: Op) -> bool:
+        """Return whether threads may come to the end of the function without this instruction."""
+        place = self._places.get(op.site)
+        if op.guard is not None or place is None:
+            return op.guard is not None
+        avoided = place[0]
+        first = next(each for each in self._blocks if each.is_first and each.body is avoided.body)
+        pending, seen = [first] if first is not avoided else [], {first.number}
+        while pending:
+            block = pending.pop()
+            following = successors(block)
+            if not following:
+                return True
+            for each in following:
+                if each is not avoided and each.number not in seen:
+                    seen.add(each.number)
+                    pending.append(each)
+        return False
+
+
+def _origin(op: Op) -> tuple[object, str]:
+    """Return what the copies of an instruction that the compiler made have in common."""
+    return op.loc.place if op.loc is not None else op.line, op.head
+
+
+def is_block_barrier(op: Op) -> bool:
+    """Return whether all threads of the block wait at an instruction: a barrier with no count of threads."""
+    operands = len(op.operands) - 2 * (op.record.role(0) is Role.DEFINED)
+    return op.record.waits is Waits.BARRIER and not op.has("arrive") and operands <= 1
+
+
+def is_warp_barrier(op: Op) -> bool:
+    """Return whether the lanes of a warp synchronise at an instruction."""
+    return is_block_barrier(op) or op.record.roles == (Role.MEMBERS,)
+
+
+def is_cluster_barrier(op: Op) -> bool:
+    """Return whether all threads of the cluster wait at an instruction."""
+    return op.record.waits is Waits.CLUSTER
+
+
+# races ------------------------------------------------------------------------------------------------------
+
+
+class Reach(IntEnum):
+    """How far two threads are apart: what orders them has to reach as far."""
+
+    THREAD = 0
+    WARP = 1
+    BLOCK = 2
+    CLUSTER = 3
+    GRID = 4
+
+
+#: For each reach: the barrier in SPELLINGS, which instructions are one, and who comes to it.
+_BARRIERS: dict[Reach, tuple[str, Callable[[Op], bool], str]] = {
+    Reach.THREAD: ("warp_barrier", is_warp_barrier, "all lanes of the warp"),
+    Reach.WARP: ("warp_barrier", is_warp_barrier, "all lanes of the warp"),
+    Reach.BLOCK: ("block_barrier", is_block_barrier, "all threads of the block"),
+    Reach.CLUSTER: ("cluster_barrier", is_cluster_barrier, "all threads of the cluster"),
+}
+
+
+@dataclass(frozen=True)
+class Race:
+    """Two accesses that nothing orders: where they stand, which of them write, how far apart threads are."""
+
+    flow: ControlFlow
+    one: Place
+    other: Place
+    one_writes: bool
+    other_writes: bool
+    reach: Reach
+
+    @property
+    def both_write(self) -> bool:
+        """Whether both accesses write."""
+        return self.one_writes and self.other_writes
+
+    @property
+    def plain_write(self) -> Place | None:
+        """The one that writes and is not atomic, if the other one is."""
+        for place, writes, atomic in (
+            (self.one, self.one_writes, self.other),
+            (self.other, self.other_writes, self.one),
+        ):
+            if writes and atomic.op.record.is_atomic and not place.op.record.is_atomic:
+                return place
+        return None
+
+    @property
+    def spins(self) -> bool:
+        """Whether one of them is an atomic in a loop, as a lock is taken."""
+        return any(
+            each.op.record.is_atomic and self.flow.leads(each.op, each.op, lambda op: False)
+            for each in (self.one, self.other)
+        )
+
+
+def race_mend(races: Sequence[Race]) -> str:
+    """Return what orders the two accesses of a race; several races of the same two lines are one mistake."""
+    reach = max(each.reach for each in races)
+    first, *_ = (each for each in races if each.reach == reach)
+    language = Language.of(first.one.source)
+    if reach is Reach.GRID:
+        return _between_blocks(first, language)
+    plain = first.plain_write
+    if plain is not None and first.spins:
+        return f"make the access of {plain.named()} atomic, too"
+    gaps: dict[str, str] = {}
+    for each in races:
+        for gap in _gaps(each, _BARRIERS[reach][1]):
+            gaps.setdefault(gap.split(", ")[0], gap)  # what stands after a line is before all that follows
+    barrier, everybody = spelled(_BARRIERS[reach][0], language), _BARRIERS[reach][2]
+    if not gaps:
+        return _without_a_gap(first, barrier, everybody, language)
+    conditional = any(each.flow.is_conditional(op) for each in races for op in (each.one.op, each.other.op))
+    where = f", where {everybody} come by" if conditional else ""
+    return f"{barrier} {' and '.join(gaps.values())}{where}{_or_atomic(first, language)}"
+
+
+def _gaps(race: Race, closes: Callable[[Op], bool]) -> list[str]:
+    """Return where a barrier is missing on the ways from one access to the other."""
+    flow = race.flow
+    first, second = race.one, race.other
+    if not flow.is_before(first.op, second.op):
+        first, second = second, first
+    gaps = []
+    if flow.leads(first.op, second.op, closes) and not _is_one_statement(race):
+        together = flow.are_of_one_iteration(first.op, second.op) or first.line > second.line
+        gaps.append(_gap(first, second) if together else _gap(second, first))
+    if flow.leads(second.op, first.op, closes):
+        gaps.append(_gap(second, first))
+    return gaps
+
+
+def _gap(first: Place, second: Place) -> str:
+    """Return where something stands between two lines; in a loop, the second may come before the first."""
+    if first.is_on_line_of(second):
+        return f"after {first.named()}, before it comes again"
+    if first.file == second.file and first.line > second.line:
+        return f"after {first.named()}, before {second.named()} comes again"
+    return f"between {first.named(second)} and {second.named(first)}"
+
+
+def _is_one_statement(race: Race) -> bool:
+    """Return whether both accesses are of one line that was compiled once, so that nothing fits between."""
+    writers = ((race.one, race.one_writes), (race.other, race.other_writes))
+    copied = any(writes and race.flow.is_copied(place.op) for place, writes in writers)
+    return race.one.is_on_line_of(race.other) and not copied
+
+
+def _or_atomic(race: Race, language: Language) -> str:
+    """Return another mend: atomics, if the accesses may be updates of one element."""
+    plain = race.plain_write
+    if plain is not None:
+        return f"; or make the access of {plain.named()} atomic, too"
+    if not race.one.is_on_line_of(race.other):
+        return ""
+    return f"; or {spelled('atomic', language)}, if several threads update the same element"
+
+
+def _without_a_gap(race: Race, barrier: str, everybody: str, language: Language) -> str:
+    """Return what mends two accesses of one line, or two that have a barrier between them."""
+    atomic = spelled("atomic", language)
+    if race.one.is_on_line_of(race.other) and race.both_write:
+        return f"give each thread an element of its own, or add with {atomic}"
+    if race.one.is_on_line_of(race.other):
+        return (
+            f"make {race.one.named()} one atomic operation ({atomic}); if its threads access different "
+            f"elements, read into a register first, then {barrier}, then write"
+        )
+    one, other = race.one, race.other
+    return (
+        f"let {everybody} come to the barrier between {one.named(other)} and {other.named(one)}: some skip "
+        "it, or it counts fewer threads"
+    )
+
+
+def _between_blocks(race: Race, language: Language) -> str:
+    """Return what mends two accesses of blocks that no barrier orders."""
+    one, other, atomic = race.one, race.other, spelled("atomic", language)
+    if race.both_write or one.is_on_line_of(other):
+        return f"give each block elements of its own, or use {atomic}: no barrier orders two blocks"
+    first, second = (one, other) if race.flow.is_before(one.op, other.op) else (other, one)
+    return (
+        "no barrier orders two blocks: write to another array than the one that is read, end the kernel "
+        f"between {first.named(second)} and {second.named(first)} and go on in a second launch, or let blocks "
+        f"wait for a flag ({spelled('fence', language)}, then an atomic store; an atomic load, then a fence)"
+    )

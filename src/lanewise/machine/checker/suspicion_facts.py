@@ -1,0 +1,429 @@
+"""The facts that the sentences of suspicions name: what was accessed, by whom, where, and what mends it.
+
+A sentence of `suspicions.py` has names in braces. Each is a number that compiled code reported, or a property
+of `Facts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from lanewise.machine import abi
+from lanewise.machine.checker import mends
+from lanewise.machine.checker.access_descriptions import (
+    described,
+    lanes_in_words,
+    shared_home,
+)
+from lanewise.machine.checker.allocations.pointer_bounds import view_name
+from lanewise.machine.checker.mends import Language, Place, Race, Reach
+from lanewise.machine.checker.proxy_records import AsyncKind, BarrierUse
+from lanewise.machine.checker.suspicions import Suspicion
+from lanewise.machine.program.instruction_record import Waits
+from lanewise.machine.program.memory_accesses import LocatedAccess
+from lanewise.machine.program.operands import Register
+from lanewise.machine.program.ops import Op
+from lanewise.machine.runtime.fault_report import KEEP_ALIVE
+from lanewise.machine.runtime.heap import heap_of
+from lanewise.machine.runtime.launch import Launch
+from lanewise.machine.runtime.shared_names import shared_name
+
+if TYPE_CHECKING:
+    from lanewise.machine.checker.mends import ControlFlow
+
+#: Why an operation that completes so may not be complete.
+_COMPLETE = {
+    AsyncKind.WGMMA: "a wgmma is complete after wgmma.wait_group, which the warpgroup has not executed",
+    AsyncKind.BULK_GROUP: "a bulk group is complete after cp.async.bulk.wait_group in the thread that "
+    "committed it, and this thread has not synchronised with that thread since",
+    AsyncKind.PHASE: "the copy is complete when the phase of its mbarrier is complete, and this thread has "
+    "neither waited for that phase nor synchronised with a thread that has",
+}
+
+
+def name_of(op: Op) -> str:
+    """Return the name of an asynchronous instruction, without what does not matter for messages.
+
+    The state spaces and the shape are left out: "cp.async.bulk.tensor", "wgmma.mma_async".
+    """
+    words = [op.opcode]
+    for each in op.modifiers:
+        if "::" in each or each in ("sync", "aligned", "global", "tile") or each[0].isdigit():
+            break
+        words.append(each)
+    return ".".join(words)
+
+
+@dataclass(frozen=True)
+class Other:
+    """The other access or instruction of a suspicion, and who executed it."""
+
+    place: Place
+    reach: Reach
+    writes: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Facts:
+    """What is known of one suspicion when it is put into words."""
+
+    kind: Suspicion
+    numbers: dict[str, int]
+    launch: Launch
+    flow: ControlFlow
+    here_place: Place
+    located: LocatedAccess | None
+    space: str
+    allocation: str
+    #: The registers that the number `register` counts, and those that the compiler has folded to a NaN.
+    registers: Sequence[Register] = ()
+    folded_registers: frozenset[int] = frozenset()
+    other: Other | None = None
+    #: How the operation completes that the access comes too early for; None for a cp.async.
+    operation: AsyncKind | None = None
+    alignment: int = 0
+    #: Masks of lanes that are elsewhere and of those that have exited, at a barrier.
+    absent: int = 0
+    gone: int = 0
+
+    def __getitem__(self, name: str) -> object:
+        """Return what a name in braces stands for."""
+        return self.numbers[name] if name in self.numbers else getattr(self, name)
+
+    def message(self) -> str:
+        """Return the sentence that says what is wrong."""
+        return self.kind.message.format_map(self)
+
+    def mend(self) -> str:
+        """Return what mends it."""
+        return self.kind.mend.format_map(self)
+
+    def __getattr__(self, name: str) -> str:
+        """Return an instruction of SPELLINGS as the kernel's language writes it."""
+        if name in mends.SPELLINGS:
+            return mends.spelled(name, self.language)
+        raise AttributeError(name)
+
+    @cached_property
+    def language(self) -> Language:
+        """The language of the line."""
+        return Language.of(self.here_place.source)
+
+    @property
+    def op(self) -> Op:
+        """The instruction that the finding is at."""
+        return self.here_place.op
+
+    # what was accessed --------------------------------------------------------------------------------------
+
+    @property
+    def access(self) -> str:
+        """What the instruction does to memory, such as "shared write of 4 bytes"."""
+        if self.located is not None:
+            return described(self.located, self.space)
+        verbs = [each.kind.value for each in self.op.record.memory if (each.space or "shared") == self.space]
+        return f"{self.space} {verbs[0] if verbs else 'access'} by {name_of(self.op)}"
+
+    @property
+    def place(self) -> str:
+        """The variable of shared memory at the address."""
+        return shared_name(self.launch, self.numbers["address"] & 0xFFFFFF)
+
+    @property
+    def rank(self) -> int:
+        """The rank of the block whose shared memory the address is in."""
+        return (self.numbers["address"] >> abi.RANK_SHIFT) & 0xFF
+
+    @property
+    def home(self) -> str:
+        """What the address was computed from, with its size."""
+        low, high = self.numbers["low"], self.numbers["high"]
+        if self.space != "shared":
+            return view_name(self.launch, self.numbers["address"], low, high)
+        return f"{shared_home(self.launch, low, high)} ({high - low} bytes)"
+
+    @property
+    def stay_inside(self) -> str:
+        """What keeps an access inside of what it belongs to."""
+        return f"bound the index of {self.here}, or make the memory larger"
+
+    @property
+    def fragment_bytes(self) -> int:
+        """The bytes of one lane's fragment of a wmma."""
+        return self.alignment
+
+    @property
+    def of_heap_block(self) -> str:
+        """The block of the heap that the address lies in, as the end of a sentence."""
+        address = self.numbers["address"]
+        block = heap_of(self.launch.compiled.module).at(address)
+        return f": {block.title}" if block is not None and address in block else ""
+
+    @property
+    def past_heap_block(self) -> str:
+        """The block of the heap that the address lies behind, as the end of a sentence."""
+        address = self.numbers["address"]
+        block = heap_of(self.launch.compiled.module).at(address)
+        if block is None:
+            return ""
+        distance = address - block.first - block.size
+        where = f"{distance} bytes past the end" if distance > 0 else "just past the end"
+        return f": {'beyond the end' if distance < 0 else where} of {block.title}"
+
+    # registers ----------------------------------------------------------------------------------------------
+
+    @property
+    def register_name(self) -> str:
+        """The name of the register."""
+        number = self.numbers["register"]
+        return self.registers[number].name if number < len(self.registers) else ""
+
+    @property
+    def folded(self) -> str:
+        """What a compiler left in place of a register without a value, as the end of a sentence."""
+        is_folded = self.numbers["register"] in self.folded_registers
+        return ": the compiler wrote a NaN in its place" if is_folded else ""
+
+    @property
+    def give_value(self) -> str:
+        """What gives a register its value."""
+        if self.other is not None and self.other.place.op.record.shuffles:
+            return "take the value from a lane that takes part in the shuffle and has one"
+        return f"give the variable a value on every way to {self.here}"
+
+    @property
+    def takes_or_gives(self) -> str:
+        """What a setmaxnreg does."""
+        return "inc takes" if self.op.has("inc") else "dec gives up"
+
+    # lines --------------------------------------------------------------------------------------------------
+
+    @property
+    def here(self) -> str:
+        """The line of the finding."""
+        return self.here_place.named()
+
+    @property
+    def after_other(self) -> str:
+        """Where something has to stand between the other access and this one."""
+        if self.other is None:
+            return f"before {self.here}"
+        return f"after {self.other.place.named(self.here_place)}"
+
+    # races --------------------------------------------------------------------------------------------------
+
+    @property
+    def order(self) -> str:
+        """What orders the two accesses."""
+        return mends.race_mend([self.race])
+
+    @property
+    def race(self) -> Race:
+        """The two accesses."""
+        assert self.other is not None, "a race has two accesses"
+        mine = self.located is None or self.located.access.writes
+        reach = self.other.reach
+        atomic = self.op.record.is_atomic or self.other.place.op.record.is_atomic
+        if atomic and self.launch.shape.warps > 1:  # what is updated by atomics is for all warps
+            reach = max(reach, Reach.BLOCK)
+        return Race(self.flow, self.here_place, self.other.place, mine, self.other.writes, reach)
+
+    @property
+    def _mixed(self) -> Place | None:
+        """The plain access, if the other one is an atomic."""
+        if self.other is None:
+            return None
+        mine, theirs = self.op.record.is_atomic, self.other.place.op.record.is_atomic
+        return None if mine == theirs else self.other.place if mine else self.here_place
+
+    @property
+    def weak_reason(self) -> str:
+        """Why two accesses are ordered on GPUs, but not by the memory model."""
+        if self.other is not None and self.other.reach <= Reach.WARP:
+            return "The lanes of the warp only meet here, for example at a shuffle, and do not synchronise"
+        if self._mixed is not None:
+            return "One of them is atomic, and the other one is not"
+        return (
+            "Usual reasons: a flag was read without a fence, or the scope of an arrival does not include the "
+            "other block"
+        )
+
+    @property
+    def weak_order(self) -> str:
+        """What makes two accesses ordered by the memory model."""
+        if self.other is not None and self.other.reach <= Reach.WARP:
+            return self.order
+        if self._mixed is not None:
+            return f"make the access of {self._mixed.named(self.here_place)} atomic, too"
+        if self.other is not None and self.other.reach > Reach.BLOCK and self.space == "shared":
+            return "arrive with the scope of the cluster: mbarrier.arrive.release.cluster"
+        return f"{mends.spelled('fence', self.language)} after the read of the flag, before {self.here}"
+
+    # what is not complete or not written --------------------------------------------------------------------
+
+    @property
+    def initialise(self) -> str:
+        """What gives memory a value before it is read."""
+        what = self.allocation or f"{self.space} memory"
+        if self.space != "shared":
+            return f"write {what} before {self.here} reads it"
+        barrier = mends.spelled("block_barrier", self.language)
+        return f"write {what} before {self.here} reads it, then {barrier} if other threads wrote it"
+
+    @property
+    def unfinished(self) -> str:
+        """Why a copy may not be complete."""
+        if self.operation is None:
+            return "an asynchronous copy of these bytes may not be complete"
+        return f"an asynchronous operation may still be writing these bytes; {_COMPLETE[self.operation]}"
+
+    @property
+    def wait_for_it(self) -> str:
+        """What waits for the operation that writes."""
+        match self.operation:
+            case AsyncKind.WGMMA:
+                return f"{self.wgmma_commit} and {self.wgmma_wait} before {self.here}"
+            case AsyncKind.BULK_GROUP:
+                return f"{self.bulk_wait} before {self.here}, in the thread that committed it{self._then_all}"
+            case AsyncKind.PHASE:
+                return f"wait for the phase of its mbarrier before {self.here}"
+        return f"{self.copy_wait} before {self.here}, in the thread that copies{self._then_all}"
+
+    @property
+    def wait_for_read(self) -> str:
+        """What waits for the operation that reads."""
+        match self.operation:
+            case AsyncKind.WGMMA:
+                return f"{self.wgmma_commit} and {self.wgmma_wait} before {self.here}"
+            case AsyncKind.PHASE:
+                return f"wait for the phase of its mbarrier before {self.here}"
+        read = self.bulk_wait_read
+        return f"{read} before {self.here}, in the thread that committed it{self._then_all}"
+
+    @property
+    def _then_all(self) -> str:
+        """The barrier by which other threads learn that a thread has waited."""
+        reach = self.other.reach if self.other is not None else Reach.BLOCK
+        if reach is Reach.THREAD and self.op.record.waits is Waits.NOBODY:
+            return ""
+        barrier = "block_barrier" if reach > Reach.WARP else "warp_barrier"
+        return f", then {mends.spelled(barrier, self.language)}"
+
+    # mbarriers and clusters ---------------------------------------------------------------------------------
+
+    @property
+    def uses(self) -> str:
+        """What an access does to the words of an mbarrier."""
+        return "reads the words of" if self.numbers["use"] == BarrierUse.LOAD else "overwrites"
+
+    @property
+    def bytes_left(self) -> str:
+        """How the bytes that came differ from those that were announced."""
+        count = self.numbers["bytes"]
+        if count > 0:
+            return (
+                f"{count} bytes that expect_tx announced to the mbarrier at {self.place} have not come when "
+                "the block ends"
+            )
+        return (
+            f"{-count} bytes more came to the mbarrier at {self.place} than expect_tx announced: a phase may "
+            "be complete too early"
+        )
+
+    @property
+    def expect_bytes(self) -> str:
+        """What makes expect_tx agree with the copies."""
+        count = self.numbers["bytes"]
+        less = f"{abs(count)} bytes {'fewer' if count > 0 else 'more'}"
+        return f"announce what the copies bring: {less} in expect_tx"
+
+    @property
+    def keep_alive(self) -> str:
+        """How the shared memory of a block is kept while others access it."""
+        return KEEP_ALIVE
+
+    # threads ------------------------------------------------------------------------------------------------
+
+    @property
+    def mask_named(self) -> str:
+        """The mask of an instruction."""
+        return f"{self.numbers['mask'] & 0xFFFFFFFF:#010x}"
+
+    @property
+    def lanes_named(self) -> str:
+        """The lanes of a mask that differ from what they should be."""
+        return lanes_in_words(self.numbers["lanes"])
+
+    @property
+    def whole_mask(self) -> str:
+        """What makes a mask name its own lanes."""
+        return f"name every lane that executes {self.here} in the mask: 0xffffffff, where all lanes do"
+
+    @property
+    def outside_of_branch(self) -> str:
+        """Where an instruction of several lanes has to stand."""
+        return f"move {self.here} out of the branch, so that all lanes of the mask execute it"
+
+    @property
+    def threads_named(self) -> str:
+        """How many threads have returned."""
+        count = self.numbers["threads"]
+        return f"{count} threads" if count != 1 else "1 thread"
+
+    @property
+    def warps_named(self) -> str:
+        """How many warps have exited."""
+        count = self.numbers["warps"]
+        return f"{count} warps have" if count != 1 else "1 warp has"
+
+    @property
+    def whole_warps(self) -> int:
+        """The next multiple of 32 of a number of threads."""
+        return -(-self.numbers["threads"] // abi.LANES) * abi.LANES
+
+    @property
+    def counts(self) -> str:
+        """How many threads a barrier is for."""
+        most, least = self.numbers["most"], self.numbers["least"]
+        if least == most:
+            return f"{most} threads"
+        return f"{least or 'all'} threads in some of its instructions and {most} in others"
+
+    @property
+    def missing_lanes(self) -> str:
+        """Which lanes have not come to a barrier, and where they are."""
+        return missing_lanes(self.absent, self.gone, self.is_harmless)
+
+    @property
+    def is_harmless(self) -> bool:
+        """Whether lanes have exited before the barrier and did not skip it."""
+        return not self.absent and not self.numbers["bypassed"]
+
+    @property
+    def barrier_for_all(self) -> str:
+        """Where a barrier has to stand."""
+        if self.is_harmless:
+            return "let the threads that have nothing to do skip the work, and not the barrier"
+        return f"move the barrier of {self.here} out of the branch, to where all threads of the block come by"
+
+
+def missing_lanes(absent: int, gone: int, harmless: bool = False) -> str:
+    """Return which lanes have not come to a barrier, and where they are.
+
+    `absent` and `gone` are masks of the lanes that are elsewhere and of those that have exited. Lanes that
+    skipped the barrier before they exited are an error. That lanes exited earlier is `harmless` on GPUs.
+
+    >>> missing_lanes(0xFFFF0000, 1)
+    'some are elsewhere in the kernel (lanes 16 to 31) and some have exited (lane 0)'
+    """
+    parts = []
+    if absent or not gone:
+        parts.append(f"some are elsewhere in the kernel ({lanes_in_words(absent)})")
+    if gone:
+        how = "some have exited" if parts or harmless else "some have skipped it and exited"
+        parts.append(f"{how} ({lanes_in_words(gone)})")
+    promise = "; GPUs are known not to wait for them, but the PTX ISA does not promise it"
+    return " and ".join(parts) + (promise if harmless else "")

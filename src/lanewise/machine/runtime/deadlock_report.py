@@ -1,0 +1,224 @@
+"""The message of a deadlock: who waits where, which mbarrier lacks what, and who could have sent it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from lanewise.machine import abi
+from lanewise.machine.abi import BlockRecord
+from lanewise.machine.analysis.pointer_provenance import AddressSources
+from lanewise.machine.analysis.reaching_definitions import ReachingDefinitions
+from lanewise.machine.program.instruction_record import Size, Waits
+from lanewise.machine.program.memory_accesses import MBARRIER_BYTES
+from lanewise.machine.program.operands import Register, Symbol
+from lanewise.machine.program.ops import Op
+from lanewise.machine.program.source_lines import short_place, source_line
+from lanewise.machine.runtime.shared_names import shared_name
+from lanewise.machine.runtime.state import BlockState, LaunchState
+from lanewise.machine.warp_ops.mbarrier import Phase
+
+#: mbarriers and instructions that a message names.
+_MOST_NAMED = 4
+#: What lanes wait for, by the number in their field `barrier`; other numbers are those of block barriers.
+_AWAITED = {
+    abi.WAITS_FOR_PHASE: "for a phase of an mbarrier",
+    abi.WAITS_FOR_WARPGROUP: "for the other warps of their warpgroup",
+    abi.WAITS_FOR_CLUSTER: "at the barrier of the cluster",
+    abi.WAITS_FOR_SIBLINGS: "for the other lanes of their warp",
+}
+
+
+class WaitingLane(NamedTuple):
+    """A lane that waits when a launch is deadlocked: where it goes on, and what it waits for."""
+
+    block: BlockState
+    warp: int
+    lane: int
+    #: The number of the basic block with which it goes on.
+    basic_block: int
+    reason: int
+
+
+class LackingBarrier(NamedTuple):
+    """An mbarrier that threads wait for: its name, and the phase that is not complete."""
+
+    name: str
+    #: Its offset in the shared memory of its block.
+    offset: int
+    phase: Phase
+
+
+def waiting_lanes(launch: LaunchState, stuck: list[BlockState]) -> Iterator[WaitingLane]:
+    """Yield the lanes that wait; those for a phase may just have been let go to test it once more."""
+    for block in stuck:
+        for warp in range(launch.shape.warps):
+            pcs, reasons = (
+                block.lanes(warp, field, 32) for field in (abi.WarpFrame.pcs, abi.WarpFrame.barrier)
+            )
+            for lane, (pc, reason) in enumerate(zip(pcs.tolist(), reasons.tolist(), strict=True)):
+                parked = abi.PARKED <= pc < abi.EXITED
+                if parked or (pc < abi.PARKED and reason == abi.WAITS_FOR_PHASE):
+                    yield WaitingLane(block, warp, lane, pc & (abi.PARKED - 1), reason)
+
+
+def describe_deadlock(launch: LaunchState, state: BlockState) -> tuple[str, str, int]:
+    """Return the message of a deadlock (who waits for what, and what mends it), its kind, its first line."""
+    stuck = [each for each in (state.members or [state]) if not each[BlockRecord.ended]]
+    lines = launch.compiled.launch_info.lines
+    lanes = list(waiting_lanes(launch, stuck))
+    counts = Counter((lines[each.basic_block], each.reason) for each in lanes)
+    waits = "; ".join(
+        f"{count} thread{'s wait' if count != 1 else ' waits'} "
+        f"{_AWAITED.get(reason, f'at barrier {reason}')} before {_line(launch, line)}"
+        for (line, reason), count in sorted(counts.items())
+    )
+    lacking = lacking_barriers(launch, stuck, lanes)
+    missing = "".join(f"; {lack_in_words(launch, each)}" for each in lacking[:_MOST_NAMED])
+    exited = _exited(launch, stuck)
+    where = (
+        f"block {stuck[0].ctaid}" if len(stuck) == 1 else f"blocks {', '.join(str(b.ctaid) for b in stuck)}"
+    )
+    first = min((line for line, _ in counts), default=0)
+    message = f"deadlock in {where}: {waits}{missing}{exited}"
+    return f"{message}\n{MEND}{_mend(launch, lanes, lacking)}", "deadlock", first
+
+
+#: How the line of the message begins that says what mends it.
+MEND = "    mend: "
+
+
+def _mend(launch: LaunchState, lanes: list[WaitingLane], lacking: list[LackingBarrier]) -> str:
+    """Return what ends a deadlock: what its first mbarrier lacks, or threads at another barrier."""
+    reasons = {each.reason for each in lanes}
+    if abi.WAITS_FOR_SIBLINGS in reasons:
+        return "move the instruction out of the branch, so that all lanes of its warp come to it"
+    if not lacking:
+        if abi.WAITS_FOR_WARPGROUP in reasons:
+            return "let all four warps of the warpgroup execute the instruction"
+        if abi.WAITS_FOR_CLUSTER in reasons:
+            return "let all threads of all blocks of the cluster arrive at its barrier"
+        return (
+            "let all threads that a barrier counts come to it: move it out of branches, and give it the "
+            "number of threads that do"
+        )
+    first = lacking[0]
+    phase, name = first.phase, first.name.removeprefix("shared variable ")
+    if phase.overrun:
+        return f"initialise {name} with the number of threads that arrive, or let {phase.expected} of them do"
+    if phase.pending:
+        come = phase.expected - phase.pending
+        fewer = f", or initialise {name} with {come}" if come else ""
+        sources = _lines(launch, senders(launch, first.offset)[0])
+        return f"let {phase.pending} more arrive at {name} in each phase ({sources}){fewer}"
+    if phase.bytes:
+        verb = "fewer" if phase.bytes > 0 else "more"
+        return f"announce what the copies bring: {abs(phase.bytes)} bytes {verb} in expect_tx of {name}"
+    return f"wait for the parity of the phase that {name} is in: it changes with each phase, 0, 1, 0, …"
+
+
+def _line(launch: LaunchState, line: int) -> str:
+    """Return the line of the source that a line of the PTX came from; without one, that of the PTX."""
+    ops = (op for op in launch.compiled.program.sites if op.line == line and op.loc is not None)
+    source = next((source_line(launch.compiled.module, op.loc) for op in ops if op.loc is not None), None)
+    return short_place(source) if source else f"line {line}"
+
+
+def _exited(launch: LaunchState, stuck: list[BlockState]) -> str:
+    """Return how many threads have exited, as the end of a sentence."""
+    count = 0
+    for block in stuck:
+        for warp in range(launch.shape.warps):
+            there = min(launch.shape.threads - abi.LANES * warp, abi.LANES)
+            count += int((block.lanes(warp, abi.WarpFrame.pcs, 32)[:there] == abi.EXITED).sum())
+    return f"; {count} thread{'s have' if count != 1 else ' has'} exited" if count else ""
+
+
+def lacking_barriers(
+    launch: LaunchState, stuck: list[BlockState], lanes: list[WaitingLane]
+) -> list[LackingBarrier]:
+    """Return the mbarriers that lanes wait for, each once."""
+    lacking: dict[tuple[int, int], LackingBarrier] = {}
+    for waiting in lanes:
+        if waiting.reason != abi.WAITS_FOR_PHASE:
+            continue
+        address = _awaited_barrier(launch, waiting)
+        if address is None:
+            continue
+        rank, offset = address >> abi.RANK_SHIFT, address & ((1 << abi.RANK_SHIFT) - 1)
+        members = waiting.block.members
+        owner = members[rank] if rank < len(members) else waiting.block
+        if offset + MBARRIER_BYTES > len(owner.shared):
+            continue
+        word = int.from_bytes(owner.shared[offset : offset + MBARRIER_BYTES].tobytes(), "little")
+        name = shared_name(launch, offset, MBARRIER_BYTES)
+        if owner is not waiting.block:
+            name += f" of the block of rank {rank}"
+        lacking.setdefault((rank, offset), LackingBarrier(name, offset, Phase.of(word)))
+    return list(lacking.values())
+
+
+def _awaited_barrier(launch: LaunchState, waiting: WaitingLane) -> int | None:
+    """Return the address of the mbarrier that a lane waits for in a basic block; None if it is not known."""
+    ops = launch.compiled.blocks[waiting.basic_block].ops
+    op = next((each for each in ops if each.record.waits is Waits.PHASE), None)
+    if op is None:
+        return None
+    base = op.address(1).base
+    if isinstance(base, Register):
+        start = int(waiting.block.lanes(waiting.warp, base.offset, base.bits)[waiting.lane])
+    else:
+        start = base.address if isinstance(base, Symbol) else base.bits
+    address = (start + op.address(1).offset) & ((1 << 64) - 1)
+    return address - abi.SHARED_WINDOW if address >= abi.SHARED_WINDOW else address
+
+
+def lack_in_words(launch: LaunchState, barrier: LackingBarrier) -> str:
+    """Return what an mbarrier lacks, and which instructions could have sent it."""
+    phase = barrier.phase
+    if phase.overrun:
+        return (
+            f"the mbarrier at {barrier.name} got more arrivals in one instruction than the {phase.expected} "
+            "that it was initialised for, and so completed several phases at once"
+        )
+    arrivals, copies = senders(launch, barrier.offset)
+    sent = []
+    if phase.pending:
+        sent.append(f"arrivals come from {_lines(launch, arrivals)}")
+    if phase.bytes > 0:
+        sent.append(f"bytes come from {_lines(launch, copies)}")
+    if phase.bytes < 0:
+        sent.append(f"expect_tx comes from {_lines(launch, arrivals)}")
+    senders_named = f" ({', '.join(sent)})" if sent else ""
+    return f"the mbarrier at {barrier.name} lacks {phase}{senders_named}"
+
+
+def senders(launch: LaunchState, offset: int) -> tuple[list[Op], list[Op]]:
+    """Return the instructions that may arrive at an mbarrier at an offset, and the copies that bring bytes.
+
+    An arrival at another variable is left out, as far as one can tell where its address comes from.
+    """
+    arrivals, copies = [], []
+    sources = AddressSources(ReachingDefinitions(launch.compiled.blocks))
+    for op in launch.compiled.program.sites:
+        if op.has("mbarrier::complete_tx::bytes"):
+            copies.append(op)
+        accesses = [each for each in op.record.memory if each.size is Size.MBARRIER]
+        if not accesses or not accesses[0].releases:
+            continue
+        symbol = sources.variable(op, op.address(accesses[0].operand).base)
+        if symbol is None or symbol.address <= offset < symbol.address + symbol.size:
+            arrivals.append(op)
+    return arrivals, copies
+
+
+def _lines(launch: LaunchState, ops: list[Op]) -> str:
+    """Return the lines of instructions, each once; "nowhere in the kernel" if there is none."""
+    module = launch.compiled.module
+    places = [
+        short_place(source_line(module, op.loc)) if op.loc is not None else f"line {op.line}" for op in ops
+    ]
+    lines = list(dict.fromkeys(places))
+    more = f" and {len(lines) - _MOST_NAMED} more lines" if len(lines) > _MOST_NAMED else ""
+    return (", ".join(lines[:_MOST_NAMED]) + more) if lines else "nowhere in the kernel"

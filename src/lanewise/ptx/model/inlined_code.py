@@ -1,0 +1,58 @@
+"""Which line of inlined code is the one that its author knows: not that of a library's header.
+
+CUTLASS, CuTe, CCCL and the CUDA toolkit consist of functions that are inlined. A message about one of their
+lines is about the line that calls them.
+"""
+
+from __future__ import annotations
+
+import linecache
+import re
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+#: Folders of headers that other people's kernels are made of.
+_LIBRARIES = frozenset(
+    ("cute", "cutlass", "cccl", "cub", "thrust", "libcudacxx", "crt", "cooperative_groups")
+)
+#: Folders below which CCCL has its headers: `cuda/std`, `cuda/__ptx`, `nv/target`.
+_OF_CCCL = re.compile(
+    r"(^|/)(cuda/(std|__\w+|ptx|pipeline|barrier|atomic|annotated_ptr)|nv/(target|detail))\b"
+)
+#: Headers of the toolkit.
+_TOOLKIT = re.compile(
+    r"(cuda_(fp16|bf16|fp8|fp6|fp4|pipeline\w*|awbarrier\w*|device_runtime\w*|runtime)|cooperative_groups"
+    r"|sm_\d+_\w+|mma|device_\w+|math_functions|vector_functions|surface_\w+|texture_\w+)\.(h|hpp|cuh)"
+)
+_INLINE_PTX = re.compile(r"\b(asm|__asm__)\b")
+
+
+def is_library_header(name: str) -> bool:
+    """Return whether a file is a header of CUTLASS, CuTe, CCCL or the CUDA toolkit.
+
+    >>> [is_library_header(each) for each in ("include/cute/arch/mma.hpp", "/usr/include/cuda_fp16.hpp")]
+    [True, True]
+    >>> [is_library_header(each) for each in ("flash_fwd_kernel.h", "cutlass_gemm.cu", "src/mma/tile.h")]
+    [False, False, False]
+    """
+    path = PurePosixPath(name.replace("\\", "/"))
+    if path.suffix in (".cu", ".py"):
+        return False
+    in_library = bool(_LIBRARIES.intersection(path.parts[:-1])) or bool(_OF_CCCL.search(path.as_posix()))
+    return in_library or _TOOLKIT.fullmatch(path.name) is not None
+
+
+def is_inline_ptx(name: str, line: int) -> bool:
+    """Return whether a line of a file is an asm statement, as far as the file can be read."""
+    return _INLINE_PTX.search(linecache.getline(name, line)) is not None
+
+
+def authors_line(chain: Sequence[tuple[str, int]]) -> tuple[str, int]:
+    """Return the line that a message is about: of a place in the source, and the calls that inlined it.
+
+    It is the first one that is in no library's header. An asm statement in another file than the kernel's is
+    passed over, too: it is an instruction in a function of its own, and its caller says what it is for.
+    """
+    own = [place for place in chain if not is_library_header(place[0])] or chain[-1:]
+    kernel = own[-1][0]
+    return next((place for place in own if place[0] == kernel or not is_inline_ptx(*place)), own[-1])

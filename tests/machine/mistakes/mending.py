@@ -1,0 +1,110 @@
+"""Applies the mends that findings propose to the wrong kernels of the corpus, and looks what is left.
+
+`cd tests; python -m machine.mistakes.mending` tries every kernel whose findings propose a barrier or a fence
+between lines, and prints what became of them. Words on the command line pick pairs by name, cause or file.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import lanewise as lw
+from machine.mistakes.corpus import FOLDER, PAIRS, STEPS, Pair, accusations, arch_of, version, with_kernels
+
+#: What is written into CUDA C++ for an instruction that a mend names.
+STATEMENTS = {
+    "__syncthreads()": "__syncthreads();",
+    "__syncwarp()": "__syncwarp();",
+    "fence.proxy.async": 'asm volatile("fence.proxy.async;" ::: "memory");',
+    "wgmma.fence": 'asm volatile("wgmma.fence.sync.aligned;" ::: "memory");',
+    "cp.async.wait_all": 'asm volatile("cp.async.wait_all;" ::: "memory");',
+}
+#: How far behind a line a statement may stand that comes "after" it, and how many choices are tried.
+_AFTER, _MOST_TRIES = 8, 200
+_STATEMENT = re.compile(r"`([^`]+)` (?=between|after|before)")
+_THEN = re.compile(r", then `(__sync\w+\(\))`")
+_GAP = re.compile(
+    r"(between|after|before) line (\d+)(?: and line (\d+))?(?:, before (?:it|line (\d+)) comes)?"
+)
+
+Insertion = tuple[str, tuple[int, ...]]
+
+
+def insertions(mend: str) -> list[Insertion]:
+    """Return the statements that a mend adds, each with the lines before which it may stand.
+
+    There are none if the mend is not of this form.
+    """
+    named = _STATEMENT.match(mend)
+    if named is None or named[1] not in STATEMENTS:
+        return []
+    added = []
+    for where, line, end, again in _GAP.findall(mend.split("; or ")[0]):
+        first = int(line) + (where != "before")
+        last = int(end) if end else first + (_AFTER if where == "after" else 0)
+        places = [*range(first, last + 1), *(range(int(again) - 2, int(again) + 1) if again else ())]
+        second = _THEN.search(mend)
+        statements = [STATEMENTS[named[1]], *([STATEMENTS[second[1]]] if second else [])]
+        added.append((" ".join(statements), tuple(places)))
+    return added
+
+
+def mended_texts(pair: Pair, added: list[Insertion]) -> Iterator[str]:
+    """Yield the source of a wrong kernel with statements added, at each of the lines that are allowed."""
+    lines = with_kernels(version(pair.file, wrong=True), frozenset([pair.name])).split("\n")
+    choices = itertools.product(*(gap for _, gap in added))
+    for places in itertools.islice(choices, _MOST_TRIES):
+        text = list(lines)
+        for place, (statement, _) in zip(places, added, strict=True):
+            if place <= len(text):
+                text[place - 1] = f"{statement} {text[place - 1]}"
+        yield "\n".join(text)
+
+
+def check(pair: Pair, text: str) -> Any:
+    """Check a version of a kernel."""
+    options = [f"-I{FOLDER / 'hopper'}"] if pair.file.startswith("hopper/") else []
+    module = lw.cuda(text, arch=arch_of(pair.file), options=options)
+    launch: Any = (pair.grid, pair.block, pair.shared) if pair.shared else (pair.grid, pair.block)
+    return lw.check(module[pair.name][launch], *pair.make_arguments(), steps=STEPS, cluster=pair.cluster)
+
+
+def is_mended(pair: Pair, mends: Iterable[str]) -> bool:
+    """Return whether mends, at lines that they allow, leave nothing to accuse the kernel of."""
+    added = list(dict.fromkeys(each for mend in mends for each in insertions(mend)))
+    for text in mended_texts(pair, added):
+        try:
+            report = check(pair, text)
+        except lw.LanewiseError:  # a statement in the middle of another one
+            continue
+        if not accusations(report):
+            return True
+    return False
+
+
+def main() -> None:
+    """Try all pairs, and print what each mend came to."""
+    words = sys.argv[1:]
+    counts = {True: 0, False: 0}
+    for pair in PAIRS:
+        chosen = not words or any(word in (pair.name, pair.cause) or word in pair.file for word in words)
+        if not chosen or not pair.kinds or not pair.file.endswith(".cu"):
+            continue
+        found = accusations(pair.check(wrong=True))
+        mends = [finding.mend for finding in found]
+        shown = [f"{each.kind}: {each.mend or 'NO MEND: ' + each.message}" for each in found]
+        if not all(insertions(mend) for mend in mends) or not mends:
+            print(pair.name, *shown, sep="\n    ", flush=True)
+            continue
+        mended = is_mended(pair, mends)
+        counts[mended] += 1
+        print(f"{'mended' if mended else 'STILL WRONG'} {pair.name}", *shown, sep="\n    ", flush=True)
+    print(counts)
+
+
+if __name__ == "__main__":
+    main()
