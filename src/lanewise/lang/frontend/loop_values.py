@@ -163,7 +163,8 @@ class LoopValues:
     def _head(self, entry: Held, name: str, own: bool, is_root: bool = False, is_fixed: bool = False) -> Head:
         """Return a location at the head of the loop; `own` if its name is bound in the loop.
 
-        What a fixed location holds is changed in place, if at all: nothing else is bound to it.
+        What a fixed location holds is changed in place, if at all: nothing else is bound to it, and a
+        number in it needs no register.
         """
         head = Head(entry)
         if entry.container is not None:
@@ -178,7 +179,9 @@ class LoopValues:
                 new.value is not old.value for new, old in zip(head.children, entry.children, strict=True)
             ):
                 head.value = frozen_with(entry.value, [child.value for child in head.children])
-        elif isinstance(entry.value, Scalar) or (own and is_root and is_number(entry.value)):
+        elif not is_fixed and (
+            isinstance(entry.value, Scalar) or (own and is_root and is_number(entry.value))
+        ):
             self._leaf(head)
         return head
 
