@@ -151,6 +151,29 @@ CASES = {
                 bump(lw.i32(1))
         mid[lane] = bump(lw.i32(0))
     """,
+    "variables of one name in the kernel and in a closure": """
+        count, bump = n, make_counter(lane)
+        def later(z):
+            def deeper(count):
+                return lambda: count + z
+            return deeper(z)() + count
+        for i in lw.range(n):
+            bump(lw.i32(1))
+            if i > 1:
+                count = count + 2
+        mid[lane], mid[32 + lane] = bump(lw.i32(0)), later(lane)
+    """,
+    "a variable that a function inside reads, replaced in one loop and changed in the next": """
+        v = [lane, n]
+        def later(k):
+            return k + v[1]
+        for i in lw.range(n):
+            if i > 1:
+                v = [v[1], i]
+        for i in lw.range(n):
+            v[0] = later(v[0])
+        mid[lane] = v[0]
+    """,
     "a condition that changes what it tests": """
         s, rounds = [n + 4], lw.i32(0)
         while lower(s) > 2:

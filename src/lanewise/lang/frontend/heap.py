@@ -11,7 +11,7 @@ import dis
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType
@@ -39,10 +39,27 @@ _LANEWISE = str(Path(__file__).parents[2])
 
 @dataclass(frozen=True)
 class Scope:
-    """The global variables of a rewritten function, and the names that functions inside it capture."""
+    """The global variables of a rewritten function, and its own that functions inside it capture.
+
+    These are given by the code of the functions inside it.
+    """
 
     globals: Mapping[str, Any]
-    captured: frozenset[str] = frozenset()
+    captured: Mapping[CodeType, frozenset[str]] = field(default_factory=dict)
+
+
+def captured_names(code: CodeType) -> dict[CodeType, frozenset[str]]:
+    """Return the variables of a function that those defined inside it capture, by the code of these."""
+    found: dict[CodeType, frozenset[str]] = {}
+
+    def collect(outer: CodeType, names: frozenset[str]) -> None:
+        for each in outer.co_consts:
+            if isinstance(each, CodeType):
+                found[each] = names.intersection(each.co_freevars)
+                collect(each, found[each])
+
+    collect(code, frozenset(code.co_cellvars))
+    return found
 
 
 class Held:
@@ -123,8 +140,8 @@ class State:
         self.of_globals: set[Any] = set()
         #: How many locations hold each container.
         self.references: Counter[Any] = Counter()
-        self._local = {(name, id(value)) for name, value in names.items()}
-        self._captured = scope.captured if scope is not None else frozenset()
+        self._names = names
+        self._captured = scope.captured if scope is not None else {}
         self._functions: dict[int, Any] = {}
         self._new_functions: list[Any] = []
         self.roots = {name: self.held(value, name) for name, value in names.items()}
@@ -191,19 +208,23 @@ class State:
                     self._follow_globals(function.__globals__, [name for name in read if name not in bound])
 
     def _follow_captured(self, function: FunctionType) -> None:
+        """Follow the variables that a function captures, and its defaults.
+
+        A variable of the function that is traced is a name, which that function binds itself: what it holds
+        is given, and the cell may not hold it yet.
+        """
+        own = self._captured.get(function.__code__, frozenset())
         for value in (function.__defaults__, *(function.__kwdefaults__ or {}).values()):
             self.held(value, "")
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             _, values = contents(cell)
             if name == RUNTIME_NAME:
                 continue
-            if name in self._captured and values and (name, id(values[0])) in self._local:
-                continue  # a variable of the function that is traced, which it binds itself
-            if name in self._captured:
+            if name not in own:
+                self.held(cell, name)
+            elif name not in self._names:
                 for value in values:
                     self.held(value, name)
-            else:
-                self.held(cell, name)
 
     def _follow_globals(self, namespace: Mapping[str, Any], read: Iterable[str]) -> None:
         before = set(self.containers)
