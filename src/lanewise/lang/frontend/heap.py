@@ -10,7 +10,7 @@ from __future__ import annotations
 import dis
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -138,6 +138,8 @@ class State:
         self.containers: dict[Any, Container] = {}
         #: Containers that a global variable alone leads to.
         self.of_globals: set[Any] = set()
+        #: Whether functions called the one that is traced: they may hold more than their names lead to.
+        self.has_callers = False
         #: How many locations hold each container.
         self.references: Counter[Any] = Counter()
         self._names = names
@@ -278,21 +280,30 @@ def _globals_of(code: CodeType) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(sorted(read)), tuple(sorted(bound))
 
 
-def everything_in_reach(names: Mapping[str, Any] | None, scope: Scope | None) -> State:
+def everything_in_reach(
+    names: Mapping[str, Any] | None, scope: Scope | None, live: Collection[str] | None = None
+) -> State:
     """Return what some names of the function that is traced lead to, and all names of those that called it.
 
-    None stands for all names of the function itself.
+    None stands for all names of the function itself, or for those that are live.
     """
     around: list[Any] = []
     frame: Any = sys._getframe(1)
-    is_caller = names is None
+    functions = 0
     while frame is not None:
         code = frame.f_code
         if RUNTIME_NAME in code.co_freevars or not code.co_filename.startswith(_LANEWISE):
-            if is_caller:
-                around += [value for name, value in frame.f_locals.items() if name[:2] != "__"]
-            is_caller = True  # the first is the function itself
+            functions += 1
+            if functions > 1 or names is None:  # the first is the function itself
+                kept = live if functions == 1 else None
+                around += [
+                    value
+                    for name, value in frame.f_locals.items()
+                    if name[:2] != "__" and (kept is None or name in kept)
+                ]
         elif code.co_name == "call" and code.co_filename.endswith("source.py"):
             break  # where the trace began
         frame = frame.f_back
-    return State(names or {}, scope, around)
+    found = State(names or {}, scope, around)
+    found.has_callers = functions > 1
+    return found

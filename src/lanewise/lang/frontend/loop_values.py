@@ -10,7 +10,12 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from lanewise.lang.frontend.aliases import may_be_aliases_of, may_be_one, note_uncertain
+from lanewise.lang.frontend.aliases import (
+    forget_unreachable,
+    may_be_aliases_of,
+    may_be_one,
+    note_uncertain,
+)
 from lanewise.lang.frontend.containers import contents, empty_copy, frozen_with, identity, set_contents
 from lanewise.lang.frontend.heap import Container, Held, State
 from lanewise.lang.frontend.join import difference
@@ -90,6 +95,7 @@ class LoopValues:
     def __init__(self, values: CarriedValues, names: dict[str, Any], line: int) -> None:
         self.values, self.line = values, line
         self.reach = values.in_reach(names)
+        forget_unreachable(self.reach)
         self._in_place: dict[Any, HeadContainer] = {}
         self._copies: list[HeadContainer] = []
         self._copied: dict[tuple[str, Any], HeadContainer] = {}
