@@ -28,8 +28,9 @@ import lanewise as lw
 from lang import oracle
 from lang.random_kernels import kernel_source
 
-#: Elements of the arrays that kernels write their variables to.
-ROOM = 32 * 160
+#: Elements of a row of the arrays that kernels write their variables to, and of all of it.
+ROW = 64
+ROOM = ROW * 200
 
 
 @dataclass
@@ -42,11 +43,12 @@ class Outcome:
 
 def arguments(n: int) -> list[tuple[str, Any]]:
     """Arrays and numbers to run a program on."""
-    x = np.arange(32, dtype=np.int32) * 7 % 23 - 5
-    y = (np.arange(32, dtype=np.float32) - 11) / 4
+    x = np.arange(ROW, dtype=np.int32) * 7 % 23 - 5
+    y = (np.arange(ROW, dtype=np.float32) - 11) / 4
     return [
         ("i64", np.zeros(ROOM, np.int64)), ("f64", np.zeros(ROOM, np.float64)),
-        ("i32", np.zeros(32 * 8, np.int32)), ("i32", np.arange(128, dtype=np.int32)), ("i32", x), ("f32", y),
+        ("i32", np.zeros(ROW * 8, np.int32)), ("i32", np.arange(4 * ROW, dtype=np.int32)), ("i32", x),
+        ("f32", y),
         ("i32", n),
     ]  # fmt: skip
 
@@ -65,7 +67,8 @@ def loaded(source: str, folder: Path) -> Any:
 def compare(source: str, folder: Path, sizes: tuple[int, ...] = (0, 2, 5)) -> Outcome:
     """Run a program both ways with several arguments, and say whether the outcomes agree."""
     try:
-        kernel = loaded(source, folder).program
+        module = loaded(source, folder)
+        kernel, warps = module.program, getattr(module, "WARPS", 1)
         kernel.ptx("sm_90")
     except lw.KernelError as error:
         return Outcome("refused", str(error).splitlines()[0].partition(": ")[2])
@@ -74,11 +77,11 @@ def compare(source: str, folder: Path, sizes: tuple[int, ...] = (0, 2, 5)) -> Ou
     for n in sizes:
         ours, theirs = arguments(n), arguments(n)
         try:
-            oracle.run(source, theirs)
+            oracle.run(source, theirs, warps)
         except (oracle.Refusal, NameError, TypeError, AttributeError, IndexError) as error:
             return Outcome("invalid", f"the oracle raised {type(error).__name__}: {error}")
         try:
-            kernel[1, 32](*(value for _, value in ours), arch="sm_90")
+            kernel[1, 32 * warps](*(value for _, value in ours), arch="sm_90")
         except lw.LanewiseError as error:
             return Outcome("broken", f"the launch raised {error}")
         for (_, left), (_, right) in zip(ours[:4], theirs[:4], strict=True):
@@ -86,11 +89,11 @@ def compare(source: str, folder: Path, sizes: tuple[int, ...] = (0, 2, 5)) -> Ou
             if left.dtype == np.float64:
                 same &= (np.signbit(left) == np.signbit(right)) | (left != left)
             if not same.all():
-                row, lane = divmod(int(np.flatnonzero(~same)[0]), 32)
+                row, lane = divmod(int(np.flatnonzero(~same)[0]), ROW)
                 return Outcome(
                     "differs",
-                    f"n = {n}: row {row} of {left.dtype}, lane {lane}: the kernel has "
-                    f"{left[row * 32 + lane]}, Python {right[row * 32 + lane]}",
+                    f"n = {n}: row {row} of {left.dtype}, thread {lane}: the kernel has "
+                    f"{left[row * ROW + lane]}, Python {right[row * ROW + lane]}",
                 )
     return Outcome("same")
 

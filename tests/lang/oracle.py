@@ -1,7 +1,7 @@
 """The language without a tracer: an `lw` with which a kernel's Python source runs as it stands, lane by lane.
 
-Values are numbers of a type, computed with NumPy. Every lane of the one warp runs the function in a thread of
-its own; what lanes do together (shuffles, votes, barriers, matrix instructions) is a meeting of all threads.
+Values are numbers of a type, computed with NumPy. Every lane of a block runs the function in a thread of its
+own; what lanes do together (shuffles, votes, barriers, matrix instructions) is a meeting of their threads.
 Nothing of `lanewise.lang` is used: formats and the arithmetic of matrix instructions are below it.
 """
 
@@ -325,50 +325,77 @@ class Array(Pointer):
         return Pointer(self.memory, self._index(index))
 
 
-class Warp:
-    """The threads of one warp, and where they meet."""
+class Meeting:
+    """What threads that wait for each other have given so far: those of a warp, or of the whole block."""
 
-    def __init__(self) -> None:
-        self.lane = threading.local()
-        self.shared: dict[int, Array] = {}
+    def __init__(self, count: int) -> None:
+        self.count, self.completed = count, 0
+        self.given: dict[int, tuple[str, Any]] = {}
+        self.values: list[Any] = []
+
+
+class Block:
+    """The threads of one block: where all of them meet, where those of each warp do, and what they share."""
+
+    def __init__(self, warps: int) -> None:
+        self.thread = threading.local()
+        self._everyone = Meeting(LANES * warps)
+        self._warps = [Meeting(LANES) for _ in range(warps)]
         self._changed = threading.Condition()
-        self._given: dict[int, tuple[str, Any]] = {}
-        self._values: list[Any] = []
-        self._meetings = self._ended = 0
-        #: Why no lane can go on; empty as long as they can.
+        self._ended = 0
+        #: Why no thread can go on; empty as long as they can.
         self.trouble = ""
+        self.shared: dict[int, Array] = {}
+        #: Held while one thread changes memory by an atomic operation.
+        self.atomic = threading.Lock()
 
-    def meet(self, what: str, value: Any) -> list[Any]:
-        """Give a value and return those of all lanes, once every lane has given its own to the same."""
+    @property
+    def lane(self) -> int:
+        """The lane that asks."""
+        return int(self.thread.number) % LANES
+
+    def meet_warp(self, what: str, value: Any) -> list[Any]:
+        """Give a value, and return those of all lanes of the warp."""
+        return self._meet(self._warps[self.thread.number // LANES], self.lane, what, value)
+
+    def meet_all(self, what: str, value: Any) -> list[Any]:
+        """Give a value, and return those of all threads of the block."""
+        return self._meet(self._everyone, self.thread.number, what, value)
+
+    def _meet(self, meeting: Meeting, number: int, what: str, value: Any) -> list[Any]:
+        """Give a value and return those of all, once every thread has given its own to the same."""
         with self._changed:
-            self._given[self.lane.number] = what, value
-            meeting = self._meetings
-            if len(self._given) == LANES:
-                if len({each for each, _ in self._given.values()}) > 1:
+            meeting.given[number] = what, value
+            completed = meeting.completed
+            if len(meeting.given) == meeting.count:
+                if len({each for each, _ in meeting.given.values()}) > 1:
                     self.stop("lanes wait for others at different instructions")
-                self._values = [self._given[number][1] for number in range(LANES)]
-                self._given = {}
-                self._meetings += 1
+                meeting.values = [meeting.given[each][1] for each in range(meeting.count)]
+                meeting.given = {}
+                meeting.completed += 1
                 self._changed.notify_all()
-            self._stop_if_nobody_comes()
-            while self._meetings == meeting and not self.trouble:
+            self._stop_if_all_wait()
+            while meeting.completed == completed and not self.trouble:
                 self._changed.wait()
             if self.trouble:
                 raise Refusal(self.trouble)
-            return self._values
+            return meeting.values
 
     def end(self) -> None:
-        """Note that this lane has ended; those that wait for it stop."""
+        """Note that this thread has ended; those that wait for it stop."""
         with self._changed:
             self._ended += 1
-            self._stop_if_nobody_comes()
+            self._stop_if_all_wait()
 
-    def _stop_if_nobody_comes(self) -> None:
-        if self._given and len(self._given) + self._ended == LANES:
-            self.stop("lanes wait for others that have ended")
+    def _stop_if_all_wait(self) -> None:
+        waiting = sum(len(each.given) for each in (self._everyone, *self._warps))
+        if waiting and waiting + self._ended == self._everyone.count:
+            self.stop(
+                f"lanes wait for others {'that have ended' if self._ended else 'at different instructions'}"
+            )
 
     def stop(self, why: str) -> None:
-        """Let no lane go on."""
+        """Let no thread go on."""
         with self._changed:
             self.trouble = self.trouble or why
             self._changed.notify_all()
@@ -431,8 +458,8 @@ class Operand:
 class Instruction:
     """A matrix instruction m16n8k16 of halves, or m16n8k32 of bytes; layouts as the PTX ISA draws them."""
 
-    def __init__(self, warp: Warp, text: str) -> None:
-        self.warp, self.whole = warp, lanewise.instruction(text)
+    def __init__(self, block: Block, text: str) -> None:
+        self.block, self.whole = block, lanewise.instruction(text)
         *_, self.out, element, _, accumulated = text.split(".")
         names = {"s32": "i32", "s8": "i8", "u8": "u8"}
         inner, each = (32, 4) if element in ("s8", "u8") else (16, 2)
@@ -462,16 +489,171 @@ class Instruction:
 
     def __call__(self, a: Fragment, b: Fragment, c: Fragment) -> Fragment:
         given = [[value.number for value in each.values] for each in (a, b, c)]
-        lanes = self.warp.meet("mma", given)
+        lanes = self.block.meet_warp("mma", given)
         narrow, wide = self.dtypes
         matrices = [
             operand.matrix([each[number] for each in lanes], dtype)
             for number, (operand, dtype) in enumerate(((self.a, narrow), (self.b, narrow), (self.c, wide)))
         ]
         out = self.whole(*matrices, arch="sm_90")
-        lane = self.warp.lane.number
+        lane = self.block.lane
         values = [out[self.c.where(lane, number)].item() for number in range(4)]
         return Fragment(self.c, [Value(self.c.name, value) for value in values])
+
+
+class Pair:
+    """Two 16-bit numbers in one register, computed side by side."""
+
+    def __init__(self, low: Value, high: Value) -> None:
+        self.low, self.high = low, high
+
+    def _both(self, other: Pair, function: Callable[[Value, Value], Value]) -> Pair:
+        if not isinstance(other, Pair) or other.low.name != self.low.name:
+            raise Refusal("a pair meets something else")
+        return Pair(function(self.low, other.low), function(self.high, other.high))
+
+    def __add__(self, other: Pair) -> Pair:
+        return self._both(other, Value.__add__)
+
+    def __sub__(self, other: Pair) -> Pair:
+        return self._both(other, Value.__sub__)
+
+    def __mul__(self, other: Pair) -> Pair:
+        return self._both(other, Value.__mul__)
+
+
+class Registers:
+    """A tensor in a lane's registers: elements of a list, which slices of the tensor share."""
+
+    def __init__(self, dtype: Dtype, storage: list[Value], numbers: np.ndarray[Any, Any]) -> None:
+        self.dtype, self.storage, self.numbers = dtype, storage, numbers
+
+    def __getitem__(self, index: Any) -> Any:
+        chosen = self.numbers[tuple(slice(None) if each is None else each for each in index)]
+        if isinstance(chosen, np.ndarray):
+            return Registers(self.dtype, self.storage, chosen)
+        return self.storage[int(chosen)]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        held = self[index if isinstance(index, tuple) else (index,)]
+        if isinstance(held, Registers):
+            held.fill(value)
+        else:
+            number = self.numbers[index if isinstance(index, tuple) else (index,)]
+            self.storage[int(number)] = self.element(value)
+
+    def element(self, value: Any) -> Value:
+        """A value, or a Python number, as an element."""
+        if isinstance(value, Value) and value.name != self.dtype.name:
+            raise Refusal(f"{value.name} in registers of {self.dtype.name}")
+        return value if isinstance(value, Value) else self.dtype(value)
+
+    def fill(self, value: Any) -> None:
+        """Set every element."""
+        for number in self.numbers.reshape(-1):
+            self.storage[int(number)] = self.element(value)
+
+    def __iter__(self) -> Iterator[Value]:
+        return iter([self.storage[int(number)] for number in self.numbers.reshape(-1, order="F")])
+
+    def map(self, function: Callable[[Value], Value]) -> Registers:
+        """New registers, with a function of every element."""
+        values = [function(each) for each in self]
+        numbers = np.arange(len(values)).reshape(self.numbers.shape, order="F")
+        return Registers(Dtype(values[0].name), values, numbers)
+
+
+class Tensor:
+    """Memory through a column-major shape."""
+
+    def __init__(self, pointer: Pointer, layout: Any) -> None:
+        self.pointer, self.shape = pointer, layout.shape
+
+    def like(self, dtype: Dtype) -> Registers:
+        """Registers of zeros in this shape."""
+        count = math.prod(self.shape)
+        return Registers(dtype, [dtype(0)] * count, np.arange(count).reshape(self.shape, order="F"))
+
+
+def copy(source: Any, target: Any) -> None:
+    """Copy between memory and registers, element by element."""
+    if isinstance(source, Tensor):
+        values = [source.pointer[number] for number in range(math.prod(source.shape))]
+    else:
+        values = list(source)
+    for number, value in enumerate(values):
+        if isinstance(target, Tensor):
+            target.pointer[number] = value
+        else:
+            target.storage[int(target.numbers.reshape(-1, order="F")[number])] = value
+
+
+class WmmaFragment:
+    """One lane's elements of a 16×16 matrix; which they are follows the fragments of the instruction."""
+
+    def __init__(self, use: str, m: int, n: int, k: int, dtype: Dtype, layout: Any = None) -> None:
+        self.operand = Wmma.whole.operands[use]
+        self.dtype, self.num_elements = dtype, self.operand.registers * (1 if dtype.name == "f32" else 2)
+        self.x: list[Value] = []
+
+    def where(self, lane: int, number: int) -> tuple[int, int]:
+        """The row and column of an element."""
+        row, column = self.operand.element(lane, number)
+        return int(row), int(column)
+
+
+class Wmma:
+    """`lw.wmma`, as far as random programs use it."""
+
+    whole = lanewise.instruction("wmma.mma.sync.aligned.row.row.m16n16k16.f32.f32")
+    matrix_a, matrix_b, accumulator, row_major, mem_row_major = "a", "b", "c", "row", "row"
+    fragment = WmmaFragment
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+
+    def fill_fragment(self, held: WmmaFragment, value: Any) -> None:
+        """Set every element."""
+        held.x[:] = [held.dtype(value)] * held.num_elements
+
+    def load_matrix_sync(self, held: WmmaFragment, pointer: Pointer, ldm: int, _: Any = None) -> None:
+        """Load a row-major matrix."""
+        self.block.meet_warp("load", None)
+        at = [held.where(self.block.lane, number) for number in range(held.num_elements)]
+        held.x[:] = [pointer[row * ldm + column] for row, column in at]
+
+    def store_matrix_sync(self, pointer: Pointer, held: WmmaFragment, ldm: int, _: Any) -> None:
+        """Store a row-major matrix."""
+        for number, value in enumerate(held.x):
+            row, column = held.where(self.block.lane, number)
+            pointer[row * ldm + column] = value
+        self.block.meet_warp("store", None)
+
+    def mma_sync(self, d: WmmaFragment, a: WmmaFragment, b: WmmaFragment, c: WmmaFragment) -> None:
+        """Multiply and add; the target is changed."""
+        given = [[value.number for value in each.x] for each in (a, b, c)]
+        lanes = self.block.meet_warp("wmma", given)
+        matrices = [np.zeros((16, 16), kind) for kind in (np.float16, np.float16, np.float32)]
+        for matrix, held, number in zip(matrices, (a, b, c), range(3), strict=True):
+            for lane in range(LANES):
+                for index, value in enumerate(lanes[lane][number]):
+                    matrix[held.where(lane, index)] = value
+        out = self.whole(*matrices, arch="sm_90")
+        places = [d.where(self.block.lane, number) for number in range(d.num_elements)]
+        d.x[:] = [Value("f32", float(out[place])) for place in places]
+
+
+class Groups:
+    """`lw.vectorized`: memory in groups of 16 bytes."""
+
+    def __init__(self, pointer: Pointer) -> None:
+        self.pointer, self.width = pointer, 16 // pointer.memory.dtype.storage.itemsize
+
+    def __getitem__(self, index: Any) -> Any:
+        return (self.pointer + plain(index) * self.width).load(self.width)
+
+    def __setitem__(self, index: Any, values: Any) -> None:
+        (self.pointer + plain(index) * self.width).store(tuple(values))
 
 
 class Annotation:
@@ -481,12 +663,15 @@ class Annotation:
         return what[0] if isinstance(what, tuple) else what
 
 
-def language(warp: Warp) -> SimpleNamespace:
+def language(block: Block) -> SimpleNamespace:
     """The names of `lw` that random programs use."""
     types = {name: Dtype(name) for name in (*INTEGERS, *FLOATS, *SMALL, "pred")}
 
     def lane() -> Value:
-        return Value("i32", warp.lane.number)
+        return Value("i32", block.lane)
+
+    def thread() -> Value:
+        return Value("i32", block.thread.number)
 
     def loop(*bounds: Any) -> Iterator[Value]:
         name = next((each.name for each in bounds if isinstance(each, Value)), "i32")
@@ -508,11 +693,11 @@ def language(warp: Warp) -> SimpleNamespace:
         return best
 
     def shared(dtype: Dtype, shape: Any) -> Array:
-        number = warp.lane.arrays = warp.lane.arrays + 1
-        if warp.lane.number == 0:
-            warp.shared[number] = local(dtype, shape)
-        warp.meet("shared", None)
-        return warp.shared[number]
+        number = block.thread.arrays = block.thread.arrays + 1
+        if block.thread.number == 0:
+            block.shared[number] = local(dtype, shape)
+        block.meet_all("shared", None)
+        return block.shared[number]
 
     def local(dtype: Dtype, shape: Any) -> Array:
         extents = shape if isinstance(shape, tuple) else (shape,)
@@ -520,7 +705,7 @@ def language(warp: Warp) -> SimpleNamespace:
 
     def shuffled(source: Callable[[int, int], int]) -> Callable[..., Value]:
         def shuffle(value: Value, other: Any) -> Value:
-            lanes, here = warp.meet("shuffle", value), warp.lane.number
+            lanes, here = block.meet_warp("shuffle", value), block.lane
             there = source(here, plain(other))
             found: Value = lanes[there] if 0 <= there < LANES else value
             return found
@@ -528,12 +713,34 @@ def language(warp: Warp) -> SimpleNamespace:
         return shuffle
 
     def vote(function: Callable[[list[bool]], Any], name: str) -> Callable[[Any], Value]:
-        return lambda condition: Value(name, function([bool(each) for each in warp.meet("vote", condition)]))
+        return lambda condition: Value(
+            name, function([bool(each) for each in block.meet_warp("vote", condition)])
+        )
 
     def bitcast(value: Value, dtype: Dtype) -> Value:
         data = Memory(Dtype(value.name), np.zeros(1, Dtype(value.name).storage))
         data.write(0, value)
         return Memory(dtype, data.data.view(dtype.storage)).read(0)
+
+    def pack(low: Value, high: Value, dtype: Dtype | None = None) -> Any:
+        if dtype is not None:
+            low, high = low.to(dtype), high.to(dtype)
+        if low.name in INTEGERS:
+            return Value("u32", (low.number & 0xFFFF) | (high.number & 0xFFFF) << 16)
+        return Pair(low, high)
+
+    def atomic_add(pointer: Pointer, value: Any) -> Value:
+        with block.atomic:
+            before = pointer[0]
+            pointer[0] = before + value
+        return before
+
+    def reduced(value: Value, op: str = "sum") -> Value:
+        first, *rest = block.meet_warp("reduce", value)
+        for each in rest:
+            first = first + each if op == "sum" else extreme(max if op == "max" else min)(first, each)
+        found: Value = first
+        return found
 
     def fma(a: Value, b: Value, c: Value) -> Value:
         exact = np.longdouble(a.number) * np.longdouble(b.number) + np.longdouble(c.number)
@@ -541,9 +748,10 @@ def language(warp: Warp) -> SimpleNamespace:
 
     return SimpleNamespace(
         **types, Ptr=Annotation, device=lambda function: function, kernel=lambda function: function,
-        range=loop, lane_id=lane, thread_idx=SimpleNamespace(x=None), where=choice, min=extreme(min),
-        max=extreme(max), abs=abs, shared=shared, local=local, bitcast=bitcast, fma=fma,
-        syncthreads=lambda: warp.meet("barrier", None), syncwarp=lambda: warp.meet("barrier", None),
+        range=loop, lane_id=lane, warp_id=lambda: thread() // LANES, thread_rank=thread, where=choice,
+        min=extreme(min), max=extreme(max), abs=abs, shared=shared, local=local, bitcast=bitcast, fma=fma,
+        syncthreads=lambda: block.meet_all("barrier", None),
+        syncwarp=lambda: block.meet_warp("barrier", None),
         shfl_sync=shuffled(lambda here, there: there % LANES),
         shfl_xor_sync=shuffled(lambda here, mask: here ^ mask),
         shfl_up_sync=shuffled(lambda here, delta: here - delta),
@@ -551,22 +759,25 @@ def language(warp: Warp) -> SimpleNamespace:
         any_sync=vote(any, "pred"), all_sync=vote(all, "pred"),
         ballot_sync=vote(lambda all_: sum(1 << number for number, each in enumerate(all_) if each), "u32"),
         popc=lambda value: Value("i32", (value.number & (1 << INTEGERS[value.name][1]) - 1).bit_count()),
-        instruction=lambda text: Instruction(warp, text),
+        instruction=lambda text: Instruction(block, text), wmma=Wmma(block), vectorized=Groups,
+        pack=pack, unpack=lambda pair: (pair.low, pair.high), atomic_add=atomic_add, warp_reduce=reduced,
+        Layout=lanewise.Layout, make_tensor=Tensor, make_fragment_like=Tensor.like, fill=Registers.fill,
+        copy=copy,
     )  # fmt: skip
 
 
-def run(source: str, arguments: list[tuple[str, Any]]) -> None:
+def run(source: str, arguments: list[tuple[str, Any]], warps: int = 1) -> None:
     """Run the function `program` of a source on arrays and numbers: (type, array) or (type, number).
 
     The arrays are changed. An error of one lane is raised here.
     """
-    warp = Warp()
-    names = language(warp)
+    block = Block(warps)
+    names = language(block)
     code = compile(source.replace("import lanewise as lw\n", "\n"), "<program>", "exec")
     errors: list[BaseException] = []
 
     def one_lane(number: int) -> None:
-        warp.lane.number, warp.lane.arrays = number, 0
+        block.thread.number, block.thread.arrays = number, 0
         given = [
             Pointer(Memory(getattr(names, name), value))
             if isinstance(value, np.ndarray)
@@ -579,11 +790,13 @@ def run(source: str, arguments: list[tuple[str, Any]]) -> None:
             module["program"](*given)
         except BaseException as error:  # handed to the thread that waits
             errors.append(error)
-            warp.stop("another lane has raised an error")
+            block.stop("another lane has raised an error")
         finally:
-            warp.end()
+            block.end()
 
-    threads = [threading.Thread(target=one_lane, args=(number,), daemon=True) for number in range(LANES)]
+    threads = [
+        threading.Thread(target=one_lane, args=(number,), daemon=True) for number in range(LANES * warps)
+    ]
     for each in threads:
         each.start()
     for each in threads:

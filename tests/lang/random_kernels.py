@@ -10,6 +10,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from lang.random_kernel_text import HEADER, SIGNATURE
+
 INT = ("i32", "u32", "i64", "u64", "i16", "u16")
 FLOAT = ("f32", "f16", "bf16", "f64")
 STORED = ("i8", "u8", "e4m3")
@@ -23,11 +25,40 @@ SCALARS = ("i32",) * 6 + (
     "i16",
     "u16",
     "f16",
+    "f16",
     "bf16",
     "f64",
     "i8",
     "u8",
     "e4m3",
+)
+#: The elements of fragments and tensors in registers that programs read and write, and their types.
+ELEMENTS = {
+    "mma": ("f32", ("[0]", "[3]")),
+    "imma": ("i32", ("[0]", "[3]")),
+    "mma_a": ("f16", ("[0]", "[1]", "[7]")),
+    "imma_a": ("i8", ("[0]", "[1]", "[6]")),
+    "sums": ("f32", (".x[0]", ".x[5]")),
+    "tensor_f32": ("f32", ("[0, 1]", "[1, 0]")),
+    "tensor_i32": ("i32", ("[0, 0]", "[1, 0]")),
+    "tensor_f16": ("f16", ("[0, 0]", "[1, 0]", "[1, 1]")),
+}
+#: Those whose elements share registers.
+PACKED = ("mma_a", "imma_a", "tensor_f16")
+PAIRS = {"f16x2": "f16", "bf16x2": "bf16"}
+STRUCTURES = (
+    "list",
+    "list",
+    "list",
+    "list",
+    "tuple",
+    "dict",
+    "Box",
+    "Slim",
+    "mma",
+    "imma",
+    *ELEMENTS,
+    *PAIRS,
 )
 RANGES = {
     "i32": 9999,
@@ -39,112 +70,6 @@ RANGES = {
     "i8": 100,
     "u8": 100,
 }
-
-HEADER = """import lanewise as lw
-
-mma = lw.instruction("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
-imma = lw.instruction("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32")
-TABLE = []
-
-
-class Box:
-    def __init__(self, v, w):
-        self.v, self.w = v, w
-
-    def swap(self):
-        self.v, self.w = self.w, self.v
-
-    def put(self, x):
-        self.v = x
-        return self.w
-
-
-class Slim:
-    __slots__ = ("v", "w")
-
-    def __init__(self, v, w):
-        self.v, self.w = v, w
-
-    def put(self, x):
-        self.v = x
-        return self.w
-
-    def swap(self):
-        self.v, self.w = self.w, self.v
-
-
-@lw.device
-def twist(a, b):
-    if a > b:
-        return a - b
-    if a == b:
-        return a + 1
-    return b
-
-
-@lw.device
-def first_of(items, x):
-    if x > items[0]:
-        items[0] = x
-    else:
-        items[1] = items[0]
-        return x
-    return items[1]
-
-
-@lw.device
-def rounds(items, n):
-    for k in lw.range(n):
-        items[0], items[1] = items[1], items[0] + 1
-        if items[0] > 50:
-            break
-    return items[0]
-
-
-@lw.device
-def pick(a, b, x):
-    chosen = a
-    if x > 3:
-        chosen = b
-    return chosen
-
-
-def set_first(items, x):
-    items[0] = x
-    return items[1]
-
-
-def keep(memory, at, x):
-    memory[at & 3] = x
-    return x + 1
-
-
-def make_counter(start):
-    count = start
-
-    def bump(x):
-        nonlocal count
-        count = count + x
-        return count
-
-    return bump
-
-
-def make_store(items):
-    def push(x):
-        items[1] = items[0]
-        items[0] = x
-        return items[1]
-
-    return push
-"""
-
-
-SIGNATURE = """@lw.kernel
-def program(
-    out: lw.Ptr[lw.i64], real: lw.Ptr[lw.f64], mid: lw.Ptr[lw.i32], vec: lw.Ptr[lw.i32, 16],
-    x: lw.Ptr[lw.i32, 16], y: lw.Ptr[lw.f32, 16], n: lw.i32,
-):"""
 
 
 class Kind:
@@ -173,6 +98,7 @@ class Program:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
+        self.warps = self.random.choice((1, 1, 2))
         self.lines: list[str] = []
         self.names: dict[str, Kind] = {}
         self.counter = 0
@@ -223,10 +149,13 @@ class Program:
             elif each.form in ("Box", "Slim"):
                 for key, part in zip("vw", each.parts, strict=True):
                     walk(f"{text}.{key}", part, True)
-            elif each.form in ("mma", "imma"):
-                element = scalar("f32" if each.form == "mma" else "i32")
-                for number in (0, 3):
-                    walk(f"{text}[{number}]", element, True)
+            elif each.form in ELEMENTS:
+                element, places = ELEMENTS[each.form]
+                for place in places:
+                    walk(f"{text}{place}", scalar(element), True)
+            elif each.form in PAIRS:
+                for number in (0, 1):
+                    walk(f"lw.unpack({text})[{number}]", scalar(PAIRS[each.form]), False)
 
         for name, each in self.names.items():
             if each.form != "function":
@@ -235,8 +164,8 @@ class Program:
 
     def structure(self, depth: int = 2) -> Kind:
         """A random kind of a structure."""
-        form = self.random.choice(("list", "list", "list", "tuple", "dict", "Box", "Slim", "mma", "imma"))
-        if form in ("mma", "imma"):
+        form = self.random.choice(STRUCTURES)
+        if form in ELEMENTS or form in PAIRS:
             return Kind(form)
         count = 2 if form != "list" or self.chance(0.8) else 3
         alike = self.kind_inside(depth - 1)
@@ -274,13 +203,21 @@ class Program:
             return self.read(scalar(name)) or self.literal(name)
         if choice == 2:
             return self.leaf(name)
-        if choice == 3 and self.chance(0.3):
+        if choice == 3 and self.chance(0.4):
             return self.effect(name, depth)
+        if choice == 3 and name == "i32" and self.chance(0.4):
+            before, self.converged = self.converged, False
+            other = self.expression(name, depth - 1)
+            self.converged = before
+            return f"(x[lane * 4] if lane < 16 else {other})"
         if choice == 3 and name == "i32" and (numbers := self.paths(Kind("number"))):
             return f"lw.i32({self.random.choice(numbers)[0]})"
         if choice == 4:
             before, self.converged = self.converged, False
-            left, right = self.expression(name, depth - 1), self.expression(name, depth - 1)
+            left, right = (
+                self.effect(name, depth) if self.chance(0.25) else self.expression(name, depth - 1)
+                for _ in range(2)
+            )
             self.converged = before
             return f"({left} if {self.condition(depth - 1)} else {right})"
         if choice == 5:
@@ -301,11 +238,23 @@ class Program:
             return f"{self.expression(other, depth - 1)}.to(lw.{name})"
         if choice == 7 and self.converged and name in ("i32", "u32", "f32"):
             how = self.random.choice(("shfl_xor_sync", "shfl_up_sync", "shfl_down_sync", "shfl_sync"))
+            if name != "f32" and self.chance(0.3):
+                how = self.random.choice(("sum", "max", "min"))
+                return f'lw.warp_reduce({self.expression(name, depth - 1)}, "{how}")'
             return f"lw.{how}({self.expression(name, depth - 1)}, {self.random.randint(1, 30)})"
+        if choice == 8 and name in ("i32", "i64", "u32") and self.chance(0.4):
+            parts = [self.expression(name, depth - 1) for _ in range(2)]
+            return self.random.choice(
+                (
+                    f"ordered({', '.join(parts)})[{self.random.randrange(2)}]",
+                    f"spread({parts[0]}, {self.read(scalar(name)) or parts[0]}, last={parts[1]})",
+                    f"sum([{', '.join(parts)}])",
+                )
+            )
         if choice == 8 and name in ("i32", "i64", "u32"):
             return f"twist({self.expression(name, depth - 1)}, {self.expression(name, depth - 1)})"
         if name in STORED:
-            return self.read(scalar(name)) or self.literal(name)
+            return self.leaf(name) if self.chance(0.3) else self.read(scalar(name)) or self.literal(name)
         left, right = self.expression(name, depth - 1), self.expression(name, depth - 1)
         if choice == 9 and name in INT:
             divisor = self.random.choice(("3", "4", "7", "8", f"(({right} & 7) + 1)"))
@@ -338,6 +287,14 @@ class Program:
             return f"set_first({self.random.choice(lists)[0]}, {self.expression(name, depth - 1)})"
         if name == "i32":
             return f"keep(own, {self.expression('i32', depth - 1)}, {self.expression('i32', depth - 1)})"
+        if self.chance(0.5):
+            return (
+                f"keep(own, lane, {self.expression('i32', depth - 1)}).to(lw.f32).to(lw.{name})"
+                if name in FLOAT
+                else f"keep(own, lane, {self.expression('i32', depth - 1)}).to(lw.{name})"
+                if name in INT
+                else self.literal(name)
+            )
         return self.read(scalar(name)) or self.literal(name)
 
     def leaf(self, name: str) -> str:
@@ -355,11 +312,15 @@ class Program:
                 )
             )
         if name == "f32":
-            return self.random.choice(("y[lane]", "y[31 - lane]", "lane.to(lw.f32)"))
+            return self.random.choice(("y[lane]", "y[63 - lane]", "lane.to(lw.f32)"))
         if name == "e4m3":
             return "y[lane].to(lw.e4m3)"
         if name == "u32" and self.chance(0.3):
             return "lw.bitcast(y[lane], lw.u32)"
+        if name == "f16" and self.chance(0.6):
+            return f"eight[{self.random.randrange(2)}]"
+        if name == "u8" and self.chance(0.6):
+            return f"four[{self.random.randrange(2)}]"
         if name in ("f16", "bf16"):
             return f"y[lane].to(lw.{name})"
         return f"lane.to(lw.{name})"
@@ -385,7 +346,11 @@ class Program:
             return f"not ({self.condition(depth - 1)})"
         if kind == 4:
             word = self.random.choice(("and", "or"))
-            return f"({self.condition(depth - 1)} {word} {self.condition(depth - 1)})"
+            behind = self.random.choice((self.condition(depth - 1), self.condition(depth - 1), self.behind()))
+            more = f" {word} {self.condition(depth - 1)}" if self.chance(0.2) else ""
+            return f"({self.condition(depth - 1)} {word} {behind}{more})"
+        if kind == 2 and self.chance(0.3):
+            return f"(({self.comparison(depth)}) {self.random.choice('&|')} ~({self.comparison(depth)}))"
         if kind == 5:
             return f"-9 < {self.expression('i32', 0)} <= {self.expression('i32', 0)}"
         if kind == 6 and (flags := self.paths(Kind("pred"))):
@@ -393,6 +358,14 @@ class Program:
         if kind == 7:
             return self.expression("i32", 1)
         return self.comparison(depth)
+
+    def behind(self) -> str:
+        """A condition that may only be evaluated where what stands before it holds: it changes something."""
+        limit = self.random.randint(0, 20)
+        if self.chance(0.3):
+            word, sign = self.random.choice((("and", "<"), ("or", ">=")))
+            return f"(lane {sign} 16 {word} x[lane * 4] > {limit})"
+        return f"{self.effect('i32', 1)} > {limit}"
 
     def uniform_condition(self) -> str:
         """A condition on which all lanes agree."""
@@ -412,9 +385,15 @@ class Program:
         known = self.read(kind)
         if known and self.chance(self.aliases):
             return known
+        if kind.form in PAIRS:
+            return self.pair(kind, known, depth)
+        if kind.form in ELEMENTS and kind.form not in ("mma", "imma"):
+            return self.registers(kind, known)
         if kind.form in ("mma", "imma"):
             if known and self.converged and self.chance(0.6):
-                return f"{kind.form}({kind.form}.a.full({self.random.randint(0, 2)}), {kind.form}_b, {known})"
+                full = f"{kind.form}.a.full({self.random.randint(0, 2)})"
+                operand = self.read(Kind(f"{kind.form}_a")) or full
+                return f"{kind.form}({operand}, {kind.form}_b, {known})"
             if known and self.chance(0.4):
                 return f"{known}.map(lambda e: e + {self.random.randint(0, 3)})"
             return f"{kind.form}.zeros()"
@@ -431,6 +410,11 @@ class Program:
             return f"[e{step} for e in {known}]"
         if known and alike and self.chance(0.15):
             return self.random.choice((f"{known}[::-1]", f"[*{known}[1:], {known}[0]]", f"list({known})"))
+        computes = all(part.form in (*INT, *FLOAT) for part in kind.parts)
+        if known and computes and kind.form in ("dict", "tuple") and self.chance(0.3):
+            if kind.form == "dict":
+                return f"{{key: item + 1 for key, item in {known}.items()}}"
+            return f"tuple(item * 2 for item in {known})"
         parts = [self.value(part, depth - 1) for part in kind.parts]
         if kind.form == "list":
             return f"[{', '.join(parts)}]"
@@ -440,6 +424,31 @@ class Program:
             return "{" + ", ".join(f"{key!r}: {part}" for key, part in zip("ab", parts, strict=True)) + "}"
         return f"{kind.form}({', '.join(parts)})"
 
+    def pair(self, kind: Kind, known: str | None, depth: int) -> str:
+        """Two 16-bit floats in one register."""
+        name = PAIRS[kind.form]
+        if known and depth > 0 and self.chance(0.5):
+            return f"({known} {self.random.choice('+-*')} {self.pair(kind, self.read(kind), depth - 1)})"
+        if self.chance(0.3):
+            return f"lw.pack({self.expression('f32', 1)}, {self.expression('f32', 1)}, lw.{name})"
+        return f"lw.pack({self.expression(name, 1)}, {self.expression(name, 1)})"
+
+    def registers(self, kind: Kind, known: str | None) -> str:
+        """A fragment of A, sums of WMMA, or a tensor in registers."""
+        element = ELEMENTS[kind.form][0]
+        number = self.random.randint(0, 3)
+        if kind.form == "sums":
+            if known and self.converged and self.chance(0.5):
+                return f"multiplied({known}, wmma_a, wmma_b)"
+            return f"new_sums({number})"
+        if known and element in (*INT, *FLOAT) and self.chance(0.5):
+            return f"{known}.map(lambda e: e + {number})"
+        if kind.form == "tensor_i32" and self.chance(0.5):
+            return "loaded_tensor(vec + lane * 4)"
+        if kind.form.startswith("tensor"):
+            return f"new_tensor(x, lw.{element}, {number})"
+        return f"{kind.form.replace('_', '.')}.full({number})"
+
     # statements -----------------------------------------------------------------------------------------
 
     def write(self, text: str) -> None:
@@ -447,6 +456,15 @@ class Program:
 
     def assign(self) -> None:
         paths = [each for each in self.paths(write=True) if not each[0].startswith("k_")]
+        packed = [(path, ELEMENTS[kind.form][1]) for path, kind in paths if kind.form in PACKED]
+        if packed and self.chance(0.15):
+            path, (one, two, *_) = self.random.choice(packed)
+            self.write(
+                f"{path}{one}, {path}{two} = {path}{two}, {path}{one}"
+                if self.chance(0.6)
+                else f"{path}{one} = {path}{two}"
+            )
+            return
         structured = [each for each in paths if not each[1].is_scalar]
         passing = [each for each in paths if each[0].startswith("t")]
         if passing and self.chance(0.3):
@@ -488,7 +506,10 @@ class Program:
         objects = [(path, kind) for path, kind in self.paths() if kind.form in ("Box", "Slim")]
         stores = [name for name in self.names if name.startswith("push")]
         counters = [name for name in self.names if name.startswith("bump")]
-        choice = self.random.choice((4, 5)) if self.chance(0.3) else self.random.randrange(8)
+        choice = self.random.choice((4, 5)) if self.chance(0.3) else self.random.randrange(12)
+        if choice >= 8:
+            self.python(choice, pairs, ordered)
+            return
         if choice == 0 and pairs:
             path, kind = self.random.choice(pairs)
             self.target(kind.parts[0], f"set_first({path}, {self.value(kind.parts[0])})")
@@ -516,6 +537,45 @@ class Program:
         else:
             self.target(scalar("i32"), f"later({self.expression('i32')})")
 
+    def python(self, choice: int, pairs: list[tuple[str, Kind]], ordered: list[tuple[str, Kind]]) -> None:
+        """What Python does with lists by itself: loops over them, methods, unpacking, `:=`."""
+        sums = [(path, kind) for path, kind in pairs if kind.parts[0].form in (*INT, *FLOAT)]
+        if choice == 8 and pairs:
+            path, kind = self.random.choice(pairs)
+            first, *rest = self.fresh("t"), self.fresh("t")
+            self.write(
+                self.random.choice(
+                    (
+                        f"{path}.reverse()",
+                        f"{path}.append({path}.pop(0))",
+                        f"{path}[:] = {path}[::-1]",
+                        f"{first}, *{rest[0]} = {path}",
+                    )
+                )
+            )
+            if "*" in self.lines[-1]:
+                self.target(kind.parts[0], f"{rest[0]}[-1]")
+        elif choice == 9 and sums:
+            path, kind = self.random.choice(sums)
+            name = kind.parts[0].form
+            if self.chance(0.5):
+                self.write(f"add_to_all({path}, {self.expression(name)})")
+                return
+            total = self.fresh("t")
+            self.write(f"{total} = {self.expression(name)}")
+            self.write(f"for item in {path}:")
+            self.write(f"    {total} = {total} + item")
+            self.target(kind.parts[0], total)
+        elif choice == 10 and ordered:
+            path, kind = self.random.choice(ordered)
+            how = self.random.choice(("search({}, {})", "walk({}, lw.i32(0) + {})"))
+            given = self.expression("i32" if "walk" in how else kind.parts[0].form)
+            self.target(kind.parts[0], how.format(path, given))
+        else:
+            name = self.random.choice((*INT, *FLOAT))
+            passing = self.fresh("t")
+            self.target(scalar(name), f"({passing} := {self.expression(name)}) + {passing}")
+
     def target(self, kind: Kind, text: str) -> None:
         """Assign what an expression gives to a location of its kind, or to none."""
         paths = [each for each in self.paths(kind, write=True) if not each[0].startswith("k_")]
@@ -523,12 +583,18 @@ class Program:
 
     def together(self) -> None:
         """Something that all lanes do together."""
-        choice = self.random.randrange(4)
+        choice = self.random.randrange(6)
         if choice == 0:
             self.write(f"sh[lane] = {self.expression('i32')}")
             self.write("lw.syncthreads()")
-            self.target(scalar("i32"), f"sh[(lane + {self.random.randint(1, 31)}) & 31]")
+            if self.chance(0.4):
+                self.write(f"lw.atomic_add(sh.ptr(lane & 3), {self.expression('i32', 1)})")
+                self.write("lw.syncthreads()")
+            self.target(scalar("i32"), f"sh[(lane + {self.random.randint(1, 31)}) & {32 * self.warps - 1}]")
             self.write("lw.syncthreads()")
+        elif choice == 4 and (sums := self.paths(Kind("sums"))):
+            out, added = (self.random.choice(sums)[0] for _ in range(2))
+            self.write(f"lw.wmma.mma_sync({out}, wmma_a, wmma_b, {added})")
         elif choice == 1:
             self.target(scalar("u32"), f"lw.ballot_sync({self.comparison()})")
         elif choice == 2:
@@ -540,9 +606,11 @@ class Program:
 
     def memory(self) -> None:
         """A store that others see after the kernel, or an access to memory of the lane's own."""
-        choice = self.random.randrange(6)
-        if choice == 0 and self.stored < 8 and not any(self.loops):
-            self.write(f"mid[{self.stored * 32} + lane] = {self.expression('i32')}")
+        choice = self.random.randrange(10)
+        if choice >= 6:
+            self.vectors(choice)
+        elif choice == 0 and self.stored < 8 and not any(self.loops):
+            self.write(f"mid[{self.stored * 64} + lane] = {self.expression('i32')}")
             self.stored += 1
         elif choice == 3:
             values = ", ".join(self.expression("i32") for _ in range(4))
@@ -557,6 +625,25 @@ class Program:
             name, pair = self.random.choice((("x", "i32"), ("y", "f32")))
             self.write(f"pair = ({name} + (lane & 7) * 4).load(4)")
             self.target(scalar(pair), f"pair[{self.random.randrange(4)}]")
+
+    def vectors(self, choice: int) -> None:
+        """Several neighbours at once, which small types share a register for; memory of the lane's own."""
+        if choice == 6:
+            values = ", ".join(self.expression("f16", 1) for _ in range(8))
+            self.write(f"halves.ptr(lane * 8).store(({values}))")
+        elif choice == 7:
+            first = self.random.randrange(7)
+            self.write(f"t_0, t_1 = halves.ptr(lane * 8).load(8)[{first} : {first + 2}]")
+            self.target(scalar("f16"), "t_0")
+            self.target(scalar("f16"), "t_1")
+        elif choice == 8:
+            values = ", ".join(self.expression("u8", 1) for _ in range(4))
+            self.write(f"small.ptr(lane * 4).store(({values}))")
+            self.target(scalar("u8"), f"small.ptr(lane * 4).load(4)[{self.random.randrange(4)}]")
+        else:
+            values = ", ".join(self.expression("i32", 1) for _ in range(4))
+            self.write(f"lw.vectorized(vec)[lane] = ({values})")
+            self.target(scalar("i32"), f"lw.vectorized(vec)[lane][{self.random.randrange(4)}]")
 
     def block(self, depth: int, count: int = 3) -> None:
         """Some statements, with others inside them."""
@@ -579,7 +666,7 @@ class Program:
                 self.branch(depth)
             else:
                 self.loop(depth)
-        if self.loops and self.chance(0.25):
+        if self.loops and self.chance(0.35):
             self.leave()
         self.names = {name: self.names[name] for name in outer}
 
@@ -699,12 +786,20 @@ class Program:
 
     def source(self) -> str:
         """The module."""
-        self.write("lane = lw.lane_id()")
-        self.write("sh, own = lw.shared(lw.i32, 32), lw.local(lw.i32, 4)")
+        self.write("lane = lw.thread_rank()")
+        self.write("sh, own = lw.shared(lw.i32, 64), lw.local(lw.i32, 4)")
+        self.write("halves, small = lw.shared(lw.f16, 512), lw.shared(lw.u8, 256)")
+        self.write("halves.ptr(lane * 8).store([y[lane].to(lw.f16) + k for k in range(8)])")
+        self.write("small.ptr(lane * 4).store([(lane + k).to(lw.u8) for k in range(4)])")
+        self.write("eight, four = halves.ptr(lane * 8).load(8), small.ptr(lane * 4).load(4)")
         self.write("sh[lane] = lane")
         for number in range(4):
             self.write(f"own[{number}] = {number}")
         self.write("mma_b, imma_b = mma.b.full(1), imma.b.full(2)")
+        self.write("wmma_a = lw.wmma.fragment(lw.wmma.matrix_a, 16, 16, 16, lw.f16, lw.wmma.row_major)")
+        self.write("wmma_b = lw.wmma.fragment(lw.wmma.matrix_b, 16, 16, 16, lw.f16, lw.wmma.row_major)")
+        self.write("lw.wmma.fill_fragment(wmma_a, 1.0)")
+        self.write("lw.wmma.fill_fragment(wmma_b, 2.0)")
         self.write("k_0 = n & 3")
         for _ in range(self.random.randint(2, 4)):
             self.variable(scalar(self.random.choice(SCALARS)))
@@ -731,7 +826,7 @@ class Program:
         self.block(3, 3)
         self.block(2, 3)
         self.outputs()
-        return "\n".join([HEADER, "", SIGNATURE, *self.lines, ""])
+        return "\n".join([HEADER.replace("{warps}", str(self.warps)), "", SIGNATURE, *self.lines, ""])
 
     def variable(self, kind: Kind) -> None:
         """A variable with a value, for the whole kernel."""
@@ -750,11 +845,11 @@ class Program:
         """Stores of all that the variables hold."""
         whole, real = 0, 0
         for number in range(4):
-            self.write(f"out[{whole * 32} + lane] = own[{number}].to(lw.i64)")
+            self.write(f"out[{whole * 64} + lane] = own[{number}].to(lw.i64)")
             whole += 1
         for name in self.names:
             if name.startswith("bump"):
-                self.write(f"out[{whole * 32} + lane] = {name}(lw.i32(0)).to(lw.i64)")
+                self.write(f"out[{whole * 64} + lane] = {name}(lw.i32(0)).to(lw.i64)")
                 whole += 1
         for path, kind in self.paths():
             if not kind.is_scalar:
@@ -762,7 +857,7 @@ class Program:
             if kind.form in (*FLOAT, "e4m3"):
                 wide = f"{path}.to(lw.f32)" if kind.form in ("bf16", "e4m3") else path
                 text = wide if kind.form == "f64" else f"{wide}.to(lw.f64)"
-                self.write(f"real[{real * 32} + lane] = {text}")
+                self.write(f"real[{real * 64} + lane] = {text}")
                 real += 1
             else:
                 text = (
@@ -773,7 +868,7 @@ class Program:
                     else path
                 )
                 self.write(
-                    f"out[{whole * 32} + lane] = {text}" + ("" if kind.form == "i64" else ".to(lw.i64)")
+                    f"out[{whole * 64} + lane] = {text}" + ("" if kind.form == "i64" else ".to(lw.i64)")
                 )
                 whole += 1
 

@@ -6,6 +6,7 @@ Every kernel here runs on the CPU machine and, as plain Python, in the oracle; t
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 import textwrap
 from pathlib import Path
@@ -149,6 +150,29 @@ CASES = {
             else:
                 bump(lw.i32(1))
         mid[lane] = bump(lw.i32(0))
+    """,
+    "variables of one name in the kernel and in a closure": """
+        count, bump = n, make_counter(lane)
+        def later(z):
+            def deeper(count):
+                return lambda: count + z
+            return deeper(z)() + count
+        for i in lw.range(n):
+            bump(lw.i32(1))
+            if i > 1:
+                count = count + 2
+        mid[lane], mid[32 + lane] = bump(lw.i32(0)), later(lane)
+    """,
+    "a variable that a function inside reads, replaced in one loop and changed in the next": """
+        v = [lane, n]
+        def later(k):
+            return k + v[1]
+        for i in lw.range(n):
+            if i > 1:
+                v = [v[1], i]
+        for i in lw.range(n):
+            v[0] = later(v[0])
+        mid[lane] = v[0]
     """,
     "a condition that changes what it tests": """
         s, rounds = [n + 4], lw.i32(0)
@@ -372,6 +396,33 @@ def test_what_only_the_running_kernel_knows_is_refused(name: str, tmp_path: Path
     with pytest.raises(lw.KernelError) as raised:
         loaded(body(text), tmp_path).program.ptx("sm_90")
     assert message in str(raised.value)
+
+
+READ = """
+    items, box, pair, row = [lane, n], Box(lane, [n, lane]), (lane + 1, n + 1), {"a": lane * 3}
+    bump, place, total = make_counter(lane), x + lane, lw.i32(0)
+    def reads():
+        return items[0] + box.v + box.w[1] + pair[1] + row["a"] + place[0] + z[0].to(lw.i32) + lane
+    for i in lw.range(n):
+        {body}
+    mid[lane] = total + bump(lane)
+"""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "vec[i] = reads()",
+        "if lane > i:\n            vec[i] = reads()",
+        "while reads() > i:\n            vec[i] = n",
+    ],
+)
+def test_what_a_loop_only_reads_is_moved_nowhere(body: str, tmp_path: Path) -> None:
+    source = HEAD + SIGNATURE + START + READ.replace("{body}", body)
+    assert compare(source.replace("while", "if"), tmp_path).word == "same"
+    text = loaded(source, tmp_path).program.ptx("sm_90")
+    inside = text[text.index("$loop:") : text.index("$endloop:")]
+    assert not re.findall(r"mov\.\S+ %.*", inside)
 
 
 def test_a_module_may_have_the_name_of_one_of_pythons(

@@ -31,12 +31,13 @@ class UncertainAliases:
         for each in self.containers:
             each.note_contents()
 
-    def check(self) -> None:
-        """Raise an error if one of them was changed in place while another is in reach."""
-        if all(each.is_unchanged() for each in self.containers):
+    def check(self, live: Collection[str] | None) -> None:
+        """Raise an error if one of them was changed in place while another is in reach, by a live name."""
+        changed = [each.key for each in self.containers if not each.is_unchanged()]
+        if not changed:
             return
-        reach = everything_in_reach(None, None).containers
-        if sum(each.key in reach for each in self.containers) > 1:
+        reach = everything_in_reach(None, None, live).containers
+        if any(each.key in reach and changed != [each.key] for each in self.containers):
             raise current().error(may_be_one(self.containers, self.what))
         current().changed_aliases.update(each.key for each in self.containers)
         self.accept()  # on this path nobody else can see the change
@@ -94,10 +95,23 @@ def may_be_aliases_of(keys: Collection[Any]) -> set[Any]:
     return others
 
 
-def check_aliases() -> None:
-    """Raise an error if a container was changed in place that may be another one's alias."""
+def check_aliases(live: Collection[str] | None = None) -> None:
+    """Raise an error if a container was changed in place that may be another one's alias.
+
+    `live` are the names of the function that is traced that something reads later; None for all of them.
+    """
     for each in tuple(current().uncertain_aliases):
-        each.check()
+        each.check(live)
+
+
+def forget_unreachable(reach: State) -> None:
+    """Leave out containers that nothing leads to any more: nobody sees whether they are another one."""
+    groups = current().uncertain_aliases
+    if not groups or reach.has_callers:
+        return
+    for group in groups:
+        group.containers = [each for each in group.containers if each.key in reach.containers]
+    groups[:] = [group for group in groups if len(group.containers) > 1]
 
 
 def accept_contents() -> None:

@@ -66,7 +66,7 @@ class If:
 
     def end(self, names: dict[str, Any]) -> None:
         """End a branch: keep its code, and the values that names have at its end."""
-        check_aliases()
+        check_aliases(self.carried.live)
         self.names: dict[str, Any] | None = names
         self.branches.append(
             (self.code, self.values.now(names), self.builder.unreachable, self.builder.location)
@@ -144,11 +144,11 @@ class Runtime:
     def __init__(self, file: str, scope: Scope) -> None:
         self.file, self.scope = file, scope
 
-    def at(self, line: int, column: int) -> None:
-        """Note that the statement at this line and column is traced next."""
+    def at(self, line: int, column: int, live: frozenset[str] | None) -> None:
+        """Note that the statement at this line and column is traced next, before which some names are live."""
         builder = current()
         if builder.uncertain_aliases:
-            check_aliases()
+            check_aliases(live)
         builder.location = SourceLocation(self.file, line, column)
 
     def named(self, name: Any, value: Any) -> Any:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import dis
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType
@@ -39,10 +39,27 @@ _LANEWISE = str(Path(__file__).parents[2])
 
 @dataclass(frozen=True)
 class Scope:
-    """The global variables of a rewritten function, and the names that functions inside it capture."""
+    """The global variables of a rewritten function, and its own that functions inside it capture.
+
+    These are given by the code of the functions inside it.
+    """
 
     globals: Mapping[str, Any]
-    captured: frozenset[str] = frozenset()
+    captured: Mapping[CodeType, frozenset[str]] = field(default_factory=dict)
+
+
+def captured_names(code: CodeType) -> dict[CodeType, frozenset[str]]:
+    """Return the variables of a function that those defined inside it capture, by the code of these."""
+    found: dict[CodeType, frozenset[str]] = {}
+
+    def collect(outer: CodeType, names: frozenset[str]) -> None:
+        for each in outer.co_consts:
+            if isinstance(each, CodeType):
+                found[each] = names.intersection(each.co_freevars)
+                collect(each, found[each])
+
+    collect(code, frozenset(code.co_cellvars))
+    return found
 
 
 class Held:
@@ -121,10 +138,12 @@ class State:
         self.containers: dict[Any, Container] = {}
         #: Containers that a global variable alone leads to.
         self.of_globals: set[Any] = set()
+        #: Whether functions called the one that is traced: they may hold more than their names lead to.
+        self.has_callers = False
         #: How many locations hold each container.
         self.references: Counter[Any] = Counter()
-        self._local = {(name, id(value)) for name, value in names.items()}
-        self._captured = scope.captured if scope is not None else frozenset()
+        self._names = names
+        self._captured = scope.captured if scope is not None else {}
         self._functions: dict[int, Any] = {}
         self._new_functions: list[Any] = []
         self.roots = {name: self.held(value, name) for name, value in names.items()}
@@ -191,19 +210,23 @@ class State:
                     self._follow_globals(function.__globals__, [name for name in read if name not in bound])
 
     def _follow_captured(self, function: FunctionType) -> None:
+        """Follow the variables that a function captures, and its defaults.
+
+        A variable of the function that is traced is a name, which that function binds itself: what it holds
+        is given, and the cell may not hold it yet.
+        """
+        own = self._captured.get(function.__code__, frozenset())
         for value in (function.__defaults__, *(function.__kwdefaults__ or {}).values()):
             self.held(value, "")
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             _, values = contents(cell)
             if name == RUNTIME_NAME:
                 continue
-            if name in self._captured and values and (name, id(values[0])) in self._local:
-                continue  # a variable of the function that is traced, which it binds itself
-            if name in self._captured:
+            if name not in own:
+                self.held(cell, name)
+            elif name not in self._names:
                 for value in values:
                     self.held(value, name)
-            else:
-                self.held(cell, name)
 
     def _follow_globals(self, namespace: Mapping[str, Any], read: Iterable[str]) -> None:
         before = set(self.containers)
@@ -257,21 +280,30 @@ def _globals_of(code: CodeType) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(sorted(read)), tuple(sorted(bound))
 
 
-def everything_in_reach(names: Mapping[str, Any] | None, scope: Scope | None) -> State:
+def everything_in_reach(
+    names: Mapping[str, Any] | None, scope: Scope | None, live: Collection[str] | None = None
+) -> State:
     """Return what some names of the function that is traced lead to, and all names of those that called it.
 
-    None stands for all names of the function itself.
+    None stands for all names of the function itself, or for those that are live.
     """
     around: list[Any] = []
     frame: Any = sys._getframe(1)
-    is_caller = names is None
+    functions = 0
     while frame is not None:
         code = frame.f_code
         if RUNTIME_NAME in code.co_freevars or not code.co_filename.startswith(_LANEWISE):
-            if is_caller:
-                around += [value for name, value in frame.f_locals.items() if name[:2] != "__"]
-            is_caller = True  # the first is the function itself
+            functions += 1
+            if functions > 1 or names is None:  # the first is the function itself
+                kept = live if functions == 1 else None
+                around += [
+                    value
+                    for name, value in frame.f_locals.items()
+                    if name[:2] != "__" and (kept is None or name in kept)
+                ]
         elif code.co_name == "call" and code.co_filename.endswith("source.py"):
             break  # where the trace began
         frame = frame.f_back
-    return State(names or {}, scope, around)
+    found = State(names or {}, scope, around)
+    found.has_callers = functions > 1
+    return found

@@ -10,7 +10,12 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from lanewise.lang.frontend.aliases import may_be_aliases_of, may_be_one, note_uncertain
+from lanewise.lang.frontend.aliases import (
+    forget_unreachable,
+    may_be_aliases_of,
+    may_be_one,
+    note_uncertain,
+)
 from lanewise.lang.frontend.containers import contents, empty_copy, frozen_with, identity, set_contents
 from lanewise.lang.frontend.heap import Container, Held, State
 from lanewise.lang.frontend.join import difference
@@ -90,6 +95,7 @@ class LoopValues:
     def __init__(self, values: CarriedValues, names: dict[str, Any], line: int) -> None:
         self.values, self.line = values, line
         self.reach = values.in_reach(names)
+        forget_unreachable(self.reach)
         self._in_place: dict[Any, HeadContainer] = {}
         self._copies: list[HeadContainer] = []
         self._copied: dict[tuple[str, Any], HeadContainer] = {}
@@ -163,7 +169,8 @@ class LoopValues:
     def _head(self, entry: Held, name: str, own: bool, is_root: bool = False, is_fixed: bool = False) -> Head:
         """Return a location at the head of the loop; `own` if its name is bound in the loop.
 
-        What a fixed location holds is changed in place, if at all: nothing else is bound to it.
+        What a fixed location holds is changed in place, if at all: nothing else is bound to it, and a
+        number in it needs no register.
         """
         head = Head(entry)
         if entry.container is not None:
@@ -178,7 +185,9 @@ class LoopValues:
                 new.value is not old.value for new, old in zip(head.children, entry.children, strict=True)
             ):
                 head.value = frozen_with(entry.value, [child.value for child in head.children])
-        elif isinstance(entry.value, Scalar) or (own and is_root and is_number(entry.value)):
+        elif not is_fixed and (
+            isinstance(entry.value, Scalar) or (own and is_root and is_number(entry.value))
+        ):
             self._leaf(head)
         return head
 

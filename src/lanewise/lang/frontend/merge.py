@@ -91,7 +91,7 @@ class CarriedValues:
 
     def in_reach(self, names: dict[str, Any] | None) -> State:
         """Return all that can still be reached, from names of this function and of those that called it."""
-        if names is None:
+        if names is None or self.live is None:
             return everything_in_reach(None, self.scope)
         return everything_in_reach({name: names[name] for name in self.live if name in names}, self.scope)
 

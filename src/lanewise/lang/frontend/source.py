@@ -16,7 +16,7 @@ from typing import Any
 
 from lanewise.errors import LanewiseError
 from lanewise.lang.frontend.control_flow import Runtime
-from lanewise.lang.frontend.heap import Scope
+from lanewise.lang.frontend.heap import Scope, captured_names
 from lanewise.lang.frontend.rewrite import Unsupported, rewrite
 from lanewise.lang.memory.pointer import Pointer
 from lanewise.lang.trace.builder import current
@@ -74,7 +74,7 @@ class RewrittenFunction:
             each for each in factory.co_consts if isinstance(each, CodeType) and each.co_name == tree.name
         )
         inner = inner.replace(co_name=original.__name__, co_qualname=original.__qualname__)
-        runtime.scope = Scope(original.__globals__, frozenset(inner.co_cellvars))
+        runtime.scope = Scope(original.__globals__, captured_names(inner))
         closure = tuple(cells[name] for name in inner.co_freevars)
         made = FunctionType(inner, original.__globals__, original.__name__, original.__defaults__, closure)
         made.__kwdefaults__ = original.__kwdefaults__
