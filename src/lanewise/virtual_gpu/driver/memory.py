@@ -103,7 +103,8 @@ class Memory:
                 self._remove(start)
 
     def _remove(self, start: int) -> None:
-        del self._allocations[start]
+        # Somebody may still have an array of it, an exception for instance: it must not be in the book.
+        ADDRESSES.withdraw(self._allocations.pop(start).bytes)
         self._starts.remove(start)
 
     def find(self, place: int) -> Allocation | None:
@@ -138,7 +139,7 @@ class Memory:
         """Forget everything; return how many bytes were not given back by those who allocated them."""
         with self._lock:
             leaked = sum(each.size for each in self._allocations.values() if each.owner is not None)
-            self._allocations.clear()
-            self._starts.clear()
+            for start in list(self._allocations):
+                self._remove(start)
             self.used = 0
             return leaked

@@ -18,10 +18,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from lanewise.isa.launch_limits import MOST_THREADS
+from lanewise.isa.multiprocessor import MOST_REGISTERS
 from lanewise.isa.tensor_map_fields import L2_PROMOTIONS
 from lanewise.ptx import Shape
 from lanewise.ptx.host_tensors import host_array
 from lanewise.ptx.tensor_maps import TensorMap
+from lanewise.virtual_gpu.driver.cubin import registers_of
 from lanewise.virtual_gpu.driver.launches import number_of, three_sizes
 from lanewise.virtual_gpu.driver.modules import LoadedFunction, LoadedModule, function_of, load_ptx
 from lanewise.virtual_gpu.frameworks.patches import Patches
@@ -140,7 +143,7 @@ class Utilities:
     ) -> tuple[LoadedModule, LoadedFunction, int, int, int]:
         """Return module and function of the kernel that is being loaded, its registers, spills and threads."""
         module = load_ptx(self.loading.kernel.asm["ptx"], self.gpu.device)
-        return module, function_of(module, name), 0, 0, 1024
+        return module, function_of(module, name), registers_of(binary) or MOST_REGISTERS, 0, MOST_THREADS
 
     def unload_module(self, module: Any) -> None:
         """Do nothing: Python forgets a module that nobody has."""
