@@ -342,6 +342,27 @@ class Launcher:
         return int(value.data_ptr())
 
 
+class Products:
+    """Triton's class of cuBLAS, which has only machine code for GPUs: products by torch, in float32."""
+
+    def __init__(self, workspace: Any) -> None:
+        pass
+
+    def matmul(self, a: Any, b: Any, c: Any) -> None:
+        """Write the product of a and the transpose of b to c."""
+        c.copy_((a.float() @ b.float().T).to(c.dtype))
+
+    def gemm(self, a: Any, b: Any, c: Any, d: Any, alpha: float, beta: float) -> None:
+        """Write alpha times the product of a and the transpose of b, and beta times c, to d."""
+        d.copy_((alpha * (a.float() @ b.float().T) + beta * c.float()).to(d.dtype))
+
+    def __getattr__(self, name: str) -> Any:
+        raise NotImplementedError(
+            f"cuBLAS has machine code for GPUs alone, which a virtual GPU cannot run: {name} is not answered; "
+            "matmul and gemm are"
+        )
+
+
 def _own_array(value: Any) -> Any:
     """Return a contiguous tensor as a NumPy array of its memory; None for anything else."""
     torch = sys.modules.get("torch")
@@ -409,6 +430,9 @@ def install(gpu: VirtualGPU, patches: Patches) -> None:
         patches.wrap(Autotuner, "check_disk_cache", no_disk_cache)
     patches.callback(_forget, tuned)
     _install_testing(patches)
+    libtriton = sys.modules.get("triton._C.libtriton")
+    if libtriton is not None and hasattr(libtriton, "nvidia"):
+        patches.set(libtriton.nvidia.cublas, "CublasLt", Products)
 
 
 def _forget(tuned: list[Any]) -> None:
