@@ -40,6 +40,7 @@ ROOMS = (
     "tuning",
     "linalg",
     "torch",
+    "virtual_gpu",
     "traces",
     "debug",
     "explore",
@@ -88,6 +89,7 @@ PACKAGES = {
         "tracer",
     ),
     "lang": ("trace", "versions", "memory", "matrix", "intrinsics", "wmma", "hopper", "tiles", "frontend"),
+    "virtual_gpu": ("devices", "driver", "library", "frameworks", "session"),
     "cli": ("terminal", "input", "explanation", "launching", "commands", "app", "__main__"),
 }
 

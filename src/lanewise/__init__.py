@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from lanewise.tensor_maps import encode_im2col, encode_tiled, tensor_map
     from lanewise.traces.run import trace
     from lanewise.tuning import AutotunedKernel, Timing, autotune, benchmark
+    from lanewise.virtual_gpu.session import VirtualGPU as virtual_gpu
 else:
     from lanewise.formats import (
         b1,
@@ -97,6 +98,7 @@ _LATER = {
     "lang": "",
     "ptx": "",
     "traces": "",
+    "virtual_gpu": "",
     "AsyncInstruction": "isa.asynchronous",
     "Copy_Atom": "atoms",
     "MMA_Atom": "atoms",
@@ -215,6 +217,7 @@ __all__ = [
     "u8",
     "ue4m3",
     "ue8m0",
+    "virtual_gpu",
 ]
 
 

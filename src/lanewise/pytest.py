@@ -2,7 +2,8 @@
 
 Say `pytest_plugins = ["lanewise.pytest"]` in a conftest.py. Then a test that takes the fixture
 `lanewise_check` fails at the first launch in which something is found; with `pytest --lanewise-check` every
-test does. Nothing of lanewise is loaded before a test asks for it.
+test does. Nothing of lanewise is loaded before a test asks for it. `pytest -p lanewise.pytest --gpu H100` gives
+tests of other frameworks a virtual GPU.
 """
 
 from __future__ import annotations
@@ -67,10 +68,31 @@ class CheckedLaunches:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of the plugin to pytest."""
     group = parser.getgroup("lanewise")
-    group.addoption("--lanewise-check", action="store_true", help="check every launch of every test")
+    group.addoption(
+        "--lanewise-check", "--check-launches", action="store_true", help="check every launch of every test"
+    )
+    group.addoption(
+        "--gpu", metavar="NAME", help="give tests of Triton and torch a virtual GPU, such as H100, on the CPU"
+    )
     group.addoption(
         "--lanewise-strict", action="store_true", help="let launches also fail for what wastes time"
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Enter the virtual GPU before test files are imported, if one is asked for."""
+    name = config.getoption("--gpu")
+    if name is None:
+        return
+    from lanewise.errors import LanewiseError
+    from lanewise.virtual_gpu.session import VirtualGPU
+
+    try:
+        gpu = VirtualGPU(name)
+    except LanewiseError as error:
+        raise pytest.UsageError(f"--gpu: {error}") from None
+    gpu.__enter__()
+    config.add_cleanup(lambda: gpu.__exit__(None, None, None))
 
 
 @pytest.fixture

@@ -131,6 +131,16 @@ Unchecked = Annotated[
         help="Pass the arguments as they are, without a comparison with the kernel's signature in C++.",
     ),
 ]
+Gpu = Annotated[
+    str | None,
+    typer.Option(
+        "--gpu",
+        metavar="NAME",
+        help="Give a script a virtual GPU, such as H100 or A100: kernels of Triton and \"cuda\" tensors of torch "
+        "run on the CPU.",
+        show_default=False,
+    ),
+]
 Bar = Annotated[
     bool | None,
     typer.Option(
@@ -233,11 +243,18 @@ class Asked:
     unchecked: bool = False
     #: The command that asks, for messages: run, check or debug.
     command: str = "run"
+    #: The virtual GPU that a script has; None if it has none.
+    gpu: str | None = None
 
     @property
     def is_script(self) -> bool:
         """Whether it is a Python script, whose launches are its own business."""
         if self.file.suffix != ".py":
+            if self.gpu is not None:
+                raise LanewiseError(
+                    f"--gpu is for Python scripts, which launch kernels themselves; {self.file} is none: "
+                    "--arch says which GPU to imitate"
+                )
             if self.arguments:
                 raise LanewiseError(
                     f"{' '.join(self.arguments)}: only a script takes arguments like this; give those of a "
@@ -246,6 +263,7 @@ class Asked:
             return False
         require_named(self.arch)
         given = {
+            "--arch, which --gpu says": self.arch if self.gpu is not None else None,
             "--entry": self.entry,
             "--grid": self.grid,
             "--block": self.block,
@@ -270,6 +288,14 @@ class Asked:
         """What every launch is given beside its arguments."""
         given = {"arch": self.arch, "steps": self.steps, "unchecked": self.unchecked or None}
         return {name: value for name, value in given.items() if value is not None}
+
+    def virtual_gpu(self) -> contextlib.AbstractContextManager[object]:
+        """The virtual GPU of a script, to be entered; nothing if none was asked for."""
+        if self.gpu is None:
+            return contextlib.nullcontext()
+        from lanewise.virtual_gpu.session import VirtualGPU
+
+        return VirtualGPU(self.gpu)
 
     def assumed(self, configured: Configured) -> tuple[str, ...]:
         """What was assumed of the launch, in words, where the command line did not say it."""
@@ -340,7 +366,7 @@ def run_script(asked: Asked, watcher: Callable[..., None], checks: CheckObserver
     before = sys.argv, sys.path[:]
     sys.argv, sys.path[:] = [path, *asked.arguments], [str(asked.file.parent.resolve()), *sys.path]
     try:
-        with watched(watcher), observed_checks(checks or _observer_of(watcher)):
+        with watched(watcher), observed_checks(checks or _observer_of(watcher)), asked.virtual_gpu():
             runpy.run_path(path, run_name="__main__")
     except SystemExit as end:
         if isinstance(end.code, str):

@@ -31,6 +31,7 @@ from lanewise.cli.launching import (
     Block,
     Cluster,
     EntryName,
+    Gpu,
     Grid,
     KernelFile,
     ScriptArguments,
@@ -142,6 +143,7 @@ def check(
             max=MOST_SCHEDULES,
         ),
     ] = 1,
+    gpu: Gpu = None,
     progress: Bar = None,
     json: AsJson = False,
 ) -> Callable[[], int]:
@@ -157,13 +159,14 @@ def check(
     lanewise check transpose.cu --block 32,8 --arg random:f32:32x32 --arg zeros:f32:32x32 --lines
     lanewise check kernel.cu --grid 8 --block 128 --arg zeros:f32:1024 --schedules 5
     lanewise check script.py --strict --save report.html
+    lanewise check --gpu H100 triton_script.py
     lanewise check kernel.cu --block 128 --arg zeros:f32:128 --format sarif > lanewise.sarif
     """
     from lanewise.cli.terminal.interrupt import ends_soon
 
     asked = Asked(
         file, tuple(arguments or ()), entry, grid, block, shared, arch, steps, tuple(arg or ()),
-        compilation(define, include, std, option, compiler), progress, cluster, unchecked, "check",
+        compilation(define, include, std, option, compiler), progress, cluster, unchecked, "check", gpu,
     )  # fmt: skip
     if json and format not in (Format.TEXT, Format.JSON):
         raise LanewiseError(f"--json and --format {format} exclude each other; give one")
@@ -206,11 +209,27 @@ def _script(asked: Asked, schedules: int, wanted: Wanted) -> int:
 
     with what_it_prints(wanted.is_data):
         status = run_script(asked, watcher, own_check)
+    if asked.gpu is not None:
+        reports = _once_per_kernel(reports)
     found = _show(reports, wanted)
     if not reports and not status:
         print(f"lanewise: {asked.file} launches nothing: nothing was checked", file=sys.stderr)
         return FAILED
     return FAILED if status else found
+
+
+def _once_per_kernel(reports: list[Report]) -> list[Report]:
+    """Return what is new in each report, and say on stderr how many launches were checked."""
+    from lanewise.virtual_gpu.session import new_in_each
+
+    kept = new_in_each(reports)
+    kernels = len({report.kernel for report in reports})
+    errors = sum(finding.severity == "error" for report in kept for finding in report.findings)
+    print(
+        f"lanewise: {len(reports)} launches of {kernels} kernels were checked; errors found: {errors}",
+        file=sys.stderr,
+    )
+    return kept
 
 
 def _show(reports: list[Report], wanted: Wanted) -> int:

@@ -30,6 +30,7 @@ from lanewise.cli.launching import (
     Block,
     Cluster,
     EntryName,
+    Gpu,
     Grid,
     KernelFile,
     ScriptArguments,
@@ -179,6 +180,7 @@ def run(
     option: CompilerOptions = None,
     compiler: CompilerName = Compiler.AUTO,
     unchecked: Unchecked = False,
+    gpu: Gpu = None,
     progress: Bar = None,
     json: AsJson = False,
 ) -> Callable[[], int]:
@@ -194,6 +196,7 @@ def run(
         --arg random:f16:128x128 --arg random:f16:128x128 --arg zeros:f32:128x128 --arg 128 --print 2
     lanewise run cute.cu -I cutlass/include --std c++20 -D TILE=64 --block 128 --arg zeros:f32:64x64
     lanewise run script.py -- --size 64
+    lanewise run --gpu H100 triton_script.py
     """
     from lanewise.cli.input.arrays import save as save_array
     from lanewise.cli.terminal.interrupt import ends_soon
@@ -202,6 +205,7 @@ def run(
     asked = Asked(
         file, tuple(arguments or ()), entry, grid, block, shared, arch, steps, tuple(arg or ()),
         compilation(define, include, std, option, compiler), progress, cluster, unchecked,
+        gpu=gpu,
     )  # fmt: skip
     if asked.is_script:
         if save or print_:

@@ -98,7 +98,19 @@ class AddressBook:
         start, stop = bounds(array)
         title = views[0].name if views else "the array of lw.address"
         with self._lock:
+            # Where device addresses are the host's, memory of the past may have had them.
+            past = [each for each in list(self._collected) if first < each.first + each.stop - each.start]
+            for each in past:
+                if each.first < first + stop - start:
+                    self._collected.remove(each)
             self._add(array, AddressedMemory(start, stop, first, title, False, list(views)))
+
+    def withdraw(self, array: Array) -> None:
+        """Take an array out of the book although it is not collected: its memory is given back."""
+        with self._lock:
+            known = self._known.get(id(array))
+            if known is not None and known[0]() is array:
+                self._forget(id(array), known[1])
 
     def _forget(self, key: int, memory: AddressedMemory) -> None:
         """Take an owner out of the book; runs when it is collected, in any thread and without the lock."""
@@ -106,7 +118,7 @@ class AddressBook:
         if known is not None and known[1] is memory:
             self._known.pop(key, None)
             self._foreign.pop(key, None)
-        self._collected.append(memory)
+            self._collected.append(memory)
 
     def living(self) -> list[tuple[Array, AddressedMemory]]:
         """Return the owners that are in the book, each with its memory."""

@@ -1,0 +1,131 @@
+"""The GPUs that a virtual one can be, by name: memory, multiprocessors, clocks.
+
+What is the same for all GPUs of an arch (shared memory, warps, limits of a block) is in `isa/`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lanewise.errors import LanewiseError
+from lanewise.isa import find_arch
+from lanewise.isa.archs import arch_number
+from lanewise.isa.gpu_names import arch_of_gpu, gpu_names, what_is_known
+from lanewise.isa.launch_limits import shared_bytes_of
+from lanewise.isa.multiprocessor import Multiprocessor, multiprocessor
+
+GIB = 1 << 30
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Device:
+    """One GPU: its name and target, and the figures in which GPUs of a target differ."""
+
+    name: str
+    arch: str
+    multiprocessors: int
+    memory_bytes: int
+    clock_khz: int
+    memory_clock_khz: int
+    bus_bits: int
+    l2_bytes: int
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        """The compute capability: (9, 0) for an H100."""
+        return divmod(arch_number(self.arch), 10)
+
+    @property
+    def multiprocessor(self) -> Multiprocessor:
+        """What one multiprocessor has."""
+        return multiprocessor(self.arch)
+
+    @property
+    def shared_bytes(self) -> int:
+        """The bytes of shared memory that a block may have, with the opt-in."""
+        return shared_bytes_of(self.arch)
+
+    @property
+    def title(self) -> str:
+        """The name that programs are given: it says that the device is not hardware."""
+        return f"NVIDIA {self.name} (lanewise)"
+
+
+#: Multiprocessors, GiB of memory, MHz of the multiprocessors, MHz of the memory, bits of its bus, MiB of L2,
+#: as NVIDIA's data sheets have them. A GPU of `isa.gpu_names` that is not here has the figures of the first GPU
+#: of its target.
+_FIGURES = {
+    "V100": (80, 32, 1530, 877, 4096, 6),
+    "Xavier": (8, 32, 1377, 2133, 256, 0.5),
+    "T4": (40, 16, 1590, 5001, 256, 4),
+    "A100": (108, 80, 1410, 1593, 5120, 40),
+    "A30": (56, 24, 1440, 1215, 3072, 24),
+    "A40": (84, 48, 1740, 7251, 384, 6),
+    "A10": (72, 24, 1695, 6251, 384, 6),
+    "RTX 3090": (82, 24, 1695, 9751, 384, 6),
+    "RTX A6000": (84, 48, 1800, 8001, 384, 6),
+    "Orin": (16, 64, 1300, 3200, 256, 4),
+    "L4": (58, 24, 2040, 6251, 192, 48),
+    "L40S": (142, 48, 2520, 9001, 384, 96),
+    "RTX 4090": (128, 24, 2520, 10501, 384, 72),
+    "H100": (132, 80, 1980, 2619, 5120, 50),
+    "H200": (132, 141, 1980, 3201, 6144, 50),
+    "H20": (78, 96, 1980, 2619, 6144, 60),
+    "B200": (148, 180, 1965, 3996, 8192, 126),
+    "B300": (148, 268, 1965, 3996, 8192, 126),
+    "Thor": (20, 128, 1575, 4266, 256, 32),
+    "RTX 5090": (170, 32, 2407, 14001, 512, 96),
+    "GB10": (48, 128, 2418, 4266, 256, 24),
+}
+
+
+def find_device(name: str, memory_gib: float | None = None, multiprocessors: int | None = None) -> Device:
+    """Return a GPU by its name, or by its target; memory and multiprocessors may be set.
+
+    >>> find_device("h100").multiprocessors, find_device("sm_80").name, find_device("RTX 4090").capability
+    (132, 'A100', (8, 9))
+    """
+    if not isinstance(name, str):
+        raise LanewiseError(f"a virtual GPU is named by text such as 'H100', not {type(name).__name__}")
+    arch = arch_of_gpu(name)
+    if arch is None:
+        arch = _arch_by_target(name)
+    names = gpu_names()[arch]
+    plain = _plain(name)
+    exact = next((each for each in names if plain in (_plain(each), _plain(f"nvidia {each}"))), names[0])
+    first = next(each for each in (exact, *names, "H100") if each in _FIGURES)
+    count, gib, clock, memory_clock, bits, l2 = _FIGURES[first]
+    if multiprocessors is not None and multiprocessors < 1:
+        raise LanewiseError(f"a GPU has at least one multiprocessor, not {multiprocessors}")
+    if memory_gib is not None and memory_gib <= 0:
+        raise LanewiseError(f"the memory of a GPU is more than 0 GiB, not {memory_gib}")
+    return Device(
+        name=exact,
+        arch=arch,
+        multiprocessors=multiprocessors or count,
+        memory_bytes=int((memory_gib or gib) * GIB),
+        clock_khz=clock * 1000,
+        memory_clock_khz=memory_clock * 1000,
+        bus_bits=bits,
+        l2_bytes=int(l2 * MIB),
+    )
+
+
+def _plain(name: str) -> str:
+    """Return a name in lower case without spaces."""
+    return "".join(name.lower().replace("-", " ").replace("_", " ").split())
+
+
+def _arch_by_target(name: str) -> str:
+    """Return the target that a GPU of the table has for a name such as sm_90; an error if there is none."""
+    if not name.lower().startswith(("sm_", "compute_")):
+        hint = what_is_known(name)
+        raise LanewiseError(
+            f"no GPU is called {name!r}" + (f"; {hint}" if hint else "; H100, A100, RTX 4090 and B200 are")
+        )
+    number = arch_number(find_arch(name))
+    arch = next((each for each in gpu_names() if arch_number(each) == number), None)
+    if arch is None:
+        raise LanewiseError(f"the table has no GPU with the target {name}")
+    return arch

@@ -1,0 +1,92 @@
+"""Attributes of a device and of a function, by the numbers of cuda.h, computed from the table of GPUs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lanewise.isa.launch_limits import LARGEST_BLOCK, LARGEST_GRID, MOST_THREADS, STATIC_SHARED_BYTES
+from lanewise.isa.multiprocessor import MOST_REGISTERS, REGISTERS, WARP
+
+if TYPE_CHECKING:
+    from lanewise.virtual_gpu.devices import Device
+
+#: Bytes of constant memory of a module.
+CONSTANT_BYTES = 65536
+
+
+def device_attributes(device: Device) -> dict[int, int]:
+    """Return the attributes of a device (CUdevice_attribute) by number.
+
+    >>> from lanewise.virtual_gpu.devices import find_device
+    >>> attributes = device_attributes(find_device("H100"))
+    >>> attributes[16], attributes[75], attributes[97]
+    (132, 9, 232448)
+    """
+    unit = device.multiprocessor
+    major, minor = device.capability
+    hopper = int(major >= 9)
+    return {
+        1: MOST_THREADS,  # threads of a block
+        2: LARGEST_BLOCK[0], 3: LARGEST_BLOCK[1], 4: LARGEST_BLOCK[2],
+        5: LARGEST_GRID[0], 6: LARGEST_GRID[1], 7: LARGEST_GRID[2],
+        8: STATIC_SHARED_BYTES,  # shared memory of a block without the opt-in
+        9: CONSTANT_BYTES,
+        10: WARP,
+        11: 2**31 - 1,  # the pitch of a copy
+        12: REGISTERS,  # registers of a block
+        13: device.clock_khz,
+        14: 512,  # alignment of textures
+        15: 1,  # copies overlap with kernels
+        16: device.multiprocessors,
+        17: 0,  # no limit of time on kernels
+        18: 0,  # not integrated
+        19: 1,  # host memory can be mapped
+        20: 0,  # compute mode: default
+        31: 1,  # kernels run at the same time
+        32: 0,  # no ECC
+        33: 1, 34: 0, 50: 0,  # PCI bus, device and domain
+        35: 0,  # TCC driver
+        36: device.memory_clock_khz,
+        37: device.bus_bits,
+        38: device.l2_bytes,
+        39: unit.warps * WARP,  # threads of a multiprocessor
+        40: 2,  # copy engines
+        41: 1,  # unified addressing
+        75: major, 76: minor,
+        78: 1,  # stream priorities
+        79: 1, 80: 1,  # caching in L1
+        81: unit.shared_bytes,  # shared memory of a multiprocessor
+        82: REGISTERS,  # registers of a multiprocessor
+        83: 1,  # managed memory
+        84: 0, 85: 0,  # one GPU on one board
+        87: 2 if major < 10 else 64,  # single to double precision
+        88: 1, 89: 1,  # pageable memory, managed memory used by both at once
+        91: 1,  # host pointers of registered memory
+        95: 1,  # cooperative launches
+        97: device.shared_bytes,  # shared memory of a block with the opt-in
+        98: 1,  # flushing of remote writes
+        99: 1, 100: 1, 101: 1,  # host memory registered, page tables shared, direct managed access
+        102: 0,  # virtual memory management is not supported
+        106: unit.blocks,  # blocks of a multiprocessor
+        111: unit.reserved_bytes,  # reserved shared memory of a block
+        115: 1,  # memory pools
+        120: hopper,  # clusters
+        127: hopper,  # tensor maps
+    }  # fmt: skip
+
+
+def function_attributes(shared_bytes: int, constant_bytes: int, registers: int, arch: int) -> dict[int, int]:
+    """Return the attributes of a function (CUfunction_attribute) by number, before any is set."""
+    return {
+        0: MOST_THREADS,
+        1: shared_bytes,
+        2: constant_bytes,
+        3: 0,  # local memory
+        4: min(registers, MOST_REGISTERS),
+        5: arch,  # version of the PTX
+        6: arch,  # version of the binary
+        7: 0,
+        8: STATIC_SHARED_BYTES - shared_bytes,  # dynamic shared memory
+        9: -1,  # preferred shared memory
+        14: 0,  # non-portable clusters
+    }

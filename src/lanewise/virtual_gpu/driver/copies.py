@@ -1,0 +1,168 @@
+"""Entry points about memory: allocations, copies, fills, and what a pointer is."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+
+from lanewise.virtual_gpu.driver.memory import Allocation
+from lanewise.virtual_gpu.driver.results import DriverError, Result
+from lanewise.virtual_gpu.driver.state import DriverState
+
+#: What the pitch of cuMemAllocPitch is a multiple of.
+_PITCH = 512
+#: Attributes of a pointer, by the numbers of cuda.h.
+_CONTEXT, _MEMORY_TYPE, _DEVICE_POINTER, _HOST_POINTER = 1, 2, 3, 4
+_BUFFER_ID, _IS_MANAGED, _DEVICE_ORDINAL, _RANGE_START, _RANGE_SIZE, _MAPPED = 7, 8, 9, 11, 12, 13
+_HOST_MEMORY, _DEVICE_MEMORY = 1, 2
+
+
+class MemoryCalls(DriverState):
+    """Memory of the device, which lies in host memory under the same addresses."""
+
+    def cuMemGetInfo_v2(self) -> tuple[int, int]:
+        """Return the bytes that are free, and all bytes."""
+        return self.memory.capacity - self.memory.used, self.memory.capacity
+
+    def cuMemAlloc_v2(self, bytes: int) -> int:
+        """Return the address of new memory."""
+        return self.memory.allocate(bytes)
+
+    def cuMemAllocPitch_v2(self, width: int, height: int, element_bytes: int) -> tuple[int, int]:
+        """Return the address of new memory for rows, and the bytes from one row to the next."""
+        pitch = -(-width // _PITCH) * _PITCH
+        return self.memory.allocate(pitch * height), pitch
+
+    def cuMemAllocManaged(self, bytes: int, flags: int) -> int:
+        """Return the address of new memory that host and device use."""
+        return self.memory.allocate(bytes, is_managed=True)
+
+    def cuMemAllocHost_v2(self, bytes: int) -> int:
+        """Return the address of new host memory that the device can access."""
+        return self.memory.allocate(bytes, is_host=True)
+
+    def cuMemHostAlloc(self, bytes: int, flags: int) -> int:
+        """Return the address of new host memory that the device can access."""
+        return self.memory.allocate(bytes, is_host=True)
+
+    def cuMemAllocAsync(self, bytes: int, stream: int) -> int:
+        """Return the address of new memory."""
+        return self.memory.allocate(bytes)
+
+    def cuMemAllocFromPoolAsync(self, bytes: int, pool: int, stream: int) -> int:
+        """Return the address of new memory; all pools are one."""
+        return self.memory.allocate(bytes)
+
+    def cuMemFree_v2(self, address: int) -> None:
+        """Give back memory; a null pointer is none."""
+        if address:
+            self.memory.release(address)
+
+    def cuMemFreeHost(self, address: int) -> None:
+        """Give back host memory; a null pointer is none."""
+        self.cuMemFree_v2(address)
+
+    def cuMemFreeAsync(self, address: int, stream: int) -> None:
+        """Give back memory; a null pointer is none."""
+        self.cuMemFree_v2(address)
+
+    def cuMemHostRegister_v2(self, address: int, bytes: int, flags: int) -> None:
+        """Let kernels access host memory of the program."""
+        self.memory.adopt(address, bytes, f"the registered host memory at {address:#x} ({bytes:,} bytes)")
+
+    def cuMemHostUnregister(self, address: int) -> None:
+        """Forget registered host memory."""
+        self.memory.disown(address)
+
+    def cuMemHostGetDevicePointer_v2(self, host: int, flags: int) -> int:
+        """Return the same address: it is valid on both sides."""
+        self._at(host)
+        return host
+
+    def _at(self, address: int) -> Allocation:
+        """Return the allocation at an address; an error if there is none."""
+        allocation = self.memory.find(address)
+        if allocation is None:
+            raise DriverError(Result.INVALID_VALUE, f"{address:#x} lies in no memory of the device")
+        return allocation
+
+    def cuMemGetAddressRange_v2(self, address: int) -> tuple[int, int]:
+        """Return the begin and the bytes of the allocation at an address."""
+        allocation = self._at(address)
+        return allocation.first, allocation.size
+
+    def cuPointerGetAttribute(self, value: int, attribute: int, address: int) -> None:
+        """Write an attribute of a pointer."""
+        allocation = self._at(address)
+        numbers: dict[int, tuple[type[ctypes._SimpleCData[int]], int]] = {
+            _CONTEXT: (ctypes.c_uint64, 1),
+            _MEMORY_TYPE: (ctypes.c_uint32, _HOST_MEMORY if allocation.is_host else _DEVICE_MEMORY),
+            _DEVICE_POINTER: (ctypes.c_uint64, address),
+            _HOST_POINTER: (ctypes.c_uint64, address),
+            _BUFFER_ID: (ctypes.c_uint64, allocation.first),
+            _IS_MANAGED: (ctypes.c_uint32, int(allocation.is_managed)),
+            _DEVICE_ORDINAL: (ctypes.c_int32, 0),
+            _RANGE_START: (ctypes.c_uint64, allocation.first),
+            _RANGE_SIZE: (ctypes.c_uint64, allocation.size),
+            _MAPPED: (ctypes.c_uint32, 1),
+        }
+        if attribute not in numbers:
+            raise DriverError(Result.NOT_SUPPORTED, f"attribute {attribute} of a pointer is not supported")
+        kind, number = numbers[attribute]
+        kind.from_address(value).value = number
+
+    def cuMemPrefetchAsync(self, address: int, bytes: int, device: int, stream: int) -> None:
+        """Do nothing: memory is where both sides use it."""
+        self._at(address)
+
+    def cuMemAdvise(self, address: int, bytes: int, advice: int, device: int) -> None:
+        """Do nothing: memory is where both sides use it."""
+        self._at(address)
+
+    # copies -------------------------------------------------------------------------------------------------
+
+    def cuMemcpy(self, target: int, source: int, bytes: int) -> None:
+        """Copy bytes; both addresses are those of the device or of the host."""
+        if bytes:
+            read = self.memory.range(source, bytes)
+            self.memory.range(target, bytes)
+            ctypes.memmove(target, read.ctypes.data, bytes)
+
+    def cuMemcpyAsync(self, target: int, source: int, bytes: int, stream: int) -> None:
+        """Copy bytes at once."""
+        self.cuMemcpy(target, source, bytes)
+
+    cuMemcpyHtoD_v2 = cuMemcpyDtoH_v2 = cuMemcpyDtoD_v2 = cuMemcpy
+    cuMemcpyHtoDAsync_v2 = cuMemcpyDtoHAsync_v2 = cuMemcpyDtoDAsync_v2 = cuMemcpyAsync
+
+    def _fill(self, address: int, value: int, count: int, size: int) -> None:
+        """Write a number of some bytes again and again."""
+        if address % size:
+            raise DriverError(Result.INVALID_VALUE, f"{address:#x} is not a multiple of {size}")
+        memory = self.memory.range(address, count * size)
+        memory.view(f"u{size}")[:] = np.array(value % (1 << 8 * size), f"u{size}")
+
+    def cuMemsetD8_v2(self, address: int, value: int, count: int) -> None:
+        """Fill memory with a byte."""
+        self._fill(address, value, count, 1)
+
+    def cuMemsetD16_v2(self, address: int, value: int, count: int) -> None:
+        """Fill memory with a number of two bytes."""
+        self._fill(address, value, count, 2)
+
+    def cuMemsetD32_v2(self, address: int, value: int, count: int) -> None:
+        """Fill memory with a number of four bytes."""
+        self._fill(address, value, count, 4)
+
+    def cuMemsetD8Async(self, address: int, value: int, count: int, stream: int) -> None:
+        """Fill memory with a byte at once."""
+        self._fill(address, value, count, 1)
+
+    def cuMemsetD16Async(self, address: int, value: int, count: int, stream: int) -> None:
+        """Fill memory with a number of two bytes at once."""
+        self._fill(address, value, count, 2)
+
+    def cuMemsetD32Async(self, address: int, value: int, count: int, stream: int) -> None:
+        """Fill memory with a number of four bytes at once."""
+        self._fill(address, value, count, 4)

@@ -1,0 +1,222 @@
+"""Entry points about the device and contexts: there is one device, and its contexts share everything."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+
+from lanewise.virtual_gpu.driver.attributes import device_attributes
+from lanewise.virtual_gpu.driver.results import DriverError, Result
+from lanewise.virtual_gpu.driver.state import DRIVER_VERSION, DriverState, write_text
+
+#: Limits of a context by the numbers of cuda.h: stack, printf buffer, heap, and so on.
+_LIMITS = {0: 1024, 1: 1 << 20, 2: 8 << 20, 3: 2, 4: 2048, 5: 64, 6: 0}
+
+
+class Context:
+    """A context of the device, with its limits."""
+
+    def __init__(self, flags: int = 0) -> None:
+        self.flags, self.limits = flags, dict(_LIMITS)
+
+
+class DeviceCalls(DriverState):
+    """The device, its attributes, and contexts."""
+
+    _primary: int = 0
+
+    def cuInit(self, flags: int) -> None:
+        """Do nothing: the device is there."""
+
+    def cuDriverGetVersion(self) -> int:
+        """Return the version of the driver."""
+        return DRIVER_VERSION
+
+    def cuGetErrorString(self, error: int) -> int:
+        """Return the address of the sentence of a result."""
+        return self.text_address(_result(error).sentence)
+
+    def cuGetErrorName(self, error: int) -> int:
+        """Return the address of the name of a result."""
+        return self.text_address(_result(error).title)
+
+    def require_device(self, device: int) -> None:
+        """Raise an error for the number of a device that is not there."""
+        if device != 0:
+            raise DriverError(Result.INVALID_DEVICE, f"there is no device {device}: the virtual GPU is device 0")
+
+    def cuDeviceGet(self, ordinal: int) -> int:
+        """Return the device of a number."""
+        self.require_device(ordinal)
+        return 0
+
+    def cuDeviceGetCount(self) -> int:
+        """Return how many devices there are: one."""
+        return 1
+
+    def cuDeviceGetName(self, name: int, length: int, device: int) -> None:
+        """Write the name of the device."""
+        self.require_device(device)
+        write_text(name, length, self.device.title)
+
+    def cuDeviceGetUuid(self, uuid: int, device: int) -> None:
+        """Write sixteen bytes that belong to the name of the device."""
+        self.require_device(device)
+        ctypes.memmove(uuid, hashlib.sha256(self.device.title.encode()).digest(), 16)
+
+    cuDeviceGetUuid_v2 = cuDeviceGetUuid
+
+    def cuDeviceTotalMem_v2(self, device: int) -> int:
+        """Return the bytes of memory of the device."""
+        self.require_device(device)
+        return self.device.memory_bytes
+
+    def cuDeviceGetAttribute(self, attribute: int, device: int) -> int:
+        """Return an attribute; those that are not in the table are 0, as for what a device does not have."""
+        self.require_device(device)
+        return device_attributes(self.device).get(attribute, 0)
+
+    def cuDeviceComputeCapability(self, device: int) -> tuple[int, int]:
+        """Return the compute capability."""
+        self.require_device(device)
+        return self.device.capability
+
+    def cuDeviceGetPCIBusId(self, id: int, length: int, device: int) -> None:
+        """Write the address of the device on its bus."""
+        self.require_device(device)
+        write_text(id, length, "0000:01:00.0")
+
+    def cuDeviceCanAccessPeer(self, device: int, peer: int) -> int:
+        """Return 0: there is no other device."""
+        return 0
+
+    def cuDeviceGetDefaultMemPool(self, device: int) -> int:
+        """Return a handle of the pool of all memory."""
+        self.require_device(device)
+        return self.handle(self.memory)
+
+    cuDeviceGetMemPool = cuDeviceGetDefaultMemPool
+
+    # contexts -----------------------------------------------------------------------------------------------
+
+    def _stack(self) -> list[int]:
+        """Return the current contexts of this thread, the last on top."""
+        if not hasattr(self.thread, "contexts"):
+            self.thread.contexts = []
+        contexts: list[int] = self.thread.contexts
+        return contexts
+
+    def cuDevicePrimaryCtxRetain(self, device: int) -> int:
+        """Return the primary context."""
+        self.require_device(device)
+        if not self._primary:
+            self._primary = self.handle(Context())
+        return self._primary
+
+    def cuDevicePrimaryCtxRelease_v2(self, device: int) -> None:
+        """Do nothing: the primary context stays until the end."""
+        self.require_device(device)
+
+    cuDevicePrimaryCtxReset_v2 = cuDevicePrimaryCtxRelease_v2
+
+    def cuDevicePrimaryCtxSetFlags_v2(self, device: int, flags: int) -> None:
+        """Do nothing: flags say how a host thread waits, and nothing is waited for."""
+        self.require_device(device)
+
+    def cuDevicePrimaryCtxGetState(self, device: int) -> tuple[int, int]:
+        """Return the flags of the primary context and whether it is there."""
+        self.require_device(device)
+        return 0, int(bool(self._primary))
+
+    def cuCtxCreate_v2(self, flags: int, device: int) -> int:
+        """Return a new context, which is current from now on."""
+        self.require_device(device)
+        context = self.handle(Context(flags))
+        self._stack().append(context)
+        return context
+
+    def cuCtxCreate_v4(self, parameters: int, flags: int, device: int) -> int:
+        """Return a new context, which is current from now on; parameters are not supported."""
+        if parameters:
+            raise DriverError(Result.NOT_SUPPORTED, "parameters of a context are not supported")
+        return self.cuCtxCreate_v2(flags, device)
+
+    def cuCtxDestroy_v2(self, context: int) -> None:
+        """Forget a context."""
+        self.forget(context, Context)
+        self.thread.contexts = [each for each in self._stack() if each != context]
+
+    def cuCtxGetCurrent(self) -> int:
+        """Return the current context of this thread; 0 if there is none."""
+        return self._stack()[-1] if self._stack() else 0
+
+    def cuCtxSetCurrent(self, context: int) -> None:
+        """Make a context the current one of this thread; 0 takes it away."""
+        if context:
+            self.known(context, Context)
+        self.thread.contexts = [*self._stack()[:-1], *([context] if context else [])]
+
+    def cuCtxPushCurrent_v2(self, context: int) -> None:
+        """Make a context the current one, on top of those that are."""
+        self.known(context, Context)
+        self._stack().append(context)
+
+    def cuCtxPopCurrent_v2(self) -> int:
+        """Return the current context, which is current no more."""
+        if not self._stack():
+            raise DriverError(Result.INVALID_CONTEXT, "this thread has no current context")
+        return self._stack().pop()
+
+    def cuCtxGetDevice(self) -> int:
+        """Return the device of the current context."""
+        return 0
+
+    def cuCtxGetFlags(self) -> int:
+        """Return the flags of the current context."""
+        return self._current().flags
+
+    def cuCtxGetId(self, context: int) -> int:
+        """Return a number of a context."""
+        return context or self.cuCtxGetCurrent()
+
+    def cuCtxGetApiVersion(self, context: int) -> int:
+        """Return the version of the driver."""
+        return DRIVER_VERSION
+
+    def _current(self) -> Context:
+        current = self.cuCtxGetCurrent() or self.cuDevicePrimaryCtxRetain(0)
+        return self.known(current, Context)
+
+    def cuCtxGetLimit(self, limit: int) -> int:
+        """Return a limit of the current context."""
+        if limit not in _LIMITS:
+            raise DriverError(Result.INVALID_VALUE, f"no limit has the number {limit}")
+        return self._current().limits[limit]
+
+    def cuCtxSetLimit(self, limit: int, value: int) -> None:
+        """Keep a limit, so that it can be asked for; the machine has none of them."""
+        if limit not in _LIMITS:
+            raise DriverError(Result.INVALID_VALUE, f"no limit has the number {limit}")
+        self._current().limits[limit] = value
+
+    def cuCtxGetCacheConfig(self) -> int:
+        """Return that nothing is preferred of shared memory and cache."""
+        return 0
+
+    def cuCtxSetCacheConfig(self, config: int) -> None:
+        """Do nothing: the machine has no cache."""
+
+    def cuCtxGetStreamPriorityRange(self) -> tuple[int, int]:
+        """Return the priorities that a stream may have."""
+        return 0, -5
+
+    def cuCtxSynchronize(self) -> None:
+        """Do nothing: all work has been done when its call returned."""
+
+
+def _result(error: int) -> Result:
+    """Return a result by its number."""
+    try:
+        return Result(error)
+    except ValueError:
+        raise DriverError(Result.INVALID_VALUE, f"no result has the number {error}") from None

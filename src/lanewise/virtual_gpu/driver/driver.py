@@ -1,0 +1,99 @@
+"""The driver: all entry points together, called from Python by name or from C with raw arguments."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from lanewise.virtual_gpu.driver.copies import MemoryCalls
+from lanewise.virtual_gpu.driver.devices import DeviceCalls
+from lanewise.virtual_gpu.driver.entry_points import C_TYPES, EntryPoint, entry_points
+from lanewise.virtual_gpu.driver.launches import LaunchCalls
+from lanewise.virtual_gpu.driver.results import DriverError, Result
+from lanewise.virtual_gpu.driver.streams import StreamCalls
+
+#: Set to 1 to log every call of the driver to stderr.
+LOG_VARIABLE = "LANEWISE_GPU_LOG"
+
+
+class Driver(DeviceCalls, MemoryCalls, StreamCalls, LaunchCalls):
+    """The CUDA driver API over the CPU machine.
+
+    A method has the name of its entry point, takes what C takes without the pointers for results, and returns
+    the results. What does not succeed raises a `DriverError`.
+
+    >>> from lanewise.virtual_gpu.devices import find_device
+    >>> driver = Driver(find_device("A100"))
+    >>> driver.cuDeviceComputeCapability(0)
+    (8, 0)
+    >>> memory = driver.cuMemAlloc_v2(1024)
+    >>> driver.cuMemGetAddressRange_v2(memory + 100) == (memory, 1024)
+    True
+    """
+
+    #: Calls from C by name, and how often each was made.
+    calls: Counter[str]
+
+    def call(self, name: str, raw: Sequence[int]) -> Result:
+        """Call an entry point as C does: 64-bit words in, results written to memory; return the result."""
+        calls = self.__dict__.setdefault("calls", Counter())
+        calls[name] += 1
+        declared = entry_points().get(name)
+        try:
+            if declared is None or not hasattr(self, name):
+                raise DriverError(Result.NOT_SUPPORTED, f"{name} is not supported")
+            self._call(declared, raw)
+            result, reason = Result.SUCCESS, ""
+        except DriverError as error:
+            result, reason = error.result, error.reason
+        except Exception as error:  # nothing may pass through C
+            result, reason = Result.UNKNOWN, f"{type(error).__name__}: {error}"
+        self._log(name, declared, raw, result, reason)
+        return result
+
+    def _call(self, declared: EntryPoint, raw: Sequence[int]) -> None:
+        inputs: list[Any] = []
+        targets: list[tuple[Any, int]] = []
+        for parameter, word in zip(declared.parameters, raw, strict=False):
+            kind = C_TYPES[parameter.type]
+            if parameter.is_result:
+                targets.append((kind, word))
+            elif parameter.type == "text":
+                inputs.append(ctypes.string_at(word).decode(errors="replace") if word else "")
+            else:
+                inputs.append(kind(word).value)
+        values = getattr(self, declared.name)(*inputs)
+        results = values if isinstance(values, tuple) else (values,)
+        for (kind, place), value in zip(targets, results, strict=False):
+            if place:
+                kind.from_address(place).value = value
+
+    def _log(
+        self, name: str, declared: EntryPoint | None, raw: Sequence[int], result: Result, reason: str
+    ) -> None:
+        """Write a call to stderr if it is asked for; what did not succeed always, except for questions."""
+        if os.environ.get(LOG_VARIABLE, "0") not in ("", "0"):
+            words = (
+                ", ".join(f"{each.name}={word:#x}" for each, word in zip(declared.parameters, raw, strict=False))
+                if declared is not None
+                else "…"
+            )
+            print(f"lanewise gpu: {name}({words}) = {result.title}" + (f": {reason}" if reason else ""), file=sys.stderr)
+        elif result in _ALWAYS_LOGGED:
+            print(f"lanewise gpu: {name}: {reason}", file=sys.stderr)
+
+
+#: Results that a program seldom explains: the reason is written to stderr.
+_ALWAYS_LOGGED = (
+    Result.ILLEGAL_ADDRESS,
+    Result.MISALIGNED_ADDRESS,
+    Result.LAUNCH_TIMEOUT,
+    Result.INVALID_PTX,
+    Result.NO_BINARY_FOR_GPU,
+    Result.OUT_OF_MEMORY,
+    Result.UNKNOWN,
+)

@@ -1,0 +1,368 @@
+"""Entry points about modules, functions, launches and tensor maps."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Sequence
+from math import prod
+from typing import Any
+
+from lanewise.errors import LanewiseError
+from lanewise.isa.archs import arch_number
+from lanewise.isa.tensor_map import TiledTensor
+from lanewise.isa.tensor_map_fields import ELEMENT_TYPES, FILLS, INTERLEAVES, L2_PROMOTIONS, MAP_BYTES, SWIZZLES
+from lanewise.jit.host_memory import address
+from lanewise.launch import Configured
+from lanewise.machine.errors import Deadlock, KernelFault
+from lanewise.machine.runtime.device_memory import variable_bytes
+from lanewise.ptx import Shape
+from lanewise.virtual_gpu.driver.attributes import function_attributes
+from lanewise.virtual_gpu.driver.modules import (
+    LoadedFunction,
+    LoadedModule,
+    function_of,
+    image_at,
+    load_file,
+    load_ptx,
+    ptx_in,
+)
+from lanewise.virtual_gpu.driver.results import DriverError, Result
+from lanewise.virtual_gpu.driver.state import DriverState
+
+_POINTER_BYTES = 8
+#: Attributes of a launch by the numbers of cuda.h, and the bytes of one: a number, padding, and its value.
+_COOPERATIVE, _CLUSTER, _OVERLAP = 2, 4, 6
+_ATTRIBUTE_BYTES, _VALUE_OFFSET = 72, 8
+#: Words of `extra` of a launch: a buffer with all parameters, its size, and the end.
+_BUFFER, _BUFFER_SIZE, _END = 1, 2, 0
+_DYNAMIC_SHARED = 8
+
+Three = tuple[int, int, int]
+
+
+class _LaunchConfig(ctypes.Structure):
+    """CUlaunchConfig: grid, block, shared memory, stream, attributes."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint32 * 3),
+        ("block", ctypes.c_uint32 * 3),
+        ("shared_bytes", ctypes.c_uint32),
+        ("stream", ctypes.c_uint64),
+        ("attributes", ctypes.c_uint64),
+        ("count", ctypes.c_uint32),
+    )
+
+
+class LaunchCalls(DriverState):
+    """Modules and their functions, launches, tensor maps."""
+
+    # modules ------------------------------------------------------------------------------------------------
+
+    def load(self, ptx: str) -> int:
+        """Return a handle of the module of a PTX text."""
+        return self.handle(load_ptx(ptx, self.device))
+
+    def cuModuleLoad(self, path: str) -> int:
+        """Return a handle of the module in a file."""
+        return self.handle(load_file(path, self.device))
+
+    def cuModuleLoadData(self, image: int) -> int:
+        """Return a handle of the module of an image: PTX or a fatbin."""
+        return self.load(ptx_in(image_at(image)))
+
+    def cuModuleLoadDataEx(self, image: int, count: int, options: int, values: int) -> int:
+        """Return a handle of the module of an image; options are for a compiler that is not used."""
+        return self.cuModuleLoadData(image)
+
+    def cuModuleLoadFatBinary(self, image: int) -> int:
+        """Return a handle of the module in a fatbin."""
+        return self.cuModuleLoadData(image)
+
+    def cuModuleUnload(self, module: int) -> None:
+        """Forget a module."""
+        self.forget(module, LoadedModule)
+
+    def cuModuleGetFunction(self, module: int, name: str) -> int:
+        """Return a handle of a kernel."""
+        return self.handle(function_of(self.known(module, LoadedModule), name))
+
+    def cuModuleGetGlobal_v2(self, module: int, name: str) -> tuple[int, int]:
+        """Return the address and the bytes of a variable."""
+        owner = self.known(module, LoadedModule).module
+        variable = owner.variables.get(name)
+        if variable is None or variable.space not in ("global", "const"):
+            raise DriverError(Result.NOT_FOUND, f"the module has no variable {name!r}")
+        memory = variable_bytes(owner, name)
+        start = address(memory)
+        self.memory.adopt(start, variable.size, f"the variable {name} ({variable.size:,} bytes)")
+        return start, variable.size
+
+    def cuModuleGetLoadingMode(self) -> int:
+        """Return that modules are loaded when their functions are asked for (CU_MODULE_LAZY_LOADING)."""
+        return 2
+
+    def cuLibraryLoadData(self, image: int, *options: int) -> int:
+        """Return a handle of the library of an image: a module."""
+        return self.cuModuleLoadData(image)
+
+    def cuLibraryUnload(self, library: int) -> None:
+        """Forget a library."""
+        self.cuModuleUnload(library)
+
+    def cuLibraryGetKernel(self, library: int, name: str) -> int:
+        """Return a handle of a kernel."""
+        return self.cuModuleGetFunction(library, name)
+
+    def cuLibraryGetModule(self, library: int) -> int:
+        """Return the library, which is a module."""
+        return library
+
+    def cuLibraryGetGlobal(self, library: int, name: str) -> tuple[int, int]:
+        """Return the address and the bytes of a variable."""
+        return self.cuModuleGetGlobal_v2(library, name)
+
+    def cuKernelGetFunction(self, kernel: int) -> int:
+        """Return the kernel, which is a function."""
+        return kernel
+
+    # functions ----------------------------------------------------------------------------------------------
+
+    def cuFuncGetAttribute(self, attribute: int, function: int) -> int:
+        """Return an attribute of a function."""
+        known = self.known(function, LoadedFunction)
+        if attribute in known.attributes:
+            return known.attributes[attribute]
+        kernel = known.entry.function
+        static = sum(each.size for each in known.owner.module.variables.values() if each.space == "shared")
+        constant = sum(each.size for each in known.owner.module.variables.values() if each.space == "const")
+        limit = kernel.limit("reqntid") or kernel.limit("maxntid")
+        values = function_attributes(static, constant, 32, arch_number(self.device.arch))
+        if limit is not None:
+            values[0] = prod(limit)
+        if attribute not in values:
+            raise DriverError(Result.INVALID_VALUE, f"no attribute of a function has the number {attribute}")
+        return values[attribute]
+
+    def cuFuncSetAttribute(self, function: int, attribute: int, value: int) -> None:
+        """Keep an attribute of a function; more dynamic shared memory than the device has is an error."""
+        if attribute == _DYNAMIC_SHARED and value > self.device.shared_bytes:
+            raise DriverError(
+                Result.INVALID_VALUE,
+                f"{value:,} bytes of dynamic shared memory are more than the {self.device.shared_bytes:,} that a "
+                f"block of an {self.device.name} may have",
+            )
+        self.known(function, LoadedFunction).attributes[attribute] = value
+
+    def cuKernelGetAttribute(self, attribute: int, kernel: int, device: int) -> int:
+        """Return an attribute of a kernel."""
+        return self.cuFuncGetAttribute(attribute, kernel)
+
+    def cuKernelSetAttribute(self, attribute: int, value: int, kernel: int, device: int) -> None:
+        """Keep an attribute of a kernel."""
+        self.cuFuncSetAttribute(kernel, attribute, value)
+
+    def cuFuncSetCacheConfig(self, function: int, config: int) -> None:
+        """Do nothing: the machine has no cache."""
+        self.known(function, LoadedFunction)
+
+    cuFuncSetSharedMemConfig = cuFuncSetCacheConfig
+
+    def cuFuncGetModule(self, function: int) -> int:
+        """Return a handle of the module of a function."""
+        return self.handle(self.known(function, LoadedFunction).owner)
+
+    def cuFuncGetName(self, function: int) -> int:
+        """Return the address of the name of a function."""
+        return self.text_address(self.known(function, LoadedFunction).entry.name)
+
+    def cuFuncGetParamInfo(self, function: int, index: int) -> tuple[int, int]:
+        """Return the offset and the bytes of a parameter."""
+        parameters = self.known(function, LoadedFunction).entry.parameters
+        if index >= len(parameters):
+            raise DriverError(Result.INVALID_VALUE, f"the function has {len(parameters)} parameters")
+        return _offsets(parameters)[index], parameters[index].size
+
+    def cuOccupancyMaxActiveBlocksPerMultiprocessor(
+        self, function: int, threads: int, shared_bytes: int
+    ) -> int:
+        """Return how many blocks of a function a multiprocessor holds."""
+        entry = self.known(function, LoadedFunction).entry
+        try:
+            return int(
+                entry.occupancy(self.device.arch, block=(threads, 1, 1), shared_bytes=shared_bytes).blocks
+            )
+        except LanewiseError as error:
+            raise DriverError(Result.INVALID_VALUE, str(error)) from None
+
+    def cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+        self, function: int, threads: int, shared_bytes: int, flags: int
+    ) -> int:
+        """Return how many blocks of a function a multiprocessor holds."""
+        return self.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, threads, shared_bytes)
+
+    # launches -----------------------------------------------------------------------------------------------
+
+    def launch(self, function: LoadedFunction, shape: Shape, values: Sequence[Any]) -> None:
+        """Launch a kernel with arguments as `kernel[grid, block](…)` takes them."""
+        self.launcher(Configured(function.entry, shape), tuple(values))
+
+    def cuLaunchKernelEx(self, config: int, function: int, parameters: int, extra: int) -> None:
+        """Launch a kernel as a record says: with clusters, and overlapping with the kernel before it."""
+        asked = _LaunchConfig.from_address(config)
+        cluster, overlap = None, False
+        for number in range(asked.count):
+            place = asked.attributes + number * _ATTRIBUTE_BYTES
+            kind = ctypes.c_uint32.from_address(place).value
+            if kind == _CLUSTER:
+                cluster = tuple((ctypes.c_uint32 * 3).from_address(place + _VALUE_OFFSET))
+            elif kind == _OVERLAP:
+                overlap = bool(ctypes.c_int32.from_address(place + _VALUE_OFFSET).value)
+        shape = Shape(three_sizes(asked.grid), three_sizes(asked.block), asked.shared_bytes, cluster, overlap)
+        self._launch(function, shape, parameters, extra)
+
+    def cuLaunchKernel(self, function: int, *rest: int) -> None:
+        """Launch a kernel: grid, block, bytes of shared memory, stream, parameters, extra."""
+        *sizes, shared_bytes, _, parameters, extra = rest
+        self._launch(function, Shape(three_sizes(sizes[:3]), three_sizes(sizes[3:]), shared_bytes), parameters, extra)
+
+    def cuLaunchCooperativeKernel(self, function: int, *rest: int) -> None:
+        """Launch a kernel whose blocks wait for each other."""
+        self.cuLaunchKernel(function, *rest, 0)
+
+    def _launch(self, function: int, shape: Shape, parameters: int, extra: int) -> None:
+        """Read the arguments from memory and launch; a fault becomes a result."""
+        known = self.known(function, LoadedFunction)
+        if 0 in (*shape.grid, *shape.block):
+            raise DriverError(Result.INVALID_VALUE, f"a grid of {shape.grid} and a block of {shape.block}")
+        values = [self.argument(variable, raw) for variable, raw in _raw(known, parameters, extra)]
+        try:
+            self.launch(known, shape, values)
+        except Deadlock as error:
+            raise DriverError(Result.LAUNCH_TIMEOUT, str(error)) from None
+        except KernelFault as error:
+            result = {"misaligned": Result.MISALIGNED_ADDRESS, "endless": Result.LAUNCH_TIMEOUT}
+            raise DriverError(result.get(error.kind or "", Result.ILLEGAL_ADDRESS), str(error)) from None
+        except LanewiseError as error:
+            raise DriverError(Result.INVALID_VALUE, str(error)) from None
+
+    def argument(self, variable: Any, raw: bytes) -> Any:
+        """Return the bytes of a parameter as an argument; a pointer into known memory becomes an array of it.
+
+        Then messages can say which argument an access belongs to.
+        """
+        if variable.dims or variable.vector > 1:
+            return raw
+        if len(raw) == _POINTER_BYTES and variable.type[0] != "f":
+            memory = self.memory.rest(int.from_bytes(raw, "little"))
+            if memory is not None and memory.size:
+                return memory
+        return number_of(raw, variable)
+
+    # tensor maps --------------------------------------------------------------------------------------------
+
+    def tiled_tensor(
+        self, type: int, dims: Sequence[int], strides: Sequence[int], box: Sequence[int],
+        element_strides: Sequence[int], interleave: int, swizzle: int, l2_promotion: int, fill: int,
+    ) -> TiledTensor:  # fmt: skip
+        """Return a tensor as a tensor map describes it, of the numbers of cuda.h; axis 0 is the innermost."""
+        tensor = TiledTensor(
+            _named({name: each.driver_code for name, each in ELEMENT_TYPES.items()}, type, "element type"),
+            tuple(dims),
+            tuple(strides),
+            tuple(box),
+            tuple(element_strides),
+            _named({name: each.code for name, each in INTERLEAVES.items()}, interleave, "interleaved layout"),
+            _named({name: each.code for name, each in SWIZZLES.items()}, swizzle, "swizzle"),
+            _named(L2_PROMOTIONS, l2_promotion, "promotion of L2"),
+            _named(FILLS, fill, "fill"),
+        )
+        try:
+            tensor.require_legal()
+        except LanewiseError as error:
+            raise DriverError(Result.INVALID_VALUE, str(error)) from None
+        return tensor
+
+    def cuTensorMapEncodeTiled(
+        self, map: int, type: int, rank: int, address: int, dims: int, strides: int, box: int,
+        element_strides: int, interleave: int, swizzle: int, l2_promotion: int, fill: int,
+    ) -> None:  # fmt: skip
+        """Write the 128 bytes of a tensor map."""
+        if not 1 <= rank <= 5:
+            raise DriverError(Result.INVALID_VALUE, f"a tensor has 1 to 5 axes, not {rank}")
+        tensor = self.tiled_tensor(
+            type,
+            (ctypes.c_uint64 * rank).from_address(dims),
+            (ctypes.c_uint64 * (rank - 1)).from_address(strides) if rank > 1 else (),
+            (ctypes.c_uint32 * rank).from_address(box),
+            (ctypes.c_uint32 * rank).from_address(element_strides),
+            interleave,
+            swizzle,
+            l2_promotion,
+            fill,
+        )
+        try:
+            raw = tensor.encode(address)
+        except LanewiseError as error:
+            raise DriverError(Result.INVALID_VALUE, str(error)) from None
+        ctypes.memmove(map, raw, MAP_BYTES)
+
+
+def three_sizes(sizes: Iterable[int]) -> Three:
+    """Return a grid or a block of up to three sizes as three."""
+    x, y, z = (*(int(each) for each in sizes), 1, 1)[:3]
+    return x, y, z
+
+
+def _named(codes: dict[str, int], code: int, what: str) -> str:
+    """Return the name of a number of cuda.h."""
+    name = next((name for name, each in codes.items() if each == code), None)
+    if name is None:
+        raise DriverError(Result.INVALID_VALUE, f"no {what} of a tensor map has the number {code}")
+    return name
+
+
+def _offsets(parameters: Sequence[Any]) -> list[int]:
+    """Return the offset of each parameter in the buffer of all."""
+    offsets, end = [], 0
+    for variable in parameters:
+        end += -end % variable.alignment
+        offsets.append(end)
+        end += variable.size
+    return offsets
+
+
+def _raw(function: LoadedFunction, parameters: int, extra: int) -> list[tuple[Any, bytes]]:
+    """Return each parameter with its bytes, read from the addresses that the program passed."""
+    variables = function.entry.parameters
+    if parameters:
+        places = (ctypes.c_uint64 * len(variables)).from_address(parameters)
+    elif variables and extra:
+        words, at = {}, extra
+        while (word := ctypes.c_uint64.from_address(at).value) != _END:
+            words[word] = ctypes.c_uint64.from_address(at + 8).value
+            at += 16
+        if _BUFFER not in words:
+            raise DriverError(Result.INVALID_VALUE, "the launch has neither parameters nor a buffer of them")
+        offsets = [words[_BUFFER] + offset for offset in _offsets(variables)]
+        places = (ctypes.c_uint64 * len(variables))(*offsets)
+    elif variables:
+        raise DriverError(Result.INVALID_VALUE, f"the kernel takes {len(variables)} parameters; none was passed")
+    else:
+        return []
+    return [
+        (variable, ctypes.string_at(place, variable.size))
+        for variable, place in zip(variables, places, strict=True)
+    ]
+
+
+def number_of(raw: bytes, variable: Any) -> Any:
+    """Return the bytes of a parameter as a number of its type; a struct stays bytes."""
+    import numpy as np
+
+    if variable.dims or variable.vector > 1:
+        return raw
+    size = variable.size
+    if len(raw) < size:
+        raw += (b"\xff" if raw and raw[-1] & 0x80 else b"\0") * (size - len(raw))
+    kind = "f" if variable.type[0] == "f" and size > 1 else "u"
+    return np.frombuffer(raw[:size], f"{kind}{size}")[0]

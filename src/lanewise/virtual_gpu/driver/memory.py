@@ -1,0 +1,145 @@
+"""Memory of the virtual GPU: allocations whose device address is their host address.
+
+Every allocation is entered into the machine's address book, so that launches may access it. Memory that another
+library owns, a tensor of torch's for instance, is adopted for as long as that library keeps it.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right, insort
+from dataclasses import dataclass
+
+from lanewise.jit.host_memory import Bytes, address, as_bytes
+from lanewise.machine.runtime.address_book import ADDRESSES
+from lanewise.machine.runtime.device_memory import View
+from lanewise.virtual_gpu.driver.results import DriverError, Result
+
+#: What the address of an allocation is a multiple of, as cuMemAlloc has it.
+ALIGNMENT = 256
+#: Bytes on both sides of an allocation that belong to nobody: an access there is out of bounds.
+GUARD = 4096
+
+
+@dataclass
+class Allocation:
+    """A range of memory that kernels may access; `owner` keeps it, or is None if another library does."""
+
+    first: int
+    size: int
+    bytes: Bytes
+    owner: Bytes | None = None
+    is_managed: bool = False
+    is_host: bool = False
+
+
+class Memory:
+    """The allocations of a virtual GPU by their addresses, with the bytes that are in use."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity, self.used, self.peak = capacity, 0, 0
+        self._lock = threading.RLock()
+        self._starts: list[int] = []
+        self._allocations: dict[int, Allocation] = {}
+
+    def allocate(self, size: int, *, is_managed: bool = False, is_host: bool = False) -> int:
+        """Return the address of new memory that is all zeros; an error if the GPU has not as much."""
+        import numpy as np
+
+        if size <= 0:
+            raise DriverError(Result.INVALID_VALUE, f"an allocation has at least 1 byte, not {size}")
+        if not is_host and self.used + size > self.capacity:
+            raise DriverError(
+                Result.OUT_OF_MEMORY,
+                f"{size:,} bytes are asked for and {self.capacity - self.used:,} of {self.capacity:,} are free; "
+                "virtual_gpu(…, memory_gib=…) sets the memory of the device",
+            )
+        try:
+            owner = np.zeros(size + 2 * GUARD + ALIGNMENT, np.uint8)
+        except MemoryError:
+            raise DriverError(
+                Result.OUT_OF_MEMORY, f"the host has no {size:,} bytes, in which the virtual GPU would keep them"
+            ) from None
+        start = address(owner) + GUARD
+        start += -start % ALIGNMENT
+        kind = "managed" if is_managed else "pinned host" if is_host else "device"
+        self.adopt(start, size, f"the {kind} memory at {start:#x} ({size:,} bytes)", owner)
+        allocation = self._allocations[start]
+        allocation.is_managed, allocation.is_host = is_managed, is_host
+        if not is_host:
+            self.used += size
+            self.peak = max(self.peak, self.used)
+        return start
+
+    def adopt(self, start: int, size: int, title: str, owner: Bytes | None = None) -> None:
+        """Let kernels access memory that is there already; `title` is what messages call it."""
+        if size <= 0:
+            return
+        with self._lock:
+            known = self._allocations.get(start)
+            if known is not None:
+                if known.size == size:
+                    return
+                self._remove(start)
+            view = as_bytes(start, size)
+            ADDRESSES.adopt(view, start, (View(title, 0, size, True),))
+            self._allocations[start] = Allocation(start, size, view, owner)
+            insort(self._starts, start)
+
+    def release(self, start: int) -> None:
+        """Give back memory that `allocate` gave."""
+        with self._lock:
+            known = self._allocations.get(start)
+            if known is None or known.owner is None:
+                raise DriverError(Result.INVALID_VALUE, f"no allocation begins at {start:#x}")
+            if not known.is_host:
+                self.used -= known.size
+            self._remove(start)
+
+    def disown(self, start: int) -> None:
+        """Forget adopted memory, which its library has given back."""
+        with self._lock:
+            if start in self._allocations:
+                self._remove(start)
+
+    def _remove(self, start: int) -> None:
+        # Somebody may still have an array of it, an exception for instance: it must not be in the book.
+        ADDRESSES.withdraw(self._allocations.pop(start).bytes)
+        self._starts.remove(start)
+
+    def find(self, place: int) -> Allocation | None:
+        """Return the allocation that an address lies in; None if there is none."""
+        with self._lock:
+            at = bisect_right(self._starts, place) - 1
+            if at < 0:
+                return None
+            known = self._allocations[self._starts[at]]
+            return known if place < known.first + known.size else None
+
+    def range(self, place: int, size: int) -> Bytes:
+        """Return bytes at an address for a copy: of the GPU, or of the host, which is trusted."""
+        if size < 0:
+            raise DriverError(Result.INVALID_VALUE, f"a copy has no {size} bytes")
+        known = self.find(place)
+        if known is not None and place + size > known.first + known.size:
+            raise DriverError(
+                Result.INVALID_VALUE,
+                f"{size:,} bytes at {place:#x} reach beyond the allocation of {known.size:,} bytes at {known.first:#x}",
+            )
+        if size and place < GUARD:
+            raise DriverError(Result.INVALID_VALUE, f"{place:#x} is the address of no memory")
+        return as_bytes(place, size)
+
+    def rest(self, place: int) -> Bytes | None:
+        """Return the bytes from an address to the end of its allocation; None if it lies in none."""
+        known = self.find(place)
+        return None if known is None else known.bytes[place - known.first :]
+
+    def clear(self) -> int:
+        """Forget everything; return how many bytes were not given back by those who allocated them."""
+        with self._lock:
+            leaked = sum(each.size for each in self._allocations.values() if each.owner is not None)
+            for start in list(self._allocations):
+                self._remove(start)
+            self.used = 0
+            return leaked

@@ -1,0 +1,73 @@
+"""Results of the driver's entry points: their numbers, names and sentences, and the exception that carries one."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from lanewise.errors import LanewiseError
+
+
+class Result(IntEnum):
+    """CUresult: what an entry point returns, by the names of cuda.h without their prefix."""
+
+    SUCCESS = 0
+    INVALID_VALUE = 1
+    OUT_OF_MEMORY = 2
+    NOT_INITIALIZED = 3
+    DEINITIALIZED = 4
+    NO_DEVICE = 100
+    INVALID_DEVICE = 101
+    INVALID_IMAGE = 200
+    INVALID_CONTEXT = 201
+    NO_BINARY_FOR_GPU = 209
+    INVALID_PTX = 218
+    FILE_NOT_FOUND = 301
+    INVALID_HANDLE = 400
+    NOT_FOUND = 500
+    NOT_READY = 600
+    ILLEGAL_ADDRESS = 700
+    LAUNCH_OUT_OF_RESOURCES = 701
+    LAUNCH_TIMEOUT = 702
+    MISALIGNED_ADDRESS = 716
+    LAUNCH_FAILED = 719
+    NOT_PERMITTED = 800
+    NOT_SUPPORTED = 801
+    UNKNOWN = 999
+
+    @property
+    def title(self) -> str:
+        """The name as cuda.h has it: CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY."""
+        return "CUDA_SUCCESS" if self is Result.SUCCESS else f"CUDA_ERROR_{self.name}"
+
+    @property
+    def sentence(self) -> str:
+        """What cuGetErrorString says of it."""
+        return _SENTENCES.get(self, self.name.lower().replace("_", " "))
+
+
+_SENTENCES = {
+    Result.SUCCESS: "no error",
+    Result.INVALID_VALUE: "invalid argument",
+    Result.NO_DEVICE: "no CUDA-capable device is detected",
+    Result.INVALID_DEVICE: "invalid device ordinal",
+    Result.INVALID_IMAGE: "device kernel image is invalid",
+    Result.INVALID_CONTEXT: "invalid device context",
+    Result.NO_BINARY_FOR_GPU: "no kernel image is available for execution on the device",
+    Result.INVALID_PTX: "a PTX JIT compilation failed",
+    Result.INVALID_HANDLE: "invalid resource handle",
+    Result.NOT_FOUND: "named symbol not found",
+    Result.ILLEGAL_ADDRESS: "an illegal memory access was encountered",
+    Result.LAUNCH_OUT_OF_RESOURCES: "too many resources requested for launch",
+    Result.LAUNCH_TIMEOUT: "the launch timed out and was terminated",
+    Result.MISALIGNED_ADDRESS: "misaligned address",
+    Result.LAUNCH_FAILED: "unspecified launch failure",
+    Result.NOT_SUPPORTED: "operation not supported",
+}
+
+
+class DriverError(LanewiseError):
+    """An entry point that did not succeed: its result, and a sentence that says why."""
+
+    def __init__(self, result: Result, reason: str) -> None:
+        super().__init__(f"{result.title}: {reason}")
+        self.result, self.reason = result, reason

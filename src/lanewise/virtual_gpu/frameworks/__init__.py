@@ -1,0 +1,1 @@
+"""What frameworks need beyond the driver: hooks that are installed when a program imports them."""

@@ -1,0 +1,36 @@
+"""Attributes of other libraries that are replaced for a while and put back at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+_MISSING: Any = object()
+
+
+class Patches(ExitStack):
+    """Replaced attributes, which are put back in reverse order when the context ends."""
+
+    def set(self, owner: Any, name: str, value: Any) -> Any:
+        """Replace an attribute, which may be new; return what it was before, or None."""
+        own = vars(owner).get(name, _MISSING) if hasattr(owner, "__dict__") else getattr(owner, name, _MISSING)
+        setattr(owner, name, value)
+        self.callback(_restore, owner, name, own)
+        return None if own is _MISSING else own
+
+    def wrap(self, owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
+        """Replace a function by one that gets it as its first argument."""
+        before = getattr(owner, name)
+
+        def wrapped(*arguments: Any, **options: Any) -> Any:
+            return wrapper(before, *arguments, **options)
+
+        self.set(owner, name, wrapped)
+
+
+def _restore(owner: Any, name: str, value: Any) -> None:
+    if value is _MISSING:
+        delattr(owner, name)
+    else:
+        setattr(owner, name, value)

@@ -1,0 +1,253 @@
+"""torch under a virtual GPU: "cuda" tensors are tensors in host memory that are known to be on the device.
+
+A mode of torch's sees every call. It asks torch for host memory where the program asks for "cuda", notes the
+storage, and answers `tensor.device` and `tensor.is_cuda` for it. A result is on the device if an operand is.
+torch computes its own operators on the CPU.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from lanewise.virtual_gpu.frameworks.patches import Patches
+from lanewise.virtual_gpu.frameworks.torch_cuda import install_torch_cuda
+
+if TYPE_CHECKING:
+    from lanewise.virtual_gpu.driver.driver import Driver
+    from lanewise.virtual_gpu.session import VirtualGPU
+
+_CUDA = torch.device("cuda", 0)
+_HOST = torch.device("cpu")
+#: How many storages are noted before those that are gone are looked for.
+_FIRST_SWEEP = 256
+
+
+#: Functions that torch's CPU kernels compute with sums in half precision, and its CUDA kernels with sums in
+#: float32: half-precision operands are widened for them, and the result is rounded once. Seen with torch 2.13:
+#: the gradient of a bias by `layer_norm` over 1,151 rows of float16 is 0.07 off on a CPU.
+_WIDENED = {
+    torch.nn.functional.layer_norm,
+    torch.nn.functional.group_norm,
+    torch.nn.functional.rms_norm,
+    torch.nn.functional.batch_norm,
+    torch.nn.functional.instance_norm,
+}
+_HALF = (torch.float16, torch.bfloat16)
+
+
+class DeviceStorages:
+    """The storages that are on the device, and those whose addresses kernels may use."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._memory = driver.memory
+        self._lock = threading.Lock()
+        self._on_device: dict[int, StorageWeakRef] = {}
+        self._addressed: dict[int, tuple[StorageWeakRef, int]] = {}
+        self._sweep_at = _FIRST_SWEEP
+
+    def add(self, tensor: Any) -> None:
+        """Note that a tensor is on the device."""
+        storage = _storage(tensor)
+        if storage is None:
+            return
+        with self._lock:
+            if storage._cdata not in self._on_device:
+                self._on_device[storage._cdata] = StorageWeakRef(storage)
+                if len(self._on_device) > self._sweep_at:
+                    living = {key: each for key, each in self._on_device.items() if not each.expired()}
+                    self._on_device = living
+                    self._sweep_at = max(_FIRST_SWEEP, 2 * len(living))
+
+    def __contains__(self, tensor: Any) -> bool:
+        storage = _storage(tensor)
+        return storage is not None and storage._cdata in self._on_device
+
+    def address(self, tensor: Any) -> int:
+        """Return the address of a tensor's first element; kernels may use its memory from now on."""
+        with torch._C.DisableTorchFunction():
+            place = int(torch.Tensor.data_ptr(tensor))
+            storage = _storage(tensor)
+            if storage is None or not place:
+                return place
+            self.forget_expired()
+            start, size = int(storage.data_ptr()), int(storage.nbytes())
+            kind = str(tensor.dtype).removeprefix("torch.")
+            title = f"the tensor at {start:#x} ({kind}, {tuple(tensor.shape)})"
+        with self._lock:
+            if storage._cdata not in self._addressed:
+                self._memory.adopt(start, size, title)
+                self._addressed[storage._cdata] = StorageWeakRef(storage), start
+        return place
+
+    def forget_expired(self) -> None:
+        """Take the memory of storages that are gone out of the reach of kernels."""
+        with self._lock:
+            for key, (reference, start) in list(self._addressed.items()):
+                if reference.expired():
+                    self._memory.disown(start)
+                    del self._addressed[key]
+
+
+def _storage(tensor: Any) -> Any:
+    """Return the storage of a tensor; None if it has none, as sparse ones."""
+    try:
+        with torch._C.DisableTorchFunction():
+            return tensor.untyped_storage()
+    except (NotImplementedError, RuntimeError):
+        return None
+
+
+def _is_cuda(device: Any) -> bool:
+    """Return whether a device is the virtual one, as text, as a number or as torch has it."""
+    if isinstance(device, torch.device):
+        return device.type == "cuda"
+    return isinstance(device, str) and device.partition(":")[0] == "cuda"
+
+
+def _is_device(value: Any) -> bool:
+    """Return whether a positional argument names a device."""
+    return isinstance(value, torch.device) or (isinstance(value, str) and _is_cuda(value))
+
+
+class DeviceMode(TorchFunctionMode):
+    """Sees every call of torch's functions and methods, and keeps track of what is on the device."""
+
+    def __init__(self, storages: DeviceStorages) -> None:
+        super().__init__()
+        self.storages = storages
+        tensor = torch.Tensor
+        self._own: dict[Any, Any] = {
+            torch.device: torch.device,  # naming the device asks for no memory on it
+            tensor.device.__get__: lambda x: _CUDA if x in storages else x.device,
+            tensor.is_cuda.__get__: lambda x: x in storages,
+            tensor.is_cpu.__get__: lambda x: x not in storages,
+            tensor.get_device: lambda x: 0 if x in storages else -1,
+            tensor.data_ptr: storages.address,
+            tensor.cuda: self._cuda,
+            tensor.cpu: self._cpu,
+            tensor.to: self._to,
+            tensor.numpy: self._numpy,
+            tensor.pin_memory: lambda x, *_: x,
+            tensor.is_pinned: lambda x, *_: x not in storages,
+            tensor.record_stream: lambda *_: None,
+            tensor.type: self._type,
+        }
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Answer a call: by a function of this class, or by torch on host memory."""
+        kwargs = dict(kwargs or {})
+        own = self._own.get(func)
+        if own is not None:
+            return own(*args, **kwargs)
+        return self._on_host(func, args, kwargs)
+
+    def _on_host(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Let torch compute in host memory, and note whether the result is on the device."""
+        asked = kwargs.get("device")
+        if asked is None:
+            asked = next((each for each in args if _is_device(each)), None)
+        if isinstance(asked, int) and not isinstance(asked, bool):
+            asked = kwargs["device"] = _CUDA
+        if _is_cuda(asked):
+            args = tuple(_HOST if _is_device(each) and _is_cuda(each) else each for each in args)
+            if "device" in kwargs:
+                kwargs["device"] = _HOST
+        if kwargs.get("pin_memory"):
+            kwargs["pin_memory"] = False
+        result = _widened(func, args, kwargs) if func in _WIDENED else func(*args, **kwargs)
+        if asked is not None:
+            on_device = _is_cuda(asked)
+        else:
+            on_device = any(each in self.storages for each in _tensors((args, kwargs)))
+        if on_device:
+            for each in _tensors(result):
+                self.storages.add(each)
+        return result
+
+    # methods ------------------------------------------------------------------------------------------------
+
+    def _cuda(self, tensor: Any, *_: Any, **__: Any) -> Any:
+        """Return a tensor on the device: itself if it is, else a copy."""
+        if tensor in self.storages:
+            return tensor
+        moved = tensor.clone()
+        self.storages.add(moved)
+        return moved
+
+    def _cpu(self, tensor: Any, *_: Any, **__: Any) -> Any:
+        """Return a tensor in host memory: itself if it is, else a copy."""
+        return tensor.clone() if tensor in self.storages else tensor
+
+    def _to(self, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return a tensor of another type, or on another device."""
+        device = kwargs.get("device", next((each for each in args if _names_device(each)), None))
+        other = kwargs.get("other", next((each for each in args if isinstance(each, torch.Tensor)), None))
+        if isinstance(device, int):
+            device = _CUDA
+        if other is not None:
+            device = _CUDA if other in self.storages else _HOST
+        here = tensor in self.storages
+        goal = here if device is None else _is_cuda(device)
+        args = tuple(_HOST if _names_device(each) else each for each in args)
+        if "device" in kwargs:
+            kwargs["device"] = _HOST
+        result = tensor.to(*args, **kwargs)
+        if goal != here and _storage(result)._cdata == _storage(tensor)._cdata:
+            result = result.clone()
+        if goal:
+            self.storages.add(result)
+        return result
+
+    def _numpy(self, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return the array of a tensor in host memory; of one on the device it is an error, as on a GPU."""
+        if tensor in self.storages:
+            raise TypeError(
+                "can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host "
+                "memory first."
+            )
+        return tensor.numpy(*args, **kwargs)
+
+    def _type(self, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return the name of a tensor's type, or the tensor as another type."""
+        if not args and not kwargs:
+            name: str = tensor.type()
+            return name.replace("torch.", "torch.cuda.") if tensor in self.storages else name
+        return self._on_host(torch.Tensor.type, (tensor, *args), kwargs)
+
+
+def _names_device(value: Any) -> bool:
+    """Return whether an argument of `tensor.to` names a device."""
+    return isinstance(value, torch.device | str) or (isinstance(value, int) and not isinstance(value, bool))
+
+
+def _widened(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Compute a function of half-precision tensors in float32, and round its result."""
+    kind = args[0].dtype if args and isinstance(args[0], torch.Tensor) else None
+    if kind not in _HALF:
+        return func(*args, **kwargs)
+    args, kwargs = tree_map(
+        lambda each: each.float() if isinstance(each, torch.Tensor) and each.dtype in _HALF else each,
+        (args, kwargs),
+    )
+    return func(*args, **kwargs).to(kind)
+
+
+def _tensors(values: Any) -> list[Any]:
+    """Return the tensors among values, in lists, tuples and dicts as well."""
+    return [each for each in tree_leaves(values) if isinstance(each, torch.Tensor)]
+
+
+def install(gpu: VirtualGPU, patches: Patches) -> None:
+    """Let "cuda" be the virtual GPU in torch, until the patches are taken back."""
+    storages = DeviceStorages(gpu.driver)
+    gpu.torch = storages
+    patches.enter_context(DeviceMode(storages))
+    install_torch_cuda(gpu, patches)
