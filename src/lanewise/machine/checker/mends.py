@@ -346,6 +346,6 @@ def _between_blocks(race: Race, language: Language) -> str:
     first, second = (one, other) if race.flow.is_before(one.op, other.op) else (other, one)
     return (
         "no barrier orders two blocks: write to another array than the one that is read, end the kernel "
-        f"between {first.named(second)} and {second.named(first)} and go on in a second launch, or let blocks "
+        f"between {first.named(second)} and {second.named(first)} and go on in a second launch, or let them "
         f"wait for a flag ({spelled('fence', language)}, then an atomic store; an atomic load, then a fence)"
     )
