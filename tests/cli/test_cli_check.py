@@ -59,7 +59,7 @@ def test_nothing_to_find(answered: Callable[..., str]) -> None:
 def test_a_race(lanewise: Callable[..., Any]) -> None:
     said = lanewise(*check("wrong.ptx"))
     assert said.code == 1 and said.err == ""
-    assert "race" in said.out and "line 10" in said.out
+    assert said.out.startswith("PTX:10: st.shared.u32 [tile], %r0;\nrace: ") and "    mend: " in said.out
     said = lanewise(*check("wrong.ptx", "--json"))
     data = json.loads(said.out)
     assert said.code == 1 and data["ok"] is False

@@ -71,6 +71,7 @@ class Commands:
 
     def _moved(self, stop: Stop) -> str:
         head = f"{stop.reason[:1].upper()}{stop.reason[1:]}." if stop.why not in ("step", "goto") else ""
+        head = stop.reason if stop.why == "finding" else head
         return "\n".join(filter(None, (head, where(self.debugger))))
 
     def _repeat(self, rest: str, move: Callable[[], Stop]) -> str:

@@ -208,7 +208,7 @@ class Debugger:
             return
         for step, finding in sorted(found, key=lambda pair: -pair[0] if backwards else pair[0]):
             if (step < here) if backwards else (step > here):
-                stop = Stop(step, int(self.lines.warps[step]), str(finding), "finding")
+                stop = Stop(step, int(self.lines.warps[step]), str(finding), "finding", kind=finding.title)
                 yield step, partial(_same, stop)
 
     def to_first_finding(self) -> Stop | None:
@@ -223,9 +223,11 @@ class Debugger:
                 self.show_block(block)
                 located = next(((each, n) for each, n in self.recorded.findings if n is not None), None)
         if located is None:
-            return Stop(self.position, self.warp, str(findings[0][0]), "finding")
+            first = findings[0][0]
+            return Stop(self.position, self.warp, str(first), "finding", kind=first.title)
         finding, step = located
-        return self._arrive(Stop(step, int(self.lines.warps[step]), str(finding), "finding"))
+        warp = int(self.lines.warps[step])
+        return self._arrive(Stop(step, warp, str(finding), "finding", kind=finding.title))
 
     # moves of one warp -------------------------------------------------------------------------------------
 

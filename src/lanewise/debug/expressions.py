@@ -21,6 +21,7 @@ from lanewise.debug.moments import COORDINATES, Moment
 from lanewise.errors import LanewiseError
 from lanewise.machine.abi import LANES
 from lanewise.traces.arrays import source_name
+from lanewise.traces.names import NamedValue, Variable, typed
 
 #: The most characters of an expression.
 LONGEST = 1000
@@ -37,6 +38,7 @@ class Kind(Enum):
     LANES = "a number for each lane"
     VECTOR = "several numbers for each lane"
     ARRAY = "an array"
+    STRUCTURE = "a list, tuple or dict"
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,10 @@ class Value:
     data: npt.NDArray[Any]
     #: Of a part of an array: the rows, columns and so on that it has of the whole.
     axes: tuple[range, ...] = ()
+    #: Of registers: the variable that they are, such as one fragment of a list.
+    variable: Variable | None = None
+    #: Of a list, tuple or dict: what it holds.
+    items: NamedValue = None
 
 
 _OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
@@ -87,7 +93,9 @@ _REDUCTIONS: dict[str, Callable[[Any], Any]] = {
     "min": np.min,
     "max": np.max,
 }
-FUNCTIONS = (*_ELEMENTWISE, *_REDUCTIONS)
+FUNCTIONS = (*_ELEMENTWISE, *_REDUCTIONS, "len")
+#: What a fragment is asked for its registers by.
+REGISTERS = "registers"
 #: Names that the debugger itself gives a value, unless the kernel has a variable of that name.
 OWN_NAMES = ("lane", "warp", "step")
 
@@ -127,14 +135,17 @@ class Expression:
         )  # fmt: skip
         for each in ast.walk(node):
             if isinstance(each, ast.Call):
-                name = each.func.id if isinstance(each.func, ast.Name) else ast.unparse(each.func)
+                name = each.func.id if isinstance(each.func, ast.Name) else _plain(each.func)
                 if name not in FUNCTIONS or len(each.args) != 1 or each.keywords:
                     known = f"functions are {', '.join(FUNCTIONS)}, of one argument"
                     raise LanewiseError(f"{name} is no function here; {known}")
-            if isinstance(each, ast.Constant) and not isinstance(each.value, bool | int | float):
+            if isinstance(each, ast.Constant) and not isinstance(each.value, bool | int | float | str):
                 raise LanewiseError(f"{each.value!r} is no number; expressions have numbers only")
-            if isinstance(each, ast.Attribute) and not isinstance(each.value, ast.Name):
-                raise LanewiseError(f"{self.text}: only threadIdx and its like have .x, .y and .z")
+            named = isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name)
+            if isinstance(each, ast.Attribute) and not named and each.attr != REGISTERS:
+                raise LanewiseError(
+                    f"{self.text}: only threadIdx and its like have .x, .y and .z, and fragments .registers"
+                )
             if not isinstance(each, allowed):
                 raise LanewiseError(
                     f"{self.text}: {type(each).__name__} is not part of expressions, which have numbers, "
@@ -154,7 +165,7 @@ class Expression:
     def holds(self, moment: Moment) -> npt.NDArray[np.bool_]:
         """Return the lanes at the next instruction for which the expression is not 0."""
         found = self.evaluate(moment)
-        if found.kind is Kind.ARRAY or found.kind is Kind.VECTOR:
+        if found.kind in (Kind.ARRAY, Kind.VECTOR, Kind.STRUCTURE):
             raise LanewiseError(
                 f"{self.text} is {found.kind.value}, no condition: any(…) or all(…) makes one"
             )
@@ -172,8 +183,12 @@ class _Evaluation:
 
     def value(self, node: ast.AST) -> Value:
         match node:
+            case ast.Constant(value=str() as text):
+                raise LanewiseError(f"{text!r} is no number; only the key of a dict is a text")
             case ast.Constant(value=value):
                 return Value(Kind.SCALAR, _number(value))
+            case ast.Attribute(value=of, attr=attribute) if attribute == REGISTERS:
+                return self.registers_of(of)
             case ast.Name(id=name):
                 return self.name(name)
             case ast.Attribute(value=ast.Name(id=name), attr=axis):
@@ -220,6 +235,9 @@ class _Evaluation:
             return Value(Kind.ARRAY, moment.shared(name))
         if name in moment.argument_names:
             return Value(Kind.ARRAY, moment.argument(name))
+        names = moment.recording.names
+        if name in names.values and name not in names.variables:
+            return self.held(name, names.values[name])
         try:
             return self.register(name)
         except LanewiseError:
@@ -245,12 +263,55 @@ class _Evaluation:
 
     def register(self, name: str) -> Value:
         """Return a register or variable of the lanes."""
-        data = self.moment.registers[name]
-        return Value(Kind.VECTOR if data.ndim > 1 else Kind.LANES, data)
+        return self.variable(self.moment.recording.names.find(name))
+
+    def variable(self, variable: Variable) -> Value:
+        """Return the registers of a variable as numbers."""
+        data = self.moment.registers.values_of(variable)
+        return Value(Kind.VECTOR if data.ndim > 1 else Kind.LANES, data, variable=variable)
+
+    def held(self, name: str, value: NamedValue) -> Value:
+        """Return what a Python variable holds, or an element of it."""
+        match value:
+            case Variable():
+                return self.variable(value)
+            case int() | float():
+                return Value(Kind.SCALAR, _number(value))
+            case tuple() | dict():
+                return Value(Kind.STRUCTURE, np.zeros(0), items=value)
+        raise LanewiseError(f"no register holds {name}: it is a constant of the trace, or nothing needs it")
+
+    def registers_of(self, node: ast.expr) -> Value:
+        """Return the registers of a fragment as they are: words of 32 bits, or floats."""
+        variable = self.value(node).variable
+        if variable is None:
+            raise LanewiseError(f"{_plain(node)} is no fragment: it has no registers")
+        columns = [typed(self.moment.registers.bits(each), each[0].type) for each in variable.elements]
+        return Value(Kind.VECTOR, np.stack(columns, axis=1))
+
+    def item(self, whole: Value, of: ast.expr, index: ast.expr) -> Value:
+        """Return an element of a list, tuple or dict."""
+        key: object = index.value if isinstance(index, ast.Constant) else None
+        if not isinstance(key, str):
+            found = self.value(index)
+            if found.kind is not Kind.SCALAR:
+                raise LanewiseError(
+                    f"an index of {_plain(of)} is one number for all lanes: it is {whole.kind.value}"
+                )
+            key = found.data.item()
+        items = whole.items
+        if isinstance(items, dict) and key in items:
+            return self.held(f"{_plain(of)}[{key!r}]", items[key])
+        if isinstance(items, tuple) and isinstance(key, int) and -len(items) <= key < len(items):
+            return self.held(f"{_plain(of)}[{key}]", items[key])
+        known = ", ".join(map(repr, items)) if isinstance(items, dict) else f"0 to {len(items or ()) - 1}"  # type: ignore[arg-type]
+        raise LanewiseError(f"{_plain(of)} has the elements {known}, not {key!r}")
 
     def element(self, of: ast.expr, index: ast.expr) -> Value:
         """Return an element of an array, which may be another one for each lane, or a part of it."""
         whole = self.value(of)
+        if whole.kind is Kind.STRUCTURE:
+            return self.item(whole, of, index)
         if whole.kind not in (Kind.ARRAY, Kind.VECTOR):
             raise LanewiseError(f"{_plain(of)} is {whole.kind.value}: it has no elements")
         parts = index.elts if isinstance(index, ast.Tuple) else [index]
@@ -299,6 +360,10 @@ class _Evaluation:
 
     def call(self, name: str, argument: Value) -> Value:
         """Return the result of one of the functions; reductions of lanes take those that are active."""
+        if name == "len":
+            return Value(Kind.SCALAR, np.asarray(_length(argument)))
+        if argument.kind is Kind.STRUCTURE:
+            raise LanewiseError(f"{name} takes numbers, not {argument.kind.value}: name an element of it")
         data = widened(argument.data)
         if name in _ELEMENTWISE:
             return Value(argument.kind, np.asarray(_ELEMENTWISE[name](data)))
@@ -309,6 +374,15 @@ class _Evaluation:
 
 def _plain(node: ast.AST) -> str:
     return ast.unparse(node).replace(_REGISTER, "%").replace(_OWN, "$")
+
+
+def _length(value: Value) -> int:
+    """Return how many elements a value has: of a fragment, those of one lane."""
+    if isinstance(value.items, tuple | dict):
+        return len(value.items)
+    if value.kind in (Kind.ARRAY, Kind.VECTOR):
+        return int(value.data.shape[0 if value.kind is Kind.ARRAY else 1])
+    raise LanewiseError(f"len takes a list, an array or a fragment, not {value.kind.value}")
 
 
 def _number(value: Any) -> npt.NDArray[Any]:
@@ -340,6 +414,8 @@ def widened(data: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def _common(*values: Value) -> Kind:
     """Return the kind of a value that some are combined to."""
     kinds = {each.kind for each in values}
+    if Kind.STRUCTURE in kinds:
+        raise LanewiseError("a list, tuple or dict is no number: name an element of it")
     if Kind.ARRAY in kinds and kinds & {Kind.LANES, Kind.VECTOR}:
         raise LanewiseError("an array and numbers of lanes do not go together: name an element of the array")
     for kind in (Kind.ARRAY, Kind.VECTOR, Kind.LANES):

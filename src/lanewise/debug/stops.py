@@ -27,6 +27,8 @@ class Stop(NamedTuple):
     reason: str
     why: str = "breakpoint"
     number: int = 0
+    #: Of a finding: its kind, such as "race".
+    kind: str = ""
 
 
 @dataclass(eq=False)

@@ -12,7 +12,6 @@ from lanewise.debug.debugger import Debugger
 from lanewise.debug.expressions import Expression, Kind, Value
 from lanewise.debug.lines import PTX, Frame
 from lanewise.debug.stops import Breakpoint, lanes_text, shown
-from lanewise.errors import LanewiseError
 from lanewise.machine.abi import LANES
 
 #: Lanes in a row of a table; rows and columns of a matrix that are shown.
@@ -26,14 +25,11 @@ def printed(debugger: Debugger, text: str) -> str:
     moment = debugger.moment
     expression = Expression(text)
     value = expression.evaluate(moment)
-    names = moment.recording.names
     plain = expression.text
-    variable = None
-    if value.kind in (Kind.VECTOR, Kind.LANES):
-        try:
-            variable = names.find(plain)
-        except LanewiseError:
-            variable = None
+    if isinstance(value.items, tuple | dict):
+        keys = range(len(value.items)) if isinstance(value.items, tuple) else map(repr, value.items)
+        return f"{plain} has {len(value.items)} elements: {', '.join(f'{plain}[{key}]' for key in keys)}"
+    variable = value.variable
     note = "  (nothing has written it yet)" if variable and not moment.is_written(variable) else ""
     if value.kind is Kind.VECTOR and variable is not None:
         operand = moment.operand(variable)

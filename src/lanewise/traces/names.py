@@ -15,7 +15,7 @@ from lanewise.isa import Operand
 from lanewise.machine.program.operands import Register
 from lanewise.machine.program.ops import Program, all_registers
 from lanewise.ptx.debug_variables import debug_variables
-from lanewise.ptx.model.source_names import SourceNames
+from lanewise.ptx.model.source_names import SourceNames, SourceValue, SourceVariable
 
 #: Types of registers that are shown as floats; others are shown as integers.
 _FLOATS = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
@@ -52,6 +52,10 @@ def typed(bits: npt.NDArray[np.unsignedinteger], type: str) -> npt.NDArray[np.ge
     return bits.view(bits.dtype.str.replace("u", "i")) if type.startswith("s") else bits
 
 
+#: What a Python variable holds: registers, a number, or a list, tuple or dict of these; None is unknown.
+NamedValue = Variable | int | float | tuple["NamedValue", ...] | dict[object, "NamedValue"] | None
+
+
 class RegisterNames:
     """All names of a kernel: its registers, with and without %, and its variables."""
 
@@ -67,8 +71,25 @@ class RegisterNames:
             for name, variable in (names.variables.items() if names is not None else ())
             if (each := self._variable(name, variable.registers, variable.format, variable.operand))
         }
+        #: Variables that are numbers, lists, tuples or dicts while the kernel is traced.
+        self.values: dict[str, NamedValue] = {
+            name: self._value(name, value) for name, value in (names.values.items() if names else ())
+        }
         if names is None:
             self._add_debug_variables(program)
+        #: Whether the kernel is CUDA C++ whose variables are not known.
+        self.lacks_debug_information = program.module.cuda is not None and not self.variables
+
+    def _value(self, name: str, value: SourceValue) -> NamedValue:
+        """Return what a Python variable holds, with the registers of the program."""
+        match value:
+            case SourceVariable():
+                return self._variable(name, value.registers, value.format, value.operand)
+            case tuple():
+                return tuple(self._value(f"{name}[{at}]", each) for at, each in enumerate(value))
+            case dict():
+                return {key: self._value(f"{name}[{key!r}]", each) for key, each in value.items()}
+        return value
 
     def _add_debug_variables(self, program: Program) -> None:
         """Add the variables of CUDA C++ that was compiled with debug information; the kernel's come first."""
@@ -111,4 +132,9 @@ class RegisterNames:
         names = [*self.variables, *self.by_name]
         close = get_close_matches(name, names, 1) or get_close_matches(f"%{name}", names, 1)
         hint = f"; did you mean {close[0]}?" if close else ""
+        if self.lacks_debug_information:
+            hint += (
+                ". Variables of CUDA C++ are known with debug information: --option=-G, "
+                'or lw.cuda(…, options=["-G"])'
+            )
         raise LanewiseError(f"the kernel has no register or variable {name}{hint}")

@@ -66,9 +66,10 @@ class Registers(Mapping[str, npt.NDArray[Any]]):
         self._recording, self._block, self._warp, self._entry = recording, block, warp, entry
 
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
-        return self._values(self._recording.names.find(name))
+        return self.values_of(self._recording.names.find(name))
 
-    def _values(self, variable: Variable) -> npt.NDArray[Any]:
+    def values_of(self, variable: Variable) -> npt.NDArray[Any]:
+        """Return what the lanes hold in the registers of a variable."""
         columns = [
             variable.shown(self.bits(registers), number) for number, registers in enumerate(variable.elements)
         ]

@@ -284,7 +284,7 @@ class Adapter:
         self._require()
         stop = self._stop
         reason = stop.reason if stop is not None else ""
-        kind, _, _ = reason.partition(":")
+        kind = stop.kind if stop is not None and stop.kind else reason.partition(":")[0]
         self.connection.respond(request, {"exceptionId": kind, "description": reason, "breakMode": "always"})
 
     def _on_dataBreakpointInfo(self, request: Message, arguments: Message) -> None:

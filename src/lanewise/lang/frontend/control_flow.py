@@ -349,3 +349,5 @@ def _name(name: str, value: Any) -> None:
         for number, each in enumerate(value):
             if isinstance(each, Traced):
                 _name(f"{name}{number}", each)
+    if isinstance(value, list | tuple | dict | int | float):  # for the debugger
+        current().bound.setdefault(name, []).append(value)

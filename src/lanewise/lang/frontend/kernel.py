@@ -149,7 +149,10 @@ class Kernel:
 
     def _trace(self, arch: str | None, constants: dict[str, Any]) -> tuple[str, SourceNames, Builder]:
         """Trace the kernel anew and return its PTX, the names of its variables in it, and the builder."""
-        from lanewise.lang.frontend.source_names import source_names  # it loads the model of PTX
+        from lanewise.lang.frontend.source_names import (  # it loads the model of PTX
+            captured_numbers,
+            source_names,
+        )
 
         rewritten = self.rewritten
         with use_builder(Builder(arch)) as builder:
@@ -171,6 +174,8 @@ class Kernel:
                 builder.need("cluster=", 90, "7.8")
             writer = Writer(builder, self.name, declared, self._limits())
             text = writer.text(names)
+            for name, value in {**captured_numbers(self.function), **constants}.items():
+                builder.bound.setdefault(name, []).append(value)
             named = source_names(builder.bound, writer.by_hint, builder.computed_addresses)
             return text, named, builder
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Set
+from itertools import count
 from typing import Any
 
 from lanewise.lang.memory.array import Array, Strided
-from lanewise.lang.trace.ir import Symbol
+from lanewise.lang.trace.ir import Register, Symbol
 from lanewise.lang.trace.scalar import Scalar
-from lanewise.ptx.model.source_names import SourceArray, SourceNames, SourceVariable
+from lanewise.ptx.model.source_names import SourceArray, SourceNames, SourceValue, SourceVariable
 
 
 def source_names(
@@ -30,9 +32,43 @@ def source_names(
                 variable = _variable(name, value, by_hint)
                 if variable is not None:
                     variables[name] = variable
+    values = {
+        name: _value(name, each[-1], by_hint, count())
+        for name, each in bound.items()
+        if name not in variables and name not in arrays
+    }
     for hint, registers in by_hint.items():  # parameters, and what only loops and branches have named
         variables.setdefault(hint, SourceVariable((tuple(registers),)))
-    return SourceNames(variables, arrays)
+    return SourceNames(variables, arrays, values)
+
+
+def _value(name: str, value: Any, by_hint: Mapping[str, list[str]], leaves: Iterator[int]) -> SourceValue:
+    """Return what a Python variable holds, and what its lists, tuples and dicts hold; None if it is unknown.
+
+    A loop or a branch that changes a list gives its registers the name of the list and a number, counted
+    over all that the list holds: `leaves` counts them.
+    """
+    match value:
+        case int() | float():
+            return value
+        case list() | tuple():
+            return tuple(_value(name, each, by_hint, leaves) for each in value)
+        case dict():
+            return {key: _value(name, each, by_hint, leaves) for key, each in value.items()}
+        case Scalar(constant=int() | float() as number) if value.register is None:
+            registers = by_hint.get(f"{name}{next(leaves)}")
+            return SourceVariable((tuple(registers),), value.dtype) if registers else number
+    held = [value] if isinstance(value, Scalar) else getattr(value, "registers", None)
+    if not isinstance(held, tuple | list) or not all(isinstance(each, Scalar) for each in held):
+        return None
+    elements = []
+    for each in held:
+        own = _register_name(each)
+        names = [*([own] if own else []), *by_hint.get(f"{name}{next(leaves)}", ())]
+        elements.append(tuple(dict.fromkeys(names)))
+    if not elements or not all(elements):
+        return None
+    return SourceVariable(tuple(elements), held[0].dtype, getattr(value, "operand", None))
 
 
 def _array(array: Array, computed: Set[Symbol | None]) -> SourceArray | None:
@@ -61,3 +97,18 @@ def _variable(name: str, value: Any, by_hint: Mapping[str, list[str]]) -> Source
         return None
     elements = tuple(tuple(by_hint[hint]) for hint in hints)
     return SourceVariable(elements, getattr(held[0], "dtype", None), getattr(value, "operand", None))
+
+
+def _register_name(value: Scalar) -> str:
+    """Return the name in the PTX of the register that holds a value; empty if none does."""
+    register: Any = value.register
+    while register is not None and register.alias is not None:
+        register = register.alias if isinstance(register.alias, Register) else None
+    return register.name if register is not None else ""
+
+
+def captured_numbers(function: Callable[..., Any]) -> dict[str, int | float]:
+    """Return the numbers that a kernel reads from its module and from functions around it, by name."""
+    captured = inspect.getclosurevars(function)
+    names = {**captured.globals, **captured.nonlocals}
+    return {name: value for name, value in names.items() if isinstance(value, int | float)}

@@ -15,6 +15,7 @@ from math import gcd
 from lanewise.machine.program.basic_blocks import BasicBlock, successors
 from lanewise.machine.program.instruction_record import Role, Waits
 from lanewise.machine.program.ops import Op
+from lanewise.ptx import Module
 
 
 class Language(Enum):
@@ -25,13 +26,11 @@ class Language(Enum):
     PTX = 2
 
     @classmethod
-    def of(cls, source: str | None) -> Language:
-        """Return the language of a line, `kernel.cu:12`; that of no line is PTX."""
-        if source is None:
-            return cls.PTX
-        name = source.rpartition(":")[0]
-        is_python = name.endswith(".py") or name.startswith(("<", "cell In["))  # a prompt, a notebook
-        return cls.PYTHON if is_python else cls.CPLUSPLUS
+    def of(cls, module: Module, source: str | None) -> Language:
+        """Return the language of a line of a module; that of no line is PTX."""
+        if module.names is not None:
+            return cls.PYTHON
+        return cls.PTX if source is None else cls.CPLUSPLUS
 
 
 #: What each language calls the instructions that mends propose: CUDA C++, Python, PTX.
@@ -232,6 +231,7 @@ class Race:
     one_writes: bool
     other_writes: bool
     reach: Reach
+    language: Language
 
     @property
     def both_write(self) -> bool:
@@ -262,7 +262,7 @@ def race_mend(races: Sequence[Race]) -> str:
     """Return what orders the two accesses of a race; several races of the same two lines are one mistake."""
     reach = max(each.reach for each in races)
     first, *_ = (each for each in races if each.reach == reach)
-    language = Language.of(first.one.source)
+    language = first.language
     if reach is Reach.GRID:
         return _between_blocks(first, language)
     plain = first.plain_write
@@ -346,6 +346,6 @@ def _between_blocks(race: Race, language: Language) -> str:
     first, second = (one, other) if race.flow.is_before(one.op, other.op) else (other, one)
     return (
         "no barrier orders two blocks: write to another array than the one that is read, end the kernel "
-        f"between {first.named(second)} and {second.named(first)} and go on in a second launch, or let blocks "
+        f"between {first.named(second)} and {second.named(first)} and go on in a second launch, or let them "
         f"wait for a flag ({spelled('fence', language)}, then an atomic store; an atomic load, then a fence)"
     )

@@ -110,7 +110,7 @@ class Facts:
     @cached_property
     def language(self) -> Language:
         """The language of the line."""
-        return Language.of(self.here_place.source)
+        return Language.of(self.launch.compiled.module, self.here_place.source)
 
     @property
     def op(self) -> Op:
@@ -229,7 +229,8 @@ class Facts:
         atomic = self.op.record.is_atomic or self.other.place.op.record.is_atomic
         if atomic and self.launch.shape.warps > 1:  # what is updated by atomics is for all warps
             reach = max(reach, Reach.BLOCK)
-        return Race(self.flow, self.here_place, self.other.place, mine, self.other.writes, reach)
+        other = self.other
+        return Race(self.flow, self.here_place, other.place, mine, other.writes, reach, self.language)
 
     @property
     def _mixed(self) -> Place | None:

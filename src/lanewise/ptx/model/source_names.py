@@ -26,6 +26,10 @@ class SourceVariable:
     operand: Operand | None = None
 
 
+#: What a Python variable holds: registers, a number, or a list, tuple or dict of these; None is unknown.
+SourceValue = SourceVariable | int | float | tuple["SourceValue", ...] | dict[object, "SourceValue"] | None
+
+
 @dataclass(frozen=True)
 class SourceArray:
     """An array of the source in shared memory: the PTX variable it lies in, where, and how."""
@@ -44,3 +48,5 @@ class SourceNames:
 
     variables: Mapping[str, SourceVariable] = field(default_factory=dict)
     arrays: Mapping[str, SourceArray] = field(default_factory=dict)
+    #: Variables that are numbers, lists, tuples or dicts while the kernel is traced.
+    values: Mapping[str, SourceValue] = field(default_factory=dict)
