@@ -8,7 +8,7 @@ raises an error once one is changed while another is still in reach.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, NamedTuple
 
 from lanewise.lang.frontend.containers import identity
 from lanewise.lang.frontend.heap import Container, State, everything_in_reach
@@ -20,11 +20,17 @@ CHOICE = "value"
 
 
 class UncertainAliases:
-    """Containers of which two may be one object, with their contents when that was last certain."""
+    """Two containers that may be one object, with their contents when that was last certain."""
 
-    def __init__(self, containers: list[Container], what: str) -> None:
-        self.containers, self.what = containers, what
+    def __init__(self, one: Container, two: Container, what: str) -> None:
+        self.containers = Container(one.value, one.name), Container(two.value, two.name)
+        self.what = what
         self.accept()
+
+    @property
+    def keys(self) -> frozenset[Any]:
+        """The identities of both."""
+        return frozenset(each.key for each in self.containers)
 
     def accept(self) -> None:
         """Take the contents that the containers have now for unchanged."""
@@ -32,14 +38,14 @@ class UncertainAliases:
             each.note_contents()
 
     def check(self, live: Collection[str] | None) -> None:
-        """Raise an error if one of them was changed in place while another is in reach, by a live name."""
+        """Raise an error if one of them was changed in place while the other is in reach, by a live name."""
         changed = [each.key for each in self.containers if not each.is_unchanged()]
         if not changed:
             return
         reach = everything_in_reach(None, None, live).containers
         if any(each.key in reach and changed != [each.key] for each in self.containers):
-            raise current().error(may_be_one(self.containers, self.what))
-        current().changed_aliases.update(each.key for each in self.containers)
+            raise current().error(may_be_one(list(self.containers), self.what))
+        current().changed_aliases.update(self.keys)
         self.accept()  # on this path nobody else can see the change
 
 
@@ -58,41 +64,51 @@ def may_be_one(
     )
 
 
-def note_uncertain(
-    parts: list[tuple[str, list[Any]]], reach: State, what: str, made: Collection[Any] = ()
-) -> None:
-    """Note groups of containers, each with a name, of which those that are still in reach may be one.
+class MadeAlias(NamedTuple):
+    """A container, the name that holds it, and those that it may be, as (name, container)."""
 
-    `made` are containers that come into reach just now. What may be one with a container that is known to be
-    uncertain joins the others of that one.
+    name: str
+    value: Any
+    candidates: list[tuple[str, Any]]
+
+
+def note_uncertain(parts: list[MadeAlias], reach: State, what: str) -> None:
+    """Note containers that may be one of others, which are still in reach or known to be uncertain.
+
+    What may be one of these may be the new one, too.
     """
     noted = current().uncertain_aliases
-    known = {one.key: one for group in noted for one in group.containers}
-    groups = [{one.key: one for one in group.containers} for group in noted]
-    for name, values in parts:
-        group = {identity(value): Container(value, name) for value in values}
-        for other in [each for each in groups if not each.keys().isdisjoint(group)]:
-            groups.remove(other)
-            group = {**group, **other}
-        groups.append(group)
-    new = set(map(identity, made))
-    before = {frozenset(one.key for one in group.containers): group for group in noted}
-    noted.clear()
-    for group in groups:
-        kept = [each for key, each in group.items() if key in known or key in new or key in reach.containers]
-        if len(kept) > 1:
-            same = before.get(frozenset(each.key for each in kept))
-            noted.append(same or UncertainAliases(kept, what))
+    pairs = {pair.keys: pair.containers for pair in noted}
+    known = set[Any]().union(*pairs, (identity(part.value) for part in parts))
+    for part in parts:
+        made = Container(part.value, part.name)
+        candidates = {identity(value): Container(value, name) for name, value in part.candidates}
+        given = set(candidates)
+        for one, two in pairs.values():
+            if not given.isdisjoint((one.key, two.key)):
+                candidates = {one.key: one, two.key: two, **candidates}
+        for key, other in candidates.items():
+            both = frozenset((made.key, key))
+            if len(both) == 1 or both in pairs:
+                continue
+            pairs[both] = made, other
+            if key in known or key in reach.containers:
+                noted.append(UncertainAliases(made, other, what))
 
 
-def may_be_aliases_of(keys: Collection[Any]) -> set[Any]:
-    """Return the keys of all containers that may be one of some, those themselves left out."""
-    others: set[Any] = set()
-    for group in current().uncertain_aliases:
-        members = {each.key for each in group.containers}
-        if not members.isdisjoint(keys):
-            others |= members
-    return others
+def may_be_aliases_of(keys: Collection[Any], reach: State | None = None) -> set[Any]:
+    """Return the keys of containers that may be one of some, and of those of these that may be another.
+
+    With `reach`, those count that something still leads to.
+    """
+    found: set[Any] = set()
+    for pair in current().uncertain_aliases:
+        one, two = pair.containers
+        for key, other in ((one.key, two.key), (two.key, one.key)):
+            is_seen = reach is None or reach.has_callers or other in reach.containers
+            if key in keys and is_seen:
+                found |= pair.keys
+    return found
 
 
 def check_aliases(live: Collection[str] | None = None) -> None:
@@ -109,9 +125,7 @@ def forget_unreachable(reach: State) -> None:
     groups = current().uncertain_aliases
     if not groups or reach.has_callers:
         return
-    for group in groups:
-        group.containers = [each for each in group.containers if each.key in reach.containers]
-    groups[:] = [group for group in groups if len(group.containers) > 1]
+    groups[:] = [pair for pair in groups if pair.keys <= reach.containers.keys()]
 
 
 def accept_contents() -> None:

@@ -145,7 +145,7 @@ class Runtime:
         self.file, self.scope = file, scope
 
     def at(self, line: int, column: int, live: frozenset[str] | None) -> None:
-        """Note that the statement at this line and column is traced next, before which some names are live."""
+        """Note the statement that is traced next, and the names that it or a later one reads."""
         builder = current()
         if builder.uncertain_aliases:
             check_aliases(live)

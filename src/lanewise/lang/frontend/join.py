@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from lanewise.formats import f32
-from lanewise.lang.frontend.aliases import note_uncertain
+from lanewise.lang.frontend.aliases import MadeAlias, note_uncertain
 from lanewise.lang.frontend.containers import empty_copy, frozen_with, in_words, set_contents
 from lanewise.lang.frontend.heap import Container, Held, State
 from lanewise.lang.frontend.merge import CarriedValues, Undefined, convert_to_carried, is_same_value
@@ -73,7 +73,7 @@ class Join:
         self.values, self.left, self.right, self.locations = values, left, right, locations
         self.moves: MergeMoves = []
         #: Containers that a location holds after either branch, and the one that it holds from here on.
-        self._made: dict[tuple[Any, Any], tuple[Container, Container, Any]] = {}
+        self._made: dict[tuple[Any, Any], tuple[str, Container, Container, Any]] = {}
         self._joined: set[Any] = set()
         outcome: dict[str, Any] = {}
         for name in values.names:
@@ -141,14 +141,14 @@ class Join:
             return one.value
         known = self._made.get((one.key, two.key))
         if known is not None:
-            return known[2]
+            return known[-1]
         if isinstance(one.value, Node):
             children = [self._value(name, x, y) for x, y in zip(one.held, two.held, strict=True)]
             made = one.value.with_children(children, fresh=True)
-            self._made[one.key, two.key] = one, two, made
+            self._made[one.key, two.key] = name, one, two, made
             return made
         made = empty_copy(one.value)
-        self._made[one.key, two.key] = one, two, made
+        self._made[one.key, two.key] = name, one, two, made
         children = [self._value(name, x, y) for x, y in zip(one.held, two.held, strict=True)]
         set_contents(made, one.form, children)
         return made
@@ -182,10 +182,11 @@ class Join:
     def _note_aliases(self, names: dict[str, Any] | None) -> None:
         """Note the containers that became one location's, but may be another location's too."""
         if self._made:
-            reach = self.values.in_reach(names)
-            parts = [(one.name, [one.value, two.value, made]) for one, two, made in self._made.values()]
-            made = [made for _, _, made in self._made.values()]
-            note_uncertain(parts, reach, f"the branches of lines {self._lines}", made)
+            parts = [
+                MadeAlias(name, made, [(one.name, one.value), (two.name, two.value)])
+                for name, one, two, made in self._made.values()
+            ]
+            note_uncertain(parts, self.values.in_reach(names), f"the branches of lines {self._lines}")
 
 
 def merge_leaf(name: str, x: Any, y: Any, moves: MergeMoves) -> Any:

@@ -11,6 +11,7 @@ from collections import defaultdict
 from typing import Any
 
 from lanewise.lang.frontend.aliases import (
+    MadeAlias,
     forget_unreachable,
     may_be_aliases_of,
     may_be_one,
@@ -134,13 +135,12 @@ class LoopValues:
         for each in self._copies:
             copies_of[each.entry.key] += 1
         parts = [
-            (each.entry.name, [each.value, each.entry.value])
+            MadeAlias(each.entry.name, each.value, [(each.entry.name, each.entry.value)])
             for each in self._copies
             if copies_of[each.entry.key] > 1 or self._has_other_locations(each)
         ]
         if parts:
-            made = [each.value for each in self._copies]
-            note_uncertain(parts, self.values.in_reach(self.names), f"the loop of line {self.line}", made)
+            note_uncertain(parts, self.values.in_reach(self.names), f"the loop of line {self.line}")
 
     def _has_other_locations(self, container: HeadContainer) -> bool:
         """Return whether a location that is none of this head container's may hold what it was before."""
@@ -256,7 +256,9 @@ class LoopValues:
         for container, key in round_.holders:
             if key in by_key and by_key[key] is not container:
                 self._handed_on.append((container, by_key[key]))
-        uncertain = may_be_aliases_of(round_.held_by)
+        uncertain: set[Any] = set()
+        if current().uncertain_aliases:
+            uncertain = may_be_aliases_of(round_.held_by, self.values.in_reach(names))
         tracked = {identity(each.value): each.locations for each in containers}
         for container, key in round_.holders:
             shared = len(round_.held_by[key]) > 1
@@ -323,17 +325,23 @@ class LoopValues:
                 )
         #: What stands after the loop for a container of its head.
         later = {identity(each.value): done[id(each)] for each in (*self._in_place.values(), *self._copies)}
-        parts = []
-        for each, other in self._uncertain:
-            if each.is_rebound:
-                values = [done[id(each)], each.entry.value, later.get(other.key, other.value)]
-                parts.append((each.entry.name, values))
+        parts = [
+            MadeAlias(
+                each.entry.name,
+                done[id(each)],
+                [(each.entry.name, each.entry.value), (other.name, later.get(other.key, other.value))],
+            )
+            for each, other in self._uncertain
+            if each.is_rebound
+        ]
         for each in (*self._in_place.values(), *self._copies):
             if done[id(each)] is not each.value and may_be_aliases_of([identity(each.value)]):
-                parts.append((each.entry.name, [each.value, done[id(each)]]))
+                parts.append(MadeAlias(each.entry.name, done[id(each)], [(each.entry.name, each.value)]))
         for members in self._handed_around():
-            values = [value for one in members for value in (done[id(one)], one.entry.value)]
-            parts.append((members[0].entry.name, values))
+            values = [
+                (one.entry.name, value) for one in members for value in (done[id(one)], one.entry.value)
+            ]
+            parts += [MadeAlias(one.entry.name, done[id(one)], values) for one in members]
         if parts:
             names = {**self.names, **outcome}
             note_uncertain(parts, self.values.in_reach(names), f"the loop of line {self.line}")
