@@ -7,6 +7,7 @@ raises an error once one is changed while another is still in reach.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
@@ -15,8 +16,8 @@ from lanewise.lang.frontend.heap import Container, State, everything_in_reach
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.pytrees import Node
 
-#: The name that stands for what `a if c else b` gives.
-CHOICE = "value"
+#: The name that stands for what `a if c else b` gives; no variable of a program has it.
+CHOICE = "__choice"
 
 
 class UncertainAliases:
@@ -42,26 +43,53 @@ class UncertainAliases:
         changed = [each.key for each in self.containers if not each.is_unchanged()]
         if not changed:
             return
-        reach = everything_in_reach(None, None, live).containers
-        if any(each.key in reach and changed != [each.key] for each in self.containers):
-            raise current().error(may_be_one(list(self.containers), self.what))
+        reach = everything_in_reach(None, None, live)
+        if any(each.key in reach.containers and changed != [each.key] for each in self.containers):
+            one, two = sorted(self.containers, key=lambda each: each.key not in changed)
+            raise current().error(may_be_one(one, two, self.what, everything_in_reach(None, None)))
         current().changed_aliases.update(self.keys)
         self.accept()  # on this path nobody else can see the change
 
 
-def may_be_one(
-    containers: list[Container], what: str, change: str = "to change one of them in place, "
-) -> str:
-    """Return the message that a container is changed of which another location may hold the same."""
-    names = sorted({each.name for each in containers} - {"", CHOICE})
-    which = " and ".join(names) if len(names) > 1 else f"two values of {names[0]}" if names else "two values"
-    kind = containers[0].value
-    noun = "fragment" if isinstance(kind, Node) else type(kind).__name__
+def may_be_one(one: Container, two: Container, what: str, reach: State, when: str = "before this") -> str:
+    """Return the message that a container is changed, or bound anew, which another location may hold, too.
+
+    The locations are named as the program can write them where the error is; the first one is changed.
+    """
+    first, second = _two_names(_names(one, reach), _names(two, reach))
+    noun, copied = _in_words(one.value)
+    which = f"{first} and {second}" if second else f"two values of {first}" if first else "two values"
     return (
-        f"{which} begin as one {noun} and part, or become one, in {what}, which only the running kernel "
-        f"decides: {change}make a {noun} for each before it"
-        + (", as in [mma.zeros() for _ in range(2)]" if isinstance(kind, Node) else "")
+        f"{which} are one {noun} on one path through {what} and two on another, and only the running kernel "
+        f"knows which: {when}, give one of them a {noun} of its own"
+        + (f", as in {first} = {copied.format(first)}" if first else "")
     )
+
+
+def _names(container: Container, reach: State) -> list[str]:
+    """Return how the program can write a container; an empty list if it has a name of the library's alone."""
+    known = reach.containers.get(container.key)
+    names = [*(known.names if known is not None else ()), container.name]
+    return [name for name in names if name and not name.startswith((CHOICE, "__"))]
+
+
+def _two_names(ones: list[str], twos: list[str]) -> tuple[str, str]:
+    """Return a name for each of two containers, the shortest that differ; an empty text if there is none."""
+    pairs = [(one, two) for one in ones for two in twos if one != two]
+    if pairs:
+        return min(pairs, key=lambda pair: len(pair[0]) + len(pair[1]))
+    names = sorted({*ones, *twos}, key=len)
+    return (names[0] if names else ""), (names[1] if len(names) > 1 else "")
+
+
+def _in_words(value: Any) -> tuple[str, str]:
+    """Return what a container is called, and how Python writes a copy of it."""
+    if isinstance(value, Node):
+        return "fragment", "{}.map(lambda e: e)" if hasattr(value, "map") else "a new fragment"
+    noun = type(value).__name__
+    if isinstance(value, list | dict | set | deque | bytearray):
+        return noun, f"{noun}({{}})"
+    return noun, "copy.copy({})"
 
 
 class MadeAlias(NamedTuple):

@@ -192,7 +192,7 @@ class Runtime:
 
     def _state(self, *functions: Callable[[], Any]) -> State:
         """Return what expressions, as functions, may change when they are evaluated."""
-        return State({}, self.scope, functions)
+        return State({}, self.scope, [("", each) for each in functions])
 
     def for_(self, items: Any, name: str, *names: tuple[str, ...]) -> Any:
         """Begin a `for`: over lw.range it is a loop of the kernel, else Python unrolls it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from lanewise.formats import f32
-from lanewise.lang.frontend.aliases import MadeAlias, note_uncertain
+from lanewise.lang.frontend.aliases import CHOICE, MadeAlias, note_uncertain
 from lanewise.lang.frontend.containers import empty_copy, frozen_with, in_words, set_contents
 from lanewise.lang.frontend.heap import Container, Held, State
 from lanewise.lang.frontend.merge import CarriedValues, Undefined, convert_to_carried, is_same_value
@@ -91,9 +91,10 @@ class Join:
         self._note_aliases(None if names is None else {**names, **outcome})
 
     @property
-    def _lines(self) -> str:
-        a, b = self.locations
-        return f"{a.line} and {b.line}" if a.line != b.line else str(a.line)
+    def _where(self) -> str:
+        """The branch in words, for messages; its line is the one that is traced now."""
+        word = "`a if c else b`" if CHOICE in self.values.bound else "the `if`"
+        return f"{word} of line {current().location.line}"
 
     def _root(self, name: str, one: Held | None, two: Held | None) -> Any:
         """Return the value of a bound name."""
@@ -124,7 +125,7 @@ class Join:
         if why := difference(one, two, name):
             if isinstance(one.value, Undefined) or isinstance(two.value, Undefined):
                 return one.value if isinstance(one.value, Undefined) else two.value
-            return Undefined(f"{why} after the branches of lines {self._lines}")
+            return Undefined(f"{why} after the two branches of {self._where}")
         if one.container is not None and two.container is not None:
             return self._container(name, one.container, two.container)
         if one.children is not None and two.children is not None:
@@ -169,12 +170,13 @@ class Join:
         untraced = not any(each.holds_traced() for each in (first, one, two))
         if key in self.values.first.of_globals and untraced:
             return
-        name = one.name or "a variable"
+        name = one.name or "a value"
         if why := difference(Held(one.value, container=one), Held(two.value, container=two), name):
             raise current().error(
-                f"{why} after the branches of lines {self._lines}: a list, dict or object that both branches "
+                f"{why} after the two branches of {self._where}: a list, dict or object that both branches "
                 "share keeps its form; add to it in both or in none"
             )
+        name = name.partition("[")[0].partition(".")[0]
         children = [self._value(name, x, y) for x, y in zip(one.held, two.held, strict=True)]
         if any(new is not old.value for new, old in zip(children, two.held, strict=True)):
             set_contents(one.value, one.form, children)
@@ -186,7 +188,7 @@ class Join:
                 MadeAlias(name, made, [(one.name, one.value), (two.name, two.value)])
                 for name, one, two, made in self._made.values()
             ]
-            note_uncertain(parts, self.values.in_reach(names), f"the branches of lines {self._lines}")
+            note_uncertain(parts, self.values.in_reach(names), self._where)
 
 
 def merge_leaf(name: str, x: Any, y: Any, moves: MergeMoves) -> Any:

@@ -29,6 +29,7 @@ from lanewise.lang.frontend.merge import (
 )
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.constants import default_dtype
+from lanewise.lang.trace.errors import KernelError
 from lanewise.lang.trace.ir import Register
 from lanewise.lang.trace.pytrees import Node
 from lanewise.lang.trace.scalar import Scalar, literal, scalar
@@ -109,7 +110,7 @@ class LoopValues:
         self.heads: dict[str, Head] = {}
         for name in values.names:
             root = values.first.roots.get(name)
-            if root is None:
+            if root is None or isinstance(root.value, Undefined):
                 continue
             before = len(self.registers)
             own = name in values.bound
@@ -270,6 +271,11 @@ class LoopValues:
                 self._uncertain.append((each, known[containers.index(each)]))
         parallel_move(round_.moves)
 
+    def may_be_one(self, one: Container, two: Container) -> KernelError:
+        """Return the error that only the running kernel knows whether two containers are one."""
+        what, when = f"the loop of line {self.line}", "before the loop"
+        return current().error(may_be_one(one, two, what, self.reach, when))
+
     def close(self) -> None:
         """Raise an error if the body changes a container in place that may be another location's."""
         by_entry: dict[Any, list[HeadContainer]] = defaultdict(list)
@@ -282,9 +288,7 @@ class LoopValues:
         self._refuse_changes_handed_on()
         for each, other in self._uncertain:
             if each.is_changed_in_place and not _changes_registers(each):
-                entries = [each.entry, other]
-                entries += [one.entry for one, same in self._uncertain if same.key == other.key]
-                raise current().error(may_be_one(entries, f"the loop of line {self.line}"))
+                raise self.may_be_one(each.entry, other)
 
     def _handed_around(self) -> list[list[HeadContainer]]:
         """Return head containers that hand theirs on to each other, if one may be another location's, too."""
@@ -306,9 +310,8 @@ class LoopValues:
             keys = {key for one in members for key in (identity(one.value), one.entry.key)}
             changed = any(one.is_changed_in_place and not _changes_registers(one) for one in members)
             if changed or not keys.isdisjoint(current().changed_aliases):
-                raise current().error(
-                    may_be_one([one.entry for one in members], f"the loop of line {self.line}")
-                )
+                shared = next(filter(self._has_other_locations, members), members[0])
+                raise self.may_be_one(shared.entry, shared.entry)
 
     # after the loop -------------------------------------------------------------------------------------
 
@@ -427,7 +430,7 @@ class _Round:
         if id(head) not in self.sources:
             self.take_contents(head, now, name)
         elif self.sources[id(head)] != now.key:
-            raise current().error(may_be_one([head.entry], f"the loop of line {self.loop.line}", change=""))
+            raise self.loop.may_be_one(head.entry, now)
 
     def take_contents(self, head: HeadContainer, now: Container, name: str = "") -> None:
         """Move the contents of a container into the registers of one at the head."""
