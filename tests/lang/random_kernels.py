@@ -185,7 +185,7 @@ class Program:
             limit = RANGES[name] if self.chance(0.3) else 9
             low = -limit if name[0] == "i" else 0
             return f"lw.{name}({self.random.randint(low, limit)})"
-        return f"lw.{name}({self.random.choice(('0.0', '1.0', '-2.5', '0.375', '3.0', '7.5'))})"
+        return f"lw.{name}({self.random.choice(('0.0', '-0.0', '1.0', '-2.5', '0.375', '3.0', '7.5'))})"
 
     def read(self, kind: Kind) -> str | None:
         """A location that holds a kind of value."""
@@ -698,19 +698,26 @@ class Program:
         """An `if`, on which lanes part or agree."""
         before = self.converged
         uniform = before and self.chance(0.4)
+        numbers = [each for each in self.paths(write=True) if each[1].form in SCALARS]
+        first: list[str] = []
+        if numbers and self.chance(0.3):  # both branches set one location
+            path, kind = self.random.choice([each for each in numbers if not each[0].startswith("k_")])
+            first = [f"{path} = {self.expression(kind.form, 0)}" for _ in range(2)]
         self.write(f"if {self.uniform_condition() if uniform else self.condition()}:")
-        self.inside(depth, uniform)
+        self.inside(depth, uniform, *first[:1])
         if self.chance(0.25):
             self.write(f"elif {self.uniform_condition() if uniform else self.condition()}:")
             self.inside(depth, uniform)
-        if self.chance(0.5):
+        if self.chance(0.5) or first:
             self.write("else:")
-            self.inside(depth, uniform)
+            self.inside(depth, uniform, *first[1:])
 
-    def inside(self, depth: int, uniform: bool) -> None:
+    def inside(self, depth: int, uniform: bool, *first: str) -> None:
         """The statements of a branch or loop."""
         before, self.converged = self.converged, self.converged and uniform
         self.depth += 1
+        for text in first:
+            self.write(text)
         self.block(depth - 1)
         if self.chance(0.03 if self.loops else 0.06) and not (self.loops and not self.loops[-1]):
             self.parted = self.parted or not self.converged
@@ -750,6 +757,8 @@ class Program:
         else:
             self.write(f"{index} = {'0' if self.chance(0.5) else 'lw.i32(0)'}")
             more = f" and {self.condition()}" if not uniform and self.chance(0.6) else ""
+            if more and self.chance(0.3):
+                more = f" and {self.behind()}"
             traced = self.chance(0.9)  # else Python may unroll it, and no lane can leave it alone
             if not more and self.chance(0.2):
                 self.write("while True:")
@@ -805,6 +814,8 @@ class Program:
             self.variable(scalar(self.random.choice(SCALARS)))
         self.variable(Kind("number"))
         self.variable(Kind("pred"))
+        for _ in range(2 if self.chance(0.2) else 0):
+            self.variable(Kind("sums"))
         for _ in range(self.random.randint(2, 4)):
             kind = self.structure()
             self.variable(kind)

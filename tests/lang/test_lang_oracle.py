@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from lanewise.lang.frontend import loop_values
+from lanewise.lang.frontend import control_flow, loop_values
 from lang import oracle
 from lang.compare_kernels import arguments, compare, first_seed, look, look_in_processes
 from lang.random_kernels import SIGNATURE, kernel_source
@@ -64,6 +64,38 @@ def test_a_miscompilation_does_not_escape(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setattr(loop_values, "parallel_move", one_by_one)
     (tmp_path / "again").mkdir()
     assert compare(source, tmp_path / "again", sizes=(5,)).word == "differs"
+
+
+GUARDED = """
+    lane, seen = lw.lane_id(), lw.local(lw.i32, 1)
+    seen[0] = 0
+    def note(value):
+        seen[0] = seen[0] + 1
+        return value
+    {statement}
+    mid[64 + lane] = seen[0]
+"""
+STATEMENTS = [
+    "if lane > 20 and note(lane) > 25:\n        mid[lane] = 1",
+    "if lane > 20 or note(lane) > 10:\n        mid[lane] = 1",
+    "mid[lane] = note(lane) if lane > 9 else n",
+    "mid[lane] = n if lane > 9 else note(lane)",
+    "mid[lane] = x[lane * 4] if lane < 16 else n",
+    "if lane < 16 and x[lane * 4] > 3:\n        mid[lane] = 1",
+    "while seen[0] < 3 and note(lane) > 9:\n        mid[lane] += 1",
+]
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+def test_code_behind_a_condition_runs_only_where_it_holds(
+    statement: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """If all that stands behind `and`, `or` and in `a if c else b` counted as pure, it would always run."""
+    source = "import lanewise as lw\n\n" + SIGNATURE + GUARDED.replace("{statement}", statement)
+    assert compare(source, tmp_path, sizes=(5,)).word == "same"
+    monkeypatch.setattr(control_flow, "is_pure", lambda code: True)
+    (tmp_path / "again").mkdir()
+    assert compare(source, tmp_path / "again", sizes=(5,)).word in ("differs", "broken")
 
 
 PARTED = (

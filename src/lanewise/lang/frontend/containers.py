@@ -165,6 +165,25 @@ def contents(container: Any) -> tuple[Any, list[Any]]:
     return tuple(names), list(names.values())
 
 
+def slot_text(value: Any, slot: int) -> str | None:
+    """Return what Python writes behind a value for one of its contents; None if that is nothing.
+
+    >>> slot_text([7, 8], 1), slot_text({"a": 7}, 0)
+    ('[1]', "['a']")
+    """
+    if isinstance(value, CellType | GlobalVariable):
+        return ""  # a variable, which is its contents
+    if isinstance(value, list | deque) or (isinstance(value, tuple) and not hasattr(value, "_fields")):
+        return f"[{slot}]"
+    if isinstance(value, Node):
+        return None
+    names = contents(value)[0] if is_container(value) else getattr(value, "_fields", None)
+    names = names or tuple(getattr(value, "__dataclass_fields__", ()))
+    if not isinstance(names, tuple) or slot >= len(names):
+        return None
+    return f"[{names[slot]!r}]" if isinstance(value, dict) else f".{names[slot]}"
+
+
 def _attributes(value: Any) -> dict[str, Any]:
     """Return the attributes of an object by name, without those that are computed once and kept.
 

@@ -145,7 +145,7 @@ class Runtime:
         self.file, self.scope = file, scope
 
     def at(self, line: int, column: int, live: frozenset[str] | None) -> None:
-        """Note that the statement at this line and column is traced next, before which some names are live."""
+        """Note the statement that is traced next, and the names that it or a later one reads."""
         builder = current()
         if builder.uncertain_aliases:
             check_aliases(live)
@@ -192,7 +192,7 @@ class Runtime:
 
     def _state(self, *functions: Callable[[], Any]) -> State:
         """Return what expressions, as functions, may change when they are evaluated."""
-        return State({}, self.scope, functions)
+        return State({}, self.scope, [("", each) for each in functions])
 
     def for_(self, items: Any, name: str, *names: tuple[str, ...]) -> Any:
         """Begin a `for`: over lw.range it is a loop of the kernel, else Python unrolls it."""

@@ -26,12 +26,15 @@ from lanewise.lang.frontend.containers import (
     is_frozen_node,
     is_of_user,
     set_contents,
+    slot_text,
 )
 from lanewise.lang.trace.scalar import Scalar
 from lanewise.lang.trace.traced import RUNTIME_NAME, Traced
 
 #: Elements from which on a global list of Python values is taken for a table.
 _LONG = 256
+#: Further paths to a container that are kept, for messages.
+_MOST_PATHS = 3
 #: The types of most leaves, which lead nowhere.
 _LEAVES = frozenset((Scalar, int, float, str, bool, type(None)))
 _LANEWISE = str(Path(__file__).parents[2])
@@ -78,15 +81,40 @@ class Held:
         return self.children is None and self.container is None
 
 
+#: How a value was reached: a variable, or the path of a container with the container and a slot of it.
+Path = str | tuple[Any, Any, int]
+
+
+def path_text(path: Path) -> str:
+    """Return a path as Python writes it, as in `rows[0].sums`; empty if it begins at no variable."""
+    if isinstance(path, str):
+        return path
+    outer, owner, slot = path
+    text = path_text(outer)
+    name = slot_text(owner, slot)
+    return text + name if text and name is not None else ""
+
+
 class Container:
-    """The contents that a container had at one point; `name` is the variable by which it was reached."""
+    """The contents that a container had at one point; `path` is how it was reached first."""
 
-    __slots__ = ("form", "held", "key", "name", "value")
+    __slots__ = ("form", "held", "key", "other_paths", "path", "value")
 
-    def __init__(self, value: Any, name: str) -> None:
-        self.value, self.key, self.name = value, identity(value), name
+    def __init__(self, value: Any, path: Path) -> None:
+        self.value, self.key, self.path = value, identity(value), path
         self.form: Any = None
         self.held: list[Held] = []
+        self.other_paths: list[Path] = []
+
+    @property
+    def name(self) -> str:
+        """How it was reached, as Python writes it."""
+        return path_text(self.path)
+
+    @property
+    def names(self) -> list[str]:
+        """All that Python can write for it, as far as that was followed."""
+        return [text for text in map(path_text, (self.path, *self.other_paths)) if text]
 
     def note_contents(self) -> None:
         """Note what the container itself holds now."""
@@ -131,7 +159,7 @@ class State:
         self,
         names: Mapping[str, Any],
         scope: Scope | None = None,
-        also: Iterable[Any] = (),
+        also: Iterable[tuple[str, Any]] = (),
         containers: Iterable[Container] = (),
         read: Iterable[str] = (),
     ) -> None:
@@ -147,36 +175,39 @@ class State:
         self._functions: dict[int, Any] = {}
         self._new_functions: list[Any] = []
         self.roots = {name: self.held(value, name) for name, value in names.items()}
-        for value in also:
-            self.held(value, "")
+        for name, value in also:
+            self.held(value, name)
         for known in containers:
-            self._container(known.value, known.name)
+            self._container(known.value, known.path)
         self._follow_functions()
         if scope is not None:
             self._follow_globals(scope.globals, [name for name in read if name not in names])
             self._follow_functions()
 
-    def held(self, value: Any, name: str) -> Held:
+    def held(self, value: Any, path: Path) -> Held:
         """Return what a location holds, and note the containers that it leads to."""
         if type(value) in _LEAVES:
             return Held(value)
         if is_container(value):
-            container = self._container(value, name)
+            container = self._container(value, path)
             self.references[container.key] += 1
             return Held(value, container=container)
         if is_frozen_node(value):
-            return Held(value, [self.held(child, name) for child in frozen_children(value)])
+            children = enumerate(frozen_children(value))
+            return Held(value, [self.held(child, (path, value, slot)) for slot, child in children])
         if callable(value):
             self._note_function(value)
         return Held(value)
 
-    def _container(self, value: Any, name: str) -> Container:
+    def _container(self, value: Any, path: Path) -> Container:
         key = identity(value)
         container = self.containers.get(key)
         if container is None:
-            container = self.containers[key] = Container(value, name)
+            container = self.containers[key] = Container(value, path)
             container.form, values = contents(value)
-            container.held = [self.held(each, name) for each in values]
+            container.held = [self.held(each, (path, value, slot)) for slot, each in enumerate(values)]
+        elif len(container.other_paths) < _MOST_PATHS:
+            container.other_paths.append(path)
         return container
 
     # functions ------------------------------------------------------------------------------------------
@@ -287,7 +318,7 @@ def everything_in_reach(
 
     None stands for all names of the function itself, or for those that are live.
     """
-    around: list[Any] = []
+    around: list[tuple[str, Any]] = []
     frame: Any = sys._getframe(1)
     functions = 0
     while frame is not None:
@@ -297,7 +328,7 @@ def everything_in_reach(
             if functions > 1 or names is None:  # the first is the function itself
                 kept = live if functions == 1 else None
                 around += [
-                    value
+                    (name, value)
                     for name, value in frame.f_locals.items()
                     if name[:2] != "__" and (kept is None or name in kept)
                 ]
