@@ -1,4 +1,4 @@
-"""What the parts for frameworks share of a virtual GPU: its driver, and what each of them leaves for others."""
+"""What the parts for frameworks share of a virtual GPU: its driver, and what each leaves for the others."""
 
 from __future__ import annotations
 
