@@ -1,5 +1,7 @@
 """Kernels of Triton's for the tests of the virtual GPU."""
 
+# mypy: ignore-errors
+
 import triton
 import triton.language as tl
 
