@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from lanewise.tensor_maps import encode_im2col, encode_tiled, tensor_map
     from lanewise.traces.run import trace
     from lanewise.tuning import AutotunedKernel, Timing, autotune, benchmark
-    from lanewise.virtual_gpu.session import VirtualGPU as virtual_gpu
+    from lanewise.virtual_gpu.session import virtual_gpu
 else:
     from lanewise.formats import (
         b1,

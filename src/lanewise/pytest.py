@@ -2,8 +2,8 @@
 
 Say `pytest_plugins = ["lanewise.pytest"]` in a conftest.py. Then a test that takes the fixture
 `lanewise_check` fails at the first launch in which something is found; with `pytest --lanewise-check` every
-test does. Nothing of lanewise is loaded before a test asks for it. `pytest -p lanewise.pytest --gpu H100` gives
-tests of other frameworks a virtual GPU.
+test does. Nothing of lanewise is loaded before a test asks for it. With
+`pytest -p lanewise.pytest --gpu H100` tests of Triton and torch have a virtual GPU.
 """
 
 from __future__ import annotations

@@ -68,8 +68,11 @@ AGAIN:
 """
 
 
-def driver_of(name: str = "A100", **options: float) -> Driver:
-    return Driver(find_device(name, **options))
+Number = ctypes.c_float | ctypes.c_uint32 | ctypes.c_uint64
+
+
+def driver_of(name: str = "A100", memory_gib: float | None = None) -> Driver:
+    return Driver(find_device(name, memory_gib))
 
 
 def upload(driver: Driver, array: np.ndarray) -> int:
@@ -84,13 +87,13 @@ def download(driver: Driver, place: int, like: np.ndarray) -> np.ndarray:
     return array
 
 
-def parameters(*values: ctypes._SimpleCData) -> tuple[int, object]:
+def parameters(*values: Number) -> tuple[int, object]:
     """The array of pointers that cuLaunchKernel takes, and what keeps it."""
     pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(each) for each in values))
     return ctypes.addressof(pointers), (pointers, values)
 
 
-def launch(driver: Driver, function: int, grid: int, block: int, *values: ctypes._SimpleCData) -> None:
+def launch(driver: Driver, function: int, grid: int, block: int, *values: Number) -> None:
     place, kept = parameters(*values)
     driver.cuLaunchKernel(function, grid, 1, 1, block, 1, 1, 0, 0, place, 0)
     del kept
@@ -102,7 +105,12 @@ def test_a_program_in_terms_of_the_driver_computes_what_numpy_does() -> None:
     x, y = (rng.standard_normal(1000).astype(np.float32) for _ in range(2))
     on_device = upload(driver, x), upload(driver, y)
     function = driver.cuModuleGetFunction(driver.load(SAXPY), "saxpy")
-    values = ctypes.c_float(1.5), ctypes.c_uint64(on_device[0]), ctypes.c_uint64(on_device[1]), ctypes.c_uint32(1000)
+    values = (
+        ctypes.c_float(1.5),
+        ctypes.c_uint64(on_device[0]),
+        ctypes.c_uint64(on_device[1]),
+        ctypes.c_uint32(1000),
+    )
     launch(driver, function, 4, 256, *values)
     exact = 1.5 * x.astype(np.float64) + y
     np.testing.assert_array_equal(download(driver, on_device[1], y), exact.astype(np.float32))
@@ -128,7 +136,16 @@ def test_a_variable_is_the_same_for_kernels_and_for_copies() -> None:
     driver.cuMemsetD32_v2(place, 40, 1)
     function = driver.cuModuleGetFunction(module, "saxpy")
     for _ in range(2):
-        launch(driver, function, 1, 32, ctypes.c_float(1), ctypes.c_uint64(x), ctypes.c_uint64(x), ctypes.c_uint32(4))
+        launch(
+            driver,
+            function,
+            1,
+            32,
+            ctypes.c_float(1),
+            ctypes.c_uint64(x),
+            ctypes.c_uint64(x),
+            ctypes.c_uint32(4),
+        )
     assert size == 4
     assert download(driver, place, np.zeros(1, np.uint32)) == 42
 
@@ -213,7 +230,9 @@ def _fatbin(images: list[tuple[int, int, bytes, int, int]]) -> bytes:
     body = b""
     for kind, arch, data, flags, plain in images:
         padded = data + bytes(-len(data) % 8)
-        header = struct.pack("<HHIQIIIIIIQQQ", kind, 0x101, 64, len(padded), 0, len(data), 0, arch, 64, 0, flags, 0, plain)
+        header = struct.pack(
+            "<HHIQIIIIIIQQQ", kind, 0x101, 64, len(padded), 0, len(data), 0, arch, 64, 0, flags, 0, plain
+        )
         body += header[:64].ljust(64, b"\0") + padded
     return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(body)) + body
 
@@ -265,12 +284,12 @@ def test_tensor_maps_are_those_of_the_encoder() -> None:
     dims, strides = (ctypes.c_uint64 * 2)(128, 64), (ctypes.c_uint64 * 1)(256)
     box, steps = (ctypes.c_uint32 * 2)(64, 32), (ctypes.c_uint32 * 2)(1, 1)
     raw = ctypes.create_string_buffer(MAP_BYTES)
-    arrays = [ctypes.addressof(each) for each in (dims, strides, box, steps)]
-    driver.cuTensorMapEncodeTiled(ctypes.addressof(raw), 6, 2, place, *arrays, 0, 3, 2, 0)
+    a, b, c, d = (ctypes.addressof(each) for each in (dims, strides, box, steps))
+    driver.cuTensorMapEncodeTiled(ctypes.addressof(raw), 6, 2, place, a, b, c, d, 0, 3, 2, 0)
     expected = lw.encode_tiled("f16", place, (128, 64), (256,), (64, 32), swizzle="128B", l2_promotion="128B")
     assert raw.raw == expected
     with pytest.raises(DriverError, match="INVALID_VALUE"):
-        driver.cuTensorMapEncodeTiled(ctypes.addressof(raw), 6, 2, place + 2, *arrays, 0, 3, 2, 0)
+        driver.cuTensorMapEncodeTiled(ctypes.addressof(raw), 6, 2, place + 2, a, b, c, d, 0, 3, 2, 0)
 
 
 def test_events_have_an_order_and_streams_are_known() -> None:
@@ -340,7 +359,8 @@ def test_what_is_not_supported_says_so_with_its_name(
     driver.call("cuGraphicsMapResources", [0, 0, 0])
     driver.call("cuInit", [0])
     assert capsys.readouterr().err.splitlines() == [
-        "lanewise gpu: cuGraphicsMapResources(…) = CUDA_ERROR_NOT_SUPPORTED: cuGraphicsMapResources is not supported",
+        "lanewise gpu: cuGraphicsMapResources(…) = CUDA_ERROR_NOT_SUPPORTED: "
+        "cuGraphicsMapResources is not supported",
         "lanewise gpu: cuInit(flags=0x0) = CUDA_SUCCESS",
     ]
     assert driver.calls["cuGraphicsMapResources"] == 2
@@ -372,7 +392,7 @@ def test_every_gpu_of_the_table_can_be_a_virtual_one(name: str) -> None:
 def test_names_that_no_gpu_has() -> None:
     with pytest.raises(lw.LanewiseError, match="did you mean H100"):
         find_device("H1000")
-    with pytest.raises(lw.LanewiseError, match="sm_80 .*sm_86"):
+    with pytest.raises(lw.LanewiseError, match=r"sm_80 .*sm_86"):
         find_device("Ampere")
     assert find_device("sm_90").name == find_device("nvidia h100 pcie").name == "H100"
     with pytest.raises(lw.LanewiseError, match="at least one multiprocessor"):

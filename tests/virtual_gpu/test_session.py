@@ -90,7 +90,10 @@ def test_an_endless_kernel_ends_after_its_steps() -> None:
 def test_one_virtual_gpu_at_a_time_and_none_afterwards() -> None:
     with lw.virtual_gpu("A100") as gpu:
         assert active() is gpu
-        with pytest.raises(lw.LanewiseError, match="a virtual A100 is in use already"), lw.virtual_gpu("H100"):
+        with (
+            pytest.raises(lw.LanewiseError, match="a virtual A100 is in use already"),
+            lw.virtual_gpu("H100"),
+        ):
             pass
         assert active() is gpu
     assert active() is None

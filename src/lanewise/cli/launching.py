@@ -136,8 +136,8 @@ Gpu = Annotated[
     typer.Option(
         "--gpu",
         metavar="NAME",
-        help="Give a script a virtual GPU, such as H100 or A100: kernels of Triton and \"cuda\" tensors of torch "
-        "run on the CPU.",
+        help="Give a script a virtual GPU, such as H100: Triton's kernels and torch's \"cuda\" tensors run "
+        "on the CPU.",
         show_default=False,
     ),
 ]

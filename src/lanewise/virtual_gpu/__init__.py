@@ -4,20 +4,19 @@ How it is built:
 
 - `devices.py` is the table of GPUs by name: memory, multiprocessors, clocks. Limits of a block and of a
   multiprocessor come from `isa/`, so that they stand once.
-- `driver/` is the CUDA driver API in Python. `entry_points.py` declares every entry point once, as C does, with
-  the direction of each parameter. A declared entry point that `Driver` has a method for is supported; every
-  other one answers CUDA_ERROR_NOT_SUPPORTED. The log (`LANEWISE_GPU_LOG=1`), the decoding of C arguments and the
-  exported names of the shared library derive from this table.
-- Device addresses are host addresses. Memory that a kernel may access is entered into the machine's address book
-  under its own address: nothing is copied, and a pointer inside a struct or in another array is valid on both
-  sides. Bounds are checked as in every launch.
+- `driver/` is the CUDA driver API in Python. `entry_points.py` declares every entry point once, as C does,
+  with the direction of each parameter. A declared entry point that `Driver` has a method for is supported;
+  every other one answers CUDA_ERROR_NOT_SUPPORTED. The log (`LANEWISE_GPU_LOG=1`), the decoding of C
+  arguments and the exported names of the shared library derive from this table.
+- Device addresses are host addresses. Memory that a kernel may access is entered into the machine's address
+  book under its own address: nothing is copied, and a pointer inside a struct or in another array is valid on
+  both sides. Bounds are checked as in every launch.
 - A launch is `module["k"][grid, block](…)`, as `launch.py` makes it. So the commands `run` and `check`, the
   pytest plugin and every other watcher of launches see those of the virtual GPU as well.
 - Work on a stream runs at once, in the thread of the caller: one of the orders that CUDA allows.
-- `frameworks/` has what a framework needs beyond the driver: Triton's driver class, and torch's "cuda" tensors,
-  which lie in host memory. They are installed when a program imports the framework, and removed at the end.
-- `library/` is the shared library with the driver's name for programs that call it from C. It is written as an
-  ELF file by Python, with a few instructions for each entry point: no compiler and no linker are needed.
+- `frameworks/` has what a framework needs beyond the driver: Triton's driver class, and torch's "cuda"
+  tensors, which lie in host memory. They are installed when a program imports the framework, and removed at
+  the end.
 - `session.py` is the context manager that connects them, with the list of launches and their findings.
 """
 
@@ -27,9 +26,9 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from lanewise.virtual_gpu.session import LaunchRecord, VirtualGPU
+from lanewise.virtual_gpu.session import LaunchRecord, VirtualGPU, virtual_gpu
 
-__all__ = ["LaunchRecord", "VirtualGPU"]
+__all__ = ["LaunchRecord", "VirtualGPU", "virtual_gpu"]
 
 
 class _Room(ModuleType):
@@ -37,7 +36,7 @@ class _Room(ModuleType):
 
     def __call__(self, name: str, **options: Any) -> VirtualGPU:
         """Return a virtual GPU, to be used as a context manager."""
-        return VirtualGPU(name, **options)
+        return virtual_gpu(name, **options)
 
 
 sys.modules[__name__].__class__ = _Room

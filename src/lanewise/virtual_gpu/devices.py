@@ -53,8 +53,8 @@ class Device:
 
 
 #: Multiprocessors, GiB of memory, MHz of the multiprocessors, MHz of the memory, bits of its bus, MiB of L2,
-#: as NVIDIA's data sheets have them. A GPU of `isa.gpu_names` that is not here has the figures of the first GPU
-#: of its target.
+#: as NVIDIA's data sheets have them. A GPU of `isa.gpu_names` that is not here has the figures of the first
+#: GPU of its target.
 _FIGURES = {
     "V100": (80, 32, 1530, 877, 4096, 6),
     "Xavier": (8, 32, 1377, 2133, 256, 0.5),

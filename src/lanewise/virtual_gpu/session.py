@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lanewise.errors import LanewiseError
-from lanewise.virtual_gpu.devices import Device, find_device
+from lanewise.virtual_gpu.devices import find_device
 from lanewise.virtual_gpu.driver.driver import Driver
+from lanewise.virtual_gpu.frameworks.framework_state import FrameworkState
 from lanewise.virtual_gpu.frameworks.imports import when_imported
 from lanewise.virtual_gpu.frameworks.patches import Patches
 
@@ -41,12 +42,12 @@ class LaunchRecord:
     report: Report | None = None
 
 
-class VirtualGPU:
+class VirtualGPU(FrameworkState):
     """A CUDA device made of the CPU machine, as a context manager; `lw.virtual_gpu` makes one.
 
     Within it Triton's kernels, unchanged, run on the CPU, on tensors of torch in host memory or on "cuda"
-    ones, which live there. `launches` are those that were made. With `check=True` every launch is checked, and
-    `findings` has what was found, each once for each kernel.
+    ones, which live there. `launches` are those that were made. With `check=True` every launch is checked,
+    and `findings` has what was found, each once for each kernel.
 
     >>> import lanewise as lw
     >>> with lw.virtual_gpu("H100") as gpu:
@@ -63,14 +64,9 @@ class VirtualGPU:
         multiprocessors: int | None = None,
         steps: int | None = None,
     ) -> None:
-        self.device: Device = find_device(name, memory_gib, multiprocessors)
+        super().__init__(Driver(find_device(name, memory_gib, multiprocessors), self._launch))
         self.is_checked, self.steps = check, steps
-        self.driver = Driver(self.device, self._launch)
         self.launches: list[LaunchRecord] = []
-        #: What each autotuned kernel runs with: its name, and the configuration in words.
-        self.autotuned: list[tuple[str, str]] = []
-        #: What tensors of torch's are on the device, if torch is there.
-        self.torch: Any = None
         self._stack: ExitStack | None = None
         self._process = os.getpid()
 
@@ -101,8 +97,8 @@ class VirtualGPU:
         """Make a launch, or check it, and keep a record of it."""
         if os.getpid() != self._process:
             raise LanewiseError(
-                "this process was forked from one that has a virtual GPU, and has none of its own: start it with "
-                "the method 'spawn' and enter lw.virtual_gpu there"
+                "this process was forked from one that has a virtual GPU, and has none of its own: start it "
+                "with the method 'spawn' and enter lw.virtual_gpu there"
             )
         begin, report = time.perf_counter(), None
         options: dict[str, Any] = {"arch": self.device.arch, "unchecked": True}
@@ -152,6 +148,22 @@ class VirtualGPU:
 
     def __repr__(self) -> str:
         return f"<virtual {self.device.name} ({self.device.arch}): {len(self.launches)} launches>"
+
+
+def virtual_gpu(
+    name: str,
+    *,
+    check: bool = False,
+    memory_gib: float | None = None,
+    multiprocessors: int | None = None,
+    steps: int | None = None,
+) -> VirtualGPU:
+    """Return a virtual GPU by the name of a GPU, to be used as a context manager.
+
+    With `check` every launch is checked. `memory_gib` and `multiprocessors` change the device; `steps` bounds
+    the basic blocks that a thread block may run, so that an endless kernel ends.
+    """
+    return VirtualGPU(name, check=check, memory_gib=memory_gib, multiprocessors=multiprocessors, steps=steps)
 
 
 _ACTIVE: VirtualGPU | None = None

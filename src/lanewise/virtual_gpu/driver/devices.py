@@ -43,7 +43,9 @@ class DeviceCalls(DriverState):
     def require_device(self, device: int) -> None:
         """Raise an error for the number of a device that is not there."""
         if device != 0:
-            raise DriverError(Result.INVALID_DEVICE, f"there is no device {device}: the virtual GPU is device 0")
+            raise DriverError(
+                Result.INVALID_DEVICE, f"there is no device {device}: the virtual GPU is device 0"
+            )
 
     def cuDeviceGet(self, ordinal: int) -> int:
         """Return the device of a number."""
@@ -142,7 +144,7 @@ class DeviceCalls(DriverState):
         return self.cuCtxCreate_v2(flags, device)
 
     def cuCtxDestroy_v2(self, context: int) -> None:
-        """Forget a context."""
+        """Forget a context: its handle is none from now on."""
         self.forget(context, Context)
         self.thread.contexts = [each for each in self._stack() if each != context]
 

@@ -78,11 +78,16 @@ class Driver(DeviceCalls, MemoryCalls, StreamCalls, LaunchCalls):
         """Write a call to stderr if it is asked for; what did not succeed always, except for questions."""
         if os.environ.get(LOG_VARIABLE, "0") not in ("", "0"):
             words = (
-                ", ".join(f"{each.name}={word:#x}" for each, word in zip(declared.parameters, raw, strict=False))
+                ", ".join(
+                    f"{each.name}={word:#x}" for each, word in zip(declared.parameters, raw, strict=False)
+                )
                 if declared is not None
                 else "…"
             )
-            print(f"lanewise gpu: {name}({words}) = {result.title}" + (f": {reason}" if reason else ""), file=sys.stderr)
+            print(
+                f"lanewise gpu: {name}({words}) = {result.title}" + (f": {reason}" if reason else ""),
+                file=sys.stderr,
+            )
         elif result in _ALWAYS_LOGGED:
             print(f"lanewise gpu: {name}: {reason}", file=sys.stderr)
 

@@ -1,9 +1,9 @@
 """The entry points of the CUDA driver, declared once: names, parameters, and which of them are results.
 
 The declarations are those of cuda.h in fewer words. `out` is a pointer to which the driver writes one result;
-`text` is a string that ends in a zero byte; `pointer` is any other address, which a method reads or writes by
-itself. `Driver` has a method of the same name for what is supported: it takes the other parameters and returns
-the results. The decoding of arguments from C, the log and the exported names derive from this table.
+`text` is a string that ends in a zero byte; `pointer` is any other address, which a method reads or writes
+by itself. `Driver` has a method of the same name for what is supported: it takes the other parameters and
+returns the results. The decoding of arguments from C, the log and the exported names derive from this table.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ cuModuleUnload(handle module)
 cuModuleGetFunction(out handle function, handle module, text name)
 cuModuleGetGlobal_v2(out u64 address, out u64 bytes, handle module, text name)
 cuModuleGetLoadingMode(out i32 mode)
-cuLibraryLoadData(out handle library, pointer image, pointer options, pointer option_values, u32 option_count, \
-pointer library_options, pointer library_values, u32 library_count)
+cuLibraryLoadData(out handle library, pointer image, pointer options, pointer option_values, \
+u32 option_count, pointer library_options, pointer library_values, u32 library_count)
 cuLibraryUnload(handle library)
 cuLibraryGetKernel(out handle kernel, handle library, text name)
 cuLibraryGetModule(out handle module, handle library)
@@ -196,8 +196,6 @@ def entry_points() -> dict[str, EntryPoint]:
     """
     declared = {}
     for name, text in re.findall(r"^(cu\w+)\((.*)\)$", _DECLARATIONS, re.MULTILINE):
-        parameters = tuple(
-            Parameter(kind, own, bool(out)) for out, kind, own in _PARAMETER.findall(text)
-        )
+        parameters = tuple(Parameter(kind, own, bool(out)) for out, kind, own in _PARAMETER.findall(text))
         declared[name] = EntryPoint(name, parameters)
     return declared

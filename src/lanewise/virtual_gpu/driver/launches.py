@@ -10,7 +10,14 @@ from typing import Any
 from lanewise.errors import LanewiseError
 from lanewise.isa.archs import arch_number
 from lanewise.isa.tensor_map import TiledTensor
-from lanewise.isa.tensor_map_fields import ELEMENT_TYPES, FILLS, INTERLEAVES, L2_PROMOTIONS, MAP_BYTES, SWIZZLES
+from lanewise.isa.tensor_map_fields import (
+    ELEMENT_TYPES,
+    FILLS,
+    INTERLEAVES,
+    L2_PROMOTIONS,
+    MAP_BYTES,
+    SWIZZLES,
+)
 from lanewise.jit.host_memory import address
 from lanewise.launch import Configured
 from lanewise.machine.errors import Deadlock, KernelFault
@@ -79,7 +86,7 @@ class LaunchCalls(DriverState):
         return self.cuModuleLoadData(image)
 
     def cuModuleUnload(self, module: int) -> None:
-        """Forget a module."""
+        """Forget a module: its handle is none from now on."""
         self.forget(module, LoadedModule)
 
     def cuModuleGetFunction(self, module: int, name: str) -> int:
@@ -106,7 +113,7 @@ class LaunchCalls(DriverState):
         return self.cuModuleLoadData(image)
 
     def cuLibraryUnload(self, library: int) -> None:
-        """Forget a library."""
+        """Forget a library: its handle is none from now on."""
         self.cuModuleUnload(library)
 
     def cuLibraryGetKernel(self, library: int, name: str) -> int:
@@ -148,8 +155,8 @@ class LaunchCalls(DriverState):
         if attribute == _DYNAMIC_SHARED and value > self.device.shared_bytes:
             raise DriverError(
                 Result.INVALID_VALUE,
-                f"{value:,} bytes of dynamic shared memory are more than the {self.device.shared_bytes:,} that a "
-                f"block of an {self.device.name} may have",
+                f"{value:,} bytes of dynamic shared memory are more than a block may have: "
+                f"{self.device.shared_bytes:,} on the virtual {self.device.name}",
             )
         self.known(function, LoadedFunction).attributes[attribute] = value
 
@@ -223,7 +230,9 @@ class LaunchCalls(DriverState):
     def cuLaunchKernel(self, function: int, *rest: int) -> None:
         """Launch a kernel: grid, block, bytes of shared memory, stream, parameters, extra."""
         *sizes, shared_bytes, _, parameters, extra = rest
-        self._launch(function, Shape(three_sizes(sizes[:3]), three_sizes(sizes[3:]), shared_bytes), parameters, extra)
+        self._launch(
+            function, Shape(three_sizes(sizes[:3]), three_sizes(sizes[3:]), shared_bytes), parameters, extra
+        )
 
     def cuLaunchCooperativeKernel(self, function: int, *rest: int) -> None:
         """Launch a kernel whose blocks wait for each other."""
@@ -291,10 +300,10 @@ class LaunchCalls(DriverState):
             raise DriverError(Result.INVALID_VALUE, f"a tensor has 1 to 5 axes, not {rank}")
         tensor = self.tiled_tensor(
             type,
-            (ctypes.c_uint64 * rank).from_address(dims),
-            (ctypes.c_uint64 * (rank - 1)).from_address(strides) if rank > 1 else (),
-            (ctypes.c_uint32 * rank).from_address(box),
-            (ctypes.c_uint32 * rank).from_address(element_strides),
+            list((ctypes.c_uint64 * rank).from_address(dims)),
+            list((ctypes.c_uint64 * (rank - 1)).from_address(strides)) if rank > 1 else [],
+            list((ctypes.c_uint32 * rank).from_address(box)),
+            list((ctypes.c_uint32 * rank).from_address(element_strides)),
             interleave,
             swizzle,
             l2_promotion,
@@ -346,7 +355,9 @@ def _raw(function: LoadedFunction, parameters: int, extra: int) -> list[tuple[An
         offsets = [words[_BUFFER] + offset for offset in _offsets(variables)]
         places = (ctypes.c_uint64 * len(variables))(*offsets)
     elif variables:
-        raise DriverError(Result.INVALID_VALUE, f"the kernel takes {len(variables)} parameters; none was passed")
+        raise DriverError(
+            Result.INVALID_VALUE, f"the kernel takes {len(variables)} parameters; none was passed"
+        )
     else:
         return []
     return [

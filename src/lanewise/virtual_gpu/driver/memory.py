@@ -1,7 +1,7 @@
 """Memory of the virtual GPU: allocations whose device address is their host address.
 
-Every allocation is entered into the machine's address book, so that launches may access it. Memory that another
-library owns, a tensor of torch's for instance, is adopted for as long as that library keeps it.
+Every allocation is entered into the machine's address book, so that launches may access it. Memory that
+another library owns, a tensor of torch's for instance, is adopted for as long as that library keeps it.
 """
 
 from __future__ import annotations
@@ -51,14 +51,15 @@ class Memory:
         if not is_host and self.used + size > self.capacity:
             raise DriverError(
                 Result.OUT_OF_MEMORY,
-                f"{size:,} bytes are asked for and {self.capacity - self.used:,} of {self.capacity:,} are free; "
-                "virtual_gpu(…, memory_gib=…) sets the memory of the device",
+                f"{size:,} bytes are asked for, and {self.capacity - self.used:,} of {self.capacity:,} are "
+                "free; virtual_gpu(…, memory_gib=…) sets the memory of the device",
             )
         try:
             owner = np.zeros(size + 2 * GUARD + ALIGNMENT, np.uint8)
         except MemoryError:
             raise DriverError(
-                Result.OUT_OF_MEMORY, f"the host has no {size:,} bytes, in which the virtual GPU would keep them"
+                Result.OUT_OF_MEMORY,
+                f"the host has no {size:,} bytes, in which the virtual GPU would keep them",
             ) from None
         start = address(owner) + GUARD
         start += -start % ALIGNMENT
@@ -124,7 +125,8 @@ class Memory:
         if known is not None and place + size > known.first + known.size:
             raise DriverError(
                 Result.INVALID_VALUE,
-                f"{size:,} bytes at {place:#x} reach beyond the allocation of {known.size:,} bytes at {known.first:#x}",
+                f"{size:,} bytes at {place:#x} reach beyond the allocation of {known.size:,} bytes at "
+                f"{known.first:#x}",
             )
         if size and place < GUARD:
             raise DriverError(Result.INVALID_VALUE, f"{place:#x} is the address of no memory")

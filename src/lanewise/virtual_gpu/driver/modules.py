@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from lanewise.errors import LanewiseError
 from lanewise.isa.archs import arch_number
@@ -61,8 +60,8 @@ def load_ptx(text: str, device: Device) -> LoadedModule:
     if number > limit or specific or family:
         raise DriverError(
             Result.NO_BINARY_FOR_GPU,
-            f"the PTX is for {target}, and the virtual {device.name} is {own}; compile for {own}, or name a GPU "
-            f"that has {target}",
+            f"the PTX is for {target}, and the virtual {device.name} is {own}; compile for {own}, or name a "
+            f"GPU that has {target}",
         )
     return LoadedModule(module)
 
@@ -180,7 +179,7 @@ def image_at(place: int) -> bytes:
 
 def function_of(owner: LoadedModule, name: str) -> LoadedFunction:
     """Return a kernel of a module by its name in the PTX."""
-    known: Any = owner.functions.get(name)
+    known = owner.functions.get(name)
     if known is None:
         if name not in owner.module.entries:
             names = ", ".join(owner.module.entries) or "none"

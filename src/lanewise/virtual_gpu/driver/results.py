@@ -1,4 +1,4 @@
-"""Results of the driver's entry points: their numbers, names and sentences, and the exception that carries one."""
+"""Results of the driver's entry points: numbers, names and sentences, and the exception that carries one."""
 
 from __future__ import annotations
 

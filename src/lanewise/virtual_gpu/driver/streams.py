@@ -43,7 +43,7 @@ class StreamCalls(DriverState):
         return self.handle(Stream(flags, priority))
 
     def cuStreamDestroy_v2(self, stream: int) -> None:
-        """Forget a stream."""
+        """Forget a stream: its handle is none from now on."""
         self.forget(stream, Stream)
 
     def cuStreamSynchronize(self, stream: int) -> None:
@@ -88,7 +88,7 @@ class StreamCalls(DriverState):
         return self.handle(Event(flags))
 
     def cuEventDestroy_v2(self, event: int) -> None:
-        """Forget an event."""
+        """Forget an event: its handle is none from now on."""
         self.forget(event, Event)
 
     def cuEventRecord(self, event: int, stream: int) -> None:

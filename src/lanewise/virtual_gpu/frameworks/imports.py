@@ -31,7 +31,8 @@ class _Finder:
             self._searching = False
         if spec is None or spec.loader is None:
             return None
-        spec.loader = _Loader(spec.loader, self)
+        loader: Any = _Loader(spec.loader, self)
+        spec.loader = loader
         return spec
 
 

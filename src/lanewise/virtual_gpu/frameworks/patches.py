@@ -14,7 +14,9 @@ class Patches(ExitStack):
 
     def set(self, owner: Any, name: str, value: Any) -> Any:
         """Replace an attribute, which may be new; return what it was before, or None."""
-        own = vars(owner).get(name, _MISSING) if hasattr(owner, "__dict__") else getattr(owner, name, _MISSING)
+        own = (
+            vars(owner).get(name, _MISSING) if hasattr(owner, "__dict__") else getattr(owner, name, _MISSING)
+        )
         setattr(owner, name, value)
         self.callback(_restore, owner, name, own)
         return None if own is _MISSING else own

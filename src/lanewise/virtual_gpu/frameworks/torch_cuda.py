@@ -15,7 +15,7 @@ from lanewise.virtual_gpu.frameworks.patches import Patches
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lanewise.virtual_gpu.session import VirtualGPU
+    from lanewise.virtual_gpu.frameworks.framework_state import FrameworkState
 
 _CUDA_VERSION = "13.0"
 
@@ -60,7 +60,9 @@ class Stream:
 class Event:
     """An event of torch's, which keeps the time of the host."""
 
-    def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
+    def __init__(
+        self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
+    ) -> None:
         self.time: float | None = None
 
     def record(self, stream: Any = None) -> None:
@@ -97,7 +99,7 @@ class _DeviceContext:
         pass
 
 
-def _questions(gpu: VirtualGPU) -> dict[str, Callable[..., Any]]:
+def _questions(gpu: FrameworkState) -> dict[str, Callable[..., Any]]:
     """Return what answers for the device, by its name in `torch.cuda`."""
     device, memory = gpu.device, gpu.driver.memory
     unit = device.multiprocessor
@@ -147,12 +149,12 @@ def _questions(gpu: VirtualGPU) -> dict[str, Callable[..., Any]]:
 
 #: Functions of `torch.cuda` that have nothing to do here.
 _IDLE = (
-    "init", "set_device", "synchronize", "empty_cache", "ipc_collect", "set_stream", "reset_peak_memory_stats",
-    "reset_max_memory_allocated", "_lazy_init", "_lazy_call",
+    "init", "set_device", "synchronize", "empty_cache", "ipc_collect", "set_stream", "_lazy_init",
+    "_lazy_call", "reset_peak_memory_stats", "reset_max_memory_allocated",
 )  # fmt: skip
 
 
-def install_torch_cuda(gpu: VirtualGPU, patches: Patches) -> None:
+def install_torch_cuda(gpu: FrameworkState, patches: Patches) -> None:
     """Let `torch.cuda` answer for the virtual GPU, until the patches are taken back."""
     cuda = torch.cuda
     current = Stream()
@@ -162,11 +164,11 @@ def install_torch_cuda(gpu: VirtualGPU, patches: Patches) -> None:
         yield
 
     def seed(number: int) -> None:
-        torch.random.default_generator.manual_seed(int(number))
+        torch.default_generator.manual_seed(int(number))
 
     answers = {
         **_questions(gpu),
-        **{name: _nothing for name in _IDLE},
+        **dict.fromkeys(_IDLE, _nothing),
         "current_stream": lambda *_: current,
         "default_stream": lambda *_: current,
         "Stream": Stream,
@@ -176,18 +178,13 @@ def install_torch_cuda(gpu: VirtualGPU, patches: Patches) -> None:
         "device": _DeviceContext,
         "manual_seed": seed,
         "manual_seed_all": seed,
-        "CUDAGraph": _no_graphs,
-        "graph": _no_graphs,
+        "CUDAGraph": _NoGraph,
+        "graph": _NoGraph,
     }
     for name, answer in answers.items():
         patches.set(cuda, name, answer)
     patches.set(torch.version, "cuda", _CUDA_VERSION)
-    own_generator = torch.Generator
-
-    def generator(device: Any = "cpu") -> Any:
-        return own_generator("cpu" if str(device).startswith("cuda") else device)
-
-    patches.set(torch, "Generator", generator)
+    patches.set(torch, "Generator", _Generator)
     accelerator = getattr(torch, "accelerator", None)
     if accelerator is not None:
         patches.set(accelerator, "is_available", lambda: True)
@@ -202,6 +199,27 @@ def _nothing(*_: Any, **__: Any) -> None:
     """Do nothing: there is one device, and all work has been done."""
 
 
-def _no_graphs(*_: Any, **__: Any) -> Any:
-    """Raise an error: graphs are not captured yet."""
-    raise NotImplementedError("lanewise's virtual GPU does not capture CUDA graphs yet; launch without a graph")
+class _NoGraph:
+    """A graph, which cannot be captured yet."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        raise NotImplementedError(
+            "lanewise's virtual GPU does not capture CUDA graphs yet; launch without a graph"
+        )
+
+
+class _GeneratorType(type):
+    """The type of torch's generators: one for "cuda" is one for the CPU, and torch's own are instances."""
+
+    def __call__(cls, device: Any = "cpu") -> Any:
+        return _OwnGenerator("cpu" if str(device).startswith("cuda") else device)
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, _OwnGenerator)
+
+
+_OwnGenerator = torch.Generator
+
+
+class _Generator(metaclass=_GeneratorType):
+    """torch's generator of random numbers, in programs and in their annotations."""

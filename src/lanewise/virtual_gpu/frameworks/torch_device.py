@@ -20,8 +20,9 @@ from lanewise.virtual_gpu.frameworks.torch_cuda import install_torch_cuda
 
 if TYPE_CHECKING:
     from lanewise.virtual_gpu.driver.driver import Driver
-    from lanewise.virtual_gpu.session import VirtualGPU
+    from lanewise.virtual_gpu.frameworks.framework_state import FrameworkState
 
+_weak_reference: Any = StorageWeakRef
 _CUDA = torch.device("cuda", 0)
 _HOST = torch.device("cpu")
 #: How many storages are noted before those that are gone are looked for.
@@ -29,8 +30,8 @@ _FIRST_SWEEP = 256
 
 
 #: Functions that torch's CPU kernels compute with sums in half precision, and its CUDA kernels with sums in
-#: float32: half-precision operands are widened for them, and the result is rounded once. Seen with torch 2.13:
-#: the gradient of a bias by `layer_norm` over 1,151 rows of float16 is 0.07 off on a CPU.
+#: float32: half-precision operands are widened for them, and the result is rounded once. Seen with torch
+#: 2.13: the gradient of a bias by `layer_norm` over 1,151 rows of float16 is 0.07 off on a CPU.
 _WIDENED = {
     torch.nn.functional.layer_norm,
     torch.nn.functional.group_norm,
@@ -47,8 +48,8 @@ class DeviceStorages:
     def __init__(self, driver: Driver) -> None:
         self._memory = driver.memory
         self._lock = threading.Lock()
-        self._on_device: dict[int, StorageWeakRef] = {}
-        self._addressed: dict[int, tuple[StorageWeakRef, int]] = {}
+        self._on_device: dict[int, Any] = {}
+        self._addressed: dict[int, tuple[Any, int]] = {}
         self._sweep_at = _FIRST_SWEEP
 
     def add(self, tensor: Any) -> None:
@@ -58,7 +59,7 @@ class DeviceStorages:
             return
         with self._lock:
             if storage._cdata not in self._on_device:
-                self._on_device[storage._cdata] = StorageWeakRef(storage)
+                self._on_device[storage._cdata] = _weak_reference(storage)
                 if len(self._on_device) > self._sweep_at:
                     living = {key: each for key, each in self._on_device.items() if not each.expired()}
                     self._on_device = living
@@ -82,7 +83,7 @@ class DeviceStorages:
         with self._lock:
             if storage._cdata not in self._addressed:
                 self._memory.adopt(start, size, title)
-                self._addressed[storage._cdata] = StorageWeakRef(storage), start
+                self._addressed[storage._cdata] = _weak_reference(storage), start
         return place
 
     def forget_expired(self) -> None:
@@ -121,7 +122,7 @@ class DeviceMode(TorchFunctionMode):
     def __init__(self, storages: DeviceStorages) -> None:
         super().__init__()
         self.storages = storages
-        tensor = torch.Tensor
+        tensor: Any = torch.Tensor
         self._own: dict[Any, Any] = {
             torch.device: torch.device,  # naming the device asks for no memory on it
             tensor.device.__get__: lambda x: _CUDA if x in storages else x.device,
@@ -210,8 +211,8 @@ class DeviceMode(TorchFunctionMode):
         """Return the array of a tensor in host memory; of one on the device it is an error, as on a GPU."""
         if tensor in self.storages:
             raise TypeError(
-                "can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host "
-                "memory first."
+                "can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to "
+                "host memory first."
             )
         return tensor.numpy(*args, **kwargs)
 
@@ -245,7 +246,7 @@ def _tensors(values: Any) -> list[Any]:
     return [each for each in tree_leaves(values) if isinstance(each, torch.Tensor)]
 
 
-def install(gpu: VirtualGPU, patches: Patches) -> None:
+def install(gpu: FrameworkState, patches: Patches) -> None:
     """Let "cuda" be the virtual GPU in torch, until the patches are taken back."""
     storages = DeviceStorages(gpu.driver)
     gpu.torch = storages

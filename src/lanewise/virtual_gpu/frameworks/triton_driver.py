@@ -30,7 +30,7 @@ from lanewise.virtual_gpu.driver.modules import LoadedFunction, LoadedModule, fu
 from lanewise.virtual_gpu.frameworks.patches import Patches
 
 if TYPE_CHECKING:
-    from lanewise.virtual_gpu.session import VirtualGPU
+    from lanewise.virtual_gpu.frameworks.framework_state import FrameworkState
 
 #: Set to 1 to run the benchmarks of `triton.testing.perf_report`.
 BENCHMARKS_VARIABLE = "LANEWISE_GPU_BENCHMARKS"
@@ -51,7 +51,7 @@ _WARP = 32
 class VirtualDriver:
     """Triton's driver of a virtual GPU."""
 
-    def __init__(self, gpu: VirtualGPU) -> None:
+    def __init__(self, gpu: FrameworkState) -> None:
         self.gpu = gpu
         self.number = next(_NUMBERS)
         self.utils = Utilities(gpu)
@@ -133,7 +133,7 @@ class VirtualDriver:
 class Utilities:
     """What Triton asks of its driver's module of C."""
 
-    def __init__(self, gpu: VirtualGPU) -> None:
+    def __init__(self, gpu: FrameworkState) -> None:
         self.gpu = gpu
         #: The kernel that Triton loads at the moment in each thread; its PTX is among its texts.
         self.loading = threading.local()
@@ -141,7 +141,7 @@ class Utilities:
     def load_binary(
         self, name: str, binary: bytes, shared: int, device: int
     ) -> tuple[LoadedModule, LoadedFunction, int, int, int]:
-        """Return module and function of the kernel that is being loaded, its registers, spills and threads."""
+        """Return the module and function of the kernel that is loaded, its registers, spills and threads."""
         module = load_ptx(self.loading.kernel.asm["ptx"], self.gpu.device)
         return module, function_of(module, name), registers_of(binary) or MOST_REGISTERS, 0, MOST_THREADS
 
@@ -191,7 +191,7 @@ class Utilities:
 class Launcher:
     """Launches one kernel of Triton's: reads the arguments by its signature, and the grid by its metadata."""
 
-    def __init__(self, gpu: VirtualGPU, source: Any, metadata: Any) -> None:
+    def __init__(self, gpu: FrameworkState, source: Any, metadata: Any) -> None:
         self.gpu, self.metadata = gpu, metadata
         self.signature = list(source.signature.values())
         self.names = list(source.signature)
@@ -227,7 +227,10 @@ class Launcher:
             self._scratch(f"{kind}_scratch", grid[0] * grid[1] * grid[2] * clusters, stream)
             for kind in ("global", "profile")
         ]
-        values = [*self._values(self.signature, arguments, iter(self.descriptors)), *(("*i8", each) for each in scratch)]
+        values = [
+            *self._values(self.signature, arguments, iter(self.descriptors)),
+            *(("*i8", each) for each in scratch),
+        ]
         parameters = function.entry.parameters
         # Triton's compiler may leave out the pointers to memory that no kernel uses.
         passed = [self._argument(variable, *each) for variable, each in zip(parameters, values, strict=False)]
@@ -318,7 +321,7 @@ class Launcher:
         return number_of(_packed(kind, value), variable)
 
     def _pointer(self, value: Any) -> Any:
-        """Return the array at a pointer: of a tensor itself, else the rest of the memory that it points into."""
+        """Return the array at a pointer: of a tensor itself, else the rest of the memory that it is in."""
         if value is None:
             return 0
         place = value
@@ -358,8 +361,8 @@ class Products:
 
     def __getattr__(self, name: str) -> Any:
         raise NotImplementedError(
-            f"cuBLAS has machine code for GPUs alone, which a virtual GPU cannot run: {name} is not answered; "
-            "matmul and gemm are"
+            f"cuBLAS has machine code for GPUs alone, which a virtual GPU cannot run; {name} is not "
+            "answered, matmul and gemm are"
         )
 
 
@@ -394,7 +397,7 @@ def called_once(function: Callable[[], Any], *_: Any, quantiles: Any = None, **o
     return [milliseconds] if options.get("return_mode") == "all" else milliseconds
 
 
-def install(gpu: VirtualGPU, patches: Patches) -> None:
+def install(gpu: FrameworkState, patches: Patches) -> None:
     """Make the virtual GPU Triton's active driver, until the patches are taken back."""
     import triton
     from triton.compiler.compiler import CompiledKernel
@@ -421,7 +424,9 @@ def install(gpu: VirtualGPU, patches: Patches) -> None:
             gpu.autotuned.append((tuner.base_fn.__name__, str(config)))
         return times
 
-    def no_disk_cache(own: Any, tuner: Any, key: Any, configurations: Any, benchmark: Callable[[], None]) -> bool:
+    def no_disk_cache(
+        own: Any, tuner: Any, key: Any, configurations: Any, benchmark: Callable[[], None]
+    ) -> bool:
         benchmark()
         return False
 

@@ -1,0 +1,143 @@
+"""torch's "cuda" tensors under a virtual GPU, with a torch for CPUs."""
+
+from collections.abc import Iterator
+
+import pytest
+
+import lanewise as lw
+from lanewise.virtual_gpu import VirtualGPU
+
+torch = pytest.importorskip("torch")
+if torch.cuda.is_available():
+    pytest.skip("torch has a GPU of its own here", allow_module_level=True)
+
+
+@pytest.fixture
+def gpu() -> Iterator[VirtualGPU]:
+    with lw.virtual_gpu("H100") as gpu:
+        yield gpu
+
+
+def test_a_tensor_is_where_it_was_asked_for(gpu: VirtualGPU) -> None:
+    here, there = torch.zeros(4), torch.zeros(4, device="cuda")
+    assert (here.is_cuda, there.is_cuda) == (False, True)
+    assert there.device == torch.device("cuda", 0)
+    assert there.get_device() == 0
+    assert torch.empty(2, device=torch.device("cuda")).is_cuda
+    assert torch.empty(2, device=0).is_cuda
+    assert not torch.empty(2, device="cpu").is_cuda
+    assert there.type() == "torch.cuda.FloatTensor"
+
+
+def test_what_is_computed_from_a_device_tensor_is_on_the_device(gpu: VirtualGPU) -> None:
+    x = torch.ones(4, 4, device="cuda")
+    made = [x + 1, x @ x, x.T, x[0], x.sum(), torch.empty_like(x), torch.cat([x, x]), x.view(-1), x.float()]
+    made += [*x.split(2), *torch.max(x, dim=0), x.new_zeros(3), torch.where(x > 0, x, 0)]
+    assert all(each.is_cuda for each in made)
+    x += 1
+    assert x.is_cuda
+    assert not (torch.ones(3) + 1).is_cuda
+
+
+def test_moves_copy_between_the_sides_and_not_within_one(gpu: VirtualGPU) -> None:
+    x = torch.zeros(4)
+    for moved in (
+        x.cuda(),
+        x.to("cuda"),
+        x.to(torch.device("cuda", 0)),
+        x.to("cuda", torch.float32),
+        x.to(0),
+    ):
+        assert moved.is_cuda
+        assert moved.data_ptr() != x.data_ptr()
+    y = x.cuda()
+    assert y.cuda() is y
+    assert y.to("cuda").data_ptr() == y.data_ptr()
+    for back in (y.cpu(), y.to("cpu"), y.to(x)):
+        assert not back.is_cuda
+        assert back.data_ptr() != y.data_ptr()
+    assert y.to(torch.float16).is_cuda
+    assert not x.to(torch.float16).is_cuda
+    assert x.to(y).is_cuda
+    y += 1
+    assert x.sum() == 0
+
+
+def test_a_device_tensor_is_no_array_until_it_is_copied(gpu: VirtualGPU) -> None:
+    x = torch.arange(3, device="cuda")
+    with pytest.raises(TypeError, match="can't convert cuda:0 device type tensor to numpy"):
+        x.numpy()
+    assert x.cpu().numpy().tolist() == [0, 1, 2] == x.tolist()
+
+
+def test_modules_and_gradients_are_on_the_device(gpu: VirtualGPU) -> None:
+    layer = torch.nn.Linear(4, 2).cuda()
+    assert all(parameter.is_cuda for parameter in layer.parameters())
+    layer(torch.ones(3, 4, device="cuda")).sum().backward()
+    assert layer.weight.grad is not None
+    assert layer.weight.grad.device == layer.weight.device
+
+
+def test_half_precision_norms_have_gradients_as_exact_as_on_a_gpu(gpu: VirtualGPU) -> None:
+    torch.manual_seed(3)
+    x = torch.randn(1500, 64, dtype=torch.float16, device="cuda")
+    weight, bias = (torch.rand(64, dtype=torch.float16, device="cuda", requires_grad=True) for _ in range(2))
+    gradient = 0.1 * torch.randn_like(x)
+    torch.nn.functional.layer_norm(x, (64,), weight, bias).backward(gradient)
+    exact = gradient.double().sum(0)
+    assert bias.grad.dtype == torch.float16
+    assert (bias.grad.double() - exact).abs().max() <= exact.abs().max() * 2**-11
+
+
+def test_questions_about_the_device(gpu: VirtualGPU) -> None:
+    cuda = torch.cuda
+    assert (cuda.is_available(), cuda.device_count(), cuda.current_device()) == (True, 1, 0)
+    assert "H100" in cuda.get_device_name()
+    assert cuda.get_device_capability() == (9, 0)
+    properties = cuda.get_device_properties(0)
+    assert (properties.multi_processor_count, properties.total_memory) == (132, 80 * 2**30)
+    first, last = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
+    first.record()
+    with cuda.stream(cuda.Stream()), cuda.device(0):
+        torch.zeros(4, device="cuda")
+    last.record()
+    cuda.synchronize()
+    assert first.elapsed_time(last) >= 0
+    with pytest.raises(NotImplementedError, match="graphs"):
+        cuda.CUDAGraph()
+
+
+def test_generators_are_classes_and_give_the_same_numbers(gpu: VirtualGPU) -> None:
+    assert isinstance(torch.Generator("cuda"), torch.Generator)
+    assert torch.Generator | None
+    numbers = [
+        torch.rand(4, device="cuda", generator=torch.Generator("cuda").manual_seed(5)) for _ in range(2)
+    ]
+    assert numbers[0].equal(numbers[1])
+    assert numbers[0].is_cuda
+
+
+def test_the_address_of_a_tensor_is_memory_of_the_device_for_as_long_as_it_lives(gpu: VirtualGPU) -> None:
+    x = torch.zeros(1000, device="cuda")
+    place = x.data_ptr()
+    assert gpu.driver.memory.find(place + 3999) is not None
+    assert gpu.driver.memory.find(place + 4000) is None
+    view = x[10:]
+    del x
+    assert view.data_ptr() == place + 40
+    assert gpu.driver.memory.find(place) is not None
+    del view
+    gpu.torch.forget_expired()
+    assert gpu.driver.memory.find(place) is None
+
+
+def test_afterwards_torch_is_as_it_was() -> None:
+    before = {name: getattr(torch.cuda, name) for name in ("is_available", "Stream", "synchronize", "device")}
+    generator = torch.Generator
+    with lw.virtual_gpu("A100"):
+        x = torch.zeros(4, device="cuda")
+    assert {name: getattr(torch.cuda, name) for name in before} == before
+    assert torch.Generator is generator
+    assert x.device == torch.device("cpu")
+    with pytest.raises((AssertionError, RuntimeError)):
+        torch.zeros(4, device="cuda")
