@@ -39,3 +39,8 @@ def test_mistake_is_found(pair: Pair) -> None:
 @pytest.mark.parametrize("pair", RIGHT)
 def test_right_twin_is_not_accused(pair: Pair) -> None:
     assert not [str(finding) for finding in accusations(pair.check(wrong=False))]
+
+
+def test_fence_of_a_warpgroup_behind_the_barrier_needs_no_advice() -> None:
+    (pair,) = [each for each in PAIRS if each.name == "changed_tile_fenced_late"]
+    assert not pair.check(wrong=False).findings

@@ -263,7 +263,9 @@ def write_examine_async(module: ir.Module) -> ir.Function:
         with code.when(fence.equals(UNFENCED) & reads):
             tell(Suspicion.UNFENCED, epoch, writer)
             code.done()
-        with code.when(fence.differs(FENCED)):
+        # All threads of a warpgroup execute wgmma, so that a fence of theirs behind the barrier is in time.
+        in_time = fence.equals(FENCED) | fence.equals(FENCED_HERE) & (me & records.COLLECTIVE).differs(0)
+        with code.when(~in_time):
             tell(Suspicion.WEAKLY_FENCED, epoch, writer)
             code.done()
     with code.when(writes):
