@@ -9,7 +9,7 @@ from __future__ import annotations
 import linecache
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,6 +21,8 @@ from lanewise.errors import LanewiseError
 from lanewise.explore.kernel_examples import EXAMPLES, Example
 from lanewise.isa import find_arch
 from lanewise.launch import watched
+from lanewise.machine.checker.check import observed_checks
+from lanewise.machine.checker.report import Report
 from lanewise.ptx import Module, cuda, load
 from lanewise.ptx.arguments import described
 from lanewise.ptx.launch_text import parse_argument, three
@@ -266,19 +268,27 @@ def _of_script(name: str, text: str, arch: str, number: int = 1) -> RequestedLau
     seen = 0
     reached: list[RequestedLaunch] = []
 
-    def watcher(configured: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+    def count(configured: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
         nonlocal seen
         seen += 1
-        if seen < number:
-            configured(*arguments, **options)
-            return
-        reached.append(RequestedLaunch(configured, arguments, options))
-        raise _LaunchReached
+        if seen == number:
+            reached.append(RequestedLaunch(configured, arguments, options))
+            raise _LaunchReached
+
+    def launched(configured: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+        count(configured, arguments, options)
+        configured(*arguments, **options)
+
+    def checked(
+        configured: Any, values: Sequence[Any], options: dict[str, Any], perform: Callable[[], Report]
+    ) -> Report:
+        count(configured, tuple(values), options)
+        return perform()
 
     # The kernel's source is found under the name that the page shows, which is no file.
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     try:
-        with watched(watcher):
+        with watched(launched), observed_checks(checked):
             exec(compile(text, name, "exec"), {"__name__": "__main__", "__file__": name})
     except _LaunchReached:
         pass

