@@ -74,6 +74,16 @@ def wait_for_text(page: Any, selector: str, text: str) -> None:
     page.locator(selector, has_text=text).first.wait_for()
 
 
+def wait_for_address(page: Any, text: str) -> None:
+    """Wait until the address has a text: the page writes it after what was clicked or pressed."""
+    page.wait_for_url(lambda url: text in url)
+
+
+def wait_until_told(page: Any, text: str) -> None:
+    """Wait until the sentence beside the matrices has a text."""
+    wait_for_text(page, "main .told", text)
+
+
 def told(page: Any) -> str:
     """The sentence beside the matrices."""
     return str(page.locator("main .told").first.inner_text())

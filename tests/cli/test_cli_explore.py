@@ -13,7 +13,11 @@ from typing import Any
 
 import pytest
 
-from lanewise.explore import static_site
+from lanewise.cli.commands.explore import open_file
+from lanewise.explore import kernels, static_site
+from lanewise.explore.kernel_examples import EXAMPLES
+from lanewise.explore.kernel_requests import KernelRequest, requested
+from lanewise.explore.session import Session
 
 
 def test_it_serves_until_ctrl_c(tmp_path: Path) -> None:
@@ -22,8 +26,8 @@ def test_it_serves_until_ctrl_c(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "lanewise", "explore", "--no-browser", str(kernel)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
         assert program.stdout is not None
-        link = program.stdout.readline().strip()
-        assert link.startswith("http://127.0.0.1:")
+        link, _, room = program.stdout.readline().strip().partition("#")
+        assert link.startswith("http://127.0.0.1:") and room == "/kernels?file=k.ptx"
         with urllib.request.urlopen(link) as page:
             assert b"lanewise explore" in page.read()
         asked = urllib.request.Request(
@@ -36,6 +40,37 @@ def test_it_serves_until_ctrl_c(tmp_path: Path) -> None:
         program.send_signal(signal.SIGINT)
         _, said = program.communicate()
         assert program.returncode == 0 and said.strip() == ""
+
+
+SAXPY = EXAMPLES["saxpy"].source
+
+
+def test_the_page_opens_at_the_first_file(tmp_path: Path) -> None:
+    """A script at its first launch; a kernel with a launch that runs; else the text."""
+    files = {
+        "my kernel.ptx": SAXPY,
+        "empty.ptx": ".version 7.0\n.target sm_80\n.address_size 64\n",
+        "wrong.ptx": "this is no PTX",
+        "quiet.py": "x = 1\n",
+        "launches.py": f"import lanewise as lw, numpy as np\nk = lw.load({SAXPY!r})['saxpy']\n"
+        "x = np.ones(8, np.float32)\nfor _ in range(2):\n    k[1, 8](1.0, x, x, 8)\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    session = Session([tmp_path / name for name in files])
+    rooms = {name: open_file(tmp_path / name, session) for name in files}
+    assert rooms == {
+        "my kernel.ptx": "#/kernels?file=my%20kernel.ptx&run=1",
+        "empty.ptx": "#/kernels?file=empty.ptx",
+        "wrong.ptx": "#/kernels?file=wrong.ptx",
+        "quiet.py": "#/kernels?file=quiet.py",
+        "launches.py": "#/kernels?opened=1",
+    }
+    about = kernels.about(session)
+    assert len(about["opened"]) == 2
+    request = {name: value for name, value in about["files"][0].items() if name != "name"}
+    with requested(KernelRequest.of(request)) as launch:  # what the page begins with is a launch
+        assert len(launch.arguments) == 4
 
 
 def test_what_it_does_not_open(lanewise: Callable[..., Any], tmp_path: Path) -> None:

@@ -8,7 +8,20 @@ from typing import Any
 import pytest
 
 import lanewise as lw
-from explore_pages import LDMATRIX, MMA, WGMMA, NewPage, cell, click, open_room, picture, told, wait_for_text
+from explore_pages import (
+    LDMATRIX,
+    MMA,
+    WGMMA,
+    NewPage,
+    cell,
+    click,
+    open_room,
+    picture,
+    told,
+    wait_for_address,
+    wait_for_text,
+    wait_until_told,
+)
 from lanewise.explore.server import ExploreServer
 from lanewise.explore.tour import tour
 
@@ -29,14 +42,15 @@ def test_pointing_at_elements_and_lanes(new_page: NewPage, server: ExploreServer
     wait_for_text(page, ".told", "A[3][9]")
     assert f"lane {holder.lane}, register {holder.register}, slot {holder.slot}" in told(page)
     click(page, "C, D", 3, 4)
-    assert "Row 3 of A times column 4 of B, A from lanes 12–15, B from lanes 16–19" in told(page)
-    assert "at=c,3,4" in page.url
+    wait_until_told(page, "Row 3 of A times column 4 of B, A from lanes 12–15, B from lanes 16–19")
+    wait_for_address(page, "at=c,3,4")
     page.evaluate("document.querySelector('[aria-label=Fragments]').scrollIntoView()")
     picture(page, "instructions")
     page.get_by_role("spinbutton").fill("5")
     page.get_by_role("spinbutton").press("Enter")
-    assert "Lane 5 holds 8 of A, 4 of B, 4 of C, D" in told(page)
-    assert "lane=5" in page.url and "at=" not in page.url
+    wait_until_told(page, "Lane 5 holds 8 of A, 4 of B, 4 of C, D")
+    wait_for_address(page, "lane=5")
+    assert "at=" not in page.url  # written together with the lane
     row, col = mma.d.element(lane=5, value=2)
     assert f"[{row}][{col}]" in page.locator("table", has_text="lane 5").first.inner_text()
 
@@ -44,11 +58,12 @@ def test_pointing_at_elements_and_lanes(new_page: NewPage, server: ExploreServer
 def test_a_row_of_a_and_a_column_of_b_say_who_multiplies(new_page: NewPage, server: ExploreServer) -> None:
     page = open_room(new_page(), server, "#/instructions?row=3&col=4")
     owner = lw.instruction(MMA).d.holder(3, 4)
-    assert told(page).startswith("D[3][4]: Row 3 of A times column 4 of B")
+    wait_until_told(page, "D[3][4]: Row 3 of A times column 4 of B")
     assert f"summed into lane {owner.lane}, register {owner.register}" in told(page)
-    canvas = page.locator(".matrix", has_text="A: 16×16").locator("canvas")
-    canvas.click(position={"x": 6, "y": 16 + 5.5 * 28})  # the number of row 5
-    assert "row=5" in page.url and told(page).startswith("D[5][4]")
+    row = cell(page, "A: 16×16", 5, 0)
+    row["canvas"].click(position={"x": 6, "y": row["position"]["y"]})  # the number of row 5
+    wait_for_address(page, "row=5")
+    wait_until_told(page, "D[5][4]")
 
 
 SEARCHES = {
@@ -67,12 +82,13 @@ def test_search_as_one_types(new_page: NewPage, server: ExploreServer) -> None:
     for typed, first in SEARCHES.items():
         page.get_by_role("searchbox").fill("")
         page.get_by_role("searchbox").press_sequentially(typed)
+        # The list follows the search within the same event, so that it is there when Enter comes.
         link = page.locator(".results a").first
         assert lw.instruction(link.inner_text().split("\n")[0].replace("n*", "n64")).text == first
         page.get_by_role("searchbox").press("Enter")
         wait_for_text(page, "main h2", first)
-        names = page.locator("[aria-label=Archs] .yes").all_inner_texts()
-        assert tuple(name.split()[-1] for name in names) == lw.instruction(first).archs
+        names = page.locator("[aria-label=Archs] .yes").evaluate_all("(all) => all.map((e) => e.ariaLabel)")
+        assert tuple(name.split(":")[0] for name in names) == lw.instruction(first).archs
 
 
 def test_a_gpu_narrows_the_search_and_nonsense_is_a_sentence(
@@ -80,7 +96,7 @@ def test_a_gpu_narrows_the_search_and_nonsense_is_a_sentence(
 ) -> None:
     page = open_room(new_page(), server, "")
     page.get_by_role("searchbox").fill("wgmma A100")
-    assert "Nothing in the list fits on A100 (sm_80)" in page.locator("#count").inner_text()
+    wait_for_text(page, "#count", "Nothing in the list fits on A100 (sm_80)")
     page.get_by_role("searchbox").fill("mma.sync.aligned.m16n8k17.row.col.f32.f16.f16.f32")
     page.get_by_role("searchbox").press("Enter")
     page.wait_for_selector(".problem")
@@ -93,12 +109,13 @@ def test_a_gpu_narrows_the_search_and_nonsense_is_a_sentence(
 def test_ldmatrix_goes_from_addresses_to_rows_to_registers(new_page: NewPage, server: ExploreServer) -> None:
     page = open_room(new_page(), server, f"#/instructions?i={LDMATRIX}")
     forward = page.get_by_role("button", name="One step forward")
-    section = page.get_by_role("region", name="Step by step")
-    assert "Lanes 0 to 7 each give the address of one row of matrix 0" in section.inner_text()
+    section = "[aria-label='Step by step']"
+    wait_for_text(page, section, "Lanes 0 to 7 each give the address of one row of matrix 0")
     forward.click()
-    assert "all 32 banks once" in section.inner_text()
+    wait_for_text(page, section, "all 32 banks once")
     forward.click()
-    assert "go to register 0 of lanes 0–31" in section.inner_text() and "step=2" in page.url
+    wait_for_text(page, section, "go to register 0 of lanes 0–31")
+    wait_for_address(page, "step=2")
     picture(page, "ldmatrix")
     page.get_by_role("button", name="Play").click()
     wait_for_text(page, "main", "Lanes 8 to 15 each give")
@@ -110,14 +127,16 @@ def test_ldmatrix_goes_from_addresses_to_rows_to_registers(new_page: NewPage, se
 )
 def test_stmatrix_and_movmatrix_step_too(new_page: NewPage, server: ExploreServer, text: str) -> None:
     page = open_room(new_page(), server, f"#/instructions?i={text}&step=1")
-    words = page.get_by_role("region", name="Step by step").inner_text()
-    assert "give their register 0" in words or "Row 1 of A, in lanes 4–7, becomes column 1 of D" in words
+    words = (
+        "give their register 0" if "stmatrix" in text else "Row 1 of A, in lanes 4–7, becomes column 1 of D"
+    )
+    wait_for_text(page, "[aria-label='Step by step']", words)
 
 
 def test_descriptors_and_tensor_copies_of_wgmma(new_page: NewPage, server: ExploreServer) -> None:
     page = open_room(new_page(), server, f"#/instructions?i={WGMMA}", "[aria-label=Descriptors] canvas")
     section = page.get_by_role("region", name="Descriptors")
-    assert "0x4000004000000040" in section.inner_text()
+    wait_for_text(page, "[aria-label=Descriptors]", "0x4000004000000040")
     section.get_by_label("Swizzle").select_option("64B")
     wait_for_text(page, "[aria-label=Descriptors]", "0x8000")
     section.get_by_label("Show").select_option("1")
@@ -131,25 +150,26 @@ def test_descriptors_and_tensor_copies_of_wgmma(new_page: NewPage, server: Explo
 def test_volta_has_fragments_of_its_own(new_page: NewPage, server: ExploreServer) -> None:
     text = "wmma.load.a.sync.aligned.row.m16n16k16.shared.f16"
     page = open_room(new_page(), server, f"#/instructions?i={text}&at=a,1,0")
-    assert told(page).startswith(f"A[1][0] is in lane {lw.instruction(text).a.holder(1, 0).lane},")
+    wait_until_told(page, f"A[1][0] is in lane {lw.instruction(text).a.holder(1, 0).lane},")
     page.get_by_label("Fragments as on").focus()
     page.get_by_label("Fragments as on").select_option("sm_70")
     wait_for_text(page, ".note", "Fragments of sm_70")
     assert page.evaluate("document.activeElement.tagName") == "SELECT"  # the choice keeps the focus
     click(page, "A: 16×16", 1, 0)
     lanes = {each.lane for each in lw.instruction(text).on("sm_70").a.holders(1, 0)}
-    assert f"lane{'s' if len(lanes) > 1 else ''} {min(lanes)}" in told(page)
+    wait_until_told(page, f"lane{'s' if len(lanes) > 1 else ''} {min(lanes)}")
 
 
 def test_code_to_copy(new_page: NewPage, server: ExploreServer) -> None:
     page = new_page(permissions=["clipboard-read", "clipboard-write"])
     open_room(page, server, "#/instructions?code=CUDA+C%2B%2B")
     panel = page.get_by_role("tabpanel")
-    assert "asm volatile" in panel.inner_text()
+    wait_for_text(page, "[role=tabpanel]", "asm volatile")
     panel.get_by_role("button", name="Copy").click()
+    wait_for_text(page, "[role=tabpanel] .copy", "Copied")
     assert page.evaluate("navigator.clipboard.readText()").startswith("#include <cstdint>")
     page.get_by_role("tab", name="CuTe").click()
-    assert "SM80_16x8x16_F32F16F16F32_TN" in panel.inner_text()
+    wait_for_text(page, "[role=tabpanel]", "SM80_16x8x16_F32F16F16F32_TN")
 
 
 # Layouts ------------------------------------------------------------------------------------------------
@@ -159,7 +179,7 @@ def test_a_layout_its_conflicts_and_the_proposal_that_removes_them(
     new_page: NewPage, server: ExploreServer
 ) -> None:
     page = open_room(new_page(), server, "#/layouts", "#turns canvas")
-    assert "16 wavefronts where 4 would do" in page.locator("#turns").inner_text()
+    wait_for_text(page, "#turns", "16 wavefronts where 4 would do")
     page.evaluate("document.querySelector('#banks').scrollIntoView()")
     picture(page, "layouts")
     page.get_by_role("button", name="Sw<2,3,3>").click()
@@ -218,6 +238,65 @@ def test_the_tour_from_its_first_page_to_its_last(new_page: NewPage, server: Exp
     wait_for_text(page, "main h1", seen[-1])
 
 
+# Both sizes ---------------------------------------------------------------------------------------------
+
+
+def bottoms(page: Any) -> dict[str, float]:
+    """Where each matrix of an instruction ends, in pixels from the top of the window."""
+    found: dict[str, float] = page.evaluate(
+        """() => Object.fromEntries([...document.querySelectorAll(".operands .matrix")].map((each) =>
+        [each.querySelector("figcaption").textContent, each.getBoundingClientRect().bottom]))"""
+    )
+    return found
+
+
+FORMS = [
+    MMA,
+    WGMMA,
+    "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16",
+    "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32",
+    "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64",
+    "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32",
+    "mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.xor.popc",
+]
+
+
+@pytest.mark.parametrize("text", FORMS)
+def test_all_operands_are_above_the_fold(new_page: NewPage, server: ExploreServer, text: str) -> None:
+    page = open_room(new_page(1400, 900), server, f"#/instructions?i={text}")
+    ends = bottoms(page)
+    assert {"A", "B"} <= {name[0] for name in ends} and max(ends.values()) <= 900, ends
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1400
+    rows = page.locator("[aria-label=Archs] .chip").evaluate_all(
+        "(all) => [...new Set(all.map((each) => each.offsetTop))].length"
+    )
+    assert rows == 1
+
+
+#: The first view of each room, what its picture is, and how much of it a phone shows at once.
+PICTURES = {
+    "instructions": ("#/instructions", ".matrix canvas", 0.9),
+    "ldmatrix": (f"#/instructions?i={LDMATRIX}", "main canvas", 0.5),
+    "layouts": ("#/layouts", ".matrix canvas", 0.9),
+    "bits": ("#/bits", ".gpus .aligned", 0.9),
+    "kernels": ("#/kernels", ".panes", 0.6),
+    "tour": ("#/tour", ".matrix canvas", 0.3),
+}
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_phone_shows_the_picture_of_each_room_at_once(
+    new_page: NewPage, server: ExploreServer, name: str
+) -> None:
+    fragment, selector, part = PICTURES[name]
+    page = open_room(new_page(**PHONE), server, fragment, selector)
+    if name == "kernels":
+        page.wait_for_selector(".result[data-step]")
+    box = page.locator(selector).first.bounding_box()
+    shown = min(PHONE["height"], box["y"] + box["height"]) - box["y"]
+    assert shown >= part * box["height"], (box, shown)
+
+
 # everywhere ---------------------------------------------------------------------------------------------
 
 #: States of the rooms, and what says that each is there.
@@ -253,7 +332,7 @@ def test_by_touch(new_page: NewPage, server: ExploreServer) -> None:
     page = open_room(new_page(**PHONE), server, "")
     found = cell(page, "A: 16×16", 3, 5)
     found["canvas"].tap(position=found["position"])
-    assert told(page).startswith("A[3][5] is in lane 14")
+    wait_until_told(page, "A[3][5] is in lane 14")
 
 
 def test_by_keyboard_alone(new_page: NewPage, server: ExploreServer) -> None:
@@ -307,12 +386,11 @@ def test_everything_has_a_name_for_screen_readers(new_page: NewPage, server: Exp
 
 def test_links_and_the_back_button_restore_what_was_seen(new_page: NewPage, server: ExploreServer) -> None:
     page = open_room(new_page(), server, "#/instructions?lane=7")
-    assert "Lane 7 holds" in told(page)
+    wait_until_told(page, "Lane 7 holds")
     page.get_by_role("link", name="Layouts").click()
     page.wait_for_selector("#turns canvas")
     page.go_back()
-    page.wait_for_selector("main .told")
-    assert "Lane 7 holds" in told(page)
+    wait_until_told(page, "Lane 7 holds")
     for wrong in (
         "#/nowhere?x=1",
         "#/instructions?lane=999&at=zz,1,2&row=x&step=-5",

@@ -180,7 +180,7 @@ def test_launches_of_a_script_are_kept() -> None:
         ({"grid": "99999,99999"}, "threads"),
         ({"block": ""}, "how many threads"),
         ({"block": "x"}, "up to three sizes"),
-        ({"language": "python"}, "lanewise explore script.py"),
+        ({"language": "fortran"}, "ptx, cuda or python"),
         ({"shared": -1}, "more than any GPU has"),
         ({"shared": "12"}, "no 'shared' like this"),
         ({"surprise": "1"}, "no 'surprise'"),

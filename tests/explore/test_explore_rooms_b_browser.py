@@ -94,6 +94,7 @@ def step_of(page: Any) -> int:
 
 
 def press(page: Any, key: str) -> None:
+    """Press a key and wait until the step that it leads to is drawn, in the next frame."""
     page.keyboard.press(key)
     page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
@@ -137,12 +138,9 @@ def test_a_step_is_drawn_at_once(room: Any) -> None:
 
 def test_a_wrong_swizzle_is_seen(room: Any) -> None:
     page = ran(room("#/kernels?example=swizzle", size=(1440, 950)))
-    page.click("text=acc = mma(a, b, mma.zeros())")
+    page.click("[aria-label='PTX'] li:has-text('mma.sync')")  # the next step at this line
+    page.wait_for_selector("[aria-label='PTX'] li.here:has-text('mma.sync')")
     page.click("role=tab[name='Fragments']")
-    for _ in range(6):
-        if "mma.sync" in page.inner_text(".lines li.here >> nth=-1"):
-            break
-        page.click("role=button[name='Next']")
     page.wait_for_selector("summary:has-text('a: 16 × 16 f16')")
     table = page.locator("details:has(summary:has-text('a: 16 × 16 f16')) table")
     row = table.locator("tbody tr").nth(2).inner_text().split()
@@ -167,7 +165,7 @@ def test_a_wrong_swizzle_is_seen(room: Any) -> None:
     ]
     table.locator("tbody tr").nth(2).locator("td").first.click()
     page.wait_for_selector(".origin details, .origin .leaf")
-    assert "Who wrote" in page.inner_text(".origin")
+    page.wait_for_selector(".origin:has-text('Who wrote')")
     picture(page, "swizzle")
 
 
@@ -176,6 +174,7 @@ def test_a_missing_barrier_is_shown_first(room: Any) -> None:
     assert step_of(page) == 14 and "uninitialised" in page.inner_text("#inspected")
     assert page.locator(".lines li.here").first.get_attribute("data-line") == "11"
     page.click("role=tab[name='Shared memory']")
+    page.wait_for_selector(".banks tbody tr")
     assert "·" in page.locator(".banks tbody tr").nth(1).inner_text()
     picture(page, "barrier")
     page.click("text=race at step 28")
@@ -184,38 +183,172 @@ def test_a_missing_barrier_is_shown_first(room: Any) -> None:
 
 def test_the_lane_that_does_not_add(room: Any) -> None:
     page = ran(room("#/kernels?example=scan"))
-    page.click("text=total += other")
-    page.wait_for_function("() => document.querySelector('.result').dataset.step > 5")
+    page.click(".lines li:has-text('total += other')")
+    page.wait_for_selector("[aria-label^='Source'] li.here:has-text('total += other')")
+    page.wait_for_selector(".lanes i:not(.on)")
     assert page.locator(".lanes i.on").all_inner_texts() == [str(lane) for lane in range(2, 32)]
     picture(page, "scan")
 
 
 def test_conflicts_are_red_and_the_mended_twin_has_none(room: Any) -> None:
     page = ran(room("#/kernels?example=transpose&tab=shared"))
-    page.click("role=button[name='PTX']")
-    page.evaluate(
-        """() => { const line = [...document.querySelectorAll(".pane:last-of-type li, .pane li")].find(
-          (each) => /ld\\.shared/.test(each.textContent)); line.click(); }"""
-    )
+    page.click("[aria-label='PTX'] li:has-text('ld.shared')")
+    page.wait_for_selector("#inspected:has-text('32 wavefronts where 1 would do')")
     page.wait_for_selector(".banks td.conflict")
     assert page.locator(".banks td.conflict").count() == 32
-    assert "32 wavefronts where 1 would do" in page.inner_text("#inspected")
     picture(page, "transpose")
 
 
+def widths(page: Any) -> list[int]:
+    found: list[int] = page.locator(".pane").evaluate_all("(all) => all.map((each) => each.offsetWidth)")
+    return found
+
+
+def test_lines_have_the_same_colour_in_python_ptx_and_sass(room: Any) -> None:
+    page = ran(room("#/kernels?example=hgemm", size=(1400, 900)))
+    page.wait_for_selector("[aria-label='SASS'] li.tinted")
+    keys = [
+        set(
+            page.locator(f"[aria-label='{pane}'] li.tinted").evaluate_all(
+                "(all) => all.map((e) => e.dataset.key)"
+            )
+        )
+        for pane in ("Source hgemm.py", "PTX", "SASS")
+    ]
+    assert keys[0] == keys[1] and keys[2] <= keys[0] and len(keys[2]) > 8
+    line = "li[data-key='hgemm.py:24']"
+    hues = page.locator(line).evaluate_all("(all) => all.map((e) => e.style.getPropertyValue('--hue'))")
+    assert len(hues) > 4 and len(set(hues)) == 1
+    page.hover("[aria-label='Source hgemm.py'] li[data-line='24'] code")
+    page.wait_for_selector(f"[aria-label='SASS'] {line}.linked")
+    assert page.locator("li.linked").count() == len(hues)
+    assert page.locator("[aria-label='PTX'] .is-keyword", has_text="ldmatrix").count() == 2
+
+
+def test_panes_are_wide_and_can_be_made_wider(room: Any) -> None:
+    page = ran(room("#/kernels?example=hgemm", size=(1400, 900)))
+    page.wait_for_selector("[aria-label='SASS'] li.tinted")
+    before = widths(page)
+    assert len(before) == 3 and min(before) > 400
+    bar = page.locator(".splitter").first
+    box = bar.bounding_box()
+    page.mouse.move(box["x"] + 4, box["y"] + 50)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 154, box["y"] + 50, steps=4)
+    page.mouse.up()
+    dragged = widths(page)
+    assert abs(dragged[0] - before[0] - 150) <= 4 and abs(dragged[2] - before[2]) <= 4
+    bar.press("ArrowLeft")
+    assert abs(widths(page)[0] - dragged[0] + 40) <= 4
+
+
+def test_two_archs_side_by_side(room: Any) -> None:
+    page = ran(room("#/kernels?example=transpose", size=(1400, 900)))
+    page.click("role=button[name='+ another arch']")
+    page.select_option("[aria-label='Arch of SASS of another arch']", "sm_90")
+    for pane in ("SASS", "SASS of another arch"):
+        page.wait_for_selector(f"[aria-label='{pane}'] li.tinted")
+    assert page.locator(".pane").count() == 4
+
+
+def test_lanes_stand_in_a_grid(room: Any) -> None:
+    for size, wide in (((1400, 900), 16), ((390, 844), 8)):
+        page = ran(room("#/kernels?example=hgemm&step=60", size=size))
+        lanes = page.locator(".lane-grid").first.locator("> span")
+        places = lanes.evaluate_all("(all) => all.map((each) => [each.offsetLeft, each.offsetTop])")
+        assert len(places) == 32
+        assert len({x for x, _ in places}) == wide and len({y for _, y in places}) == 32 // wide
+    page.locator(".lane-grid .value").nth(5).click()
+    page.wait_for_selector(".origin:has-text('lane 5')")
+
+
+SCRIPT = """import numpy as np
+import lanewise as lw
+
+@lw.kernel
+def twice(x: lw.Ptr[lw.i32]):
+    x[lw.lane_id()] = 2 * x[lw.lane_id()]
+
+twice[1, 32](np.arange(32, dtype=np.int32))
+"""
+
+
+def test_python_is_typed_edited_and_not_run_for_whoever_gets_the_link(room: Any) -> None:
+    page = room("#/kernels?typed=1", size=(1400, 900))
+    source = page.get_by_label("Source of the kernel")
+    source.fill(SCRIPT)
+    source.press("Control+Enter")
+    page.wait_for_selector(".summary:has-text('twice')")
+    page.wait_for_url(lambda url: "language=python" in url and "source=" in url)
+    page.click("summary:has-text('Kernel and launch')")
+    source.fill(SCRIPT.replace("np.arange(32,", "np.arange(31,"))
+    page.click("text=Run and check")
+    page.wait_for_selector(".summary .chip.bad")
+    page.reload()  # what this tab has run it runs again
+    page.wait_for_selector(".summary .chip.bad")
+    other = room("#" + page.url.split("#", 1)[1], size=(1400, 900))
+    other.wait_for_selector(".note:has-text('Read it')")
+    assert other.locator(".result[data-step]").count() == 0
+    assert "np.arange(31" in other.get_by_label("Source of the kernel").input_value()
+    other.click("text=Run and check")
+    other.wait_for_selector(".summary .chip.bad")
+
+
+def test_an_example_s_script_can_be_edited(room: Any) -> None:
+    page = ran(room("#/kernels?example=transpose", size=(1400, 900)))
+    page.click("summary:has-text('Kernel and launch')")
+    source = page.get_by_label("Source of the kernel")
+    source.fill(source.input_value().replace("lw.shared(lw.f32, (32, 32))", "lw.shared(lw.f32, (32, 33))"))
+    page.click("text=Run and check")
+    page.wait_for_url(lambda url: "language=python" in url)
+    page.wait_for_selector(".pane h3:has-text('kernel.py')")
+    page.wait_for_selector(".summary .chip.yes")
+
+
+def test_who_comes_through_a_proxy_is_offered_no_python(browser: Any, link: str) -> None:
+    context = browser.new_context(extra_http_headers={"X-Forwarded-For": "10.0.0.7"})
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE)
+    page.goto(f"{link}#/kernels?typed=1")
+    page.wait_for_selector("form :text('served to others')")
+    assert page.locator("button[data-language=python]").is_disabled()
+    assert page.locator("button[data-language=ptx][aria-pressed=true]").count() == 1
+    context.close()
+
+
+def test_the_time_line_labels_its_axis(room: Any) -> None:
+    """The numbers of the axis are drawn on a canvas: what it is told to write is listened to."""
+    page = room("#/tour")
+    page.wait_for_selector("main canvas")
+    page.evaluate(
+        """() => {
+          window.written = [];
+          const draw = CanvasRenderingContext2D.prototype.fillText;
+          CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+            written.push(String(text));
+            draw.call(this, text, ...rest);
+          };
+          location.hash = "#/kernels?example=hgemm&step=60";
+        }"""
+    )
+    ran(page)
+    assert {"step", "60", "100", "200"} <= set(page.evaluate("() => window.written"))
+
+
 def test_a_typed_kernel_and_its_link(room: Any) -> None:
-    page = room("#/kernels")
+    page = room("#/kernels?typed=1")
     page.wait_for_selector("form textarea")
+    page.click("role=button[name='PTX']")
     source = (Path(__file__).parents[2] / "src/lanewise/explore/examples/saxpy.ptx").read_text()
     page.fill("textarea >> nth=0", source)
     page.fill("textarea >> nth=1", "2\narange:f32:64\nones:f32:64\n64")
     page.fill("label:has-text('Block') input >> nth=0", "64")
     page.click("text=Run and check")
+    page.wait_for_url(lambda url: "source=" in url)
     ran(page)
     address = page.url
-    assert "source=" in address
     again = ran(room("#" + address.split("#", 1)[1]))
-    assert "saxpy" in again.inner_text(".summary")
+    again.wait_for_selector(".summary:has-text('saxpy')")
     again.click("summary:has-text('Kernel and launch')")
     again.fill("textarea >> nth=1", "2\nx.npy\nones:f32:64\n64")
     again.click("text=Run and check")
@@ -260,10 +393,12 @@ def test_shared_memory_is_shown_with_its_swizzle_undone(room: Any) -> None:
     rng = np.random.default_rng(0)
     a = rng.integers(-4, 4, (64, 128))
     rows = page.locator("#inspected tbody tr")
+    rows.nth(63).wait_for()
     assert rows.count() == 64
     for row in (0, 1, 7, 63):
         assert [int(each) for each in rows.nth(row).locator("td").all_inner_texts()] == a[row, 64:96].tolist()
     page.locator("input[aria-label='columns from of sA']").fill("32")
+    page.wait_for_selector("#inspected thead th:has-text('32')")
     assert [int(each) for each in rows.nth(3).locator("td").all_inner_texts()] == a[3, 96:].tolist()
     picture(page, "kernels_unswizzled")
 
@@ -278,16 +413,15 @@ def test_who_waits_for_an_mbarrier_is_told(room: Any) -> None:
 def test_bits_step_by_step(room: Any) -> None:
     page = room("#/bits")
     page.wait_for_selector(".gpus section >> nth=1")
-    assert "H100 parts from A100" in page.inner_text(".result .note")
+    page.wait_for_selector(".result .note:has-text('H100 parts from A100')")
     assert page.locator(".gpus section").count() == 2 and page.locator(".digits .cut").count() >= 4
     picture(page, "bits")
     page.check("text=V100")
     page.wait_for_function("() => document.querySelectorAll('.gpus section').length === 3")
-    assert "units=sm_70" in page.url
+    page.wait_for_url(lambda url: "units=sm_70" in url)
     page.fill("input[aria-label='a[1]']", "one")
     page.keyboard.press("Tab")
-    page.wait_for_selector(".problem")
-    assert "one: a number of f16 is wanted" in page.inner_text(".problem")
+    page.wait_for_selector(".problem:has-text('one: a number of f16 is wanted')")
     page.go_back()
     page.wait_for_selector(".gpus section")
 
@@ -296,6 +430,6 @@ def test_bits_finds_numbers_on_which_gpus_part(room: Any) -> None:
     page = room("#/bits?formats=f16,f16,f32&a=1&b=1&c=0&units=sm_70,sm_90", size=(390, 844))
     page.wait_for_selector(".gpus section >> nth=1")
     assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
+    page.click("summary:has-text('Numbers, formats and GPUs')")
     page.click("text=Find numbers on which they part")
-    page.wait_for_selector(".result .note")
-    assert "H100 parts from V100" in page.inner_text(".result .note")
+    page.wait_for_selector(".result .note:has-text('H100 parts from V100')")

@@ -1,13 +1,15 @@
-"""A launch that the page asks for: an example, or PTX or CUDA C++ that was typed; bounded, without files.
+"""A launch that the page asks for: an example, or PTX, CUDA C++ or Python that was typed; bounded.
 
-Nothing that was sent is read from disk, evaluated or included: a kernel is text, its arguments are made here.
+PTX and CUDA C++ are text that is compiled, without files: their arguments are made here. A Python script that
+was typed is run up to its launch, which only a process with limits may do: see `worker_limits.py`.
 """
 
 from __future__ import annotations
 
 import linecache
 import re
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +21,8 @@ from lanewise.errors import LanewiseError
 from lanewise.explore.kernel_examples import EXAMPLES, Example
 from lanewise.isa import find_arch
 from lanewise.launch import watched
+from lanewise.machine.checker.check import observed_checks
+from lanewise.machine.checker.report import Report
 from lanewise.ptx import Module, cuda, load
 from lanewise.ptx.arguments import described
 from lanewise.ptx.launch_text import parse_argument, three
@@ -30,6 +34,8 @@ MOST_THREADS, MOST_ARGUMENTS = 1 << 22, 64
 USUAL_ARCH = "sm_80"
 #: The name that `lw.cuda` gives to CUDA C++ that came as text.
 TYPED = "kernel.cu"
+#: The name under which Python that was typed is shown, and launches of it that may come before the one shown.
+TYPED_PYTHON, MOST_LAUNCHES = "kernel.py", 64
 
 _SPLICE = re.compile(r"\\[ \t]*\r?\n")
 _INCLUDE = re.compile(
@@ -56,13 +62,20 @@ class KernelRequest:
     arch: str = ""
     schedule: str = "in order"
     traced: tuple[int, int, int] = (0, 0, 0)
+    #: Of a script, the number of the launch that is shown; those before it run as they are.
+    launch: int = 1
+
+    @property
+    def is_typed_python(self) -> bool:
+        """Whether it is Python that was typed, which runs only where that is allowed."""
+        return not self.example and self.language == "python"
 
     @classmethod
     def of(cls, data: dict[str, Any]) -> KernelRequest:
         """Return the request in what the page sent, each field held against its type."""
         fields: dict[str, Any] = {}
         for name, value in data.items():
-            kinds = {"shared": int, "arguments": list, "traced": list}
+            kinds = {"shared": int, "launch": int, "arguments": list, "traced": list}
             wanted = kinds.get(name, str)
             if name not in cls.__dataclass_fields__ or not isinstance(value, wanted) or value is True:
                 raise LanewiseError(f"a launch has no {name[:40]!r} like this")
@@ -106,14 +119,19 @@ class RequestedLaunch:
 
 
 @contextmanager
-def requested(request: KernelRequest) -> Iterator[RequestedLaunch]:
-    """Give the launch that is asked for. Within it, nothing that an example's script prints is lost."""
+def requested(request: KernelRequest, runs_python: bool = False) -> Iterator[RequestedLaunch]:
+    """Give the launch that is asked for; Python that was typed is run only where the caller allows it."""
+    if request.is_typed_python:
+        if not runs_python:
+            raise LanewiseError("this process does not run Python that was typed")
+        yield _of_script(TYPED_PYTHON, _bounded(request.source), request.arch, request.launch)
+        return
     if request.example:
         example = EXAMPLES.get(request.example)
         if example is None:
             raise LanewiseError(f"there is no example {request.example[:40]!r}")
         if example.language == "python":
-            yield _of_script(example, request)
+            yield _of_script(example.shown_name, example.source, request.arch or example.arch)
             return
         request = _of_example(request, example)
     yield _typed(request)
@@ -133,13 +151,7 @@ def _of_example(request: KernelRequest, example: Example) -> KernelRequest:
 
 
 def _typed(request: KernelRequest) -> RequestedLaunch:
-    if not request.source.strip():
-        raise LanewiseError("the kernel is empty: type PTX or CUDA C++, or choose an example")
-    if len(request.source) > MOST_SOURCE:
-        raise LanewiseError(
-            f"the kernel has {len(request.source)} characters; {MOST_SOURCE} are allowed here"
-        )
-    module = _module(request)
+    module = _module(replace(request, source=_bounded(request.source)))
     entry = _entry(module, request.entry.strip())
     parameters = entry.parameters
     if len(request.arguments) > MOST_ARGUMENTS:
@@ -173,14 +185,21 @@ def _typed(request: KernelRequest) -> RequestedLaunch:
     return RequestedLaunch(configured, values, {"arch": arch} if arch else {}, files)
 
 
+def _bounded(source: str) -> str:
+    """Return a source that was typed, unless it is empty or too long."""
+    if not source.strip():
+        raise LanewiseError("the kernel is empty: type Python, PTX or CUDA C++, or choose an example")
+    if len(source) > MOST_SOURCE:
+        raise LanewiseError(f"the kernel has {len(source)} characters; {MOST_SOURCE} are allowed here")
+    return source
+
+
 def _module(request: KernelRequest) -> Module:
     if request.language == "cuda":
         refuse_files(request.source)
         return cuda(_as_text(request.source), request.arch or USUAL_ARCH)
     if request.language != "ptx":
-        raise LanewiseError(
-            "the page takes PTX and CUDA C++; kernels in Python are opened by `lanewise explore script.py`"
-        )
+        raise LanewiseError(f"{request.language[:40]!r} is no language here: ptx, cuda or python is")
     return without_paths(request.source)
 
 
@@ -238,32 +257,64 @@ def _argument(text: str, number: int, variable: Any) -> Any:
     return parse_argument(text.strip(), number, variable, option="the argument", most=MOST_ELEMENTS)
 
 
-class _Taken(Exception):
-    """The first launch of a script was found, and the script need not go on."""
+class _LaunchReached(BaseException):
+    """The launch that is shown was reached, and the script need not go on; no `except Exception` keeps it."""
 
 
-def _of_script(example: Example, request: KernelRequest) -> RequestedLaunch:
-    """Run an example's script up to its first launch, and return that."""
-    found: list[RequestedLaunch] = []
+def _of_script(name: str, text: str, arch: str, number: int = 1) -> RequestedLaunch:
+    """Run a script up to its launch with this number, and return that."""
+    if not 1 <= number <= MOST_LAUNCHES:
+        raise LanewiseError(f"launch {number} is not shown here: 1 to {MOST_LAUNCHES} are")
+    seen = 0
+    reached: list[RequestedLaunch] = []
 
-    def watcher(configured: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
-        found.append(RequestedLaunch(configured, arguments, options))
-        raise _Taken
+    def count(configured: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+        nonlocal seen
+        seen += 1
+        if seen == number:
+            reached.append(RequestedLaunch(configured, arguments, options))
+            raise _LaunchReached
+
+    def launched(configured: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+        count(configured, arguments, options)
+        configured(*arguments, **options)
+
+    def checked(
+        configured: Any, values: Sequence[Any], options: dict[str, Any], perform: Callable[[], Report]
+    ) -> Report:
+        count(configured, tuple(values), options)
+        return perform()
 
     # The kernel's source is found under the name that the page shows, which is no file.
-    name, text = example.shown_name, example.source
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     try:
-        with watched(watcher):
+        with watched(launched), observed_checks(checked):
             exec(compile(text, name, "exec"), {"__name__": "__main__", "__file__": name})
-    except _Taken:
+    except _LaunchReached:
         pass
-    (launch,) = found
+    except LanewiseError:
+        raise
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
+        raise LanewiseError(_script_error(error, name)) from None
+    if not reached:
+        few = f"it has {seen}, and not {number}" if seen else "call a kernel: `kernel[grid, block](array)`"
+        raise LanewiseError(f"{name} ended without the launch that is shown: {few}")
+    launch = reached[0]
     launch.files = {name: text}
-    arch = request.arch or example.arch
     if arch:
         launch.options = {**launch.options, "arch": find_arch(arch)}
     return launch
+
+
+def _script_error(error: BaseException, name: str) -> str:
+    """Return an error of a script as a sentence with the script's own line."""
+    if isinstance(error, SyntaxError) and error.filename == name:
+        return f"{name}, line {error.lineno}: {error.msg}"
+    lines = [each.lineno for each in traceback.extract_tb(error.__traceback__) if each.filename == name]
+    where = f"{name}, line {lines[-1]}" if lines else name
+    if isinstance(error, MemoryError):
+        return f"{where}: the script needs more memory than it may have here"
+    return f"{where}: {type(error).__name__}: {error}" if str(error) else f"{where}: {type(error).__name__}"
 
 
 def _text(value: Any) -> str:

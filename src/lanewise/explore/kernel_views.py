@@ -22,7 +22,7 @@ from lanewise.machine.program.instruction_record import Order
 from lanewise.machine.tracer.log import NOT_KEPT
 from lanewise.machine.tracer.records import ASYNC_WRITE_POINT
 from lanewise.machine.tracer.traced_launch import TracedLaunch
-from lanewise.ptx import Immediate, nvdisasm, ptxas
+from lanewise.ptx import Immediate, load, nvdisasm, ptxas
 from lanewise.ptx.tools.assembler import sass_of
 from lanewise.traces.origin import Origin, shown
 from lanewise.traces.page import packed, page_data
@@ -41,6 +41,8 @@ CHECKED_SECONDS, TOOL_SECONDS = seconds(3.0), seconds(15.0)
 CORNER = 16
 #: How deep and wide an origin is shown, and nodes that are looked at for its inputs.
 DEPTH, WIDTH, MOST_NODES = 4, 40, 20_000
+#: The name of the file that SASS names where its lines are those of the PTX itself.
+OWN_LINES = "PTX"
 _SASS_LINE = re.compile(r'//## File "(?P<file>[^"]*)", line (?P<line>\d+)')
 
 
@@ -401,12 +403,35 @@ def _line(view: KernelView, origin: Origin) -> str:
 # SASS -------------------------------------------------------------------------------------------------------
 
 
-def sass_of_view(view: KernelView) -> dict[str, Any]:
-    """Return the kernel's SASS, each line with the line of the source that ptxas says it came from."""
+def sass_of_view(view: KernelView, arch: str = "") -> dict[str, Any]:
+    """Return the kernel's SASS, each line with the line that ptxas says it came from.
+
+    That is a line of the source; of PTX that says nothing of a source, it is the PTX's own.
+    """
     recording = view.trace.recording
-    cubin = ptxas(recording.module, view.trace.arch, options=["--generate-line-info"], timeout=TOOL_SECONDS)
-    text = sass_of(nvdisasm(cubin, options=["-c", "-g"], timeout=TOOL_SECONDS), recording.program.entry.name)
+    module = recording.module
+    text = module.text or str(module)
+    if not module.files:
+        module = load(_with_own_lines(text, {point.op.line for point in recording.log.points if point.op}))
+    cubin = ptxas(module, arch or view.trace.arch, options=["--generate-line-info"], timeout=TOOL_SECONDS)
+    listing = nvdisasm(cubin, options=["-c", "-g"], timeout=TOOL_SECONDS)
     used = cubin.resources.get(recording.program.entry.name)
+    resources = (
+        f"{used.registers} registers, {used.shared} bytes of shared memory, "
+        f"{used.spill_stores + used.spill_loads} bytes of spills"
+        if used is not None
+        else ""
+    )
+    return {
+        "lines": _sass_lines(sass_of(listing, recording.program.entry.name)),
+        "resources": resources,
+        "arch": cubin.arch,
+        "notes": list(cubin.notes),
+    }
+
+
+def _sass_lines(text: str) -> list[dict[str, Any]]:
+    """Return the instructions and labels of a listing, each with the line that it came from."""
     lines: list[dict[str, Any]] = []
     file, source = "", 0
     for line in text.splitlines():
@@ -417,10 +442,18 @@ def sass_of_view(view: KernelView) -> dict[str, Any]:
             lines.append({"text": line.strip(), "file": file, "source": source})
         elif line.strip().endswith(":") or line.strip().startswith(".L"):
             lines.append({"text": line.strip(), "file": "", "source": 0})
-    resources = (
-        f"{used.registers} registers, {used.shared} bytes of shared memory, "
-        f"{used.spill_stores + used.spill_loads} bytes of spills"
-        if used is not None
-        else ""
-    )
-    return {"lines": lines, "resources": resources, "arch": cubin.arch, "notes": list(cubin.notes)}
+    return lines
+
+
+def _with_own_lines(text: str, instructions: set[int]) -> str:
+    """Return PTX that names its own lines as the source of its instructions."""
+    lines = []
+    is_named = False
+    for number, line in enumerate(text.splitlines(), 1):
+        if number in instructions:
+            lines.append(f"\t.loc 1 {number} 0")
+        lines.append(line)
+        if not is_named and line.strip().startswith(".address_size"):
+            lines.append(f'.file 1 "{OWN_LINES}"')
+            is_named = True
+    return "\n".join(lines) if is_named else text

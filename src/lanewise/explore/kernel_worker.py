@@ -20,6 +20,7 @@ from typing import IO, Any
 from lanewise.errors import InternalError, LanewiseError
 from lanewise.explore.kernel_requests import KernelRequest, requested
 from lanewise.explore.kernel_views import KernelView, data_of, origin_of, sass_of_view, view_of
+from lanewise.explore.worker_limits import limit_process
 from lanewise.recently_used import RecentlyUsed
 
 #: Launches that are kept for questions about them.
@@ -54,7 +55,8 @@ def _plain(value: Any) -> Any:
 class KernelWorker:
     """Answers requests one after the other, and keeps the last launches."""
 
-    def __init__(self) -> None:
+    def __init__(self, runs_python: bool = False) -> None:
+        self._runs_python = runs_python
         self._views: RecentlyUsed[str, KernelView] = RecentlyUsed(MOST_VIEWS)
         self._running: Any = None
         #: The numbers of the request that is answered, and of the latest that was to be stopped.
@@ -79,7 +81,7 @@ class KernelWorker:
         if message["what"] == "run":
             return data_of(view)
         if message["what"] == "sass":
-            return sass_of_view(view)
+            return sass_of_view(view, **message["place"])
         return origin_of(view, **message["place"])
 
     def view(self, key: str, request: KernelRequest) -> KernelView:
@@ -88,7 +90,7 @@ class KernelWorker:
         if found is not None:
             return found
         printed = io.StringIO()
-        with contextlib.redirect_stdout(printed), requested(request) as launch:
+        with contextlib.redirect_stdout(printed), requested(request, self._runs_python) as launch:
             view = view_of(launch, request.traced, request.order, self._begun)
         view.printed = printed.getvalue()
         self._running = None
@@ -111,9 +113,9 @@ class KernelWorker:
             running.stop()
 
 
-def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
+def serve(requests: IO[bytes], answers: IO[bytes], runs_python: bool = False) -> None:
     """Answer requests until there are no more."""
-    worker = KernelWorker()
+    worker = KernelWorker(runs_python)
     waiting: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
 
     def read() -> None:
@@ -134,12 +136,17 @@ def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
         write_message(answers, {**worker.answer(message), "number": message["number"]})
 
 
-def main() -> None:
-    """Serve on stdin and stdout; what else is written to stdout goes nowhere."""
+def main(runs_python: bool = False) -> None:
+    """Serve on stdin and stdout; what else is written to stdout goes nowhere.
+
+    A process that may run Python bounds itself first.
+    """
+    if runs_python:
+        limit_process()
     answers = os.fdopen(os.dup(1), "wb")
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
-    serve(sys.stdin.buffer, answers)
+    serve(sys.stdin.buffer, answers, runs_python)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,8 @@
-"""The server's side of the processes that run kernels: two at most, bounded in time, none left behind."""
+"""The server's side of the processes that run kernels: two at most, bounded in time, none left behind.
+
+Python that was typed runs in a process of its own, with limits, which serves no other request: whatever the
+script did to its process ends with it.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +26,7 @@ from typing import Any
 from lanewise.errors import LanewiseError
 from lanewise.explore.kernel_worker import MOST_VIEWS, read_message, write_message
 from lanewise.explore.time_limits import seconds
+from lanewise.explore.worker_limits import CPU_SECONDS, MEMORY_BYTES
 
 #: Processes that run kernels at the same time.
 MOST_WORKERS = 2
@@ -30,7 +35,7 @@ MOST_WORKERS = 2
 TURN_SECONDS, MOST_SECONDS, STOP_SECONDS = seconds(12.0), seconds(45.0), seconds(1.5)
 _BEGIN = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from lanewise.explore.kernel_worker import main; main()"
+    "from lanewise.explore.kernel_worker import main; main(sys.argv[2] == 'python')"
 )
 
 
@@ -44,9 +49,10 @@ def key_of(request: dict[str, Any]) -> str:
 
 
 class WorkerProcess:
-    """One process that runs kernels."""
+    """One process that runs kernels; one that runs Python is given the launch of a single script."""
 
-    def __init__(self) -> None:
+    def __init__(self, runs_python: bool = False) -> None:
+        self.runs_python = runs_python
         #: It works in an empty folder, so that no relative name leads anywhere.
         self._folder = tempfile.mkdtemp(prefix="lanewise-explore-")
         environment = dict(os.environ)
@@ -55,7 +61,7 @@ class WorkerProcess:
             environment["LANEWISE_CACHE_DIR"] = str(Path(cache).resolve())
         path = [str(Path(each).resolve()) for each in sys.path]
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _BEGIN, json.dumps(path)],
+            [sys.executable, "-c", _BEGIN, json.dumps(path), "python" if runs_python else "kernels"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -120,9 +126,7 @@ class WorkerProcess:
                 ) from None
             if found is None:
                 self.end()
-                raise LanewiseError(
-                    "the process that ran the kernel has ended, stopped or out of memory; run it again"
-                )
+                raise LanewiseError(self._why_ended())
             if found["number"] == number:
                 break
         if "error" in found:
@@ -134,10 +138,29 @@ class WorkerProcess:
         answer: dict[str, Any] = found["answer"]
         return answer
 
+    def _why_ended(self) -> str:
+        if not self.runs_python:
+            return "the process that ran the kernel has ended, stopped or out of memory; run it again"
+        return (
+            f"the process that ran the script has ended: it was stopped, or used more than {CPU_SECONDS:.0f} "
+            f"seconds of processor time or {MEMORY_BYTES >> 30} GiB of memory"
+        )
+
     def stop(self) -> None:
-        """Ask the process to end the launch of its request, under way or not begun yet; it lives on."""
+        """Ask the process to end the launch of its request, under way or not begun yet; it lives on.
+
+        A script that does not get to its launch hears nothing of that: its process is ended after a while.
+        """
         with contextlib.suppress(LanewiseError):
             self._send({"what": "stop", "number": self._number})
+        if self.runs_python:
+            timer = threading.Timer(STOP_SECONDS, self._end_if_at, (self._number,))
+            timer.daemon = True
+            timer.start()
+
+    def _end_if_at(self, number: int) -> None:
+        if self.busy and self._number == number:
+            self.end()
 
     def end(self) -> None:
         """End the process and everything that it has started, and remove its folder."""
@@ -172,14 +195,19 @@ class Workers:
                 self._workers.append(WorkerProcess())
 
     def ask(
-        self, tab: str, what: str, request: dict[str, Any], place: dict[str, Any] | None = None
+        self,
+        tab: str,
+        what: str,
+        request: dict[str, Any],
+        place: dict[str, Any] | None = None,
+        runs_python: bool = False,
     ) -> dict[str, Any]:
         """Return the answer to a request. A run ends the one before of the same tab."""
         key = key_of(request)
         turn = 0
         if what == "run":
             turn = self._supersede(tab)
-        worker = self._acquire(tab, key, turn)
+        worker = self._acquire(tab, key, turn, runs_python)
         try:
             return worker.ask(what, key, request, place)
         finally:
@@ -204,7 +232,7 @@ class Workers:
             self._changed.notify_all()
             return self._count
 
-    def _acquire(self, tab: str, key: str, turn: int) -> WorkerProcess:
+    def _acquire(self, tab: str, key: str, turn: int, runs_python: bool) -> WorkerProcess:
         begun = time.monotonic()
         with self._changed:
             while True:
@@ -213,11 +241,16 @@ class Workers:
                 if self._closed:
                     raise LanewiseError("the server is ending")
                 self._workers = [each for each in self._workers if each.is_alive or each.busy]
-                free = [each for each in self._workers if not each.busy]
+                alike = [each for each in self._workers if each.runs_python == runs_python]
+                free = [each for each in alike if not each.busy]
                 keeping = [each for each in free if key in each.kept]
                 waited = time.monotonic() - begun
-                if not keeping and not free and len(self._workers) < MOST_WORKERS:
-                    self._workers.append(WorkerProcess())
+                if runs_python and not keeping:
+                    self._end_workers(free)  # of scripts that are not shown any more
+                    alike = [each for each in alike if each not in free]
+                    free = []
+                if not keeping and not free and len(alike) < MOST_WORKERS:
+                    self._workers.append(WorkerProcess(runs_python))
                     free = self._workers[-1:]
                 if keeping or free:
                     worker = (keeping or free)[0]
@@ -230,6 +263,11 @@ class Workers:
                 if waited > TURN_SECONDS:
                     raise LanewiseError("two launches are under way already; wait for one, or stop it")
                 self._changed.wait(0.1)
+
+    def _end_workers(self, workers: list[WorkerProcess]) -> None:
+        for each in workers:
+            each.end()
+        self._workers = [each for each in self._workers if each not in workers]
 
     def _release(self, worker: WorkerProcess) -> None:
         with self._changed:

@@ -1,7 +1,8 @@
 """Questions of the room Kernels: examples, runs of what was typed, origins of values, SASS.
 
 Kernels that the page sends run in processes of their own, see `kernel_workers.py`. Launches of scripts that
-the command line opened ran before the page did, in this process, and are kept.
+the command line opened ran before the page did, in this process, and are kept. Python that was typed runs
+only for the user of this machine: never where the page is exported or served to others.
 """
 
 from __future__ import annotations
@@ -15,11 +16,19 @@ from typing import Any
 from lanewise.errors import LanewiseError
 from lanewise.explore.answers import question
 from lanewise.explore.kernel_examples import EXAMPLES
-from lanewise.explore.kernel_requests import MOST_ELEMENTS, MOST_SOURCE, MOST_THREADS, RequestedLaunch
+from lanewise.explore.kernel_requests import (
+    MOST_ELEMENTS,
+    MOST_SOURCE,
+    MOST_THREADS,
+    KernelRequest,
+    RequestedLaunch,
+)
 from lanewise.explore.kernel_views import KernelView, data_of, origin_of, sass_of_view, view_of
 from lanewise.explore.kernel_workers import workers
 from lanewise.explore.session import Session
+from lanewise.explore.worker_limits import can_limit
 from lanewise.isa import ARCHS
+from lanewise.machine.checker.check import unobserved
 
 #: Launches of scripts that are kept; later ones run as they are.
 MOST_OPENED = 16
@@ -53,14 +62,33 @@ def about(session: Session) -> dict[str, Any]:
         "files": _files(session),
         "archs": list(ARCHS),
         "tools": {"nvrtc": _has_nvrtc(), "ptxas": _has_ptxas()},
+        "python": _refuses_python(session),
         "limits": {"source": MOST_SOURCE, "elements": MOST_ELEMENTS, "threads": MOST_THREADS},
     }
 
 
 @question("kernels", "run")
-def run(tab: str, request: dict[str, Any]) -> dict[str, Any]:
+def run(session: Session, tab: str, request: dict[str, Any]) -> dict[str, Any]:
     """Run a kernel that was typed, or an example, and return everything that the page shows of it."""
-    return workers.ask(tab[:64], "run", request)
+    return _ask(session, tab, "run", request)
+
+
+def _ask(
+    session: Session, tab: str, what: str, request: dict[str, Any], place: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Ask a process that runs kernels; any question may run the kernel again, Python included."""
+    is_python = KernelRequest.of(request).is_typed_python
+    why = _refuses_python(session) if is_python else ""
+    if why:
+        raise LanewiseError(f"{why} `lanewise explore script.py` opens a script on your own machine.")
+    return workers.ask(tab[:64], what, request, place, is_python)
+
+
+def _refuses_python(session: Session) -> str:
+    """Return why Python that is typed is not run, or nothing."""
+    if not can_limit():
+        return "This system has no limits of memory for a process, so that the page runs no Python."
+    return session.refuses_python
 
 
 @question("kernels", "stop")
@@ -80,15 +108,17 @@ def origin(
     if opened:
         with _lock:
             return origin_of(_view(session, opened), **place)
-    return workers.ask(tab[:64], "origin", request, place)
+    return _ask(session, tab, "origin", request, place)
 
 
 @question("kernels", "sass")
-def sass(session: Session, tab: str, request: dict[str, Any], opened: int = 0) -> dict[str, Any]:
-    """Return the kernel's SASS."""
+def sass(
+    session: Session, tab: str, request: dict[str, Any], opened: int = 0, arch: str = ""
+) -> dict[str, Any]:
+    """Return the kernel's SASS, for the arch that it ran on or for another."""
     if opened:
-        return sass_of_view(_view(session, opened))
-    return workers.ask(tab[:64], "sass", request)
+        return sass_of_view(_view(session, opened), arch)
+    return _ask(session, tab, "sass", request, {"arch": arch[:16]})
 
 
 @question("kernels", "opened")
@@ -110,10 +140,16 @@ def add_launch(
         configured(*arguments, **options)
         return
     printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
+    # What this checks is the launch itself, and no other that the script asks for.
+    with contextlib.redirect_stdout(printed), unobserved():
         views.append(view_of(RequestedLaunch(configured, arguments, kept)))
     views[-1].printed = printed.getvalue()
     sys.stdout.write(printed.getvalue())
+
+
+def opened_launches(session: Session) -> int:
+    """Return how many launches of scripts are kept."""
+    return len(_opened(session))
 
 
 def _opened(session: Session) -> list[KernelView]:
@@ -140,18 +176,21 @@ def _significant(sizes: tuple[int, ...]) -> tuple[int, ...]:
     return sizes
 
 
-def _files(session: Session) -> list[dict[str, str]]:
-    """Return the PTX and CUDA C++ that the command line opened, as text to begin with."""
-    found = []
+#: The language of a file by the end of its name.
+_LANGUAGES = {".ptx": "ptx", ".cu": "cuda", ".py": "python"}
+
+
+def _files(session: Session) -> list[dict[str, Any]]:
+    """Return the files that the command line opened, as text to begin with, and how they may be launched."""
+    opened = []
     for path in session.files:
-        if path.suffix in (".ptx", ".cu"):
-            try:
-                text = path.read_text(encoding="utf-8", errors="replace")[:MOST_SOURCE]
-            except OSError as error:
-                raise LanewiseError(f"{path.name}: {error.strerror}") from None
-            language = "ptx" if path.suffix == ".ptx" else "cuda"
-            found.append({"name": path.name, "language": language, "source": text})
-    return found
+        try:
+            text = path.read_text(encoding="utf-8", errors="replace")[:MOST_SOURCE]
+        except OSError as error:
+            raise LanewiseError(f"{path.name}: {error.strerror}") from None
+        fields = session.suggested.get(path.name, {})
+        opened.append({"name": path.name, "language": _LANGUAGES[path.suffix], "source": text, **fields})
+    return opened
 
 
 def _has_nvrtc() -> bool:

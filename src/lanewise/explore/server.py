@@ -9,6 +9,7 @@ path is ever opened that was sent.
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import secrets
 import socket
@@ -30,6 +31,9 @@ PAGE = Path(__file__).with_name("page")
 MOST_BODY, MOST_CONNECTIONS, MOST_AT_WORK = 4 << 20, 64, 4
 #: Seconds that a connection may be idle or slow, and that a question waits for its turn.
 IDLE_SECONDS, TURN_SECONDS = seconds(30.0), seconds(20.0)
+
+#: Headers that a proxy adds to a request that it passes on: the page is served to others through it.
+_OF_PROXIES = ("Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP")
 
 TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -71,7 +75,7 @@ class ExploreServer(ThreadingHTTPServer):
 
     def __init__(self, files: Sequence[Path] = (), port: int = 0) -> None:
         """Listen; `serve_forever` then answers until `shutdown` is called."""
-        self.session = Session(files)
+        self.session = Session(files, runs_python=ipaddress.ip_address(ADDRESS).is_loopback)
         self.token = secrets.token_urlsafe(16)
         self.files = page_files()
         self.at_work = threading.BoundedSemaphore(MOST_AT_WORK)
@@ -160,7 +164,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "the questions before this one still take time")
             return
         try:
-            found = answer(self.server.session, parts[1], parts[2], body)
+            session = self.server.session if self._is_local() else self.server.session.for_others()
+            found = answer(session, parts[1], parts[2], body)
         finally:
             self.server.at_work.release()
         self._send(found.status, found.content, found.type)
@@ -188,6 +193,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.NOT_FOUND, "the link ends with a slash")
             return None
         return rest
+
+    def _is_local(self) -> bool:
+        """Whether whoever asks is on this machine, as far as the request tells: no proxy passed it on."""
+        is_passed_on = any(self.headers.get(name) is not None for name in _OF_PROXIES)
+        return ipaddress.ip_address(self.client_address[0]).is_loopback and not is_passed_on
 
     def _body(self) -> bytes | None:
         """Return what was sent, or refuse what is too large or has no length."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
@@ -24,11 +25,27 @@ class Session:
     [1]
     """
 
-    def __init__(self, files: Sequence[Path] = ()) -> None:
-        """Begin with the files that the command line names."""
+    #: Why Python that is typed on the page is not run, as a sentence; empty where it is run.
+    refuses_python: str
+
+    def __init__(self, files: Sequence[Path] = (), *, runs_python: bool = False) -> None:
+        """Begin with the files that the command line names; typed Python is not run unless that is said."""
         self.files = tuple(files)
+        #: How a kernel in one of the files may be launched, by the name of the file: fields of a request.
+        self.suggested: dict[str, dict[str, Any]] = {}
+        self.refuses_python = "" if runs_python else "This page does not run Python."
         self._lock = threading.Lock()
         self._stores: dict[str, OrderedDict[Hashable, Any]] = {}
+
+    def for_others(self) -> Session:
+        """Return the same session as somebody sees it who is not on this machine: Python is not run.
+
+        >>> Session(runs_python=True).for_others().refuses_python
+        'The page is served to others here, and runs Python on its own machine only.'
+        """
+        session = copy.copy(self)
+        session.refuses_python = "The page is served to others here, and runs Python on its own machine only."
+        return session
 
     def keep(self, room: str, key: Hashable, make: Callable[[], _Kept]) -> _Kept:
         """Return what is kept under a key, and make it first where nothing is.

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
 
 import typer
 
@@ -53,7 +54,8 @@ def explore(
 ) -> Callable[[], int]:
     """Explore instructions, layouts, bits and kernels on a page in the browser.
 
-    The page is served to this machine only, under a link with a random token; Ctrl-C ends it.
+    The page is served to this machine only, under a link with a random token; Ctrl-C ends it. With files it
+    opens at the first of them: a launch of a script, or a kernel with a launch to begin with.
 
     \b
     lanewise explore
@@ -93,19 +95,52 @@ def _serve(files: list[Path], port: int, browser: bool) -> int:
     from lanewise.explore.server import ExploreServer
 
     with ExploreServer(files, port) as server:
-        for file in files:
-            if file.suffix == ".py":
-                _run(file, server.session)
-        return _until_interrupted(server, browser)
+        rooms = [open_file(file, server.session) for file in files]
+        return _until_interrupted(server, server.link + (rooms[0] if rooms else ""), browser)
 
 
-def _until_interrupted(server: ExploreServer, browser: bool) -> int:
-    print(f"{server.link}\nCtrl-C ends it.", flush=True)
+def open_file(file: Path, session: Session) -> str:
+    """Run a script, or find out how a kernel can be launched; return where on the page it is shown."""
+    name = quote(file.name)
+    if file.suffix == ".py":
+        from lanewise.explore.kernels import opened_launches
+
+        before = opened_launches(session)
+        _run(file, session)
+        is_shown = opened_launches(session) > before
+        return f"#/kernels?opened={before + 1}" if is_shown else f"#/kernels?file={name}"
+    suggested = _suggested(file)
+    session.suggested[file.name] = suggested
+    return f"#/kernels?file={name}{'&run=1' if suggested else ''}"
+
+
+def _suggested(file: Path) -> dict[str, Any]:
+    """Return the fields of a launch of the first kernel in a file; none where the file has no kernel."""
+    from lanewise.cli.input.suggested_command import suggested_launch
+    from lanewise.cli.launching import module_in
+
+    try:
+        module = module_in(file)
+        entry = module[next(iter(module.entries))] if module.entries else None
+    except LanewiseError:
+        entry = None  # the page says what is wrong with it when it is run
+    if entry is None:
+        return {}
+    sizes, arguments = suggested_launch(entry)
+    fields: dict[str, Any] = {name.removeprefix("--"): size for name, size in sizes.items()}
+    if "shared" in fields:
+        fields["shared"] = int(fields["shared"])
+    name = entry.demangled.partition("(")[0].removeprefix("void ") if len(module.entries) > 1 else ""
+    return {**fields, "arguments": arguments, "entry": name}
+
+
+def _until_interrupted(server: ExploreServer, link: str, browser: bool) -> int:
+    print(f"{link}\nCtrl-C ends it.", flush=True)
     threading.Thread(target=_prepare, args=(server.session,), daemon=True).start()
     if browser:
         import webbrowser
 
-        webbrowser.open(server.link)
+        webbrowser.open(link)
     try:
         server.serve_forever(poll_interval=0.2)
     except KeyboardInterrupt:

@@ -48,6 +48,26 @@ _BINARY: dict[type[ast.operator], Callable[[int, int], int]] = {
 def suggested_command(command: str, entry: Entry, file: Path, grid: str | None, block: str | None) -> str:
     """Return a command that runs a kernel on made-up arrays, in lines that a shell takes as they are."""
     source = entry.module.cuda.text if entry.module.cuda is not None else ""
+    sizes, arguments = suggested_launch(entry, grid, block)
+    types = ParameterTypes(entry.function, source)
+    names = types.names or [""] * len(entry.parameters)
+    texts = types.texts or [described(each) for each in entry.parameters]
+    about = ", ".join(f"{name} ({text})" if name else text for name, text in zip(names, texts, strict=True))
+    name = entry.demangled.partition("(")[0].removeprefix(
+        "void "
+    )  # of a template the type of its result is known
+    chosen = ["--entry", shlex.quote(name)] if len(entry.module.entries) > 1 else []
+    options = " ".join([*chosen, *(f"{option} {size}" for option, size in sizes.items())])
+    lines = [f"    lanewise {command} {shlex.quote(str(file))} {options} \\"]
+    lines.append("        " + " ".join(f"--arg {argument}" for argument in arguments))
+    return f"# {about}\n" + "\n".join(lines)
+
+
+def suggested_launch(
+    entry: Entry, grid: str | None = None, block: str | None = None
+) -> tuple[dict[str, str], list[str]]:
+    """Return the sizes of a launch on made-up arrays, by the names of their options, and its arguments."""
+    source = entry.module.cuda.text if entry.module.cuda is not None else ""
     launch = _launch_in(source, plain_name(entry.function.name)) if source else None
     required = entry.function.limit("reqntid")
     sizes = {
@@ -61,17 +81,7 @@ def suggested_command(command: str, entry: Entry, file: Path, grid: str | None, 
         _argument(text, variable)
         for text, variable in zip(types.texts or [""] * len(entry.parameters), entry.parameters, strict=True)
     ]
-    names = types.names or [""] * len(entry.parameters)
-    texts = types.texts or [described(each) for each in entry.parameters]
-    about = ", ".join(f"{name} ({text})" if name else text for name, text in zip(names, texts, strict=True))
-    name = entry.demangled.partition("(")[0].removeprefix(
-        "void "
-    )  # of a template the type of its result is known
-    chosen = ["--entry", shlex.quote(name)] if len(entry.module.entries) > 1 else []
-    options = " ".join([*chosen, *(f"{option} {size}" for option, size in sizes.items())])
-    lines = [f"    lanewise {command} {shlex.quote(str(file))} {options} \\"]
-    lines.append("        " + " ".join(f"--arg {argument}" for argument in arguments))
-    return f"# {about}\n" + "\n".join(lines)
+    return sizes, arguments
 
 
 def _usual_block(entry: Entry) -> tuple[int, ...]:

@@ -1,7 +1,23 @@
 // The operands of an instruction as matrices: who holds what, a lane's elements, an element's holder, and who
 // multiplies a row of A by a column of B. Everything is read from the lists that the catalogue sends.
 import { element } from "../shell.js";
-import { matrix } from "./matrix.js";
+import { matrix, wordsShown } from "./matrix.js";
+
+// The most and the least pixels of a cell, and what a matrix needs beside its cells: numbers, caption, gap.
+const MOST_CELL = [34, 28], LEAST_CELL = [3, 5], NUMBERS = 26, CAPTION = 46, GAP = 16;
+const LEAST_CORNER = 300, CONTROLS = 100; // pixels that the controls need beside B, and above it where there is no room
+
+// The pixels of a cell with which all operands, as they stand, fit into a space; the same for all of them.
+function fitted(operands, lines, columns, stacked, space) {
+  const most = (of, numbers, side) => numbers.map((number) => Math.max(...operands.filter((each) => each.at[side] === number).map((each) => each[of])));
+  const wide = stacked ? [Math.max(...operands.map((each) => each.cols))] : most("cols", columns, 1);
+  const high = stacked ? [Math.max(...operands.map((each) => each.rows))] : most("rows", lines, 0);
+  const sum = (list) => list.reduce((total, each) => total + each, 0);
+  const width = (space.width - wide.length * NUMBERS - (wide.length - 1) * GAP) / sum(wide);
+  const height = (space.height - high.length * CAPTION) / sum(high);
+  const within = (size, n) => Math.floor(Math.min(MOST_CELL[n], Math.max(LEAST_CELL[n], size)));
+  return [within(width, 0), within(height, 1)];
+}
 
 // The element of each lane and value: sent as a lane's part and a value's part, or all of them. Unpacked once.
 export function unpacked(about) {
@@ -33,8 +49,9 @@ export function ranges(numbers) {
   return spans.map(([from, to]) => (from === to ? `${from}` : to === from + 1 ? `${from}, ${to}` : `${from}–${to}`)).join(", ");
 }
 
-export function fragments(about, state, changed) {
-  // state: {lane, at: [key, row, col] or null, row, col, by, product}
+// `state` is {lane, at: [key, row, col] or null, row, col, by, product, large}; `space` is what the picture may
+// take, {width, height} in pixels, or nothing where it may scroll; `controls` stand beside the matrices.
+export function fragments(about, state, changed, space = null, controls = null) {
   const thread = about.threads > 32 ? "thread" : "lane";
   const plural = `${thread}s`;
   const operands = unpacked(about).operands;
@@ -68,6 +85,7 @@ export function fragments(about, state, changed) {
       const [lane, value] = owners[0];
       const lanes = owners.length > 1 ? new Set(owners.map((o) => o[0])) : null;
       found.words = [lanes?.size > 1 ? `T${lane}…` : `T${lane}`, owners.length > 1 && lanes.size === 1 ? `V${value}…` : `V${value}`];
+      if (small) found.words = [state.by === "value" ? `V${value}` : state.by === "register" ? `R${Math.floor(value / each.slots)}` : found.words[0]];
       found.colour = state.by === "value" ? value : state.by === "register" ? Math.floor(value / each.slots) : lane;
     }
     if (!each.held) {
@@ -186,9 +204,17 @@ export function fragments(about, state, changed) {
   const grid = element("div", { class: "operands" });
   const columns = [...new Set(operands.map((each) => each.at[1]))].sort();
   const lines = [...new Set(operands.map((each) => each.at[0]))].sort();
+  const stacked = innerWidth <= 760;
+  let size = space && !state.large ? fitted(operands, lines, columns, stacked, space) : undefined;
+  // The corner above A and left of B is free: controls and what is said stand there, beside the matrices.
+  const isCorner = lines.length > 1 && columns.length > 1 && columns.length === new Set(operands.filter((each) => each.at[0] === lines.at(-1)).map((each) => each.at[1])).size;
+  const first = operands.find((each) => each.key === "a");
+  const usesCorner = isCorner && first && (stacked ? first.cols >= 12 : first.cols * (size ?? [30])[0] >= LEAST_CORNER);
+  if (size && !stacked && !usesCorner) size = fitted(operands, lines, columns, stacked, { width: space.width, height: space.height - CONTROLS });
+  const small = Boolean(size) && wordsShown(size) < 2;
   for (const each of operands) {
     const made = matrix({
-      rows: each.rows, cols: each.cols, rowName: each.row_axis, colName: each.col_axis, large: state.large && each.held && each.rows * each.cols <= 8192,
+      size, rows: each.rows, cols: each.cols, rowName: each.row_axis, colName: each.col_axis, large: state.large && each.held && each.rows * each.cols <= 8192,
       caption: `${each.name}: ${each.rows}×${each.cols} ${each.format}${each.held ? "" : ", in shared memory"}`,
       ruleRows: about.rows ? about.rows.rows / about.rows.matrices : 0,
       cell: (row, col) => cell(each, row, col),
@@ -213,16 +239,14 @@ export function fragments(about, state, changed) {
     changed?.(state);
   }
 
-  // The corner above A and left of B is free: what is told stands there, beside the matrices.
-  const beside = element("div", { class: "beside-matrices" }, told, registers);
-  const corner = lines.length > 1 && columns.length > 1 && columns.length === new Set(operands.filter((each) => each.at[0] === lines.at(-1)).map((each) => each.at[1])).size;
-  if (corner && operands.some((each) => each.key === "a" && each.cols >= 12)) {
+  const beside = element("div", { class: "beside-matrices" }, stacked ? null : controls, told, registers);
+  if (usesCorner) {
     beside.style.gridArea = `1 / 1 / ${lines.length} / ${columns.length}`;
     grid.prepend(beside);
   } else beside.replaceChildren();
   refresh();
   // What grows when one points must not move what one points at: elsewhere the registers stand below.
-  const parts = beside.parentNode ? [] : [told];
-  const below = beside.parentNode ? [] : [registers];
-  return { view: element("div", {}, parts, element("div", { class: "scroll all-operands" }, grid), below), set, refresh, thread };
+  const parts = beside.parentNode ? [] : [stacked ? null : controls, told];
+  const below = [...(beside.parentNode ? [] : [registers]), stacked ? controls : null];
+  return { view: element("div", {}, parts, element("div", { class: "scroll all-operands" }, grid), below), set, refresh, thread, small };
 }

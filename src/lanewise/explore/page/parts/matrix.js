@@ -3,7 +3,14 @@
 import { element } from "../shell.js";
 
 const HEAD = 16; // pixels for the numbers above and before the cells
-const LEAST_FOR_WORDS = 24;
+// The least cells, in pixels, that have room for two lines of a label, for both words in one line, and for the first.
+const TWO_LINES = [24, 24], ONE_LINE = [31, 12], ONE_WORD = [18, 12];
+const fits = (size, least) => size[0] >= least[0] && size[1] >= least[1];
+
+// How many words of two a cell of this size shows.
+export function wordsShown(size) {
+  return fits(size, TWO_LINES) || fits(size, ONE_LINE) ? 2 : fits(size, ONE_WORD) ? 1 : 0;
+}
 
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
@@ -32,6 +39,7 @@ export function matrix(options) {
   });
   const view = element("figure", { class: "matrix" }, element("figcaption", {}, caption), element("div", { class: "scroll" }, canvas));
   const ratio = Math.min(window.devicePixelRatio || 1, cols * rows > 8000 ? 1 : 2);
+  const shown = lines > 1 ? wordsShown([width, height]) : width >= TWO_LINES[0] ? 1 : 0;
   const all = [left + cols * width + 2, HEAD + rows * height + 2];
   // Browsers have no canvas of more than some 16,000 pixels a side.
   canvas.width = all[0] * ratio;
@@ -69,9 +77,9 @@ export function matrix(options) {
         context.fillStyle = typeof cell.colour === "number" ? c.cells[cell.colour % 8] : cell.colour ?? c.none;
         context.fillRect(x + 0.5, y + 0.5, width - 1, height - 1);
         context.globalAlpha = faded ? 0.4 : 1;
-        if (width >= LEAST_FOR_WORDS && cell.words) {
+        if (cell.words && shown) {
           context.fillStyle = faded ? c.text : cell.colour === undefined ? c.text : c.ink;
-          const words = cell.words;
+          const words = cell.words.length === 1 || fits([width, height], TWO_LINES) ? cell.words : [cell.words.slice(0, shown).join("")];
           if (words.length === 1) context.fillText(words[0], x + width / 2, y + height / 2);
           else {
             context.fillText(words[0], x + width / 2, y + height / 2 - 5.5);

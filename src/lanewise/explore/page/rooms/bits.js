@@ -10,7 +10,7 @@ const EXAMPLES = [
   ["f64: fused multiply-adds", { formats: "f64,f64,f64", a: "1/3 1e16 -1e16 1", b: "3 1 1 1", c: "1e-16", units: "sm_80,sm_90" }],
 ];
 const KINDS = [["same size", "of the same size"], ["wide", "of many sizes"], ["cancelling", "that cancel"], ["any bits", "any bits"]];
-let choices = null, seed = 1;
+let choices = null, seed = 1, isOpen = innerWidth > 760; // on a phone the picture comes first
 
 export async function mount(main, state, shell) {
   await shell.style("rooms/bits.css");
@@ -89,9 +89,10 @@ export async function mount(main, state, shell) {
   const focused = document.activeElement?.getAttribute("aria-label");
   main.replaceChildren(
     element("h1", {}, "Bits"),
-    element("p", { class: "quiet" }, "A Tensor Core adds the products of a row and a column: each GPU in its own way. Type numbers (decimal, bits as 0x3c00, 2^-24, 1/3) and see every step."),
-    element("div", { class: "row" }, ...EXAMPLES.map(([name, each]) => element("a", { class: "chip", href: shell.address("bits", each) }, name))),
-    element("section", { class: "panel", "aria-label": "Numbers" },
+    element("p", { class: "quiet intro" }, "A Tensor Core adds the products of a row and a column: each GPU in its own way. Type numbers (decimal, bits as 0x3c00, 2^-24, 1/3) and see every step."),
+    element("div", { class: "row examples" }, ...EXAMPLES.map(([name, each]) => element("a", { class: "chip", href: shell.address("bits", each) }, name))),
+    element("details", { class: "panel", "aria-label": "Numbers", open: isOpen, ontoggle: (event) => (isOpen = event.target.open) },
+      element("summary", {}, "Numbers, formats and GPUs"),
       element("div", { class: "row end" }, chooser(0, "A", known(0, [null, null, null])), chooser(1, "B", known(1, [formats[0], null, null])), chooser(2, "C and D", known(2, [formats[0], formats[1], null])), element("label", {}, "C", c),
         element("span", { class: "buttons" }, element("button", { type: "button", "aria-label": "One product fewer", onclick: () => resize(count - 1) }, "−"), ` ${count} product${count > 1 ? "s" : ""} `, element("button", { type: "button", "aria-label": "One product more", onclick: () => resize(count + 1) }, "+"))),
       element("div", { class: "scroll" }, table),
@@ -133,9 +134,9 @@ function column(each, first, shell) {
     element("div", { class: "row" }, element("h2", {}, `${each.name}`), element("span", { class: "quiet small mono" }, each.arch)),
     element("p", { class: "outcome" }, element("b", { class: differs ? "mono differs" : "mono" }, each.value), " ", element("span", { class: "mono small" }, each.bits), each.error ? element("span", { class: each.error === "exact" ? "chip yes" : "chip" }, each.error) : null),
     element("p", { class: "mono small binary" }, ...each.binary.split(" ").map((part, n) => element("span", { class: `field-${n}` }, part))),
+    ...each.steps.map((step, n) => stepView(step, n, shell, each.steps.length > 6 && n > 3)),
     element("p", { class: "small quiet" }, element("span", { class: "mono" }, each.instruction), `: ${each.model}`),
-    element("details", {}, element("summary", { class: "small" }, `Parameters; ${each.fidelity}`), element("div", { class: "scroll" }, table), element("p", { class: "small quiet" }, `Source: ${each.source}`)),
-    ...each.steps.map((step, n) => stepView(step, n, shell, each.steps.length > 6 && n > 3)));
+    element("details", {}, element("summary", { class: "small" }, `Parameters; ${each.fidelity}`), element("div", { class: "scroll" }, table), element("p", { class: "small quiet" }, `Source: ${each.source}`)));
 }
 
 // A number's digits: leading zeros faint, what is cut off struck out.

@@ -23,6 +23,7 @@ export async function mount(main, state, shell) {
   };
   if (document.activeElement !== room.search) room.search.value = room.state.q;
   list(shell);
+  if (room.results.contains(document.activeElement) && innerWidth <= 760) document.activeElement.blur(); // the list goes, the picture comes
   await show(shell);
 }
 
@@ -127,7 +128,7 @@ function build(main, shell) {
     placeholder: "bf16 H100, HMMA.16816, ldmatrix x4 …", "aria-describedby": "count", style: { width: "100%" },
   });
   room = {
-    search, results: element("ul", { class: "results", "aria-label": "Instructions found" }),
+    shell, search, results: element("ul", { class: "results", "aria-label": "Instructions found" }),
     count: element("p", { id: "count", class: "quiet small", role: "status" }), detail: element("div", {}), state: {}, shown: "",
   };
   search.addEventListener("input", () => {
@@ -195,21 +196,20 @@ function render(shell, about) {
   const save = () => shell.replace(clean(state));
   const entry = catalogue.entries.find((each) => each.text === about.text || each.text === about.text.replace(/\.m64n\d+k/, ".m64n*k"));
 
-  const heading = element("h2", { class: "mono", style: { overflowWrap: "anywhere" } }, about.text, " ", shell.copyButton(about.text));
-  const choices = element("div", { class: "row end" });
-  if (entry?.sizes) choices.append(select(shell, "N", entry.sizes, about.shape[1], (n) => shell.go("instructions", clean({ ...state, i: entry.text.replace("n*", `n${n}`), at: "" }))));
-  if (entry?.sources) choices.append(select(shell, "A comes from", entry.sources.map((each) => [each, each === "descriptor" ? "shared memory" : "registers"]), about.source, (source) => shell.go("instructions", clean({ ...state, source: source === "descriptor" ? "" : source, at: "" }))));
-
-  if (about.other_fragments.length) choices.append(select(shell, "Fragments as on", [["", "sm_75 and later"], [about.other_fragments[0], about.other_fragments.join(", ")]], state.arch, (arch) => shell.go("instructions", clean({ ...state, arch, at: "" }))));
+  const heading = element("div", { class: "row heading" }, element("h2", { class: "mono" }, about.text), shell.copyButton(about.text), element("span", {}, `${about.does[0].toUpperCase()}${about.does.slice(1)}.`));
+  const choices = [];
+  if (entry?.sizes) choices.push(select(shell, "N", entry.sizes, about.shape[1], (n) => shell.go("instructions", clean({ ...state, i: entry.text.replace("n*", `n${n}`), at: "" }))));
+  if (entry?.sources) choices.push(select(shell, "A from", entry.sources.map((each) => [each, each === "descriptor" ? "shared memory" : "registers"]), about.source, (source) => shell.go("instructions", clean({ ...state, source: source === "descriptor" ? "" : source, at: "" }))));
+  if (about.other_fragments.length) choices.push(select(shell, "Fragments as on", [["", "sm_75 and later"], [about.other_fragments[0], about.other_fragments.join(", ")]], state.arch, (arch) => shell.go("instructions", clean({ ...state, arch, at: "" }))));
 
   const on = new Set(about.archs);
-  const archs = element("div", { class: "row archs", role: "list", "aria-label": "Archs" },
-    catalogue.archs.map((arch) => element("span", { role: "listitem", class: `chip ${on.has(arch) ? "yes" : "no"}`, title: (catalogue.gpus[arch] ?? []).join(", ") || arch, "aria-label": `${arch}: ${on.has(arch) ? "has it" : "does not have it"}` }, on.has(arch) ? "✓ " : "– ", arch)));
+  const archs = element("div", { class: "archs", role: "list", "aria-label": "Archs" }, element("span", { class: "quiet small", "aria-hidden": "true" }, "sm_"),
+    catalogue.archs.map((arch) => element("span", { role: "listitem", class: `chip ${on.has(arch) ? "yes" : "no"}`, title: [`${arch} ${on.has(arch) ? "has it" : "does not have it"}`, ...(catalogue.gpus[arch] ?? [])].join(", "), "aria-label": `${arch}: ${on.has(arch) ? "has it" : "does not have it"}` }, arch.replace("sm_", ""))));
   const runs = element("details", {}, element("summary", {}, `How archs run it; PTX ${about.ptx}`),
     element("div", { class: "scroll" }, element("table", { class: "data" },
       element("thead", {}, element("tr", {}, ["runs as", "computed bits", "on"].map((name) => element("th", { scope: "col" }, name)))),
       element("tbody", {}, about.runs.map(([names, how, bits]) => element("tr", {}, element("td", {}, how), element("td", {}, bits || "–"), element("td", { class: "mono small" }, names.join(" "))))))));
-  detail.replaceChildren(heading, element("p", {}, `${about.does[0].toUpperCase()}${about.does.slice(1)}.`), choices, archs, runs);
+  detail.replaceChildren(heading, archs);
 
   const number = (text, limit = Infinity) => (/^\d+$/.test(text) && Number(text) < limit ? Number(text) : null);
   const sizeOf = (key) => about.operands.find((each) => each.key === key);
@@ -220,42 +220,58 @@ function render(shell, about) {
   };
   const pointed = about.operands.find((each) => each.key === at[0]);
   if (pointed && number(at[1], pointed.rows) !== null && number(at[2] ?? "", pointed.cols) !== null) focus.at = [at[0], Number(at[1]), Number(at[2])];
-  const picture = fragments(about, focus, (now) => {
-    Object.assign(state, { lane: now.lane ?? "", at: now.at ? now.at.join(",") : "", row: now.row ?? "", col: now.col ?? "", by: now.by === "lane" ? "" : now.by, product: now.product || "" });
-    slider.value = now.lane ?? 0;
-    box.value = now.lane ?? "";
-    save();
-  });
-  const name = picture.thread;
+  const isMove = ["ldmatrix", "stmatrix", "movmatrix"].includes(about.family);
+  const name = about.threads > 32 ? "thread" : "lane";
   const slider = element("input", { type: "range", min: 0, max: about.threads - 1, value: focus.lane ?? 0, "aria-label": `Choose a ${name}` });
-  const box = element("input", { type: "number", min: 0, max: about.threads - 1, value: focus.lane ?? "", style: { width: "5.5em" }, "aria-label": `Number of the ${name}` });
+  const box = element("input", { type: "number", min: 0, max: about.threads - 1, value: focus.lane ?? "", placeholder: "all", style: { width: "5.5em" }, "aria-label": `Number of the ${name}` });
   const pick = (text) => {
     const lane = text === "" ? null : Math.max(0, Math.min(about.threads - 1, Math.floor(Number(text)) || 0));
     picture.set({ lane, at: null, row: null, col: null });
   };
   slider.addEventListener("input", () => pick(slider.value));
   box.addEventListener("change", () => pick(box.value));
-  const controls = element("div", { class: "player" },
+  const large = element("label", { class: "inline", hidden: true }, element("input", { type: "checkbox", checked: state.large === "1", onchange: (event) => { state.large = event.target.checked ? "1" : ""; save(); shell.keepFocus(detail, () => render(shell, about)); }, "aria-label": "Large cells" }), "Large cells");
+  const controls = element("div", { class: "player" }, choices,
     element("span", {}, name === "lane" ? "Lane" : "Thread"), slider, box,
     element("button", { type: "button", onclick: () => pick("") }, "All"),
     select(shell, "Colour by", [["lane", name], ["value", "value"], ["register", "register"]], focus.by, (by) => picture.set({ by })),
-    about.operands.some((each) => each.held && (each.rows > 34 || each.cols > 34))
-      ? element("label", { class: "inline" }, element("input", { type: "checkbox", checked: state.large === "1", onchange: (event) => { state.large = event.target.checked ? "1" : ""; save(); shell.keepFocus(detail, () => render(shell, about)); }, "aria-label": "Large cells" }), "Large cells") : null,
+    large,
     about.products > 1 ? select(shell, "Product", Array.from({ length: about.products }, (_, n) => [String(n), String(n)]), String(focus.product), (product) => picture.set({ product: Number(product) })) : null);
+  // All operands fit below the heading, so that nobody has to scroll to see who holds D.
+  const above = isMove ? 0 : archs.getBoundingClientRect().bottom + scrollY;
+  const space = { width: detail.clientWidth - (innerWidth <= 760 ? 30 : 34), height: Math.max(420, innerHeight - above - (innerWidth <= 760 ? 130 : 44)) };
+  const picture = fragments(about, focus, (now) => {
+    Object.assign(state, { lane: now.lane ?? "", at: now.at ? now.at.join(",") : "", row: now.row ?? "", col: now.col ?? "", by: now.by === "lane" ? "" : now.by, product: now.product || "" });
+    slider.value = now.lane ?? 0;
+    box.value = now.lane ?? "";
+    save();
+  }, space, controls);
+  large.hidden = !(picture.small || state.large === "1");
   const facts = element("details", {}, element("summary", {}, "Registers and CuTe layouts"), element("div", { class: "scroll" }, element("table", { class: "data" },
     element("thead", {}, element("tr", {}, ["operand", "held as", "layout (thread, value) → element", "known from"].map((each) => element("th", { scope: "col" }, each)))),
     element("tbody", {}, about.operands.map((each) => element("tr", {}, element("th", { scope: "row" }, each.name), element("td", {}, each.packing),
       element("td", { class: "mono small" }, each.held ? element("a", { href: shell.address("layouts", { l: each.layout, tv: `${each.rows},${each.cols}` }) }, each.layout) : each.layout), element("td", { class: "small" }, each.source)))))));
   const volta = about.fragments_of ? element("p", { class: "note" }, `Fragments of ${about.fragments_of}.`) : null;
-  if (["ldmatrix", "stmatrix", "movmatrix"].includes(about.family)) {
+  if (isMove) {
     const made = moves(about, Number(state.step) || 0, (step) => { state.step = step || ""; save(); });
     playing.push(made);
     detail.append(element("section", { class: "panel", "aria-label": "Step by step" }, element("h3", {}, about.family === "movmatrix" ? "Row by row" : "Addresses → rows → registers"), made.view));
   }
-  detail.append(element("section", { class: "panel", "aria-label": "Fragments" }, element("h3", {}, "Who holds what"), volta, controls, picture.view, facts));
+  detail.append(element("section", { class: "panel", "aria-label": "Fragments" }, element("h3", { class: "unseen" }, "Who holds what"), volta, picture.view, facts, runs));
   if (about.family.startsWith("wgmma")) detail.append(descriptors(shell, about, save));
   detail.append(code(shell, about, save));
 }
+
+// Cells are as large as the window lets them be.
+let width = innerWidth, resized = 0;
+addEventListener("resize", () => {
+  clearTimeout(resized);
+  resized = setTimeout(() => {
+    if (width === innerWidth || !room?.about || !room.detail.isConnected) return;
+    width = innerWidth;
+    render(room.shell, room.about);
+  }, 150);
+});
 
 function select(shell, label, options, value, changed) {
   const { element } = shell;

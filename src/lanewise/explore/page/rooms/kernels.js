@@ -7,6 +7,7 @@ import { Log } from "./kernels/log.js";
 import { timeline } from "./kernels/timeline.js";
 
 export const title = "Kernels";
+const FIRST = "hgemm";
 
 const TAB = Array.from(crypto.getRandomValues(new Uint32Array(2)), (each) => each.toString(36)).join("");
 let about = null, shown = null, ended = () => {}, current = null;
@@ -21,44 +22,67 @@ export async function mount(main, state, shell) {
   }
   main.replaceChildren();
   const { element } = shell;
+  // Without a word about what to show, there is something to see at once: what was opened, or an example.
+  if (!Object.keys(state).some((name) => !STEPPING.includes(name))) state = { ...state, ...first() };
   const request = await requestOf(state, about);
   const isOpened = state.opened && about.opened.some((each) => String(each.number) === state.opened);
   const chooser = element("select", { "aria-label": "What to run", onchange: (event) => {
     const [kind, name] = event.target.value.split(/:(.*)/s);
-    shell.go("kernels", kind ? { [kind]: name } : { source: "", typed: 1 });
+    shell.go("kernels", kind ? { [kind]: name } : { typed: 1 });
   } },
     element("option", { value: "" }, "Type a kernel"),
     about.opened.length ? element("optgroup", { label: "Opened" }, ...about.opened.map((each) => element("option", { value: `opened:${each.number}`, selected: state.opened === String(each.number) }, each.title))) : null,
-    about.files.length ? element("optgroup", { label: "Files" }, ...about.files.map((each) => element("option", { value: `file:${each.name}`, selected: state.file === each.name }, each.name))) : null,
+    about.files.length ? element("optgroup", { label: "Files, to edit" }, ...about.files.map((each) => element("option", { value: `file:${each.name}`, selected: state.file === each.name }, each.name))) : null,
     element("optgroup", { label: "Examples" }, ...about.examples.map((each) => element("option", { value: `example:${each.name}`, selected: request.example === each.name }, each.title))));
   const status = element("div", { class: "status", role: "status" });
   const result = element("div", { class: "result" });
-  const head = element("div", { class: "row" }, element("h1", {}, title), element("label", { class: "inline" }, "show ", chooser));
   const example = about.examples.find((each) => each.name === request.example);
-  const root = element("div", {}, head, example ? element("p", { class: "quiet" }, `${example.title}: ${example.about}`) : null);
+  const head = element("div", { class: "row head" }, element("h1", { class: "unseen" }, title), element("label", { class: "inline" }, "Show ", chooser), example && !hasRun(state) ? element("span", { class: "quiet small about" }, example.about) : null);
+  const root = element("div", {}, head);
   current = { key: keyOf(state), root, follow: () => {} };
   main.append(root);
   if (isOpened) {
-    root.append(status, result);
+    const file = about.files.find((each) => each.language === "python");
+    if (file && !about.python) head.append(element("a", { class: "button", href: shell.address("kernels", { file: file.name }) }, `Edit ${file.name}`));
+    head.append(status);
+    root.append(result);
     await show(shell, status, result, state, { opened: +state.opened }, null);
     return;
   }
   const editor = form(about, request, shell, async (wanted) => {
+    if (isTypedPython(wanted)) allow(wanted.source);
     const next = { ...(await stateOf(wanted, about, state.file)), run: "1" };
-    if (keyOf(next) === keyOf(state)) await start(wanted);
+    if (keyOf(next) === keyOf(shell.read().state)) await start(wanted);
     else shell.go("kernels", next);
   });
-  const box = element("details", { class: "editing", open: !hasRun(state) }, element("summary", {}, "Kernel and launch"), editor.element);
-  if (!hasRun(state) && !request.source) root.append(gallery(shell));
-  root.append(box, status, result);
+  // Python in a link that somebody sent is shown; it runs when the reader has pressed the button.
+  const isUnread = isTypedPython(request) && hasRun(state) && !isAllowed(request.source);
+  const runs = hasRun(state) && !isUnread;
+  const box = element("details", { class: "editing", open: !runs }, element("summary", {}, "Kernel and launch"), editor.element);
+  head.append(box, status);
+  if (isUnread) status.append(element("p", { class: "note" }, "This Python came with the link, or with a new tab. Read it; then Run and check runs it on your machine."));
+  root.append(result);
+  if (!runs && !request.source) root.append(gallery(shell));
   async function start(wanted) {
     box.open = false;
     await show(shell, status, result, shell.read().state, {}, wanted);
-    if (status.querySelector(".problem")) box.open = true;
+    if (!result.hasChildNodes()) box.open = true; // it did not run: there is something to mend
   }
-  if (hasRun(state)) await start(request);
+  if (runs) await start(request);
 }
 
+const isTypedPython = (request) => !request.example && request.language === "python";
+// The scripts that the user of this tab has started, so that Back and a new load of the page show them again.
+const ALLOWED = "lanewise-python";
+function allowed() {
+  try { return JSON.parse(sessionStorage.getItem(ALLOWED) ?? "[]"); } catch { return []; }
+}
+const isAllowed = (source) => allowed().includes(source);
+function allow(source) {
+  try { sessionStorage.setItem(ALLOWED, JSON.stringify([source, ...allowed().filter((each) => each !== source)].slice(0, 8))); } catch { /* then it is asked again */ }
+}
+
+const first = () => (about.opened.length ? { opened: "1" } : about.files.length ? { file: about.files[0].name } : { example: FIRST });
 const hasRun = (state) => Boolean(state.run || (state.example && state.edit === undefined) || state.opened);
 const STEPPING = ["step", "tab", "edit"];
 const keyOf = (state) => JSON.stringify(Object.entries(state).filter(([name]) => !STEPPING.includes(name)).sort());
@@ -119,7 +143,7 @@ function view(shell, status, result, log, state, asked) {
     button("|◀", "First step", () => go(0)), button("↑", "Back in this warp", () => go(log.sibling(step, -1))), button("◀", "Back", () => go(step - 1)),
     button("▶", "Next", () => go(step + 1)), button("↓", "Next in this warp", () => go(log.sibling(step, 1))), button("▶|", "Last step", () => go(log.count - 1)),
     where, element("span", { class: "grow" }, slider), text, shell.copyButton(() => location.href, "Copy link"));
-  const codes = codePanes(log, shell, { go, sass: () => shell.ask("kernels", "sass", { tab: TAB, ...asked }) });
+  const codes = codePanes(log, shell, { go, archs: about.archs, hasSass: about.tools.ptxas, sass: (arch, channel) => shell.ask("kernels", "sass", { tab: TAB, ...asked, arch }, { channel }) });
   const looks = inspector(log, shell, {
     go, tab: state.tab ?? "step", chosen: (tab) => { if (step >= 0) remember(tab); },
     origin: (place) => shell.ask("kernels", "origin", { tab: TAB, ...asked, ...place }),
@@ -155,7 +179,7 @@ function view(shell, status, result, log, state, asked) {
   }
   current.follow = (wanted) => go(+wanted.step || 0);
   const keys = (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.("input, select, textarea, summary, [role=tablist], td.value, .lines")) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.("input, select, textarea, summary, [role=tablist], [role=separator], td.value, .lane-grid .value, .lines")) return;
     const action = { ArrowLeft: () => go(step - 1), ArrowRight: () => go(step + 1), ArrowUp: () => go(log.sibling(step, -1)), ArrowDown: () => go(log.sibling(step, 1)), Home: () => go(0), End: () => go(log.count - 1) }[event.key];
     if (action) { event.preventDefault(); action(); }
   };

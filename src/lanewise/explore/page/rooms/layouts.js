@@ -43,12 +43,12 @@ function change(values) {
 function build(about) {
   const { main, shell } = room;
   const { element } = shell;
-  const typed = element("textarea", { id: "layout", class: "mono", rows: 3, spellcheck: "false", autocapitalize: "off", style: { width: "100%" }, "aria-describedby": "layout-help" });
+  const typed = element("textarea", { id: "layout", class: "mono", rows: innerWidth <= 760 ? 1 : 2, spellcheck: "false", autocapitalize: "off", style: { width: "100%" }, "aria-describedby": "layout-help" });
   typed.addEventListener("input", () => {
     clearTimeout(timer);
     timer = setTimeout(() => change({ l: typed.value, tv: "" }), 200);
   });
-  const examples = element("div", { class: "row" }, about.examples.map((each) => element("button", { type: "button", class: "small", onclick: () => {
+  const examples = element("div", { class: "row examples" }, about.examples.map((each) => element("button", { type: "button", class: "small", onclick: () => {
     typed.value = each.text;
     change({ l: each.text, bits: String(each.bits), access: each.access, vector: String(each.vector), lanes: "", tv: each.tv ?? "" });
   } }, each.name)));

@@ -1,6 +1,12 @@
-// The source, the PTX and the SASS beside each other, with heat: how often lines ran, wavefronts, conflicts, findings.
+// The source, the PTX and the SASS beside each other. Lines that come from the same line of the source have its
+// colour in every pane. Heat says how often lines ran, and where wavefronts, conflicts and findings are.
+
+import { highlighted, languageOf } from "./highlight.js";
 
 const FIGURES = { executed: "executions", wavefronts: "wavefronts", conflicts: "conflicts", sectors: "sectors", requests: "requests", tensor: "products" };
+const GOLDEN = 137.508; // degrees between neighbouring hues: lines beside each other differ most
+const SASS = "SASS", OTHER_SASS = "SASS of another arch";
+const LEAST_WIDTH = 110; // pixels of a pane
 
 export function codePanes(log, shell, options) {
   const { element } = shell;
@@ -10,13 +16,37 @@ export function codePanes(log, shell, options) {
 
   const figures = (pane) => (!report ? {} : pane === "PTX" ? report.ptx : Object.fromEntries(Object.entries(report.files[pane]?.lines ?? {}).map(([line, each]) => [line, each.figures])));
   const remarks = (pane) => {
-    const found = {};
-    const add = (line, text, bad) => line && (found[line] ??= []).push({ text, bad });
+    const made = {};
+    const add = (line, text, bad) => line && (made[line] ??= []).push({ text, bad });
     const own = (each) => (pane === "PTX" ? !each.file && each.line : each.file === pane && each.source);
     for (const each of report?.findings ?? log.data.findings) add(own(each), `${each.title}: ${each.message}`, each.severity !== "advice");
     for (const each of report?.performance ?? []) add(own(each), each.text, false);
-    return found;
+    return made;
   };
+
+  // Colours: one for each line of the source that became instructions; of PTX alone, one for each of its lines.
+  const keyOfPtx = new Map();
+  const hasSource = log.data.points.some((point) => point.source);
+  for (const point of log.data.points) {
+    if (point.source) keyOfPtx.set(point.line, `${point.file}:${point.source}`);
+    else if (point.line && !hasSource) keyOfPtx.set(point.line, `PTX:${point.line}`);
+  }
+  const order = [...new Set(keyOfPtx.values())].sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
+  const hues = new Map(order.map((key, n) => [key, Math.round(n * GOLDEN) % 360]));
+  const rowsOf = new Map();
+  function colour(row, key) {
+    if (!hues.has(key)) return;
+    row.dataset.key = key;
+    row.classList.add("tinted");
+    row.style.setProperty("--hue", hues.get(key));
+    (rowsOf.get(key) ?? rowsOf.set(key, []).get(key)).push(row);
+  }
+  let linked = [];
+  function link(key) {
+    for (const each of linked) each.classList.remove("linked");
+    linked = (key && rowsOf.get(key)) || [];
+    for (const each of linked) each.classList.add("linked");
+  }
 
   const available = new Set(["executed"]);
   if (report) for (const each of Object.values(report.ptx)) for (const name of Object.keys(each)) available.add(name);
@@ -25,18 +55,20 @@ export function codePanes(log, shell, options) {
 
   function pane(name, lines, line) {
     const list = element("ol", { class: "lines", tabindex: "0", role: "group", "aria-label": name === "PTX" ? "PTX" : `Source ${name}` });
-    const said = remarks(name), counted = name === "PTX" ? log.counts.ptx : log.counts[name];
+    const said = remarks(name), counted = name === "PTX" ? log.counts.ptx : log.counts[name], language = languageOf(name);
     const rows = lines.map((text, n) => {
       const count = element("span", { class: "count" });
-      const row = element("li", { dataset: { line: n + 1 } }, element("span", { class: "line" }, String(n + 1)), count, element("code", {}, text || " "));
+      const row = element("li", { dataset: { line: n + 1 } }, element("span", { class: "line" }, String(n + 1)), count, element("code", {}, ...highlighted(element, language, text || " ")));
+      colour(row, name === "PTX" ? keyOfPtx.get(n + 1) : `${name}:${n + 1}`);
       if (counted?.has(n + 1)) row.classList.add("ran");
-      for (const each of said[n + 1] ?? []) row.append(element("span", { class: each.bad ? "remark bad" : "remark warn" }, each.text));
+      for (const each of said[n + 1] ?? []) row.append(element("span", { class: each.bad ? "remark bad" : "remark warn", title: each.text }, each.text));
       list.append(row);
       return row;
     });
-    // A click goes to the next step at a line, from where we are.
+    // A click goes to the next step at a line, from where we are; on a remark it shows all of it.
     list.addEventListener("click", (event) => {
-      const row = event.target.closest("li");
+      const row = event.target.closest("li"), remark = event.target.closest(".remark");
+      if (remark) { remark.classList.toggle("whole"); return; }
       if (!row || getSelection().toString()) return;
       const wanted = +row.dataset.line;
       for (let n = 1; n <= log.count; n++) {
@@ -51,9 +83,9 @@ export function codePanes(log, shell, options) {
         const own = figures(name), value = (n) => own[n]?.[figure] ?? (figure === "executed" && !report ? counted?.get(n) ?? 0 : 0);
         const most = Math.max(1, ...rows.map((_, n) => value(n + 1)));
         rows.forEach((row, n) => {
-          const found = value(n + 1);
-          row.children[1].textContent = found ? found.toLocaleString("en") : "";
-          row.style.setProperty("--heat", found ? `${Math.round(12 + 78 * (Math.log1p(found) / Math.log1p(most)))}%` : "0%");
+          const count = value(n + 1);
+          row.children[1].textContent = count ? count.toLocaleString("en") : "";
+          row.style.setProperty("--heat", count ? `${Math.round(12 + 78 * (Math.log1p(count) / Math.log1p(most)))}%` : "0%");
         });
       },
       show(number) {
@@ -73,25 +105,28 @@ export function codePanes(log, shell, options) {
   }
 
   const panes = files.map((file) => pane(file, log.data.files[file], (point) => (point.file === file ? point.source : 0)));
-  const ptx = pane("PTX", log.data.ptx, (point) => point.line);
-  panes.push(ptx);
-  const sass = sassPane(log, shell, options);
-  const all = [...panes, sass];
-  const shown = new Set(!files.length ? ["PTX"] : innerWidth < 1400 ? [files[0]] : [files[0], "PTX"]);
+  panes.push(pane("PTX", log.data.ptx, (point) => point.line));
+  const all = [...panes, sassPane(SASS, log, shell, options, colour), sassPane(OTHER_SASS, log, shell, options, colour)];
+  const most = () => (innerWidth < 760 ? 1 : innerWidth < 1100 ? 2 : 4);
+  const usual = [...files.slice(0, 1), "PTX", ...(options.hasSass ? [SASS] : [])];
+  const shown = new Set(innerWidth < 760 ? usual.slice(0, 1) : innerWidth < 1100 ? usual.slice(0, 2) : usual);
   const buttons = all.map((each) =>
-    element("button", { type: "button", "aria-pressed": String(shown.has(each.name)), onclick: () => toggle(each) }, each.name));
+    element("button", { type: "button", "aria-pressed": String(shown.has(each.name)), class: each.name === OTHER_SASS ? "other" : null, onclick: () => toggle(each) }, each.name === OTHER_SASS ? "+ another arch" : each.name));
   function toggle(each) {
     if (shown.has(each.name) && shown.size > 1) shown.delete(each.name); else shown.add(each.name);
-    if (shown.size > 2) shown.delete([...shown].find((name) => name !== each.name));
+    while (shown.size > most()) shown.delete([...shown].find((name) => name !== each.name));
     arrange();
   }
+  const box = element("div", { class: "panes" });
   function arrange() {
-    all.forEach((each, n) => { each.element.hidden = !shown.has(each.name); buttons[n].setAttribute("aria-pressed", String(shown.has(each.name))); });
-    box.dataset.panes = shown.size;
-    if (shown.has("SASS")) sass.load();
-    for (const each of all) if (shown.has(each.name)) each.show(step);
+    const parts = all.filter((each) => shown.has(each.name));
+    all.forEach((each, n) => buttons[n].setAttribute("aria-pressed", String(shown.has(each.name))));
+    box.dataset.panes = parts.length;
+    box.replaceChildren(...parts.flatMap((each, n) => (n ? [splitter(element, parts[n - 1], each), each.element] : [each.element])));
+    for (const each of parts) { each.load?.(); each.show(step); }
   }
-  const box = element("div", { class: "panes" }, ...all.map((each) => each.element));
+  box.addEventListener("pointerover", (event) => link(event.target.closest?.("li")?.dataset.key));
+  box.addEventListener("pointerleave", () => link(null));
   const root = element("section", { class: "panel code-panel", "aria-label": "Source with heat" },
     element("div", { class: "row" }, element("span", { class: "tabs", role: "group", "aria-label": "Shown side by side" }, ...buttons), element("label", { class: "inline small" }, "heat ", chooser)), box);
   return {
@@ -101,44 +136,78 @@ export function codePanes(log, shell, options) {
   };
 }
 
-function sassPane(log, shell, options) {
+// What stands between two panes; dragging it, or arrow keys, gives one what the other loses.
+function splitter(element, before, after) {
+  const bar = element("div", { class: "splitter", role: "separator", tabindex: "0", "aria-orientation": "vertical", "aria-label": `Between ${before.name} and ${after.name}: arrow keys move it` });
+  function move(by) {
+    const panes = [...bar.parentElement.querySelectorAll(".pane")], widths = panes.map((each) => each.offsetWidth);
+    panes.forEach((each, n) => (each.style.flexGrow = widths[n]));
+    const [left, right] = [before, after].map((each) => widths[panes.indexOf(each.element)]);
+    const shift = Math.max(LEAST_WIDTH - left, Math.min(right - LEAST_WIDTH, by));
+    before.element.style.flexGrow = left + shift;
+    after.element.style.flexGrow = right - shift;
+  }
+  let from = null;
+  bar.addEventListener("pointerdown", (event) => { from = event.clientX; bar.setPointerCapture(event.pointerId); event.preventDefault(); });
+  bar.addEventListener("pointermove", (event) => { if (from !== null) { move(event.clientX - from); from = event.clientX; } });
+  bar.addEventListener("pointerup", () => (from = null));
+  bar.addEventListener("keydown", (event) => {
+    const by = { ArrowLeft: -40, ArrowRight: 40 }[event.key];
+    if (!by) return;
+    event.preventDefault();
+    event.stopPropagation();
+    move(by);
+  });
+  return bar;
+}
+
+function sassPane(name, log, shell, options, colour) {
   const { element } = shell;
-  const list = element("ol", { class: "lines", tabindex: "0", role: "group", "aria-label": "SASS" });
-  const head = element("h3", {}, "SASS");
+  const list = element("ol", { class: "lines", tabindex: "0", role: "group", "aria-label": name });
+  const head = element("span", {}, name);
+  const isOther = name !== SASS;
+  const own = log.data.arch, generation = (each) => Math.floor(Number.parseInt(each.slice(3), 10) / 10);
+  const later = options.archs.find((each) => generation(each) > generation(own)) ?? options.archs.findLast((each) => generation(each) < generation(own)) ?? own;
+  const arch = element("select", { "aria-label": `Arch of ${name}`, onchange: () => made.load(true) }, ...options.archs.map((each) => element("option", { value: each, selected: each === (isOther ? later : own) }, each)));
   let loaded = false, rows = [], step = 0;
-  return {
-    name: "SASS",
-    element: element("div", { class: "pane", hidden: true }, head, list),
-    async load() {
-      if (loaded) return;
+  const made = {
+    name,
+    element: element("div", { class: "pane" }, element("h3", {}, head, " ", arch), list),
+    async load(again = false) {
+      if (loaded && !again) return;
       loaded = true;
-      list.replaceChildren(element("li", { class: "quiet" }, "ptxas assembles it …"));
+      list.replaceChildren(element("li", { class: "quiet whole" }, "ptxas assembles it …"));
+      rows = [];
       try {
-        const found = await options.sass();
-        head.textContent = `SASS of ${found.arch}: ${found.resources}`;
-        rows = found.lines.map((each) => {
-          const row = element("li", {}, element("span", { class: "line" }, each.source ? String(each.source) : ""), element("span", { class: "count" }), element("code", {}, each.text));
+        const code = await options.sass(arch.value, name);
+        head.textContent = `SASS: ${code.resources}`;
+        rows = code.lines.map((each) => {
+          const [, address, text] = /^\/\*([0-9a-f]+)\*\/\s*(.*)$/.exec(each.text) ?? [null, "", each.text];
+          const row = element("li", {}, element("span", { class: "line" }, each.source ? String(each.source) : ""), element("span", { class: "count" }, address), element("code", {}, ...highlighted(element, "sass", text)));
           row.place = each;
+          colour(row, `${each.file}:${each.source}`);
           return row;
         });
         list.replaceChildren(...rows);
         this.show(step);
       } catch (error) {
-        if (!shell.isAbort(error)) list.replaceChildren(element("li", {}, shell.problem(error)));
+        if (!shell.isAbort(error)) list.replaceChildren(element("li", { class: "whole" }, shell.problem(error)));
         else loaded = false;
       }
     },
     show(number) {
       step = number;
       const point = log.at(number);
+      const wanted = point.source ? [point.file, point.source] : ["PTX", point.line];
       let first = null;
       for (const row of rows) {
-        const here = row.place.source && row.place.source === point.source && row.place.file === point.file;
-        row.classList.toggle("here", Boolean(here));
+        const here = row.place.file === wanted[0] && row.place.source === wanted[1];
+        row.classList.toggle("here", here);
         if (here) first ??= row;
       }
-      if (first) list.scrollTop = first.offsetTop - list.clientHeight / 3;
+      if (first && (first.offsetTop < list.scrollTop || first.offsetTop > list.scrollTop + list.clientHeight - 40)) list.scrollTop = first.offsetTop - list.clientHeight / 3;
     },
     heat() {},
   };
+  return made;
 }

@@ -82,7 +82,7 @@ export function inspector(log, shell, options) {
     return cell;
   }
   root.addEventListener("click", (event) => {
-    const cell = event.target.closest("td.value");
+    const cell = event.target.closest("td.value, .lane-grid .value");
     if (cell) ask(cell);
     const link = event.target.closest("[data-step]");
     if (link) { event.preventDefault(); options.go(+link.dataset.step); }
@@ -96,13 +96,9 @@ export function inspector(log, shell, options) {
     if (what?.title) event.target.closest("td.value").title = what.title();
   });
   body.addEventListener("keydown", (event) => {
-    const cell = event.target.closest?.("td.value");
+    const cell = event.target.closest?.("td.value, .lane-grid .value");
     if (!cell) return;
-    const row = cell.parentElement, at = [...row.cells].indexOf(cell), rows = [...row.parentElement.rows];
-    const next = {
-      ArrowRight: () => cell.nextElementSibling, ArrowLeft: () => cell.previousElementSibling,
-      ArrowDown: () => rows[rows.indexOf(row) + 1]?.cells[at], ArrowUp: () => rows[rows.indexOf(row) - 1]?.cells[at],
-    }[event.key];
+    const next = cell.matches("td") ? inTable(cell)[event.key] : inGrid(cell)[event.key];
     if (event.key === "Enter") { event.preventDefault(); ask(cell); }
     if (!next) return;
     event.stopPropagation();
@@ -111,9 +107,21 @@ export function inspector(log, shell, options) {
     if (found?.classList.contains("value")) found.focus();
   });
   body.addEventListener("focus", () => {
-    const first = body.querySelector("td.value");
+    const first = body.querySelector("td.value, .lane-grid .value");
     if (first) first.tabIndex = 0;
   });
+  // What arrow keys lead to from a cell.
+  function inTable(cell) {
+    const row = cell.parentElement, at = [...row.cells].indexOf(cell), rows = [...row.parentElement.rows];
+    return {
+      ArrowRight: () => cell.nextElementSibling, ArrowLeft: () => cell.previousElementSibling,
+      ArrowDown: () => rows[rows.indexOf(row) + 1]?.cells[at], ArrowUp: () => rows[rows.indexOf(row) - 1]?.cells[at],
+    };
+  }
+  function inGrid(cell) {
+    const cells = [...cell.parentElement.children], at = cells.indexOf(cell), wide = getComputedStyle(cell.parentElement).gridTemplateColumns.split(" ").length;
+    return { ArrowRight: () => cells[at + 1], ArrowLeft: () => cells[at - 1], ArrowDown: () => cells[at + wide], ArrowUp: () => cells[at - wide] };
+  }
 
   const stepLink = (wanted, text) => element("a", { href: "#", dataset: { step: wanted } }, text ?? `step ${wanted}`);
 
@@ -165,32 +173,32 @@ export function inspector(log, shell, options) {
     };
     under(log.data.copies, "Asynchronous copies under way");
     under(log.data.groups, "Groups of wgmma in flight");
-    if (point.registers.length) {
-      const table = element("table", { class: "values" }, element("caption", {}, "written"));
-      const head = table.createTHead().insertRow();
-      head.append(element("th", { scope: "col" }, "lane"), ...point.registers.map((each) => element("th", { scope: "col", title: each.name }, log.titled(each.name))));
-      const rows = table.createTBody();
-      for (let lane = 0; lane < 32; lane++) {
-        const row = rows.insertRow();
-        row.append(element("th", { scope: "row" }, String(lane)));
-        for (const each of point.registers) {
-          const active = bit(log.active[step], lane) && log.state[step];
-          row.append(active ? value(number(log.view, each.type, each.bits, log.offsets[step] + each.at + (lane * each.bits) / 8, hex), each.name, lane) : element("td", { class: "off" }, "–"));
-        }
-      }
-      parts.push(element("div", { class: "scroll tall" }, table));
+    for (const each of point.registers) {
+      parts.push(laneGrid(`written: ${log.titled(each.name)}`, each.name, (lane) => {
+        if (!bit(log.active[step], lane) || !log.state[step]) return null;
+        return [number(log.view, each.type, each.bits, log.offsets[step] + each.at + (lane * each.bits) / 8, hex)];
+      }, (lane) => [each.name, lane]));
     }
     for (const access of log.accesses(step)) {
-      const table = element("table", { class: "values" }, element("caption", {}, access.kind, wavefronts(access)));
-      table.createTHead().insertRow().append(...[access.matrix ? "row" : "lane", "where", "value"].map((each) => element("th", { scope: "col" }, each)));
-      const rows = table.createTBody();
-      for (const each of access.rows) {
-        const named = /\[/.test(each.name) ? each.name : null;
-        rows.insertRow().append(element("th", { scope: "row" }, String(each.row)), value(each.name, named, null), value(each.values, named, null));
-      }
-      parts.push(element("div", { class: "scroll tall" }, table));
+      const rows = new Map(access.rows.map((each) => [each.row, each]));
+      parts.push(laneGrid(`${access.kind}${access.matrix ? ", rows" : ""}${wavefronts(access)}`, "", (lane) => {
+        const each = rows.get(lane);
+        return each ? [each.name, each.values] : null;
+      }, (lane) => [/\[/.test(rows.get(lane).name) ? rows.get(lane).name : null, null], Math.max(32, ...[...rows.keys()].map((row) => row + 1))));
     }
     return parts;
+  }
+
+  // The 32 lanes as a grid: each has its number and its lines; one that did nothing is faint.
+  function laneGrid(title, hint, lines, what, count = 32) {
+    const grid = element("div", { class: "lane-grid", role: "list", "aria-label": title });
+    for (let lane = 0; lane < count; lane++) {
+      const texts = lines(lane);
+      const cell = element("span", { role: "listitem", class: texts ? "value" : "off", tabindex: "-1", title: texts ? `lane ${lane}: ${texts.join(" = ")}` : `lane ${lane} is not active` }, element("i", {}, String(lane)), ...(texts ?? ["–"]).map((text) => element("b", {}, text)));
+      if (texts) [cell.of, cell.lane] = what(lane);
+      grid.append(cell);
+    }
+    return element("figure", {}, element("figcaption", { class: "small quiet", title: hint }, title), element("div", { class: "scroll" }, grid));
   }
 
   function wavefronts(access) {

@@ -1,7 +1,13 @@
 // The time line of the warps: instructions by kind, waits, asynchronous copies, groups of wgmma, findings.
 
 export const KINDS = { mma: "matrix product", shared: "shared memory", global: "global memory", barrier: "barrier", branch: "branch", plain: "other" };
-const LEFT = 76;
+const LEFT = 76, AXIS = 30; // pixels for the names of the warps, and for the numbers of the steps
+
+// Steps between two numbers of the axis: 1, 2 or 5 times a power of ten, so that some hundred pixels are between them.
+function spacing(steps, width) {
+  const least = (steps * 90) / Math.max(90, width), power = 10 ** Math.floor(Math.log10(Math.max(1, least)));
+  return Math.max(1, [1, 2, 5, 10].map((each) => each * power).find((each) => each >= least));
+}
 
 export function timeline(log, shell, go) {
   const { element } = shell;
@@ -23,7 +29,7 @@ export function timeline(log, shell, go) {
   function draw() {
     const width = canvas.clientWidth;
     if (!width) return;
-    const ratio = devicePixelRatio || 1, tall = Math.max(bars ? 16 : 10, Math.min(26, 220 / tracks.length)), height = tracks.length * tall + 16;
+    const ratio = devicePixelRatio || 1, tall = Math.max(bars ? 16 : 10, Math.min(26, 220 / tracks.length)), height = tracks.length * tall + AXIS;
     canvas.style.height = `${height}px`;
     canvas.width = width * ratio;
     canvas.height = height * ratio;
@@ -68,9 +74,24 @@ export function timeline(log, shell, go) {
     strip("group", log.data.groups, room * 1.6);
     g.fillStyle = colour("finding");
     for (const each of log.data.findings) if (each.step >= from && each.step < to) g.fillRect(x(each.step) - 1, 0, 3, tracks.length * tall);
-    g.fillStyle = style.color;
-    g.fillRect(x(current), 0, Math.max(1.5, Math.min(per, 3)), tracks.length * tall + 4);
-    g.fillText(String(current), Math.min(width - 44, Math.max(LEFT, x(current) + 3)), tracks.length * tall + 14);
+    axis(g, width, tracks.length * tall, per, x, style.color);
+  }
+
+  // Below the warps: the steps, each an instruction that a warp issued, and the one that is shown.
+  function axis(g, width, top, per, x, ink) {
+    g.fillStyle = ink;
+    g.globalAlpha = 0.75;
+    g.fillRect(LEFT, top + 2, width - LEFT - 8, 1);
+    g.fillText("step", 4, top + 16, LEFT - 8);
+    const every = spacing(to - from, width - LEFT), here = x(current);
+    for (let step = Math.ceil(from / every) * every; step < to; step += every) {
+      g.fillRect(x(step), top + 2, 1, 4);
+      if (Math.abs(x(step) - here) > 34) g.fillText(String(step), Math.min(width - 36, x(step) - 3), top + 16);
+    }
+    g.globalAlpha = 1;
+    g.fillRect(here, 0, Math.max(1.5, Math.min(per, 3)), top + 6);
+    g.font = "bold 12px system-ui, sans-serif";
+    g.fillText(String(current), Math.min(width - 36, Math.max(LEFT, here - 3)), top + 17);
   }
   const step = (event) => {
     const box = canvas.getBoundingClientRect();
@@ -79,7 +100,7 @@ export function timeline(log, shell, go) {
   // The nearest step of the warp that was pointed at.
   const pointed = (event) => {
     const wanted = step(event), box = canvas.getBoundingClientRect();
-    const track = tracks[Math.floor((event.clientY - box.top) / ((box.height - 16) / tracks.length))];
+    const track = tracks[Math.floor((event.clientY - box.top) / ((box.height - AXIS) / tracks.length))];
     if (!track) return wanted;
     const near = track.steps.reduce((best, each) => (Math.abs(each - wanted) < Math.abs(best - wanted) ? each : best), track.steps[0]);
     return Math.abs(near - wanted) <= Math.max(4, (to - from) / 60) ? near : wanted;
