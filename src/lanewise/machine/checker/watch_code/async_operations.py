@@ -1,4 +1,4 @@
-"""Compiled code that is called when an asynchronous operation is issued: which bytes it reads and writes.
+"""Called when an asynchronous operation is issued: which bytes it reads and writes.
 
 The walkers of boxes and of matrix descriptors, which the machine copies and multiplies with, say which.
 """
@@ -7,46 +7,159 @@ from __future__ import annotations
 
 from lanewise.isa.matrix_descriptor import PIECE_BYTES, Major
 from lanewise.isa.tensor_map_fields import MAP_BYTES
-from lanewise.jit import ir
-from lanewise.jit.simd import Value, i64
+from lanewise.jit.lane_functions import unsigned_less
+from lanewise.jit.record_layout import RecordLayout, field
+from lanewise.jit.restricted_python import compiled, in_place
+from lanewise.jit.simd import Value
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, LaunchRecord, WarpFrame
 from lanewise.machine.async_records import AsyncOperation
 from lanewise.machine.bulk_copies.box_walker import walk
 from lanewise.machine.checker import records
-from lanewise.machine.checker.proxy_records import (
-    AsyncClock,
-    AsyncFlag,
-    AsyncKind,
-    NotedOperation,
-    RunView,
-)
-from lanewise.machine.checker.records import AllocationShadow, BlockWatch, ShadowPlane, SiteRow, WatchRecord
+from lanewise.machine.checker.proxy_records import AsyncFlag, AsyncKind, RunView
+from lanewise.machine.checker.records import AllocationShadow, BlockWatch, SiteRow, WatchRecord
 from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.async_clocks import (
-    async_clock,
+    begin_operation,
     first_of_group,
-    running_index,
+    operation,
+    running_clock,
 )
-from lanewise.machine.checker.watch_code.async_clocks import operation as noted
+from lanewise.machine.checker.watch_code.async_runs import begin_runs, look_at_run
 from lanewise.machine.checker.watch_code.extents import Extent
-from lanewise.machine.checker.watch_code.shadow_cells import Cell
-from lanewise.machine.checker.watch_code.vector_clocks import LANES, WatchCode, in_turn, least, wide
-from lanewise.machine.codegen.function_code import U32, U64, Record
+from lanewise.machine.checker.watch_code.phases import follow_barrier, phase_of_barrier, used_by_copy
+from lanewise.machine.checker.watch_code.vector_clocks import in_turn, suspect, watch_of
+from lanewise.machine.checker.watch_code.watch_module import (
+    LANES,
+    WatchCode,
+    cell_at,
+    least,
+    load_long,
+    written,
+)
+from lanewise.machine.codegen.function_code import U64, Record
 from lanewise.machine.program.instruction_table import MOST_ROWS
 from lanewise.machine.program.memory_accesses import MBARRIER_BYTES
 from lanewise.machine.tensor_core.descriptors import each_piece, field_of, swizzled_bits
 
-#: The functions that the machine calls when an operation is issued, and when a descriptor is read.
-ISSUED, OPERAND_READ = "check_issued", "check_operand_read"
 #: The accesses of a bulk copy by their number in its record.
 _TARGET, _SOURCE, _BARRIER = range(3)
 #: The multiplier and offset of the FNV-1a hash of 64 bits.
-_FNV_PRIME, _FNV_OFFSET = 0x100000001B3, 0xCBF29CE484222325
-
-
+_FNV_PRIME, _FNV_OFFSET = 0x100000001B3, 0xCBF29CE484222325 - (1 << 64)
 #: Bytes of a sector, and of a line of shared memory, at whose end TMA cuts a row.
 _SECTOR, _LINE = 32, 128
+
+
+class Issued(RecordLayout):
+    """An operation that is issued: what its accesses are put on record with."""
+
+    #: The number of its row in the site table.
+    row = field()
+    epoch = field()
+    #: Its reads and its writes in one word each, and the AsyncFlags of a write.
+    who = field()
+    writer = field()
+    writes = field()
+
+
+# beginning an operation -------------------------------------------------------------------------------------
+
+
+@in_place
+def word_of(watch: BlockWatch, row: int, lane: int) -> int:
+    """Return an access by the asynchronous proxy in one word."""
+    return (watch.watch.sites[row].number << records.SITE_SHIFT) | records.ASYNC_PROXY | lane
+
+
+@in_place
+def check_map_in(frame: WarpFrame, row: int, copy: AsyncOperation, shadow: AllocationShadow) -> None:
+    """Report a tensor map in an allocation that was changed, if no fence has followed."""
+    offset, lane = copy.map - shadow.host, copy.lane
+    newest, writer = 0, 0
+    for index in range(MAP_BYTES >> shadow.cell_shift):
+        place = shadow.plane + (((offset >> shadow.cell_shift) + index) << 2)
+        cell = cell_at(place, shadow.stride)
+        if cell.write_epoch & records.EPOCHS > newest:
+            newest = cell.write_epoch & records.EPOCHS
+            writer = cell.writer
+    if newest > running_clock(watch_of(frame.block)).map_fenced[lane]:
+        suspect(Suspicion.MAP_UNFENCED, frame, row, lane, shadow.first + offset, newest, writer)
+
+
+@in_place
+def check_map(frame: WarpFrame, watch: BlockWatch, row: int, copy: AsyncOperation) -> None:
+    """Look at the tensor map of a copy: whether it was changed, and a fence followed."""
+    launch = watch.watch
+    for number in range(launch.allocation_count):
+        shadow = launch.allocations[number]
+        if (shadow.plane != 0) & unsigned_less(copy.map - shadow.host, shadow.size):
+            check_map_in(frame, row, copy, shadow)
+
+
+@in_place
+def mixed(so_far: int, number: int) -> int:
+    """Return a hash with one more number in it."""
+    return (so_far ^ number) * _FNV_PRIME
+
+
+@in_place
+def contents_of(copy: AsyncOperation) -> int:
+    """Return a number that is the same for copies of the same bytes to the same place; it is not 0."""
+    is_box = copy.element_bytes != 0
+    found = mixed(mixed(mixed(_FNV_OFFSET, copy.source), copy.target), copy.size)
+    found = mixed(mixed(found, copy.tensor if is_box else 0), copy.shared_address if is_box else 0)
+    for axis in (0, 1, 2, 3, 4):
+        found = mixed(found, copy.coordinates[axis] if is_box else 0)
+    return found | 1
+
+
+@in_place
+def begin_copy_to_phase(frame: WarpFrame, copy: AsyncOperation, row: int, swizzle: int) -> int:
+    """Begin a copy that an mbarrier is told of; return its epoch."""
+    home = watch_of(copy.barrier_block)
+    offset = copy.barrier - copy.barrier_block.shared
+    number = follow_barrier(home, offset, load_long(copy.barrier))
+    if number >= 0:
+        used_by_copy(frame, row, home, number, copy.lane)
+    phase = phase_of_barrier(home, number)
+    return begin_operation(frame, AsyncKind.PHASE, copy.lane, number, phase, swizzle, home)
+
+
+@compiled()
+def begin_copy(frame: WarpFrame, copy: AsyncOperation, issued: Issued) -> None:
+    """Begin a bulk copy or reduction, in an epoch of its own."""
+    watch = in_turn(frame)
+    row, lane, is_box, reduces = copy.site * MOST_ROWS, copy.lane, copy.element_bytes != 0, copy.combine != 0
+    watch.watch.sites[row].requests += 1
+    swizzle = copy.swizzle_mask + 1 if is_box else 0
+    if is_box:
+        check_map(frame, watch, row, copy)
+    if copy.barrier != 0:
+        issued.epoch = begin_copy_to_phase(frame, copy, row, swizzle)
+    else:
+        issued.epoch = begin_operation(frame, AsyncKind.BULK_GROUP, lane, 0, 0, swizzle, BlockWatch.at(0))
+        # Lanes that all issue one load are wrong: their mbarrier counts the bytes of each.
+        if not reduces:
+            operation(watch, issued.epoch).contents = contents_of(copy)
+    who = word_of(watch, row, lane)
+    issued.row = row
+    issued.who = who
+    # A reduction is to others what an atomic is.
+    issued.writes = AsyncFlag.WRITES | AsyncFlag.REDUCES if reduces else AsyncFlag.WRITES
+    issued.writer = who | (records.ATOMIC | records.STRONG) if reduces else who
+
+
+@compiled()
+def begin_product(frame: WarpFrame, site: int, issued: Issued) -> None:
+    """Begin the read of a matrix by wgmma, in an epoch of its own."""
+    watch = in_turn(frame)
+    agent = first_of_group(frame.index)
+    issued.row = site * MOST_ROWS
+    issued.epoch = begin_operation(frame, AsyncKind.WGMMA, 0, 0, 0, 0, BlockWatch.at(0))
+    issued.who = word_of(watch, issued.row, (agent & (LANES - 1)) | records.COLLECTIVE)
+
+
+# which bytes ------------------------------------------------------------------------------------------------
 
 
 class _Costs:
@@ -79,8 +192,8 @@ class _Costs:
         self.add(address, place, size)
 
     def _count(self, sectors: Value, moved: Value) -> None:
-        for field, more in ((SiteRow.sectors, sectors), (SiteRow.moved_bytes, moved)):
-            self.row.set(field, self.row.get(field) + more)
+        for counter, more in ((SiteRow.sectors, sectors), (SiteRow.moved_bytes, moved)):
+            self.row.set(counter, self.row.get(counter) + more)
 
 
 def _spanned(offset: Value, size: Value) -> Value:
@@ -93,240 +206,190 @@ def _sectors(size: Value) -> Value:
     return (size + (_SECTOR - 1)) >> (_SECTOR.bit_length() - 1)
 
 
+class _Operation:
+    """An operation that has begun; code is written that looks at its bytes."""
+
+    def __init__(self, code: WatchCode) -> None:
+        self.code, self.frame = code, code.record("frame")
+        self.issued = code.stack_bytes(Issued.BYTES, Issued)
+        self.block = self.frame.at(WarpFrame.block)
+
+    @property
+    def row(self) -> Value:
+        """The number of its row."""
+        return self.issued.get(Issued.row)
+
+    def runs(self, block: Record, host: Value, flags: Value | int, who: int = Issued.who) -> _Runs:
+        """Return what looks at its runs in the memory of a block, or in an allocation."""
+        return _Runs(self, block, host, flags, self.issued.get(who))
+
+
 class _Runs:
     """Looks at the runs of one operation in one memory, if there is anything to look at."""
 
-    def __init__(
-        self,
-        code: WatchCode,
-        site: Value,
-        block: Value,
-        host: Value,
-        flags: Value | int,
-        epoch: Value,
-        who: Value,
-    ) -> None:
-        self.code = code
-        self.view = code.stack_bytes(RunView.BYTES)
-        self.wanted = code.call_number(
-            code.module.functions["begin_runs"], self.view.address, code["frame"], site, block, host,
-            flags, epoch, who,
-        ).differs(0)  # fmt: skip
+    def __init__(self, begun: _Operation, block: Record, host: Value, flags: Value | int, who: Value) -> None:
+        self.code = code = begun.code
+        self.view = code.stack_bytes(RunView.BYTES, RunView)
+        self.wanted = code.run(
+            begin_runs,
+            view=self.view,
+            frame=begun.frame,
+            site=begun.row,
+            block=block,
+            host=host,
+            flags=flags,
+            epoch=begun.issued.get(Issued.epoch),
+            who=who,
+        )
 
     def look(self, host: Value, size: Value | int) -> None:
         """Look at one run."""
         with self.code.when(self.wanted):
-            self.code.call_number(self.code.module.functions["look_at_run"], self.view.address, host, size)
+            self.code.run(look_at_run, view=self.view, host=host, bytes=size)
 
     def device_address(self, host: Value) -> Value:
         """Return the device address of a byte of global memory."""
         return host - self.view.get(RunView.host) + self.view.get(RunView.origin)
 
 
-def _row(code: WatchCode, observed: Record, site: Value) -> Value:
-    """Return the number of an instruction's row, and count a request at it."""
-    number = site * MOST_ROWS
-    row = Record(code, observed.at(BlockWatch.watch).get(WatchRecord.sites) + number * SiteRow.BYTES)
-    row.set(SiteRow.requests, row.get(SiteRow.requests) + 1)
-    return number
+class _Copy(_Operation):
+    """A bulk copy or reduction, of a box of a tensor or of bytes side by side."""
 
-
-def _who(code: WatchCode, observed: Record, row: Value, lane: Value) -> Value:
-    """Return an access by the asynchronous proxy in one word."""
-    sites = observed.at(BlockWatch.watch).get(WatchRecord.sites)
-    number = Record(code, sites + row * SiteRow.BYTES).get(SiteRow.number)
-    return (number << records.SITE_SHIFT) | records.ASYNC_PROXY | lane
-
-
-def _look_at_map(code: WatchCode, observed: Record, operation: Record, row: Value) -> None:
-    """Write that the tensor map of a copy is looked at: whether it was changed, and a fence followed."""
-    launch, host = observed.at(BlockWatch.watch), operation.get(AsyncOperation.map)
-    clock = async_clock(code, observed, running_index(observed))
-    lane = operation.get(AsyncOperation.lane)
-    with code.loop(launch.get(WatchRecord.allocation_count)) as number:
-        shadow = Record(code, launch.get(WatchRecord.allocations) + number * AllocationShadow.BYTES)
-        offset, shift = host - shadow.get(AllocationShadow.host), shadow.get(AllocationShadow.cell_shift)
-        watched = shadow.get(AllocationShadow.plane).differs(0)
-        with code.when(watched & (offset.to(U64) < shadow.get(AllocationShadow.size, U64))):
-            first = shadow.get(AllocationShadow.plane) + ((offset >> shift) << 2)
-            newest, writer = (code.variable(code.constant(U32, 0)) for _ in range(2))
-            newest.set(code.constant(U32, 0))
-            writer.set(code.constant(U32, 0))
-            with code.loop(code.number(MAP_BYTES) >> shift) as index:
-                cell = Cell(code, first + index * 4, shadow.get(AllocationShadow.stride))
-                written = cell.get(ShadowPlane.WRITE_EPOCH) & records.EPOCHS
-                later = written > newest.get()
-                writer.set(later.select(cell.get(ShadowPlane.WRITER), writer.get()))
-                newest.set(later.select(written, newest.get()))
-            fenced = clock.pointer(AsyncClock.map_fenced, U32).load(lane)
-            with code.when(newest.get() > fenced):
-                address = shadow.get(AllocationShadow.first) + offset
-                code.suspect(
-                    Suspicion.MAP_UNFENCED, code["frame"], row, lane, address, wide(newest.get()),
-                    wide(writer.get()),
-                )  # fmt: skip
-
-
-def _contents(code: WatchCode, operation: Record) -> Value:
-    """Return a number that is the same for copies of the same bytes to the same place."""
-    fields = [AsyncOperation.source, AsyncOperation.target, AsyncOperation.size]
-    boxes = [AsyncOperation.tensor, AsyncOperation.shared_address]
-    boxes += [AsyncOperation.coordinates + 8 * number for number in range(5)]
-    is_box = operation.get(AsyncOperation.element_bytes).differs(0)
-    found = code.constant(U64, _FNV_OFFSET)
-    for each in (*fields, *boxes):
-        value = operation.get(each, U64)
-        found = (found ^ (is_box.select(value, 0) if each in boxes else value)) * _FNV_PRIME
-    return (found | 1).to(i64)
-
-
-def write_issued(module: ir.Module) -> None:
-    """Write `check_issued(frame, operation)`: a bulk copy or reduction is about to be issued."""
-    code = WatchCode(module, ISSUED, ("frame", "operation"), external=True)
-    warp, operation = code.record("frame"), code.record("operation")
-    observed = in_turn(code, warp)
-    site, lane = (operation.get(each) for each in (AsyncOperation.site, AsyncOperation.lane))
-    row = _row(code, observed, site)
-    barrier = operation.get(AsyncOperation.barrier)
-    kind, number, phase, home = (code.variable(code.number(0)) for _ in range(4))
-    home.set(code.number(0))
-    kind.set(code.number(AsyncKind.BULK_GROUP))
-    number.set(code.number(0))
-    phase.set(code.number(0))
-    with code.when(barrier.differs(0)):
-        owner = operation.at(AsyncOperation.barrier_block)
-        kind.set(code.number(AsyncKind.PHASE))
-        home.set(owner.get(BlockRecord.watch))
-        word = Record(code, barrier).get(0, U64).to(i64)
-        offset = barrier - owner.get(BlockRecord.shared)
-        number.set(
-            code.call_number(module.functions["follow_barrier"], owner.get(BlockRecord.watch), offset, word)
+    def __init__(self, code: WatchCode) -> None:
+        super().__init__(code)
+        self.copy = code.record("operation")
+        code.run(begin_copy, frame=self.frame, copy=self.copy, issued=self.issued)
+        self.lane, self.size, self.source, self.target = (
+            self.copy.get(each)
+            for each in (
+                AsyncOperation.lane,
+                AsyncOperation.size,
+                AsyncOperation.source,
+                AsyncOperation.target,
+            )
         )
-        with code.when(~(number.get() < 0)):
-            code.call_number(
-                module.functions["used_by_copy"], warp.address, row, owner.get(BlockRecord.watch),
-                number.get(), lane,
-            )  # fmt: skip
-        phase.set(
-            code.call_number(module.functions["phase_of_barrier"], owner.get(BlockRecord.watch), number.get())
+        self.writes = self.issued.get(Issued.writes)
+        self.target_block = self.copy.at(AsyncOperation.target_block)
+        self.own = self.block.get(BlockRecord.shared)
+        self.base, self.tensor_shift = (
+            self.copy.get(each) for each in (AsyncOperation.shared_address, AsyncOperation.tensor_shift)
         )
-    swizzle = code.variable(code.number(0))
-    swizzle.set(code.number(0))
-    with code.when(operation.get(AsyncOperation.element_bytes).differs(0)):
-        swizzle.set(operation.get(AsyncOperation.swizzle_mask) + 1)
-        _look_at_map(code, observed, operation, row)
-    epoch = code.call_number(
-        module.functions["begin_operation"], warp.address, kind.get(), lane, number.get(), phase.get(),
-        swizzle.get(), home.get(),
-    )  # fmt: skip
-    # Lanes that all issue one load are wrong: their mbarrier counts the bytes of each.
-    copies = operation.get(AsyncOperation.combine).equals(0) & barrier.equals(0)
-    with code.when(copies):
-        noted(code, observed, epoch).set(NotedOperation.contents, _contents(code, operation))
-    who = _who(code, observed, row, lane)
-    block = warp.at(WarpFrame.block)
-    is_box = operation.get(AsyncOperation.element_bytes).differs(0)
-    to_shared = operation.get(AsyncOperation.target_block).differs(0)
-    source, target = (operation.get(each) for each in (AsyncOperation.source, AsyncOperation.target))
-    size = operation.get(AsyncOperation.size)
-    # A reduction is to others what an atomic is.
-    reduces = operation.get(AsyncOperation.combine).differs(0)
-    writes = reduces.select(code.number(AsyncFlag.WRITES | AsyncFlag.REDUCES), AsyncFlag.WRITES)
-    writer = who | reduces.select(code.number(records.ATOMIC | records.STRONG), 0)
-    base, tensor_shift = (
-        operation.get(each) for each in (AsyncOperation.shared_address, AsyncOperation.tensor_shift)
-    )
-    first = operation.get(AsyncOperation.tensor) + tensor_shift
-    target_block = operation.get(AsyncOperation.target_block)
-    costs = _Costs(code, observed, row)
-    own = block.get(BlockRecord.shared)
-    with code.when(barrier.differs(0)):
-        told = Extent(code, operation.get(AsyncOperation.barrier_address) & abi.OFFSET_MASK)
-        told.add(told.start, MBARRIER_BYTES)
+        watch = Record(code, self.block.get(BlockRecord.watch), BlockWatch)
+        self.costs = _Costs(code, watch, self.row)
+
+    @property
+    def first(self) -> Value:
+        """The address of the tensor's first element on the host."""
+        return self.copy.get(AsyncOperation.tensor) + self.tensor_shift
+
+    def hold_barrier(self) -> None:
+        """Write that the mbarrier that is told of the copy has to lie where it should."""
+        barrier = Extent(self.code, self.copy.get(AsyncOperation.barrier_address) & abi.OFFSET_MASK)
+        barrier.add(barrier.start, MBARRIER_BYTES)
         # st.async and red.async have no source.
-        told.hold(row, (is_box | source.differs(0)).select(code.number(_BARRIER), _SOURCE), lane, shared=True)
-    with code.when(is_box & to_shared):
-        filled = Extent(code, operation.get(AsyncOperation.target_address))
-        written = _Runs(code, row, target_block, target, AsyncFlag.WRITES | AsyncFlag.SHARED, epoch, who)
-        read = _Runs(code, row, block.address, first, AsyncFlag.READS, epoch, who)
+        has_source = self.copy.get(AsyncOperation.element_bytes).differs(0) | self.source.differs(0)
+        number = has_source.select(self.code.number(_BARRIER), _SOURCE)
+        barrier.hold(self.row, number, self.lane, shared=True)
+
+    def load_box(self) -> None:
+        """Write that a box of a tensor is loaded into shared memory."""
+        filled = Extent(self.code, self.copy.get(AsyncOperation.target_address))
+        target = self.runs(self.target_block, self.target, AsyncFlag.WRITES | AsyncFlag.SHARED)
+        tensor = self.runs(self.block, self.first, AsyncFlag.READS)
 
         def load(address: Value, place: Value, count: Value) -> None:
             outside(place, count)
-            read.look(address + tensor_shift, count)
+            tensor.look(address + self.tensor_shift, count)
 
         def outside(place: Value, count: Value) -> None:
-            filled.add(filled.start + (place - base), count)
-            written.look(target + (place - base), count)
+            filled.add(filled.start + (place - self.base), count)
+            target.look(self.target + (place - self.base), count)
 
-        walk(code, operation, False, load, outside, costs.load)
-        filled.hold(row, _TARGET, lane, shared=True)
-        code.done()
-    with code.when(is_box):
-        read = _Runs(code, row, block.address, source, AsyncFlag.READS | AsyncFlag.SHARED, epoch, who)
-        written = _Runs(code, row, block.address, first, writes, epoch, writer)
+        walk(self.code, self.copy, False, load, outside, self.costs.load)
+        filled.hold(self.row, _TARGET, self.lane, shared=True)
 
-        emptied = Extent(code, source - own)
+    def store_box(self) -> None:
+        """Write that a box of a tensor is stored from shared memory, or reduced into it."""
+        emptied = Extent(self.code, self.source - self.own)
+        source = self.runs(self.block, self.source, AsyncFlag.READS | AsyncFlag.SHARED)
+        tensor = self.runs(self.block, self.first, self.writes, Issued.writer)
 
         def store(address: Value, place: Value, count: Value) -> None:
-            emptied.add(emptied.start + (place - base), count)
-            read.look(source + (place - base), count)
-            written.look(address + tensor_shift, count)
+            emptied.add(emptied.start + (place - self.base), count)
+            source.look(self.source + (place - self.base), count)
+            tensor.look(address + self.tensor_shift, count)
 
-        walk(code, operation, True, store, None, costs.store)
-        emptied.hold(row, _SOURCE, lane, shared=True)
+        walk(self.code, self.copy, True, store, None, self.costs.store)
+        emptied.hold(self.row, _SOURCE, self.lane, shared=True)
+
+    def _hold(self, operand: int, start: Value, shared: bool) -> None:
+        extent = Extent(self.code, start)
+        extent.add(start, self.size)
+        extent.hold(self.row, operand, self.lane, shared)
+
+    def read_bytes(self) -> None:
+        """Write that bytes side by side are read, from shared or from global memory."""
+        code = self.code
+        limit = self.block.at(BlockRecord.launch).get(LaunchRecord.shared_bytes)
+        from_shared = (self.source - self.own).to(U64) < limit.to(U64)
+        with code.when(from_shared):
+            self.runs(self.block, self.source, AsyncFlag.READS | AsyncFlag.SHARED).look(
+                self.source, self.size
+            )
+            self._hold(_SOURCE, self.source - self.own, shared=True)
+        with code.when(~from_shared):
+            read = self.runs(self.block, self.source, AsyncFlag.READS)
+            read.look(self.source, self.size)
+            address = read.device_address(self.source)
+            self.costs.add(address, self.copy.get(AsyncOperation.target_address), self.size)
+            self._hold(_SOURCE, address, shared=False)
+
+    def write_bytes(self) -> None:
+        """Write that bytes side by side are written, to shared or to global memory."""
+        code, to_shared = self.code, self.target_block.address.differs(0)
+        with code.when(to_shared):
+            flags = self.writes | AsyncFlag.SHARED
+            self.runs(self.target_block, self.target, flags, Issued.writer).look(self.target, self.size)
+            self._hold(_TARGET, self.copy.get(AsyncOperation.target_address), shared=True)
+        with code.when(~to_shared):
+            written_runs = self.runs(self.block, self.target, self.writes, Issued.writer)
+            written_runs.look(self.target, self.size)
+            address = written_runs.device_address(self.target)
+            self.costs.add(address, self.source - self.own, self.size)
+            self._hold(_TARGET, address, shared=False)
+
+    def write(self) -> None:
+        """Write the function."""
+        code = self.code
+        is_box = self.copy.get(AsyncOperation.element_bytes).differs(0)
+        with code.when(self.copy.get(AsyncOperation.barrier).differs(0)):
+            self.hold_barrier()
+        with code.when(is_box & self.target_block.address.differs(0)):
+            self.load_box()
+            code.done()
+        with code.when(is_box):
+            self.store_box()
+            code.done()
+        with code.when(self.source.differs(0)):
+            self.read_bytes()
+        self.write_bytes()
         code.done()
 
-    def hold(operand: int, start: Value, shared: bool) -> None:
-        extent = Extent(code, start)
-        extent.add(start, size)
-        extent.hold(row, operand, lane, shared)
 
-    limit = block.at(BlockRecord.launch).get(LaunchRecord.shared_bytes)
-    from_shared = (source - own).to(U64) < limit.to(U64)
-    with code.when(source.differs(0)):
-        with code.when(from_shared):
-            flags = AsyncFlag.READS | AsyncFlag.SHARED
-            _Runs(code, row, block.address, source, flags, epoch, who).look(source, size)
-            hold(_SOURCE, source - own, shared=True)
-        with code.when(~from_shared):
-            read = _Runs(code, row, block.address, source, AsyncFlag.READS, epoch, who)
-            read.look(source, size)
-            costs.add(read.device_address(source), operation.get(AsyncOperation.target_address), size)
-            hold(_SOURCE, read.device_address(source), shared=False)
-    with code.when(to_shared):
-        _Runs(code, row, target_block, target, writes | AsyncFlag.SHARED, epoch, writer).look(target, size)
-        hold(_TARGET, operation.get(AsyncOperation.target_address), shared=True)
-    with code.when(~to_shared):
-        written = _Runs(code, row, block.address, target, writes, epoch, writer)
-        written.look(target, size)
-        costs.add(written.device_address(target), source - own, size)
-        hold(_TARGET, written.device_address(target), shared=False)
-    code.done()
+@written(lambda code: _Copy(code).write(), name="check_issued", external=True)
+def copy_issued(frame: WarpFrame, operation: AsyncOperation) -> None:
+    """A bulk copy or reduction is about to be issued."""
+    raise NotImplementedError
 
 
-def write_operand_read(module: ir.Module) -> None:
-    """Write `check_operand_read(frame, site, descriptor, groups, pieces, mn_major, number)`.
-
-    wgmma is about to read a matrix: A, which is number 0, or B.
-    """
-    arguments = ("frame", "site", "descriptor", "groups", "pieces", "mn_major", "number")
-    code = WatchCode(module, OPERAND_READ, arguments, external=True)
-    warp = code.record("frame")
-    observed = in_turn(code, warp)
-    row = code["site"] * MOST_ROWS
-    agent = first_of_group(warp.get(WarpFrame.index))
-    zero = code.number(0)
-    epoch = code.call_number(
-        module.functions["begin_operation"], warp.address, AsyncKind.WGMMA, zero, zero, zero, zero, zero
-    )
-    block = warp.at(WarpFrame.block)
-    who = _who(code, observed, row, (agent & (LANES - 1)) | records.COLLECTIVE)
-    flags = AsyncFlag.READS | AsyncFlag.SHARED
-    memory = block.get(BlockRecord.shared)
-    limit = block.at(BlockRecord.launch).get(LaunchRecord.shared_bytes) - PIECE_BYTES
-    runs = _Runs(code, row, block.address, memory, flags, epoch, who)
+def _write_operand_read(code: WatchCode) -> None:
+    """Write that wgmma reads the pieces of a matrix that its descriptor tells."""
+    begun = _Operation(code)
+    code.run(begin_product, frame=begun.frame, site=code["site"], issued=begun.issued)
+    memory = begun.block.get(BlockRecord.shared)
+    limit = begun.block.at(BlockRecord.launch).get(LaunchRecord.shared_bytes) - PIECE_BYTES
+    runs = begun.runs(begun.block, memory, AsyncFlag.READS | AsyncFlag.SHARED)
     runs.view.set(RunView.swizzle, swizzled_bits(code, code["descriptor"]) + 1)
-
     extent = Extent(code, field_of(code, code["descriptor"], "start_address"))
 
     def body(group: Value, piece: Value, addresses: list[Value]) -> None:
@@ -339,11 +402,13 @@ def write_operand_read(module: ir.Module) -> None:
     for number, major in enumerate(majors):
         with code.when(code["mn_major"].equals(number)):
             each_piece(code, code["descriptor"], major, code["groups"], code["pieces"], body)
-    extent.hold(row, code["number"], zero, shared=True)
+    extent.hold(begun.row, code["number"], code.number(0), shared=True)
     code.done()
 
 
-def write_async_operations(module: ir.Module) -> None:
-    """Write the functions that the machine calls into a module."""
-    write_issued(module)
-    write_operand_read(module)
+@written(_write_operand_read, name="check_operand_read", external=True)
+def operand_read(
+    frame: WarpFrame, site: int, descriptor: int, groups: int, pieces: int, mn_major: int, number: int
+) -> None:
+    """wgmma is about to read a matrix: A, which is number 0, or B."""
+    raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Compiled code that looks at the bytes an asynchronous operation reads or writes, one run of them at a time.
+"""Looks at the bytes that an asynchronous operation reads or writes, one run of them at a time.
 
 A run that only complete operations and fenced, ordered stores came before costs a few vector instructions for
 each 16 bytes. What may be wrong is examined cell by cell (`async_accesses.py`).
@@ -6,25 +6,69 @@ each 16 bytes. What may be wrong is examined cell by cell (`async_accesses.py`).
 
 from __future__ import annotations
 
-from lanewise.jit import ir
+from lanewise.jit.lane_functions import choose, smallest, unsigned_less
+from lanewise.jit.record_layout import Words
+from lanewise.jit.restricted_python import compiled, in_place
 from lanewise.jit.simd import Value
 from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.checker import records
-from lanewise.machine.checker.proxy_records import READS_VERIFIED, AsyncClock, AsyncFlag, RunView
-from lanewise.machine.checker.records import (
-    AllocationShadow,
-    BlockWatch,
-    ShadowPlane,
-    WarpClock,
-    WatchRecord,
-)
+from lanewise.machine.checker.proxy_records import READS_VERIFIED, AsyncFlag, RunView
+from lanewise.machine.checker.records import AllocationShadow, BlockWatch, ShadowPlane
 from lanewise.machine.checker.suspicions import Suspicion
-from lanewise.machine.checker.watch_code.async_accesses import reads_handed_over
-from lanewise.machine.checker.watch_code.async_clocks import async_clock, running_index
+from lanewise.machine.checker.watch_code.async_accesses import examine_async, reads_handed_over
+from lanewise.machine.checker.watch_code.async_clocks import running_clock
 from lanewise.machine.checker.watch_code.shadow_cells import Cell
-from lanewise.machine.checker.watch_code.vector_clocks import LANES, WatchCode, least, most, warp_of, wide
-from lanewise.machine.codegen.function_code import U32, U64, Record
+from lanewise.machine.checker.watch_code.vector_clocks import in_block, local_warp, suspect, watch_of
+from lanewise.machine.checker.watch_code.watch_module import (
+    LANES,
+    WatchCode,
+    cell_at,
+    lane_numbers,
+    written,
+)
+from lanewise.machine.codegen.function_code import U32, Record
 from lanewise.machine.codegen.lane_vectors import BOOL
+
+# what was examined before -----------------------------------------------------------------------------------
+
+
+@in_place
+def whole_warp_fenced(view: RunView, epoch: int) -> bool:
+    """Return whether all that a warp wrote in an epoch is ordered before and fenced, for every lane."""
+    watch, writer = view.observed, local_warp(view.observed, epoch)
+    clock, known = watch.clock, running_clock(watch)
+    if (view.flags & AsyncFlag.SHARED == 0) | (not in_block(watch, writer)):
+        return False
+    if writer == clock.index:
+        return min(smallest(known.fenced), clock.synced) >= epoch
+    return min(known.fenced_of[writer], clock.seen[writer]) >= epoch
+
+
+@in_place
+def remember_read(view: RunView, epoch: int) -> None:
+    """Keep an epoch of plain reads that the other proxy may write over, whichever lanes they are of."""
+    is_new = (view.handed_over < epoch) & (view.floor >= epoch)
+    if is_new and reads_handed_over(view.observed, epoch):
+        view.verified_plain_reads[view.verified_plain_count & (READS_VERIFIED - 1)] = epoch
+        view.verified_plain_count += 1
+
+
+@compiled()
+def remember_cell(view: RunView, place: int) -> None:
+    """Keep what was examined: other cells of the run that are alike need not be."""
+    cell = cell_at(place, view.stride)
+    held = cell.write_epoch
+    if held & records.PENDING != 0 or whole_warp_fenced(view, held & records.EPOCHS):
+        view.verified = held
+    number = view.verified_count & (READS_VERIFIED - 1)
+    view.verified_reads[number] = cell.async_read_epoch
+    view.verified_earlier[number] = cell.async_earlier_epoch
+    view.verified_count += 1
+    remember_read(view, cell.read_epoch)
+    remember_read(view, cell.earlier_epoch)
+
+
+# cells ------------------------------------------------------------------------------------------------------
 
 
 class _Cells:
@@ -106,52 +150,6 @@ class _Cells:
             unlike = unlike | (differ(plane) & writes)
         return unlike.select(code.number(self.count), 1)
 
-    def remember(self) -> None:
-        """Keep what was examined: other cells of the run that are alike need not be."""
-        first = Cell(self.code, self.cell.address, self.cell.stride)
-        written = first.get(ShadowPlane.WRITE_EPOCH)
-        fenced = self._whole_warp_fenced(wide(written & records.EPOCHS))
-        with self.code.when((written & records.PENDING).differs(0) | fenced):
-            self.view.set(RunView.verified, wide(written))
-        count = self.view.get(RunView.verified_count)
-        for plane, field in (
-            (ShadowPlane.ASYNC_READ_EPOCH, RunView.verified_reads),
-            (ShadowPlane.ASYNC_EARLIER_EPOCH, RunView.verified_earlier),
-        ):
-            self.view.pointer(field, U32).store(first.get(plane), count & (READS_VERIFIED - 1))
-        self.view.set(RunView.verified_count, count + 1)
-        for plane in (ShadowPlane.READ_EPOCH, ShadowPlane.EARLIER_EPOCH):
-            self._remember_read(wide(first.get(plane)))
-
-    def _remember_read(self, epoch: Value) -> None:
-        """Keep an epoch of plain reads that the other proxy may write over, whichever lanes they are of."""
-        code, view = self.code, self.view
-        observed = Record(code, view.get(RunView.observed))
-        handed_over = reads_handed_over(code, observed, epoch)
-        new = (view.get(RunView.handed_over) < epoch) & ~(view.get(RunView.floor) < epoch)
-        with code.when(new & handed_over):
-            count = view.get(RunView.verified_plain_count)
-            kept = view.pointer(RunView.verified_plain_reads, U32)
-            kept.store(epoch.to(U32), count & (READS_VERIFIED - 1))
-            view.set(RunView.verified_plain_count, count + 1)
-
-    def _whole_warp_fenced(self, epoch: Value) -> Value:
-        """Return whether all that a warp wrote in an epoch is ordered before and fenced, for every lane."""
-        code, observed = self.code, Record(self.code, self.view.get(RunView.observed))
-        clock = observed.at(BlockWatch.clock)
-        index = clock.get(WarpClock.index)
-        known = async_clock(code, observed, index)
-        shared = (self.view.get(RunView.flags) & AsyncFlag.SHARED).differs(0)
-        local = warp_of(code, observed, epoch) - observed.get(BlockWatch.first_warp)
-        in_block = ~(local < 0) & (local < observed.get(BlockWatch.warps))
-        place = in_block.select(local, 0)
-        fenced = known.get(AsyncClock.fenced, U32, LANES)
-        by_lanes = wide(code.intrinsic("vector.reduce.umin", U32, [fenced], of=fenced.type))
-        own = ~(least(by_lanes, clock.get(WarpClock.synced)) < epoch)
-        told = known.pointer(AsyncClock.fenced_of, U32).load(place)
-        seen = clock.pointer(WarpClock.seen, U32).load(place)
-        return shared & in_block & local.equals(index).select(own, ~(least(wide(told), wide(seen)) < epoch))
-
     def note_read(self) -> None:
         """Put a read on record; the last one by somebody else is kept beside it."""
         last, reader = self.get(ShadowPlane.ASYNC_READ_EPOCH), self.get(ShadowPlane.ASYNC_READER)
@@ -172,102 +170,110 @@ class _Cells:
         self.cell.set(ShadowPlane.WRITER, self.known(RunView.who))
 
 
-def write_begin_runs(module: ir.Module) -> ir.Function:
-    """Write `begin_runs(view, frame, site, block, host, flags, epoch, who)`: fill a RunView.
+# runs -------------------------------------------------------------------------------------------------------
 
-    `block` is the record of the block whose shared memory it is; of global memory, `host` is any address of
-    it. It returns 1, or 0 if nothing has to be looked at.
+
+@in_place
+def lowest_of_warps(watch: BlockWatch, epochs: Words) -> int:
+    """Return the smallest epoch of a vector that has one for each warp of the block."""
+    exists = lane_numbers() < watch.warps
+    return smallest(choose(exists, epochs, -1))
+
+
+@in_place
+def settle(view: RunView, floor: int, fenced: int) -> None:
+    """Note the epochs up to which writes are ordered before, and visible to the asynchronous proxy."""
+    view.floor = floor
+    view.fenced = min(fenced, floor)
+    view.handed_over = floor
+
+
+@in_place
+def view_shared(view: RunView, block: BlockRecord) -> None:
+    """Fill a RunView for the shared memory of a block."""
+    watch, home, clock = view.observed, watch_of(block), running_clock(view.observed)
+    settle(view, watch.shared_floor, lowest_of_warps(watch, clock.fenced_of))
+    handed_over = max(lowest_of_warps(watch, clock.handed_over_of), home.start - 1)
+    view.handed_over = min(handed_over, view.floor)
+    if watch.cluster_blocks > 1:  # others may have written there
+        view.fenced = 0
+    view.home = home
+    view.plane = home.shadow
+    view.stride = home.stride
+    view.shift = home.cell_shift
+    view.host = block.shared
+    view.origin = block.shared_first
+    view.start = home.start
+
+
+@in_place
+def view_allocation(view: RunView, shadow: AllocationShadow) -> bool:
+    """Fill a RunView for an allocation; false if nothing has to be looked at."""
+    view.host = shadow.host
+    view.origin = shadow.first
+    if shadow.reads_recorded == 0:
+        if view.flags & AsyncFlag.WRITES == 0:
+            return False
+        suspect(Suspicion.UNRECORDED_READS, view.frame, view.site, 0, 0, 0, 0)
+    if shadow.plane == 0:  # it is too large to be watched
+        return False
+    # Which part of it is accessed is not followed: all of it may be.
+    shadow.accessed_from = 0
+    shadow.accessed_to = shadow.size
+    shadow.flags = -1
+    view.plane = shadow.plane
+    view.stride = shadow.stride
+    view.shift = shadow.cell_shift
+    view.start = 1
+    return True
+
+
+@compiled()
+def begin_runs(
+    view: RunView,
+    frame: WarpFrame,
+    site: int,
+    block: BlockRecord,
+    host: int,
+    flags: int,
+    epoch: int,
+    who: int,
+) -> bool:
+    """Fill a RunView; return whether anything has to be looked at.
+
+    `block` is the block whose shared memory it is; of global memory, `host` is any address of it.
     """
-    code = WatchCode(
-        module, "begin_runs", ("view", "frame", "site", "block", "host", "flags", "epoch", "who")
-    )  # fmt: skip
-    view, frame = code.record("view"), code.record("frame")
-    observed = frame.at(WarpFrame.block).at(BlockRecord.watch)
-    launch = observed.at(BlockWatch.watch)
-    for field, value in (
-        (RunView.frame, frame.address),
-        (RunView.site, code["site"]),
-        (RunView.flags, code["flags"]),
-        (RunView.epoch, code["epoch"]),
-        (RunView.who, code["who"]),
-        (RunView.observed, observed.address),
-        (RunView.home, observed.address),
-        (RunView.verified, code.number(-1)),  # no epoch
-        (RunView.verified_count, code.number(0)),
-        (RunView.verified_plain_count, code.number(0)),
-        (RunView.swizzle, code.number(0)),
-        (RunView.host, code.number(0)),
-        (RunView.origin, code.number(0)),
-    ):
-        view.set(field, value)
-    for field in (RunView.verified_reads, RunView.verified_earlier, RunView.verified_plain_reads):
-        view.pointer(field, U32).store(code.constant(U32.by(READS_VERIFIED), 0))
-    shared = (code["flags"] & AsyncFlag.SHARED).differs(0)
-    clock = async_clock(code, observed, running_index(observed))
-    counting = ir.Constant(ir.VectorType(ir.IntType(32), LANES), list(range(LANES)))
-    exists = Value(code, U32.by(LANES), counting) < observed.get(BlockWatch.warps).to(U32).spread(LANES)
-
-    def lowest(vector: int) -> Value:
-        known = exists.select(clock.get(vector, U32, LANES), -1)
-        return wide(code.intrinsic("vector.reduce.umin", U32, [known], of=known.type))
-
-    def settle(floor: Value, vector: int) -> None:
-        # What was written up to here is ordered before, and visible to the asynchronous proxy.
-        view.set(RunView.floor, floor)
-        view.set(RunView.fenced, least(lowest(vector), floor))
-        view.set(RunView.handed_over, floor)
-
-    with code.when(shared):
-        home = code.record("block").at(BlockRecord.watch)
-        settle(observed.get(BlockWatch.shared_floor), AsyncClock.fenced_of)
-        floor = most(lowest(AsyncClock.handed_over_of), home.get(BlockWatch.start) - 1)
-        view.set(RunView.handed_over, least(floor, view.get(RunView.floor)))
-        with code.when(observed.get(BlockWatch.cluster_blocks) > 1):  # others may have written there
-            view.set(RunView.fenced, 0)
-        for field, value in (
-            (RunView.home, home.address),
-            (RunView.plane, home.get(BlockWatch.shadow)),
-            (RunView.stride, home.get(BlockWatch.stride)),
-            (RunView.shift, home.get(BlockWatch.cell_shift)),
-            (RunView.host, code.record("block").get(BlockRecord.shared)),
-            (RunView.origin, code.record("block").get(BlockRecord.shared_first)),
-            (RunView.start, home.get(BlockWatch.start)),
-        ):
-            view.set(field, value)
-        code.done(1)
-    settle(observed.get(BlockWatch.global_floor), AsyncClock.fenced_global_of)
-    with code.loop(launch.get(WatchRecord.allocation_count)) as number:
-        row = Record(code, launch.get(WatchRecord.allocations) + number * AllocationShadow.BYTES)
-        offset = code["host"] - row.get(AllocationShadow.host)
-        with code.when(offset.to(U64) < row.get(AllocationShadow.size, U64)):
-            view.set(RunView.host, row.get(AllocationShadow.host))
-            view.set(RunView.origin, row.get(AllocationShadow.first))
-            with code.when(row.get(AllocationShadow.reads_recorded).equals(0)):
-                with code.when((code["flags"] & AsyncFlag.WRITES).equals(0)):
-                    code.done(0)
-                zero = code.number(0)
-                code.suspect(Suspicion.UNRECORDED_READS, frame.address, code["site"], zero, zero, zero, zero)
-            with code.when(row.get(AllocationShadow.plane).equals(0)):  # it is too large to be watched
-                code.done(0)
-            # Which part of it is accessed is not followed: all of it may be.
-            row.set(AllocationShadow.accessed_from, 0)
-            row.set(AllocationShadow.accessed_to, row.get(AllocationShadow.size))
-            row.set(AllocationShadow.flags, -1)
-            for field, found in (
-                (RunView.plane, AllocationShadow.plane),
-                (RunView.stride, AllocationShadow.stride),
-                (RunView.shift, AllocationShadow.cell_shift),
-            ):
-                view.set(field, row.get(found))
-            view.set(RunView.start, 1)
-            code.done(1)
-    code.done(0)
-    return code.function
+    watch = watch_of(frame.block)
+    view.frame = frame
+    view.site = site
+    view.flags = flags
+    view.epoch = epoch
+    view.who = who
+    view.observed = watch
+    view.home = watch
+    view.verified = -1  # no epoch
+    view.verified_count = 0
+    view.verified_plain_count = 0
+    view.swizzle = 0
+    view.host = 0
+    view.origin = 0
+    for number in range(READS_VERIFIED):
+        view.verified_reads[number] = 0
+        view.verified_earlier[number] = 0
+        view.verified_plain_reads[number] = 0
+    if flags & AsyncFlag.SHARED != 0:
+        view_shared(view, block)
+        return True
+    settle(view, watch.global_floor, lowest_of_warps(watch, running_clock(watch).fenced_global_of))
+    for number in range(watch.watch.allocation_count):
+        shadow = watch.watch.allocations[number]
+        if unsigned_less(host - shadow.host, shadow.size):
+            return view_allocation(view, shadow)
+    return False
 
 
-def write_look_at_run(module: ir.Module) -> ir.Function:
-    """Write `look_at_run(view, host, bytes)`: look at a run of bytes, given by its address on the host."""
-    code = WatchCode(module, "look_at_run", ("view", "host", "bytes"))
+def _write_look_at_run(code: WatchCode) -> None:
+    """Write that the cells of a run are looked at, four at a time if there are as many."""
     view = code.record("view")
     flags = view.get(RunView.flags)
     reads, writes = ((flags & each).differs(0) for each in (AsyncFlag.READS, AsyncFlag.WRITES))
@@ -282,22 +288,16 @@ def write_look_at_run(module: ir.Module) -> ir.Function:
                 with code.loop(together.to_examine(writes)) as step:
                     number = index * count + step
                     address = view.get(RunView.origin) + offset + (number << shift)
-                    code.call_number(
-                        module.functions["examine_async"], view.get(RunView.frame),
-                        view.get(RunView.observed), view.get(RunView.home), first + number * 4,
-                        view.get(RunView.stride), view.get(RunView.who), view.get(RunView.site), address,
-                        flags, view.get(RunView.swizzle),
-                    )  # fmt: skip
-                together.remember()
+                    code.run(examine_async, view=view, place=first + number * 4, address=address)
+                code.run(remember_cell, view=view, place=together.cell.address)
             with code.when(reads):
                 together.note_read()
             with code.when(writes):
                 together.note_write()
     code.done()
-    return code.function
 
 
-def write_async_runs(module: ir.Module) -> None:
-    """Write the functions that look at runs of bytes into a module."""
-    write_begin_runs(module)
-    write_look_at_run(module)
+@written(_write_look_at_run)
+def look_at_run(view: RunView, host: int, bytes: int) -> None:
+    """Look at a run of bytes, given by its address on the host."""
+    raise NotImplementedError

@@ -1,100 +1,142 @@
-"""Compiled code of what orders the warps of a block: barriers, fences, and waits for asynchronous copies."""
+"""What orders the warps of a block: barriers, fences, and waits for asynchronous copies."""
 
 from __future__ import annotations
 
-from lanewise.jit import ir
-from lanewise.jit.simd import Value, i64
+from lanewise.jit.lane_functions import (
+    address_of,
+    any_lane,
+    choose,
+    count_bits,
+    largest,
+    lowest_bit,
+    mask_of,
+    set_bits,
+    smallest,
+)
+from lanewise.jit.record_layout import RecordLayout, Words, field
+from lanewise.jit.restricted_python import compiled, in_place
 from lanewise.machine import abi
-from lanewise.machine.abi import BlockRecord, LaunchRecord, WarpFrame
+from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.checker import records
 from lanewise.machine.checker.order_kinds import OrderKind
 from lanewise.machine.checker.proxy_records import VECTORS
-from lanewise.machine.checker.records import BlockWatch, Flag, LaneClocks, SiteRow, WarpClock, WatchRecord
+from lanewise.machine.checker.records import BlockWatch, Flag, LaneClocks, WarpClock
 from lanewise.machine.checker.suspicions import Suspicion
-from lanewise.machine.checker.watch_code.async_clocks import barrier_clock, follows
-from lanewise.machine.checker.watch_code.cluster_order import arrive_at_cluster, write_cluster_order
+from lanewise.machine.checker.watch_code.async_clocks import arrive_async, barrier_clock, released_async
+from lanewise.machine.checker.watch_code.cluster_order import arrive_at_cluster, release_cluster
 from lanewise.machine.checker.watch_code.known_releases import share_releases
 from lanewise.machine.checker.watch_code.publications import acquire, add_foreign, know_block, publish
 from lanewise.machine.checker.watch_code.vector_clocks import (
+    alive_lanes,
+    complete_copies,
+    frame_of,
+    has_exited,
+    in_turn,
+    operand_of,
+    suspect,
+    watch_of,
+)
+from lanewise.machine.checker.watch_code.warp_order import members, synchronise
+from lanewise.machine.checker.watch_code.watch_module import (
     FAR,
     LANES,
-    WatchCode,
-    alive_lanes,
-    at_site,
-    clocks_of,
-    complete_copies,
-    least,
-    most,
-    operand_of,
-    running_lane_clocks,
-    wide,
+    clear_bytes,
+    follows_async,
+    lane_numbers,
 )
-from lanewise.machine.codegen.function_code import U32, U64, Record, zero_bytes
-from lanewise.machine.codegen.lane_vectors import BOOL
 
 
-def _join(code: WatchCode, target: Record, source: Record) -> None:
+@compiled()
+def join(target: WarpClock, source: WarpClock) -> None:
     """Join one vector clock into another: the maximum of each element."""
-    share_releases(code, target, source)
-    for offset in (WarpClock.seen, WarpClock.seen_copies):
-        both = target.get(offset, U32, LANES).max(source.get(offset, U32, LANES))
-        target.pointer(offset, U32).store(both)
-    for offset in (
-        WarpClock.acquired,
-        WarpClock.glimpsed,
-        WarpClock.phase_acquired,
-        WarpClock.published,
-        WarpClock.published_cluster,
-        WarpClock.published_gpu,
-    ):
-        target.set(offset, most(target.get(offset), source.get(offset)))
-    with code.when(source.get(WarpClock.foreign_count) > 0), code.loop(records.FOREIGN_LENGTH) as index:
-        entry = source.pointer(WarpClock.foreign, U32).load(index)
-        with code.when(entry.differs(0)):
-            add_foreign(code, target, entry)
+    share_releases(target, source)
+    target.seen = max(target.seen, source.seen)
+    target.seen_copies = max(target.seen_copies, source.seen_copies)
+    target.acquired = max(target.acquired, source.acquired)
+    target.glimpsed = max(target.glimpsed, source.glimpsed)
+    target.phase_acquired = max(target.phase_acquired, source.phase_acquired)
+    target.published = max(target.published, source.published)
+    target.published_cluster = max(target.published_cluster, source.published_cluster)
+    target.published_gpu = max(target.published_gpu, source.published_gpu)
+    if source.foreign_count > 0:
+        for index in range(records.FOREIGN_LENGTH):
+            if source.foreign[index] != 0:
+                add_foreign(target, source.foreign[index])
 
 
-def arrive(module: ir.Module) -> None:
-    """Write `arrive(frame, site, active)`: a warp arrives at a barrier of its block, or of itself."""
-    code, warp, observed, row = at_site(module, "arrive")
-    with code.when((row.get(SiteRow.flags) & Flag.EVERY_LANE).differs(0)):
-        code.call_number(module.functions["members"], code["frame"], code["site"], code["active"])
-        code.done()
+# arriving ---------------------------------------------------------------------------------------------------
+
+
+@compiled()
+def arrive(frame: WarpFrame, site: int, active: int) -> None:
+    """A warp arrives at a barrier of its block, or of itself."""
+    if active == 0:
+        return
+    watch = in_turn(frame)
+    row = watch.watch.sites[site]
+    if row.flags & Flag.EVERY_LANE != 0:
+        members(frame, site, active)
+        return
     # A barrier orders what flags of the same block, read before it, have shown.
-    clock = observed.at(BlockWatch.clock)
-    know_block(code, observed, clock)
-    row.set(SiteRow.requests, row.get(SiteRow.requests) + 1)
-    first = wide(code.intrinsic("cttz", U32, [code["active"].to(U32), code.constant(BOOL, 0)]))
-    number = operand_of(code, warp, row, first, SiteRow.base, SiteRow.displacement) & (abi.BARRIERS - 1)
-    count = operand_of(code, warp, row, first, SiteRow.step_base, SiteRow.step)
-    with code.when((count & (LANES - 1)).differs(0)):
-        zero = code.number(0)
-        code.suspect(Suspicion.BARRIER_COUNT_WRONG, warp.address, code["site"], first, count, zero, zero)
-    barrier = Record(code, observed.get(BlockWatch.barriers) + number * WarpClock.BYTES)
-    index = warp.get(WarpFrame.index)
-    clock.pointer(WarpClock.seen, U32).store(observed.get(BlockWatch.epoch).to(U32), index)
-    copied = complete_copies(code, clocks_of(code, observed, warp)[1], observed.get(BlockWatch.epoch))
-    clock.pointer(WarpClock.seen_copies, U32).store(copied, index)
-    with code.when(observed.get(BlockWatch.warps) > 1):
-        _join(code, barrier, clock)
+    clock, index, first = watch.clock, frame.index, lowest_bit(active)
+    know_block(watch, clock)
+    row.requests += 1
+    number = operand_of(frame, first, row.base, row.displacement) & (abi.BARRIERS - 1)
+    count = operand_of(frame, first, row.step_base, row.step)
+    if count & (LANES - 1) != 0:
+        suspect(Suspicion.BARRIER_COUNT_WRONG, frame, site, first, count, 0, 0)
+    clock.seen[index] = watch.epoch
+    clock.seen_copies[index] = complete_copies(watch.lane_clocks[index], watch.epoch)
+    if watch.warps > 1:
+        barrier = watch.barriers[number]
+        join(barrier, clock)
         # The fence came since the last barrier of the warp.
-        fenced = (clock.get(WarpClock.synced) < clock.get(WarpClock.published_gpu)).to(U64).to(i64)
-        barrier.set(WarpClock.fenced, barrier.get(WarpClock.fenced) + fenced)
-        with code.when(follows(observed)):
-            code.call_number(module.functions["arrive_async"], observed.address, index, number)
-    observed.set(BlockWatch.fresh, 1)
+        barrier.fenced += int(clock.synced < clock.published_gpu)
+        if follows_async():
+            arrive_async(watch, index, number)
+    watch.fresh = 1
     # Lanes of this warp that have neither exited nor arrived.
-    alive = alive_lanes(code, warp)
-    missing = wide(alive & ~code["active"].to(U32))
-    with code.when(missing.equals(0) & (row.get(SiteRow.flags) & Flag.WAITS).differs(0)):
-        code.call_number(module.functions["synchronise"], warp.address, code["active"])
-    with code.when(clock.get(WarpClock.partial).equals(0)):
-        clock.set(WarpClock.partial, missing)
-        clock.set(WarpClock.broken, 0)
-    code.done()
+    missing = alive_lanes(frame) & ~active
+    if (missing == 0) & (row.flags & Flag.WAITS != 0):
+        synchronise(frame, active)
+    if clock.partial == 0:
+        clock.partial = missing
+        clock.broken = 0
 
 
-def row_of_waiting(pc: Value) -> Value:
+@compiled()
+def arrive_at_grid(frame: WarpFrame, site: int, lane: int) -> None:
+    """A thread arrives at the grid's barrier for its block."""
+    block = frame.block
+    left = block.launch.threads
+    for index in range(block.launch.warps):
+        left -= count_bits(alive_lanes(frame_of(block, index)))
+    if left > 0:
+        suspect(Suspicion.LEFT_GRID, frame, site, lane, left, 0, 0)
+
+
+# completing -------------------------------------------------------------------------------------------------
+
+
+class BarrierRelease(RecordLayout):
+    """What is found out while the warps that wait at a barrier are released."""
+
+    #: The barrier's number, and how many threads it is for; 0 if it is for the whole block.
+    barrier = field()
+    counted = field()
+    #: Whether all warps have come with a fence.
+    all_fenced = field()
+    # The threads that have arrived, and the smallest and largest number that they have asked for.
+    threads = field()
+    smallest = field()
+    largest = field()
+    #: The frame of a warp that was released, and where it goes on; 0 if there is none.
+    someone = field()
+    place = field()
+
+
+@in_place
+def row_of_waiting(pc: int) -> int:
     """Return the row that counts lanes which exited before a barrier: another one for each barrier.
 
     It follows from the basic block after the barrier, whose number is the program counter of those who wait;
@@ -103,202 +145,190 @@ def row_of_waiting(pc: Value) -> Value:
     return (pc & (abi.PARKED - 1)) + 1
 
 
-def release(module: ir.Module) -> None:
-    """Write `check_release(block, barrier, counted)`: warps that wait at a barrier take over its clock.
+@in_place
+def join_exited(block: BlockRecord, barrier: int) -> int:
+    """Let warps that have exited arrive, as they have at every barrier of the whole block; count them."""
+    watch = watch_of(block)
+    count = 0
+    for index in range(watch.warps):
+        if has_exited(frame_of(block, index)):
+            clock = watch.clocks[index]
+            clock.seen[index] = clock.last
+            join(watch.barriers[barrier], clock)
+            if follows_async():
+                arrive_async(watch, index, barrier)
+            count += 1
+    return count
+
+
+@in_place
+def is_fenced_by_all(block: BlockRecord, barrier: WarpClock) -> bool:
+    """Return whether all warps that have not exited have come to a barrier with a fence."""
+    if barrier.fenced == 0:
+        return False
+    alive = 0
+    for index in range(watch_of(block).warps):
+        alive += int(not has_exited(frame_of(block, index)))
+    return barrier.fenced == alive
+
+
+@in_place
+def oldest_seen(watch: BlockWatch, clock: WarpClock, index: int) -> int:
+    """Return the epoch up to which a warp knows all other warps of its block."""
+    numbers = lane_numbers()
+    others = (numbers != index) & (numbers < watch.warps)
+    return smallest(choose(others, clock.seen, FAR))
+
+
+@in_place
+def check_split(frame: WarpFrame, clock: WarpClock, here: int, pcs: Words, target: int, barrier: int) -> None:
+    """Report lanes of a warp that do not wait with the others at a barrier."""
+    elsewhere = any_lane((pcs != target) & (pcs != abi.EXITED))
+    # Lanes that bypassed the barrier, accessed memory and exited.
+    bypassed = (clock.partial & ~here != 0) & (clock.broken != 0)
+    clock.partial = 0
+    clock.broken = 0
+    synchronise(frame, here)
+    # A last warp may not have all lanes.
+    exist = (lane_numbers() + frame.index * LANES) < frame.block.launch.threads
+    exited = any_lane((pcs == abi.EXITED) & exist)
+    if elsewhere | bypassed | exited:
+        row = 0 if elsewhere | bypassed else row_of_waiting(target)
+        suspect(Suspicion.SPLIT_BARRIER, frame, row, 0, target, barrier, int(bypassed))
+
+
+@compiled()
+def release_warp(block: BlockRecord, index: int, release: BarrierRelease) -> None:
+    """A warp leaves a barrier that is complete, if it waits there, and takes over the barrier's clock."""
+    watch, frame = watch_of(block), frame_of(block, index)
+    pcs, now = frame.pcs, watch.watch.now
+    is_parked = (pcs >= abi.PARKED) & (pcs < abi.EXITED)
+    waits = is_parked & (frame.barrier == release.barrier)
+    here = mask_of(waits)
+    if here == 0:
+        return
+    clock = watch.clocks[index]
+    if watch.warps > 1:
+        join(clock, watch.barriers[release.barrier])
+        if follows_async():
+            released_async(watch, index, release.barrier)
+    # After a barrier of the whole block, everything that its warps have done happened before.
+    clock.least = now if release.counted == 0 else oldest_seen(watch, clock, index)
+    # Whole warps are counted, also by lanes that have exited.
+    release.threads += LANES
+    release.smallest = min(release.smallest, smallest(choose(waits, frame.barrier_argument, FAR)))
+    release.largest = max(release.largest, largest(choose(waits, frame.barrier_argument, 0)))
+    # If all warps have come with a fence, any of them may publish what the block did.
+    if release.all_fenced != 0:
+        clock.published = now
+        clock.published_cluster = now
+        clock.published_gpu = now
+        clock.published_whole = 1
+    target = largest(choose(waits, pcs, 0))
+    check_split(frame, clock, here, pcs, target, release.barrier)
+    release.someone = address_of(frame)
+    release.place = target
+
+
+@in_place
+def check_counts(release: BarrierRelease, exited_warps: int) -> None:
+    """Report a barrier at which more threads have arrived than it is for, or warps were missing."""
+    someone, place, expected = WarpFrame.at(release.someone), release.place, release.largest
+    if exited_warps > 0:
+        suspect(Suspicion.EXITED_WARPS, someone, row_of_waiting(place), 0, place, exited_warps, 0)
+    is_overfull = (expected > 0) & (expected < release.threads)
+    if is_overfull | (release.smallest != expected):
+        suspect(Suspicion.BARRIER_OVERFULL, someone, 0, release.threads, place, expected, release.smallest)
+
+
+@compiled(name="check_release", external=True)
+def release_barrier(block: BlockRecord, barrier: int, counted: int) -> None:
+    """Warps that wait at a barrier take over its clock.
 
     `counted` is how many threads it is for; 0 if it is for the whole block, or for its cluster.
     """
-    code = WatchCode(module, "check_release", ("block", "barrier", "counted"), external=True)
-    block = code.record("block")
-    with code.when(code["barrier"].equals(abi.WAITS_FOR_CLUSTER)):
-        code.call_number(module.functions["release_cluster"], block.address)
-        code.done()
-    launch = block.at(BlockRecord.launch)
-    observed = block.at(BlockRecord.watch)
-    barrier = Record(code, observed.get(BlockWatch.barriers) + code["barrier"] * WarpClock.BYTES)
-    warps = observed.get(BlockWatch.warps)
-    counting = ir.Constant(ir.VectorType(ir.IntType(32), LANES), list(range(LANES)))
-    numbers = Value(code, U32.by(LANES), counting)
-    now = observed.at(BlockWatch.watch).get(WatchRecord.now)
-    exited_warps = code.variable(code.number(0))
-    exited_warps.set(code.number(0))
-    # A warp that has exited has arrived at every barrier of the whole block.
-    with code.when((warps > 1) & code["counted"].equals(0)), code.loop(warps) as index:
-        warp = Record(code, block.get(BlockRecord.frames) + index * launch.get(LaunchRecord.frame_bytes))
-        pcs = warp.get(WarpFrame.pcs, U32, LANES)
-        with code.when(~pcs.differs(abi.EXITED).any()):
-            clock = Record(code, observed.get(BlockWatch.clocks) + index * WarpClock.BYTES)
-            clock.pointer(WarpClock.seen, U32).store(clock.get(WarpClock.last).to(U32), index)
-            _join(code, barrier, clock)
-            with code.when(follows(observed)):
-                code.call_number(module.functions["arrive_async"], observed.address, index, code["barrier"])
-            exited_warps.set(exited_warps.get() + 1)
-    arrived_warps = code.variable(code.number(0))
-    arrived_warps.set(code.number(0))
-    with code.when(barrier.get(WarpClock.fenced) > 0), code.loop(warps) as index:
-        warp = Record(code, block.get(BlockRecord.frames) + index * launch.get(LaunchRecord.frame_bytes))
-        alive = warp.get(WarpFrame.pcs, U32, LANES).differs(abi.EXITED).any()
-        arrived_warps.set(arrived_warps.get() + alive.to(U64).to(i64))
-    all_fenced = (barrier.get(WarpClock.fenced) > 0) & barrier.get(WarpClock.fenced).equals(
-        arrived_warps.get()
-    )
-    threads, smallest, largest, someone, place = (code.variable(code.number(0)) for _ in range(5))
-    for each in (largest, someone, place):
-        each.set(code.number(0))
-    threads.set(block.get(code["barrier"] * 8 + BlockRecord.arrived))
-    smallest.set(code.number(FAR))
-    with code.loop(warps) as index:
-        warp = Record(code, block.get(BlockRecord.frames) + index * launch.get(LaunchRecord.frame_bytes))
-        pcs = warp.get(WarpFrame.pcs, U32, LANES)
-        parked = (pcs > abi.PARKED - 1) & (pcs < abi.EXITED)
-        here = parked & warp.get(WarpFrame.barrier, U32, LANES).equals(code["barrier"].to(U32).spread(LANES))
-        with code.when(here.any()):
-            clock = Record(code, observed.get(BlockWatch.clocks) + index * WarpClock.BYTES)
-            with code.when(warps > 1):
-                _join(code, clock, barrier)
-                with code.when(follows(observed)):
-                    code.call_number(
-                        module.functions["released_async"], observed.address, index, code["barrier"]
-                    )
-            others = numbers.differs(index.to(U32).spread(LANES)) & (numbers < warps.to(U32).spread(LANES))
-            seen = others.select(clock.get(WarpClock.seen, U32, LANES), FAR)
-            oldest = wide(code.intrinsic("vector.reduce.umin", U32, [seen], of=seen.type))
-            # After a barrier of the whole block, everything that its warps have done happened before.
-            clock.set(WarpClock.least, code["counted"].equals(0).select(now, oldest))
-            # Whole warps are counted, also by lanes that have exited.
-            threads.set(threads.get() + LANES)
-            wanted = warp.get(WarpFrame.barrier_argument, U32, LANES)
-            for held, name, chosen in (
-                (smallest, "umin", here.select(wanted, FAR)),
-                (largest, "umax", here.select(wanted, 0)),
-            ):
-                extreme = wide(code.intrinsic(f"vector.reduce.{name}", U32, [chosen], of=chosen.type))
-                held.set(least(held.get(), extreme) if name == "umin" else most(held.get(), extreme))
-            # If all warps have come with a fence, any of them may publish what the block did.
-            with code.when(all_fenced):
-                for field in (WarpClock.published, WarpClock.published_cluster, WarpClock.published_gpu):
-                    clock.set(field, now)
-                clock.set(WarpClock.published_whole, 1)
-            highest = here.select(pcs, 0)
-            target = code.intrinsic("vector.reduce.umax", U32, [highest], of=highest.type)
-            elsewhere = pcs.differs(target.spread(LANES)) & pcs.differs(abi.EXITED)
-            # Lanes that bypassed the barrier, accessed memory and exited.
-            bits = Value(code, U32, code.builder.bitcast((~here).handle, ir.IntType(32)))
-            left = (clock.get(WarpClock.partial) & wide(bits)).differs(0) & clock.get(
-                WarpClock.broken
-            ).differs(0)
-            clock.set(WarpClock.partial, 0)
-            clock.set(WarpClock.broken, 0)
-            lanes_here = Value(code, U32, code.builder.bitcast(here.handle, ir.IntType(32)))
-            code.call_number(module.functions["synchronise"], warp.address, wide(lanes_here))
-            # A last warp may not have all lanes.
-            there = (numbers + (index * LANES).to(U32).spread(LANES)) < launch.get(LaunchRecord.threads).to(
-                U32
-            ).spread(LANES)
-            exited = (pcs.equals(abi.EXITED) & there).any()
-            with code.when(elsewhere.any() | left | exited):
-                zero = code.number(0)
-                code.suspect(
-                    Suspicion.SPLIT_BARRIER,
-                    warp.address,
-                    (elsewhere.any() | left).select(zero, row_of_waiting(wide(target))),
-                    zero,
-                    wide(target),
-                    code["barrier"],
-                    left.to(U64).to(i64),
-                )
-            someone.set(warp.address)
-            place.set(wide(target))
-    with code.when(someone.get().differs(0) & (exited_warps.get() > 0)):
-        zero, row = code.number(0), row_of_waiting(place.get())
-        code.suspect(Suspicion.EXITED_WARPS, someone.get(), row, zero, place.get(), exited_warps.get(), zero)
-    expected = largest.get()
-    overfull = (expected > 0) & (expected < threads.get())
-    with code.when(someone.get().differs(0) & (overfull | smallest.get().differs(expected))):
-        zero = code.number(0)
-        code.suspect(
-            Suspicion.BARRIER_OVERFULL,
-            someone.get(),
-            zero,
-            threads.get(),
-            place.get(),
-            expected,
-            smallest.get(),
-        )
-    with code.when(warps > 1):
-        zero_bytes(code, barrier.address, code.number(WarpClock.BYTES))
-        with code.when(follows(observed)):
-            joined = barrier_clock(code, observed, code["barrier"])
-            zero_bytes(code, joined.address, code.number(len(VECTORS) * 4 * LANES))
-    observed.at(BlockWatch.watch).set(WatchRecord.current, 0)
-    code.done()
+    if barrier == abi.WAITS_FOR_CLUSTER:
+        release_cluster(block)
+        return
+    watch = watch_of(block)
+    clock, warps = watch.barriers[barrier], watch.warps
+    exited_warps = 0
+    if (warps > 1) & (counted == 0):
+        exited_warps = join_exited(block, barrier)
+    release = BarrierRelease.on_stack()
+    release.barrier = barrier
+    release.counted = counted
+    release.all_fenced = int(is_fenced_by_all(block, clock))
+    release.threads = block.arrived[barrier]
+    release.smallest = FAR
+    release.largest = 0
+    release.someone = 0
+    release.place = 0
+    for index in range(warps):
+        release_warp(block, index, release)
+    if release.someone != 0:
+        check_counts(release, exited_warps)
+    if warps > 1:
+        clear_bytes(address_of(clock), WarpClock.BYTES)
+        if follows_async():
+            clear_bytes(address_of(barrier_clock(watch, barrier)), VECTOR_BYTES)
+    watch.watch.current = 0
 
 
-def order(module: ir.Module) -> None:
-    """Write `order(frame, site, active)`: a fence, or a commit or wait of asynchronous copies."""
-    code, warp, observed, row = at_site(module, "order")
-    clock = observed.at(BlockWatch.clock)
-    lanes = running_lane_clocks(observed)
-    kind, epoch = row.get(SiteRow.flags), observed.get(BlockWatch.epoch)
-    fences = kind.equals(OrderKind.FENCE) | kind.equals(OrderKind.INIT_FENCE)
-    for_cluster = kind.equals(OrderKind.CLUSTER_FENCE)
-    with code.when(fences | for_cluster | kind.equals(OrderKind.BLOCK_FENCE)):
-        publish(code, observed, code["active"].to(U32), fences, for_cluster)
-        acquire(code, observed, fences, for_cluster)
-        observed.set(BlockWatch.fresh, 1)
-    relaxed = kind.equals(OrderKind.CLUSTER_ARRIVAL_RELAXED)
-    with code.when(relaxed | kind.equals(OrderKind.CLUSTER_ARRIVAL)):
-        arrive_at_cluster(code, observed, warp, relaxed)
-    with code.when(kind.equals(OrderKind.TRACK)):
-        clock.set(WarpClock.tracked, epoch)
-        observed.set(BlockWatch.fresh, 1)
-    active = code["active"].to(U32)
-    groups, copied = lanes.pointer(LaneClocks.groups, U32), lanes.pointer(LaneClocks.copied, U32)
-    ring = lanes.pointer(LaneClocks.ring, U32)
-    behind = row.get(SiteRow.displacement)
-    with code.when(kind.equals(OrderKind.COMMIT) | kind.equals(OrderKind.WAIT)):
-        # What is copied from now on belongs to the next group.
-        observed.set(BlockWatch.fresh, 1)
-        with code.loop(LANES) as lane, code.when(((active >> lane.to(U32)) & 1).differs(0)):
-            count = groups.load(lane)
-
-            def slot(group: Value, lane: Value = lane) -> Value:
-                return wide(group & (records.RING_LENGTH - 1)) * LANES + lane
-
-            with code.when(kind.equals(OrderKind.COMMIT)):
-                ring.store(epoch.to(U32), slot(count))
-                groups.store(count + 1, lane)
-            with code.when(kind.equals(OrderKind.WAIT)):
-                with code.when(behind < 0):  # for all copies, also those in no group
-                    copied.store(epoch.to(U32), lane)
-                with code.when(~(behind < 0) & (behind < wide(count))):
-                    # Of groups that are no longer kept, the oldest one that is counts.
-                    kept = least(behind, code.number(records.RING_LENGTH - 1))
-                    done = ring.load(slot(count - 1 - kept.to(U32)))
-                    copied.store(copied.load(lane).max(done), lane)
-    code.done()
+#: The bytes of the vectors with which an AsyncClock begins.
+VECTOR_BYTES = len(VECTORS) * 4 * LANES
 
 
-def arrive_at_grid(module: ir.Module) -> None:
-    """Write `arrive_at_grid(frame, site, lane)`: a thread arrives at the grid's barrier for its block."""
-    code = WatchCode(module, "arrive_at_grid", ("frame", "site", "lane"))
-    block = code.record("frame").at(WarpFrame.block)
-    launch = block.at(BlockRecord.launch)
-    left = code.variable(launch.get(LaunchRecord.threads))
-    left.set(launch.get(LaunchRecord.threads))
-    with code.loop(launch.get(LaunchRecord.warps)) as index:
-        warp = Record(code, block.get(BlockRecord.frames) + index * launch.get(LaunchRecord.frame_bytes))
-        left.set(left.get() - wide(code.intrinsic("ctpop", U32, [alive_lanes(code, warp)])))
-    with code.when(left.get() > 0):
-        zero = code.number(0)
-        code.suspect(Suspicion.LEFT_GRID, code["frame"], code["site"], code["lane"], left.get(), zero, zero)
-    code.done()
+# fences, and groups of copies -------------------------------------------------------------------------------
 
 
-def write_block_order(module: ir.Module) -> None:
-    """Write all functions of barriers and fences into a module."""
-    write_cluster_order(module)
-    arrive(module)
-    arrive_at_grid(module)
-    release(module)
-    order(module)
+@in_place
+def commit_group(lanes: LaneClocks, lane: int, epoch: int) -> None:
+    """A lane commits its asynchronous copies as a group."""
+    count = lanes.groups[lane]
+    lanes.ring[count & (records.RING_LENGTH - 1)][lane] = epoch
+    lanes.groups[lane] = count + 1
+
+
+@in_place
+def wait_for_groups(lanes: LaneClocks, lane: int, epoch: int, behind: int) -> None:
+    """A lane has waited for its groups but the latest ones; a negative number: for all copies."""
+    count = lanes.groups[lane]
+    if behind < 0:  # also those in no group
+        lanes.copied[lane] = epoch
+    elif behind < count:
+        # Of groups that are no longer kept, the oldest one that is counts.
+        kept = min(behind, records.RING_LENGTH - 1)
+        done = lanes.ring[(count - 1 - kept) & (records.RING_LENGTH - 1)][lane]
+        lanes.copied[lane] = max(lanes.copied[lane], done)
+
+
+@compiled()
+def order(frame: WarpFrame, site: int, active: int) -> None:
+    """Lanes execute a fence, arrive at the cluster's barrier, or commit or wait for asynchronous copies."""
+    if active == 0:
+        return
+    watch = in_turn(frame)
+    row = watch.watch.sites[site]
+    kind, behind = row.flags, row.displacement
+    for_all = (kind == OrderKind.FENCE) | (kind == OrderKind.INIT_FENCE)
+    for_cluster = kind == OrderKind.CLUSTER_FENCE
+    if for_all | for_cluster | (kind == OrderKind.BLOCK_FENCE):
+        publish(watch, active, for_all, for_cluster)
+        acquire(watch, for_all, for_cluster)
+        watch.fresh = 1
+    is_relaxed = kind == OrderKind.CLUSTER_ARRIVAL_RELAXED
+    if is_relaxed | (kind == OrderKind.CLUSTER_ARRIVAL):
+        arrive_at_cluster(watch, frame, site, active, is_relaxed)
+    if kind == OrderKind.TRACK:
+        watch.clock.tracked = watch.epoch
+        watch.fresh = 1
+    # What is copied from now on belongs to the next group.
+    if kind == OrderKind.COMMIT:
+        watch.fresh = 1
+        for lane in set_bits(active):
+            commit_group(watch.running_lanes, lane, watch.epoch)
+    if kind == OrderKind.WAIT:
+        watch.fresh = 1
+        for lane in set_bits(active):
+            wait_for_groups(watch.running_lanes, lane, watch.epoch, behind)

@@ -1,4 +1,4 @@
-"""Compiled code that holds an asynchronous operation to the memory that it belongs to.
+"""Holds an asynchronous operation to the memory that it belongs to.
 
 Its bytes have to lie in the variable or array that its address was computed from. Where the instructions do
 not tell that, they have to lie in the shared variable in which the operation begins.
@@ -6,13 +6,46 @@ not tell that, they have to lie in the shared variable in which the operation be
 
 from __future__ import annotations
 
-from lanewise.jit import ir
+from lanewise.jit.restricted_python import compiled, in_place
 from lanewise.jit.simd import Value
-from lanewise.machine.abi import BlockRecord, WarpFrame
-from lanewise.machine.checker.records import BlockWatch, SharedExtent, SiteRow, WatchRecord
+from lanewise.machine.abi import WarpFrame
 from lanewise.machine.checker.suspicions import Suspicion
-from lanewise.machine.checker.watch_code.vector_clocks import WatchCode, least, most
-from lanewise.machine.codegen.function_code import Record
+from lanewise.machine.checker.watch_code.vector_clocks import suspect, watch_of
+from lanewise.machine.checker.watch_code.watch_module import WatchCode, least, most
+
+
+@in_place
+def report_outside(
+    kind: int, frame: WarpFrame, row: int, lane: int, low: int, high: int, first: int, end: int
+) -> None:
+    """Report bytes from `low` to `high` that do not all lie between `first` and `end`."""
+    if (low < first) | (high > end):
+        # The first byte that lies outside.
+        outside = low if low < first else max(low, end)
+        suspect(kind, frame, row, lane, outside, first, end)
+
+
+@compiled()
+def hold(
+    frame: WarpFrame, row: int, operand: int, lane: int, start: int, low: int, high: int, shared: bool
+) -> None:
+    """Report bytes that lie elsewhere than they should.
+
+    `operand` is the number of the access in its instruction's record. Addresses of shared memory are offsets
+    in a block's own.
+    """
+    launch = watch_of(frame.block).watch
+    bounds = launch.sites[row].operand_bounds
+    first, end = bounds[2 * operand], bounds[2 * operand + 1]
+    if end != 0:
+        report_outside(Suspicion.OUTSIDE, frame, row, lane, low, high, first, end)
+        return
+    if shared:
+        for number in range(launch.extent_count):
+            extent = launch.extents[number]
+            if (extent.first <= start) & (start < extent.end):
+                report_outside(Suspicion.RUNS_OUT, frame, row, lane, low, high, extent.first, extent.end)
+                return
 
 
 class Extent:
@@ -21,8 +54,6 @@ class Extent:
     def __init__(self, code: WatchCode, start: Value) -> None:
         self.code, self.start = code, start
         self.low, self.high = code.variable(start), code.variable(start)
-        self.low.set(start)
-        self.high.set(start)
 
     def add(self, first: Value, size: Value | int) -> None:
         """Take in a run of bytes."""
@@ -30,39 +61,15 @@ class Extent:
         self.high.set(most(self.high.get(), first + size))
 
     def hold(self, row: Value, operand: Value | int, lane: Value, shared: bool) -> None:
-        """Write a call of `hold`: all bytes have to lie in the memory that the operand belongs to."""
-        code = self.code
-        code.call_number(
-            code.module.functions["hold"], code["frame"], row, operand, lane, self.start, self.low.get(),
-            self.high.get(), int(shared),
-        )  # fmt: skip
-
-
-def write_extents(module: ir.Module) -> None:
-    """Write `hold(frame, row, operand, lane, start, low, high, shared)`: report bytes that lie elsewhere.
-
-    `operand` is the number of the access in its instruction's record. Addresses of shared memory are offsets
-    in a block's own.
-    """
-    arguments = ("frame", "row", "operand", "lane", "start", "low", "high", "shared")
-    code = WatchCode(module, "hold", arguments)
-    launch = code.record("frame").at(WarpFrame.block).at(BlockRecord.watch).at(BlockWatch.watch)
-    row = Record(code, launch.get(WatchRecord.sites) + code["row"] * SiteRow.BYTES)
-    bounds = Record(code, row.address + code["operand"] * 16 + SiteRow.operand_bounds)
-
-    def held(kind: Suspicion, first: Value, end: Value) -> None:
-        before = code["low"] < first
-        with code.when(before | (code["high"] > end)):
-            # The first byte that lies outside.
-            address = before.select(code["low"], most(code["low"], end))
-            code.suspect(kind, code["frame"], code["row"], code["lane"], address, first, end)
-        code.done()
-
-    with code.when(bounds.get(8).differs(0)):
-        held(Suspicion.OUTSIDE, bounds.get(0), bounds.get(8))
-    with code.when(code["shared"].differs(0)), code.loop(launch.get(WatchRecord.extent_count)) as number:
-        extent = Record(code, launch.get(WatchRecord.extents) + number * SharedExtent.BYTES)
-        first, end = extent.get(SharedExtent.first), extent.get(SharedExtent.end)
-        with code.when(~(code["start"] < first) & (code["start"] < end)):
-            held(Suspicion.RUNS_OUT, first, end)
-    code.done()
+        """Write that all bytes have to lie in the memory that the operand belongs to."""
+        self.code.run(
+            hold,
+            frame=self.code.record("frame"),
+            row=row,
+            operand=operand,
+            lane=lane,
+            start=self.start,
+            low=self.low.get(),
+            high=self.high.get(),
+            shared=shared,
+        )

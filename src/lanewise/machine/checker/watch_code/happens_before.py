@@ -1,170 +1,166 @@
-"""Compiled code that decides whether an earlier access happened before one of the running warp."""
+"""Whether an earlier access happened before one of the running warp.
+
+An access is known by its epoch, the lanes that made it, and one word (`who`): its lane, its flags and its
+instruction. It happened before a lane of the running warp if all its lanes are ordered before that lane: by a
+barrier, by a release that the lane has acquired, or because both are atomic or volatile and need no order.
+"""
 
 from __future__ import annotations
 
-from lanewise.jit import ir
-from lanewise.jit.simd import Value, i64
+from lanewise.jit.lane_functions import mask_of
+from lanewise.jit.restricted_python import compiled, in_place
 from lanewise.machine.checker import records
-from lanewise.machine.checker.records import BlockWatch, LaneClocks, WarpClock
-from lanewise.machine.checker.watch_code.async_clocks import follows
-from lanewise.machine.checker.watch_code.known_releases import keeps_release
+from lanewise.machine.checker.records import BlockWatch
 from lanewise.machine.checker.watch_code.publications import is_complete, is_learnt, release_covers
-from lanewise.machine.checker.watch_code.shadow_cells import lane_of, lanes_of
 from lanewise.machine.checker.watch_code.vector_clocks import (
-    LANES,
-    WatchCode,
     epochs_exhausted,
-    lane_seen,
-    least,
-    most,
-    running_lane_clocks,
+    in_block,
+    local_warp,
     warp_of,
-    wide,
 )
-from lanewise.machine.codegen.function_code import U32, U64, Record
+from lanewise.machine.checker.watch_code.watch_module import EVERY_LANE, LANES
 
 #: The answers of `ordered`. Weakly: lanes of a warp met, or a strong read without a fence saw a flag, which
 #: hardware takes for an order and the PTX memory model does not.
 UNORDERED, ORDERED, WEAKLY_ORDERED = 0, 1, 2
+#: The answers of `release_orders`, beside these: it says nothing about the access.
+NO_ORDER = UNORDERED
 
 
-def _write_ordered(module: ir.Module) -> ir.Function:
-    """`ordered(observed, epoch, who, lanes, me)`: whether an access by some lanes happened before `me`."""
-    code = WatchCode(module, "ordered", ("observed", "epoch", "who", "lanes", "me"))
-    observed = code.record("observed")
-    clock = observed.at(BlockWatch.clock)
-    epoch, who, me = code["epoch"], code["who"].to(U32), code["me"].to(U32)
-    reads_written = (code["who"] & records.READ_OF_WRITTEN).differs(0)
-    owner = warp_of(code, observed, epoch)
-    local = owner - observed.get(BlockWatch.first_warp)
-    in_block = ~(local < 0) & (local < observed.get(BlockWatch.warps))
-    first = observed.get(BlockWatch.cluster_first)
-    of_cluster = observed.get(BlockWatch.warps) * observed.get(BlockWatch.cluster_blocks)
-    same_warp = owner.equals(warp_of(code, observed, observed.get(BlockWatch.epoch)))
+@in_place
+def lane_of(who: int) -> int:
+    """Return the lane of an access."""
+    return who & (LANES - 1)
+
+
+@in_place
+def lanes_of(who: int) -> int:
+    """Return the lanes that made an access, as bits: all of them for an instruction of the whole warp."""
+    return EVERY_LANE if who & records.COLLECTIVE != 0 else 1 << (who & (LANES - 1))
+
+
+@in_place
+def need_no_order(watch: BlockWatch, epoch: int, who: int, me: int) -> bool:
+    """Return whether two accesses are both strong, at scopes that include both threads: they do not race."""
+    owner = warp_of(watch, epoch)
+    warps = watch.warps * watch.cluster_blocks
+    of_cluster = (owner >= watch.cluster_first) & (owner < watch.cluster_first + warps)
+    is_narrower = (who | me) & records.STRONG_IN_BLOCK != 0
+    at_large = (who & me & records.STRONG != 0) & (of_cluster | (not is_narrower))
+    both = (who | who << 1) & (me | me << 1)
+    return at_large | ((both & records.STRONG_IN_BLOCK != 0) & in_block(watch, owner - watch.first_warp))
+
+
+@compiled()
+def ordered_in_warp(watch: BlockWatch, epoch: int, who: int, lanes: int, me: int) -> int:
+    """Return whether an access of the running warp happened before one of its lanes."""
+    clock, mine = watch.clock, lanes_of(me)
+    # Lanes of one instruction that wrote the same value are as good as this lane.
+    is_alone = (who & records.SEVERAL != 0) | (lanes & ~mine == 0)
+    is_collective = (who | me) & records.COLLECTIVE != 0
+    if (is_alone & (not is_collective)) | (clock.synced >= epoch):
+        return ORDERED
+    known = mask_of(watch.running_lanes.seen[lane_of(me)] >= epoch)
+    if (lanes & ~(mine | known) == 0) & (not is_collective):
+        return ORDERED
+    # What the lanes did before a release that others have acquired, and told this lane of.
+    returned = clock.returned
+    if (
+        returned >= epoch
+        and is_complete(watch, returned, epoch, lanes)
+        and is_learnt(clock, clock.returned_by, mine)
+    ):
+        return ORDERED
+    # Volatile accesses of a warp are strong, but such code relies on lock step for its values.
+    in_step = who & me & records.VOLATILE != 0
+    return WEAKLY_ORDERED if in_step | (clock.converged >= epoch) else UNORDERED
+
+
+@compiled()
+def release_orders(watch: BlockWatch, release: int, epoch: int, lanes: int, me: int) -> int:
+    """Return whether a release that the warp has acquired orders an access of some lanes before one lane.
+
+    It orders it only weakly if another lane acquired the release, and the lanes have just met since.
+    """
+    if release < epoch or not is_complete(watch, release, epoch, lanes):
+        return NO_ORDER
+    if is_learnt(watch.clock, release, 1 << lane_of(me)):
+        return ORDERED
+    return WEAKLY_ORDERED if watch.clock.met_after_acquire != 0 else NO_ORDER
+
+
+@in_place
+def ordered_in_block(watch: BlockWatch, epoch: int, lanes: int, me: int) -> int:
+    """Return whether what the warp knows of another warp of its block orders an access of that before."""
+    clock, owner, local = watch.clock, warp_of(watch, epoch), local_warp(watch, epoch)
+    answer = release_orders(watch, clock.seen[local], epoch, lanes, me)
+    if answer == ORDERED:
+        return ORDERED
+    if clock.known_count > 0:
+        for index in range(records.RELEASES_KNOWN):
+            release = clock.known_releases[index]
+            if (release != 0) & (warp_of(watch, release) == owner):
+                kept = release_orders(watch, release, epoch, lanes, me)
+                if kept == ORDERED:
+                    return ORDERED
+                answer = max(answer, kept)
+    # What a strong read without a fence has shown.
+    shown = release_orders(watch, clock.glimpsed_seen[local], epoch, lanes, me)
+    if (shown == WEAKLY_ORDERED) | ((shown == ORDERED) & (clock.seen[local] < epoch)):
+        return WEAKLY_ORDERED
+    return answer
+
+
+@in_place
+def ordered_by_foreign(watch: BlockWatch, epoch: int, who: int, lanes: int, me: int) -> int:
+    """Return whether a publication of another block that the warp has read orders an access before."""
+    clock, warps, owner = watch.clock, watch.warps, warp_of(watch, epoch)
+    block = owner // warps
+    reads_written = who & records.READ_OF_WRITTEN != 0
+    answer = UNORDERED
+    for index in range(records.FOREIGN_LENGTH):
+        entry = clock.foreign[index]
+        published = entry & records.PUBLISHED
+        publisher = warp_of(watch, published)
+        # A warp that published stands for another one of its block if it knew what that had done.
+        knew = (entry & records.WHOLE != 0) | release_covers(watch, published, owner - block * warps, epoch)
+        stands = (publisher == owner) | (knew & (publisher // warps == block))
+        order = release_orders(watch, published, epoch, lanes, me)
+        is_narrow = (entry & records.NARROW != 0) & reads_written
+        if (order == ORDERED) & stands:
+            if (entry & records.GLIMPSED == 0) & (not is_narrow):
+                return ORDERED
+            answer = WEAKLY_ORDERED
+        if order == WEAKLY_ORDERED:
+            answer = WEAKLY_ORDERED
+    return answer
+
+
+@compiled()
+def ordered(watch: BlockWatch, epoch: int, who: int, lanes: int, me: int) -> int:
+    """Return whether an access by some lanes happened before `me`: ORDERED, WEAKLY_ORDERED or UNORDERED."""
+    clock = watch.clock
+    is_same_warp = warp_of(watch, epoch) == warp_of(watch, watch.epoch)
     # Volatile accesses order nothing: lanes of one warp that rely on lock step are reported.
-    in_step = (who & me & records.VOLATILE).differs(0) & same_warp
-    in_cluster = ~(owner < first) & (owner < first + of_cluster)
-    narrower = ((who | me) & records.STRONG_IN_BLOCK).differs(0)
-    strong = ((who & me & records.STRONG).differs(0) & (~narrower | in_cluster)) | (
-        ((who | who << 1) & (me | me << 1) & records.STRONG_IN_BLOCK).differs(0) & in_block
-    )
-    with code.when((strong & ~in_step) | epochs_exhausted(observed)):
-        code.done(ORDERED)
-    lanes = code["lanes"].to(U32)
-    with code.when(same_warp):
-        lane = lane_of(me)
-        mine = lanes_of(me)
-        # Lanes of one instruction that wrote the same value are as good as this lane.
-        alone = (who & records.SEVERAL).differs(0) | (code["lanes"].to(U32) & ~mine).equals(0)
-        collective = ((who | me) & records.COLLECTIVE).differs(0)
-        with code.when((alone & ~collective) | ~(clock.get(WarpClock.synced) < epoch)):
-            code.done(ORDERED)
-        seen = lane_seen(code, running_lane_clocks(observed), wide(lane)).get(0, U32, LANES)
-        known = ~(seen < epoch.to(U32).spread(LANES))
-        known_lanes = Value(code, U32, code.builder.bitcast(known.handle, ir.IntType(32)))
-        with code.when((code["lanes"].to(U32) & ~(mine | known_lanes)).equals(0) & ~collective):
-            code.done(ORDERED)
-        # What the lanes did before a release that others have acquired, and told this lane of.
-        returned = clock.get(WarpClock.returned)
-        with code.when(~(returned < epoch) & is_complete(code, observed, returned, epoch, lanes)):
-            learnt = is_learnt(code, clock, clock.get(WarpClock.returned_by), mine)
-            with code.when(learnt):
-                code.done(ORDERED)
-        # Volatile accesses of a warp are strong, but such code relies on lock step for its values.
-        met = ~(clock.get(WarpClock.converged) < epoch) | in_step
-        code.done(met.select(code.number(WEAKLY_ORDERED), UNORDERED))
-    mine = code.constant(U32, 1) << lane_of(me)
-    answer = code.variable(code.number(UNORDERED))
-    weakly = code.number(WEAKLY_ORDERED)
-    answer.set(code.number(UNORDERED))
-    met = clock.get(WarpClock.met_after_acquire).differs(0)
-
-    def knows(release: Value) -> Value:
-        """Return whether a release orders the access before this lane; only weakly if its lanes just met."""
-        reaches = ~(release < epoch) & is_complete(code, observed, release, epoch, lanes)
-        learnt = is_learnt(code, clock, release, mine)
-        answer.set((reaches & ~learnt & met).select(weakly, answer.get()))
-        return reaches & learnt
-
-    with code.when(knows(clock.get(WarpClock.acquired))):
-        code.done(ORDERED)
-    answer.set(knows(clock.get(WarpClock.glimpsed)).select(weakly, answer.get()))
-    with code.when(in_block):
-        seen_epoch, shown = (
-            wide(clock.pointer(each, U32).load(local)) for each in (WarpClock.seen, WarpClock.glimpsed_seen)
-        )
-        with code.when(knows(seen_epoch)):
-            code.done(ORDERED)
-        with code.when(keeps_release(code, observed, clock, owner, knows)):
-            code.done(ORDERED)
-        answer.set((knows(shown) & (seen_epoch < epoch)).select(weakly, answer.get()))
-    with code.when(~in_block & (clock.get(WarpClock.foreign_count) > 0)):
-        warps = observed.get(BlockWatch.warps)
-
-        def block_of(warp: Value) -> Value:
-            return Value(code, i64, code.builder.sdiv(warp.handle, warps.handle))
-
-        place = owner - block_of(owner) * warps
-
-        with code.loop(records.FOREIGN_LENGTH) as index:
-            entry = wide(clock.pointer(WarpClock.foreign, U32).load(index))
-            published = entry & records.PUBLISHED
-            publisher = warp_of(code, observed, published)
-            whole = (entry & records.WHOLE).differs(0)
-            told = whole | release_covers(code, observed, published, place, epoch)
-            covers = publisher.equals(owner) | (told & block_of(publisher).equals(block_of(owner)))
-            with code.when(published.differs(0) & covers & knows(published)):
-                narrow = (entry & records.NARROW).differs(0) & reads_written
-                with code.when((entry & records.GLIMPSED).equals(0) & ~narrow):
-                    code.done(ORDERED)
-                answer.set(weakly)
-    code.done(answer.get())
-    return code.function
+    in_step = (who & me & records.VOLATILE != 0) & is_same_warp
+    if (need_no_order(watch, epoch, who, me) & (not in_step)) | epochs_exhausted(watch):
+        return ORDERED
+    if is_same_warp:
+        return ordered_in_warp(watch, epoch, who, lanes, me)
+    answer = release_orders(watch, clock.acquired, epoch, lanes, me)
+    if answer == ORDERED:
+        return ORDERED
+    # What was only glimpsed gives no guarantee.
+    if release_orders(watch, clock.glimpsed, epoch, lanes, me) != NO_ORDER:
+        answer = WEAKLY_ORDERED
+    if in_block(watch, local_warp(watch, epoch)):
+        return max_order(answer, ordered_in_block(watch, epoch, lanes, me))
+    if clock.foreign_count > 0:
+        return max_order(answer, ordered_by_foreign(watch, epoch, who, lanes, me))
+    return answer
 
 
-def _write_finished(module: ir.Module) -> ir.Function:
-    """`finished(observed, epoch, who, me)`: whether `me` may rely on an asynchronous copy being complete."""
-    code = WatchCode(module, "finished", ("observed", "epoch", "who", "me"))
-    observed = code.record("observed")
-    clock = observed.at(BlockWatch.clock)
-    epoch, lane = code["epoch"], wide(lane_of(code["who"].to(U32)))
-    with code.when((code["who"] & records.ASYNC_PROXY).differs(0) & follows(observed)):
-        answer = code.call_number(module.functions["async_finished"], observed.address, epoch, code["me"], 0)
-        code.done(answer)
-    owner = warp_of(code, observed, epoch)
-    acquired = clock.get(WarpClock.phase_acquired)
-    with code.when(owner.equals(warp_of(code, observed, observed.get(BlockWatch.epoch)))):
-        # The lane that copied has waited, and the lanes have synchronised since; or an mbarrier tracks the
-        # copy and was tested.
-        clocks = running_lane_clocks(observed)
-        own = lane.equals(wide(lane_of(code["me"].to(U32)))) & (
-            code["me"].to(U32) & records.COLLECTIVE
-        ).equals(0)
-        waited, by_all = (
-            wide(clocks.pointer(each, U32).load(lane))
-            for each in (LaneClocks.copied, LaneClocks.copied_for_all)
-        )
-        done = most(own.select(waited, by_all), least(clock.get(WarpClock.tracked), acquired))
-        code.done((~(done < epoch)).to(U64).to(i64))
-    local = owner - observed.get(BlockWatch.first_warp)
-    with code.when(~(local < 0) & (local < observed.get(BlockWatch.warps))):
-        seen = wide(clock.pointer(WarpClock.seen_copies, U32).load(local))
-        # Published after its own lane had waited for it, or by the mbarrier that tracks it.
-        copier = Record(code, observed.get(BlockWatch.clocks) + local * WarpClock.BYTES)
-        lanes = Record(code, observed.get(BlockWatch.lane_clocks) + local * LaneClocks.BYTES)
-        waited = wide(lanes.pointer(LaneClocks.copied, U32).load(lane))
-        shown = wide(clock.pointer(WarpClock.glimpsed_seen, U32).load(local))
-        told = least(most(waited, copier.get(WarpClock.tracked)), most(acquired, shown))
-        code.done((~(most(seen, told) < epoch)).to(U64).to(i64))
-    code.done(1)
-    return code.function
-
-
-def write_happens_before(module: ir.Module) -> None:
-    """Write the function that decides on order into a module."""
-    _write_ordered(module)
-
-
-def write_completion(module: ir.Module) -> None:
-    """Write the function that decides on asynchronous copies into a module."""
-    _write_finished(module)
+@in_place
+def max_order(weak: int, other: int) -> int:
+    """Return the stronger of two orders, of which the first is not ORDERED."""
+    return other if other != UNORDERED else weak

@@ -1,503 +1,385 @@
-"""Compiled code of shadow memory: the last write and the last reads of each cell of 1, 2 or 4 bytes.
+"""Shadow memory: the last write and the last reads of each cell of 1, 2 or 4 bytes.
 
-An access that no unordered access came before costs a few vector instructions. All others are examined cell
-by cell, and what looks wrong is reported to Python, where `triage.py` decides.
+An access that no unordered access came before costs a few vector instructions (`shadow_vectors.py`). All
+others are examined cell by cell here, and what looks wrong is reported to Python, where `triage.py` decides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from lanewise.jit import ir
-from lanewise.jit.simd import Value, i64
-from lanewise.machine.abi import BlockRecord, WarpFrame
+from lanewise.jit.lane_functions import address_of, mask_of, set_bits, unsigned_less
+from lanewise.jit.restricted_python import compiled, in_place
+from lanewise.machine.abi import WarpFrame
 from lanewise.machine.checker import records
-from lanewise.machine.checker.records import (
-    CELLS_TOGETHER,
-    MOST_ELEMENTS,
-    BlockWatch,
-    Flag,
-    ShadowPlane,
-    SiteRow,
-    StoredElement,
-    WarpClock,
-    WatchRecord,
-)
+from lanewise.machine.checker.records import MOST_ELEMENTS, Flag
 from lanewise.machine.checker.suspicions import Suspicion
-from lanewise.machine.checker.watch_code.async_clocks import follows
-from lanewise.machine.checker.watch_code.bank_model import lane_is_in
-from lanewise.machine.checker.watch_code.happens_before import ORDERED, WEAKLY_ORDERED
-from lanewise.machine.checker.watch_code.shadow_cells import Cell, CellVector, View, lane_of, lanes_of
-from lanewise.machine.checker.watch_code.vector_clocks import (
-    LANES,
-    WatchCode,
-    lane_seen,
-    least,
-    most,
-    running_lane_clocks,
-    wide,
+from lanewise.machine.checker.watch_code.accesses import Access, cell_of
+from lanewise.machine.checker.watch_code.completion import async_finished, finished
+from lanewise.machine.checker.watch_code.happens_before import (
+    ORDERED,
+    WEAKLY_ORDERED,
+    lane_of,
+    lanes_of,
+    ordered,
 )
-from lanewise.machine.codegen.function_code import U8, U16, U32, U64, Record
-from lanewise.machine.codegen.lane_vectors import BOOL
+from lanewise.machine.checker.watch_code.vector_clocks import lane_is_in, suspect
+from lanewise.machine.checker.watch_code.watch_module import (
+    LANES,
+    ByteArray,
+    LaneBytes,
+    LaneLongs,
+    LaneShorts,
+    LaneWords,
+    ShadowCell,
+    follows_async,
+    load_byte,
+    load_short,
+    load_word,
+    shifted_right,
+)
 
-#: The arguments of functions that handle one cell. `offsets` are those of all lanes' accesses, `offset` is
-#: that of the cell, and `host` the address of its bytes.
-_CELL = ("frame", "observed", "cell", "stride", "shift", "who", "site", "offsets", "offset", "origin", "host")
-
-
-class _CellCode(WatchCode):
-    """A function that handles one cell which a lane accesses."""
-
-    def __init__(self, module: ir.Module, name: str, *further: str) -> None:
-        super().__init__(module, name, (*_CELL, *further))
-        self.observed = self.record("observed")
-        self.cell = Cell(self, self["cell"], self["stride"])
-        self.me = self["who"].to(U32)
-
-    def tell(self, kind: int, when: Value, who: Value) -> None:
-        """Report a suspicion about this cell and another access to it."""
-        lane, address = wide(lane_of(self.me)), self["origin"] + self["offset"]
-        self.suspect(kind, self["frame"], self["site"], lane, address, when, wide(who))
-
-    def tell_unordered(self, answer: Value, kind: int, weak_kind: int, when: Value, who: Value) -> None:
-        """Report that an earlier access is not ordered before, or only by what gives no guarantee."""
-        with self.when(answer.equals(WEAKLY_ORDERED)):
-            self.tell(weak_kind, when, who)
-        with self.when(answer.differs(WEAKLY_ORDERED)):
-            self.tell(kind, when, who)
-
-    def stored(self, lane: Value) -> Value:
-        """Return the bits that a lane of this store writes to the cell."""
-        byte = self["offset"] - self.record("offsets").get(lane * 8)
-        return self.call_number(
-            self.module.functions["stored"], self["frame"], self["site"], lane, byte, self["shift"]
-        )
-
-    def stored_count(self) -> Value:
-        """Return how many elements decide on what a lane writes, 0: that is not known.
-
-        The count is positive if they are what is written: then it is a plain store.
-        """
-        return self._row.get(SiteRow.stored_count)
-
-    def is_by_word(self) -> Value:
-        """Return whether a lane may write a cell twice: the words of two rows of stmatrix that it holds."""
-        return (self._row.get(SiteRow.flags) & Flag.BY_WORD).differs(0)
-
-    @property
-    def _row(self) -> Record:
-        sites = self.observed.at(BlockWatch.watch).get(WatchRecord.sites)
-        return Record(self, sites + self["site"] * SiteRow.BYTES)
-
-    def is_padding(self) -> Value:
-        """Count the cell and return true if it lies where triage has seen padding of a structure before."""
-        row, start = self._row, self.record("offsets").get(wide(lane_of(self.me)) * 8)
-        byte = (self["offset"] - start) & 63
-
-        def is_among(bytes: int) -> Value:
-            return ((row.get(bytes).to(U64) >> byte.to(U64)) & 1).differs(0)
-
-        known = self.variable(is_among(SiteRow.dropped_bytes))
-        with self.when(~known.get() & is_among(SiteRow.copied_bytes)):
-            block, size = row.get(SiteRow.padded_block), row.get(SiteRow.access_size)
-            first, floor = start & (0 - block), self.observed.get(BlockWatch.start) - 1
-            end = least(most(first + block, start + size), self.observed.get(BlockWatch.shared_bytes))
-            with self.loop(end - first) as number:
-                cells = ((first + number) >> self["shift"]) - (self["offset"] >> self["shift"])
-                neighbour = Cell(self, self["cell"] + (cells << 2), self["stride"])
-                written = wide(neighbour.get(ShadowPlane.WRITE_EPOCH) & records.EPOCHS)
-                known.set(known.get() | (floor < written))
-        count = SiteRow.counts + 8 * Suspicion.UNINITIALISED
-        row.set(count, row.get(count) + known.get().to(U64).to(i64))
-        return known.get()
+# what a store writes ----------------------------------------------------------------------------------------
 
 
-def _write_stored(module: ir.Module) -> ir.Function:
-    """`stored(frame, site, lane, byte, shift)`: the bits of a cell, from a byte of a lane's store on."""
-    code = WatchCode(module, "stored", ("frame", "site", "lane", "byte", "shift"))
-    watch = code.record("frame").at(WarpFrame.block).at(BlockRecord.watch).at(BlockWatch.watch)
-    row = Record(code, watch.get(WatchRecord.sites) + code["site"] * SiteRow.BYTES)
-    size = Record(code, row.get(SiteRow.stored)).get(StoredElement.bytes)
-    index = Value(code, i64, code.builder.sdiv(code["byte"].handle, size.handle))
-    element = Record(code, row.get(SiteRow.stored) + index * StoredElement.BYTES)
-    bits = code.variable(element.get(StoredElement.constant))
-    register = element.get(StoredElement.register)
-    for type in (U8, U16, U32, U64):
-        with code.when(~(register < 0) & element.get(StoredElement.register_bits).equals(type.bits)):
-            held = Record(code, code["frame"] + register).pointer(0, type).load(code["lane"])
-            bits.set(held.to(U64).to(i64))
-    within = code["byte"] - index * size
-    moved = (bits.get().to(U64) >> (within * 8).to(U64)).to(i64)
-    cell_bits = code.number(8) << code["shift"]
-    code.done(moved & ((code.number(1) << cell_bits) - 1))
-    return code.function
+@in_place
+def register_bits(frame: WarpFrame, register: int, bits: int, lane: int) -> int:
+    """Return the bits of a register of one lane."""
+    place = address_of(frame) + register
+    if bits == 8:
+        return LaneBytes.at(place).bytes[lane]
+    if bits == 16:
+        return LaneShorts.at(place).shorts[lane]
+    return LaneWords.at(place).words[lane] if bits == 32 else LaneLongs.at(place).longs[lane]
 
 
-def _write_content(module: ir.Module) -> ir.Function:
-    """`content(host, shift)`: the bits that memory holds where a cell is."""
-    code = WatchCode(module, "content", ("host", "shift"))
-    for shift, type in enumerate((U8, U16, U32)):
-        with code.when(code["shift"].equals(shift)):
-            code.done(Record(code, code["host"]).get(0, type).to(U64).to(i64))
-    code.done(0)
-    return code.function
+@compiled()
+def stored_bits(access: Access, lane: int, offset: int) -> int:
+    """Return the bits that a lane of a store writes to a cell at an offset."""
+    elements, byte = access.row.stored, offset - access.offsets[lane]
+    size = elements[0].bytes
+    element = elements[byte // size]
+    bits = element.constant
+    if element.register >= 0:
+        bits = register_bits(access.frame, element.register, element.register_bits, lane)
+    return shifted_right(bits, (byte % size) * 8) & ((1 << (8 << access.shift)) - 1)
 
 
-def _write_examine(module: ir.Module, writes: bool) -> ir.Function:
-    """`examine_read/write(…)`: report unordered accesses to a cell that came before this one."""
-    code = _CellCode(module, f"examine_{'write' if writes else 'read'}", "pending", "shared")
-    observed, cell, me = code.observed, code.cell, code.me
-    ordered = module.functions["ordered"]
-    shared = code["shared"].differs(0)
-    floor = shared.select(observed.get(BlockWatch.start) - 1, 0)
-    stored = cell.get(ShadowPlane.WRITE_EPOCH)
-    epoch, writer = wide(stored & records.EPOCHS), cell.get(ShadowPlane.WRITER)
-    epoch_of_write = epoch
-
-    needs_content = (me & records.ATOMIC).differs(0) if writes else code.constant(BOOL, 1)
-    with code.when(shared & needs_content & ~(floor < epoch)):
-        with code.when(code.is_padding()):
-            code.done()
-        code.tell(Suspicion.UNINITIALISED, code.number(0), code.constant(U32, 0))
-        code.done()
-    reader = cell.get(ShadowPlane.READER)
-    constant, other, since = (
-        (reader, reader, cell.get(ShadowPlane.READ_EPOCH)) if writes else (me, writer, stored)
-    )
-    written = stored.differs(0) if not writes else code.constant(BOOL, 1)
-    with code.when((constant & records.CONSTANT_READ).differs(0) & written & ~shared):
-        code.tell(Suspicion.NOT_CONSTANT, wide(since & records.EPOCHS), other)
-        code.done()
-    with code.when(floor < epoch):
-        pending = (stored & records.PENDING).differs(0) & (writer & me & records.ATOMIC).equals(0)
-        told = code.variable(code.constant(BOOL, 0))
-        with code.when(pending):
-            finished = code.call_number(
-                module.functions["finished"], observed.address, epoch, wide(writer), wide(me)
-            )
-            with code.when(finished.equals(0)):
-                code.tell(Suspicion.UNFINISHED_COPY, epoch, writer)
-                told.set(code.constant(BOOL, 1))
-        # An asynchronous operation that is known to be complete is known to have happened before.
-        with code.when(~told.get() & (writer & records.ASYNC_PROXY).equals(0)):
-            lanes = lanes_of(writer)
-            earlier = wide(writer) if writes else wide(writer) | records.READ_OF_WRITTEN
-            answer = code.call_number(ordered, observed.address, epoch, earlier, wide(lanes), wide(me))
-            with code.when(answer.differs(ORDERED)):
-                if writes:  # a store of the value that is there changes nothing
-                    with code.when(code.stored_count() > 0):
-                        there = code.call_number(module.functions["content"], code["host"], code["shift"])
-                        with code.when(code.stored(wide(lane_of(me))).equals(there)):
-                            code.done()
-                code.tell_unordered(
-                    answer, Suspicion.AFTER_WRITE, Suspicion.WEAKLY_AFTER_WRITE, epoch, writer
-                )
-                code.done()
-    # An atomic before the last one: this thread may have made the last, and cannot know of the others. Or a
-    # weak write that a strong one replaced: what does not race with the strong one may race with it.
-    earlier = cell.get(ShadowPlane.EARLIER_READER)
-    epoch = wide(cell.get(ShadowPlane.EARLIER_EPOCH) & records.EPOCHS)
-    atomic, replaced = ((earlier & flag).differs(0) for flag in (records.ATOMIC, records.REPLACED_WRITE))
-    with code.when((floor < epoch) & (atomic | replaced)):
-        plain = earlier & ~code.constant(U32, records.REPLACED_WRITE)
-        answer = code.call_number(
-            ordered, observed.address, epoch, wide(plain), wide(lanes_of(plain)), wide(me)
-        )
-        with code.when(answer.differs(ORDERED)):
-            with code.when(replaced):
-                code.tell_unordered(answer, Suspicion.AFTER_WRITE, Suspicion.WEAKLY_AFTER_WRITE, epoch, plain)
-                code.done()
-            code.tell(Suspicion.WEAKLY_AFTER_WRITE, epoch, plain)
-            code.done()
-    if writes:
-        with code.when(follows(observed)):
-            for when, who in (
-                (ShadowPlane.ASYNC_EARLIER_EPOCH, ShadowPlane.ASYNC_EARLIER_READER),
-                (ShadowPlane.ASYNC_READ_EPOCH, ShadowPlane.ASYNC_READER),
-            ):
-                read = wide(cell.get(when))
-                finished = code.call_number(
-                    module.functions["async_finished"], observed.address, read, wide(me), 1
-                )
-                with code.when((floor < read) & finished.equals(0)):
-                    code.tell(Suspicion.UNFINISHED_READ, read, cell.get(who))
-                    code.done()
-        # The earlier reader first: among lanes of one warp, the last one may be this lane.
-        for when, who, several in (
-            (ShadowPlane.EARLIER_EPOCH, ShadowPlane.EARLIER_READER, False),
-            (ShadowPlane.READ_EPOCH, ShadowPlane.READER, True),
-        ):
-            read, reader = cell.get(when), cell.get(who)
-            epoch = wide(read & records.EPOCHS)
-            lanes = cell.get(ShadowPlane.READ_LANES) if several else lanes_of(reader)
-            with code.when((floor < epoch) & (read & records.PENDING).differs(0)):
-                finished = code.call_number(
-                    module.functions["finished"], observed.address, epoch, wide(reader), wide(me)
-                )
-                with code.when(finished.equals(0)):
-                    code.tell(Suspicion.UNFINISHED_COPY, epoch, reader)
-                    code.done()
-            no_reader = records.ATOMIC if several else records.ATOMIC | records.REPLACED_WRITE
-            with code.when((floor < epoch) & (reader & no_reader).equals(0)):
-                answer = code.call_number(
-                    ordered, observed.address, epoch, wide(reader), wide(lanes), wide(me)
-                )
-                with code.when(answer.differs(ORDERED)):
-                    others = cell.get(ShadowPlane.READ_EPOCH).equals(read) & (
-                        cell.get(ShadowPlane.READ_LANES) & ~lanes_of(reader)
-                    ).differs(0)
-                    named = reader | others.select(code.constant(U32, records.SEVERAL), 0)
-                    code.tell_unordered(
-                        answer, Suspicion.AFTER_READ, Suspicion.WEAKLY_AFTER_READ, epoch, named
-                    )
-                    code.done()
-    if writes:
-        # Warps that read the cell between the first and the last reader: each of them did so in the first
-        # epoch of a read or later, and is not ordered before if it was last seen before that.
-        weak = (me & (records.STRONG | records.STRONG_IN_BLOCK)).equals(0)
-        # Warps of other blocks of a cluster are not told apart from those of the own one.
-        alone = observed.get(BlockWatch.cluster_blocks).equals(1)
-        with code.when(shared & weak & alone):
-            read_since = wide(cell.get(ShadowPlane.FIRST_READ))
-            clock = observed.at(BlockWatch.clock)
-            known = (epoch_of_write < read_since) & ~(read_since < observed.get(BlockWatch.start))
-            with code.when(known), code.loop(observed.get(BlockWatch.warps)) as index:
-                reads = ((cell.get(ShadowPlane.READ_WARPS) >> index.to(U32)) & 1).differs(0)
-                seen = wide(clock.pointer(WarpClock.seen, U32).load(index))
-                unknown = (seen < read_since) & (clock.get(WarpClock.acquired) < read_since)
-                with code.when(reads & unknown & index.differs(clock.get(WarpClock.index))):
-                    theirs = Record(code, observed.get(BlockWatch.clocks) + index * WarpClock.BYTES)
-                    code.tell(Suspicion.AFTER_READ, theirs.get(WarpClock.last), cell.get(ShadowPlane.READER))
-                    code.done()
-    code.done()
-    return code.function
+@compiled()
+def content(access: Access, offset: int) -> int:
+    """Return the bits that memory holds where a cell is."""
+    place = access.host + offset
+    if access.shift == 0:
+        return load_byte(place)
+    return load_short(place) if access.shift == 1 else load_word(place)
 
 
-def _write_note(module: ir.Module, writes: bool) -> ir.Function:
-    """`note_read/write(…)`: put an access to a cell on record, which other lanes may have accessed too."""
-    code = _CellCode(module, f"note_{'write' if writes else 'read'}", "pending", "shared")
-    observed, cell, me = code.observed, code.cell, code.me
-    view = View(observed, code["shared"].differs(0))
-    now = view.now
-    if writes:
-        stored, earlier = cell.get(ShadowPlane.WRITE_EPOCH), cell.get(ShadowPlane.WRITER)
-        same_site = (earlier >> records.SITE_SHIFT).equals(me >> records.SITE_SHIFT)
-        other_lane = lane_of(earlier).differs(lane_of(me))
-        strong = (me & (records.STRONG | records.STRONG_IN_BLOCK)).differs(0)
-        several = code.variable(code.constant(U32, 0))
-        # Another lane of this instruction has written the cell, or another row: do they write the same?
-        another_row = other_lane | code.is_by_word()
-        with code.when((stored & records.EPOCHS).equals(now) & same_site & another_row & ~strong):
-            several.set(code.constant(U32, records.SEVERAL))
-            equal = code.variable(code.constant(BOOL, 0))
-            equal.set(code.constant(BOOL, 0))
-            with code.when(code.stored_count().differs(0)):
-                mine, theirs = (code.stored(wide(lane_of(each))) for each in (me, earlier))
-                equal.set(mine.equals(theirs))
-            with code.when(~equal.get()):
-                code.tell(Suspicion.SAME_ADDRESS, wide(now), earlier)
-        # Of several lanes the first is named.
-        first = several.get().differs(0).select((me & ~(LANES - 1)) | lane_of(earlier), me)
-        # Of atomics, one by another lane is kept beside the last: a plain access may race with it.
-        another = ((me & earlier & records.ATOMIC).differs(0)) & (
-            other_lane | ~CellVector(code, view, cell, 1).is_own(stored)
-        )
-        # So is a weak write that a strong one replaces: strong accesses of others may race with it.
-        held = cell.get(ShadowPlane.EARLIER_READER) & records.REPLACED_WRITE
-        held_on = held.differs(0) & (cell.get(ShadowPlane.EARLIER_EPOCH) > view.floor)
-        not_weak = records.STRONG | records.STRONG_IN_BLOCK | records.ASYNC_PROXY
-        weak_before = (earlier & not_weak).equals(0) & (stored > view.floor)
-        replaces = strong & weak_before & (stored & records.PENDING).equals(0)
-        with code.when((another & ~held_on) | replaces):
-            cell.set(ShadowPlane.EARLIER_EPOCH, stored & records.EPOCHS)
-            mark = replaces.select(code.constant(U32, records.REPLACED_WRITE), 0)
-            cell.set(ShadowPlane.EARLIER_READER, earlier | mark)
-        cell.set(ShadowPlane.WRITER, first | several.get())
-        cell.set(ShadowPlane.WRITE_EPOCH, now | code["pending"].to(U32))
-        code.done()
-        return code.function
-    # Lanes that read before and are ordered before this lane need not be kept: what comes after this read
-    # comes after theirs.
-    read = cell.get(ShadowPlane.READ_EPOCH)
-    with code.when((read > view.own_after) & (me & records.COLLECTIVE).equals(0)):
-        seen = lane_seen(code, running_lane_clocks(observed), wide(lane_of(me))).get(0, U32, LANES)
-        ordered = ~(seen < read.spread(LANES))
-        bits = Value(code, U32, code.builder.bitcast(ordered.handle, ir.IntType(32)))
-        cell.set(ShadowPlane.READ_LANES, cell.get(ShadowPlane.READ_LANES) & ~bits)
-    CellVector(code, view, cell, 1).note(me, False, code["pending"].to(U32))
-    code.done()
-    return code.function
+@in_place
+def stores_what_is_there(access: Access, me: int, offset: int) -> bool:
+    """Return whether a plain store writes the value that is there, which changes nothing."""
+    return access.row.stored_count > 0 and stored_bits(access, lane_of(me), offset) == content(access, offset)
 
 
-def _write_tiled(module: ir.Module, writes: bool) -> ir.Function:
-    """`tiled_read/write(…)`: an access that fills a range of cells exactly; 1 if nothing is suspicious.
+# examining a cell -------------------------------------------------------------------------------------------
 
-    `lanes` is the address of a list with the lane of each cell.
+
+@in_place
+def tell(access: Access, me: int, offset: int, kind: int, epoch: int, who: int) -> None:
+    """Report a suspicion about a cell and another access to it."""
+    suspect(kind, access.frame, access.site, lane_of(me), access.origin + offset, epoch, who)
+
+
+@in_place
+def is_padding(access: Access, me: int, offset: int) -> bool:
+    """Count a cell and return true if it lies where triage has seen padding of a structure before."""
+    row, watch, start = access.row, access.watch, access.offsets[lane_of(me)]
+    byte = (offset - start) & 63
+    is_known = lane_is_in(byte, row.dropped_bytes)
+    if not is_known and lane_is_in(byte, row.copied_bytes):
+        first = start & -row.padded_block
+        end = min(max(first + row.padded_block, start + row.access_size), watch.shared_bytes)
+        for neighbour in range(first, end):
+            if cell_of(access, neighbour).write_epoch & records.EPOCHS >= watch.start:
+                is_known = True
+    if is_known:
+        row.counts[Suspicion.UNINITIALISED] += 1
+    return is_known
+
+
+@in_place
+def floor_of(access: Access) -> int:
+    """Return the epoch before the first that counts: of shared memory, that in which the block began."""
+    return access.watch.start - 1 if access.shared != 0 else 0
+
+
+@in_place
+def follows_write(access: Access, cell: ShadowCell, me: int, offset: int, writes: bool) -> bool:
+    """Report the last write of a cell if it is not complete or not ordered before; true if it is good."""
+    watch, writer, held = access.watch, cell.writer, cell.write_epoch
+    epoch = held & records.EPOCHS
+    update_both = writer & me & records.ATOMIC != 0
+    if (held & records.PENDING != 0) & (not update_both) and not finished(watch, epoch, writer, me):
+        tell(access, me, offset, Suspicion.UNFINISHED_COPY, epoch, writer)
+        return True  # what else is wrong with the cell is reported, too
+    # An asynchronous operation that is known to be complete is known to have happened before.
+    if writer & records.ASYNC_PROXY != 0:
+        return True
+    earlier = writer if writes else writer | records.READ_OF_WRITTEN
+    order = ordered(watch, epoch, earlier, lanes_of(writer), me)
+    if order == ORDERED:
+        return True
+    if writes and stores_what_is_there(access, me, offset):
+        return False
+    kind = Suspicion.WEAKLY_AFTER_WRITE if order == WEAKLY_ORDERED else Suspicion.AFTER_WRITE
+    tell(access, me, offset, kind, epoch, writer)
+    return False
+
+
+@in_place
+def follows_earlier_write(access: Access, cell: ShadowCell, me: int, offset: int) -> bool:
+    """Report an earlier atomic, or a weak write that a strong one replaced; true if nothing is wrong.
+
+    This thread may have made the last atomic, and cannot know of the others; what does not race with a strong
+    write may race with the weak one before it.
     """
-    name = f"tiled_{'write' if writes else 'read'}"
-    arguments = ("observed", "cell", "stride", "who", "shared", "pending", "cells", "lanes")
-    code = WatchCode(module, name, arguments)
-    view = View(code.record("observed"), code["shared"].differs(0))
-    who, pending = code["who"].to(U32), code["pending"].to(U32)
-    count = CELLS_TOGETHER
-    if not writes:  # which readers may be forgotten depends on the lane
-        with code.when(view.partly_synced):
-            code.done(0)
-
-    def cells_at(index: Value) -> tuple[CellVector, Value]:
-        lanes = Record(code, code["lanes"] + index * count).get(0, U8, count).to(U32.by(count))
-        cells = CellVector(code, view, Cell(code, code["cell"] + index * (4 * count), code["stride"]), count)
-        return cells, lanes | who.spread(count)
-
-    vectors = code["cells"] >> (count.bit_length() - 1)
-    with code.loop(vectors) as index:
-        cells, me = cells_at(index)
-        with code.when(cells.suspicious(me, writes)):
-            code.done(0)
-    with code.loop(vectors) as index:
-        cells, me = cells_at(index)
-        cells.note(me, writes, pending)
-    code.done(1)
-    return code.function
+    earlier, epoch = cell.earlier_reader, cell.earlier_epoch & records.EPOCHS
+    is_replaced = earlier & records.REPLACED_WRITE != 0
+    if (epoch <= floor_of(access)) | (earlier & (records.ATOMIC | records.REPLACED_WRITE) == 0):
+        return True
+    plain = earlier & ~records.REPLACED_WRITE
+    order = ordered(access.watch, epoch, plain, lanes_of(plain), me)
+    if order == ORDERED:
+        return True
+    is_certain = is_replaced & (order != WEAKLY_ORDERED)
+    kind = Suspicion.AFTER_WRITE if is_certain else Suspicion.WEAKLY_AFTER_WRITE
+    tell(access, me, offset, kind, epoch, plain)
+    return False
 
 
-def _write_lanes(module: ir.Module, writes: bool, together: int) -> ir.Function:
-    """`lanes_read/write_<together>(…)`: an access examined lane by lane, `together` cells at a time."""
-    verb = "write" if writes else "read"
-    code = WatchCode(
-        module,
-        f"lanes_{verb}_{together}",
-        ("frame", "observed", "offsets", "active", "plane", "stride", "shift", "size", "who", "site",
-         "shared", "origin", "host", "pending", "by_word"),
-    )  # fmt: skip
-    code.function.attributes.add("noinline")  # its loops need all registers
-    observed, offsets, active = code.record("observed"), code.record("offsets"), code["active"].to(U32)
-    view = View(observed, code["shared"].differs(0))
-    who, pending, shift = code["who"].to(U32), code["pending"].to(U32), code["shift"]
-    strong = (who & (records.STRONG | records.STRONG_IN_BLOCK)).differs(0)
-    by_word = code["by_word"].differs(0)
-    cells_of_a_word = code.number(2) - shift  # as a power of two
+@in_place
+def follows_reader(
+    access: Access, cell: ShadowCell, me: int, offset: int, held: int, reader: int, lanes: int, is_last: bool
+) -> bool:
+    """Report a read of a cell that is about to be written if it is not ordered before; true if it is.
 
-    def mine(lane: Value, number: Value) -> Value:
-        if not writes:
-            return who | lane.to(U32)
-        # stmatrix: a word of a row comes from the lane that holds it, not from that of its address.
-        holder = ((lane & 7) << 2) + (number >> cells_of_a_word)
-        return who | by_word.select(holder, lane).to(U32)
-
-    def one_by_one(function: ir.Operand, lane: Value, first: Value, start: Value) -> None:
-        with code.loop(together) as step:
-            number = first + step
-            offset = start + (number << shift)
-            code.call_number(
-                function, code["frame"], observed.address, code["plane"] + ((offset >> shift) << 2),
-                code["stride"], shift, wide(mine(lane, number)), code["site"], offsets.address, offset,
-                code["origin"], code["host"] + offset, wide(pending), code["shared"],
-            )  # fmt: skip
-
-    # Up to the last active lane: often only half of a warp is active.
-    lanes = LANES - wide(code.intrinsic("ctlz", U32, [active, code.constant(BOOL, 0)]))
-
-    def all_cells(action: Callable[[CellVector, Value, Value, Value, Value], None]) -> None:
-        with code.loop(lanes) as lane, code.when(lane_is_in(lane, active)):
-            start = offsets.get(lane * 8)
-            with code.loop((code["size"] >> shift) >> (together.bit_length() - 1)) as index:
-                first = index * together
-                me = mine(lane, first)
-                if together > 1:
-                    counting = ir.Constant(ir.VectorType(ir.IntType(32), together), list(range(together)))
-                    further = Value(code, U32.by(together), counting) >> cells_of_a_word.to(U32).spread(
-                        together
-                    )
-                    me = me.spread(together) + (by_word.mask(U32).spread(together) & further)
-                address = code["plane"] + (((start >> shift) + first) << 2)
-                cells = CellVector(code, view, Cell(code, address, code["stride"]), together)
-                action(cells, me, lane, first, start)
-
-    def examine(cells: CellVector, me: Value, lane: Value, first: Value, start: Value) -> None:
-        with code.when(cells.suspicious(me, writes)):
-            one_by_one(module.functions[f"examine_{verb}"], lane, first, start)
-
-    def note(cells: CellVector, me: Value, lane: Value, first: Value, start: Value) -> None:
-        slow = (strong | cells.written_now()) if writes else view.partly_synced
-        with code.when(slow):
-            one_by_one(module.functions[f"note_{verb}"], lane, first, start)
-        with code.when(~slow):
-            cells.note(me, writes, pending)
-
-    def both(cells: CellVector, me: Value, lane: Value, first: Value, start: Value) -> None:
-        examine(cells, me, lane, first, start)
-        note(cells, me, lane, first, start)
-
-    if writes:  # all lanes are examined before any of them is put on record
-        all_cells(examine)
-        all_cells(note)
-    else:
-        all_cells(both)
-    code.done()
-    return code.function
+    `held` is what the cell keeps of it, an epoch and whether it was by an asynchronous copy.
+    """
+    watch, epoch = access.watch, held & records.EPOCHS
+    if epoch <= floor_of(access):
+        return True
+    if held & records.PENDING != 0 and not finished(watch, epoch, reader, me):
+        tell(access, me, offset, Suspicion.UNFINISHED_COPY, epoch, reader)
+        return False
+    no_reader = records.ATOMIC if is_last else records.ATOMIC | records.REPLACED_WRITE
+    if reader & no_reader != 0:
+        return True
+    order = ordered(watch, epoch, reader, lanes, me)
+    if order == ORDERED:
+        return True
+    has_others = (cell.read_epoch == held) & (cell.read_lanes & ~lanes_of(reader) != 0)
+    named = reader | records.SEVERAL if has_others else reader
+    kind = Suspicion.WEAKLY_AFTER_READ if order == WEAKLY_ORDERED else Suspicion.AFTER_READ
+    tell(access, me, offset, kind, epoch, named)
+    return False
 
 
-def _write_local(module: ir.Module) -> ir.Function:
-    """`local(frame, site, offsets, active, size, writes)`: which bytes of local memory were ever written.
+@in_place
+def follows_async_reader(access: Access, me: int, offset: int, epoch: int, reader: int) -> bool:
+    """Report an asynchronous read that is not known to be done before a write; true if it is."""
+    if epoch > floor_of(access) and not async_finished(access.watch, epoch, me, reads=True):
+        tell(access, me, offset, Suspicion.UNFINISHED_READ, epoch, reader)
+        return False
+    return True
+
+
+@in_place
+def check_warps_between(access: Access, cell: ShadowCell, me: int, offset: int) -> None:
+    """Report a warp that read a cell between the first and the last reader and is not ordered before.
+
+    Each of them did so in the first epoch of a read or later, and is not ordered before if it was last seen
+    before that.
+    """
+    watch, clock, since = access.watch, access.watch.clock, cell.first_read
+    is_weak = me & (records.STRONG | records.STRONG_IN_BLOCK) == 0
+    is_known = (cell.write_epoch & records.EPOCHS < since) & (since >= watch.start)
+    # Warps of other blocks of a cluster are not told apart from those of the own one.
+    if (access.shared != 0) & is_weak & (watch.cluster_blocks == 1) & is_known:
+        for index in range(watch.warps):
+            is_unknown = (clock.seen[index] < since) & (clock.acquired < since)
+            if lane_is_in(index, cell.read_warps) & is_unknown & (index != clock.index):
+                tell(access, me, offset, Suspicion.AFTER_READ, watch.clocks[index].last, cell.reader)
+                return
+
+
+@compiled()
+def examine_read(access: Access, me: int, offset: int) -> None:
+    """Report the first unordered access to a cell that came before this read."""
+    cell = cell_of(access, offset)
+    held = cell.write_epoch
+    is_written = held & records.EPOCHS > floor_of(access)
+    if (access.shared != 0) & (not is_written):
+        if not is_padding(access, me, offset):
+            tell(access, me, offset, Suspicion.UNINITIALISED, 0, 0)
+        return
+    if (me & records.CONSTANT_READ != 0) & (held != 0) & (access.shared == 0):
+        tell(access, me, offset, Suspicion.NOT_CONSTANT, held & records.EPOCHS, cell.writer)
+        return
+    if not is_written or follows_write(access, cell, me, offset, writes=False):
+        follows_earlier_write(access, cell, me, offset)
+
+
+@compiled()
+def examine_write(access: Access, me: int, offset: int) -> None:
+    """Report the first unordered access to a cell that came before this write."""
+    cell = cell_of(access, offset)
+    reader, is_written = cell.reader, cell.write_epoch & records.EPOCHS > floor_of(access)
+    if (access.shared != 0) & (me & records.ATOMIC != 0) & (not is_written):
+        if not is_padding(access, me, offset):
+            tell(access, me, offset, Suspicion.UNINITIALISED, 0, 0)
+        return
+    if (reader & records.CONSTANT_READ != 0) & (access.shared == 0):
+        tell(access, me, offset, Suspicion.NOT_CONSTANT, cell.read_epoch & records.EPOCHS, reader)
+        return
+    if is_written and not follows_write(access, cell, me, offset, writes=True):
+        return
+    if not follows_earlier_write(access, cell, me, offset):
+        return
+    if follows_async():
+        if not follows_async_reader(access, me, offset, cell.async_earlier_epoch, cell.async_earlier_reader):
+            return
+        if not follows_async_reader(access, me, offset, cell.async_read_epoch, cell.async_reader):
+            return
+    # The earlier reader first: among lanes of one warp, the last one may be this lane.
+    earlier, lanes = cell.earlier_reader, lanes_of(cell.earlier_reader)
+    if not follows_reader(access, cell, me, offset, cell.earlier_epoch, earlier, lanes, is_last=False):
+        return
+    if follows_reader(access, cell, me, offset, cell.read_epoch, reader, cell.read_lanes, is_last=True):
+        check_warps_between(access, cell, me, offset)
+
+
+# putting accesses on record ---------------------------------------------------------------------------------
+
+
+@in_place
+def is_of_turn(access: Access, held: int) -> bool:
+    """Return whether an epoch is one of the running warp, since it has its turn."""
+    return (held > access.watch.own_after) & (held <= access.watch.epoch)
+
+
+@in_place
+def check_same_address(access: Access, me: int, offset: int, earlier: int) -> None:
+    """Report lanes of one instruction that write different values to a cell."""
+    if access.row.stored_count != 0:
+        mine, theirs = stored_bits(access, lane_of(me), offset), stored_bits(access, lane_of(earlier), offset)
+        if mine == theirs:
+            return
+    tell(access, me, offset, Suspicion.SAME_ADDRESS, access.watch.epoch, earlier)
+
+
+@in_place
+def keep_earlier_write(access: Access, cell: ShadowCell, me: int) -> None:
+    """Keep the last write of a cell beside the one that is put on record, if others may race with it.
+
+    Of atomics, one by another lane is kept: a plain access may race with it. So is a weak write that a strong
+    one replaces: strong accesses of others may race with it.
+    """
+    watch, held, earlier = access.watch, cell.write_epoch, cell.writer
+    floor = watch.shared_floor if access.shared != 0 else watch.global_floor
+    is_other = (lane_of(earlier) != lane_of(me)) | (not is_of_turn(access, held))
+    is_another = (me & earlier & records.ATOMIC != 0) & is_other
+    holds_replaced = (cell.earlier_reader & records.REPLACED_WRITE != 0) & (cell.earlier_epoch > floor)
+    is_strong = me & (records.STRONG | records.STRONG_IN_BLOCK) != 0
+    not_weak = records.STRONG | records.STRONG_IN_BLOCK | records.ASYNC_PROXY
+    was_weak = (earlier & not_weak == 0) & (held > floor) & (held & records.PENDING == 0)
+    if (is_another & (not holds_replaced)) | (is_strong & was_weak):
+        cell.earlier_epoch = held & records.EPOCHS
+        cell.earlier_reader = earlier | records.REPLACED_WRITE if is_strong & was_weak else earlier
+
+
+@compiled()
+def note_write(access: Access, me: int, offset: int) -> None:
+    """Put a write of a cell on record, which other lanes may have accessed too."""
+    cell, now = cell_of(access, offset), access.watch.epoch
+    earlier = cell.writer
+    is_same_site = earlier >> records.SITE_SHIFT == me >> records.SITE_SHIFT
+    is_strong = me & (records.STRONG | records.STRONG_IN_BLOCK) != 0
+    # Another lane of this instruction has written the cell, or another row: do they write the same?
+    is_another_row = (lane_of(earlier) != lane_of(me)) | (access.flags & Flag.BY_WORD != 0)
+    is_now = cell.write_epoch & records.EPOCHS == now
+    several = is_now & is_same_site & is_another_row & (not is_strong)
+    if several:
+        check_same_address(access, me, offset, earlier)
+    keep_earlier_write(access, cell, me)
+    # Of several lanes the first is named.
+    first = (me & ~(LANES - 1)) | lane_of(earlier) | records.SEVERAL
+    cell.writer = first if several else me
+    cell.write_epoch = now | access.pending
+
+
+@compiled()
+def forget_ordered_readers(access: Access, me: int, offset: int) -> None:
+    """Forget lanes that read a cell before and are ordered before this lane.
+
+    They need not be kept: what comes after this read comes after theirs.
+    """
+    cell, watch = cell_of(access, offset), access.watch
+    read = cell.read_epoch
+    if (read > watch.own_after) & (me & records.COLLECTIVE == 0):
+        known = mask_of(watch.running_lanes.seen[lane_of(me)] >= read)
+        cell.read_lanes = cell.read_lanes & ~known
+
+
+# local memory -----------------------------------------------------------------------------------------------
+
+
+@in_place
+def was_written(shadow: ByteArray, byte: int) -> bool:
+    """Return whether a byte of local memory was ever written."""
+    return (shadow.bytes[byte >> 2] >> (byte & 3)) & 1 != 0
+
+
+@in_place
+def note_unwritten(access: Access, shadow: ByteArray, lane: int, element_bytes: int) -> bool:
+    """Put the elements of a lane's load on record of which a byte was not written; true if there are some."""
+    watch, start = access.watch, access.offsets[lane]
+    some = False
+    for number in range(access.size):
+        if not was_written(shadow, start + number):
+            element = number // element_bytes
+            watch.unwritten_lanes[element] = watch.unwritten_lanes[element] | 1 << lane
+            some = True
+    return some
+
+
+@in_place
+def block_is_unwritten(access: Access, shadow: ByteArray, start: int) -> bool:
+    """Return whether nothing was written in the aligned block of a structure that a load belongs to."""
+    padded = max(access.row.alignment, access.size)
+    first = start & -padded
+    for byte in range(first, min(max(first + padded, start + access.size), access.watch.local_bytes)):
+        if was_written(shadow, byte):
+            return False
+    return True
+
+
+@compiled()
+def access_local(access: Access) -> None:
+    """Follow which bytes of local memory were ever written.
 
     Of a read the lanes are put on record for which some byte of an element was not.
     """
-    code = WatchCode(module, "local", ("frame", "site", "offsets", "active", "size", "writes"))
-    warp = code.record("frame")
-    observed = warp.at(WarpFrame.block).at(BlockRecord.watch)
-    offsets, size = code.record("offsets"), code["size"]
-    row = Record(code, observed.at(BlockWatch.watch).get(WatchRecord.sites) + code["site"] * SiteRow.BYTES)
-    element_bytes = row.get(SiteRow.element_bits) >> 3
-    unwritten = observed.pointer(BlockWatch.unwritten_lanes, U32)
-    unwritten.store(code.constant(U32.by(MOST_ELEMENTS), 0))
-    unwritten.store(code.constant(U32, 0), MOST_ELEMENTS)
-    padded = most(row.get(SiteRow.alignment), size)
-    some = code.variable(code.constant(BOOL, 0))
-    local_bytes = observed.get(BlockWatch.local_bytes)
-    with code.loop(LANES) as lane, code.when(lane_is_in(lane, code["active"].to(U32))):
-        start = offsets.get(lane * 8)
-        with code.when((start.to(U64) < local_bytes.to(U64)) & ~(local_bytes < start + size)):
-            thread = warp.get(WarpFrame.index) * LANES + lane
-            shadow = Record(
-                code, observed.get(BlockWatch.local_shadow) + thread * (local_bytes >> 2)
-            ).pointer(0, U8)
-            some.set(code.constant(BOOL, 0))
+    watch, size = access.watch, access.size
+    element_bytes = access.row.element_bits >> 3
+    for element in range(MOST_ELEMENTS + 1):
+        watch.unwritten_lanes[element] = 0
+    for lane in set_bits(access.active):
+        start = access.offsets[lane]
+        if unsigned_less(start, watch.local_bytes) & (start + size <= watch.local_bytes):
+            thread = access.frame.index * LANES + lane
             # Four bits of a byte of the shadow stand for a word.
-            with code.loop(size) as number:
-                byte = start + number
-                bit = code.constant(U8, 1) << (byte & 3).to(U8)
-                held = shadow.load(byte >> 2)
-                with code.when(code["writes"].differs(0)):
-                    shadow.store(held | bit, byte >> 2)
-                with code.when(code["writes"].equals(0) & (held & bit).equals(0)):
-                    element = Value(code, i64, code.builder.sdiv(number.handle, element_bytes.handle))
-                    lanes = unwritten.load(element) | (code.constant(U32, 1) << lane.to(U32))
-                    unwritten.store(lanes, element)
-                    some.set(code.constant(BOOL, 1))
-            with code.when(some.get()):
-                first = start & (0 - padded)
-                end = least(most(first + padded, start + size), local_bytes)
-                some.set(code.constant(BOOL, 0))
-                with code.loop(end - first) as number:
-                    byte = first + number
-                    bit = code.constant(U8, 1) << (byte & 3).to(U8)
-                    some.set(some.get() | (shadow.load(byte >> 2) & bit).differs(0))
-                with code.when(~some.get()):
-                    lanes = unwritten.load(MOST_ELEMENTS) | (code.constant(U32, 1) << lane.to(U32))
-                    unwritten.store(lanes, MOST_ELEMENTS)
-    code.done()
-    return code.function
-
-
-def write_shadow(module: ir.Module) -> None:
-    """Write all functions of shadow memory into a module."""
-    _write_stored(module)
-    _write_content(module)
-    for writes in (False, True):
-        _write_examine(module, writes)
-        _write_note(module, writes)
-        _write_tiled(module, writes)
-        for together in (1, 4):
-            _write_lanes(module, writes, together)
-    _write_local(module)
+            shadow = ByteArray.at(watch.local_shadow + thread * (watch.local_bytes >> 2))
+            if access.flags & Flag.WRITES != 0:
+                for byte in range(start, start + size):
+                    shadow.bytes[byte >> 2] = shadow.bytes[byte >> 2] | 1 << (byte & 3)
+            elif note_unwritten(access, shadow, lane, element_bytes) and block_is_unwritten(
+                access, shadow, start
+            ):
+                watch.unwritten_lanes[MOST_ELEMENTS] = watch.unwritten_lanes[MOST_ELEMENTS] | 1 << lane

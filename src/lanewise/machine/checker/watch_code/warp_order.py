@@ -1,276 +1,223 @@
-"""Compiled code of what the lanes of a warp know of each other: barriers of the warp, masks, convergence."""
+"""What the lanes of a warp know of each other: barriers of the warp, masks, convergence."""
 
 from __future__ import annotations
 
-from lanewise.jit import ir
-from lanewise.jit.simd import Value
-from lanewise.machine import abi
-from lanewise.machine.abi import BlockRecord, LaunchRecord, WarpFrame
-from lanewise.machine.checker.records import (
-    BlockWatch,
-    Flag,
-    LaneClocks,
-    ShuffleMode,
-    SiteRow,
-    WarpClock,
-    WatchRecord,
-)
+from lanewise.jit.lane_functions import address_of, choose, lanes_in, lowest_bit, mask_of, set_bits
+from lanewise.jit.restricted_python import compiled, in_place
+from lanewise.machine.abi import EXITED, WarpFrame
+from lanewise.machine.checker.records import BlockWatch, Flag, ShuffleMode, SiteRow, WarpClock
 from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.vector_clocks import (
-    LANES,
-    WatchCode,
     alive_lanes,
-    at_site,
-    clocks_of,
     in_turn,
-    least,
+    lane_is_in,
     operand_of,
-    wide,
+    row_of,
+    suspect,
+    watch_of,
 )
-from lanewise.machine.codegen.function_code import U32, Record
-from lanewise.machine.codegen.lane_vectors import BOOL
+from lanewise.machine.checker.watch_code.watch_module import EVERY_LANE, LANES, LaneWords, words_of
 
 
-def synchronise(module: ir.Module) -> ir.Function:
-    """Write `synchronise(frame, lanes)`: lanes of a warp have synchronised, with order of their accesses."""
-    code = WatchCode(module, "synchronise", ("frame", "lanes"))
-    warp = code.record("frame")
-    observed = warp.at(WarpFrame.block).at(BlockRecord.watch)
-    now = observed.at(BlockWatch.watch).get(WatchRecord.now)
-    clock, lane_clocks = clocks_of(code, observed, warp)
-    lanes = code["lanes"].to(U32)
-    alive = alive_lanes(code, warp)
-    chosen = Value(
-        code, BOOL.by(LANES), code.builder.bitcast(lanes.handle, ir.VectorType(ir.IntType(1), LANES))
-    )
-    copied, for_all = (
-        lane_clocks.get(each, U32, LANES) for each in (LaneClocks.copied, LaneClocks.copied_for_all)
-    )
-    lane_clocks.pointer(LaneClocks.copied_for_all, U32).store(chosen.select(copied, for_all))
-    observed.set(BlockWatch.fresh, 1)
-    with code.when((alive & ~lanes).equals(0)):
-        clock.set(WarpClock.synced, now)
-        for each in (WarpClock.touched, WarpClock.learnt_count, WarpClock.met_after_acquire):
-            clock.set(each, 0)
-        code.done()
-    clock.set(WarpClock.partly_synced, now)
-    joined = code.variable(code.constant(U32.by(LANES), 0))
-    joined.set(chosen.select(now.to(U32).spread(LANES), 0))
-    with code.loop(LANES) as lane, code.when(((lanes >> lane.to(U32)) & 1).differs(0)):
-        joined.set(
-            joined.get().max(
-                Record(code, lane_clocks.address + lane * (4 * LANES)).get(LaneClocks.seen, U32, LANES)
-            )
-        )
-    with code.loop(LANES) as lane, code.when(((lanes >> lane.to(U32)) & 1).differs(0)):
-        Record(code, lane_clocks.address + lane * (4 * LANES)).pointer(LaneClocks.seen, U32).store(
-            joined.get()
-        )
-    code.done()
-    return code.function
+@in_place
+def join_lanes(watch: BlockWatch, index: int, lanes: int) -> None:
+    """Let lanes of a warp know of each other what each of them knows."""
+    clocks = watch.lane_clocks[index]
+    joined = choose(lanes_in(lanes), watch.watch.now, words_of(0))
+    for lane in set_bits(lanes):
+        joined = max(joined, clocks.seen[lane])
+    for lane in set_bits(lanes):
+        clocks.seen[lane] = joined
 
 
-def meet(module: ir.Module) -> ir.Function:
-    """Write `meet(frame, active)`: lanes are at one instruction together, without order of their accesses."""
-    code = WatchCode(module, "meet", ("frame", "active"))
-    warp = code.record("frame")
-    observed = in_turn(code, warp)
-    clock, _ = clocks_of(code, observed, warp)
-    alive = alive_lanes(code, warp)
-    with code.when((alive & ~code["active"].to(U32)).equals(0)):
-        clock.set(WarpClock.converged, observed.at(BlockWatch.watch).get(WatchRecord.now))
-        clock.set(WarpClock.met_after_acquire, clock.get(WarpClock.learnt_count))
-        observed.set(BlockWatch.fresh, 1)
-    code.done()
-    return code.function
+@compiled()
+def synchronise(frame: WarpFrame, lanes: int) -> None:
+    """Lanes of a warp have synchronised, with order of their accesses."""
+    watch = watch_of(frame.block)
+    clock, clocks = watch.clocks[frame.index], watch.lane_clocks[frame.index]
+    clocks.copied_for_all = choose(lanes_in(lanes), clocks.copied, clocks.copied_for_all)
+    watch.fresh = 1
+    if alive_lanes(frame) & ~lanes == 0:
+        clock.synced = watch.watch.now
+        clock.touched = 0
+        clock.learnt_count = 0
+        clock.met_after_acquire = 0
+    else:
+        clock.partly_synced = watch.watch.now
+        join_lanes(watch, frame.index, lanes)
 
 
-def shuffled(module: ir.Module) -> ir.Function:
-    """Write `shuffled(frame, site, active)`: put on record which lane each lane reads."""
-    code = WatchCode(module, "shuffled", ("frame", "site", "active"))
-    warp = code.record("frame")
-    observed = warp.at(WarpFrame.block).at(BlockRecord.watch)
-    sites = observed.at(BlockWatch.watch).get(WatchRecord.sites)
-    row = Record(code, sites + code["site"] * SiteRow.BYTES)
-    active = code["active"].to(U32)
-    mode = row.get(SiteRow.element_bits)
-    with code.loop(LANES) as lane, code.when(((active >> lane.to(U32)) & 1).differs(0)):
-        b = operand_of(code, warp, row, lane, SiteRow.step_base, SiteRow.step) & (LANES - 1)
-        c = operand_of(code, warp, row, lane, SiteRow.lowest, SiteRow.highest)
-        segment, clamp = (c >> 8) & (LANES - 1), c & (LANES - 1)
-        low, high = lane & segment, (lane & segment) | (clamp & ~segment)
-        source = code.variable(low | (b & ~segment))
-        for number, moved in (
-            (ShuffleMode.UP, lane - b),
-            (ShuffleMode.DOWN, lane + b),
-            (ShuffleMode.BUTTERFLY, lane ^ b),
-        ):
-            with code.when(mode.equals(number)):
-                source.set(moved)
-        beyond = mode.equals(ShuffleMode.UP).select(source.get() < high, source.get() > high)
-        with code.when(beyond | (source.get() < 0)):
-            source.set(lane)
-        absent = ((active >> source.get().to(U32)) & 1).equals(0)
-        read = absent.select(code.number(LANES), source.get())
-        observed.pointer(BlockWatch.shuffle_sources, U32).store(read.to(U32), lane)
-    code.done()
-    return code.function
+@compiled()
+def meet(frame: WarpFrame, active: int) -> None:
+    """Lanes are at one instruction together, without order of their accesses."""
+    watch = in_turn(frame)
+    clock = watch.clocks[frame.index]
+    if alive_lanes(frame) & ~active == 0:
+        clock.converged = watch.watch.now
+        clock.met_after_acquire = clock.learnt_count
+        watch.fresh = 1
 
 
-def members(module: ir.Module) -> None:
-    """Write `members(frame, site, active)`: lanes synchronise with those that their masks name."""
-    code = WatchCode(module, "members", ("frame", "site", "active"))
-    warp = code.record("frame")
-    observed = in_turn(code, warp)  # a block may begin with it
-    launch = observed.at(BlockWatch.watch)
-    row = Record(code, launch.get(WatchRecord.sites) + code["site"] * SiteRow.BYTES)
-    active = code["active"].to(U32)
-    gone = warp.get(WarpFrame.pcs, U32, LANES).equals(abi.EXITED)
-    there = active | Value(code, U32, code.builder.bitcast(gone.handle, ir.IntType(32)))
-    clock = Record(code, observed.get(BlockWatch.clocks) + warp.get(WarpFrame.index) * WarpClock.BYTES)
+@in_place
+def shuffle_source(lane: int, b: int, c: int, mode: int) -> int:
+    """Return the lane that a lane reads by shfl with the operands b and c."""
+    segment, clamp = (c >> 8) & (LANES - 1), c & (LANES - 1)
+    low, high = lane & segment, (lane & segment) | (clamp & ~segment)
+    source = low | (b & ~segment)
+    if mode == ShuffleMode.UP:
+        source = lane - b
+    if mode == ShuffleMode.DOWN:
+        source = lane + b
+    if mode == ShuffleMode.BUTTERFLY:
+        source = lane ^ b
+    is_beyond = source < high if mode == ShuffleMode.UP else source > high
+    return lane if is_beyond | (source < 0) else source
+
+
+@compiled()
+def shuffled(frame: WarpFrame, site: int, active: int) -> None:
+    """Put on record which lane each lane reads."""
+    watch, row = watch_of(frame.block), row_of(frame, site)
+    for lane in set_bits(active):
+        b = operand_of(frame, lane, row.step_base, row.step) & (LANES - 1)
+        c = operand_of(frame, lane, row.lowest, row.highest)
+        source = shuffle_source(lane, b, c, row.element_bits)
+        watch.shuffle_sources[lane] = source if lane_is_in(source, active) else LANES
+
+
+# lanes that name each other in masks ------------------------------------------------------------------------
+
+
+@in_place
+def mask_given_by(frame: WarpFrame, row: SiteRow, lane: int) -> int:
+    """Return the mask that a lane gives."""
+    return operand_of(frame, lane, row.base, row.displacement) & EVERY_LANE
+
+
+@in_place
+def masks_differ(frame: WarpFrame, row: SiteRow, active: int) -> bool:
+    """Return whether the active lanes give different masks."""
+    if row.base > 0:
+        first = mask_given_by(frame, row, lowest_bit(active))
+        return mask_of(LaneWords.at(address_of(frame) + row.base).words != first) & active != 0
+    return False
+
+
+@in_place
+def lanes_with_mask(frame: WarpFrame, row: SiteRow, lanes: int, mask: int) -> int:
+    """Return which of some lanes give a mask."""
+    alike = 0
+    for lane in set_bits(lanes):
+        if mask_given_by(frame, row, lane) == mask:
+            alike |= 1 << lane
+    return alike
+
+
+@compiled()
+def check_masks(frame: WarpFrame, site: int, active: int, gone: int, waits: bool) -> None:
+    """Report what is wrong with the masks of lanes; `gone` are lanes that have exited and are not missed."""
+    row, index = row_of(frame, site), frame.index
+    # The last warp of a block may not have all lanes.
+    existing = (1 << min(frame.block.launch.threads - index * LANES, LANES)) - 1
+    are_mixed = masks_differ(frame, row, active)
+    for lane in set_bits(active):
+        mask = mask_given_by(frame, row, lane)
+        exited = mask & gone & existing
+        if exited != 0:
+            suspect(Suspicion.EXITED_MEMBER, frame, site, lane, mask, exited, 0)
+        # Lanes that name each other have to give the same mask.
+        if are_mixed:
+            others = active & mask & ~lanes_with_mask(frame, row, active & mask, mask)
+            if others != 0:
+                suspect(Suspicion.MASKS_DIFFER, frame, site, lane, mask, others, 0)
+        if not lane_is_in(lane, mask):
+            suspect(Suspicion.NOT_A_MEMBER, frame, site, lane, mask, 0, 0)
+        absent = mask & ~(active | gone)
+        if (absent != 0) & (not waits):
+            suspect(Suspicion.ABSENT_MEMBER, frame, site, lane, mask, absent, 0)
+
+
+@in_place
+def arrive_at_mask(frame: WarpFrame, clock: WarpClock, site: int, mask: int, lanes: int, gone: int) -> None:
+    """Lanes arrive at a barrier of the warp, for the lanes of a mask.
+
+    Lanes arrive one after the other, perhaps in several places; the last one completes the barrier.
+    """
+    arrived = clock.waiting | lanes
+    if mask & ~(arrived | gone) == 0:
+        clock.waiting = arrived & ~mask
+        synchronise(frame, mask)
+    else:
+        if clock.waiting == 0:
+            clock.waiting_mask = mask
+            clock.waiting_row = site
+            clock.strayed = 0
+        clock.waiting = arrived
+
+
+@compiled()
+def members(frame: WarpFrame, site: int, active: int) -> None:
+    """Lanes synchronise with those that their masks name."""
+    watch = in_turn(frame)  # a block may begin with it
+    row, clock = watch.watch.sites[site], watch.clocks[frame.index]
     # Lanes that bypassed the others, accessed memory and exited are missing. Hardware does not wait for lanes
     # that exited before, or did nothing else.
-    strayed = clock.get(WarpClock.broken).differs(0).select(clock.get(WarpClock.awaited), 0).to(U32)
-    clock.set(WarpClock.awaited, 0)
-    there = there & ~(strayed & ~active)
+    strayed = clock.awaited if clock.broken != 0 else 0
+    clock.awaited = 0
+    gone = mask_of(frame.pcs == EXITED) & ~strayed & ~active
     # A barrier of the warp waits for lanes that have not arrived; other instructions run only when all have.
-    waits = (row.get(SiteRow.flags) & Flag.EVERY_LANE).differs(0)
-    gone_bits = there & ~active
-    # The last warp of a block may not have all lanes.
-    threads = warp.at(WarpFrame.block).at(BlockRecord.launch).get(LaunchRecord.threads)
-    behind = least(threads - warp.get(WarpFrame.index) * LANES, LANES)
-    existing = ((code.number(1) << behind) - 1).to(U32)
-    first_active = wide(code.intrinsic("cttz", U32, [active, code.constant(BOOL, 0)]))
-    first_mask = operand_of(code, warp, row, first_active, SiteRow.base, SiteRow.displacement).to(U32)
-    mixed = code.variable(code.constant(BOOL, 0))
-    mixed.set(code.constant(BOOL, 0))
-    with code.when(row.get(SiteRow.base) > 0):
-        masks = Record(code, warp.address + row.get(SiteRow.base)).get(0, U32, LANES)
-        unlike = masks.differs(first_mask.spread(LANES))
-        bits = Value(code, U32, code.builder.bitcast(unlike.handle, ir.IntType(32)))
-        mixed.set((bits & active).differs(0))
-    with code.loop(LANES) as lane, code.when(((active >> lane.to(U32)) & 1).differs(0)):
-        mask = operand_of(code, warp, row, lane, SiteRow.base, SiteRow.displacement).to(U32)
-        zero = code.number(0)
-        exited = mask & gone_bits & existing
-        with code.when(exited.differs(0)):
-            code.suspect(
-                Suspicion.EXITED_MEMBER, warp.address, code["site"], lane, wide(mask), wide(exited), zero
-            )
-        # Lanes that name each other have to give the same mask.
-        with code.when(mixed.get()):
-            others = code.variable(code.constant(U32, 0))
-            others.set(code.constant(U32, 0))
-            with code.loop(LANES) as member, code.when((((active & mask) >> member.to(U32)) & 1).differs(0)):
-                own = operand_of(code, warp, row, member, SiteRow.base, SiteRow.displacement).to(U32)
-                bit = code.constant(U32, 1) << member.to(U32)
-                others.set(others.get() | own.differs(mask).select(bit, 0))
-            with code.when(others.get().differs(0)):
-                code.suspect(
-                    Suspicion.MASKS_DIFFER, warp.address, code["site"], lane, wide(mask),
-                    wide(others.get()), zero,
-                )  # fmt: skip
-        with code.when(((mask >> lane.to(U32)) & 1).equals(0)):
-            code.suspect(Suspicion.NOT_A_MEMBER, warp.address, code["site"], lane, wide(mask), zero, zero)
-        absent = mask & ~there
-        with code.when(absent.differs(0) & ~waits):
-            code.suspect(
-                Suspicion.ABSENT_MEMBER, warp.address, code["site"], lane, wide(mask), wide(absent), zero
-            )
-    with code.when((row.get(SiteRow.flags) & Flag.SHUFFLES).differs(0)):
-        code.call_number(module.functions["shuffled"], code["frame"], code["site"], code["active"])
-    with code.when(~waits):
-        code.call_number(module.functions["meet"], code["frame"], code["active"])
-        code.done()
+    waits = row.flags & Flag.EVERY_LANE != 0
+    check_masks(frame, site, active, gone, waits)
+    if row.flags & Flag.SHUFFLES != 0:
+        shuffled(frame, site, active)
+    if not waits:
+        meet(frame, active)
+        return
     # Only a barrier of the warp orders accesses, and only those of the lanes that name each other.
-    left = code.variable(active)
-    with code.while_any(left):
-        first = wide(code.intrinsic("cttz", U32, [left.get(), code.constant(BOOL, 0)]))
-        mask = operand_of(code, warp, row, first, SiteRow.base, SiteRow.displacement).to(U32)
-        together = code.variable(code.constant(U32, 0))
-        together.set(code.constant(U32, 0))
-        with code.loop(LANES) as lane, code.when(((left.get() >> lane.to(U32)) & 1).differs(0)):
-            other = operand_of(code, warp, row, lane, SiteRow.base, SiteRow.displacement).to(U32)
-            bit = code.constant(U32, 1) << lane.to(U32)
-            together.set(together.get() | other.equals(mask).select(bit, 0))
-        # Lanes arrive one after the other, perhaps in several places; the last one completes the barrier.
-        arrived = clock.get(WarpClock.waiting).to(U32) | together.get()
-        complete = (mask & ~(arrived | gone_bits)).equals(0)
-        with code.when(~complete & clock.get(WarpClock.waiting).equals(0)):
-            clock.set(WarpClock.waiting_mask, wide(mask))
-            clock.set(WarpClock.waiting_row, code["site"])
-            clock.set(WarpClock.strayed, 0)
-        clock.set(WarpClock.waiting, wide(complete.select(arrived & ~mask, arrived)))
-        with code.when(complete):
-            code.call_number(module.functions["synchronise"], code["frame"], wide(mask))
-        left.set(left.get() & ~together.get())
-    code.done()
+    left = active
+    while left != 0:
+        mask = mask_given_by(frame, row, lowest_bit(left))
+        together = lanes_with_mask(frame, row, left, mask)
+        arrive_at_mask(frame, clock, site, mask, together, gone)
+        left &= ~together
 
 
-def left(module: ir.Module) -> None:
-    """Write `left(frame, site, active)`: lanes exit, perhaps while others wait for them at their barrier.
+@compiled()
+def left(frame: WarpFrame, site: int, active: int) -> None:
+    """Lanes exit, perhaps while others wait for them at their barrier.
 
     Lanes that have gone on since then have bypassed it; those that exit at once have returned early.
     """
-    code = WatchCode(module, "left", ("frame", "site", "active"))
-    warp = code.record("frame")
-    observed = warp.at(WarpFrame.block).at(BlockRecord.watch)
-    clock, _ = clocks_of(code, observed, warp)
-    waiting, mask = (clock.get(each).to(U32) for each in (WarpClock.waiting, WarpClock.waiting_mask))
-    named = mask & code["active"].to(U32) & clock.get(WarpClock.strayed).to(U32) & ~waiting
-    with code.when(waiting.differs(0) & named.differs(0)):
-        in_turn(code, warp)
-        lane = wide(code.intrinsic("cttz", U32, [waiting, code.constant(BOOL, 0)]))
-        code.suspect(
-            Suspicion.ABSENT_MEMBER, warp.address, clock.get(WarpClock.waiting_row), lane, wide(mask),
-            wide(named), code.number(0),
-        )  # fmt: skip
-    code.done()
+    clock = watch_of(frame.block).clocks[frame.index]
+    waiting, mask = clock.waiting, clock.waiting_mask
+    named = mask & active & clock.strayed & ~waiting
+    if (waiting != 0) & (named != 0):
+        in_turn(frame)
+        suspect(Suspicion.ABSENT_MEMBER, frame, clock.waiting_row, lowest_bit(waiting), mask, named, 0)
 
 
-def parted(module: ir.Module) -> None:
-    """Write `parted(frame, site, active)`: lanes are about to wait for those that their masks name."""
-    code, warp, observed, row = at_site(module, "parted")
-    clock = observed.at(BlockWatch.clock)
-    active = code["active"].to(U32)
-    first = wide(code.intrinsic("cttz", U32, [active, code.constant(BOOL, 0)]))
-    mask = operand_of(code, warp, row, first, SiteRow.base, SiteRow.displacement).to(U32)
-    alive = alive_lanes(code, warp)
-    with code.when(clock.get(WarpClock.awaited).equals(0)):
-        clock.set(WarpClock.awaited, wide(mask & alive & ~active))
-        clock.set(WarpClock.broken, 0)
-    code.done()
+@compiled()
+def parted(frame: WarpFrame, site: int, active: int) -> None:
+    """Lanes are about to wait for those that their masks name."""
+    if active == 0:
+        return
+    watch = in_turn(frame)
+    clock, row = watch.clock, watch.watch.sites[site]
+    if clock.awaited == 0:
+        mask = mask_given_by(frame, row, lowest_bit(active))
+        clock.awaited = mask & alive_lanes(frame) & ~active
+        clock.broken = 0
 
 
-def without_value(module: ir.Module) -> None:
-    """Write `without_value(frame, site, lanes, register)`: lanes use an unassigned register."""
-    code = WatchCode(module, "without_value", ("frame", "site", "lanes", "register"))
-    first = wide(code.intrinsic("cttz", U32, [code["lanes"].to(U32), code.constant(BOOL, 0)]))
-    zero = code.number(0)
-    watch = code.record("frame").at(WarpFrame.block).at(BlockRecord.watch)
-    origin = watch.get(BlockWatch.undelivered_by)
-    code.suspect(Suspicion.NO_VALUE, code["frame"], code["site"], first, code["register"], origin, zero)
-    code.done()
+@compiled()
+def without_value(frame: WarpFrame, site: int, lanes: int, register: int) -> None:
+    """Lanes use an unassigned register."""
+    origin = watch_of(frame.block).undelivered_by
+    suspect(Suspicion.NO_VALUE, frame, site, lowest_bit(lanes), register, origin, 0)
 
 
-def register_suspected(module: ir.Module) -> None:
-    """Write `register_suspected(frame, row, register, other, kind)`: report a register of wgmma."""
-    code = WatchCode(module, "register_suspected", ("frame", "row", "register", "other", "kind"))
-    in_turn(code, code.record("frame"))
-    zero = code.number(0)
-    for kind in (Suspicion.REGISTER_IN_FLIGHT, Suspicion.REGISTER_UNFENCED, Suspicion.NO_WGMMA_FENCE):
-        with code.when(code["kind"].equals(kind)):
-            code.suspect(kind, code["frame"], code["row"], zero, code["register"], code["other"], zero)
-    code.done()
-
-
-def write_warp_order(module: ir.Module) -> None:
-    """Write all functions of the lanes of a warp into a module."""
-    synchronise(module)
-    meet(module)
-    shuffled(module)
-    members(module)
-    left(module)
-    parted(module)
-    without_value(module)
-    register_suspected(module)
+@compiled()
+def register_suspected(frame: WarpFrame, row: int, register: int, other: int, kind: int) -> None:
+    """Report a register of wgmma: in flight, not fenced, or of an instruction without wgmma.fence."""
+    in_turn(frame)
+    suspect(kind, frame, row, 0, register, other, 0)
