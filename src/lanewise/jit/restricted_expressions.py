@@ -288,7 +288,7 @@ class Expressions:
         return is_and
 
     def _lazily(self, first: Value, is_and: bool, rest: ast.BoolOp) -> Value:
-        """Write the rest of an `and` or `or`, which is computed only if the first condition decides nothing."""
+        """Write the rest of an `and` or `or`, computed only if the first condition decides nothing."""
         before, other, after = self.builder.block, self.block("then"), self.block("joined")
         self.builder.cbranch(first.handle, *((other, after) if is_and else (after, other)))
         self.builder.position_at_end(other)

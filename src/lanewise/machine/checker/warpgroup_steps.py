@@ -9,7 +9,7 @@ from lanewise.machine.analysis.warpgroup_registers import Product, RegisterEvent
 from lanewise.machine.checker.proxy_records import AsyncClock, RegisterState
 from lanewise.machine.checker.records import BlockWatch
 from lanewise.machine.checker.suspicions import Suspicion
-from lanewise.machine.checker.watch_code.warp_order import register_suspected
+from lanewise.machine.checker.watch_code.clocks.warp_order import register_suspected
 from lanewise.machine.codegen.function_code import U32, U64, BlockCode, Record
 from lanewise.machine.program.instruction_table import MOST_ROWS
 

@@ -32,14 +32,17 @@ from lanewise.machine.checker.records import (
 )
 from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.accesses import Access
-from lanewise.machine.checker.watch_code.async_clocks import note_written
-from lanewise.machine.checker.watch_code.block_order import arrive_at_grid
-from lanewise.machine.checker.watch_code.heap_accesses import access_heap
-from lanewise.machine.checker.watch_code.phases import written_over
-from lanewise.machine.checker.watch_code.remote_accesses import is_in_cluster, note_remote
-from lanewise.machine.checker.watch_code.request_pattern import count_costs, keep_base, remember
-from lanewise.machine.checker.watch_code.shadow_memory import access_local
-from lanewise.machine.checker.watch_code.shadow_vectors import (
+from lanewise.machine.checker.watch_code.clocks.block_order import arrive_at_grid
+from lanewise.machine.checker.watch_code.clocks.strong_accesses import access_strongly
+from lanewise.machine.checker.watch_code.clocks.vector_clocks import in_turn, row_of, suspect, watch_of
+from lanewise.machine.checker.watch_code.clocks.warp_order import meet
+from lanewise.machine.checker.watch_code.proxy.async_clocks import note_written
+from lanewise.machine.checker.watch_code.proxy.phases import written_over
+from lanewise.machine.checker.watch_code.proxy.remote_accesses import is_in_cluster, note_remote
+from lanewise.machine.checker.watch_code.shadow.heap_accesses import access_heap
+from lanewise.machine.checker.watch_code.shadow.request_pattern import count_costs, keep_base, remember
+from lanewise.machine.checker.watch_code.shadow.shadow_memory import access_local
+from lanewise.machine.checker.watch_code.shadow.shadow_vectors import (
     lanes_read_1,
     lanes_read_4,
     lanes_write_1,
@@ -47,9 +50,6 @@ from lanewise.machine.checker.watch_code.shadow_vectors import (
     tiled_read,
     tiled_write,
 )
-from lanewise.machine.checker.watch_code.strong_accesses import access_strongly
-from lanewise.machine.checker.watch_code.vector_clocks import in_turn, row_of, suspect, watch_of
-from lanewise.machine.checker.watch_code.warp_order import meet
 from lanewise.machine.checker.watch_code.watch_module import (
     EVERY_LANE,
     LANES,

@@ -15,12 +15,14 @@ from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import PhaseRecord
 from lanewise.machine.checker.records import BlockWatch, Flag, WarpClock
 from lanewise.machine.checker.watch_code.accesses import Access
-from lanewise.machine.checker.watch_code.async_clocks import hand_over
-from lanewise.machine.checker.watch_code.cluster_order import learn_members
-from lanewise.machine.checker.watch_code.known_releases import keep_earlier, see_releases, share_releases
-from lanewise.machine.checker.watch_code.phases import NOT_COMPLETE, arrive_at_phase, see_phase
-from lanewise.machine.checker.watch_code.publications import acquire, add_foreign, learn, publish
-from lanewise.machine.checker.watch_code.vector_clocks import (
+from lanewise.machine.checker.watch_code.clocks.cluster_order import learn_members
+from lanewise.machine.checker.watch_code.clocks.known_releases import (
+    keep_earlier,
+    see_releases,
+    share_releases,
+)
+from lanewise.machine.checker.watch_code.clocks.publications import acquire, add_foreign, learn, publish
+from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     in_block,
     in_cluster,
     lane_is_in,
@@ -28,6 +30,8 @@ from lanewise.machine.checker.watch_code.vector_clocks import (
     row_of,
     warp_of,
 )
+from lanewise.machine.checker.watch_code.proxy.async_clocks import hand_over
+from lanewise.machine.checker.watch_code.proxy.phases import NOT_COMPLETE, arrive_at_phase, see_phase
 from lanewise.machine.checker.watch_code.watch_module import (
     LaneLongs,
     LaneWords,

@@ -12,7 +12,7 @@ from lanewise.jit.restricted_python import compiled, in_place
 from lanewise.machine.abi import WarpFrame
 from lanewise.machine.checker.proxy_records import RemoteAccess
 from lanewise.machine.checker.records import BlockWatch
-from lanewise.machine.checker.watch_code.vector_clocks import watch_of
+from lanewise.machine.checker.watch_code.clocks.vector_clocks import watch_of
 from lanewise.machine.checker.watch_code.watch_module import LaneLongs
 
 #: A phase and the number of its mbarrier in one word: the number plus one is in the low bits.

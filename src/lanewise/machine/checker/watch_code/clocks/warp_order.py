@@ -7,7 +7,7 @@ from lanewise.jit.restricted_python import compiled, in_place
 from lanewise.machine.abi import EXITED, WarpFrame
 from lanewise.machine.checker.records import BlockWatch, Flag, ShuffleMode, SiteRow, WarpClock
 from lanewise.machine.checker.suspicions import Suspicion
-from lanewise.machine.checker.watch_code.vector_clocks import (
+from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     alive_lanes,
     in_turn,
     lane_is_in,

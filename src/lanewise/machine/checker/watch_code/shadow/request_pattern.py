@@ -27,7 +27,7 @@ from lanewise.machine.checker.records import (
     LastRequest,
 )
 from lanewise.machine.checker.watch_code.accesses import Access
-from lanewise.machine.checker.watch_code.bank_model import (
+from lanewise.machine.checker.watch_code.shadow.bank_model import (
     sectors,
     wavefronts_4,
     wavefronts_8,

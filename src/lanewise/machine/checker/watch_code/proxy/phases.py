@@ -21,11 +21,11 @@ from lanewise.machine.checker.proxy_records import (
 )
 from lanewise.machine.checker.records import BlockWatch, Flag
 from lanewise.machine.checker.suspicions import Suspicion
-from lanewise.machine.checker.watch_code.async_clocks import async_clock, running_clock, tell_own
-from lanewise.machine.checker.watch_code.cluster_order import AWAY, AWAY_NARROWLY, HERE, tell_members
-from lanewise.machine.checker.watch_code.happens_before import ORDERED, UNORDERED, lanes_of, ordered
-from lanewise.machine.checker.watch_code.remote_accesses import note_remote_arrival
-from lanewise.machine.checker.watch_code.vector_clocks import operand_of, row_of, suspect, watch_of
+from lanewise.machine.checker.watch_code.clocks.cluster_order import AWAY, AWAY_NARROWLY, HERE, tell_members
+from lanewise.machine.checker.watch_code.clocks.happens_before import ORDERED, UNORDERED, lanes_of, ordered
+from lanewise.machine.checker.watch_code.clocks.vector_clocks import operand_of, row_of, suspect, watch_of
+from lanewise.machine.checker.watch_code.proxy.async_clocks import async_clock, running_clock, tell_own
+from lanewise.machine.checker.watch_code.proxy.remote_accesses import note_remote_arrival
 from lanewise.machine.checker.watch_code.watch_module import (
     LaneLongs,
     clear_bytes,

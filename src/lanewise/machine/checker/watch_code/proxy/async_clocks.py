@@ -21,7 +21,7 @@ from lanewise.machine.checker.proxy_records import (
     WarpFence,
 )
 from lanewise.machine.checker.records import BlockWatch
-from lanewise.machine.checker.watch_code.vector_clocks import alive_lanes, in_turn, turn, watch_of
+from lanewise.machine.checker.watch_code.clocks.vector_clocks import alive_lanes, in_turn, turn, watch_of
 
 
 @in_place

@@ -13,8 +13,8 @@ from lanewise.machine.analysis.register_pool import IGNORED, STEP
 from lanewise.machine.checker.order_kinds import OrderKind
 from lanewise.machine.checker.records import BlockWatch
 from lanewise.machine.checker.suspicions import Suspicion
-from lanewise.machine.checker.watch_code.async_clocks import async_clock, first_of_group
-from lanewise.machine.checker.watch_code.vector_clocks import alive_lanes, in_turn, suspect, watch_of
+from lanewise.machine.checker.watch_code.clocks.vector_clocks import alive_lanes, in_turn, suspect, watch_of
+from lanewise.machine.checker.watch_code.proxy.async_clocks import async_clock, first_of_group
 from lanewise.machine.checker.watch_code.watch_module import LANES
 
 #: A prime by which the numbers that a warp has asked for are put into one.

@@ -13,15 +13,15 @@ from lanewise.machine.checker import records
 from lanewise.machine.checker.records import MOST_ELEMENTS, Flag
 from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.accesses import Access, cell_of
-from lanewise.machine.checker.watch_code.completion import async_finished, finished
-from lanewise.machine.checker.watch_code.happens_before import (
+from lanewise.machine.checker.watch_code.clocks.happens_before import (
     ORDERED,
     WEAKLY_ORDERED,
     lane_of,
     lanes_of,
     ordered,
 )
-from lanewise.machine.checker.watch_code.vector_clocks import lane_is_in, suspect
+from lanewise.machine.checker.watch_code.clocks.vector_clocks import lane_is_in, suspect
+from lanewise.machine.checker.watch_code.proxy.completion import async_finished, finished
 from lanewise.machine.checker.watch_code.watch_module import (
     LANES,
     ByteArray,

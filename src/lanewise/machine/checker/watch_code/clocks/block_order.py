@@ -22,11 +22,10 @@ from lanewise.machine.checker.order_kinds import OrderKind
 from lanewise.machine.checker.proxy_records import VECTORS
 from lanewise.machine.checker.records import BlockWatch, Flag, LaneClocks, WarpClock
 from lanewise.machine.checker.suspicions import Suspicion
-from lanewise.machine.checker.watch_code.async_clocks import arrive_async, barrier_clock, released_async
-from lanewise.machine.checker.watch_code.cluster_order import arrive_at_cluster, release_cluster
-from lanewise.machine.checker.watch_code.known_releases import share_releases
-from lanewise.machine.checker.watch_code.publications import acquire, add_foreign, know_block, publish
-from lanewise.machine.checker.watch_code.vector_clocks import (
+from lanewise.machine.checker.watch_code.clocks.cluster_order import arrive_at_cluster, release_cluster
+from lanewise.machine.checker.watch_code.clocks.known_releases import share_releases
+from lanewise.machine.checker.watch_code.clocks.publications import acquire, add_foreign, know_block, publish
+from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     alive_lanes,
     complete_copies,
     frame_of,
@@ -36,7 +35,8 @@ from lanewise.machine.checker.watch_code.vector_clocks import (
     suspect,
     watch_of,
 )
-from lanewise.machine.checker.watch_code.warp_order import members, synchronise
+from lanewise.machine.checker.watch_code.clocks.warp_order import members, synchronise
+from lanewise.machine.checker.watch_code.proxy.async_clocks import arrive_async, barrier_clock, released_async
 from lanewise.machine.checker.watch_code.watch_module import (
     FAR,
     LANES,

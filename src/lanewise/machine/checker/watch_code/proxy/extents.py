@@ -10,7 +10,7 @@ from lanewise.jit.restricted_python import compiled, in_place
 from lanewise.jit.simd import Value
 from lanewise.machine.abi import WarpFrame
 from lanewise.machine.checker.suspicions import Suspicion
-from lanewise.machine.checker.watch_code.vector_clocks import suspect, watch_of
+from lanewise.machine.checker.watch_code.clocks.vector_clocks import suspect, watch_of
 from lanewise.machine.checker.watch_code.watch_module import WatchCode, least, most
 
 

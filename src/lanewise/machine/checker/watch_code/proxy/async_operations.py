@@ -19,16 +19,16 @@ from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import AsyncFlag, AsyncKind, RunView
 from lanewise.machine.checker.records import AllocationShadow, BlockWatch, SiteRow, WatchRecord
 from lanewise.machine.checker.suspicions import Suspicion
-from lanewise.machine.checker.watch_code.async_clocks import (
+from lanewise.machine.checker.watch_code.clocks.vector_clocks import in_turn, suspect, watch_of
+from lanewise.machine.checker.watch_code.proxy.async_clocks import (
     begin_operation,
     first_of_group,
     operation,
     running_clock,
 )
-from lanewise.machine.checker.watch_code.async_runs import begin_runs, look_at_run
-from lanewise.machine.checker.watch_code.extents import Extent
-from lanewise.machine.checker.watch_code.phases import follow_barrier, phase_of_barrier, used_by_copy
-from lanewise.machine.checker.watch_code.vector_clocks import in_turn, suspect, watch_of
+from lanewise.machine.checker.watch_code.proxy.async_runs import begin_runs, look_at_run
+from lanewise.machine.checker.watch_code.proxy.extents import Extent
+from lanewise.machine.checker.watch_code.proxy.phases import follow_barrier, phase_of_barrier, used_by_copy
 from lanewise.machine.checker.watch_code.watch_module import (
     LANES,
     WatchCode,

@@ -12,9 +12,7 @@ from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import AsyncFlag, RunView
 from lanewise.machine.checker.records import BlockWatch
 from lanewise.machine.checker.suspicions import Suspicion
-from lanewise.machine.checker.watch_code.async_clocks import operation, running_clock, warp_fence
-from lanewise.machine.checker.watch_code.completion import async_finished
-from lanewise.machine.checker.watch_code.happens_before import (
+from lanewise.machine.checker.watch_code.clocks.happens_before import (
     ORDERED,
     UNORDERED,
     WEAKLY_ORDERED,
@@ -22,7 +20,9 @@ from lanewise.machine.checker.watch_code.happens_before import (
     lanes_of,
     ordered,
 )
-from lanewise.machine.checker.watch_code.vector_clocks import in_block, local_warp, suspect, warp_of
+from lanewise.machine.checker.watch_code.clocks.vector_clocks import in_block, local_warp, suspect, warp_of
+from lanewise.machine.checker.watch_code.proxy.async_clocks import operation, running_clock, warp_fence
+from lanewise.machine.checker.watch_code.proxy.completion import async_finished
 from lanewise.machine.checker.watch_code.watch_module import ShadowCell, cell_at
 
 #: The answers of `fenced`: no fence, one in the thread that wrote, one in a thread that learnt of the write.
@@ -121,14 +121,11 @@ def is_same_copy(watch: BlockWatch, epoch: int) -> bool:
 
 @in_place
 def follows_async_write(view: RunView, cell: ShadowCell, epoch: int, address: int) -> bool:
-    """Report an earlier asynchronous write if it is not complete, or swizzled otherwise; true if it is good."""
+    """Report an earlier asynchronous write if it is not complete, or swizzled otherwise; true if not."""
     watch = view.observed
     reduce_both = cell.writer & view.who & records.ATOMIC != 0  # they may come in any order
-    if (
-        not reduce_both
-        and not is_same_copy(watch, epoch)
-        and not async_finished(watch, epoch, view.who, False)
-    ):
+    may_overlap = reduce_both or is_same_copy(watch, epoch)
+    if not may_overlap and not async_finished(watch, epoch, view.who, reads=False):
         tell(view, Suspicion.UNFINISHED_COPY, address, epoch, cell.writer)
         return False
     swizzle = operation(watch, epoch).swizzle

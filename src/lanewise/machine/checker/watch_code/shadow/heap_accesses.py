@@ -9,7 +9,7 @@ from lanewise.machine import abi
 from lanewise.machine.checker.records import Flag
 from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.accesses import Access
-from lanewise.machine.checker.watch_code.vector_clocks import suspect
+from lanewise.machine.checker.watch_code.clocks.vector_clocks import suspect
 from lanewise.machine.checker.watch_code.watch_module import ByteArray
 from lanewise.machine.runtime.heap import ByteState
 

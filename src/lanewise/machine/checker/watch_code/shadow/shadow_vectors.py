@@ -14,8 +14,8 @@ from lanewise.jit.simd import Value
 from lanewise.machine.checker import records
 from lanewise.machine.checker.records import CELLS_TOGETHER, Flag, LastRequest
 from lanewise.machine.checker.watch_code.accesses import Access
-from lanewise.machine.checker.watch_code.shadow_cells import Cell, CellVector, View
-from lanewise.machine.checker.watch_code.shadow_memory import (
+from lanewise.machine.checker.watch_code.shadow.shadow_cells import Cell, CellVector, View
+from lanewise.machine.checker.watch_code.shadow.shadow_memory import (
     examine_read,
     examine_write,
     forget_ordered_readers,

@@ -11,8 +11,8 @@ from lanewise.jit.lane_functions import mask_of
 from lanewise.jit.restricted_python import compiled, in_place
 from lanewise.machine.checker import records
 from lanewise.machine.checker.records import BlockWatch
-from lanewise.machine.checker.watch_code.publications import is_complete, is_learnt, release_covers
-from lanewise.machine.checker.watch_code.vector_clocks import (
+from lanewise.machine.checker.watch_code.clocks.publications import is_complete, is_learnt, release_covers
+from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     epochs_exhausted,
     in_block,
     local_warp,

@@ -6,10 +6,10 @@ from lanewise.jit.restricted_python import compiled, in_place
 from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import AsyncKind, NotedOperation
 from lanewise.machine.checker.records import BlockWatch
-from lanewise.machine.checker.watch_code.async_clocks import first_of_group, operation, running_clock
-from lanewise.machine.checker.watch_code.happens_before import ORDERED, UNORDERED, lane_of, ordered
-from lanewise.machine.checker.watch_code.phases import phase_is_known
-from lanewise.machine.checker.watch_code.vector_clocks import in_block, in_cluster, local_warp, warp_of
+from lanewise.machine.checker.watch_code.clocks.happens_before import ORDERED, UNORDERED, lane_of, ordered
+from lanewise.machine.checker.watch_code.clocks.vector_clocks import in_block, in_cluster, local_warp, warp_of
+from lanewise.machine.checker.watch_code.proxy.async_clocks import first_of_group, operation, running_clock
+from lanewise.machine.checker.watch_code.proxy.phases import phase_is_known
 from lanewise.machine.checker.watch_code.watch_module import follows_async
 
 

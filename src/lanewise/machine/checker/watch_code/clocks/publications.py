@@ -10,9 +10,14 @@ from lanewise.jit.lane_functions import address_of, lowest_bit, mask_of
 from lanewise.jit.restricted_python import compiled, in_place
 from lanewise.machine.checker import records
 from lanewise.machine.checker.records import BlockWatch, WarpClock
-from lanewise.machine.checker.watch_code.async_clocks import fenced_before_meeting
-from lanewise.machine.checker.watch_code.known_releases import partial_release, see_releases
-from lanewise.machine.checker.watch_code.vector_clocks import in_block, in_cluster, local_warp, set_floors
+from lanewise.machine.checker.watch_code.clocks.known_releases import partial_release, see_releases
+from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
+    in_block,
+    in_cluster,
+    local_warp,
+    set_floors,
+)
+from lanewise.machine.checker.watch_code.proxy.async_clocks import fenced_before_meeting
 from lanewise.machine.checker.watch_code.watch_module import EVERY_LANE, LaneWords, follows_async
 
 

@@ -15,10 +15,10 @@ from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import READS_VERIFIED, AsyncFlag, RunView
 from lanewise.machine.checker.records import AllocationShadow, BlockWatch, ShadowPlane
 from lanewise.machine.checker.suspicions import Suspicion
-from lanewise.machine.checker.watch_code.async_accesses import examine_async, reads_handed_over
-from lanewise.machine.checker.watch_code.async_clocks import running_clock
-from lanewise.machine.checker.watch_code.shadow_cells import Cell
-from lanewise.machine.checker.watch_code.vector_clocks import in_block, local_warp, suspect, watch_of
+from lanewise.machine.checker.watch_code.clocks.vector_clocks import in_block, local_warp, suspect, watch_of
+from lanewise.machine.checker.watch_code.proxy.async_accesses import examine_async, reads_handed_over
+from lanewise.machine.checker.watch_code.proxy.async_clocks import running_clock
+from lanewise.machine.checker.watch_code.shadow.shadow_cells import Cell
 from lanewise.machine.checker.watch_code.watch_module import (
     LANES,
     WatchCode,

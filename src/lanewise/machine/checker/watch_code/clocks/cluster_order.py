@@ -15,9 +15,8 @@ from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import PhaseRecord
 from lanewise.machine.checker.records import BlockWatch, WarpClock
 from lanewise.machine.checker.suspicions import Suspicion
-from lanewise.machine.checker.watch_code.async_clocks import meet_async
-from lanewise.machine.checker.watch_code.publications import add_foreign, learn, publish
-from lanewise.machine.checker.watch_code.vector_clocks import (
+from lanewise.machine.checker.watch_code.clocks.publications import add_foreign, learn, publish
+from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     complete_copies,
     frame_of,
     has_exited,
@@ -27,7 +26,8 @@ from lanewise.machine.checker.watch_code.vector_clocks import (
     turn,
     watch_of,
 )
-from lanewise.machine.checker.watch_code.warp_order import synchronise
+from lanewise.machine.checker.watch_code.clocks.warp_order import synchronise
+from lanewise.machine.checker.watch_code.proxy.async_clocks import meet_async
 from lanewise.machine.checker.watch_code.watch_module import FAR, follows_async
 
 #: Where the mbarrier is that a warp arrives at: in its block; in another one; the same at the block's scope.

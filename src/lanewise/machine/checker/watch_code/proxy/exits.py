@@ -16,17 +16,8 @@ from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import PHASES_KEPT, FollowedBarrier, RemoteAccess
 from lanewise.machine.checker.records import BlockWatch, Flag, SiteRow, WarpClock
 from lanewise.machine.checker.suspicions import Suspicion
-from lanewise.machine.checker.watch_code.async_clocks import async_clock
-from lanewise.machine.checker.watch_code.happens_before import UNORDERED, ordered
-from lanewise.machine.checker.watch_code.phases import (
-    followed_barrier,
-    is_initialised,
-    phase_is_known,
-    phase_of,
-)
-from lanewise.machine.checker.watch_code.register_pool import registers_at_end
-from lanewise.machine.checker.watch_code.remote_accesses import NUMBER_BITS, is_in_cluster, remote_access
-from lanewise.machine.checker.watch_code.vector_clocks import (
+from lanewise.machine.checker.watch_code.clocks.happens_before import UNORDERED, ordered
+from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     alive_lanes,
     frame_of,
     in_block,
@@ -35,6 +26,19 @@ from lanewise.machine.checker.watch_code.vector_clocks import (
     local_warp,
     suspect,
     watch_of,
+)
+from lanewise.machine.checker.watch_code.proxy.async_clocks import async_clock
+from lanewise.machine.checker.watch_code.proxy.phases import (
+    followed_barrier,
+    is_initialised,
+    phase_is_known,
+    phase_of,
+)
+from lanewise.machine.checker.watch_code.proxy.register_pool import registers_at_end
+from lanewise.machine.checker.watch_code.proxy.remote_accesses import (
+    NUMBER_BITS,
+    is_in_cluster,
+    remote_access,
 )
 from lanewise.machine.checker.watch_code.watch_module import (
     cell_at,
