@@ -17,7 +17,7 @@ from lanewise.jit.record_layout import LANES, Conditions, Longs, RecordLayout, W
 from lanewise.jit.simd import Code, Type, Value, i64, u32, u64
 
 P = ParamSpec("P")
-T = TypeVar("T")
+T = TypeVar("T", covariant=True)
 CONDITION = Type("u", 1)
 _VECTORS: dict[type, Type] = {Words: u32.by(LANES), Longs: u64.by(LANES), Conditions: CONDITION.by(LANES)}
 
@@ -137,7 +137,7 @@ class Declared(Generic[P, T]):
         """The types of the parameters by name, and of the result."""
         if self._signature is None:
             hints = get_type_hints(self.python)
-            code = self.python.__code__  # type: ignore[attr-defined]  # a plain function
+            code = self.python.__code__
             names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
             missing = [each for each in (*names, "return") if each not in hints]
             if missing:

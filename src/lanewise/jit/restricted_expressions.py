@@ -64,7 +64,7 @@ class Expressions:
         self, code: Code, python: Callable[..., object], scope: dict[str, object], assigned: frozenset[str]
     ) -> None:
         self.code, self.builder, self.python = code, code.builder, python
-        self.globals = python.__globals__  # type: ignore[attr-defined]  # a plain function
+        self.globals = python.__globals__
         #: What names stand for here, and all names that are assigned somewhere.
         self.scope, self.assigned = scope, assigned
 
@@ -76,7 +76,7 @@ class Expressions:
 
     def fail(self, node: ast.AST, message: str) -> NoReturn:
         """Raise an error that names the line."""
-        file = self.python.__code__.co_filename  # type: ignore[attr-defined]  # a plain function
+        file = self.python.__code__.co_filename
         line = getattr(node, "lineno", 0)
         source = linecache.getline(file, line).strip()
         raise RestrictedPythonError(f"{file}:{line}: in {self.python.__name__}: {message}\n    {source}")

@@ -77,7 +77,7 @@ def _definitions(path: str) -> dict[int, ast.FunctionDef]:
 @cache
 def _definition(python: Callable[..., object]) -> _Definition:
     """Return the syntax tree of a function, from its source file."""
-    code = python.__code__  # type: ignore[attr-defined]  # a plain function
+    code = python.__code__
     tree = _definitions(code.co_filename).get(code.co_firstlineno)
     if tree is None or tree.name != python.__name__:
         raise RestrictedPythonError(f"{code.co_filename} has no source of {python.__name__}")
