@@ -120,6 +120,12 @@ class Value:
     def __rshift__(self, other: Value | int) -> Value:
         return self._binary(other, "lshr" if self.type.kind == "u" else "ashr")
 
+    def __floordiv__(self, other: Value) -> Value:
+        return Value(self.code, self.type, self.code.builder.sdiv(self.handle, other.handle))
+
+    def __mod__(self, other: Value) -> Value:
+        return Value(self.code, self.type, self.code.builder.srem(self.handle, other.handle))
+
     def __invert__(self) -> Value:
         return self ^ -1
 
@@ -135,6 +141,9 @@ class Value:
 
     def __lt__(self, other: Value | int | float) -> Value:
         return self._compare("<", other)
+
+    def __le__(self, other: Value | int | float) -> Value:
+        return self._compare("<=", other)
 
     def __gt__(self, other: Value | int | float) -> Value:
         return self._compare(">", other)

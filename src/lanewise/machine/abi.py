@@ -7,61 +7,19 @@ offset, Python by a view of the same bytes.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import ClassVar, NamedTuple, cast
 
-LANES = 32
+from lanewise.jit.record_layout import LANES as LANES
+from lanewise.jit.record_layout import RecordLayout as RecordLayout
+from lanewise.jit.record_layout import aligned as aligned
+from lanewise.jit.record_layout import field as field
+from lanewise.jit.record_layout import per_lane as per_lane
+from lanewise.jit.record_layout import pointer, table
+
 #: Warps of a warpgroup; the number of the first is a multiple of it.
 WARPGROUP = 4
 
 #: Names in a kernel's machine code: the function that runs thread blocks, the table of basic blocks.
 RUN, CODE_TABLE = "run", "code"
-
-
-def aligned(size: int, alignment: int) -> int:
-    """Return a size rounded up to a multiple of an alignment.
-
-    >>> aligned(13, 8)
-    16
-    """
-    return -(-size // alignment) * alignment
-
-
-class Field(NamedTuple):
-    """The size and alignment of a declared field, and its offset once the record's class is complete."""
-
-    bytes: int
-    elements: int
-    alignment: int
-    offset: int = -1
-
-
-def field(bytes: int = 8, elements: int = 1, alignment: int = 0) -> int:
-    """Declare a field of a record; when the class is complete, its attribute holds the field's offset."""
-    return cast(int, Field(bytes, elements, alignment or bytes))
-
-
-def per_lane(bytes: int = 4, elements: int = 1) -> int:
-    """Declare a field with some elements for each lane of a warp, aligned for vector loads and stores."""
-    return field(bytes, LANES * elements, min(bytes * LANES, 64))
-
-
-class RecordLayout:
-    """The layout of a record in memory: attributes that `field` declares become offsets in bytes."""
-
-    BYTES: ClassVar[int]
-    FIELDS: ClassVar[dict[str, Field]]
-
-    def __init_subclass__(cls) -> None:
-        offset, alignment = 0, 8
-        cls.FIELDS = {}
-        for name, declared in list(vars(cls).items()):
-            if isinstance(declared, Field):
-                offset = aligned(offset, declared.alignment)
-                cls.FIELDS[name] = declared._replace(offset=offset)
-                setattr(cls, name, offset)
-                offset += declared.bytes * declared.elements
-                alignment = max(alignment, declared.alignment)
-        cls.BYTES = aligned(offset, alignment)
 
 
 class LaunchRecord(RecordLayout):
@@ -126,7 +84,7 @@ class CodeRow(RecordLayout):
 class BlockRecord(RecordLayout):
     """The state of a thread block while it runs: where its memory lies, and why it stopped."""
 
-    launch = field()
+    launch = pointer(lambda: LaunchRecord)
     shared = field()
     frames = field()
     local = field()
@@ -166,7 +124,7 @@ class BlockRecord(RecordLayout):
     rank = field()
     shared_first = field()
     #: A MemberRow for each block of the cluster, by rank; and the row of a block that is alone.
-    members = field()
+    members = table(lambda: MemberRow)
     own_row = field(elements=3)
     #: Whether all of its threads have exited.
     ended = field()
@@ -197,7 +155,7 @@ class BlockRecord(RecordLayout):
 class WarpFrame(RecordLayout):
     """The state of a warp, followed by its registers with one element for each lane."""
 
-    block = field()
+    block = pointer(lambda: BlockRecord)
     index = field()
     #: The lanes that execute the current basic block, as bits (`mask_bytes`: as a byte for each).
     mask = field(4)
@@ -227,7 +185,7 @@ class WarpFrame(RecordLayout):
 class MemberRow(RecordLayout):
     """An entry of the table of a cluster's blocks: the block's record, and its shared memory on the host."""
 
-    block = field()
+    block = pointer(lambda: BlockRecord)
     shared = field()
     #: The bytes of shared memory that may be touched; 0 once the block has exited.
     bytes = field()

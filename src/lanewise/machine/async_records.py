@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from lanewise.machine.abi import RecordLayout, field
+from lanewise.jit.record_layout import pointer, table
+from lanewise.machine.abi import BlockRecord, RecordLayout, field
 
 
 class Completion(IntEnum):
@@ -38,7 +39,7 @@ class AsyncOperation(RecordLayout):
     #: A function(operation) that carries it out; it returns 0, or BlockAnswer.STOPPING after a fault.
     execute = field()
     # The block, instruction, warp and lane that issued it.
-    block = field()
+    block = pointer(lambda: BlockRecord)
     site = field()
     warp = field()
     lane = field()
@@ -54,11 +55,11 @@ class AsyncOperation(RecordLayout):
     combine = field()
     #: The address of the target in the shared memory of a block, and that block's record, 0: not shared.
     target_address = field()
-    target_block = field()
+    target_block = pointer(lambda: BlockRecord)
     # The mbarrier (0: none), its device address, and the record of the block that it belongs to.
     barrier = field()
     barrier_address = field()
-    barrier_block = field()
+    barrier_block = pointer(lambda: BlockRecord)
     #: What st.async and red.async store.
     data = field(elements=2)
     #: In a traced launch the entries of the log of its issue, and of the wait that copied its source; else 0.
@@ -112,7 +113,7 @@ class PendingOperations(RecordLayout):
     draws = field()
     #: The bulk groups that each thread has committed, the operations, and copies of their sources.
     groups = field()
-    operations = field()
+    operations = table(lambda: AsyncOperation)
     stage = field()
     staged_bytes = field()
     #: A ThreadCopies for each thread.

@@ -10,7 +10,9 @@ from __future__ import annotations
 from enum import IntEnum, IntFlag, auto
 
 from lanewise.isa.launch_limits import MOST_CLUSTER_BLOCKS
-from lanewise.machine.abi import RecordLayout, field, per_lane
+from lanewise.jit.record_layout import embedded, pointer
+from lanewise.machine.abi import RecordLayout, WarpFrame, field, per_lane
+from lanewise.machine.checker.records import BlockWatch
 
 #: Groups of operations that a clock keeps, a power of two.
 GROUPS_KEPT = 16
@@ -49,15 +51,15 @@ class AsyncFlag(IntFlag):
 class RunView(RecordLayout):
     """What is needed to look at runs of bytes of one operation, in one block's shared memory or one array."""
 
-    frame = field()
+    frame = pointer(lambda: WarpFrame)
     site = field()
     flags = field()
     epoch = field()
     #: The access in one word.
     who = field()
     #: The BlockWatch of the block that issued it, and of the block whose memory it is.
-    observed = field()
-    home = field()
+    observed = pointer(lambda: BlockWatch)
+    home = pointer(lambda: BlockWatch)
     # The shadow memory: the first plane, the distance of planes, the bytes of a cell as a power of two.
     plane = field()
     stride = field()
@@ -100,7 +102,7 @@ class NotedOperation(RecordLayout):
     #: Of a bulk group: the epoch in which its thread knew it to be complete; 0 before.
     completed = field(4)
     #: Of a phase: the BlockWatch of the mbarrier's block; else 0.
-    home = field()
+    home = pointer(lambda: BlockWatch)
     #: Of a bulk group: what is copied from where to where, as one number; 0 for a reduction.
     contents = field()
     #: Of a load of a box: the bits of shared addresses that its swizzle changes, plus one; 0 if unknown.
@@ -255,4 +257,4 @@ class FollowedBarrier(RecordLayout):
     arrivals = field()
     #: How many phases are complete.
     phase = field()
-    phases = field(8, PHASES_KEPT * PhaseRecord.BYTES // 8, 64)
+    phases = embedded(PhaseRecord, PHASES_KEPT)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from enum import IntEnum, IntFlag, auto
 
+from lanewise.jit.record_layout import numbers, pointer, table
 from lanewise.machine.abi import LANES, RecordLayout, field, per_lane
 from lanewise.machine.checker.suspicions import Suspicion
 
@@ -19,30 +20,30 @@ class WatchRecord(RecordLayout):
     #: The current epoch.
     now = field()
     #: The warp of each epoch, counted over all blocks of this watch; and how many epochs there may be.
-    log = field()
+    log = numbers(4)
     log_size = field()
     next_warp = field()
     #: The warp that has its turn: the address of its frame.
     current = field()
     #: The site table.
-    sites = field()
+    sites = table(lambda: SiteRow)
     #: An AllocationShadow for each allocation.
-    allocations = field()
+    allocations = table(lambda: AllocationShadow)
     allocation_count = field()
     #: The Python function that suspicions are reported to.
     callback = field()
     #: The number in the grid of each block that began.
-    begun = field()
+    begun = numbers(4)
     #: Not 0 once Python cannot go on: no access is made any more.
     failed = field()
     #: A PartialRelease for each of RELEASES_KEPT epochs, by the last bits of the epoch.
-    partial_releases = field()
+    partial_releases = table(lambda: PartialRelease)
     #: The same for asynchronous operations, a NotedOperation each; 0 if the kernel has none.
     operations = field()
     #: A WarpFence for each of FENCES_KEPT warps.
     fences = field()
     #: A SharedExtent for each variable of shared memory, and how many there are.
-    extents = field()
+    extents = table(lambda: SharedExtent)
     extent_count = field()
 
 
@@ -94,7 +95,7 @@ class BlockWatch(RecordLayout):
     #: Not 0 if the running warp begins a new epoch with its next access.
     fresh = field()
     #: The WatchRecord.
-    watch = field()
+    watch = pointer(lambda: WatchRecord)
     linear = field()
     epoch = field()
     #: The epoch after which all are of the running warp, since it has its turn.
@@ -118,12 +119,12 @@ class BlockWatch(RecordLayout):
     shared_floor = field()
     global_floor = field()
     #: A WarpClock for each warp, one for each barrier, and that of the running warp.
-    clocks = field()
-    barriers = field()
-    clock = field()
+    clocks = table(lambda: WarpClock)
+    barriers = table(lambda: WarpClock)
+    clock = pointer(lambda: WarpClock)
     #: A LaneClocks for each warp, and that of the running warp.
-    lane_clocks = field()
-    running_lanes = field()
+    lane_clocks = table(lambda: LaneClocks)
+    running_lanes = pointer(lambda: LaneClocks)
     # An AsyncClock for each warp, then one for each barrier; 0 if the kernel has no asynchronous operations.
     # Then its mbarriers, a FollowedBarrier each, and how many there are.
     async_clocks = field()
@@ -373,7 +374,7 @@ class SiteRow(RecordLayout):
     #: The bits of an element of a tile, or of a load.
     element_bits = field()
     #: The AllocationShadow of the last access; how often it was another one than before.
-    last_allocation = field()
+    last_allocation = pointer(lambda: AllocationShadow)
     allocation_changes = field()
     #: The number of the access in shadow memory; 0 if the row is of none.
     number = field()
@@ -388,9 +389,9 @@ class SiteRow(RecordLayout):
     # What a plain store writes: how many elements, and the address of a list of StoredElement. The count is
     # negative if they only decide on what is written, as the count of an mbarrier does.
     stored_count = field()
-    stored = field()
+    stored = table(lambda: StoredElement)
     #: The LastRequest of the instruction.
-    last_request = field()
+    last_request = pointer(lambda: LastRequest)
     # Bytes of a load in which padding was seen, as the bits of masks: those that nobody needs, and those that
     # are copied, which are padding if something was written in the same aligned block of so many bytes.
     dropped_bytes = field()

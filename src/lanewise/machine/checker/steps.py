@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from lanewise.jit import ir
+from lanewise.jit.compiled_functions import Function, Library, Reference
 from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockAnswer, BlockRecord, WarpFrame
@@ -28,8 +29,15 @@ from lanewise.machine.checker.warpgroup_steps import (
     product_operands,
     touch_registers,
 )
-from lanewise.machine.checker.watch_code.access_hook import write_watch
-from lanewise.machine.checker.watch_code.async_operations import ISSUED, OPERAND_READ
+from lanewise.machine.checker.watch_code.access_hook import access
+from lanewise.machine.checker.watch_code.clocks.block_order import arrive, order, release_barrier
+from lanewise.machine.checker.watch_code.clocks.warp_order import left, meet, members, parted, without_value
+from lanewise.machine.checker.watch_code.proxy.async_clocks import async_order
+from lanewise.machine.checker.watch_code.proxy.async_operations import copy_issued, operand_read
+from lanewise.machine.checker.watch_code.proxy.exits import exits
+from lanewise.machine.checker.watch_code.proxy.register_pool import set_registers
+from lanewise.machine.checker.watch_code.proxy.remote_accesses import cluster_wait
+from lanewise.machine.checker.watch_code.watch_module import WatchModule
 from lanewise.machine.codegen.function_code import U8, U32, U64, BlockCode, FunctionCode, Record
 from lanewise.machine.codegen.instrumentation import BarrierHook
 from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS, Step, Word
@@ -41,8 +49,8 @@ from lanewise.machine.program.operands import Register
 from lanewise.machine.program.ops import Op
 from lanewise.ptx import Immediate
 
-#: What the scheduler calls when a barrier completes.
-RELEASE = "check_release"
+#: A function of the watch for an instruction: of a warp, a row of the site table, and the active lanes.
+Visit = Function[[WarpFrame, int, int], None]
 
 
 class CheckerSteps:
@@ -204,8 +212,8 @@ def _step(data: ir.Module, name: str, operands: list[int], op: Op | None) -> lis
 def release(code: FunctionCode, block: Record, barrier: Value, counted: Value) -> None:
     """Write a call of the function that handles a completed barrier."""
     type = ir.FunctionType(ir.LONG, [ir.LONG] * 3)
-    declared = code.module.functions.get(RELEASE)
-    function = declared if declared is not None else ir.Function(code.module, type, RELEASE)
+    declared = code.module.functions.get(release_barrier.name)
+    function = declared if declared is not None else ir.Function(code.module, type, release_barrier.name)
     code.builder.call(function, [block.address.handle, barrier.handle, counted.handle])
 
 
@@ -214,24 +222,26 @@ def release(code: FunctionCode, block: Record, barrier: Value, counted: Value) -
 
 def _write(follows_async: bool) -> str:
     """Return the LLVM IR of all functions of the checker."""
-    module = write_watch(follows_async)
+    module = WatchModule(follows_async)
+    module.declared(release_barrier)
     for name, write in (_STEPS | (_ASYNC_STEPS if follows_async else {})).items():
         code = BlockCode(module, name, STEP_ARGUMENTS, linkage="external")
         write(code, code.record("operands"))
         code.give(0)
+    module.finish()
     return str(module)
 
 
-def _call(code: BlockCode, name: str, *values: Value) -> None:
-    """Write a call of a function in the same module."""
-    code.builder.call(code.module.functions[name], [each.handle for each in values])
+def _frame(code: BlockCode) -> Reference:
+    """Return the frame of the warp as what functions of the watch take."""
+    return Reference(WarpFrame, code["frame"])
 
 
-def _visit(name: str) -> Callable[[BlockCode, Record], None]:
-    """Return the writer of a step that calls `name(frame, row, active lanes)`."""
+def _visit(function: Visit) -> Callable[[BlockCode, Record], None]:
+    """Return the writer of a step that calls a function with its row and the active lanes."""
 
     def write(code: BlockCode, operands: Record) -> None:
-        _call(code, name, code["frame"], operands.get(0), code["active"])
+        function.call(code, frame=_frame(code), site=operands.get(0), active=code["active"])
 
     return write
 
@@ -254,7 +264,7 @@ def _assigned(code: BlockCode, registers: Value) -> Record:
 
 def _access(code: BlockCode, operands: Record) -> None:
     """Operands: row. Look at the access that is about to be made; it is not if Python cannot go on."""
-    _visit("access")(code, operands)
+    _visit(access)(code, operands)
     _stop_if_failed(code)
 
 
@@ -274,14 +284,16 @@ def _shortened_access(code: BlockCode, operands: Record) -> None:
         with sized:
             reads = code.frame.get(register, U32, abi.LANES).differs(0)
             active.set(active.get() & code.bits(reads))
-    _call(code, "access", code["frame"], operands.get(0), active.get().to(U64).to(i64))
+    lanes = active.get().to(U64).to(i64)
+    access.call(code, frame=_frame(code), site=operands.get(0), active=lanes)
     _stop_if_failed(code)
 
 
 def _set_async_hooks(code: BlockCode, operands: Record) -> None:
     """Let the instruction that follows tell which bytes it reads and writes."""
-    for field, name in ((BlockRecord.issued_hook, ISSUED), (BlockRecord.operand_hook, OPERAND_READ)):
-        function = code.builder.ptrtoint(code.module.functions[name], ir.LONG)
+    hooks = ((BlockRecord.issued_hook, copy_issued), (BlockRecord.operand_hook, operand_read))
+    for field, hook in hooks:
+        function = code.builder.ptrtoint(Library.of(code.module).declared(hook), ir.LONG)
         code.block.set(field, Value(code, i64, function))
 
 
@@ -311,7 +323,8 @@ def _value(code: BlockCode, operands: Record) -> None:
     held = _assigned(code, operands.get(_TRACKED)).get(register * 4, U32)
     missing = code["active"].to(U32) & ~held
     with code.when(missing.differs(0)):
-        _call(code, "without_value", code["frame"], row, missing.to(U64).to(i64), register)
+        lanes = missing.to(U64).to(i64)
+        without_value.call(code, frame=_frame(code), site=row, lanes=lanes, register=register)
 
 
 def _values_where(code: BlockCode, operands: Record) -> None:
@@ -326,8 +339,8 @@ def _values_where(code: BlockCode, operands: Record) -> None:
         register = operands.get(number * 8 + (_FIRST + 24))
         missing = lanes & ~values.get(register * 4, U32)
         with code.when(missing.differs(0)):
-            row = operands.get(_FIRST)
-            _call(code, "without_value", code["frame"], row, missing.to(U64).to(i64), register)
+            row, without = operands.get(_FIRST), missing.to(U64).to(i64)
+            without_value.call(code, frame=_frame(code), site=row, lanes=without, register=register)
             code.give(0)
 
 
@@ -403,31 +416,31 @@ def _branch(code: BlockCode, operands: Record) -> None:
 def _parted(code: BlockCode, operands: Record) -> None:
     """Operands: row. Lanes are about to wait for others, unless the whole warp is there."""
     with code.when(code["active"].to(U32).differs(-1)):
-        _visit("parted")(code, operands)
+        _visit(parted)(code, operands)
 
 
 def _converged(code: BlockCode, operands: Record) -> None:
     """The lanes of the warp have met."""
-    _call(code, "meet", code["frame"], code["active"])
+    meet.call(code, frame=_frame(code), active=code["active"])
 
 
 _ASYNC_STEPS: dict[str, Callable[[BlockCode, Record], None]] = {
-    "check_async_order": _visit("async_order"),
+    "check_async_order": _visit(async_order),
     "set_async_hooks": _set_async_hooks,
-    "check_exit": _visit("exits"),
-    "check_cluster_wait": _visit("cluster_wait"),
-    "check_registers": _visit("set_registers"),
+    "check_exit": _visit(exits),
+    "check_cluster_wait": _visit(cluster_wait),
+    "check_registers": _visit(set_registers),
     "touch_registers": touch_registers,
     "check_product": check_product,
 }
 _STEPS: dict[str, Callable[[BlockCode, Record], None]] = {
     "check_access": _access,
     "check_shortened_access": _shortened_access,
-    "check_order": _visit("order"),
-    "check_members": _visit("members"),
-    "check_arrive": _visit("arrive"),
+    "check_order": _visit(order),
+    "check_members": _visit(members),
+    "check_arrive": _visit(arrive),
     "check_parted": _parted,
-    "check_left": _visit("left"),
+    "check_left": _visit(left),
     "check_converged": _converged,
     "check_block": _block,
     "check_branch": _branch,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from lanewise.jit.compiled_functions import Reference
 from lanewise.jit.simd import Value, i64
 from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.analysis.warpgroup_registers import Product, RegisterEvent, Touch
 from lanewise.machine.checker.proxy_records import AsyncClock, RegisterState
 from lanewise.machine.checker.records import BlockWatch
 from lanewise.machine.checker.suspicions import Suspicion
+from lanewise.machine.checker.watch_code.clocks.warp_order import register_suspected
 from lanewise.machine.codegen.function_code import U32, U64, BlockCode, Record
 from lanewise.machine.program.instruction_table import MOST_ROWS
 
@@ -58,9 +60,14 @@ class _Registers:
 
     def tell(self, kind: Suspicion, site: Value, register: Value, other: Value) -> None:
         """Report a suspicion to Python."""
-        values = [self.code["frame"], site * MOST_ROWS, register, other, self.code.constant(i64, int(kind))]
-        function = self.code.module.functions["register_suspected"]
-        self.code.builder.call(function, [each.handle for each in values])
+        register_suspected.call(
+            self.code,
+            frame=Reference(WarpFrame, self.code["frame"]),
+            row=site * MOST_ROWS,
+            register=register,
+            other=other,
+            kind=int(kind),
+        )
 
 
 def touch_registers(code: BlockCode, operands: Record) -> None:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from lanewise.jit import ir
+from lanewise.jit.record_layout import RecordLayout
 from lanewise.jit.simd import Code, Pointer, Type, Value, i64
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockAnswer, FaultKind
@@ -108,8 +109,8 @@ class FunctionCode(Code):
 class Record:
     """Code that reads and writes a record in memory by the offsets of its fields."""
 
-    def __init__(self, code: Code, address: Value) -> None:
-        self.code, self.address = code, address
+    def __init__(self, code: Code, address: Value, layout: type[RecordLayout] | None = None) -> None:
+        self.code, self.address, self.layout = code, address, layout
         self.handle = code.builder.inttoptr(address.handle, BYTE)
 
     def pointer(self, offset: int | Value, type: Type) -> Pointer:
@@ -127,8 +128,10 @@ class Record:
         self.pointer(offset, value.type.by(1)).store(value)
 
     def at(self, offset: int) -> Record:
-        """Return the record that a field points to."""
-        return Record(self.code, self.get(offset))
+        """Return the record that a field points to; its layout is known if that is declared."""
+        fields = self.layout.FIELDS.values() if self.layout else ()
+        target = next((each.target for each in fields if each.offset == offset and each.is_pointer), None)
+        return Record(self.code, self.get(offset), target() if callable(target) else None)
 
 
 class BlockCode(FunctionCode):

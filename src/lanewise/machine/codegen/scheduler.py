@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from lanewise.jit import ir
-from lanewise.jit.simd import Type, Value, i64
+from lanewise.jit.simd import Type, Value, Variable, i64
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockAnswer, BlockRecord, LaunchRecord, RunStatus, WarpFrame, WarpStatus
 from lanewise.machine.async_records import CompleteHow, PendingOperations
@@ -70,100 +70,135 @@ def _least(code: FunctionCode, value: Value) -> Value:
 
 def _write_run_warp(checked: bool, module: ir.Module, name: str) -> None:
     """Write `run_warp(frame)`: give a warp a turn and return a `WarpStatus`."""
-    follow_steps, save, restore = write_follow(module), _write_save(module), _write_restore(module)
-    code = FunctionCode(module, name, ("frame",), WORD, "")
-    warp = code.record("frame")
-    block = warp.at(WarpFrame.block)
-    builder = code.builder
-    budget = code.variable(block.get(BlockRecord.slice))
-    whole = budget.get()
-    stop = block.at(BlockRecord.launch).pointer(LaunchRecord.stop, i64)._typed(i64)
-    current = code.variable(code.constant(U32, 0))
-    others, partial = (code.variable(code.constant(BOOL, 0)) for _ in range(2))
-    rows = block.at(BlockRecord.launch).get(LaunchRecord.code)
-    dispatch, call, diverged, follow, spread, expired = (
-        code.function.append_basic_block(each)
-        for each in ("dispatch", "call", "diverged", "follow", "spread", "expired")
-    )
-    all_pcs = warp.pointer(WarpFrame.pcs, U32)
-    waited = warp.get(WarpFrame.together, U32)
-    with code.when(waited.differs(0)):
-        with code.when((waited & abi.RELEASED).equals(0)):
-            code.give(WarpStatus.TOGETHER)
-        warp.set(WarpFrame.together, code.constant(U32, 0))
-        current.set((waited & ((1 << abi.TOGETHER_BITS) - 1)) - 1)
-        builder.branch(call)
-    builder.branch(dispatch)
+    _WarpTurn(checked, module, name).write()
 
-    builder.position_at_end(dispatch)
-    pcs = all_pcs.load(0, LANES)
-    base = warp.get(WarpFrame.base, U32)
-    runnable = pcs < abi.PARKED
-    key = runnable.select((pcs - base.spread(LANES)) & (abi.PARKED - 1), -1)
-    least = _least(code, key)
-    with code.when(least.equals(-1)):
-        # The awaited lanes may all have arrived now.
-        released = _release_siblings(code, warp, pcs)
-        with code.when(released.differs(0)):
-            builder.branch(dispatch)
-        warp.set(WarpFrame.base, code.constant(U32, 0))
-        _spend(code, block, whole - budget.get())
-        code.give(WarpStatus.WAITING)
-    pc = (least + base) & (abi.PARKED - 1)
-    current.set(pc)
-    mask = pcs.equals(pc.spread(LANES))
-    warp.set(WarpFrame.mask, _bits(code, mask))
-    warp.pointer(WarpFrame.mask_bytes, U8).store(mask.to(U8))
-    others.set((runnable & ~mask).any())
-    partial.set(((pcs < abi.EXITED) & ~mask).any())
-    builder.branch(call)
 
-    builder.position_at_end(call)
-    row = Record(code, rows + current.get().to(U64).to(i64) * abi.CodeRow.BYTES)
-    with code.when(partial.get()):
-        builder.call(save, [code["frame"].handle, row.get(abi.CodeRow.written_registers).handle])
-    found = builder.call(follow_steps, [code["frame"].handle, row.address.handle])
-    following = Value(code, Type("i", 32), found)
-    with code.when(partial.get()):
-        builder.call(restore, [code["frame"].handle, row.get(abi.CodeRow.written_registers).handle])
-    budget.set(budget.get() - 1)
-    with code.when(following.equals(BlockAnswer.STOPPING)):
-        _spend(code, block, whole - budget.get())
-        code.give(WarpStatus.STOPPED)
-    with code.when(following.equals(BlockAnswer.TOGETHER)):
-        _spend(code, block, whole - budget.get())
-        code.give(WarpStatus.TOGETHER)
-    # A stopped launch does not wait for the end of the slice.
-    with code.when(Value(code, i64, builder.load_atomic(stop, "monotonic", 8)).differs(0)):
-        code.give(WarpStatus.OUT_OF_TIME)
-    builder.cbranch((following < 0).handle, diverged, follow)
+class _WarpTurn:
+    """The turn of a warp: one path after the other runs basic blocks until the slice is spent."""
 
-    builder.position_at_end(diverged)
-    builder.cbranch((budget.get() > 0).handle, dispatch, expired)
+    def __init__(self, checked: bool, module: ir.Module, name: str) -> None:
+        self.checked = checked
+        self.follow_steps = write_follow(module)
+        self.save, self.restore = _write_save(module), _write_restore(module)
+        self.code = code = FunctionCode(module, name, ("frame",), WORD, "")
+        self.builder = code.builder
+        self.warp = code.record("frame")
+        self.block = self.warp.at(WarpFrame.block)
+        launch = self.block.at(BlockRecord.launch)
+        self.budget = code.variable(self.block.get(BlockRecord.slice))
+        self.whole = self.budget.get()
+        self.stop = launch.pointer(LaunchRecord.stop, i64)._typed(i64)
+        self.rows = launch.get(LaunchRecord.code)
+        #: The basic block that runs; whether other paths may run, too; whether lanes wait or are elsewhere.
+        self.current = code.variable(code.constant(U32, 0))
+        self.others, self.partial = (code.variable(code.constant(BOOL, 0)) for _ in range(2))
+        self.pcs = self.warp.pointer(WarpFrame.pcs, U32)
+        self.dispatch, self.call, self.diverged, self.follow, self.spread, self.expired = (
+            code.function.append_basic_block(each)
+            for each in ("dispatch", "call", "diverged", "follow", "spread", "expired")
+        )
 
-    builder.position_at_end(follow)
-    target_pc = following.view(U32)
-    stays = ~others.get() & (budget.get() > 0)
-    current_before = current.get()
-    current.set(target_pc)
-    builder.cbranch(stays.handle, call, spread)
+    def write(self) -> None:
+        """Write the function: its parts are basic blocks that branch to each other."""
+        self._resume()
+        self._choose_path()
+        following = self._run_basic_block()
+        self._go_on(following)
+        self._expire()
 
-    builder.position_at_end(spread)
-    mask_again = warp.get(WarpFrame.mask_bytes, U8, LANES).differs(0)
-    all_pcs.store(mask_again.select(target_pc.spread(LANES), all_pcs.load(0, LANES)))
-    current.set(current_before)
-    builder.cbranch((budget.get() > 0).handle, dispatch, expired)
+    def _end(self, spent: Value, status: WarpStatus) -> None:
+        """End the turn, of which so many basic blocks were spent."""
+        _spend(self.code, self.block, spent)
+        self.code.give(status)
 
-    builder.position_at_end(expired)
-    # The next turn begins with the path behind the one that ran last.
-    next_base = others.get().select(current.get() + 1, 0)
-    if checked:  # after a short slice the paths of a warp keep their order, so that lanes meet again soon
-        cut_short = whole < block.get(BlockRecord.whole_slice)
-        next_base = cut_short.select(warp.get(WarpFrame.base, U32), next_base)
-    warp.set(WarpFrame.base, next_base & (abi.PARKED - 1))
-    _release_siblings(code, warp, all_pcs.load(0, LANES))
-    _spend(code, block, whole)
-    code.give(WarpStatus.OUT_OF_TIME)
+    def _resume(self) -> None:
+        """Go on behind a plain barrier at which all lanes waited together, once it is complete."""
+        code = self.code
+        waited = self.warp.get(WarpFrame.together, U32)
+        with code.when(waited.differs(0)):
+            with code.when((waited & abi.RELEASED).equals(0)):
+                code.give(WarpStatus.TOGETHER)
+            self.warp.set(WarpFrame.together, code.constant(U32, 0))
+            self.current.set((waited & ((1 << abi.TOGETHER_BITS) - 1)) - 1)
+            self.builder.branch(self.call)
+        self.builder.branch(self.dispatch)
+
+    def _choose_path(self) -> None:
+        """Choose the lanes that run next: those at the first basic block behind that of the last turn."""
+        code, warp = self.code, self.warp
+        self.builder.position_at_end(self.dispatch)
+        pcs = self.pcs.load(0, LANES)
+        base = warp.get(WarpFrame.base, U32)
+        runnable = pcs < abi.PARKED
+        key = runnable.select((pcs - base.spread(LANES)) & (abi.PARKED - 1), -1)
+        least = _least(code, key)
+        with code.when(least.equals(-1)):
+            # The awaited lanes may all have arrived now.
+            released = _release_siblings(code, warp, pcs)
+            with code.when(released.differs(0)):
+                self.builder.branch(self.dispatch)
+            warp.set(WarpFrame.base, code.constant(U32, 0))
+            self._end(self.whole - self.budget.get(), WarpStatus.WAITING)
+        pc = (least + base) & (abi.PARKED - 1)
+        self.current.set(pc)
+        mask = pcs.equals(pc.spread(LANES))
+        warp.set(WarpFrame.mask, _bits(code, mask))
+        warp.pointer(WarpFrame.mask_bytes, U8).store(mask.to(U8))
+        self.others.set((runnable & ~mask).any())
+        self.partial.set(((pcs < abi.EXITED) & ~mask).any())
+        self.builder.branch(self.call)
+
+    def _run_basic_block(self) -> Value:
+        """Run the basic block for the chosen lanes; return its answer."""
+        code, builder, frame = self.code, self.builder, self.code["frame"].handle
+        builder.position_at_end(self.call)
+        row = Record(code, self.rows + self.current.get().to(U64).to(i64) * abi.CodeRow.BYTES)
+        with code.when(self.partial.get()):
+            builder.call(self.save, [frame, row.get(abi.CodeRow.written_registers).handle])
+        following = Value(code, Type("i", 32), builder.call(self.follow_steps, [frame, row.address.handle]))
+        with code.when(self.partial.get()):
+            builder.call(self.restore, [frame, row.get(abi.CodeRow.written_registers).handle])
+        self.budget.set(self.budget.get() - 1)
+        with code.when(following.equals(BlockAnswer.STOPPING)):
+            self._end(self.whole - self.budget.get(), WarpStatus.STOPPED)
+        with code.when(following.equals(BlockAnswer.TOGETHER)):
+            self._end(self.whole - self.budget.get(), WarpStatus.TOGETHER)
+        # A stopped launch does not wait for the end of the slice.
+        with code.when(Value(code, i64, builder.load_atomic(self.stop, "monotonic", 8)).differs(0)):
+            code.give(WarpStatus.OUT_OF_TIME)
+        return following
+
+    def _go_on(self, following: Value) -> None:
+        """Go on with the next basic block, or choose another path if there are some."""
+        builder, left = self.builder, self.budget.get
+        builder.cbranch((following < 0).handle, self.diverged, self.follow)
+        builder.position_at_end(self.diverged)
+        builder.cbranch((left() > 0).handle, self.dispatch, self.expired)
+
+        builder.position_at_end(self.follow)
+        target = following.view(U32)
+        stays = ~self.others.get() & (left() > 0)
+        before = self.current.get()
+        self.current.set(target)
+        builder.cbranch(stays.handle, self.call, self.spread)
+
+        builder.position_at_end(self.spread)
+        mask = self.warp.get(WarpFrame.mask_bytes, U8, LANES).differs(0)
+        self.pcs.store(mask.select(target.spread(LANES), self.pcs.load(0, LANES)))
+        self.current.set(before)
+        builder.cbranch((left() > 0).handle, self.dispatch, self.expired)
+
+    def _expire(self) -> None:
+        """End the turn, since the slice is spent; the next one begins with the path behind the last."""
+        code, warp = self.code, self.warp
+        self.builder.position_at_end(self.expired)
+        base = self.others.get().select(self.current.get() + 1, 0)
+        if self.checked:  # after a short slice the paths keep their order, so that lanes meet again soon
+            cut_short = self.whole < self.block.get(BlockRecord.whole_slice)
+            base = cut_short.select(warp.get(WarpFrame.base, U32), base)
+        warp.set(WarpFrame.base, base & (abi.PARKED - 1))
+        _release_siblings(code, warp, self.pcs.load(0, LANES))
+        self._end(self.whole, WarpStatus.OUT_OF_TIME)
 
 
 def _write_save(module: ir.Module) -> ir.Function:
@@ -291,108 +326,138 @@ def _write_run_block(
     Only a block that is not alone in its cluster can be BLOCKED.
     """
     code = FunctionCode(module, "run_block", ("block",), WORD)
-    block = code.record("block")
-    launch = block.at(BlockRecord.launch)
-    size, frames, warps = (
-        launch.get(LaunchRecord.frame_bytes),
-        block.get(BlockRecord.frames),
-        launch.get(LaunchRecord.warps),
-    )
-    builder = code.builder
-    turns = code.variable(block.get(BlockRecord.turns))
-    order = WarpOrder(code, block, permuted) if permuted is not None else None
-    limit = launch.get(LaunchRecord.step_limit)
-    turn = code.function.append_basic_block("turn")
-    builder.branch(turn)
-    builder.position_at_end(turn)
-    yielded = code.variable(code.constant(U32, 0))
-    yielded.set(code.constant(U32, 0))
-    waiting, some, every = (code.variable(code.constant(U32, 0)) for _ in range(3))
-    for each, start in ((waiting, 0), (some, 0), (every, -1)):
-        each.set(code.constant(U32, start))
-    if order is not None:
-        order.begin_turn()
-    with code.loop(warps) as index:
-        number = order.warp(index, warps) if order is not None else index
-        warp = frames + number * size
-        ended = Value(code, U32, builder.call(run_warp, [warp.handle]))
-        with code.when(ended.equals(WarpStatus.STOPPED)):
-            block.set(BlockRecord.fault_warp, number)
-            code.give(RunStatus.STOPPED)
-        yielded.set(yielded.get() | (ended & WarpStatus.OUT_OF_TIME))
-        together = Record(code, warp).get(WarpFrame.together, U32)
-        waiting.set(waiting.get() + ended.equals(WarpStatus.TOGETHER).to(U32))
-        some.set(some.get() | together)
-        every.set(every.get() & together)
-    stop = Value(
-        code, i64, builder.load_atomic(launch.pointer(LaunchRecord.stop, i64)._typed(i64), "monotonic", 8)
-    )
-    with code.when(stop.differs(0)):
-        code.give(RunStatus.INTERRUPTED)
-    spins = yielded.get().differs(0)
-    asked = spins.select(code.number(CompleteHow.ONE), code.number(CompleteHow.ANY))
-    _complete_operations(code, block, asked)
-    with code.when(block.get(BlockRecord.steps) > limit):
-        code.give(RunStatus.LIMIT)
-    with code.when(waiting.get().differs(0)):
-        if order is None:  # the hook of a checked launch needs the lanes parked
-            one_barrier = ((some.get() ^ every.get()) >> abi.TOGETHER_BITS).equals(0)
-            with code.when(waiting.get().equals(warps.to(U32)) & one_barrier):
-                with code.loop(warps) as index:
-                    record = Record(code, frames + index * size)
-                    record.set(WarpFrame.together, record.get(WarpFrame.together, U32) | abi.RELEASED)
-                builder.branch(turn)
-        with code.loop(warps) as index:
-            _park_together(code, Record(code, frames + index * size))
-    # Find out which lanes wait at which barriers, and which can run.
-    zero = code.constant(U32, 0)
-    runs, alive, barriers = (code.variable(zero) for _ in range(3))
-    for each in (runs, alive, barriers):
-        each.set(zero)
-    with code.loop(warps) as index:
-        warp_record = Record(code, frames + index * size)
-        pcs = warp_record.get(WarpFrame.pcs, U32, LANES)
-        runs.set(runs.get() | _bits(code, pcs < abi.PARKED))
-        alive.set(alive.get() | _bits(code, pcs < abi.EXITED))
-        parked = (pcs > abi.PARKED - 1) & (pcs < abi.EXITED)
-        barrier_bit = code.constant(U32.by(LANES), 1) << (warp_record.get(WarpFrame.barrier, U32, LANES) & 31)
-        chosen = parked.select(barrier_bit, 0)
-        barriers.set(barriers.get() | code.intrinsic("vector.reduce.or", U32, [chosen], of=chosen.type))
-    with code.when(alive.get().equals(0)):
-        _complete_operations(code, block, code.number(CompleteHow.EVERY))
-        code.give(RunStatus.DONE)
-    freed = code.variable(zero)
-    freed.set(zero)
-    with code.loop(abi.BARRIERS) as number, code.when(((barriers.get() >> number.to(U32)) & 1).differs(0)):
-        answer = builder.call(settle, [code["block"].handle, number.handle])
-        freed.set(freed.get() | Value(code, U32, answer))
-    alone = launch.get(LaunchRecord.cluster_blocks).equals(1)
-    phases, for_cluster = (
-        ((barriers.get() >> condition) & 1).differs(0)
-        for condition in (abi.WAITS_FOR_PHASE, abi.WAITS_FOR_CLUSTER)
-    )
-    with code.when(for_cluster & alone):
-        freed.set(freed.get() | Value(code, U32, builder.call(settle_cluster, [code["block"].handle])))
-    progress = freed.get().differs(0) | runs.get().differs(0)
-    with code.when(~progress):
-        freed.set(_complete_operations(code, block, code.number(CompleteHow.ONE)))
-    progress = progress | freed.get().differs(0)
-    with code.when(~progress & ~phases & (alone | ~for_cluster)):
-        code.give(RunStatus.DEADLOCKED)
-    with code.when(phases):
-        _release_phases(code, block, progress, alone, in_vain)
-    with code.when(~progress & ~alone):
-        code.give(RunStatus.BLOCKED)
-    if order is not None:
-        # Barriers may go on for ever too.
-        with code.when((block.get(BlockRecord.turn) & (TURNS_BETWEEN_LOOKS - 1)).equals(0)):
-            code.give(RunStatus.YIELDED)
-    with code.when(yielded.get().differs(0)):
-        turns.set(turns.get() - 1)
-        with code.when(turns.get() < 0):
-            code.give(RunStatus.YIELDED)
-    builder.branch(turn)
+    turn = _BlockTurn(code, permuted)
+    turn.run_warps(run_warp)
+    turn.release_together()
+    turn.look_at_lanes()
+    turn.settle(settle, settle_cluster, in_vain)
+    turn.end()
     return code.function
+
+
+class _BlockTurn:
+    """One turn of all warps of a block; then barriers that are complete are released."""
+
+    def __init__(self, code: FunctionCode, permuted: ir.Function | None) -> None:
+        self.code, self.builder, self.block = code, code.builder, code.record("block")
+        launch = self.launch = self.block.at(BlockRecord.launch)
+        self._size, self._frames = launch.get(LaunchRecord.frame_bytes), self.block.get(BlockRecord.frames)
+        self.warps = launch.get(LaunchRecord.warps)
+        self.turns = code.variable(self.block.get(BlockRecord.turns))
+        self.order = WarpOrder(code, self.block, permuted) if permuted is not None else None
+        self.limit = launch.get(LaunchRecord.step_limit)
+        self.begin = code.function.append_basic_block("turn")
+        self.builder.branch(self.begin)
+        self.builder.position_at_end(self.begin)
+        # Whether a warp has not ended its work; how many wait together, and what for: some of them, and all.
+        self.yielded, self.waiting, self.some = (self._zero() for _ in range(3))
+        self.every = code.variable(code.constant(U32, 0))
+        self.every.set(code.constant(U32, -1))
+        # Lanes that run, that have not exited, and that wait, by what they wait for.
+        self.runs, self.alive, self.barriers = (self._zero() for _ in range(3))
+
+    def _zero(self) -> Variable:
+        zero = self.code.constant(U32, 0)
+        made = self.code.variable(zero)
+        made.set(zero)
+        return made
+
+    def _frame(self, number: Value) -> Record:
+        return Record(self.code, self._frames + number * self._size)
+
+    def run_warps(self, run_warp: ir.Function) -> None:
+        """Write that all warps have their turn, and asynchronous operations complete."""
+        code, launch = self.code, self.launch
+        if self.order is not None:
+            self.order.begin_turn()
+        with code.loop(self.warps) as index:
+            number = self.order.warp(index, self.warps) if self.order is not None else index
+            warp = self._frame(number)
+            ended = Value(code, U32, self.builder.call(run_warp, [warp.address.handle]))
+            with code.when(ended.equals(WarpStatus.STOPPED)):
+                self.block.set(BlockRecord.fault_warp, number)
+                code.give(RunStatus.STOPPED)
+            self.yielded.set(self.yielded.get() | (ended & WarpStatus.OUT_OF_TIME))
+            together = warp.get(WarpFrame.together, U32)
+            self.waiting.set(self.waiting.get() + ended.equals(WarpStatus.TOGETHER).to(U32))
+            self.some.set(self.some.get() | together)
+            self.every.set(self.every.get() & together)
+        place = launch.pointer(LaunchRecord.stop, i64)._typed(i64)
+        with code.when(Value(code, i64, self.builder.load_atomic(place, "monotonic", 8)).differs(0)):
+            code.give(RunStatus.INTERRUPTED)
+        spins = self.yielded.get().differs(0)
+        asked = spins.select(code.number(CompleteHow.ONE), code.number(CompleteHow.ANY))
+        _complete_operations(code, self.block, asked)
+        with code.when(self.block.get(BlockRecord.steps) > self.limit):
+            code.give(RunStatus.LIMIT)
+
+    def release_together(self) -> None:
+        """Write that warps which wait at one plain barrier as a whole go on at once; else they are parked."""
+        code = self.code
+        with code.when(self.waiting.get().differs(0)):
+            if self.order is None:  # the hook of a checked launch needs the lanes parked
+                one_barrier = ((self.some.get() ^ self.every.get()) >> abi.TOGETHER_BITS).equals(0)
+                with code.when(self.waiting.get().equals(self.warps.to(U32)) & one_barrier):
+                    with code.loop(self.warps) as index:
+                        warp = self._frame(index)
+                        warp.set(WarpFrame.together, warp.get(WarpFrame.together, U32) | abi.RELEASED)
+                    self.builder.branch(self.begin)
+            with code.loop(self.warps) as index:
+                _park_together(code, self._frame(index))
+
+    def look_at_lanes(self) -> None:
+        """Find out which lanes wait at which barriers, and which can run; the block may be done."""
+        code = self.code
+        with code.loop(self.warps) as index:
+            warp = self._frame(index)
+            pcs = warp.get(WarpFrame.pcs, U32, LANES)
+            self.runs.set(self.runs.get() | _bits(code, pcs < abi.PARKED))
+            self.alive.set(self.alive.get() | _bits(code, pcs < abi.EXITED))
+            parked = (pcs > abi.PARKED - 1) & (pcs < abi.EXITED)
+            barrier_bit = code.constant(U32.by(LANES), 1) << (warp.get(WarpFrame.barrier, U32, LANES) & 31)
+            chosen = parked.select(barrier_bit, 0)
+            held = code.intrinsic("vector.reduce.or", U32, [chosen], of=chosen.type)
+            self.barriers.set(self.barriers.get() | held)
+        with code.when(self.alive.get().equals(0)):
+            _complete_operations(code, self.block, code.number(CompleteHow.EVERY))
+            code.give(RunStatus.DONE)
+
+    def settle(self, settle: ir.Function, settle_cluster: ir.Function, in_vain: ir.Function) -> None:
+        """Release barriers that are complete, and give up if nothing can go on."""
+        code, builder, block = self.code, self.builder, self.code["block"].handle
+        barriers, freed = self.barriers.get(), self._zero()
+        with code.loop(abi.BARRIERS) as number, code.when(((barriers >> number.to(U32)) & 1).differs(0)):
+            freed.set(freed.get() | Value(code, U32, builder.call(settle, [block, number.handle])))
+        alone = self.launch.get(LaunchRecord.cluster_blocks).equals(1)
+        phases, for_cluster = (
+            ((barriers >> condition) & 1).differs(0)
+            for condition in (abi.WAITS_FOR_PHASE, abi.WAITS_FOR_CLUSTER)
+        )
+        with code.when(for_cluster & alone):
+            freed.set(freed.get() | Value(code, U32, builder.call(settle_cluster, [block])))
+        progress = freed.get().differs(0) | self.runs.get().differs(0)
+        with code.when(~progress):
+            freed.set(_complete_operations(code, self.block, code.number(CompleteHow.ONE)))
+        progress = progress | freed.get().differs(0)
+        with code.when(~progress & ~phases & (alone | ~for_cluster)):
+            code.give(RunStatus.DEADLOCKED)
+        with code.when(phases):
+            _release_phases(code, self.block, progress, alone, in_vain)
+        with code.when(~progress & ~alone):
+            code.give(RunStatus.BLOCKED)
+
+    def end(self) -> None:
+        """End the turn: the next one begins, unless other blocks have theirs."""
+        code = self.code
+        if self.order is not None:
+            # Barriers may go on for ever too.
+            with code.when((self.block.get(BlockRecord.turn) & (TURNS_BETWEEN_LOOKS - 1)).equals(0)):
+                code.give(RunStatus.YIELDED)
+        with code.when(self.yielded.get().differs(0)):
+            self.turns.set(self.turns.get() - 1)
+            with code.when(self.turns.get() < 0):
+                code.give(RunStatus.YIELDED)
+        self.builder.branch(self.begin)
 
 
 def _complete_operations(code: FunctionCode, block: Record, how: Value) -> Value:

@@ -7,61 +7,15 @@ from collections import defaultdict
 import numpy as np
 import numpy.typing as npt
 
-from lanewise.jit import ir
 from lanewise.jit.host_memory import as_bytes
-from lanewise.jit.simd import Value
 from lanewise.machine import abi
 from lanewise.machine.checker.access_descriptions import source_of
-from lanewise.machine.checker.records import Flag
 from lanewise.machine.checker.report import Finding
-from lanewise.machine.checker.suspicions import Suspicion
-from lanewise.machine.checker.watch_code.bank_model import lane_is_in
-from lanewise.machine.checker.watch_code.vector_clocks import LANES, WatchCode
-from lanewise.machine.codegen.function_code import U8, U32, Record
-from lanewise.machine.runtime.heap import ByteState, Heap, HeapBlock, heap_of
+from lanewise.machine.runtime.heap import Heap, HeapBlock, heap_of
 from lanewise.machine.runtime.state import LaunchState
 
 Words = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.intp]
-
-
-def write_heap_check(module: ir.Module) -> None:
-    """Write `heap(frame, site, offsets, active, size, flags, states)`: an access to the heap.
-
-    It reports bytes that nobody has, and reads of bytes of which none was written; it notes what is written.
-    """
-    arguments = ("frame", "site", "offsets", "active", "size", "flags", "states")
-    code = WatchCode(module, "heap", arguments)
-    states, size, flags = Record(code, code["states"]).pointer(0, U8), code["size"], code["flags"]
-    reads, writes = (flags & Flag.READS).differs(0), (flags & Flag.WRITES).differs(0)
-
-    def state(value: ByteState) -> Value:
-        return code.constant(U8, value)
-
-    zero = code.number(0)
-    with code.loop(LANES) as lane, code.when(lane_is_in(lane, code["active"].to(U32))):
-        start = code.record("offsets").get(lane * 8)
-        address = start + abi.HEAP_BASE
-        counts = {each: code.variable(zero) for each in ByteState}
-        for count in counts.values():
-            count.set(zero)
-        with code.loop(size) as number:
-            held = states.load(start + number)
-            for each, count in counts.items():
-                with code.when(held.equals(each)):
-                    count.set(count.get() + 1)
-            with code.when(writes & held.equals(ByteState.UNINITIALISED)):
-                states.store(state(ByteState.INITIALISED), start + number)
-        freed, outside = counts[ByteState.FREED].get(), counts[ByteState.UNALLOCATED].get()
-        unwritten = counts[ByteState.UNINITIALISED].get().equals(size)
-        for kind, wrong in (
-            (Suspicion.HEAP_FREED, freed.differs(0)),
-            (Suspicion.HEAP_OUTSIDE, freed.equals(0) & outside.differs(0)),
-            (Suspicion.HEAP_UNINITIALISED, reads & unwritten),
-        ):
-            with code.when(wrong):
-                code.suspect(kind, code["frame"], code["site"], lane, address, zero, zero)
-    code.done()
 
 
 # leaks ----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Compiled code that is called before each access: it finds the bytes that the lanes of a warp touch.
+"""Called before each access: finds the bytes that the lanes of a warp touch, and has them looked at.
 
 The lanes' addresses become offsets into shadow memory (`shadow_memory.py`), and their costs are counted
 (`bank_model.py`).
@@ -6,475 +6,494 @@ The lanes' addresses become offsets into shadow memory (`shadow_memory.py`), and
 
 from __future__ import annotations
 
-from lanewise.jit import ir
-from lanewise.jit.simd import Value, i64
+from lanewise.jit.lane_functions import (
+    address_of,
+    any_lane,
+    choose,
+    count_bits,
+    lanes_in,
+    lowest_bit,
+    mask_of,
+    unsigned_less,
+)
+from lanewise.jit.restricted_python import compiled, in_place
 from lanewise.machine import abi
-from lanewise.machine.abi import BlockRecord, LaunchRecord, MemberRow, WarpFrame
+from lanewise.machine.abi import WarpFrame
 from lanewise.machine.checker import records
-from lanewise.machine.checker.allocations.heap_checks import write_heap_check
 from lanewise.machine.checker.proxy_records import BarrierUse
 from lanewise.machine.checker.records import (
-    COSTS,
     AllocationShadow,
     BlockWatch,
     Flag,
-    LaneClocks,
     LastRequest,
     SiteRow,
     Space,
-    WarpClock,
     WatchRecord,
 )
 from lanewise.machine.checker.suspicions import Suspicion
-from lanewise.machine.checker.watch_code.async_accesses import write_async_accesses, write_async_finished
-from lanewise.machine.checker.watch_code.async_clocks import follows, note_written, write_async_clocks
-from lanewise.machine.checker.watch_code.async_operations import write_async_operations
-from lanewise.machine.checker.watch_code.async_runs import write_async_runs
-from lanewise.machine.checker.watch_code.bank_model import write_banks
-from lanewise.machine.checker.watch_code.block_order import write_block_order
-from lanewise.machine.checker.watch_code.extents import write_extents
-from lanewise.machine.checker.watch_code.happens_before import write_completion, write_happens_before
-from lanewise.machine.checker.watch_code.known_releases import write_known_releases
-from lanewise.machine.checker.watch_code.phases import write_phases
-from lanewise.machine.checker.watch_code.publications import write_publications
-from lanewise.machine.checker.watch_code.register_pool import write_register_pool
-from lanewise.machine.checker.watch_code.remote_accesses import is_in_cluster
-from lanewise.machine.checker.watch_code.request_pattern import count_costs, keep_base, remember
-from lanewise.machine.checker.watch_code.shadow_memory import write_shadow
-from lanewise.machine.checker.watch_code.vector_clocks import (
-    LANES,
-    WatchCode,
-    WatchModule,
-    in_turn,
-    least,
-    most,
-    running_lane_clocks,
-    wide,
-    write_clocks,
+from lanewise.machine.checker.watch_code.accesses import Access
+from lanewise.machine.checker.watch_code.clocks.block_order import arrive_at_grid
+from lanewise.machine.checker.watch_code.clocks.strong_accesses import access_strongly
+from lanewise.machine.checker.watch_code.clocks.vector_clocks import in_turn, row_of, suspect, watch_of
+from lanewise.machine.checker.watch_code.clocks.warp_order import meet
+from lanewise.machine.checker.watch_code.proxy.async_clocks import note_written
+from lanewise.machine.checker.watch_code.proxy.phases import written_over
+from lanewise.machine.checker.watch_code.proxy.remote_accesses import is_in_cluster, note_remote
+from lanewise.machine.checker.watch_code.shadow.heap_accesses import access_heap
+from lanewise.machine.checker.watch_code.shadow.request_pattern import count_costs, keep_base, remember
+from lanewise.machine.checker.watch_code.shadow.shadow_memory import access_local
+from lanewise.machine.checker.watch_code.shadow.shadow_vectors import (
+    lanes_read_1,
+    lanes_read_4,
+    lanes_write_1,
+    lanes_write_4,
+    tiled_read,
+    tiled_write,
 )
-from lanewise.machine.checker.watch_code.warp_order import write_warp_order
-from lanewise.machine.codegen.function_code import U32, U64, Record
-from lanewise.machine.codegen.lane_vectors import BOOL
+from lanewise.machine.checker.watch_code.watch_module import (
+    EVERY_LANE,
+    LANES,
+    ByteArray,
+    LaneLongs,
+    LaneWords,
+    follows_async,
+    longs_of,
+    shifted_right,
+)
 
 #: How often an instruction that reported a race reports races again in another array, and how many.
 MOST_REOPENED, REPORTS_REOPENED = 256, 20
-_REOPENED = (
-    Suspicion.AFTER_WRITE, Suspicion.AFTER_READ, Suspicion.SAME_ADDRESS, Suspicion.WEAKLY_AFTER_WRITE,
-    Suspicion.WEAKLY_AFTER_READ,
-)  # fmt: skip
+#: The bytes of a row of a matrix.
+ROW_BYTES = 16
 
 
-def _write_find(module: ir.Module) -> ir.Function:
-    """`find(launch, address)`: the AllocationShadow of the allocation with an address, or 0."""
-    code = WatchCode(module, "find", ("launch", "address"))
-    launch = code.record("launch")
-    with code.loop(launch.get(WatchRecord.allocation_count)) as number:
-        row = Record(code, launch.get(WatchRecord.allocations) + number * AllocationShadow.BYTES)
-        with code.when(
-            (code["address"] - row.get(AllocationShadow.first)).to(U64) < row.get(AllocationShadow.size, U64)
-        ):
-            code.done(row.address)
-    code.done(0)
-    return code.function
+# the memory -------------------------------------------------------------------------------------------------
 
 
-def _write_access(module: ir.Module) -> None:
-    """`access(frame, site, active)`: called before every instruction that accesses memory."""
-    code = WatchCode(module, "access", ("frame", "site", "active"))
-    with code.when(code["active"].equals(0)):
-        code.done()
-    warp = code.record("frame")
-    direct = warp.at(WarpFrame.block).at(BlockRecord.watch)
-    launch = direct.at(BlockWatch.watch)
-    row = Record(code, launch.get(WatchRecord.sites) + code["site"] * SiteRow.BYTES)
-    flags = row.get(SiteRow.flags)
-    matrix = (flags & (Flag.MATRIX | Flag.TILE)).differs(0)
-    with code.when(matrix):
-        code.call_number(module.functions["meet"], code["frame"], code["active"])
-    observed = in_turn(code, warp)
-    clock = observed.at(BlockWatch.clock)
-    awaited = clock.get(WarpClock.partial) | clock.get(WarpClock.awaited) | clock.get(WarpClock.waiting)
-    with code.when(awaited.differs(0)):
-        clock.set(WarpClock.broken, 1)
-        clock.set(WarpClock.strayed, clock.get(WarpClock.strayed) | code["active"])
-    clock.set(WarpClock.touched, clock.get(WarpClock.touched) | code["active"])
-    clock.set(WarpClock.arrived_lanes, clock.get(WarpClock.arrived_lanes) & ~code["active"])
-    addresses = code.stack_bytes(8 * LANES)
-    base, displacement = row.get(SiteRow.base), row.get(SiteRow.displacement)
-    pointer = addresses.pointer(0, U64)
-    with code.when(base < 0):
-        # A variable in shared memory is that of the own block.
-        first = warp.at(WarpFrame.block).get(BlockRecord.shared_first)
-        start = displacement + row.get(SiteRow.space).equals(Space.SHARED).select(first, 0)
-        pointer.store(start.to(U64).spread(LANES))
-    with code.when(~(base < 0)):
-        register = Record(code, warp.address + base)
-        with code.when(row.get(SiteRow.base_bits).equals(32)):
-            words = register.get(0, U32, LANES) + displacement.to(U32).spread(LANES)
-            pointer.store(words.to(U64))
-        with code.when(row.get(SiteRow.base_bits).equals(64)):
-            pointer.store(register.get(0, U64, LANES) + displacement.to(U64).spread(LANES))
-    active = code.variable(code["active"].to(U32))
-    with code.when(matrix):
-        code.call_number(module.functions["shape"], code["frame"], code["site"], addresses.address)
-        active.set(row.get(SiteRow.lanes_read).to(U32))
-    row.set(SiteRow.requests, row.get(SiteRow.requests) + 1)
-    lanes = wide(code.intrinsic("ctpop", U32, [active.get()]))
-    row.set(SiteRow.threads, row.get(SiteRow.threads) + lanes)
-    row.set(SiteRow.moved_bytes, row.get(SiteRow.moved_bytes) + lanes * row.get(SiteRow.access_size))
-    left = code.variable(active.get())
-    with code.while_any(left):
-        done = code.call_number(
-            module.functions["region"], code["frame"], observed.address, code["site"], addresses.address,
-            wide(left.get()),
-        )  # fmt: skip
-        left.set(left.get() & ~done.to(U32))
-    with code.when(matrix):
-        code.call_number(module.functions["meet"], code["frame"], code["active"])
-    code.done()
+@compiled()
+def find_allocation(launch: WatchRecord, address: int) -> AllocationShadow:
+    """Return the allocation with an address; its address is 0 if there is none."""
+    for number in range(launch.allocation_count):
+        shadow = launch.allocations[number]
+        if unsigned_less(address - shadow.first, shadow.size):
+            return shadow
+    return AllocationShadow.at(0)
 
 
-def _reopen(code: WatchCode, row: Record, allocation: Value) -> None:
+@in_place
+def reopen(row: SiteRow, allocation: AllocationShadow) -> None:
     """Let an instruction report races again, because it accesses another allocation than before."""
-    changes = row.get(SiteRow.allocation_changes)
-    another = row.get(SiteRow.last_allocation).differs(0) & allocation.differs(0)
-    with code.when(another & (changes < MOST_REOPENED)):
-        row.set(SiteRow.allocation_changes, changes + 1)
-        for kind in _REOPENED:
-            limit = SiteRow.limits + 8 * kind
-            row.set(limit, most(row.get(limit), code.number(REPORTS_REOPENED)))
+    is_another = (address_of(row.last_allocation) != 0) & (address_of(allocation) != 0)
+    if is_another & (row.allocation_changes < MOST_REOPENED):
+        row.allocation_changes += 1
+        for kind in (
+            Suspicion.AFTER_WRITE,
+            Suspicion.AFTER_READ,
+            Suspicion.SAME_ADDRESS,
+            Suspicion.WEAKLY_AFTER_WRITE,
+            Suspicion.WEAKLY_AFTER_READ,
+        ):
+            row.limits[kind] = max(row.limits[kind], REPORTS_REOPENED)
 
 
-def _write_region(module: WatchModule) -> ir.Function:
-    """`region(frame, observed, site, addresses, active)`: handle the lanes in one allocation.
+@in_place
+def find_global(access: Access, address: int) -> bool:
+    """Fill in the allocation with an address; false if there is none."""
+    row = access.row
+    shadow = row.last_allocation
+    is_known = address_of(shadow) != 0 and unsigned_less(address - shadow.first, shadow.size)
+    if not is_known:
+        shadow = find_allocation(access.watch.watch, address)
+        reopen(row, shadow)
+        row.last_allocation = shadow
+    if address_of(shadow) == 0:
+        return False
+    access.origin = shadow.first
+    access.limit = shadow.size
+    access.plane = shadow.plane
+    access.stride = shadow.stride
+    access.shift = shadow.cell_shift
+    access.host = shadow.host
+    return True
 
-    It returns the lanes that it has handled.
+
+@in_place
+def find_shared(access: Access, address: int) -> None:
+    """Fill in the shared memory of the own block, or of another one of the cluster.
+
+    An address of no block leaves it without bytes: the access is a fault.
     """
-    code = WatchCode(module, "region", ("frame", "observed", "site", "addresses", "active"))
-    observed, addresses = code.record("observed"), code.record("addresses")
-    launch = observed.at(BlockWatch.watch)
-    row = Record(code, launch.get(WatchRecord.sites) + code["site"] * SiteRow.BYTES)
-    flags, size = row.get(SiteRow.flags), row.get(SiteRow.access_size)
-    active = code["active"].to(U32)
-    first = wide(code.intrinsic("cttz", U32, [active, code.constant(BOOL, 0)]))
-    address = addresses.get(first * 8)
-    space = code.variable(row.get(SiteRow.space))
-    origin, limit = code.variable(code.number(0)), code.variable(code.number(0))
-    plane, stride, shift, host = (code.variable(code.number(0)) for _ in range(4))
-    home = code.variable(observed.address)
-    with code.when(space.get().equals(Space.GENERIC)):
-        space.set(code.number(Space.GLOBAL))
-        for window, meant in ((abi.SHARED_WINDOW, Space.SHARED), (abi.LOCAL_WINDOW, Space.LOCAL)):
-            with code.when((address - window).to(U64) < abi.WINDOW_BYTES):
-                space.set(code.number(meant))
-                origin.set(code.number(window))
-    shared, local = space.get().equals(Space.SHARED), space.get().equals(Space.LOCAL)
-    with code.when(shared):
-        # The memory of the own block, or of another one of the cluster; without a limit it is a fault.
-        block = code.record("frame").at(WarpFrame.block)
-        rank = ((address - origin.get()).to(U64) >> abi.RANK_SHIFT).to(i64)
-        with code.when(rank < block.at(BlockRecord.launch).get(LaunchRecord.cluster_blocks)):
-            member_row = Record(code, block.get(BlockRecord.members) + rank * MemberRow.BYTES)
-            owner = member_row.at(MemberRow.block).at(BlockRecord.watch)
-            origin.set(origin.get() + (rank << abi.RANK_SHIFT))
-            limit.set(member_row.get(MemberRow.bytes))
-            home.set(owner.address)
-            plane.set(owner.get(BlockWatch.shadow))
-            stride.set(owner.get(BlockWatch.stride))
-            shift.set(owner.get(BlockWatch.cell_shift))
-            host.set(member_row.get(MemberRow.shared))
-    with code.when(local):
-        limit.set(observed.get(BlockWatch.local_bytes))
-    with code.when(space.get().equals(Space.GLOBAL)):
-        kept = code.variable(row.get(SiteRow.last_allocation))
-        known = code.variable(code.constant(BOOL, 0))
-        with code.when(kept.get().differs(0)):
-            allocation = Record(code, kept.get())
-            offset = (address - allocation.get(AllocationShadow.first)).to(U64)
-            known.set(offset < allocation.get(AllocationShadow.size, U64))
-        with code.when(~known.get()):
-            kept.set(code.call_number(module.functions["find"], launch.address, address))
-            _reopen(code, row, kept.get())
-            row.set(SiteRow.last_allocation, kept.get())
-        with code.when(kept.get().equals(0)):  # a fault, or an access to parameters
-            code.done(code["active"])
-        allocation = Record(code, kept.get())
-        origin.set(allocation.get(AllocationShadow.first))
-        limit.set(allocation.get(AllocationShadow.size))
-        plane.set(allocation.get(AllocationShadow.plane))
-        stride.set(allocation.get(AllocationShadow.stride))
-        shift.set(allocation.get(AllocationShadow.cell_shift))
-        host.set(allocation.get(AllocationShadow.host))
-    offsets = code.stack_bytes(8 * LANES)
-    relative = addresses.get(0, U64, LANES) - origin.get().to(U64).spread(LANES)
-    offsets.pointer(0, U64).store(relative)
-    # The result for the last request of this instruction holds for the same pattern some sectors further on,
-    # or some rows of banks.
-    memory = row.at(SiteRow.last_request)
-    base = offsets.get(first * 8)
-    pattern = relative - base.to(U64).spread(LANES)
-    phase = base & shared.select(code.number(127), 31)
-    key = wide(active) | (space.get() << 32) | (shift.get() << 36) | (phase << 40)
-    same = (
-        memory.get(LastRequest.key).equals(key)
-        & ~memory.get(LastRequest.pattern, U64, LANES).differs(pattern).any()
-    )
-    with code.when(~same):
-        memory.set(LastRequest.key, key)
-        memory.pointer(LastRequest.pattern, U64).store(pattern)
-        remember(code, row, memory, offsets, base, active, shared, shift.get())
-    keep_base(code, memory, base)
-    chosen_lanes = code.variable(active)
-    lowest, highest = (
-        base + memory.get(LastRequest.least_offset),
-        base + memory.get(LastRequest.most_offset) + size,
-    )
-    inside = ~(lowest < 0) & ~(limit.get() < highest)
-    with code.when(inside & ~local):
-        for cost, field in COSTS:
-            row.set(field, row.get(field) + memory.get(cost))
-    with code.when(~inside):
-        bound = limit.get().to(U64).spread(LANES)
-        good = (relative < bound) & ((relative + (size - 1).to(U64).spread(LANES)) < bound)
-        chosen_lanes.set(active & Value(code, U32, code.builder.bitcast(good.handle, ir.IntType(32))))
-        with code.when(chosen_lanes.get().equals(0)):  # the first lane's access is a fault
-            code.done(code.number(1) << first)
-        with code.when(~local):
-            memory.set(LastRequest.key, 0)
-            count_costs(code, row, memory, offsets, chosen_lanes.get(), shared)
-            for cost, field in COSTS:
-                row.set(field, row.get(field) + memory.get(cost))
-    chosen = chosen_lanes.get()
-    with code.when(local):
-        writes = (flags & Flag.WRITES).differs(0).to(U64).to(i64)
-        code.call_number(
-            module.functions["local"],
-            code["frame"],
-            code["site"],
-            offsets.address,
-            wide(chosen),
-            size,
-            writes,
-        )
-        code.done(wide(chosen))
-    strays = (lowest < row.get(SiteRow.lowest)) | (highest > row.get(SiteRow.highest))
-    with code.when(row.get(SiteRow.highest).differs(0) & strays):
-        low, high = (row.get(each, U64).spread(LANES) for each in (SiteRow.lowest, SiteRow.highest))
-        beyond = (relative < low) | ((relative + size.to(U64).spread(LANES)) > high)
-        bits = chosen & Value(code, U32, code.builder.bitcast(beyond.handle, ir.IntType(32)))
-        with code.when(bits.differs(0)):
-            lane = wide(code.intrinsic("cttz", U32, [bits, code.constant(BOOL, 0)]))
-            code.suspect(
-                Suspicion.OUTSIDE,
-                code["frame"],
-                code["site"],
-                lane,
-                origin.get() + offsets.get(lane * 8),
-                row.get(SiteRow.lowest),
-                row.get(SiteRow.highest),
-            )
-    with code.when(space.get().equals(Space.GLOBAL)):
-        allocation = Record(code, row.get(SiteRow.last_allocation))
-        start, end = (inside.select(each, whole) for each, whole in ((lowest, 0), (highest, limit.get())))
-        allocation.set(
-            AllocationShadow.accessed_from, least(allocation.get(AllocationShadow.accessed_from), start)
-        )
-        allocation.set(AllocationShadow.accessed_to, most(allocation.get(AllocationShadow.accessed_to), end))
-        allocation.set(AllocationShadow.flags, allocation.get(AllocationShadow.flags) | flags)
-        states = allocation.get(AllocationShadow.byte_states)
-        with code.when(states.differs(0)):
-            code.call_number(
-                module.functions["heap"],
-                code["frame"],
-                code["site"],
-                offsets.address,
-                wide(chosen),
-                size,
-                flags,
-                states,
-            )
-        with code.when(allocation.get(AllocationShadow.reads_recorded).equals(0)):
-            only_reads = (flags & (Flag.READS | Flag.WRITES | Flag.STRONG_ACCESS)).equals(Flag.READS)
-            with code.when(only_reads):
-                code.done(wide(chosen))
-            with code.when((flags & Flag.WRITES).differs(0)):
-                zero = code.number(0)
-                code.suspect(
-                    Suspicion.UNRECORDED_READS, code["frame"], code["site"], first, address, zero, zero
-                )
-    with code.when(plane.get().equals(0)):  # it is too large to be watched
-        code.done(wide(chosen))
-    if module.follows_async:
-        with code.when(home.get().differs(observed.address) & is_in_cluster(observed)):
-            code.call_number(
-                module.functions["note_remote"], observed.address, home.get(), code["site"],
-                addresses.address, wide(chosen),
-            )  # fmt: skip
-    who = code.variable((row.get(SiteRow.number) << records.SITE_SHIFT).to(U32))
+    block = access.frame.block
+    rank = shifted_right(address - access.origin, abi.RANK_SHIFT)
+    if rank < block.launch.cluster_blocks:
+        member = block.members[rank]
+        owner = watch_of(member.block)
+        access.origin += rank << abi.RANK_SHIFT
+        access.limit = member.bytes
+        access.home = owner
+        access.plane = owner.shadow
+        access.stride = owner.stride
+        access.shift = owner.cell_shift
+        access.host = member.shared
 
-    def mark(flag: Value, bits: int) -> None:
-        who.set(who.get() | flag.select(code.constant(U32, bits), 0))
 
-    by_word = (flags & Flag.BY_WORD).differs(0)
-    reads, writes = ((flags & flag).differs(0) for flag in (Flag.READS, Flag.WRITES))
-    mark((flags & (Flag.MATRIX | Flag.TILE)).differs(0) & ~by_word, records.COLLECTIVE)
-    mark(reads & writes, records.ATOMIC)
-    mark((flags & Flag.CONSTANT).differs(0), records.CONSTANT_READ)
-    weak = (flags & Flag.STRONG_ACCESS).equals(0)
-    with code.when(~weak):
+@in_place
+def find_space(access: Access, address: int) -> None:
+    """Fill in the space of an address, and where a generic address of that space begins."""
+    access.space = access.row.space
+    access.origin = 0
+    if access.space == Space.GENERIC:
+        access.space = Space.GLOBAL
+        if unsigned_less(address - abi.SHARED_WINDOW, abi.WINDOW_BYTES):
+            access.space = Space.SHARED
+            access.origin = abi.SHARED_WINDOW
+        if unsigned_less(address - abi.LOCAL_WINDOW, abi.WINDOW_BYTES):
+            access.space = Space.LOCAL
+            access.origin = abi.LOCAL_WINDOW
+
+
+@in_place
+def find_memory(access: Access, address: int) -> bool:
+    """Fill in the memory with an address; false if there is none: a fault, or an access to parameters."""
+    find_space(access, address)
+    access.home = access.watch
+    access.shared = int(access.space == Space.SHARED)
+    access.limit = 0
+    access.plane = 0
+    access.stride = 0
+    access.shift = 0
+    access.host = 0
+    if access.space == Space.GLOBAL:
+        return find_global(access, address)
+    if access.space == Space.SHARED:
+        find_shared(access, address)
+    else:
+        access.limit = access.watch.local_bytes
+    return True
+
+
+# the request ------------------------------------------------------------------------------------------------
+
+
+@in_place
+def look_at_pattern(access: Access, request: LastRequest, first: int) -> None:
+    """Find out how a request lies, and what it costs; `first` is its first lane.
+
+    The result for the last request of this instruction holds for the same pattern some sectors further on, or
+    some rows of banks.
+    """
+    base = access.offsets[first]
+    phase = base & (127 if access.shared != 0 else 31)
+    key = access.active | (access.space << 32) | (access.shift << 36) | (phase << 40)
+    pattern = access.offsets - base
+    if (request.key != key) | any_lane(request.pattern != pattern):
+        request.key = key
+        request.pattern = pattern
+        remember(access, request, base)
+    keep_base(request, base)
+    access.lowest = base + request.least_offset
+    access.highest = base + request.most_offset + access.size
+    access.inside = int((access.lowest >= 0) & (access.highest <= access.limit))
+
+
+@in_place
+def add_costs(row: SiteRow, request: LastRequest) -> None:
+    """Add the cost of a request to those of its instruction."""
+    row.wavefronts += request.wavefronts
+    row.ideal += request.ideal
+    row.sectors += request.sectors
+    row.least_sectors += request.least_sectors
+
+
+@in_place
+def leave_out_faults(access: Access) -> None:
+    """Leave out the lanes whose bytes do not all lie in the memory."""
+    last = access.offsets + (access.size - 1)
+    access.active = access.active & mask_of((access.offsets < access.limit) & (last < access.limit))
+
+
+@in_place
+def check_bounds(access: Access) -> None:
+    """Report lanes that leave the view or variable that their address was computed from."""
+    row, offsets = access.row, access.offsets
+    if (row.highest != 0) & ((access.lowest < row.lowest) | (access.highest > row.highest)):
+        beyond = access.active & mask_of((offsets < row.lowest) | (offsets + access.size > row.highest))
+        if beyond != 0:
+            lane = lowest_bit(beyond)
+            address = access.origin + access.offsets[lane]
+            suspect(Suspicion.OUTSIDE, access.frame, access.site, lane, address, row.lowest, row.highest)
+
+
+@in_place
+def access_allocation(access: Access, first: int) -> bool:
+    """Note which bytes of an allocation are accessed; false if nothing else has to be looked at."""
+    shadow, flags = access.row.last_allocation, access.flags
+    is_inside = access.inside != 0
+    shadow.accessed_from = min(shadow.accessed_from, access.lowest if is_inside else 0)
+    shadow.accessed_to = max(shadow.accessed_to, access.highest if is_inside else access.limit)
+    shadow.flags = shadow.flags | flags
+    if shadow.byte_states != 0:
+        access_heap(access, ByteArray.at(shadow.byte_states))
+    if shadow.reads_recorded == 0:
+        if flags & (Flag.READS | Flag.WRITES | Flag.STRONG_ACCESS) == Flag.READS:
+            return False
+        if flags & Flag.WRITES != 0:
+            address = access.addresses[first]
+            suspect(Suspicion.UNRECORDED_READS, access.frame, access.site, first, address, 0, 0)
+    return True
+
+
+# the access -------------------------------------------------------------------------------------------------
+
+
+@in_place
+def word_of(row: SiteRow, flags: int) -> int:
+    """Return an access in one word, but for its lane."""
+    who = row.number << records.SITE_SHIFT
+    if (flags & (Flag.MATRIX | Flag.TILE) != 0) & (flags & Flag.BY_WORD == 0):
+        who |= records.COLLECTIVE
+    if flags & (Flag.READS | Flag.WRITES) == Flag.READS | Flag.WRITES:
+        who |= records.ATOMIC
+    if flags & Flag.CONSTANT != 0:
+        who |= records.CONSTANT_READ
+    if flags & Flag.STRONG_ACCESS != 0:
         # Operations on an mbarrier do not race with each other, wherever the threads are (CUTLASS arrives in
         # other blocks at the scope of the block, which is the default).
-        within = (flags & (Flag.IN_BLOCK | Flag.PHASES)).equals(Flag.IN_BLOCK)
-        in_cluster = (flags & (Flag.IN_CLUSTER | Flag.PHASES)).equals(Flag.IN_CLUSTER)
-        mark(within | in_cluster, records.STRONG_IN_BLOCK)
-        mark(~within, records.STRONG)
-        mark((flags & Flag.VOLATILE_ACCESS).differs(0), records.VOLATILE)
-        with code.when(origin.get().equals(abi.GRID_BASE) & writes):
-            code.call_number(module.functions["arrive_at_grid"], code["frame"], code["site"], first)
-        code.call_number(
-            module.functions["strong"], code["frame"], observed.address, offsets.address, wide(chosen),
-            plane.get(), stride.get(), shift.get(), host.get(), flags, home.get(), code["site"],
-        )  # fmt: skip
-    with code.when(follows(observed)):
-        with code.when(writes):
-            note_written(code, observed, chosen, shared)
-        phases = (flags & Flag.PHASES).differs(0)
-        initialises = phases & weak & writes
-        owner = Record(code, home.get())
-        # Accesses beyond the limits are looked at lane by lane.
-        near = ~inside | (
-            (lowest < owner.get(BlockWatch.followed_to)) & (owner.get(BlockWatch.followed_from) < highest)
+        of_block = flags & (Flag.IN_BLOCK | Flag.PHASES) == Flag.IN_BLOCK
+        of_cluster = flags & (Flag.IN_CLUSTER | Flag.PHASES) == Flag.IN_CLUSTER
+        if of_block | of_cluster:
+            who |= records.STRONG_IN_BLOCK
+        if not of_block:
+            who |= records.STRONG
+        if flags & Flag.VOLATILE_ACCESS != 0:
+            who |= records.VOLATILE
+    return who
+
+
+@in_place
+def check_near_barriers(access: Access) -> None:
+    """Look at plain accesses to bytes of mbarriers, and at those that initialise mbarriers."""
+    flags, home, is_weak = access.flags, access.home, access.flags & Flag.STRONG_ACCESS == 0
+    writes, of_barrier = flags & Flag.WRITES != 0, flags & Flag.PHASES != 0
+    initialises = of_barrier & is_weak & writes
+    # Accesses beyond the limits are looked at lane by lane.
+    overlaps = (access.lowest < home.followed_to) & (home.followed_from < access.highest)
+    is_near = ((access.inside == 0) | overlaps) & (home.followed_count > 0)
+    is_other = (not of_barrier) & (flags & (Flag.READS | Flag.WRITES) != 0)
+    if initialises | (is_other & is_near):
+        made = BarrierUse.INVAL if flags & Flag.INVALIDATES != 0 else BarrierUse.INIT
+        used = BarrierUse.STORE if writes else BarrierUse.LOAD
+        written_over(
+            access.frame,
+            access.site,
+            home,
+            LaneLongs.at(address_of(access.offsets)),
+            access.active,
+            access.size,
+            access.host,
+            use=made if initialises else used,
         )
-        others = ~phases & (reads | writes) & near & (owner.get(BlockWatch.followed_count) > 0)
-        with code.when(shared & (initialises | others)):
-            invalidates = (flags & Flag.INVALIDATES).differs(0)
-            made = invalidates.select(code.number(BarrierUse.INVAL), BarrierUse.INIT)
-            used = writes.select(code.number(BarrierUse.STORE), BarrierUse.LOAD)
-            code.call_number(
-                module.functions["written_over"], code["frame"], code["site"], home.get(), offsets.address,
-                wide(chosen), size, host.get(), initialises.select(made, used),
-            )  # fmt: skip
-    copies = (flags & Flag.COPIES).differs(0)
-    pending = copies.select(code.number(records.PENDING), 0)
-    with code.when(copies):
-        issued = running_lane_clocks(observed).pointer(LaneClocks.issued, U32)
-        lanes = Value(
-            code, BOOL.by(LANES), code.builder.bitcast(chosen.handle, ir.VectorType(ir.IntType(1), LANES))
-        )
-        now = observed.get(BlockWatch.epoch).to(U32).spread(LANES)
-        issued.store(lanes.select(now, issued.load(0, LANES)))
-    is_shared = shared.to(U64).to(i64)
-    tiled_cells = memory.get(LastRequest.tiled_cells)
-    tiled = (
-        inside & weak & tiled_cells.differs(0) & (lowest & ((code.number(1) << shift.get()) - 1)).equals(0)
+
+
+@in_place
+def read_cells(access: Access, is_tiled: bool) -> None:
+    """Examine the cells that are read, and put the read on record."""
+    if not is_tiled or not tiled_read(access, access.row.last_request):
+        if (access.size >> access.shift) & 3 == 0:
+            lanes_read_4(access)
+        else:
+            lanes_read_1(access)
+
+
+@in_place
+def write_cells(access: Access, is_tiled: bool) -> None:
+    """Examine the cells that are written, and put the write on record."""
+    if not is_tiled or not tiled_write(access, access.row.last_request):
+        if (access.size >> access.shift) & 3 == 0:
+            lanes_write_4(access)
+        else:
+            lanes_write_1(access)
+
+
+@in_place
+def look_at_cells(access: Access, first: int) -> None:
+    """Look at an access to memory that has shadow memory."""
+    watch, flags = access.watch, access.flags
+    reads, writes, is_weak = (
+        flags & Flag.READS != 0,
+        flags & Flag.WRITES != 0,
+        flags & Flag.STRONG_ACCESS == 0,
     )
-    finished = code.variable(code.constant(BOOL, 0))
+    if follows_async() and (access.home is not watch) & is_in_cluster(watch):
+        addresses = LaneLongs.at(address_of(access.addresses))
+        note_remote(watch, access.home, access.site, addresses, access.active)
+    access.who = word_of(access.row, flags)
+    if not is_weak:
+        if (access.origin == abi.GRID_BASE) & writes:
+            arrive_at_grid(access.frame, access.site, first)
+        access_strongly(access)
+    if follows_async():
+        if writes:
+            note_written(watch, access.active, access.shared != 0)
+        if access.shared != 0:
+            check_near_barriers(access)
+    access.pending = 0
+    if flags & Flag.COPIES != 0:
+        access.pending = records.PENDING
+        lanes = watch.running_lanes
+        lanes.issued = choose(lanes_in(access.active), watch.epoch, lanes.issued)
+    is_aligned = access.lowest & ((1 << access.shift) - 1) == 0
+    is_tiled = (access.inside != 0) & is_weak & (access.row.last_request.tiled_cells != 0) & is_aligned
     # An atomic is one access: its write stands for both.
-    for verb, wanted in (("read", reads & ~writes), ("write", writes)):
-        finished.set(code.constant(BOOL, 0))
-        with code.when(wanted & tiled):
-            answer = code.call_number(
-                module.functions[f"tiled_{verb}"], observed.address,
-                plane.get() + ((lowest >> shift.get()) << 2), stride.get(), wide(who.get()), is_shared,
-                pending, tiled_cells, memory.address + LastRequest.lane_of_cell,
-            )  # fmt: skip
-            finished.set(answer.differs(0))
-        by_fours = ((size >> shift.get()) & 3).equals(0)
-        for cells, fits in ((1, ~by_fours), (4, by_fours)):
-            with code.when(wanted & ~finished.get() & fits):
-                code.call_number(
-                    module.functions[f"lanes_{verb}_{cells}"], code["frame"], observed.address,
-                    offsets.address, wide(chosen), plane.get(), stride.get(), shift.get(), size,
-                    wide(who.get()), code["site"], is_shared, origin.get(), host.get(), pending,
-                    by_word.to(U64).to(i64),
-                )  # fmt: skip
-    code.done(wide(chosen))
-    return code.function
+    if writes:
+        write_cells(access, is_tiled)
+    elif reads:
+        read_cells(access, is_tiled)
 
 
-def _write_shape(module: ir.Module) -> ir.Function:
-    """`shape(frame, site, addresses)`: replace the lanes' addresses by those of a matrix's rows."""
-    code = WatchCode(module, "shape", ("frame", "site", "addresses"))
-    warp = code.record("frame")
-    launch = warp.at(WarpFrame.block).at(BlockRecord.watch).at(BlockWatch.watch)
-    row = Record(code, launch.get(WatchRecord.sites) + code["site"] * SiteRow.BYTES)
-    addresses = code.record("addresses").pointer(0, U64)
-    flags = row.get(SiteRow.flags)
-    zero = code.number(0)
-
-    def first_of(condition: Value) -> tuple[Value, Value]:
-        bits = Value(code, U32, code.builder.bitcast(condition.handle, ir.IntType(32)))
-        return bits.differs(0), wide(code.intrinsic("cttz", U32, [bits, code.constant(BOOL, 0)]))
-
-    def tell(kind: int, lane: Value, number: Value) -> None:
-        code.suspect(kind, code["frame"], code["site"], lane, number, zero, zero)
-
-    all_lanes = addresses.load(0, LANES)
-    with code.when((flags & Flag.EVERY_LANE).differs(0)):
-        observed = warp.at(WarpFrame.block).at(BlockRecord.watch)
-        offset = all_lanes
-        generic = row.get(SiteRow.space).equals(Space.GENERIC)
-        window = generic.select(code.number(abi.SHARED_WINDOW), 0).to(U64).spread(LANES)
-        offset = offset - window
-        limit = observed.get(BlockWatch.shared_bytes).to(U64).spread(LANES)
-        for kind, wrong in (
-            (Suspicion.IGNORED_ALIGNMENT, (offset & 15).differs(0)),
-            (Suspicion.IGNORED_ADDRESS, ~((offset + 15) < limit) | ~(offset < limit)),
-        ):
-            any_lane, lane = first_of(wrong)
-            with code.when(any_lane):
-                tell(kind, lane, addresses.load(lane).to(i64))
-    with code.when((flags & Flag.TILE).differs(0)):
-        first = addresses.load(0)
-        any_lane, lane = first_of(all_lanes.differs(first.spread(LANES)))
-        with code.when(any_lane):
-            tell(Suspicion.TILE_UNIFORM, lane, addresses.load(lane).to(i64))
-        with code.when((first & (row.get(SiteRow.alignment) - 1).to(U64)).differs(0)):
-            tell(Suspicion.TILE_ALIGNMENT, zero, first.to(i64))
-        step_register, leading = row.get(SiteRow.step_base), code.variable(row.get(SiteRow.step))
-        with code.when(step_register > 0):
-            steps = Record(code, warp.address + step_register).get(0, U32, LANES)
-            leading.set(wide(steps.lane(0)))
-            any_lane, lane = first_of(steps.differs(steps.lane(0).spread(LANES)))
-            with code.when(any_lane):
-                tell(Suspicion.TILE_UNIFORM, lane, addresses.load(lane).to(i64))
-        # A line has to begin on a multiple of 16 bytes, which are 128 bits.
-        pitch = leading.get() * row.get(SiteRow.element_bits)
-        with code.when((pitch & 127).differs(0)):
-            tell(Suspicion.TILE_STRIDE, zero, leading.get())
-        with code.loop(LANES) as line:
-            addresses.store(first + ((line * pitch) >> 3).to(U64), line)
-    code.done()
-    return code.function
+@compiled()
+def access_region(access: Access, lanes: int) -> int:
+    """Look at the lanes that access the same memory as the first of them; return those that are done."""
+    first = lowest_bit(lanes)
+    if not find_memory(access, access.addresses[first]):
+        return lanes
+    access.active = lanes
+    access.offsets = access.addresses - access.origin
+    request, is_local = access.row.last_request, access.space == Space.LOCAL
+    look_at_pattern(access, request, first)
+    if access.inside == 0:
+        leave_out_faults(access)
+        if access.active == 0:  # the first lane's access is a fault
+            return 1 << first
+        if not is_local:
+            request.key = 0
+            count_costs(access, request)
+    if is_local:
+        access_local(access)
+        return access.active
+    add_costs(access.row, request)
+    check_bounds(access)
+    if access.space == Space.GLOBAL and not access_allocation(access, first):
+        return access.active
+    if access.plane != 0:  # else it is too large to be watched
+        look_at_cells(access, first)
+    return access.active
 
 
-def write_watch(follows_async: bool) -> ir.Module:
-    """Return a module with all functions behind the steps of a checked kernel.
+@in_place
+def find_addresses(access: Access) -> None:
+    """Fill in the addresses of all lanes."""
+    frame, row = access.frame, access.row
+    base, displacement = row.base, row.displacement
+    if base < 0:
+        # A variable in shared memory is that of the own block.
+        own = frame.block.shared_first if row.space == Space.SHARED else 0
+        access.addresses = displacement + own
+    elif row.base_bits == 32:
+        access.addresses = longs_of(LaneWords.at(address_of(frame) + base).words + displacement)
+    elif row.base_bits == 64:
+        access.addresses = LaneLongs.at(address_of(frame) + base).longs + displacement
 
-    Functions that nobody calls in kernels without asynchronous operations are left out by the compiler.
-    """
-    module = WatchModule(follows_async)
-    write_clocks(module)
-    write_known_releases(module)
-    write_async_clocks(module)
-    write_warp_order(module)
-    write_block_order(module)
-    write_banks(module)
-    write_happens_before(module)
-    write_register_pool(module)
-    write_phases(module)
-    write_async_finished(module)
-    write_completion(module)
-    write_shadow(module)
-    write_heap_check(module)
-    _write_find(module)
-    write_async_accesses(module)
-    write_async_runs(module)
-    if follows_async:
-        write_extents(module)
-        write_async_operations(module)
-    write_publications(module)
-    _write_shape(module)
-    _write_region(module)
-    _write_access(module)
-    return module
+
+@compiled()
+def access(frame: WarpFrame, site: int, active: int) -> None:
+    """Called before every instruction that accesses memory."""
+    if active == 0:
+        return
+    row = row_of(frame, site)
+    is_matrix = row.flags & (Flag.MATRIX | Flag.TILE) != 0
+    if is_matrix:
+        meet(frame, active)
+    watch = in_turn(frame)
+    note_strays(watch, active)
+    made = Access.on_stack()
+    made.frame = frame
+    made.watch = watch
+    made.site = site
+    made.row = row
+    made.flags = row.flags
+    made.size = row.access_size
+    find_addresses(made)
+    left = active
+    if is_matrix:
+        shape(made)
+        left = row.lanes_read & EVERY_LANE
+    lanes = count_bits(left)
+    row.requests += 1
+    row.threads += lanes
+    row.moved_bytes += lanes * row.access_size
+    while left != 0:
+        left &= ~access_region(made, left)
+    if is_matrix:
+        meet(frame, active)
+
+
+@in_place
+def note_strays(watch: BlockWatch, active: int) -> None:
+    """Note lanes that access memory, perhaps while others of the warp wait for them."""
+    clock = watch.clock
+    if clock.partial | clock.awaited | clock.waiting != 0:
+        clock.broken = 1
+        clock.strayed = clock.strayed | active
+    clock.touched = clock.touched | active
+    clock.arrived_lanes = clock.arrived_lanes & ~active
+
+
+# matrices ---------------------------------------------------------------------------------------------------
+
+
+@in_place
+def tell(access: Access, kind: int, lane: int, number: int) -> None:
+    """Report a suspicion about an address of a lane."""
+    suspect(kind, access.frame, access.site, lane, number, 0, 0)
+
+
+@in_place
+def check_rows(access: Access) -> None:
+    """Report addresses of rows that are not aligned or lie outside, also those that are ignored."""
+    generic = abi.SHARED_WINDOW if access.row.space == Space.GENERIC else 0
+    offsets, limit = access.addresses - generic, access.watch.shared_bytes
+    unaligned = mask_of(offsets & (ROW_BYTES - 1) != 0)
+    if unaligned != 0:
+        lane = lowest_bit(unaligned)
+        tell(access, Suspicion.IGNORED_ALIGNMENT, lane, access.addresses[lane])
+    outside = mask_of((offsets + (ROW_BYTES - 1) >= limit) | (offsets >= limit))
+    if outside != 0:
+        lane_outside = lowest_bit(outside)
+        tell(access, Suspicion.IGNORED_ADDRESS, lane_outside, access.addresses[lane_outside])
+
+
+@in_place
+def tell_not_uniform(access: Access, lanes: int) -> None:
+    """Report lanes whose operand of a tile differs from that of the first lane."""
+    if lanes != 0:
+        tell(access, Suspicion.TILE_UNIFORM, lowest_bit(lanes), access.addresses[lowest_bit(lanes)])
+
+
+@in_place
+def check_tile(access: Access) -> None:
+    """Check the address and the stride of a tile, and replace the lanes' addresses by those of its lines."""
+    row, first = access.row, access.addresses[0]
+    tell_not_uniform(access, mask_of(access.addresses != first))
+    if first & (row.alignment - 1) != 0:
+        tell(access, Suspicion.TILE_ALIGNMENT, 0, first)
+    leading = row.step
+    if row.step_base > 0:
+        steps = LaneWords.at(address_of(access.frame) + row.step_base)
+        leading = steps.words[0]
+        tell_not_uniform(access, mask_of(steps.words != leading))
+    # A line has to begin on a multiple of 16 bytes.
+    pitch = leading * row.element_bits
+    if pitch & (8 * ROW_BYTES - 1) != 0:
+        tell(access, Suspicion.TILE_STRIDE, 0, leading)
+    for line in range(LANES):
+        access.addresses[line] = first + ((line * pitch) >> 3)
+
+
+@compiled()
+def shape(access: Access) -> None:
+    """Check the addresses of a matrix, and replace the lanes' addresses by those of its rows."""
+    if access.flags & Flag.EVERY_LANE != 0:
+        check_rows(access)
+    if access.flags & Flag.TILE != 0:
+        check_tile(access)

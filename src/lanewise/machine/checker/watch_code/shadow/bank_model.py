@@ -10,7 +10,7 @@ from __future__ import annotations
 from lanewise.jit import ir
 from lanewise.jit.simd import Type, Value
 from lanewise.machine import abi
-from lanewise.machine.checker.watch_code.vector_clocks import WatchCode, wide
+from lanewise.machine.checker.watch_code.watch_module import LaneLongs, WatchCode, lane_is_in, wide, written
 from lanewise.machine.codegen.function_code import U32, U64
 from lanewise.machine.codegen.lane_vectors import BOOL
 
@@ -19,14 +19,8 @@ LANES = abi.LANES
 ROWS = 17
 
 
-def lane_is_in(lane: Value, lanes: Value) -> Value:
-    """Return whether a lane's bit is set in a mask."""
-    return ((lanes >> lane.to(U32)) & 1).differs(0)
-
-
-def wavefronts(module: ir.Module, size: int) -> ir.Function:
-    """Write `wavefronts_<size>(addresses, active)`, which returns wavefronts | phases << 32."""
-    code = WatchCode(module, f"wavefronts_{size}", ("addresses", "active"))
+def _write_wavefronts(code: WatchCode, size: int) -> None:
+    """Write how many wavefronts a request to shared memory takes, of lanes that access so many bytes."""
     unit = 16 if size == ROWS else max(size, 4)
     banks = 128 // unit  # units of a wavefront, and lanes of a phase
     shift = unit.bit_length() - 1
@@ -81,7 +75,30 @@ def wavefronts(module: ir.Module, size: int) -> ir.Function:
             with code.when(~joined), code.loop(2) as half:
                 phase(first + half * banks, banks)
     code.done(total.get() | (phases.get() << 32))
-    return code.function
+
+
+@written(lambda code: _write_wavefronts(code, 4))
+def wavefronts_4(addresses: LaneLongs, active: int) -> int:
+    """Return wavefronts | phases << 32 of accesses of up to 4 bytes."""
+    raise NotImplementedError
+
+
+@written(lambda code: _write_wavefronts(code, 8))
+def wavefronts_8(addresses: LaneLongs, active: int) -> int:
+    """Return wavefronts | phases << 32 of accesses of 8 bytes."""
+    raise NotImplementedError
+
+
+@written(lambda code: _write_wavefronts(code, 16))
+def wavefronts_16(addresses: LaneLongs, active: int) -> int:
+    """Return wavefronts | phases << 32 of accesses of 16 bytes."""
+    raise NotImplementedError
+
+
+@written(lambda code: _write_wavefronts(code, ROWS))
+def wavefronts_of_rows(addresses: LaneLongs, active: int) -> int:
+    """Return wavefronts | phases << 32 of rows of ldmatrix and stmatrix."""
+    raise NotImplementedError
 
 
 def _count(bits: Value) -> Value:
@@ -110,13 +127,8 @@ def _conditions(code: WatchCode, bits: Value, lanes: int) -> Value:
     return Value(code, BOOL.by(lanes), code.builder.bitcast(handle, ir.VectorType(ir.IntType(1), lanes)))
 
 
-def sectors(module: ir.Module) -> ir.Function:
-    """Write `sectors(addresses, active, size)`, which returns sectors | least << 32.
-
-    These are the distinct sectors that the lanes touch, and the sectors that the same bytes would take if
-    they lay side by side. Lanes with one address count once for the latter if they follow each other.
-    """
-    code = WatchCode(module, "sectors", ("addresses", "active", "size"))
+def _write_sectors(code: WatchCode) -> None:
+    """Write how many sectors a request to global memory takes."""
     addresses = code.record("addresses")
     active = code["active"].to(U32)
     every_address = addresses.get(0, U64, LANES)
@@ -165,11 +177,13 @@ def sectors(module: ir.Module) -> ir.Function:
         total.set(total.get() + more + one_if(is_first(all_sectors, sector)))
         distinct.set(distinct.get() + one_if(is_first(every_address, start)))
     code.done(answer())
-    return code.function
 
 
-def write_banks(module: ir.Module) -> None:
-    """Write all functions of the model into a module."""
-    for size in (4, 8, 16, ROWS):
-        wavefronts(module, size)
-    sectors(module)
+@written(_write_sectors)
+def sectors(addresses: LaneLongs, active: int, size: int) -> int:
+    """Return sectors | least << 32.
+
+    These are the distinct sectors that the lanes touch, and the sectors that the same bytes would take if
+    they lay side by side. Lanes with one address count once for the latter if they follow each other.
+    """
+    raise NotImplementedError

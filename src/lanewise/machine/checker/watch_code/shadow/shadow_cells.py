@@ -1,4 +1,4 @@
-"""Access to cells of shadow memory for code that is being written: one cell, or a vector of neighbours.
+"""Vectors of neighbouring cells of shadow memory, for code that is being written.
 
 A cell stands for 1, 2 or 4 bytes of memory: as many as the smallest access to that memory has, so that no
 access ends inside a cell.
@@ -10,8 +10,7 @@ from lanewise.jit.simd import Value
 from lanewise.machine import abi
 from lanewise.machine.checker import records
 from lanewise.machine.checker.records import BlockWatch, ShadowPlane, WarpClock
-from lanewise.machine.checker.watch_code.async_clocks import follows
-from lanewise.machine.checker.watch_code.vector_clocks import WatchCode
+from lanewise.machine.checker.watch_code.watch_module import WatchCode, WatchModule
 from lanewise.machine.codegen.function_code import U32, Record
 from lanewise.machine.codegen.lane_vectors import BOOL
 
@@ -70,7 +69,9 @@ class View:
         self.warp_bit = observed.code.constant(U32, 1) << index.to(U32)
         self.synced = clock.get(WarpClock.synced).to(U32)
         #: Whether the kernel has asynchronous operations.
-        self.follows = follows(observed)
+        module = observed.code.module
+        assert isinstance(module, WatchModule)
+        self.follows = observed.code.constant(BOOL, int(module.follows_async))
         #: Whether some lanes of the warp have synchronised since all of them last did.
         self.partly_synced = clock.get(WarpClock.partly_synced) > clock.get(WarpClock.synced)
 

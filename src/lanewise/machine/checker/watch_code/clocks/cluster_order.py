@@ -1,0 +1,247 @@
+"""What orders the blocks of a cluster: its barrier, arrivals at another block's mbarrier.
+
+What a warp knows of other blocks is a publication of each of them: everything that the block did up to an
+epoch. So of a block whose warps arrive one after the other, the last arrival counts for all.
+"""
+
+from __future__ import annotations
+
+from lanewise.jit.lane_functions import address_of, lowest_bit, mask_of
+from lanewise.jit.record_layout import RecordLayout, field
+from lanewise.jit.restricted_python import compiled, in_place
+from lanewise.machine import abi
+from lanewise.machine.abi import BlockRecord, WarpFrame
+from lanewise.machine.checker import records
+from lanewise.machine.checker.proxy_records import PhaseRecord
+from lanewise.machine.checker.records import BlockWatch, WarpClock
+from lanewise.machine.checker.suspicions import Suspicion
+from lanewise.machine.checker.watch_code.clocks.publications import add_foreign, learn, publish
+from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
+    complete_copies,
+    frame_of,
+    has_exited,
+    in_cluster,
+    rank_of,
+    suspect,
+    turn,
+    watch_of,
+)
+from lanewise.machine.checker.watch_code.clocks.warp_order import synchronise
+from lanewise.machine.checker.watch_code.proxy.async_clocks import meet_async
+from lanewise.machine.checker.watch_code.watch_module import FAR, follows_async
+
+#: Where the mbarrier is that a warp arrives at: in its block; in another one; the same at the block's scope.
+HERE, AWAY, AWAY_NARROWLY = 0, 1, 2
+
+
+class ClusterArrival(RecordLayout):
+    """What all arrivals at a cluster's barrier have in common when it is complete."""
+
+    #: The earliest epoch that an arrival releases, and that up to which some warp knew other clusters.
+    earliest = field()
+    acquired = field()
+
+
+@compiled()
+def arrive_at_cluster(watch: BlockWatch, frame: WarpFrame, site: int, active: int, relaxed: bool) -> None:
+    """The running warp arrives at the barrier of its cluster.
+
+    If it is `relaxed`, only what came before the last fence is released, such as fence.mbarrier_init.
+    """
+    clock = watch.clock
+    twice = frame.cluster_arrived & active
+    if twice != 0:
+        suspect(Suspicion.CLUSTER_ARRIVED_TWICE, frame, site, lowest_bit(twice), 0, 0, 0)
+    clock.cluster_unwaited = clock.cluster_unwaited | active
+    clock.cluster_reached = watch.epoch
+    clock.cluster_arrival = clock.published
+    if not relaxed:
+        # Lanes that have arrived before have released what they did.
+        publish(watch, active | frame.cluster_arrived, for_all=True, for_cluster=True)
+        # The arrival has an epoch of its own: others may learn of what was published in another way.
+        turn(frame)
+        clock.cluster_arrival = watch.epoch
+        clock.seen[frame.index] = watch.epoch
+        clock.seen_copies[frame.index] = complete_copies(watch.running_lanes, watch.epoch)
+    watch.fresh = 1
+
+
+@in_place
+def released_by_arrival(block: BlockRecord, index: int) -> int:
+    """Return the epoch that a warp's arrival releases, 0: none; of one that has exited, its last access."""
+    clock = watch_of(block).clocks[index]
+    return clock.last if has_exited(frame_of(block, index)) else clock.cluster_arrival
+
+
+@in_place
+def known_of_others(watch: BlockWatch, clock: WarpClock) -> int:
+    """Return the epoch up to which a warp knows other clusters: what came from them counts for everything."""
+    known = clock.acquired
+    for number in range(records.FOREIGN_LENGTH):
+        entry = clock.foreign[number]
+        published = entry & records.PUBLISHED
+        is_known = (entry != 0) & (entry & records.GLIMPSED == 0)
+        if is_known and not in_cluster(watch, published):
+            known = max(known, published)
+    return known
+
+
+@in_place
+def gather_arrivals(block: BlockRecord) -> ClusterArrival:
+    """Put the arrivals of all blocks of a cluster on record, and return what they have in common."""
+    common = ClusterArrival.on_stack()
+    common.earliest = FAR
+    common.acquired = 0
+    for rank in range(block.launch.cluster_blocks):
+        member = block.members[rank].block
+        watch = watch_of(member)
+        watch.cluster_arrival = 0
+        for index in range(block.launch.warps):
+            arrival, clock = released_by_arrival(member, index), watch.clocks[index]
+            common.earliest = min(common.earliest, arrival)
+            clock.cluster_completed = arrival
+            clock.cluster_passed = clock.cluster_reached
+            watch.cluster_arrival = max(watch.cluster_arrival, arrival)
+            if arrival != 0:
+                common.acquired = max(common.acquired, known_of_others(watch, clock))
+    return common
+
+
+@in_place
+def join_seen(target: WarpClock, source: WarpClock) -> None:
+    """Let another clock know what one warp knows of its block."""
+    target.seen = max(target.seen, source.seen)
+    target.seen_copies = max(target.seen_copies, source.seen_copies)
+
+
+@in_place
+def replace_foreign(watch: BlockWatch, clock: WarpClock, rank: int, epoch: int) -> None:
+    """Let a warp know what a block of its cluster did up to an epoch, and forget what it knew before."""
+    for index in range(records.FOREIGN_LENGTH):
+        old = clock.foreign[index] & records.PUBLISHED
+        if (old != 0) & in_cluster(watch, old) and rank_of(watch, old) == rank:
+            clock.foreign[index] = 0
+    add_foreign(clock, epoch | records.WHOLE)
+
+
+@in_place
+def lanes_at_cluster_barrier(frame: WarpFrame) -> int:
+    """Return the lanes of a warp that wait at the barrier of the cluster."""
+    is_parked = (frame.pcs >= abi.PARKED) & (frame.pcs < abi.EXITED)
+    return mask_of(is_parked & (frame.barrier == abi.WAITS_FOR_CLUSTER))
+
+
+@compiled()
+def release_block_of_cluster(block: BlockRecord, rank: int, common: ClusterArrival) -> None:
+    """The warps of one block, by its rank, leave the barrier of their cluster."""
+    watch, warps = watch_of(block), block.launch.warps
+    joined = WarpClock.on_stack()
+    joined.seen = 0
+    joined.seen_copies = 0
+    for index in range(warps):
+        arrival = released_by_arrival(block, index)
+        if arrival != 0:
+            watch.clocks[index].seen[index] = arrival
+            join_seen(joined, watch.clocks[index])
+    for index in range(warps):
+        clock = watch.clocks[index]
+        join_seen(clock, joined)
+        clock.acquired = max(clock.acquired, common.acquired)
+        clock.least = max(clock.least, common.earliest)
+        clock.cluster_known = max(clock.cluster_known, common.earliest)
+        for other in range(block.launch.cluster_blocks):
+            arrival_of_other = watch_of(block.members[other].block).cluster_arrival
+            if (other != rank) & (arrival_of_other != 0):
+                replace_foreign(watch, clock, other, arrival_of_other)
+        frame = frame_of(block, index)
+        lanes = lanes_at_cluster_barrier(frame)
+        if lanes != 0:
+            synchronise(frame, lanes)
+        watch.fresh = 1
+    if follows_async():
+        meet_async(watch)
+
+
+@compiled()
+def release_cluster(block: BlockRecord) -> None:
+    """The barrier of a cluster is complete; `block` is one of its blocks."""
+    common = gather_arrivals(block)
+    for rank in range(block.launch.cluster_blocks):
+        member = block.members[rank].block
+        if member.ended == 0:
+            release_block_of_cluster(member, rank, common)
+    watch_of(block).watch.current = 0
+
+
+# arrivals at mbarriers of the cluster -----------------------------------------------------------------------
+
+
+@in_place
+def tell(watch: BlockWatch, phase: PhaseRecord, epoch: int) -> None:
+    """Note in a phase that those who arrived knew a block of the cluster up to an epoch."""
+    rank = rank_of(watch, epoch)
+    phase.members[rank] = max(phase.members[rank], epoch)
+
+
+@in_place
+def tell_narrowly(watch: BlockWatch, phase: PhaseRecord, epoch: int) -> None:
+    """Note the same for an arrival at the scope of its own block."""
+    rank = rank_of(watch, epoch)
+    phase.narrow_members[rank] = max(phase.narrow_members[rank], epoch)
+
+
+@compiled()
+def tell_members(watch: BlockWatch, phase: PhaseRecord, away: int) -> None:
+    """The running warp arrives at an mbarrier of its cluster.
+
+    What it knows of the blocks is noted for those who see the phase complete. `away` says whether the
+    mbarrier belongs to another block: HERE, AWAY or AWAY_NARROWLY.
+    """
+    clock = watch.clock
+    if away == AWAY:
+        tell(watch, phase, clock.published)
+    if away == AWAY_NARROWLY:
+        tell_narrowly(watch, phase, clock.published)
+    phase.acquired = max(phase.acquired, clock.acquired)
+    for number in range(records.FOREIGN_LENGTH):
+        entry = clock.foreign[number]
+        epoch = entry & records.PUBLISHED
+        if (epoch != 0) & (entry & records.GLIMPSED == 0):
+            if in_cluster(watch, epoch):
+                tell(watch, phase, epoch)
+            else:
+                phase.acquired = max(phase.acquired, epoch)
+
+
+@in_place
+def learn_member(watch: BlockWatch, rank: int, epoch: int, active: int) -> None:
+    """Some lanes learn of what a block of their cluster did up to an epoch."""
+    clock = watch.clock
+    learn(watch, active, epoch, is_own=False)
+    clock.shown = 1
+    if rank == rank_of(watch, watch.epoch):
+        clock.glimpsed_seen = max(clock.glimpsed_seen, epoch)
+    else:
+        add_foreign(clock, epoch | (records.WHOLE | records.GLIMPSED))
+
+
+@compiled()
+def learn_members(watch: BlockWatch, phase: PhaseRecord, active: int) -> None:
+    """Some lanes have seen a phase of an mbarrier complete.
+
+    What those who arrived knew of the blocks of the cluster is known to them; if the phase is not followed,
+    and has the address 0, everything is.
+    """
+    clock = watch.clock
+    if address_of(phase) == 0:
+        clock.acquired = watch.epoch
+        return
+    clock.glimpsed = max(clock.glimpsed, phase.acquired)
+    for rank in range(watch.cluster_blocks):
+        epoch, narrow = phase.members[rank], phase.narrow_members[rank]
+        if epoch != 0:
+            learn_member(watch, rank, epoch, active)
+        if epoch < narrow:
+            learn(watch, active, narrow, is_own=False)
+            clock.shown = 1
+            add_foreign(clock, narrow | (records.WHOLE | records.GLIMPSED | records.NARROW))

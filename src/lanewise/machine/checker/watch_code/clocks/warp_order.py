@@ -1,0 +1,223 @@
+"""What the lanes of a warp know of each other: barriers of the warp, masks, convergence."""
+
+from __future__ import annotations
+
+from lanewise.jit.lane_functions import address_of, choose, lanes_in, lowest_bit, mask_of, set_bits
+from lanewise.jit.restricted_python import compiled, in_place
+from lanewise.machine.abi import EXITED, WarpFrame
+from lanewise.machine.checker.records import BlockWatch, Flag, ShuffleMode, SiteRow, WarpClock
+from lanewise.machine.checker.suspicions import Suspicion
+from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
+    alive_lanes,
+    in_turn,
+    lane_is_in,
+    operand_of,
+    row_of,
+    suspect,
+    watch_of,
+)
+from lanewise.machine.checker.watch_code.watch_module import EVERY_LANE, LANES, LaneWords, words_of
+
+
+@in_place
+def join_lanes(watch: BlockWatch, index: int, lanes: int) -> None:
+    """Let lanes of a warp know of each other what each of them knows."""
+    clocks = watch.lane_clocks[index]
+    joined = choose(lanes_in(lanes), watch.watch.now, words_of(0))
+    for lane in set_bits(lanes):
+        joined = max(joined, clocks.seen[lane])
+    for lane in set_bits(lanes):
+        clocks.seen[lane] = joined
+
+
+@compiled()
+def synchronise(frame: WarpFrame, lanes: int) -> None:
+    """Lanes of a warp have synchronised, with order of their accesses."""
+    watch = watch_of(frame.block)
+    clock, clocks = watch.clocks[frame.index], watch.lane_clocks[frame.index]
+    clocks.copied_for_all = choose(lanes_in(lanes), clocks.copied, clocks.copied_for_all)
+    watch.fresh = 1
+    if alive_lanes(frame) & ~lanes == 0:
+        clock.synced = watch.watch.now
+        clock.touched = 0
+        clock.learnt_count = 0
+        clock.met_after_acquire = 0
+    else:
+        clock.partly_synced = watch.watch.now
+        join_lanes(watch, frame.index, lanes)
+
+
+@compiled()
+def meet(frame: WarpFrame, active: int) -> None:
+    """Lanes are at one instruction together, without order of their accesses."""
+    watch = in_turn(frame)
+    clock = watch.clocks[frame.index]
+    if alive_lanes(frame) & ~active == 0:
+        clock.converged = watch.watch.now
+        clock.met_after_acquire = clock.learnt_count
+        watch.fresh = 1
+
+
+@in_place
+def shuffle_source(lane: int, b: int, c: int, mode: int) -> int:
+    """Return the lane that a lane reads by shfl with the operands b and c."""
+    segment, clamp = (c >> 8) & (LANES - 1), c & (LANES - 1)
+    low, high = lane & segment, (lane & segment) | (clamp & ~segment)
+    source = low | (b & ~segment)
+    if mode == ShuffleMode.UP:
+        source = lane - b
+    if mode == ShuffleMode.DOWN:
+        source = lane + b
+    if mode == ShuffleMode.BUTTERFLY:
+        source = lane ^ b
+    is_beyond = source < high if mode == ShuffleMode.UP else source > high
+    return lane if is_beyond | (source < 0) else source
+
+
+@compiled()
+def shuffled(frame: WarpFrame, site: int, active: int) -> None:
+    """Put on record which lane each lane reads."""
+    watch, row = watch_of(frame.block), row_of(frame, site)
+    for lane in set_bits(active):
+        b = operand_of(frame, lane, row.step_base, row.step) & (LANES - 1)
+        c = operand_of(frame, lane, row.lowest, row.highest)
+        source = shuffle_source(lane, b, c, row.element_bits)
+        watch.shuffle_sources[lane] = source if lane_is_in(source, active) else LANES
+
+
+# lanes that name each other in masks ------------------------------------------------------------------------
+
+
+@in_place
+def mask_given_by(frame: WarpFrame, row: SiteRow, lane: int) -> int:
+    """Return the mask that a lane gives."""
+    return operand_of(frame, lane, row.base, row.displacement) & EVERY_LANE
+
+
+@in_place
+def masks_differ(frame: WarpFrame, row: SiteRow, active: int) -> bool:
+    """Return whether the active lanes give different masks."""
+    if row.base > 0:
+        first = mask_given_by(frame, row, lowest_bit(active))
+        return mask_of(LaneWords.at(address_of(frame) + row.base).words != first) & active != 0
+    return False
+
+
+@in_place
+def lanes_with_mask(frame: WarpFrame, row: SiteRow, lanes: int, mask: int) -> int:
+    """Return which of some lanes give a mask."""
+    alike = 0
+    for lane in set_bits(lanes):
+        if mask_given_by(frame, row, lane) == mask:
+            alike |= 1 << lane
+    return alike
+
+
+@compiled()
+def check_masks(frame: WarpFrame, site: int, active: int, gone: int, waits: bool) -> None:
+    """Report what is wrong with the masks of lanes; `gone` are lanes that have exited and are not missed."""
+    row, index = row_of(frame, site), frame.index
+    # The last warp of a block may not have all lanes.
+    existing = (1 << min(frame.block.launch.threads - index * LANES, LANES)) - 1
+    are_mixed = masks_differ(frame, row, active)
+    for lane in set_bits(active):
+        mask = mask_given_by(frame, row, lane)
+        exited = mask & gone & existing
+        if exited != 0:
+            suspect(Suspicion.EXITED_MEMBER, frame, site, lane, mask, exited, 0)
+        # Lanes that name each other have to give the same mask.
+        if are_mixed:
+            others = active & mask & ~lanes_with_mask(frame, row, active & mask, mask)
+            if others != 0:
+                suspect(Suspicion.MASKS_DIFFER, frame, site, lane, mask, others, 0)
+        if not lane_is_in(lane, mask):
+            suspect(Suspicion.NOT_A_MEMBER, frame, site, lane, mask, 0, 0)
+        absent = mask & ~(active | gone)
+        if (absent != 0) & (not waits):
+            suspect(Suspicion.ABSENT_MEMBER, frame, site, lane, mask, absent, 0)
+
+
+@in_place
+def arrive_at_mask(frame: WarpFrame, clock: WarpClock, site: int, mask: int, lanes: int, gone: int) -> None:
+    """Lanes arrive at a barrier of the warp, for the lanes of a mask.
+
+    Lanes arrive one after the other, perhaps in several places; the last one completes the barrier.
+    """
+    arrived = clock.waiting | lanes
+    if mask & ~(arrived | gone) == 0:
+        clock.waiting = arrived & ~mask
+        synchronise(frame, mask)
+    else:
+        if clock.waiting == 0:
+            clock.waiting_mask = mask
+            clock.waiting_row = site
+            clock.strayed = 0
+        clock.waiting = arrived
+
+
+@compiled()
+def members(frame: WarpFrame, site: int, active: int) -> None:
+    """Lanes synchronise with those that their masks name."""
+    watch = in_turn(frame)  # a block may begin with it
+    row, clock = watch.watch.sites[site], watch.clocks[frame.index]
+    # Lanes that bypassed the others, accessed memory and exited are missing. Hardware does not wait for lanes
+    # that exited before, or did nothing else.
+    strayed = clock.awaited if clock.broken != 0 else 0
+    clock.awaited = 0
+    gone = mask_of(frame.pcs == EXITED) & ~strayed & ~active
+    # A barrier of the warp waits for lanes that have not arrived; other instructions run only when all have.
+    waits = row.flags & Flag.EVERY_LANE != 0
+    check_masks(frame, site, active, gone, waits)
+    if row.flags & Flag.SHUFFLES != 0:
+        shuffled(frame, site, active)
+    if not waits:
+        meet(frame, active)
+        return
+    # Only a barrier of the warp orders accesses, and only those of the lanes that name each other.
+    left = active
+    while left != 0:
+        mask = mask_given_by(frame, row, lowest_bit(left))
+        together = lanes_with_mask(frame, row, left, mask)
+        arrive_at_mask(frame, clock, site, mask, together, gone)
+        left &= ~together
+
+
+@compiled()
+def left(frame: WarpFrame, site: int, active: int) -> None:
+    """Lanes exit, perhaps while others wait for them at their barrier.
+
+    Lanes that have gone on since then have bypassed it; those that exit at once have returned early.
+    """
+    clock = watch_of(frame.block).clocks[frame.index]
+    waiting, mask = clock.waiting, clock.waiting_mask
+    named = mask & active & clock.strayed & ~waiting
+    if (waiting != 0) & (named != 0):
+        in_turn(frame)
+        suspect(Suspicion.ABSENT_MEMBER, frame, clock.waiting_row, lowest_bit(waiting), mask, named, 0)
+
+
+@compiled()
+def parted(frame: WarpFrame, site: int, active: int) -> None:
+    """Lanes are about to wait for those that their masks name."""
+    if active == 0:
+        return
+    watch = in_turn(frame)
+    clock, row = watch.clock, watch.watch.sites[site]
+    if clock.awaited == 0:
+        mask = mask_given_by(frame, row, lowest_bit(active))
+        clock.awaited = mask & alive_lanes(frame) & ~active
+        clock.broken = 0
+
+
+@compiled()
+def without_value(frame: WarpFrame, site: int, lanes: int, register: int) -> None:
+    """Lanes use an unassigned register."""
+    origin = watch_of(frame.block).undelivered_by
+    suspect(Suspicion.NO_VALUE, frame, site, lowest_bit(lanes), register, origin, 0)
+
+
+@compiled()
+def register_suspected(frame: WarpFrame, row: int, register: int, other: int, kind: int) -> None:
+    """Report a register of wgmma: in flight, not fenced, or of an instruction without wgmma.fence."""
+    in_turn(frame)
+    suspect(kind, frame, row, 0, register, other, 0)

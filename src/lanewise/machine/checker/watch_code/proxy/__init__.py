@@ -1,0 +1,1 @@
+"""Asynchronous operations and the asynchronous proxy: groups, mbarriers, proxy fences, clusters, exits."""

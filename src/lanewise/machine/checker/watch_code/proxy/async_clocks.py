@@ -1,0 +1,304 @@
+"""What warps know of asynchronous operations: fences between proxies, groups, clocks.
+
+Like vector clocks: an element of a vector is an epoch up to which something of another warp is known. What a
+warp knows passes to others where they synchronise.
+"""
+
+from __future__ import annotations
+
+from lanewise.jit.lane_functions import choose, lanes_in, largest, set_bits, smallest
+from lanewise.jit.record_layout import Words
+from lanewise.jit.restricted_python import compiled, in_place
+from lanewise.machine.abi import WARPGROUP, WarpFrame
+from lanewise.machine.checker.order_kinds import OrderKind
+from lanewise.machine.checker.proxy_records import (
+    FENCES_KEPT,
+    GROUPS_KEPT,
+    OPERATIONS_KEPT,
+    AsyncClock,
+    AsyncKind,
+    NotedOperation,
+    WarpFence,
+)
+from lanewise.machine.checker.records import BlockWatch
+from lanewise.machine.checker.watch_code.clocks.vector_clocks import alive_lanes, in_turn, turn, watch_of
+
+
+@in_place
+def async_clock(watch: BlockWatch, index: int) -> AsyncClock:
+    """Return the AsyncClock of a warp by its number in the block; barriers follow the warps."""
+    return AsyncClock.at(watch.async_clocks + index * AsyncClock.BYTES)
+
+
+@in_place
+def barrier_clock(watch: BlockWatch, barrier: int) -> AsyncClock:
+    """Return the AsyncClock of one of the block's barriers."""
+    return async_clock(watch, watch.warps + barrier)
+
+
+@in_place
+def running_clock(watch: BlockWatch) -> AsyncClock:
+    """Return the AsyncClock of the warp that runs."""
+    return async_clock(watch, watch.clock.index)
+
+
+@in_place
+def first_of_group(index: int) -> int:
+    """Return the first warp of a warp's warpgroup."""
+    return index & -WARPGROUP
+
+
+@in_place
+def operation(watch: BlockWatch, epoch: int) -> NotedOperation:
+    """Return the record of an asynchronous operation by its epoch; another one may be there."""
+    number = epoch & (OPERATIONS_KEPT - 1)
+    return NotedOperation.at(watch.watch.operations + number * NotedOperation.BYTES)
+
+
+@in_place
+def warp_fence(watch: BlockWatch, warp: int) -> WarpFence:
+    """Return where the last fence of a warp, counted over all blocks, is kept; another's may be there."""
+    return WarpFence.at(watch.watch.fences + (warp & (FENCES_KEPT - 1)) * WarpFence.BYTES)
+
+
+# what passes from warp to warp ------------------------------------------------------------------------------
+
+
+@in_place
+def join_async(target: AsyncClock, source: AsyncClock) -> None:
+    """Join one clock into another."""
+    target.fenced_of = max(target.fenced_of, source.fenced_of)
+    target.fenced_global_of = max(target.fenced_global_of, source.fenced_global_of)
+    target.reads_of = max(target.reads_of, source.reads_of)
+    target.writes_of = max(target.writes_of, source.writes_of)
+    target.wgmma_of = max(target.wgmma_of, source.wgmma_of)
+    target.handed_over_of = max(target.handed_over_of, source.handed_over_of)
+
+
+@in_place
+def settled(last: Words, until: Words, now: int) -> int:
+    """Return the epoch up to which what every lane began is settled, given its last one and those settled."""
+    return smallest(choose(last > until, until, now))
+
+
+@in_place
+def tell_own(watch: BlockWatch, index: int) -> AsyncClock:
+    """Put what a warp knows of its own operations into its clock, which is then joined into others."""
+    clock, now = async_clock(watch, index), watch.epoch
+    clock.fenced_of[index] = settled(clock.wrote, clock.fenced, now)
+    clock.fenced_global_of[index] = settled(clock.wrote_global, clock.fenced_global, now)
+    clock.reads_of[index] = settled(clock.bulk_issued, clock.bulk_read, now)
+    clock.writes_of[index] = settled(clock.bulk_issued, clock.bulk_done, now)
+    leader = first_of_group(index)
+    clock.wgmma_of[leader] = max(clock.wgmma_of[leader], clock.wgmma_done)
+    return clock
+
+
+@in_place
+def tell_at_barrier(watch: BlockWatch, index: int) -> AsyncClock:
+    """Put what a warp tells others at a barrier into its clock: its lanes' last fence counts for all."""
+    clock = tell_own(watch, index)
+    clock.handed_over_of[index] = max(clock.handed_over_of[index], largest(clock.fenced))
+    return clock
+
+
+@compiled()
+def arrive_async(watch: BlockWatch, index: int, barrier: int) -> None:
+    """A warp arrives at a barrier of its block."""
+    join_async(barrier_clock(watch, barrier), tell_at_barrier(watch, index))
+
+
+@compiled()
+def released_async(watch: BlockWatch, index: int, barrier: int) -> None:
+    """A warp leaves a barrier that is complete."""
+    join_async(async_clock(watch, index), barrier_clock(watch, barrier))
+
+
+@compiled()
+def meet_async(watch: BlockWatch) -> None:
+    """All warps of a block have met at the barrier of their cluster."""
+    joined = async_clock(watch, 0)
+    for index in range(watch.warps):
+        join_async(joined, tell_at_barrier(watch, index))
+    for index in range(watch.warps):
+        join_async(async_clock(watch, index), joined)
+
+
+@in_place
+def note_written(watch: BlockWatch, lanes: int, shared: bool) -> None:
+    """Note that some lanes have written memory by the generic proxy."""
+    clock, chosen = running_clock(watch), lanes_in(lanes)
+    if shared:
+        clock.wrote = choose(chosen, watch.epoch, clock.wrote)
+    else:
+        clock.wrote_global = choose(chosen, watch.epoch, clock.wrote_global)
+
+
+# fences between the proxies ---------------------------------------------------------------------------------
+
+
+@in_place
+def fence_proxies(watch: BlockWatch, frame: WarpFrame, kind: int, active: int) -> None:
+    """Some lanes execute fence.proxy.async, for shared memory, for global memory or for both.
+
+    What these lanes have written by plain stores before is visible to the asynchronous proxy from now on.
+    """
+    clock, fencing = running_clock(watch), lanes_in(active)
+    if kind != OrderKind.PROXY_FENCE_GLOBAL:
+        clock.fenced = choose(fencing, watch.epoch, clock.fenced)
+    if kind != OrderKind.PROXY_FENCE_SHARED:
+        clock.fenced_global = choose(fencing, watch.epoch, clock.fenced_global)
+    warp = watch.first_warp + frame.index
+    last = warp_fence(watch, warp)
+    last.warp = warp + 1
+    last.epoch = watch.epoch
+    # What other warps wrote, and this one has learnt of, is fenced here.
+    clock.fenced_here_of = max(clock.fenced_here_of, watch.clock.seen)
+    if kind != OrderKind.PROXY_FENCE_GLOBAL:
+        fence_reads(watch, frame, active)
+
+
+@in_place
+def fence_reads(watch: BlockWatch, frame: WarpFrame, active: int) -> None:
+    """A fence of the running warp comes after the plain reads that the warp knows of."""
+    known, index = watch.clock, watch.clock.index
+    hand_over(watch, known.seen)
+    # Of the lanes that do not execute the fence: what they did before they synchronised with the others.
+    is_whole = alive_lanes(frame) & ~active == 0
+    own = watch.epoch if is_whole else known.synced
+    clock = running_clock(watch)
+    clock.handed_over_of[index] = max(clock.handed_over_of[index], own)
+
+
+@in_place
+def hand_over(watch: BlockWatch, epochs: Words) -> None:
+    """Let the other proxy write over plain reads, given by epochs of the block's warps."""
+    clock = running_clock(watch)
+    clock.handed_over_of = max(clock.handed_over_of, epochs)
+
+
+@in_place
+def fenced_before_meeting(watch: BlockWatch, lanes: int) -> int:
+    """Return the epoch up to which lanes of the running warp fenced what they did, before all of them met.
+
+    It is 0 if one of them has executed a fence between the proxies since, or none at all.
+    """
+    fenced, chosen = running_clock(watch).fenced, lanes_in(lanes)
+    has_met = watch.clock.converged >= largest(choose(chosen, fenced, 0))
+    earliest = smallest(choose(chosen, fenced, -1))
+    return earliest if has_met else 0
+
+
+# groups -----------------------------------------------------------------------------------------------------
+
+
+@in_place
+def order_wgmma_groups(clock: AsyncClock, kind: int, behind: int) -> None:
+    """Follow fences, commits and waits of wgmma groups, which each warp counts for its warpgroup."""
+    if kind == OrderKind.WGMMA_FENCE:
+        clock.fences += 1
+    if kind == OrderKind.WGMMA_COMMIT:
+        clock.wgmma_groups += 1
+    if kind == OrderKind.WGMMA_WAIT:
+        clock.wgmma_done = max(clock.wgmma_done, clock.wgmma_groups - behind)
+
+
+@in_place
+def note_completed(watch: BlockWatch, lane: int, after: int, until: int) -> None:
+    """Note for other blocks that the bulk copies of a lane, issued in a range of epochs, are complete."""
+    for epoch in range(max(after, until - (OPERATIONS_KEPT - 1)) + 1, until + 1):
+        copy = operation(watch, epoch)
+        if (copy.epoch == epoch) & (copy.lane == lane) & (copy.agent == watch.clock.index):
+            copy.completed = watch.epoch
+
+
+@in_place
+def commit_bulk_group(clock: AsyncClock, lane: int, now: int) -> None:
+    """A lane commits its bulk copies as a group."""
+    count = clock.bulk_groups[lane]
+    clock.bulk_ring[count & (GROUPS_KEPT - 1)][lane] = now
+    clock.bulk_groups[lane] = count + 1
+
+
+@in_place
+def wait_for_bulk_groups(
+    watch: BlockWatch, clock: AsyncClock, lane: int, behind: int, only_reads: bool
+) -> None:
+    """A lane has waited for its bulk groups but the latest; `only_reads`: until their sources are read."""
+    count = clock.bulk_groups[lane]
+    if behind < count:
+        done = clock.bulk_ring[(count - 1 - behind) & (GROUPS_KEPT - 1)][lane]
+        if clock.bulk_read[lane] < done:
+            clock.bulk_read[lane] = done
+            clock.bulk_read_at[lane] = watch.epoch
+        before = clock.bulk_done[lane]
+        if (not only_reads) & (before < done):
+            clock.bulk_done[lane] = done
+            clock.bulk_done_at[lane] = watch.epoch
+            note_completed(watch, lane, before, done)
+
+
+@in_place
+def order_bulk_groups(watch: BlockWatch, clock: AsyncClock, kind: int, behind: int, active: int) -> None:
+    """Follow commits and waits of bulk groups, which each lane has for itself."""
+    only_reads = kind == OrderKind.BULK_WAIT_READ
+    if kind == OrderKind.BULK_COMMIT:
+        for lane in set_bits(active):
+            commit_bulk_group(clock, lane, watch.epoch)
+    if (kind == OrderKind.BULK_WAIT) | only_reads:
+        for lane in set_bits(active):
+            wait_for_bulk_groups(watch, clock, lane, behind, only_reads)
+
+
+@in_place
+def is_proxy_fence(kind: int) -> bool:
+    """Return whether an instruction is a fence between the generic and the asynchronous proxy."""
+    of_one = (kind == OrderKind.PROXY_FENCE_SHARED) | (kind == OrderKind.PROXY_FENCE_GLOBAL)
+    return (kind == OrderKind.PROXY_FENCE) | of_one
+
+
+@compiled()
+def async_order(frame: WarpFrame, site: int, active: int) -> None:
+    """Lanes execute a proxy fence, or a commit or wait of a group."""
+    if active == 0:
+        return
+    watch = in_turn(frame)
+    row = watch.watch.sites[site]
+    kind, behind = row.flags, row.displacement
+    clock, lanes = async_clock(watch, frame.index), lanes_in(active)
+    watch.fresh = 1  # what follows belongs to another group, and lies behind the fence
+    if kind == OrderKind.INIT_FENCE:
+        clock.init_fenced = choose(lanes, watch.epoch, clock.init_fenced)
+    if kind == OrderKind.MAP_FENCE:
+        clock.map_fenced = choose(lanes, watch.epoch, clock.map_fenced)
+    if is_proxy_fence(kind):
+        fence_proxies(watch, frame, kind, active)
+    order_wgmma_groups(clock, kind, behind)
+    order_bulk_groups(watch, clock, kind, behind, active)
+
+
+@compiled()
+def begin_operation(
+    frame: WarpFrame, kind: int, lane: int, barrier: int, phase: int, swizzle: int, home: BlockWatch
+) -> int:
+    """Begin an operation in an epoch of its own, and return that."""
+    turn(frame)
+    watch = watch_of(frame.block)
+    epoch, index = watch.epoch, frame.index
+    is_wgmma = kind == AsyncKind.WGMMA
+    clock = async_clock(watch, index)
+    made = operation(watch, epoch)
+    made.epoch = epoch
+    made.kind = kind
+    made.agent = first_of_group(index) if is_wgmma else index
+    made.lane = lane
+    made.barrier = barrier
+    made.phase = clock.wgmma_groups if is_wgmma else phase
+    made.completed = 0
+    made.swizzle = swizzle
+    made.home = home
+    made.contents = 0
+    if kind == AsyncKind.BULK_GROUP:
+        clock.bulk_issued[lane] = epoch
+    watch.fresh = 1
+    return epoch

@@ -1,0 +1,414 @@
+"""Called when an asynchronous operation is issued: which bytes it reads and writes.
+
+The walkers of boxes and of matrix descriptors, which the machine copies and multiplies with, say which.
+"""
+
+from __future__ import annotations
+
+from lanewise.isa.matrix_descriptor import PIECE_BYTES, Major
+from lanewise.isa.tensor_map_fields import MAP_BYTES
+from lanewise.jit.lane_functions import unsigned_less
+from lanewise.jit.record_layout import RecordLayout, field
+from lanewise.jit.restricted_python import compiled, in_place
+from lanewise.jit.simd import Value
+from lanewise.machine import abi
+from lanewise.machine.abi import BlockRecord, LaunchRecord, WarpFrame
+from lanewise.machine.async_records import AsyncOperation
+from lanewise.machine.bulk_copies.box_walker import walk
+from lanewise.machine.checker import records
+from lanewise.machine.checker.proxy_records import AsyncFlag, AsyncKind, RunView
+from lanewise.machine.checker.records import AllocationShadow, BlockWatch, SiteRow, WatchRecord
+from lanewise.machine.checker.suspicions import Suspicion
+from lanewise.machine.checker.watch_code.clocks.vector_clocks import in_turn, suspect, watch_of
+from lanewise.machine.checker.watch_code.proxy.async_clocks import (
+    begin_operation,
+    first_of_group,
+    operation,
+    running_clock,
+)
+from lanewise.machine.checker.watch_code.proxy.async_runs import begin_runs, look_at_run
+from lanewise.machine.checker.watch_code.proxy.extents import Extent
+from lanewise.machine.checker.watch_code.proxy.phases import follow_barrier, phase_of_barrier, used_by_copy
+from lanewise.machine.checker.watch_code.watch_module import (
+    LANES,
+    WatchCode,
+    cell_at,
+    least,
+    load_long,
+    written,
+)
+from lanewise.machine.codegen.function_code import U64, Record
+from lanewise.machine.program.instruction_table import MOST_ROWS
+from lanewise.machine.program.memory_accesses import MBARRIER_BYTES
+from lanewise.machine.tensor_core.descriptors import each_piece, field_of, swizzled_bits
+
+#: The accesses of a bulk copy by their number in its record.
+_TARGET, _SOURCE, _BARRIER = range(3)
+#: The multiplier and offset of the FNV-1a hash of 64 bits.
+_FNV_PRIME, _FNV_OFFSET = 0x100000001B3, 0xCBF29CE484222325 - (1 << 64)
+#: Bytes of a sector, and of a line of shared memory, at whose end TMA cuts a row.
+_SECTOR, _LINE = 32, 128
+
+
+class Issued(RecordLayout):
+    """An operation that is issued: what its accesses are put on record with."""
+
+    #: The number of its row in the site table.
+    row = field()
+    epoch = field()
+    #: Its reads and its writes in one word each, and the AsyncFlags of a write.
+    who = field()
+    writer = field()
+    writes = field()
+
+
+# beginning an operation -------------------------------------------------------------------------------------
+
+
+@in_place
+def word_of(watch: BlockWatch, row: int, lane: int) -> int:
+    """Return an access by the asynchronous proxy in one word."""
+    return (watch.watch.sites[row].number << records.SITE_SHIFT) | records.ASYNC_PROXY | lane
+
+
+@in_place
+def check_map_in(frame: WarpFrame, row: int, copy: AsyncOperation, shadow: AllocationShadow) -> None:
+    """Report a tensor map in an allocation that was changed, if no fence has followed."""
+    offset, lane = copy.map - shadow.host, copy.lane
+    newest, writer = 0, 0
+    for index in range(MAP_BYTES >> shadow.cell_shift):
+        place = shadow.plane + (((offset >> shadow.cell_shift) + index) << 2)
+        cell = cell_at(place, shadow.stride)
+        if cell.write_epoch & records.EPOCHS > newest:
+            newest = cell.write_epoch & records.EPOCHS
+            writer = cell.writer
+    if newest > running_clock(watch_of(frame.block)).map_fenced[lane]:
+        suspect(Suspicion.MAP_UNFENCED, frame, row, lane, shadow.first + offset, newest, writer)
+
+
+@in_place
+def check_map(frame: WarpFrame, watch: BlockWatch, row: int, copy: AsyncOperation) -> None:
+    """Look at the tensor map of a copy: whether it was changed, and a fence followed."""
+    launch = watch.watch
+    for number in range(launch.allocation_count):
+        shadow = launch.allocations[number]
+        if (shadow.plane != 0) & unsigned_less(copy.map - shadow.host, shadow.size):
+            check_map_in(frame, row, copy, shadow)
+
+
+@in_place
+def mixed(so_far: int, number: int) -> int:
+    """Return a hash with one more number in it."""
+    return (so_far ^ number) * _FNV_PRIME
+
+
+@in_place
+def contents_of(copy: AsyncOperation) -> int:
+    """Return a number that is the same for copies of the same bytes to the same place; it is not 0."""
+    is_box = copy.element_bytes != 0
+    found = mixed(mixed(mixed(_FNV_OFFSET, copy.source), copy.target), copy.size)
+    found = mixed(mixed(found, copy.tensor if is_box else 0), copy.shared_address if is_box else 0)
+    for axis in (0, 1, 2, 3, 4):
+        found = mixed(found, copy.coordinates[axis] if is_box else 0)
+    return found | 1
+
+
+@in_place
+def begin_copy_to_phase(frame: WarpFrame, copy: AsyncOperation, row: int, swizzle: int) -> int:
+    """Begin a copy that an mbarrier is told of; return its epoch."""
+    home = watch_of(copy.barrier_block)
+    offset = copy.barrier - copy.barrier_block.shared
+    number = follow_barrier(home, offset, load_long(copy.barrier))
+    if number >= 0:
+        used_by_copy(frame, row, home, number, copy.lane)
+    phase = phase_of_barrier(home, number)
+    return begin_operation(frame, AsyncKind.PHASE, copy.lane, number, phase, swizzle, home)
+
+
+@compiled()
+def begin_copy(frame: WarpFrame, copy: AsyncOperation, issued: Issued) -> None:
+    """Begin a bulk copy or reduction, in an epoch of its own."""
+    watch = in_turn(frame)
+    row, lane, is_box, reduces = copy.site * MOST_ROWS, copy.lane, copy.element_bytes != 0, copy.combine != 0
+    watch.watch.sites[row].requests += 1
+    swizzle = copy.swizzle_mask + 1 if is_box else 0
+    if is_box:
+        check_map(frame, watch, row, copy)
+    if copy.barrier != 0:
+        issued.epoch = begin_copy_to_phase(frame, copy, row, swizzle)
+    else:
+        issued.epoch = begin_operation(frame, AsyncKind.BULK_GROUP, lane, 0, 0, swizzle, BlockWatch.at(0))
+        # Lanes that all issue one load are wrong: their mbarrier counts the bytes of each.
+        if not reduces:
+            operation(watch, issued.epoch).contents = contents_of(copy)
+    who = word_of(watch, row, lane)
+    issued.row = row
+    issued.who = who
+    # A reduction is to others what an atomic is.
+    issued.writes = AsyncFlag.WRITES | AsyncFlag.REDUCES if reduces else AsyncFlag.WRITES
+    issued.writer = who | (records.ATOMIC | records.STRONG) if reduces else who
+
+
+@compiled()
+def begin_product(frame: WarpFrame, site: int, issued: Issued) -> None:
+    """Begin the read of a matrix by wgmma, in an epoch of its own."""
+    watch = in_turn(frame)
+    agent = first_of_group(frame.index)
+    issued.row = site * MOST_ROWS
+    issued.epoch = begin_operation(frame, AsyncKind.WGMMA, 0, 0, 0, 0, BlockWatch.at(0))
+    issued.who = word_of(watch, issued.row, (agent & (LANES - 1)) | records.COLLECTIVE)
+
+
+# which bytes ------------------------------------------------------------------------------------------------
+
+
+class _Costs:
+    """Counts what an operation moves to or from global memory, at its instruction's row.
+
+    Rows, and pieces of a row that go to different lines of shared memory, take a sector each where they meet.
+    What a load fills in counts as if it were read.
+    """
+
+    def __init__(self, code: WatchCode, observed: Record, row: Value) -> None:
+        sites = observed.at(BlockWatch.watch).get(WatchRecord.sites)
+        self.row = Record(code, sites + row * SiteRow.BYTES)
+
+    def add(self, address: Value, place: Value, size: Value) -> None:
+        """Count the sectors of a row of bytes at an address, which lie at a place in shared memory."""
+        head = least(0 - place & (_LINE - 1), size)
+        lines, tail = (size - head) >> (_LINE.bit_length() - 1), (size - head) & (_LINE - 1)
+        offset = (address + head) & (_SECTOR - 1)
+        whole = _sectors(offset + _LINE)
+        ends = _spanned(address & (_SECTOR - 1), head) + _spanned(offset, tail)
+        self._count(lines * whole + ends, size)
+
+    def load(self, address: Value, place: Value, size: Value, before: Value, after: Value) -> None:
+        """Count a row of a box that is loaded, of which some bytes lie before and after the tensor."""
+        self.add(address, place, size)
+        self._count(_sectors(before) + _sectors(after), size * 0)
+
+    def store(self, address: Value, place: Value, size: Value, before: Value, after: Value) -> None:
+        """Count a row of a box that is stored: nothing is written outside of the tensor."""
+        self.add(address, place, size)
+
+    def _count(self, sectors: Value, moved: Value) -> None:
+        for counter, more in ((SiteRow.sectors, sectors), (SiteRow.moved_bytes, moved)):
+            self.row.set(counter, self.row.get(counter) + more)
+
+
+def _spanned(offset: Value, size: Value) -> Value:
+    """Return how many sectors some bytes take, if any, of which the first lies so far in its own."""
+    return size.differs(0).select(_sectors(offset + size), size * 0)
+
+
+def _sectors(size: Value) -> Value:
+    """Return how many sectors some bytes take that begin at one."""
+    return (size + (_SECTOR - 1)) >> (_SECTOR.bit_length() - 1)
+
+
+class _Operation:
+    """An operation that has begun; code is written that looks at its bytes."""
+
+    def __init__(self, code: WatchCode) -> None:
+        self.code, self.frame = code, code.record("frame")
+        self.issued = code.stack_bytes(Issued.BYTES, Issued)
+        self.block = self.frame.at(WarpFrame.block)
+
+    @property
+    def row(self) -> Value:
+        """The number of its row."""
+        return self.issued.get(Issued.row)
+
+    def runs(self, block: Record, host: Value, flags: Value | int, who: int = Issued.who) -> _Runs:
+        """Return what looks at its runs in the memory of a block, or in an allocation."""
+        return _Runs(self, block, host, flags, self.issued.get(who))
+
+
+class _Runs:
+    """Looks at the runs of one operation in one memory, if there is anything to look at."""
+
+    def __init__(self, begun: _Operation, block: Record, host: Value, flags: Value | int, who: Value) -> None:
+        self.code = code = begun.code
+        self.view = code.stack_bytes(RunView.BYTES, RunView)
+        self.wanted = code.run(
+            begin_runs,
+            view=self.view,
+            frame=begun.frame,
+            site=begun.row,
+            block=block,
+            host=host,
+            flags=flags,
+            epoch=begun.issued.get(Issued.epoch),
+            who=who,
+        )
+
+    def look(self, host: Value, size: Value | int) -> None:
+        """Look at one run."""
+        with self.code.when(self.wanted):
+            self.code.run(look_at_run, view=self.view, host=host, bytes=size)
+
+    def device_address(self, host: Value) -> Value:
+        """Return the device address of a byte of global memory."""
+        return host - self.view.get(RunView.host) + self.view.get(RunView.origin)
+
+
+class _Copy(_Operation):
+    """A bulk copy or reduction, of a box of a tensor or of bytes side by side."""
+
+    def __init__(self, code: WatchCode) -> None:
+        super().__init__(code)
+        self.copy = code.record("operation")
+        code.run(begin_copy, frame=self.frame, copy=self.copy, issued=self.issued)
+        self.lane, self.size, self.source, self.target = (
+            self.copy.get(each)
+            for each in (
+                AsyncOperation.lane,
+                AsyncOperation.size,
+                AsyncOperation.source,
+                AsyncOperation.target,
+            )
+        )
+        self.writes = self.issued.get(Issued.writes)
+        self.target_block = self.copy.at(AsyncOperation.target_block)
+        self.own = self.block.get(BlockRecord.shared)
+        self.base, self.tensor_shift = (
+            self.copy.get(each) for each in (AsyncOperation.shared_address, AsyncOperation.tensor_shift)
+        )
+        watch = Record(code, self.block.get(BlockRecord.watch), BlockWatch)
+        self.costs = _Costs(code, watch, self.row)
+
+    @property
+    def first(self) -> Value:
+        """The address of the tensor's first element on the host."""
+        return self.copy.get(AsyncOperation.tensor) + self.tensor_shift
+
+    def hold_barrier(self) -> None:
+        """Write that the mbarrier that is told of the copy has to lie where it should."""
+        barrier = Extent(self.code, self.copy.get(AsyncOperation.barrier_address) & abi.OFFSET_MASK)
+        barrier.add(barrier.start, MBARRIER_BYTES)
+        # st.async and red.async have no source.
+        has_source = self.copy.get(AsyncOperation.element_bytes).differs(0) | self.source.differs(0)
+        number = has_source.select(self.code.number(_BARRIER), _SOURCE)
+        barrier.hold(self.row, number, self.lane, shared=True)
+
+    def load_box(self) -> None:
+        """Write that a box of a tensor is loaded into shared memory."""
+        filled = Extent(self.code, self.copy.get(AsyncOperation.target_address))
+        target = self.runs(self.target_block, self.target, AsyncFlag.WRITES | AsyncFlag.SHARED)
+        tensor = self.runs(self.block, self.first, AsyncFlag.READS)
+
+        def load(address: Value, place: Value, count: Value) -> None:
+            outside(place, count)
+            tensor.look(address + self.tensor_shift, count)
+
+        def outside(place: Value, count: Value) -> None:
+            filled.add(filled.start + (place - self.base), count)
+            target.look(self.target + (place - self.base), count)
+
+        walk(self.code, self.copy, False, load, outside, self.costs.load)
+        filled.hold(self.row, _TARGET, self.lane, shared=True)
+
+    def store_box(self) -> None:
+        """Write that a box of a tensor is stored from shared memory, or reduced into it."""
+        emptied = Extent(self.code, self.source - self.own)
+        source = self.runs(self.block, self.source, AsyncFlag.READS | AsyncFlag.SHARED)
+        tensor = self.runs(self.block, self.first, self.writes, Issued.writer)
+
+        def store(address: Value, place: Value, count: Value) -> None:
+            emptied.add(emptied.start + (place - self.base), count)
+            source.look(self.source + (place - self.base), count)
+            tensor.look(address + self.tensor_shift, count)
+
+        walk(self.code, self.copy, True, store, None, self.costs.store)
+        emptied.hold(self.row, _SOURCE, self.lane, shared=True)
+
+    def _hold(self, operand: int, start: Value, shared: bool) -> None:
+        extent = Extent(self.code, start)
+        extent.add(start, self.size)
+        extent.hold(self.row, operand, self.lane, shared)
+
+    def read_bytes(self) -> None:
+        """Write that bytes side by side are read, from shared or from global memory."""
+        code = self.code
+        limit = self.block.at(BlockRecord.launch).get(LaunchRecord.shared_bytes)
+        from_shared = (self.source - self.own).to(U64) < limit.to(U64)
+        with code.when(from_shared):
+            self.runs(self.block, self.source, AsyncFlag.READS | AsyncFlag.SHARED).look(
+                self.source, self.size
+            )
+            self._hold(_SOURCE, self.source - self.own, shared=True)
+        with code.when(~from_shared):
+            read = self.runs(self.block, self.source, AsyncFlag.READS)
+            read.look(self.source, self.size)
+            address = read.device_address(self.source)
+            self.costs.add(address, self.copy.get(AsyncOperation.target_address), self.size)
+            self._hold(_SOURCE, address, shared=False)
+
+    def write_bytes(self) -> None:
+        """Write that bytes side by side are written, to shared or to global memory."""
+        code, to_shared = self.code, self.target_block.address.differs(0)
+        with code.when(to_shared):
+            flags = self.writes | AsyncFlag.SHARED
+            self.runs(self.target_block, self.target, flags, Issued.writer).look(self.target, self.size)
+            self._hold(_TARGET, self.copy.get(AsyncOperation.target_address), shared=True)
+        with code.when(~to_shared):
+            written_runs = self.runs(self.block, self.target, self.writes, Issued.writer)
+            written_runs.look(self.target, self.size)
+            address = written_runs.device_address(self.target)
+            self.costs.add(address, self.source - self.own, self.size)
+            self._hold(_TARGET, address, shared=False)
+
+    def write(self) -> None:
+        """Write the function."""
+        code = self.code
+        is_box = self.copy.get(AsyncOperation.element_bytes).differs(0)
+        with code.when(self.copy.get(AsyncOperation.barrier).differs(0)):
+            self.hold_barrier()
+        with code.when(is_box & self.target_block.address.differs(0)):
+            self.load_box()
+            code.done()
+        with code.when(is_box):
+            self.store_box()
+            code.done()
+        with code.when(self.source.differs(0)):
+            self.read_bytes()
+        self.write_bytes()
+        code.done()
+
+
+@written(lambda code: _Copy(code).write(), name="check_issued", external=True)
+def copy_issued(frame: WarpFrame, operation: AsyncOperation) -> None:
+    """A bulk copy or reduction is about to be issued."""
+    raise NotImplementedError
+
+
+def _write_operand_read(code: WatchCode) -> None:
+    """Write that wgmma reads the pieces of a matrix that its descriptor tells."""
+    begun = _Operation(code)
+    code.run(begin_product, frame=begun.frame, site=code["site"], issued=begun.issued)
+    memory = begun.block.get(BlockRecord.shared)
+    limit = begun.block.at(BlockRecord.launch).get(LaunchRecord.shared_bytes) - PIECE_BYTES
+    runs = begun.runs(begun.block, memory, AsyncFlag.READS | AsyncFlag.SHARED)
+    runs.view.set(RunView.swizzle, swizzled_bits(code, code["descriptor"]) + 1)
+    extent = Extent(code, field_of(code, code["descriptor"], "start_address"))
+
+    def body(group: Value, piece: Value, addresses: list[Value]) -> None:
+        for address in addresses:
+            with code.when(~(address > limit)):  # a fault
+                extent.add(address, PIECE_BYTES)
+                runs.look(memory + address, PIECE_BYTES)
+
+    majors: tuple[Major, ...] = ("K", "MN")
+    for number, major in enumerate(majors):
+        with code.when(code["mn_major"].equals(number)):
+            each_piece(code, code["descriptor"], major, code["groups"], code["pieces"], body)
+    extent.hold(begun.row, code["number"], code.number(0), shared=True)
+    code.done()
+
+
+@written(_write_operand_read, name="check_operand_read", external=True)
+def operand_read(
+    frame: WarpFrame, site: int, descriptor: int, groups: int, pieces: int, mn_major: int, number: int
+) -> None:
+    """wgmma is about to read a matrix: A, which is number 0, or B."""
+    raise NotImplementedError

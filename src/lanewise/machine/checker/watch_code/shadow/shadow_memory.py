@@ -1,0 +1,385 @@
+"""Shadow memory: the last write and the last reads of each cell of 1, 2 or 4 bytes.
+
+An access that no unordered access came before costs a few vector instructions (`shadow_vectors.py`). All
+others are examined cell by cell here, and what looks wrong is reported to Python, where `triage.py` decides.
+"""
+
+from __future__ import annotations
+
+from lanewise.jit.lane_functions import address_of, mask_of, set_bits, unsigned_less
+from lanewise.jit.restricted_python import compiled, in_place
+from lanewise.machine.abi import WarpFrame
+from lanewise.machine.checker import records
+from lanewise.machine.checker.records import MOST_ELEMENTS, Flag
+from lanewise.machine.checker.suspicions import Suspicion
+from lanewise.machine.checker.watch_code.accesses import Access, cell_of
+from lanewise.machine.checker.watch_code.clocks.happens_before import (
+    ORDERED,
+    WEAKLY_ORDERED,
+    lane_of,
+    lanes_of,
+    ordered,
+)
+from lanewise.machine.checker.watch_code.clocks.vector_clocks import lane_is_in, suspect
+from lanewise.machine.checker.watch_code.proxy.completion import async_finished, finished
+from lanewise.machine.checker.watch_code.watch_module import (
+    LANES,
+    ByteArray,
+    LaneBytes,
+    LaneLongs,
+    LaneShorts,
+    LaneWords,
+    ShadowCell,
+    follows_async,
+    load_byte,
+    load_short,
+    load_word,
+    shifted_right,
+)
+
+# what a store writes ----------------------------------------------------------------------------------------
+
+
+@in_place
+def register_bits(frame: WarpFrame, register: int, bits: int, lane: int) -> int:
+    """Return the bits of a register of one lane."""
+    place = address_of(frame) + register
+    if bits == 8:
+        return LaneBytes.at(place).bytes[lane]
+    if bits == 16:
+        return LaneShorts.at(place).shorts[lane]
+    return LaneWords.at(place).words[lane] if bits == 32 else LaneLongs.at(place).longs[lane]
+
+
+@compiled()
+def stored_bits(access: Access, lane: int, offset: int) -> int:
+    """Return the bits that a lane of a store writes to a cell at an offset."""
+    elements, byte = access.row.stored, offset - access.offsets[lane]
+    size = elements[0].bytes
+    element = elements[byte // size]
+    bits = element.constant
+    if element.register >= 0:
+        bits = register_bits(access.frame, element.register, element.register_bits, lane)
+    return shifted_right(bits, (byte % size) * 8) & ((1 << (8 << access.shift)) - 1)
+
+
+@compiled()
+def content(access: Access, offset: int) -> int:
+    """Return the bits that memory holds where a cell is."""
+    place = access.host + offset
+    if access.shift == 0:
+        return load_byte(place)
+    return load_short(place) if access.shift == 1 else load_word(place)
+
+
+@in_place
+def stores_what_is_there(access: Access, me: int, offset: int) -> bool:
+    """Return whether a plain store writes the value that is there, which changes nothing."""
+    return access.row.stored_count > 0 and stored_bits(access, lane_of(me), offset) == content(access, offset)
+
+
+# examining a cell -------------------------------------------------------------------------------------------
+
+
+@in_place
+def tell(access: Access, me: int, offset: int, kind: int, epoch: int, who: int) -> None:
+    """Report a suspicion about a cell and another access to it."""
+    suspect(kind, access.frame, access.site, lane_of(me), access.origin + offset, epoch, who)
+
+
+@in_place
+def is_padding(access: Access, me: int, offset: int) -> bool:
+    """Count a cell and return true if it lies where triage has seen padding of a structure before."""
+    row, watch, start = access.row, access.watch, access.offsets[lane_of(me)]
+    byte = (offset - start) & 63
+    is_known = lane_is_in(byte, row.dropped_bytes)
+    if not is_known and lane_is_in(byte, row.copied_bytes):
+        first = start & -row.padded_block
+        end = min(max(first + row.padded_block, start + row.access_size), watch.shared_bytes)
+        for neighbour in range(first, end):
+            if cell_of(access, neighbour).write_epoch & records.EPOCHS >= watch.start:
+                is_known = True
+    if is_known:
+        row.counts[Suspicion.UNINITIALISED] += 1
+    return is_known
+
+
+@in_place
+def floor_of(access: Access) -> int:
+    """Return the epoch before the first that counts: of shared memory, that in which the block began."""
+    return access.watch.start - 1 if access.shared != 0 else 0
+
+
+@in_place
+def follows_write(access: Access, cell: ShadowCell, me: int, offset: int, writes: bool) -> bool:
+    """Report the last write of a cell if it is not complete or not ordered before; true if it is good."""
+    watch, writer, held = access.watch, cell.writer, cell.write_epoch
+    epoch = held & records.EPOCHS
+    update_both = writer & me & records.ATOMIC != 0
+    if (held & records.PENDING != 0) & (not update_both) and not finished(watch, epoch, writer, me):
+        tell(access, me, offset, Suspicion.UNFINISHED_COPY, epoch, writer)
+        return True  # what else is wrong with the cell is reported, too
+    # An asynchronous operation that is known to be complete is known to have happened before.
+    if writer & records.ASYNC_PROXY != 0:
+        return True
+    earlier = writer if writes else writer | records.READ_OF_WRITTEN
+    order = ordered(watch, epoch, earlier, lanes_of(writer), me)
+    if order == ORDERED:
+        return True
+    if writes and stores_what_is_there(access, me, offset):
+        return False
+    kind = Suspicion.WEAKLY_AFTER_WRITE if order == WEAKLY_ORDERED else Suspicion.AFTER_WRITE
+    tell(access, me, offset, kind, epoch, writer)
+    return False
+
+
+@in_place
+def follows_earlier_write(access: Access, cell: ShadowCell, me: int, offset: int) -> bool:
+    """Report an earlier atomic, or a weak write that a strong one replaced; true if nothing is wrong.
+
+    This thread may have made the last atomic, and cannot know of the others; what does not race with a strong
+    write may race with the weak one before it.
+    """
+    earlier, epoch = cell.earlier_reader, cell.earlier_epoch & records.EPOCHS
+    is_replaced = earlier & records.REPLACED_WRITE != 0
+    if (epoch <= floor_of(access)) | (earlier & (records.ATOMIC | records.REPLACED_WRITE) == 0):
+        return True
+    plain = earlier & ~records.REPLACED_WRITE
+    order = ordered(access.watch, epoch, plain, lanes_of(plain), me)
+    if order == ORDERED:
+        return True
+    is_certain = is_replaced & (order != WEAKLY_ORDERED)
+    kind = Suspicion.AFTER_WRITE if is_certain else Suspicion.WEAKLY_AFTER_WRITE
+    tell(access, me, offset, kind, epoch, plain)
+    return False
+
+
+@in_place
+def follows_reader(
+    access: Access, cell: ShadowCell, me: int, offset: int, held: int, reader: int, lanes: int, is_last: bool
+) -> bool:
+    """Report a read of a cell that is about to be written if it is not ordered before; true if it is.
+
+    `held` is what the cell keeps of it, an epoch and whether it was by an asynchronous copy.
+    """
+    watch, epoch = access.watch, held & records.EPOCHS
+    if epoch <= floor_of(access):
+        return True
+    if held & records.PENDING != 0 and not finished(watch, epoch, reader, me):
+        tell(access, me, offset, Suspicion.UNFINISHED_COPY, epoch, reader)
+        return False
+    no_reader = records.ATOMIC if is_last else records.ATOMIC | records.REPLACED_WRITE
+    if reader & no_reader != 0:
+        return True
+    order = ordered(watch, epoch, reader, lanes, me)
+    if order == ORDERED:
+        return True
+    has_others = (cell.read_epoch == held) & (cell.read_lanes & ~lanes_of(reader) != 0)
+    named = reader | records.SEVERAL if has_others else reader
+    kind = Suspicion.WEAKLY_AFTER_READ if order == WEAKLY_ORDERED else Suspicion.AFTER_READ
+    tell(access, me, offset, kind, epoch, named)
+    return False
+
+
+@in_place
+def follows_async_reader(access: Access, me: int, offset: int, epoch: int, reader: int) -> bool:
+    """Report an asynchronous read that is not known to be done before a write; true if it is."""
+    if epoch > floor_of(access) and not async_finished(access.watch, epoch, me, reads=True):
+        tell(access, me, offset, Suspicion.UNFINISHED_READ, epoch, reader)
+        return False
+    return True
+
+
+@in_place
+def check_warps_between(access: Access, cell: ShadowCell, me: int, offset: int) -> None:
+    """Report a warp that read a cell between the first and the last reader and is not ordered before.
+
+    Each of them did so in the first epoch of a read or later, and is not ordered before if it was last seen
+    before that.
+    """
+    watch, clock, since = access.watch, access.watch.clock, cell.first_read
+    is_weak = me & (records.STRONG | records.STRONG_IN_BLOCK) == 0
+    is_known = (cell.write_epoch & records.EPOCHS < since) & (since >= watch.start)
+    # Warps of other blocks of a cluster are not told apart from those of the own one.
+    if (access.shared != 0) & is_weak & (watch.cluster_blocks == 1) & is_known:
+        for index in range(watch.warps):
+            is_unknown = (clock.seen[index] < since) & (clock.acquired < since)
+            if lane_is_in(index, cell.read_warps) & is_unknown & (index != clock.index):
+                tell(access, me, offset, Suspicion.AFTER_READ, watch.clocks[index].last, cell.reader)
+                return
+
+
+@compiled()
+def examine_read(access: Access, me: int, offset: int) -> None:
+    """Report the first unordered access to a cell that came before this read."""
+    cell = cell_of(access, offset)
+    held = cell.write_epoch
+    is_written = held & records.EPOCHS > floor_of(access)
+    if (access.shared != 0) & (not is_written):
+        if not is_padding(access, me, offset):
+            tell(access, me, offset, Suspicion.UNINITIALISED, 0, 0)
+        return
+    if (me & records.CONSTANT_READ != 0) & (held != 0) & (access.shared == 0):
+        tell(access, me, offset, Suspicion.NOT_CONSTANT, held & records.EPOCHS, cell.writer)
+        return
+    if not is_written or follows_write(access, cell, me, offset, writes=False):
+        follows_earlier_write(access, cell, me, offset)
+
+
+@compiled()
+def examine_write(access: Access, me: int, offset: int) -> None:
+    """Report the first unordered access to a cell that came before this write."""
+    cell = cell_of(access, offset)
+    reader, is_written = cell.reader, cell.write_epoch & records.EPOCHS > floor_of(access)
+    if (access.shared != 0) & (me & records.ATOMIC != 0) & (not is_written):
+        if not is_padding(access, me, offset):
+            tell(access, me, offset, Suspicion.UNINITIALISED, 0, 0)
+        return
+    if (reader & records.CONSTANT_READ != 0) & (access.shared == 0):
+        tell(access, me, offset, Suspicion.NOT_CONSTANT, cell.read_epoch & records.EPOCHS, reader)
+        return
+    if is_written and not follows_write(access, cell, me, offset, writes=True):
+        return
+    if not follows_earlier_write(access, cell, me, offset):
+        return
+    if follows_async():
+        if not follows_async_reader(access, me, offset, cell.async_earlier_epoch, cell.async_earlier_reader):
+            return
+        if not follows_async_reader(access, me, offset, cell.async_read_epoch, cell.async_reader):
+            return
+    # The earlier reader first: among lanes of one warp, the last one may be this lane.
+    earlier, lanes = cell.earlier_reader, lanes_of(cell.earlier_reader)
+    if not follows_reader(access, cell, me, offset, cell.earlier_epoch, earlier, lanes, is_last=False):
+        return
+    if follows_reader(access, cell, me, offset, cell.read_epoch, reader, cell.read_lanes, is_last=True):
+        check_warps_between(access, cell, me, offset)
+
+
+# putting accesses on record ---------------------------------------------------------------------------------
+
+
+@in_place
+def is_of_turn(access: Access, held: int) -> bool:
+    """Return whether an epoch is one of the running warp, since it has its turn."""
+    return (held > access.watch.own_after) & (held <= access.watch.epoch)
+
+
+@in_place
+def check_same_address(access: Access, me: int, offset: int, earlier: int) -> None:
+    """Report lanes of one instruction that write different values to a cell."""
+    if access.row.stored_count != 0:
+        mine, theirs = stored_bits(access, lane_of(me), offset), stored_bits(access, lane_of(earlier), offset)
+        if mine == theirs:
+            return
+    tell(access, me, offset, Suspicion.SAME_ADDRESS, access.watch.epoch, earlier)
+
+
+@in_place
+def keep_earlier_write(access: Access, cell: ShadowCell, me: int) -> None:
+    """Keep the last write of a cell beside the one that is put on record, if others may race with it.
+
+    Of atomics, one by another lane is kept: a plain access may race with it. So is a weak write that a strong
+    one replaces: strong accesses of others may race with it.
+    """
+    watch, held, earlier = access.watch, cell.write_epoch, cell.writer
+    floor = watch.shared_floor if access.shared != 0 else watch.global_floor
+    is_other = (lane_of(earlier) != lane_of(me)) | (not is_of_turn(access, held))
+    is_another = (me & earlier & records.ATOMIC != 0) & is_other
+    holds_replaced = (cell.earlier_reader & records.REPLACED_WRITE != 0) & (cell.earlier_epoch > floor)
+    is_strong = me & (records.STRONG | records.STRONG_IN_BLOCK) != 0
+    not_weak = records.STRONG | records.STRONG_IN_BLOCK | records.ASYNC_PROXY
+    was_weak = (earlier & not_weak == 0) & (held > floor) & (held & records.PENDING == 0)
+    if (is_another & (not holds_replaced)) | (is_strong & was_weak):
+        cell.earlier_epoch = held & records.EPOCHS
+        cell.earlier_reader = earlier | records.REPLACED_WRITE if is_strong & was_weak else earlier
+
+
+@compiled()
+def note_write(access: Access, me: int, offset: int) -> None:
+    """Put a write of a cell on record, which other lanes may have accessed too."""
+    cell, now = cell_of(access, offset), access.watch.epoch
+    earlier = cell.writer
+    is_same_site = earlier >> records.SITE_SHIFT == me >> records.SITE_SHIFT
+    is_strong = me & (records.STRONG | records.STRONG_IN_BLOCK) != 0
+    # Another lane of this instruction has written the cell, or another row: do they write the same?
+    is_another_row = (lane_of(earlier) != lane_of(me)) | (access.flags & Flag.BY_WORD != 0)
+    is_now = cell.write_epoch & records.EPOCHS == now
+    several = is_now & is_same_site & is_another_row & (not is_strong)
+    if several:
+        check_same_address(access, me, offset, earlier)
+    keep_earlier_write(access, cell, me)
+    # Of several lanes the first is named.
+    first = (me & ~(LANES - 1)) | lane_of(earlier) | records.SEVERAL
+    cell.writer = first if several else me
+    cell.write_epoch = now | access.pending
+
+
+@compiled()
+def forget_ordered_readers(access: Access, me: int, offset: int) -> None:
+    """Forget lanes that read a cell before and are ordered before this lane.
+
+    They need not be kept: what comes after this read comes after theirs.
+    """
+    cell, watch = cell_of(access, offset), access.watch
+    read = cell.read_epoch
+    if (read > watch.own_after) & (me & records.COLLECTIVE == 0):
+        known = mask_of(watch.running_lanes.seen[lane_of(me)] >= read)
+        cell.read_lanes = cell.read_lanes & ~known
+
+
+# local memory -----------------------------------------------------------------------------------------------
+
+
+@in_place
+def was_written(shadow: ByteArray, byte: int) -> bool:
+    """Return whether a byte of local memory was ever written."""
+    return (shadow.bytes[byte >> 2] >> (byte & 3)) & 1 != 0
+
+
+@in_place
+def note_unwritten(access: Access, shadow: ByteArray, lane: int, element_bytes: int) -> bool:
+    """Put the elements of a lane's load on record of which a byte was not written; true if there are some."""
+    watch, start = access.watch, access.offsets[lane]
+    some = False
+    for number in range(access.size):
+        if not was_written(shadow, start + number):
+            element = number // element_bytes
+            watch.unwritten_lanes[element] = watch.unwritten_lanes[element] | 1 << lane
+            some = True
+    return some
+
+
+@in_place
+def block_is_unwritten(access: Access, shadow: ByteArray, start: int) -> bool:
+    """Return whether nothing was written in the aligned block of a structure that a load belongs to."""
+    padded = max(access.row.alignment, access.size)
+    first = start & -padded
+    for byte in range(first, min(max(first + padded, start + access.size), access.watch.local_bytes)):
+        if was_written(shadow, byte):
+            return False
+    return True
+
+
+@compiled()
+def access_local(access: Access) -> None:
+    """Follow which bytes of local memory were ever written.
+
+    Of a read the lanes are put on record for which some byte of an element was not.
+    """
+    watch, size = access.watch, access.size
+    element_bytes = access.row.element_bits >> 3
+    for element in range(MOST_ELEMENTS + 1):
+        watch.unwritten_lanes[element] = 0
+    for lane in set_bits(access.active):
+        start = access.offsets[lane]
+        if unsigned_less(start, watch.local_bytes) & (start + size <= watch.local_bytes):
+            thread = access.frame.index * LANES + lane
+            # Four bits of a byte of the shadow stand for a word.
+            shadow = ByteArray.at(watch.local_shadow + thread * (watch.local_bytes >> 2))
+            if access.flags & Flag.WRITES != 0:
+                for byte in range(start, start + size):
+                    shadow.bytes[byte >> 2] = shadow.bytes[byte >> 2] | 1 << (byte & 3)
+            elif note_unwritten(access, shadow, lane, element_bytes) and block_is_unwritten(
+                access, shadow, start
+            ):
+                watch.unwritten_lanes[MOST_ELEMENTS] = watch.unwritten_lanes[MOST_ELEMENTS] | 1 << lane
