@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType
-from typing import Any
+from typing import Any, TypeAlias
 
 from lanewise.lang.frontend.containers import (
     GlobalVariable,
@@ -82,10 +82,10 @@ class Held:
 
 
 #: How a value was reached: a variable, or the path of a container with the container and a slot of it.
-Path = str | tuple[Any, Any, int]
+AccessPath: TypeAlias = str | tuple[Any, Any, int]
 
 
-def path_text(path: Path) -> str:
+def path_text(path: AccessPath) -> str:
     """Return a path as Python writes it, as in `rows[0].sums`; empty if it begins at no variable."""
     if isinstance(path, str):
         return path
@@ -100,11 +100,11 @@ class Container:
 
     __slots__ = ("form", "held", "key", "other_paths", "path", "value")
 
-    def __init__(self, value: Any, path: Path) -> None:
+    def __init__(self, value: Any, path: AccessPath) -> None:
         self.value, self.key, self.path = value, identity(value), path
         self.form: Any = None
         self.held: list[Held] = []
-        self.other_paths: list[Path] = []
+        self.other_paths: list[AccessPath] = []
 
     @property
     def name(self) -> str:
@@ -184,7 +184,7 @@ class State:
             self._follow_globals(scope.globals, [name for name in read if name not in names])
             self._follow_functions()
 
-    def held(self, value: Any, path: Path) -> Held:
+    def held(self, value: Any, path: AccessPath) -> Held:
         """Return what a location holds, and note the containers that it leads to."""
         if type(value) in _LEAVES:
             return Held(value)
@@ -199,7 +199,7 @@ class State:
             self._note_function(value)
         return Held(value)
 
-    def _container(self, value: Any, path: Path) -> Container:
+    def _container(self, value: Any, path: AccessPath) -> Container:
         key = identity(value)
         container = self.containers.get(key)
         if container is None:
