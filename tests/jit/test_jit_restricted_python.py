@@ -16,6 +16,7 @@ from lanewise.jit.lane_functions import (
     any_lane,
     choose,
     count_bits,
+    joined,
     lanes_in,
     largest,
     lowest_bit,
@@ -262,7 +263,7 @@ def later(seen: Words, epoch: int) -> Conditions:
 @compiled()
 def uses_vectors(outer: Outer, mask: int) -> int:
     outer.seen = choose(lanes_in(mask), outer.seen + 10, outer.grid[1])
-    outer.grid[0] = max(outer.seen, outer.grid[1])
+    outer.grid[0] = joined(outer.seen, outer.grid[1])
     outer.grid[2] = 7
     known = later(outer.seen, 500)
     if not any_lane(known):
@@ -396,7 +397,7 @@ def python_function(outer: Outer) -> int:
 def changes_its_type(outer: Outer) -> int:
     value = outer.total
     value = outer.total == 1
-    return int(value)  # type: ignore[arg-type]
+    return int(value)
 
 
 @compiled()
@@ -457,7 +458,7 @@ def test_refused_with_the_line(function: Function[..., object], message: str) ->
     with pytest.raises(RestrictedPythonError, match=re.escape(message)) as caught:
         library.finish()
     line = re.search(rf"{re.escape(__file__)}:(\d+): in {function.name}", str(caught.value))
-    first = function.python.__code__.co_firstlineno  # type: ignore[attr-defined]  # a plain function
+    first = function.python.__code__.co_firstlineno
     assert line is not None and first < int(line[1]) < first + 6
 
 

@@ -82,6 +82,11 @@ def choose(conditions: Conditions, yes: V | int, no: V | int) -> V:
     raise TypeError("only compiled functions have vectors")
 
 
+def joined(a: V, b: V | int) -> V:
+    """Return the join of two vectors: in each lane the larger element."""
+    raise TypeError("only compiled functions have vectors")
+
+
 def smallest(vector: Vector) -> int:
     """Return the smallest element of a vector."""
     raise TypeError("only compiled functions have vectors")

@@ -21,7 +21,7 @@ from lanewise.jit.compiled_functions import (
     as_computed,
     described,
 )
-from lanewise.jit.lane_functions import address_of, choose, largest, smallest
+from lanewise.jit.lane_functions import address_of, choose, joined, largest, smallest
 from lanewise.jit.record_layout import LANES, RecordLayout
 from lanewise.jit.restricted_memory import Place, Slot
 from lanewise.jit.simd import Code, Type, Value, i64
@@ -385,10 +385,18 @@ class Expressions:
                 made = min(made, each) if name == "min" else max(made, each)
                 continue
             a, b = self.alike(node, made, each)
-            if a.type.bits == 1:
+            if a.type != i64:
                 self.fail(node, f"{name} takes numbers")
-            made = self.code.intrinsic(f"{'u' if a.type.kind == 'u' else 's'}{name}", a.type, [a, b])
+            made = self.code.intrinsic(f"s{name}", a.type, [a, b])
         return made
+
+    def _joined_vectors(self, node: ast.Call, given: list[object]) -> object:
+        if len(given) != 2:
+            self.fail(node, "joined takes two vectors")
+        a, b = self.alike(node, *given)
+        if a.type.lanes == 1 or a.type.bits == 1:
+            self.fail(node, f"joined takes vectors, and not {described(given[0])}")
+        return a.max(b)
 
     def _one(self, node: ast.Call, given: list[object]) -> object:
         if len(given) != 1:
@@ -445,6 +453,7 @@ _BUILTIN: dict[Callable[..., object], Callable[[Expressions, ast.Call, list[obje
     int: Expressions._int,
     address_of: Expressions._address,
     choose: Expressions._choose,
+    joined: Expressions._joined_vectors,
     smallest: Expressions._reduced,
     largest: Expressions._reduced,
 }

@@ -7,6 +7,7 @@ from lanewise.jit.lane_functions import (
     any_lane,
     choose,
     count_bits,
+    joined,
     largest,
     lowest_bit,
     mask_of,
@@ -50,8 +51,8 @@ from lanewise.machine.checker.watch_code.watch_module import (
 def join(target: WarpClock, source: WarpClock) -> None:
     """Join one vector clock into another: the maximum of each element."""
     share_releases(target, source)
-    target.seen = max(target.seen, source.seen)
-    target.seen_copies = max(target.seen_copies, source.seen_copies)
+    target.seen = joined(target.seen, source.seen)
+    target.seen_copies = joined(target.seen_copies, source.seen_copies)
     target.acquired = max(target.acquired, source.acquired)
     target.glimpsed = max(target.glimpsed, source.glimpsed)
     target.phase_acquired = max(target.phase_acquired, source.phase_acquired)

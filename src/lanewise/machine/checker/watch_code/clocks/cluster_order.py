@@ -6,7 +6,7 @@ epoch. So of a block whose warps arrive one after the other, the last arrival co
 
 from __future__ import annotations
 
-from lanewise.jit.lane_functions import address_of, lowest_bit, mask_of
+from lanewise.jit.lane_functions import address_of, joined, lowest_bit, mask_of
 from lanewise.jit.record_layout import RecordLayout, field
 from lanewise.jit.restricted_python import compiled, in_place
 from lanewise.machine import abi
@@ -110,8 +110,8 @@ def gather_arrivals(block: BlockRecord) -> ClusterArrival:
 @in_place
 def join_seen(target: WarpClock, source: WarpClock) -> None:
     """Let another clock know what one warp knows of its block."""
-    target.seen = max(target.seen, source.seen)
-    target.seen_copies = max(target.seen_copies, source.seen_copies)
+    target.seen = joined(target.seen, source.seen)
+    target.seen_copies = joined(target.seen_copies, source.seen_copies)
 
 
 @in_place
@@ -135,17 +135,17 @@ def lanes_at_cluster_barrier(frame: WarpFrame) -> int:
 def release_block_of_cluster(block: BlockRecord, rank: int, common: ClusterArrival) -> None:
     """The warps of one block, by its rank, leave the barrier of their cluster."""
     watch, warps = watch_of(block), block.launch.warps
-    joined = WarpClock.on_stack()
-    joined.seen = 0
-    joined.seen_copies = 0
+    common_clock = WarpClock.on_stack()
+    common_clock.seen = 0
+    common_clock.seen_copies = 0
     for index in range(warps):
         arrival = released_by_arrival(block, index)
         if arrival != 0:
             watch.clocks[index].seen[index] = arrival
-            join_seen(joined, watch.clocks[index])
+            join_seen(common_clock, watch.clocks[index])
     for index in range(warps):
         clock = watch.clocks[index]
-        join_seen(clock, joined)
+        join_seen(clock, common_clock)
         clock.acquired = max(clock.acquired, common.acquired)
         clock.least = max(clock.least, common.earliest)
         clock.cluster_known = max(clock.cluster_known, common.earliest)
@@ -220,7 +220,7 @@ def learn_member(watch: BlockWatch, rank: int, epoch: int, active: int) -> None:
     learn(watch, active, epoch, is_own=False)
     clock.shown = 1
     if rank == rank_of(watch, watch.epoch):
-        clock.glimpsed_seen = max(clock.glimpsed_seen, epoch)
+        clock.glimpsed_seen = joined(clock.glimpsed_seen, epoch)
     else:
         add_foreign(clock, epoch | (records.WHOLE | records.GLIMPSED))
 

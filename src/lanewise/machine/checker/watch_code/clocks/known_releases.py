@@ -7,7 +7,7 @@ one mbarrier is known by that, also after one of them has arrived at another one
 
 from __future__ import annotations
 
-from lanewise.jit.lane_functions import any_lane
+from lanewise.jit.lane_functions import any_lane, joined
 from lanewise.jit.restricted_python import compiled, in_place
 from lanewise.machine.checker import records
 from lanewise.machine.checker.records import BlockWatch, PartialRelease, WarpClock
@@ -54,7 +54,7 @@ def learn_releases(watch: BlockWatch, clock: WarpClock, seen: LaneWords, epochs:
         before, after = seen.words[index], epochs.words[index]
         if (before < after) & (before != 0) and adds_to(watch, before, after):
             keep_release(clock, before)
-    seen.words = max(seen.words, epochs.words)
+    seen.words = joined(seen.words, epochs.words)
 
 
 @in_place

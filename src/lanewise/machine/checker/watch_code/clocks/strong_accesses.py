@@ -6,7 +6,7 @@ happened before; a strong read is shown that, and knows it once it acquires or a
 
 from __future__ import annotations
 
-from lanewise.jit.lane_functions import address_of, lowest_bit, mask_of, set_bits
+from lanewise.jit.lane_functions import address_of, joined, lowest_bit, mask_of, set_bits
 from lanewise.jit.record_layout import RecordLayout, field, per_lane, pointer
 from lanewise.jit.restricted_python import compiled, in_place
 from lanewise.machine import abi
@@ -134,7 +134,7 @@ def show(watch: BlockWatch, shown: LaneWords, publisher: WarpClock, index: int, 
 @in_place
 def know_own_lane(watch: BlockWatch, lane: int, epoch: int) -> None:
     """Another lane of this warp has published: what its warp did up to then is known to this lane."""
-    watch.running_lanes.seen[lane] = max(watch.running_lanes.seen[lane], epoch)
+    watch.running_lanes.seen[lane] = joined(watch.running_lanes.seen[lane], epoch)
     watch.clock.partly_synced = watch.epoch
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lanewise.jit.lane_functions import address_of, choose, lanes_in, lowest_bit, mask_of, set_bits
+from lanewise.jit.lane_functions import address_of, choose, joined, lanes_in, lowest_bit, mask_of, set_bits
 from lanewise.jit.restricted_python import compiled, in_place
 from lanewise.machine.abi import EXITED, WarpFrame
 from lanewise.machine.checker.records import BlockWatch, Flag, ShuffleMode, SiteRow, WarpClock
@@ -23,11 +23,11 @@ from lanewise.machine.checker.watch_code.watch_module import EVERY_LANE, LANES, 
 def join_lanes(watch: BlockWatch, index: int, lanes: int) -> None:
     """Let lanes of a warp know of each other what each of them knows."""
     clocks = watch.lane_clocks[index]
-    joined = choose(lanes_in(lanes), watch.watch.now, words_of(0))
+    together = choose(lanes_in(lanes), watch.watch.now, words_of(0))
     for lane in set_bits(lanes):
-        joined = max(joined, clocks.seen[lane])
+        together = joined(together, clocks.seen[lane])
     for lane in set_bits(lanes):
-        clocks.seen[lane] = joined
+        clocks.seen[lane] = together
 
 
 @compiled()

@@ -6,7 +6,7 @@ warp knows passes to others where they synchronise.
 
 from __future__ import annotations
 
-from lanewise.jit.lane_functions import choose, lanes_in, largest, set_bits, smallest
+from lanewise.jit.lane_functions import choose, joined, lanes_in, largest, set_bits, smallest
 from lanewise.jit.record_layout import Words
 from lanewise.jit.restricted_python import compiled, in_place
 from lanewise.machine.abi import WARPGROUP, WarpFrame
@@ -67,12 +67,12 @@ def warp_fence(watch: BlockWatch, warp: int) -> WarpFence:
 @in_place
 def join_async(target: AsyncClock, source: AsyncClock) -> None:
     """Join one clock into another."""
-    target.fenced_of = max(target.fenced_of, source.fenced_of)
-    target.fenced_global_of = max(target.fenced_global_of, source.fenced_global_of)
-    target.reads_of = max(target.reads_of, source.reads_of)
-    target.writes_of = max(target.writes_of, source.writes_of)
-    target.wgmma_of = max(target.wgmma_of, source.wgmma_of)
-    target.handed_over_of = max(target.handed_over_of, source.handed_over_of)
+    target.fenced_of = joined(target.fenced_of, source.fenced_of)
+    target.fenced_global_of = joined(target.fenced_global_of, source.fenced_global_of)
+    target.reads_of = joined(target.reads_of, source.reads_of)
+    target.writes_of = joined(target.writes_of, source.writes_of)
+    target.wgmma_of = joined(target.wgmma_of, source.wgmma_of)
+    target.handed_over_of = joined(target.handed_over_of, source.handed_over_of)
 
 
 @in_place
@@ -117,11 +117,11 @@ def released_async(watch: BlockWatch, index: int, barrier: int) -> None:
 @compiled()
 def meet_async(watch: BlockWatch) -> None:
     """All warps of a block have met at the barrier of their cluster."""
-    joined = async_clock(watch, 0)
+    first = async_clock(watch, 0)
     for index in range(watch.warps):
-        join_async(joined, tell_at_barrier(watch, index))
+        join_async(first, tell_at_barrier(watch, index))
     for index in range(watch.warps):
-        join_async(async_clock(watch, index), joined)
+        join_async(async_clock(watch, index), first)
 
 
 @in_place
@@ -153,7 +153,7 @@ def fence_proxies(watch: BlockWatch, frame: WarpFrame, kind: int, active: int) -
     last.warp = warp + 1
     last.epoch = watch.epoch
     # What other warps wrote, and this one has learnt of, is fenced here.
-    clock.fenced_here_of = max(clock.fenced_here_of, watch.clock.seen)
+    clock.fenced_here_of = joined(clock.fenced_here_of, watch.clock.seen)
     if kind != OrderKind.PROXY_FENCE_GLOBAL:
         fence_reads(watch, frame, active)
 
@@ -174,7 +174,7 @@ def fence_reads(watch: BlockWatch, frame: WarpFrame, active: int) -> None:
 def hand_over(watch: BlockWatch, epochs: Words) -> None:
     """Let the other proxy write over plain reads, given by epochs of the block's warps."""
     clock = running_clock(watch)
-    clock.handed_over_of = max(clock.handed_over_of, epochs)
+    clock.handed_over_of = joined(clock.handed_over_of, epochs)
 
 
 @in_place

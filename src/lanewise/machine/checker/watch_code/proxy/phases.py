@@ -6,7 +6,7 @@ thread that it has synchronised with, has seen that phase complete.
 
 from __future__ import annotations
 
-from lanewise.jit.lane_functions import address_of, lanes_in, lowest_bit, mask_of, set_bits
+from lanewise.jit.lane_functions import address_of, joined, lanes_in, lowest_bit, mask_of, set_bits
 from lanewise.jit.restricted_python import compiled, in_place
 from lanewise.machine.abi import WarpFrame
 from lanewise.machine.checker import records
@@ -250,14 +250,14 @@ def tell_phase(watch: BlockWatch, phase: PhaseRecord) -> None:
     """Note what the running warp knows in a phase: it passes to those who see the phase complete."""
     index = watch.clock.index
     clock = tell_own(watch, index)
-    phase.known[FENCED_OF] = max(phase.known[FENCED_OF], clock.fenced_of)
-    phase.known[FENCED_GLOBAL_OF] = max(phase.known[FENCED_GLOBAL_OF], clock.fenced_global_of)
-    phase.known[READS_OF] = max(phase.known[READS_OF], clock.reads_of)
-    phase.known[WRITES_OF] = max(phase.known[WRITES_OF], clock.writes_of)
-    phase.known[WGMMA_OF] = max(phase.known[WGMMA_OF], clock.wgmma_of)
+    phase.known[FENCED_OF] = joined(phase.known[FENCED_OF], clock.fenced_of)
+    phase.known[FENCED_GLOBAL_OF] = joined(phase.known[FENCED_GLOBAL_OF], clock.fenced_global_of)
+    phase.known[READS_OF] = joined(phase.known[READS_OF], clock.reads_of)
+    phase.known[WRITES_OF] = joined(phase.known[WRITES_OF], clock.writes_of)
+    phase.known[WGMMA_OF] = joined(phase.known[WGMMA_OF], clock.wgmma_of)
     # By custom, arrivals hand over what was read before them, without a fence between the proxies.
-    handed_over = max(phase.known[HANDED_OVER_OF], clock.handed_over_of)
-    phase.known[HANDED_OVER_OF] = max(handed_over, watch.clock.seen)
+    handed_over = joined(phase.known[HANDED_OVER_OF], clock.handed_over_of)
+    phase.known[HANDED_OVER_OF] = joined(handed_over, watch.clock.seen)
     phase.known[HANDED_OVER_OF][index] = watch.epoch
 
 
@@ -265,12 +265,12 @@ def tell_phase(watch: BlockWatch, phase: PhaseRecord) -> None:
 def learn_phase(watch: BlockWatch, phase: PhaseRecord) -> None:
     """Let the running warp know what those knew who arrived in a phase."""
     clock = running_clock(watch)
-    clock.fenced_of = max(clock.fenced_of, phase.known[FENCED_OF])
-    clock.fenced_global_of = max(clock.fenced_global_of, phase.known[FENCED_GLOBAL_OF])
-    clock.reads_of = max(clock.reads_of, phase.known[READS_OF])
-    clock.writes_of = max(clock.writes_of, phase.known[WRITES_OF])
-    clock.wgmma_of = max(clock.wgmma_of, phase.known[WGMMA_OF])
-    clock.handed_over_of = max(clock.handed_over_of, phase.known[HANDED_OVER_OF])
+    clock.fenced_of = joined(clock.fenced_of, phase.known[FENCED_OF])
+    clock.fenced_global_of = joined(clock.fenced_global_of, phase.known[FENCED_GLOBAL_OF])
+    clock.reads_of = joined(clock.reads_of, phase.known[READS_OF])
+    clock.writes_of = joined(clock.writes_of, phase.known[WRITES_OF])
+    clock.wgmma_of = joined(clock.wgmma_of, phase.known[WGMMA_OF])
+    clock.handed_over_of = joined(clock.handed_over_of, phase.known[HANDED_OVER_OF])
 
 
 @compiled()
