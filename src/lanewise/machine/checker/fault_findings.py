@@ -92,8 +92,16 @@ def _mend(launch: LaunchState, state: BlockState, op: Op) -> str:
     """Return what mends a fault."""
     size, address = state[BlockRecord.fault_size], state[BlockRecord.fault_address] & _MASK
     here = Place(op, source_of(launch, op)).named()
+    access = faulting_access(launch, state, op)
+    space = access.space if access is not None else op.space
+    space = space_of_generic(address)[0] if space == "generic" else space
     match FaultKind(state[BlockRecord.fault_kind]):
-        case FaultKind.OUT_OF_BOUNDS if address < NULL_PAGES and launch.shared_bytes <= address:
+        case FaultKind.OUT_OF_BOUNDS if space == "shared" and not launch.shared_bytes:
+            return (
+                "give the launch dynamic shared memory: kernel[grid, block, bytes] in Python, "
+                "<<<grid, block, bytes>>> in C++"
+            )
+        case FaultKind.OUT_OF_BOUNDS if space == "global" and address < NULL_PAGES:
             return "pass an array where the kernel gets a null pointer, or compare it with null first"
         case FaultKind.OUT_OF_BOUNDS:
             return f"bound the index of {here} (if (i < n)), or make the array larger"
