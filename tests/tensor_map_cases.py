@@ -90,7 +90,7 @@ class Call(NamedTuple):
     def broken_rule(self) -> str | None:
         """The rule that it breaks, in words; None if lanewise encodes it."""
         tensor = self.tensor
-        return violation(tensor) or address_violation(tensor, self.address)
+        return violation(tensor) or address_violation(tensor.interleave, self.address)
 
 
 def random_tensor(chance: random.Random) -> tuple[TiledTensor, int]:

@@ -22,6 +22,7 @@ ROOMS = (
     "engines",
     "disk_cache",
     "recently_used",
+    "observers",
     "records",
     "formats",
     "layout",

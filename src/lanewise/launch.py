@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -12,6 +10,7 @@ import numpy as np
 
 from lanewise.errors import LanewiseError, is_set, shown
 from lanewise.isa import find_arch
+from lanewise.observers import Observers
 from lanewise.ptx import Shape, cluster_refusal, required_cluster, shape_refusals, shared_refusals
 from lanewise.ptx.host_tensors import host_arguments
 from lanewise.ptx.signatures import require_signature
@@ -31,30 +30,19 @@ _MOST_PLANS = 4
 
 #: Takes a launch in place of the engine: the kernel, its arguments, the options that were given.
 Watcher = Callable[["Configured", tuple[Any, ...], dict[str, Any]], None]
-_WATCHERS: list[Watcher] = []
-_INSIDE = threading.local()
+#: Those who take every launch, of any thread; launches that they make themselves are plain.
+LAUNCHES = Observers[Watcher]()
+watched = LAUNCHES.observed
+_OBSERVERS = LAUNCHES.observers
 
 
-@contextmanager
-def watched(watcher: Watcher) -> Iterator[None]:
-    """Within it, the watcher takes every launch, of any thread; those that it makes itself are plain."""
-    _WATCHERS.append(watcher)
-    try:
-        yield
-    finally:
-        _WATCHERS.remove(watcher)
-
-
-def _taken(configured: Configured, arguments: tuple[Any, ...], options: dict[str, Any]) -> bool:
-    """Hand a launch to the watcher, if there is one."""
-    if not _WATCHERS or getattr(_INSIDE, "watcher", False):
+def _is_observed(configured: Configured, arguments: tuple[Any, ...], options: dict[str, Any]) -> bool:
+    """Hand a launch to who observes launches; return whether somebody does."""
+    watcher = LAUNCHES.current
+    if watcher is None:
         return False
-    _INSIDE.watcher = True
-    try:
-        given = {name: value for name, value in options.items() if value is not None}
-        _WATCHERS[-1](configured, arguments, given)
-    finally:
-        _INSIDE.watcher = False
+    with LAUNCHES.unobserved():
+        watcher(configured, arguments, {name: value for name, value in options.items() if value is not None})
     return True
 
 
@@ -166,7 +154,7 @@ class Configured:
                 self.overlapping()(*arguments, stream=stream, **options)
                 return
             native = self._native  # as `warm` does it, without a further call
-            if native is not None and stream is None and not options and not _WATCHERS:
+            if native is not None and stream is None and not options and not _OBSERVERS:
                 status = native(arguments, self._current_stream(self._ordinal))
                 if not status:
                     return
@@ -198,7 +186,7 @@ class Configured:
         }  # fmt: skip
         if not any(value is not None for value in options.values()) and self.warm(arguments, stream):
             return
-        if _taken(self, arguments, options | {"stream": stream}):
+        if _is_observed(self, arguments, options | {"stream": stream}):
             return
         if refused := shape_refusals(self.entry.function, self.shape):
             raise LanewiseError(refused[0])
@@ -215,7 +203,7 @@ class Configured:
 
     def warm(self, arguments: tuple[Any, ...], stream: Any = None) -> bool:
         """Launch on a GPU if everything is prepared for such arguments; False if nothing was done."""
-        if not _WATCHERS:
+        if not _OBSERVERS:
             native = self._native
             if native is not None and stream is None:
                 status = native(arguments, self._current_stream(self._ordinal))

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import index
 from typing import Any, Literal
 
@@ -123,16 +123,9 @@ def encode_tiled(
     >>> raw == lw.tensor_map(np.zeros((4096, 1024), np.float16), (64, 64), swizzle="128B").encode(0x10000)
     True
     """
-    sizes = _integers("dims", dims)
-    tensor = TiledTensor(
-        _driver_type(dtype),
-        sizes,
-        _integers("strides", strides),
-        _integers("box", box),
-        _integers("element_strides", element_strides) if element_strides is not None else (1,) * len(sizes),
-        *_modes(interleave, swizzle, l2_promotion, fill),
-    )
-    return tensor.encode(require_address(address))
+    modes = _modes(interleave, swizzle, l2_promotion, fill)
+    own = (_integers("box", box),)
+    return _encoded(TiledTensor, dtype, address, dims, strides, own, element_strides, modes)
 
 
 @short_traceback
@@ -163,18 +156,28 @@ def encode_im2col(
     >>> len(lw.encode_im2col("f16", 0, (64, 14, 14, 8), strides, (-1, -1), (-1, -1), 64, 128))
     128
     """
+    modes = _modes(interleave, swizzle, l2_promotion, fill)
+    corners = _integers("lower", lower), _integers("upper", upper)
+    own = (*corners, _integer("channels", channels), _integer("pixels", pixels))
+    return _encoded(Im2colTensor, dtype, address, dims, strides, own, element_strides, modes)
+
+
+def _encoded(
+    kind: Callable[..., TiledTensor | Im2colTensor],
+    dtype: Any,
+    address: Any,
+    dims: Any,
+    strides: Any,
+    own: tuple[Any, ...],
+    element_strides: Any,
+    modes: tuple[str, str, str, str],
+) -> bytes:
+    """Return the 128 bytes of a map; `own` is what its kind has between strides and element strides."""
     sizes = _integers("dims", dims)
-    tensor = Im2colTensor(
-        _driver_type(dtype),
-        sizes,
-        _integers("strides", strides),
-        _integers("lower", lower),
-        _integers("upper", upper),
-        _integer("channels", channels),
-        _integer("pixels", pixels),
-        _integers("element_strides", element_strides) if element_strides is not None else (1,) * len(sizes),
-        *_modes(interleave, swizzle, l2_promotion, fill),
+    steps = (
+        _integers("element_strides", element_strides) if element_strides is not None else (1,) * len(sizes)
     )
+    tensor = kind(_driver_type(dtype), sizes, _integers("strides", strides), *own, steps, *modes)
     return tensor.encode(require_address(address))
 
 

@@ -360,13 +360,13 @@ def run_script(asked: Asked, watcher: Callable[..., None], checks: CheckObserver
     Python shows it, without the frames of the command line.
     """
     from lanewise.launch import watched
-    from lanewise.machine.checker.check import observed_checks
+    from lanewise.machine.checker.check import CHECKS
 
     path = str(asked.file)
     before = sys.argv, sys.path[:]
     sys.argv, sys.path[:] = [path, *asked.arguments], [str(asked.file.parent.resolve()), *sys.path]
     try:
-        with watched(watcher), observed_checks(checks or _observer_of(watcher)), asked.virtual_gpu():
+        with watched(watcher), CHECKS.observed(checks or _observer_of(watcher)), asked.virtual_gpu():
             runpy.run_path(path, run_name="__main__")
     except SystemExit as end:
         if isinstance(end.code, str):

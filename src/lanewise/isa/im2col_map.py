@@ -10,29 +10,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lanewise.errors import LanewiseError
-from lanewise.isa.tensor_map import TiledTensor, decode_fields, field_numbers
+from lanewise.isa.tensor_map import MappedTensor, TiledTensor, decode_fields, field_numbers
 from lanewise.isa.tensor_map_fields import (
     CORNER_BITS,
     ELEMENT_TYPES,
     FIELD,
     IM2COL,
-    INTERLEAVES,
-    MAP_BYTES,
     MOST_AXES,
     OTHER_AXES,
     PIXELS,
-    SWIZZLES,
-    ElementType,
     corner_field,
 )
-from lanewise.isa.tensor_map_rules import BOX_UNIT, MOST_BOX_BYTES, address_violation, nearest, violation
+from lanewise.isa.tensor_map_rules import BOX_UNIT, MOST_BOX_BYTES, nearest, violation
 
 #: The fewest axes: channels, one axis of pixels, images.
 LEAST_AXES = OTHER_AXES + 1
 
 
 @dataclass(frozen=True)
-class Im2colTensor:
+class Im2colTensor(MappedTensor):
     """A tensor and its columns of pixels as a tensor map has them; axis 0 is the innermost.
 
     `lower` and `upper` are the corners of the bounding box for each axis of pixels, the innermost first: the
@@ -44,6 +40,8 @@ class Im2colTensor:
     16384
     >>> len(images.encode(0x7F0000000000))
     128
+    >>> Im2colTensor("f32", (8, 9, 2), (32, 288), (-1,), (-1,), 8, 16, (1, 1, 1)).described()
+    'f32 (2, 9, 8), im2col of 16 pixels and 8 channels, corners (-1,) and (-1,)'
     """
 
     type: str
@@ -60,16 +58,6 @@ class Im2colTensor:
     fill: str = "zeros"
 
     @property
-    def rank(self) -> int:
-        """The number of axes."""
-        return len(self.dims)
-
-    @property
-    def element(self) -> ElementType:
-        """The type of the elements."""
-        return ELEMENT_TYPES[self.type]
-
-    @property
     def box(self) -> tuple[int, ...]:
         """What a copy takes: the channels of a pixel, and the pixels."""
         return self.channels, self.pixels
@@ -77,32 +65,17 @@ class Im2colTensor:
     @property
     def row_bytes(self) -> int:
         """The bytes of a pixel that a copy takes."""
-        alignment = INTERLEAVES[self.interleave].alignment
-        return alignment if self.interleave != "none" else self.channels * self.element.bytes
+        return self.interleaving.alignment if self.is_interleaved else self.channels * self.element.bytes
 
     @property
-    def row_pitch(self) -> int:
-        """The bytes from one pixel to the next in shared memory; a swizzle has rows of its own width."""
-        return self.row_bytes if self.interleave != "none" else self._swizzle_bytes or self.row_bytes
-
-    @property
-    def _swizzle_bytes(self) -> int:
-        return SWIZZLES[self.swizzle].row_bytes
-
-    @property
-    def box_bytes(self) -> int:
-        """The bytes of what a copy takes: what its mbarrier has to expect."""
-        return self.pixels * self.row_bytes
-
-    @property
-    def shared_bytes(self) -> int:
-        """The bytes of shared memory from the first byte of a column of pixels to its end."""
-        return self.pixels * self.row_pitch
+    def rows(self) -> int:
+        """The pixels that a copy takes."""
+        return self.pixels
 
     @property
     def first_axis(self) -> int:
         """The innermost axis of pixels: 1, behind the channels; 0 in an interleaved layout."""
-        return 0 if self.interleave != "none" else 1
+        return 0 if self.is_interleaved else 1
 
     def one_pixel(self) -> TiledTensor:
         """Return the tensor as a tiled one with a box of 16 bytes: what both modes have in common."""
@@ -110,12 +83,6 @@ class Im2colTensor:
         box = (BOX_UNIT // size, *(1,) * (len(self.dims) - 1))
         modes = (self.interleave, self.swizzle, self.l2_promotion, self.fill)
         return TiledTensor(self.type, self.dims, self.strides, box, self.element_strides, *modes)
-
-    def require_legal(self) -> None:
-        """Raise an error if the driver refuses to encode such a map: it names the rule and what is legal."""
-        broken = self.violation()
-        if broken is not None:
-            raise LanewiseError(broken)
 
     def violation(self) -> str | None:
         """Return the rule that the map breaks, with the nearest that is legal; None if it breaks none."""
@@ -166,7 +133,7 @@ class Im2colTensor:
         if not 1 <= self.pixels < PIXELS.limit:
             return f"a copy takes 1 to {PIXELS.limit - 1} pixels, not {self.pixels}"
         unit = BOX_UNIT // size
-        widest = self._swizzle_bytes if self.interleave == "none" else 0
+        widest = 0 if self.is_interleaved else self.swizzle_mode.row_bytes
         near = nearest(self.channels, unit, unit, widest // size or most // unit * unit)
         if self.channels * size % BOX_UNIT:
             return (
@@ -186,42 +153,19 @@ class Im2colTensor:
             )
         return None
 
-    def encode(self, address: int) -> bytes:
-        """Return the 128 bytes for the tensor at a device address, as the driver gives them."""
-        self.require_legal()
-        common = self.one_pixel()
-        broken = address_violation(common, address)
-        if broken is not None:
-            raise LanewiseError(broken)
+    def _bits(self, address: int) -> int:
         noted = self.channels * self.pixels * self.element.bytes
-        values = field_numbers(common, address, IM2COL, noted) | {"box0": self.channels}
+        values = field_numbers(self, address, IM2COL, noted) | {"box0": self.channels}
         bits = sum(FIELD[name].put(value) for name, value in values.items()) + PIXELS.put(self.pixels)
         for name, corner in (("lower", self.lower), ("upper", self.upper)):
             bits += sum(corner_field(name, self.rank, axis).put(value) for axis, value in enumerate(corner))
-        return bits.to_bytes(MAP_BYTES, "little")
+        return bits
 
-    def described(self) -> str:
-        """Return the tensor in words, shapes in the order of arrays: the outermost axis first.
-
-        >>> Im2colTensor("f32", (8, 9, 2), (32, 288), (-1,), (-1,), 8, 16, (1, 1, 1)).described()
-        'f32 (2, 9, 8), im2col of 16 pixels and 8 channels, corners (-1,) and (-1,)'
-        """
-        words = [
-            f"{self.type} {self.dims[::-1]}",
+    def _box_in_words(self) -> list[str]:
+        return [
             f"im2col of {self.pixels} pixels and {self.channels} channels",
             f"corners {self.lower[::-1]} and {self.upper[::-1]}",
         ]
-        if any(step > 1 for step in self.element_strides):
-            words.append(f"element strides {self.element_strides[::-1]}")
-        for name, value, usual in (
-            ("swizzle", self.swizzle, "none"),
-            ("interleave", self.interleave, "none"),
-            ("L2 promotion", self.l2_promotion, "none"),
-            ("fill", self.fill, "zeros"),
-        ):
-            if value != usual:
-                words.append(f"{name} {value}")
-        return ", ".join(words)
 
 
 def decode_im2col(raw: bytes) -> tuple[int, Im2colTensor]:

@@ -5,6 +5,7 @@ Where a field lies is written in `tensor_map_fields.py`; what may stand in it, i
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from math import prod
 
 from lanewise.engines import Drawn
@@ -32,15 +33,17 @@ from lanewise.isa.tensor_map_rules import Tiling, address_violation, violation
 SWIZZLE_UNIT = 16
 
 
-class TiledTensor(Tiling, Drawn):
-    """A tensor and its boxes as a tensor map has them; axis 0 is the innermost. Its address is left open.
+class MappedTensor(ABC):
+    """What tensor maps of both modes say of their tensor, and how they are encoded and described."""
 
-    >>> matrix = TiledTensor("f16", (1024, 4096), (2048,), (64, 128), (1, 1), swizzle="128B")
-    >>> matrix.box_bytes
-    16384
-    >>> decode(matrix.encode(0x7F0000000000)) == (0x7F0000000000, matrix)
-    True
-    """
+    type: str
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+    element_strides: tuple[int, ...]
+    interleave: str
+    swizzle: str
+    l2_promotion: str
+    fill: str
 
     @property
     def rank(self) -> int:
@@ -68,6 +71,87 @@ class TiledTensor(Tiling, Drawn):
         return self.interleave != "none"
 
     @property
+    @abstractmethod
+    def row_bytes(self) -> int:
+        """The bytes of a row of what a copy takes."""
+
+    @property
+    @abstractmethod
+    def rows(self) -> int:
+        """The rows of what a copy takes, in shared memory."""
+
+    @property
+    def row_pitch(self) -> int:
+        """The bytes from one row to the next in shared memory; a swizzle has rows of its own width.
+
+        Seen on an H200: of a box that is narrower than its swizzle, the bytes between rows are not written.
+        """
+        return self.row_bytes if self.is_interleaved else self.swizzle_mode.row_bytes or self.row_bytes
+
+    @property
+    def box_bytes(self) -> int:
+        """The bytes of what a copy takes: what its mbarrier has to expect."""
+        return self.rows * self.row_bytes
+
+    @property
+    def shared_bytes(self) -> int:
+        """The bytes of shared memory from the first byte of what a copy takes to its last row's end."""
+        return self.rows * self.row_pitch
+
+    @abstractmethod
+    def violation(self) -> str | None:
+        """Return the rule that the map breaks, with the nearest that is legal; None if it breaks none."""
+
+    def require_legal(self) -> None:
+        """Raise an error if the driver refuses to encode such a map: it names the rule and what is legal."""
+        broken = self.violation()
+        if broken is not None:
+            raise LanewiseError(broken)
+
+    @abstractmethod
+    def _bits(self, address: int) -> int:
+        """Return the fields of the map as one number."""
+
+    def encode(self, address: int) -> bytes:
+        """Return the 128 bytes for the tensor at a device address, as the driver gives them."""
+        broken = self.violation() or address_violation(self.interleave, address)
+        if broken is not None:
+            raise LanewiseError(broken)
+        return self._bits(address).to_bytes(MAP_BYTES, "little")
+
+    @abstractmethod
+    def _box_in_words(self) -> list[str]:
+        """Return what a copy takes, in words."""
+
+    def described(self) -> str:
+        """Return the tensor in words, shapes in the order of arrays: the outermost axis first."""
+        words = [f"{self.type} {self.dims[::-1]}", *self._box_in_words()]
+        if any(step > 1 for step in self.element_strides):
+            words.append(f"element strides {self.element_strides[::-1]}")
+        for name, value, usual in (
+            ("swizzle", self.swizzle, "none"),
+            ("interleave", self.interleave, "none"),
+            ("L2 promotion", self.l2_promotion, "none"),
+            ("fill", self.fill, "zeros"),
+        ):
+            if value != usual:
+                words.append(f"{name} {value}")
+        return ", ".join(words)
+
+
+class TiledTensor(Tiling, MappedTensor, Drawn):
+    """A tensor and its boxes as a tensor map has them; axis 0 is the innermost. Its address is left open.
+
+    >>> matrix = TiledTensor("f16", (1024, 4096), (2048,), (64, 128), (1, 1), swizzle="128B")
+    >>> matrix.box_bytes
+    16384
+    >>> decode(matrix.encode(0x7F0000000000)) == (0x7F0000000000, matrix)
+    True
+    >>> TiledTensor("f32", (64, 32), (256,), (32, 8), (1, 1)).described()
+    'f32 (32, 64), box (8, 32)'
+    """
+
+    @property
     def place_bytes(self) -> int:
         """The bytes that one place along the innermost axis has: those of an element, if not interleaved."""
         return self.interleaving.alignment if self.is_interleaved else self.element.bytes
@@ -86,11 +170,6 @@ class TiledTensor(Tiling, Drawn):
         return tuple(found)
 
     @property
-    def box_bytes(self) -> int:
-        """The bytes of what a copy takes: what its mbarrier has to expect."""
-        return prod(self.copied) * self.place_bytes
-
-    @property
     def rows(self) -> int:
         """The rows of a box in shared memory: the elements that a copy takes along all axes but axis 0."""
         return prod(self.copied[1:])
@@ -99,19 +178,6 @@ class TiledTensor(Tiling, Drawn):
     def row_bytes(self) -> int:
         """The bytes of a row of a box."""
         return self.copied[0] * self.place_bytes
-
-    @property
-    def row_pitch(self) -> int:
-        """The bytes from one row to the next in shared memory; a swizzle has rows of its own width.
-
-        Seen on an H200: of a box that is narrower than its swizzle, the bytes between rows are not written.
-        """
-        return self.row_bytes if self.is_interleaved else self.swizzle_mode.row_bytes or self.row_bytes
-
-    @property
-    def shared_bytes(self) -> int:
-        """The bytes of shared memory from the first byte of a box to its last row's end."""
-        return self.rows * self.row_pitch
 
     def swizzled(self, offset: int) -> int:
         """Return where the byte lies that would lie at an offset of shared memory without the swizzle.
@@ -122,51 +188,29 @@ class TiledTensor(Tiling, Drawn):
         bits = max((self.swizzle_mode.row_bytes // SWIZZLE_UNIT).bit_length() - 1, 0)
         return offset ^ ((offset >> 7) & ((1 << bits) - 1)) << 4
 
-    def require_legal(self) -> None:
-        """Raise an error if the driver refuses to encode such a map: it names the rule and what is legal."""
-        broken = violation(self)
-        if broken is not None:
-            raise LanewiseError(broken)
+    def violation(self) -> str | None:
+        """Return the rule that the map breaks, with the nearest that is legal; None if it breaks none."""
+        return violation(self)
 
-    def encode(self, address: int) -> bytes:
-        """Return the 128 bytes for the tensor at a device address, as the driver gives them."""
-        broken = violation(self) or address_violation(self, address)
-        if broken is not None:
-            raise LanewiseError(broken)
+    def _bits(self, address: int) -> int:
         # The driver rounds the bytes down, although a copy takes what `copied` says.
         values = field_numbers(self, address, TILED, self.noted_bytes)
         values |= {f"box{axis}": size for axis, size in enumerate(self.box)}
-        return sum(FIELD[name].put(value) for name, value in values.items()).to_bytes(MAP_BYTES, "little")
+        return sum(FIELD[name].put(value) for name, value in values.items())
 
-    def described(self) -> str:
-        """Return the tensor in words, shapes in the order of arrays: the outermost axis first.
-
-        >>> TiledTensor("f32", (64, 32), (256,), (32, 8), (1, 1)).described()
-        'f32 (32, 64), box (8, 32)'
-        """
-        words = [f"{self.type} {_shape(self.dims)}", f"box {_shape(self.box)}"]
-        if any(step > 1 for step in self.element_strides):
-            words.append(f"element strides {_shape(self.element_strides)}")
-        for name, value, usual in (
-            ("swizzle", self.swizzle, "none"),
-            ("interleave", self.interleave, "none"),
-            ("L2 promotion", self.l2_promotion, "none"),
-            ("fill", self.fill, "zeros"),
-        ):
-            if value != usual:
-                words.append(f"{name} {value}")
-        return ", ".join(words)
+    def _box_in_words(self) -> list[str]:
+        return [f"box {self.box[::-1]}"]
 
 
-def field_numbers(tensor: Tiling, address: int, mode: int, box_bytes: int) -> dict[str, int]:
+def field_numbers(tensor: MappedTensor, address: int, mode: int, box_bytes: int) -> dict[str, int]:
     """Return the fields that maps of both modes have, by name."""
-    element, swizzle = ELEMENT_TYPES[tensor.type], SWIZZLES[tensor.swizzle]
+    element, swizzle = tensor.element, tensor.swizzle_mode
     values = {
         "address": address,
         "mode": mode,
-        "rank": len(tensor.dims),
+        "rank": tensor.rank,
         "type": element.code,
-        "interleave": INTERLEAVES[tensor.interleave].code,
+        "interleave": tensor.interleaving.code,
         "swizzle": swizzle.code,
         "fill": FILLS[tensor.fill],
         "tf32": int(element.tf32),
@@ -181,11 +225,6 @@ def field_numbers(tensor: Tiling, address: int, mode: int, box_bytes: int) -> di
     ):
         values |= {f"{name}{axis}": size for axis, size in enumerate(sizes, first)}
     return values
-
-
-def _shape(sizes: tuple[int, ...]) -> str:
-    """Return sizes as a shape in the order of arrays."""
-    return str(sizes[::-1])
 
 
 def field_values(raw: bytes) -> dict[str, int]:

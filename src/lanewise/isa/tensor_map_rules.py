@@ -59,15 +59,15 @@ def violation(tiling: Tiling) -> str | None:
     return next((broken for rule in _RULES if (broken := rule(tiling)) is not None), None)
 
 
-def address_violation(tiling: Tiling, address: int) -> str | None:
+def address_violation(interleave: str, address: int) -> str | None:
     """Return the rule that the address of a tensor breaks; None if it is legal."""
-    unit, limit = INTERLEAVES[tiling.interleave].alignment, FIELD["address"].limit
+    unit, limit = INTERLEAVES[interleave].alignment, FIELD["address"].limit
     if 0 <= address < limit and address % unit == 0:
         return None
     if not 0 <= address < limit:
         return f"the address of a tensor is below {limit:#x}; {address:#x} is not"
     return (
-        f"the address of a tensor is a multiple of {unit} bytes{_because_interleaved(tiling)}; "
+        f"the address of a tensor is a multiple of {unit} bytes{_because_interleaved(interleave)}; "
         f"{address:#x} is {address % unit} past one: {nearest(address, unit, 0, limit - unit):#x} is nearest"
     )
 
@@ -81,9 +81,9 @@ def nearest(value: int, unit: int, low: int, high: int) -> int:
     return min(max(-(-(2 * value - unit) // (2 * unit)) * unit, low), high)
 
 
-def _because_interleaved(tiling: Tiling) -> str:
+def _because_interleaved(interleave: str) -> str:
     """Return the words that say why 32 and not 16 is the unit."""
-    return f" with interleave {tiling.interleave}" if tiling.interleave == "32B" else ""
+    return f" with interleave {interleave}" if interleave == "32B" else ""
 
 
 def _axis(tiling: Tiling, axis: int) -> str:
@@ -160,7 +160,7 @@ def _strides(tiling: Tiling) -> str | None:
         if 0 <= stride < limit and stride % unit == 0:
             continue
         near = nearest(stride, unit, 0, limit - unit)
-        rule = f"strides are multiples of {unit} bytes{_because_interleaved(tiling)}, below 2**40"
+        rule = f"strides are multiples of {unit} bytes{_because_interleaved(tiling.interleave)}, below 2**40"
         return f"{_axis(tiling, axis)} has a stride of {stride} bytes; {rule}: {near} is nearest"
     return None
 

@@ -9,7 +9,7 @@ from typing import Any
 from lanewise.errors import LanewiseError
 from lanewise.isa import find_arch
 from lanewise.launch import require_shared_memory
-from lanewise.machine.checker.launch_findings import beyond_limits
+from lanewise.machine.checker.fault_findings import beyond_limits
 from lanewise.machine.checker.schedules import run_schedule
 from lanewise.machine.tracer.traced_launch import (
     LEAST_LIMIT,

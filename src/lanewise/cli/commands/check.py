@@ -186,12 +186,12 @@ def _checked(
     asked: Asked, schedules: int, configured: Configured, values: Sequence[Any], options: dict[str, Any]
 ) -> Report:
     from lanewise.cli.terminal.progress import ProgressBar
+    from lanewise.machine.checker.check import CHECKS
     from lanewise.machine.checker.check import check as check_launch
-    from lanewise.machine.checker.check import unobserved
     from lanewise.machine.checker.schedules import first_schedules
 
     options = {"schedule": first_schedules(schedules), "resources": True, **options}
-    with unobserved(), ProgressBar(configured.entry.demangled, asked.progress) as bar:
+    with CHECKS.unobserved(), ProgressBar(configured.entry.demangled, asked.progress) as bar:
         return check_launch(configured, *values, **{"progress": bar, **asked.options, **options})
 
 

@@ -205,7 +205,7 @@ def _fields(values: dict[str, int], tensor: TiledTensor | None) -> Table:
 def _map_notes(raw: bytes, address: int, tensor: TiledTensor) -> list[str]:
     """Return what is unusual about a map."""
     notes = []
-    broken = violation(tensor) or address_violation(tensor, address)
+    broken = violation(tensor) or address_violation(tensor.interleave, address)
     if broken is not None:
         notes.append(f"The driver would not encode this: {broken}.")
     else:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,10 +11,11 @@ from lanewise.errors import LanewiseError
 from lanewise.isa import find_arch
 from lanewise.machine.checker.checked_kernel import checked
 from lanewise.machine.checker.checked_launch import run_checked
-from lanewise.machine.checker.launch_findings import beyond_limits
+from lanewise.machine.checker.fault_findings import beyond_limits
 from lanewise.machine.checker.report import Report
 from lanewise.machine.checker.schedules import RunSchedule, run_schedules
 from lanewise.machine.runtime.launch import Progress
+from lanewise.observers import Observers
 from lanewise.ptx import resources_or_none
 from lanewise.ptx.host_tensors import host_arguments
 from lanewise.ptx.signatures import require_signature
@@ -77,39 +76,19 @@ def check(
         require_signature(bound.entry, values)
     name = find_arch(arch if arch is not None else bound.entry.module.arch)
     perform = partial(_checked_report, bound, values, name, steps, schedules, resources, progress)
-    if not _OBSERVERS or getattr(_INSIDE, "observer", False):
+    observer = CHECKS.current
+    if observer is None:
         return perform()
     options = {"arch": arch, "steps": steps}
-    with unobserved():
+    with CHECKS.unobserved():
         given = {option: value for option, value in options.items() if value is not None}
-        return _OBSERVERS[-1](bound, values, given, perform)
+        return observer(bound, values, given, perform)
 
 
 #: Sees a check: the kernel with its grid and block, its arguments, its options, and what runs it.
 CheckObserver = Callable[[Any, Sequence[Any], dict[str, Any], Callable[[], Report]], Report]
-_OBSERVERS: list[CheckObserver] = []
-_INSIDE = threading.local()
-
-
-@contextmanager
-def observed_checks(observer: CheckObserver) -> Iterator[None]:
-    """Within it, the observer takes every `check`, of any thread, and returns its report."""
-    _OBSERVERS.append(observer)
-    try:
-        yield
-    finally:
-        _OBSERVERS.remove(observer)
-
-
-@contextmanager
-def unobserved() -> Iterator[None]:
-    """Within it, checks that this thread makes are seen by no observer."""
-    before = getattr(_INSIDE, "observer", False)
-    _INSIDE.observer = True
-    try:
-        yield
-    finally:
-        _INSIDE.observer = before
+#: Those who take every `check`, and return its report.
+CHECKS = Observers[CheckObserver]()
 
 
 def _checked_report(

@@ -1,4 +1,4 @@
-"""Findings for what ends a launch: faults, deadlocks, and loops that never end, with what they spin on."""
+"""Findings for launches that do not run to their end: faults, deadlocks, endless loops, what GPUs refuse."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from lanewise.isa.archs import arch_number
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, FaultKind, WarpFrame
 from lanewise.machine.checker.access_descriptions import allocation_at, source_of
@@ -17,7 +18,8 @@ from lanewise.machine.program.basic_blocks import BasicBlock, successors
 from lanewise.machine.program.instruction_record import Waits
 from lanewise.machine.program.memory_accesses import LocatedAccess, watched_accesses
 from lanewise.machine.program.operands import Register, Symbol
-from lanewise.machine.program.ops import Op
+from lanewise.machine.program.ops import Op, Program
+from lanewise.machine.program.source_lines import source_line
 from lanewise.machine.runtime.deadlock_report import MEND
 from lanewise.machine.runtime.fault_report import KEEP_ALIVE, NULL_PAGES, faulting_access
 from lanewise.machine.runtime.resident_blocks import Stuck
@@ -25,6 +27,15 @@ from lanewise.machine.runtime.shared_names import space_of_generic
 from lanewise.machine.runtime.state import BlockState, LaunchState, Three
 from lanewise.machine.runtime.texture_faults import handle_operand, title_of
 from lanewise.machine.warp_ops.mbarrier import MENDS as MBARRIER_MENDS
+from lanewise.ptx import (
+    Loc,
+    Resources,
+    Shape,
+    cluster_refusal,
+    register_refusals,
+    shape_refusals,
+    shared_refusals,
+)
 
 #: The kinds of findings for faults that have another name in the machine.
 _RENAMED = {
@@ -92,8 +103,16 @@ def _mend(launch: LaunchState, state: BlockState, op: Op) -> str:
     """Return what mends a fault."""
     size, address = state[BlockRecord.fault_size], state[BlockRecord.fault_address] & _MASK
     here = Place(op, source_of(launch, op)).named()
+    access = faulting_access(launch, state, op)
+    space = access.space if access is not None else op.space
+    space = space_of_generic(address)[0] if space == "generic" else space
     match FaultKind(state[BlockRecord.fault_kind]):
-        case FaultKind.OUT_OF_BOUNDS if address < NULL_PAGES and launch.shared_bytes <= address:
+        case FaultKind.OUT_OF_BOUNDS if space == "shared" and not launch.shared_bytes:
+            return (
+                "give the launch dynamic shared memory: kernel[grid, block, bytes] in Python, "
+                "<<<grid, block, bytes>>> in C++"
+            )
+        case FaultKind.OUT_OF_BOUNDS if space == "global" and address < NULL_PAGES:
             return "pass an array where the kernel gets a null pointer, or compare it with null first"
         case FaultKind.OUT_OF_BOUNDS:
             return f"bound the index of {here} (if (i < n)), or make the array larger"
@@ -332,3 +351,32 @@ def _value(state: BlockState, space: str, address: int, size: int) -> int | None
         if address in each and address + size <= each.first + each.size:
             return int.from_bytes(ctypes.string_at(each.host + address - each.first, size), "little")
     return None
+
+
+# launches that a GPU refuses --------------------------------------------------------------------------------
+
+
+def beyond_limits(program: Program, shape: Shape, arch: str, used: Resources | None = None) -> list[Finding]:
+    """Return why a GPU of an arch would not launch a kernel in a shape; empty if it would.
+
+    `used` is what ptxas says that the kernel uses there, if it was asked.
+    """
+    found = shape_refusals(program.entry, shape)
+    target, number = program.module.arch, arch_number(arch)
+    bound = target.endswith(("a", "f"))
+    if number < arch_number(target) or (bound and number != arch_number(target)):
+        found.append(f"PTX for {target} does not run on {arch}")
+    refused = cluster_refusal(shape, arch, target)
+    found += [refused] if refused is not None else []
+    base = program.shared_base
+    found += shared_refusals(
+        program.shared_bytes - base, program.dynamic_offset - base, shape.shared_bytes, arch
+    )
+    if used is not None:
+        found += register_refusals(used, shape.threads)
+    body = program.entry.body or ()
+    loc = next((each for each in body if isinstance(each, Loc)), None)
+    source = source_line(program.module, loc) if loc is not None else None
+    return [
+        Finding("launch", why, program.entry.line, f".entry {program.entry.name}", source) for why in found
+    ]

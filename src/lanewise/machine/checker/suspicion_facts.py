@@ -222,7 +222,7 @@ class Facts:
 
     @property
     def race(self) -> Race:
-        """The two accesses."""
+        """The two accesses that nothing orders, for the mends."""
         assert self.other is not None, "a race has two accesses"
         mine = self.located is None or self.located.access.writes
         reach = self.other.reach

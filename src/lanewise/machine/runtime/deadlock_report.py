@@ -108,6 +108,11 @@ def _mend(launch: LaunchState, lanes: list[WaitingLane], lacking: list[LackingBa
     if phase.overrun:
         return f"initialise {name} with the number of threads that arrive, or let {phase.expected} of them do"
     if phase.pending:
+        if phase.is_untouched and phase.parity:
+            return (
+                f"wait for parity 0 of {name}, if the phase is meant that is complete: the first phase has "
+                f"parity 0, the next one 1, and so on; or let {phase.pending} arrive once more"
+            )
         come = phase.expected - phase.pending
         fewer = f", or initialise {name} with {come}" if come else ""
         sources = _lines(launch, senders(launch, first.offset)[0])
@@ -191,7 +196,8 @@ def lack_in_words(launch: LaunchState, barrier: LackingBarrier) -> str:
     if phase.bytes < 0:
         sent.append(f"expect_tx comes from {_lines(launch, arrivals)}")
     senders_named = f" ({', '.join(sent)})" if sent else ""
-    return f"the mbarrier at {barrier.name} lacks {phase}{senders_named}"
+    which = f" in its phase of parity {phase.parity}" if phase.is_untouched else ""
+    return f"the mbarrier at {barrier.name} lacks {phase}{which}{senders_named}"
 
 
 def senders(launch: LaunchState, offset: int) -> tuple[list[Op], list[Op]]:

@@ -62,13 +62,20 @@ class Phase(NamedTuple):
     bytes: int
     #: Whether the lanes of one instruction have completed more than one phase.
     overrun: bool
+    #: The parity of the phase: 0 for the first, 1 for the second, and so on.
+    parity: int = 0
 
     @classmethod
     def of(cls, word: int) -> Phase:
         """Return the phase of an object, by its 64 bits."""
         count = (word >> BYTES) & ((1 << BYTES_BITS) - 1)
         count -= count >> (BYTES_BITS - 1) << BYTES_BITS
-        return cls(word & MOST, (word >> PENDING) & MOST, count, bool(word >> OVERRUN & 1))
+        return cls(word & MOST, (word >> PENDING) & MOST, count, bool(word >> OVERRUN & 1), word >> PHASE & 1)
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether nothing has come in this phase."""
+        return self.pending == self.expected and not self.bytes
 
     def __str__(self) -> str:
         come = f"an expect_tx for {-self.bytes} bytes that have come"
