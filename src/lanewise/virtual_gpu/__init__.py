@@ -17,6 +17,8 @@ How it is built:
 - `frameworks/` has what a framework needs beyond the driver: Triton's driver class, and torch's "cuda"
   tensors, which lie in host memory. They are installed when a program imports the framework, and removed at
   the end.
+- `library/` is the shared library with the driver's name, for programs that call it from C. Python writes it
+  as an ELF file, with a few instructions for each entry point: no compiler and no linker are needed.
 - `session.py` is the context manager that connects them, with the list of launches and their findings.
 """
 

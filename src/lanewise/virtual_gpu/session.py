@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _FRAMEWORKS = {
     "torch": "lanewise.virtual_gpu.frameworks.torch_device",
     "triton": "lanewise.virtual_gpu.frameworks.triton_driver",
+    "cuda.bindings": "lanewise.virtual_gpu.frameworks.driver_library",
 }
 
 

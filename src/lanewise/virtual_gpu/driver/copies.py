@@ -18,8 +18,22 @@ _BUFFER_ID, _IS_MANAGED, _DEVICE_ORDINAL, _RANGE_START, _RANGE_SIZE, _MAPPED = 7
 _HOST_MEMORY, _DEVICE_MEMORY = 1, 2
 
 
+#: Attributes of a memory pool that are numbers of 32 bits; the others have 64.
+_SHORT_POOL_ATTRIBUTES = (1, 2, 3)
+_USED_NOW, _USED_MOST = 7, 8
+
+
+class Pool:
+    """A pool of memory, with the attributes that a program set; all pools are one memory."""
+
+    def __init__(self) -> None:
+        self.attributes: dict[int, int] = {}
+
+
 class MemoryCalls(DriverState):
     """Memory of the device, which lies in host memory under the same addresses."""
+
+    _default_pool: int = 0
 
     def cuMemGetInfo_v2(self) -> tuple[int, int]:
         """Return the bytes that are free, and all bytes."""
@@ -53,6 +67,37 @@ class MemoryCalls(DriverState):
     def cuMemAllocFromPoolAsync(self, bytes: int, pool: int, stream: int) -> int:
         """Return the address of new memory; all pools are one."""
         return self.memory.allocate(bytes)
+
+    def cuDeviceGetDefaultMemPool(self, device: int) -> int:
+        """Return the pool of the device."""
+        if not self._default_pool:
+            self._default_pool = self.handle(Pool())
+        return self._default_pool
+
+    cuDeviceGetMemPool = cuDeviceGetDefaultMemPool
+
+    def cuMemPoolCreate(self, properties: int) -> int:
+        """Return a new pool."""
+        return self.handle(Pool())
+
+    def cuMemPoolDestroy(self, pool: int) -> None:
+        """Forget a pool: its handle is none from now on."""
+        self.forget(pool, Pool)
+
+    def cuMemPoolGetAttribute(self, pool: int, attribute: int, value: int) -> None:
+        """Write an attribute of a pool: what was set, or the bytes in use."""
+        in_use = {_USED_NOW: self.memory.used, _USED_MOST: self.memory.peak}
+        number = self.known(pool, Pool).attributes.get(attribute, in_use.get(attribute, 0))
+        _pool_attribute(attribute).from_address(value).value = number
+
+    def cuMemPoolSetAttribute(self, pool: int, attribute: int, value: int) -> None:
+        """Keep an attribute of a pool."""
+        number = _pool_attribute(attribute).from_address(value).value
+        self.known(pool, Pool).attributes[attribute] = int(number)
+
+    def cuMemPoolTrimTo(self, pool: int, bytes: int) -> None:
+        """Do nothing: memory that is given back is free at once."""
+        self.known(pool, Pool)
 
     def cuMemFree_v2(self, address: int) -> None:
         """Give back memory; a null pointer is none."""
@@ -166,3 +211,8 @@ class MemoryCalls(DriverState):
     def cuMemsetD32Async(self, address: int, value: int, count: int, stream: int) -> None:
         """Fill memory with a number of four bytes at once."""
         self._fill(address, value, count, 4)
+
+
+def _pool_attribute(attribute: int) -> type[ctypes.c_int32] | type[ctypes.c_uint64]:
+    """Return the type of an attribute of a pool."""
+    return ctypes.c_int32 if attribute in _SHORT_POOL_ATTRIBUTES else ctypes.c_uint64

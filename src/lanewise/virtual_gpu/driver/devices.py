@@ -92,13 +92,6 @@ class DeviceCalls(DriverState):
         """Return 0: there is no other device."""
         return 0
 
-    def cuDeviceGetDefaultMemPool(self, device: int) -> int:
-        """Return a handle of the pool of all memory."""
-        self.require_device(device)
-        return self.handle(self.memory)
-
-    cuDeviceGetMemPool = cuDeviceGetDefaultMemPool
-
     # contexts -----------------------------------------------------------------------------------------------
 
     def _stack(self) -> list[int]:

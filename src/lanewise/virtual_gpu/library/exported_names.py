@@ -1,0 +1,116 @@
+"""The names that the library exports: the declared entry points, and those that are not supported."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from lanewise.virtual_gpu.driver.entry_points import entry_points
+
+#: The other entry points of CUDA 13's driver, without `cu` before their names.
+_OTHERS = """
+Array3DCreate Array3DCreate_v2 Array3DGetDescriptor Array3DGetDescriptor_v2 ArrayCreate ArrayCreate_v2
+ArrayDestroy ArrayGetDescriptor ArrayGetDescriptor_v2 ArrayGetMemoryRequirements ArrayGetPlane
+ArrayGetSparseProperties CheckpointProcessCheckpoint CheckpointProcessGetRestoreThreadId
+CheckpointProcessGetState CheckpointProcessLock CheckpointProcessRestore CheckpointProcessUnlock
+CoredumpGetAttribute CoredumpGetAttributeGlobal CoredumpSetAttribute CoredumpSetAttributeGlobal CtxCreate
+CtxDestroy CtxDisablePeerAccess CtxEnablePeerAccess CtxFromGreenCtx CtxGetDevResource CtxGetDevice_v2
+CtxGetExecAffinity CtxPopCurrent CtxPushCurrent CtxRecordEvent CtxResetPersistingL2Cache CtxSetFlags
+CtxSynchronize_v2 CtxWaitEvent DestroyExternalMemory DestroyExternalSemaphore DevResourceGenerateDesc
+DevSmResourceSplitByCount DeviceGetByPCIBusId DeviceGetDevResource DeviceGetExecAffinitySupport
+DeviceGetGraphMemAttribute DeviceGetHostAtomicCapabilities DeviceGetLuid DeviceGetNvSciSyncAttributes
+DeviceGetP2PAtomicCapabilities DeviceGetP2PAttribute DeviceGetTexture1DLinearMaxWidth DeviceGraphMemTrim
+DevicePrimaryCtxRelease DevicePrimaryCtxReset DevicePrimaryCtxSetFlags DeviceRegisterAsyncNotification
+DeviceSetGraphMemAttribute DeviceSetMemPool DeviceTotalMem DeviceUnregisterAsyncNotification EventDestroy
+ExternalMemoryGetMappedBuffer ExternalMemoryGetMappedMipmappedArray FlushGPUDirectRDMAWrites FuncIsLoaded
+FuncLoad GetExportTable GraphAddBatchMemOpNode GraphAddChildGraphNode GraphAddDependencies
+GraphAddDependencies_v2 GraphAddEmptyNode GraphAddEventRecordNode GraphAddEventWaitNode
+GraphAddExternalSemaphoresSignalNode GraphAddExternalSemaphoresWaitNode GraphAddHostNode
+GraphAddKernelNode GraphAddKernelNode_v2 GraphAddMemAllocNode GraphAddMemFreeNode GraphAddMemcpyNode
+GraphAddMemsetNode GraphAddNode GraphAddNode_v2 GraphBatchMemOpNodeGetParams GraphBatchMemOpNodeSetParams
+GraphChildGraphNodeGetGraph GraphClone GraphConditionalHandleCreate GraphCreate GraphDebugDotPrint
+GraphDestroy GraphDestroyNode GraphEventRecordNodeGetEvent GraphEventRecordNodeSetEvent
+GraphEventWaitNodeGetEvent GraphEventWaitNodeSetEvent GraphExecBatchMemOpNodeSetParams
+GraphExecChildGraphNodeSetParams GraphExecDestroy GraphExecEventRecordNodeSetEvent
+GraphExecEventWaitNodeSetEvent GraphExecExternalSemaphoresSignalNodeSetParams
+GraphExecExternalSemaphoresWaitNodeSetParams GraphExecGetFlags GraphExecHostNodeSetParams
+GraphExecKernelNodeSetParams GraphExecKernelNodeSetParams_v2 GraphExecMemcpyNodeSetParams
+GraphExecMemsetNodeSetParams GraphExecNodeSetParams GraphExecUpdate
+GraphExternalSemaphoresSignalNodeGetParams GraphExternalSemaphoresSignalNodeSetParams
+GraphExternalSemaphoresWaitNodeGetParams GraphExternalSemaphoresWaitNodeSetParams GraphGetEdges
+GraphGetEdges_v2 GraphGetNodes GraphGetRootNodes GraphHostNodeGetParams GraphHostNodeSetParams
+GraphInstantiate GraphInstantiateWithFlags GraphInstantiateWithParams GraphKernelNodeCopyAttributes
+GraphKernelNodeGetAttribute GraphKernelNodeGetParams GraphKernelNodeGetParams_v2
+GraphKernelNodeSetAttribute GraphKernelNodeSetParams GraphKernelNodeSetParams_v2 GraphLaunch
+GraphMemAllocNodeGetParams GraphMemFreeNodeGetParams GraphMemcpyNodeGetParams GraphMemcpyNodeSetParams
+GraphMemsetNodeGetParams GraphMemsetNodeSetParams GraphNodeFindInClone GraphNodeGetDependencies
+GraphNodeGetDependencies_v2 GraphNodeGetDependentNodes GraphNodeGetDependentNodes_v2 GraphNodeGetEnabled
+GraphNodeGetType GraphNodeSetEnabled GraphNodeSetParams GraphReleaseUserObject GraphRemoveDependencies
+GraphRemoveDependencies_v2 GraphRetainUserObject GraphUpload GraphicsMapResources
+GraphicsResourceGetMappedMipmappedArray GraphicsResourceGetMappedPointer
+GraphicsResourceGetMappedPointer_v2 GraphicsResourceSetMapFlags GraphicsResourceSetMapFlags_v2
+GraphicsSubResourceGetMappedArray GraphicsUnmapResources GraphicsUnregisterResource GreenCtxCreate
+GreenCtxDestroy GreenCtxGetDevResource GreenCtxGetId GreenCtxRecordEvent GreenCtxStreamCreate
+GreenCtxWaitEvent ImportExternalMemory ImportExternalSemaphore IpcCloseMemHandle IpcGetEventHandle
+IpcGetMemHandle IpcOpenEventHandle IpcOpenMemHandle IpcOpenMemHandle_v2 KernelGetLibrary KernelGetName
+KernelGetParamInfo KernelSetCacheConfig LibraryEnumerateKernels LibraryGetKernelCount LibraryGetManaged
+LibraryGetUnifiedFunction LibraryLoadFromFile LinkAddData LinkAddFile LinkCreate LogsCurrent
+LogsDumpToFile LogsDumpToMemory LogsRegisterCallback LogsUnregisterCallback MemAddressFree
+MemAddressReserve MemAdvise_v2 MemAlloc MemAllocHost MemAllocPitch MemBatchDecompressAsync MemCreate
+MemDiscardAndPrefetchBatchAsync MemDiscardBatchAsync MemExportToShareableHandle MemFree MemGetAccess
+MemGetAddressRange MemGetAllocationGranularity MemGetAllocationPropertiesFromHandle MemGetDefaultMemPool
+MemGetHandleForAddressRange MemGetInfo MemGetMemPool MemHostGetDevicePointer MemHostGetFlags
+MemHostRegister MemImportFromShareableHandle MemMap MemMapArrayAsync MemPoolCreate MemPoolDestroy
+MemPoolExportPointer MemPoolExportToShareableHandle MemPoolGetAccess MemPoolGetAttribute
+MemPoolImportFromShareableHandle MemPoolImportPointer MemPoolSetAccess MemPoolSetAttribute MemPoolTrimTo
+MemPrefetchAsync_v2 MemPrefetchBatchAsync MemRangeGetAttribute MemRangeGetAttributes MemRelease
+MemRetainAllocationHandle MemSetAccess MemSetMemPool MemUnmap Memcpy2D Memcpy2DAsync Memcpy2DAsync_v2
+Memcpy2DUnaligned Memcpy2DUnaligned_v2 Memcpy2D_v2 Memcpy3D Memcpy3DAsync Memcpy3DAsync_v2
+Memcpy3DBatchAsync Memcpy3DBatchAsync_v2 Memcpy3DPeer Memcpy3DPeerAsync Memcpy3D_v2 MemcpyAtoA
+MemcpyAtoA_v2 MemcpyAtoD MemcpyAtoD_v2 MemcpyAtoH MemcpyAtoHAsync MemcpyAtoHAsync_v2 MemcpyAtoH_v2
+MemcpyBatchAsync MemcpyBatchAsync_v2 MemcpyDtoA MemcpyDtoA_v2 MemcpyDtoD MemcpyDtoDAsync MemcpyDtoH
+MemcpyDtoHAsync MemcpyHtoA MemcpyHtoAAsync MemcpyHtoAAsync_v2 MemcpyHtoA_v2 MemcpyHtoD MemcpyHtoDAsync
+MemcpyPeer MemcpyPeerAsync MemsetD16 MemsetD2D16 MemsetD2D16Async MemsetD2D16_v2 MemsetD2D32
+MemsetD2D32Async MemsetD2D32_v2 MemsetD2D8 MemsetD2D8Async MemsetD2D8_v2 MemsetD32 MemsetD8
+MipmappedArrayCreate MipmappedArrayDestroy MipmappedArrayGetLevel MipmappedArrayGetMemoryRequirements
+MipmappedArrayGetSparseProperties ModuleEnumerateFunctions ModuleGetFunctionCount ModuleGetGlobal
+MulticastAddDevice MulticastBindAddr MulticastBindMem MulticastCreate MulticastGetGranularity
+MulticastUnbind OccupancyAvailableDynamicSMemPerBlock OccupancyMaxActiveClusters
+OccupancyMaxPotentialBlockSize OccupancyMaxPotentialBlockSizeWithFlags OccupancyMaxPotentialClusterSize
+PointerGetAttributes PointerSetAttribute SignalExternalSemaphoresAsync StreamAddCallback
+StreamAttachMemAsync StreamBatchMemOp StreamBatchMemOp_v2 StreamBeginCapture StreamBeginCaptureToGraph
+StreamBeginCapture_v2 StreamCopyAttributes StreamDestroy StreamEndCapture StreamGetAttribute
+StreamGetCaptureInfo StreamGetCaptureInfo_v3 StreamGetCtx_v2 StreamGetDevice StreamGetGreenCtx StreamGetId
+StreamSetAttribute StreamUpdateCaptureDependencies StreamUpdateCaptureDependencies_v2 StreamWaitValue32
+StreamWaitValue32_v2 StreamWaitValue64 StreamWaitValue64_v2 StreamWriteValue32 StreamWriteValue32_v2
+StreamWriteValue64 StreamWriteValue64_v2 SurfObjectCreate SurfObjectDestroy SurfObjectGetResourceDesc
+TensorMapEncodeIm2col TensorMapEncodeIm2colWide TensorMapReplaceAddress TexObjectCreate TexObjectDestroy
+TexObjectGetResourceDesc TexObjectGetResourceViewDesc TexObjectGetTextureDesc
+ThreadExchangeStreamCaptureMode UserObjectCreate UserObjectRelease UserObjectRetain
+WaitExternalSemaphoresAsync
+"""
+#: Entry points that have several versions, by the version of CUDA from which on a program asks for each.
+_VERSIONS = {"cuCtxCreate": ((12050, "cuCtxCreate_v4"), (3020, "cuCtxCreate_v2"))}
+
+
+@cache
+def exported_names() -> tuple[str, ...]:
+    """Return the names of all entry points; the place of a name is the number that its code passes."""
+    return (*entry_points(), *(f"cu{name}" for name in _OTHERS.split() if f"cu{name}" not in entry_points()))
+
+
+@cache
+def exported_name(name: str, version: int) -> str | None:
+    """Return the exported name for one that a program asks cuGetProcAddress for; None if there is none.
+
+    >>> exported_name("cuMemAlloc", 3020), exported_name("cuInit", 2000), exported_name("cuNone", 12000)
+    ('cuMemAlloc_v2', 'cuInit', None)
+    """
+    for since, exact in _VERSIONS.get(name, ()):
+        if version >= since:
+            return exact
+    names = set(exported_names())
+    candidates = [f"{name}_v{number}" for number in range(2, 6)] + [name]
+    known = [each for each in candidates if each in entry_points()] + [
+        each for each in candidates if each in names
+    ]
+    return known[0] if known else None
