@@ -12,7 +12,7 @@ from lanewise.draw.write_html import to_html
 from lanewise.draw.write_latex import check_cells, to_latex
 from lanewise.draw.write_svg import to_svg
 from lanewise.draw.write_text import to_text
-from lanewise.errors import LanewiseError
+from lanewise.errors import LanewiseError, install_command
 
 
 def svg(thing: Any, **options: Unpack[Choices]) -> str:
@@ -117,7 +117,7 @@ def _converted(picture: str, suffix: str) -> bytes:
         import cairosvg
     except (ImportError, OSError) as error:  # OSError: the package is there, and the Cairo library is not
         raise LanewiseError(
-            f"{suffix} pictures are made by CairoSVG: pip install 'lanewise[pictures]' ({error}); "
+            f"{suffix} pictures are made by CairoSVG: {install_command('pictures')} ({error}); "
             ".svg needs nothing more"
         ) from None
     convert = getattr(cairosvg, _CONVERTED[suffix])

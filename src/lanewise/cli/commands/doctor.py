@@ -9,28 +9,15 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from importlib import metadata
-from pathlib import Path
 
 from lanewise.cli.input.options import AsJson
 from lanewise.cli.terminal.answer import Answer, Table
 from lanewise.cli.terminal.render import show
+from lanewise.errors import install_command
 
 _PACKAGES = ("numpy", "ml_dtypes", "llvmlite", "typer", "rich")
 _OPTIONAL = ("cuda-bindings", "torch", "cupy", "distributed")
 _NO_CUDA = "NVIDIA has no CUDA compiler for macOS; PTX made elsewhere runs here"
-
-
-def installs_cuda(package: Path = Path(__file__).parents[2]) -> str:
-    """Return the command that installs NVIDIA's compilers: of a checkout, from the checkout itself.
-
-    >>> installs_cuda(Path("site-packages/lanewise"))
-    "pip install 'lanewise[cuda]'"
-    """
-    checkout = package.parents[1] if package.parent.name == "src" else None
-    if checkout is None or not (checkout / "pyproject.toml").is_file():
-        return "pip install 'lanewise[cuda]'"
-    here = Path.cwd()
-    return f"pip install '{'.' if checkout == here else checkout}[cuda]'"
 
 
 def doctor(json: AsJson = False) -> Callable[[], None]:
@@ -129,7 +116,7 @@ def _works(found: set[str]) -> list[tuple[str, bool, str]]:
         gpu = "no NVIDIA driver here; everything else does without"
     else:
         gpu = "the driver shows no GPU"
-    missing = _NO_CUDA if sys.platform == "darwin" else installs_cuda()
+    missing = _NO_CUDA if sys.platform == "darwin" else install_command("cuda")
     has_nvrtc, has_nvcc = "NVRTC" in found, {"nvcc", "host compiler"} <= found
     by_nvcc = f'with --compiler nvcc (lw.cuda(…, compiler="nvcc")); for NVRTC: {missing}'
     sass = {"ptxas", "nvdisasm"} <= found
