@@ -107,3 +107,10 @@ def test_pictures_are_what_their_script_draws(tmp_path: Path) -> None:
     subprocess.run([sys.executable, str(IMAGES / "make.py"), str(tmp_path)], env=environment(), check=True)
     for path in IMAGES.glob("*.svg"):
         assert path.read_text() == (tmp_path / path.name).read_text(), f"run docs/images/make.py: {path.name}"
+
+
+def test_the_files_where_one_would_look_are_there() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Where would you look?")[2]
+    named = re.findall(r"`([\w/]+/\w+\.py)`", text)
+    assert len(named) >= 20
+    assert [each for each in named if not (ROOT / "src" / "lanewise" / each).is_file()] == []

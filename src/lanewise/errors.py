@@ -5,6 +5,7 @@ Also what public functions need to complain about plain values: switches, and va
 
 from __future__ import annotations
 
+from pathlib import Path
 from reprlib import repr
 from typing import Any
 
@@ -56,3 +57,15 @@ def shown(value: Any) -> str:
         return repr(value)
     except Exception:  # whatever an object raises that has no text
         return "(of which no text can be made)"
+
+
+def install_command(extra: str, package: Path = Path(__file__).parent) -> str:
+    """Return the command that installs an extra: in a checkout, from the checkout itself.
+
+    >>> install_command("cuda", Path("site-packages/lanewise"))
+    "pip install 'lanewise[cuda]'"
+    """
+    checkout = package.parents[1] if package.parent.name == "src" else None
+    if checkout is None or not (checkout / "pyproject.toml").is_file():
+        return f"pip install 'lanewise[{extra}]'"
+    return f"pip install '{'.' if checkout == Path.cwd() else checkout}[{extra}]'"

@@ -4,10 +4,12 @@ import json
 import platform
 from collections.abc import Callable
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
 import lanewise
+from lanewise.errors import install_command
 from lanewise.gpu import Device
 from lanewise.ptx.tools import toolkit
 
@@ -34,7 +36,7 @@ def test_says_what_to_install(answered: Callable[..., str], monkeypatch: pytest.
     monkeypatch.setattr("lanewise.ptx.tools.nvrtc_library.load", lambda major: None)
     works = json.loads(answered("doctor", "--json"))["works"]
     for what in ("run and check CUDA C++ on the CPU", "machine code (lanewise sass)"):
-        assert works[what] == {"works": False, "note": "pip install 'lanewise[cuda]'"}
+        assert works[what] == {"works": False, "note": install_command("cuda")}
 
 
 def test_a_gpu_is_shown(answered: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,3 +53,15 @@ def test_a_gpu_is_shown(answered: Callable[..., str], monkeypatch: pytest.Monkey
 def test_cache_that_is_switched_off(answered: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LANEWISE_CACHE_DIR", "")
     assert "LANEWISE_CACHE_DIR is empty" in answered("doctor")
+
+
+def test_a_checkout_installs_from_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "src" / "lanewise"
+    package.mkdir(parents=True)
+    assert (
+        install_command("cuda", package) == "pip install 'lanewise[cuda]'"
+    )  # a folder called src, and no checkout
+    (tmp_path / "pyproject.toml").touch()
+    assert install_command("cuda", package) == f"pip install '{tmp_path}[cuda]'"
+    monkeypatch.chdir(tmp_path)
+    assert install_command("cuda", package) == "pip install '.[cuda]'"

@@ -11,7 +11,7 @@ from lanewise.draw.options import Choices, Options
 from lanewise.draw.write_latex import check_cells, to_latex
 from lanewise.draw.write_svg import to_svg, xml
 from lanewise.draw.write_text import to_text
-from lanewise.errors import LanewiseError
+from lanewise.errors import LanewiseError, install_command
 
 
 def svg(thing: object, **options: Unpack[Choices]) -> str:
@@ -116,7 +116,7 @@ def _converted(picture: str, suffix: str) -> bytes:
         import cairosvg
     except (ImportError, OSError) as error:  # OSError: the package is there, and the Cairo library is not
         raise LanewiseError(
-            f"{suffix} pictures are made by CairoSVG: pip install 'lanewise[pictures]' ({error}); "
+            f"{suffix} pictures are made by CairoSVG: {install_command('pictures')} ({error}); "
             ".svg needs nothing more"
         ) from None
     convert = getattr(cairosvg, _CONVERTED[suffix])

@@ -13,7 +13,7 @@ import sys
 import threading
 from typing import Any
 
-from lanewise.errors import LanewiseError
+from lanewise.errors import LanewiseError, install_command
 from lanewise.explore.answers import question
 from lanewise.explore.kernel_examples import EXAMPLES
 from lanewise.explore.kernel_requests import (
@@ -61,7 +61,7 @@ def about(session: Session) -> dict[str, Any]:
         ],
         "files": _files(session),
         "archs": list(ARCHS),
-        "tools": {"nvrtc": _has_nvrtc(), "ptxas": _has_ptxas()},
+        "tools": {"nvrtc": _has_nvrtc(), "ptxas": _has_ptxas(), "install": install_command("cuda")},
         "python": _refuses_python(session),
         "limits": {"source": MOST_SOURCE, "elements": MOST_ELEMENTS, "threads": MOST_THREADS},
     }

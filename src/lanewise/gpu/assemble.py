@@ -9,6 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 import lanewise.disk_cache as disk_cache  # `from lanewise` would look for it in the language first
+from lanewise.errors import install_command
 from lanewise.gpu.device import Context
 from lanewise.gpu.faults import GpuError
 from lanewise.ptx.compatibility import needed_version
@@ -105,7 +106,7 @@ def by_driver(module: Module, text: str, context: Context, kernel: str = "") -> 
             raise GpuError(
                 f"{kernel}: the PTX is of version {module.version} and its instructions need {needed}; "
                 f"the driver takes up to {newest} (CUDA {context.device.cuda}): install ptxas "
-                "(pip install 'lanewise[cuda]'), or a newer driver",
+                f"({install_command('cuda')}), or a newer driver",
                 kernel,
                 "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
             )

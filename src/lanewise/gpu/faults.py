@@ -5,7 +5,7 @@ The driver's names of errors are the keys; it is called in `driver.py`.
 
 from __future__ import annotations
 
-from lanewise.errors import LanewiseError
+from lanewise.errors import LanewiseError, install_command
 
 
 class GpuError(LanewiseError):
@@ -50,12 +50,12 @@ _ADVICE = {
     "CUDA_ERROR_INVALID_HANDLE": "the stream is not one, was destroyed, or is another device's",
     "CUDA_ERROR_INVALID_CONTEXT": "the CUDA context is not of this device",
     "CUDA_ERROR_UNSUPPORTED_PTX_VERSION": (
-        "the PTX is newer than the driver: install ptxas (pip install 'lanewise[cuda]') or a newer driver"
+        f"the PTX is newer than the driver: install ptxas ({install_command('cuda')}) or a newer driver"
     ),
     "CUDA_ERROR_INVALID_PTX": "the driver refuses the PTX",
     "CUDA_ERROR_NO_BINARY_FOR_GPU": "the PTX is for another GPU than this one",
     "CUDA_ERROR_JIT_COMPILER_NOT_FOUND": (
-        "the driver came without its PTX compiler: pip install 'lanewise[cuda]' brings ptxas"
+        f"the driver came without its PTX compiler: {install_command('cuda')} brings ptxas"
     ),
     "CUDA_ERROR_INVALID_IMAGE": "the driver cannot load the machine code: it may be older than ptxas",
     "CUDA_ERROR_NOT_FOUND": "the module has no kernel of that name",

@@ -13,10 +13,10 @@ from importlib import metadata
 from lanewise.cli.input.options import AsJson
 from lanewise.cli.terminal.answer import Answer, Table
 from lanewise.cli.terminal.render import show
+from lanewise.errors import install_command
 
 _PACKAGES = ("numpy", "ml_dtypes", "llvmlite", "typer", "rich")
 _OPTIONAL = ("cuda-bindings", "torch", "cupy", "distributed")
-_CUDA = "pip install 'lanewise[cuda]'"
 _NO_CUDA = "NVIDIA has no CUDA compiler for macOS; PTX made elsewhere runs here"
 
 
@@ -116,7 +116,7 @@ def _works(found: set[str]) -> list[tuple[str, bool, str]]:
         gpu = "no NVIDIA driver here; everything else does without"
     else:
         gpu = "the driver shows no GPU"
-    missing = _NO_CUDA if sys.platform == "darwin" else _CUDA
+    missing = _NO_CUDA if sys.platform == "darwin" else install_command("cuda")
     has_nvrtc, has_nvcc = "NVRTC" in found, {"nvcc", "host compiler"} <= found
     by_nvcc = f'with --compiler nvcc (lw.cuda(…, compiler="nvcc")); for NVRTC: {missing}'
     sass = {"ptxas", "nvdisasm"} <= found

@@ -16,10 +16,10 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from lanewise.errors import LanewiseError
+from lanewise.errors import LanewiseError, install_command
 
 #: Download, and space on disk, of the packages of the extra (CUDA 13.0, Linux on aarch64; x86-64 is alike).
-EXTRA = "pip install 'lanewise[cuda]' (about 150 MB to download, 400 MB on disk)"
+EXTRA = f"{install_command('cuda')} (about 150 MB to download, 400 MB on disk)"
 _SUFFIX = ".exe" if sys.platform == "win32" else ""
 _RELEASE = re.compile(r"release (\d+)\.(\d+)")
 

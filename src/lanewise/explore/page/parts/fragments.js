@@ -4,7 +4,7 @@ import { element } from "../shell.js";
 import { matrix, wordsShown } from "./matrix.js";
 
 // The most and the least pixels of a cell, and what a matrix needs beside its cells: numbers, caption, gap.
-const MOST_CELL = [34, 28], LEAST_CELL = [3, 5], NUMBERS = 26, CAPTION = 46, GAP = 16;
+const MOST_CELL = [34, 28], LEAST_CELL = [2, 2], NUMBERS = 26, CAPTION = 46, GAP = 16;
 const LEAST_CORNER = 300, CONTROLS = 100; // pixels that the controls need beside B, and above it where there is no room
 
 // The pixels of a cell with which all operands, as they stand, fit into a space; the same for all of them.

@@ -75,7 +75,8 @@ export function matrix(options) {
         const faded = cell.faded;
         context.globalAlpha = faded ? 0.16 : 1;
         context.fillStyle = typeof cell.colour === "number" ? c.cells[cell.colour % 8] : cell.colour ?? c.none;
-        context.fillRect(x + 0.5, y + 0.5, width - 1, height - 1);
+        const [across, down] = [width > 3 ? 1 : 0, height > 3 ? 1 : 0]; // no lines between cells of a few pixels
+        context.fillRect(x + across / 2, y + down / 2, width - across, height - down);
         context.globalAlpha = faded ? 0.4 : 1;
         if (cell.words && shown) {
           context.fillStyle = faded ? c.text : cell.colour === undefined ? c.text : c.ink;

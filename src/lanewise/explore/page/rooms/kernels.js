@@ -58,7 +58,7 @@ export async function mount(main, state, shell) {
   // Python in a link that somebody sent is shown; it runs when the reader has pressed the button.
   const isUnread = isTypedPython(request) && hasRun(state) && !isAllowed(request.source);
   const runs = hasRun(state) && !isUnread;
-  const box = element("details", { class: "editing", open: !runs }, element("summary", {}, "Kernel and launch"), editor.element);
+  const box = element("details", { class: "editing", open: !runs }, element("summary", {}, "Edit kernel and launch"), editor.element);
   head.append(box, status);
   if (isUnread) status.append(element("p", { class: "note" }, "This Python came with the link, or with a new tab. Read it; then Run and check runs it on your machine."));
   root.append(result);

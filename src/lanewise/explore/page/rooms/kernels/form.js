@@ -109,7 +109,7 @@ export function form(about, request, shell, run) {
     return element("label", {}, title, made[name]);
   };
   const editor = sourceEditor(element, request.source || (language === "python" ? HELLO : ""), () => language, submit);
-  const whyNot = (name) => (name === "cuda" && !about.tools.nvrtc ? "NVRTC is not installed: pip install \"lanewise[cuda]\"" : name === "python" ? about.python : "");
+  const whyNot = (name) => (name === "cuda" && !about.tools.nvrtc ? `NVRTC is not installed: ${about.tools.install}` : name === "python" ? about.python : "");
   const languages = Object.entries(LANGUAGES).map(([name, words]) => element("button", {
     type: "button", dataset: { language: name }, "aria-pressed": "false", disabled: Boolean(whyNot(name)), title: whyNot(name), onclick: () => speak(name),
   }, words));
