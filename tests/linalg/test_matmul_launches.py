@@ -10,9 +10,9 @@ import pytest
 import lanewise as lw
 from lanewise.gpu import device
 from lanewise.isa.tensor_map import decode
-from lanewise.linalg.launching import on_gpu, warm
-from lanewise.linalg.launching.device_view import DeviceView
-from lanewise.linalg.launching.warm import WarmCall, kind_of_tensor
+from lanewise.linalg.launch import prepare, repeat
+from lanewise.linalg.launch.device_view import DeviceView
+from lanewise.linalg.launch.repeat import WarmCall, kind_of_tensor
 from lanewise.linalg.operands import View
 from lanewise.linalg.rules import Options, request_of
 from lanewise.linalg.sparse_matrix import OnDevice, SparseMatrix
@@ -55,9 +55,9 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> NoDriver:
     found = NoDriver()
     monkeypatch.setattr("lanewise.gpu.driver.load", lambda: found)
     there = device.Context(0)
-    monkeypatch.setattr(on_gpu, "context", lambda ordinal: there)
+    monkeypatch.setattr(prepare, "context", lambda ordinal: there)
     monkeypatch.setattr("lanewise.gpu.arrays.context", lambda ordinal: there)
-    on_gpu._PREPARED.clear()
+    prepare._PREPARED.clear()
     return found
 
 
@@ -67,7 +67,7 @@ def run(a: Any, b: Any, stream: int) -> list[int]:
     for name in ("a", "b", "out"):
         setattr(request, name, getattr(request, name)._replace(device=0))
     assert request.problem is not None
-    on_gpu.run(request, request.problem, None, None, stream)
+    prepare.run(request, request.problem, None, None, stream)
     return sorted((request.a.address, request.b.address, request.out.address))
 
 
@@ -76,8 +76,8 @@ def test_launches_are_recorded_repeated_and_kept(driver: NoDriver, monkeypatch: 
     for stream in (5, 9):
         addresses = run(np.ones(shapes[0], np.float16), np.ones(shapes[1], np.float16), stream)
         assert driver.launched.pop() == (stream, addresses)
-    on_gpu._PREPARED.clear()
-    monkeypatch.setattr(on_gpu, "_recorded", None)  # what is on disk needs no family
+    prepare._PREPARED.clear()
+    monkeypatch.setattr(prepare, "_recorded", None)  # what is on disk needs no family
     addresses = run(np.ones(shapes[0], np.float16), np.ones(shapes[1], np.float16), 3)
     assert driver.launched.pop() == (3, addresses)
 
@@ -99,7 +99,7 @@ def test_views_of_memory_are_those_of_numpy() -> None:
 
 def test_machine_code_repeats_launches() -> None:
     torch = pytest.importorskip("torch")
-    from lanewise.linalg.launching import replay
+    from lanewise.linalg.launch import replay
 
     a, b = torch.randn(4, 8), torch.randn(8, 4)
     seen: list[tuple[int, ...]] = []
@@ -169,31 +169,31 @@ def test_calls_with_a_sparse_matrix_are_found_again(monkeypatch: pytest.MonkeyPa
         addresses, stream = launched.pop()
         there = matrix.copies["torch", 0]
         wanted = {"a": a, "b": there.values, "out": result, "metadata": there.metadata}
-        assert stream == 7 and len(addresses) == len(on_gpu.OPERANDS)
-        for name, address in zip(on_gpu.OPERANDS, addresses, strict=True):
+        assert stream == 7 and len(addresses) == len(prepare.OPERANDS)
+        for name, address in zip(prepare.OPERANDS, addresses, strict=True):
             assert address == (wanted[name].data_ptr() if name in wanted else 0)
     assert made(a, lw.sparsify(dense), None, None) is None and not launched  # it is not on the GPU yet
     assert made(a, one, torch.empty(4, 8).half(), None) is None  # a call with out= is of another kind
 
     added: list[tuple[Any, ...]] = []
     calls: Any = SimpleNamespace(add=lambda arguments, *_: added.append(arguments))
-    monkeypatch.setattr(warm, "_QUICK_CALLS", [calls])
-    monkeypatch.setattr(warm, "QUICK", [lambda *arguments: arguments])
-    monkeypatch.setattr(warm, "KEYWORDS", {})
+    monkeypatch.setattr(repeat, "_QUICK_CALLS", [calls])
+    monkeypatch.setattr(repeat, "QUICK", [lambda *arguments: arguments])
+    monkeypatch.setattr(repeat, "KEYWORDS", {})
     context: Any = SimpleNamespace(numbered=lambda name: 0)
     made.context, made.repeat, made.quick_empty = context, lambda *_: 0, torch.empty_strided
     prepared.launches[0].kernel.name = "sparse"
     nothing = (None,) * 6
-    assert warm.quick_sparse((None, *warm.NOT_GIVEN), a, one, *nothing) is None
-    warm.remember_quick(made, (a, one, *nothing), None)
+    assert repeat.quick_sparse((None, *repeat.NOT_GIVEN), a, one, *nothing) is None
+    repeat.remember_quick(made, (a, one, *nothing), None)
     for matrix in (one, other):
-        found = warm.quick_sparse((None, *warm.NOT_GIVEN), a, matrix, *nothing)
+        found = repeat.quick_sparse((None, *repeat.NOT_GIVEN), a, matrix, *nothing)
         there = matrix.copies["torch", 0]
         assert found[1] is there.values and found[-1] is there.metadata and found[-2] == added[0][-2]
     assert len(found) == len(added[0]) == 10
     for matrix in different:
-        assert warm.quick_sparse((None, *warm.NOT_GIVEN), a, matrix, *nothing) is None
-    assert warm.quick_sparse(("relu", *warm.NOT_GIVEN), a, one, *nothing) is None
+        assert repeat.quick_sparse((None, *repeat.NOT_GIVEN), a, matrix, *nothing) is None
+    assert repeat.quick_sparse(("relu", *repeat.NOT_GIVEN), a, one, *nothing) is None
 
 
 def test_out_may_lie_right_behind_the_kept_half_of_a_sparse_matrix() -> None:

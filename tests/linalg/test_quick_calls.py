@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from lanewise.linalg.launching import quick_call
-from lanewise.linalg.launching.call_key_text import KEY_TEXT
-from lanewise.linalg.launching.quick_call import QuickCalls
+from lanewise.linalg.launch import quick_call
+from lanewise.linalg.launch.call_key_text import KEY_TEXT
+from lanewise.linalg.launch.quick_call import QuickCalls
 
 if find_spec("torch") is None:
     pytest.skip("torch is not installed", allow_module_level=True)

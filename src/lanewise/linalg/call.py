@@ -9,7 +9,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from lanewise.errors import LanewiseError
-from lanewise.linalg.launching.warm import (
+from lanewise.linalg.launch.repeat import (
     KEYWORDS,
     NOT_GIVEN,
     QUICK,
@@ -35,7 +35,7 @@ from lanewise.tracebacks import short_traceback, shorten
 
 if TYPE_CHECKING:
     from lanewise.lang.versions.versions import ReadValues
-    from lanewise.linalg.launching.on_gpu import Prepared
+    from lanewise.linalg.launch.prepare import Prepared
 
 #: The GPU that arrays in host memory are computed like, unless arch= says otherwise.
 DEFAULT_ARCH = "sm_90a"
@@ -123,7 +123,7 @@ def matmul(
     [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
     """
     if stream is not None:
-        from lanewise.linalg.launching.other_streams import working_on
+        from lanewise.linalg.launch.streams import working_on
 
         on_it = working_on(stream, a)
         if on_it is not None:
@@ -193,7 +193,7 @@ def matmul(
     elif request.a.device is None:
         _on_cpu(request, request.problem, _plan(request.problem, arch, plan))
     else:
-        from lanewise.linalg.launching.on_gpu import run
+        from lanewise.linalg.launch.prepare import run
 
         if is_scattered(request.problem):
             return _on_copies(request, request.problem, a, b, options, arch, plan, stream)
@@ -322,7 +322,7 @@ def _arch_of(request: Request, arch: str | None) -> str:
     """Return the arch that a request is planned for: the one that was asked for, or that of its device."""
     if request.a.device is None or arch is not None:
         return planned_arch(DEFAULT_ARCH if arch is None else arch)
-    from lanewise.linalg.launching.on_gpu import arch_of_device
+    from lanewise.linalg.launch.prepare import arch_of_device
 
     return arch_of_device(request.a.device)
 
@@ -341,7 +341,7 @@ def _plan(problem: Problem, arch: str | None, given: Plan | PlannedProduct | Non
 
 
 def _on_cpu(request: Request, problem: Problem, found: Plan) -> None:
-    from lanewise.linalg.on_cpu import compute
+    from lanewise.linalg.cpu.sums import compute
 
     compute(request, problem, found)
 

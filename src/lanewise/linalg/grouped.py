@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from lanewise.errors import LanewiseError
 from lanewise.linalg.call import matmul
-from lanewise.linalg.launching.warm import kind_of_tensor
-from lanewise.linalg.on_cpu import compute
+from lanewise.linalg.cpu.sums import compute
+from lanewise.linalg.launch.repeat import kind_of_tensor
 from lanewise.linalg.operands import (
     View,
     empty,
@@ -31,7 +31,7 @@ from lanewise.linalg.types import product_of, result_of, sums_of
 from lanewise.tracebacks import shorten
 
 if TYPE_CHECKING:
-    from lanewise.linalg.launching.on_gpu import Prepared
+    from lanewise.linalg.launch.prepare import Prepared
 
 Integers = npt.NDArray[np.int64]
 
@@ -163,7 +163,7 @@ def _one_group(a: Any, b: Any, out: Any, keywords: dict[str, Any], arch: str | N
             chain_plan(request.problem, planned_arch("sm_90a" if arch is None else arch)),
         )
         return
-    from lanewise.linalg.launching.on_gpu import arch_of_device
+    from lanewise.linalg.launch.prepare import arch_of_device
 
     chained = chain_plan(request.problem, arch_of_device(request.a.device), fitted=True)
     matmul(a, b, out=out, plan=chained, **keywords)
@@ -205,7 +205,7 @@ def _remember(key: Any, prepared: Prepared) -> None:
 
 def _again(prepared: Prepared, a: Any, b: Any, offsets: Any) -> Any:
     """Make a call of a kind that was made before: its result, the bounds of its groups, and its launch."""
-    from lanewise.linalg.launching.on_gpu import OPERANDS
+    from lanewise.linalg.launch.prepare import OPERANDS
 
     torch = sys.modules["torch"]
     rows, groups = a.shape[0], b.shape[0]
@@ -239,7 +239,7 @@ def _in_one_launch(left: View, right: View, given: View) -> Problem | None:
     """Return the problem of all groups in one launch; None if kernels cannot take the arrays as they lie."""
     if left.device is None or left.library != "torch" or left.format.name not in _AT_ONCE:
         return None
-    from lanewise.linalg.launching.on_gpu import arch_of_device
+    from lanewise.linalg.launch.prepare import arch_of_device
 
     (rows, k), (groups, _, n) = left.shape, right.shape
     if arch_of_device(left.device) != "sm_90a" or not (rows and k and n):
@@ -262,7 +262,7 @@ def _in_one_launch(left: View, right: View, given: View) -> Problem | None:
 
 def _launched(problem: Problem, left: View, right: View, given: View, bounds: Any, out: Any) -> Prepared:
     """Compute all groups in one launch on the GPU; returns what repeats it."""
-    from lanewise.linalg.launching.on_gpu import run
+    from lanewise.linalg.launch.prepare import run
 
     request = Request(
         left, right, given, None, None, Scale(), Scale(), None, 1.0, 1.0, (), problem.m, problem.n,

@@ -6,7 +6,7 @@ arrays, `planner.py` a plan of a problem, and the families launch a plan.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lanewise.formats import Format, f32
 
@@ -72,6 +72,13 @@ class Epilogue:
     #: None, or which index of a batch that was folded into one matrix that function gets modulo
     #: `Problem.folded_rows`: "row" or, of the transpose, "column".
     folded: str | None = None
+
+    @property
+    def compiled_in(self) -> Epilogue:
+        """The epilogue without what is an argument of a kernel: strides, and where a residual lies."""
+        residual = None if self.residual is None else Operand(self.residual.dtype, True, 0)
+        none = (0, 0, 0)
+        return replace(self, residual=residual, scale_a_strides=none, scale_b_strides=none)
 
     @property
     def added_dtypes(self) -> tuple[Format, Format]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lanewise.errors import LanewiseError
-from lanewise.linalg.fused_on_cpu import as_matrices, finished
+from lanewise.linalg.cpu.epilogue import as_matrices, finished
 from lanewise.linalg.operands import View, view_of, with_items
 from lanewise.linalg.order import instruction_of
 from lanewise.linalg.plan import Plan
@@ -20,7 +20,7 @@ from lanewise.linalg.rules import Options, Request, request_of
 from lanewise.linalg.sparse_matrix import OnDevice, SparseMatrix
 
 if TYPE_CHECKING:
-    from lanewise.linalg.launching.on_gpu import Prepared
+    from lanewise.linalg.launch.prepare import Prepared
 
 
 def sparse_product(
@@ -86,8 +86,8 @@ def _on_cpu(request: Request, problem: Problem, b: SparseMatrix) -> None:
 
 def _on_gpu(request: Request, problem: Problem, device: OnDevice, stream: Any) -> Prepared | None:
     """Compute a product on its GPU; returns what repeats it, None where nothing had to be launched."""
-    from lanewise.linalg.families.sparse.plans import sparse_plan
-    from lanewise.linalg.launching.on_gpu import arch_of_device, run
+    from lanewise.linalg.kernels.sparse.plans import sparse_plan
+    from lanewise.linalg.launch.prepare import arch_of_device, run
 
     assert request.a.device is not None
     own = arch_of_device(request.a.device)

@@ -72,7 +72,7 @@ class SparseMatrix:
     def _on_host(self) -> tuple[Array, Array]:
         """Return values and indices in host memory; they are copied from a GPU once."""
         if self.in_host_memory is None:
-            from lanewise.linalg.families.sparse.metadata import indices_of
+            from lanewise.linalg.kernels.sparse.metadata import indices_of
 
             (library, _), found = next(iter(self.copies.items()))
             k, n = self.shape
@@ -101,7 +101,7 @@ class SparseMatrix:
         key = (like.library, like.device)
         found = self.copies.get(key)
         if found is None:
-            from lanewise.linalg.families.sparse.metadata import ordered_metadata
+            from lanewise.linalg.kernels.sparse.metadata import ordered_metadata
 
             values = np.zeros((self.shape[1], self.leading), self.values.dtype)
             values[:, : self.k // 2] = self.values
@@ -177,10 +177,10 @@ def _pruned(array: Array) -> tuple[Array, Array]:
 def _pruned_on_gpu(view: View, leading: int) -> OnDevice:
     """Return what is kept of a matrix on a GPU: its values and metadata, as the products read them."""
     from lanewise.formats import s32
-    from lanewise.linalg.families.sparse.metadata import metadata_shape
-    from lanewise.linalg.families.sparse.pruning import prune_into
-    from lanewise.linalg.launching.device_view import DeviceView
-    from lanewise.linalg.launching.on_gpu import current_stream
+    from lanewise.linalg.kernels.sparse.metadata import metadata_shape
+    from lanewise.linalg.kernels.sparse.pruning import prune_into
+    from lanewise.linalg.launch.device_view import DeviceView
+    from lanewise.linalg.launch.prepare import current_stream
 
     assert view.device is not None
     k, n = view.shape

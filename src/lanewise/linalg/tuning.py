@@ -10,7 +10,7 @@ from typing import Any
 
 from lanewise.errors import LanewiseError
 from lanewise.linalg.call import is_scattered, matmul
-from lanewise.linalg.launching.warm import forget
+from lanewise.linalg.launch.repeat import forget
 from lanewise.linalg.loading import with_copies
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning import tuned
@@ -68,7 +68,7 @@ def tune(a: Any, b: Any, *, progress: bool = True, **keywords: Any) -> PlannedPr
             "lw.tune has nothing to measure with batch_invariant=True: how K is cut is given then"
         )
     from lanewise.gpu.device import context
-    from lanewise.linalg.launching.on_gpu import arch_of_device, forget_prepared
+    from lanewise.linalg.launch.prepare import arch_of_device, forget_prepared
 
     device = context(ordinal).device.name
     usual, others = plans_to_measure(problem, arch_of_device(ordinal))
