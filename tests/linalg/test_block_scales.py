@@ -13,8 +13,9 @@ from everything import only_with_everything, sampled
 from lanewise.formats import bf16, e4m3, f32
 from lanewise.linalg.kernels.family import run
 from lanewise.linalg.kernels.hopper import launches as hopper
+from lanewise.linalg.options import Options
 from lanewise.linalg.problem import Epilogue
-from lanewise.linalg.rules import Options, request_of
+from lanewise.linalg.rules import request_of
 from linalg.hopper_products import plan, product, some, sums_of
 from linalg.kernels_on_cpu import by_kernels
 

@@ -21,11 +21,12 @@ from lanewise.linalg.kernels.sparse import launches
 from lanewise.linalg.kernels.sparse.metadata import ordered_metadata
 from lanewise.linalg.kernels.sparse.plans import sparse_plan
 from lanewise.linalg.operands import View
+from lanewise.linalg.options import Options
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.planner import plan_of
 from lanewise.linalg.pointers import Pointers
-from lanewise.linalg.rules import Options, request_of
+from lanewise.linalg.rules import request_of
 from linalg.kernels_on_cpu import by_kernels
 
 _TYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32": np.float32, "f32": np.float32}

@@ -12,10 +12,11 @@ from lanewise.gpu import device
 from lanewise.isa.tensor_map import decode
 from lanewise.linalg.launch import prepare, repeat
 from lanewise.linalg.launch.device_view import DeviceView
-from lanewise.linalg.launch.repeat import WarmCall, kind_of_tensor
+from lanewise.linalg.launch.repeat import CallKind, KnownCall, kind_of_tensor
 from lanewise.linalg.operands import View
-from lanewise.linalg.rules import Options, request_of
-from lanewise.linalg.sparse_matrix import OnDevice, SparseMatrix
+from lanewise.linalg.options import NO_SETTINGS, Options
+from lanewise.linalg.rules import request_of
+from lanewise.linalg.sparsify import OnDevice, SparseMatrix
 
 MULTIPROCESSORS, MAJOR, MINOR, MOST_SHARED = 16, 75, 76, 97
 
@@ -97,41 +98,6 @@ def test_views_of_memory_are_those_of_numpy() -> None:
         assert own.operand == 4 and own.is_contiguous() == theirs.flags.c_contiguous
 
 
-def test_machine_code_repeats_launches() -> None:
-    torch = pytest.importorskip("torch")
-    from lanewise.linalg.launch import replay
-
-    a, b = torch.randn(4, 8), torch.randn(8, 4)
-    seen: list[tuple[int, ...]] = []
-
-    class Launch:
-        """A launch with two parameters, of which words change."""
-
-        class kernel:
-            function = 1234
-
-        def parts(self) -> Any:
-            return bytes(range(32)), [0, 16], bytes(56), [(0, 0, 5), (16, 2, 0)]
-
-    signature = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
-
-    def noted(config: int, function: int, places: int, extra: Any) -> int:
-        first, second = (ctypes.c_uint64 * 2).from_address(places)
-        values = [ctypes.c_uint64.from_address(each).value for each in (first, second)]
-        seen.append((ctypes.c_uint64.from_address(config + 32).value, *values))
-        return 0
-
-    callback, last = signature(noted), ctypes.c_uint64()
-    place = ctypes.cast(callback, ctypes.c_void_p).value or 0
-    launches: Any = [Launch(), Launch()]
-    repeat = replay.repeat_function(launches, torch.Tensor, launch=place, last=ctypes.addressof(last), name=3)
-    if repeat is None:
-        pytest.skip("this torch has no exchange API of DLPack's")
-    assert repeat(99, a, None, b) == 0 and last.value == 3
-    assert seen == [(99, a.data_ptr() + 5, b.data_ptr())] * 2
-    assert repeat(99, a, "no tensor", b) == replay.NOT_READ and len(seen) == 2
-
-
 def sparse_matrix(torch: Any, k: int, n: int) -> SparseMatrix:
     """Return a sparse matrix whose copy on a GPU is two tensors in host memory."""
     found = lw.sparsify(torch.randn(k, n).half())
@@ -154,7 +120,7 @@ def test_calls_with_a_sparse_matrix_are_found_again(monkeypatch: pytest.MonkeyPa
     class Launches:
         """A call's launches, which note the addresses and the stream."""
 
-        launches = (SimpleNamespace(kernel=SimpleNamespace(context=None)),)
+        launches = (SimpleNamespace(kernel=SimpleNamespace(context=SimpleNamespace(alone=False))),)
         workspace_bytes, counts = 0, False
 
         def __call__(self, addresses: list[int], stream: int) -> None:
@@ -163,37 +129,36 @@ def test_calls_with_a_sparse_matrix_are_found_again(monkeypatch: pytest.MonkeyPa
     a = torch.randn(4, 64).half()
     kept = View((32, 8), (1, 32), lw.f16, one.copies["torch", 0].values_address, "torch", None, None)
     prepared: Any = Launches()
-    made = WarmCall(prepared, request_of(a, one, Options(), kept=kept), False)
+    made = KnownCall(prepared, request_of(a, one, Options(), kept=kept), False)
     for matrix in (one, other):
-        result = made(a, matrix, None, None)
+        result = made(a, matrix, Options())
         addresses, stream = launched.pop()
         there = matrix.copies["torch", 0]
         wanted = {"a": a, "b": there.values, "out": result, "metadata": there.metadata}
         assert stream == 7 and len(addresses) == len(prepare.OPERANDS)
         for name, address in zip(prepare.OPERANDS, addresses, strict=True):
             assert address == (wanted[name].data_ptr() if name in wanted else 0)
-    assert made(a, lw.sparsify(dense), None, None) is None and not launched  # it is not on the GPU yet
-    assert made(a, one, torch.empty(4, 8).half(), None) is None  # a call with out= is of another kind
+    assert made(a, lw.sparsify(dense), Options()) is None and not launched  # it is not on the GPU yet
+    assert made(a, one, Options(out=torch.empty(4, 8).half())) is None  # a call with out= is of another kind
 
-    added: list[tuple[Any, ...]] = []
-    calls: Any = SimpleNamespace(add=lambda arguments, *_: added.append(arguments))
-    monkeypatch.setattr(repeat, "_QUICK_CALLS", [calls])
-    monkeypatch.setattr(repeat, "QUICK", [lambda *arguments: arguments])
-    monkeypatch.setattr(repeat, "KEYWORDS", {})
+    added: list[list[Any]] = []
+    calls: Any = SimpleNamespace(add=lambda arguments, *_: added.append(arguments), call=lambda *given: given)
+    monkeypatch.setattr(repeat, "REPEATS", [calls])
+    monkeypatch.setattr(repeat, "_NUMBERS", {})
     context: Any = SimpleNamespace(numbered=lambda name: 0)
-    made.context, made.repeat, made.quick_empty = context, lambda *_: 0, torch.empty_strided
+    made.context, made.quick_empty, made.calls = context, torch.empty_strided, 8
     prepared.launches[0].kernel.name = "sparse"
-    nothing = (None,) * 6
-    assert repeat.quick_sparse((None, *repeat.NOT_GIVEN), a, one, *nothing) is None
-    repeat.remember_quick(made, (a, one, *nothing), None)
+    assert repeat.repeated(a, one, None, None, None, {}) is None
+    CallKind((), NO_SETTINGS, made).offer(a, one, Options())
     for matrix in (one, other):
-        found = repeat.quick_sparse((None, *repeat.NOT_GIVEN), a, matrix, *nothing)
+        found = repeat.repeated(a, matrix, None, None, None, {})
         there = matrix.copies["torch", 0]
         assert found[1] is there.values and found[-1] is there.metadata and found[-2] == added[0][-2]
     assert len(found) == len(added[0]) == 10
     for matrix in different:
-        assert repeat.quick_sparse((None, *repeat.NOT_GIVEN), a, matrix, *nothing) is None
-    assert repeat.quick_sparse(("relu", *repeat.NOT_GIVEN), a, one, *nothing) is None
+        assert repeat.repeated(a, matrix, None, None, None, {}) is None
+    assert repeat.repeated(a, one, None, None, "relu", {}) is None
+    assert repeat.repeated(a, one, None, None, None, {"alpha": 2.0}) is None
 
 
 def test_out_may_lie_right_behind_the_kept_half_of_a_sparse_matrix() -> None:

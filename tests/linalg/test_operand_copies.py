@@ -15,9 +15,10 @@ from lanewise.linalg.kernels.copies import kernels, launches
 from lanewise.linalg.kernels.family import run
 from lanewise.linalg.kernels.hopper import launches as hopper
 from lanewise.linalg.loading import needs_copy
+from lanewise.linalg.options import Options
 from lanewise.linalg.pointers import Pointers
 from lanewise.linalg.problem import Operand
-from lanewise.linalg.rules import Options, request_of
+from lanewise.linalg.rules import request_of
 from linalg.hopper_products import plan, product, some
 
 #: Rows, columns, leading dimension and matrices: short lines, one line, a long one, fewer than 80 bytes.

@@ -18,12 +18,13 @@ from lanewise.gpu.faults import GpuError
 from lanewise.linalg import tuning
 from lanewise.linalg.launch import prepare
 from lanewise.linalg.loading import needs_copy
+from lanewise.linalg.options import Options
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning import tuned
 from lanewise.linalg.planning.forced import require_kernel
 from lanewise.linalg.planning.planner import plan_of
 from lanewise.linalg.problem import Problem
-from lanewise.linalg.rules import Options, Request, request_of
+from lanewise.linalg.rules import Request, request_of
 from lanewise.tuning.contest import contest
 
 DEVICE = "NVIDIA Nothing"

@@ -1,6 +1,6 @@
 """The order of sums that a plan has: which instruction adds, over which parts of K, and how parts are joined.
 
-docs/matmul.md says it in words ("Bits"). Kernels keep to it, and `on_cpu.py` computes by it.
+docs/matmul.md says it in words ("Bits"). Kernels keep to it, and `cpu/sums.py` computes by it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is fused with a product, on NumPy arrays: the functions of `epilogue_code.py`, element by element.
+"""What is fused with a product, on NumPy arrays: functions of `kernels/fused_epilogue.py` on each element.
 
 The GPU's kernels call these functions too. Here a kernel of its own does, on the CPU machine.
 """
@@ -39,8 +39,7 @@ def finished(request: Request, problem: Problem, total: Array) -> Array:
         epilogue = replace(epilogue, scale_a=None, scale_b=None)
     if problem.sums.name == "f64":
         return _finished_f64(request, epilogue, total)
-    plain = replace(epilogue, scale_a_strides=(0, 0, 0), scale_b_strides=(0, 0, 0))
-    if plain == Epilogue():
+    if epilogue.compiled_in == Epilogue():
         return rounded(total, problem.out.dtype)
     result = problem.out.dtype
     return rounded(_by_kernel(request, epilogue, np.ascontiguousarray(total), result), result)
@@ -120,11 +119,9 @@ def _by_kernel(request: Request, epilogue: Epilogue, total: Array, result: Forma
     The format of the result says how accurate activations are.
     """
     m, n, batch = request.m, request.n, total.shape[:-2]
-    kind = replace(epilogue, scale_a_strides=(0, 0, 0), scale_b_strides=(0, 0, 0))
-    added = None
+    kind, added = epilogue.compiled_in, None
     if request.residual is not None:
         added = request.residual.format
-        kind = replace(kind, residual=_any_operand(epilogue))
     accuracy = f32 if epilogue.activation is None else result
     kernel = _element_kernel(kind, format_of(total.dtype), added, accuracy)
     out = np.empty(total.shape, np.float32)
@@ -152,12 +149,6 @@ def _by_kernel(request: Request, epilogue: Epilogue, total: Array, result: Forma
                 scale_out, request.alpha, request.beta, first, n, count,
             )  # fmt: skip
     return out
-
-
-def _any_operand(epilogue: Epilogue) -> Any:
-    """Return a residual that stands for all: kernels are not made anew for each leading dimension."""
-    assert epilogue.residual is not None
-    return replace(epilogue.residual, leading=0, batch_stride=0, alignment=1, inner=1, k_major=True)
 
 
 def _vector(scale: Scale, size: int, batch: tuple[int, ...], matrix: tuple[int, ...]) -> Array:

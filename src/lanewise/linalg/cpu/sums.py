@@ -1,11 +1,12 @@
 """A product on NumPy arrays, with the bits that a GPU returns for the same plan.
 
-Sums are those of the plan's instruction in the plan's order (`order.py`). `fused_on_cpu.py` does the rest.
+Sums are those of the plan's instruction in the plan's order (`order.py`). `epilogue.py` does the rest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Problem
 from lanewise.linalg.rules import Request
 from lanewise.linalg.scales import Scale
+from lanewise.linalg.sparsify import SparseMatrix
 from lanewise.linalg.types import BLOCK
 
 Array = npt.NDArray[Any]
@@ -27,12 +29,15 @@ Array = npt.NDArray[Any]
 _TF32_LOST, _TF32_NAN = 13, 0x7FFFE000
 
 
-def compute(request: Request, problem: Problem, plan: Plan) -> None:
-    """Compute a request whose arrays are in host memory, and write its result."""
+def compute(request: Request, problem: Problem, plan: Plan, b: object = None) -> None:
+    """Compute a request whose arrays are in host memory, and write its result; `b` may be a sparse matrix."""
     out = as_matrices(request.out.array, request.out.shape)
     if not out.size:
         return
-    total = sums(request, problem, plan)
+    if isinstance(b, SparseMatrix):
+        total = sparse_sums(request, problem, plan, b)
+    else:
+        total = sums(request, problem, plan)
     out[...] = finished(request, problem, total)
 
 
@@ -54,6 +59,22 @@ def sums(request: Request, problem: Problem, plan: Plan) -> Array:
     total = _added(groups)
     shape = (*request.batch, request.m, request.n)
     return np.broadcast_to(total, shape)
+
+
+def sparse_sums(request: Request, problem: Problem, plan: Plan, b: SparseMatrix) -> Array:
+    """Return the sums of a product with a sparse b, (…, M, N), in order of K."""
+    multiply = instruction_of(problem, plan)
+    dense = np.ascontiguousarray(as_matrices(request.a.array, request.a.shape))
+    rows = dense.reshape(prod(request.batch) * request.m, b.k)
+    padding = -b.k % multiply.k or (multiply.k if not b.k else 0)
+    values = np.pad(b.values, ((0, 0), (0, padding // 2)))
+    # The places of what is not there: 0 and 1 of each group, whose elements are zeros.
+    indices = np.concatenate(
+        [b.indices, np.tile(np.array([0, 1], np.uint8), (b.indices.shape[0], padding // 4))], axis=1
+    )
+    columns = np.pad(rows, ((0, 0), (0, padding))).T
+    total = multiply.gemm(values, columns, arch=plan.arch, metadata=indices)
+    return np.ascontiguousarray(total.T).reshape((*request.batch, request.m, request.n))
 
 
 def _added(parts: Sequence[Array]) -> Array:

@@ -21,13 +21,14 @@ from lanewise.gpu.faults import GpuError
 from lanewise.gpu.streams import stream_handle
 from lanewise.linalg.kernels.family import family_of
 from lanewise.linalg.launch.device_view import DeviceView
+from lanewise.linalg.launch.workspaces import workspace_for
 from lanewise.linalg.operands import View, empty
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning import tuned
 from lanewise.linalg.planning.forced import require_kernel
 from lanewise.linalg.planning.gpus import planned_arch
 from lanewise.linalg.planning.planner import plan_of, require_possible
-from lanewise.linalg.pointers import COUNTER_BYTES, Pointers
+from lanewise.linalg.pointers import Pointers
 from lanewise.linalg.problem import Operand, Problem
 from lanewise.linalg.rules import Request
 from lanewise.linalg.scales import Scale
@@ -106,6 +107,8 @@ def run(
     assert ordinal is not None
     if not problem.k:
         return _without_terms(request, problem, arch, given, stream)
+    if problem.sparse:
+        given = _sparse_plan(problem, ordinal)
     handle = stream_handle(stream) if stream is not None else current_stream(request.a, ordinal)
     found = prepared(request, problem, arch, given, ordinal)
     workspace = (
@@ -120,6 +123,18 @@ def run(
         forget_prepared()
         return run(request, problem, arch, given, stream)
     return found
+
+
+def _sparse_plan(problem: Problem, ordinal: int) -> Plan:
+    """Return the plan of a product with a sparse B; an error where the GPU has no wgmma.sp."""
+    from lanewise.linalg.kernels.sparse.plans import sparse_plan
+
+    own = arch_of_device(ordinal)
+    if own != "sm_90a":
+        raise LanewiseError(
+            f"products with a sparse b run on sm_90a, or in host memory; this GPU is {own}: pass b.dense()"
+        )
+    return sparse_plan(problem)
 
 
 def forget_prepared() -> None:
@@ -282,29 +297,6 @@ def _address(workspace: Any) -> int:
     return library.address(workspace)
 
 
-def workspace_for(like: View, size: int, counts: bool = False) -> Any:
-    """Return memory of a call's own on the GPU, from the allocator of the arrays' library.
-
-    If a kernel counts in it, its beginning is set to zero, on the library's current stream.
-    """
-    try:
-        made = empty(like, (size,), u8)
-        if counts:
-            made[:COUNTER_BYTES] = 0
-        return made
-    except LanewiseError:
-        raise LanewiseError(
-            f"this product needs a workspace of {size} bytes, which only torch and CuPy can allocate: pass "
-            f"arrays of theirs, or contiguous and aligned arrays of {like.library}"
-        ) from None
-    except RuntimeError as error:
-        raise GpuError(
-            f"this product needs a workspace of {size} bytes, more than the GPU has left ({error})",
-            "lw.matmul",
-            "CUDA_ERROR_OUT_OF_MEMORY",
-        ) from None
-
-
 def current_stream(like: View, ordinal: int) -> int:
     """Return the stream on which the arrays' library works now; the legacy default stream of others."""
     library = library_of(like.array)
@@ -327,10 +319,11 @@ def _without_terms(
     for each in zeros:
         (each.zero_ if request.a.library == "torch" else lambda each=each: each.fill(0))()
     a, b = (view_of(each, "a") for each in zeros)
-    request.a, request.b = a, b
+    request.a, request.b, request.metadata = a, b, None
     filled = replace(
         problem,
         k=k,
+        sparse=False,
         a=operand(a, problem.m, k, k, 1, 1, 0),
         b=operand(b, problem.n, k, k, 1, 1, 0),
     )

@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING, Any
 from lanewise.gpu.native import exchange_function, stream_function
 from lanewise.gpu.python_functions import can_be_made, load, made, places_in_python, with_places
 from lanewise.jit import machine_code
-from lanewise.linalg.launch.call_key_text import KEY_TEXT
-from lanewise.linalg.launch.launch_text import LAUNCH_TEXT, launch_records
 from lanewise.linalg.launch.quick_call_text import QUICK_TEXT
 
 if TYPE_CHECKING:
@@ -50,6 +48,8 @@ _PLACES = {"OUT": 2, "ADDED": 4, "MEMORY": 8, "METADATA": 11}
 #: that is absent, and what is added to the alignment of one that is there.
 _KEY_ROOM = 192
 _KEY = {"KEY_ROOM": _KEY_ROOM, "TENSOR_WORDS": 3, "ABSENT": 0, "GIVEN": 16}
+#: Bytes of CUlaunchConfig.
+_CONFIG_BYTES = 56
 #: Operands that a call may have, and how many objects a record needs.
 _OPERANDS, _HELD = 8, 6
 #: Calls that are found, and places for them: more than twice as many, so that those taken are short rows.
@@ -64,7 +64,7 @@ def _program() -> machine_code.Program | None:
     places = {name: len(_PYTHON) + number for number, name in enumerate(_TABLE)}
     places |= {name: number for number, name in enumerate(_RECORD)} | _PLACES | _KEY
     # Behind the longest key there is room for the keywords' number and the hash.
-    text = (LAUNCH_TEXT + KEY_TEXT + QUICK_TEXT).replace("[KEY_WORDS x", f"[{_KEY_ROOM + 16} x")
+    text = QUICK_TEXT.replace("[KEY_WORDS x", f"[{_KEY_ROOM + 16} x")
     return load("quick call", with_places(text, places))
 
 
@@ -150,3 +150,23 @@ class QuickCalls:
         """Forget all calls. Their memory stays until the next time: other threads may be launching them."""
         ctypes.memset(self._slots, 0, ctypes.sizeof(self._slots))
         self._before, self._kept, self._taken = self._kept, {}, {}
+
+
+def launch_records(launches: Sequence[RecordedLaunch]) -> tuple[list[int], list[object]]:
+    """Return the addresses of what LAUNCH_TEXT reads of each launch, and the memory that holds it."""
+    records: list[int] = []
+    held: list[object] = []
+    for each in launches:
+        values, offsets, config, changes = each.parts()
+        content = ctypes.create_string_buffer(values, max(len(values), 1))
+        places = (c_uint64 * max(len(offsets), 1))(*offsets)
+        settings = ctypes.create_string_buffer(config, _CONFIG_BYTES)
+        rows = (c_uint64 * max(3 * len(changes), 1))(*(number for change in changes for number in change))
+        words = (
+            ctypes.addressof(content), len(values), len(offsets), ctypes.addressof(places),
+            ctypes.addressof(settings), len(changes), ctypes.addressof(rows), each.kernel.function,
+        )  # fmt: skip
+        record = (c_uint64 * len(words))(*words)
+        records.append(ctypes.addressof(record))
+        held.append((content, places, settings, rows, record, each))
+    return records, held

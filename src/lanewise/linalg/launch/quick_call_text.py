@@ -1,9 +1,182 @@
-"""The functions of `quick_call.py` in LLVM's language; words in capital letters are places in its tables.
+"""A call of `lw.matmul` that was made before, in LLVM's language: its key, how it is found, and its launches.
 
-What calls are found by is in `call_key_text.py`.
+Words in capital letters are places in the tables of `quick_call.py`.
 """
 
-QUICK_TEXT = """
+from lanewise.gpu.python_functions import TABLE_TEXT
+
+#: What identifies a call: a list of words that say all that its arguments are, but for numbers and addresses.
+#: The first word is how many there are. The hash of a key says where to look for a call, the comparison of
+#: all words whether it was found.
+KEY_TEXT = """
+define internal i64 @mixed(i64 %seen, i64 %more) alwaysinline {
+  %both = xor i64 %seen, %more
+  %spread = mul i64 %both, -7046029254386353131
+  %high = lshr i64 %spread, 29
+  %mixed = xor i64 %spread, %high
+  ret i64 %mixed
+}
+
+; Appends a word to a key; returns the hash of what was seen before and of it.
+define internal i64 @put(ptr %key, i64 %seen, i64 %value) alwaysinline {
+  %count = call i64 @word(ptr %key, i64 0)
+  %at = getelementptr i64, ptr %key, i64 %count
+  store i64 %value, ptr %at
+  %more = add i64 %count, 1
+  store i64 %more, ptr %key
+  %hash = call i64 @mixed(i64 %seen, i64 %value)
+  ret i64 %hash
+}
+
+; Whether two keys are the same, word for word.
+define internal i1 @same_key(ptr %one, ptr %other) {
+entry:
+  %count = call i64 @word(ptr %one, i64 0)
+  br label %loop
+loop:
+  %n = phi i64 [ 0, %entry ], [ %n1, %next ]
+  %done = icmp uge i64 %n, %count
+  br i1 %done, label %yes, label %compare
+compare:
+  %own = call i64 @word(ptr %one, i64 %n)
+  %its = call i64 @word(ptr %other, i64 %n)
+  %same = icmp eq i64 %own, %its
+  br i1 %same, label %next, label %no
+next:
+  %n1 = add i64 %n, 1
+  br label %loop
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}
+
+; Appends to a key what a DLTensor is, but for its numbers and its address: data 0, device 8, axes 16, type
+; 20, shape 24, strides 32, offset 40. Returns the hash; 0: it has no strides, or too many axes. The number of
+; axes is among the words, so that no two lists of tensors have the same ones.
+define internal i64 @kind_of(ptr %tensor, ptr %key, i64 %seen) {
+entry:
+  %data = call i64 @word(ptr %tensor, i64 0)
+  %offset = call i64 @word(ptr %tensor, i64 5)
+  %first = add i64 %data, %offset
+  %alignment = and i64 %first, 15
+  %device = call i64 @word(ptr %tensor, i64 1)
+  %type = call i64 @word(ptr %tensor, i64 2)
+  %axes = trunc i64 %type to i32
+  %count = zext i32 %axes to i64
+  %shape = call ptr @address(ptr %tensor, i64 3)
+  %strides = call ptr @address(ptr %tensor, i64 4)
+  %unsaid = icmp eq ptr %strides, null
+  %before = call i64 @word(ptr %key, i64 0)
+  %two = shl i64 %count, 1
+  %own = add i64 %two, TENSOR_WORDS
+  %after = add i64 %before, %own
+  %long = icmp ugt i64 %after, KEY_ROOM
+  %not_taken = or i1 %unsaid, %long
+  br i1 %not_taken, label %none, label %words
+none:
+  ret i64 0
+words:
+  %there = add i64 %alignment, GIVEN
+  %h0 = call i64 @put(ptr %key, i64 %seen, i64 %there)
+  %h1 = call i64 @put(ptr %key, i64 %h0, i64 %device)
+  %h2 = call i64 @put(ptr %key, i64 %h1, i64 %type)
+  br label %loop
+loop:
+  %n = phi i64 [ 0, %words ], [ %n1, %next ]
+  %h = phi i64 [ %h2, %words ], [ %h4, %next ]
+  %done = icmp uge i64 %n, %count
+  br i1 %done, label %end, label %next
+next:
+  %size = call i64 @word(ptr %shape, i64 %n)
+  %stride = call i64 @word(ptr %strides, i64 %n)
+  %h3 = call i64 @put(ptr %key, i64 %h, i64 %size)
+  %h4 = call i64 @put(ptr %key, i64 %h3, i64 %stride)
+  %n1 = add i64 %n, 1
+  br label %loop
+end:
+  ret i64 %h
+}
+"""
+
+#: Recorded launches, made on the operands' addresses.
+LAUNCH_TEXT = """
+; All launches of a call, whose records' addresses lie at %records. Returns the status of the last one made.
+define internal i32 @launch_all(ptr %records, i64 %count, ptr %operands, i64 %stream, ptr %start) {
+entry:
+  br label %loop
+loop:
+  %n = phi i64 [ 0, %entry ], [ %n1, %launch ]
+  %before = phi i32 [ 0, %entry ], [ %status, %launch ]
+  %all = icmp uge i64 %n, %count
+  %failed = icmp ne i32 %before, 0
+  %done = or i1 %all, %failed
+  br i1 %done, label %end, label %launch
+launch:
+  %record = call ptr @address(ptr %records, i64 %n)
+  %status = call i32 @one(ptr %record, ptr %operands, i64 %stream, ptr %start)
+  %n1 = add i64 %n, 1
+  br label %loop
+end:
+  ret i32 %before
+}
+
+; One launch: the record has the values, their bytes, how many parameters, where each begins among the values,
+; the configuration, how many words change, these (place, operand, what is added), and the function.
+define internal i32 @one(ptr %record, ptr %operands, i64 %stream, ptr %start) noinline {
+entry:
+  %from = call ptr @address(ptr %record, i64 0)
+  %size = call i64 @word(ptr %record, i64 1)
+  %count = call i64 @word(ptr %record, i64 2)
+  %offsets = call ptr @address(ptr %record, i64 3)
+  %template = call ptr @address(ptr %record, i64 4)
+  %changes = call i64 @word(ptr %record, i64 5)
+  %rows = call ptr @address(ptr %record, i64 6)
+  %function = call ptr @address(ptr %record, i64 7)
+  %values = alloca i8, i64 %size, align 64
+  %places = alloca ptr, i64 %count, align 16
+  %config = alloca [7 x i64], align 16
+  call void @llvm.memcpy.p0.p0.i64(ptr %values, ptr %from, i64 %size, i1 false)
+  call void @llvm.memcpy.p0.p0.i64(ptr %config, ptr %template, i64 56, i1 false)
+  %handle_at = getelementptr i64, ptr %config, i64 4
+  store i64 %stream, ptr %handle_at
+  br label %parameters
+parameters:
+  %p = phi i64 [ 0, %entry ], [ %p1, %parameter ]
+  %all_placed = icmp uge i64 %p, %count
+  br i1 %all_placed, label %words, label %parameter
+parameter:
+  %offset = call i64 @word(ptr %offsets, i64 %p)
+  %value = getelementptr i8, ptr %values, i64 %offset
+  %place_at = getelementptr ptr, ptr %places, i64 %p
+  store ptr %value, ptr %place_at
+  %p1 = add i64 %p, 1
+  br label %parameters
+words:
+  %w = phi i64 [ 0, %parameters ], [ %w1, %change ]
+  %all_changed = icmp uge i64 %w, %changes
+  br i1 %all_changed, label %go, label %change
+change:
+  %row = mul i64 %w, 3
+  %row1 = add i64 %row, 1
+  %row2 = add i64 %row, 2
+  %place = call i64 @word(ptr %rows, i64 %row)
+  %operand = call i64 @word(ptr %rows, i64 %row1)
+  %addend = call i64 @word(ptr %rows, i64 %row2)
+  %base = call i64 @word(ptr %operands, i64 %operand)
+  %address = add i64 %base, %addend
+  %at = getelementptr i8, ptr %values, i64 %place
+  store i64 %address, ptr %at
+  %w1 = add i64 %w, 1
+  br label %words
+go:
+  %status = call i32 %start(ptr %config, ptr %function, ptr %places, ptr null)
+  ret i32 %status
+}
+"""
+
+#: The call: arguments become a key, the key a record, the record launches.
+CALL_TEXT = """
 ; A tensor: its address goes to %place, what it is to %key. Returns the hash of the key; 0: not taken.
 define internal i64 @taken(ptr %table, ptr %object, ptr %place, ptr %key, i64 %seen) {
 entry:
@@ -411,3 +584,5 @@ refuse:
   ret ptr %none
 }
 """
+
+QUICK_TEXT = TABLE_TEXT + KEY_TEXT + LAUNCH_TEXT + CALL_TEXT

@@ -1,48 +1,46 @@
-"""Calls of `lw.matmul` on torch's tensors that were made before: no rule is looked at twice for one kind.
+"""Calls on torch's tensors that were made before: no rule is looked at twice for one kind of call.
 
-Shapes, strides, types, alignment and keywords decide what is launched. Under these, a call is found again
-with its launches; what is left is to make the result's tensor and to pass the addresses.
+Shapes, strides, types, alignment and settings decide what is launched. Under these, a call is found again
+with its launches; what is left is to make the result's tensor and to pass the addresses. `KnownCall` does so
+in Python. A call that is made often is given to machine code (`quick_call.py`), which `repeated` asks first.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import count
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lanewise.gpu.streams import stream_handle
-from lanewise.linalg.launch.replay import NOT_READ, repeat_function
-from lanewise.linalg.operands import plain_tensors
-from lanewise.linalg.pointers import COUNTER_BYTES
-from lanewise.linalg.sparse_matrix import SparseMatrix
+from lanewise.linalg.epilogue_function import EpilogueFunction
+from lanewise.linalg.launch.workspaces import counting_workspace, kept_workspace
+from lanewise.linalg.operands import View, plain_tensors
+from lanewise.linalg.options import ARRAYS, NO_SETTINGS, Options, settings_of
+from lanewise.linalg.sparsify import SparseMatrix
 
 if TYPE_CHECKING:
     from lanewise.linalg.launch.prepare import Prepared
     from lanewise.linalg.launch.quick_call import QuickCalls
     from lanewise.linalg.rules import Request
 
-#: Calls after which one is worth machine code: a program that multiplies a few times does not wait for that.
+#: Calls after which one is worth machine code, and how often it is offered: calls on changing streams, which
+#: machine code refuses, are not offered for ever.
 _OFTEN = 8
 #: Kinds of calls that are remembered; when there are more, all are forgotten.
 _MOST_CALLS = 4096
-_CALLS: dict[Any, WarmCall] = {}
-#: The function of machine code that makes calls, once one was made often, and what it is told of them.
-QUICK: list[Callable[..., Any]] = []
-_QUICK_CALLS: list[QuickCalls] = []
-#: What the keywords are that are no tensors, after the activation, if they are not given.
-NOT_GIVEN = (1.0, None, None, None, None, None, False, None, None)
-#: Keywords that are no tensors (then the kind of a sparse b), and their numbers.
-KEYWORDS: dict[tuple[Any, ...], int] = {}
-_NUMBERS = count()  # threads never get the same one
-
-
+_CALLS: dict[Any, Any] = {}
+#: Machine code that makes calls, once one was made often.
+REPEATS: list[QuickCalls] = []
+#: The numbers by which machine code knows settings (with the kind of a sparse b).
+_NUMBERS: dict[tuple[Any, ...], int] = {}
+_NEXT = count()  # threads never get the same one
 #: Types of values that are their own kind; made once, as this is asked of every operand of a call.
 _SHORT = (int, float, str)
 
 
 def kind_of_tensor(value: Any) -> Any:
-    """Return what of a keyword's value decides a launch: of a tensor all but its address and its numbers."""
+    """Return what of an operand decides a launch: of a tensor all but its address and its numbers."""
     if value is None or isinstance(value, _SHORT):
         return value
     if type(value) is SparseMatrix:
@@ -50,28 +48,92 @@ def kind_of_tensor(value: Any) -> Any:
     return value.shape, value.stride(), value.dtype, value.data_ptr() & 15, value.get_device()
 
 
-#: Workspaces in which kernels count, by device and stream. Each launch leaves its counters zero, and the
-#: launches of a stream follow each other.
-_COUNTING: dict[tuple[int, int], Any] = {}
+def remember(key: Any, call: Any) -> None:
+    """Keep what makes a kind of call."""
+    if len(_CALLS) >= _MOST_CALLS:
+        _CALLS.clear()
+    _CALLS[key] = call
 
 
-def counting_workspace(ordinal: int, stream: int, size: int) -> Any:
-    """Return a workspace that begins with zeros: the stream's own; a new one while a graph is captured."""
-    torch = sys.modules["torch"]
-    found = _COUNTING.get((ordinal, stream))
-    if torch.cuda.is_current_stream_capturing():
-        found = None
-    if found is None or found.numel() < size:
-        made = torch.empty(size, dtype=torch.uint8, device=f"cuda:{ordinal}")
-        made[:COUNTER_BYTES].zero_()
-        if torch.cuda.is_current_stream_capturing():
-            return made
-        found = _COUNTING[ordinal, stream] = made
-    return found
+def find(key: Any) -> Any:
+    """Return what makes a kind of call; None if none was made before."""
+    return _CALLS.get(key)
 
 
-class WarmCall:
-    """A kind of call that was made before."""
+def forget() -> None:
+    """Forget all calls: plans have changed."""
+    _CALLS.clear()
+    _NUMBERS.clear()
+    for each in REPEATS:
+        each.clear()
+
+
+# in Python --------------------------------------------------------------------------------------------------
+
+
+class CallKind(NamedTuple):
+    """A kind of call: its key, its settings, and what makes it, if one was made before."""
+
+    key: tuple[Any, ...]
+    settings: tuple[Any, ...]
+    call: KnownCall | None
+
+    def remember(self, prepared: Prepared, request: Request, options: Options) -> None:
+        """Keep the launches of a call for the next one of its kind."""
+        if request.a.library == "torch":
+            remember(self.key, KnownCall(prepared, request, options.out is not None))
+
+    def offer(self, a: Any, b: Any, options: Options) -> None:
+        """Give a call that is made often to machine code, which makes it from now on, if it can."""
+        call = self.call
+        assert call is not None
+        if call.calls < _OFTEN or call.calls >= 2 * _OFTEN or call.quick_empty is None:
+            return
+        machine_code = _machine_code(call)
+        if machine_code is None:
+            return
+        arrays = [getattr(options, name) for name in ARRAYS]
+        plain = self.settings == NO_SETTINGS and not any(each is not None for each in arrays[1:])
+        arguments, settings = [a, b, *arrays], self.settings
+        metadata: tuple[Any, ...] = ()
+        if type(b) is SparseMatrix:
+            there = b.copies["torch", call.ordinal]
+            arguments[1], metadata, settings = there.values, (there.metadata,), (*settings, b.kind)
+        elif plain:
+            arguments = arguments[:3]
+        if len(arguments) > 3:
+            if len(_NUMBERS) >= _MOST_CALLS:
+                forget()
+            arguments += [_NUMBERS.setdefault(settings, next(_NEXT)), *metadata]
+        call.give_to(machine_code, arguments)
+
+
+def known_call(a: Any, b: Any, options: Options) -> CallKind | None:
+    """Return the kind of a call on torch's tensors on a GPU; None of others, or if gradients are recorded."""
+    torch = sys.modules.get("torch")
+    if torch is None or type(a) not in plain_tensors() or not a.is_cuda:
+        return None
+    arrays = [getattr(options, name) for name in ARRAYS]
+    try:
+        if torch.is_grad_enabled() and any(getattr(each, "requires_grad", False) for each in (a, b, *arrays)):
+            return None
+        settings = _settings(options.__dict__)
+        key = (*map(kind_of_tensor, (a, b, *arrays)), settings)
+        return CallKind(key, settings, _CALLS.get(key))
+    except (AttributeError, TypeError):  # not what a call takes: the rules say so
+        return None
+
+
+def _settings(given: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the settings of a call, a user's function as it is now."""
+    function = given.get("epilogue")
+    if type(function) is EpilogueFunction:
+        given = {**given, "epilogue": function.current()}
+    return settings_of(given)
+
+
+class KnownCall:
+    """What makes a kind of call again: its launches, and what its result is."""
 
     def __init__(self, prepared: Prepared, request: Request, given_out: bool) -> None:
         torch = sys.modules["torch"]
@@ -80,19 +142,18 @@ class WarmCall:
         self.shape = tuple(request.result.shape)
         self.strides = tuple(request.result.stride())
         self.dtype, self.device = request.result.dtype, request.result.device
-        self.empty = torch.empty
+        self.empty, self.bytes = torch.empty, torch.uint8
         self.current_stream = torch._C._cuda_getCurrentRawStream
-        self.bytes = torch.uint8
         self.given_out = given_out
         #: Whether what `out` holds is the residual.
         self.adds_out = request.residual is request.out
         self.context = prepared.launches[0].kernel.context
-        #: The launches in machine code, once the call was made often, and what Inductor makes tensors with.
-        self.repeat: Callable[..., int] | None = None
+        #: What Inductor makes tensors with, on the only device.
+        guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
         self.quick_empty: Callable[..., Any] | None = None
+        if self.context.alone:
+            self.quick_empty = getattr(guards, "_empty_strided_cuda", None)
         self.calls = 0
-        #: How often machine code was offered the whole call; it refuses those on changing streams.
-        self.offered = 0
         #: The factor of the result in memory, if it was given as a number.
         self.scale_out = None if request.scale_out is None else request.scale_out.array
         #: From the first byte of each operand to the last, by its address.
@@ -104,72 +165,35 @@ class WarmCall:
             )
         ]  # fmt: skip
 
-    def __call__(
-        self,
-        a: Any,
-        b: Any,
-        out: Any,
-        stream: Any,
-        bias: Any = None,
-        residual: Any = None,
-        scale_a: Any = None,
-        scale_b: Any = None,
-        scale_out: Any = None,
-    ) -> Any:
+    def __call__(self, a: Any, b: Any, options: Options) -> Any:
         """Make the call; returns its result, or None if the rules have to be looked at."""
-        result, metadata = out, None
+        result, residual, scale_out = options.out, options.residual, options.scale_out
+        metadata = None
         if type(b) is SparseMatrix:
             there = b.copies.get(("torch", self.ordinal))
             if there is None:
                 return None
             b, metadata = there.values, there.metadata
-        if out is not None:
-            if self._may_overlap([_pointer(each) for each in (a, b, out, bias, residual, scale_a, scale_b)]):
+        operands = [a, b, result, options.bias, residual, options.scale_a, options.scale_b]
+        if result is not None:
+            if self._may_overlap([_pointer(each) for each in operands]):
                 return None
         elif self.quick_empty is not None:
             result = self.quick_empty(self.shape, self.strides, self.dtype)
         else:
             result = self.empty(self.shape, dtype=self.dtype, device=self.device)
+        stream = options.stream
         handle = self.current_stream(self.ordinal) if stream is None else stream_handle(stream)
-        workspace = None
-        if self.prepared.workspace_bytes:
-            workspace = self._workspace(handle)
+        workspace = self._workspace(handle) if self.prepared.workspace_bytes else None
         if self.adds_out:
             residual = result
-        if scale_out is not None and isinstance(scale_out, int | float):
+        if isinstance(scale_out, int | float):
             scale_out = self.scale_out
         self.calls += 1
-        if self.calls == _OFTEN:
-            self._compile()
-        operands: tuple[Any, ...] = (a, b, result, bias, residual, scale_a, scale_b, scale_out, workspace)
-        if metadata is not None:
-            operands = (*operands, None, None, metadata)  # without the bounds of groups
-        if self.repeat is None:
-            self.prepared([_pointer(each) for each in operands], handle)
-            return result
-        if scale_a is not None or scale_b is not None:  # numbers are part of alpha
-            operands = tuple(None if isinstance(each, int | float) else each for each in operands)
-        status = self.repeat(handle, *operands)
-        if status == NOT_READ:
-            self.prepared([_pointer(each) for each in operands], handle)
-        elif status:
-            raise self.context.driver.error(status, "lw.matmul")
+        operands[2], operands[4] = result, residual
+        addresses = [_pointer(each) for each in (*operands, scale_out, workspace)]
+        self.prepared([*addresses, 0, 0, _pointer(metadata)], handle)  # 0: there are no bounds of groups
         return result
-
-    def _compile(self) -> None:
-        """Make machine code of the launches. With several devices, Python sees to their contexts instead."""
-        if not self.context.alone:
-            return
-        torch, launches = sys.modules["torch"], self.prepared.launches
-        self.repeat = repeat_function(
-            launches,
-            torch.Tensor,
-            launch=self.context.driver.places[0],
-            last=self.context.last_place,
-            name=self.context.numbered(launches[-1].kernel.name),
-        )
-        guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
-        self.quick_empty = getattr(guards, "_empty_strided_cuda", None)
 
     def _workspace(self, stream: int) -> Any:
         """Return memory for the call: of its own, or, if kernels count in it, that of its stream."""
@@ -192,12 +216,29 @@ class WarmCall:
                 return True
         return False
 
+    def give_to(self, machine_code: QuickCalls, arguments: list[Any]) -> None:
+        """Have machine code make calls of the kind of these arguments."""
+        prepared, workspace, counting = self.prepared, None, None
+        if prepared.counts:
+            stream = self.current_stream(self.ordinal)
+            kept = kept_workspace(self.ordinal, stream, prepared.workspace_bytes)
+            if kept is None:
+                return
+            counting = (stream, kept.data_ptr(), kept)
+        elif prepared.workspace_bytes:
+            workspace = ((prepared.workspace_bytes,), (1,), self.bytes)
+        machine_code.add(
+            arguments, prepared.launches, self.ordinal,
+            self.context.numbered(prepared.launches[-1].kernel.name),
+            (self.shape, self.strides, self.dtype), workspace, self.extents, counting, self.adds_out,
+        )  # fmt: skip
+
 
 def _pointer(value: Any) -> int:
     return value.data_ptr() if value is not None and not isinstance(value, int | float) else 0
 
 
-def _reach(view: Any) -> tuple[int, int]:
+def _reach(view: View) -> tuple[int, int]:
     """Return the bytes before and after an operand's address that it takes."""
     steps = [step * (size - 1) for step, size in zip(view.strides, view.shape, strict=True) if size]
     return view.bytes * sum(each for each in steps if each < 0), view.bytes * (
@@ -205,88 +246,58 @@ def _reach(view: Any) -> tuple[int, int]:
     )
 
 
-def find(key: Any) -> WarmCall | None:
-    """Return the call of a kind with keywords, if one was made before."""
-    return _CALLS.get(key)
+# in machine code --------------------------------------------------------------------------------------------
 
 
-def remember(key: Any, made: WarmCall) -> None:
-    """Keep a call that was made, for the next one of its kind."""
-    if len(_CALLS) >= _MOST_CALLS:
-        _CALLS.clear()
-    _CALLS[key] = made
+def repeated(a: Any, b: Any, out: Any, bias: Any, activation: Any, more: Mapping[str, Any]) -> Any:
+    """Make a call by machine code; returns its result, or None if it has to be made in Python.
 
-
-def forget() -> None:
-    """Forget all calls: plans have changed."""
-    _CALLS.clear()
-    KEYWORDS.clear()
-    for each in _QUICK_CALLS:
-        each.clear()
-
-
-def remember_quick(made: WarmCall, arguments: tuple[Any, ...], keywords: tuple[Any, ...] | None) -> None:
-    """Have machine code make a call from now on, if it can.
-
-    `arguments` are a, b and out; with `keywords`, those that are no tensors, or with a sparse b, also the
-    other operands.
+    `more` are the other keywords; out, bias and activation are apart, as they are common.
     """
-    context, prepared = made.context, made.prepared
-    made.offered += 1
-    if made.repeat is None or made.quick_empty is None or made.offered > _OFTEN:
-        return
-    if not _QUICK_CALLS:
+    call = REPEATS[0].call
+    if not more and bias is None and activation is None and type(b) is not SparseMatrix:
+        result = call(a, b, out)
+    else:
+        if more.get("stream") is not None:
+            return None
+        try:
+            settings: Any = _settings({"activation": activation, **more}) if more else (activation, *_REST)
+            metadata: tuple[Any, ...] = ()
+            if type(b) is SparseMatrix:
+                there = b.copies.get(("torch", 0))  # it launches where there is one device alone
+                if there is None:
+                    return None
+                settings, b, metadata = (*settings, b.kind), there.values, (there.metadata,)
+            number = _NUMBERS.get(settings)
+        except (AttributeError, TypeError, ValueError, RuntimeError):  # not what a call takes
+            return None
+        if number is None:
+            return None
+        others = [more.get(name) for name in _OTHER_ARRAYS]
+        result = call(a, b, out, bias, *others, number, *metadata)
+    if type(result) is int:
+        from lanewise.gpu.device import context
+
+        raise context(0).driver.error(result, "lw.matmul")
+    return result
+
+
+#: The settings after the activation if none is given, and the arrays after out and bias.
+_REST, _OTHER_ARRAYS = NO_SETTINGS[1:], ARRAYS[2:]
+
+
+def _machine_code(call: KnownCall) -> QuickCalls | None:
+    """Return what makes calls by machine code; None where there is none."""
+    if not REPEATS:
         from lanewise.linalg.launch.quick_call import QuickCalls
 
-        driver, torch = context.driver, sys.modules["torch"]
-        found = QuickCalls(
-            plain_tensors(), made.quick_empty, torch.is_grad_enabled, launch=driver.places[0],
-            capturing=driver.capturing_place, last=context.last_place,
+        context, torch = call.context, sys.modules["torch"]
+        made = QuickCalls(
+            plain_tensors(), call.quick_empty, torch.is_grad_enabled, launch=context.driver.places[0],
+            capturing=context.driver.capturing_place, last=context.last_place,
         )  # fmt: skip
-        _QUICK_CALLS.append(found)
-        if found.possible:
-            QUICK.append(found.call)
-    if not QUICK:
-        return
-    b, metadata = arguments[1], cast(tuple[Any, ...], ())
-    if type(b) is SparseMatrix:
-        there = b.copies["torch", made.ordinal]
-        arguments, metadata = (arguments[0], there.values, *arguments[2:]), (there.metadata,)
-        keywords = (*(keywords or (None, *NOT_GIVEN)), b.kind)
-    if keywords is not None:
-        if len(KEYWORDS) >= _MOST_CALLS:
-            forget()
-        arguments = (*arguments, KEYWORDS.setdefault(keywords, next(_NUMBERS)), *metadata)
-    workspace, counting = None, None
-    if prepared.counts:
-        stream = made.current_stream(made.ordinal)
-        counted = _COUNTING.get((made.ordinal, stream))
-        if counted is None or counted.numel() < prepared.workspace_bytes:
-            return
-        counting = (stream, counted.data_ptr(), counted)
-    elif prepared.workspace_bytes:
-        workspace = ((prepared.workspace_bytes,), (1,), made.bytes)
-    _QUICK_CALLS[0].add(
-        arguments, prepared.launches, made.ordinal, context.numbered(prepared.launches[-1].kernel.name),
-        (made.shape, made.strides, made.dtype), workspace, made.extents, counting, made.adds_out,
-    )  # fmt: skip
-
-
-def quick_sparse(keywords: tuple[Any, ...], a: Any, b: SparseMatrix, *others: Any) -> Any:
-    """Have machine code make a call with a sparse b, which it is not told of but as two tensors.
-
-    `keywords` are those that are no tensors; `others` are out, bias, residual and the scales. Returns what
-    machine code returns: None if Python has to make the call.
-    """
-    number = KEYWORDS.get((*keywords, b.kind))
-    there = b.copies.get(("torch", 0))  # it launches where there is one device alone
-    if number is None or there is None:
-        return None
-    return QUICK[0](a, there.values, *others, number, there.metadata)
-
-
-def quick_fault(status: int) -> Exception:
-    """Return the error for the driver's status of a launch that machine code made."""
-    from lanewise.gpu.device import context
-
-    return context(0).driver.error(status, "lw.matmul")  # it launches where there is one device alone
+        if not made.possible:
+            call.quick_empty = None  # so that it is not asked again
+            return None
+        REPEATS.append(made)
+    return REPEATS[0]

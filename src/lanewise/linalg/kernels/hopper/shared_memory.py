@@ -106,12 +106,12 @@ class SharedMemory:
 
     @property
     def results_offset(self) -> int:
-        """Where results begin."""
+        """Where the results of the first consumer begin."""
         return self.traits.plan.stages * self.stage_bytes
 
     @property
     def terms_offset(self) -> int:
-        """Where terms of columns begin."""
+        """Where the terms of columns begin."""
         return self.scales_offset - self.term_bytes
 
     @property

@@ -144,7 +144,7 @@ class Traits:
 
     @cached_property
     def consumers(self) -> int:
-        """Warpgroups that multiply."""
+        """How many warpgroups of a block multiply."""
         return 2 if self.pingpong else consumers_of(self.bm)
 
     @property

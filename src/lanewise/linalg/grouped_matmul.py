@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lanewise.errors import LanewiseError
-from lanewise.linalg.call import matmul
 from lanewise.linalg.cpu.sums import compute
-from lanewise.linalg.launch.repeat import kind_of_tensor
+from lanewise.linalg.launch.repeat import find, kind_of_tensor, remember
+from lanewise.linalg.matmul import product
 from lanewise.linalg.operands import (
     View,
     empty,
@@ -22,13 +22,14 @@ from lanewise.linalg.operands import (
     view_of,
     with_items,
 )
+from lanewise.linalg.options import Options, given_names, options_of
 from lanewise.linalg.planning.gpus import planned_arch
 from lanewise.linalg.planning.planner import chain_plan, plan_of
 from lanewise.linalg.problem import Problem
-from lanewise.linalg.rules import Options, Request, request_of
+from lanewise.linalg.rules import Request, request_of
 from lanewise.linalg.scales import Scale
 from lanewise.linalg.types import product_of, result_of, sums_of
-from lanewise.tracebacks import shorten
+from lanewise.tracebacks import short_traceback
 
 if TYPE_CHECKING:
     from lanewise.linalg.launch.prepare import Prepared
@@ -37,22 +38,12 @@ Integers = npt.NDArray[np.int64]
 
 #: Types of which a kernel computes all groups in one launch; those of others are computed one by one.
 _AT_ONCE = ("f16", "bf16")
-#: Launches by the kind of their operands, and how many kinds are remembered.
-_LAUNCHED: dict[Any, Prepared] = {}
-_MOST_LAUNCHED = 1024
+#: Keywords of `lw.matmul` that groups do not have.
+_NOT_TAKEN = ("residual", "scale_a", "scale_b", "plan", "beta")
 
 
-def grouped_matmul(
-    a: Any,
-    b: Any,
-    offsets: Any,
-    *,
-    out: Any = None,
-    counts: Any = None,
-    out_dtype: Any = None,
-    arch: str | None = None,
-    **keywords: Any,
-) -> Any:
+@short_traceback
+def grouped_matmul(a: Any, b: Any, offsets: Any, *, counts: Any = None, **keywords: Any) -> Any:
     """Return the rows of `a` multiplied by the matrix of their group: one matrix of `b` for each group.
 
     `a` is (rows, K), `b` (groups, K, N). `offsets` are integers, one for each group: where the group's rows
@@ -68,27 +59,20 @@ def grouped_matmul(
     >>> grouped_matmul(a, b, [1, 3]).tolist()
     [[4.0, 4.0], [40.0, 40.0], [40.0, 40.0]]
     """
-    try:
-        plain = not any(value is not None for value in keywords.values())
-        key = None
-        if plain and out is None and counts is None and out_dtype is None and arch is None:
-            key = _kind(a, b, offsets)
-            made = _LAUNCHED.get(key)
-            if made is not None:
-                return _again(made, a, b, offsets)
-        return _computed(a, b, offsets, out, counts, out_dtype, arch, keywords, plain, key)
-    except LanewiseError as error:
-        shorten(error)
-        raise
+    key = None
+    if counts is None and not keywords:
+        key = _kind(a, b, offsets)
+        made = find(key)
+        if made is not None:
+            return _again(made, a, b, offsets)
+    options = options_of("lw.grouped_matmul", keywords, _NOT_TAKEN)
+    return _computed(a, b, offsets, counts, options, key)
 
 
-def _computed(
-    a: Any, b: Any, offsets: Any, out: Any, counts: Any, out_dtype: Any, arch: str | None,
-    keywords: dict[str, Any], plain: bool, key: Any,
-) -> Any:  # fmt: skip
+def _computed(a: Any, b: Any, offsets: Any, counts: Any, options: Options, key: Any) -> Any:
     """Check the arguments of `grouped_matmul` and compute it: in one launch, or one product after another.
 
-    `plain` says that no keyword is given; with a `key` the launch is remembered for the next call.
+    With a `key` the launch is remembered for the next call.
     """
     left, right = view_of(a, "a"), view_of(b, "b")
     if len(left.shape) != 2 or len(right.shape) != 3 or left.shape[1] != right.shape[1]:
@@ -96,28 +80,12 @@ def _computed(
             "a must have shape (rows, K) and b shape (groups, K, N); they have shapes "
             f"{left.shape} and {right.shape}"
         )
-    for name in ("residual", "scale_a", "scale_b", "plan", "beta"):
-        if keywords.get(name) is not None:
-            raise LanewiseError(f"lw.grouped_matmul takes no {name}=")
-    unknown = [name for name in keywords if name not in (*Options.__dataclass_fields__, "stream", "plan")]
-    if unknown:
-        raise LanewiseError(f"lw.grouped_matmul takes keywords of lw.matmul; {unknown[0]} is none of them")
     if left.device != right.device:
         raise LanewiseError(f"a is {left.where} and b {right.where}: move them to one device")
     groups, rows = right.shape[0], left.shape[0]
-    product = product_of(left.format, right.format)
-    given = None if out is None else view_of(out, "out")
-    fmt = result_of(product, left.format, None if given is None else given.format, out_dtype, False)
-    if given is None:
-        out = empty(left, (rows, right.shape[2]), fmt)
-        given = view_of(out, "out")
-        made_here = True
-    else:
-        made_here = False
-        if given.shape != (rows, right.shape[2]):
-            raise LanewiseError(f"out has shape {given.shape}; the result has {(rows, right.shape[2])}")
-    require_own_elements(given, "out")
-    problem = _in_one_launch(left, right, given) if plain and groups else None
+    out, given = _result(left, right, options)
+    problem = _in_one_launch(left, right, given) if _is_plain(options) and groups else None
+    made_here = options.out is None
     if problem is not None and counts is None and _is_beside(offsets, left, groups):
         problem = replace(problem, consecutive=True, clears_rest=made_here)
         bounds = offsets.to(sys.modules["torch"].int32).contiguous()
@@ -138,7 +106,7 @@ def _computed(
     if problem is not None:
         prepared = _launched(problem, left, right, given, bounds, out)
         if key is not None and not prepared.workspace_bytes:
-            _remember(key, prepared)
+            remember(key, prepared)
         return out
     if left.device is None:
         a, b, target = left.array, right.array, given.array
@@ -146,27 +114,43 @@ def _computed(
         a, b, target = with_items(a, "a"), with_items(b, "b"), with_items(out, "out")
     for group, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
         if end > start:
-            part = a[start:end], b[group], target[start:end]
-            _one_group(*part, keywords, arch)
+            _one_group(a[start:end], b[group], replace(options, out=target[start:end], out_dtype=None))
     return out
 
 
-def _one_group(a: Any, b: Any, out: Any, keywords: dict[str, Any], arch: str | None) -> None:
+def _result(left: View, right: View, options: Options) -> tuple[Any, View]:
+    """Return the array of the result, made if none is given, and its view."""
+    shape = left.shape[0], right.shape[2]
+    given = None if options.out is None else view_of(options.out, "out")
+    product = product_of(left.format, right.format)
+    fmt = result_of(product, left.format, None if given is None else given.format, options.out_dtype, False)
+    out = options.out
+    if given is None:
+        out = empty(left, shape, fmt)
+        given = view_of(out, "out")
+    elif given.shape != shape:
+        raise LanewiseError(f"out has shape {given.shape}; the result has {shape}")
+    require_own_elements(given, "out")
+    return out, given
+
+
+def _is_plain(options: Options) -> bool:
+    """Return whether nothing is fused, so that one kernel may compute all groups."""
+    return given_names(options) <= {"out", "out_dtype", "arch"}
+
+
+def _one_group(a: Any, b: Any, options: Options) -> None:
     """Compute one group by a plan whose sums are one chain along K."""
-    known = {name: value for name, value in keywords.items() if name in Options.__dataclass_fields__}
-    request = request_of(a, b, Options(**known, out=out))
+    request = request_of(a, b, options)
     assert request.problem is not None
     if request.a.device is None:  # the order of sums is all that counts
-        compute(
-            request,
-            request.problem,
-            chain_plan(request.problem, planned_arch("sm_90a" if arch is None else arch)),
-        )
+        arch = planned_arch("sm_90a" if options.arch is None else options.arch)
+        compute(request, request.problem, chain_plan(request.problem, arch))
         return
     from lanewise.linalg.launch.prepare import arch_of_device
 
     chained = chain_plan(request.problem, arch_of_device(request.a.device), fitted=True)
-    matmul(a, b, out=out, plan=chained, **keywords)
+    product(a, b, replace(options, plan=chained, arch=None))
 
 
 def _is_beside(offsets: Any, left: View, groups: int) -> bool:
@@ -184,7 +168,7 @@ def _kind(a: Any, b: Any, offsets: Any) -> Any:
 
     None for other arrays, and for offsets on a GPU that no kernel reads as they lie.
     """
-    if "torch" not in sys.modules or type(a) not in plain_tensors() or type(b) not in plain_tensors():
+    if sys.modules.get("torch") is None or type(a) not in plain_tensors() or type(b) not in plain_tensors():
         return None
     if not a.is_cuda:
         return None
@@ -193,14 +177,7 @@ def _kind(a: Any, b: Any, offsets: Any) -> Any:
         read = offsets.dtype is sys.modules["torch"].int32 and offsets.is_contiguous()
         if not read or offsets.get_device() != a.get_device():
             return None
-    return (kind_of_tensor(a), kind_of_tensor(b), kind_of_tensor(offsets) if beside else None)
-
-
-def _remember(key: Any, prepared: Prepared) -> None:
-    """Keep the launches of a call for the next one of its kind."""
-    if len(_LAUNCHED) >= _MOST_LAUNCHED:
-        _LAUNCHED.clear()
-    _LAUNCHED[key] = prepared
+    return "groups", kind_of_tensor(a), kind_of_tensor(b), kind_of_tensor(offsets) if beside else None
 
 
 def _again(prepared: Prepared, a: Any, b: Any, offsets: Any) -> Any:
