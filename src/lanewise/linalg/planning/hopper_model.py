@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from lanewise.linalg.kernels.hopper import candidates as hopper
 from lanewise.linalg.kernels.hopper.candidates import Cut, Sizes
-from lanewise.linalg.kernels.hopper.traits import OTHER_REGISTERS, REGISTERS, ROWS
+from lanewise.linalg.kernels.hopper.traits import OTHER_REGISTERS, REGISTERS, ROWS, consumers_of
 from lanewise.linalg.order import instruction_widths
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
@@ -121,13 +121,13 @@ def _columns(problem: Problem, split: int) -> list[int]:
 
 def _by_turns(problem: Problem, rows: int, columns: int) -> bool:
     """Return whether a warpgroup has two accumulators of sums that are promoted: faster, if they fit."""
-    consumers = hopper.consumers_of(rows)
+    consumers = consumers_of(rows)
     return bool(problem.promote) and rows == consumers * ROWS and consumers < 3 and columns <= _TWICE
 
 
 def _has_registers(problem: Problem, rows: int, columns: int) -> bool:
     """Return whether the sums of a tile fit into a warpgroup's registers."""
-    consumers = hopper.consumers_of(rows)
+    consumers = consumers_of(rows)
     promotes = bool(problem.promote) or problem.precision == "f32"
     sums = rows // consumers // ROWS * columns // 2 * (2 if promotes else 1)
     return sums * min(problem.sums.bits, 32) // 32 + OTHER_REGISTERS <= REGISTERS[consumers][1]

@@ -23,7 +23,7 @@ def operand_tiles(traits: Traits) -> tuple[OperandTile, OperandTile]:
     """Return how tiles of A and B lie in shared memory; of a sparse A, the half that is kept."""
     T, plan = traits, traits.plan
     across, along = plan.cluster
-    l2_a, l2_b = plan.l2 or "--"
+    l2_a, l2_b = list(plan.l2 or "--")
     depth = T.bk // 2 if T.problem.sparse else T.bk
     return (
         OperandTile(T, T.a, (T.bm, depth), T.problem.a.k_major, along, 0, l2_a),
