@@ -13,6 +13,7 @@ from lanewise.isa.tensor_map import decode
 from lanewise.linalg.launch import prepare, repeat
 from lanewise.linalg.launch.device_view import DeviceView
 from lanewise.linalg.launch.repeat import CallKind, KnownCall, kind_of_tensor
+from lanewise.linalg.matmul import product
 from lanewise.linalg.operands import View
 from lanewise.linalg.options import NO_SETTINGS, Options
 from lanewise.linalg.rules import request_of
@@ -159,6 +160,102 @@ def test_calls_with_a_sparse_matrix_are_found_again(monkeypatch: pytest.MonkeyPa
         assert repeat.repeated(a, matrix, None, None, None, {}) is None
     assert repeat.repeated(a, one, None, None, "relu", {}) is None
     assert repeat.repeated(a, one, None, None, None, {"alpha": 2.0}) is None
+
+
+class OnGpu:
+    """What `lw.matmul` asks of a tensor on a GPU; its memory is that of a tensor in host memory."""
+
+    is_cuda, requires_grad = True, False
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor, self.shape, self.dtype = tensor, tensor.shape, tensor.dtype
+        self.stride, self.data_ptr = tensor.stride, tensor.data_ptr
+
+    def get_device(self) -> int:
+        return 0
+
+
+class Noted:
+    """The launches of a kind of call, which note the addresses and the stream."""
+
+    workspace_bytes, counts = 0, False
+
+    def __init__(self) -> None:
+        self.made: list[tuple[list[int], int]] = []
+        context = SimpleNamespace(alone=False, numbered=lambda name: 0)
+        self.launches = [SimpleNamespace(kernel=SimpleNamespace(context=context, name="product"))]
+
+    def __call__(self, addresses: list[int], stream: int) -> None:
+        self.made.append((addresses, stream))
+
+
+@pytest.fixture
+def on_gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Let tensors of the class above count as torch's; nothing is remembered."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda ordinal: 7, raising=False)
+    monkeypatch.setattr(repeat, "plain_tensors", lambda: (OnGpu,))
+    for name, value in (("_CALLS", {}), ("_NUMBERS", {}), ("REPEATS", [])):
+        monkeypatch.setattr(repeat, name, value)
+    return torch
+
+
+def remembered(a: OnGpu, b: OnGpu, **keywords: Any) -> Noted:
+    """Have a call remembered as if it had been made, and return its launches."""
+
+    def in_host_memory(value: Any) -> Any:
+        return value.tensor if isinstance(value, OnGpu) else value
+
+    given = {name: in_host_memory(value) for name, value in keywords.items()}
+    request = request_of(a.tensor, b.tensor, Options(**given))
+    kind, noted = repeat.known_call(a, b, Options(**keywords)), Noted()
+    assert kind is not None and kind.call is None
+    prepared: Any = noted
+    kind.remember(prepared, request, Options(**keywords))
+    return noted
+
+
+@pytest.mark.parametrize("fused", [False, True], ids=["plain", "fused"])
+def test_a_call_that_was_made_before_is_repeated_in_python(on_gpu: Any, fused: bool) -> None:
+    """Launches get the addresses of this call's operands, in their order; nobody looks at the rules again."""
+    torch = on_gpu
+    a, b = OnGpu(torch.randn(4, 16).half()), OnGpu(torch.randn(16, 8).half())
+    bias, residual = OnGpu(torch.randn(8)), OnGpu(torch.randn(4, 8).half())
+    keywords: dict[str, Any] = {"bias": bias, "residual": residual, "alpha": 2.0} if fused else {}
+    noted = remembered(a, b, **keywords)
+    others = {name: OnGpu(value.tensor.clone()) for name, value in keywords.items() if name != "alpha"}
+    again = OnGpu(a.tensor.clone())
+    result = product(again, b, Options(**{**keywords, **others}))
+    (addresses, stream), wanted = noted.made.pop(), {"a": again, "b": b, "out": result, **others}
+    assert stream == 7 and tuple(result.shape) == (4, 8)
+    for name, address in zip(prepare.OPERANDS, addresses, strict=True):
+        assert address == (wanted[name].data_ptr() if name in wanted else 0), name
+    for changed in ({"alpha": 3.0}, {"activation": "relu"}, {"batch_invariant": True}):
+        kind = repeat.known_call(a, b, Options(**{**keywords, **changed}))
+        assert kind is not None and kind.call is None  # another kind of call
+
+
+def test_a_call_that_is_made_often_is_given_to_machine_code(on_gpu: Any) -> None:
+    torch = on_gpu
+    a, b = OnGpu(torch.randn(4, 16).half()), OnGpu(torch.randn(16, 8).half())
+    added: list[list[Any]] = []
+    repeat.REPEATS.append(
+        SimpleNamespace(add=lambda given, *_: added.append(given), call=lambda *given: given)
+    )  # type: ignore[arg-type]
+    for keywords in ({}, {"activation": "relu"}, {"bias": OnGpu(torch.randn(8)), "alpha": 0.5}):
+        remembered(a, b, **keywords)
+        kind = repeat.known_call(a, b, Options(**keywords))
+        assert kind is not None and kind.call is not None
+        kind.call.quick_empty = lambda shape, strides, dtype: torch.empty(shape, dtype=dtype)
+        added.clear()
+        for _ in range(20):
+            product(a, b, Options(**keywords))
+        assert len(added) == 8, "from the eighth call on, some times"
+        given = dict(keywords)
+        found = repeat.repeated(a, b, None, given.pop("bias", None), given.pop("activation", None), given)
+        assert list(found) == added[-1], "machine code is asked by what it was told"
+    assert repeat.repeated(a, b, None, None, None, {"stream": 3}) is None
+    assert repeat.repeated(a, b, None, None, ["relu"], {}) is None  # the rules say what is wrong
 
 
 def test_out_may_lie_right_behind_the_kept_half_of_a_sparse_matrix() -> None:
