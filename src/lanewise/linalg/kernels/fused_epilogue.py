@@ -79,7 +79,7 @@ class EpilogueValues:
 
 
 @lw.device
-def exp2(x: Any) -> Any:
+def exp2(x):
     """Return 2^x of an f32, about 1 ulp, 2^±126 beyond the range; made of exact operations."""
     x = lw.max(lw.min(x, f32(126.0), nan=True), f32(-126.0), nan=True)
     shifted = x + _ROUNDER
@@ -91,7 +91,7 @@ def exp2(x: Any) -> Any:
 
 
 @lw.device
-def short_exp2(x: Any, factor: Any, degree: Any, lowest: Any) -> Any:
+def short_exp2(x, factor, degree, lowest):
     """Return 2^(x · factor) of an f32, with a polynomial of few terms; `lowest` is the least exponent.
 
     The exponent is computed by one fma that clamps, so `factor` is divided by the length of the range. What
@@ -110,7 +110,7 @@ def short_exp2(x: Any, factor: Any, degree: Any, lowest: Any) -> Any:
 
 
 @lw.device
-def reciprocal(x: Any) -> Any:
+def reciprocal(x):
     """Return 1/x of an f32 from 1 to 2^126, rounded to nearest.
 
     A guess within 1 ulp becomes the nearest number by one step of Newton's method with fma (Markstein, 1990),
@@ -122,7 +122,7 @@ def reciprocal(x: Any) -> Any:
 
 
 @lw.device
-def sigmoid(x: Any, factor: Any = 1.0, squares: Any = 0.0, degree: Any = None) -> Any:
+def sigmoid(x, factor=1.0, squares=0.0, degree=None):
     """Return 1 / (1 + e^-u) of an f32, u = x · (factor + squares · x²).
 
     With a degree the power of two is a short one, and the factors are multiplied by the compiler.
@@ -136,7 +136,7 @@ def sigmoid(x: Any, factor: Any = 1.0, squares: Any = 0.0, degree: Any = None) -
 
 
 @lw.device
-def short_tail(x: Any, degree: Any) -> Any:
+def short_tail(x, degree):
     """Return Φ(-x) of an f32 from 0 to 64: a polynomial times e^(-x²/2), whose exponent ends at -100."""
     p, terms = _SHORT_TAIL[degree]
     t = reciprocal(lw.fma(x, f32(p), f32(1.0)))
@@ -153,7 +153,7 @@ def short_degree(dtype: Format) -> int | None:
     return next((degree for most, degree in _DEGREES if dtype.mantissa_bits < most), None)
 
 
-def activated(name: str, x: Any, dtype: Format = f32) -> Any:
+def activated(name: str, x, dtype: Format = f32) -> Any:
     """Return the activation of an f32 by its name, as accurate as results of a format can show."""
     degree = short_degree(dtype)
     if name == "relu":
@@ -183,7 +183,7 @@ def changes_values(epilogue: Epilogue) -> bool:
 
 
 @lw.device
-def row_terms(epilogue: Any, given: Any, row: Any) -> Any:
+def row_terms(epilogue, given, row):
     """Return what depends on the row alone: the factor of A, and the bias of a column vector."""
     factor = bias = None
     if epilogue.scale_a == "row":
@@ -196,7 +196,7 @@ def row_terms(epilogue: Any, given: Any, row: Any) -> Any:
 
 
 @lw.device
-def column_terms(epilogue: Any, given: Any, column: Any) -> Any:
+def column_terms(epilogue, given, column):
     """Return what depends on the column alone: the factor of B, and the bias of a row vector."""
     factor = bias = None
     if epilogue.scale_b == "row":
@@ -209,9 +209,7 @@ def column_terms(epilogue: Any, given: Any, column: Any) -> Any:
 
 
 @lw.device
-def finished(
-    epilogue: Any, given: Any, value: Any, of_row: Any, of_column: Any, residual: Any, at: Any, dtype: Any
-) -> Any:
+def finished(epilogue, given, value, of_row, of_column, residual, at, dtype):
     """Return the f32 that is rounded and stored, for a sum, its row's and column's terms and its residual.
 
     `dtype` is the result's format: activations are as accurate as it can show.
@@ -243,6 +241,6 @@ def finished(
     return value
 
 
-def rounded(value: Any, dtype: Format) -> Any:
+def rounded(value, dtype: Format) -> Any:
     """Return a finished value in the format of the result."""
     return value if value.dtype == dtype else value.to(dtype)

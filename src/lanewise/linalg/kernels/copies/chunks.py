@@ -17,13 +17,13 @@ from lanewise.lang.trace.types import u32
 CHUNK, WORDS = 16, 4
 
 
-def granules_read(kind: Any) -> int:
+def granules_read(kind) -> int:
     """Return how many granules one chunk of the result is read from."""
     needed: int = kind.per_chunk * kind.size // CHUNK
     return needed if kind.aligned else needed + 1
 
 
-def moved_down(words: Any, shift: Any, size: int) -> list[Any]:
+def moved_down(words, shift, size: int) -> list[Any]:
     """Return words, four fewer, with bytes that lie `shift` further on: below 16, a multiple of `size`."""
     found = list(words)
     for bytes_ in (8, 4):
@@ -41,7 +41,7 @@ def moved_down(words: Any, shift: Any, size: int) -> list[Any]:
 
 
 @lw.device
-def whole_granules(kind: Any, given: Any) -> Any:
+def whole_granules(kind, given):
     """Return the addresses of the first and last granules with which a chunk may begin."""
     last = (given.lines - 1).to(lw.i64) * given.leading + given.length.to(lw.i64)
     if kind.batched:
@@ -57,7 +57,7 @@ class Chunk:
     `left` are the elements from the chunk's first to the end of the line; chunks behind it are zeros.
     """
 
-    def __init__(self, kind: Any, given: Any, flat: Any, left: Any, limits: Any) -> None:
+    def __init__(self, kind, given, flat, left, limits) -> None:
         self.kind, self.given, self.flat, self.left = kind, given, flat, left
         self.loaded: list[Any] = []
         if kind.tiny:
@@ -75,7 +75,7 @@ class Chunk:
             place = place + 4
 
     @lw.device
-    def elements(self) -> Any:
+    def elements(self):
         """Return the words of the chunk's elements as they are read, without regard to the line's end."""
         kind = self.kind
         count = kind.per_chunk * kind.size // 4
@@ -91,7 +91,7 @@ class Chunk:
         return words
 
     @lw.device
-    def one_by_one(self, words: Any) -> None:
+    def one_by_one(self, words) -> None:
         """Read the elements of the line into `words`, each by itself."""
         kind, per_word = self.kind, 4 // self.kind.size
         for i in range(len(words)):
@@ -106,7 +106,7 @@ class Chunk:
                 words[i] = words[i] | lw.where(number // per_word == i, moved, lw.u32(0))
 
     @lw.device
-    def words(self) -> Any:
+    def words(self):
         """Return the chunk as four words; elements behind the line's end are zeros."""
         words = self.elements()
         if self.left < self.kind.per_chunk:
@@ -119,7 +119,7 @@ class Chunk:
         return words
 
     @lw.device
-    def as_planes(self) -> Any:
+    def as_planes(self):
         """Return eight f32 as three chunks of bf16, each as four words."""
         words = self.elements()
         parts = []
@@ -133,13 +133,13 @@ class Chunk:
 
 
 @lw.device
-def store_chunk(place: Any, words: Any) -> None:
+def store_chunk(place, words) -> None:
     """Store four words at an address that is a multiple of 16 bytes."""
     lw.pointer(place.address, u32, "global", CHUNK).store(words)
 
 
 @lw.device
-def split_number(value: Any) -> Any:
+def split_number(value):
     """Return an f32 as three bf16 whose sum it is; of an infinity the others are zero.
 
     The first is the value rounded towards zero, the others are what is left, rounded to nearest.

@@ -63,8 +63,8 @@ class Lines:
     """An operand's lines in memory, before and after, as one launch has them."""
 
     def __init__(
-        self, source: Any, target: Any, lines: Any, length: Any, leading: Any, padded: Any,
-        source_stride: Any, target_stride: Any, matrices: Any, magic: Any, shift: Any,
+        self, source, target, lines, length, leading, padded,
+        source_stride, target_stride, matrices, magic, shift,
     ) -> None:  # fmt: skip
         self.source, self.target, self.lines, self.length = source, target, lines, length
         #: Elements from line to line, and from matrix to matrix (or from plane to plane).
@@ -136,7 +136,7 @@ def copying(first: Kind, second: Kind | None = None) -> Any:
 
 
 @lw.device
-def copy_part(kind: Any, given: Any, block: Any) -> None:
+def copy_part(kind, given, block) -> None:
     """Copy one block's part of an operand: some chunks of its lines, or a tile."""
     if kind.transposed:
         if kind.planes > 1:
@@ -150,7 +150,7 @@ def copy_part(kind: Any, given: Any, block: Any) -> None:
 
 
 @lw.device
-def copy_chunks(kind: Any, given: Any, block: Any) -> None:
+def copy_chunks(kind, given, block) -> None:
     """Copy chunks of 16 bytes, neighbours by neighbouring threads: all of them are loaded, then stored."""
     each = CHUNKS_EACH[kind.planes]
     per_line = given.padded // kind.per_chunk
@@ -195,6 +195,6 @@ def copy_chunks(kind: Any, given: Any, block: Any) -> None:
 
 
 @lw.device
-def divided(number: Any, given: Any) -> Any:
+def divided(number, given):
     """Return a number below 2³¹ divided by the chunks of a line."""
     return lw.mulhi(number, given.magic) >> given.shift

@@ -23,7 +23,7 @@ def tiles_of(length: int, padded: int, of_bytes: bool) -> int:
 
 
 @lw.device
-def corner(given: Any, block: Any, side: Any) -> Any:
+def corner(given, block, side):
     """Return a tile's matrix, its first line and its first element of each line."""
     across = lw.cdiv(given.length, side)
     along = lw.cdiv(given.padded, side)
@@ -32,7 +32,7 @@ def corner(given: Any, block: Any, side: Any) -> Any:
 
 
 @lw.device
-def load_tile(tile: Any, given: Any, at: Any, zero: Any) -> None:
+def load_tile(tile, given, at, zero) -> None:
     """Load a tile into shared memory, with zeros outside of the matrix.
 
     What lies outside is read at the nearest place inside, so that no load waits for a branch.
@@ -52,7 +52,7 @@ def load_tile(tile: Any, given: Any, at: Any, zero: Any) -> None:
 
 
 @lw.device
-def transpose_tile(size: Any, word: Any, given: Any, block: Any) -> None:
+def transpose_tile(size, word, given, block) -> None:
     """Copy a tile to its place in the transpose, whose rows are padded with zeros."""
     per_word = 4 // size
     # a word more than the tile's width keeps columns of the tile in different banks
@@ -73,7 +73,7 @@ def transpose_tile(size: Any, word: Any, given: Any, block: Any) -> None:
 
 
 @lw.device
-def split_tile(given: Any, block: Any) -> None:
+def split_tile(given, block) -> None:
     """Copy a tile of f32 to its place in the transpose, as three planes of bf16."""
     tile = lw.shared(f32, Layout((TILE, TILE), (TILE + 1, 1)))
     at = corner(given, block, TILE)
@@ -91,7 +91,7 @@ def split_tile(given: Any, block: Any) -> None:
 
 
 @lw.device
-def transpose_bytes(given: Any, block: Any) -> None:
+def transpose_bytes(given, block) -> None:
     """Copy a tile of bytes, whose lines begin at multiples of four, to its place in the transpose.
 
     A thread loads four neighbours of 16 lines and turns them round in registers. Through shared memory,
@@ -136,10 +136,10 @@ def transpose_bytes(given: Any, block: Any) -> None:
             store_chunk(given.target + matrix * given.target_stride + to, found)
 
 
-def transposed_bytes(words: Any) -> list[Any]:
+def transposed_bytes(words) -> list[Any]:
     """Return four words of four bytes with rows and columns exchanged."""
 
-    def picked(a: Any, b: Any, bytes_: int) -> Any:
+    def picked(a, b, bytes_: int) -> Any:
         return lw.asm("prmt.b32 {d}, {a}, {b}, {c};", d=lw.u32, a=a, b=b, c=lw.u32(bytes_))
 
     low = picked(words[0], words[1], 0x5140), picked(words[2], words[3], 0x5140)

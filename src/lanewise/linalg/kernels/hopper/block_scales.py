@@ -25,7 +25,7 @@ _ARRIVE = "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [{barrier}];"
 class BlockScales:
     """The scales of one kernel: `copy` is called by a warp, `of_stage` by the threads that multiply."""
 
-    def __init__(self, traits: Traits, given: Any, M: Any, N: Any) -> None:
+    def __init__(self, traits: Traits, given, M, N) -> None:
         self.traits, self.given, self.sizes = traits, given, (M, N)
         self.rows, self.columns = traits.scales_of_stage
         memory, stages = SharedMemory(traits), traits.plan.stages
@@ -34,7 +34,7 @@ class BlockScales:
         self.array = lw.dynamic_shared(f32, layout, offset=memory.scales_offset)
 
     @lw.device
-    def copy(self, pipeline: Any, tiles: Any, steps: Any, place: Any) -> None:
+    def copy(self, pipeline, tiles, steps, place) -> None:
         """Copy the scales of all tiles of this block, one stage after the other."""
         filling = pipeline.producer_state()
         row_k, column_k = self.given.scale_strides[1], self.given.scale_strides[3]
@@ -49,7 +49,7 @@ class BlockScales:
                 lw.asm(_ARRIVE, needs=("sm_80", "7.0"), barrier=pipeline.barrier(filling).pointer)
                 filling = filling.next()
 
-    def places(self, axis: int, first: Any) -> list[Any]:
+    def places(self, axis: int, first) -> list[Any]:
         """Return where this thread's scales of a tile's rows (axis 0) or columns lie, for the first block."""
         each, count = self.traits.scale_blocks[axis], (self.rows, self.columns)[axis]
         length = self.traits.plan.tile[axis] // count
@@ -61,7 +61,7 @@ class BlockScales:
         return offsets
 
     @lw.device
-    def copy_some(self, source: Any, places: Any, offset: Any, first: Any, count: Any, stage: Any) -> None:
+    def copy_some(self, source, places, offset, first, count, stage) -> None:
         """Copy a stage's scales of rows or of columns to the array from `first` on."""
         for number in range(len(places)):
             index = number * COPYING + lw.lane_id()
@@ -69,7 +69,7 @@ class BlockScales:
                 lw.cp_async(self.array.ptr(first + index, stage), source + (places[number] + offset), 4)
 
     @lw.device
-    def of_stage(self, stage: Any, own: Any, warp: Any) -> Any:
+    def of_stage(self, stage, own, warp):
         """Return the scales of this thread's rows, two of each 64, and of its columns or pieces of them."""
         T, lane = self.traits, lw.lane_id()
         first = own * T.consumer_rows
@@ -90,7 +90,7 @@ class BlockScales:
 
 
 @lw.device
-def promote(traits: Any, totals: Any, accumulators: Any, scales: Any, column: Any = 0) -> Any:
+def promote(traits, totals, accumulators, scales, column=0):
     """Return the totals with one stage's sums: scaled by fma with the product of their scales, or added.
 
     `scales` are those of this thread's rows and columns, empty if there are none; `column` is the first of a

@@ -27,7 +27,7 @@ class Place:
         part = self.rank // traits.multicasting if split > 1 else 0
         return part + lw.block_idx.z % groups * split if groups > 1 else part
 
-    def first_element(self, traits: Traits, row: Any, column: Any) -> tuple[Any, Any]:
+    def first_element(self, traits: Traits, row, column) -> tuple[Any, Any]:
         """Return the first row and column of this block's part of a cluster's tile."""
         across, along = traits.plan.cluster
         return (row * across + self.row) * traits.bm, (column * along + self.column) * traits.bn
@@ -45,7 +45,7 @@ class Place:
 
 
 @lw.device
-def await_releases(traits: Traits, pipeline: Any, filling: Any) -> None:
+def await_releases(traits: Traits, pipeline, filling) -> None:
     """Wait until other blocks have released all stages of this one, which must not end before."""
     for _ in range(traits.plan.stages):
         pipeline.acquire(filling)

@@ -13,7 +13,7 @@ from lanewise.linalg.kernels.hopper.traits import ROWS, WARPGROUP, Store, Traits
 class Consumer(Mainloop):
     """One warpgroup with its mainloop; `tiles` is the tile scheduler."""
 
-    def __init__(self, traits: Traits, own: Any, pipeline: Any, tiles: Any, steps: Any, place: Any) -> None:
+    def __init__(self, traits: Traits, own, pipeline, tiles, steps, place) -> None:
         super().__init__(traits, own, pipeline, steps, place)
         self.tiles = tiles
         #: Set by the kernel: how parts of K are added up.
@@ -21,7 +21,7 @@ class Consumer(Mainloop):
         self.split_in_workspace: Any = None
 
     @lw.device
-    def run(self, M: Any, strides: Any) -> None:
+    def run(self, M, strides) -> None:
         """Compute this consumer's tiles; `strides` are those of a batch: of result and residual."""
         T, tiles, own, steps = self.traits, self.tiles, self.own, self.steps
         epilogue, given = self.epilogue, self.epilogue.given
@@ -83,7 +83,7 @@ class Consumer(Mainloop):
         epilogue.wait_for_reads(0)  # the block's shared memory is read before the block ends
 
     @lw.device
-    def begin_epilogue(self, first_row: Any, matrix: Any, residual: Any, strides: Any) -> None:
+    def begin_epilogue(self, first_row, matrix, residual, strides) -> None:
         """Tell the epilogue of the matrix of the batch, and load what its rows need."""
         T, epilogue, given = self.traits, self.epilogue, self.epilogue.given
         epilogue.batch, given.residual = matrix, residual
@@ -95,7 +95,7 @@ class Consumer(Mainloop):
         epilogue.load_row_terms(first_row)
 
     @lw.device
-    def finish(self, accumulators: Any, first_row: Any, first_column: Any, phase: Any, values: Any) -> None:
+    def finish(self, accumulators, first_row, first_column, phase, values) -> None:
         """Add up what other blocks have of a tile, where K is split, and store this block's share."""
         T, plan = self.traits, self.traits.plan
         if plan.split > 1:
@@ -119,7 +119,7 @@ class Consumer(Mainloop):
             self.epilogue.store(accumulators, first_row, first_column, values)
 
     @lw.device
-    def reduce(self, sums: Any, mine: Any, first_row: Any, first_column: Any) -> None:
+    def reduce(self, sums, mine, first_row, first_column) -> None:
         """Leave the sums in the workspace; the last to come, or a second kernel, adds and stores them."""
         if self.traits.plan.gather:
             self.split_in_workspace.leave(sums, self.own, mine)

@@ -30,7 +30,7 @@ def staged_results(traits: Traits) -> Any:
 
 
 @lw.device
-def pair(low: Any, high: Any, dtype: Any) -> Any:
+def pair(low, high, dtype):
     """Return two finished values as neighbours in the result's format: in one register, or as both."""
     if low.dtype == f16 and dtype != f16:
         low, high = low.to(f32), high.to(f32)
@@ -44,7 +44,7 @@ def pair(low: Any, high: Any, dtype: Any) -> Any:
     return (low.to(dtype), high.to(dtype))
 
 
-def move_forward(values: Any, count: int, total: int) -> None:
+def move_forward(values, count: int, total: int) -> None:
     """Move all but the first `count` of `total` registers to the front, in place."""
     for i in range(total - count):
         values[i] = values[i + count]
@@ -58,7 +58,7 @@ class TileEpilogue:
     the threads until the epilogue begins, and are then exchanged through shared memory.
     """
 
-    def __init__(self, traits: Traits, C: Any, given: Any, own: Any, N: Any, leading: Any) -> None:
+    def __init__(self, traits: Traits, C, given, own, N, leading) -> None:
         self.traits, self.C, self.given, self.own, self.N, self.leading = traits, C, given, own, N, leading
         self.memory = SharedMemory(traits)
         self.sC = staged_results(traits)
@@ -87,7 +87,7 @@ class TileEpilogue:
             given.scale_out = [given.scale_out[0]]
 
     @lw.device
-    def load_row_terms(self, first_row: Any) -> None:
+    def load_row_terms(self, first_row) -> None:
         """Load the scales and biases of a tile's rows."""
         T = self.traits
         own_row = first_row + self.warp * 16 + self.lane // 4
@@ -97,7 +97,7 @@ class TileEpilogue:
             self.of_rows.append([row_terms(T.problem.epilogue, self.given, row) for row in rows])
 
     @lw.device
-    def column_values(self, first_column: Any) -> Any:
+    def column_values(self, first_column):
         """Load this thread's share of what each column of a tile is scaled by and of what is added to it.
 
         The loads are issued before the last products are awaited, so that their latency is hidden.
@@ -111,7 +111,7 @@ class TileEpilogue:
         return found
 
     @lw.device
-    def share_column_values(self, values: Any) -> None:
+    def share_column_values(self, values) -> None:
         """Write what each thread has loaded to shared memory, as f32, for all threads of the warpgroup."""
         T = self.traits
         each = len(values) // len(T.column_terms)
@@ -123,7 +123,7 @@ class TileEpilogue:
         lw.barrier(1 + self.own, WARPGROUP)
 
     @lw.device
-    def store(self, accumulators: Any, first_row: Any, first_column: Any, values: Any = None) -> None:
+    def store(self, accumulators, first_row, first_column, values=None) -> None:
         """Store a warpgroup's rows of a tile; `values` are those of its columns where they were loaded."""
         T = self.traits
         memory = self.memory
@@ -161,9 +161,7 @@ class TileEpilogue:
                 )
 
     @lw.device
-    def store_subtile(
-        self, acc: Any, columns: Any, at: Any, of_rows: Any, buffer: Any, before: Any, after: Any
-    ) -> None:
+    def store_subtile(self, acc, columns, at, of_rows, buffer, before, after) -> None:
         """Store one subtile, 64 rows `at` a row and column, and a column of the tile.
 
         `columns` are the first of its sums among the registers, and how many. `before` and `after` say how
@@ -203,14 +201,14 @@ class TileEpilogue:
             store_lines(self, at, buffer)
 
     @lw.device
-    def wait_for_reads(self, most: Any) -> None:
+    def wait_for_reads(self, most) -> None:
         """Let the thread that stores by TMA wait until at most so many stores have not read shared memory."""
         if self.traits.store is Store.TMA:  # noqa: SIM102, decided while tracing
             if (self.warp == 0) & lw.elect_one():
                 lw.tma.wait(most, read=True)
 
     @lw.device
-    def finished_pair(self, acc: Any, first: Any, of_row: Any, of_columns: Any, row: Any, column: Any) -> Any:
+    def finished_pair(self, acc, first, of_row, of_columns, row, column):
         """Return elements `first` and `first + 1` of the sums after the epilogue."""
         epilogue, given = self.traits.problem.epilogue, self.given
         values = [acc[first], acc[first + 1]]
@@ -234,7 +232,7 @@ class TileEpilogue:
         ]  # fmt: skip
 
     @lw.device
-    def write_subtile(self, acc: Any, columns: Any, place: Any, of_rows: Any, buffer: Any) -> None:
+    def write_subtile(self, acc, columns, place, of_rows, buffer) -> None:
         """Write the columns of one subtile, after the epilogue, to shared memory."""
         T = self.traits
         memory = self.memory
@@ -264,7 +262,7 @@ class TileEpilogue:
                 self.write_rows(pairs, at, eights, buffer)
 
     @lw.device
-    def terms_of_columns(self, column: Any) -> Any:
+    def terms_of_columns(self, column):
         """Return the factor and the bias of two neighbouring columns of the tile."""
         T = self.traits
         factors, biases = [self.factor, self.factor], [None, None]
@@ -277,7 +275,7 @@ class TileEpilogue:
         return [(factors[i], biases[i]) for i in range(2)]
 
     @lw.device
-    def write_rows(self, pairs: Any, at: Any, eights: Any, buffer: Any) -> None:
+    def write_rows(self, pairs, at, eights, buffer) -> None:
         """Write 16 rows of a warp and 8 or 16 columns as rows of a box."""
         T, lane, rows = self.traits, self.lane, self.warp * 16
         memory = self.memory
@@ -295,7 +293,7 @@ class TileEpilogue:
                     place.store(pairs[half])
 
     @lw.device
-    def write_columns(self, pairs: Any, at: Any, eights: Any, buffer: Any) -> None:
+    def write_columns(self, pairs, at, eights, buffer) -> None:
         """Write 16 rows of a warp and 8 or 16 columns with the columns as rows of a box."""
         T, lane, rows = self.traits, self.lane, self.warp * 16
         memory = self.memory
@@ -318,7 +316,7 @@ class TileEpilogue:
                         place.store(values[i])
 
     @lw.device
-    def store_own_rows(self, at: Any, columns: Any, buffer: Any) -> None:
+    def store_own_rows(self, at, columns, buffer) -> None:
         """Store this warp's 16 rows of a subtile from shared memory, 16 bytes at once, what lies inside.
 
         Neighbouring lanes store one row, of 128 bytes if the subtile is not a narrow one.
@@ -338,7 +336,7 @@ class TileEpilogue:
                 (place + self.leading * i).aligned(16).store(values[i // rows])
 
     @lw.device
-    def store_wide(self, at: Any, columns: Any, buffer: Any) -> None:
+    def store_wide(self, at, columns, buffer) -> None:
         """Store one subtile from shared memory, 16 bytes at once, rows that lie inside alone."""
         T, thread = self.traits, self.thread
         memory = self.memory

@@ -32,9 +32,7 @@ class HandedOver(TileEpilogue):
     """What one consumer does to have its results stored: it writes them to shared memory."""
 
     @lw.device
-    def store_subtile(
-        self, acc: Any, columns: Any, at: Any, of_rows: Any, buffer: Any, before: Any, after: Any
-    ) -> None:
+    def store_subtile(self, acc, columns, at, of_rows, buffer, before, after) -> None:
         """Write one subtile to shared memory as soon as the last one has been read."""
         lw.barrier(_READ + self.own, _BOTH)
         self.write_subtile(acc, columns, at, of_rows, buffer)
@@ -44,7 +42,7 @@ class HandedOver(TileEpilogue):
 class IdleWarpStores:
     """The warps that store all consumers' results, subtile after subtile."""
 
-    def __init__(self, traits: Traits, C: Any, N: Any, M: Any, leading: Any, stride: Any) -> None:
+    def __init__(self, traits: Traits, C, N, M, leading, stride) -> None:
         self.traits, self.C, self.N, self.leading, self.stride = traits, C, N, leading, stride
         self.memory, self.sC = SharedMemory(traits), staged_results(traits)
         self.thread, self.lane = lw.thread_idx.x - LOADING, lw.lane_id()
@@ -54,7 +52,7 @@ class IdleWarpStores:
         self.batch: Any = 0
 
     @lw.device
-    def run(self, tiles: Any, place: Any) -> None:
+    def run(self, tiles, place) -> None:
         """Store the results of this block's tiles."""
         T = self.traits
         memory = self.memory
@@ -81,7 +79,7 @@ class IdleWarpStores:
                             lw.arrive(_READ + own, _BOTH)
 
     @lw.device
-    def store_subtile(self, row: Any, column: Any) -> None:
+    def store_subtile(self, row, column) -> None:
         """Store one subtile from shared memory: each warp has rows that begin equally far behind 16 bytes."""
         T = self.traits
         memory = self.memory
@@ -93,7 +91,7 @@ class IdleWarpStores:
             self.store_ends((row, column), first, apart, head, columns)
 
     @lw.device
-    def store_chunks(self, at: Any, first: Any, apart: Any, head: Any, columns: Any) -> None:
+    def store_chunks(self, at, first, apart, head, columns) -> None:
         """Store what lies between the first and the last multiple of 16 bytes of each row.
 
         A lane has the same chunk of all rows, which it shifts by the same number of bytes.
@@ -123,14 +121,14 @@ class IdleWarpStores:
                     store_chunk(place, moved_down(words, (head * size).to(lw.u32), size))
                 one, other, place = one + further, other + further, place + self.leading * step
 
-    def words_at(self, row: Any, inner: Any) -> Any:
+    def words_at(self, row, inner) -> Any:
         """Return a pointer to words of a row of the subtile, from a chunk on."""
         wide = self.memory.box_columns
         place = self.sC.ptr(row, inner % wide, inner // wide, 0, self.own)
         return lw.pointer(place.address, u32, "shared", CHUNK)
 
     @lw.device
-    def store_ends(self, at: Any, first: Any, apart: Any, head: Any, columns: Any) -> None:
+    def store_ends(self, at, first, apart, head, columns) -> None:
         """Store the elements of each row before its first chunk, and those behind its last one."""
         T = self.traits
         wide = self.memory.box_columns

@@ -46,7 +46,7 @@ def parameter_types(traits: Traits) -> tuple[Any, Any, Any]:
 
 
 @lw.device
-def begin(T: Any, pipeline: Any, split: Any, maps: Any, thread: Any, role: Any) -> None:
+def begin(T, pipeline, split, maps, thread, role) -> None:
     """Prepare the barriers, and wait for those that others need."""
     A, B, C = maps
     if (thread < 32) & lw.elect_one():  # the thread that loads
@@ -78,7 +78,7 @@ def begin(T: Any, pipeline: Any, split: Any, maps: Any, thread: Any, role: Any) 
 
 
 @lw.device
-def scheduled(T: Any, place: Any, sizes: Any, group: Any, experts: Any) -> Any:
+def scheduled(T, place, sizes, group, experts):
     """Return the tile scheduler, the first stage of K of this block, and how many stages it multiplies."""
     M, N, K, batch = sizes
     across, along = T.plan.cluster
@@ -100,7 +100,7 @@ def scheduled(T: Any, place: Any, sizes: Any, group: Any, experts: Any) -> Any:
     return tiles, first_step, steps
 
 
-def epilogue_of(traits: Traits, C: Any, given: Any, own: Any, N: Any, leading: Any) -> TileEpilogue:
+def epilogue_of(traits: Traits, C, given, own, N, leading) -> TileEpilogue:
     """Return the epilogue of a consumer, by who stores its results."""
     if traits.store is Store.REGISTERS:
         return RegisterStores(traits, C, given, N, leading)

@@ -22,7 +22,7 @@ ORDER = 8
 class Mainloop:
     """The products of one consumer, a warpgroup; `place` says where its block is in the cluster."""
 
-    def __init__(self, traits: Traits, own: Any, pipeline: Any, steps: Any, place: Any) -> None:
+    def __init__(self, traits: Traits, own, pipeline, steps, place) -> None:
         self.traits, self.own, self.pipeline, self.steps = traits, own, pipeline, steps
         self.place = place
         self.mma = traits.instruction
@@ -34,7 +34,7 @@ class Mainloop:
         self.block_scales: Any = None
 
     @lw.device
-    def multiply(self, accumulators: Any, stage: Any, further: Any, column: Any = 0) -> Any:
+    def multiply(self, accumulators, stage, further, column=0):
         """Issue the products of one stage in order of K, 64 rows at once; sums begin unless `further`.
 
         `column` is the first of a piece of the tile.
@@ -54,7 +54,7 @@ class Mainloop:
         return accumulators
 
     @lw.device
-    def release(self, state: Any) -> None:
+    def release(self, state) -> None:
         """Release a stage to all producers that load into it.
 
         One thread speaks for the warpgroup, whose wgmma are complete. Scales are read by each warp on its
@@ -71,14 +71,14 @@ class Mainloop:
                 self.pipeline.release(state, thread + self.place.first_of_multicast)
 
     @lw.device
-    def skipped(self, state: Any, steps: Any) -> Any:
+    def skipped(self, state, steps):
         """Return the state `steps` stages further on: those of a tile that the other consumer computes."""
         ahead = state.stage + steps
         around = ahead // self.traits.plan.stages
         return state.with_children([ahead - around * self.traits.plan.stages, (state.phase + around) & 1])
 
     @lw.device
-    def summed(self, accumulators: Any, reading: Any) -> Any:
+    def summed(self, accumulators, reading):
         """Return the sums of a tile, two stages in flight, its last stage's state and the one after it.
 
         With `skew`, a consumer waits before the last stages of a tile until the consumer before it has issued
@@ -118,7 +118,7 @@ class Mainloop:
         return accumulators, before, reading
 
     @lw.device
-    def passed(self, reading: Any) -> Any:
+    def passed(self, reading):
         """Release all stages of a tile that has no rows for this warpgroup; the others multiply faster."""
         for _ in lw.range(self.steps):
             self.pipeline.wait(reading)
@@ -127,17 +127,17 @@ class Mainloop:
         return reading
 
     @lw.device
-    def scales(self, stage: Any) -> Any:
+    def scales(self, stage):
         """Return the scales of this thread's rows and columns in a stage that is full; empty without them."""
         if self.block_scales is None:
             return [], []
         return self.block_scales.of_stage(stage, self.own, self.epilogue.warp)
 
-    def _zero_totals(self, accumulators: Any) -> Any:
+    def _zero_totals(self, accumulators) -> Any:
         return [[f32(0.0) for _ in range(self.traits.bn // 2)] for _ in accumulators]
 
     @lw.device
-    def promoted(self, accumulators: Any, reading: Any) -> Any:
+    def promoted(self, accumulators, reading):
         """Return a tile's sums that are promoted after each stage, and the pipeline's state after it.
 
         A stage's products begin at zero. With block scales, their sum times the scale of its rows and
@@ -158,7 +158,7 @@ class Mainloop:
         return totals, reading
 
     @lw.device
-    def promoted_with_two(self, accumulators: Any, others: Any, reading: Any) -> Any:
+    def promoted_with_two(self, accumulators, others, reading):
         """Return the same, with two accumulators: a stage is multiplied while the last one is promoted."""
         T, steps = self.traits, self.steps
         totals = self._zero_totals(accumulators)

@@ -69,7 +69,7 @@ class OperandTile:
         """The box of the operand's tensor map, outermost first."""
         return (self.rows // self.parts, self.bk) if self.k_major else (self.bk, self.wide)
 
-    def _array(self, shape: Any, strides: Any) -> Any:
+    def _array(self, shape, strides) -> Any:
         swizzle = line_swizzle(self.size, self.line)
         return lw.dynamic_shared(self.dtype, Layout(shape, strides), swizzle=swizzle, offset=self.offset)
 
@@ -104,7 +104,7 @@ class OperandTile:
         )
 
     def load(
-        self, map: Any, target: Any, at: Any, stage: Any, barrier: Any, part: Any, mask: Any
+        self, map, target, at, stage, barrier, part, mask
     ) -> None:  # fmt: skip
         """Load this block's part of a tile; `at` is its row (or column), its k, its matrix of the batch.
 

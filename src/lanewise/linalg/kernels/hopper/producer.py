@@ -14,13 +14,13 @@ from lanewise.linalg.kernels.hopper.traits import WARPGROUP, Traits
 class Producer:
     """The loads of one block; `tiles` is the tile scheduler, `maps` are the tensor maps of A and B."""
 
-    def __init__(self, traits: Traits, pipeline: Any, tiles: Any, maps: tuple[Any, Any], place: Any) -> None:
+    def __init__(self, traits: Traits, pipeline, tiles, maps: tuple[Any, Any], place) -> None:
         self.traits, self.pipeline, self.tiles, self.place = traits, pipeline, tiles, place
         self.tile_a, self.tile_b = operand_tiles(traits)
         self.A, self.B = maps
 
     @lw.device
-    def run(self, first_step: Any, steps: Any) -> None:
+    def run(self, first_step, steps) -> None:
         """Load all stages of this block's tiles: `steps` of K from a first one on."""
         T, pipeline, tiles, place = self.traits, self.pipeline, self.tiles, self.place
         tile_a, tile_b = self.tile_a, self.tile_b
@@ -64,15 +64,15 @@ class Producer:
         if T.multicasting > 1 and not T.one_tile:
             await_releases(T, pipeline, filling)
 
-    def begin_tile(self, first_row: Any) -> None:
+    def begin_tile(self, first_row) -> None:
         """Prepare what else is loaded for a tile: nothing."""
 
-    def load_more(self, step: Any, stage: Any, full: Any) -> None:
+    def load_more(self, step, stage, full) -> None:
         """Load what else a stage has: nothing."""
 
 
 @lw.device
-def clear_rest(T: Any, tiles: Any, C: Any, M: Any, N: Any, leading: Any) -> None:
+def clear_rest(T, tiles, C, M, N, leading) -> None:
     """Store zeros to the rows after those of the last expert, by the warps that neither load nor multiply."""
     each = 128 // T.out.bits if T.aligned_rows else 1
     first, chunks = tiles.last_row().to(lw.i64), lw.cdiv(N, each).to(lw.i64)

@@ -16,7 +16,7 @@ from lanewise.linalg.kernels.hopper.traits import ROWS, WARPGROUP, Traits
 class RegisterStores(TileEpilogue):
     """The epilogue of one consumer that stores from its registers; all of its threads call `store`."""
 
-    def __init__(self, traits: Traits, C: Any, given: Any, N: Any, leading: Any) -> None:
+    def __init__(self, traits: Traits, C, given, N, leading) -> None:
         self.traits, self.C, self.given, self.N, self.leading = traits, C, given, N, leading
         self.lane, self.thread = lw.lane_id(), lw.thread_idx.x % WARPGROUP
         self.warp = lw.shfl_sync(self.thread // 32, 0)
@@ -24,11 +24,11 @@ class RegisterStores(TileEpilogue):
         self.last_row: Any = None
         self.batch: Any = None
 
-    def load_row_terms(self, first_row: Any) -> None:
+    def load_row_terms(self, first_row) -> None:
         """Load nothing: a thread reads what its rows need when it stores them."""
 
     @lw.device
-    def store(self, accumulators: Any, first_row: Any, first_column: Any, values: Any = None) -> None:
+    def store(self, accumulators, first_row, first_column, values=None) -> None:
         """Store a warpgroup's rows of a tile, eight columns at a time; `values` of columns are read anew."""
         for block in range(len(accumulators)):
             for four in range(self.traits.store_columns // 8):
@@ -36,7 +36,7 @@ class RegisterStores(TileEpilogue):
                 self.store_eight(sums, first_row + block * ROWS, first_column + 8 * four)
 
     @lw.device
-    def store_eight(self, sums: Any, first_row: Any, first_column: Any) -> None:
+    def store_eight(self, sums, first_row, first_column) -> None:
         """Store a warpgroup's 64 rows of eight columns: each thread has two pairs, eight rows apart."""
         epilogue = self.traits.problem.epilogue
         column = first_column + 2 * (self.lane % 4)
@@ -48,7 +48,7 @@ class RegisterStores(TileEpilogue):
             self.store_pair([rounded(value, self.traits.out) for value in values], row, column)
 
     @lw.device
-    def store_pair(self, values: Any, row: Any, column: Any) -> None:
+    def store_pair(self, values, row, column) -> None:
         """Store two neighbours of a row, what lies inside of the result alone."""
         T = self.traits
         if T.aligned_rows and not T.transposed:
@@ -60,7 +60,7 @@ class RegisterStores(TileEpilogue):
                 if (row < self.last_row) & (column + i < self.N):
                     self.place(outer, inner)[0] = values[i]
 
-    def place(self, outer: Any, inner: Any) -> Any:
+    def place(self, outer, inner) -> Any:
         """Return where an element of the result lies, by its line and its place in the line."""
         found = self.C + outer.to(lw.i64) * self.leading + inner.to(lw.i64)
         return found if self.batch is None else found + self.batch

@@ -7,8 +7,6 @@ say that all parts are there, and that all owners have read them.
 
 from __future__ import annotations
 
-from typing import Any
-
 from lanewise import lang as lw
 from lanewise.formats import f32, s32
 from lanewise.layout import Layout
@@ -44,7 +42,7 @@ class SplitInCluster:
         self.free.init(self.traits.owners)
 
     @lw.device
-    def send(self, accumulators: Any, own: Any, part: Any, within: Any, any_steps: Any, phase: Any) -> None:
+    def send(self, accumulators, own, part, within, any_steps, phase) -> None:
         """Send this block's sums to their owners; zeros if its part of K is empty."""
         T = self.traits
         thread = lw.thread_idx.x % WARPGROUP
@@ -61,7 +59,7 @@ class SplitInCluster:
             self.ready[own].remote(within + thread * T.multicasting).arrive()
 
     @lw.device
-    def sums(self, own: Any, phase: Any) -> Any:
+    def sums(self, own, phase):
         """Return the sums of this block's columns, parts added in order: a list for each 64 rows."""
         T = self.traits
         thread = lw.thread_idx.x % WARPGROUP
@@ -79,7 +77,7 @@ class SplitInCluster:
         return totals
 
     @lw.device
-    def done(self, own: Any, within: Any) -> None:
+    def done(self, own, within) -> None:
         """Say that this warpgroup has read its parts, to all blocks that send."""
         T = self.traits
         thread = lw.thread_idx.x % WARPGROUP
@@ -89,6 +87,6 @@ class SplitInCluster:
             self.free[own].remote(within + thread * T.multicasting).arrive(scope="block")
 
     @lw.device
-    def wait_for_readers(self, own: Any, phase: Any) -> None:
+    def wait_for_readers(self, own, phase) -> None:
         """Wait until all owners have read what was sent last: their arrivals find this block at work."""
         self.free[own].wait((phase + 1) & 1, scope="cluster")

@@ -80,7 +80,7 @@ def reduction_shape(traits: Traits, m: int, n: int, batch: int) -> tuple[tuple[i
 
 
 @lw.device
-def _added(groups: Any, place: Any) -> Any:
+def _added(groups, place):
     """Return this thread's four sums, all groups added in order; `place` tells where those of a group lie."""
     parts = [place(group).load(4, cache="cg") for group in range(groups)]
     added = list(parts[0])
@@ -90,7 +90,7 @@ def _added(groups: Any, place: Any) -> Any:
 
 
 @lw.device
-def _added_by_teams(groups: Any, place: Any, crew: Any) -> Any:
+def _added_by_teams(groups, place, crew):
     """Return the same: teams load different groups, and each thread adds one of the sums of all."""
     at_once, thread = crew.at_once(groups), lw.thread_idx.x
     team, within = lw.shfl_sync(thread // (32 * crew.warps), 0), thread % (32 * crew.warps)
@@ -160,7 +160,7 @@ def reduction(traits: Traits) -> Any:
         elements.last_row, elements.batch = M, None
         thread = part * 32 + lw.thread_idx.x % (32 * crew.warps)
 
-        def place(group: Any) -> Any:
+        def place(group) -> Any:
             return fragment_of(T, sums, number, group, block, four, thread)
 
         lw.wait_on_dependencies()

@@ -20,9 +20,7 @@ def workspace_bytes(traits: Traits, m: int, n: int, batch: int) -> int:
     return tiles * traits.bm * traits.bn * 4 * traits.plan.groups
 
 
-def fragment_of(
-    traits: Traits, memory: Any, number: Any, group: Any, block: Any, four: Any, thread: Any
-) -> Any:
+def fragment_of(traits: Traits, memory, number, group, block, four, thread) -> Any:
     """Return where four sums of a thread lie: of a consumer's share of a tile, of one group's cluster."""
     blocks, slots = traits.consumer_rows // ROWS, traits.store_columns // 2
     start = (number * traits.plan.groups + group) * (blocks * slots * WARPGROUP)
@@ -33,13 +31,13 @@ def fragment_of(
 class SplitInWorkspace:
     """The exchange between clusters; its methods are called by all threads of a consumer."""
 
-    def __init__(self, traits: Traits, counters: Any, memory: Any) -> None:
+    def __init__(self, traits: Traits, counters, memory) -> None:
         self.traits, self.counters, self.memory = traits, counters, memory
         self.blocks = traits.consumer_rows // ROWS
         self.slots = traits.store_columns // 2
         self.flags = lw.shared(lw.i32, traits.consumers)
 
-    def _number(self, own: Any, mine: Any) -> Any:
+    def _number(self, own, mine) -> Any:
         """Return the number of a consumer's share of a tile, the same in all clusters of the tile."""
         T = self.traits
         matrix = lw.block_idx.z // T.plan.groups
@@ -49,13 +47,13 @@ class SplitInWorkspace:
             tile = tile + lw.cluster.rank() % T.multicasting
         return (tile * T.owners + mine) * T.consumers + own
 
-    def _place(self, number: Any, group: Any, block: int, four: int) -> Any:
+    def _place(self, number, group, block: int, four: int) -> Any:
         """Return where four sums of this thread lie."""
         thread = lw.thread_idx.x % WARPGROUP
         return fragment_of(self.traits, self.memory, number, group, block, four, thread)
 
     @lw.device
-    def leave(self, sums: Any, own: Any, mine: Any) -> None:
+    def leave(self, sums, own, mine) -> None:
         """Write this cluster's sums to the workspace."""
         number, group = self._number(own, mine), lw.block_idx.z % self.traits.plan.groups
         for block in range(self.blocks):
@@ -64,7 +62,7 @@ class SplitInWorkspace:
                 place.store([sums[block][4 * four + i] for i in range(4)])
 
     @lw.device
-    def last(self, sums: Any, own: Any, mine: Any) -> Any:
+    def last(self, sums, own, mine):
         """Write this cluster's sums and return whether those of all others were there before."""
         T = self.traits
         number = self._number(own, mine)
@@ -82,7 +80,7 @@ class SplitInWorkspace:
         return self.flags[own] == 1
 
     @lw.device
-    def sums(self, own: Any, mine: Any) -> Any:
+    def sums(self, own, mine):
         """Return the sums of all clusters, added in order: a list for each 64 rows."""
         number = self._number(own, mine)
         totals = []

@@ -16,7 +16,7 @@ class PersistentTiles:
     The first of a cluster's tiles is `first`, the next `step` further; there are `count` in all.
     """
 
-    def __init__(self, rows: Any, columns: Any, batch: Any, group: Any, cluster: int) -> None:
+    def __init__(self, rows, columns, batch, group, cluster: int) -> None:
         self.rows, self.columns, self.group = rows, columns, group
         self.each = rows * columns
         self.batch = batch
@@ -26,7 +26,7 @@ class PersistentTiles:
 
     __iter__ = None
 
-    def __getitem__(self, number: Any) -> tuple[Any, Any, Any]:
+    def __getitem__(self, number) -> tuple[Any, Any, Any]:
         """Return (row, column, matrix of the batch) of a tile."""
         matrix: Any = 0
         if self.batch is not None:
@@ -59,7 +59,7 @@ class GroupedTiles:
     unit is what a block or a cluster computes at once.
     """
 
-    def __init__(self, traits: Any, place: Any, bounds: Any, experts: Any, M: Any, columns: Any) -> None:
+    def __init__(self, traits, place, bounds, experts, M, columns) -> None:
         self.traits, self.own, self.M = traits, place, M
         (self.starts, self.ends), self.experts, self.columns = bounds, experts, columns
         self.paired = traits.plan.cluster[0] == 2
@@ -77,14 +77,14 @@ class GroupedTiles:
         return lw.i32(0), lw.i32(0), start, end, lw.i32(0)
 
     @lw.device
-    def bounds(self, expert: Any, start: Any) -> Any:
+    def bounds(self, expert, start):
         """Return where an expert's rows begin and end; `start` is the end of the one before it."""
         if self.given_starts:
             start = self.starts[expert]
         return start, lw.min(lw.max(self.ends[expert], start), self.M)
 
     @lw.device
-    def last_row(self) -> Any:
+    def last_row(self):
         """Return the row after those of all experts, if they follow each other."""
         end = lw.i32(0)
         for expert in lw.range(self.experts):
@@ -92,7 +92,7 @@ class GroupedTiles:
         return end
 
     @lw.device
-    def rows(self, state: Any) -> Any:
+    def rows(self, state):
         """Return how many rows of tiles of the state's expert come early, and how many late."""
         length, high = lw.max(state[3] - state[2], 0), self.traits.bm
         every = lw.cdiv(length, high)
@@ -102,7 +102,7 @@ class GroupedTiles:
         return early, every - early
 
     @lw.device
-    def units(self, state: Any) -> Any:
+    def units(self, state):
         """Return how many units of the state's expert are computed now."""
         early, late = self.rows(state)
         if self.paired:
@@ -113,7 +113,7 @@ class GroupedTiles:
         return lw.where(state[4] != 0, late, early) if self.has_halves else early
 
     @lw.device
-    def move(self, number: Any, state: Any) -> Any:
+    def move(self, number, state):
         """Return the state of the expert that a unit belongs to; its number is `experts` beyond the last."""
         expert, first, start, end, late = state
         units = self.units(state)
@@ -131,7 +131,7 @@ class GroupedTiles:
         return expert, first, start, end, late
 
     @lw.device
-    def place(self, number: Any, state: Any) -> Any:
+    def place(self, number, state):
         """Return the first row and column of this block's tile, and whether its cluster shares B."""
         T = self.traits
         early, _ = self.rows(state)
@@ -162,7 +162,7 @@ class OneTile:
 
     __iter__ = None
 
-    def __getitem__(self, number: Any) -> tuple[Any, Any, Any]:
+    def __getitem__(self, number) -> tuple[Any, Any, Any]:
         """Return (row, column, matrix of the batch) of the tile."""
         column = lw.block_idx.x // self.cluster if self.cluster > 1 else lw.block_idx.x
         matrix: Any = 0
@@ -171,6 +171,6 @@ class OneTile:
         return lw.block_idx.y, column, matrix
 
 
-def numbers(tiles: Any, first: Any, step: Any) -> Any:
+def numbers(tiles, first, step) -> Any:
     """Return the numbers of a block's tiles: a loop of the kernel, or 0 alone."""
     return range(1) if isinstance(tiles, OneTile) else lw.range(first, tiles.count, step)

@@ -8,8 +8,6 @@ threads.
 
 from __future__ import annotations
 
-from typing import Any
-
 from lanewise import lang as lw
 from lanewise.lang.trace.types import u32
 from lanewise.linalg.kernels.copies.chunks import CHUNK, moved_down, store_chunk
@@ -17,7 +15,7 @@ from lanewise.linalg.kernels.hopper.traits import WARPGROUP
 
 
 @lw.device
-def store_lines(output: Any, at: Any, buffer: Any) -> None:
+def store_lines(output, at, buffer) -> None:
     """Store one subtile from shared memory: `at` are its first row and column."""
     T = output.traits
     memory = output.memory
@@ -31,7 +29,7 @@ def store_lines(output: Any, at: Any, buffer: Any) -> None:
 
 
 @lw.device
-def start_of(output: Any, at: Any, line: Any) -> Any:
+def start_of(output, at, line):
     """Return where a line of a subtile begins in memory, and whether it is one of the result's."""
     outer, along = at[0] + line, at[1]
     last = output.last_row
@@ -42,13 +40,13 @@ def start_of(output: Any, at: Any, line: Any) -> Any:
 
 
 @lw.device
-def head_of(place: Any, size: Any) -> Any:
+def head_of(place, size):
     """Return how many elements there are from an address to the next multiple of 16 bytes."""
     return ((0 - place.address.to(lw.u32)) & (CHUNK - 1)).to(lw.i32) // size
 
 
 @lw.device
-def chunk_in_shared(output: Any, line: Any, chunk: Any, buffer: Any) -> Any:
+def chunk_in_shared(output, line, chunk, buffer):
     """Return a chunk of a line as four words."""
     T = output.traits
     memory = output.memory
@@ -58,7 +56,7 @@ def chunk_in_shared(output: Any, line: Any, chunk: Any, buffer: Any) -> Any:
 
 
 @lw.device
-def store_chunks(output: Any, at: Any, buffer: Any) -> None:
+def store_chunks(output, at, buffer) -> None:
     """Store what lies between the first and the last multiple of 16 bytes of each line."""
     T = output.traits
     memory = output.memory
@@ -85,7 +83,7 @@ def store_chunks(output: Any, at: Any, buffer: Any) -> None:
 
 
 @lw.device
-def store_ends(output: Any, at: Any, buffer: Any) -> None:
+def store_ends(output, at, buffer) -> None:
     """Store the first and last elements of each line, as many as make one chunk."""
     T = output.traits
     memory = output.memory
@@ -104,7 +102,7 @@ def store_ends(output: Any, at: Any, buffer: Any) -> None:
 
 
 @lw.device
-def store_elements(output: Any, at: Any, buffer: Any) -> None:
+def store_elements(output, at, buffer) -> None:
     """Store a subtile at the result's edge: one element after the other, what lies inside alone."""
     T = output.traits
     memory = output.memory

@@ -43,13 +43,13 @@ class SparseProducer(Producer):
     _words: Any = None
 
     @lw.device
-    def begin_tile(self, first_row: Any) -> None:
+    def begin_tile(self, first_row) -> None:
         """Find the metadata of a tile's rows."""
         words = WARPGROUP * self.traits.metadata_words
         self._words = self.metadata + (first_row // ROWS * words).to(lw.i64)
 
     @lw.device
-    def load_more(self, step: Any, stage: Any, full: Any) -> None:
+    def load_more(self, step, stage, full) -> None:
         """Load the metadata of a stage."""
         source = (self._words + step.to(lw.i64) * self.stage_words).aligned(16)
         bytes_ = SharedMemory(self.traits).metadata_bytes
@@ -63,7 +63,7 @@ class SparseConsumer(Consumer):
     metadata: Any = None
 
     @lw.device
-    def multiply(self, accumulators: Any, stage: Any, further: Any) -> Any:
+    def multiply(self, accumulators, stage, further):
         """Issue the products of one stage in order of K, 64 rows at once; sums begin unless `further`."""
         T, a, b, depth = self.traits, self.a, self.b, self.mma.k
         blocks = T.consumer_rows // ROWS
@@ -90,7 +90,7 @@ class SparseConsumer(Consumer):
         return accumulators
 
     @lw.device
-    def summed(self, accumulators: Any, reading: Any) -> Any:
+    def summed(self, accumulators, reading):
         """Return the sums of a tile, two stages in flight, its last stage's state and the one after it.
 
         A wgmma in flight may still read its metadata from registers. So two stages alternate, each with
@@ -118,7 +118,7 @@ class SparseConsumer(Consumer):
         return accumulators, before, reading
 
     @lw.device
-    def release(self, state: Any) -> None:
+    def release(self, state) -> None:
         """Release a stage to all producers that load into it; one lane of each warp does."""
         lw.syncwarp()
         lane = lw.lane_id()

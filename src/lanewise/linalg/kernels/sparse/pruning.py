@@ -62,7 +62,7 @@ def pruning(fmt: Format) -> Any:
 
 
 @lw.device
-def step_of(mma: Any, thread: Any, word: Any) -> Any:
+def step_of(mma, thread, word):
     """Return which of a stage's instructions a thread's word belongs to: the selector says it of some."""
     choices = mma.metadata.lane_choices
     if choices == 1:
@@ -71,7 +71,7 @@ def step_of(mma: Any, thread: Any, word: Any) -> Any:
 
 
 @lw.device
-def kept(given: Any, fmt: Any, infinity: Any) -> Any:
+def kept(given, fmt, infinity):
     """Return the two places of four elements that are kept, ascending, and the elements there, as u32.
 
     These are the larger magnitudes, of equal ones the first. NaN is larger than all numbers.
@@ -93,7 +93,7 @@ def kept(given: Any, fmt: Any, infinity: Any) -> Any:
 
 
 @lw.device
-def magnitude(bits: Any, fmt: Any, infinity: Any) -> Any:
+def magnitude(bits, fmt, infinity):
     """Return a number that is larger for a larger magnitude; all NaN have the same."""
     if fmt.kind == "int":
         return lw.where(bits > 127, lw.u32(256) - bits, bits)
@@ -101,8 +101,8 @@ def magnitude(bits: Any, fmt: Any, infinity: Any) -> Any:
 
 
 def prune_into(
-    b: Any, values: Any, metadata: Any, sizes: tuple[int, int], steps: tuple[int, int], leading: int,
-    fmt: Format, stream: Any = None,
+    b, values, metadata, sizes: tuple[int, int], steps: tuple[int, int], leading: int,
+    fmt: Format, stream = None,
 ) -> None:  # fmt: skip
     """Prune a matrix b, (K, N) in `sizes` with steps of elements along both, by one launch."""
     k, n = sizes

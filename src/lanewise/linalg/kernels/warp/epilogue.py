@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from lanewise import lang as lw
 from lanewise.formats import e4m3, e5m2, f32, f64
 from lanewise.linalg.kernels.fused_epilogue import changes_values, column_terms, finished, row_terms
 
 
 @lw.device
-def store(T: Any, acc: Any, matrix: Any, leading: Any, row: Any, column: Any, M: Any, N: Any, given: Any):
+def store(T, acc, matrix, leading, row, column, M, N, given):
     """Store the sums of a warp, whose part of the tile begins at a row and a column."""
     mma = T.mma
     together = T.problem.out.alignment * 8 >= 2 * T.out.bits
@@ -27,7 +25,7 @@ def store(T: Any, acc: Any, matrix: Any, leading: Any, row: Any, column: Any, M:
 
 
 @lw.device
-def store_pair(T: Any, place: Any, pair: Any, inside: Any, second_inside: Any, together: Any):
+def store_pair(T, place, pair, inside, second_inside, together):
     """Store two neighbours of a row, as far as they lie in the matrix."""
     if T.out in (e4m3, e5m2):
         text = f"cvt.rn.satfinite.{T.out.name}x2.f32 {{d}}, {{high}}, {{low}};"
@@ -55,7 +53,7 @@ def store_pair(T: Any, place: Any, pair: Any, inside: Any, second_inside: Any, t
 
 
 @lw.device
-def finished_sum(T: Any, given: Any, value: Any, row: Any, column: Any, M: Any, N: Any):
+def finished_sum(T, given, value, row, column, M, N):
     """Return a sum after the epilogue; where it lies outside the matrix, of the nearest place inside."""
     epilogue = T.problem.epilogue
     if not changes_values(epilogue):
@@ -73,7 +71,7 @@ def finished_sum(T: Any, given: Any, value: Any, row: Any, column: Any, M: Any, 
 
 
 @lw.device
-def finished_f64(epilogue: Any, given: Any, value: Any, row: Any, column: Any, residual: Any):
+def finished_f64(epilogue, given, value, row, column, residual):
     """Return an f64 after the epilogue: each operation rounded by itself."""
     if epilogue.alpha:
         value = value * given.alpha

@@ -26,7 +26,7 @@ from lanewise.linalg.kernels.warp.tiles import LANES
 from lanewise.linalg.kernels.warp.traits import WarpTraits
 
 
-def spread(index: Any) -> Any:
+def spread(index) -> Any:
     """Return the row of a tile that a fragment's row is: 0, 2, 4, 6, 1, 3, 5, 7 of each eight."""
     within = index % 8
     return index - within + within % 4 * 2 + within // 4
@@ -112,7 +112,7 @@ class Tiles:
     the offset of each four of K within its row is computed once.
     """
 
-    def __init__(self, T: WarpTraits, own_row: Any, own_column: Any) -> None:
+    def __init__(self, T: WarpTraits, own_row, own_column) -> None:
         self.traits = T
         (bm, bn, bk), stages = T.plan.tile, T.plan.stages
         lane = lw.lane_id()
@@ -123,7 +123,7 @@ class Tiles:
         self.offsets = [((within // 2 + k // 2) ^ group) * 2 + within % 2 for k in range(0, bk, 4)]
 
     @lw.device
-    def load(self, step: Any, stage: Any) -> Any:
+    def load(self, step, stage):
         """Return the fragments of A and B of one step of a stage."""
         T, mma = self.traits, self.traits.mma
         (bm, bn, bk), (wm, wn) = T.plan.tile, T.warp
@@ -131,7 +131,7 @@ class Tiles:
         b = [self.fragment(mma.b, self.b + stage * (bn * bk), j, step) for j in range(0, wn, mma.n)]
         return a, b
 
-    def fragment(self, operand: Any, tile: Any, first: int, step: int) -> Any:
+    def fragment(self, operand, tile, first: int, step: int) -> Any:
         """Return a fragment of rows from `first` on: element i of a lane has row 8·(i mod 2) and K 4·(i // 2)
         of A, and K 4·i of B, beside the lane's own."""
         mma, bk = self.traits.mma, self.traits.plan.tile[2]

@@ -18,7 +18,7 @@ from lanewise.linalg.kernels.warp.tiles import LANES, fragment, share_out
 from lanewise.linalg.kernels.warp.traits import WarpTraits
 
 
-def in_groups(number: Any, tall: Any, wide: Any, group: int) -> tuple[Any, Any]:
+def in_groups(number, tall, wide, group: int) -> tuple[Any, Any]:
     """Some rows of tiles at a time, column by column: blocks that run together share rows and columns."""
     first = number // (wide * group) * group
     rest, size = number % (wide * group), lw.min(tall - first, group)

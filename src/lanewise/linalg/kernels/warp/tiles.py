@@ -105,7 +105,7 @@ class Copy:
     columns: Any
     asynchronous: bool
 
-    def start(self, along_k: Any, stage: Any) -> None:
+    def start(self, along_k, stage) -> None:
         """Begin to copy the tile `along_k` elements along K into a stage; zeros lie outside the matrix."""
         down, right = (0, along_k) if self.tile.k_major else (along_k, 0)
         offset = along_k.to(lw.i64) * (1 if self.tile.k_major else self.leading)
@@ -127,7 +127,7 @@ class Copy:
 
 
 def share_out(
-    tile: TileShape, matrix: Any, leading: Any, first: Any, limits: tuple[Any, Any], array: Any,
+    tile: TileShape, matrix, leading, first, limits: tuple[Any, Any], array,
     threads: int, width: int, asynchronous: bool,
 ) -> Copy:  # fmt: skip
     """Who copies what: thread t begins with the t-th piece. `first` is the tile's place along M or N.
@@ -149,7 +149,7 @@ def share_out(
 
 
 @lw.device
-def load_or_zero(source: Any, width: int, left: Any) -> Any:
+def load_or_zero(source, width: int, left):
     """Neighbouring elements, of which `left` lie inside the matrix, or zeros for the others."""
     if width == 1:
         value = source.dtype(0)
@@ -166,9 +166,7 @@ def load_or_zero(source: Any, width: int, left: Any) -> Any:
     return values
 
 
-def fragment(
-    operand: Any, array: Any, tile: TileShape, first: Any, along_k: int, stage: Any, rounds: bool
-) -> Any:
+def fragment(operand, array, tile: TileShape, first, along_k: int, stage, rounds: bool) -> Any:
     """A fragment of A or B from its tile, beginning at `first` along M or N and at `along_k` along K.
 
     `rounds`: its elements are f32 and are rounded to tf32.
@@ -183,7 +181,7 @@ def fragment(
     return tuple(map(rounded_tf32, found.registers)) if rounds else found
 
 
-def by_ldmatrix(operand: Any, array: Any, tile: TileShape, first: Any, along_k: int, stage: Any) -> Any:
+def by_ldmatrix(operand, array, tile: TileShape, first, along_k: int, stage) -> Any:
     """The registers of a fragment, each an 8×8 matrix of 16-bit places: rows of 16 bytes along K.
 
     Register r of A has rows 8·(r mod 2) and up, and the (r // 2)-th 16 bytes along K; that of B the r-th.
@@ -201,7 +199,7 @@ def by_ldmatrix(operand: Any, array: Any, tile: TileShape, first: Any, along_k: 
     return lw.ldmatrix(place, num=count, trans=not tile.k_major).registers
 
 
-def by_element(operand: Any, array: Any, tile: TileShape, first: Any, along_k: int, stage: Any) -> Any:
+def by_element(operand, array, tile: TileShape, first, along_k: int, stage) -> Any:
     """A fragment of single elements: each lane loads its own."""
     found = operand.full(0)
     for index in range(len(found)):
@@ -212,7 +210,7 @@ def by_element(operand: Any, array: Any, tile: TileShape, first: Any, along_k: i
     return found
 
 
-def rounded_tf32(word: Any) -> Any:
+def rounded_tf32(word) -> Any:
     """The bits of an f32 rounded to tf32, to nearest even, as TMA does it; every NaN becomes one."""
     odd = (word >> TF32_LOST) & 1
     rounded = (word + ((1 << (TF32_LOST - 1)) - 1) + odd) & (0xFFFFFFFF << TF32_LOST & 0xFFFFFFFF)
