@@ -19,7 +19,7 @@ from lanewise.linalg import order
 from lanewise.linalg.kernels.hopper.traits import traits_of
 from lanewise.linalg.kernels.warp.traits import traits_of as warp_traits_of
 from lanewise.linalg.loading import as_loaded
-from lanewise.linalg.orientation import oriented, turned
+from lanewise.linalg.orientation import computes_transpose, oriented
 
 SOURCE = Path(lw.__file__).parent / "linalg"
 E4M3, E5M2 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
@@ -38,7 +38,7 @@ def test_plans_name_the_instruction_of_the_kernel(arch: str, types: Any, columns
     problem = oriented(planned.problem, planned.plan)
     names = ("e4m3", "e5m2") if types[0] is E4M3 else ("e5m2", "e4m3")
     names = (names[0], "e4m3" if types[1] is E4M3 else "e5m2")
-    if turned(planned.problem, planned.plan):
+    if computes_transpose(planned.problem, planned.plan):
         names = names[::-1]
     if planned.plan.family == "warpgroup":
         compiled = traits_of(as_loaded(problem), planned.plan).instruction.text

@@ -52,13 +52,13 @@ def planes_of(problem: Problem) -> int:
     return SPLIT_PARTS if problem.precision == "f32" else 1
 
 
-def plane_products(planes: int, turned: bool = False) -> tuple[tuple[int, int], ...]:
+def plane_products(planes: int, transposed: bool = False) -> tuple[tuple[int, int], ...]:
     """Return which planes of a kernel's A and B are multiplied, in the order of the product's sums.
 
     A kernel that computes the transpose has the product's B as its A.
     """
     pairs = SPLIT_PRODUCTS if planes > 1 else ((0, 0),)
-    return tuple((b, a) for a, b in pairs) if turned else pairs
+    return tuple((b, a) for a, b in pairs) if transposed else pairs
 
 
 def instruction_of(problem: Problem, plan: Plan) -> Instruction:

@@ -118,7 +118,7 @@ class Problem:
     #: Whether B is 2:4 sparse: half of its elements, and metadata that says where they stood.
     sparse: bool = False
     #: Whether this is the transpose of the product that was asked for, as a kernel computes it.
-    turned: bool = False
+    is_transpose: bool = False
     #: 0, or the rows of each matrix of a batch that is computed as one long matrix: a user's function gets
     #: rows of its own matrix. It is an argument of the kernel, and not compiled in.
     folded_rows: int = 0

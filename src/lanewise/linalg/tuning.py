@@ -40,7 +40,7 @@ def tune(a: Any, b: Any, *, progress: bool = True, **keywords: Any) -> PlannedPr
     """Measure plans for a call of `lw.matmul` on this GPU; the fastest is returned and used from now on.
 
     Arrays are torch's or CuPy's on a GPU; keywords are those of `lw.matmul`. Calls are measured as they are
-    made, with the copies of operands that they need, by turns with the planner's own plan, the L2 cache swept
+    made, with the copies of operands that they need, in turn with the planner's own plan, the L2 cache swept
     before each. A plan that is not clearly faster than the planner's own is not kept, and one that was kept
     before is dropped then. What is kept is in the user's cache folder ($LANEWISE_CACHE_DIR), for this device,
     these types, sizes, strides and fused operations. What `out=` holds is restored. A bar shows the progress.

@@ -211,9 +211,11 @@ def _operand_of(memory: Any) -> int | None:
 def _views(request: Request, problem: Problem, addresses: list[int], size: int) -> dict[str, Any]:
     """Return the operands as arrays of two axes, or of three with the batch first."""
 
-    def matrix(name: str, view: View, operand: Operand, rows: int, columns: int, turned: bool) -> DeviceView:
+    def matrix(
+        name: str, view: View, operand: Operand, rows: int, columns: int, transposed: bool
+    ) -> DeviceView:
         shape, strides = (rows, columns), operand.strides
-        if turned:
+        if transposed:
             shape, strides = shape[::-1], strides[::-1]
         number = OPERANDS.index(name)
         count = problem.experts if name == "b" and problem.experts else problem.batch

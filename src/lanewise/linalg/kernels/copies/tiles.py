@@ -94,7 +94,7 @@ def split_tile(given, block) -> None:
 def transpose_bytes(given, block) -> None:
     """Copy a tile of bytes, whose lines begin at multiples of four, to its place in the transpose.
 
-    A thread loads four neighbours of 16 lines and turns them round in registers. Through shared memory,
+    A thread loads four neighbours of 16 lines and transposes them in registers. Through shared memory,
     chunks of 16 bytes come together to lines of 128.
     """
     tile = lw.shared(u32, Layout((BYTES_TILE, BYTES_TILE // 4), (BYTES_TILE // 4, 1)), align=CHUNK)
@@ -119,11 +119,11 @@ def transpose_bytes(given, block) -> None:
                 if (row < given.lines) & (column + j < given.length):
                     value = base[row.to(lw.i64) * given.leading + (column + j).to(lw.i64)]
                     words[i] = words[i] | (value.to(lw.u32) << (8 * j))
-    turned = [transposed_bytes(words[i : i + 4]) for i in range(0, CHUNK, 4)]
+    transposed = [transposed_bytes(words[i : i + 4]) for i in range(0, CHUNK, 4)]
     for j in range(4):
         line = 4 * lane + j
         place = tile.ptr(line, (warp ^ (lane % _CHUNKS)) * 4)
-        lw.pointer(place.address, u32, "shared", CHUNK).store([turned[i][j] for i in range(4)])
+        lw.pointer(place.address, u32, "shared", CHUNK).store([transposed[i][j] for i in range(4)])
     lw.syncthreads()
     for step in range(0, BYTES_TILE * _CHUNKS, THREADS):
         line, chunk = (step + lw.thread_idx.x) // _CHUNKS, (step + lw.thread_idx.x) % _CHUNKS

@@ -44,7 +44,7 @@ class Mainloop:
         first = 0 if T.pingpong else self.own * blocks
         lw.wgmma_fence()
         begun = further
-        for plane_a, plane_b in plane_products(T.planes, T.problem.turned):
+        for plane_a, plane_b in plane_products(T.planes, T.problem.is_transpose):
             for k in range(0, T.bk, self.mma.k):
                 for block in range(blocks):
                     from_a, from_b = a[0, k, first + block, plane_a, stage], b[column, k, plane_b, stage]

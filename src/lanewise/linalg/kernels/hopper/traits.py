@@ -329,5 +329,5 @@ def _compiled_in(problem: Problem) -> Problem:
         promote=problem.promote,
         scale_blocks=problem.scale_blocks if problem.promote is not None else (0, 0),
         experts=min(problem.experts, 1), sparse=problem.sparse,
-        turned=problem.turned and planes_of(problem) > 1,
+        is_transpose=problem.is_transpose and planes_of(problem) > 1,
     )  # fmt: skip

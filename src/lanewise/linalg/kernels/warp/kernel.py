@@ -29,14 +29,10 @@ def in_groups(number, tall, wide, group: int) -> tuple[Any, Any]:
 def compiled(T: WarpTraits) -> Any:
     """Return the kernel for some constants."""
     T.require_possible()
-    mma = T.mma
-    (bm, bn, bk), (wm, wn), stages = T.plan.tile, T.warp, T.plan.stages
+    (bm, bn, _), (wm, wn), stages = T.plan.tile, T.warp, T.plan.stages
     tile_a, tile_b = T.tiles
     width_a, width_b = tile_a.width(T.problem.a.alignment), tile_b.width(T.problem.b.alignment)
-    steps = bk // mma.k
-    epilogue = T.problem.epilogue
-    bias_type, residual_type = epilogue.added_dtypes
-    rounds = T.a is tf32
+    bias_type, residual_type = T.problem.epilogue.added_dtypes
     of_a: Any = lw.Ptr[T.a, T.problem.a.alignment]
     of_b: Any = lw.Ptr[T.b, T.problem.b.alignment]
     of_out: Any = lw.Ptr[T.out, T.problem.out.alignment]
@@ -69,51 +65,7 @@ def compiled(T: WarpTraits) -> Any:
                 (tile_b, B + batch * batch_b, ldb, column, N, sB, width_b),
             )
         ]
-
-        def fetch(along_k, stage):
-            for each in copies:
-                each.start(along_k, stage)
-            if T.asynchronous:
-                lw.cp_async_commit()
-
-        def load(step, stage):
-            along_k = step * mma.k
-            return (
-                [
-                    fragment(mma.a, sA, tile_a, own_row + i, along_k, stage, rounds)
-                    for i in range(0, wm, mma.m)
-                ],
-                [
-                    fragment(mma.b, sB, tile_b, own_column + j, along_k, stage, rounds)
-                    for j in range(0, wn, mma.n)
-                ],
-            )
-
-        for stage in range(stages - 1):
-            fetch(lw.i32(stage * bk), stage)
-        if T.asynchronous:
-            lw.cp_async_wait(stages - 2)
-        lw.syncthreads()
-        acc = [[mma.zeros() for _ in range(0, wn, mma.n)] for _ in range(0, wm, mma.m)]
-        a, b = load(0, 0)
-        read, write = lw.i32(0), lw.i32(stages - 1)
-        for k in lw.range(0, K, bk):
-            for step in range(steps):
-                if step == 0:  # the stage that all warps have left
-                    fetch(k + (stages - 1) * bk, write)
-                    write = lw.where(write == stages - 1, 0, write + 1)
-                if step == steps - 1:
-                    if T.asynchronous:
-                        lw.cp_async_wait(stages - 2)
-                    lw.syncthreads()
-                    read = lw.where(read == stages - 1, 0, read + 1)
-                following = load((step + 1) % steps, read)
-                for i in range(len(a)):
-                    for j in range(len(b)) if i % 2 == 0 else reversed(range(len(b))):
-                        acc[i][j] = mma(a[i], b[j], acc[i][j])
-                a, b = following
-        if T.asynchronous:
-            lw.cp_async_wait(0)
+        acc = mainloop(T, copies, (sA, sB), (own_row, own_column), K)
         residual = residual + batch * residual_batch
         given = EpilogueValues(
             alpha, beta, bias, residual, residual_row, residual_column, scale_a, scale_b, scale_out,
@@ -122,3 +74,52 @@ def compiled(T: WarpTraits) -> Any:
         store(T, acc, Out + batch * batch_out, ldo, row + own_row, column + own_column, M, N, given)
 
     return by_warps
+
+
+@lw.device
+def mainloop(T, copies, shared, own, K):
+    """Return a warp's sums over K: tiles are copied some stages ahead, fragments are loaded a step ahead."""
+    mma, stages, bk = T.mma, T.plan.stages, T.plan.tile[2]
+    (wm, wn), (tile_a, tile_b), (sA, sB), (own_row, own_column) = T.warp, T.tiles, shared, own
+    steps, rounds = bk // mma.k, T.a is tf32
+
+    def fetch(along_k, stage):
+        for each in copies:
+            each.start(along_k, stage)
+        if T.asynchronous:
+            lw.cp_async_commit()
+
+    def load(step, stage):
+        k = step * mma.k
+        rows, columns = range(0, wm, mma.m), range(0, wn, mma.n)
+        return (
+            [fragment(mma.a, sA, tile_a, own_row + i, k, stage, rounds) for i in rows],
+            [fragment(mma.b, sB, tile_b, own_column + j, k, stage, rounds) for j in columns],
+        )
+
+    for stage in range(stages - 1):
+        fetch(lw.i32(stage * bk), stage)
+    if T.asynchronous:
+        lw.cp_async_wait(stages - 2)
+    lw.syncthreads()
+    acc = [[mma.zeros() for _ in range(0, wn, mma.n)] for _ in range(0, wm, mma.m)]
+    a, b = load(0, 0)
+    read, write = lw.i32(0), lw.i32(stages - 1)
+    for k in lw.range(0, K, bk):
+        for step in range(steps):
+            if step == 0:  # the stage that all warps have left
+                fetch(k + (stages - 1) * bk, write)
+                write = lw.where(write == stages - 1, 0, write + 1)
+            if step == steps - 1:
+                if T.asynchronous:
+                    lw.cp_async_wait(stages - 2)
+                lw.syncthreads()
+                read = lw.where(read == stages - 1, 0, read + 1)
+            following = load((step + 1) % steps, read)
+            for i in range(len(a)):
+                for j in range(len(b)) if i % 2 == 0 else reversed(range(len(b))):
+                    acc[i][j] = mma(a[i], b[j], acc[i][j])
+            a, b = following
+    if T.asynchronous:
+        lw.cp_async_wait(0)
+    return acc
