@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lanewise.errors import LanewiseError
+from lanewise.linalg.arrays import Array
 from lanewise.linalg.cpu.sums import compute
 from lanewise.linalg.launch.repeat import find, kind_of_tensor, remember
 from lanewise.linalg.matmul import product
@@ -43,7 +44,7 @@ _NOT_TAKEN = ("residual", "scale_a", "scale_b", "plan", "beta")
 
 
 @short_traceback
-def grouped_matmul(a: Any, b: Any, offsets: Any, *, counts: Any = None, **keywords: Any) -> Any:
+def grouped_matmul(a: Array, b: Array, offsets: object, *, counts: object = None, **keywords: Any) -> Any:
     """Return the rows of `a` multiplied by the matrix of their group: one matrix of `b` for each group.
 
     `a` is (rows, K), `b` (groups, K, N). `offsets` are integers, one for each group: where the group's rows
@@ -124,7 +125,7 @@ def _result(left: View, right: View, options: Options) -> tuple[Any, View]:
     given = None if options.out is None else view_of(options.out, "out")
     product = product_of(left.format, right.format)
     fmt = result_of(product, left.format, None if given is None else given.format, options.out_dtype, False)
-    out = options.out
+    out: Any = options.out
     if given is None:
         out = empty(left, shape, fmt)
         given = view_of(out, "out")

@@ -9,6 +9,8 @@ from functools import wraps
 from typing import Any, TypeVar, cast
 
 from lanewise.errors import LanewiseError
+from lanewise.linalg.arrays import Array, Scale
+from lanewise.linalg.epilogue_function import EpilogueFunction
 from lanewise.linalg.launch.repeat import REPEATS, known_call, repeated
 from lanewise.linalg.operands import with_items
 from lanewise.linalg.options import Options, options_of
@@ -53,26 +55,26 @@ def _machine_code_first(function: _Call) -> _Call:
 
 @_machine_code_first
 def matmul(
-    a: Any,
-    b: Any,
+    a: Array,
+    b: Array | SparseMatrix,
     *,
-    out: Any = None,
-    bias: Any = None,
+    out: Array | None = None,
+    bias: Array | None = None,
     activation: str | None = None,
-    residual: Any = None,
+    residual: Array | None = None,
     alpha: float = 1.0,
     beta: float | None = None,
-    scale_a: Any = None,
-    scale_b: Any = None,
-    scale_out: Any = None,
-    epilogue: Any = None,
-    out_dtype: Any = None,
-    accumulate: Any = None,
+    scale_a: Scale | None = None,
+    scale_b: Scale | None = None,
+    scale_out: Array | None = None,
+    epilogue: EpilogueFunction | None = None,
+    out_dtype: object = None,
+    accumulate: object = None,
     precision: str | None = None,
     batch_invariant: bool = False,
     arch: str | None = None,
     plan: Plan | PlannedProduct | None = None,
-    stream: Any = None,
+    stream: object = None,
 ) -> Any:
     """Return the product of two arrays: on their GPU, or on the CPU with the bits of a GPU.
 
@@ -175,7 +177,8 @@ def _on_copies(request: Request, problem: Problem, a: Any, b: Any, options: Opti
             f"an array of {request.a.library} is contiguous along neither axis: copy it first"
         )
 
-    out, residual = options.out, options.residual
+    out: Any = options.out
+    residual = options.residual
     if residual is None and request.residual is not None:
         residual = out  # what it holds is added
     scattered = out is not None and _scattered(problem.out)
@@ -228,7 +231,7 @@ def _returned(request: Request, a: Any) -> Any:
 
 
 @short_traceback
-def plan(a: Any, b: Any, *, arch: str | None = None, **keywords: Any) -> PlannedProduct:
+def plan(a: Array, b: Array, *, arch: str | None = None, **keywords: Any) -> PlannedProduct:
     """Return the plan for a call of `lw.matmul` with the same arguments: what runs, how, and why.
 
     >>> import numpy as np

@@ -9,34 +9,35 @@ from typing import TYPE_CHECKING, Any
 from lanewise.errors import LanewiseError
 
 if TYPE_CHECKING:
+    from lanewise.linalg.arrays import Array, Scale
+    from lanewise.linalg.epilogue_function import EpilogueFunction
     from lanewise.linalg.plan import Plan
     from lanewise.linalg.planning.planned import PlannedProduct
-
-#: An array of any library, a number, or None: whatever a caller passes.
-Given = Any
 
 
 @dataclass(frozen=True)
 class Options:
     """The keywords of a product, as they were given; docs/matmul.md says what each does."""
 
-    out: Given = None
-    bias: Given = None
+    out: Array | None = None
+    bias: Array | None = None
     activation: str | None = None
-    residual: Given = None
+    residual: Array | None = None
     alpha: float = 1.0
     beta: float | None = None
-    scale_a: Given = None
-    scale_b: Given = None
-    scale_out: Given = None
-    epilogue: Given = None
-    out_dtype: Given = None
-    accumulate: Given = None
+    scale_a: Scale | None = None
+    scale_b: Scale | None = None
+    scale_out: Scale | None = None
+    epilogue: EpilogueFunction | None = None
+    #: Types of NumPy, ml_dtypes or torch, or names such as "f16".
+    out_dtype: object = None
+    accumulate: object = None
     precision: str | None = None
     batch_invariant: bool = False
     arch: str | None = None
     plan: Plan | PlannedProduct | None = None
-    stream: Given = None
+    #: A stream of any library, or its handle.
+    stream: object = None
 
 
 #: The keywords that are arrays (a scale may be a number), in the order of a launch's operands after a and b.

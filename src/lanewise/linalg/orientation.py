@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from lanewise.linalg.arrays import Memory
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.pointers import Pointers
 from lanewise.linalg.problem import Epilogue, Operand, Problem
@@ -77,17 +78,20 @@ def transposed(problem: Problem) -> Problem:
 def transposed_pointers(pointers: Pointers) -> Pointers:
     """Return the arrays of the transposed problem."""
 
-    def swapped(array: Any) -> Any:
-        return array if array is None or array.ndim < 2 else array.swapaxes(-1, -2)
+    def swapped(array: Memory) -> Memory:
+        return array if array.ndim < 2 else array.swapaxes(-1, -2)
+
+    def swapped_if(array: Memory | None) -> Memory | None:
+        return None if array is None else swapped(array)
 
     return replace(
         pointers,
         a=swapped(pointers.b),
         b=swapped(pointers.a),
         out=swapped(pointers.out),
-        residual=swapped(pointers.residual),
-        scale_a=swapped(pointers.scale_b),
-        scale_b=swapped(pointers.scale_a),
+        residual=swapped_if(pointers.residual),
+        scale_a=swapped_if(pointers.scale_b),
+        scale_b=swapped_if(pointers.scale_a),
     )
 
 

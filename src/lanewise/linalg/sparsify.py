@@ -15,6 +15,7 @@ import numpy.typing as npt
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format, u8
 from lanewise.isa.sparsity import prune_2_4
+from lanewise.linalg.arrays import Array as AnyArray
 from lanewise.linalg.operands import View, empty, view_of
 from lanewise.tracebacks import short_traceback
 
@@ -135,7 +136,7 @@ def _to_host(array: Any, library: str) -> Array:
 
 
 @short_traceback
-def sparsify(b: Any) -> SparseMatrix:
+def sparsify(b: AnyArray) -> SparseMatrix:
     """Return a matrix with two of four neighbours along K kept, those of larger magnitude, for `lw.matmul`.
 
     K, the first axis, is a multiple of 4. Of a matrix on a GPU, the result stays on this GPU.

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from lanewise.errors import LanewiseError
+from lanewise.linalg.arrays import Memory
 from lanewise.linalg.plan import FAMILIES, Plan
 from lanewise.linalg.pointers import Pointers, flat
 from lanewise.linalg.problem import Problem
@@ -81,7 +82,7 @@ def run(launches: Iterable[Launch], stream: Any = None) -> None:
         each(stream)
 
 
-def or_null(array: Any) -> Any:
+def or_null(array: Memory | None) -> Any:
     """Return an array's memory as a kernel's pointer, or the address that a kernel never reads."""
     return 0 if array is None else flat(array)
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from lanewise.formats import bf16
+from lanewise.linalg.arrays import Memory
 from lanewise.linalg.kernels.copies.kernels import CHUNKS_EACH, THREADS, Kind, copying, division
 from lanewise.linalg.kernels.copies.tiles import tiles_of
 from lanewise.linalg.kernels.family import Launch
@@ -55,7 +56,7 @@ class Copy:
         k_major = self.operand.k_major or self.transposed
         return replace(self.operand, k_major=k_major, leading=self.padded, batch_stride=stride, alignment=16)
 
-    def view(self, workspace: Any, offset: int, like: Any) -> Any:
+    def view(self, workspace: Memory, offset: int, like: Memory) -> Memory:
         """Return the copy in the workspace as an array of the operand's shape."""
         if self.planes > 1:
             return self._planes_view(workspace[offset : offset + self.bytes], like)
@@ -67,7 +68,7 @@ class Copy:
             found = _repeated(found, like.shape[0])
         return found
 
-    def _planes_view(self, part: Any, like: Any) -> Any:
+    def _planes_view(self, part: Memory, like: Memory) -> Memory:
         """Return the planes of all matrices of the batch, one after the other."""
         import numpy as np
 
@@ -113,7 +114,7 @@ class Copy:
             return self.batch * tiles_of(self.length, self.padded, self.kind.transposes_words)
         return -(-self._chunks // (THREADS * CHUNKS_EACH[self.planes]))
 
-    def arguments(self, array: Any, target: Any) -> tuple[Any, ...]:
+    def arguments(self, array: Memory, target: Memory) -> tuple[Any, ...]:
         """Return what the kernel gets of it: `array` has the lines, `target` is its part of the workspace."""
         source, into = flat(array), flat(target)
         if self.planes == 1:
@@ -140,18 +141,19 @@ def workspace_bytes(problem: Problem, plan: Plan) -> int:
 def copied(problem: Problem, plan: Plan, pointers: Pointers) -> tuple[Problem, Pointers, Launch]:
     """Return the problem and its arrays after the copies that a plan makes, and the launch of them."""
     of_a, of_b = copies(problem, plan)
-    offset = COUNTER_BYTES
+    workspace, offset = pointers.workspace, COUNTER_BYTES
+    assert workspace is not None
     jobs = []
     if of_a is not None:
         lines = pointers.a if problem.a.k_major else pointers.a.swapaxes(-1, -2)
-        target = of_a.view(pointers.workspace, offset, lines)
+        target = of_a.view(workspace, offset, lines)
         jobs.append((of_a, of_a.arguments(lines, target)))
         pointers = replace(pointers, a=target if of_a.result.k_major else target.swapaxes(-1, -2))
         problem = replace(problem, a=of_a.result)
         offset += -(-of_a.bytes // _ROW) * _ROW
     if of_b is not None:
         lines = pointers.b.swapaxes(-1, -2) if problem.b.k_major else pointers.b
-        target = of_b.view(pointers.workspace, offset, lines)
+        target = of_b.view(workspace, offset, lines)
         jobs.append((of_b, of_b.arguments(lines, target)))
         pointers = replace(pointers, b=target.swapaxes(-1, -2) if of_b.result.k_major else target)
         problem = replace(problem, b=of_b.result)

@@ -35,7 +35,7 @@ class Consumer(Mainloop):
             reading = self.skipped(reading, own * steps)
             if (own == 1) & (tiles.first < tiles.count):
                 lw.arrive(ORDER, 2 * WARPGROUP)  # the other begins
-        residual, phase = given.residual, lw.i32(0)
+        residual, tiles_done = given.residual, lw.i32(0)
         state = tiles.begin() if T.grouped else None
         epilogue.last_row = M
         for number in numbers(tiles, first, step):
@@ -76,10 +76,10 @@ class Consumer(Mainloop):
             if not T.one_tile:  # noqa: SIM102, decided while tracing
                 if steps > 0:
                     self.release(before)
-            self.finish(accumulators, first_row, first_column, phase, values)
-            phase = phase + 1
+            self.finish(accumulators, first_row, first_column, tiles_done, values)
+            tiles_done = tiles_done + 1
         if T.plan.split > 1 and not T.one_tile:
-            self.split_in_cluster.wait_for_readers(own, phase)
+            self.split_in_cluster.wait_for_readers(own, tiles_done)
         epilogue.wait_for_reads(0)  # the block's shared memory is read before the block ends
 
     @lw.device
@@ -95,16 +95,16 @@ class Consumer(Mainloop):
         epilogue.load_row_terms(first_row)
 
     @lw.device
-    def finish(self, accumulators, first_row, first_column, phase, values) -> None:
+    def finish(self, accumulators, first_row, first_column, tiles_done, values) -> None:
         """Add up what other blocks have of a tile, where K is split, and store this block's share."""
         T, plan = self.traits, self.traits.plan
         if plan.split > 1:
             mine, within = self.place.rank // T.multicasting, self.place.multicast_rank
             if T.multicasting == 1 and T.one_tile:
                 lw.cluster.wait()  # the other blocks' barriers are ready
-            self.split_in_cluster.send(accumulators, self.own, mine, within, self.steps > 0, phase)
+            self.split_in_cluster.send(accumulators, self.own, mine, within, self.steps > 0, tiles_done)
             if mine < T.owners:
-                sums = self.split_in_cluster.sums(self.own, phase)
+                sums = self.split_in_cluster.sums(self.own, tiles_done)
                 column = first_column + mine * T.store_columns
                 if plan.groups > 1:
                     self.reduce(sums, mine, first_row, column)

@@ -272,6 +272,7 @@ def _split_memory(traits: Traits, problem: Problem, pointers: Pointers) -> tuple
     if traits.plan.groups == 1:
         return 0, 0
     size = sum_bytes(traits, problem.m, problem.n, problem.batch)
+    assert pointers.workspace is not None
     end = len(pointers.workspace) // 128 * 128  # copies lie before it
     parts = pointers.workspace[:COUNTER_BYTES], pointers.workspace[end - size : end]
     if isinstance(parts[0], np.ndarray):

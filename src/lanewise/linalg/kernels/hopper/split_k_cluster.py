@@ -42,11 +42,11 @@ class SplitInCluster:
         self.free.init(self.traits.owners)
 
     @lw.device
-    def send(self, accumulators, own, part, within, any_steps, phase) -> None:
+    def send(self, accumulators, own, part, within, any_steps, tiles_done) -> None:
         """Send this block's sums to their owners; zeros if its part of K is empty."""
         T = self.traits
         thread = lw.thread_idx.x % WARPGROUP
-        self.free[own].wait((phase + 1) & 1, scope="cluster")  # owners have read what was sent before
+        self.free[own].wait((tiles_done + 1) & 1, scope="cluster")  # owners have read what was sent before
         for owner in range(T.owners):
             for block in range(self.blocks):
                 for four in range(self.slots // 4):
@@ -59,11 +59,11 @@ class SplitInCluster:
             self.ready[own].remote(within + thread * T.multicasting).arrive()
 
     @lw.device
-    def sums(self, own, phase):
+    def sums(self, own, tiles_done):
         """Return the sums of this block's columns, parts added in order: a list for each 64 rows."""
         T = self.traits
         thread = lw.thread_idx.x % WARPGROUP
-        self.ready[own].wait(phase & 1, scope="cluster")
+        self.ready[own].wait(tiles_done & 1, scope="cluster")
         totals = []
         for block in range(self.blocks):
             values = []
@@ -87,6 +87,6 @@ class SplitInCluster:
             self.free[own].remote(within + thread * T.multicasting).arrive(scope="block")
 
     @lw.device
-    def wait_for_readers(self, own, phase) -> None:
+    def wait_for_readers(self, own, tiles_done) -> None:
         """Wait until all owners have read what was sent last: their arrivals find this block at work."""
-        self.free[own].wait((phase + 1) & 1, scope="cluster")
+        self.free[own].wait((tiles_done + 1) & 1, scope="cluster")
