@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -21,8 +22,9 @@ from gpu_times import save, timed
 
 import lanewise as lw
 from lanewise.lang.tiles.pipeline import Pipeline
-from lanewise.linalg.families import consumer, shared_tiles, warpgroup_kernel
-from lanewise.linalg.families.warpgroup import launches
+from lanewise.linalg.kernels.family import run
+from lanewise.linalg.kernels.hopper import kernel, mainloop, operand_tiles
+from lanewise.linalg.kernels.hopper.launches import launches
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.planner import plan_of
 from lanewise.linalg.planning.sizes import problem_of_sizes
@@ -37,16 +39,16 @@ SHAPES = (
 #: What is left out of each kind of kernel: products, loads.
 KINDS = {"whole": (False, False), "loads": (True, False), "products": (False, True), "neither": (True, True)}
 _WHOLE: dict[str, Any] = {
-    "multiply": consumer.Consumer.multiply,
-    "load": shared_tiles.OperandTile.load,
+    "multiply": mainloop.Mainloop.multiply,
+    "load": operand_tiles.OperandTile.load,
     "commit": Pipeline.commit,
 }
 
 
 @lw.device
-def no_products(self: Any, accs: Any, stage: Any, further: Any) -> Any:
-    """Return the sums as they are, in place of `Consumer.multiply`."""
-    return accs
+def no_products(self: Any, accumulators: Any, stage: Any, further: Any) -> Any:
+    """Return the sums as they are, in place of `Mainloop.multiply`."""
+    return accumulators
 
 
 def no_load(self: Any, *arguments: Any) -> None:
@@ -60,8 +62,8 @@ def commit_nothing(self: Any, state: Any) -> None:
 
 def leave_out(products: bool, loads: bool) -> None:
     """Let kernels that are traced from now on have no products, or no loads."""
-    warpgroup_kernel.compiled.cache_clear()
-    classes: tuple[Any, Any, Any] = (consumer.Consumer, shared_tiles.OperandTile, Pipeline)
+    kernel.compiled.cache_clear()
+    classes: tuple[Any, Any, Any] = (mainloop.Mainloop, operand_tiles.OperandTile, Pipeline)
     classes[0].multiply = no_products if products else _WHOLE["multiply"]
     classes[1].load = no_load if loads else _WHOLE["load"]
     classes[2].commit = commit_nothing if loads else _WHOLE["commit"]
@@ -78,15 +80,8 @@ def measure(m: int, n: int, k: int, plan: Plan, rounds: int) -> dict[str, float]
         leave_out(*left_out)
         every = launches(problem, plan, Pointers(a, b, out, workspace=workspace))
 
-        def run(every: Any = every) -> None:
-            for number, (configured, arguments) in enumerate(every):
-                if number:
-                    configured(*arguments, overlap=True)
-                else:
-                    configured(*arguments)
-
-        runs[kind] = run
-        run()
+        runs[kind] = partial(run, every)
+        run(every)
     leave_out(False, False)
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(rounds):

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from lanewise.formats import bf16, f32
-from lanewise.linalg.families.candidates import build_for
+from lanewise.linalg.kernels.hopper.candidates import traits_for
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.hopper_model import hopper_plans
 from lanewise.linalg.planning.measured import fields_of
@@ -75,23 +75,14 @@ def compile_one(job: tuple[tuple[int, int, int, str], dict[str, Any]]) -> str:
     """Fill the disk cache with a plan's machine code; return what went wrong, if anything did."""
     from lanewise.gpu.assemble import cubin
     from lanewise.gpu.device import context
-    from lanewise.linalg.families.warpgroup_kernel import compiled
+    from lanewise.linalg.kernels.hopper.kernel import compiled
 
     plan = plan_from(job[1])
     try:
-        cubin(compiled(build_for(problem_of(*job[0]), plan)).module("sm_90a"), context(0))
+        cubin(compiled(traits_for(problem_of(*job[0]), plan)).module("sm_90a"), context(0))
     except Exception as error:
         return f"{job[0]} {named(plan)}: {error}"
     return ""
-
-
-def launch_all(launches: list[tuple[Any, tuple[Any, ...]]]) -> None:
-    """Launch the kernels of a plan; the second overlaps with the first."""
-    for number, (configured, arguments) in enumerate(launches):
-        if number:
-            configured(*arguments, overlap=True)
-        else:
-            configured(*arguments)
 
 
 def measure(job: dict[str, Any], rounds: int, workspace: Any) -> dict[str, Any]:
@@ -99,7 +90,8 @@ def measure(job: dict[str, Any], rounds: int, workspace: Any) -> dict[str, Any]:
     import torch
     from gpu_times import timed
 
-    from lanewise.linalg.families.warpgroup import launches
+    from lanewise.linalg.kernels.family import run as make
+    from lanewise.linalg.kernels.hopper.launches import launches
 
     m, n, k, layout = job["m"], job["n"], job["k"], job["layout"]
     problem = problem_of(m, n, k, layout)
@@ -122,14 +114,14 @@ def measure(job: dict[str, Any], rounds: int, workspace: Any) -> dict[str, Any]:
         try:
             every = launches(problem, plan, Pointers(a, b, c, workspace=workspace))
             c.fill_(float("nan"))
-            launch_all(every)
+            make(every)
             unlike = ~((c.float() - wanted).abs() <= 0.02 * (wanted.abs() + k**0.5))
             if int(unlike.sum()):
                 raise ValueError(f"{int(unlike.sum())} elements are wrong")
         except Exception as error:
             print(m, n, k, layout, named(plan), "failed:", str(error)[:200], flush=True)
             continue
-        runs[plan] = lambda every=every: launch_all(every)
+        runs[plan] = lambda every=every: make(every)
     times: dict[Any, list[float]] = {name: [] for name in runs}
     for number in range(rounds + 2):
         for name, run in runs.items():
@@ -161,7 +153,7 @@ def run_jobs(path: Path, out: Path, rounds: int) -> None:
 
     jobs = json.loads(path.read_text())
     every = [((job["m"], job["n"], job["k"], job["layout"]), plan) for job in jobs for plan in job["plans"]]
-    unique = {build_for(problem_of(*key), plan_from(plan)): (key, plan) for key, plan in every}
+    unique = {traits_for(problem_of(*key), plan_from(plan)): (key, plan) for key, plan in every}
     with ProcessPoolExecutor(14, mp_context=get_context("spawn")) as pool:
         for problem in filter(None, pool.map(compile_one, unique.values(), chunksize=4)):
             print("not compiled:", problem, flush=True)

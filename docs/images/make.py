@@ -162,24 +162,138 @@ LIFE = (
 )
 
 
-def life_of_a_kernel() -> str:
-    """The stations of a kernel from its text to its last store, one below the other."""
+#: The walk of an operand of `lw.matmul`: what is done, in which file, what it is afterwards, and whether a
+#: call that was made before does it again.
+WALK = (
+    ("lw.matmul(a, b, …)", "matmul.py", "Options: every keyword, once", True),
+    ("a call that was made before?", "launch/repeat.py", "then addresses alone go to its launches", True),
+    ("look at the array", "operands.py", "View: address, shape, strides, format", False),
+    ("hold it to the rules", "rules.py", "Problem: an Operand each, k_major, leading", False),
+    ("choose a plan", "planning/planner.py", "Plan: family, tile, stages, cluster, split", False),
+    ("prepare launches", "launch/prepare.py", "Pointers: views of device memory", False),
+    (
+        "copy what TMA cannot take",
+        "kernels/copies/launches.py",
+        "aligned rows, along K, in a workspace",
+        False,
+    ),
+    ("orient it", "orientation.py", "the kernel's A or B", False),
+    ("make the launch", "kernels/hopper/launches.py", "Traits, a tensor map, arguments", False),
+    ("load and multiply", "kernels/hopper/kernel.py", "a tile in shared memory, wgmma's operand", True),
+)
+
+
+def stations(title: str, rows: tuple[tuple[str, str, str, bool], ...], legend: tuple[str, str]) -> str:
+    """Stations one below the other: what is done, where, and what comes out of it."""
     left, wide, high, gap, top = 14, 300, 34, 16, 48
     lines = []
-    for number, (does, where, gives, always) in enumerate(LIFE):
+    for number, (does, where, gives, always) in enumerate(rows):
         y = top + number * (high + gap)
         lines.append(box(left, y, wide, high, BLUE if always else YELLOW))
         lines.append(text(left + 10, y + 22, does))
         lines.append(text(left + wide + 16, y + 14, where, 11, font_weight="bold"))
         lines.append(text(left + wide + 16, y + 29, gives, 11))
-        if number + 1 < len(LIFE):
+        if number + 1 < len(rows):
             middle, end = left + wide / 2, y + high + gap
             arrow = f"M{middle:g} {y + high:g} V{end - 2:g} m-4 -5 l4 5 l4 -5"
             lines.append(f'<path d="{arrow}" stroke="{INK}" fill="none"/>')
-    y = top + len(LIFE) * (high + gap)
-    for number, (fill, words) in enumerate(((BLUE, "every launch"), (YELLOW, "once: later from disk"))):
+    y = top + len(rows) * (high + gap)
+    for number, (fill, words) in enumerate(zip((BLUE, YELLOW), legend, strict=True)):
         lines += [box(left + number * 150, y, 16, 16, fill), text(left + 22 + number * 150, y + 13, words)]
-    return document(left + wide + 380, y + 30, "From lw.load to the last store", lines)
+    return document(left + wide + 380, y + 30, title, lines)
+
+
+class Warps:
+    """A block of the Hopper kernel over time: its producer, two consumers that share tiles, and TMA's stores.
+
+    Times are in steps of K of both consumers: alone, a consumer multiplies twice as fast.
+    """
+
+    stages, steps, tiles, skew = 4, 6, 3, 2
+    tick, arrival, storing = 0.25, 1.0, 1.5
+
+    def __init__(self) -> None:
+        count = self.steps * self.tiles
+        self.loads: list[tuple[float, float, int]] = []
+        self.products: list[list[tuple[float, float, int]]] = [[], []]
+        self.stores: list[list[tuple[float, float, int]]] = [[], []]
+        full = [0.0] * count
+        done, left, busy, began = [0, 0], [1.0, 1.0], [0.0, 0.0], [-1.0, -1.0]
+        loaded, now = 0, 0.0
+        while min(done) < count or max(busy) > now:
+            rested = not self.loads or now >= self.loads[-1][0] + self.arrival / 2
+            if rested and loaded < min(count, min(done) + self.stages):
+                full[loaded] = now + self.arrival
+                self.loads.append((now, now + self.arrival, loaded))
+                loaded += 1
+            working = [own for own in range(2) if self._multiplies(own, done, busy, full, now)]
+            for own in working:
+                began[own] = now if began[own] < 0 else began[own]
+                left[own] -= self.tick if len(working) == 2 else 2 * self.tick
+                if left[own] <= 0:
+                    self.products[own].append((began[own], now + self.tick, done[own]))
+                    done[own], left[own], began[own] = done[own] + 1, 1.0, -1.0
+                    if done[own] % self.steps == 0:
+                        busy[own] = now + self.tick + self.storing
+                        self.stores[own].append((now + self.tick, busy[own], done[own] // self.steps - 1))
+            now += self.tick
+        self.end = now
+
+    def _multiplies(
+        self, own: int, done: list[int], busy: list[float], full: list[float], now: float
+    ) -> bool:
+        """Return whether a consumer multiplies now: it stores nothing, its stage is full, nobody is ahead."""
+        step = done[own]
+        if step >= len(full) or busy[own] > now or step >= len(self.loads) or full[step] > now:
+            return False
+        waits = own == 1 and step % self.steps >= self.steps - self.skew
+        return not (waits and done[0] < (step // self.steps + 1) * self.steps)
+
+
+def warps_over_time() -> str:
+    """The warps of one block of the Hopper kernel: who loads, multiplies and stores when."""
+    block, left, top, high, wide = Warps(), 210, 56, 44, 34
+    colours = (BLUE, GREEN, YELLOW)
+    lines = []
+
+    def bars(row: int, spans: list[tuple[float, float, int]], steps: int, shallow: bool = False) -> None:
+        for start, end, number in spans:
+            y, tall = top + row * high, (high - 10) / (2 if shallow else 1)
+            y += number % 2 * tall if shallow else 0
+            fill = colours[number // steps % len(colours)]
+            lines.append(box(left + start * wide, y, (end - start) * wide, tall, fill))
+            label = "store" if steps == 1 else str(number % steps)
+            middle = left + (start + end) / 2 * wide
+            lines.append(text(middle, y + tall / 2 + 4, label, 10, text_anchor="middle"))
+
+    rows = (
+        ("warp 0", "producer: TMA loads"),
+        ("warps 1 to 3", "idle, or store, or copy scales"),
+        ("warps 4 to 7", "consumer 0: wgmma"),
+        ("warps 8 to 11", "consumer 1: wgmma"),
+        ("tensor cores", "busy"),
+    )
+    for number, (name, words) in enumerate(rows):
+        y = top + number * high
+        lines += [text(14, y + 15, name, 12, font_weight="bold"), text(14, y + 30, words, 10)]
+    bars(0, block.loads, block.steps, shallow=True)
+    for own in range(2):
+        bars(2 + own, block.products[own], block.steps)
+        bars(2 + own, block.stores[own], 1)
+    spans = sorted(span[:2] for each in block.products for span in each)
+    for start, end in spans:
+        lines.append(box(left + start * wide, top + 4 * high, (end - start) * wide, 12, GREY))
+    y = top + len(rows) * high + 4
+    words = (
+        f"Numbers are steps of K, colours are tiles: {block.stages} stages, {block.steps} steps, skew "
+        f"{block.skew}. A stage is loaded again when both consumers have released it.",
+        "Consumer 1 leaves its last two steps until consumer 0 has issued all of its own: one stores while "
+        "the other multiplies.",
+    )
+    for number, line in enumerate(words):
+        lines.append(text(14, y + 14 + 16 * number, line, 11))
+    width = int(left + block.end * wide + 14)
+    return document(width, int(y + 44), "One block of the Hopper kernel: its warps over time", lines)
 
 
 def hierarchy() -> str:
@@ -233,7 +347,13 @@ def main(folder: Path) -> None:
         lw.draw.save(thing, folder / name, hover=False, **options)
     (folder / "stages.svg").write_text(stages())
     (folder / "hierarchy.svg").write_text(hierarchy())
-    (folder / "life_of_a_kernel.svg").write_text(life_of_a_kernel())
+    (folder / "life_of_a_kernel.svg").write_text(
+        stations("From lw.load to the last store", LIFE, ("every launch", "once: later from disk"))
+    )
+    (folder / "walk_of_an_operand.svg").write_text(
+        stations("An operand of lw.matmul", WALK, ("every call", "once for a kind of call"))
+    )
+    (folder / "warps_over_time.svg").write_text(warps_over_time())
     if SPEEDS.exists():
         (folder / "matmul_speed.svg").write_text(speed(json.loads(SPEEDS.read_text())))
     if FIGURES.exists():

@@ -54,9 +54,10 @@ if TYPE_CHECKING:
         ue8m0,
     )
     from lanewise.launch import address
-    from lanewise.linalg.call import epilogue, matmul, plan
-    from lanewise.linalg.grouped import grouped_matmul
-    from lanewise.linalg.sparse_matrix import sparsify
+    from lanewise.linalg.epilogue_function import epilogue
+    from lanewise.linalg.grouped_matmul import grouped_matmul
+    from lanewise.linalg.matmul import matmul, plan
+    from lanewise.linalg.sparsify import sparsify
     from lanewise.linalg.tuning import tune
     from lanewise.machine.checker.check import check
     from lanewise.ptx import Module, cuda, load
@@ -123,11 +124,11 @@ _LATER = {
     "texture": "ptx.textures",
     "check": "machine.checker.check",
     "compare": "arith.comparison",
-    "epilogue": "linalg.call",
-    "grouped_matmul": "linalg.grouped",
-    "matmul": "linalg.call",
-    "plan": "linalg.call",
-    "sparsify": "linalg.sparse_matrix",
+    "epilogue": "linalg.epilogue_function",
+    "grouped_matmul": "linalg.grouped_matmul",
+    "matmul": "linalg.matmul",
+    "plan": "linalg.matmul",
+    "sparsify": "linalg.sparsify",
     "tune": "linalg.tuning",
     "prune_2_4": "isa.sparsity",
     "trace": "traces.run",

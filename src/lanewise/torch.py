@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lanewise.errors import LanewiseError
-from lanewise.linalg.call import matmul as _on_tensors
+from lanewise.linalg.matmul import matmul as _on_tensors
 from lanewise.linalg.types import activation_of, format_named, product_of, result_of
 
 try:
@@ -23,21 +23,36 @@ except ImportError as error:
 
 __all__ = ["Linear", "matmul", "patch", "register_sharding", "unpatch"]
 
+#: The operator's arguments after a and b, in order: keywords of `lw.matmul`, their types, what they are if
+#: they are not given. Nobody else in this file knows the order.
+_ARGUMENTS: dict[str, tuple[str, Any]] = {
+    "bias": ("Tensor?", None), "activation": ("str?", None), "residual": ("Tensor?", None),
+    "alpha": ("float", 1.0), "beta": ("float", 1.0), "scale_a": ("Tensor?", None),
+    "scale_b": ("Tensor?", None), "out_dtype": ("ScalarType?", None), "precision": ("str?", None),
+    "batch_invariant": ("bool", False),
+}  # fmt: skip
+_TENSORS = tuple(name for name, (kind, _) in _ARGUMENTS.items() if kind == "Tensor?")
+
 _LIBRARY = torch.library.Library("lanewise", "DEF")
-_LIBRARY.define(
-    "matmul(Tensor a, Tensor b, Tensor? bias=None, str? activation=None, Tensor? residual=None, "
-    "float alpha=1.0, float beta=1.0, Tensor? scale_a=None, Tensor? scale_b=None, "
-    "ScalarType? out_dtype=None, str? precision=None, bool batch_invariant=False) -> Tensor",
-    tags=(torch.Tag.pt2_compliant_tag,),
-)
+_SCHEMA = ", ".join(f"{kind} {name}={usual}" for name, (kind, usual) in _ARGUMENTS.items())
+_LIBRARY.define(f"matmul(Tensor a, Tensor b, {_SCHEMA}) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
 _OPERATOR: Any = torch.ops.lanewise.matmul
 _NAME = "lanewise::matmul"
 #: Types whose products have gradients, and to which autocast converts.
 _DIFFERENTIABLE = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _LOWERED = (torch.float16, torch.bfloat16, torch.float32)
 
-#: The arguments after a and b where they are not given.
-_DEFAULTS = (None, None, None, 1.0, 1.0, None, None, None, None, False)
+
+def _named(given: Sequence[Any]) -> dict[str, Any]:
+    """Return the operator's arguments after a and b by their names; those at the end may be left out."""
+    usual = {name: value for name, (_, value) in _ARGUMENTS.items()}
+    return usual | dict(zip(_ARGUMENTS, given, strict=False))
+
+
+def _call(a: Tensor, b: Tensor, **given: Any) -> Tensor:
+    """Call the operator."""
+    found: Tensor = _OPERATOR(a, b, *(given.get(name, usual) for name, (_, usual) in _ARGUMENTS.items()))
+    return found
 
 
 def matmul(
@@ -57,48 +72,25 @@ def matmul(
 ) -> Tensor:
     """Return the product of two tensors, as `lw.matmul` does, with gradients: `torch.ops.lanewise.matmul`."""
     _look_for_dtensor()
-    found: Tensor = _OPERATOR(
-        a, b, bias, activation, residual, alpha, beta, scale_a, scale_b, out_dtype, precision, batch_invariant
-    )
-    return found
+    return _call(
+        a, b, bias=bias, activation=activation, residual=residual, alpha=alpha, beta=beta, scale_a=scale_a,
+        scale_b=scale_b, out_dtype=out_dtype, precision=precision, batch_invariant=batch_invariant,
+    )  # fmt: skip
 
 
 # what it computes -------------------------------------------------------------------------------------------
 
 
-def _computed(
-    a: Tensor,
-    b: Tensor,
-    bias: Tensor | None = None,
-    activation: str | None = None,
-    residual: Tensor | None = None,
-    alpha: float = 1.0,
-    beta: float = 1.0,
-    scale_a: Tensor | None = None,
-    scale_b: Tensor | None = None,
-    out_dtype: Any = None,
-    precision: str | None = None,
-    batch_invariant: bool = False,
-) -> Tensor:
+def _computed(a: Tensor, b: Tensor, *rest: Any) -> Tensor:
     """Compute the operator on plain tensors."""
-    tensors = [
-        each.detach() if each is not None and each.requires_grad else each
-        for each in (a, b, bias, residual, scale_a, scale_b)
-    ]
-    found: Tensor = _on_tensors(
-        tensors[0],
-        tensors[1],
-        bias=tensors[2],
-        activation=activation,
-        residual=tensors[3],
-        alpha=alpha,
-        beta=None if residual is None else beta,
-        scale_a=tensors[4],
-        scale_b=tensors[5],
-        out_dtype=out_dtype,
-        precision=precision,
-        batch_invariant=batch_invariant,
-    )
+    given = _named(rest)
+    if given["residual"] is None:
+        given["beta"] = None  # it scales the residual alone
+    tensors = {"a": a, "b": b} | {name: given.pop(name) for name in _TENSORS}
+    for name, each in tensors.items():
+        if each is not None and each.requires_grad:
+            tensors[name] = each.detach()
+    found: Tensor = _on_tensors(**tensors, **given)
     return found
 
 
@@ -107,20 +99,7 @@ _LIBRARY.impl("matmul", _computed, "CUDA")
 
 
 @torch.library.register_fake(_NAME, lib=_LIBRARY)
-def _fake(
-    a: Tensor,
-    b: Tensor,
-    bias: Tensor | None = None,
-    activation: str | None = None,
-    residual: Tensor | None = None,
-    alpha: float = 1.0,
-    beta: float = 1.0,
-    scale_a: Tensor | None = None,
-    scale_b: Tensor | None = None,
-    out_dtype: Any = None,
-    precision: str | None = None,
-    batch_invariant: bool = False,
-) -> Tensor:
+def _fake(a: Tensor, b: Tensor, *rest: Any) -> Tensor:
     """Return a tensor of the result's shape and type without computing it."""
     if not a.ndim or not b.ndim:
         raise LanewiseError("a product takes vectors, matrices and batches of matrices")
@@ -128,9 +107,10 @@ def _fake(
     torch._check(a.shape[-1] == k_of_b, lambda: f"a {tuple(a.shape)} and b {tuple(b.shape)} do not fit")
     formats = [format_named(each.dtype, "dtype") for each in (a, b)]
     product = product_of(*formats)
-    scaled = scale_a is not None or scale_b is not None
-    result = result_of(product, formats[0], None, out_dtype, scaled)
-    activation_of(activation)
+    given = _named(rest)
+    scaled = given["scale_a"] is not None or given["scale_b"] is not None
+    result = result_of(product, formats[0], None, given["out_dtype"], scaled)
+    activation_of(given["activation"])
     batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     shape = [*batch, *(a.shape[-2:-1] if a.ndim > 1 else ()), *(b.shape[-1:] if b.ndim > 1 else ())]
     return a.new_empty(shape, dtype=getattr(torch, result.dtype_name))
@@ -141,36 +121,37 @@ def _fake(
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     """Keep what the gradients need."""
-    a, b, bias, activation, residual, alpha, beta, scale_a, scale_b, _, precision, invariant = inputs
+    a, b, *rest = inputs
+    given = _named(rest)
+    bias, residual = given["bias"], given["residual"]
+    activation = activation_of(given["activation"])
     ctx.save_for_backward(a, b, bias if activation is not None else None)
     ctx.shapes = [None if each is None else each.shape for each in (bias, residual)]
     ctx.types = [None if each is None else each.dtype for each in (bias, residual)]
-    ctx.options = (activation_of(activation), alpha, beta, precision, invariant)
-    ctx.scaled = scale_a is not None or scale_b is not None
+    ctx.activation, ctx.beta = activation, given["beta"]
+    #: How products of the gradients are computed: as this one.
+    ctx.options = {name: given[name] for name in ("alpha", "precision", "batch_invariant")}
+    ctx.scaled = given["scale_a"] is not None or given["scale_b"] is not None
 
 
 def _gradients(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
     """Return the gradients of all inputs: two products of this operator, and a third for an activation."""
     a, b, bias = ctx.saved_tensors
-    activation, alpha, beta, precision, invariant = ctx.options
     if ctx.scaled or a.dtype not in _DIFFERENTIABLE:
         raise LanewiseError(f"products of {a.dtype} and products with scales have no gradients")
-    of_residual = None
-    if ctx.shapes[1] is not None and ctx.needs_input_grad[4]:
-        of_residual = (gradient * beta).to(ctx.types[1])
+    needed = dict(zip(("a", "b", *_ARGUMENTS), ctx.needs_input_grad, strict=False))
+    found: dict[str, Tensor | None] = {}
+    if ctx.shapes[1] is not None and needed["residual"]:
+        found["residual"] = (gradient * ctx.beta).to(ctx.types[1])
     inner = gradient
-    if activation is not None:
+    if ctx.activation is not None:
         wide = torch.float64 if a.dtype == torch.float64 else torch.float32
-        before = _OPERATOR(
-            a, b, bias, None, None, alpha, 1.0, None, None, wide, precision, invariant
-        )  # fmt: skip
-        inner = _DERIVATIVES[activation](gradient.to(wide), before)
-    of_bias = None
-    if ctx.shapes[0] is not None and ctx.needs_input_grad[2]:
-        of_bias = _of_bias(inner, ctx.shapes[0], a.ndim == 1, b.ndim == 1).to(ctx.types[0])
-    inner = inner.to(a.dtype)
-    of_a, of_b = _of_factors(ctx, a, b, inner, alpha, precision, invariant)
-    return of_a, of_b, of_bias, None, of_residual, *(None,) * 7
+        before = _call(a, b, bias=bias, out_dtype=wide, **ctx.options)
+        inner = _DERIVATIVES[ctx.activation](gradient.to(wide), before)
+    if ctx.shapes[0] is not None and needed["bias"]:
+        found["bias"] = _of_bias(inner, ctx.shapes[0], a.ndim == 1, b.ndim == 1).to(ctx.types[0])
+    of_a, of_b = _of_factors(ctx, a, b, inner.to(a.dtype))
+    return of_a, of_b, *(found.get(name) for name in _ARGUMENTS)
 
 
 def _of_bias(inner: Tensor, shape: Any, row: bool, column: bool) -> Tensor:
@@ -191,16 +172,11 @@ _DERIVATIVES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-def _of_factors(
-    ctx: Any, a: Tensor, b: Tensor, inner: Tensor, alpha: float, precision: str | None, invariant: bool
-) -> tuple[Tensor | None, Tensor | None]:
+def _of_factors(ctx: Any, a: Tensor, b: Tensor, inner: Tensor) -> tuple[Tensor | None, Tensor | None]:
     """Return the gradients of A and B: inner · Bᵀ and Aᵀ · inner, summed over repeated matrices."""
 
     def product(left: Tensor, right: Tensor) -> Tensor:
-        found: Tensor = _OPERATOR(
-            left, right, None, None, None, alpha, 1.0, None, None, None, precision, invariant
-        )  # fmt: skip
-        return found
+        return _call(left, right, **ctx.options)
 
     left = a.unsqueeze(0) if a.ndim == 1 else a
     right = b.unsqueeze(1) if b.ndim == 1 else b
@@ -249,8 +225,9 @@ _LIBRARY.impl("matmul", _cast_for("cpu", "AutocastCPU"), "AutocastCPU")
 @torch.library.register_vmap(_NAME, lib=_LIBRARY)
 def _mapped(info: Any, in_dims: Sequence[int | None], a: Tensor, b: Tensor, *rest: Any) -> tuple[Tensor, int]:
     """Compute a batch of calls at once: the mapped axis becomes the first of the batch."""
-    bias, activation, residual, *more = (*rest, *_DEFAULTS[len(rest) :])
-    if any(each is not None for place, each in enumerate(in_dims) if place not in (0, 1, 4)):
+    given = _named(rest)
+    residual, axes = given["residual"], dict(zip(("a", "b", *_ARGUMENTS), in_dims, strict=False))
+    if any(axis is not None for name, axis in axes.items() if name not in ("a", "b", "residual")):
         raise LanewiseError(
             "torch.vmap of lanewise's product maps over a, b and residual; not bias or scales"
         )
@@ -270,7 +247,7 @@ def _mapped(info: Any, in_dims: Sequence[int | None], a: Tensor, b: Tensor, *res
 
     left, right = placed(a, in_dims[0], 1, ranks[0]), placed(b, in_dims[1], 2, ranks[1])
     if residual is not None:
-        axis = in_dims[4] if len(in_dims) > 4 else None
+        axis = axes.get("residual")
         residual = residual.unsqueeze(0) if axis is None else residual.movedim(axis, 0)
         residual = residual.unsqueeze(-1) if column else residual
         residual = residual.unsqueeze(-2) if row else residual
@@ -279,7 +256,7 @@ def _mapped(info: Any, in_dims: Sequence[int | None], a: Tensor, b: Tensor, *res
         if in_dims[0] is None and in_dims[1] is None:
             left = left.expand(info.batch_size, *left.shape[1:])
             residual = residual.expand(info.batch_size, *residual.shape[1:])
-    found = _OPERATOR(left, right, bias, activation, residual, *more)
+    found = _call(left, right, **{**given, "residual": residual})
     found = found.squeeze(-1) if column else found
     found = found.squeeze(-1 if column else -2) if row else found
     return found, 0
@@ -317,11 +294,10 @@ class Linear(torch.nn.Linear):
     def forward(self, input: Tensor) -> Tensor:
         """Return activation(input · weightᵀ + bias)."""
         _look_for_dtensor()
-        found: Tensor = _OPERATOR(
-            input, self.weight.mT, self.bias, self.activation, None, 1.0, 1.0, None, None, None,
-            self.precision, self.batch_invariant,
+        return _call(
+            input, self.weight.mT, bias=self.bias, activation=self.activation, precision=self.precision,
+            batch_invariant=self.batch_invariant,
         )  # fmt: skip
-        return found
 
     def _get_name(self) -> str:
         """The name by which a printed model tells it from torch's own."""
@@ -371,32 +347,28 @@ def _register_sharding() -> None:
     from torch.distributed.tensor import Partial, Replicate, Shard
     from torch.distributed.tensor.experimental import register_sharding
 
-    def shardings(
-        a: Any, b: Any, bias: Any = None, activation: Any = None, residual: Any = None, *rest: Any
-    ) -> Any:
+    def shardings(a: Any, b: Any, *rest: Any) -> Any:
         """Return placements of the result, each with those of all arguments."""
-        rest = (*rest, *(None,) * (7 - len(rest)))
-        tensors = [each if hasattr(each, "ndim") else None for each in (rest[2], rest[3])]
+        given = _named(rest)
+        bias, residual = given["bias"], given["residual"]
+        scales = [each for each in (given["scale_a"], given["scale_b"]) if hasattr(each, "ndim")]
 
         def row(out: Any, of_a: Any, of_b: Any, of_bias: Any, of_residual: Any) -> Any:
-            scales = [None if each is None else Replicate() for each in tensors]
-            given = [
-                of_a, of_b, None if bias is None else of_bias, None,
-                None if residual is None else of_residual, None, None, *scales, None, None, None,
-            ]  # fmt: skip
-            return [out], given
+            placed = {"bias": of_bias, "residual": of_residual, "scale_a": whole, "scale_b": whole}
+            there = [name if hasattr(given[name], "ndim") else "" for name in _ARGUMENTS]
+            return [out], [of_a, of_b, *(placed.get(name) for name in there)]
 
         whole = Replicate()
         found = [row(whole, whole, whole, whole, whole)]
         if b.ndim != 2 or a.ndim < 2:
             return found
         last = a.ndim - 1
-        plain = not any(each is not None for each in tensors)
+        plain = not scales
         if plain and (bias is None or bias.ndim == 1):
             for axis in range(last):
                 found.append(row(Shard(axis), Shard(axis), whole, whole, Shard(axis)))
             found.append(row(Shard(last), whole, Shard(1), Shard(0), Shard(last)))
-        if plain and bias is None and residual is None and activation is None:
+        if plain and bias is None and residual is None and given["activation"] is None:
             found.append(row(Partial(), Shard(last), Shard(0), None, None))
         return found
 

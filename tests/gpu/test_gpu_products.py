@@ -10,8 +10,9 @@ import pytest
 
 from lanewise import gpu
 from lanewise.formats import bf16, e4m3, f32, tf32
-from lanewise.linalg.epilogue_code import ACTIVATIONS
-from lanewise.linalg.families import warpgroup
+from lanewise.linalg.kernels.family import run
+from lanewise.linalg.kernels.fused_epilogue import ACTIVATIONS
+from lanewise.linalg.kernels.hopper import launches as hopper
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.pointers import Pointers
 from lanewise.linalg.problem import Epilogue
@@ -61,7 +62,7 @@ def test_bits_of_the_instruction(name: str) -> None:
     sizes, chosen, _ = CASES[name]
     problem, pointers, sums = product(**sizes)
     moved = there(pointers)
-    warpgroup.launch(problem, chosen, moved)
+    run(hopper.launches(problem, chosen, moved))
     assert same(moved.out, rounded(sums, pointers.out.dtype))
 
 
@@ -84,11 +85,11 @@ def test_bits_of_the_instruction(name: str) -> None:
 def test_parts_of_k(chosen: Plan) -> None:
     """The order of additions is the plan's, whoever comes last."""
     problem, pointers, _ = product(13 if chosen.swap else 70, 72, 1352, bf16, bf16, bf16, layout="NT")
-    moved = there(pointers, warpgroup.workspace_bytes(problem, chosen))
+    moved = there(pointers, hopper.workspace_bytes(problem, chosen))
     wanted = in_parts(pointers.a, pointers.b, chosen).astype(bf16.dtype)
     for _ in range(20):
         moved.out.fill_(0)
-        warpgroup.launch(problem, chosen, moved)
+        run(hopper.launches(problem, chosen, moved))
         assert same(moved.out, wanted)
 
 
@@ -100,8 +101,8 @@ def test_copies_first(dtype: Any, layout: str, out: Any, step: int) -> None:
     """Odd sizes by way of a workspace."""
     problem, pointers, sums = product(67, 61, 77, dtype, dtype, out, layout=layout)
     chosen = replace(plan((64, 64, step)), copy_a=True, copy_b=True)
-    moved = there(pointers, warpgroup.workspace_bytes(problem, chosen))
-    warpgroup.launch(problem, chosen, moved)
+    moved = there(pointers, hopper.workspace_bytes(problem, chosen))
+    run(hopper.launches(problem, chosen, moved))
     assert same(moved.out, sums.astype(pointers.out.dtype))
 
 
@@ -116,5 +117,5 @@ def test_epilogues_have_the_machine_s_bits(activation: str) -> None:
     )
     moved = there(pointers)
     for each in (pointers, moved):
-        warpgroup.launch(problem, plan((128, 64, 64)), each)
+        run(hopper.launches(problem, plan((128, 64, 64)), each))
     assert same(moved.out, pointers.out)

@@ -44,8 +44,9 @@ def test_tuned_products_of_odd_sizes(torch: Any, tmp_path: Path) -> None:
 
 def test_a_bad_cache_heals(torch: Any, tmp_path: Path) -> None:
     """A plan without a kernel, and one that is damaged, are dropped; the product is computed."""
+    from lanewise.linalg.options import Options
     from lanewise.linalg.planning import tuned
-    from lanewise.linalg.rules import Options, request_of
+    from lanewise.linalg.rules import request_of
 
     a, b = torch.zeros(65, 129, device="cuda").bfloat16(), torch.zeros(129, 67, device="cuda").bfloat16()
     problem = request_of(a, b, Options()).problem

@@ -7,16 +7,17 @@ the family's kernels run, as they would on a GPU, on the problem that the rules 
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 
+from lanewise.linalg.kernels.family import family_of, run
+from lanewise.linalg.options import Options
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.planner import plan_of
-from lanewise.linalg.pointers import Pointers, flat
+from lanewise.linalg.pointers import Pointers
 from lanewise.linalg.problem import Operand
-from lanewise.linalg.rules import Options, Request, request_of
+from lanewise.linalg.rules import Request, request_of
 from lanewise.linalg.types import BLOCK
 
 
@@ -26,18 +27,17 @@ def by_kernels(a: Any, b: Any, arch: str = "sm_90a", plan: Plan | None = None, *
     problem = request.problem
     assert problem is not None, "the axes of the batch cannot be joined"
     plan = plan or plan_of(problem, arch)
-    family: Any = import_module(f"lanewise.linalg.families.{plan.family}")
-    size = family.workspace_bytes(problem, plan) if hasattr(family, "workspace_bytes") else 0
+    family = family_of(plan.family)
+    size = family.workspace_bytes(problem, plan)
     epilogue = problem.epilogue
     if epilogue.scale_a == "block":
         problem = replace(problem, epilogue=replace(epilogue, scale_a=None, scale_b=None))
-    family.launch(problem, plan, _pointers(request, size, plan.family == "warp"))
+    run(family.launches(problem, plan, _pointers(request, size)))
     return request.result
 
 
-def _pointers(request: Request, workspace: int, by_warps: bool) -> Pointers:
-    """Return the arrays of a request as kernels get them: of two axes, or of three with the batch first, or,
-    for kernels of mma.sync, which get pointers, as one."""
+def _pointers(request: Request, workspace: int) -> Pointers:
+    """Return the arrays of a request as kernels get them: of two axes, or of three with the batch first."""
     problem = request.problem
     assert problem is not None
 
@@ -49,8 +49,7 @@ def _pointers(request: Request, workspace: int, by_warps: bool) -> Pointers:
             shape, strides = (problem.batch, *shape), (operand.batch_stride, *strides)
         words = array.view(f"u{array.itemsize}")  # NumPy has no name for some types of ml_dtypes
         bytes_ = [each * array.itemsize for each in strides]
-        found = np.lib.stride_tricks.as_strided(words, shape, bytes_).view(array.dtype)
-        return flat(found) if by_warps else found
+        return np.lib.stride_tricks.as_strided(words, shape, bytes_).view(array.dtype)
 
     m, n, k = problem.m, problem.n, problem.k
     found: dict[str, Any] = {

@@ -11,9 +11,11 @@ import pytest
 import lanewise as lw
 from everything import only_with_everything, sampled
 from lanewise.formats import bf16, e4m3, f32
-from lanewise.linalg.families import warpgroup
+from lanewise.linalg.kernels.family import run
+from lanewise.linalg.kernels.hopper import launches as hopper
+from lanewise.linalg.options import Options
 from lanewise.linalg.problem import Epilogue
-from lanewise.linalg.rules import Options, request_of
+from lanewise.linalg.rules import request_of
 from linalg.hopper_products import plan, product, some, sums_of
 from linalg.kernels_on_cpu import by_kernels
 
@@ -42,7 +44,7 @@ def test_block_scales(swap: bool, schedule: str, k: int) -> None:
     problem = replace(problem, promote=128)
     chosen = plan((64, 80, 128), swap=True) if swap else plan((128, 96, 128))
     chosen = replace(chosen, schedule=schedule)
-    configured, arguments = warpgroup.prepared(problem, chosen, pointers)
+    configured, arguments, _ = hopper.launches(problem, chosen, pointers)[0]
     configured(*arguments)
     assert np.array_equal(pointers.out, promoted(pointers.a, pointers.b, scale_a, scale_b).astype(bf16.dtype))
     assert lw.check(configured, *arguments, schedule="late").ok
@@ -68,12 +70,12 @@ def test_several_tiles_for_each_block(k: int, along_k: bool, schedule: str) -> N
         scale_a, scale_b = np.asfortranarray(scale_a), np.asfortranarray(scale_b)
     problem, pointers, _ = product(m, n, k, e4m3, e4m3, f32, layout="NT", scale_a=scale_a, scale_b=scale_b)
     problem = replace(problem, promote=128)
-    configured, arguments = warpgroup.prepared(
+    configured, arguments, _ = hopper.launches(
         problem,
         plan((128, 64, 128), cluster=(2, 1), stages=3, schedule=schedule),
         pointers,
         multiprocessors=2,
-    )
+    )[0]
     configured(*arguments)
     assert np.array_equal(pointers.out, promoted(pointers.a, pointers.b, scale_a, scale_b))
     assert lw.check(configured, *arguments).ok
@@ -90,7 +92,7 @@ def test_a_wide_tile_is_multiplied_and_promoted_in_halves(multiprocessors: int) 
     problem, pointers, _ = product(m, n, k, e4m3, e4m3, bf16, layout="NT", scale_a=scale_a, scale_b=scale_b)
     problem = replace(problem, promote=128)
     chosen = plan((128, 256, 128), cluster=(2, 1), stages=3)
-    configured, arguments = warpgroup.prepared(problem, chosen, pointers, multiprocessors=multiprocessors)
+    configured, arguments, _ = hopper.launches(problem, chosen, pointers, multiprocessors=multiprocessors)[0]
     configured(*arguments)
     assert np.array_equal(pointers.out, promoted(pointers.a, pointers.b, scale_a, scale_b).astype(bf16.dtype))
     assert lw.check(configured, *arguments, schedule="late").ok
@@ -104,7 +106,7 @@ def test_promotion_without_scales() -> None:
         m, n, k, e4m3, e4m3, f32, layout="NT", epilogue=Epilogue(scale_a="row"), scale_a=scale_a
     )
     problem = replace(problem, promote=128, scale_blocks=(0, 0))
-    warpgroup.launch(problem, plan((64, 64, 128)), pointers)
+    run(hopper.launches(problem, plan((64, 64, 128)), pointers))
     total = np.zeros((m, n), np.float32)
     for first in range(0, k, 128):
         part = slice(first, first + 128)

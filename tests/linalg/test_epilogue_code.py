@@ -11,8 +11,8 @@ import pytest
 import lanewise as lw
 from everything import only_with_everything
 from lanewise.formats import bf16, e4m3, f16, f32
-from lanewise.linalg.epilogue_code import ACTIVATIONS, activated
-from lanewise.linalg.families import warpgroup
+from lanewise.linalg.kernels.fused_epilogue import ACTIVATIONS, activated
+from lanewise.linalg.kernels.hopper import launches as hopper
 from lanewise.linalg.problem import Epilogue, Operand
 from linalg.hopper_products import plan, product, some
 
@@ -114,7 +114,7 @@ def test_everything_at_once() -> None:
     for swap in some([False, True], True):
         pointers.out[:] = 0
         chosen = plan((64, 64, 128) if not swap else (64, 80, 128), swap=swap)
-        configured, arguments = warpgroup.prepared(problem, chosen, pointers)
+        configured, arguments, _ = hopper.launches(problem, chosen, pointers)[0]
         configured(*arguments)
         value = sums * (scale_a[:, None] * scale_b * np.float32(0.5)) + bias.astype(np.float32)
         value = (exact("silu", value) + 2 * residual.astype(np.float64)) * 3

@@ -15,16 +15,18 @@ import pytest
 
 import lanewise as lw
 from everything import sampled
-from lanewise.linalg.families.build import build_of
-from lanewise.linalg.families.sparse import launches
-from lanewise.linalg.families.sparse.metadata import ordered_metadata
-from lanewise.linalg.families.sparse.plans import sparse_plan
+from lanewise.linalg.kernels.family import run
+from lanewise.linalg.kernels.hopper.traits import traits_of
+from lanewise.linalg.kernels.sparse import launches
+from lanewise.linalg.kernels.sparse.metadata import ordered_metadata
+from lanewise.linalg.kernels.sparse.plans import sparse_plan
 from lanewise.linalg.operands import View
+from lanewise.linalg.options import Options
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.planner import plan_of
 from lanewise.linalg.pointers import Pointers
-from lanewise.linalg.rules import Options, request_of
+from lanewise.linalg.rules import request_of
 from linalg.kernels_on_cpu import by_kernels
 
 _TYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32": np.float32, "f32": np.float32}
@@ -115,17 +117,17 @@ def test_functions_of_sparse_products() -> None:
     problem = replace(request.problem, sparse=True)
     metadata = ordered_metadata(sparse.indices, sparse.format)
     pointers = Pointers(a.reshape(24, 64), values.T, request.result.reshape(24, 24), metadata=metadata)
-    launches.launch(problem, sparse_plan(problem), pointers, multiprocessors=4)
+    run(launches.launches(problem, sparse_plan(problem), pointers, multiprocessors=4))
     assert np.array_equal(request.result, wanted)
 
 
 def test_kernels_of_folded_batches_are_compiled_once() -> None:
     """How many rows a matrix has is an argument, and not compiled in."""
-    builds = set()
+    compiled = set()
     for m, count in ((8, 6), (12, 4)):
         a, b = operands(0, "f16", (count,), m, 32, 64)
         problem = request_of(a, b, Options(epilogue=marked)).problem
         assert problem is not None
         plan = plan_of(problem, "sm_90a")
-        builds.add(build_of(oriented(problem, plan), plan))
-    assert len(builds) == 1
+        compiled.add(traits_of(oriented(problem, plan), plan))
+    assert len(compiled) == 1

@@ -11,7 +11,7 @@ import pytest
 import lanewise as lw
 from everything import EVERYTHING
 from lanewise.formats import bf16, f32
-from lanewise.linalg.families import warpgroup
+from lanewise.linalg.kernels.hopper import launches as hopper
 from linalg.hopper_products import operand, plan, product, some, sums_of
 
 
@@ -30,9 +30,9 @@ def test_experts(sizes: tuple[int, ...], n: int) -> None:
     pointers.b = weights.swapaxes(-1, -2)
     pointers.starts, pointers.ends = starts, ends
     problem = replace(problem, experts=len(sizes), b=operand(pointers.b, False, True, bf16))
-    configured, arguments = warpgroup.prepared(
+    configured, arguments, _ = hopper.launches(
         problem, plan((64, 64, 64), cluster=(1, 2) if n == 72 else (1, 1)), pointers, multiprocessors=4
-    )
+    )[0]
     configured(*arguments)
     wanted = np.zeros((m, n), bf16.dtype)
     for expert, (start, end) in enumerate(zip(starts, ends, strict=True)):
@@ -76,9 +76,9 @@ def test_experts_that_follow_each_other(
         problem, experts=len(given), b=operand(pointers.b, False, True, bf16), consecutive=True,
         clears_rest=True,
     )  # fmt: skip
-    configured, arguments = warpgroup.prepared(
+    configured, arguments, _ = hopper.launches(
         problem, plan((rows, 32 if rows > 64 else 64, 64), cluster=cluster), pointers, multiprocessors=4
-    )
+    )[0]
     configured(*arguments)
     wanted = np.zeros((m, n), bf16.dtype)
     for expert, (start, end) in enumerate(zip((0, *taken), taken, strict=False)):

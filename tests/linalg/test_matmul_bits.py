@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
-from lanewise.linalg.on_cpu import fused_multiply_add, rounded_tf32
+from lanewise.linalg.cpu.sums import fused_multiply_add, rounded_tf32
 
 WGMMA = "wgmma.mma_async.sync.aligned.m64n256k{}.{}.{}.{}"
 

@@ -10,12 +10,14 @@ import pytest
 import lanewise as lw
 from lanewise.gpu import device
 from lanewise.isa.tensor_map import decode
-from lanewise.linalg.launching import on_gpu, warm
-from lanewise.linalg.launching.device_view import DeviceView
-from lanewise.linalg.launching.warm import WarmCall, kind_of_tensor
+from lanewise.linalg.launch import prepare, repeat
+from lanewise.linalg.launch.device_view import DeviceView
+from lanewise.linalg.launch.repeat import CallKind, KnownCall, kind_of_tensor
+from lanewise.linalg.matmul import product
 from lanewise.linalg.operands import View
-from lanewise.linalg.rules import Options, request_of
-from lanewise.linalg.sparse_matrix import OnDevice, SparseMatrix
+from lanewise.linalg.options import NO_SETTINGS, Options
+from lanewise.linalg.rules import request_of
+from lanewise.linalg.sparsify import OnDevice, SparseMatrix
 
 MULTIPROCESSORS, MAJOR, MINOR, MOST_SHARED = 16, 75, 76, 97
 
@@ -55,9 +57,9 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> NoDriver:
     found = NoDriver()
     monkeypatch.setattr("lanewise.gpu.driver.load", lambda: found)
     there = device.Context(0)
-    monkeypatch.setattr(on_gpu, "context", lambda ordinal: there)
+    monkeypatch.setattr(prepare, "context", lambda ordinal: there)
     monkeypatch.setattr("lanewise.gpu.arrays.context", lambda ordinal: there)
-    on_gpu._PREPARED.clear()
+    prepare._PREPARED.clear()
     return found
 
 
@@ -67,7 +69,7 @@ def run(a: Any, b: Any, stream: int) -> list[int]:
     for name in ("a", "b", "out"):
         setattr(request, name, getattr(request, name)._replace(device=0))
     assert request.problem is not None
-    on_gpu.run(request, request.problem, None, None, stream)
+    prepare.run(request, request.problem, None, None, stream)
     return sorted((request.a.address, request.b.address, request.out.address))
 
 
@@ -76,8 +78,8 @@ def test_launches_are_recorded_repeated_and_kept(driver: NoDriver, monkeypatch: 
     for stream in (5, 9):
         addresses = run(np.ones(shapes[0], np.float16), np.ones(shapes[1], np.float16), stream)
         assert driver.launched.pop() == (stream, addresses)
-    on_gpu._PREPARED.clear()
-    monkeypatch.setattr(on_gpu, "_recorded", None)  # what is on disk needs no family
+    prepare._PREPARED.clear()
+    monkeypatch.setattr(prepare, "_recorded", None)  # what is on disk needs no family
     addresses = run(np.ones(shapes[0], np.float16), np.ones(shapes[1], np.float16), 3)
     assert driver.launched.pop() == (3, addresses)
 
@@ -95,41 +97,6 @@ def test_views_of_memory_are_those_of_numpy() -> None:
     for own, theirs in pairs:
         assert (own.shape, own.strides, own.address) == (theirs.shape, theirs.strides, theirs.ctypes.data)
         assert own.operand == 4 and own.is_contiguous() == theirs.flags.c_contiguous
-
-
-def test_machine_code_repeats_launches() -> None:
-    torch = pytest.importorskip("torch")
-    from lanewise.linalg.launching import replay
-
-    a, b = torch.randn(4, 8), torch.randn(8, 4)
-    seen: list[tuple[int, ...]] = []
-
-    class Launch:
-        """A launch with two parameters, of which words change."""
-
-        class kernel:
-            function = 1234
-
-        def parts(self) -> Any:
-            return bytes(range(32)), [0, 16], bytes(56), [(0, 0, 5), (16, 2, 0)]
-
-    signature = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
-
-    def noted(config: int, function: int, places: int, extra: Any) -> int:
-        first, second = (ctypes.c_uint64 * 2).from_address(places)
-        values = [ctypes.c_uint64.from_address(each).value for each in (first, second)]
-        seen.append((ctypes.c_uint64.from_address(config + 32).value, *values))
-        return 0
-
-    callback, last = signature(noted), ctypes.c_uint64()
-    place = ctypes.cast(callback, ctypes.c_void_p).value or 0
-    launches: Any = [Launch(), Launch()]
-    repeat = replay.repeat_function(launches, torch.Tensor, launch=place, last=ctypes.addressof(last), name=3)
-    if repeat is None:
-        pytest.skip("this torch has no exchange API of DLPack's")
-    assert repeat(99, a, None, b) == 0 and last.value == 3
-    assert seen == [(99, a.data_ptr() + 5, b.data_ptr())] * 2
-    assert repeat(99, a, "no tensor", b) == replay.NOT_READ and len(seen) == 2
 
 
 def sparse_matrix(torch: Any, k: int, n: int) -> SparseMatrix:
@@ -154,7 +121,7 @@ def test_calls_with_a_sparse_matrix_are_found_again(monkeypatch: pytest.MonkeyPa
     class Launches:
         """A call's launches, which note the addresses and the stream."""
 
-        launches = (SimpleNamespace(kernel=SimpleNamespace(context=None)),)
+        launches = (SimpleNamespace(kernel=SimpleNamespace(context=SimpleNamespace(alone=False))),)
         workspace_bytes, counts = 0, False
 
         def __call__(self, addresses: list[int], stream: int) -> None:
@@ -163,37 +130,132 @@ def test_calls_with_a_sparse_matrix_are_found_again(monkeypatch: pytest.MonkeyPa
     a = torch.randn(4, 64).half()
     kept = View((32, 8), (1, 32), lw.f16, one.copies["torch", 0].values_address, "torch", None, None)
     prepared: Any = Launches()
-    made = WarmCall(prepared, request_of(a, one, Options(), kept=kept), False)
+    made = KnownCall(prepared, request_of(a, one, Options(), kept=kept), False)
     for matrix in (one, other):
-        result = made(a, matrix, None, None)
+        result = made(a, matrix, Options())
         addresses, stream = launched.pop()
         there = matrix.copies["torch", 0]
         wanted = {"a": a, "b": there.values, "out": result, "metadata": there.metadata}
-        assert stream == 7 and len(addresses) == len(on_gpu.OPERANDS)
-        for name, address in zip(on_gpu.OPERANDS, addresses, strict=True):
+        assert stream == 7 and len(addresses) == len(prepare.OPERANDS)
+        for name, address in zip(prepare.OPERANDS, addresses, strict=True):
             assert address == (wanted[name].data_ptr() if name in wanted else 0)
-    assert made(a, lw.sparsify(dense), None, None) is None and not launched  # it is not on the GPU yet
-    assert made(a, one, torch.empty(4, 8).half(), None) is None  # a call with out= is of another kind
+    assert made(a, lw.sparsify(dense), Options()) is None and not launched  # it is not on the GPU yet
+    assert made(a, one, Options(out=torch.empty(4, 8).half())) is None  # a call with out= is of another kind
 
-    added: list[tuple[Any, ...]] = []
-    calls: Any = SimpleNamespace(add=lambda arguments, *_: added.append(arguments))
-    monkeypatch.setattr(warm, "_QUICK_CALLS", [calls])
-    monkeypatch.setattr(warm, "QUICK", [lambda *arguments: arguments])
-    monkeypatch.setattr(warm, "KEYWORDS", {})
+    added: list[list[Any]] = []
+    calls: Any = SimpleNamespace(add=lambda arguments, *_: added.append(arguments), call=lambda *given: given)
+    monkeypatch.setattr(repeat, "REPEATS", [calls])
+    monkeypatch.setattr(repeat, "_NUMBERS", {})
     context: Any = SimpleNamespace(numbered=lambda name: 0)
-    made.context, made.repeat, made.quick_empty = context, lambda *_: 0, torch.empty_strided
+    made.context, made.quick_empty, made.calls = context, torch.empty_strided, 8
     prepared.launches[0].kernel.name = "sparse"
-    nothing = (None,) * 6
-    assert warm.quick_sparse((None, *warm.NOT_GIVEN), a, one, *nothing) is None
-    warm.remember_quick(made, (a, one, *nothing), None)
+    assert repeat.repeated(a, one, None, None, None, {}) is None
+    CallKind((), NO_SETTINGS, made).offer(a, one, Options())
     for matrix in (one, other):
-        found = warm.quick_sparse((None, *warm.NOT_GIVEN), a, matrix, *nothing)
+        found = repeat.repeated(a, matrix, None, None, None, {})
         there = matrix.copies["torch", 0]
         assert found[1] is there.values and found[-1] is there.metadata and found[-2] == added[0][-2]
     assert len(found) == len(added[0]) == 10
     for matrix in different:
-        assert warm.quick_sparse((None, *warm.NOT_GIVEN), a, matrix, *nothing) is None
-    assert warm.quick_sparse(("relu", *warm.NOT_GIVEN), a, one, *nothing) is None
+        assert repeat.repeated(a, matrix, None, None, None, {}) is None
+    assert repeat.repeated(a, one, None, None, "relu", {}) is None
+    assert repeat.repeated(a, one, None, None, None, {"alpha": 2.0}) is None
+
+
+class OnGpu:
+    """What `lw.matmul` asks of a tensor on a GPU; its memory is that of a tensor in host memory."""
+
+    is_cuda, requires_grad = True, False
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor, self.shape, self.dtype = tensor, tensor.shape, tensor.dtype
+        self.stride, self.data_ptr = tensor.stride, tensor.data_ptr
+
+    def get_device(self) -> int:
+        return 0
+
+
+class Noted:
+    """The launches of a kind of call, which note the addresses and the stream."""
+
+    workspace_bytes, counts = 0, False
+
+    def __init__(self) -> None:
+        self.made: list[tuple[list[int], int]] = []
+        context = SimpleNamespace(alone=False, numbered=lambda name: 0)
+        self.launches = [SimpleNamespace(kernel=SimpleNamespace(context=context, name="product"))]
+
+    def __call__(self, addresses: list[int], stream: int) -> None:
+        self.made.append((addresses, stream))
+
+
+@pytest.fixture
+def on_gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Let tensors of the class above count as torch's; nothing is remembered."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda ordinal: 7, raising=False)
+    monkeypatch.setattr(repeat, "plain_tensors", lambda: (OnGpu,))
+    for name, value in (("_CALLS", {}), ("_NUMBERS", {}), ("REPEATS", [])):
+        monkeypatch.setattr(repeat, name, value)
+    return torch
+
+
+def remembered(a: OnGpu, b: OnGpu, **keywords: Any) -> Noted:
+    """Have a call remembered as if it had been made, and return its launches."""
+
+    def in_host_memory(value: Any) -> Any:
+        return value.tensor if isinstance(value, OnGpu) else value
+
+    given = {name: in_host_memory(value) for name, value in keywords.items()}
+    request = request_of(a.tensor, b.tensor, Options(**given))
+    kind, noted = repeat.known_call(a, b, Options(**keywords)), Noted()
+    assert kind is not None and kind.call is None
+    prepared: Any = noted
+    kind.remember(prepared, request, Options(**keywords))
+    return noted
+
+
+@pytest.mark.parametrize("fused", [False, True], ids=["plain", "fused"])
+def test_a_call_that_was_made_before_is_repeated_in_python(on_gpu: Any, fused: bool) -> None:
+    """Launches get the addresses of this call's operands, in their order; nobody looks at the rules again."""
+    torch = on_gpu
+    a, b = OnGpu(torch.randn(4, 16).half()), OnGpu(torch.randn(16, 8).half())
+    bias, residual = OnGpu(torch.randn(8)), OnGpu(torch.randn(4, 8).half())
+    keywords: dict[str, Any] = {"bias": bias, "residual": residual, "alpha": 2.0} if fused else {}
+    noted = remembered(a, b, **keywords)
+    others = {name: OnGpu(value.tensor.clone()) for name, value in keywords.items() if name != "alpha"}
+    again = OnGpu(a.tensor.clone())
+    result = product(again, b, Options(**{**keywords, **others}))
+    (addresses, stream), wanted = noted.made.pop(), {"a": again, "b": b, "out": result, **others}
+    assert stream == 7 and tuple(result.shape) == (4, 8)
+    for name, address in zip(prepare.OPERANDS, addresses, strict=True):
+        assert address == (wanted[name].data_ptr() if name in wanted else 0), name
+    for changed in ({"alpha": 3.0}, {"activation": "relu"}, {"batch_invariant": True}):
+        kind = repeat.known_call(a, b, Options(**{**keywords, **changed}))
+        assert kind is not None and kind.call is None  # another kind of call
+
+
+def test_a_call_that_is_made_often_is_given_to_machine_code(on_gpu: Any) -> None:
+    torch = on_gpu
+    a, b = OnGpu(torch.randn(4, 16).half()), OnGpu(torch.randn(16, 8).half())
+    added: list[list[Any]] = []
+    repeat.REPEATS.append(
+        SimpleNamespace(add=lambda given, *_: added.append(given), call=lambda *given: given)
+    )  # type: ignore[arg-type]
+    for keywords in ({}, {"activation": "relu"}, {"bias": OnGpu(torch.randn(8)), "alpha": 0.5}):
+        remembered(a, b, **keywords)
+        kind = repeat.known_call(a, b, Options(**keywords))
+        assert kind is not None and kind.call is not None
+        kind.call.quick_empty = lambda shape, strides, dtype: torch.empty(shape, dtype=dtype)
+        added.clear()
+        for _ in range(20):
+            product(a, b, Options(**keywords))
+        assert len(added) == 8, "from the eighth call on, some times"
+        given = dict(keywords)
+        found = repeat.repeated(a, b, None, given.pop("bias", None), given.pop("activation", None), given)
+        assert list(found) == added[-1], "machine code is asked by what it was told"
+    assert repeat.repeated(a, b, None, None, None, {"stream": 3}) is None
+    assert repeat.repeated(a, b, None, None, ["relu"], {}) is None  # the rules say what is wrong
 
 
 def test_out_may_lie_right_behind_the_kept_half_of_a_sparse_matrix() -> None:

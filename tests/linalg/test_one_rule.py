@@ -16,10 +16,10 @@ import pytest
 
 import lanewise as lw
 from lanewise.linalg import order
-from lanewise.linalg.families.build import build_of
-from lanewise.linalg.families.warp_build import build_of as warp_build_of
+from lanewise.linalg.kernels.hopper.traits import traits_of
+from lanewise.linalg.kernels.warp.traits import traits_of as warp_traits_of
 from lanewise.linalg.loading import as_loaded
-from lanewise.linalg.orientation import oriented, turned
+from lanewise.linalg.orientation import computes_transpose, oriented
 
 SOURCE = Path(lw.__file__).parent / "linalg"
 E4M3, E5M2 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
@@ -38,12 +38,12 @@ def test_plans_name_the_instruction_of_the_kernel(arch: str, types: Any, columns
     problem = oriented(planned.problem, planned.plan)
     names = ("e4m3", "e5m2") if types[0] is E4M3 else ("e5m2", "e4m3")
     names = (names[0], "e4m3" if types[1] is E4M3 else "e5m2")
-    if turned(planned.problem, planned.plan):
+    if computes_transpose(planned.problem, planned.plan):
         names = names[::-1]
     if planned.plan.family == "warpgroup":
-        compiled = build_of(as_loaded(problem), planned.plan).instruction.text
+        compiled = traits_of(as_loaded(problem), planned.plan).instruction.text
     else:
-        compiled = warp_build_of(problem, planned.plan).instruction
+        compiled = warp_traits_of(problem, planned.plan).mma.text
     printed = dict(planned.rows())["instruction"]
     assert printed == compiled
     assert ".".join(names) in printed
@@ -51,16 +51,16 @@ def test_plans_name_the_instruction_of_the_kernel(arch: str, types: Any, columns
 
 @pytest.mark.parametrize("precision", ["f32", "tf32"])
 def test_kernels_multiply_what_the_order_says(precision: str) -> None:
-    """Formats, planes and widths of a build are those by which the CPU computes."""
+    """Formats, planes and widths of a kernel are those by which the CPU computes."""
     a = np.zeros((200, 300), np.float32)
     planned = lw.plan(a, a.T, precision=precision)
-    build = build_of(oriented(as_loaded(planned.problem), planned.plan), planned.plan)
-    assert (build.a.name, build.b.name) == order.multiplied_as(planned.problem)
-    assert build.element_bytes == order.element_bytes(planned.problem)
-    assert build.instruction.k == order.instruction_of(planned.problem, planned.plan).k
-    products = order.plane_products(build.planes)
+    traits = traits_of(oriented(as_loaded(planned.problem), planned.plan), planned.plan)
+    assert (traits.a.name, traits.b.name) == order.multiplied_as(planned.problem)
+    assert traits.element_bytes == order.element_bytes(planned.problem)
+    assert traits.instruction.k == order.instruction_of(planned.problem, planned.plan).k
+    products = order.plane_products(traits.planes)
     assert len(products) == (len(order.SPLIT_PRODUCTS) if precision == "f32" else 1)
-    assert max(max(pair) for pair in products) + 1 == build.planes
+    assert max(max(pair) for pair in products) + 1 == traits.planes
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,14 @@ import pytest
 import lanewise as lw
 from everything import sampled
 from lanewise.formats import FORMATS, bf16, e4m3, f32, tf32
-from lanewise.linalg.families import warpgroup
-from lanewise.linalg.families.copies import kernels, launches
+from lanewise.linalg.kernels.copies import kernels, launches
+from lanewise.linalg.kernels.family import run
+from lanewise.linalg.kernels.hopper import launches as hopper
 from lanewise.linalg.loading import needs_copy
+from lanewise.linalg.options import Options
 from lanewise.linalg.pointers import Pointers
 from lanewise.linalg.problem import Operand
-from lanewise.linalg.rules import Options, request_of
+from lanewise.linalg.rules import request_of
 from linalg.hopper_products import plan, product, some
 
 #: Rows, columns, leading dimension and matrices: short lines, one line, a long one, fewer than 80 bytes.
@@ -57,7 +59,7 @@ def test_realigned_copies(shape: tuple[int, int, int, int], ahead: int) -> None:
     for fmt, dtype in some([(bf16, np.uint16), (e4m3, np.uint8)], (bf16, np.uint16)):
         source = random_lines(shape, dtype, ahead)
         copy, arguments, found = copy_of(source, fmt)
-        launches.launch_copies([(copy, arguments)])
+        run([launches.copy_launch([(copy, arguments)])])
         lines = found.view(dtype).reshape(len(source), source.shape[1], copy.padded)
         assert np.array_equal(lines[:, :, : source.shape[2]], source)
         assert not lines[:, :, source.shape[2] :].any()
@@ -71,7 +73,7 @@ def test_copies_in_planes(shape: tuple[int, int, int, int], transposed: bool) ->
     for ahead in (0, 3):
         source = random_lines(shape, np.float32, ahead)
         copy, arguments, found = copy_of(source, f32, "f32", not transposed)
-        launches.launch_copies([(copy, arguments)])
+        run([launches.copy_launch([(copy, arguments)])])
         planes = found.view(bf16.dtype).reshape(len(source), 3, copy.new_lines, copy.padded)
         wanted = source.swapaxes(1, 2) if transposed else source
         for plane, part in enumerate(split(np.ascontiguousarray(wanted))):
@@ -87,7 +89,7 @@ def test_transposed_copies(size: int) -> None:
     for ahead, shape in ((1, (37, 75, 81, 2)), (4, (37, 75, 84, 2)), (0, (150, 133, 136, 1))):
         source = random_lines(shape, dtype, ahead)
         copy, arguments, found = copy_of(source, fmt, precision, k_major=False)
-        launches.launch_copies([(copy, arguments)])
+        run([launches.copy_launch([(copy, arguments)])])
         rows, columns = source.shape[1:]
         lines = found.view(dtype).reshape(len(source), columns, copy.padded)
         assert np.array_equal(lines[:, :, :rows], source.swapaxes(1, 2)) and not lines[:, :, rows:].any()
@@ -98,7 +100,7 @@ def test_both_operands_in_one_launch() -> None:
     plain, turned = random_lines((37, 75, 81, 1), np.uint8, 3), random_lines((70, 33, 33, 1), np.uint8, 1)
     copies = [copy_of(plain, e4m3), copy_of(turned, e4m3, k_major=False)]
     jobs = [(copy, arguments) for copy, arguments, _ in copies]
-    launches.launch_copies(jobs)
+    run([launches.copy_launch(jobs)])
     (one, _, first), (other, _, second) = copies
     assert np.array_equal(first.reshape(37, one.padded)[:, :75], plain[0])
     assert np.array_equal(second.reshape(33, other.padded)[:, :70], turned[0].T)
@@ -135,10 +137,10 @@ def test_products_of_copies(dtype: Any, layout: str, out: Any) -> None:
     if dtype is tf32:
         chosen = replace(chosen, tile=(64, 64, 32))
     assert needs_copy(problem.a, problem.precision) and needs_copy(problem.b, problem.precision)
-    pointers.workspace = np.zeros(warpgroup.workspace_bytes(problem, chosen) + 128, np.uint8)
+    pointers.workspace = np.zeros(hopper.workspace_bytes(problem, chosen) + 128, np.uint8)
     start = -lw.address(pointers.workspace) % 128 if hasattr(lw, "address") else 0
     pointers.workspace = pointers.workspace[start:]
-    warpgroup.launch(problem, chosen, pointers)
+    run(hopper.launches(problem, chosen, pointers))
     assert np.array_equal(pointers.out, sums.astype(pointers.out.dtype))
 
 
@@ -149,9 +151,9 @@ def test_f32_by_split_products(layout: str) -> None:
     problem, pointers, _ = product(m, n, k, tf32, tf32, f32, layout=layout)
     problem = replace(problem, precision="f32")
     chosen = replace(plan((64, 64, 64), stages=2), copy_a=True, copy_b=True)
-    pointers.workspace = np.zeros(warpgroup.workspace_bytes(problem, chosen) + 128, np.uint8)
+    pointers.workspace = np.zeros(hopper.workspace_bytes(problem, chosen) + 128, np.uint8)
     pointers.workspace = pointers.workspace[-lw.address(pointers.workspace) % 128 :]
-    warpgroup.launch(problem, chosen, pointers)
+    run(hopper.launches(problem, chosen, pointers))
     mma = lw.instruction("wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16")
     parts_a, parts_b = split(pointers.a), split(pointers.b)
     total = np.zeros((m, n), np.float32)
@@ -187,11 +189,11 @@ def test_f32_in_batches_and_turned(shared: str) -> None:
     assert request.problem is not None
     chosen = replace(plan((64, 40, 64), stages=2, swap=shared == "turned"), copy_a=True, copy_b=True)
     out = np.zeros((2, 70, 36), np.float32)
-    workspace = np.zeros(warpgroup.workspace_bytes(request.problem, chosen) + 128, np.uint8)
+    workspace = np.zeros(hopper.workspace_bytes(request.problem, chosen) + 128, np.uint8)
     workspace = workspace[-lw.address(workspace) % 128 :]
     left, right = (np.broadcast_to(each, (2, *each.shape[1:])) for each in (a, b))
     result: Any = out
     if request.problem.batch == 1:  # b is the same for all: the rows of the batch are those of one product
         left, right, result = left.reshape(-1, 100), right[0], out.reshape(-1, 36)
-    warpgroup.launch(request.problem, chosen, Pointers(left, right, result, workspace=workspace))
+    run(hopper.launches(request.problem, chosen, Pointers(left, right, result, workspace=workspace)))
     assert out.tobytes() == lw.matmul(a, b, plan=chosen).tobytes()

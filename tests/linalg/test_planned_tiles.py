@@ -14,7 +14,8 @@ from everything import EVERYTHING
 from lanewise import isa
 from lanewise.errors import LanewiseError
 from lanewise.formats import e4m3, f32, s8, s32
-from lanewise.linalg.families.build import build_of
+from lanewise.linalg.kernels.hopper.limits import require_possible
+from lanewise.linalg.kernels.hopper.traits import traits_of
 from lanewise.linalg.loading import as_loaded
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
@@ -43,9 +44,9 @@ def test_instructions_of_planned_tiles_exist(dtype: str) -> None:
         layout = str(rng.choice(["nt", "nn", "tn", "tt"]))
         problem = problem_of_sizes(m, n, k, dtype, layout=layout)
         plan = plan_of(problem, "sm_90a")
-        build = build_of(oriented(as_loaded(problem), plan), plan)
-        build.require_possible()
-        assert build.instruction.n == plan.tile[1], plan
+        traits = traits_of(oriented(as_loaded(problem), plan), plan)
+        require_possible(traits)
+        assert traits.instruction.n == plan.tile[1], plan
 
 
 def test_widths_are_those_of_the_catalogue() -> None:
@@ -53,20 +54,20 @@ def test_widths_are_those_of_the_catalogue() -> None:
     problem, _, _ = product(64, 256, 128, s8, s8, s32, s32, layout="NT")
     listed = {each.n for each in isa.instructions("sm_90a", "wgmma", a="s8", b="s8")}
     for columns in range(8, 257, 8):
-        build = build_of(problem, Plan("warpgroup", "sm_90a", (64, columns, 128), 2))
+        traits = traits_of(problem, Plan("warpgroup", "sm_90a", (64, columns, 128), 2))
         if columns in listed:
-            build.require_possible()
+            require_possible(traits)
         else:
             with pytest.raises(
                 LanewiseError, match=r"wgmma of s8 and s8 takes 8, 16, 24, 32, 48, .* columns"
             ):
-                build.require_possible()
+                require_possible(traits)
 
 
 def test_other_types_have_all_widths() -> None:
     """e4m3 has 40 columns, which int8 has not."""
     problem, _, _ = product(64, 40, 128, e4m3, e4m3, f32, layout="NT")
-    build_of(problem, Plan("warpgroup", "sm_90a", (64, 40, 128), 2)).require_possible()
+    require_possible(traits_of(problem, Plan("warpgroup", "sm_90a", (64, 40, 128), 2)))
 
 
 def measured() -> list[dict[str, Any]]:

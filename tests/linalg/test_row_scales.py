@@ -9,7 +9,7 @@ import pytest
 
 import lanewise as lw
 from lanewise.formats import bf16, e4m3, f32
-from lanewise.linalg.families import warpgroup
+from lanewise.linalg.kernels.hopper import launches as hopper
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Epilogue
 from linalg.hopper_products import plan, product, some
@@ -37,7 +37,7 @@ def test_scales_and_biases_of_several_tiles(chosen: Plan) -> None:
     epilogue = Epilogue(scale_a="row", scale_b="row", bias="row", bias_dtype=bf16)
     given: dict[str, Any] = {"scale_a": scale_a, "scale_b": scale_b, "bias": bias}
     problem, pointers, sums = product(m, n, k, e4m3, e4m3, f32, layout="NT", epilogue=epilogue, **given)
-    configured, arguments = warpgroup.prepared(problem, chosen, pointers, multiprocessors=chosen.split)
+    configured, arguments, _ = hopper.launches(problem, chosen, pointers, multiprocessors=chosen.split)[0]
     configured(*arguments)
     wanted = sums * (scale_a[:, None] * scale_b) + bias.astype(np.float32)
     if chosen.split == 1:

@@ -10,10 +10,11 @@ import pytest
 import lanewise as lw
 from everything import EVERYTHING, sampled
 from lanewise.formats import FORMATS, Format
-from lanewise.linalg.families.sparse import launches
-from lanewise.linalg.families.sparse.metadata import indices_of, metadata_shape, ordered_metadata
-from lanewise.linalg.families.sparse.plans import fitted, sparse_plan
-from lanewise.linalg.families.sparse.pruning import prune_into
+from lanewise.linalg.kernels.family import run
+from lanewise.linalg.kernels.sparse import launches
+from lanewise.linalg.kernels.sparse.metadata import indices_of, metadata_shape, ordered_metadata
+from lanewise.linalg.kernels.sparse.plans import fitted, sparse_plan
+from lanewise.linalg.kernels.sparse.pruning import prune_into
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.pointers import COUNTER_BYTES, Pointers
 from lanewise.linalg.problem import Epilogue, Operand, Problem
@@ -64,7 +65,7 @@ def test_kernel(case: Any) -> None:
     problem = problem_of(a, values, k, out, Epilogue(), fmt, to)
     plan = Plan("sparse", "sm_90a", (*tile, 128 // (fmt.bits // 8)), 3, cluster)
     pointers = Pointers(a, values.T, out, metadata=ordered_metadata(sparse.indices, fmt))
-    configured, arguments = launches.prepared(problem, plan, pointers, multiprocessors=4)
+    configured, arguments, _ = launches.launches(problem, plan, pointers, multiprocessors=4)[0]
     configured(*arguments)
     assert out.tobytes() == lw.matmul(a, sparse, out_dtype=result).tobytes()
     for schedule in ("late", "early") if EVERYTHING else ("late",):
@@ -93,7 +94,7 @@ def test_copied_operand_and_epilogue(name: str) -> None:
     assert len(workspace) > COUNTER_BYTES
     metadata = ordered_metadata(sparse.indices, fmt)
     pointers = Pointers(a, values.T, out, bias=bias, workspace=workspace, metadata=metadata)
-    launches.launch(problem, plan, pointers, multiprocessors=4)
+    run(launches.launches(problem, plan, pointers, multiprocessors=4))
     wanted = lw.matmul(a, sparse, bias=bias, activation="relu", out_dtype="f32")
     assert out.tobytes() == wanted.tobytes()
 

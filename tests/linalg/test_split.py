@@ -9,8 +9,9 @@ import pytest
 
 import lanewise as lw
 from lanewise.formats import bf16
-from lanewise.linalg.families import warpgroup
-from lanewise.linalg.families.build import build_of
+from lanewise.linalg.kernels.hopper import launches as hopper
+from lanewise.linalg.kernels.hopper.limits import require_possible
+from lanewise.linalg.kernels.hopper.traits import traits_of
 from lanewise.linalg.plan import Plan
 from linalg.hopper_products import plan, product, some
 from linalg.split_sums import in_parts
@@ -32,10 +33,10 @@ def test_parts_of_k(chosen: Plan) -> None:
     """The bits are those of the plan's order, twice in a row: the counters are zero again; nothing races."""
     m = 13 if chosen.swap else 70
     problem, pointers, _ = product(m, 72, 328, bf16, bf16, bf16, layout="NT")
-    workspace = np.zeros(warpgroup.workspace_bytes(problem, chosen) + 128, np.uint8)
+    workspace = np.zeros(hopper.workspace_bytes(problem, chosen) + 128, np.uint8)
     pointers.workspace = workspace[-lw.address(workspace) % 128 :]
     wanted = in_parts(pointers.a, pointers.b, chosen).astype(bf16.dtype)
-    configured, arguments = warpgroup.prepared(problem, chosen, pointers)
+    configured, arguments, _ = hopper.launches(problem, chosen, pointers)[0]
     for _ in range(2):
         pointers.out[:] = 0
         configured(*arguments)
@@ -58,10 +59,10 @@ def test_groups_added_by_a_second_kernel(chosen: Plan) -> None:
     """The second kernel adds in the same order; the workspace need not be zero before."""
     m = 13 if chosen.swap else 130
     problem, pointers, _ = product(m, 72, 64 * chosen.split * chosen.groups, bf16, bf16, bf16, layout="NT")
-    workspace = np.full(warpgroup.workspace_bytes(problem, chosen) + 128, 255, np.uint8)
+    workspace = np.full(hopper.workspace_bytes(problem, chosen) + 128, 255, np.uint8)
     pointers.workspace = workspace[-lw.address(workspace) % 128 :]
     wanted = in_parts(pointers.a, pointers.b, chosen).astype(bf16.dtype)
-    for configured, arguments in warpgroup.launches(problem, chosen, pointers):
+    for configured, arguments, _ in hopper.launches(problem, chosen, pointers):
         assert lw.check(configured, *arguments, schedule="late").ok
     assert np.array_equal(pointers.out, wanted)
 
@@ -77,7 +78,7 @@ def test_what_kernels_do_not_have_is_refused(fields: dict[str, Any], reason: str
     """Fields of a plan that do not fit are refused with the reason."""
     problem, _, _ = product(64, 64, 256, bf16, bf16, bf16, layout="NT")
     with pytest.raises(lw.LanewiseError, match=reason):
-        build_of(problem, plan((64, 64, 64), **fields)).require_possible()
+        require_possible(traits_of(problem, plan((64, 64, 64), **fields)))
 
 
 @pytest.mark.parametrize(
@@ -91,7 +92,7 @@ def test_results_stored_from_registers(chosen: Plan) -> None:
     """Results that do not go through shared memory are the same; rows and columns beyond are left alone."""
     problem, pointers, _ = product(13 if chosen.swap else 70, 70, 328, bf16, bf16, bf16, layout="NT")
     wanted = in_parts(pointers.a, pointers.b, chosen).astype(bf16.dtype)
-    configured, arguments = warpgroup.prepared(problem, chosen, pointers)
+    configured, arguments, _ = hopper.launches(problem, chosen, pointers)[0]
     assert lw.check(configured, *arguments, schedule="late").ok
     assert np.array_equal(pointers.out, wanted)
 
@@ -100,6 +101,6 @@ def test_more_tiles_than_counters_are_refused() -> None:
     """Clusters that share K count themselves in a workspace of limited size."""
     problem, pointers, _ = product(64, 64, 256, bf16, bf16, bf16, layout="NT")
     with pytest.raises(lw.LanewiseError, match="8192 counters"):
-        build = build_of(problem, plan((64, 64, 64), groups=2))
-        warpgroup.for_shape(build, 64 * 128, 64 * 64, 1, 132)
+        traits = traits_of(problem, plan((64, 64, 64), groups=2))
+        hopper.for_shape(traits, 64 * 128, 64 * 64, 1, 132)
     assert pointers.workspace is None

@@ -16,14 +16,15 @@ import lanewise as lw
 from lanewise.errors import LanewiseError
 from lanewise.gpu.faults import GpuError
 from lanewise.linalg import tuning
-from lanewise.linalg.launching import on_gpu
+from lanewise.linalg.launch import prepare
 from lanewise.linalg.loading import needs_copy
+from lanewise.linalg.options import Options
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning import tuned
 from lanewise.linalg.planning.forced import require_kernel
 from lanewise.linalg.planning.planner import plan_of
 from lanewise.linalg.problem import Problem
-from lanewise.linalg.rules import Options, Request, request_of
+from lanewise.linalg.rules import Request, request_of
 from lanewise.tuning.contest import contest
 
 DEVICE = "NVIDIA Nothing"
@@ -279,20 +280,20 @@ def test_calls_do_without_a_plan_that_fails(folder: Path, monkeypatch: pytest.Mo
             raise LanewiseError("strides must be multiples of 16 bytes")
         return Failing(launched, plan, fails and when == "launching")
 
-    monkeypatch.setattr(on_gpu, "context", lambda _: there)
-    monkeypatch.setattr(on_gpu, "_recorded", recorded)
+    monkeypatch.setattr(prepare, "context", lambda _: there)
+    monkeypatch.setattr(prepare, "_recorded", recorded)
     monkeypatch.setattr("lanewise.gpu.recorded.kept", lambda *_: None)
-    on_gpu.forget_prepared()
+    prepare.forget_prepared()
     request: Request = request_of(np.zeros((64, 65), np.float16), np.zeros((65, 64), np.float16), Options())
     request.a = request.a._replace(device=0)
     problem = request.problem
     assert problem is not None
     keep(problem, group=16)
     for _ in range(2):
-        on_gpu.run(request, problem, None, None, 7)
+        prepare.run(request, problem, None, None, 7)
     assert [plan.group for plan in launched] == ([16, 16] if when == "never" else [8, 8])
     assert len(entries(folder)) == (1 if when == "never" else 0)
-    on_gpu.forget_prepared()
+    prepare.forget_prepared()
 
 
 def test_what_tune_does_not_take() -> None:

@@ -11,8 +11,9 @@ import pytest
 import lanewise as lw
 from everything import sampled
 from lanewise.formats import bf16, e4m3, f16, f32
-from lanewise.linalg.families import warpgroup
-from lanewise.linalg.families.build import build_of
+from lanewise.linalg.kernels.family import run
+from lanewise.linalg.kernels.hopper import launches as hopper
+from lanewise.linalg.kernels.hopper.traits import Store, traits_of
 from lanewise.linalg.plan import Plan
 from linalg.hopper_products import operand, plan, product, some
 
@@ -31,7 +32,7 @@ def test_lines_at_any_address(dtype: Any, columns_contiguous: bool) -> None:
         pointers.out = lines.T if columns_contiguous else lines
         kind = operand(pointers.out, not columns_contiguous, not columns_contiguous, dtype)
         turned = replace(problem, out=kind)
-        warpgroup.launch(turned, plan((64, 64 if columns_contiguous else 96, 64)), pointers)
+        run(hopper.launches(turned, plan((64, 64 if columns_contiguous else 96, 64)), pointers))
         assert np.array_equal(pointers.out, sums.astype(dtype.dtype))
         lines[...] = 1
         assert (memory == 1).all()
@@ -40,13 +41,13 @@ def test_lines_at_any_address(dtype: Any, columns_contiguous: bool) -> None:
 @pytest.mark.parametrize("out", some([bf16, e4m3, f32], bf16, e4m3))
 def test_sums_of_f16_become_other_types(out: Any) -> None:
     problem, pointers, sums = product(64, 40, 64, f16, f16, out, sums=f16)
-    warpgroup.launch(problem, plan((64, 48, 64)), pointers)
+    run(hopper.launches(problem, plan((64, 48, 64)), pointers))
     assert np.array_equal(pointers.out, sums.astype(np.float32).astype(out.dtype))
 
 
 def test_tile_of_forty_columns_turned() -> None:
     problem, pointers, sums = product(72, 21, 64, f16, f16, f16, layout="NT")
-    warpgroup.launch(problem, plan((64, 40, 64), swap=True), pointers)
+    run(hopper.launches(problem, plan((64, 40, 64), swap=True), pointers))
     assert np.array_equal(pointers.out, sums.astype(np.float16))
 
 
@@ -74,11 +75,9 @@ def test_idle_warps_store_while_others_multiply(name: str) -> None:
     first = -memory.ctypes.data % 16 // memory.itemsize + 1
     pointers.out = memory[first : first + pointers.out.size].reshape(pointers.out.shape)
     problem = replace(problem, out=operand(pointers.out, True, True, out))
-    configured, arguments = warpgroup.prepared(problem, chosen, pointers, multiprocessors=blocks)
-    build = warpgroup.for_shape(
-        build_of(problem, chosen), problem.m, problem.n, problem.batch, multiprocessors=blocks
-    )
-    assert build.aside  # blocks compute several tiles each
+    configured, arguments, _ = hopper.launches(problem, chosen, pointers, multiprocessors=blocks)[0]
+    traits = hopper.for_shape(traits_of(problem, chosen), problem.m, problem.n, problem.batch, blocks)
+    assert traits.store is Store.IDLE_WARPS  # blocks compute several tiles each
     for schedule in some(["in order", "late", 7], "late"):
         pointers.out[...] = 1
         report = lw.check(configured, *arguments, schedule=schedule)

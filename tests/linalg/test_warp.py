@@ -11,7 +11,8 @@ import pytest
 import lanewise as lw
 from everything import EVERYTHING, sampled
 from lanewise.errors import LanewiseError
-from lanewise.linalg.families import warp
+from lanewise.linalg.kernels.family import run
+from lanewise.linalg.kernels.warp import launches as warp
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.pointers import Pointers, flat
 
@@ -99,7 +100,7 @@ def test_kernel_and_call_agree(name: str) -> None:
         a, b, out, more.get("bias"), more.get("residual"), more.get("scale_a"), more.get("scale_b"), None,
         more.get("alpha", 1.0), more.get("beta", 1.0),
     )  # fmt: skip
-    configured, arguments = warp.prepared(planned.problem, plan, pointers)
+    configured, arguments, _ = warp.launches(planned.problem, plan, pointers)[0]
     report = lw.check(configured, *arguments, arch=arch)
     assert not report.findings, report.findings[0]
     assert out.tobytes() == np.ascontiguousarray(expected).tobytes() or np.array_equal(out, expected)
@@ -112,7 +113,7 @@ def test_rows_that_end_within_a_piece() -> None:
         out = np.zeros((9, 8), dtype)
         problem = lw.plan(a, b, arch=arch).problem
         pointers = Pointers(flat(a), flat(b.T), out)
-        warp.launch(problem, Plan("warp", arch, tile, 2), pointers)
+        run(warp.launches(problem, Plan("warp", arch, tile, 2), pointers))
         assert np.array_equal(out, lw.matmul(a, b, arch=arch))
 
 

@@ -11,8 +11,11 @@ import pytest
 import lanewise as lw
 from everything import EVERYTHING, sampled
 from lanewise.formats import bf16, f16, f32
-from lanewise.linalg.families import warpgroup
-from lanewise.linalg.families.build import build_of
+from lanewise.linalg.kernels.family import run
+from lanewise.linalg.kernels.hopper import launches as hopper
+from lanewise.linalg.kernels.hopper.limits import require_possible
+from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
+from lanewise.linalg.kernels.hopper.traits import traits_of
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Operand, Problem
 from linalg.hopper_products import plan, product, some
@@ -22,26 +25,28 @@ from linalg.warpgroup_cases import CASES, rounded
 @sampled(6)
 @pytest.mark.parametrize("columns", [256, 224, 208, 200, 176, 160, 144, 112, 96])
 @pytest.mark.parametrize("rows", [128, 192, 256])
-def test_no_turn_overwrites_what_tma_has_not_read(rows: int, columns: int) -> None:
-    """Each turn's buffer was read before: so many turns are unread, at most, when the next one begins."""
+def test_no_subtile_overwrites_what_tma_has_not_read(rows: int, columns: int) -> None:
+    """Each subtile's buffer was read before: so many are unread, at most, when the next one is written."""
     operand = Operand(bf16, True, 4096)
     problem = Problem(4096, 4096, 4096, operand, operand, operand, f32)
     for stages in (3, 4, 5):
-        build = build_of(problem, Plan("warpgroup", "sm_90a", (rows, columns, 64), stages))
+        traits = traits_of(problem, Plan("warpgroup", "sm_90a", (rows, columns, 64), stages))
         try:
-            build.require_possible()
+            require_possible(traits)
         except lw.LanewiseError:
             continue
+        memory = SharedMemory(traits)
         last_use: dict[int, int] = {}
-        read = -1  # turns up to this one have been read
-        for place in range(3 * build.turns):  # of three tiles
-            turn = place % build.turns
-            if build.unread(turn - 1) < 0:
+        read = -1  # subtiles up to this one have been read
+        for place in range(3 * memory.subtiles):  # of three tiles
+            subtile = place % memory.subtiles
+            if memory.unread(subtile - 1) is None:
                 read = place - 1
-            assert last_use.get(turn % build.buffers, -1) <= read
-            last_use[turn % build.buffers] = place
-            if build.unread(turn) >= 0:
-                read = max(read, place - 1 - build.unread(turn))
+            assert last_use.get(subtile % memory.buffers, -1) <= read
+            last_use[subtile % memory.buffers] = place
+            unread = memory.unread(subtile)
+            if unread is not None:
+                read = max(read, place - 1 - unread)
 
 
 @sampled(3)
@@ -53,7 +58,7 @@ def test_bits_are_those_of_the_instruction(name: str) -> None:
     """A product has wgmma's sums in order of K, rounded once; the kernel is clean under every schedule."""
     sizes, chosen, blocks = CASES[name]
     problem, pointers, sums = product(**sizes)
-    configured, arguments = warpgroup.prepared(problem, chosen, pointers, multiprocessors=blocks)
+    configured, arguments, _ = hopper.launches(problem, chosen, pointers, multiprocessors=blocks)[0]
     configured(*arguments)
     assert np.array_equal(pointers.out, rounded(sums, pointers.out.dtype))
     for schedule in ("in order", "late", 7) if EVERYTHING else ("late",):
@@ -69,14 +74,14 @@ def test_bits_are_those_of_the_instruction(name: str) -> None:
 def test_skew_is_for_warpgroups_that_share_a_tile(tile: tuple[int, int, int], more: Any) -> None:
     problem, pointers, _ = product(300, 136, 400, bf16, bf16, bf16, layout="NT")
     with pytest.raises(lw.LanewiseError, match="skew="):
-        warpgroup.prepared(problem, plan(tile, **more), pointers, multiprocessors=2)
+        hopper.launches(problem, plan(tile, **more), pointers, multiprocessors=2)
 
 
 def test_launch_is_the_call() -> None:
     """`launch` computes what a prepared kernel does."""
     sizes, chosen, _ = CASES["odd result"]
     problem, pointers, sums = product(**sizes)
-    warpgroup.launch(problem, replace(chosen, group=1), pointers)
+    run(hopper.launches(problem, replace(chosen, group=1), pointers))
     assert np.array_equal(pointers.out, sums.astype(pointers.out.dtype))
 
 
@@ -87,7 +92,7 @@ def test_rows_of_operands_may_end_within_a_word() -> None:
     wide[:, :77] = pointers.a
     pointers.a = wide[:, :77]
     problem = replace(problem, a=replace(problem.a, leading=80))
-    configured, arguments = warpgroup.prepared(problem, plan((64, 64, 64)), pointers)
+    configured, arguments, _ = hopper.launches(problem, plan((64, 64, 64)), pointers)[0]
     report = lw.check(configured, *arguments, schedule="late")
     assert report.ok, report
     assert np.array_equal(pointers.out, sums.astype(np.float16))

@@ -1,6 +1,6 @@
 """The order of sums that a plan has: which instruction adds, over which parts of K, and how parts are joined.
 
-docs/matmul.md says it in words ("Bits"). Kernels keep to it, and `on_cpu.py` computes by it.
+docs/matmul.md says it in words ("Bits"). Kernels keep to it, and `cpu/sums.py` computes by it.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ def planes_of(problem: Problem) -> int:
     return SPLIT_PARTS if problem.precision == "f32" else 1
 
 
-def plane_products(planes: int, turned: bool = False) -> tuple[tuple[int, int], ...]:
+def plane_products(planes: int, transposed: bool = False) -> tuple[tuple[int, int], ...]:
     """Return which planes of a kernel's A and B are multiplied, in the order of the product's sums.
 
     A kernel that computes the transpose has the product's B as its A.
     """
     pairs = SPLIT_PRODUCTS if planes > 1 else ((0, 0),)
-    return tuple((b, a) for a, b in pairs) if turned else pairs
+    return tuple((b, a) for a, b in pairs) if transposed else pairs
 
 
 def instruction_of(problem: Problem, plan: Plan) -> Instruction:

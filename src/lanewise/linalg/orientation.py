@@ -1,6 +1,6 @@
-"""Products turned round: out = A·B and outᵀ = Bᵀ·Aᵀ are the same numbers, summed in the same order.
+"""Orientation: out = A·B and outᵀ = Bᵀ·Aᵀ are the same numbers, summed in the same order.
 
-Which of the two the kernel of a plan computes is said once, by `turned`.
+Which of the two the kernel of a plan computes is said once, by `computes_transpose`.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from lanewise.linalg.arrays import Memory
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.pointers import Pointers
 from lanewise.linalg.problem import Epilogue, Operand, Problem
@@ -15,7 +16,7 @@ from lanewise.linalg.problem import Epilogue, Operand, Problem
 _OTHER = {"row": "column", "column": "row", None: None}
 
 
-def turned(problem: Problem, plan: Plan) -> bool:
+def computes_transpose(problem: Problem, plan: Plan) -> bool:
     """Return whether the kernel of a plan computes the transpose.
 
     Kernels of mma.sync store rows of the result, those of wgmma too, unless the plan swaps; a sparse B is the
@@ -24,7 +25,7 @@ def turned(problem: Problem, plan: Plan) -> bool:
     >>> from lanewise.linalg.planning.sizes import problem_of_sizes
     >>> problem = problem_of_sizes(64, 64, 64, "bf16")
     >>> plan = Plan("warpgroup", "sm_90a", (64, 64, 64), 4)
-    >>> turned(problem, plan), turned(problem, replace(plan, swap=True))
+    >>> computes_transpose(problem, plan), computes_transpose(problem, replace(plan, swap=True))
     (False, True)
     """
     if plan.family == "sparse":
@@ -36,12 +37,12 @@ def turned(problem: Problem, plan: Plan) -> bool:
 
 def oriented(problem: Problem, plan: Plan) -> Problem:
     """Return the problem as the kernel of a plan computes it."""
-    return transposed(problem) if turned(problem, plan) else problem
+    return transposed(problem) if computes_transpose(problem, plan) else problem
 
 
 def oriented_launch(problem: Problem, plan: Plan, pointers: Pointers) -> tuple[Problem, Pointers]:
     """Return the problem and its arrays as the kernel of a plan computes it."""
-    if not turned(problem, plan):
+    if not computes_transpose(problem, plan):
         return problem, pointers
     return transposed(problem), transposed_pointers(pointers)
 
@@ -50,7 +51,7 @@ def transposed(problem: Problem) -> Problem:
     """Return the problem whose result is the transpose: A and B change places, and all that belongs to them.
 
     The transpose of B, N by K, is contiguous along K where B is: `k_major` stays. That of the result says
-    whether its rows are contiguous, and turns round.
+    whether its rows are contiguous, and becomes the opposite.
     """
     epilogue = problem.epilogue
     return replace(
@@ -59,17 +60,17 @@ def transposed(problem: Problem) -> Problem:
         n=problem.m,
         a=problem.b,
         b=problem.a,
-        out=_turned(problem.out),
+        out=_transposed_operand(problem.out),
         scale_blocks=problem.scale_blocks[::-1],
-        turned=not problem.turned,
+        is_transpose=not problem.is_transpose,
         epilogue=replace(
             epilogue,
             bias=_OTHER[epilogue.bias],
             folded=_OTHER[epilogue.folded],
             scale_a=epilogue.scale_b,
             scale_b=epilogue.scale_a,
-            residual=None if epilogue.residual is None else _turned(epilogue.residual),
-            function=_turned_function(epilogue),
+            residual=None if epilogue.residual is None else _transposed_operand(epilogue.residual),
+            function=_transposed_function(epilogue),
         ),
     )
 
@@ -77,25 +78,28 @@ def transposed(problem: Problem) -> Problem:
 def transposed_pointers(pointers: Pointers) -> Pointers:
     """Return the arrays of the transposed problem."""
 
-    def swapped(array: Any) -> Any:
-        return array if array is None or array.ndim < 2 else array.swapaxes(-1, -2)
+    def swapped(array: Memory) -> Memory:
+        return array if array.ndim < 2 else array.swapaxes(-1, -2)
+
+    def swapped_if(array: Memory | None) -> Memory | None:
+        return None if array is None else swapped(array)
 
     return replace(
         pointers,
         a=swapped(pointers.b),
         b=swapped(pointers.a),
         out=swapped(pointers.out),
-        residual=swapped(pointers.residual),
-        scale_a=swapped(pointers.scale_b),
-        scale_b=swapped(pointers.scale_a),
+        residual=swapped_if(pointers.residual),
+        scale_a=swapped_if(pointers.scale_b),
+        scale_b=swapped_if(pointers.scale_a),
     )
 
 
-def _turned(operand: Operand) -> Operand:
+def _transposed_operand(operand: Operand) -> Operand:
     return replace(operand, k_major=not operand.k_major)
 
 
-class TurnedFunction:
+class TransposedFunction:
     """A user's epilogue function with row and column exchanged; equal to another one of the same function."""
 
     def __init__(self, function: Any) -> None:
@@ -105,14 +109,14 @@ class TurnedFunction:
         return self.function(value, column, row)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, TurnedFunction) and self.function is other.function
+        return isinstance(other, TransposedFunction) and self.function is other.function
 
     def __hash__(self) -> int:
         return hash(id(self.function))
 
 
-def _turned_function(epilogue: Epilogue) -> Any:
+def _transposed_function(epilogue: Epilogue) -> Any:
     function = epilogue.function
     if function is None:
         return None
-    return function.function if isinstance(function, TurnedFunction) else TurnedFunction(function)
+    return function.function if isinstance(function, TransposedFunction) else TransposedFunction(function)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from lanewise.linalg.arrays import Memory
+
 #: Bytes at the beginning of a workspace that are counters: zero before a launch, and zero again after it.
 COUNTER_BYTES = 16384
 
@@ -17,22 +19,22 @@ class Pointers:
     strides. Scales are arrays of f32; alpha and beta are numbers.
     """
 
-    a: Any
-    b: Any
-    out: Any
-    bias: Any = None
-    residual: Any = None
-    scale_a: Any = None
-    scale_b: Any = None
-    scale_out: Any = None
+    a: Memory
+    b: Memory
+    out: Memory
+    bias: Memory | None = None
+    residual: Memory | None = None
+    scale_a: Memory | None = None
+    scale_b: Memory | None = None
+    scale_out: Memory | None = None
     alpha: float = 1.0
     beta: float = 1.0
-    workspace: Any = None
+    workspace: Memory | None = None
     #: Of a grouped product: the first row of each expert and the row after its last, i32.
-    starts: Any = None
-    ends: Any = None
+    starts: Memory | None = None
+    ends: Memory | None = None
     #: Of a sparse B, whose `b` are the values that are kept, (K/2, N): where they stood, i32.
-    metadata: Any = None
+    metadata: Memory | None = None
 
 
 def flat(array: Any) -> Any:

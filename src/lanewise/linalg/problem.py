@@ -6,7 +6,7 @@ arrays, `planner.py` a plan of a problem, and the families launch a plan.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lanewise.formats import Format, f32
 
@@ -74,6 +74,13 @@ class Epilogue:
     folded: str | None = None
 
     @property
+    def compiled_in(self) -> Epilogue:
+        """The epilogue without what is an argument of a kernel: strides, and where a residual lies."""
+        residual = None if self.residual is None else Operand(self.residual.dtype, True, 0)
+        none = (0, 0, 0)
+        return replace(self, residual=residual, scale_a_strides=none, scale_b_strides=none)
+
+    @property
     def added_dtypes(self) -> tuple[Format, Format]:
         """The formats of the pointers to a bias and to a residual that a kernel has; f32 if there is none."""
         return self.bias_dtype or f32, self.residual.dtype if self.residual is not None else f32
@@ -111,7 +118,7 @@ class Problem:
     #: Whether B is 2:4 sparse: half of its elements, and metadata that says where they stood.
     sparse: bool = False
     #: Whether this is the transpose of the product that was asked for, as a kernel computes it.
-    turned: bool = False
+    is_transpose: bool = False
     #: 0, or the rows of each matrix of a batch that is computed as one long matrix: a user's function gets
     #: rows of its own matrix. It is an argument of the kernel, and not compiled in.
     folded_rows: int = 0

@@ -14,6 +14,7 @@ import numpy as np
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format, f32
 from lanewise.linalg.operands import View, empty, merged_axes, operand, overlap, require_own_elements, view_of
+from lanewise.linalg.options import Options
 from lanewise.linalg.problem import Epilogue, Operand, Problem
 from lanewise.linalg.scales import Scale, scale_of
 from lanewise.linalg.types import (
@@ -26,26 +27,6 @@ from lanewise.linalg.types import (
     result_of,
     sums_of,
 )
-
-
-@dataclass(frozen=True)
-class Options:
-    """The keywords of a call, as they were given."""
-
-    out: Any = None
-    bias: Any = None
-    activation: Any = None
-    residual: Any = None
-    alpha: float = 1.0
-    beta: float | None = None
-    scale_a: Any = None
-    scale_b: Any = None
-    scale_out: Any = None
-    epilogue: Any = None
-    out_dtype: Any = None
-    accumulate: Any = None
-    precision: Any = None
-    batch_invariant: bool = False
 
 
 @dataclass

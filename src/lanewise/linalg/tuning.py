@@ -9,16 +9,17 @@ from time import perf_counter
 from typing import Any
 
 from lanewise.errors import LanewiseError
-from lanewise.linalg.call import is_scattered, matmul
-from lanewise.linalg.launching.warm import forget
+from lanewise.linalg.launch.repeat import forget
 from lanewise.linalg.loading import with_copies
+from lanewise.linalg.matmul import is_scattered, matmul
+from lanewise.linalg.options import options_of
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning import tuned
 from lanewise.linalg.planning.gpus import GPUS
 from lanewise.linalg.planning.planned import PlannedProduct
 from lanewise.linalg.planning.planner import candidates, estimate, plan_of
 from lanewise.linalg.problem import Problem
-from lanewise.linalg.rules import Options, request_of
+from lanewise.linalg.rules import request_of
 from lanewise.tracebacks import short_traceback
 from lanewise.tuning.contest import contest, rounds
 
@@ -39,7 +40,7 @@ def tune(a: Any, b: Any, *, progress: bool = True, **keywords: Any) -> PlannedPr
     """Measure plans for a call of `lw.matmul` on this GPU; the fastest is returned and used from now on.
 
     Arrays are torch's or CuPy's on a GPU; keywords are those of `lw.matmul`. Calls are measured as they are
-    made, with the copies of operands that they need, by turns with the planner's own plan, the L2 cache swept
+    made, with the copies of operands that they need, in turn with the planner's own plan, the L2 cache swept
     before each. A plan that is not clearly faster than the planner's own is not kept, and one that was kept
     before is dropped then. What is kept is in the user's cache folder ($LANEWISE_CACHE_DIR), for this device,
     these types, sizes, strides and fused operations. What `out=` holds is restored. A bar shows the progress.
@@ -47,10 +48,8 @@ def tune(a: Any, b: Any, *, progress: bool = True, **keywords: Any) -> PlannedPr
     for name in ("plan", "stream", "arch"):
         if keywords.get(name) is not None:
             raise LanewiseError(f"lw.tune takes no {name}=: it measures plans on the current stream")
-    unknown = [name for name in keywords if name not in Options.__dataclass_fields__]
-    if unknown:
-        raise LanewiseError(f"lw.tune takes the keywords of lw.matmul; {unknown[0]} is none of them")
-    request = request_of(a, b, Options(**keywords), empty_result=False)
+    options = options_of("lw.tune", keywords)
+    request = request_of(a, b, options, empty_result=False)
     ordinal, problem = request.a.device, request.problem
     if ordinal is None:
         raise LanewiseError("lw.tune measures on a GPU, and a and b lie in host memory: move them to the GPU")
@@ -68,11 +67,11 @@ def tune(a: Any, b: Any, *, progress: bool = True, **keywords: Any) -> PlannedPr
             "lw.tune has nothing to measure with batch_invariant=True: how K is cut is given then"
         )
     from lanewise.gpu.device import context
-    from lanewise.linalg.launching.on_gpu import arch_of_device, forget_prepared
+    from lanewise.linalg.launch.prepare import arch_of_device, forget_prepared
 
     device = context(ordinal).device.name
     usual, others = plans_to_measure(problem, arch_of_device(ordinal))
-    out = keywords.get("out")
+    out: Any = options.out
     before = None if out is None else _copy(out)
     timer = _Timer(request.a.library, ordinal)
     warm: set[Plan] = set()
@@ -80,7 +79,7 @@ def tune(a: Any, b: Any, *, progress: bool = True, **keywords: Any) -> PlannedPr
 
         def seconds(plan: Plan) -> float:
             def call() -> Any:
-                return matmul(a, b, plan=plan, **keywords)
+                return matmul(a, b, **{**keywords, "plan": plan})
 
             if plan not in warm:
                 timer.warm_up(call)

@@ -32,7 +32,7 @@ def plan(
     lanewise plan 16 4096 14336 --dtype e4m3 --out bf16 --layout nt
     """
     from lanewise.errors import LanewiseError
-    from lanewise.linalg.call import planned
+    from lanewise.linalg.matmul import planned
     from lanewise.linalg.planning.gpus import planned_arch
     from lanewise.linalg.planning.sizes import problem_of_sizes
 

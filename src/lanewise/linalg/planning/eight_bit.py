@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from lanewise.linalg.families.candidates import RESIDENT
+from lanewise.linalg.kernels.hopper.candidates import RESIDENT
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Problem

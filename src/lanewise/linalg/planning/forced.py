@@ -53,13 +53,13 @@ def _require_kernel(problem: Problem, plan: Plan) -> None:
     if plan.family == "sparse":
         raise LanewiseError("plans of family 'sparse' are for products with a b of lw.sparsify")
     if plan.family == "warp":
-        from lanewise.linalg.families import warp
+        from lanewise.linalg.kernels.warp import launches as warp
 
         warp.require_kernel(_as_multiplied(problem), plan)
     else:
-        from lanewise.linalg.families import warpgroup
+        from lanewise.linalg.kernels.hopper import launches as hopper
 
-        warpgroup.require_kernel(problem, plan)
+        hopper.require_kernel(problem, plan)
 
 
 def _as_multiplied(problem: Problem) -> Problem:

@@ -1,7 +1,7 @@
 """Plans of the Hopper kernels for a problem, the most promising first, in milliseconds.
 
 A call cannot wait until each candidate is built. So all of them are ranked by a model on numbers alone, that
-of `families/candidates.py`; whether a kernel can have a tile is asked of those at the top.
+of `kernels/hopper/candidates.py`; whether a kernel can have a tile is asked of those at the top.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from lanewise.linalg.families import candidates as hopper
-from lanewise.linalg.families.build import OTHER_REGISTERS, REGISTERS, ROWS
-from lanewise.linalg.families.candidates import Cut, Sizes
+from lanewise.linalg.kernels.hopper import candidates as hopper
+from lanewise.linalg.kernels.hopper.candidates import Cut, Sizes
+from lanewise.linalg.kernels.hopper.traits import OTHER_REGISTERS, REGISTERS, ROWS, consumers_of
 from lanewise.linalg.order import instruction_widths
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
@@ -121,13 +121,13 @@ def _columns(problem: Problem, split: int) -> list[int]:
 
 def _by_turns(problem: Problem, rows: int, columns: int) -> bool:
     """Return whether a warpgroup has two accumulators of sums that are promoted: faster, if they fit."""
-    consumers = hopper.consumers_of(rows)
+    consumers = consumers_of(rows)
     return bool(problem.promote) and rows == consumers * ROWS and consumers < 3 and columns <= _TWICE
 
 
 def _has_registers(problem: Problem, rows: int, columns: int) -> bool:
     """Return whether the sums of a tile fit into a warpgroup's registers."""
-    consumers = hopper.consumers_of(rows)
+    consumers = consumers_of(rows)
     promotes = bool(problem.promote) or problem.precision == "f32"
     sums = rows // consumers // ROWS * columns // 2 * (2 if promotes else 1)
     return sums * min(problem.sums.bits, 32) // 32 + OTHER_REGISTERS <= REGISTERS[consumers][1]

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from lanewise.errors import LanewiseError
+from lanewise.linalg.kernels.family import family_of
 from lanewise.linalg.order import instruction_of
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan, require_fields
@@ -47,11 +48,8 @@ class PlannedProduct:
     @cached_property
     def registers(self) -> int | None:
         """Registers of a thread, as ptxas counts them; None where there is no ptxas."""
-        from importlib import import_module
-
         try:
-            family: Any = import_module(f"lanewise.linalg.families.{self.plan.family}")
-            kernel = family.kernel(self.problem, self.plan)
+            kernel = family_of(self.plan.family).kernel(self.problem, self.plan)
             count: int = kernel.resources(self.plan.arch).registers
         except (ImportError, LanewiseError, OSError):
             return None
@@ -79,10 +77,10 @@ class PlannedProduct:
     def _instruction(self) -> str:
         """Return the name of the kernel's instruction: wgmma has as many columns as a piece of the tile."""
         if self.plan.family == "warpgroup":
-            from lanewise.linalg.families.build import build_of
+            from lanewise.linalg.kernels.hopper.traits import traits_of
 
             with suppress(LanewiseError):  # a tile changed by hand for which there is no kernel
-                return build_of(oriented(self.problem, self.plan), self.plan).instruction.text
+                return traits_of(oriented(self.problem, self.plan), self.plan).instruction.text
         return instruction_of(oriented(self.problem, self.plan), self.plan).text
 
     def rows(self) -> list[tuple[str, str]]:

@@ -83,19 +83,22 @@ def _plan_of(problem: Problem, arch: str) -> Plan:
 
 def _as_can_be_had(problem: Problem, plan: Plan) -> Plan | None:
     """Return a plan that was measured for nearly this problem, with fewer stages if it is possible then."""
-    from lanewise.linalg.families.build import build_of
+    from lanewise.linalg.kernels.hopper.limits import require_possible as require_traits
+    from lanewise.linalg.kernels.hopper.traits import Store, traits_of
 
     for stages in range(plan.stages, plan.stages // 2, -1):
         tried = replace(plan, stages=stages)
         try:
             require_possible(problem, tried)
-            build = build_of(oriented(as_loaded(problem), tried), tried)
-            build.require_possible()
+            traits = traits_of(oriented(as_loaded(problem), tried), tried)
+            require_traits(traits)
         except LanewiseError:
             continue
-        if build.store_by_tma:
+        if traits.store is Store.TMA:
             return tried
-        from lanewise.linalg.families.warpgroup import with_room_for_results  # it loads the kernel language
+        from lanewise.linalg.kernels.hopper.launches import (
+            with_room_for_results,  # it loads the kernel language
+        )
 
         return with_room_for_results(as_loaded(problem), tried)
     return None
@@ -103,7 +106,7 @@ def _as_can_be_had(problem: Problem, plan: Plan) -> Plan | None:
 
 def _hopper_plan(problem: Problem, cuts: bool | tuple[int, int], most_groups: int | None = None) -> Plan:
     """Return the best plan of the Hopper kernels that can be had; `cuts` may say how K is cut."""
-    from lanewise.linalg.families.candidates import fitted
+    from lanewise.linalg.kernels.hopper.candidates import fitted
     from lanewise.linalg.planning.eight_bit import eight_bit_kernels
     from lanewise.linalg.planning.hopper_model import best_candidates
 
@@ -176,7 +179,7 @@ def candidates(problem: Problem, arch: str) -> list[Plan]:
     """Return the plans that are worth measuring for a problem on an arch, the most promising first."""
     if _family(problem, arch) == "warp":
         return list(_warp_plans(problem, arch, GPUS[arch]))
-    from lanewise.linalg.families.candidates import fitted
+    from lanewise.linalg.kernels.hopper.candidates import fitted
     from lanewise.linalg.planning.eight_bit import eight_bit_kernels
     from lanewise.linalg.planning.hopper_model import hopper_candidates
 
@@ -200,7 +203,7 @@ def _warp_plans(problem: Problem, arch: str, gpu: Gpu) -> Iterator[Plan]:
         stages = 2 if arch == "sm_75" else min(4, gpu.shared_bytes // ((rows + columns) * step * size))
         yield Plan("warp", arch, (rows, columns, step), max(stages, 2), schedule="one tile")
     if size == 8:
-        from lanewise.linalg.families.warp_build import TILE_BY_TMA, loads_by_tma
+        from lanewise.linalg.kernels.warp.traits import TILE_BY_TMA, loads_by_tma
 
         plan = Plan("warp", arch, TILE_BY_TMA, _STAGES_BY_TMA, schedule="one tile")
         if loads_by_tma(oriented(problem, plan), arch):

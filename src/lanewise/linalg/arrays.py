@@ -1,0 +1,57 @@
+"""What counts as an array: what callers pass, and what kernels are launched on. Types alone, no code."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeAlias
+
+
+class SupportsDLPack(Protocol):
+    """An array that DLPack passes on: NumPy's, torch's, CuPy's, JAX's."""
+
+    def __dlpack__(self) -> object:
+        """Return the array as a capsule."""
+
+
+class SupportsCudaArrayInterface(Protocol):
+    """An array on a GPU that says where it lies."""
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """The array's address, shape, strides and type."""
+
+
+#: An array that a caller passes.
+Array: TypeAlias = SupportsDLPack | SupportsCudaArrayInterface
+#: A scale: one for each row or block, or a number.
+Scale: TypeAlias = Array | float
+
+
+class Memory(Protocol):
+    """An array that kernels are launched on: NumPy's, torch's, or a view of a GPU's memory."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The elements along each axis."""
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+
+    @property
+    def dtype(self) -> Any:
+        """The type of the elements, as the array's library has it."""
+
+    def swapaxes(self, one: int, other: int, /) -> Memory:
+        """Return the array with two axes exchanged."""
+
+    def reshape(self, /, *shape: int) -> Memory:
+        """Return the array in another shape."""
+
+    def view(self, dtype: Any, /) -> Memory:
+        """Return the array's memory as elements of another type."""
+
+    def __getitem__(self, index: Any, /) -> Memory:
+        """Return a part of the array."""
+
+    def __len__(self) -> int:
+        """Return the elements along the first axis."""

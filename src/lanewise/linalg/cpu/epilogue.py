@@ -1,0 +1,162 @@
+"""What is fused with a product, on NumPy arrays: functions of `kernels/fused_epilogue.py` on each element.
+
+The GPU's kernels call these functions too. Here a kernel of its own does, on the CPU machine.
+"""
+# mypy: disable-error-code="valid-type,type-arg,no-untyped-def,index"
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lanewise.formats import Format, e4m3, f32, format_of
+from lanewise.linalg.problem import Epilogue, Problem
+from lanewise.linalg.rules import Request
+from lanewise.linalg.scales import Scale
+
+Array = npt.NDArray[Any]
+
+_THREADS = 128
+#: Elements of one launch of the epilogue's kernel, whose indices have 32 bits.
+_MOST_ELEMENTS = 1 << 28
+
+
+def as_matrices(array: Array, shape: tuple[int, ...]) -> Array:
+    """Return an array in the shape of its view: axes of one element are put in, none is copied."""
+    view = array.reshape(shape) if array.shape != shape else array
+    assert np.shares_memory(view, array) or not array.size
+    return view
+
+
+def finished(request: Request, problem: Problem, total: Array) -> Array:
+    """Return what is stored for the sums: the epilogue applied, and rounded to the format of the result."""
+    epilogue = replace(problem.epilogue, folded=None)  # each matrix of a batch is computed by itself
+    if epilogue.scale_a == "block":  # they are in the sums already
+        epilogue = replace(epilogue, scale_a=None, scale_b=None)
+    if problem.sums.name == "f64":
+        return _finished_f64(request, epilogue, total)
+    if epilogue.compiled_in == Epilogue():
+        return rounded(total, problem.out.dtype)
+    result = problem.out.dtype
+    return rounded(_by_kernel(request, epilogue, np.ascontiguousarray(total), result), result)
+
+
+def rounded(values: Array, fmt: Format) -> Array:
+    """Return sums in the format of the result; e4m3 becomes the largest number where a sum is larger."""
+    if values.dtype == fmt.dtype:
+        return values
+    if fmt == e4m3:
+        return fmt.array(np.asarray(values, np.float64), saturate=True)
+    with np.errstate(all="ignore"):
+        return values.astype(fmt.dtype)
+
+
+def _finished_f64(request: Request, epilogue: Epilogue, total: Array) -> Array:
+    """Return an epilogue of f64: each operation is one of NumPy's, rounded by itself."""
+    with np.errstate(all="ignore"):
+        if epilogue.alpha:
+            total = total * request.alpha
+        if request.bias is not None:
+            bias = np.asarray(request.bias.array).reshape(-1)
+            total = total + (bias if epilogue.bias == "row" else bias[:, None])
+        if epilogue.activation == "relu":
+            total = np.where(total > 0, total, np.where(np.isnan(total), total, 0.0))
+        if request.residual is not None:
+            residual = as_matrices(request.residual.array, request.residual.shape)
+            total = total + (residual * request.beta if epilogue.beta else residual)
+    return total
+
+
+@cache
+def _element_kernel(epilogue: Epilogue, sums: Format, residual: Format | None, result: Format) -> Any:
+    """Return a kernel that applies an epilogue to one element in each thread."""
+    from lanewise import lang as lw
+    from lanewise.linalg.kernels.fused_epilogue import EpilogueValues, column_terms, row_terms
+    from lanewise.linalg.kernels.fused_epilogue import finished as finished_value
+
+    bias_type = epilogue.bias_dtype or f32
+    added = residual or f32
+
+    @lw.kernel
+    def matmul_epilogue(
+        total: lw.Ptr[sums],
+        out: lw.Ptr[f32],
+        bias: lw.Ptr[bias_type],
+        residual: lw.Ptr[added],
+        scale_a: lw.Ptr[f32],
+        scale_b: lw.Ptr[f32],
+        scale_out: lw.Ptr[f32],
+        alpha: f32,
+        beta: f32,
+        first_row: lw.i32,
+        n: lw.i32,
+        count: lw.i32,
+    ):
+        at = lw.block_idx.x * _THREADS + lw.thread_idx.x
+        if at < count:
+            row = first_row + at // n
+            column = at % n
+            given = EpilogueValues(
+                alpha=alpha, beta=beta, bias=bias, scale_a=scale_a, scale_b=scale_b, scale_out=scale_out
+            )
+            more = residual[at].to(f32) if epilogue.residual is not None else None
+            of_row = row_terms(epilogue, given, row)
+            of_column = column_terms(epilogue, given, column)
+            out[at] = finished_value(
+                epilogue, given, total[at], of_row, of_column, more, (row, column), result
+            )
+
+    return matmul_epilogue
+
+
+def _by_kernel(request: Request, epilogue: Epilogue, total: Array, result: Format) -> Array:
+    """Return the epilogue of sums as f32, by its own functions in a kernel on the CPU machine.
+
+    The format of the result says how accurate activations are.
+    """
+    m, n, batch = request.m, request.n, total.shape[:-2]
+    kind, added = epilogue.compiled_in, None
+    if request.residual is not None:
+        added = request.residual.format
+    accuracy = f32 if epilogue.activation is None else result
+    kernel = _element_kernel(kind, format_of(total.dtype), added, accuracy)
+    out = np.empty(total.shape, np.float32)
+    nothing = np.zeros(1, np.float32)
+    bias = nothing if request.bias is None else np.ascontiguousarray(request.bias.array).reshape(-1)
+    residual = nothing
+    if request.residual is not None:
+        residual = np.ascontiguousarray(as_matrices(request.residual.array, request.residual.shape))
+    scale_out = nothing if request.scale_out is None else np.asarray(request.scale_out.array).reshape(1)
+    rows = max(1, _MOST_ELEMENTS // n)
+    for matrix in np.ndindex(batch):
+        scales = [
+            _vector(scale, size, batch, matrix) if scale.view is not None and form is not None else nothing
+            for scale, size, form in (
+                (request.scale_a, m, epilogue.scale_a),
+                (request.scale_b, n, epilogue.scale_b),
+            )
+        ]
+        for first in range(0, m, rows):
+            some = slice(first, min(first + rows, m))
+            count = (some.stop - first) * n
+            more = residual[matrix][some].reshape(-1) if request.residual is not None else nothing
+            kernel[-(-count // _THREADS), _THREADS](
+                total[matrix][some].reshape(-1), out[matrix][some].reshape(-1), bias, more, *scales,
+                scale_out, request.alpha, request.beta, first, n, count,
+            )  # fmt: skip
+    return out
+
+
+def _vector(scale: Scale, size: int, batch: tuple[int, ...], matrix: tuple[int, ...]) -> Array:
+    """Return the scales of one matrix of the batch as a vector, or as one number."""
+    assert scale.view is not None
+    array = np.asarray(scale.view.array)
+    if scale.form == "tensor":
+        return array.reshape(1)
+    if array.ndim > 2:
+        array = np.broadcast_to(array, (*batch, *array.shape[-2:]))[matrix]
+    return np.ascontiguousarray(array.reshape(size))

@@ -1,0 +1,203 @@
+"""A product on NumPy arrays, with the bits that a GPU returns for the same plan.
+
+Sums are those of the plan's instruction in the plan's order (`order.py`). `epilogue.py` does the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lanewise.formats import bf16
+from lanewise.isa import Instruction
+from lanewise.linalg.cpu.epilogue import as_matrices, finished
+from lanewise.linalg.order import SPLIT_PRODUCTS, instruction_of, split_parts
+from lanewise.linalg.plan import Plan
+from lanewise.linalg.problem import Problem
+from lanewise.linalg.rules import Request
+from lanewise.linalg.scales import Scale
+from lanewise.linalg.sparsify import SparseMatrix
+from lanewise.linalg.types import BLOCK
+
+Array = npt.NDArray[Any]
+
+#: The bits of f32 that tf32 does not have, and the NaN that TMA makes of every NaN when it rounds.
+_TF32_LOST, _TF32_NAN = 13, 0x7FFFE000
+
+
+def compute(request: Request, problem: Problem, plan: Plan, b: object = None) -> None:
+    """Compute a request whose arrays are in host memory, and write its result; `b` may be a sparse matrix."""
+    out = as_matrices(request.out.array, request.out.shape)
+    if not out.size:
+        return
+    if isinstance(b, SparseMatrix):
+        total = sparse_sums(request, problem, plan, b)
+    else:
+        total = sums(request, problem, plan)
+    out[...] = finished(request, problem, total)
+
+
+# the sums ---------------------------------------------------------------------------------------------------
+
+
+def sums(request: Request, problem: Problem, plan: Plan) -> Array:
+    """Return the sums of a request, (…, M, N), in the order of a plan: f32, f16, f64 or s32."""
+    a = as_matrices(request.a.array, request.a.shape)
+    b = as_matrices(request.b.array, request.b.shape)
+    multiply = instruction_of(problem, plan)
+    if problem.precision:
+        a, b = map(split_bf16 if problem.precision == "f32" else rounded_tf32, (a, b))
+    parts = [
+        _part_of(request, problem, multiply, plan, a, b, start, end)
+        for start, end in split_parts(problem, plan)
+    ]
+    groups = [_added(parts[first : first + plan.split]) for first in range(0, len(parts), plan.split)]
+    total = _added(groups)
+    shape = (*request.batch, request.m, request.n)
+    return np.broadcast_to(total, shape)
+
+
+def sparse_sums(request: Request, problem: Problem, plan: Plan, b: SparseMatrix) -> Array:
+    """Return the sums of a product with a sparse b, (…, M, N), in order of K."""
+    multiply = instruction_of(problem, plan)
+    dense = np.ascontiguousarray(as_matrices(request.a.array, request.a.shape))
+    rows = dense.reshape(prod(request.batch) * request.m, b.k)
+    padding = -b.k % multiply.k or (multiply.k if not b.k else 0)
+    values = np.pad(b.values, ((0, 0), (0, padding // 2)))
+    # The places of what is not there: 0 and 1 of each group, whose elements are zeros.
+    indices = np.concatenate(
+        [b.indices, np.tile(np.array([0, 1], np.uint8), (b.indices.shape[0], padding // 4))], axis=1
+    )
+    columns = np.pad(rows, ((0, 0), (0, padding))).T
+    total = multiply.gemm(values, columns, arch=plan.arch, metadata=indices)
+    return np.ascontiguousarray(total.T).reshape((*request.batch, request.m, request.n))
+
+
+def _added(parts: Sequence[Array]) -> Array:
+    """Return the sum of parts, added in order, each sum rounded."""
+    total = parts[0]
+    with np.errstate(all="ignore"):
+        for part in parts[1:]:
+            total = total + part
+    return total
+
+
+def _part_of(
+    request: Request,
+    problem: Problem,
+    multiply: Instruction,
+    plan: Plan,
+    a: Array,
+    b: Array,
+    start: int,
+    end: int,
+) -> Array:
+    """Return the sums over a part of K: one chain of instructions, or several that are promoted to f32."""
+
+    def chain(first: int, last: int) -> Array:
+        return multiply.gemm(a[..., first:last], b[..., first:last, :], arch=plan.arch)
+
+    if problem.promote is None and problem.precision != "f32":
+        return chain(start, end)
+    # Sums of a block of K begin at zero, and are added to a total by ordinary arithmetic.
+    total: Array = np.zeros((), np.float32)
+    step = problem.promote or plan.tile[2]
+    for first in range(start, end, step):
+        last = min(first + step, end)
+        split = problem.precision == "f32"
+        part = _split_chain(multiply, plan.arch, a, b, first, last) if split else chain(first, last)
+        if problem.epilogue.scale_a == "block":
+            total = fused_multiply_add(part, _block_factor(request, first // BLOCK), total)
+        else:
+            with np.errstate(all="ignore"):
+                total = np.asarray(total + part)
+    return total
+
+
+def _split_chain(multiply: Instruction, arch: str, a: Array, b: Array, first: int, last: int) -> Array:
+    """Return the sum of the products of split f32 over a stage of K: one chain, the small products first.
+
+    A and B have their three parts along a first axis.
+    """
+    missing = -(last - first) % multiply.k  # each part's share of the chain is whole instructions
+    parts_a = np.pad(a[..., first:last], [(0, 0)] * (a.ndim - 1) + [(0, missing)])
+    parts_b = np.pad(b[..., first:last, :], [(0, 0)] * (b.ndim - 2) + [(0, missing), (0, 0)])
+    long_a = np.concatenate([parts_a[one] for one, _ in SPLIT_PRODUCTS], -1)
+    long_b = np.concatenate([parts_b[other] for _, other in SPLIT_PRODUCTS], -2)
+    return multiply.gemm(long_a, long_b, arch=arch)
+
+
+def _block_factor(request: Request, block: int) -> Array:
+    """Return scale_a · scale_b of a block of K, rounded to f32, for each element of the result."""
+
+    def numbers(scale: Scale, axis: int) -> Array:
+        assert scale.view is not None
+        array = np.asarray(scale.view.array)
+        array = array.reshape((1,) * (2 - array.ndim) + array.shape)
+        index = min(block, array.shape[axis] - 1)
+        return np.take(array, [index], axis)
+
+    of_a = numbers(request.scale_a, -1)
+    of_b = np.repeat(numbers(request.scale_b, -2), BLOCK, axis=-1)[..., : request.n]
+    if of_b.shape[-1] < request.n:  # one scale for all columns
+        of_b = np.broadcast_to(of_b[..., :1], (*of_b.shape[:-1], request.n))
+    with np.errstate(all="ignore"):
+        return np.asarray(of_a * of_b, np.float32)
+
+
+def fused_multiply_add(x: Array, y: Array, z: Any) -> Array:
+    """Return x·y + z of f32, rounded once.
+
+    The product is exact in f64. The sum is rounded to odd there (its last bit says that something was lost),
+    so that rounding it to f32 gives what rounding the exact sum would.
+
+    >>> one = np.float32(1)
+    >>> float(fused_multiply_add(np.float32(1 + 2**-12), np.float32(1 - 2**-12), -one)) == -(2.0**-24)
+    True
+    """
+    with np.errstate(all="ignore"):
+        product = np.asarray(x, np.float64) * np.asarray(y, np.float64)
+        other = np.broadcast_to(np.asarray(z, np.float64), product.shape)
+        total = product + other
+        # What the sum lost (Knuth): total + lost is exact.
+        tail = total - product
+        lost = (product - (total - tail)) + (other - tail)
+        even = (total.view(np.int64) & 1) == 0
+        towards = np.where(lost > 0, np.inf, -np.inf)
+        odd = np.where((lost != 0) & even & np.isfinite(total), np.nextafter(total, towards), total)
+        return np.asarray(odd, np.float32)
+
+
+def rounded_tf32(array: Array) -> Array:
+    """Return f32 rounded to tf32, to nearest even, as tensor maps of tf32 load it; every NaN becomes one.
+
+    >>> float(rounded_tf32(np.float32(1 + 2**-11 + 2**-20))) == 1 + 2**-10
+    True
+    """
+    words = np.ascontiguousarray(array, np.float32).reshape(np.shape(array)).view(np.uint32)
+    half = (1 << (_TF32_LOST - 1)) - 1
+    rounded = (words + half + ((words >> _TF32_LOST) & 1)) & np.uint32(~((1 << _TF32_LOST) - 1) & 0xFFFFFFFF)
+    return np.where(np.isnan(words.view(np.float32)), np.uint32(_TF32_NAN), rounded).view(np.float32)
+
+
+def split_bf16(array: Array) -> Array:
+    """Return f32 as three bf16 whose sum it is, along a new first axis.
+
+    The first is rounded towards zero, the others, of what is left, to nearest. Of infinities and NaN the
+    others are zero.
+
+    >>> [float(part) for part in split_bf16(np.float32(1 + 2**-9 + 2**-20))]
+    [1.0, 0.001953125, 9.5367431640625e-07]
+    """
+    array = np.asarray(array)
+    words = np.ascontiguousarray(array, np.float32).reshape(array.shape).view(np.uint32)
+    high = np.where(np.isnan(array), array, (words & np.uint32(0xFFFF0000)).view(np.float32))
+    with np.errstate(all="ignore"):
+        rest = np.where(np.isfinite(array), array - high, np.float32(0)).astype(np.float32)
+        middle = rest.astype(bf16.dtype)
+        low = (rest - middle.astype(np.float32)).astype(bf16.dtype)
+        return np.stack([high.astype(bf16.dtype), middle, low])

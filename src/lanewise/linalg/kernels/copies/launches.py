@@ -1,0 +1,188 @@
+"""Copies of operands that TMA or wgmma cannot take as they lie: odd leading dimensions, or the wrong major.
+
+TMA needs rows that begin at multiples of 16 bytes, and wgmma takes 8-bit and tf32 operands along K only. A
+copy to a workspace, with rows padded to 128 bytes, runs at the speed of memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from lanewise.formats import bf16
+from lanewise.linalg.arrays import Memory
+from lanewise.linalg.kernels.copies.kernels import CHUNKS_EACH, THREADS, Kind, copying, division
+from lanewise.linalg.kernels.copies.tiles import tiles_of
+from lanewise.linalg.kernels.family import Launch
+from lanewise.linalg.loading import needs_transpose
+from lanewise.linalg.order import SPLIT_PARTS
+from lanewise.linalg.plan import Plan
+from lanewise.linalg.pointers import COUNTER_BYTES, Pointers, flat
+from lanewise.linalg.problem import Operand, Problem
+
+#: Bytes that the rows of a workspace are padded to, bytes that are read at once, and four of bytes.
+_ROW, _GRANULE, _WORD = 128, 16, 4
+#: Bytes of an array in which there may be too few of those.
+_TINY = 5 * _GRANULE
+
+
+class Copy:
+    """One operand's copy: its lines in memory, before and after, and where in the workspace it goes."""
+
+    def __init__(self, operand: Operand, rows: int, k: int, batch: int, precision: str) -> None:
+        self.transposed = needs_transpose(operand, precision)
+        #: bf16 planes that it is written as, or 1: as it is.
+        self.planes = SPLIT_PARTS if precision == "f32" else 1
+        self.size = (bf16 if self.planes > 1 else operand.dtype).word_bits // 8
+        self.operand = operand
+        #: Lines in memory and their length, of the source.
+        self.lines, self.length = (rows, k) if operand.k_major else (k, rows)
+        self.new_lines, self.new_length = (
+            (self.length, self.lines) if self.transposed else (self.lines, self.length)
+        )
+        self.batch = batch if operand.batch_stride else 1
+        per_row = _ROW // self.size
+        self.padded = -(-self.new_length // per_row) * per_row
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the workspace that it takes."""
+        return self.batch * self.planes * self.new_lines * self.padded * self.size
+
+    @property
+    def result(self) -> Operand:
+        """The operand as it lies in the workspace."""
+        stride = self.new_lines * self.padded if self.operand.batch_stride else 0
+        k_major = self.operand.k_major or self.transposed
+        return replace(self.operand, k_major=k_major, leading=self.padded, batch_stride=stride, alignment=16)
+
+    def view(self, workspace: Memory, offset: int, like: Memory) -> Memory:
+        """Return the copy in the workspace as an array of the operand's shape."""
+        if self.planes > 1:
+            return self._planes_view(workspace[offset : offset + self.bytes], like)
+        part = workspace[offset : offset + self.bytes].view(like.dtype)
+        found = part.reshape(self.batch, self.new_lines, self.padded)[:, :, : self.new_length]
+        if like.ndim == 2:
+            found = found[0]
+        elif self.batch == 1 and like.shape[0] > 1:
+            found = _repeated(found, like.shape[0])
+        return found
+
+    def _planes_view(self, part: Memory, like: Memory) -> Memory:
+        """Return the planes of all matrices of the batch, one after the other."""
+        import numpy as np
+
+        kind: Any = bf16.dtype
+        if not isinstance(like, np.ndarray):
+            import torch
+
+            kind = torch.bfloat16
+        return part.view(kind).reshape(self.batch * self.planes, self.new_lines, self.padded)[
+            :, :, : self.new_length
+        ]
+
+    @property
+    def kind(self) -> Kind:
+        """What of it is compiled in."""
+        size = self.operand.dtype.bits // 8
+        return Kind(
+            size,
+            self.transposed,
+            self.planes,
+            self.batch > 1,
+            self.operand.alignment >= (_GRANULE if not self.transposed else _WORD),
+            self._chunks >= 1 << 31,
+            self._bytes_read < _TINY and not self.transposed,
+        )
+
+    @property
+    def _chunks(self) -> int:
+        """Chunks of 16 bytes of all matrices (of one plane, if there are several)."""
+        return self.batch * self.new_lines * self.padded * self.size // _GRANULE
+
+    @property
+    def _bytes_read(self) -> int:
+        """Bytes from the first element to the last."""
+        operand = self.operand
+        between = (self.lines - 1) * operand.leading + (self.batch - 1) * operand.batch_stride
+        return (between + self.length) * operand.dtype.bits // 8
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the launch that make it."""
+        if self.transposed:
+            return self.batch * tiles_of(self.length, self.padded, self.kind.transposes_words)
+        return -(-self._chunks // (THREADS * CHUNKS_EACH[self.planes]))
+
+    def arguments(self, array: Memory, target: Memory) -> tuple[Any, ...]:
+        """Return what the kernel gets of it: `array` has the lines, `target` is its part of the workspace."""
+        source, into = flat(array), flat(target)
+        if self.planes == 1:
+            source, into = _words(source, self.size), _words(into, self.size)
+        return (
+            source, into, self.lines, self.length, self.operand.leading, self.padded,
+            self.operand.batch_stride, self.new_lines * self.padded, self.batch,
+            *division(self.padded * self.size // _GRANULE),
+        )  # fmt: skip
+
+
+def copies(problem: Problem, plan: Plan) -> tuple[Copy | None, Copy | None]:
+    """Return the copies of A and B that a plan makes."""
+    of_a = Copy(problem.a, problem.m, problem.k, problem.batch, problem.precision) if plan.copy_a else None
+    of_b = Copy(problem.b, problem.n, problem.k, problem.batch, problem.precision) if plan.copy_b else None
+    return of_a, of_b
+
+
+def workspace_bytes(problem: Problem, plan: Plan) -> int:
+    """Return how many bytes of workspace, at an address that is a multiple of 128, a plan's copies take."""
+    return sum(-(-each.bytes // _ROW) * _ROW for each in copies(problem, plan) if each is not None)
+
+
+def copied(problem: Problem, plan: Plan, pointers: Pointers) -> tuple[Problem, Pointers, Launch]:
+    """Return the problem and its arrays after the copies that a plan makes, and the launch of them."""
+    of_a, of_b = copies(problem, plan)
+    workspace, offset = pointers.workspace, COUNTER_BYTES
+    assert workspace is not None
+    jobs = []
+    if of_a is not None:
+        lines = pointers.a if problem.a.k_major else pointers.a.swapaxes(-1, -2)
+        target = of_a.view(workspace, offset, lines)
+        jobs.append((of_a, of_a.arguments(lines, target)))
+        pointers = replace(pointers, a=target if of_a.result.k_major else target.swapaxes(-1, -2))
+        problem = replace(problem, a=of_a.result)
+        offset += -(-of_a.bytes // _ROW) * _ROW
+    if of_b is not None:
+        lines = pointers.b.swapaxes(-1, -2) if problem.b.k_major else pointers.b
+        target = of_b.view(workspace, offset, lines)
+        jobs.append((of_b, of_b.arguments(lines, target)))
+        pointers = replace(pointers, b=target.swapaxes(-1, -2) if of_b.result.k_major else target)
+        problem = replace(problem, b=of_b.result)
+    return problem, pointers, copy_launch(jobs)
+
+
+def copy_launch(jobs: list[tuple[Copy, tuple[Any, ...]]]) -> Launch:
+    """Return the one launch that makes one or two copies."""
+    blocks = [copy.blocks for copy, _ in jobs]
+    arguments = [each for _, given in jobs for each in given]
+    if len(jobs) > 1:
+        arguments.append(blocks[0])
+    kernel = copying(*(copy.kind for copy, _ in jobs))
+    return Launch(kernel[sum(blocks), THREADS], tuple(arguments))
+
+
+def _repeated(array: Any, count: int) -> Any:
+    """Return an array with its first axis of 1 repeated by a stride of 0."""
+    if hasattr(array, "expand"):
+        return array.expand(count, *array.shape[1:])
+    import numpy as np
+
+    return np.broadcast_to(array, (count, *array.shape[1:]))
+
+
+def _words(array: Any, size: int) -> Any:
+    """Return an array, or a view of its elements as words of their size, for a kernel that only copies."""
+    import numpy as np
+
+    if isinstance(array, np.ndarray):
+        return array.view({1: np.uint8, 2: np.uint16, 4: np.uint32}[size])
+    return array

@@ -1,0 +1,93 @@
+"""What a family of kernels is: a module that makes the launches of a plan. It launches nothing itself.
+
+A family has `launches`, `workspace_bytes`, `kernel` and `require_kernel`; `family_of` finds it by its name in
+a plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+
+from lanewise.errors import LanewiseError
+from lanewise.linalg.arrays import Memory
+from lanewise.linalg.plan import FAMILIES, Plan
+from lanewise.linalg.pointers import Pointers, flat
+from lanewise.linalg.problem import Problem
+
+if TYPE_CHECKING:
+    from lanewise.lang.frontend.launching import ConfiguredKernel
+    from lanewise.launch import Configured
+
+
+class Launch(NamedTuple):
+    """One launch: a kernel with its grid and block, its arguments, and whether it may begin before the launch
+    ahead of it has ended."""
+
+    kernel: ConfiguredKernel
+    arguments: tuple[Any, ...]
+    overlap: bool = False
+
+    def __call__(self, stream: Any = None) -> None:
+        """Make it: on the GPU of the arrays or, for NumPy's, on the CPU machine."""
+        if self.overlap:
+            self.kernel(*self.arguments, stream=stream, overlap=True)
+        else:  # without a keyword, which a warm launch does not have
+            self.kernel(*self.arguments, stream=stream)
+
+    def traced(self) -> tuple[Configured, tuple[Any, ...]]:
+        """Return the kernel as PTX, ready to launch, and its arguments."""
+        configured, arguments = self.kernel.bind(*self.arguments)
+        return (configured.overlapping() if self.overlap else configured), arguments
+
+
+class Family(Protocol):
+    """The functions of a family's module."""
+
+    def launches(
+        self, problem: Problem, plan: Plan, pointers: Pointers, multiprocessors: int | None = None
+    ) -> list[Launch]:
+        """Return the launches of a plan, in order; without a number, for the GPU that its arch stands for."""
+
+    def workspace_bytes(self, problem: Problem, plan: Plan) -> int:
+        """Return how many bytes of workspace a plan takes, at an address that is a multiple of 128; 0: none.
+
+        Its first bytes are counters: they are zero before the first launch, and each launch leaves them zero.
+        """
+
+    def kernel(self, problem: Problem, plan: Plan) -> Any:
+        """Return the kernel of a plan, cached by what is compiled in."""
+
+    def require_kernel(self, problem: Problem, plan: Plan) -> None:
+        """Raise the error that a launch would raise if there is no kernel of a plan for a problem."""
+
+
+#: The packages of the families by their names in a plan.
+_PACKAGES = {"warpgroup": "hopper", "sparse": "sparse", "warp": "warp"}
+
+
+@cache
+def family_of(name: str) -> Family:
+    """Return the family of kernels that a plan names."""
+    if name not in _PACKAGES:
+        raise LanewiseError(f"a plan's family must be one of {', '.join(FAMILIES)}, not {name!r}")
+    return cast(Family, import_module(f"lanewise.linalg.kernels.{_PACKAGES[name]}.launches"))
+
+
+def run(launches: Iterable[Launch], stream: Any = None) -> None:
+    """Make launches, one after the other."""
+    for each in launches:
+        each(stream)
+
+
+def or_null(array: Memory | None) -> Any:
+    """Return an array's memory as a kernel's pointer, or the address that a kernel never reads."""
+    return 0 if array is None else flat(array)
+
+
+def residual_strides(problem: Problem) -> tuple[int, int, int]:
+    """Return the residual's steps along rows, columns and the batch; zeros if there is none."""
+    residual = problem.epilogue.residual
+    return (0, 0, 0) if residual is None else (*residual.strides, residual.batch_stride)

@@ -1,0 +1,1 @@
+"""Products by TMA and wgmma on sm_90a: plans of family "warpgroup"."""

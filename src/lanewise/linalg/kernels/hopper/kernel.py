@@ -1,0 +1,177 @@
+"""The kernel of products by TMA and wgmma: persistent blocks, warps with roles, clusters that share loads.
+
+One warp of a block, the producer, loads tiles of A and B; one, two or three warpgroups, the consumers,
+multiply. They share a tile ("cooperative"), or compute tiles of their own alternately ("pingpong"), so that
+the epilogue of one overlaps the products of the other. Read on in `producer.py`, `consumer.py`, `mainloop.py`
+and `epilogue.py`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from lanewise import lang as lw
+from lanewise.formats import f32
+from lanewise.linalg.kernels.fused_epilogue import EpilogueValues
+from lanewise.linalg.kernels.hopper.block_scales import COPYING, BlockScales
+from lanewise.linalg.kernels.hopper.cluster import Place, leave_together
+from lanewise.linalg.kernels.hopper.consumer import Consumer
+from lanewise.linalg.kernels.hopper.epilogue import TileEpilogue
+from lanewise.linalg.kernels.hopper.idle_warp_stores import LOADING, HandedOver, IdleWarpStores
+from lanewise.linalg.kernels.hopper.limits import require_possible
+from lanewise.linalg.kernels.hopper.operand_tiles import operand_tiles
+from lanewise.linalg.kernels.hopper.producer import Producer, clear_rest
+from lanewise.linalg.kernels.hopper.register_stores import RegisterStores
+from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
+from lanewise.linalg.kernels.hopper.split_k_cluster import SplitInCluster
+from lanewise.linalg.kernels.hopper.split_k_workspace import SplitInWorkspace
+from lanewise.linalg.kernels.hopper.tile_scheduler import GroupedTiles, OneTile, PersistentTiles
+from lanewise.linalg.kernels.hopper.traits import REGISTERS, WARPGROUP, Store, Traits
+
+
+def parameter_types(traits: Traits) -> tuple[Any, Any, Any]:
+    """Return the types of A, B and the result: tensor maps, and a pointer where threads store."""
+    T, memory = traits, SharedMemory(traits)
+    tile_a, tile_b = operand_tiles(T)
+    planes, lead = ((T.planes,), (1,)) if T.batched else ((), ())
+    of_c: Any = lw.Ptr[T.out]
+    if T.store is Store.TMA:
+        of_c = lw.TensorMap[T.out, (*lead, memory.box_rows, memory.box_columns), memory.box_swizzle]
+    return (
+        lw.TensorMap[T.a, (*(() if T.grouped else planes), *tile_a.box), tile_a.line],
+        lw.TensorMap[T.b, (*planes, *tile_b.box), tile_b.line],
+        of_c,
+    )
+
+
+@lw.device
+def begin(T, pipeline, split, maps, thread, role) -> None:
+    """Prepare the barriers, and wait for those that others need."""
+    A, B, C = maps
+    if (thread < 32) & lw.elect_one():  # the thread that loads
+        lw.tma.prefetch_map(A)
+        lw.tma.prefetch_map(B)
+        if T.scaled_by_blocks:  # a stage is full when its scales are there, too
+            pipeline.full.init(1 + COPYING)
+            pipeline.empty.init(pipeline.consumers)
+        else:
+            pipeline.init()
+        if split is not None:
+            split.init()
+        lw.fence_mbarrier_init()
+        if T.store is Store.TMA:
+            lw.tma.prefetch_map(C)
+    if T.cluster_size > 1:
+        lw.syncwarp()
+        lw.cluster.arrive(relaxed=True)  # the fence has released the mbarriers
+    if T.multicasting > 1:
+        lw.cluster.wait()
+    elif T.releases_by_warps:
+        lw.barrier(0, T.threads)  # another warp copies scales to the stages
+    elif role == 0:
+        lw.arrive(0, T.threads)  # loads need nothing of the other threads
+    else:
+        lw.barrier(0, T.threads)
+        if split is not None and not T.one_tile:
+            lw.cluster.wait()
+
+
+@lw.device
+def scheduled(T, place, sizes, group, experts):
+    """Return the tile scheduler, the first stage of K of this block, and how many stages it multiplies."""
+    M, N, K, batch = sizes
+    across, along = T.plan.cluster
+    columns = lw.cdiv(N, T.bn * along)
+    if T.one_tile:
+        tiles = OneTile(T.cluster_size, T.batched, T.plan.groups)
+    elif T.grouped:
+        starts, ends, count = experts
+        tiles = GroupedTiles(T, place, (starts, ends), count, M, columns)
+    else:
+        rows, group = lw.cdiv(M, T.bm * across), lw.assume(group, nonnegative=True)
+        tiles = PersistentTiles(rows, columns, batch if T.batched else None, group, T.cluster_size)
+    first_step, steps = 0, lw.cdiv(lw.assume(K, nonnegative=True), T.bk)
+    parts = T.plan.split * T.plan.groups
+    if parts > 1:  # this block's part of K
+        share = lw.cdiv(steps, parts)
+        first_step = lw.min(place.part(T) * share, steps)
+        steps = lw.min(steps - first_step, share)
+    return tiles, first_step, steps
+
+
+def epilogue_of(traits: Traits, C, given, own, N, leading) -> TileEpilogue:
+    """Return the epilogue of a consumer, by who stores its results."""
+    if traits.store is Store.REGISTERS:
+        return RegisterStores(traits, C, given, N, leading)
+    kind = HandedOver if traits.store is Store.IDLE_WARPS else TileEpilogue
+    return kind(traits, C, given, own, N, leading)
+
+
+@cache
+def compiled(traits: Traits) -> Any:
+    """Return the kernel for some constants."""
+    require_possible(traits)
+    T = traits
+    of_a, of_b, of_c = parameter_types(T)
+    bias_dtype, residual_dtype = T.problem.epilogue.added_dtypes
+    stage_bytes = SharedMemory(T).stage_bytes
+
+    @lw.kernel(max_threads=T.threads, min_blocks=1, cluster=T.launched_in)
+    def warpgroup(
+        A: of_a, B: of_b, C: of_c,
+        M: lw.i32, N: lw.i32, K: lw.i32, batch: lw.i32, group: lw.i32, leading: lw.i64, stride: lw.i64,
+        bias: lw.Ptr[bias_dtype], residual: lw.Ptr[residual_dtype],
+        residual_row: lw.i64, residual_column: lw.i64, residual_stride: lw.i64,
+        scale_a: lw.Ptr[f32], scale_b: lw.Ptr[f32], scale_out: lw.Ptr[f32],
+        scale_row: lw.i32, scale_row_k: lw.i32, scale_column: lw.i32, scale_column_k: lw.i32,
+        alpha: f32, beta: f32, starts: lw.Ptr[lw.i32], ends: lw.Ptr[lw.i32], experts: lw.i32,
+        clears_rest: lw.i32, folded_rows: lw.i32,
+        counters: lw.Ptr[lw.i32], sums: lw.Ptr[f32, 16],
+    ):  # fmt: skip
+        thread = lw.thread_idx.x
+        role = lw.shfl_sync(thread // WARPGROUP, 0)  # the same in a warp, and the compiler knows
+        place = Place(T)
+        pipeline = lw.Pipeline(T.plan.stages, bytes=stage_bytes, consumers=T.releases * T.multicasting)
+        split = SplitInCluster(T) if T.plan.split > 1 else None
+        if T.plan.gather:
+            lw.launch_dependents()
+        begin(T, pipeline, split, (A, B, C), thread, role)
+        M = lw.assume(M, nonnegative=True)
+        N = lw.assume(N, nonnegative=True)
+        tiles, first_step, steps = scheduled(T, place, (M, N, K, batch), group, (starts, ends, experts))
+        given = EpilogueValues(
+            alpha, beta, bias, residual, residual_row, residual_column, scale_a, scale_b, scale_out,
+            (scale_row, scale_row_k, scale_column, scale_column_k), folded_rows,
+        )  # fmt: skip
+        block_scales = BlockScales(T, given, M, N) if T.scaled_by_blocks else None
+        if role == 0:
+            if T.moves_registers:
+                lw.setmaxnreg_dec(REGISTERS[T.consumers][0])
+            if (thread < 32) & lw.elect_one():
+                Producer(T, pipeline, tiles, (A, B), place).run(first_step, steps)
+            if T.grouped:  # noqa: SIM102, decided while tracing
+                if (thread >= 32) & (clears_rest != 0):
+                    clear_rest(T, tiles, C, M, N, leading)
+            if T.scaled_by_blocks:  # noqa: SIM102, decided while tracing
+                if (thread >= 32) & (thread < 32 + COPYING):
+                    block_scales.copy(pipeline, tiles, steps, place)
+            if T.store is Store.IDLE_WARPS:  # noqa: SIM102, decided while tracing
+                if thread >= LOADING:
+                    IdleWarpStores(T, C, N, M, leading, stride).run(tiles, place)
+        else:
+            if T.moves_registers:
+                lw.setmaxnreg_inc(REGISTERS[T.consumers][1])
+            consumer = Consumer(T, role - 1, pipeline, tiles, steps, place)
+            consumer.epilogue = epilogue_of(T, C, given, role - 1, N, leading)
+            consumer.split_in_cluster, consumer.block_scales = split, block_scales
+            consumer.split_in_workspace = SplitInWorkspace(T, counters, sums) if T.plan.groups > 1 else None
+            consumer.run(M, (stride, residual_stride))
+        lw.syncwarp()
+        if T.plan.split > 1 and T.multicasting == 1:  # noqa: SIM102, decided while tracing
+            if role == 0:
+                lw.cluster.wait()  # consumers have done so before they sent their sums
+        if T.cluster_size > 1 and (T.promotes or not T.one_tile):
+            leave_together()
+
+    return warpgroup

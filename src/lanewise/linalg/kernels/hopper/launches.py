@@ -1,0 +1,292 @@
+"""Products by TMA and wgmma on sm_90a: how a problem and its plan become launches.
+
+The kernel is in `kernel.py`. It stores a result whose rows are contiguous, or whose columns are; which of
+both it computes, the product or its transpose, is the plan's `swap`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from lanewise.errors import LanewiseError
+from lanewise.formats import tf32
+from lanewise.isa.launch_limits import LARGEST_GRID
+from lanewise.linalg.kernels.copies.launches import copied, copies
+from lanewise.linalg.kernels.copies.launches import workspace_bytes as copy_bytes
+from lanewise.linalg.kernels.family import Launch, or_null, residual_strides
+from lanewise.linalg.kernels.hopper.kernel import compiled
+from lanewise.linalg.kernels.hopper.limits import require_possible
+from lanewise.linalg.kernels.hopper.operand_tiles import operand_tiles
+from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
+from lanewise.linalg.kernels.hopper.split_k_workspace import workspace_bytes as sum_bytes
+from lanewise.linalg.kernels.hopper.traits import MOST_SHARED, Store, Traits, resident, traits_of
+from lanewise.linalg.loading import needs_copy
+from lanewise.linalg.orientation import oriented, oriented_launch
+from lanewise.linalg.plan import Plan
+from lanewise.linalg.planning.gpus import GPUS
+from lanewise.linalg.pointers import COUNTER_BYTES, Pointers, flat
+from lanewise.linalg.problem import Problem
+
+#: How many of a tile's last stages consumers multiply one after the other, by how many share a tile.
+_MOST_SKEW = {2: 4, 3: 3}
+#: Stages that are enough.
+_LEAST_STAGES = 3
+#: Columns of a block's only tile up to which TMA stores it.
+_MOST_BY_TMA = 128
+
+
+def grid(traits: Traits, m: int, n: int, batch: int, at_once: int) -> tuple[int, int, int]:
+    """Return the blocks of a launch: one (or a cluster) for each tile, or as many as run at once."""
+    size = traits.cluster_size
+    rows, columns = tiles_of(traits, m, n)
+    if traits.grouped:  # how many tiles there are is known to the kernel alone
+        return at_once // size * size, 1, 1
+    if traits.one_tile:
+        return columns * size, rows, batch * traits.plan.groups
+    return min(rows * columns * batch, at_once // size) * size, 1, 1
+
+
+def tiles_of(traits: Traits, m: int, n: int) -> tuple[int, int]:
+    """Return how many tiles of a cluster there are along M and along N."""
+    across, along = traits.plan.cluster
+    return -(-m // (traits.bm * across)), -(-n // (traits.bn * along))
+
+
+def for_shape(traits: Traits, m: int, n: int, batch: int, at_once: int) -> Traits:
+    """Return the constants for a shape: with one tile for each block if all of them run at the same time.
+
+    Where clusters share a tile's K, each block has a part of one tile, however many there are: nobody waits.
+    """
+    rows, columns = tiles_of(traits, m, n)
+    tiles, plan = rows * columns * batch, traits.plan
+    traits = replace(traits, plan=replace(plan, l2=plan.l2 or _cache_hints(traits, m, n)))
+    if plan.groups > 1 and not plan.gather:
+        counters = tiles * traits.multicasting * traits.owners * traits.consumers
+        if counters * 4 > COUNTER_BYTES:
+            raise LanewiseError(
+                f"groups={plan.groups}: {tiles} tiles need {counters} counters, and there are only "
+                f"{COUNTER_BYTES // 4}: take larger tiles, or groups=1"
+            )
+    if plan.groups > 1:
+        return _skewed(replace(traits, one_tile=True), 0)
+    if (
+        not traits.pingpong
+        and not traits.grouped
+        and tiles * traits.cluster_size <= at_once
+        and batch <= LARGEST_GRID[2]
+        and tiles // batch <= LARGEST_GRID[1]
+    ):
+        return stored_by_warps(_skewed(replace(traits, one_tile=True), 0))
+    if _idle_warps_store(traits):  # the warps that store take the consumers' results in a fixed order
+        return _skewed(replace(traits, store=Store.IDLE_WARPS), 0)
+    return _skewed(traits, plan.skew or usual_skew(traits))
+
+
+def _skewed(traits: Traits, skew: int) -> Traits:
+    return replace(traits, plan=replace(traits.plan, skew=skew))
+
+
+def usual_skew(traits: Traits) -> int:
+    """Return how many of a tile's last stages consumers multiply one after the other.
+
+    A consumer stores its results while the next one multiplies. On an H200 this makes squares of 3072 to 8192
+    0.6 to 2 % faster.
+    """
+    if traits.pingpong or traits.consumers == 1 or traits.promotes or traits.grouped:
+        return 0
+    return min(traits.plan.stages, _MOST_SKEW.get(traits.consumers, 0))
+
+
+def stored_by_warps(traits: Traits) -> Traits:
+    """Return constants of one tile for each block whose warps store wide results, if there is room.
+
+    Nothing overlaps the end of such a block. On an H200 this makes 1792³, 2048³ and 2560³ 1 to 3 % faster;
+    narrow tiles, and tiles whose stores overlap the next tile's products, are faster by TMA.
+    """
+    if traits.store is not Store.TMA or traits.transposed or traits.store_columns <= _MOST_BY_TMA:
+        return traits
+    changed = replace(traits, store=Store.WARPS)
+    return changed if SharedMemory(changed).total <= MOST_SHARED else traits
+
+
+def _idle_warps_store(traits: Traits) -> bool:
+    """Return whether idle warps store the results of a persistent block: where threads have to store rows."""
+    return (
+        traits.store is Store.THREADS
+        and not (traits.aligned_rows or traits.transposed or traits.pingpong)
+        and traits.plan.split == 1
+        and not (traits.grouped or traits.promotes)
+    )
+
+
+def with_room_for_results(problem: Problem, plan: Plan) -> Plan:
+    """Return a plan with fewer stages, at least three, if idle warps then store a tile's results at once.
+
+    On an H200, 4095³ of bf16 takes 213 µs with three stages, and 226 with four.
+    """
+    seen = oriented(problem, plan)
+    for stages in range(plan.stages, _LEAST_STAGES - 1, -1):
+        traits, _ = _traits_for_launch(seen, replace(plan, stages=stages), _multiprocessors(plan))
+        if traits.store is not Store.IDLE_WARPS:
+            return plan
+        if SharedMemory(traits).holds_all_results:
+            return replace(plan, stages=stages)
+    return plan
+
+
+def _cache_hints(traits: Traits, m: int, n: int) -> str:
+    """Return what L2 is told of A and B, as in a plan: an operand that is read once is given up first.
+
+    Where clusters share a tile's K, whoever reads a line again does so at the same time; and eight columns of
+    B are little beside what is read of A. Then this holds for both.
+    """
+    rows, columns = tiles_of(traits, m, n)
+    if traits.plan.groups > 1 or (columns <= 1 and traits.bn == 8):
+        return "ff"
+    return ("f" if columns <= 1 else "-") + ("f" if rows <= 1 else "-")
+
+
+def _multiprocessors(plan: Plan) -> int:
+    """Return the multiprocessors of the GPU that a plan is for."""
+    return GPUS[plan.arch].multiprocessors
+
+
+def kernel(problem: Problem, plan: Plan) -> Any:
+    """Return the kernel of a plan, cached by what is compiled in."""
+    return compiled(traits_of(oriented(problem, plan), plan))
+
+
+def launches(
+    problem: Problem, plan: Plan, pointers: Pointers, multiprocessors: int | None = None
+) -> list[Launch]:
+    """Return the launches of a plan, in order: of copies, of the products, and of the sum over split K."""
+    before: list[Launch] = []
+    if plan.copy_a or plan.copy_b:
+        problem, pointers, copy = copied(problem, plan, pointers)
+        before = [copy]
+    problem, pointers = oriented_launch(problem, plan, pointers)
+    made = [*before, _products(problem, plan, pointers, multiprocessors or _multiprocessors(plan))]
+    return [*made, _reduction(problem, plan, pointers)] if plan.gather else made
+
+
+def _products(problem: Problem, plan: Plan, pointers: Pointers, multiprocessors: int) -> Launch:
+    """Return the launch of the products of a problem as the kernel computes it."""
+    traits, at_once = _traits_for_launch(problem, plan, multiprocessors)
+    blocks = grid(traits, problem.m, problem.n, problem.batch, at_once)
+    arguments = (
+        *tensor_maps(traits, pointers),
+        problem.m, problem.n, problem.k, problem.batch, plan.group,
+        problem.out.leading, problem.out.batch_stride,
+        or_null(pointers.bias), or_null(pointers.residual), *residual_strides(problem),
+        or_null(pointers.scale_a), or_null(pointers.scale_b), or_null(pointers.scale_out),
+        *(_scale_strides(pointers) if traits.scaled_by_blocks else (0, 0, 0, 0)),
+        float(pointers.alpha), float(pointers.beta),
+        or_null(pointers.starts), or_null(pointers.ends), problem.experts, int(problem.clears_rest),
+        problem.folded_rows,
+        *_split_memory(traits, problem, pointers),
+    )  # fmt: skip
+    configured = compiled(traits)[blocks, traits.threads, SharedMemory(traits).total]
+    return Launch(configured, arguments, overlap=traits.after_copy)
+
+
+def _reduction(problem: Problem, plan: Plan, pointers: Pointers) -> Launch:
+    """Return the launch of the kernel that adds the groups' sums."""
+    from lanewise.linalg.kernels.hopper.split_k_reduction import reduction, reduction_shape
+
+    traits = traits_of(problem, replace(plan, stages=0))  # the same kernel for any number of stages
+    arguments = (
+        flat(pointers.out.swapaxes(-1, -2) if traits.transposed else pointers.out),
+        problem.m, problem.n, problem.out.leading, problem.out.batch_stride,
+        or_null(pointers.bias), or_null(pointers.residual), *residual_strides(problem),
+        or_null(pointers.scale_a), or_null(pointers.scale_b), or_null(pointers.scale_out),
+        float(pointers.alpha), float(pointers.beta), problem.folded_rows,
+        _split_memory(traits, problem, pointers)[1],
+    )  # fmt: skip
+    shape = reduction_shape(traits, problem.m, problem.n, problem.batch)
+    return Launch(reduction(traits)[shape], arguments, overlap=True)
+
+
+def tensor_maps(traits: Traits, pointers: Pointers) -> tuple[Any, Any, Any]:
+    """Return the tensor maps of A, B and the result (the array itself if it is not stored by TMA)."""
+    from lanewise.tensor_maps import tensor_map
+
+    T, memory = traits, SharedMemory(traits)
+    lead, planes = ((1,), (T.planes,)) if T.batched else ((), ())
+    tile_a, tile_b = operand_tiles(T)
+    dtype = "tf32" if T.a is tf32 else None
+    rows_a = pointers.a if T.problem.a.k_major else pointers.a.swapaxes(-1, -2)
+    rows_b = pointers.b.swapaxes(-1, -2) if T.problem.b.k_major else pointers.b
+    rows_out = pointers.out.swapaxes(-1, -2) if T.transposed else pointers.out
+    if T.planes > 1 and rows_out.ndim == 2:
+        rows_out = rows_out[None]
+    of_out = flat(rows_out)
+    if T.store is Store.TMA:
+        swizzle: Any = f"{memory.box_swizzle}B" if memory.box_swizzle else "none"
+        of_out = tensor_map(rows_out, (*lead, memory.box_rows, memory.box_columns), swizzle=swizzle)
+    swizzle_a: Any = f"{tile_a.line}B"
+    return (
+        tensor_map(rows_a, (*(() if T.grouped else planes), *tile_a.box), swizzle=swizzle_a, dtype=dtype),
+        tensor_map(rows_b, (*planes, *tile_b.box), swizzle="128B", dtype=dtype),
+        of_out,
+    )
+
+
+def _traits_for_launch(problem: Problem, plan: Plan, multiprocessors: int) -> tuple[Traits, int]:
+    """Return what is compiled for a problem as the kernel computes it, and how many blocks run at once."""
+    traits = traits_of(problem, plan)
+    at_once = resident(traits.cluster_size, multiprocessors)
+    return for_shape(traits, problem.m, problem.n, problem.batch, at_once), at_once
+
+
+def require_kernel(problem: Problem, plan: Plan) -> None:
+    """Raise the error that a launch would raise if there is no kernel of a plan for a problem."""
+    of_a, of_b = copies(problem, plan)
+    loaded = replace(
+        problem,
+        a=problem.a if of_a is None else of_a.result,
+        b=problem.b if of_b is None else of_b.result,
+    )
+    require_possible(_traits_for_launch(oriented(loaded, plan), plan, _multiprocessors(plan))[0])
+    for name, operand, is_copied in (("a", problem.a, plan.copy_a), ("b", problem.b, plan.copy_b)):
+        if needs_copy(operand, problem.precision) and not is_copied:
+            raise LanewiseError(
+                f"copy_{name}=False: TMA and wgmma cannot take {name} as it lies, and the plan does not copy "
+                f"it: make the plan for these arrays, or take copy_{name}=True"
+            )
+
+
+def workspace_bytes(problem: Problem, plan: Plan) -> int:
+    """Return how many bytes of workspace a plan takes: counters, copies of operands, sums over split K."""
+    bytes_ = copy_bytes(problem, plan)
+    if plan.groups > 1:
+        seen = oriented(problem, plan)
+        bytes_ += sum_bytes(traits_of(seen, plan), seen.m, seen.n, seen.batch)
+    return bytes_ + COUNTER_BYTES if bytes_ else 0
+
+
+def _split_memory(traits: Traits, problem: Problem, pointers: Pointers) -> tuple[Any, Any]:
+    """Return the workspace's counters and memory of sums; null if clusters share no tile."""
+    if traits.plan.groups == 1:
+        return 0, 0
+    size = sum_bytes(traits, problem.m, problem.n, problem.batch)
+    assert pointers.workspace is not None
+    end = len(pointers.workspace) // 128 * 128  # copies lie before it
+    parts = pointers.workspace[:COUNTER_BYTES], pointers.workspace[end - size : end]
+    if isinstance(parts[0], np.ndarray):
+        return parts[0].view(np.int32), parts[1].view(np.float32)
+    return parts
+
+
+def _scale_strides(pointers: Pointers) -> tuple[int, int, int, int]:
+    """Return the steps of block scales in elements: along rows and K of A's, along columns and K of B's."""
+
+    def steps(array: Any) -> list[int]:
+        if hasattr(array, "stride"):
+            return [int(each) for each in array.stride()]
+        return [each // array.itemsize for each in array.strides]
+
+    (row, row_k), (column_k, column) = steps(pointers.scale_a), steps(pointers.scale_b)
+    return row, row_k, column, column_k

@@ -1,0 +1,111 @@
+"""Which Hopper kernels there are: which tiles, clusters, schedules and epilogues go together."""
+
+from __future__ import annotations
+
+from lanewise.errors import LanewiseError
+from lanewise.formats import f32
+from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
+from lanewise.linalg.kernels.hopper.traits import (
+    FIRST_REGISTERS,
+    LINE,
+    MOST_SHARED,
+    OTHER_REGISTERS,
+    REGISTERS,
+    ROWS,
+    Store,
+    Traits,
+)
+from lanewise.linalg.order import wgmma_widths
+
+#: Blocks of the largest cluster that every launch can have.
+MOST_BLOCKS = 8
+
+
+def require_possible(traits: Traits) -> None:
+    """Raise an error if there is no kernel with these constants."""
+    memory = SharedMemory(traits)
+    reason = _about_tile(traits) or _about_memory(traits, memory)
+    reason = reason or _about_schedule(traits) or _about_results(traits, memory)
+    if reason:
+        plan = traits.plan
+        schedule = "pingpong" if traits.pingpong else "cooperative"
+        raise LanewiseError(f"tile {plan.tile}, cluster {plan.cluster}, {schedule}: {reason}")
+
+
+def _about_tile(T: Traits) -> str:
+    """Return what is wrong with a tile's sizes: they are multiples of an instruction's, in few registers."""
+    sums = T.problem.sums
+    if T.consumer_rows % ROWS or not T.consumer_rows:
+        return f"{T.bm} rows are not a multiple of 64 for each of the warpgroups"
+    if T.consumers not in REGISTERS:
+        return f"{T.bm} rows take {T.consumers} warpgroups; a block has {max(REGISTERS)} at most"
+    widths = wgmma_widths(T.a.name, T.b.name, sums.name)
+    if T.bn not in widths:
+        names = ", ".join(map(str, widths))
+        return f"wgmma of {T.a.name} and {T.b.name} takes {names} columns, not {T.bn}"
+    if T.piece not in widths:
+        return f"sums are promoted in halves of {T.bn} columns, but wgmma takes no {T.piece}"
+    if T.bk * T.element_bytes != LINE:
+        return f"a stage must have {LINE // T.element_bytes} elements of K (128 bytes), not {T.bk}"
+    if (
+        T.sum_registers + OTHER_REGISTERS > REGISTERS[T.consumers][1]
+        or T.bn // 2 * sums.bits // 32 + OTHER_REGISTERS > FIRST_REGISTERS[T.consumers]
+    ):
+        return f"{T.consumer_rows} × {T.bn} sums do not fit into the registers of a warpgroup"
+    return ""
+
+
+def _about_memory(T: Traits, memory: SharedMemory) -> str:
+    """Return what is wrong with a cluster's shares of a tile, or with the size of shared memory."""
+    plan, wide = T.plan, LINE // T.element_bytes
+    rows, columns = plan.cluster
+    a_k_major, b_k_major = T.problem.a.k_major, T.problem.b.k_major
+    if (b_k_major and T.bn % (8 * rows)) or T.bm % (8 * columns):
+        return f"a cluster {plan.cluster} does not divide the tile into parts of eight rows"
+    if not b_k_major and -(-T.bn // wide) % rows:
+        return f"the number of boxes of {wide} in {T.bn} columns is not a multiple of {rows}"
+    if not a_k_major and (T.bm // wide) % columns:
+        return f"the number of boxes of {wide} in {T.bm} rows is not a multiple of {columns}"
+    if T.bn % T.store_columns or T.cluster_size > MOST_BLOCKS:
+        return f"{T.bn} columns cannot be divided among {plan.split} blocks"
+    if memory.total > MOST_SHARED:
+        return f"{plan.stages} stages take {memory.total} bytes of shared memory; it has {MOST_SHARED}"
+    return ""
+
+
+def _about_schedule(T: Traits) -> str:
+    """Return what is wrong with how sums are split, promoted, or skewed."""
+    plan = T.plan
+    if T.problem.promote is not None and plan.split > 1:
+        return "sums with block scales cannot be split over K"
+    if plan.skew and (
+        T.consumers == 1 or T.pingpong or T.promotes or T.grouped or not 0 < plan.skew <= plan.stages
+    ):
+        return (
+            f"skew={plan.skew} must be 1 to {plan.stages}, for two or three cooperative warpgroups whose "
+            "sums are not promoted, and not for grouped products"
+        )
+    if T.planes > 1 and (T.multicasting > 1 or not (T.problem.a.k_major and T.problem.b.k_major)):
+        return "products of split f32 need K-major operands and clusters that share no loads"
+    if T.promotes and plan.groups > 1:
+        return "sums that are promoted cannot be split over K"
+    if plan.l2 and (len(plan.l2) != 2 or not set(plan.l2) <= set("fn-")):
+        return f"l2={plan.l2!r} must be two letters, one for A and one for B, each f, n or -"
+    return ""
+
+
+def _about_results(T: Traits, memory: SharedMemory) -> str:
+    """Return what is wrong with who stores results, or with experts' rows."""
+    plan = T.plan
+    if T.store is Store.REGISTERS and (T.out.bits < 16 or T.grouped):
+        return "direct stores need results of 16 or 32 bits, and no grouped products"
+    if plan.gather and (plan.groups == 1 or T.problem.sums is not f32 or T.out.bits < 16):
+        return "gather=True needs groups above 1, f32 sums and results of 16 or 32 bits"
+    if T.grouped and (plan.split * plan.groups > 1 or T.transposed or T.store is Store.TMA or T.pingpong):
+        return "grouped products need cooperative warpgroups, stores by threads and a K that is not split"
+    if T.grouped and plan.cluster not in ((1, 1), (1, 2), (2, 1)):
+        return "clusters of grouped products must be 1 × 2 or 2 × 1"
+    columns = memory.box_columns
+    if columns * T.out.bits % 128:
+        return f"rows of {columns} results are not a multiple of 16 bytes"
+    return ""

@@ -1,0 +1,126 @@
+"""A tile of A or B in shared memory: how TMA loads it, in parts for a cluster, and how wgmma reads it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lanewise import lang as lw
+from lanewise.formats import Format
+from lanewise.layout import Layout, Swizzle
+from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
+from lanewise.linalg.kernels.hopper.traits import LINE, ROWS, Traits
+
+#: Cache policies of TMA by their letters in a plan.
+_POLICIES = {"f": "evict_first", "n": "evict_normal"}
+
+
+def line_swizzle(element_bytes: int, line: int = LINE) -> Swizzle:
+    """Return the swizzle of lines of 128 bytes, or of 64, for elements of a size."""
+    return Swizzle({LINE: 3, LINE // 2: 2}[line], 4 - (element_bytes.bit_length() - 1), 3)
+
+
+def operand_tiles(traits: Traits) -> tuple[OperandTile, OperandTile]:
+    """Return how tiles of A and B lie in shared memory; of a sparse A, the half that is kept."""
+    T, plan = traits, traits.plan
+    across, along = plan.cluster
+    l2_a, l2_b = list(plan.l2 or "--")
+    depth = T.bk // 2 if T.problem.sparse else T.bk
+    return (
+        OperandTile(T, T.a, (T.bm, depth), T.problem.a.k_major, along, 0, l2_a),
+        OperandTile(T, T.b, (T.bn, T.bk), T.problem.b.k_major, across, SharedMemory(T).b_offset, l2_b),
+    )
+
+
+class OperandTile:
+    """`rows` × `bk` elements in each of several stages. `parts` blocks of a cluster load a part each.
+
+    A K-major tile lies as rows of 128 bytes (64 of a sparse A); one whose neighbours lie along M or N as
+    boxes of `bk` lines.
+    """
+
+    def __init__(
+        self, traits: Traits, dtype: Format, tile: tuple[int, int], k_major: bool, parts: int, offset: int,
+        l2: str,
+    ) -> None:  # fmt: skip
+        #: What L2 is told of the lines that are loaded.
+        self.cache = {} if l2 == "-" else {"cache": _POLICIES[l2]}
+        #: Matrices that lie one after the other, whose sum is meant; all of them are loaded at once.
+        self.planes = traits.planes
+        self.dtype, (self.rows, self.bk), self.stages = dtype, tile, traits.plan.stages
+        self.k_major, self.parts, self.offset = k_major, parts, offset
+        self.size = dtype.word_bits // 8
+        self.wide = LINE // self.size
+        self.boxes = -(-self.rows // self.wide)
+        #: Bytes of a line, which is as long as its swizzle.
+        self.line = self.bk * self.size if k_major else LINE
+
+    @property
+    def elements(self) -> int:
+        """Elements of one stage."""
+        return self.plane * self.planes
+
+    @property
+    def plane(self) -> int:
+        """Elements of one plane of a stage."""
+        return (self.rows if self.k_major else self.boxes * self.wide) * self.bk
+
+    @property
+    def box(self) -> tuple[int, int]:
+        """The box of the operand's tensor map, outermost first."""
+        return (self.rows // self.parts, self.bk) if self.k_major else (self.bk, self.wide)
+
+    def _array(self, shape, strides) -> Any:
+        swizzle = line_swizzle(self.size, self.line)
+        return lw.dynamic_shared(self.dtype, Layout(shape, strides), swizzle=swizzle, offset=self.offset)
+
+    def descriptor(self, whole: bool) -> Any:
+        """Return wgmma's descriptor: (row, k, plane, stage); if not `whole`, (…, which 64 rows, …)."""
+        rest, steps = (self.planes, self.stages), (self.plane, self.elements)
+        if self.k_major and whole:
+            return lw.make_gmma_desc(self._array((self.rows, self.bk, *rest), (self.bk, 1, *steps)))
+        if self.k_major:
+            blocks, step = self.rows // ROWS, ROWS * self.bk
+            return lw.make_gmma_desc(self._array((ROWS, self.bk, blocks, *rest), (self.bk, 1, step, *steps)))
+        step = self.bk * self.wide
+        if whole:
+            columns = ((self.wide, self.boxes), (1, step))
+            return lw.make_gmma_desc(
+                self._array((columns[0], self.bk, *rest), (columns[1], self.wide, *steps))
+            )
+        return lw.make_gmma_desc(
+            self._array((ROWS, self.bk, self.boxes, *rest), (1, self.wide, step, *steps))
+        )
+
+    def target(self) -> Any:
+        """Return the array that loads write: (box…, which part or box, stage)."""
+        if self.k_major:
+            rows = self.rows // self.parts
+            return self._array(
+                (rows * self.planes, self.bk, self.parts, self.stages),
+                (self.bk, 1, rows * self.bk, self.elements),
+            )
+        return self._array(
+            (self.bk, self.wide, self.boxes, self.stages), (self.wide, 1, self.bk * self.wide, self.elements)
+        )
+
+    def load(
+        self, map, target, at, stage, barrier, part, mask
+    ) -> None:  # fmt: skip
+        """Load this block's part of a tile; `at` is its row (or column), its k, its matrix of the batch.
+
+        It goes to the blocks of a mask; without one, to this block alone.
+        """
+        first, k, batch = at
+        lead = (batch * self.planes if self.planes > 1 else batch,) if map.kind.rank == 3 else ()
+        many = {"multicast": mask, **self.cache} if self.parts > 1 and mask is not None else self.cache
+        if self.k_major:
+            row, place = first, 0
+            if self.parts > 1:
+                row, place = first + part * (self.rows // self.parts), part
+            lw.tma.load(target[None, None, place, stage], map, (*lead, row, k), barrier, **many)
+            return
+        share = self.boxes // self.parts
+        for number in range(share):
+            which = number if self.parts == 1 else part * share + number
+            column = first + which * self.wide
+            lw.tma.load(target[None, None, which, stage], map, (*lead, k, column), barrier, **many)

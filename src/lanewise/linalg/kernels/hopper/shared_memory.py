@@ -1,0 +1,279 @@
+"""How the dynamic shared memory of a Hopper block is divided: stages of operands, results on their way out,
+terms of columns, block scales, and the sums that blocks of a cluster exchange.
+
+Results leave in subtiles: 64 rows and some columns, which a consumer writes between two barriers. A subtile
+is one or several boxes, the unit that TMA stores.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from lanewise.linalg.kernels.hopper.traits import LINE, MOST_SHARED, ROWS, WARPGROUP, Store, Traits
+
+#: Subtiles of results that a consumer has in shared memory at the same time.
+MOST_BUFFERS = 4
+#: Bytes of a box's rows that are swizzled; those of the narrowest of several boxes; columns of the widest.
+SWIZZLED = (128, 64, 32)
+_LEAST_BOX, _WIDEST_BOX = 64, 256
+#: What shared memory of results is aligned to, whatever lies before it: whole patterns of the swizzle.
+_ALIGNED = 1024
+#: Columns of a sparse product's tile, if its lines are stored transposed, that pass through at once, at most.
+_MOST_SPARSE_COLUMNS = 32
+
+
+class SharedMemory:
+    """The sizes in bytes, and where each part begins."""
+
+    def __init__(self, traits: Traits) -> None:
+        self.traits = traits
+
+    # stages of operands -------------------------------------------------------------------------------------
+
+    @cached_property
+    def a_bytes(self) -> int:
+        """Bytes of A in one stage; of a sparse A, of the values that are kept."""
+        T = self.traits
+        return T.bm * LINE // 2 if T.problem.sparse else self._operand_bytes(T.bm, T.problem.a.k_major)
+
+    @cached_property
+    def b_bytes(self) -> int:
+        """Bytes of B in one stage."""
+        return self._operand_bytes(self.traits.bn, self.traits.problem.b.k_major)
+
+    def _operand_bytes(self, rows: int, k_major: bool) -> int:
+        """Bytes of rows × K, or of K × rows in boxes as wide as the swizzle."""
+        T = self.traits
+        wide = LINE // T.element_bytes
+        lines = rows if k_major else -(-rows // wide) * wide
+        return lines * T.bk * T.element_bytes * T.planes
+
+    @property
+    def metadata_bytes(self) -> int:
+        """Bytes of a stage's metadata of a sparse A."""
+        T = self.traits
+        return T.bm // ROWS * T.metadata_words * WARPGROUP * 4 if T.problem.sparse else 0
+
+    @property
+    def loaded_bytes(self) -> int:
+        """Bytes that arrive in one stage."""
+        return self.a_bytes + self.b_bytes + self.metadata_bytes
+
+    @cached_property
+    def stage_bytes(self) -> int:
+        """Bytes of one stage."""
+        return self.a_bytes + self.b_bytes + -(-self.metadata_bytes // _ALIGNED) * _ALIGNED
+
+    # what has a place of its own ----------------------------------------------------------------------------
+
+    @property
+    def term_bytes(self) -> int:
+        """Bytes of the terms of a tile's columns, of each consumer."""
+        T = self.traits
+        return -(-len(T.column_terms) * T.store_columns * 4 // 16) * 16 * T.consumers
+
+    @property
+    def scale_bytes(self) -> int:
+        """Bytes of the block scales of all stages."""
+        return -(-sum(self.traits.scales_of_stage) // 4) * 16 * self.traits.plan.stages
+
+    @property
+    def exchange_bytes(self) -> int:
+        """Bytes of the sums that blocks which split K send to this one."""
+        T, split = self.traits, self.traits.plan.split
+        if split == 1:
+            return 0
+        return split * T.consumers * T.consumer_rows // ROWS * T.store_columns // 2 * WARPGROUP * 4
+
+    @cached_property
+    def total(self) -> int:
+        """All dynamic shared memory of a block."""
+        T = self.traits
+        results = T.store is not Store.REGISTERS and not T.plan.gather
+        bytes_ = self.buffers * T.consumers * self.subtile_bytes if results else 0
+        others = self.term_bytes + self.scale_bytes + self.exchange_bytes
+        return T.plan.stages * self.stage_bytes + bytes_ + others
+
+    @property
+    def b_offset(self) -> int:
+        """Where stages of B begin, behind those of A."""
+        return self.traits.plan.stages * self.a_bytes
+
+    @property
+    def metadata_offset(self) -> int:
+        """Where metadata of a sparse A begins."""
+        return self.traits.plan.stages * (self.a_bytes + self.b_bytes)
+
+    @property
+    def results_offset(self) -> int:
+        """Where the results of the first consumer begin."""
+        return self.traits.plan.stages * self.stage_bytes
+
+    @property
+    def terms_offset(self) -> int:
+        """Where the terms of columns begin."""
+        return self.scales_offset - self.term_bytes
+
+    @property
+    def scales_offset(self) -> int:
+        """Where block scales begin."""
+        return self.exchange_offset - self.scale_bytes
+
+    @property
+    def exchange_offset(self) -> int:
+        """Where the sums of other blocks begin."""
+        return self.total - self.exchange_bytes
+
+    # results: boxes and subtiles ----------------------------------------------------------------------------
+
+    @cached_property
+    def room(self) -> int:
+        """Bytes that are left for the results of one consumer."""
+        left = MOST_SHARED - self.traits.plan.stages * self.stage_bytes - self.exchange_bytes
+        left -= self.term_bytes + self.scale_bytes
+        return left // self.traits.consumers // 1024 * 1024
+
+    @cached_property
+    def holds_all_results(self) -> bool:
+        """Whether all results of a consumer fit into what is left."""
+        T = self.traits
+        return (
+            T.consumer_rows == ROWS and not T.long_epilogue and self._box_bytes(T.store_columns) <= self.room
+        )
+
+    def _box_bytes(self, columns: int) -> int:
+        """Bytes of 64 rows with so many columns."""
+        return ROWS * columns * self.traits.out.bits // 8
+
+    @cached_property
+    def box_columns(self) -> int:
+        """Columns of one box: the widest of which several buffers fit; they divide those of the tile."""
+        T = self.traits
+        if T.transposed:
+            return min(ROWS, LINE * 8 // T.out.bits)
+        if T.store is Store.WARPS:
+            wide = LINE * 8 // T.out.bits
+            while T.loops and T.store_columns % wide:
+                wide //= 2
+            return wide
+        widths = [each for each in range(T.store_columns, 0, -1) if self._can_be_box(each)]
+        if self.holds_all_results:
+            return widths[0] if widths else 1
+        for buffers in (MOST_BUFFERS, 2):
+            for each in widths:
+                if each * T.out.bits >= _LEAST_BOX * 8 and buffers * self._box_bytes(each) <= self.room:
+                    return each
+        narrow = [each for each in widths if each * T.out.bits <= _LEAST_BOX * 8]
+        return (narrow or widths[-1:] or [1])[0]
+
+    def _can_be_box(self, columns: int) -> bool:
+        """Return whether rows of a box may have so many columns: without conflicts of shared memory's banks.
+
+        Rows of 128, 64, 32 and 16 bytes are swizzled; an odd multiple of 16 bytes takes no swizzle.
+        """
+        T = self.traits
+        row, rest = divmod(columns * T.out.bits, 128)
+        return (
+            not rest
+            and columns % 8 == T.store_columns % columns == 0
+            and columns <= _WIDEST_BOX
+            and (row % 2 == 1 or row * 16 in SWIZZLED)
+        )
+
+    @property
+    def box_swizzle(self) -> int:
+        """Bytes of the swizzle of a box's rows; 0: none."""
+        wide = self.box_columns * self.traits.out.bits // 8
+        return wide if wide in SWIZZLED else 0
+
+    @cached_property
+    def box_rows(self) -> int:
+        """Rows of one box; stored transposed, these are columns of the tile."""
+        T = self.traits
+        if not T.transposed:
+            return ROWS
+        if not T.problem.sparse:
+            return T.store_columns
+        widths = range(8, _MOST_SPARSE_COLUMNS + 1, 8)
+        return max(each for each in widths if T.store_columns % each == 0)
+
+    def _boxes_bytes(self, boxes: int) -> int:
+        """Bytes of so many boxes, in whole patterns of the swizzle."""
+        bits = self.box_rows * boxes * self.box_columns * self.traits.out.bits
+        return -(-bits // 8 // _ALIGNED) * _ALIGNED
+
+    @cached_property
+    def _staged(self) -> tuple[int, int]:
+        """Boxes of a subtile, and how many subtiles fit.
+
+        All results at once if there is room; else a box at a time (or some, if they are narrow), in so many
+        buffers that TMA has read the first when it is written again.
+        """
+        T = self.traits
+        across = ROWS if T.transposed else T.store_columns
+        boxes = across // self.box_columns
+        if T.transposed and T.problem.sparse:
+            subtiles = T.consumer_rows // ROWS * T.store_columns // self.box_rows
+            return boxes, max(1, min(MOST_BUFFERS, self.room // self._boxes_bytes(boxes), subtiles))
+        if T.transposed:
+            whole = self._boxes_bytes(boxes)
+            return boxes, 2 if T.consumer_rows > ROWS and 2 * whole <= self.room else 1
+        if T.store is Store.WARPS:
+            return 1, 2 if 2 * self._boxes_bytes(1) <= self.room else 1
+        if self.holds_all_results:
+            return boxes, 1
+        if T.store is not Store.TMA:  # threads store a subtile before the next is written: long lines
+            fitting = max(1, self.room // self._boxes_bytes(1))
+            return max(each for each in range(1, fitting + 1) if boxes % each == 0), 1
+        narrow = max(1, _LEAST_BOX * 8 // T.out.bits // self.box_columns)
+        together = next(
+            (
+                each
+                for each in range(narrow, 1, -1)
+                if 2 * self._boxes_bytes(each) <= self.room and not (T.loops and boxes % each)
+            ),
+            1,
+        )
+        subtiles = T.consumer_rows // ROWS * -(-boxes // together)
+        fitting = self.room // self._boxes_bytes(together)
+        return together, max(1, min(MOST_BUFFERS, fitting, subtiles))
+
+    @property
+    def subtile_boxes(self) -> int:
+        """Boxes of one subtile."""
+        return self._staged[0]
+
+    @property
+    def buffers(self) -> int:
+        """Subtiles that are in shared memory at the same time."""
+        return self._staged[1]
+
+    @property
+    def subtile_bytes(self) -> int:
+        """Bytes of one subtile."""
+        return self._boxes_bytes(self.subtile_boxes)
+
+    @property
+    def subtile_columns(self) -> int:
+        """Columns of a subtile; the last of a tile may have fewer."""
+        T = self.traits
+        return self.box_rows if T.transposed else self.box_columns * self.subtile_boxes
+
+    @property
+    def subtiles(self) -> int:
+        """Subtiles in which a warpgroup writes its results of a tile."""
+        T = self.traits
+        return T.consumer_rows // ROWS * -(-T.store_columns // self.subtile_columns)
+
+    def unread(self, subtile: int) -> int | None:
+        """Return how many subtiles before this one TMA may still read when the next is written.
+
+        None: TMA must have read this one, too. Subtiles take the buffers in order, and begin with the first
+        buffer for each tile.
+        """
+        following = (subtile + 1) % self.subtiles
+        distance = self.buffers
+        if following < self.buffers:
+            last = (self.subtiles - 1 - following) // self.buffers * self.buffers + following
+            distance = min(distance, self.subtiles - last + following)
+        return distance - 2 if distance >= 2 else None

@@ -1,0 +1,176 @@
+"""The tile scheduler: which tile of which matrix a block computes next.
+
+Persistent blocks go through groups of rows (the raster order, for L2), then through the batch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lanewise import lang as lw
+
+
+class PersistentTiles:
+    """Tiles numbered through `rows` × `columns` of each matrix, `group` rows at a time, and the batch.
+
+    The first of a cluster's tiles is `first`, the next `step` further; there are `count` in all.
+    """
+
+    def __init__(self, rows, columns, batch, group, cluster: int) -> None:
+        self.rows, self.columns, self.group = rows, columns, group
+        self.each = rows * columns
+        self.batch = batch
+        self.count = self.each if batch is None else self.each * batch
+        self.first = lw.block_idx.x // cluster
+        self.step = lw.grid_dim.x // cluster
+
+    __iter__ = None
+
+    def __getitem__(self, number) -> tuple[Any, Any, Any]:
+        """Return (row, column, matrix of the batch) of a tile."""
+        matrix: Any = 0
+        if self.batch is not None:
+            matrix = number // self.each
+            number = number - matrix * self.each
+        whole = self.columns * self.group
+        band = number // whole
+        first, rest = band * self.group, number - band * whole
+        height = lw.min(self.rows - first, self.group)
+        column = rest // height
+        return first + rest - column * height, column, matrix
+
+
+class GroupedTiles:
+    """Tiles of products with different rows: those of the first expert, then those of the second, and so on.
+
+    Where an expert's rows lie is read while the kernel runs, so that the number of tiles is not known before;
+    `count` is more than there can be. If there are no `starts`, an expert's rows begin where those of the one
+    before it end. Nobody has looked at `ends` then: one that is smaller than the start, or larger than M, is
+    taken as the nearest that is neither.
+
+    A tile of which at most half of the rows are an expert's takes half of the time if there are two
+    consumers. If experts have many rows, these tiles come after all others, so that blocks end at nearly the
+    same time. With few rows they do not: the matrix of an expert would be read from memory twice.
+
+    A cluster of 2 × 1 blocks has two rows of tiles of an expert, whose B it shares. A row that is left over
+    is computed by both blocks, alternately along its columns, and they share nothing.
+
+    A state is (expert, its first unit, its first row, its last row + 1, whether it is time for the halves); a
+    unit is what a block or a cluster computes at once.
+    """
+
+    def __init__(self, traits, place, bounds, experts, M, columns) -> None:
+        self.traits, self.own, self.M = traits, place, M
+        (self.starts, self.ends), self.experts, self.columns = bounds, experts, columns
+        self.paired = traits.plan.cluster[0] == 2
+        self.has_halves = traits.consumers == 2
+        self.given_starts = self.starts.address != 0
+        self.halves_last = experts * (2 * traits.bm) <= M if self.has_halves else False
+        self.count = (lw.cdiv(M, traits.bm) + experts) * columns
+        self.first = lw.block_idx.x // traits.cluster_size
+        self.step = lw.grid_dim.x // traits.cluster_size
+
+    @lw.device
+    def begin(self) -> tuple[Any, Any, Any, Any, Any]:
+        """Return the state of the first expert; there is at least one."""
+        start, end = self.bounds(0, lw.i32(0))
+        return lw.i32(0), lw.i32(0), start, end, lw.i32(0)
+
+    @lw.device
+    def bounds(self, expert, start):
+        """Return where an expert's rows begin and end; `start` is the end of the one before it."""
+        if self.given_starts:
+            start = self.starts[expert]
+        return start, lw.min(lw.max(self.ends[expert], start), self.M)
+
+    @lw.device
+    def last_row(self):
+        """Return the row after those of all experts, if they follow each other."""
+        end = lw.i32(0)
+        for expert in lw.range(self.experts):
+            end = lw.max(end, lw.min(self.ends[expert], self.M))
+        return end
+
+    @lw.device
+    def rows(self, state):
+        """Return how many rows of tiles of the state's expert come early, and how many late."""
+        length, high = lw.max(state[3] - state[2], 0), self.traits.bm
+        every = lw.cdiv(length, high)
+        if not self.has_halves:
+            return every, 0
+        early = lw.where(self.halves_last, (length + (high // 2 - 1)) // high, every)
+        return early, every - early
+
+    @lw.device
+    def units(self, state):
+        """Return how many units of the state's expert are computed now."""
+        early, late = self.rows(state)
+        if self.paired:
+            left = lw.cdiv(self.columns, 2)
+            early, late = early // 2 * self.columns + early % 2 * left, late * left
+        else:
+            early, late = early * self.columns, late * self.columns
+        return lw.where(state[4] != 0, late, early) if self.has_halves else early
+
+    @lw.device
+    def move(self, number, state):
+        """Return the state of the expert that a unit belongs to; its number is `experts` beyond the last."""
+        expert, first, start, end, late = state
+        units = self.units(state)
+        while (number >= first + units) & (expert < self.experts):
+            expert = expert + 1
+            first = first + units
+            if self.has_halves:  # noqa: SIM102, decided while tracing
+                if (expert == self.experts) & self.halves_last & (late == 0):
+                    expert = lw.i32(0)
+                    end = lw.i32(0)
+                    late = lw.i32(1)
+            if expert < self.experts:
+                start, end = self.bounds(expert, end)
+                units = self.units((expert, first, start, end, late))
+        return expert, first, start, end, late
+
+    @lw.device
+    def place(self, number, state):
+        """Return the first row and column of this block's tile, and whether its cluster shares B."""
+        T = self.traits
+        early, _ = self.rows(state)
+        late = state[4] != 0
+        local = number - state[1]
+        if not self.paired:
+            rows = lw.max(lw.where(late, 1, early), 1)
+            column = local // rows
+            row = local - column * rows + lw.where(late, early, 0)
+            return state[2] + row * T.bm, (column * T.plan.cluster[1] + self.own.column) * T.bn, True
+        together = lw.where(late, 0, early // 2 * self.columns)
+        shares = local < together
+        pairs = lw.max(early // 2, 1)
+        column = local // pairs
+        row = 2 * (local - column * pairs) + self.own.row
+        row = lw.where(shares, row, lw.where(late, early, early - 1))
+        column = lw.where(shares, column, 2 * (local - together) + self.own.row)
+        return state[2] + row * T.bm, column * T.bn, shares
+
+
+class OneTile:
+    """The one tile of a block: columns along x, rows along y, groups of K and the batch along z."""
+
+    first, count, step = 0, 1, 1
+
+    def __init__(self, cluster: int, batched: bool, groups: int) -> None:
+        self.cluster, self.batched, self.groups = cluster, batched, groups
+
+    __iter__ = None
+
+    def __getitem__(self, number) -> tuple[Any, Any, Any]:
+        """Return (row, column, matrix of the batch) of the tile."""
+        column = lw.block_idx.x // self.cluster if self.cluster > 1 else lw.block_idx.x
+        matrix: Any = 0
+        if self.batched:
+            matrix = lw.block_idx.z // self.groups if self.groups > 1 else lw.block_idx.z
+        return lw.block_idx.y, column, matrix
+
+
+def numbers(tiles, first, step) -> Any:
+    """Return the numbers of a block's tiles: a loop of the kernel, or 0 alone."""
+    return range(1) if isinstance(tiles, OneTile) else lw.range(first, tiles.count, step)

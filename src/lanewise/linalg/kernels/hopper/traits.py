@@ -1,0 +1,333 @@
+"""The constants of a Hopper kernel: what of a problem and its plan is compiled in; never a size.
+
+Two problems whose `Traits` are equal run the same machine code. How shared memory is divided follows from
+them (`shared_memory.py`), and so does whether there is such a kernel at all (`limits.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import cached_property
+from math import gcd
+
+from lanewise import isa
+from lanewise.formats import Format
+from lanewise.isa import Instruction
+from lanewise.isa.launch_limits import shared_bytes_of
+from lanewise.linalg.order import multiplied_formats, planes_of, sparse_name, wgmma_name
+from lanewise.linalg.plan import Plan
+from lanewise.linalg.problem import Epilogue, Operand, Problem
+
+#: Threads of a warpgroup, rows of a wgmma, bytes of a line of the 128-byte swizzle.
+WARPGROUP, ROWS, LINE = 128, 64, 128
+#: Registers of a thread that loads and of one that multiplies, by the number of consumers, and those of each
+#: at the beginning, which bound the accumulator of one instruction.
+REGISTERS = {1: (56, 255), 2: (40, 232), 3: (32, 160)}
+FIRST_REGISTERS = {1: 255, 2: 168, 3: 128}
+#: Registers of a consumer beside its sums.
+OTHER_REGISTERS = 28
+#: Columns of the widest tile whose sums and totals fit into the registers of a warpgroup.
+WIDEST_PROMOTED = 192
+#: Dynamic shared memory that a block can have beside some hundred bytes of barriers.
+MOST_SHARED = shared_bytes_of("sm_90a") - 1024
+#: The epilogue that rounds alone.
+PLAIN = Epilogue()
+#: Elements of a row of a sparse A of which one 4-bit code of the metadata selects two.
+SPARSE_GROUP = 4
+
+
+class Store(Enum):
+    """Who stores the results of a tile."""
+
+    #: TMA, from shared memory.
+    TMA = "TMA"
+    #: The consumers' threads, from shared memory.
+    THREADS = "threads"
+    #: Each warp of a consumer its own rows, from shared memory: warps do not wait for each other.
+    WARPS = "warps"
+    #: The idle warps of the producer's warpgroup, from shared memory, while the consumers multiply.
+    IDLE_WARPS = "idle warps"
+    #: The consumers' threads, from their registers.
+    REGISTERS = "registers"
+
+
+@dataclass(frozen=True)
+class Traits:
+    """The constants of one kernel: `traits_of` makes them, `launches.for_shape` adds what sizes decide."""
+
+    #: The problem as the kernel computes it, without what is an argument: sizes, strides, addresses.
+    problem: Problem
+    #: The plan, without what is an argument, or what is in the problem already.
+    plan: Plan
+    store: Store = Store.TMA
+    #: Whether rows of the result begin and end at multiples of 16 bytes, so that threads store 16 at once.
+    aligned_rows: bool = False
+    #: Whether each block (or cluster) has one tile, by its place in the grid; else blocks are persistent.
+    one_tile: bool = False
+
+    @cached_property
+    def a(self) -> Format:
+        """The format of A as it is multiplied."""
+        return multiplied_formats(self.problem)[0]
+
+    @cached_property
+    def b(self) -> Format:
+        """The format of B as it is multiplied."""
+        return multiplied_formats(self.problem)[1]
+
+    @property
+    def out(self) -> Format:
+        """The format of the result."""
+        return self.problem.out.dtype
+
+    @property
+    def bm(self) -> int:
+        """Rows of a block's tile."""
+        return self.plan.tile[0]
+
+    @property
+    def bn(self) -> int:
+        """Columns of a block's tile."""
+        return self.plan.tile[1]
+
+    @property
+    def bk(self) -> int:
+        """Elements of K in one stage."""
+        return self.plan.tile[2]
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of an element of A and of B."""
+        return self.a.word_bits // 8
+
+    @cached_property
+    def planes(self) -> int:
+        """Into how many bf16 each element is split; 3 make six products, whose sums are promoted."""
+        return planes_of(self.problem)
+
+    @property
+    def pingpong(self) -> bool:
+        """Whether each consumer computes tiles of its own; else consumers share a tile ("cooperative")."""
+        return self.plan.schedule == "pingpong"
+
+    @property
+    def two_accumulators(self) -> bool:
+        """Whether promoted sums have two accumulators, so that products go on while one is promoted."""
+        return self.plan.schedule == "by turns"
+
+    @property
+    def batched(self) -> bool:
+        """Whether tensor maps have a third axis: of the batch, of planes, or of experts."""
+        return self.problem.batch > 1 or self.planes > 1 or self.grouped
+
+    @property
+    def grouped(self) -> bool:
+        """Whether each matrix of B is multiplied by rows of A of its own, whose limits the kernel reads."""
+        return self.problem.experts > 0
+
+    @property
+    def transposed(self) -> bool:
+        """Whether the result's columns are contiguous, so that tiles are stored transposed."""
+        return not self.problem.out.k_major
+
+    @property
+    def after_copy(self) -> bool:
+        """Whether a kernel before this one copies operands: it begins early, and waits before it loads."""
+        return self.plan.copy_a or self.plan.copy_b
+
+    def repeats(self, operand: Operand) -> bool:
+        """Return whether planes of A, or of B, are the same for all matrices of the batch."""
+        return self.planes > 1 and self.problem.batch > 1 and not operand.batch_stride
+
+    # who computes what --------------------------------------------------------------------------------------
+
+    @cached_property
+    def consumers(self) -> int:
+        """How many warpgroups of a block multiply."""
+        return 2 if self.pingpong else consumers_of(self.bm)
+
+    @property
+    def consumer_rows(self) -> int:
+        """Rows of a tile that one warpgroup multiplies."""
+        return self.bm if self.pingpong else self.bm // self.consumers
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block: one warpgroup loads."""
+        return (1 + self.consumers) * WARPGROUP
+
+    @property
+    def moves_registers(self) -> bool:
+        """Whether the warpgroup that loads gives registers to the others."""
+        return self.consumers > 1 and not (self.one_tile and self.sum_registers <= 96)
+
+    @property
+    def multicasting(self) -> int:
+        """Blocks of a cluster that load for each other."""
+        return self.plan.cluster[0] * self.plan.cluster[1]
+
+    @property
+    def cluster_size(self) -> int:
+        """Blocks of a cluster."""
+        return self.multicasting * self.plan.split
+
+    @property
+    def launched_in(self) -> int | None:
+        """Blocks of the clusters of a launch; None if it has none: clusters of one take the host longer."""
+        return self.cluster_size if self.cluster_size > 1 else None
+
+    @property
+    def store_columns(self) -> int:
+        """Columns of a tile that one block stores: all, or a share of them if the blocks split K."""
+        split = self.plan.split
+        return -(-self.bn // 8 // split) * 8 if split > 1 else self.bn
+
+    @property
+    def owners(self) -> int:
+        """Blocks of those that split K that add parts up and store."""
+        return self.bn // self.store_columns
+
+    # sums ---------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def instruction(self) -> Instruction:
+        """The wgmma that multiplies 64 rows by the columns of a piece."""
+        name = sparse_name if self.problem.sparse else wgmma_name
+        return isa.instruction(name(self.piece, self.problem.sums.name, self.a.name, self.b.name))
+
+    @property
+    def promotes(self) -> bool:
+        """Whether the sums of each stage are added to others by ordinary arithmetic."""
+        return self.problem.promote is not None or self.planes > 1
+
+    @property
+    def scale_blocks(self) -> tuple[int, int]:
+        """How many rows of A and columns of B share a scale of a stage's products; zeros: none has one."""
+        return (0, 0) if self.problem.promote is None else self.problem.scale_blocks
+
+    @property
+    def scales_of_stage(self) -> tuple[int, int]:
+        """How many block scales a stage has of the tile's rows and of its columns.
+
+        It has one for each, or one for each piece that lies in one block.
+        """
+        rows, columns = self.scale_blocks
+        return (self.bm // gcd(self.bm, rows) if rows else 0, self.bn // gcd(self.bn, columns) if rows else 0)
+
+    @property
+    def piece(self) -> int:
+        """Columns that are multiplied before their sums are promoted: a tile's, or half of a wide one's.
+
+        The sums of a whole wide tile and its totals do not fit into the registers.
+        """
+        return self.bn // 2 if self.promotes and self.bn > WIDEST_PROMOTED else self.bn
+
+    @property
+    def sum_registers(self) -> int:
+        """Registers of a thread for sums; if they are promoted, for totals and one or two accumulators."""
+        each = self.consumer_rows // ROWS * self.bn // 2 * self.problem.sums.bits // 32
+        return each + self.promotes * (1 + self.two_accumulators) * each * self.piece // self.bn
+
+    @property
+    def scaled_by_blocks(self) -> bool:
+        """Whether the products of a stage have scales of their own."""
+        return any(self.scales_of_stage)
+
+    @property
+    def releases_by_warps(self) -> bool:
+        """Whether each warp releases a stage: scales, and metadata of a sparse A, are read by each warp."""
+        return self.scaled_by_blocks or self.problem.sparse
+
+    @property
+    def releases(self) -> int:
+        """How many arrivals of one block release a stage."""
+        each = WARPGROUP // 32 if self.releases_by_warps else 1
+        return each if self.pingpong else each * self.consumers
+
+    # results ------------------------------------------------------------------------------------------------
+
+    @property
+    def long_epilogue(self) -> bool:
+        """Whether the epilogue takes many instructions."""
+        epilogue = self.problem.epilogue
+        return epilogue.activation is not None or epilogue.function is not None
+
+    @property
+    def loops(self) -> bool:
+        """Whether subtiles of a tile's results are a loop: a function of the user may be of any length."""
+        return self.problem.epilogue.function is not None and not self.transposed
+
+    @property
+    def column_terms(self) -> tuple[str, ...]:
+        """What each column of a result has of its own, a factor, a bias, if it goes through shared memory."""
+        if self.store is Store.REGISTERS or self.plan.gather:
+            return ()
+        epilogue = self.problem.epilogue
+        return ("factor",) * (epilogue.scale_b == "row") + ("bias",) * (epilogue.bias == "row")
+
+    @property
+    def metadata_words(self) -> int:
+        """Words of metadata that each thread has for 64 rows of a stage of a sparse A."""
+        return metadata_words(self.element_bytes)
+
+
+def consumers_of(rows: int) -> int:
+    """Return the warpgroups that share a tile of so many rows.
+
+    >>> [consumers_of(rows) for rows in (64, 128, 192, 256)]
+    [1, 2, 3, 2]
+    """
+    if rows < 2 * ROWS:
+        return 1
+    return 2 if rows % (2 * ROWS) == 0 else max(1, rows // ROWS)
+
+
+def resident(cluster_size: int, multiprocessors: int) -> int:
+    """Return how many blocks run at the same time: clusters of four or eight leave some multiprocessors idle.
+
+    On an H200 with 132 of them, 30 clusters of four and 15 of eight run at the same time.
+
+    >>> [resident(size, 132) for size in (1, 2, 4, 8)]
+    [132, 132, 120, 120]
+    """
+    return multiprocessors if cluster_size <= 2 else multiprocessors * 10 // 11
+
+
+def metadata_words(element_bytes: int) -> int:
+    """Return the words of metadata that a thread has for 64 rows of a stage: 64 · 128 bytes of a dense A.
+
+    >>> metadata_words(2), metadata_words(1)
+    (1, 2)
+    """
+    return LINE // element_bytes // SPARSE_GROUP * 4 * ROWS // 32 // WARPGROUP
+
+
+def traits_of(problem: Problem, plan: Plan) -> Traits:
+    """Return what a problem, oriented as the kernel computes it, and its plan compile to."""
+    out = problem.out
+    row_bytes = (problem.n if out.k_major else problem.m) * out.dtype.bits // 8
+    aligned = out.tma and row_bytes % 16 == 0
+    store = Store.TMA if aligned and not problem.experts else Store.THREADS
+    schedule = plan.schedule if plan.schedule in ("pingpong", "by turns") else "cooperative"
+    compiled = replace(
+        plan, schedule=schedule, group=8, swap=False, copy_a=plan.copy_a or plan.copy_b, copy_b=False, why=""
+    )
+    return Traits(_compiled_in(problem), compiled, Store.REGISTERS if plan.direct else store, aligned)
+
+
+def _compiled_in(problem: Problem) -> Problem:
+    """Return a problem without what is an argument of its kernel: sizes, strides, and alignment."""
+    many = planes_of(problem) > 1 and problem.batch > 1
+
+    def kind(operand: Operand, strided: bool = False) -> Operand:
+        return Operand(operand.dtype, operand.k_major, 0, int(strided and operand.batch_stride != 0))
+
+    return Problem(
+        0, 0, 0, kind(problem.a, many), kind(problem.b, many), kind(problem.out), problem.sums,
+        batch=min(problem.batch, 2), epilogue=problem.epilogue.compiled_in, precision=problem.precision,
+        promote=problem.promote,
+        scale_blocks=problem.scale_blocks if problem.promote is not None else (0, 0),
+        experts=min(problem.experts, 1), sparse=problem.sparse,
+        is_transpose=problem.is_transpose and planes_of(problem) > 1,
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Products by mma.sync, on every arch that has it: plans of family "warp"."""

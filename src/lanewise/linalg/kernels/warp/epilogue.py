@@ -1,0 +1,84 @@
+"""How a warp's sums leave its registers: epilogue, rounding, and guarded stores of neighbours together."""
+
+from __future__ import annotations
+
+from lanewise import lang as lw
+from lanewise.formats import e4m3, e5m2, f32, f64
+from lanewise.linalg.kernels.fused_epilogue import changes_values, column_terms, finished, row_terms
+
+
+@lw.device
+def store(T, acc, matrix, leading, row, column, M, N, given):
+    """Store the sums of a warp, whose part of the tile begins at a row and a column."""
+    mma = T.mma
+    together = T.problem.out.alignment * 8 >= 2 * T.out.bits
+    leading = lw.assume(leading, multiple_of=2) if together else leading
+    for i in range(len(acc)):
+        for j in range(len(acc[i])):
+            values = acc[i][j]
+            for first in range(0, len(values), 2):
+                r, c = values.element(first)
+                r, c = row + i * mma.m + r, column + j * mma.n + c
+                pair = [finished_sum(T, given, values[first + n], r, c + n, M, N) for n in range(2)]
+                place = matrix + r.to(lw.i64) * leading + c
+                store_pair(T, place, pair, (r < M) & (c < N), (r < M) & (c + 1 < N), together)
+
+
+@lw.device
+def store_pair(T, place, pair, inside, second_inside, together):
+    """Store two neighbours of a row, as far as they lie in the matrix."""
+    if T.out in (e4m3, e5m2):
+        text = f"cvt.rn.satfinite.{T.out.name}x2.f32 {{d}}, {{high}}, {{low}};"
+        both = lw.asm(text, needs=("sm_89", "8.1"), d=lw.u16, high=pair[1].to(f32), low=pair[0].to(f32))
+        if together:
+            if second_inside:
+                lw.asm("st.global.b16 [{p}], {v};", p=place, v=both)
+        else:
+            if second_inside:
+                lw.asm("st.global.b8 [{p}], {v};", p=place + 1, v=both >> 8)
+        if inside & ~second_inside if together else inside:
+            lw.asm("st.global.b8 [{p}], {v};", p=place, v=both & 0xFF)
+    else:
+        pair = [each if each.dtype == T.out else each.to(T.out) for each in pair]
+        if together:
+            if second_inside:
+                place.store(pair)
+            elif inside:
+                place.store(pair[0])
+        else:
+            if inside:
+                place.store(pair[0])
+            if second_inside:
+                (place + 1).store(pair[1])
+
+
+@lw.device
+def finished_sum(T, given, value, row, column, M, N):
+    """Return a sum after the epilogue; where it lies outside the matrix, of the nearest place inside."""
+    epilogue = T.problem.epilogue
+    if not changes_values(epilogue):
+        return value
+    row, column = lw.min(row, M - 1), lw.min(column, N - 1)
+    residual = None
+    if epilogue.residual is not None:
+        place = row.to(lw.i64) * given.residual_row + column.to(lw.i64) * given.residual_column
+        residual = given.residual[place]
+    if T.wide is f64:
+        return finished_f64(epilogue, given, value, row, column, residual)
+    of_row, of_column = row_terms(epilogue, given, row), column_terms(epilogue, given, column)
+    more = None if residual is None else residual.to(f32)
+    return finished(epilogue, given, value, of_row, of_column, more, (row, column), T.out)
+
+
+@lw.device
+def finished_f64(epilogue, given, value, row, column, residual):
+    """Return an f64 after the epilogue: each operation rounded by itself."""
+    if epilogue.alpha:
+        value = value * given.alpha
+    if epilogue.bias is not None:
+        value = value + given.bias[column if epilogue.bias == "row" else row]
+    if epilogue.activation == "relu":
+        value = lw.where(lw.isnan(value), value, lw.max(value, f64(0.0)))  # max.NaN is not for f64
+    if residual is not None:
+        value = value + (residual * given.beta if epilogue.beta else residual)
+    return value

@@ -1,0 +1,73 @@
+"""Products by mma.sync, for every arch that has it: plans of family "warp"."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lanewise.linalg.kernels.family import Launch, or_null, residual_strides
+from lanewise.linalg.kernels.warp.kernel import compiled
+from lanewise.linalg.kernels.warp.traits import WarpTraits, traits_of
+from lanewise.linalg.orientation import oriented, oriented_launch
+from lanewise.linalg.plan import Plan
+from lanewise.linalg.pointers import Pointers, flat
+from lanewise.linalg.problem import Problem
+
+
+def kernel(problem: Problem, plan: Plan) -> Any:
+    """Return the kernel of a plan, cached by what is compiled in."""
+    traits = traits_of(oriented(problem, plan), plan)
+    if traits.by_tma:
+        from lanewise.linalg.kernels.warp import f64_by_tma
+
+        return f64_by_tma.compiled(traits)
+    return compiled(traits)
+
+
+def require_kernel(problem: Problem, plan: Plan) -> None:
+    """Raise the error that a launch would raise if there is no kernel of a plan for a problem."""
+    traits_of(oriented(problem, plan), plan).require_possible()
+
+
+def workspace_bytes(problem: Problem, plan: Plan) -> int:
+    """Return how many bytes of workspace a plan takes: none."""
+    return 0
+
+
+def launches(
+    problem: Problem, plan: Plan, pointers: Pointers, multiprocessors: int | None = None
+) -> list[Launch]:
+    """Return the one launch of a plan; each block computes one tile, on any number of multiprocessors."""
+    problem, pointers = oriented_launch(problem, plan, pointers)
+    traits = traits_of(problem, plan)
+    tiles = -(-problem.m // traits.plan.tile[0]) * -(-problem.n // traits.plan.tile[1])
+    if traits.by_tma:
+        return [_launch_by_tma(problem, traits, pointers, tiles)]
+    operands = (problem.a, problem.b, problem.out)
+    arguments = (
+        flat(pointers.a), flat(pointers.b), flat(pointers.out), problem.m, problem.n, problem.k,
+        *(each.leading for each in operands), *(each.batch_stride for each in operands),
+        or_null(pointers.bias), or_null(pointers.residual), *residual_strides(problem),
+        or_null(pointers.scale_a), or_null(pointers.scale_b), or_null(pointers.scale_out),
+        float(pointers.alpha), float(pointers.beta), problem.folded_rows,
+    )  # fmt: skip
+    configured = compiled(traits)[(tiles, problem.batch), traits.threads, traits.shared_bytes]
+    return [Launch(configured, arguments)]
+
+
+def _launch_by_tma(problem: Problem, traits: WarpTraits, pointers: Pointers, tiles: int) -> Launch:
+    """Return the launch of the kernel whose tiles TMA loads."""
+    from lanewise.linalg.kernels.hopper.traits import WARPGROUP
+    from lanewise.linalg.kernels.warp.f64_by_tma import compiled as compiled_by_tma
+    from lanewise.tensor_maps import tensor_map
+
+    bm, bn, bk = traits.plan.tile
+    arguments = (
+        tensor_map(pointers.a, (bm, bk), swizzle="128B"),
+        tensor_map(pointers.b.swapaxes(-1, -2), (bn, bk), swizzle="128B"),
+        flat(pointers.out), problem.m, problem.n, problem.k, problem.out.leading,
+        or_null(pointers.bias), or_null(pointers.residual), *residual_strides(problem)[:2],
+        or_null(pointers.scale_a), or_null(pointers.scale_b), or_null(pointers.scale_out),
+        float(pointers.alpha), float(pointers.beta),
+    )  # fmt: skip
+    configured = compiled_by_tma(traits)[tiles, WARPGROUP + traits.threads, traits.shared_bytes]
+    return Launch(configured, arguments)

@@ -1,0 +1,217 @@
+"""Tiles of A and B in shared memory for the products of a warp: how they get there, and out as fragments.
+
+A tile is kept as it lies in global memory: rows along K where K is contiguous ("K-major"), else rows along M
+or N. Pieces of 16 bytes are XORed with their row, so that ldmatrix and the copies meet all 32 banks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from lanewise import lang as lw
+from lanewise.formats import Format
+from lanewise.layout import Layout, Swizzle
+
+LANES = 32
+#: Bytes of a row of an 8×8 matrix, and of the widest copy.
+PIECE = 16
+#: Bits of an f32 that a tf32 lacks, and its NaN.
+TF32_LOST, TF32_NAN = 13, 0x7FFFE000
+
+
+@dataclass(frozen=True)
+class TileShape:
+    """A tile of one operand: its length along M or N, its depth along K, and how it lies in memory."""
+
+    dtype: Format
+    length: int
+    depth: int
+    k_major: bool
+
+    @property
+    def size(self) -> int:
+        """Bytes of an element."""
+        return self.dtype.bits // 8
+
+    @property
+    def rows(self) -> int:
+        """Rows of the tile in memory."""
+        return self.length if self.k_major else self.depth
+
+    @property
+    def columns(self) -> int:
+        """Elements of a row, which are neighbours in memory."""
+        return self.depth if self.k_major else self.length
+
+    @property
+    def elements(self) -> int:
+        """Elements of the tile."""
+        return self.length * self.depth
+
+    def width(self, alignment: int) -> int:
+        """Elements that a copy may move at once, of addresses and rows that are so many bytes apart."""
+        return min(alignment // self.size, self.columns) or 1
+
+    def piece(self, threads: int, width: int) -> int:
+        """Elements of one copy: at most `width`, and so few that each of the threads has one to make."""
+        width = min(width, self.columns)
+        while width > 1 and self.elements < threads * width:
+            width //= 2
+        return width
+
+    def is_shared_evenly(self, threads: int, width: int) -> bool:
+        """Return whether each thread copies as many pieces as the others, all of them in one column."""
+        across, rest = divmod(self.columns, width)
+        step = threads // across
+        return not (rest or width & (width - 1) or threads % across) and step > 0 and self.rows % step == 0
+
+    @property
+    def swizzle(self) -> Swizzle:
+        """The XOR of a piece's number with its row.
+
+        f64 is read element by element, 32 bytes of each of four rows in one access: there the pieces have
+        32 bytes.
+        """
+        piece = (PIECE if self.size < 8 else 2 * PIECE) // self.size
+        bits = (self.columns // piece).bit_length() - 1
+        most = 3 if self.size < 8 else 2
+        return Swizzle(min(bits, most), piece.bit_length() - 1, max(bits, most))
+
+    def array(self, stages: int, offset: int) -> Any:
+        """The tiles in dynamic shared memory: (row, column, stage)."""
+        layout = Layout((self.rows, self.columns, stages), (self.columns, 1, self.elements))
+        return lw.dynamic_shared(self.dtype, layout, swizzle=self.swizzle, offset=offset)
+
+
+@dataclass(frozen=True)
+class Copy:
+    """Copies of a tile from global to shared memory, shared out among the threads of a block.
+
+    A thread copies `count` pieces of `width` elements in one column, `step` rows apart. `rows` and `columns`
+    are what the matrix has from the tile's first element on.
+    """
+
+    tile: TileShape
+    source: Any
+    leading: Any
+    array: Any
+    row: Any
+    column: Any
+    count: int
+    step: int
+    width: int
+    rows: Any
+    columns: Any
+    asynchronous: bool
+
+    def start(self, along_k, stage) -> None:
+        """Begin to copy the tile `along_k` elements along K into a stage; zeros lie outside the matrix."""
+        down, right = (0, along_k) if self.tile.k_major else (along_k, 0)
+        offset = along_k.to(lw.i64) * (1 if self.tile.k_major else self.leading)
+        waiting = []
+        for number in range(self.count):
+            row = self.row + number * self.step
+            source = self.source + self.leading * (number * self.step) + offset
+            target = self.array.ptr(row, self.column, stage)
+            # elements of the piece that are inside: its row may end within it
+            left = lw.where(row + down < self.rows, self.columns - right - self.column, 0)
+            size = self.width * self.tile.size
+            if self.asynchronous and size >= 4:
+                bytes_ = lw.max(lw.min(left, self.width), 0) * self.tile.size
+                lw.cp_async(target, source, size, src_bytes=bytes_)
+            else:
+                waiting.append((target, load_or_zero(source, self.width, left)))
+        for target, values in waiting:
+            target.store(values)
+
+
+def share_out(
+    tile: TileShape, matrix, leading, first, limits: tuple[Any, Any], array,
+    threads: int, width: int, asynchronous: bool,
+) -> Copy:  # fmt: skip
+    """Who copies what: thread t begins with the t-th piece. `first` is the tile's place along M or N.
+
+    `limits` are the lengths of the matrix along M or N, and along K.
+    """
+    width = tile.piece(threads, width)
+    across = tile.columns // width
+    step, count = threads // across, tile.elements // width // threads
+    assert tile.is_shared_evenly(threads, width)
+    row, column = lw.thread_idx.x // across, lw.thread_idx.x % across * width
+    first_row, first_column = (first, 0) if tile.k_major else (0, first)
+    rows, columns = limits if tile.k_major else limits[::-1]
+    source = matrix + (row + first_row).to(lw.i64) * leading + (column + first_column)
+    return Copy(
+        tile, source, leading, array, row, column, count, step, width,
+        rows - first_row, columns - first_column, asynchronous,
+    )  # fmt: skip
+
+
+@lw.device
+def load_or_zero(source, width: int, left):
+    """Neighbouring elements, of which `left` lie inside the matrix, or zeros for the others."""
+    if width == 1:
+        value = source.dtype(0)
+        if left > 0:
+            value = source.load()
+        return value
+    values = [source.dtype(0) for _ in range(width)]
+    if left >= width:
+        values = list(source.load(width))
+    else:
+        for i in range(width):
+            if i < left:
+                values[i] = source[i]
+    return values
+
+
+def fragment(operand, array, tile: TileShape, first, along_k: int, stage, rounds: bool) -> Any:
+    """A fragment of A or B from its tile, beginning at `first` along M or N and at `along_k` along K.
+
+    `rounds`: its elements are f32 and are rounded to tf32.
+
+    ldmatrix brings the words that the fragment has, if words are neighbours along K, or, transposed, 16-bit
+    elements that are not; anything else is loaded element by element.
+    """
+    if tile.size < 8 and (tile.k_major or tile.size == 2):
+        registers = by_ldmatrix(operand, array, tile, first, along_k, stage)
+        return tuple(map(rounded_tf32, registers)) if rounds else registers
+    found = by_element(operand, array, tile, first, along_k, stage)
+    return tuple(map(rounded_tf32, found.registers)) if rounds else found
+
+
+def by_ldmatrix(operand, array, tile: TileShape, first, along_k: int, stage) -> Any:
+    """The registers of a fragment, each an 8×8 matrix of 16-bit places: rows of 16 bytes along K.
+
+    Register r of A has rows 8·(r mod 2) and up, and the (r // 2)-th 16 bytes along K; that of B the r-th.
+    """
+    count, is_a = operand.registers, operand.name == "A"
+    rows = min(operand.shape[0 if is_a else 1] // 8, 2)
+    matrix, inner = lw.lane_id() // 8 % count, lw.lane_id() % 8  # sm_75 wants good addresses of all lanes
+    along = matrix % rows * 8 if rows > 1 else 0
+    deep = matrix // rows if rows > 1 else matrix
+    wide = PIECE // tile.size
+    if tile.k_major:
+        place = array.ptr(first + along + inner, along_k + deep * wide, stage)
+    else:
+        place = array.ptr(along_k + deep * wide + inner, first + along, stage)
+    return lw.ldmatrix(place, num=count, trans=not tile.k_major).registers
+
+
+def by_element(operand, array, tile: TileShape, first, along_k: int, stage) -> Any:
+    """A fragment of single elements: each lane loads its own."""
+    found = operand.full(0)
+    for index in range(len(found)):
+        row, column = found.element(index)
+        along, deep = (row, column) if operand.name == "A" else (column, row)
+        at = (first + along, along_k + deep) if tile.k_major else (along_k + deep, first + along)
+        found[index] = array[(*at, stage)]
+    return found
+
+
+def rounded_tf32(word) -> Any:
+    """The bits of an f32 rounded to tf32, to nearest even, as TMA does it; every NaN becomes one."""
+    odd = (word >> TF32_LOST) & 1
+    rounded = (word + ((1 << (TF32_LOST - 1)) - 1) + odd) & (0xFFFFFFFF << TF32_LOST & 0xFFFFFFFF)
+    return lw.where((word & 0x7FFFFFFF) > 0x7F800000, TF32_NAN, rounded)

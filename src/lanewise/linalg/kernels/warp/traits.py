@@ -1,0 +1,162 @@
+"""What is compiled into a kernel of the mma.sync family: types, tiles, alignment, epilogue; never a size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from lanewise.errors import LanewiseError
+from lanewise.formats import Format, f32, f64
+from lanewise.isa import Instruction, instruction
+from lanewise.isa.archs import arch_number
+from lanewise.isa.launch_limits import MOST_THREADS, shared_bytes_of
+from lanewise.linalg.kernels.warp.tiles import LANES, TileShape
+from lanewise.linalg.order import instruction_of, multiplied_formats
+from lanewise.linalg.plan import Plan
+from lanewise.linalg.problem import Operand, Problem
+
+#: The first arch with cp.async, and the one whose f64 products are loaded by TMA.
+_AMPERE, _HOPPER = 80, 90
+#: The tile that TMA loads. It leaves registers to eight warps beside the one that loads.
+TILE_BY_TMA = (128, 112, 16)
+#: K of the f64 instruction: all give the same bits, and this one leaves registers for a tile of 128 by 128.
+_F64_STEP = 8
+#: One stage is loaded while another is multiplied.
+_LEAST_STAGES = 2
+
+
+@dataclass(frozen=True)
+class WarpTraits:
+    """The constants of one kernel: its problem without sizes and strides, and its plan."""
+
+    problem: Problem
+    plan: Plan
+
+    @cached_property
+    def a(self) -> Format:
+        """The format of A as it is multiplied."""
+        return multiplied_formats(self.problem)[0]
+
+    @cached_property
+    def b(self) -> Format:
+        """The format of B as it is multiplied."""
+        return multiplied_formats(self.problem)[1]
+
+    @property
+    def out(self) -> Format:
+        """The format of the result."""
+        return self.problem.out.dtype
+
+    @cached_property
+    def mma(self) -> Instruction:
+        """The matrix instruction that multiplies fragments of A and B."""
+        found = instruction_of(self.problem, self.plan)
+        if self.a is f64 and found.k > _F64_STEP:
+            return instruction(found.text.replace(f"k{found.k}.", f"k{_F64_STEP}.", 1))
+        return found
+
+    @property
+    def by_tma(self) -> bool:
+        """Whether TMA loads the tiles, as in products of f64 on Hopper."""
+        return self.plan.tile == TILE_BY_TMA
+
+    @property
+    def warp(self) -> tuple[int, int]:
+        """A warp's part of the tile: 64 by 64, less for f64 and where four warps would not share a tile."""
+        if self.by_tma:
+            return self.plan.tile[0] // 4, self.plan.tile[1] // 2
+        m, n = min(64, self.plan.tile[0]), min(32 if self.a is f64 else 64, self.plan.tile[1])
+        while self.plan.tile[0] // m * (self.plan.tile[1] // n) < 4 and max(m, n) > 16:
+            m, n = (m // 2, n) if m >= n and m > self.mma.m else (m, n // 2)
+        return m, n
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return self.plan.tile[0] // self.warp[0] * (self.plan.tile[1] // self.warp[1]) * LANES
+
+    @property
+    def tiles(self) -> tuple[TileShape, TileShape]:
+        """The tiles of A and B."""
+        m, n, k = self.plan.tile
+        return TileShape(self.a, m, k, self.problem.a.k_major), TileShape(
+            self.b, n, k, self.problem.b.k_major
+        )
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory of a block."""
+        return self.plan.stages * sum(each.elements * each.size for each in self.tiles)
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether the arch has cp.async."""
+        return arch_number(self.plan.arch) >= _AMPERE
+
+    def require_possible(self) -> None:
+        """Raise an error for tiles that the kernel cannot have."""
+        (bm, bn, bk), (wm, wn), mma = self.plan.tile, self.warp, self.mma
+        most = shared_bytes_of(self.plan.arch)
+        reason = ""
+        if not self.by_tma and (bm % wm or bn % wn or wm % mma.m or wn % mma.n):
+            reason = f"{bm} × {bn} cannot be divided among warps into multiples of {mma.m} × {mma.n}"
+        elif bk % mma.k:
+            reason = f"{bk} elements of K are not a multiple of {mma.k}, those of {mma.text}"
+        elif self.plan.stages < _LEAST_STAGES:
+            reason = f"it needs at least {_LEAST_STAGES} stages"
+        elif self.shared_bytes > most:
+            reason = f"they take {self.shared_bytes} bytes of shared memory; {self.plan.arch} has {most}"
+        elif self.threads > MOST_THREADS:
+            reason = f"it takes {self.threads} threads; a block has at most {MOST_THREADS}"
+        elif not self.by_tma:
+            alignments = self.problem.a.alignment, self.problem.b.alignment
+            for name, tile, alignment in zip("ab", self.tiles, alignments, strict=True):
+                width = tile.piece(self.threads, tile.width(alignment))
+                if not tile.is_shared_evenly(self.threads, width):
+                    reason = f"{self.threads} threads cannot share the copies of {name} evenly"
+        if reason:
+            raise LanewiseError(f"tile {self.plan.tile}, {self.plan.stages} stages: {reason}")
+
+    @property
+    def wide(self) -> Format:
+        """The format of alpha, beta and everything that is done to a sum."""
+        return f64 if self.a is f64 else f32
+
+
+def traits_of(problem: Problem, plan: Plan) -> WarpTraits:
+    """Return what is compiled for a problem, whose rows of the result are contiguous, and a plan."""
+    if problem.promote is not None or problem.precision == "f32":
+        asked = "sums promoted along K" if problem.promote is not None else 'precision="f32"'
+        raise LanewiseError(
+            f"plans of family 'warp' have no {asked}; plans of family 'warpgroup' have (arch sm_90a)"
+        )
+    if plan.split * plan.groups != 1:
+        raise LanewiseError(
+            f"plans of family 'warp' do not split K: split={plan.split}, groups={plan.groups}"
+        )
+    by_tma = plan.tile == TILE_BY_TMA
+    if by_tma and not loads_by_tma(problem, plan.arch):
+        raise LanewiseError(
+            f"tiles {plan.tile} of plans of family 'warp' are loaded by TMA: this takes one product of f64 "
+            "on sm_90a with operands contiguous along K, whose addresses and rows are multiples of 16 bytes"
+        )
+    instruction_of(problem, plan)  # an error if there is none
+
+    def kind(operand: Operand) -> Operand:
+        return Operand(operand.dtype, operand.k_major, 0, alignment=operand.alignment)
+
+    compiled = Problem(
+        0, 0, 0, kind(problem.a), kind(problem.b), kind(problem.out), problem.sums,
+        epilogue=problem.epilogue.compiled_in, precision=problem.precision,
+    )  # fmt: skip
+    return WarpTraits(compiled, replace(plan, swap=False, why=""))
+
+
+def loads_by_tma(problem: Problem, arch: str) -> bool:
+    """Return whether TMA can load the tiles of a product: f64 on Hopper, operands contiguous along K."""
+    return (
+        problem.a.dtype is f64
+        and arch_number(arch) == _HOPPER
+        and problem.batch == 1
+        and all(each.k_major and each.tma for each in (problem.a, problem.b))
+    )

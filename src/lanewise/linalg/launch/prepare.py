@@ -1,0 +1,332 @@
+"""A product on a GPU: its family's launches, made once and recorded, and repeated for calls of the same kind.
+
+What a family launches depends on the problem, the plan and the device; from call to call of one kind only the
+addresses change. So the first call records the launches that the family makes
+(`gpu/recorded.py`), and keeps the record in memory and on disk: later calls need no kernel's source.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from lanewise.errors import LanewiseError
+from lanewise.formats import f32, s32, u8
+from lanewise.gpu import recorded
+from lanewise.gpu.arrays import library_of
+from lanewise.gpu.device import Context, context
+from lanewise.gpu.faults import GpuError
+from lanewise.gpu.streams import stream_handle
+from lanewise.linalg.kernels.family import family_of
+from lanewise.linalg.launch.device_view import DeviceView
+from lanewise.linalg.launch.workspaces import workspace_for
+from lanewise.linalg.operands import View, empty
+from lanewise.linalg.plan import Plan
+from lanewise.linalg.planning import tuned
+from lanewise.linalg.planning.forced import require_kernel
+from lanewise.linalg.planning.gpus import planned_arch
+from lanewise.linalg.planning.planner import plan_of, require_possible
+from lanewise.linalg.pointers import Pointers
+from lanewise.linalg.problem import Operand, Problem
+from lanewise.linalg.rules import Request
+from lanewise.linalg.scales import Scale
+from lanewise.linalg.types import BLOCK
+from lanewise.recently_used import RecentlyUsed
+
+if TYPE_CHECKING:
+    from lanewise.gpu.recorded import RecordedLaunch
+    from lanewise.ptx import Entry
+
+#: The operands of a launch, in the order of their addresses.
+OPERANDS = (
+    "a", "b", "out", "bias", "residual", "scale_a", "scale_b", "scale_out", "workspace", "starts", "ends",
+    "metadata",
+)  # fmt: skip
+#: Kinds of calls that are remembered.
+_MOST_KINDS = 4096
+
+
+class Prepared:
+    """The launches of one kind of call, ready to be made on any memory of that kind."""
+
+    def __init__(
+        self, launches: Sequence[RecordedLaunch], workspace_bytes: int, counts: bool, tuned: bool = False
+    ) -> None:
+        self.launches, self.workspace_bytes = list(launches), workspace_bytes
+        #: Whether they are those of a plan that `lw.tune` kept.
+        self.tuned = tuned
+        #: Whether the workspace begins with counters, which are zero before a launch and after it.
+        self.counts = counts
+
+    def __call__(self, addresses: list[int], stream: int) -> None:
+        """Launch on operands at these addresses, in the order of OPERANDS."""
+        for launch in self.launches:
+            launch(addresses, stream)
+
+
+_PREPARED: RecentlyUsed[Any, Prepared] = RecentlyUsed(_MOST_KINDS)
+
+
+def arch_of_device(ordinal: int) -> str:
+    """Return the arch that products on a device are planned for: sm_90a on Hopper."""
+    arch = context(ordinal).device.arch
+    return planned_arch("sm_90a" if arch == "sm_90" else arch)
+
+
+def plan_on_gpu(problem: Problem, ordinal: int, arch: str | None, given: Plan | None) -> Plan:
+    """Return the plan for a problem on a device: the given one, or the planner's."""
+    own = arch_of_device(ordinal)
+    if arch is not None and given is None:
+        wanted = planned_arch(arch)
+        if wanted.rstrip("a") != own.rstrip("a"):
+            raise LanewiseError(
+                f"arch={arch!r} is for arrays in host memory, which are computed as on that GPU; these lie "
+                f"on {context(ordinal).device.name}, which is {own}: leave it out"
+            )
+        own = wanted
+    if given is None:
+        return plan_of(problem, own)
+    if not isinstance(given, Plan):
+        raise LanewiseError(f"plan= takes what lw.plan returns, not {type(given).__name__}")
+    if problem.sparse or problem.experts:  # plans of the library's own
+        require_possible(problem, given)
+    else:
+        require_kernel(problem, given)
+    return given
+
+
+def run(
+    request: Request, problem: Problem, arch: str | None, given: Plan | None, stream: Any
+) -> Prepared | None:
+    """Compute a request on its GPU; returns what repeats it, None where nothing had to be launched."""
+    if not (problem.m and problem.n and problem.batch):
+        return None
+    ordinal = request.a.device
+    assert ordinal is not None
+    if not problem.k:
+        return _without_terms(request, problem, arch, given, stream)
+    if problem.sparse:
+        given = _sparse_plan(problem, ordinal)
+    handle = stream_handle(stream) if stream is not None else current_stream(request.a, ordinal)
+    found = prepared(request, problem, arch, given, ordinal)
+    workspace = (
+        workspace_for(request.a, found.workspace_bytes, found.counts) if found.workspace_bytes else None
+    )
+    try:
+        found(_addresses(request, workspace), handle)
+    except GpuError:
+        if not found.tuned:
+            raise
+        tuned.forget(problem, context(ordinal).device.name)
+        forget_prepared()
+        return run(request, problem, arch, given, stream)
+    return found
+
+
+def _sparse_plan(problem: Problem, ordinal: int) -> Plan:
+    """Return the plan of a product with a sparse B; an error where the GPU has no wgmma.sp."""
+    from lanewise.linalg.kernels.sparse.plans import sparse_plan
+
+    own = arch_of_device(ordinal)
+    if own != "sm_90a":
+        raise LanewiseError(
+            f"products with a sparse b run on sm_90a, or in host memory; this GPU is {own}: pass b.dense()"
+        )
+    return sparse_plan(problem)
+
+
+def forget_prepared() -> None:
+    """Forget the launches of all calls: their plans have changed."""
+    _PREPARED.clear()
+
+
+def prepared(
+    request: Request, problem: Problem, arch: str | None, given: Plan | None, ordinal: int
+) -> Prepared:
+    """Return the launches of a call: from memory, from disk, or as its family makes them.
+
+    What is on disk needs no plan: it was chosen when the launches were made.
+    """
+    key = (problem, given, arch, request.alpha, request.beta, ordinal)
+    found = _PREPARED.get(key)
+    if found is None:
+        there = context(ordinal)
+        found = None
+        if given is None:
+            fastest = tuned.tuned_plan(problem, arch_of_device(ordinal), there.device.name)
+            if fastest is not None:
+                try:
+                    found = _made(request, problem, arch, None, fastest, there)
+                except LanewiseError:  # the planner's plan is taken, or says what is wrong with the call
+                    tuned.forget(problem, there.device.name)
+        found = found or _made(request, problem, arch, given, None, there)
+        _PREPARED.put(key, found)
+    return found
+
+
+def _made(
+    request: Request, problem: Problem, arch: str | None, given: Plan | None, fastest: Plan | None,
+    there: Context,
+) -> Prepared:  # fmt: skip
+    """Return the launches of a call by the plan that was tuned, the given one or the planner's."""
+    key = (problem, given, arch, request.alpha, request.beta, fastest)
+    name = None if problem.epilogue.function is not None else repr(key)
+    kept = recorded.kept(name, there) if name is not None else None
+    if kept is not None:
+        return Prepared(kept[0], kept[1]["workspace"], kept[1]["counts"], fastest is not None)
+    plan = fastest or plan_on_gpu(problem, there.device.ordinal, arch, given)
+    found = _recorded(request, problem, plan, there, name)
+    found.tuned = fastest is not None
+    return found
+
+
+def _recorded(request: Request, problem: Problem, plan: Plan, there: Context, name: str | None) -> Prepared:
+    """Return the launches that a family makes for a call: made on the call's own memory, and recorded."""
+    family = family_of(plan.family)
+    size = family.workspace_bytes(problem, plan)
+    workspace = workspace_for(request.a, size) if size else None
+    addresses = _addresses(request, workspace)
+    views = _views(request, problem, addresses, size)
+    if problem.epilogue.scale_a == "block":  # the scales of blocks are in the sums, not in the epilogue
+        fused = replace(problem.epilogue, scale_a=None, scale_b=None)
+        problem = replace(problem, epilogue=fused)
+    pointers = Pointers(**views, alpha=request.alpha, beta=request.beta)
+    launches: list[tuple[RecordedLaunch, Entry]] = []
+    for each in family.launches(problem, plan, pointers, there.device.multiprocessors):
+        kernel, arguments = each.traced()
+        launch = recorded.record(kernel.entry, kernel.shape, arguments, there, _operand_of, addresses)
+        launches.append((launch, kernel.entry))
+    counts = plan.groups > 1 and not plan.gather
+    if name is not None and launches:
+        recorded.keep(name, launches, {"workspace": size, "counts": counts})
+    return Prepared([launch for launch, _ in launches], size, counts)
+
+
+def _operand_of(memory: Any) -> int | None:
+    return memory.operand if isinstance(memory, DeviceView) else None
+
+
+def _views(request: Request, problem: Problem, addresses: list[int], size: int) -> dict[str, Any]:
+    """Return the operands as arrays of two axes, or of three with the batch first."""
+
+    def matrix(
+        name: str, view: View, operand: Operand, rows: int, columns: int, transposed: bool
+    ) -> DeviceView:
+        shape, strides = (rows, columns), operand.strides
+        if transposed:
+            shape, strides = shape[::-1], strides[::-1]
+        number = OPERANDS.index(name)
+        count = problem.experts if name == "b" and problem.experts else problem.batch
+        if count > 1 or (name == "b" and problem.experts):
+            whole, along = (count, *shape), (operand.batch_stride, *strides)
+            return DeviceView(number, view.address, whole, along, view.format)
+        return DeviceView(number, view.address, shape, strides, view.format)
+
+    m, n, k = problem.m, problem.n, problem.k
+    found: dict[str, Any] = {
+        "a": matrix("a", request.a, problem.a, m, k, False),
+        "b": matrix("b", request.b, problem.b, n, k // 2 if problem.sparse else k, True),
+        "out": matrix("out", request.out, problem.out, m, n, False),
+    }
+    if request.residual is not None and problem.epilogue.residual is not None:
+        found["residual"] = matrix("residual", request.residual, problem.epilogue.residual, m, n, False)
+    for name, scale, strides in (
+        ("scale_a", request.scale_a, problem.epilogue.scale_a_strides),
+        ("scale_b", request.scale_b, problem.epilogue.scale_b_strides),
+    ):
+        if scale.view is not None:
+            found[name] = _scale_view(name, scale, strides, problem)
+    for name, vector in (("bias", request.bias), ("scale_out", request.scale_out)):
+        if vector is not None:
+            number = OPERANDS.index(name)
+            found[name] = DeviceView(number, vector.address, (vector.shape[0],), (1,), vector.format)
+    if problem.promote and "scale_a" not in found:
+        # Sums that are promoted without scales: pointers that no kernel reads.
+        aligned = request.a.address & -16
+        found["scale_a"] = found["scale_b"] = DeviceView(0, aligned, (1, 1), (1, 1), f32)
+    if size:
+        number = OPERANDS.index("workspace")
+        found["workspace"] = DeviceView(number, addresses[number], (size,), (1,), u8)
+    if request.metadata is not None:
+        number = OPERANDS.index("metadata")
+        found["metadata"] = DeviceView(number, addresses[number], request.metadata.shape, (1,), s32)
+    if request.bounds is not None:
+        for name in ("ends",) if problem.consecutive else ("starts", "ends"):
+            number = OPERANDS.index(name)
+            found[name] = DeviceView(number, addresses[number], (problem.experts,), (1,), s32)
+    return found
+
+
+def _scale_view(name: str, scale: Scale, strides: tuple[int, int, int], problem: Problem) -> DeviceView:
+    """Return a scale as kernels take it: a vector, or blocks as (rows, K) of A and (K, columns) of B."""
+    view = scale.view
+    assert view is not None
+    number = OPERANDS.index(name)
+    if scale.form == "block":
+        blocks = -(-problem.k // BLOCK)
+        if name == "scale_a":
+            return DeviceView(number, view.address, (problem.m, blocks), (strides[1], strides[2]), f32)
+        wide = -(-problem.n // BLOCK)
+        return DeviceView(number, view.address, (blocks, wide), (strides[2], strides[1]), f32)
+    size = 1 if scale.form == "tensor" else (problem.m if name == "scale_a" else problem.n)
+    if size > 1 and strides[1] != 1:
+        raise LanewiseError(f"{name} is not contiguous: pass a contiguous copy of it")
+    return DeviceView(number, view.address, (size,), (1,), f32)
+
+
+def _addresses(request: Request, workspace: Any) -> list[int]:
+    """Return the operands' addresses in the order of OPERANDS; 0 for those that are not there."""
+    views = (
+        request.a, request.b, request.out, request.bias, request.residual, request.scale_a.view,
+        request.scale_b.view, request.scale_out,
+    )  # fmt: skip
+    bounds = [0, 0]
+    if request.bounds is not None:
+        first = int(request.bounds.data_ptr())
+        bounds = [first, first + 4 * request.bounds.shape[1]] if request.bounds.ndim > 1 else [0, first]
+    metadata = 0 if request.metadata is None else request.metadata.address
+    given = [0 if view is None else view.address for view in views]
+    return [*given, _address(workspace), *bounds, metadata]
+
+
+def _address(workspace: Any) -> int:
+    if workspace is None:
+        return 0
+    library = library_of(workspace)
+    assert library is not None
+    return library.address(workspace)
+
+
+def current_stream(like: View, ordinal: int) -> int:
+    """Return the stream on which the arrays' library works now; the legacy default stream of others."""
+    library = library_of(like.array)
+    return library.current_stream(ordinal) if library is not None else 0
+
+
+def _without_terms(
+    request: Request, problem: Problem, arch: str | None, given: Plan | None, stream: Any
+) -> Prepared | None:
+    """Compute a product with a K of 0, whose sums are zeros: as one of zeros with a short K."""
+    from lanewise.linalg.operands import operand, view_of
+
+    module = sys.modules.get(request.a.library)
+    if request.a.library not in ("torch", "cupy") or module is None:
+        raise LanewiseError(
+            f"K is 0, which lw.matmul computes for arrays of torch and CuPy only, not of {request.a.library}"
+        )
+    k = 128
+    zeros = [empty(request.a, shape, request.a.format) for shape in ((problem.m, k), (problem.n, k))]
+    for each in zeros:
+        (each.zero_ if request.a.library == "torch" else lambda each=each: each.fill(0))()
+    a, b = (view_of(each, "a") for each in zeros)
+    request.a, request.b, request.metadata = a, b, None
+    filled = replace(
+        problem,
+        k=k,
+        sparse=False,
+        a=operand(a, problem.m, k, k, 1, 1, 0),
+        b=operand(b, problem.n, k, k, 1, 1, 0),
+    )
+    return run(request, filled, arch, given, stream)

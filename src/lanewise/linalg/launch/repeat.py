@@ -1,0 +1,303 @@
+"""Calls on torch's tensors that were made before: no rule is looked at twice for one kind of call.
+
+Shapes, strides, types, alignment and settings decide what is launched. Under these, a call is found again
+with its launches; what is left is to make the result's tensor and to pass the addresses. `KnownCall` does so
+in Python. A call that is made often is given to machine code (`quick_call.py`), which `repeated` asks first.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from itertools import count
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lanewise.gpu.streams import stream_handle
+from lanewise.linalg.epilogue_function import EpilogueFunction
+from lanewise.linalg.launch.workspaces import counting_workspace, kept_workspace
+from lanewise.linalg.operands import View, plain_tensors
+from lanewise.linalg.options import ARRAYS, NO_SETTINGS, Options, settings_of
+from lanewise.linalg.sparsify import SparseMatrix
+
+if TYPE_CHECKING:
+    from lanewise.linalg.launch.prepare import Prepared
+    from lanewise.linalg.launch.quick_call import QuickCalls
+    from lanewise.linalg.rules import Request
+
+#: Calls after which one is worth machine code, and how often it is offered: calls on changing streams, which
+#: machine code refuses, are not offered for ever.
+_OFTEN = 8
+#: Kinds of calls that are remembered; when there are more, all are forgotten.
+_MOST_CALLS = 4096
+_CALLS: dict[Any, Any] = {}
+#: Machine code that makes calls, once one was made often.
+REPEATS: list[QuickCalls] = []
+#: The numbers by which machine code knows settings (with the kind of a sparse b).
+_NUMBERS: dict[tuple[Any, ...], int] = {}
+_NEXT = count()  # threads never get the same one
+#: Types of values that are their own kind; made once, as this is asked of every operand of a call.
+_SHORT = (int, float, str)
+
+
+def kind_of_tensor(value: Any) -> Any:
+    """Return what of an operand decides a launch: of a tensor all but its address and its numbers."""
+    if value is None or isinstance(value, _SHORT):
+        return value
+    if type(value) is SparseMatrix:
+        return value.kind
+    return value.shape, value.stride(), value.dtype, value.data_ptr() & 15, value.get_device()
+
+
+def remember(key: Any, call: Any) -> None:
+    """Keep what makes a kind of call."""
+    if len(_CALLS) >= _MOST_CALLS:
+        _CALLS.clear()
+    _CALLS[key] = call
+
+
+def find(key: Any) -> Any:
+    """Return what makes a kind of call; None if none was made before."""
+    return _CALLS.get(key)
+
+
+def forget() -> None:
+    """Forget all calls: plans have changed."""
+    _CALLS.clear()
+    _NUMBERS.clear()
+    for each in REPEATS:
+        each.clear()
+
+
+# in Python --------------------------------------------------------------------------------------------------
+
+
+class CallKind(NamedTuple):
+    """A kind of call: its key, its settings, and what makes it, if one was made before."""
+
+    key: tuple[Any, ...]
+    settings: tuple[Any, ...]
+    call: KnownCall | None
+
+    def remember(self, prepared: Prepared, request: Request, options: Options) -> None:
+        """Keep the launches of a call for the next one of its kind."""
+        if request.a.library == "torch":
+            remember(self.key, KnownCall(prepared, request, options.out is not None))
+
+    def offer(self, a: Any, b: Any, options: Options) -> None:
+        """Give a call that is made often to machine code, which makes it from now on, if it can."""
+        call = self.call
+        assert call is not None
+        if call.calls < _OFTEN or call.calls >= 2 * _OFTEN or call.quick_empty is None:
+            return
+        machine_code = _machine_code(call)
+        if machine_code is None:
+            return
+        arrays = [getattr(options, name) for name in ARRAYS]
+        plain = self.settings == NO_SETTINGS and not any(each is not None for each in arrays[1:])
+        arguments, settings = [a, b, *arrays], self.settings
+        metadata: tuple[Any, ...] = ()
+        if type(b) is SparseMatrix:
+            there = b.copies["torch", call.ordinal]
+            arguments[1], metadata, settings = there.values, (there.metadata,), (*settings, b.kind)
+        elif plain:
+            arguments = arguments[:3]
+        if len(arguments) > 3:
+            if len(_NUMBERS) >= _MOST_CALLS:
+                forget()
+            arguments += [_NUMBERS.setdefault(settings, next(_NEXT)), *metadata]
+        call.give_to(machine_code, arguments)
+
+
+def known_call(a: Any, b: Any, options: Options) -> CallKind | None:
+    """Return the kind of a call on torch's tensors on a GPU; None of others, or if gradients are recorded."""
+    torch = sys.modules.get("torch")
+    if torch is None or type(a) not in plain_tensors() or not a.is_cuda:
+        return None
+    arrays = [getattr(options, name) for name in ARRAYS]
+    try:
+        if torch.is_grad_enabled() and any(getattr(each, "requires_grad", False) for each in (a, b, *arrays)):
+            return None
+        settings = _settings(options.__dict__)
+        key = (*map(kind_of_tensor, (a, b, *arrays)), settings)
+        return CallKind(key, settings, _CALLS.get(key))
+    except (AttributeError, TypeError):  # not what a call takes: the rules say so
+        return None
+
+
+def _settings(given: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the settings of a call, a user's function as it is now."""
+    function = given.get("epilogue")
+    if type(function) is EpilogueFunction:
+        given = {**given, "epilogue": function.current()}
+    return settings_of(given)
+
+
+class KnownCall:
+    """What makes a kind of call again: its launches, and what its result is."""
+
+    def __init__(self, prepared: Prepared, request: Request, given_out: bool) -> None:
+        torch = sys.modules["torch"]
+        self.prepared = prepared
+        self.ordinal: int = request.a.device or 0
+        self.shape = tuple(request.result.shape)
+        self.strides = tuple(request.result.stride())
+        self.dtype, self.device = request.result.dtype, request.result.device
+        self.empty, self.bytes = torch.empty, torch.uint8
+        self.current_stream = torch._C._cuda_getCurrentRawStream
+        self.given_out = given_out
+        #: Whether what `out` holds is the residual.
+        self.adds_out = request.residual is request.out
+        self.context = prepared.launches[0].kernel.context
+        #: What Inductor makes tensors with, on the only device.
+        guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
+        self.quick_empty: Callable[..., Any] | None = None
+        if self.context.alone:
+            self.quick_empty = getattr(guards, "_empty_strided_cuda", None)
+        self.calls = 0
+        #: The factor of the result in memory, if it was given as a number.
+        self.scale_out = None if request.scale_out is None else request.scale_out.array
+        #: From the first byte of each operand to the last, by its address.
+        self.extents = [
+            None if view is None else _reach(view)
+            for view in (
+                request.a, request.b, request.out, request.bias, request.residual, request.scale_a.view,
+                request.scale_b.view, request.scale_out,
+            )
+        ]  # fmt: skip
+
+    def __call__(self, a: Any, b: Any, options: Options) -> Any:
+        """Make the call; returns its result, or None if the rules have to be looked at."""
+        result, residual, scale_out = options.out, options.residual, options.scale_out
+        metadata = None
+        if type(b) is SparseMatrix:
+            there = b.copies.get(("torch", self.ordinal))
+            if there is None:
+                return None
+            b, metadata = there.values, there.metadata
+        operands = [a, b, result, options.bias, residual, options.scale_a, options.scale_b]
+        if result is not None:
+            if self._may_overlap([_pointer(each) for each in operands]):
+                return None
+        elif self.quick_empty is not None:
+            result = self.quick_empty(self.shape, self.strides, self.dtype)
+        else:
+            result = self.empty(self.shape, dtype=self.dtype, device=self.device)
+        stream = options.stream
+        handle = self.current_stream(self.ordinal) if stream is None else stream_handle(stream)
+        workspace = self._workspace(handle) if self.prepared.workspace_bytes else None
+        if self.adds_out:
+            residual = result
+        if isinstance(scale_out, int | float):
+            scale_out = self.scale_out
+        self.calls += 1
+        operands[2], operands[4] = result, residual
+        addresses = [_pointer(each) for each in (*operands, scale_out, workspace)]
+        self.prepared([*addresses, 0, 0, _pointer(metadata)], handle)  # 0: there are no bounds of groups
+        return result
+
+    def _workspace(self, stream: int) -> Any:
+        """Return memory for the call: of its own, or, if kernels count in it, that of its stream."""
+        size = self.prepared.workspace_bytes
+        if not self.prepared.counts:
+            return self.empty(size, dtype=self.bytes, device=self.device)
+        return counting_workspace(self.ordinal, stream, size)
+
+    def _may_overlap(self, addresses: list[int]) -> bool:
+        """Return whether the memory of the result and of another operand are not clearly apart."""
+        if not self.given_out:
+            return True
+        own = self.extents[2]
+        assert own is not None
+        first, last = addresses[2] + own[0], addresses[2] + own[1]
+        for place, extent in enumerate(self.extents[: len(addresses)]):
+            if extent is None or place == 2 or (place == 4 and self.adds_out):
+                continue
+            if addresses[place] + extent[0] < last and first < addresses[place] + extent[1]:
+                return True
+        return False
+
+    def give_to(self, machine_code: QuickCalls, arguments: list[Any]) -> None:
+        """Have machine code make calls of the kind of these arguments."""
+        prepared, workspace, counting = self.prepared, None, None
+        if prepared.counts:
+            stream = self.current_stream(self.ordinal)
+            kept = kept_workspace(self.ordinal, stream, prepared.workspace_bytes)
+            if kept is None:
+                return
+            counting = (stream, kept.data_ptr(), kept)
+        elif prepared.workspace_bytes:
+            workspace = ((prepared.workspace_bytes,), (1,), self.bytes)
+        machine_code.add(
+            arguments, prepared.launches, self.ordinal,
+            self.context.numbered(prepared.launches[-1].kernel.name),
+            (self.shape, self.strides, self.dtype), workspace, self.extents, counting, self.adds_out,
+        )  # fmt: skip
+
+
+def _pointer(value: Any) -> int:
+    return value.data_ptr() if value is not None and not isinstance(value, int | float) else 0
+
+
+def _reach(view: View) -> tuple[int, int]:
+    """Return the bytes before and after an operand's address that it takes."""
+    steps = [step * (size - 1) for step, size in zip(view.strides, view.shape, strict=True) if size]
+    return view.bytes * sum(each for each in steps if each < 0), view.bytes * (
+        1 + sum(each for each in steps if each > 0)
+    )
+
+
+# in machine code --------------------------------------------------------------------------------------------
+
+
+def repeated(a: Any, b: Any, out: Any, bias: Any, activation: Any, more: Mapping[str, Any]) -> Any:
+    """Make a call by machine code; returns its result, or None if it has to be made in Python.
+
+    `more` are the other keywords; out, bias and activation are apart, as they are common.
+    """
+    call = REPEATS[0].call
+    if not more and bias is None and activation is None and type(b) is not SparseMatrix:
+        result = call(a, b, out)
+    else:
+        if more.get("stream") is not None:
+            return None
+        try:
+            settings: Any = _settings({"activation": activation, **more}) if more else (activation, *_REST)
+            metadata: tuple[Any, ...] = ()
+            if type(b) is SparseMatrix:
+                there = b.copies.get(("torch", 0))  # it launches where there is one device alone
+                if there is None:
+                    return None
+                settings, b, metadata = (*settings, b.kind), there.values, (there.metadata,)
+            number = _NUMBERS.get(settings)
+        except (AttributeError, TypeError, ValueError, RuntimeError):  # not what a call takes
+            return None
+        if number is None:
+            return None
+        others = [more.get(name) for name in _OTHER_ARRAYS]
+        result = call(a, b, out, bias, *others, number, *metadata)
+    if type(result) is int:
+        from lanewise.gpu.device import context
+
+        raise context(0).driver.error(result, "lw.matmul")
+    return result
+
+
+#: The settings after the activation if none is given, and the arrays after out and bias.
+_REST, _OTHER_ARRAYS = NO_SETTINGS[1:], ARRAYS[2:]
+
+
+def _machine_code(call: KnownCall) -> QuickCalls | None:
+    """Return what makes calls by machine code; None where there is none."""
+    if not REPEATS:
+        from lanewise.linalg.launch.quick_call import QuickCalls
+
+        context, torch = call.context, sys.modules["torch"]
+        made = QuickCalls(
+            plain_tensors(), call.quick_empty, torch.is_grad_enabled, launch=context.driver.places[0],
+            capturing=context.driver.capturing_place, last=context.last_place,
+        )  # fmt: skip
+        if not made.possible:
+            call.quick_empty = None  # so that it is not asked again
+            return None
+        REPEATS.append(made)
+    return REPEATS[0]

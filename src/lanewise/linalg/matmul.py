@@ -1,0 +1,276 @@
+"""`lw.matmul` and `lw.plan`: the rules hold, a plan is chosen, and the arrays decide who computes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+from lanewise.errors import LanewiseError
+from lanewise.linalg.arrays import Array, Scale
+from lanewise.linalg.epilogue_function import EpilogueFunction
+from lanewise.linalg.launch.repeat import REPEATS, known_call, repeated
+from lanewise.linalg.operands import with_items
+from lanewise.linalg.options import Options, options_of
+from lanewise.linalg.plan import Plan
+from lanewise.linalg.planning.forced import require_kernel
+from lanewise.linalg.planning.gpus import planned_arch
+from lanewise.linalg.planning.planned import PlannedProduct
+from lanewise.linalg.planning.planner import plan_of
+from lanewise.linalg.problem import Operand, Problem
+from lanewise.linalg.rules import Request, request_of
+from lanewise.linalg.sparse import sparse_plan_of, sparse_request
+from lanewise.linalg.sparsify import SparseMatrix
+from lanewise.tracebacks import short_traceback, shorten
+
+#: The GPU that arrays in host memory are computed like, unless arch= says otherwise.
+DEFAULT_ARCH = "sm_90a"
+_Call = TypeVar("_Call", bound=Callable[..., Any])
+
+
+def _machine_code_first(function: _Call) -> _Call:
+    """Return `matmul` with a short way for calls that were made before: machine code is asked first.
+
+    It has three keywords of seventeen, as Python fills in defaults one by one; the others are in `more`.
+    """
+
+    @wraps(function)
+    def matmul(
+        a: Any, b: Any, *, out: Any = None, bias: Any = None, activation: Any = None, **more: Any
+    ) -> Any:
+        try:
+            if REPEATS:
+                result = repeated(a, b, out, bias, activation, more)
+                if result is not None:
+                    return result
+            return function(a, b, out=out, bias=bias, activation=activation, **more)
+        except LanewiseError as error:
+            shorten(error)
+            raise
+
+    return cast(_Call, matmul)
+
+
+@_machine_code_first
+def matmul(
+    a: Array,
+    b: Array | SparseMatrix,
+    *,
+    out: Array | None = None,
+    bias: Array | None = None,
+    activation: str | None = None,
+    residual: Array | None = None,
+    alpha: float = 1.0,
+    beta: float | None = None,
+    scale_a: Scale | None = None,
+    scale_b: Scale | None = None,
+    scale_out: Array | None = None,
+    epilogue: EpilogueFunction | None = None,
+    out_dtype: object = None,
+    accumulate: object = None,
+    precision: str | None = None,
+    batch_invariant: bool = False,
+    arch: str | None = None,
+    plan: Plan | PlannedProduct | None = None,
+    stream: object = None,
+) -> Any:
+    """Return the product of two arrays: on their GPU, or on the CPU with the bits of a GPU.
+
+    Shapes follow torch and NumPy: vectors, matrices, batches that broadcast, any strides. The result is
+
+        scale_out · (activation(alpha · scale_a · scale_b · (a · b) + bias) + beta · residual)
+
+    to which `epilogue`, a function of your own (`lw.epilogue`), is applied. It is rounded once, to the type
+    of `out`, to `out_dtype`, or to the type of `a`. `bias` is one number for each column (N,) or each row
+    (M, 1); `activation` is "relu", "gelu", "gelu_tanh", "silu" or "sigmoid"; `beta` without a residual scales
+    what `out` holds. Scales of e4m3, e5m2 and int8 are numbers, one for each row of a or column of b, or, of
+    small floats, blocks of 1×128 of a and 128×128 of b. `accumulate` is the type of sums; `precision` of f32
+    arrays is "f32" or "tf32".
+
+    `arch` is the GPU that arrays in host memory are computed like, sm_90a unless said otherwise. `plan` is
+    what `lw.plan` returned; with `batch_invariant` a row's bits do not depend on how many rows are beside it.
+
+    >>> import numpy as np
+    >>> a, b = np.eye(3, 4, dtype=np.float16), np.arange(8, dtype=np.float16).reshape(4, 2)
+    >>> matmul(a, b, bias=np.ones(2, np.float16), activation="relu").tolist()
+    [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
+    """
+    return product(
+        a,
+        b,
+        Options(
+            out, bias, activation, residual, alpha, beta, scale_a, scale_b, scale_out, epilogue, out_dtype,
+            accumulate, precision, batch_invariant, arch, plan, stream,
+        ),
+    )  # fmt: skip
+
+
+def product(a: Any, b: Any, options: Options) -> Any:
+    """Return the product of two arrays by options; every product of the library is computed here."""
+    if options.stream is not None:
+        from lanewise.linalg.launch.streams import working_on
+
+        on_it = working_on(options.stream, a)
+        if on_it is not None:
+            with on_it:
+                return product(a, b, replace(options, stream=None))
+    known = known_call(a, b, options)
+    if known is not None and known.call is not None:
+        result = known.call(a, b, options)
+        if result is not None:
+            known.offer(a, b, options)
+            return result
+    request = sparse_request(a, b, options) if isinstance(b, SparseMatrix) else request_of(a, b, options)
+    problem = request.problem
+    if problem is None or (problem.sparse and problem.batch > 1 and request.a.device is not None):
+        _each_of_batch(request, a, b, options)
+    elif request.a.device is None:
+        from lanewise.linalg.cpu.sums import compute
+
+        compute(request, problem, _plan(problem, options), b)
+    elif is_scattered(problem):
+        return _on_copies(request, problem, a, b, options)
+    else:
+        from lanewise.linalg.launch.prepare import run
+
+        prepared = run(request, problem, options.arch, given_plan(options), options.stream)
+        if known is not None and prepared is not None and request.k:
+            known.remember(prepared, request, options)
+    return _returned(request, a) if options.out is None else options.out
+
+
+def given_plan(options: Options) -> Plan | None:
+    """Return the plan that a caller gave, without its problem; an error if it is none."""
+    given = options.plan.plan if isinstance(options.plan, PlannedProduct) else options.plan
+    if given is not None and not isinstance(given, Plan):
+        raise LanewiseError(f"plan= takes what lw.plan returns, not {type(given).__name__}")
+    return given
+
+
+def is_scattered(problem: Problem) -> bool:
+    """Return whether an operand has neighbours along neither axis, or runs backwards."""
+    operands: tuple[Operand | None, ...] = (problem.a, problem.b, problem.out, problem.epilogue.residual)
+    if not (problem.m and problem.n and problem.batch):
+        return False  # nothing is computed
+    if not problem.k:
+        operands = operands[2:]  # nothing of a and b is read
+    return any(map(_scattered, operands))
+
+
+def _scattered(operand: Operand | None) -> bool:
+    return operand is not None and (operand.inner != 1 or operand.leading < 0)
+
+
+def _on_copies(request: Request, problem: Problem, a: Any, b: Any, options: Options) -> Any:
+    """Compute a product on a GPU whose operands are scattered, on copies that their library makes of them."""
+
+    def compact(array: Any, operand: Operand | None) -> Any:
+        if array is None or not _scattered(operand):
+            return array
+        if hasattr(array, "contiguous"):
+            return array.contiguous()
+        if hasattr(array, "copy") and request.a.library == "cupy":
+            return array.copy(order="C")
+        raise LanewiseError(
+            f"an array of {request.a.library} is contiguous along neither axis: copy it first"
+        )
+
+    out: Any = options.out
+    residual = options.residual
+    if residual is None and request.residual is not None:
+        residual = out  # what it holds is added
+    scattered = out is not None and _scattered(problem.out)
+    changed = replace(
+        options,
+        out=None if scattered else out,
+        out_dtype=problem.out.dtype.name,
+        residual=compact(residual, problem.epilogue.residual),
+        beta=options.beta if residual is not None else None,
+    )
+    result = product(compact(a, problem.a), compact(b, problem.b), changed)
+    if scattered:
+        out[...] = result
+    return out if out is not None else result
+
+
+def _each_of_batch(request: Request, a: Any, b: Any, options: Options) -> None:
+    """Compute a batch whose axes cannot be joined: one product for each index of the first axis."""
+    axes = len(request.batch)
+    a, b = with_items(a, "a"), b if isinstance(b, SparseMatrix) else with_items(b, "b")
+    scale_a, scale_b = with_items(options.scale_a, "scale_a"), with_items(options.scale_b, "scale_b")
+    residual, result = with_items(options.residual, "residual"), with_items(request.result, "out")
+
+    def item(array: Any, index: int) -> Any:
+        if array is None or not hasattr(array, "shape") or len(array.shape) < axes + 2:
+            return array
+        return array[0 if array.shape[0] == 1 else index]
+
+    for index in range(request.batch[0]):
+        part = replace(
+            options,
+            out=result[index],
+            out_dtype=None,
+            residual=None if residual is None else residual[index],
+            scale_a=item(scale_a, index),
+            scale_b=item(scale_b, index),
+        )
+        product(item(a, index), item(b, index), part)
+
+
+def _returned(request: Request, a: Any) -> Any:
+    """Return a new result as the library of `a` has it: JAX gets a copy, as its arrays are never written."""
+    if request.a.library == "jax" and request.a.device is None:
+        jax = sys.modules["jax"]
+        return jax.device_put(request.result, next(iter(a.devices())))
+    return request.result
+
+
+# plans ------------------------------------------------------------------------------------------------------
+
+
+@short_traceback
+def plan(a: Array, b: Array, *, arch: str | None = None, **keywords: Any) -> PlannedProduct:
+    """Return the plan for a call of `lw.matmul` with the same arguments: what runs, how, and why.
+
+    >>> import numpy as np
+    >>> found = plan(np.zeros((4096, 4096), np.float16), np.zeros((4096, 4096), np.float16))
+    >>> found.plan.family, found.plan.tile
+    ('warpgroup', (128, 256, 64))
+    """
+    options = options_of("lw.plan", keywords, without=("plan", "stream"))
+    request = request_of(a, b, options, empty_result=False)
+    problem = request.problem
+    if problem is None:
+        raise LanewiseError(
+            f"with these strides the batch {request.batch} cannot be treated as one axis, and lw.matmul "
+            "loops over the first: plan one step of the loop, with a[0] and b[0]"
+        )
+    if request.a.device is None or arch is not None:
+        return planned(problem, planned_arch(DEFAULT_ARCH if arch is None else arch))
+    from lanewise.gpu.device import context
+    from lanewise.linalg.launch.prepare import arch_of_device
+    from lanewise.linalg.planning.tuned import tuned_plan
+
+    own = arch_of_device(request.a.device)
+    fastest = tuned_plan(problem, own, context(request.a.device).device.name)
+    return planned(problem, own) if fastest is None else PlannedProduct(fastest, problem)
+
+
+def planned(problem: Problem, arch: str) -> PlannedProduct:
+    """Return the plan of a problem with what the model says of it."""
+    return PlannedProduct(plan_of(problem, arch), problem)
+
+
+def _plan(problem: Problem, options: Options) -> Plan:
+    """Return the plan of a product on the CPU: the one that was given, or the planner's."""
+    if problem.sparse:
+        return sparse_plan_of(options)
+    given, arch = given_plan(options), options.arch
+    if given is None:
+        return plan_of(problem, planned_arch(DEFAULT_ARCH if arch is None else arch))
+    if arch is not None and planned_arch(arch) != given.arch:
+        raise LanewiseError(f"arch={arch!r}, but the plan is for {given.arch}: leave out one of the two")
+    require_kernel(problem, given)
+    return given

@@ -1,0 +1,199 @@
+"""`lw.sparsify`: a B of which two of four neighbours along K are kept, in host memory and on GPUs.
+
+Products with it are in `sparse.py`.
+"""
+
+from __future__ import annotations
+
+import sys
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from lanewise.errors import LanewiseError
+from lanewise.formats import Format, u8
+from lanewise.isa.sparsity import prune_2_4
+from lanewise.linalg.arrays import Array as AnyArray
+from lanewise.linalg.operands import View, empty, view_of
+from lanewise.tracebacks import short_traceback
+
+Array = npt.NDArray[Any]
+
+#: Formats of sparse matrices: those of wgmma.sp with groups of four.
+_FORMATS = ("f16", "bf16", "e4m3", "e5m2", "s8")
+#: Bytes that rows of values are padded to, for TMA.
+_ALIGNED = 16
+
+
+class OnDevice(NamedTuple):
+    """A sparse matrix on a GPU: the kept values of each column, padded rows of bytes, and its metadata."""
+
+    values: Any
+    metadata: Any
+    values_address: int
+    metadata_address: int
+
+    @classmethod
+    def of(cls, values: Any, metadata: Any) -> OnDevice:
+        """Return a matrix whose values and metadata are two arrays of bytes."""
+        from lanewise.gpu.arrays import locate
+
+        places = [locate(each, 0) for each in (values, metadata)]
+        assert places[0] is not None and places[1] is not None
+        return cls(values, metadata, places[0].address, places[1].address)
+
+
+class SparseMatrix:
+    """A K by N matrix of which two of four neighbours along K are kept: half of the elements, and where they
+    stood. The tensor cores take it as their first operand, so that products are computed transposed."""
+
+    def __init__(self, k: int, n: int, fmt: Format) -> None:
+        #: The shape of the matrix with its zeros.
+        self.shape = (k, n)
+        self.k, self.format = k, fmt
+        #: Values and indices in host memory, and copies on GPUs, by library and device. The matrix is in one
+        #: of them; the others are made for the first product there.
+        self.in_host_memory: tuple[Array, Array] | None = None
+        self.copies: dict[tuple[str, int], OnDevice] = {}
+        #: What of it decides a launch, besides the device: all but its address and its numbers.
+        self.kind = ("sparse", k, n, fmt.name)
+
+    @property
+    def values(self) -> Array:
+        """What is kept of each column, (N, K/2)."""
+        return self._on_host()[0]
+
+    @property
+    def indices(self) -> Array:
+        """The place of each kept element in its group of four, (N, K/2)."""
+        return self._on_host()[1]
+
+    def _on_host(self) -> tuple[Array, Array]:
+        """Return values and indices in host memory; they are copied from a GPU once."""
+        if self.in_host_memory is None:
+            from lanewise.linalg.kernels.sparse.metadata import indices_of
+
+            (library, _), found = next(iter(self.copies.items()))
+            k, n = self.shape
+            values, metadata = (_to_host(each, library) for each in (found.values, found.metadata))
+            kept = values.view(self.format.dtype)[: n * self.leading].reshape(n, self.leading)[:, : k // 2]
+            words = metadata[: len(metadata) // 4 * 4].view(np.int32)
+            self.in_host_memory = np.ascontiguousarray(kept), indices_of(words, n, k, self.format)
+        return self.in_host_memory
+
+    @property
+    def leading(self) -> int:
+        """Elements from one row of values on a GPU to the next."""
+        packed = _ALIGNED // (self.format.bits // 8)
+        return -(-max(self.k // 2, 1) // packed) * packed
+
+    def dense(self) -> Array:
+        """Return the matrix with zeros for what was dropped."""
+        found = np.zeros(self.shape[::-1], self.values.dtype)
+        columns = np.arange(self.k // 2) // 2 * 4 + self.indices
+        np.put_along_axis(found, columns, self.values, axis=1)
+        return found.T
+
+    def on_device(self, like: View) -> OnDevice:
+        """Return the matrix on the GPU of an array, in memory of the array's library; it is copied once."""
+        assert like.device is not None
+        key = (like.library, like.device)
+        found = self.copies.get(key)
+        if found is None:
+            from lanewise.linalg.kernels.sparse.metadata import ordered_metadata
+
+            values = np.zeros((self.shape[1], self.leading), self.values.dtype)
+            values[:, : self.k // 2] = self.values
+            parts = [_to_device(like, each) for each in (values, ordered_metadata(self.indices, self.format))]
+            found = self.copies[key] = OnDevice.of(*parts)
+        return found
+
+    def __repr__(self) -> str:
+        return f"<sparse {self.format.name} {self.k} × {self.shape[1]}, 2 of 4 kept>"
+
+
+def _bytes_for(like: View, count: int) -> Any:
+    """Return so many bytes on the GPU of an array, in memory of its library."""
+    return empty(like, (max(count, _ALIGNED),), u8)
+
+
+def _to_device(like: View, array: Array) -> Any:
+    """Return an array's bytes on the GPU of another one, in memory of its library."""
+    whole = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    made = _bytes_for(like, whole.size)
+    if like.library == "torch":
+        made[: whole.size].copy_(sys.modules["torch"].from_numpy(whole))
+    else:
+        made[: whole.size].set(whole)
+    return made
+
+
+def _to_host(array: Any, library: str) -> Array:
+    """Return bytes on a GPU as an array in host memory."""
+    return np.asarray(array.cpu().numpy() if library == "torch" else array.get())
+
+
+@short_traceback
+def sparsify(b: AnyArray) -> SparseMatrix:
+    """Return a matrix with two of four neighbours along K kept, those of larger magnitude, for `lw.matmul`.
+
+    K, the first axis, is a multiple of 4. Of a matrix on a GPU, the result stays on this GPU.
+
+    >>> import numpy as np
+    >>> import lanewise as lw
+    >>> b = np.array([[1, 5], [4, 6], [3, 7], [2, 8]], np.float16)
+    >>> lw.sparsify(b).dense().tolist()
+    [[0.0, 0.0], [4.0, 0.0], [3.0, 7.0], [0.0, 8.0]]
+    """
+    view = view_of(b, "b")
+    if view.format.name not in _FORMATS:
+        raise LanewiseError(
+            f"b has elements of type {view.format.dtype_name}; lw.sparsify takes {', '.join(_FORMATS)}"
+        )
+    if len(view.shape) != 2 or view.shape[0] % 4:
+        raise LanewiseError(
+            f"b has shape {view.shape}; lw.sparsify takes a matrix whose first axis, K, is a multiple of 4"
+        )
+    k, n = view.shape
+    found = SparseMatrix(k, n, view.format)
+    if view.device is None:
+        found.in_host_memory = _pruned(view.array)
+    else:
+        found.copies[view.library, view.device] = _pruned_on_gpu(view, found.leading)
+    return found
+
+
+def _pruned(array: Array) -> tuple[Array, Array]:
+    """Return the values that are kept of a matrix (K, N) in host memory, and their places in their groups."""
+    k, n = array.shape
+    groups = prune_2_4(np.ascontiguousarray(array.T)).reshape(n, k // 4, 4)
+    with np.errstate(invalid="ignore"):
+        kept = np.sort(np.argsort(groups == 0, axis=-1, kind="stable")[..., :2], axis=-1)
+    values = np.take_along_axis(groups, kept, axis=-1)
+    return values.reshape(n, k // 2), kept.reshape(n, k // 2).astype(np.uint8)
+
+
+def _pruned_on_gpu(view: View, leading: int) -> OnDevice:
+    """Return what is kept of a matrix on a GPU: its values and metadata, as the products read them."""
+    from lanewise.formats import s32
+    from lanewise.linalg.kernels.sparse.metadata import metadata_shape
+    from lanewise.linalg.kernels.sparse.pruning import prune_into
+    from lanewise.linalg.launch.device_view import DeviceView
+    from lanewise.linalg.launch.prepare import current_stream
+
+    assert view.device is not None
+    k, n = view.shape
+    words = prod(metadata_shape(n, k, view.bytes))
+    found = OnDevice.of(_bytes_for(view, n * leading * view.bytes), _bytes_for(view, words * 4))
+    if k and n:
+        values = DeviceView(0, found.values_address, (n, leading), (leading, 1), view.format)
+        metadata = DeviceView(0, found.metadata_address, (words,), (1,), s32)
+        source = DeviceView(0, view.address, view.shape, view.strides, view.format)
+        steps = (view.strides[0], view.strides[1])
+        prune_into(
+            source, values, metadata, (k, n), steps, leading, view.format,
+            stream=current_stream(view, view.device),
+        )  # fmt: skip
+    return found
