@@ -178,11 +178,11 @@ def measured_group(ends: list[int], n: int, k: int) -> dict[str, Any]:
 
 def report(rows: list[dict[str, Any]]) -> None:
     """Print each class's geometric mean, 10th percentile and least ratio, and the worst products."""
-    for name in ("all", *GOALS):
+    for name in GOALS:
         ratios = [row["ratio"] for row in rows if row.get("ratio") and _is_of(row, name)]
-        if not ratios or (name == "all" and name != next(iter(GOALS))):
+        if not ratios:
             continue
-        tenth = quantiles(ratios, n=10)[0] if len(ratios) > 1 else ratios[0]
+        tenth = quantiles(ratios, n=10, method="inclusive")[0] if len(ratios) > 1 else ratios[0]
         mean, least = GOALS[name]
         print(
             f"{name:8s} {len(ratios):4d} products: mean {geometric_mean(ratios):.3f} (goal {mean:.2f}), "
