@@ -21,6 +21,11 @@ class Gpu:
     shared_bytes: int
     l2_bytes: int
 
+    @property
+    def clustered(self) -> int:
+        """Multiprocessors that clusters of four or eight blocks fill: on an H200 120 of 132."""
+        return self.multiprocessors * 10 // 11
+
     def speed_of(self, multiplied: str) -> float:
         """Return the operations in a second of products of a format."""
         return self.speed * _RELATIVE_SPEED[multiplied]
