@@ -37,8 +37,12 @@ SLEPT_CYCLES = 150_000
 MOST_SECONDS = 1.2
 #: Seeds of the parts of a sweep: types, the share with bias and gelu, and the share of all products.
 PARTS = ((("bf16", "f16"), 0.06, 0.42), (("e4m3", "s8"), 0.0, 0.14), (("f32", "tf32"), 0.0, 0.1))
-#: The same for single products of at least 64 rows and columns, whose sizes are multiples of 8 or 64.
-MATRICES = ((("bf16", "f16"), 0.1, 0.26), (("e4m3", "s8"), 0.0, 0.08))
+#: The same for single products of at least 64 rows and columns, whose sizes are multiples of 8 or 64, and the
+#: fewest products of numbers.
+MATRICES = (
+    (("bf16", "f16"), 0.1, 0.24, 0.0), (("e4m3", "s8"), 0.0, 0.08, 0.0), (("bf16", "f16"), 0.1, 0.16, 4e9),
+    (("e4m3", "s8"), 0.0, 0.04, 4e9),
+)  # fmt: skip
 LEAST_SIZE = 64
 
 
@@ -52,13 +56,13 @@ def drawn(seed: int, count: int) -> list[Shape]:
             if each.is_aligned or place % 4 == 0
         ]
         mixed += [(place / len(made), each) for place, each in enumerate(made)]
-    for number, (dtypes, fused, share) in enumerate(MATRICES):
-        wanted = int(count * share)
+    for number, (dtypes, fused, share, least) in enumerate(MATRICES):
         made = [
             each
-            for each in shapes(seed * 10 + 5 + number, 12 * wanted, dtypes, fused)
+            for each in shapes(seed * 10 + 5 + number, 40 * int(count * share), dtypes, fused)
             if each.is_aligned and each.batch == 1 and min(each.m, each.n, each.k) >= LEAST_SIZE
-        ]
+            if each.products >= least
+        ][: int(count * share)]
         mixed += [(place / len(made), each) for place, each in enumerate(made)]
     return [each for _, each in sorted(mixed, key=lambda pair: pair[0])]
 
