@@ -89,8 +89,8 @@ class CublasLt:
     ) -> list[Any]:  # fmt: skip
         """Return functions that compute out = a · b, one for each algorithm of the heuristic.
 
-        They are matrices, or batches of as many matrices with one axis in front. cuBLASLt's matrices are stored
-        by columns: outᵀ = bᵀ · aᵀ is computed, of the same memory.
+        They are matrices, or batches of as many matrices with one axis in front. cuBLASLt's matrices are
+        stored by columns: outᵀ = bᵀ · aᵀ is computed, of the same memory.
         """
         (m, k), n = a.shape[-2:], b.shape[-1]
         compute, scale, number = COMPUTE_TF32 if tf32 else COMPUTE_F32, 0, c_float

@@ -4,9 +4,9 @@
 
 Sizes are log-uniform from 1 to 16384, in steps of 1, 8 and 64; operands are bf16 and f16 in four layouts, in
 batches of 1, 4 and 16. cuBLASLt is the fastest of its heuristic's first eight algorithms. Calls are timed by
-turns, the L2 cache swept before each; times are medians. The plans' kernels are made by several processes first.
-A JSON file that exists is continued: what it has of the same seed is not measured again. 1 is returned if a call
-fails or its result is far from the library's.
+turns, the L2 cache swept before each; times are medians. Several processes compile the kernels first. A JSON
+file that exists is continued: what it has of the same seed is not measured again. The command returns 1 if a
+call fails or its result is far from the library's.
 """
 # mypy: disable-error-code="no-untyped-call,misc"
 
@@ -91,7 +91,7 @@ def times_of(runs: dict[str, Any], rounds: int, seconds: float) -> dict[str, flo
 def measured(shape: Shape, lt: Any) -> dict[str, Any]:
     """Return a row of the record: microseconds of lanewise, torch and cuBLASLt, and the ratio."""
     import torch
-    from planner_sweep import is_wrong, library_runs, works
+    from planner_sweep import is_wrong, library_runs, text_of, works
 
     import lanewise as lw
 
@@ -117,16 +117,13 @@ def measured(shape: Shape, lt: Any) -> dict[str, Any]:
     row |= {name: round(value, 2) for name, value in found.items()}
     row["ratio"] = round(min(found[name] for name in peers) / found["lanewise"], 4) if peers else None
     plan = lw.plan(a, b, **keywords)
-    row["plan"] = " ".join(
-        f"{plan.plan.family} {'x'.join(map(str, plan.plan.tile))} {plan.plan.cluster} "
-        f"{plan.plan.split}·{plan.plan.groups} {plan.plan.schedule}{' swap' if plan.plan.swap else ''}".split()
-    )
+    row["plan"] = text_of(plan.plan)
     row["expected"] = round(plan.estimate.seconds * 1e6, 2)
     return row
 
 
 def grouped(seed: int, count: int) -> list[tuple[list[int], int, int]]:
-    """Return products of experts: the ends of their rows, N and K. Few of the experts have most of the rows."""
+    """Return products of experts: the ends of their rows, N and K. A few have most of the rows."""
     rng = np.random.default_rng(seed * 10 + 9)
     drawn = []
     for _ in range(count):

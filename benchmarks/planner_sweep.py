@@ -2,9 +2,9 @@
 
     python benchmarks/planner_sweep.py --seed 1 --seconds 380 --record h200_plans.json
 
-Workers share the GPU: each of them draws its products, traces and assembles the kernels of their plans (which
-takes most of the time), and then holds a lock while it times them, by turns and the L2 cache swept before each
-run, beside torch and cuBLASLt. What a record already has is not measured again. A record has one row for each
+Workers share the GPU. Each of them draws its products and compiles the kernels of their plans, which takes
+most of the time; then it holds a lock while it times them, by turns and the L2 cache swept before each run,
+beside torch and cuBLASLt. What a record already has is not measured again. A record has one row for each
 product: what it is, the library's microseconds, and those of each plan.
 """
 # mypy: disable-error-code="no-untyped-call,misc"
@@ -44,6 +44,9 @@ MATRICES = (
     (("e4m3", "s8"), 0.0, 0.04, 4e9),
 )  # fmt: skip
 LEAST_SIZE = 64
+#: How much longer than the best a candidate may take by the planner's model, and how many of a kind there
+#: are.
+NEAR, MOST_OF_A_KIND = 1.45, 3
 
 
 def drawn(seed: int, count: int) -> list[Shape]:
@@ -74,23 +77,24 @@ def plans_for(problem: Any, seed: int, count: int) -> list[Plan]:
     """Return the planner's own plan, those that its model finds best, and some of their neighbours."""
     from lanewise.linalg.families.candidates import fitted
     from lanewise.linalg.loading import as_loaded, with_copies
+    from lanewise.linalg.planning.candidates import ranked
     from lanewise.linalg.planning.eight_bit import eight_bit_kernels
-    from lanewise.linalg.planning.hopper_model import hopper_candidates
     from lanewise.linalg.planning.planner import plan_of
 
     rng = random.Random(seed)
     loaded = as_loaded(problem)
     own = replace(plan_of(problem, "sm_90a"), why="")
-    ranked = hopper_candidates(loaded)
-    near = [each for each in ranked if each.microseconds <= 1.45 * ranked[0].microseconds]
+    candidates = ranked(problem)
+    times = candidates.microseconds
+    near = [candidates.plan(place) for place in range(len(times)) if times[place] <= NEAR * times[0]]
     best: list[Plan] = []
     kinds: dict[Any, int] = {}
     for each in near:  # the best of each kind
-        kind = (each.cut.tile[0], each.cut.split * each.cut.groups > 1, each.cut.cluster_size > 1, each.swap)
-        if kinds.get(kind, 0) < 3:
+        kind = (each.tile[0], each.split * each.groups > 1, each.cluster != (1, 1), each.swap)
+        if kinds.get(kind, 0) < MOST_OF_A_KIND:
             kinds[kind] = kinds.get(kind, 0) + 1
-            best.append(each.plan)
-    some = best[: count // 2] + [each.plan for each in rng.sample(near, min(count // 4, len(near)))]
+            best.append(each)
+    some = best[: count // 2] + rng.sample(near, min(count // 4, len(near)))
     if not (problem.promote or problem.precision == "f32"):
         some += _pingpong(loaded, own, rng, count // 4)
     some += [kernel.plan for _, kernel in eight_bit_kernels(loaded)[:4]]
@@ -151,10 +155,9 @@ def text_of(plan: Plan) -> str:
     words = ["x".join(map(str, plan.tile)), f"{plan.stages} stages", "x".join(map(str, plan.cluster))]
     usual = Plan("warpgroup", "sm_90a", plan.tile, plan.stages, plan.cluster)
     for name in ("split", "groups", "schedule", "group", "skew", "l2", "family"):
-        if getattr(plan, name) != getattr(usual, name):
-            words.append(
-                f"{name}={getattr(plan, name).replace(' ', '_') if isinstance(getattr(plan, name), str) else getattr(plan, name)}"
-            )
+        value = getattr(plan, name)
+        if value != getattr(usual, name):
+            words.append(f"{name}={str(value).replace(' ', '_')}")
     words += [name for name in ("swap", "gather", "direct", "copy_a", "copy_b") if getattr(plan, name)]
     return " ".join(words)
 
@@ -162,7 +165,7 @@ def text_of(plan: Plan) -> str:
 def plan_of_text(text: str) -> Plan:
     """Return the plan of its text in a record.
 
-    >>> plan = Plan("warpgroup", "sm_90a", (128, 256, 64), 4, (2, 1), schedule="by turns", group=4, gather=True)
+    >>> plan = Plan("warpgroup", "sm_90a", (128, 256, 64), 4, (2, 1), 1, "by turns", group=4, gather=True)
     >>> plan_of_text(text_of(plan)) == plan
     True
     """
@@ -257,10 +260,9 @@ def measure(shape: Shape, index: int, lt: Any, lock: Any, count: int, until: flo
     for plan in plans:
         if time.time() > until:
             break
-        call = lambda plan=plan: lw.matmul(a, b, plan=plan, **keywords)
         try:
-            call()
-            runs[plan] = call
+            lw.matmul(a, b, plan=plan, **keywords)
+            runs[plan] = lambda plan=plan: lw.matmul(a, b, plan=plan, **keywords)
         except LanewiseError as error:
             failed.append(f"{text_of(plan)}: {str(error)[:120]}")
     times: dict[Any, list[float]] = {}

@@ -1,7 +1,7 @@
 """Random products for benchmarks: sizes, types, layouts and batches drawn from a seed, and their arrays.
 
-Sizes are log-uniform from 1 to 16384 and multiples of 1, 8 or 64; a t in a layout stands for an operand that is
-stored transposed. Products whose arrays or operations would take too long are drawn again.
+Sizes are log-uniform from 1 to 16384 and multiples of 1, 8 or 64; a t in a layout stands for an operand that
+is stored transposed. Products whose arrays or operations would take too long are drawn again.
 """
 # mypy: disable-error-code="no-untyped-call,misc"
 

@@ -39,6 +39,8 @@ def problem_columns(problem: Problem, plan: Plan) -> dict[str, float]:
         "thread_stores": not (seen.out.tma and across * out % 16 == 0),
         "long_epilogue": epilogue.activation is not None or epilogue.function is not None,
         "promotes": problem.promote is not None or planes > 1,
+        "experts": problem.experts,
+        "half_sectors": (not along[0]) + (not along[1]) if problem.k * size % 32 == 16 else 0,
         "copies": len(copied),
         "copied_bytes": sum(_copied_bytes(each, rows, problem, planes) for each, rows in copied),
     }  # fmt: skip
@@ -63,13 +65,15 @@ def plan_columns(plan: Plan) -> dict[str, float]:
     return {
         "rows": plan.tile[0], "columns": plan.tile[1], "across": plan.cluster[0], "along": plan.cluster[1],
         "split": plan.split, "groups": plan.groups, "gather": plan.gather, "stages": plan.stages,
-        "pingpong": plan.schedule == "pingpong", "direct": plan.direct, "raster": plan.group,
+        "pingpong": plan.schedule == "pingpong", "by_turns": plan.schedule == "by turns",
+        "direct": plan.direct, "raster": plan.group,
     }  # fmt: skip
 
 
 def case_of(problem: Problem, plans: Sequence[Plan]) -> Case:
     """Return the case of some plans of one problem."""
-    by_swap = {swap: problem_columns(problem, plan) for swap, plan in {each.swap: each for each in plans}.items()}
+    orientations = {each.swap: each for each in plans}
+    by_swap = {swap: problem_columns(problem, plan) for swap, plan in orientations.items()}
     return joined([{**by_swap[plan.swap], **plan_columns(plan)} for plan in plans])
 
 

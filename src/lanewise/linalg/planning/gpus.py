@@ -26,6 +26,14 @@ class Gpu:
         """Multiprocessors that clusters of four or eight blocks fill: on an H200 120 of 132."""
         return self.multiprocessors * 10 // 11
 
+    def slots(self, size: int) -> int:
+        """Return how many clusters of so many blocks run at the same time.
+
+        >>> [GPUS["sm_90a"].slots(size) for size in (1, 2, 4, 8)]
+        [132, 66, 30, 15]
+        """
+        return (self.multiprocessors if size <= 2 else self.clustered) // size
+
     def speed_of(self, multiplied: str) -> float:
         """Return the operations in a second of products of a format."""
         return self.speed * _RELATIVE_SPEED[multiplied]

@@ -1,8 +1,9 @@
-"""How long a plan takes: a model of the Hopper kernels whose figures were fitted to times on an H200.
+"""How long a plan of the Hopper kernels takes: a model whose figures were measured on an H200.
 
-The parts of a product's time are named as in `Parts`. All arithmetic is on arrays, one element for each plan, so
-that a thousand plans are compared at once; it consists of additions, products, quotients, roots, maxima and
-minima, which every machine rounds alike: the same problem has the same plan everywhere.
+All arithmetic is on arrays, one element for each plan, so that a thousand plans are compared at once. It
+consists of sums, products, quotients, maxima and minima, which every machine rounds alike: the same problem
+has the same plan everywhere. `benchmarks/fit_planner.py` says how far off the times are, and fits the costs
+to a sweep.
 """
 
 from __future__ import annotations
@@ -14,9 +15,13 @@ import numpy as np
 
 from lanewise.linalg.planning.gpus import Gpu
 
-#: Rows of one wgmma, and bytes of a line of shared memory: K of one stage.
+#: Rows of one wgmma; bytes of a line of shared memory, which is K of one stage.
 ROWS, LINE = 64, 128
-#: Numbers, or arrays of them: of one plan, or of many.
+#: Columns of a piece of an epilogue, and bytes of a partial sum.
+_PIECE, _SUM_BYTES = 64, 4
+#: How many times the size of a cluster is doubled, by its size.
+_DOUBLINGS = np.array([0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 3.0])
+#: An array with a number for each plan, or one number for all of them.
 Values = Any
 
 
@@ -24,70 +29,45 @@ Values = Any
 class Costs:
     """What things take on a GPU. Times are in microseconds, rates are by microsecond."""
 
-    #: A launch until its blocks run, and its end. The first loads of a block until they are in shared memory.
-    launch: float = 2.9
-    first_load: float = 1.1
-    #: Clusters: for each time that their size doubles.
-    cluster: float = 0.4
-    #: Products of bf16 numbers of one multiprocessor.
-    products: float = 3.3e6
-    #: Columns that a wgmma takes beside its own, and the fewest that it takes time for.
-    extra_columns: float = 4.0
-    least_columns: float = 32.0
-    #: A step of K beside its products: for one warpgroup, and for each of several that share the tensor cores.
-    step_alone: float = 0.02
-    step_shared: float = 0.01
-    #: From the request of a stage to its arrival; by this and the number of stages loads are bound.
-    load_latency: float = 1.0
-    #: Bytes that L2 gives to all multiprocessors, that one takes in, and that memory moves.
-    l2_bytes: float = 7.6e6
-    port_bytes: float = 1.1e5
-    memory_bytes: float = 4.2e6
-    #: Bytes that memory moves for one multiprocessor that loads alone.
-    memory_port_bytes: float = 7.0e4
-    #: Of operands that do not stay in L2, what share is read again for each wave of tiles.
-    read_again: float = 0.3
-    #: What operands that are contiguous along M or N add to loads (a share), by the one and by the other.
-    loads_along_m: float = 0.05
-    loads_along_n: float = 0.05
-    #: An epilogue: of a tile, of 64 × 64 results of a warpgroup, more if threads store, if values go through long
-    #: functions; how much of it the next tile's products hide.
-    epilogue: float = 0.4
-    epilogue_piece: float = 0.3
-    thread_stores: float = 0.3
-    long_epilogue: float = 0.5
-    #: Of a 4-byte result: more for each piece.
-    wide_results: float = 0.2
-    hidden_cooperative: float = 0.2
-    hidden_pingpong: float = 0.8
-    #: Results from registers straight to memory, of a piece of 64 × 8.
-    direct_piece: float = 0.05
-    #: Parts of K: an exchange in a cluster, one through memory, bytes of sums that a block reads in the latter
-    #: case, a second kernel that adds, and bytes of sums that it reads.
-    cluster_exchange: float = 0.95
-    memory_exchange: float = 2.4
-    exchange_bytes: float = 1.1e5
-    second_kernel: float = 2.6
-    gather_bytes: float = 5e6
-    #: A kernel that copies operands, a second one, and the bytes that they move.
-    copy: float = 2.0
-    second_copy: float = 0.7
-    copy_bytes: float = 2.5e6
-    #: What f32 sums of promoted products take for a step of 64 × 64.
-    promotion: float = 0.03
-    #: Tiles of a last wave that is not full: what share of a whole wave they take at least.
-    last_wave: float = 0.8
-    #: How many times as fast 8-bit numbers are multiplied as 16-bit numbers.
-    eight_bit: float = 1.9
-    #: How much slower than others pingpong multiplies (a share).
-    pingpong_share: float = 0.0
-    #: Microseconds for each tile of a persistent block beside its products.
-    tile: float = 0.1
+    #: A launch from start to end, the first loads of a block, and each time that a cluster's size doubles.
+    launch: float
+    first_load: float
+    cluster: float
+    #: Products of bf16 numbers of one multiprocessor. A wgmma of fewer columns takes as long as one of these.
+    products: float
+    least_columns: float
+    #: Bytes that L2 gives to all multiprocessors, and in short products of one wave or of few rows; how many
+    #: products of numbers are short, how many rows are few.
+    l2_bytes: float
+    l2_bytes_short: float
+    short: float
+    few: float
+    #: Bytes that one multiprocessor takes in, and that memory moves for all.
+    port_bytes: float
+    memory_bytes: float
+    #: Multiprocessors that it takes to fill the memory's bandwidth; what share of their time is lost in a
+    #: last wave that is not full.
+    filling: float
+    uneven: float
+    #: Until L2 has written back what others left in it, if at least so many bytes are read.
+    drain: float
+    dirty_bytes: float
+    #: An epilogue, and more for each 64 × 64 results of a warpgroup.
+    epilogue: float
+    epilogue_piece: float
+    #: Parts of K: an exchange of sums in a cluster, one through memory by who comes last, and a second
+    #: kernel.
+    cluster_exchange: float
+    memory_exchange: float
+    second_kernel: float
+    #: Kernels that copy operands first, and the bytes that they read and write.
+    copy: float
+    copy_bytes: float
 
 
 @dataclass(frozen=True)
 class Case:
-    """Plans with their problems, in the kernel's orientation: each field a number, or an array with one for each."""
+    """Plans and their problems in the kernel's orientation: each field has a number for each of them."""
 
     m: Values
     n: Values
@@ -95,16 +75,20 @@ class Case:
     batch: Values
     element_bytes: Values
     out_bytes: Values
-    #: bf16 numbers of which each operand consists, and products of them: 1 and 1, or 3 and 6 for f32.
+    #: bf16 numbers of which each element consists, and products of them: 1 and 1, or 3 and 6 for f32.
     planes: Values
     plane_products: Values
     #: Whether A is contiguous along M, and B along N.
     a_along_m: Values
     b_along_n: Values
-    #: Whether threads store, a long function is fused, sums are promoted.
+    #: Whether threads store results, a long function is fused, and sums are promoted.
     thread_stores: Values
     long_epilogue: Values
     promotes: Values
+    #: 0, or how many matrices B has, each for some rows of A.
+    experts: Values
+    #: How many of A and B have rows along K with half a sector (16 bytes) too many.
+    half_sectors: Values
     #: Kernels that copy operands first, and the bytes that they read and write.
     copies: Values
     copied_bytes: Values
@@ -118,119 +102,89 @@ class Case:
     gather: Values
     stages: Values
     pingpong: Values
+    by_turns: Values
     direct: Values
     raster: Values
 
     def of(self, chosen: Any) -> Case:
-        """Return some of the cases."""
-        count = len(np.atleast_1d(self.rows))
-
-        def some(value: Any) -> Any:
-            return np.broadcast_to(value, count)[chosen]
-
-        return Case(**{each.name: some(getattr(self, each.name)) for each in fields(self)})
+        """Return some of the plans, by their places."""
+        return Case(**{each.name: getattr(self, each.name)[chosen] for each in fields(self)})
 
 
 @dataclass(frozen=True)
 class Parts:
-    """The microseconds of plans, and what they consist of; waves are tiles for each slot."""
+    """The microseconds of plans, and of what they consist: parts of a kernel overlap each other."""
 
+    #: The kernel of the product alone, which differs from plan to plan of a problem, and with copies before
+    #: it.
+    kernel: Values
     total: Values
+    #: Tiles for each block or cluster that runs at the same time.
     waves: Values
     launch: Values
     tensor_cores: Values
-    shared_loads: Values
+    l2: Values
     memory: Values
     epilogue: Values
     exchange: Values
     copies: Values
 
 
-def _ceil(one: Values, other: Values) -> Values:
-    """Return a quotient rounded up, of numbers below 2⁵³."""
-    return np.ceil(one / other)
+def ceiling(one: Values, other: Values) -> Values:
+    """Return quotients of integers, rounded up.
 
-
-def _larger(*values: Values) -> Values:
-    """Return nearly the largest of some times: things that overlap hinder each other if both take long."""
-    total: Values = 0.0
-    for value in values:
-        squared = value * value
-        total = total + squared * squared
-    return np.sqrt(np.sqrt(total))
+    >>> ceiling(np.array([128.0, 129.0]), 64).tolist()
+    [2.0, 3.0]
+    """
+    return -((-one) // other)
 
 
 def expected(case: Case, costs: Costs, gpu: Gpu) -> Parts:
-    """Return the time of plans on a GPU."""
+    """Return the time of plans on a GPU.
+
+    The products of a tile, its loads from L2 and what one multiprocessor takes in overlap each other, and all
+    of that overlaps the loads from memory. Each expert's last tile is half empty, say.
+    """
     c, x = costs, case
     size = x.across * x.along * x.split
     resident = np.where(size <= 2, gpu.multiprocessors, gpu.clustered)
-    slots = np.floor(resident / size)
-    high, wide = _ceil(x.m, x.rows * x.across), _ceil(x.n, x.columns * x.along)
-    tiles = high * wide * x.batch * x.groups
-    waves, whole = np.ceil(tiles / slots), np.floor(tiles / slots)
-    rest = tiles - whole * slots
-    step = LINE / x.element_bytes
-    steps = _ceil(_ceil(x.k, step), x.split * x.groups)
-    consumers = np.where(x.rows >= 2 * ROWS, np.where(x.rows == 192, 3.0, 2.0), np.where(x.pingpong, 2.0, 1.0))
-
-    # one step of K of one tile
-    taken = np.maximum(x.columns, c.least_columns) + c.extra_columns
-    rate = c.products * np.where(x.element_bytes == 1, c.eight_bit, 2 / x.element_bytes)
-    multiply = x.rows * taken * step * x.plane_products / rate * (1 + c.pingpong_share * x.pingpong)
-    multiply = multiply + np.where(consumers == 1, c.step_alone, c.step_shared)
-    multiply = multiply + x.promotes * c.promotion * x.rows * x.columns / ROWS**2
+    slots = resident // size
+    high = ceiling(x.m, x.rows * x.across) + x.experts // 2
+    tiles_of_result = high * ceiling(x.n, x.columns * x.along) * x.batch
+    tiles = tiles_of_result * x.groups
+    active, waves = np.minimum(tiles * size, resident), ceiling(tiles, slots)
+    step = LINE // x.element_bytes
+    steps = ceiling(ceiling(x.k, step), x.split * x.groups)
     line = LINE * x.planes
-    factor_a, factor_b = 1 + c.loads_along_m * x.a_along_m, 1 + c.loads_along_n * x.b_along_n
-    asked = (x.rows / x.along * factor_a + x.columns / x.across * factor_b) * line
-    port = (x.rows * factor_a + x.columns * factor_b) * line / c.port_bytes
-    latency = c.load_latency / x.stages
 
-    # epilogues
-    own_rows = np.where(x.pingpong, x.rows, x.rows / consumers)
-    pieces = own_rows / ROWS * x.columns / ROWS / x.split
-    each_piece = c.epilogue_piece + c.thread_stores * x.thread_stores + c.long_epilogue * x.long_epilogue
-    each_piece = each_piece + c.wide_results * (x.out_bytes > 2)
-    finish = c.epilogue + each_piece * pieces
-    finish = np.where(x.direct, c.epilogue + c.direct_piece * own_rows / ROWS * x.columns / 8, finish)
-    finish = np.where(x.gather, 0.5 * finish, finish)
-    hidden = np.where(x.pingpong, c.hidden_pingpong, c.hidden_cooperative)
-    between = finish * (1 - hidden) + c.tile
+    products = x.rows * np.maximum(x.columns, c.least_columns) * step * x.plane_products
+    multiply = products * x.element_bytes / 2 / c.products
+    few = np.minimum(x.m, x.n) <= c.few
+    is_short = few | ((waves == 1) & (x.m * x.n * x.k * x.batch < c.short))
+    loaded = active * (x.rows / x.along + x.columns / x.across) * line
+    shared = loaded / np.where(is_short, c.l2_bytes_short, c.l2_bytes) * (1.0 + 0.0625 * x.half_sectors)
+    shared = np.maximum(shared, (x.rows + x.columns) * line / c.port_bytes)
+    consumers = np.where(x.rows < 2 * ROWS, 1, np.where(x.rows % (2 * ROWS) == 0, 2, x.rows // ROWS))
+    finish = c.epilogue + c.epilogue_piece * x.rows / consumers / ROWS * x.columns / _PIECE
+    computed = waves * (steps * np.maximum(multiply, shared) + finish)
 
-    def body(active: Values) -> tuple[Values, Values]:
-        shared = _larger(active * asked / c.l2_bytes, port, latency)
-        return steps * _larger(multiply, shared), steps * shared
+    moved = (x.m + x.n * np.maximum(x.experts, 1)) * x.k * x.element_bytes + x.m * x.n * x.out_bytes
+    moved = moved * x.batch
+    filled = np.minimum(1.0, np.maximum(active, 1) / c.filling)
+    uneven = np.where(waves > 1, 1.0 + c.uneven * (waves * slots / tiles - 1.0), 1.0)
+    drained = c.drain * np.minimum(1.0, moved / c.dirty_bytes)
+    memory = moved / (c.memory_bytes * filled) * uneven + drained
 
-    full, shared_full = body(slots * size)
-    last, shared_last = body(np.maximum(rest, 1) * size)
-    last = np.maximum(last, c.last_wave * full * (whole > 0))
-    has_rest = rest > 0
-    compute = whole * (full + between) + has_rest * (last + between) - between + finish
-    shared = whole * shared_full + has_rest * shared_last
-
-    # memory: every operand once, and again where waves of tiles do not find it in L2
-    reads = (x.m + x.n) * x.k * x.element_bytes * x.planes * x.batch
-    stored = x.m * x.n * x.out_bytes * x.batch
-    band = np.minimum(x.raster, high) * x.across
-    beside = np.minimum(np.maximum(slots * size / x.split / band, 1), wide * x.along)
-    again = (band * x.rows + beside * x.columns) * x.k * x.element_bytes * x.planes * tiles / slots - reads
-    again = np.where(reads + stored > gpu.l2_bytes, np.maximum(again, 0), 0)
-    active = np.minimum(tiles, slots) * size
-    rate = np.minimum(c.memory_bytes, active * c.memory_port_bytes)
-    memory = (reads + stored + c.read_again * again) / rate
-
-    launch = c.launch + c.first_load + c.cluster * np.log2(size).round()
-    exchange = np.where(x.split > 1, c.cluster_exchange, 0.0)
-    sums = x.rows * x.columns / x.split * 4
-    gathered = high * wide * x.across * x.along * x.batch * x.rows * x.columns * 4 * x.groups
-    through = np.where(
-        x.gather,
-        c.second_kernel + gathered / c.gather_bytes,
-        c.memory_exchange + sums * (x.groups + 1) / c.exchange_bytes,
-    )
-    exchange = exchange + np.where(x.groups > 1, through, 0.0)
-    copies = np.where(x.copies > 0, c.copy + c.second_copy * (x.copies - 1), 0.0) + x.copied_bytes / c.copy_bytes
-    total = launch + _larger(compute, memory) + exchange + copies
+    launch = c.launch + c.first_load + c.cluster * _DOUBLINGS[np.asarray(size, int)]
+    share = x.rows * x.columns / x.split * _SUM_BYTES
+    sums = tiles_of_result * size // x.split * x.rows * x.columns * _SUM_BYTES * x.groups
+    by_kernel = c.second_kernel + share / c.port_bytes + sums / c.l2_bytes
+    by_last = c.memory_exchange + share * (x.groups + 1) / c.port_bytes
+    in_cluster = np.where(x.split > 1, c.cluster_exchange, 0.0)
+    through_memory = np.where(x.groups > 1, np.where(x.gather > 0, by_kernel, by_last), 0.0)
+    kernel = np.maximum(computed, memory + finish) + launch + in_cluster + through_memory
+    copies = np.where(x.copies > 0, c.copy + x.copied_bytes / c.copy_bytes, 0.0)
     return Parts(
-        total, tiles / slots, launch, waves * steps * multiply, shared, memory, finish, exchange, copies
-    )
+        kernel, kernel + copies, tiles / slots, launch, waves * steps * multiply, waves * steps * shared,
+        memory, waves * finish, in_cluster + through_memory, copies,
+    )  # fmt: skip
