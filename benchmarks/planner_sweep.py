@@ -203,7 +203,7 @@ def library_runs(shape: Shape, a: Any, b: Any, keywords: dict[str, Any], lt: Any
     elif shape.dtype == "s8" and shape.batch == 1:
         runs["torch"] = lambda: torch._int_mm(a, b)
     elif shape.dtype == "e4m3" and shape.batch == 1:
-        one = torch.ones((), device="cuda")
+        one = torch.ones((), device=a.device)
         runs["torch"] = lambda: torch._scaled_mm(
             a, b, scale_a=one, scale_b=one, out_dtype=out.dtype, use_fast_accum=True
         )

@@ -15,6 +15,8 @@ import numpy as np
 
 LAYOUTS, STEPS, BATCHES = ("nn", "nt", "tn", "tt"), (1, 8, 64), (1, 4, 16)
 LARGEST = 16384
+#: Where the arrays lie.
+DEVICE = "cuda"
 #: The most products of numbers, and the most bytes of operands and result.
 MOST_PRODUCTS, MOST_BYTES = 1.2e12, 3e9
 #: Products of numbers from which on a product is large; rows or columns up to which one is skinny; how many
@@ -125,20 +127,20 @@ def operands(shape: Shape) -> tuple[Any, Any, Any, dict[str, Any]]:
     def matrix(rows: int, columns: int, transposed: bool) -> Any:
         size = (*lead, columns, rows) if transposed else (*lead, rows, columns)
         if shape.dtype == "s8":
-            made = torch.randint(-90, 91, size, device="cuda", dtype=torch.int8)
+            made = torch.randint(-90, 91, size, device=DEVICE, dtype=torch.int8)
         elif shape.dtype == "e4m3":
-            made = torch.randn(size, device="cuda").to(dtype)
+            made = torch.randn(size, device=DEVICE).to(dtype)
         else:
-            made = torch.randn(size, device="cuda", dtype=dtype)
+            made = torch.randn(size, device=DEVICE, dtype=dtype)
         return made.transpose(-1, -2) if transposed else made
 
     a = matrix(shape.m, shape.k, shape.layout[0] == "t")
     b = matrix(shape.k, shape.n, shape.layout[1] == "t")
     result = {"s8": torch.int32, "e4m3": torch.bfloat16}.get(shape.dtype, dtype)
-    out = torch.empty((*lead, shape.m, shape.n), device="cuda", dtype=result)
+    out = torch.empty((*lead, shape.m, shape.n), device=DEVICE, dtype=result)
     keywords: dict[str, Any] = {"out": out}
     if shape.dtype == "tf32":
         keywords["precision"] = "tf32"
     if shape.fused:
-        keywords |= {"bias": torch.randn(shape.n, device="cuda", dtype=dtype), "activation": "gelu_tanh"}
+        keywords |= {"bias": torch.randn(shape.n, device=DEVICE, dtype=dtype), "activation": "gelu_tanh"}
     return a, b, out, keywords

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from contextlib import nullcontext
 from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -153,6 +155,68 @@ def test_random_shapes_are_those_of_the_seed(scripts: Any) -> None:
         assert (each.group == "odd") == (not each.is_aligned)
         if each.is_aligned:
             assert (each.group == "large") == (each.products >= 1e10)
+
+
+class Library:
+    """cuBLASLt with one algorithm, which torch runs."""
+
+    def algorithms(self, a: Any, b: Any, out: Any, tf32: bool) -> list[Any]:
+        return [lambda: a.float() @ b.float()]
+
+
+@pytest.fixture
+def no_gpu(scripts: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Run the scripts on the CPU; the nth call that is timed takes n microseconds."""
+    torch = pytest.importorskip("torch")
+    import gpu_times
+
+    count = itertools.count(1)
+
+    def timed(run: Any, *_: Any) -> float:
+        run()
+        return float(next(count))
+
+    monkeypatch.setattr(gpu_times, "timed", timed)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(scripts.shapes, "DEVICE", "cpu")
+    return scripts
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f32", "s8"])
+def test_a_sweep_measures_the_planner_s_plan_and_others(no_gpu: Any, dtype: str) -> None:
+    """All plans that are timed give right results, so that none is left out."""
+    shape = no_gpu.shapes.Shape(40, 24, 72, dtype, "nn")
+    row = no_gpu.sweep.measure(shape, 5, Library(), nullcontext(), 8, until=float("inf"))
+    assert no_gpu.fit.shape_of(row) == shape and row["index"] == 5 and not row["failed"]
+    texts = [text for text, _, _ in row["plans"]]
+    own = plan_of(no_gpu.fit.problem_of(shape), "sm_90a")
+    assert len(set(texts)) == len(texts) >= 3 and no_gpu.sweep.plan_of_text(texts[0]) == replace(own, why="")
+    assert all(time > 0 for _, time, _ in row["plans"]) and row["cublaslt"] > 0
+    no_gpu.fit.Data([row])
+
+
+def test_wrong_results_are_seen(no_gpu: Any) -> None:
+    torch = pytest.importorskip("torch")
+    right = torch.randn(64, 64)
+    wrong, missing = right.clone(), right.clone()
+    wrong[3, 5] += 9
+    missing[63, 63] = float("nan")
+    found = [no_gpu.sweep.is_wrong(each, right, 64) for each in (right, right + 1e-3, wrong, missing)]
+    assert found == [False, False, True, True]
+
+
+def test_random_products_are_measured_and_reported(no_gpu: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """The ratio is that of the medians, and the report says the geometric mean and the worst."""
+    import matmul_random
+
+    sizes = ((8, 16, 120, "f16", "nt"), (5, 7, 33, "bf16", "tn", 4), (16, 16, 16, "f32", "tt"))
+    rows = [matmul_random.measured(no_gpu.shapes.Shape(*each), Library()) for each in sizes]
+    for row in rows:
+        peers = [row[name] for name in ("torch", "cublaslt") if name in row]
+        assert row["ratio"] == pytest.approx(min(peers) / row["lanewise"], rel=1e-3) and not row["wrong"]
+    matmul_random.report([{**rows[0], "group": "small", "ratio": ratio} for ratio in (0.5, 2.0)])
+    said = capsys.readouterr().out
+    assert "small       2 products: mean 1.000" in said and "least 0.500" in said and "wrong: none" in said
 
 
 def test_estimates_are_as_sure_as_they_say(scripts: Any) -> None:

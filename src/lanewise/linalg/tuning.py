@@ -126,7 +126,9 @@ def plans_to_measure(problem: Problem, arch: str) -> tuple[Plan, list[Plan]]:
     gpu = GPUS[arch]
     usual = replace(plan_of(problem, arch), why="")
     ranked = sorted(candidates(problem, arch), key=lambda each: estimate(problem, each, gpu).seconds)
-    tried = [usual, *(replace(with_copies(problem, each), why="") for each in ranked[:_MOST_CANDIDATES])]
+    unknown = [each for each in ranked[_MOST_CANDIDATES:] if each.schedule == "pingpong"]
+    others = (replace(with_copies(problem, each), why="") for each in ranked[:_MOST_CANDIDATES] + unknown)
+    tried = [usual, *others]
     plans = [replace(plan, group=group) for plan in tried for group in (plan.group, *_GROUPS)]
     return usual, [each for each in dict.fromkeys(plans) if each != usual]
 

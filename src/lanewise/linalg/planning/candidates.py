@@ -40,6 +40,8 @@ _FEW = 128
 #: Columns of promoted sums of which 64 rows fit into the registers twice, beside their totals.
 _TWICE = 128
 _LEAST_STAGES = 2
+#: Columns of tiles of 128 rows of which each warpgroup computes its own.
+_PINGPONG_COLUMNS = (128, 160, 192)
 #: Which of two candidates comes first if the model expects the same of them: the last of these counts most.
 _ORDER_OF_TIES = ("swap", "gather", "groups", "split", "along", "across", "columns", "rows")
 #: Candidates as columns: an array for each field of a plan.
@@ -87,6 +89,22 @@ def ranked(
     orientations = [False, True] if min(problem.m, problem.n) <= _FEW else [False]
     parts = [_choices(problem, swap, forced, most_groups) for swap in orientations]
     return Ranked(problem, {name: np.concatenate([each[name] for each in parts]) for name in parts[0]})
+
+
+def pingpong_plans(problem: Problem) -> list[Plan]:
+    """Return plans whose two warpgroups compute tiles of their own by turns, for products of several waves.
+
+    The model does not know what they take: they are there to be measured.
+    """
+    tiles = -(-problem.m // ROWS) * -(-problem.n // _PINGPONG_COLUMNS[0]) * problem.batch // 2
+    if problem.promote or problem.precision == "f32" or problem.experts or tiles < GPUS[ARCH].multiprocessors:
+        return []
+    step = LINE // element_bytes(problem)
+    return [
+        Plan("warpgroup", ARCH, (2 * ROWS, columns, step), _LEAST_STAGES, cluster, schedule="pingpong")
+        for columns in _PINGPONG_COLUMNS
+        for cluster in _CLUSTERS[1:3]
+    ]
 
 
 def _is_chain(problem: Problem) -> bool:
