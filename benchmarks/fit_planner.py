@@ -126,7 +126,7 @@ class Data:
                 times.append(microseconds)
                 products.append(number)
                 self.texts.append(text)
-                self.own.append(place == 0)
+                self.own.append(place == 0 and "index" in row)  # the first of a sweep is the planner's
         self.case: Case = joined(cases)
         self.times, self.products = np.array(times), np.array(products)
         self.count = len(rows)
@@ -201,6 +201,8 @@ def regrets(data: Data, model: Model) -> tuple[np.ndarray, np.ndarray, np.ndarra
 def said(values: np.ndarray) -> str:
     """Return the median, the 95th percentile and the largest."""
     values = values[~np.isnan(values)]
+    if not len(values):
+        return "not known"
     low, high = np.percentile(values, [50, 95])
     return f"median {low:.3f}, 95th percentile {high:.3f}, largest {values.max():.3f} of {len(values)}"
 
