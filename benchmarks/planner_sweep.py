@@ -33,6 +33,8 @@ from lanewise.linalg.plan import Plan
 SCREENING, FINAL, FINALISTS = 7, 15, 6
 #: Cycles that the GPU sleeps before a call, for the host to be ahead of it.
 SLEPT_CYCLES = 150_000
+#: Plans that a row has at least, where the time was over before all were compiled.
+LEAST_PLANS = 2
 #: Seconds that one product's rounds may take.
 MOST_SECONDS = 1.2
 #: Seeds of the parts of a sweep: types, the share with bias and gelu, and the share of all products.
@@ -244,8 +246,8 @@ def is_wrong(out: Any, wanted: Any, k: int) -> bool:
     return bool(far.any()) or bool(out.isnan().any())
 
 
-def measure(shape: Shape, index: int, lt: Any, lock: Any, count: int, until: float) -> dict[str, Any]:
-    """Return one row of the record."""
+def measure(shape: Shape, index: int, lt: Any, lock: Any, count: int, until: float) -> dict[str, Any] | None:
+    """Return one row of the record; None if the time was over before two plans were compiled."""
     import torch
 
     import lanewise as lw
@@ -265,6 +267,8 @@ def measure(shape: Shape, index: int, lt: Any, lock: Any, count: int, until: flo
             runs[plan] = lambda plan=plan: lw.matmul(a, b, plan=plan, **keywords)
         except LanewiseError as error:
             failed.append(f"{text_of(plan)}: {str(error)[:120]}")
+    if len(runs) < LEAST_PLANS:
+        return None
     times: dict[Any, list[float]] = {}
     with lock:
         libraries = {n: r for n, r in library_runs(shape, a, b, keywords, lt).items() if works(r)}
@@ -323,6 +327,8 @@ def work(number: int, workers: int, given: Any, done: set[int], lock: Any, until
                 print(f"{every[index]}: {type(error).__name__}: {str(error)[:200]}", flush=True)
                 if "CUDA error" in str(error):
                     break
+                continue
+            if row is None:
                 continue
             file.write(json.dumps(row) + "\n")
             file.flush()

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from everything import sampled
 from lanewise.linalg.planning.candidates import ranked
 from lanewise.linalg.planning.cases import case_of
 from lanewise.linalg.planning.costs import ERRORS, H200
@@ -39,6 +40,7 @@ def drawn(seed: int, count: int) -> list[Problem]:
     return found
 
 
+@sampled(3)
 @pytest.mark.parametrize(
     "problem", drawn(3, 24), ids=lambda each: f"{each.m}x{each.n}x{each.k} {each.a.dtype.name}"
 )
@@ -182,6 +184,7 @@ def no_gpu(scripts: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     return scripts
 
 
+@sampled(2)
 @pytest.mark.parametrize("dtype", ["bf16", "f32", "s8"])
 def test_a_sweep_measures_the_planner_s_plan_and_others(no_gpu: Any, dtype: str) -> None:
     """All plans that are timed give right results, so that none is left out."""

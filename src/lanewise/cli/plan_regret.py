@@ -48,9 +48,8 @@ def measured_regret(problem: Problem, out: str | None) -> str:
 
 def _array(torch: Any, operand: Operand, batch: int, rows: int, k: int) -> Any:
     """Return random numbers on the GPU that lie in memory as an operand does, as rows × K."""
-    shape = (rows, k) if operand.k_major else (k, rows)
-    if batch > 1:
-        shape = (batch, *shape)
+    lead = (batch,) if batch > 1 else ()
+    shape = (*lead, rows, k) if operand.k_major else (*lead, k, rows)
     dtype = getattr(torch, _TORCH_TYPES[operand.dtype.name])
     if operand.dtype.name == "s8":
         made = torch.randint(-90, 91, shape, device="cuda", dtype=dtype)
