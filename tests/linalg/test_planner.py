@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from contextlib import nullcontext
 from dataclasses import fields, replace
 from pathlib import Path
@@ -85,6 +86,20 @@ def test_the_planner_takes_its_best_candidate() -> None:
         plans = candidates(problem, "sm_90a")
         chosen = replace(plan_of(problem, "sm_90a"), why="")
         assert chosen in [replace(each, why="") for each in plans]
+
+
+def test_plans_say_by_how_much_they_are_better_than_other_tiles() -> None:
+    """The other tile is the best of those with other rows or columns."""
+    problem = problem_of_sizes(700, 900, 1100, "bf16", layout="tt")
+    found = ranked(problem)
+    tiles = [found.plan(place).tile for place in range(len(found))]
+    other = found.next_tile(0)
+    assert other is not None and tiles[other] != tiles[0] and set(tiles[:other]) == {tiles[0]}
+    assert found.next_tile(len(found) - 1) is None
+    said = re.search(
+        r"the next tile, (\d+)×(\d+), would take ([\d.]+) % longer", plan_of(problem, "sm_90a").why
+    )
+    assert said is not None and (int(said[1]), int(said[2])) in {tile[:2] for tile in tiles}
 
 
 def test_plans_say_what_they_expect() -> None:

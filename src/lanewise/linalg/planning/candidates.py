@@ -73,6 +73,13 @@ class Ranked:
             gather=bool(of["gather"]), direct=bool(of["direct"]),
         )  # fmt: skip
 
+    def next_tile(self, place: int) -> int | None:
+        """Return the best candidate after one at `place` that has another tile; None if there is none."""
+        rows, columns = self.choices["rows"], self.choices["columns"]
+        others = np.flatnonzero((rows != rows[place]) | (columns != columns[place]))
+        later = others[others > place]
+        return int(later[0]) if len(later) else None
+
 
 def ranked(
     problem: Problem,

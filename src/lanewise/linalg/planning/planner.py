@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from lanewise.errors import LanewiseError
 from lanewise.linalg.loading import as_loaded, with_copies
@@ -21,6 +21,9 @@ from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.gpus import GPUS, Gpu
 from lanewise.linalg.planning.measured import measured_plan
 from lanewise.linalg.problem import Problem
+
+if TYPE_CHECKING:
+    from lanewise.linalg.planning.candidates import Ranked
 
 #: Tiles of the mma.sync kernels, and the share of the tensor cores' speed that they reach on long K.
 _WARP_TILES = ((128, 256, 0.85), (128, 128, 0.80), (128, 112, 0.80), (128, 64, 0.62), (64, 64, 0.48))
@@ -125,17 +128,21 @@ def _hopper_plan(problem: Problem, cuts: bool | tuple[int, int], most_groups: in
     for place in range(min(len(candidates), _MOST_BUILT)):
         plan = fitted(seen, candidates.plan(place))
         if plan is not None:
-            return replace(plan, why=_why_of(plan, float(candidates.microseconds[place]), len(candidates)))
+            return replace(plan, why=_why_of(candidates, place))
     raise LanewiseError(
         f"the Hopper kernels have no tile for {problem.m}×{problem.n}×{problem.k} of these types"
     )
 
 
-def _why_of(plan: Plan, microseconds: float, count: int) -> str:
-    """Return why the model chose a plan, in a sentence."""
-    parts = plan.split * plan.groups
-    cut = f" with K cut into {parts} parts" if parts > 1 else ""
-    return f"of {count} candidates the model expects the least time of it, {microseconds:.1f} µs{cut}"
+def _why_of(candidates: Ranked, place: int) -> str:
+    """Return why the model chose a plan, in a sentence, and by how much it is better than other tiles."""
+    text = f"of {len(candidates)} candidates the model expects the least time of it"
+    beside = candidates.next_tile(place)
+    if beside is None:
+        return text
+    more = float(candidates.microseconds[beside] / candidates.microseconds[place]) - 1
+    rows, columns, _ = candidates.plan(beside).tile
+    return f"{text}; the next tile, {rows}×{columns}, would take {100 * more:.1f} % longer"
 
 
 def chain_plan(problem: Problem, arch: str, fitted: bool = False) -> Plan:
