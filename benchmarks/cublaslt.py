@@ -19,6 +19,8 @@ DATA_TYPES = {
 COMPUTE_F32, COMPUTE_TF32, COMPUTE_F64, COMPUTE_S32 = 68, 77, 70, 72
 #: Attributes of a description of a product, and of a preference.
 _TRANSPOSE_A, _TRANSPOSE_B, _FAST_SUMS, _WORKSPACE = 3, 4, 25, 1
+#: Attributes of a matrix: how many there are, and elements from one to the next.
+_BATCH_COUNT, _BATCH_STRIDE = 5, 6
 _WORKSPACE_BYTES = 64 << 20
 
 
@@ -67,12 +69,18 @@ class CublasLt:
         if status:
             raise RuntimeError(f"{name} returned {status}")
 
-    def _layout(self, dtype: torch.dtype, rows: int, columns: int, leading: int) -> c_void_p:
+    def _layout(self, matrix: torch.Tensor, rows: int, columns: int, leading: int) -> c_void_p:
         made = c_void_p()
         self._call(
-            "cublasLtMatrixLayoutCreate", byref(made), c_int(DATA_TYPES[dtype]), c_uint64(rows),
+            "cublasLtMatrixLayoutCreate", byref(made), c_int(DATA_TYPES[matrix.dtype]), c_uint64(rows),
             c_uint64(columns), c_int64(leading),
         )  # fmt: skip
+        if matrix.ndim > 2:
+            count, stride = c_int(matrix.shape[0]), c_int64(matrix.stride(0))
+            for attribute, value, size in ((_BATCH_COUNT, count, 4), (_BATCH_STRIDE, stride, 8)):
+                self._call(
+                    "cublasLtMatrixLayoutSetAttribute", made, c_int(attribute), byref(value), c_size_t(size)
+                )
         return made
 
     def algorithms(
@@ -81,9 +89,10 @@ class CublasLt:
     ) -> list[Any]:  # fmt: skip
         """Return functions that compute out = a · b, one for each algorithm of the heuristic.
 
-        cuBLASLt's matrices are stored by columns: outᵀ = bᵀ · aᵀ is computed, of the same memory.
+        They are matrices, or batches of as many matrices with one axis in front. cuBLASLt's matrices are
+        stored by columns: outᵀ = bᵀ · aᵀ is computed, of the same memory.
         """
-        (m, k), n = a.shape, b.shape[1]
+        (m, k), n = a.shape[-2:], b.shape[-1]
         compute, scale, number = COMPUTE_TF32 if tf32 else COMPUTE_F32, 0, c_float
         if a.dtype == torch.float64:
             compute, scale, number = COMPUTE_F64, 1, c_double
@@ -92,8 +101,8 @@ class CublasLt:
         description = c_void_p()
         self._call("cublasLtMatmulDescCreate", byref(description), c_int(compute), c_int(scale))
         for attribute, transposed in (
-            (_TRANSPOSE_A, b.stride(0) == 1 and b.stride(1) != 1),
-            (_TRANSPOSE_B, a.stride(0) == 1 and a.stride(1) != 1),
+            (_TRANSPOSE_A, _is_transposed(b)),
+            (_TRANSPOSE_B, _is_transposed(a)),
         ):
             value = c_int(transposed)
             self._call(
@@ -106,7 +115,7 @@ class CublasLt:
             )
         of_b = self._stored(b, k, n)
         of_a = self._stored(a, m, k)
-        of_out = self._layout(out.dtype, n, m, out.stride(0))
+        of_out = self._layout(out, n, m, max(n, out.stride(-2)))
         preference = c_void_p()
         self._call("cublasLtMatmulPreferenceCreate", byref(preference))
         size = c_size_t(_WORKSPACE_BYTES)
@@ -140,6 +149,11 @@ class CublasLt:
 
     def _stored(self, matrix: torch.Tensor, rows: int, columns: int) -> c_void_p:
         """Return the layout of a matrix's memory as columns: of one stored by rows, its transpose."""
-        if matrix.stride(1) == 1 or matrix.stride(0) != 1:
-            return self._layout(matrix.dtype, columns, rows, matrix.stride(0))
-        return self._layout(matrix.dtype, rows, columns, matrix.stride(1))
+        if not _is_transposed(matrix):
+            return self._layout(matrix, columns, rows, max(columns, matrix.stride(-2)))
+        return self._layout(matrix, rows, columns, max(rows, matrix.stride(-1)))
+
+
+def _is_transposed(matrix: torch.Tensor) -> bool:
+    """Return whether a matrix is stored by columns."""
+    return matrix.stride(-2) == 1 and matrix.stride(-1) != 1

@@ -28,3 +28,17 @@ def test_other_archs_and_wrong_words(lanewise: Callable[..., Any]) -> None:
     for arguments in (("--dtype", "q"), ("--layout", "xy"), ("--arch", "V100"), ("--precision", "tf32")):
         said = lanewise("plan", "64", "64", "64", *arguments)
         assert said.code == 2 and said.err
+
+
+def test_what_is_expected_is_said(lanewise: Callable[..., Any]) -> None:
+    """Microseconds, how sure they are, and what they consist of; copies are a part of it."""
+    rows = dict(line.split(maxsplit=1) for line in lanewise("plan", "1001", "1001", "1001").out.splitlines())
+    assert "µs ±" in rows["expected"] and "copies of operands" in rows["expected"]
+    assert rows["bound"] in rows["expected"]
+
+
+def test_regret_needs_a_gpu(lanewise: Callable[..., Any], monkeypatch: Any) -> None:
+    monkeypatch.setattr("lanewise.gpu.available", lambda: False)
+    said = lanewise("plan", "64", "64", "64", "--regret")
+    assert said.code == 2 and said.err.count("\n") <= 2
+    assert "measures plans on a GPU, and this machine has none" in said.err

@@ -137,6 +137,42 @@ def test_plans_that_are_measured_can_be_launched(dtype: Any, turned: str, keywor
         assert refused <= len(others) // 2
 
 
+def test_large_products_are_also_measured_with_pingpong() -> None:
+    """The model knows nothing of this schedule, so it is tried whatever the model says."""
+    _, others = tuning.plans_to_measure(problem_of(2000, 2048, 512), "sm_90a")
+    assert {each.tile[:2] for each in others if each.schedule == "pingpong"} >= {(128, 128), (128, 192)}
+    _, others = tuning.plans_to_measure(problem_of(64, 64, 512), "sm_90a")
+    assert not [each for each in others if each.schedule == "pingpong"]
+
+
+def test_the_regret_of_a_plan_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU that takes longer for larger tiles: the planner's own plan comes first, all are timed."""
+    calls: list[Plan] = []
+
+    class Timer:
+        def __init__(self, *_: Any) -> None:
+            pass
+
+        def warm_up(self, call: Any) -> None:
+            call()
+
+        def seconds(self, call: Any) -> float:
+            call()
+            return calls[-1].tile[0] * calls[-1].tile[1] / 1e9
+
+    a, b = np.zeros((256, 512), np.float16), np.zeros((512, 256), np.float16)
+    request = request_of(a, b, Options())
+    monkeypatch.setattr(tuning, "_request", lambda *_: (request, request.problem, 0))
+    monkeypatch.setattr(tuning, "_Timer", Timer)
+    monkeypatch.setattr(tuning, "matmul", lambda *_, plan: calls.append(plan))
+    monkeypatch.setattr(on_gpu, "arch_of_device", lambda _: "sm_90a")
+    found = tuning.measure_plans(a, b, count=6)
+    assert request.problem is not None and len(found) == 6
+    assert found[0].plan == replace(plan_of(request.problem, "sm_90a"), why="")
+    for row in found:
+        assert row.measured == pytest.approx(row.plan.tile[0] * row.plan.tile[1] / 1e3) and row.expected > 1
+
+
 # what is kept -----------------------------------------------------------------------------------------------
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
+from statistics import median
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from lanewise.errors import LanewiseError
 from lanewise.linalg.launch.repeat import forget
@@ -19,7 +20,7 @@ from lanewise.linalg.planning.gpus import GPUS
 from lanewise.linalg.planning.planned import PlannedProduct
 from lanewise.linalg.planning.planner import candidates, estimate, plan_of
 from lanewise.linalg.problem import Problem
-from lanewise.linalg.rules import request_of
+from lanewise.linalg.rules import Request, request_of
 from lanewise.tracebacks import short_traceback
 from lanewise.tuning.contest import contest, rounds
 
@@ -33,6 +34,8 @@ _SWEPT_BYTES = 256 << 20
 #: How much longer than the host's part of a call the sweep before it takes, so that the GPU does not wait.
 _HEADROOM = 1.5
 _MOST_SWEEPS = 16
+#: Rounds in which the plans of `measure_plans` are timed.
+_REGRET_ROUNDS = 15
 
 
 @short_traceback
@@ -45,27 +48,7 @@ def tune(a: Any, b: Any, *, progress: bool = True, **keywords: Any) -> PlannedPr
     before is dropped then. What is kept is in the user's cache folder ($LANEWISE_CACHE_DIR), for this device,
     these types, sizes, strides and fused operations. What `out=` holds is restored. A bar shows the progress.
     """
-    for name in ("plan", "stream", "arch"):
-        if keywords.get(name) is not None:
-            raise LanewiseError(f"lw.tune takes no {name}=: it measures plans on the current stream")
-    options = options_of("lw.tune", keywords)
-    request = request_of(a, b, options, empty_result=False)
-    ordinal, problem = request.a.device, request.problem
-    if ordinal is None:
-        raise LanewiseError("lw.tune measures on a GPU, and a and b lie in host memory: move them to the GPU")
-    if problem is None or not (problem.m and problem.n and problem.k and problem.batch):
-        raise LanewiseError(
-            "lw.tune takes a product, not empty, or a batch whose strides let it be treated as one axis"
-        )
-    if is_scattered(problem):
-        raise LanewiseError(
-            "a, b, out or residual is contiguous along neither axis, and lw.matmul multiplies copies then: "
-            "pass lw.tune such copies, made by .contiguous() of torch or .copy() of CuPy"
-        )
-    if problem.batch_invariant:
-        raise LanewiseError(
-            "lw.tune has nothing to measure with batch_invariant=True: how K is cut is given then"
-        )
+    request, problem, ordinal = _request(a, b, keywords, "lw.tune")
     from lanewise.gpu.device import context
     from lanewise.linalg.launch.prepare import arch_of_device, forget_prepared
 
@@ -105,6 +88,33 @@ def tune(a: Any, b: Any, *, progress: bool = True, **keywords: Any) -> PlannedPr
     return PlannedProduct(replace(verdict.best, why=why), problem)
 
 
+def _request(a: Any, b: Any, keywords: dict[str, Any], caller: str) -> tuple[Request, Problem, int]:
+    """Return what a call asks for, if its plans can be measured: its problem, and the GPU that it is on."""
+    for name in ("plan", "stream", "arch"):
+        if keywords.get(name) is not None:
+            raise LanewiseError(f"{caller} takes no {name}=: it measures plans on the current stream")
+    request = request_of(a, b, options_of(caller, keywords), empty_result=False)
+    ordinal, problem = request.a.device, request.problem
+    if ordinal is None:
+        raise LanewiseError(
+            f"{caller} measures on a GPU, and a and b lie in host memory: move them to the GPU"
+        )
+    if problem is None or not (problem.m and problem.n and problem.k and problem.batch):
+        raise LanewiseError(
+            f"{caller} takes a product, not empty, or a batch whose strides let it be treated as one axis"
+        )
+    if is_scattered(problem):
+        raise LanewiseError(
+            "a, b, out or residual is contiguous along neither axis, and lw.matmul multiplies copies then: "
+            f"pass {caller} such copies, made by .contiguous() of torch or .copy() of CuPy"
+        )
+    if problem.batch_invariant:
+        raise LanewiseError(
+            f"{caller} has nothing to measure with batch_invariant=True: how K is cut is given then"
+        )
+    return request, problem, ordinal
+
+
 def plans_to_measure(problem: Problem, arch: str) -> tuple[Plan, list[Plan]]:
     """Return the planner's own plan for a problem, and those that are worth measuring beside it.
 
@@ -114,9 +124,44 @@ def plans_to_measure(problem: Problem, arch: str) -> tuple[Plan, list[Plan]]:
     gpu = GPUS[arch]
     usual = replace(plan_of(problem, arch), why="")
     ranked = sorted(candidates(problem, arch), key=lambda each: estimate(problem, each, gpu).seconds)
-    tried = [usual, *(replace(with_copies(problem, each), why="") for each in ranked[:_MOST_CANDIDATES])]
+    unknown = [each for each in ranked[_MOST_CANDIDATES:] if each.schedule == "pingpong"]
+    others = (replace(with_copies(problem, each), why="") for each in ranked[:_MOST_CANDIDATES] + unknown)
+    tried = [usual, *others]
     plans = [replace(plan, group=group) for plan in tried for group in (plan.group, *_GROUPS)]
     return usual, [each for each in dict.fromkeys(plans) if each != usual]
+
+
+class MeasuredPlan(NamedTuple):
+    """A plan with the microseconds that the model expects, and those of a call on this GPU."""
+
+    plan: Plan
+    expected: float
+    measured: float
+
+
+def measure_plans(a: Any, b: Any, *, count: int = 16, **keywords: Any) -> list[MeasuredPlan]:
+    """Return the planner's own plan for a call of `lw.matmul` and the best of its candidates, all measured.
+
+    The planner's own is the first. The quotient of its time and the least is its regret.
+    """
+    request, problem, ordinal = _request(a, b, keywords, "lanewise plan --regret")
+    from lanewise.linalg.launch.prepare import arch_of_device
+
+    arch = arch_of_device(ordinal)
+    usual, others = plans_to_measure(problem, arch)
+    plans = [usual, *[each for each in others if each.group == usual.group][: count - 1]]
+    timer = _Timer(request.a.library, ordinal)
+    calls = {plan: (lambda plan=plan: matmul(a, b, plan=plan, **keywords)) for plan in plans}
+    times: dict[Plan, list[float]] = {plan: [] for plan in plans}
+    for call in calls.values():
+        timer.warm_up(call)
+    for number in range(_REGRET_ROUNDS):
+        for plan in plans if number % 2 == 0 else reversed(plans):
+            times[plan].append(timer.seconds(calls[plan]))
+    return [
+        MeasuredPlan(plan, estimate(problem, plan, GPUS[arch]).seconds * 1e6, median(times[plan]) * 1e6)
+        for plan in plans
+    ]
 
 
 def _copy(array: Any) -> Any:

@@ -24,12 +24,16 @@ def plan(
     batch_invariant: Annotated[
         bool, typer.Option("--batch-invariant", help="Choose the order of sums from N, K and types alone.")
     ] = False,
+    regret: Annotated[
+        bool, typer.Option("--regret", help="Measure the plan and other candidates on this GPU.")
+    ] = False,
 ) -> None:
     """Say which plan `lw.matmul` has for a product: kernel, tile, stages, split, waves, bound, and why.
 
     \b
     lanewise plan 4096 4096 4096 --dtype bf16
     lanewise plan 16 4096 14336 --dtype e4m3 --out bf16 --layout nt
+    lanewise plan 1152 1152 1152 --regret
     """
     from lanewise.errors import LanewiseError
     from lanewise.linalg.matmul import planned
@@ -50,3 +54,7 @@ def plan(
         batch_invariant=batch_invariant,
     )
     print(planned(problem, planned_arch(arch)))
+    if regret:
+        from lanewise.cli.plan_regret import measured_regret
+
+        print(measured_regret(problem, out))

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from lanewise.linalg.kernels.hopper.candidates import RESIDENT
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
+from lanewise.linalg.planning.gpus import GPUS
 from lanewise.linalg.problem import Problem
 
 #: Elements of K in a stage, and microseconds of a launch.
 _STEP, _LAUNCH = 128, 3.5
-#: Tiles of 128 × 128 from which on a GPU is full, and rows and columns up to which memory bounds a product.
-_FULL, _FEW = 132, 128
+#: Rows and columns up to which memory bounds a product.
+_FEW = 128
+_GPU = GPUS["sm_90a"]
 
 
 class Kernel(NamedTuple):
@@ -34,7 +35,7 @@ class Kernel(NamedTuple):
         """Return the time that a product is expected to take."""
         (rows, columns), (across, along) = self.tile, self.cluster
         tiles = -(-m // (rows * across)) * -(-n // (columns * along)) * batch
-        waves = -(-tiles // (RESIDENT[across * along] // (across * along)))
+        waves = -(-tiles // _GPU.slots(across * along))
         return _LAUNCH + waves * (-(-k // _STEP) * self.step + self.beside) + self.last
 
     @property
@@ -81,12 +82,20 @@ def eight_bit_kernels(problem: Problem) -> list[tuple[float, Kernel]]:
         return []
     seen = oriented(problem, _KERNELS[0].plan)
     m, n = seen.m, seen.n
-    if m <= _FEW < n and -(-n // 128) * problem.batch >= _FULL // 3:
+    if m <= _FEW < n and -(-n // 128) * problem.batch >= _GPU.multiprocessors // 3:
         kernel = _FEW_ROWS[m > 64]
         kernel = kernel if problem.promote is None else kernel._replace(schedule="by turns")
         return [(kernel.microseconds(m, n, problem.k, problem.batch), kernel)]
-    if min(m, n) <= _FEW or -(-m // 128) * -(-n // 128) * problem.batch < _FULL:
+    if min(m, n) <= _FEW or -(-m // 128) * -(-n // 128) * problem.batch < _GPU.multiprocessors:
         return []
     kernels = _KERNELS if problem.promote is None else _PROMOTING
     timed = [(each.microseconds(m, n, problem.k, problem.batch), each) for each in kernels]
     return sorted(timed, key=lambda each: each[0])
+
+
+def eight_bit_microseconds(problem: Problem, plan: Plan) -> float | None:
+    """Return the time of a plan by the measurements of its kernel; None if it is not among these kernels."""
+    for microseconds, kernel in eight_bit_kernels(problem):
+        if (plan.tile[:2], plan.cluster, plan.schedule) == (kernel.tile, kernel.cluster, kernel.schedule):
+            return microseconds if (plan.split, plan.groups, plan.swap) == (1, 1, False) else None
+    return None

@@ -8,6 +8,17 @@ from lanewise.errors import LanewiseError
 from lanewise.isa import find_arch
 
 
+def resident(cluster_size: int, multiprocessors: int) -> int:
+    """Return how many blocks run at the same time: clusters of four or eight leave some multiprocessors idle.
+
+    On an H200 with 132 of them, 30 clusters of four and 15 of eight run at the same time.
+
+    >>> [resident(size, 132) for size in (1, 2, 4, 8)]
+    [132, 132, 120, 120]
+    """
+    return multiprocessors if cluster_size <= 2 else multiprocessors * 10 // 11
+
+
 @dataclass(frozen=True)
 class Gpu:
     """A GPU that stands for its arch: numbers for the model of time, not for the bits."""
@@ -20,6 +31,19 @@ class Gpu:
     #: Shared memory of a block in bytes.
     shared_bytes: int
     l2_bytes: int
+
+    @property
+    def clustered(self) -> int:
+        """Multiprocessors that clusters of four or eight blocks fill."""
+        return resident(4, self.multiprocessors)
+
+    def slots(self, size: int) -> int:
+        """Return how many clusters of so many blocks run at the same time.
+
+        >>> [GPUS["sm_90a"].slots(size) for size in (1, 2, 4, 8)]
+        [132, 66, 30, 15]
+        """
+        return resident(size, self.multiprocessors) // size
 
     def speed_of(self, multiplied: str) -> float:
         """Return the operations in a second of products of a format."""

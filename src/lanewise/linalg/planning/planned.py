@@ -17,6 +17,9 @@ from lanewise.linalg.planning.gpus import GPUS
 from lanewise.linalg.planning.planner import Estimate, estimate, require_possible
 from lanewise.linalg.problem import Problem
 
+#: Microseconds of a part of the time that is worth a word.
+_LEAST_PART = 0.05
+
 
 @dataclass(frozen=True, repr=False)
 class PlannedProduct:
@@ -37,7 +40,7 @@ class PlannedProduct:
 
     @property
     def bound(self) -> str:
-        """What the time depends on: tensor cores, bandwidth, or the latency of a launch."""
+        """What the time depends on most: tensor cores, bandwidth, the latency of a launch, copies …"""
         return self.estimate.bound
 
     @property
@@ -109,9 +112,17 @@ class PlannedProduct:
             ("registers", "not known without ptxas" if self.registers is None else str(self.registers)),
             ("waves", f"{self.waves:.2f}"),
             ("sums", order),
-            ("bound", f"{self.bound}; {self.estimate.seconds * 1e6:.1f} µs expected"),
+            ("expected", self._expected()),
+            ("bound", self.bound),
             ("why", plan.why or "given by the caller"),
         ]
+
+    def _expected(self) -> str:
+        """Return the expected time, how sure it is, and what it consists of."""
+        found = self.estimate
+        text = f"{found.seconds * 1e6:.1f} µs ± {100 * found.error:.0f} %"
+        parts = [f"{name} {value:.1f}" for name, value in found.parts.items() if value >= _LEAST_PART]
+        return f"{text} (they overlap: {', '.join(parts)})" if parts else text
 
     def __repr__(self) -> str:
         return "\n".join(f"{name:<13} {value}" for name, value in self.rows())

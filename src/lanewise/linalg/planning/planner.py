@@ -1,8 +1,8 @@
-"""A plan for a problem: by a model of waves and bandwidth, and by what was measured where something was.
+"""A plan for a problem: the candidate that takes least by the model of its family's kernels.
 
-The model gives each candidate (tile, cluster, split) a time and takes the least: `hopper_model.py` for the
-Hopper kernels, a simple one here for those of mma.sync. Only how K is cut changes the order of sums; with
-`batch_invariant` it is chosen from N, K and the types alone, as if M were one tile.
+Plans of the Hopper kernels are ranked in `candidates.py` by the model of `model.py`; a simple model of those
+of mma.sync is here. Only how K is cut changes the order of sums; with `batch_invariant` it is chosen from N,
+K and the types alone, as if M were one tile.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from lanewise.errors import LanewiseError
 from lanewise.linalg.loading import as_loaded, with_copies
@@ -21,6 +21,9 @@ from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.gpus import GPUS, Gpu
 from lanewise.linalg.planning.measured import measured_plan
 from lanewise.linalg.problem import Problem
+
+if TYPE_CHECKING:
+    from lanewise.linalg.planning.candidates import Ranked
 
 #: Tiles of the mma.sync kernels, and the share of the tensor cores' speed that they reach on long K.
 _WARP_TILES = ((128, 256, 0.85), (128, 128, 0.80), (128, 112, 0.80), (128, 64, 0.62), (64, 64, 0.48))
@@ -34,6 +37,8 @@ _ONE_TILE = 128
 _MOST_INVARIANT_GROUPS = 16
 #: Candidates of the Hopper kernels that are built, until one can be had.
 _MOST_BUILT = 64
+#: How far off the simple model of the mma.sync kernels may be: it was not fitted.
+_ERROR_OF_SIMPLE_MODEL = 0.3
 
 
 class Estimate(NamedTuple):
@@ -42,6 +47,10 @@ class Estimate(NamedTuple):
     seconds: float
     waves: float
     bound: str
+    #: By what share of the time the model is typically off, on products that it was not fitted to.
+    error: float = _ERROR_OF_SIMPLE_MODEL
+    #: Microseconds of what the time consists of; parts of a kernel overlap.
+    parts: dict[str, float] = {}  # noqa: RUF012, never written
 
 
 def plan_of(problem: Problem, arch: str) -> Plan:
@@ -106,29 +115,37 @@ def _as_can_be_had(problem: Problem, plan: Plan) -> Plan | None:
 
 def _hopper_plan(problem: Problem, cuts: bool | tuple[int, int], most_groups: int | None = None) -> Plan:
     """Return the best plan of the Hopper kernels that can be had; `cuts` may say how K is cut."""
-    from lanewise.linalg.kernels.hopper.candidates import fitted
+    from lanewise.linalg.kernels.hopper.limits import fitted
+    from lanewise.linalg.planning.candidates import ranked
     from lanewise.linalg.planning.eight_bit import eight_bit_kernels
-    from lanewise.linalg.planning.hopper_model import best_candidates
 
     seen = as_loaded(problem)
     forced = cuts if isinstance(cuts, tuple) else None
     if forced in (None, (1, 1)):
-        for time, kernel in eight_bit_kernels(seen):
+        for microseconds, kernel in eight_bit_kernels(seen):
             plan = fitted(seen, kernel.plan)
             if plan is not None:
-                why = f"by measurements of kernels of 8-bit types it is expected to take {time:.1f} µs"
+                why = f"by times of kernels of 8-bit types it is expected to take {microseconds:.1f} µs"
                 return replace(plan, why=why)
-    ranked = best_candidates(seen, _MOST_BUILT, bool(cuts), forced, most_groups)
-    for each in ranked:
-        plan = fitted(seen, each.plan)
+    candidates = ranked(problem, bool(cuts), forced, most_groups)
+    for place in range(min(len(candidates), _MOST_BUILT)):
+        plan = fitted(seen, candidates.plan(place))
         if plan is not None:
-            parts, time = each.cut.split * each.cut.groups, each.microseconds
-            cut = f" with K cut into {parts} parts" if parts > 1 else ""
-            why = f"the model expects it to take {time:.1f} µs, less than others: {each.waves:.2f} waves{cut}"
-            return replace(plan, why=why)
+            return replace(plan, why=_why_of(candidates, place))
     raise LanewiseError(
         f"the Hopper kernels have no tile for {problem.m}×{problem.n}×{problem.k} of these types"
     )
+
+
+def _why_of(candidates: Ranked, place: int) -> str:
+    """Return why the model chose a plan, in a sentence, and by how much it is better than other tiles."""
+    text = f"of {len(candidates)} candidates the model expects the least time of it"
+    beside = candidates.next_tile(place)
+    if beside is None:
+        return text
+    more = float(candidates.microseconds[beside] / candidates.microseconds[place]) - 1
+    rows, columns, _ = candidates.plan(beside).tile
+    return f"{text}; the next tile, {rows}×{columns}, would take {100 * more:.1f} % longer"
 
 
 def chain_plan(problem: Problem, arch: str, fitted: bool = False) -> Plan:
@@ -179,14 +196,14 @@ def candidates(problem: Problem, arch: str) -> list[Plan]:
     """Return the plans that are worth measuring for a problem on an arch, the most promising first."""
     if _family(problem, arch) == "warp":
         return list(_warp_plans(problem, arch, GPUS[arch]))
-    from lanewise.linalg.kernels.hopper.candidates import fitted
+    from lanewise.linalg.kernels.hopper.limits import fitted
+    from lanewise.linalg.planning.candidates import pingpong_plans, ranked
     from lanewise.linalg.planning.eight_bit import eight_bit_kernels
-    from lanewise.linalg.planning.hopper_model import hopper_candidates
 
-    seen = as_loaded(problem)
+    seen, found = as_loaded(problem), ranked(problem)
     measured = [kernel.plan for _, kernel in eight_bit_kernels(seen)]
-    ranked = [each.plan for each in hopper_candidates(seen)[:_MOST_BUILT]]
-    built = (fitted(seen, each) for each in dict.fromkeys(measured + ranked))
+    best = [found.plan(place) for place in range(min(len(found), _MOST_BUILT))]
+    built = (fitted(seen, each) for each in dict.fromkeys(measured + best + pingpong_plans(problem)))
     return [with_copies(problem, plan) for plan in built if plan is not None]
 
 
@@ -220,29 +237,52 @@ def _tiles(problem: Problem, plan: Plan) -> int:
 
 def estimate(problem: Problem, plan: Plan, gpu: Gpu) -> Estimate:
     """Return what the model says of a plan."""
+    if plan.family != "warp":
+        return _hopper_estimate(problem, plan, gpu)
     sizes = [operand.dtype.word_bits // 8 for operand in (problem.a, problem.b, problem.out)]
     moved = problem.batch * (
         problem.m * problem.k * sizes[0] + problem.k * problem.n * sizes[1] + problem.m * problem.n * sizes[2]
     )
     move = moved / gpu.bandwidth
-    if plan.family != "warp":
-        from lanewise.linalg.planning.hopper_model import expected
-
-        microseconds, waves = expected(problem, plan)
-        seconds = microseconds / 1e6
-    else:
-        rows, columns, step = plan.tile
-        waves = _tiles(problem, plan) / gpu.multiprocessors
-        share = {each[:2]: each[2] for each in _WARP_TILES}.get((rows, columns), 0.5)
-        speed = gpu.speed_of(multiplied_as(problem)[0]) / gpu.multiprocessors * share
-        products = len(plane_products(planes_of(problem)))
-        long = -(-problem.k // step) * step * products
-        seconds = _LAUNCH + max(math.ceil(waves) * (2 * rows * columns * long / speed + _FILL), move)
-    work = 2 * problem.m * problem.n * problem.k * problem.batch / gpu.speed_of(multiplied_as(problem)[0])
+    rows, columns, step = plan.tile
+    waves = _tiles(problem, plan) / gpu.multiprocessors
+    share = {each[:2]: each[2] for each in _WARP_TILES}.get((rows, columns), 0.5)
+    whole = gpu.speed_of(multiplied_as(problem)[0])
+    products = len(plane_products(planes_of(problem)))
+    long = -(-problem.k // step) * step * products
+    tile = 2 * rows * columns * long / (whole / gpu.multiprocessors * share) + _FILL
+    seconds = _LAUNCH + max(math.ceil(waves) * tile, move)
+    work = 2 * problem.m * problem.n * problem.k * problem.batch / whole
     bound = "tensor cores" if work >= move else "bandwidth"
     if max(work, move) < _LAUNCH:
         bound = "latency of a launch"
     return Estimate(seconds, waves, bound)
+
+
+#: What bounds a product, by the part of its time that is the longest.
+_BOUNDS = {
+    "launch": "latency of a launch", "tensor_cores": "tensor cores", "l2": "bandwidth of L2",
+    "memory": "bandwidth", "epilogue": "epilogues", "exchange": "exchange of sums",
+    "copies": "copies of operands",
+}  # fmt: skip
+
+
+def _hopper_estimate(problem: Problem, plan: Plan, gpu: Gpu) -> Estimate:
+    """Return what the model of the Hopper kernels says of a plan."""
+    from lanewise.linalg.planning.cases import case_of
+    from lanewise.linalg.planning.costs import ERRORS, H200
+    from lanewise.linalg.planning.eight_bit import eight_bit_microseconds
+    from lanewise.linalg.planning.model import expected
+
+    found = expected(case_of(problem, [plan]), H200, gpu)
+    parts = {name: float(getattr(found, name)[0]) for name in _BOUNDS}
+    longest = max(parts, key=lambda name: parts[name])
+    said = {_BOUNDS[name]: value for name, value in parts.items()}
+    kernel, waves, error = float(found.kernel[0]), float(found.waves[0]), ERRORS[longest]
+    known = eight_bit_microseconds(as_loaded(problem), plan)
+    if known is not None:
+        kernel, error = known, ERRORS["eight_bit"]
+    return Estimate((kernel + parts["copies"]) / 1e6, waves, _BOUNDS[longest], error, said)
 
 
 def _why(problem: Problem, plan: Plan, found: Estimate, gpu: Gpu) -> str:

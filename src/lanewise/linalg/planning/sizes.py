@@ -49,5 +49,6 @@ def problem_of_sizes(
 def _operand(fmt: Format, rows: int, columns: int, k_major: bool, batch: int) -> Operand:
     """Return a contiguous operand."""
     leading = columns if k_major else rows
-    bits = 16 | leading * fmt.word_bits // 8
-    return Operand(fmt, k_major, leading, rows * columns if batch > 1 else 0, bits & -bits)
+    stride = rows * columns if batch > 1 else 0
+    bits = 16 | leading * fmt.word_bits // 8 | stride * fmt.word_bits // 8
+    return Operand(fmt, k_major, leading, stride, bits & -bits)

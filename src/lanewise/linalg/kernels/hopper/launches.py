@@ -22,11 +22,11 @@ from lanewise.linalg.kernels.hopper.limits import require_possible
 from lanewise.linalg.kernels.hopper.operand_tiles import operand_tiles
 from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
 from lanewise.linalg.kernels.hopper.split_k_workspace import workspace_bytes as sum_bytes
-from lanewise.linalg.kernels.hopper.traits import MOST_SHARED, Store, Traits, resident, traits_of
+from lanewise.linalg.kernels.hopper.traits import MOST_SHARED, Store, Traits, traits_of
 from lanewise.linalg.loading import needs_copy
 from lanewise.linalg.orientation import oriented, oriented_launch
 from lanewise.linalg.plan import Plan
-from lanewise.linalg.planning.gpus import GPUS
+from lanewise.linalg.planning.gpus import GPUS, resident
 from lanewise.linalg.pointers import COUNTER_BYTES, Pointers, flat
 from lanewise.linalg.problem import Problem
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lanewise.errors import LanewiseError
 from lanewise.formats import f32
 from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
@@ -14,11 +16,17 @@ from lanewise.linalg.kernels.hopper.traits import (
     ROWS,
     Store,
     Traits,
+    traits_of,
 )
 from lanewise.linalg.order import wgmma_widths
+from lanewise.linalg.orientation import oriented
+from lanewise.linalg.plan import Plan
+from lanewise.linalg.problem import Problem
 
 #: Blocks of the largest cluster that every launch can have.
 MOST_BLOCKS = 8
+#: Stages that are tried for a plan.
+_MOST_STAGES, _LEAST_STAGES = 16, 3
 
 
 def require_possible(traits: Traits) -> None:
@@ -109,3 +117,29 @@ def _about_results(T: Traits, memory: SharedMemory) -> str:
     if columns * T.out.bits % 128:
         return f"rows of {columns} results are not a multiple of 16 bytes"
     return ""
+
+
+def fitted(problem: Problem, plan: Plan) -> Plan | None:
+    """Return a plan with as many stages as shared memory holds; None if the kernel cannot have its tile.
+
+    Results leave through two buffers at least. Those that threads store one by one, and those of sums that
+    were promoted, leave all at once, if three stages are left then.
+    """
+    seen = oriented(problem, plan)
+    most: Plan | None = None
+    for stages in range(_MOST_STAGES, 1, -1):
+        tried = replace(plan, stages=stages)
+        try:
+            traits = traits_of(seen, tried)
+            require_possible(traits)
+        except LanewiseError:
+            continue
+        memory = SharedMemory(traits)
+        enough = memory.buffers >= min(2, memory.subtiles) and not traits.promotes
+        stores_at_once = traits.store is Store.REGISTERS or plan.gather or memory.holds_all_results
+        if stores_at_once or (traits.store is Store.TMA and enough):
+            return tried
+        most = most or tried
+        if stages <= _LEAST_STAGES:
+            break
+    return most

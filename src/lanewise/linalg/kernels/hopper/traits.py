@@ -283,17 +283,6 @@ def consumers_of(rows: int) -> int:
     return 2 if rows % (2 * ROWS) == 0 else max(1, rows // ROWS)
 
 
-def resident(cluster_size: int, multiprocessors: int) -> int:
-    """Return how many blocks run at the same time: clusters of four or eight leave some multiprocessors idle.
-
-    On an H200 with 132 of them, 30 clusters of four and 15 of eight run at the same time.
-
-    >>> [resident(size, 132) for size in (1, 2, 4, 8)]
-    [132, 132, 120, 120]
-    """
-    return multiprocessors if cluster_size <= 2 else multiprocessors * 10 // 11
-
-
 def metadata_words(element_bytes: int) -> int:
     """Return the words of metadata that a thread has for 64 rows of a stage: 64 · 128 bytes of a dense A.
 

@@ -1,0 +1,322 @@
+"""How well the planner's model chooses, by the times of a sweep; and a fit of its costs to them.
+
+    python benchmarks/fit_planner.py benchmarks/results/h200_plans.json [--model larger] [--fit]
+
+There are two models: the one in use (`linalg/planning/model.py`) and a larger one
+(`benchmarks/planner_model.py`). Costs are fitted by least squares on logarithms of times (Levenberg and
+Marquardt). Those of plans that are near the best of their product count most. Every fourth product is left
+out of the fit. Regret is the time of the plan that a model finds best over the time of the best, both as
+measured. Without a sweep, `--records` says how far off the times of the model in use are on the records that
+there are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import planner_model
+from planner_sweep import plan_of_text, text_of
+from random_shapes import Shape
+
+from lanewise.linalg.loading import as_loaded
+from lanewise.linalg.plan import Plan
+from lanewise.linalg.planning.cases import joined, plan_columns, problem_columns
+from lanewise.linalg.planning.costs import H200
+from lanewise.linalg.planning.eight_bit import eight_bit_microseconds
+from lanewise.linalg.planning.gpus import GPUS, Gpu
+from lanewise.linalg.planning.measured import plan_from
+from lanewise.linalg.planning.model import Case, expected
+from lanewise.linalg.planning.planner import estimate, plan_of
+from lanewise.linalg.planning.sizes import problem_of_sizes
+from lanewise.linalg.problem import Problem
+
+#: Of a plan's weight: by what share slower than the best counts half. How much what a whole product's times
+#: are off by counts, beside the differences between its plans.
+_NEAR, _WHOLE = 0.12, 0.5
+#: Every so many products are left out.
+_LEFT_OUT = 4
+_STEPS = 40
+ROOT = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model with its costs."""
+
+    microseconds: Callable[[Case, Any, Gpu], Any]
+    costs: Any
+
+    def __call__(self, case: Case) -> np.ndarray:
+        return np.asarray(self.microseconds(case, self.costs, GPUS["sm_90a"]))
+
+
+#: The models by name: the one by which plans are chosen, and one that is to be fitted.
+MODELS = {
+    "in-use": Model(lambda case, costs, gpu: expected(case, costs, gpu).total, H200),
+    "larger": Model(planner_model.expected, planner_model.Costs()),
+}
+
+
+def shape_of(row: dict[str, Any]) -> Shape:
+    """Return the product of a row."""
+    names = [each.name for each in fields(Shape)]
+    return Shape(**{name: row[name] for name in names})
+
+
+def problem_of(shape: Shape) -> Problem:
+    """Return the problem of a product."""
+    from lanewise.formats import FORMATS
+
+    problem = problem_of_sizes(
+        shape.m, shape.n, shape.k, "f32" if shape.dtype == "tf32" else shape.dtype,
+        out="bf16" if shape.dtype == "e4m3" else None, layout=shape.layout, batch=shape.batch,
+        precision="tf32" if shape.dtype == "tf32" else None,
+    )  # fmt: skip
+    if shape.fused:
+        fused = replace(problem.epilogue, bias="row", bias_dtype=FORMATS[shape.dtype], activation="gelu_tanh")
+        problem = replace(problem, epilogue=fused)
+    return problem
+
+
+def eight_bit_rows(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of the record of 8-bit products, with and without block scales, as a sweep has them."""
+    rows = []
+    for row in json.loads(path.read_text(encoding="utf-8"))["products"]:
+        if row["form"] == "rows":
+            continue
+        plans = [
+            Plan(
+                "warpgroup", "sm_90a", (*each["tile"], 128), each["stages"], tuple(each["cluster"]),
+                each["split"], each["schedule"], swap=each["swap"],
+            )
+            for each in row["plans"]
+        ]  # fmt: skip
+        timed = [[text_of(plan), each["us"], 9] for plan, each in zip(plans, row["plans"], strict=True)]
+        sizes = {name: row[name] for name in ("m", "n", "k", "dtype", "form")}
+        rows.append({**sizes, "layout": "nt", "batch": 1, "fused": False, "plans": timed})
+    return rows
+
+
+class Data:
+    """The plans of a record that the model is for, side by side: their case, times, and products."""
+
+    def __init__(self, rows: list[dict[str, Any]]) -> None:
+        cases, times, products, self.texts, self.own = [], [], [], [], []
+        self.rows = rows
+        for number, row in enumerate(rows):
+            problem = problem_of(shape_of(row))
+            if row.get("form") == "blocks":
+                problem = replace(problem, promote=128)
+            known: dict[bool, dict[str, float]] = {}
+            for place, (text, microseconds, _) in enumerate(row["plans"]):
+                plan = plan_of_text(text)
+                if plan.family != "warpgroup":
+                    continue
+                if plan.swap not in known:
+                    known[plan.swap] = problem_columns(problem, plan)
+                cases.append({**known[plan.swap], **plan_columns(plan)})
+                times.append(microseconds)
+                products.append(number)
+                self.texts.append(text)
+                self.own.append(place == 0 and "index" in row)  # the first of a sweep is the planner's
+        self.case: Case = joined(cases)
+        self.times, self.products = np.array(times), np.array(products)
+        self.count = len(rows)
+        least = np.full(self.count, np.inf)
+        np.minimum.at(least, self.products, self.times)
+        self.slower = self.times / least[self.products] - 1
+        self.weights = 1 / (1 + (self.slower / _NEAR) ** 2)
+
+    def some(self, keep: Any) -> Data:
+        """Return the plans of some products."""
+        return Data([row for number, row in enumerate(self.rows) if keep(number)])
+
+
+def residuals(data: Data, model: Model) -> np.ndarray:
+    """Return by what the logarithms of expected times are off, weighted."""
+    off = np.log(model(data.case)) - np.log(data.times)
+    whole = np.bincount(data.products, data.weights, data.count)
+    mean = np.bincount(data.products, data.weights * off, data.count) / np.maximum(whole, 1e-9)
+    inside = np.sqrt(data.weights) * (off - mean[data.products])
+    return np.concatenate([inside, _WHOLE * mean * np.sqrt(np.maximum(whole, 1e-9))])
+
+
+def fit(data: Data, model: Model, steps: int) -> Model:
+    """Return a model with the costs of the least squares, all of them positive."""
+    names = [each.name for each in fields(model.costs)]
+    values = np.log([max(getattr(model.costs, name), 1e-4) for name in names])
+
+    def with_costs(values: np.ndarray) -> Model:
+        costs = dict(zip(names, np.exp(values).tolist(), strict=True))
+        return replace(model, costs=type(model.costs)(**costs))
+
+    def off(values: np.ndarray) -> np.ndarray:
+        return residuals(data, with_costs(values))
+
+    damping, now = 1e-2, off(values)
+    for number in range(steps):
+        slopes = np.stack([(off(values + 1e-4 * unit) - now) / 1e-4 for unit in np.eye(len(names))], axis=1)
+        squares = slopes.T @ slopes
+        for _ in range(8):
+            scaled = squares + damping * np.diag(np.diag(squares) + 1e-3)
+            tried = values - np.clip(np.linalg.solve(scaled, slopes.T @ now), -0.7, 0.7)
+            then = off(tried)
+            if then @ then < now @ now:
+                break
+            damping *= 4
+        else:
+            break
+        gained = 1 - (then @ then) / (now @ now)
+        values, now, damping = tried, then, damping / 3
+        print(f"step {number}: {now @ now:.3f}", flush=True)
+        if gained < 2e-4:
+            break
+    return with_costs(values)
+
+
+def regrets(data: Data, model: Model) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return each product's regret by the model and by the sweep's planner, and the model's choice."""
+    total = model(data.case)
+    found, own, chosen = np.full(data.count, np.nan), np.full(data.count, np.nan), np.zeros(data.count, int)
+    for number in range(data.count):
+        at = np.flatnonzero(data.products == number)
+        if not len(at):
+            continue
+        best = data.times[at].min()
+        chosen[number] = at[np.argmin(total[at])]
+        found[number] = data.times[chosen[number]] / best
+        first = [place for place in at if data.own[place]]
+        own[number] = data.times[first[0]] / best if first else np.nan
+    return found, own, chosen
+
+
+def said(values: np.ndarray) -> str:
+    """Return the median, the 95th percentile and the largest."""
+    values = values[~np.isnan(values)]
+    if not len(values):
+        return "not known"
+    low, high = np.percentile(values, [50, 95])
+    return f"median {low:.3f}, 95th percentile {high:.3f}, largest {values.max():.3f} of {len(values)}"
+
+
+def report(name: str, data: Data, model: Model, worst: int = 0) -> None:
+    """Print regrets by classes of products, and the worst of them."""
+    found, own, chosen = regrets(data, model)
+    total = model(data.case)
+    off = np.log(total / data.times)[data.slower < 0.2]
+    print(
+        f"{name}: regret {said(found)}; before {said(own)}; times are off by {np.sqrt((off**2).mean()):.3f}"
+    )
+    groups: dict[str, list[int]] = defaultdict(list)
+    for number, row in enumerate(data.rows):
+        groups[shape_of(row).group].append(number)
+    for group, numbers in sorted(groups.items()):
+        print(f"  {group:8s} {said(found[numbers])}")
+    order = [number for number in np.argsort(-np.nan_to_num(found)) if not np.isnan(found[number])]
+    for number in order[:worst]:
+        at = np.flatnonzero(data.products == number)
+        best = at[np.argmin(data.times[at])]
+        took = chosen[number]
+        print(
+            f"  {found[number]:.3f} {shape_of(data.rows[number])}: {data.texts[took]} {data.times[took]:.1f} "
+            f"({total[took]:.1f}), not {data.texts[best]} {data.times[best]:.1f} ({total[best]:.1f})"
+        )
+
+
+# records ----------------------------------------------------------------------------------------------------
+
+
+def recorded_times() -> list[tuple[Problem, Plan, float]]:
+    """Return problems, plans and microseconds of the records that are no sweep.
+
+    They are the fastest plans of the planner's table, the 8-bit products by several plans, and the random
+    products that `benchmarks/tuned.py` timed with the planner's own plans.
+    """
+    found = []
+    table = json.loads((ROOT / "src/lanewise/linalg/measured/h200.json").read_text(encoding="utf-8"))
+    for row in table["plans"]:
+        majors = row["kind"].split()[2]
+        if "grouped" not in row["kind"]:
+            layout = ("n" if majors[0] == "t" else "t") + ("t" if majors[1] == "n" else "n")
+            problem = problem_of_sizes(row["m"], row["n"], row["k"], "bf16", layout=layout)
+            found.append((problem, plan_from(row["plan"], "sm_90a", ""), row["us"]))
+    for row in eight_bit_rows(ROOT / "benchmarks/results/h200_matmul_8bit.json"):
+        problem = problem_of(shape_of(row))
+        if row["form"] == "blocks":
+            problem = replace(problem, promote=128)
+        found += [(problem, plan_of_text(text), microseconds) for text, microseconds, _ in row["plans"]]
+    tuned = json.loads((ROOT / "benchmarks/results/h200_tuned.json").read_text(encoding="utf-8"))
+    for words, microseconds, *_ in tuned["products"]:
+        sizes, name, layout, *rest = words.split(" ", 3)
+        m, n, k = map(int, sizes.split("×"))
+        more = ast.literal_eval(rest[0]) if rest else {}
+        dtype = {
+            "bfloat16": "bf16",
+            "float16": "f16",
+            "float8_e4m3fn": "e4m3",
+            "int8": "s8",
+            "float32": "f32",
+        }[name]
+        out = "f32" if more.get("out_dtype") == "float32" else ("bf16" if dtype == "e4m3" else None)
+        problem = problem_of_sizes(m, n, k, dtype, layout=layout, out=out, precision=more.get("precision"))
+        found.append((problem, plan_of(problem, "sm_90a"), microseconds))
+    return found
+
+
+def errors_by_bound() -> dict[str, tuple[int, float]]:
+    """Return how many recorded times each bound has, and by what share the planner's estimates are off."""
+    off: dict[str, list[float]] = defaultdict(list)
+    for problem, plan, microseconds in recorded_times():
+        found = estimate(problem, plan, GPUS["sm_90a"])
+        known = eight_bit_microseconds(as_loaded(problem), plan) is not None
+        off["8-bit kernels" if known else found.bound].append(
+            float(np.log(found.seconds * 1e6 / microseconds))
+        )
+    return {name: (len(each), float(np.sqrt(np.mean(np.square(each))))) for name, each in off.items()}
+
+
+def main() -> None:
+    """Read the records, fit, and report."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("sweeps", type=Path, nargs="*")
+    parser.add_argument("--model", choices=MODELS, default="in-use")
+    parser.add_argument("--fit", action="store_true")
+    parser.add_argument("--records", action="store_true", help="say how far off times are on other records")
+    parser.add_argument("--eight-bit", type=Path, help="the record of 8-bit products, for the fit as well")
+    parser.add_argument("--others", type=Path, help="a sweep of which nothing is in the fit")
+    parser.add_argument("--worst", type=int, default=15)
+    parser.add_argument("--steps", type=int, default=_STEPS)
+    given = parser.parse_args()
+    if given.records:
+        for name, (count, error) in sorted(errors_by_bound().items()):
+            print(f"{name:20s} {count:4d} times, off by {error:.3f}")
+    rows = [row for path in given.sweeps for row in json.loads(path.read_text(encoding="utf-8"))["rows"]]
+    rows += eight_bit_rows(given.eight_bit) if given.eight_bit else []
+    rows = [row for row in rows if len(row["plans"]) > 1]
+    if not rows:
+        return
+    data, model = Data(rows), MODELS[given.model]
+    fitted, left_out = data.some(lambda number: number % _LEFT_OUT), data.some(lambda n: n % _LEFT_OUT == 0)
+    if given.fit:
+        model = fit(fitted, model, given.steps)
+        for each in fields(model.costs):
+            print(f"    {each.name}={getattr(model.costs, each.name):.4g},")
+    report("in the fit", fitted, model)
+    report("left out", left_out, model, given.worst)
+    if given.others:
+        others = json.loads(given.others.read_text(encoding="utf-8"))["rows"]
+        report("others", Data([row for row in others if len(row["plans"]) > 1]), model, given.worst)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,231 @@
+"""Plans of the Hopper kernels that are worth a look for a problem, ranked by the model.
+
+A call cannot wait until a kernel of each candidate is built. So all of them are ranked on numbers alone;
+whether a kernel can have a tile is asked of those at the top.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from lanewise.linalg.kernels.hopper.traits import OTHER_REGISTERS, REGISTERS, ROWS
+from lanewise.linalg.order import element_bytes, instruction_widths
+from lanewise.linalg.orientation import oriented
+from lanewise.linalg.plan import Plan
+from lanewise.linalg.planning.cases import problem_columns
+from lanewise.linalg.planning.costs import H200
+from lanewise.linalg.planning.gpus import GPUS
+from lanewise.linalg.planning.model import LINE, Case, expected
+from lanewise.linalg.problem import Problem
+
+ARCH = "sm_90a"
+_CLUSTERS = ((1, 1), (2, 1), (1, 2), (2, 2))
+_SPLITS, _GROUPS = (1, 2, 4, 8), (1, 2, 3, 4, 6, 8, 12, 16)
+_LARGEST_CLUSTER = 8
+_TILE_ROWS = (64, 128, 192, 256)
+#: Tiles that were fastest for experts of 4 to 900 rows, without clusters, in which tiles would be left over.
+_EXPERT_ROWS, _EXPERT_COLUMNS = (64, 128), (128, 192, 256)
+#: Steps of K that each part has at least.
+_LEAST_STEPS = 4
+#: Groups from which on a second kernel adds their sums.
+_GATHERED = 3
+#: Columns of results up to which tiles are tried that are narrower than 32, and of tiles up to which results
+#: are stored from registers.
+_SMALL, _DIRECT = 512, 24
+#: Columns of results for which the transpose is tried.
+_FEW = 128
+#: Columns of promoted sums of which 64 rows fit into the registers twice, beside their totals.
+_TWICE = 128
+_LEAST_STAGES = 2
+#: Columns of tiles of 128 rows of which each warpgroup computes its own.
+_PINGPONG_COLUMNS = (128, 160, 192)
+#: Which of two candidates comes first if the model expects the same of them: the last of these counts most.
+_ORDER_OF_TIES = ("swap", "gather", "groups", "split", "along", "across", "columns", "rows")
+#: Candidates as columns: an array for each field of a plan.
+Choices = dict[str, Any]
+
+
+class Ranked:
+    """The candidates of a problem with the model's times in microseconds, the fastest first."""
+
+    def __init__(self, problem: Problem, choices: Choices) -> None:
+        self.step = LINE // element_bytes(problem)
+        case = _case(problem, choices)
+        found = expected(case, H200, GPUS[ARCH])
+        ties = (choices[name] for name in _ORDER_OF_TIES)
+        order = np.lexsort((*ties, found.waves, found.kernel))
+        self.choices = {name: values[order] for name, values in choices.items()}
+        self.case, self.microseconds = case.of(order), found.total[order]
+
+    def __len__(self) -> int:
+        return len(self.microseconds)
+
+    def plan(self, place: int) -> Plan:
+        """Return the plan of a candidate, its stages left open."""
+        of = {name: int(values[place]) for name, values in self.choices.items()}
+        schedule = "by turns" if of["by_turns"] else "cooperative"
+        return Plan(
+            "warpgroup", ARCH, (of["rows"], of["columns"], self.step), _LEAST_STAGES,
+            (of["across"], of["along"]), of["split"], schedule, swap=bool(of["swap"]), groups=of["groups"],
+            gather=bool(of["gather"]), direct=bool(of["direct"]),
+        )  # fmt: skip
+
+    def next_tile(self, place: int) -> int | None:
+        """Return the best candidate after one at `place` that has another tile; None if there is none."""
+        rows, columns = self.choices["rows"], self.choices["columns"]
+        others = np.flatnonzero((rows != rows[place]) | (columns != columns[place]))
+        later = others[others > place]
+        return int(later[0]) if len(later) else None
+
+
+def ranked(
+    problem: Problem,
+    cuts: bool = True,
+    forced: tuple[int, int] | None = None,
+    most_groups: int | None = None,
+) -> Ranked:
+    """Return all candidates by the model's time; without `cuts`, those that sum all of K in one chain.
+
+    `forced` says how K is cut, its split and its groups; `most_groups` bounds the latter.
+    """
+    if not cuts or _is_chain(problem):
+        forced = forced or (1, 1)
+    orientations = [False, True] if min(problem.m, problem.n) <= _FEW else [False]
+    parts = [_choices(problem, swap, forced, most_groups) for swap in orientations]
+    return Ranked(problem, {name: np.concatenate([each[name] for each in parts]) for name in parts[0]})
+
+
+def pingpong_plans(problem: Problem) -> list[Plan]:
+    """Return plans whose two warpgroups compute tiles of their own by turns, for products of several waves.
+
+    The model does not know what they take: they are there to be measured.
+    """
+    tiles = -(-problem.m // ROWS) * -(-problem.n // _PINGPONG_COLUMNS[0]) * problem.batch // 2
+    if problem.promote or problem.precision == "f32" or problem.experts or tiles < GPUS[ARCH].multiprocessors:
+        return []
+    step = LINE // element_bytes(problem)
+    return [
+        Plan("warpgroup", ARCH, (2 * ROWS, columns, step), _LEAST_STAGES, cluster, schedule="pingpong")
+        for columns in _PINGPONG_COLUMNS
+        for cluster in _CLUSTERS[1:3]
+    ]
+
+
+def _is_chain(problem: Problem) -> bool:
+    """Return whether K is never cut."""
+    is_promoted = problem.promote is not None or problem.precision == "f32"
+    return is_promoted or problem.experts > 0 or problem.sums.bits == 16
+
+
+def _any_plan(swap: bool) -> Plan:
+    """Return a plan that stands for all that compute a product, or its transpose."""
+    return Plan("warpgroup", ARCH, (64, 64, 64), _LEAST_STAGES, swap=swap)
+
+
+def _case(problem: Problem, choices: Choices) -> Case:
+    """Return candidates as the model sees them, with about as many stages as shared memory holds."""
+    of = {swap: problem_columns(problem, _any_plan(swap)) for swap in (False, True)}
+    x = {name: values.astype(float) for name, values in choices.items()}
+    swap = x.pop("swap") > 0
+    seen = {name: np.where(swap, of[True][name], of[False][name]) for name in of[False]}
+    count, none = len(swap), np.zeros(len(swap))
+    return Case(
+        **seen, **x, stages=np.full(count, float(_LEAST_STAGES)), pingpong=none, raster=np.full(count, 8.0)
+    )
+
+
+def _choices(
+    problem: Problem, swap: bool, forced: tuple[int, int] | None, most_groups: int | None
+) -> Choices:
+    """Return the candidates that compute a product, or its transpose: a column for each field."""
+    seen = oriented(problem, _any_plan(swap))
+    split, groups = forced or (0, 0)
+    tiles = np.array(list(_tiles(seen, max(split, 1))), int)
+    clusters = np.array(_CLUSTERS[:1] if problem.experts or problem.precision == "f32" else _CLUSTERS)
+    splits = np.array([split] if forced else _SPLITS)
+    tile, cluster, split_at = (each.ravel() for each in np.indices((len(tiles), len(clusters), len(splits))))
+    x = {
+        "rows": tiles[tile, 0], "columns": tiles[tile, 1], "across": clusters[cluster, 0],
+        "along": clusters[cluster, 1], "split": splits[split_at],
+    }  # fmt: skip
+    x = _with_groups(seen, x, groups)
+    x = {name: values[_can_be_cut(seen, x, forced is not None)] for name, values in x.items()}
+    if most_groups is not None:
+        x = {name: values[x["groups"] <= most_groups] for name, values in x.items()}
+    gathers = problem.sums.name == "f32" and seen.out.dtype.word_bits > 8
+    consumers = np.where(x["rows"] < 2 * ROWS, 1, np.where(x["rows"] % (2 * ROWS) == 0, 2, 3))
+    x["gather"] = (x["groups"] >= _GATHERED) & gathers
+    x["direct"] = (x["columns"] <= _DIRECT) & (gathers and not swap and not problem.experts)
+    twice = (x["rows"] == consumers * ROWS) & (consumers < 3) & (x["columns"] <= _TWICE)
+    x["by_turns"] = twice & bool(problem.promote)
+    x["swap"] = np.full(len(x["rows"]), swap)
+    return x
+
+
+def _tiles(problem: Problem, split: int) -> Iterator[tuple[int, int]]:
+    """Yield rows and columns of tiles, for a problem in the kernel's orientation."""
+    wide = problem.experts and problem.n > _FEW
+    columns = _EXPERT_COLUMNS if wide else _widths(problem, split)
+    for rows in _EXPERT_ROWS if problem.experts else _TILE_ROWS:
+        for each in columns:
+            if _has_registers(problem, rows, each):
+                yield rows, each
+
+
+def _widths(problem: Problem, split: int) -> list[int]:
+    """Return the widths of tiles that are tried: finer where the result is narrow.
+
+    If K has to be cut over the blocks of a cluster, each of them owns some eights of the columns.
+    """
+    n = problem.n
+    widths = [each for each in instruction_widths(problem) if each // 8 % split == 0]
+    if n <= _FEW:
+        least = next(each for each in widths if each >= n)
+        return [least, *(each for each in (32, 64) if each < least)]
+    return [each for each in widths if (16 if n <= _SMALL else 32) <= each <= n + 56]
+
+
+def _has_registers(problem: Problem, rows: int, columns: int) -> bool:
+    """Return whether the sums of a tile fit into a warpgroup's registers."""
+    consumers = 1 if rows < 2 * ROWS else (2 if rows % (2 * ROWS) == 0 else rows // ROWS)
+    promotes = bool(problem.promote) or problem.precision == "f32"
+    sums = rows // consumers // ROWS * columns // 2 * (2 if promotes else 1)
+    return sums * min(problem.sums.bits, 32) // 32 + OTHER_REGISTERS <= REGISTERS[consumers][1]
+
+
+def _slots(size: Any) -> Any:
+    """Return how many clusters of a size run at the same time."""
+    gpu = GPUS[ARCH]
+    return np.where(size <= 2, gpu.multiprocessors, gpu.clustered) // size
+
+
+def _with_groups(problem: Problem, x: Choices, groups: int) -> Choices:
+    """Return candidates with numbers of groups: small ones, and those that fill the GPU, or half of it.
+
+    If `groups` is not 0, all of them have that number.
+    """
+    if groups:
+        return {**x, "groups": np.full(len(x["rows"]), groups)}
+    size = x["across"] * x["along"] * x["split"]
+    tiles = -(-problem.m // (x["rows"] * x["across"])) * -(-problem.n // (x["columns"] * x["along"]))
+    most = _slots(size) // (tiles * problem.batch)
+    small = np.broadcast_to(_GROUPS, (len(most), len(_GROUPS)))
+    filling = [np.where(np.isin(each, _GROUPS), 0, each) for each in (most, most // 2)]
+    numbers = np.column_stack([small, *filling])
+    place, at = np.nonzero((numbers == 1) | ((numbers > 1) & (numbers <= most[:, None])))
+    return {**{name: values[place] for name, values in x.items()}, "groups": numbers[place, at]}
+
+
+def _can_be_cut(problem: Problem, x: Choices, forced: bool) -> Any:
+    """Return which candidates the kernels can have, and whose parts of K are worth a block each."""
+    size, parts = x["across"] * x["along"] * x["split"], x["split"] * x["groups"]
+    steps = -(-problem.k // (LINE // element_bytes(problem)))
+    share = -(-steps // parts)
+    possible = (x["columns"] // 8 % x["split"] == 0) & ((parts - 1) * share < steps)
+    if not forced:
+        tiles = -(-problem.m // x["rows"]) * -(-problem.n // x["columns"]) * problem.batch
+        possible &= (tiles * parts <= _slots(size) * size) & (share >= _LEAST_STEPS)
+    return (size <= _LARGEST_CLUSTER) & ((parts == 1) | possible)

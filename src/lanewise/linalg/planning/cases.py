@@ -1,0 +1,82 @@
+"""Plans and their problem as the model sees them: sizes and choices as numbers, many plans side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from lanewise.linalg.loading import needs_copy
+from lanewise.linalg.order import element_bytes, plane_products, planes_of
+from lanewise.linalg.orientation import oriented
+from lanewise.linalg.plan import Plan
+from lanewise.linalg.planning.model import Case
+from lanewise.linalg.problem import Operand, Problem
+
+#: Bytes that the rows of copies are padded to.
+_ROW = 128
+
+
+def problem_columns(problem: Problem, plan: Plan) -> dict[str, float]:
+    """Return what the model asks of a problem, as the kernel of a plan computes it."""
+    seen = oriented(problem, plan)
+    planes, size = planes_of(problem), element_bytes(problem)
+    out = seen.out.dtype.word_bits // 8
+    across = seen.n if seen.out.k_major else seen.m
+    copied = [
+        (each, rows)
+        for each, rows in ((seen.a, seen.m), (seen.b, seen.n))
+        if needs_copy(each, problem.precision)
+    ]
+    along = [not each.k_major and not _is_transposed_first(each, problem) for each in (seen.a, seen.b)]
+    epilogue = problem.epilogue
+    return {
+        "m": seen.m, "n": seen.n, "k": seen.k, "batch": seen.batch, "element_bytes": size, "out_bytes": out,
+        "planes": planes, "plane_products": len(plane_products(planes)),
+        "a_along_m": along[0], "b_along_n": along[1],
+        "thread_stores": not (seen.out.tma and across * out % 16 == 0),
+        "long_epilogue": epilogue.activation is not None or epilogue.function is not None,
+        "promotes": problem.promote is not None or planes > 1,
+        "experts": problem.experts,
+        "half_sectors": (not along[0]) + (not along[1]) if problem.k * size % 32 == 16 else 0,
+        "copies": len(copied),
+        "copied_bytes": sum(_copied_bytes(each, rows, problem, planes) for each, rows in copied),
+    }  # fmt: skip
+
+
+def _is_transposed_first(operand: Operand, problem: Problem) -> bool:
+    """Return whether a copy makes an operand contiguous along K."""
+    from lanewise.linalg.loading import needs_transpose
+
+    return needs_transpose(operand, problem.precision)
+
+
+def _copied_bytes(operand: Operand, rows: int, problem: Problem, planes: int) -> float:
+    """Return the bytes that a copy of an operand reads and writes."""
+    batch = problem.batch if operand.batch_stride else 1
+    size = operand.dtype.word_bits // 8
+    return float(batch) * rows * problem.k * (size + element_bytes(problem) * planes)
+
+
+def plan_columns(plan: Plan) -> dict[str, float]:
+    """Return what the model asks of a plan."""
+    return {
+        "rows": plan.tile[0], "columns": plan.tile[1], "across": plan.cluster[0], "along": plan.cluster[1],
+        "split": plan.split, "groups": plan.groups, "gather": plan.gather, "stages": plan.stages,
+        "pingpong": plan.schedule == "pingpong", "by_turns": plan.schedule == "by turns",
+        "direct": plan.direct, "raster": plan.group,
+    }  # fmt: skip
+
+
+def case_of(problem: Problem, plans: Sequence[Plan]) -> Case:
+    """Return the case of some plans of one problem."""
+    orientations = {each.swap: each for each in plans}
+    by_swap = {swap: problem_columns(problem, plan) for swap, plan in orientations.items()}
+    return joined([{**by_swap[plan.swap], **plan_columns(plan)} for plan in plans])
+
+
+def joined(rows: Sequence[dict[str, Any]]) -> Case:
+    """Return the case of many problems and plans."""
+    return Case(**{each.name: np.array([float(row[each.name]) for row in rows]) for each in fields(Case)})

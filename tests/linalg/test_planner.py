@@ -1,0 +1,247 @@
+"""The planner's model: laws that its times obey, and how well it chooses, by times of an H200."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from contextlib import nullcontext
+from dataclasses import fields, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lanewise as lw
+from everything import sampled
+from lanewise.linalg.planning.candidates import ranked
+from lanewise.linalg.planning.cases import case_of
+from lanewise.linalg.planning.costs import ERRORS, H200
+from lanewise.linalg.planning.forced import require_kernel
+from lanewise.linalg.planning.gpus import GPUS
+from lanewise.linalg.planning.model import expected
+from lanewise.linalg.planning.planner import candidates, estimate, plan_of
+from lanewise.linalg.planning.sizes import problem_of_sizes
+from lanewise.linalg.problem import Problem
+
+ROOT = Path(__file__).parents[2]
+HOPPER = GPUS["sm_90a"]
+
+
+def drawn(seed: int, count: int) -> list[Problem]:
+    """Return problems of random sizes, types and layouts."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for _ in range(count):
+        m, n, k = (int(2 ** rng.uniform(0, 13)) for _ in range(3))
+        dtype = str(rng.choice(["bf16", "f16", "e4m3", "s8", "f32"]))
+        layout = str(rng.choice(["nn", "nt", "tn", "tt"]))
+        found.append(problem_of_sizes(m, n, k, dtype, layout=layout, batch=int(rng.choice([1, 1, 4, 16]))))
+    return found
+
+
+@sampled(3)
+@pytest.mark.parametrize(
+    "problem", drawn(3, 24), ids=lambda each: f"{each.m}x{each.n}x{each.k} {each.a.dtype.name}"
+)
+def test_a_plan_can_be_had_and_its_time_is_said(problem: Problem) -> None:
+    plan = plan_of(problem, "sm_90a")
+    require_kernel(problem, plan)
+    found = estimate(problem, plan, HOPPER)
+    assert 1e-6 < found.seconds < 1 and 0 < found.error < 0.5
+    assert found.bound in found.parts
+    assert found.seconds * 1e6 >= 0.8 * max(found.parts.values())
+
+
+def test_a_plan_has_the_same_time_alone_and_beside_others() -> None:
+    """The same bits: which plan is best must not depend on how many are compared, nor on the processor."""
+    for problem in drawn(5, 12):
+        found = ranked(problem)
+        for place in np.random.default_rng(1).integers(0, len(found), 8):
+            assert expected(found.case.of([place]), H200, HOPPER).total[0] == found.microseconds[place]
+        assert (np.diff(found.microseconds) >= 0).all()
+
+
+def test_longer_products_take_longer() -> None:
+    """Four times the K, or twice the batch, with the same plan."""
+    for problem in drawn(7, 16):
+        plan = plan_of(problem, "sm_90a")
+        once = estimate(problem, plan, HOPPER).seconds
+        assert estimate(replace(problem, k=4 * problem.k), plan, HOPPER).seconds >= 0.99 * once
+        assert estimate(replace(problem, batch=2 * problem.batch), plan, HOPPER).seconds >= once
+
+
+def test_fewer_multiprocessors_take_longer() -> None:
+    """The number of multiprocessors comes from the table of GPUs."""
+    small = replace(HOPPER, multiprocessors=66)
+    for size in (1024, 3000, 8192):
+        problem = problem_of_sizes(size, size, size, "bf16", layout="nt")
+        case = case_of(problem, [plan_of(problem, "sm_90a")])
+        assert expected(case, H200, small).total[0] > 1.3 * expected(case, H200, HOPPER).total[0]
+
+
+def test_the_planner_takes_its_best_candidate() -> None:
+    for problem in drawn(9, 2):
+        plans = candidates(problem, "sm_90a")
+        chosen = replace(plan_of(problem, "sm_90a"), why="")
+        assert chosen in [replace(each, why="") for each in plans]
+
+
+def test_plans_say_by_how_much_they_are_better_than_other_tiles() -> None:
+    """The other tile is the best of those with other rows or columns."""
+    problem = problem_of_sizes(700, 900, 1100, "bf16", layout="tt")
+    found = ranked(problem)
+    tiles = [found.plan(place).tile for place in range(len(found))]
+    other = found.next_tile(0)
+    assert other is not None and tiles[other] != tiles[0] and set(tiles[:other]) == {tiles[0]}
+    assert found.next_tile(len(found) - 1) is None
+    said = re.search(
+        r"the next tile, (\d+)×(\d+), would take ([\d.]+) % longer", plan_of(problem, "sm_90a").why
+    )
+    assert said is not None and (int(said[1]), int(said[2])) in {tile[:2] for tile in tiles}
+
+
+def test_plans_say_what_they_expect() -> None:
+    a = np.zeros((512, 4096), np.float16)
+    said = dict(lw.plan(a, a.T).rows())
+    assert said["expected"].split()[1] == "µs"
+    assert "±" in said["expected"] and "tensor cores" in said["expected"]
+    assert said["bound"] in said["expected"]
+
+
+# the scripts ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def scripts(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The scripts that sweep, fit and report, as they lie in the tree."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import fit_planner
+    import planner_sweep
+    import random_shapes
+
+    return SimpleNamespace(fit=fit_planner, sweep=planner_sweep, shapes=random_shapes)
+
+
+def sweep(scripts: Any, count: int, microseconds: Any) -> list[dict[str, Any]]:
+    """Return the rows of a sweep whose times are computed."""
+    rows = []
+    for number, shape in enumerate(scripts.sweep.drawn(11, 60)[:count]):
+        problem = scripts.fit.problem_of(shape)
+        plans = scripts.sweep.plans_for(problem, number, 8)
+        plans = [plan for plan in plans if plan.family == "warpgroup"]
+        times = microseconds(case_of(problem, plans))
+        timed = [[scripts.sweep.text_of(plan), time, 9] for plan, time in zip(plans, times, strict=True)]
+        rows.append({"index": number, **shape.fields(), "plans": timed})
+    return rows
+
+
+def test_a_fit_finds_costs_that_choose_well(scripts: Any) -> None:
+    """Times of a model with other costs: after the fit, plans are chosen as if those costs were known."""
+    larger = scripts.fit.MODELS["larger"]
+    rng = np.random.default_rng(2)
+    values = {each.name: getattr(larger.costs, each.name) for each in fields(larger.costs)}
+    other = {name: value * float(np.exp(rng.normal(0, 0.5))) for name, value in values.items()}
+    truth = replace(larger, costs=type(larger.costs)(**other))
+    data = scripts.fit.Data(sweep(scripts, 24, truth))
+    fitted = scripts.fit.fit(data, larger, 10)
+    best, before, after = (scripts.fit.regrets(data, each)[0] for each in (truth, larger, fitted))
+    assert best.max() == 1
+    assert np.percentile(after, 90) < 1.02 < np.percentile(before, 90)
+
+
+def test_plans_of_a_sweep_are_read_as_they_were_written(scripts: Any) -> None:
+    for shape in scripts.sweep.drawn(13, 40)[:4]:
+        problem = scripts.fit.problem_of(shape)
+        for plan in scripts.sweep.plans_for(problem, 1, 12):
+            assert scripts.sweep.plan_of_text(scripts.sweep.text_of(plan)) == plan
+            require_kernel(problem, plan)
+
+
+def test_random_shapes_are_those_of_the_seed(scripts: Any) -> None:
+    """Products of a seed are always the same, and belong to the classes that they say."""
+    found = scripts.shapes.shapes(5, 300)
+    assert found[:100] == scripts.shapes.shapes(5, 100) and found != scripts.shapes.shapes(6, 300)
+    assert {each.layout for each in found} == {"nn", "nt", "tn", "tt"}
+    assert {each.batch for each in found} == {1, 4, 16}
+    for each in found:
+        problem = scripts.fit.problem_of(each)
+        operands = (problem.a, problem.b, problem.out)
+        assert each.is_aligned == all(operand.tma for operand in operands)
+        assert (each.group == "odd") == (not each.is_aligned)
+        if each.is_aligned:
+            assert (each.group == "large") == (each.products >= 1e10)
+
+
+class Library:
+    """cuBLASLt with one algorithm, which torch runs."""
+
+    def algorithms(self, a: Any, b: Any, out: Any, tf32: bool) -> list[Any]:
+        return [lambda: a.float() @ b.float()]
+
+
+@pytest.fixture
+def no_gpu(scripts: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Run the scripts on the CPU; the nth call that is timed takes n microseconds."""
+    torch = pytest.importorskip("torch")
+    import gpu_times
+
+    count = itertools.count(1)
+
+    def timed(run: Any, *_: Any) -> float:
+        run()
+        return float(next(count))
+
+    monkeypatch.setattr(gpu_times, "timed", timed)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(scripts.shapes, "DEVICE", "cpu")
+    return scripts
+
+
+@sampled(2)
+@pytest.mark.parametrize("dtype", ["bf16", "f32", "s8"])
+def test_a_sweep_measures_the_planner_s_plan_and_others(no_gpu: Any, dtype: str) -> None:
+    """All plans that are timed give right results, so that none is left out."""
+    shape = no_gpu.shapes.Shape(40, 24, 72, dtype, "nn")
+    row = no_gpu.sweep.measure(shape, 5, Library(), nullcontext(), 8, until=float("inf"))
+    assert no_gpu.fit.shape_of(row) == shape and row["index"] == 5 and not row["failed"]
+    texts = [text for text, _, _ in row["plans"]]
+    own = plan_of(no_gpu.fit.problem_of(shape), "sm_90a")
+    assert len(set(texts)) == len(texts) >= 3 and no_gpu.sweep.plan_of_text(texts[0]) == replace(own, why="")
+    assert all(time > 0 for _, time, _ in row["plans"]) and row["cublaslt"] > 0
+    no_gpu.fit.Data([row])
+
+
+def test_wrong_results_are_seen(no_gpu: Any) -> None:
+    torch = pytest.importorskip("torch")
+    right = torch.randn(64, 64)
+    wrong, missing = right.clone(), right.clone()
+    wrong[3, 5] += 9
+    missing[63, 63] = float("nan")
+    found = [no_gpu.sweep.is_wrong(each, right, 64) for each in (right, right + 1e-3, wrong, missing)]
+    assert found == [False, False, True, True]
+
+
+def test_random_products_are_measured_and_reported(no_gpu: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """The ratio is that of the medians, and the report says the geometric mean and the worst."""
+    import matmul_random
+
+    sizes = ((8, 16, 120, "f16", "nt"), (5, 7, 33, "bf16", "tn", 4), (16, 16, 16, "f32", "tt"))
+    rows = [matmul_random.measured(no_gpu.shapes.Shape(*each), Library()) for each in sizes]
+    for row in rows:
+        peers = [row[name] for name in ("torch", "cublaslt") if name in row]
+        assert row["ratio"] == pytest.approx(min(peers) / row["lanewise"], rel=1e-3) and not row["wrong"]
+    matmul_random.report([{**rows[0], "group": "small", "ratio": ratio} for ratio in (0.5, 2.0)])
+    said = capsys.readouterr().out
+    assert "small       2 products: mean 1.000" in said and "least 0.500" in said and "wrong: none" in said
+
+
+def test_estimates_are_as_sure_as_they_say(scripts: Any) -> None:
+    """The errors that plans state are those of the records."""
+    said = {"latency of a launch": "launch", "tensor cores": "tensor_cores", "bandwidth of L2": "l2"}
+    said |= {"bandwidth": "memory", "8-bit kernels": "eight_bit"}
+    found = scripts.fit.errors_by_bound()
+    for name, key in said.items():
+        count, error = found[name]
+        assert count > 20 and abs(ERRORS[key] - error) < 0.006, (name, error)
