@@ -165,7 +165,7 @@ def test_the_regret_of_a_plan_is_measured(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(tuning, "_request", lambda *_: (request, request.problem, 0))
     monkeypatch.setattr(tuning, "_Timer", Timer)
     monkeypatch.setattr(tuning, "matmul", lambda *_, plan: calls.append(plan))
-    monkeypatch.setattr(on_gpu, "arch_of_device", lambda _: "sm_90a")
+    monkeypatch.setattr(prepare, "arch_of_device", lambda _: "sm_90a")
     found = tuning.measure_plans(a, b, count=6)
     assert request.problem is not None and len(found) == 6
     assert found[0].plan == replace(plan_of(request.problem, "sm_90a"), why="")

@@ -54,7 +54,7 @@ def tune(a: Any, b: Any, *, progress: bool = True, **keywords: Any) -> PlannedPr
 
     device = context(ordinal).device.name
     usual, others = plans_to_measure(problem, arch_of_device(ordinal))
-    out: Any = options.out
+    out: Any = keywords.get("out")
     before = None if out is None else _copy(out)
     timer = _Timer(request.a.library, ordinal)
     warm: set[Plan] = set()
