@@ -113,13 +113,19 @@ def lanes_with_mask(frame: WarpFrame, row: SiteRow, lanes: int, mask: int) -> in
     return alike
 
 
-@compiled()
-def check_masks(frame: WarpFrame, site: int, active: int, gone: int, waits: bool) -> None:
+@in_place
+def is_good_mask(mask: int, active: int, gone: int, waits: bool) -> bool:
+    """Return whether a mask that all lanes give names them all, and nobody who is missing."""
+    is_whole = (mask & ~active == 0) | (waits & (mask & gone == 0))
+    return is_whole & (active & ~mask == 0)
+
+
+@compiled(noinline=True)
+def check_masks(frame: WarpFrame, site: int, active: int, gone: int, waits: bool, are_mixed: bool) -> None:
     """Report what is wrong with the masks of lanes; `gone` are lanes that have exited and are not missed."""
     row, index = row_of(frame, site), frame.index
     # The last warp of a block may not have all lanes.
     existing = (1 << min(frame.block.launch.threads - index * LANES, LANES)) - 1
-    are_mixed = masks_differ(frame, row, active)
     for lane in set_bits(active):
         mask = mask_given_by(frame, row, lane)
         exited = mask & gone & existing
@@ -158,6 +164,8 @@ def arrive_at_mask(frame: WarpFrame, clock: WarpClock, site: int, mask: int, lan
 @compiled()
 def members(frame: WarpFrame, site: int, active: int) -> None:
     """Lanes synchronise with those that their masks name."""
+    if active == 0:
+        return
     watch = in_turn(frame)  # a block may begin with it
     row, clock = watch.watch.sites[site], watch.clocks[frame.index]
     # Lanes that bypassed the others, accessed memory and exited are missing. Hardware does not wait for lanes
@@ -167,7 +175,9 @@ def members(frame: WarpFrame, site: int, active: int) -> None:
     gone = mask_of(frame.pcs == EXITED) & ~strayed & ~active
     # A barrier of the warp waits for lanes that have not arrived; other instructions run only when all have.
     waits = row.flags & Flag.EVERY_LANE != 0
-    check_masks(frame, site, active, gone, waits)
+    first, are_mixed = mask_given_by(frame, row, lowest_bit(active)), masks_differ(frame, row, active)
+    if are_mixed | (not is_good_mask(first, active, gone, waits)):
+        check_masks(frame, site, active, gone, waits, are_mixed)
     if row.flags & Flag.SHUFFLES != 0:
         shuffled(frame, site, active)
     if not waits:
@@ -177,7 +187,7 @@ def members(frame: WarpFrame, site: int, active: int) -> None:
     left = active
     while left != 0:
         mask = mask_given_by(frame, row, lowest_bit(left))
-        together = lanes_with_mask(frame, row, left, mask)
+        together = lanes_with_mask(frame, row, left, mask) if are_mixed else left
         arrive_at_mask(frame, clock, site, mask, together, gone)
         left &= ~together
 
