@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from debug.debugged import Told, hgemm_debugger, line_of
+import lanewise as lw
+from debug.debugged import CUDA, Told, hgemm_debugger, line_of
 from everything import examples
 from lanewise.debug.debugger import Debugger
 from lanewise.debug.expressions import Expression, Kind
+from lanewise.debug.launches import DebuggedLaunch
 from lanewise.errors import LanewiseError
+from nvrtc import need_nvrtc
 from traces.traced import hgemm
 
 LANE = np.arange(32)
@@ -103,3 +108,64 @@ def test_mistakes_are_told(debugger: Debugger, text: str, message: str) -> None:
 def test_any_text_is_a_value_or_a_clear_error(debugger: Debugger, text: str) -> None:
     answer = Told(debugger)(f"print {text}")
     assert answer and "Traceback" not in answer
+
+
+MMA = lw.instruction("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
+TILES = 2
+
+
+@lw.kernel
+def tiles(X: lw.Ptr[lw.u32], Y: lw.Ptr[lw.f32]):
+    t = lw.thread_idx.x
+    a = MMA.a.fragment([X[t + i] for i in range(4)])
+    b = MMA.b.fragment([X[t + i] for i in range(2)])
+    acc = [MMA.d.zeros() for _ in range(TILES)]
+    places = {"first": t * 2, "next": (t * 3, 7)}
+    for _ in lw.range(2):
+        for j in range(TILES):
+            acc[j] = MMA(a, b, acc[j])
+    Y[t] = acc[0][0] + acc[1][2] + places["first"].to(lw.f32) + places["next"][0].to(lw.f32)
+    Y[t] = Y[t] + 1.0
+
+
+def test_any_name_of_the_kernels_python() -> None:
+    """Lists, tuples and dicts of fragments and values, numbers, and the registers of a fragment."""
+    y = np.zeros(32, np.float32)
+    bound, values = tiles[1, 32].bind(np.ones(128, np.float16).view(np.uint32), y)
+    debugger = Debugger(DebuggedLaunch(bound, values, {}))
+    debugger.add_breakpoint(str(line_of(tiles, "Y[t] = Y[t] + 1.0")))
+    debugger.run()
+
+    def value(text: str) -> np.ndarray:
+        return Expression(text).evaluate(debugger.moment).data
+
+    first, second = value("acc[0]"), value("acc[1]")
+    assert first.shape == (32, 4) and np.array_equal(first, second) and first.any()
+    assert np.array_equal(value("acc[-1][2]"), second[:, 2])
+    assert np.array_equal(value("acc[1].registers"), second)
+    assert np.array_equal(value("a.registers[0]"), value("a.registers")[:, 0])
+    assert value("a.registers").dtype == np.uint32 and value("a.registers").shape == (32, 4)
+    assert np.array_equal(value('places["first"]'), 2 * LANE)
+    assert np.array_equal(value("places['next'][0] + places['next'][1]"), 3 * LANE + 7)
+    assert value("TILES") == 2 and value("len(acc) * TILES") == 4 and np.array_equal(value("t"), LANE)
+    assert np.array_equal(value("acc[0][0] + acc[1][2] + places['first'] + places['next'][0]"), value("Y[t]"))
+    for text, message in (
+        ("acc[2]", "acc has the elements 0, 1, not 2"),
+        ("acc[t]", "one number for all lanes"),
+        ("acc + 1", "a list, tuple or dict is no number: name an element of it"),
+        ("places['last']", "places has the elements 'first', 'next', not 'last'"),
+        ("t.registers.x", "fragments .registers"),
+        ("Y.registers", "Y is no fragment"),
+        ("'text'", "only the key of a dict is a text"),
+    ):
+        with pytest.raises(LanewiseError, match=re.escape(message)):
+            value(text)
+
+
+def test_cuda_without_debug_information_says_which_option_gives_it() -> None:
+    need_nvrtc()
+    configured = lw.cuda(CUDA)["k"][1, 64]
+    arguments = (np.ones(64, np.float32), np.zeros(64, np.float32), 4)
+    debugger = Debugger(DebuggedLaunch(configured, arguments, {}))
+    with pytest.raises(LanewiseError, match=r"no register or variable j\b.*--option=-G"):
+        Expression("j").evaluate(debugger.moment)

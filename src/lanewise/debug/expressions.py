@@ -51,8 +51,8 @@ class Value:
     axes: tuple[range, ...] = ()
     #: Of registers: the variable that they are, such as one fragment of a list.
     variable: Variable | None = None
-    #: Of a list, tuple or dict: what it holds.
-    items: NamedValue = None
+    #: Of a list, tuple or dict: what it holds, by index or key.
+    items: dict[object, NamedValue] | None = None
 
 
 _OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
@@ -277,9 +277,13 @@ class _Evaluation:
                 return self.variable(value)
             case int() | float():
                 return Value(Kind.SCALAR, _number(value))
-            case tuple() | dict():
+            case dict():
                 return Value(Kind.STRUCTURE, np.zeros(0), items=value)
-        raise LanewiseError(f"no register holds {name}: it is a constant of the trace, or nothing needs it")
+            case tuple():
+                return Value(Kind.STRUCTURE, np.zeros(0), items=dict(enumerate(value)))
+        raise LanewiseError(
+            f"no register holds {name}: it is a constant, or computed only as a part of others"
+        )
 
     def registers_of(self, node: ast.expr) -> Value:
         """Return the registers of a fragment as they are: words of 32 bits, or floats."""
@@ -299,13 +303,11 @@ class _Evaluation:
                     f"an index of {_plain(of)} is one number for all lanes: it is {whole.kind.value}"
                 )
             key = found.data.item()
-        items = whole.items
-        if isinstance(items, dict) and key in items:
+        items = whole.items or {}
+        key = key + len(items) if isinstance(key, int) and key < 0 else key
+        if key in items:
             return self.held(f"{_plain(of)}[{key!r}]", items[key])
-        if isinstance(items, tuple) and isinstance(key, int) and -len(items) <= key < len(items):
-            return self.held(f"{_plain(of)}[{key}]", items[key])
-        known = ", ".join(map(repr, items)) if isinstance(items, dict) else f"0 to {len(items or ()) - 1}"  # type: ignore[arg-type]
-        raise LanewiseError(f"{_plain(of)} has the elements {known}, not {key!r}")
+        raise LanewiseError(f"{_plain(of)} has the elements {', '.join(map(repr, items))}, not {key!r}")
 
     def element(self, of: ast.expr, index: ast.expr) -> Value:
         """Return an element of an array, which may be another one for each lane, or a part of it."""
@@ -378,7 +380,7 @@ def _plain(node: ast.AST) -> str:
 
 def _length(value: Value) -> int:
     """Return how many elements a value has: of a fragment, those of one lane."""
-    if isinstance(value.items, tuple | dict):
+    if value.items is not None:
         return len(value.items)
     if value.kind in (Kind.ARRAY, Kind.VECTOR):
         return int(value.data.shape[0 if value.kind is Kind.ARRAY else 1])

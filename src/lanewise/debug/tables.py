@@ -26,9 +26,9 @@ def printed(debugger: Debugger, text: str) -> str:
     expression = Expression(text)
     value = expression.evaluate(moment)
     plain = expression.text
-    if isinstance(value.items, tuple | dict):
-        keys = range(len(value.items)) if isinstance(value.items, tuple) else map(repr, value.items)
-        return f"{plain} has {len(value.items)} elements: {', '.join(f'{plain}[{key}]' for key in keys)}"
+    if value.items is not None:
+        elements = ", ".join(f"{plain}[{key!r}]" for key in value.items)
+        return f"{plain} has {len(value.items)} element{'s' * (len(value.items) != 1)}: {elements}"
     variable = value.variable
     note = "  (nothing has written it yet)" if variable and not moment.is_written(variable) else ""
     if value.kind is Kind.VECTOR and variable is not None:

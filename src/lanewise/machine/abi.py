@@ -72,6 +72,9 @@ class LaunchRecord(RecordLayout):
     texture_count = field()
     #: The TracerRecord of a traced launch.
     tracer = field()
+    #: A tensor copy whose box lay wholly outside of its tensor: its site plus one, and the coordinates.
+    outside_site = field()
+    outside_coordinates = field(elements=5)
 
 
 class CodeRow(RecordLayout):

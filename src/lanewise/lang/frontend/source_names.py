@@ -32,14 +32,14 @@ def source_names(
                 variable = _variable(name, value, by_hint)
                 if variable is not None:
                     variables[name] = variable
-    values = {
+    others = {
         name: _value(name, each[-1], by_hint, count())
         for name, each in bound.items()
         if name not in variables and name not in arrays
     }
     for hint, registers in by_hint.items():  # parameters, and what only loops and branches have named
         variables.setdefault(hint, SourceVariable((tuple(registers),)))
-    return SourceNames(variables, arrays, values)
+    return SourceNames(variables, arrays, others)
 
 
 def _value(name: str, value: Any, by_hint: Mapping[str, list[str]], leaves: Iterator[int]) -> SourceValue:

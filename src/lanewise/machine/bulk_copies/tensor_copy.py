@@ -5,7 +5,7 @@ from __future__ import annotations
 from lanewise.isa.tensor_map_fields import ELEMENT_TYPES, OTHER_AXES
 from lanewise.jit import ir
 from lanewise.jit.simd import Pointer, Type, Value, i64
-from lanewise.machine.abi import BlockRecord, CacheEntry
+from lanewise.machine.abi import BlockRecord, CacheEntry, LaunchRecord
 from lanewise.machine.async_records import AsyncOperation
 from lanewise.machine.bulk_copies.box_walker import ATOM, DIMENSIONS, AtomCopy, bounds, least, walk
 from lanewise.machine.bulk_copies.bulk_copy import (
@@ -161,6 +161,11 @@ def _locate_tensor(made: Issue, flags: int) -> None:
         box.set(AsyncOperation.tensor_shift, host - low)
         cache = Record(code, made.block.get(BlockRecord.caches) + code["site"] * CacheEntry.BYTES)
         box.set(AsyncOperation.tensor_end, cache.get(CacheEntry.first) + cache.get(CacheEntry.size))
+    launch = made.block.at(BlockRecord.launch)
+    with code.when(high.equals(low) & launch.get(LaunchRecord.outside_site).equals(0)):
+        launch.set(LaunchRecord.outside_site, code["site"] + 1)
+        for dimension in range(DIMENSIONS):
+            launch.set(LaunchRecord.outside_coordinates + 8 * dimension, code[f"c{dimension}"])
 
 
 def _write_load(code: BlockCode, is_column: bool) -> None:

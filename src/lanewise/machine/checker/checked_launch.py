@@ -20,6 +20,7 @@ from lanewise.errors import LanewiseError
 from lanewise.jit.host_memory import address
 from lanewise.machine.abi import BlockRecord, LaunchRecord, RunStatus
 from lanewise.machine.checker import counters, fault_findings
+from lanewise.machine.checker.access_descriptions import source_of
 from lanewise.machine.checker.allocations.heap_checks import leaks
 from lanewise.machine.checker.checked_kernel import CheckedKernel
 from lanewise.machine.checker.merged_findings import across_schedules, verdict
@@ -28,6 +29,8 @@ from lanewise.machine.checker.schedules import RunSchedule
 from lanewise.machine.checker.triage import NotOnItsOwn, Triage
 from lanewise.machine.checker.watch import Watch, conflict, most_shadow_bytes
 from lanewise.machine.errors import KernelFault
+from lanewise.machine.program.operands import TexelOperand
+from lanewise.machine.program.source_lines import short_place
 from lanewise.machine.runtime import resident_blocks
 from lanewise.machine.runtime.device_memory import Allocation
 from lanewise.machine.runtime.heap import heap_of
@@ -240,6 +243,7 @@ class CheckedLaunch(Launch):
                 for each in self.watches[0].unwatched
             ),
         ]
+        notes += self._boxes_outside()
         if any(watch.out_of_epochs for watch in self.watches):
             notes = [*notes, "the run was too long: races were not looked for in its last part"]
         return Report(
@@ -260,6 +264,19 @@ class CheckedLaunch(Launch):
         if self.schedule.is_default:
             return findings
         return [replace(each, schedule=self.schedule.name) for each in findings]
+
+    def _boxes_outside(self) -> list[str]:
+        """Return a note on a tensor copy whose box lay wholly outside of its tensor."""
+        site = self[LaunchRecord.outside_site] - 1
+        if site < 0:
+            return []
+        op = self.compiled.program.sites[site]
+        rank = next(len(each.coordinates) for each in op.operands if isinstance(each, TexelOperand))
+        first = tuple(self[LaunchRecord.outside_coordinates + 8 * axis] for axis in range(rank))
+        named = f"{first} (innermost first)" if self.compiled.module.names is None else str(first[::-1])
+        place = short_place(source_of(self, op) or f"line {op.line}")
+        effect = "a load fills in zeros or NaN, and a store writes nothing"
+        return [f"{place}: the box at {named} lies wholly outside of its tensor: {effect}"]
 
     def _totals(self, by_site: list[counters.Counts]) -> counters.Counts:
         """Return the sum of all counters; with the clusters, if the launch has any."""

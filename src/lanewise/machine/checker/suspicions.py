@@ -409,3 +409,7 @@ class Suspicion(IntEnum):
     def is_advice(self) -> bool:
         """Whether PTX leaves undefined what GPUs are known to do."""
         return self.severity == ADVICE
+
+
+#: All suspicions by their numbers.
+SUSPICIONS = tuple(Suspicion)
