@@ -73,6 +73,15 @@ class _CellCode(WatchCode):
             self.module.functions["stored"], self["frame"], self["site"], lane, byte, self["shift"]
         )
 
+    def writes_here(self, lane: Value) -> Value:
+        """Return whether a lane writes the cell by this instruction, and did not in an earlier round of a loop.
+
+        Where the values are not known, neither is the lane: then it is taken for one that does.
+        """
+        byte = self["offset"] - self.record("offsets").get(lane * 8)
+        covered = byte.to(U64) < self._row.get(SiteRow.access_size).to(U64)
+        return covered | self.stored_count().equals(0) | self.is_by_word()
+
     def stored_count(self) -> Value:
         """Return how many elements decide on what a lane writes, 0: that is not known.
 
@@ -287,7 +296,8 @@ def _write_note(module: ir.Module, writes: bool) -> ir.Function:
         several = code.variable(code.constant(U32, 0))
         # Another lane of this instruction has written the cell, or another row: do they write the same?
         another_row = other_lane | code.is_by_word()
-        with code.when((stored & records.EPOCHS).equals(now) & same_site & another_row & ~strong):
+        here = code.writes_here(wide(lane_of(earlier)))
+        with code.when((stored & records.EPOCHS).equals(now) & same_site & another_row & here & ~strong):
             several.set(code.constant(U32, records.SEVERAL))
             equal = code.variable(code.constant(BOOL, 0))
             equal.set(code.constant(BOOL, 0))
