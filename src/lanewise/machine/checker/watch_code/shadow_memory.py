@@ -74,7 +74,7 @@ class _CellCode(WatchCode):
         )
 
     def writes_here(self, lane: Value) -> Value:
-        """Return whether a lane writes the cell by this instruction, and did not in an earlier round of a loop.
+        """Return whether a lane writes the cell by this instruction, and not in an earlier round of a loop.
 
         Where the values are not known, neither is the lane: then it is taken for one that does.
         """
