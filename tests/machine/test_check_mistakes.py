@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
+import lanewise as lw
 from machine.mistakes.corpus import PAIRS, Pair, accusations, in_the_suite
 
 #: Mistakes that are not found yet, and why. A test fails when one of them is.
@@ -44,3 +46,21 @@ def test_right_twin_is_not_accused(pair: Pair) -> None:
 def test_fence_of_a_warpgroup_behind_the_barrier_needs_no_advice() -> None:
     (pair,) = [each for each in PAIRS if each.name == "changed_tile_fenced_late"]
     assert not pair.check(wrong=False).findings
+
+
+SCATTER = """extern "C" __global__ void scatter(const int* to, const float* x, float* y, int n) {
+    for (int i = threadIdx.x; i < n; i += blockDim.x) y[to[i]] = x[i];
+}"""
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_rounds_of_a_loop_write_the_same_values_to_the_same_places(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    count, threads = 150, 32 * int(random.integers(1, 3))
+    to = random.integers(0, 40, count).astype(np.int32)
+    values = random.standard_normal(40).astype(np.float32)[to]  # one value for each place
+    y, launch = np.zeros(40, np.float32), lw.cuda(SCATTER)["scatter"][1, threads]
+    assert not lw.check(launch, to, values, y, count).findings
+    values[-1] += 1  # now another value is written to one place
+    others = (np.arange(count) - (count - 1)) % threads != 0
+    assert bool((to[others] == to[-1]).any()) != lw.check(launch, to, values, y, count).ok

@@ -265,6 +265,16 @@ def is_of_turn(access: Access, held: int) -> bool:
 
 
 @in_place
+def writes_here(access: Access, lane: int, offset: int) -> bool:
+    """Return whether a lane writes the cell by this instruction, and not in an earlier round of a loop.
+
+    Where the values are not known, neither is the lane: then it counts as one that does.
+    """
+    is_unknown = (access.row.stored_count == 0) | (access.flags & Flag.BY_WORD != 0)
+    return is_unknown or unsigned_less(offset - access.offsets[lane], access.row.access_size)
+
+
+@in_place
 def check_same_address(access: Access, me: int, offset: int, earlier: int) -> None:
     """Report lanes of one instruction that write different values to a cell."""
     if access.row.stored_count != 0:
@@ -304,7 +314,8 @@ def note_write(access: Access, me: int, offset: int) -> None:
     # Another lane of this instruction has written the cell, or another row: do they write the same?
     is_another_row = (lane_of(earlier) != lane_of(me)) | (access.flags & Flag.BY_WORD != 0)
     is_now = cell.write_epoch & records.EPOCHS == now
-    several = is_now & is_same_site & is_another_row & (not is_strong)
+    may_meet = is_now & is_same_site & is_another_row & (not is_strong)
+    several = may_meet and writes_here(access, lane_of(earlier), offset)
     if several:
         check_same_address(access, me, offset, earlier)
     keep_earlier_write(access, cell, me)
