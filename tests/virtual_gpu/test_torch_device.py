@@ -117,6 +117,15 @@ def test_generators_are_classes_and_give_the_same_numbers(gpu: VirtualGPU) -> No
     assert numbers[0].is_cuda
 
 
+def test_other_threads_see_the_device_too(gpu: VirtualGPU) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(1) as pool:
+        made = pool.submit(lambda: torch.zeros(4, device="cuda")).result()
+        assert pool.submit(lambda: made.is_cuda).result()
+    assert made.is_cuda
+
+
 def test_the_address_of_a_tensor_is_memory_of_the_device_for_as_long_as_it_lives(gpu: VirtualGPU) -> None:
     x = torch.zeros(1000, device="cuda")
     place = x.data_ptr()

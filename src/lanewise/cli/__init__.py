@@ -21,7 +21,7 @@ BROKEN = 1
 #: Set by a shell that wants words completed.
 _COMPLETING = "_LANEWISE_COMPLETE"
 #: Options that take the name of a GPU.
-_GPU_OPTIONS = ("--arch", "--versus")
+_GPU_OPTIONS = ("--arch", "--versus", "--gpu")
 #: Commands whose complaints have several lines: places in PTX, what a compiler said.
 _LAID_OUT = ("run", "check", "debug", "sass", "ptx")
 
@@ -82,10 +82,10 @@ def _complain(error: Exception, written: list[str]) -> int:
 
     if isinstance(error, LanewiseError):
         candidates = isinstance(error, IllegalInstruction) and "\n" in str(error)
-        if written[0] in _LAID_OUT or candidates:
-            print(f"lanewise: {error}", file=sys.stderr)
-            return REFUSED
         hint = _unquoted(written)
+        if written[0] in _LAID_OUT or candidates:
+            print(f"lanewise: {error}" + (f"\n{hint}" if hint else ""), file=sys.stderr)
+            return REFUSED
         return _say(f"{error}. {hint}" if hint else str(error), REFUSED)
     if isinstance(error, typer.Abort):
         return _say("interrupted", INTERRUPTED)

@@ -362,11 +362,11 @@ def run_script(asked: Asked, watcher: Callable[..., None], checks: CheckObserver
     from lanewise.launch import watched
     from lanewise.machine.checker.check import CHECKS
 
-    path = str(asked.file)
+    path, gpu = str(asked.file), asked.virtual_gpu()
     before = sys.argv, sys.path[:]
     sys.argv, sys.path[:] = [path, *asked.arguments], [str(asked.file.parent.resolve()), *sys.path]
     try:
-        with watched(watcher), CHECKS.observed(checks or _observer_of(watcher)), asked.virtual_gpu():
+        with watched(watcher), CHECKS.observed(checks or _observer_of(watcher)), gpu:
             runpy.run_path(path, run_name="__main__")
     except SystemExit as end:
         if isinstance(end.code, str):

@@ -77,10 +77,11 @@ class VirtualGPU(FrameworkState):
             raise LanewiseError(
                 f"a virtual {_ACTIVE.device.name} is in use already: there is one device at a time"
             )
-        self._stack = ExitStack()
-        patches = self._stack.enter_context(Patches())
-        for framework, installer in _FRAMEWORKS.items():
-            self._stack.enter_context(when_imported(framework, _installing(installer, self, patches)))
+        with ExitStack() as stack:  # what was installed is taken back if something fails
+            patches = stack.enter_context(Patches())
+            for framework, installer in _FRAMEWORKS.items():
+                stack.enter_context(when_imported(framework, _installing(installer, self, patches)))
+            self._stack = stack.pop_all()
         _ACTIVE = self
         return self
 

@@ -251,4 +251,10 @@ def install(gpu: FrameworkState, patches: Patches) -> None:
     storages = DeviceStorages(gpu.driver)
     gpu.torch = storages
     patches.enter_context(DeviceMode(storages))
+
+    def run(own: Any, thread: threading.Thread) -> None:
+        with DeviceMode(storages):  # a mode of torch's belongs to one thread
+            own(thread)
+
+    patches.wrap(threading.Thread, "run", run)
     install_torch_cuda(gpu, patches)

@@ -1,0 +1,84 @@
+"""`lanewise run --gpu` and `lanewise check --gpu` on scripts that use the driver, and what they refuse."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from doc_pages import environment
+from lanewise.cli import main
+from virtual_gpu.programs import WRITE
+
+SCRIPT = f"""
+import ctypes, sys
+from lanewise.virtual_gpu.session import active
+
+WRITE = '''{WRITE}'''
+driver = active().driver
+place = driver.cuMemAlloc_v2(128)
+function = driver.cuModuleGetFunction(driver.load(WRITE), "write")
+for stride in sys.argv[1:]:
+    values = ctypes.c_uint64(place), ctypes.c_uint32(int(stride))
+    pointers = (ctypes.c_void_p * 2)(*(ctypes.addressof(each) for each in values))
+    driver.cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, 0, ctypes.addressof(pointers), 0)
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> str:
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT)
+    return str(path)
+
+
+def test_run_lists_the_launches(script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--gpu", "H100", "--json", script, "--", "4", "4"]) == 0
+    launches = json.loads(capsys.readouterr().out)["launches"]
+    assert [(each["kernel"], each["arch"]) for each in launches] == [("write", "sm_90a")] * 2
+
+
+@pytest.mark.parametrize(("strides", "status", "findings"), [("4 4", 0, 0), ("4 0 0 0", 1, 1)])
+def test_check_tells_a_finding_once_and_returns_a_status(
+    script: str, strides: str, status: int, findings: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", "--gpu", "A100", "--json", script, "--", *strides.split()]) == status
+    said = capsys.readouterr()
+    reports = json.loads(said.out)["launches"]
+    assert sum(len(each["findings"]) for each in reports) == findings
+    count = len(strides.split())
+    assert f"{count} launches of 1 kernels were checked; errors found: {findings}" in said.err
+
+
+def test_a_fault_is_told_and_the_status_says_so(script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--gpu", "A100", script, "--", "400"]) == 2
+    assert "global write of 4 bytes out of bounds" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "--gpu", "H1000", "SCRIPT"], "no GPU is called 'H1000'; did you mean H100?"),
+        (["run", "--gpu", "A100", "--arch", "sm_80", "SCRIPT"], "leave out --arch, which --gpu says"),
+        (["check", "--gpu", "A100", "kernel.ptx"], "--gpu is for Python scripts"),
+        (["run", "--gpu", "RTX", "4090", "SCRIPT"], '--gpu "RTX 4090"'),
+    ],
+)
+def test_what_is_refused(
+    script: str, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([script if each == "SCRIPT" else each for each in arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_process_is_told_that_it_has_no_gpu(tmp_path: Path) -> None:
+    path = tmp_path / "forks.py"
+    path.write_text(
+        SCRIPT.replace("for stride", "import os\nif os.fork():\n    os.wait()\n    os._exit(0)\nfor stride")
+    )
+    command = [sys.executable, "-m", "lanewise", "run", "--gpu", "A100", str(path), "--", "4"]
+    ran = subprocess.run(command, env=environment(), capture_output=True, text=True)
+    assert "this process was forked from one that has a virtual GPU" in ran.stderr
