@@ -71,7 +71,7 @@ def tune(a: Any, b: Any, *, progress: bool = True, **keywords: Any) -> PlannedPr
 
     device = context(ordinal).device.name
     usual, others = plans_to_measure(problem, arch_of_device(ordinal))
-    out: Any = options.out
+    out = options.out
     before = None if out is None else _copy(out)
     timer = _Timer(request.a.library, ordinal)
     warm: set[Plan] = set()
@@ -90,7 +90,8 @@ def tune(a: Any, b: Any, *, progress: bool = True, **keywords: Any) -> PlannedPr
             verdict = contest(usual, others, seconds, advance)
         finally:
             if out is not None:
-                out[...] = before
+                given: Any = out
+                given[...] = before
     gained = verdict.best != usual
     microseconds = verdict.seconds * 1e6
     if gained:
