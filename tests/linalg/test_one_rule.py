@@ -6,7 +6,9 @@ allocates, for problems drawn at random.
 
 from __future__ import annotations
 
+import inspect
 import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,10 @@ from lanewise.linalg import order
 from lanewise.linalg.kernels.hopper.traits import traits_of
 from lanewise.linalg.kernels.warp.traits import traits_of as warp_traits_of
 from lanewise.linalg.loading import as_loaded
+from lanewise.linalg.options import ARRAYS, SETTINGS, Options
 from lanewise.linalg.orientation import computes_transpose, oriented
+from lanewise.linalg.plan import Plan
+from lanewise.linalg.rules import request_of
 
 SOURCE = Path(lw.__file__).parent / "linalg"
 E4M3, E5M2 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
@@ -78,3 +83,40 @@ def test_there_is_no_second_copy(text: str, home: set[str]) -> None:
     """The text of a rule stands in one file."""
     holding = {path.name for path in SOURCE.rglob("*.py") if re.search(text, path.read_text("utf-8"))}
     assert holding == home
+
+
+def test_every_keyword_of_matmul_is_an_option() -> None:
+    """Options is the list of keywords, with their defaults; torch's operator has some of them."""
+    signature = inspect.signature(lw.matmul)
+    keywords = {
+        name: each.default
+        for name, each in signature.parameters.items()
+        if each.kind is inspect.Parameter.KEYWORD_ONLY
+    }
+    assert keywords == {each.name: each.default for each in fields(Options)}
+    assert {*ARRAYS, *SETTINGS, "stream"} == set(keywords)
+
+
+@pytest.mark.parametrize("family", ["warpgroup", "warp"])
+def test_strides_are_arguments_of_a_kernel(family: str) -> None:
+    """Problems that differ in sizes and strides alone, also of a residual or of scales, share a kernel."""
+    found = set()
+    for m, n, k, wide in ((256, 128, 512, 128), (512, 256, 1024, 512)):
+        residual = np.zeros((m, wide), np.float32)[:, :n]
+        a, b = np.zeros((m, k), np.float16), np.zeros((k, n), np.float16)
+        problem = request_of(a, b, Options(residual=residual, bias=np.zeros(n, np.float32))).problem
+        assert problem is not None
+        if family == "warpgroup":
+            plan = Plan(family, "sm_90a", (128, 128, 64), 4)
+            found.add(traits_of(oriented(problem, plan), plan))
+        else:
+            plan = Plan(family, "sm_80", (128, 128, 32), 4)
+            found.add(warp_traits_of(oriented(problem, plan), plan))
+    assert len(found) == 1
+
+
+def test_kernels_know_no_gpu() -> None:
+    """The number of multiprocessors comes from the table of GPUs, or from the GPU."""
+    for path in (SOURCE / "kernels").rglob("*.py"):
+        code = re.sub(r'"""(?s:.)*?"""|#.*', "", path.read_text("utf-8"))
+        assert not re.search(r"\b132\b", code), path

@@ -54,7 +54,7 @@ def tune(a: Any, b: Any, *, progress: bool = True, **keywords: Any) -> PlannedPr
 
     device = context(ordinal).device.name
     usual, others = plans_to_measure(problem, arch_of_device(ordinal))
-    out: Any = keywords.get("out")
+    out = keywords.get("out")
     before = None if out is None else _copy(out)
     timer = _Timer(request.a.library, ordinal)
     warm: set[Plan] = set()
@@ -73,7 +73,8 @@ def tune(a: Any, b: Any, *, progress: bool = True, **keywords: Any) -> PlannedPr
             verdict = contest(usual, others, seconds, advance)
         finally:
             if out is not None:
-                out[...] = before
+                given: Any = out
+                given[...] = before
     gained = verdict.best != usual
     microseconds = verdict.seconds * 1e6
     if gained:

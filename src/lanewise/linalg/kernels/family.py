@@ -30,7 +30,7 @@ class Launch(NamedTuple):
     arguments: tuple[Any, ...]
     overlap: bool = False
 
-    def __call__(self, stream: Any = None) -> None:
+    def __call__(self, stream: object = None) -> None:
         """Make it: on the GPU of the arrays or, for NumPy's, on the CPU machine."""
         if self.overlap:
             self.kernel(*self.arguments, stream=stream, overlap=True)
@@ -76,7 +76,7 @@ def family_of(name: str) -> Family:
     return cast(Family, import_module(f"lanewise.linalg.kernels.{_PACKAGES[name]}.launches"))
 
 
-def run(launches: Iterable[Launch], stream: Any = None) -> None:
+def run(launches: Iterable[Launch], stream: object = None) -> None:
     """Make launches, one after the other."""
     for each in launches:
         each(stream)

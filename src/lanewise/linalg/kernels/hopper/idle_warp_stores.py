@@ -28,7 +28,7 @@ _BOTH = WARPGROUP + STORING
 _APART = {8: 16, 16: 8, 32: 8}
 
 
-class HandedOver(TileEpilogue):
+class IdleWarpEpilogue(TileEpilogue):
     """What one consumer does to have its results stored: it writes them to shared memory."""
 
     @lw.device

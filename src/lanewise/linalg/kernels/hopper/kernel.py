@@ -18,15 +18,15 @@ from lanewise.linalg.kernels.hopper.block_scales import COPYING, BlockScales
 from lanewise.linalg.kernels.hopper.cluster import Place, leave_together
 from lanewise.linalg.kernels.hopper.consumer import Consumer
 from lanewise.linalg.kernels.hopper.epilogue import TileEpilogue
-from lanewise.linalg.kernels.hopper.idle_warp_stores import LOADING, HandedOver, IdleWarpStores
+from lanewise.linalg.kernels.hopper.idle_warp_stores import LOADING, IdleWarpEpilogue, IdleWarpStores
 from lanewise.linalg.kernels.hopper.limits import require_possible
 from lanewise.linalg.kernels.hopper.operand_tiles import operand_tiles
 from lanewise.linalg.kernels.hopper.producer import Producer, clear_rest
-from lanewise.linalg.kernels.hopper.register_stores import RegisterStores
+from lanewise.linalg.kernels.hopper.register_stores import RegisterEpilogue
 from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
 from lanewise.linalg.kernels.hopper.split_k_cluster import SplitInCluster
 from lanewise.linalg.kernels.hopper.split_k_workspace import SplitInWorkspace
-from lanewise.linalg.kernels.hopper.tile_scheduler import GroupedTiles, OneTile, PersistentTiles
+from lanewise.linalg.kernels.hopper.tile_scheduler import GroupedTiles, OneTile, TileScheduler
 from lanewise.linalg.kernels.hopper.traits import REGISTERS, WARPGROUP, Store, Traits
 
 
@@ -90,7 +90,7 @@ def scheduled(T, place, sizes, group, experts):
         tiles = GroupedTiles(T, place, (starts, ends), count, M, columns)
     else:
         rows, group = lw.cdiv(M, T.bm * across), lw.assume(group, nonnegative=True)
-        tiles = PersistentTiles(rows, columns, batch if T.batched else None, group, T.cluster_size)
+        tiles = TileScheduler(rows, columns, batch if T.batched else None, group, T.cluster_size)
     first_step, steps = 0, lw.cdiv(lw.assume(K, nonnegative=True), T.bk)
     parts = T.plan.split * T.plan.groups
     if parts > 1:  # this block's part of K
@@ -103,8 +103,8 @@ def scheduled(T, place, sizes, group, experts):
 def epilogue_of(traits: Traits, C, given, own, N, leading) -> TileEpilogue:
     """Return the epilogue of a consumer, by who stores its results."""
     if traits.store is Store.REGISTERS:
-        return RegisterStores(traits, C, given, N, leading)
-    kind = HandedOver if traits.store is Store.IDLE_WARPS else TileEpilogue
+        return RegisterEpilogue(traits, C, given, N, leading)
+    kind = IdleWarpEpilogue if traits.store is Store.IDLE_WARPS else TileEpilogue
     return kind(traits, C, given, own, N, leading)
 
 

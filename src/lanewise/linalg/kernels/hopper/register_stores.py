@@ -13,7 +13,7 @@ from lanewise.linalg.kernels.hopper.epilogue import TileEpilogue
 from lanewise.linalg.kernels.hopper.traits import ROWS, WARPGROUP, Traits
 
 
-class RegisterStores(TileEpilogue):
+class RegisterEpilogue(TileEpilogue):
     """The epilogue of one consumer that stores from its registers; all of its threads call `store`."""
 
     def __init__(self, traits: Traits, C, given, N, leading) -> None:

@@ -15,7 +15,7 @@ from lanewise import lang as lw
 from lanewise.formats import f32
 from lanewise.layout import Layout
 from lanewise.linalg.kernels.fused_epilogue import EpilogueValues
-from lanewise.linalg.kernels.hopper.register_stores import RegisterStores
+from lanewise.linalg.kernels.hopper.register_stores import RegisterEpilogue
 from lanewise.linalg.kernels.hopper.split_k_workspace import fragment_of
 from lanewise.linalg.kernels.hopper.traits import ROWS, Traits
 
@@ -156,7 +156,7 @@ def reduction(traits: Traits) -> Any:
             alpha, beta, bias, residual, residual_row, residual_column, scale_a, scale_b, scale_out,
             folded_rows=folded_rows,
         )  # fmt: skip
-        elements = RegisterStores(T, C, given, N, leading)
+        elements = RegisterEpilogue(T, C, given, N, leading)
         elements.last_row, elements.batch = M, None
         thread = part * 32 + lw.thread_idx.x % (32 * crew.warps)
 

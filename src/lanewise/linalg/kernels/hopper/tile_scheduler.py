@@ -10,7 +10,7 @@ from typing import Any
 from lanewise import lang as lw
 
 
-class PersistentTiles:
+class TileScheduler:
     """Tiles numbered through `rows` × `columns` of each matrix, `group` rows at a time, and the batch.
 
     The first of a cluster's tiles is `first`, the next `step` further; there are `count` in all.
