@@ -121,8 +121,8 @@ def uncopied_plans(problem: Problem) -> list[Plan]:
     """Return plans of the mma.sync kernels, for operands that the Hopper kernels have to copy first.
 
     Threads load elements as they lie, so that there is one launch. The sums have the same bits, except those
-    of e4m3 and e5m2, for which there are no such plans. The model does not know what they take: they are there
-    to be measured.
+    of e4m3 and e5m2, for which there are no such plans. The model does not know what these plans take: they
+    are there to be measured.
     """
     copied = needs_copy(problem.a, problem.precision) or needs_copy(problem.b, problem.precision)
     is_small_float = problem.a.dtype.name in ("e4m3", "e5m2")
