@@ -79,7 +79,7 @@ def plans_for(problem: Any, seed: int, count: int) -> list[Plan]:
     """Return the planner's own plan, those that its model finds best, and some of their neighbours."""
     from lanewise.linalg.kernels.hopper.limits import fitted
     from lanewise.linalg.loading import as_loaded, with_copies
-    from lanewise.linalg.planning.candidates import ranked
+    from lanewise.linalg.planning.candidates import ranked, uncopied_plans
     from lanewise.linalg.planning.eight_bit import eight_bit_kernels
     from lanewise.linalg.planning.planner import plan_of
 
@@ -102,7 +102,7 @@ def plans_for(problem: Any, seed: int, count: int) -> list[Plan]:
     some += [kernel.plan for _, kernel in eight_bit_kernels(loaded)[:4]]
     made = [own, *(fitted(loaded, each) for each in dict.fromkeys(some))]
     made = [with_copies(problem, each) for each in made if each is not None]
-    made += _by_mma_sync(problem)
+    made += uncopied_plans(problem)
     if problem.m * problem.n * problem.batch > 6000 * 3000:  # the order of tiles matters
         made += [replace(made[0], group=4), replace(made[0], group=16), replace(made[1], group=4)]
     return list(dict.fromkeys(made))[: count + 12]
@@ -124,28 +124,6 @@ def _pingpong(problem: Any, own: Plan, rng: random.Random, count: int) -> list[P
         for cluster in ((1, 1), (2, 1), (1, 2))
     ]
     return [replace(base, tile=(128, 128, step), cluster=(2, 1), swap=False), *rng.sample(every, count)]
-
-
-#: Tiles of the mma.sync kernels, which copy no operand, and their stages.
-_WARP_TILES = (
-    ((32, 32, 64), 4),
-    ((16, 64, 64), 4),
-    ((64, 64, 32), 4),
-    ((64, 64, 64), 3),
-    ((128, 64, 32), 4),
-    ((128, 128, 32), 4),
-)
-
-
-def _by_mma_sync(problem: Any) -> list[Plan]:
-    """Return plans of the mma.sync kernels, for operands that TMA cannot load and for small products."""
-    if problem.precision == "f32" or problem.promote:
-        return []
-    odd = not (problem.a.tma and problem.b.tma)
-    if not odd and float(problem.m) * problem.n * problem.k * problem.batch > 1e8:
-        return []
-    tiles = _WARP_TILES if odd else _WARP_TILES[:3]
-    return [Plan("warp", "sm_90a", tile, stages, schedule="one tile") for tile, stages in tiles]
 
 
 def text_of(plan: Plan) -> str:

@@ -145,6 +145,24 @@ def test_large_products_are_also_measured_with_pingpong() -> None:
     assert not [each for each in others if each.schedule == "pingpong"]
 
 
+def test_odd_products_are_also_measured_without_copies() -> None:
+    """By the mma.sync kernels, whose sums of these types have the same bits."""
+    rng = np.random.default_rng(3)
+    for dtype, keywords in ((np.float16, {}), (np.int8, {}), (np.float32, {"precision": "tf32"})):
+        a, b = ((9 * rng.standard_normal(shape)).astype(dtype) for shape in ((20, 37), (37, 11)))
+        problem = problem_of(20, 11, 37, dtype, **keywords)
+        usual, others = tuning.plans_to_measure(problem, "sm_90a")
+        found = [each for each in others if each.family == "warp" and each.group == usual.group]
+        assert len(found) > 2
+        chain = replace(usual, split=1, groups=1, gather=False)
+        wanted = lw.matmul(a, b, plan=chain, **keywords)
+        for plan in found:
+            assert lw.matmul(a, b, plan=plan, **keywords).tobytes() == wanted.tobytes()
+    for other in (problem_of(24, 16, 64), problem_of(20, 11, 37, np.float32)):
+        _, others = tuning.plans_to_measure(other, "sm_90a")
+        assert not [each for each in others if each.family == "warp"]
+
+
 def test_the_regret_of_a_plan_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU that takes longer for larger tiles: the planner's own plan comes first, all are timed."""
     calls: list[Plan] = []

@@ -27,6 +27,8 @@ from lanewise.tuning.contest import contest, rounds
 #: Candidates that are measured: those that the model finds best.
 _MOST_CANDIDATES = 24
 _GROUPS = (8, 16)
+#: Schedules of which the model of the Hopper kernels knows nothing: they are measured in any case.
+_NOT_MODELLED = ("pingpong", "one tile")
 #: Calls before a plan is measured: those that record its launches, and those by which machine code is made.
 _WARM_UP = 9
 #: What is written and read before each measurement, more than any L2 cache: operands come from memory then.
@@ -125,7 +127,7 @@ def plans_to_measure(problem: Problem, arch: str) -> tuple[Plan, list[Plan]]:
     gpu = GPUS[arch]
     usual = replace(plan_of(problem, arch), why="")
     ranked = sorted(candidates(problem, arch), key=lambda each: estimate(problem, each, gpu).seconds)
-    unknown = [each for each in ranked[_MOST_CANDIDATES:] if each.schedule == "pingpong"]
+    unknown = [each for each in ranked[_MOST_CANDIDATES:] if each.schedule in _NOT_MODELLED]
     others = (replace(with_copies(problem, each), why="") for each in ranked[:_MOST_CANDIDATES] + unknown)
     tried = [usual, *others]
     plans = [replace(plan, group=group) for plan in tried for group in (plan.group, *_GROUPS)]

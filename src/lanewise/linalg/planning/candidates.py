@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from lanewise.linalg.kernels.hopper.traits import OTHER_REGISTERS, REGISTERS, ROWS
+from lanewise.linalg.loading import needs_copy
 from lanewise.linalg.order import element_bytes, instruction_widths
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
@@ -44,6 +45,8 @@ _LEAST_STAGES = 2
 _PINGPONG_COLUMNS = (128, 160, 192)
 #: Which of two candidates comes first if the model expects the same of them: the last of these counts most.
 _ORDER_OF_TIES = ("swap", "gather", "groups", "split", "along", "across", "columns", "rows")
+#: Tiles of the mma.sync kernels and their stages.
+_UNCOPIED = (((32, 32, 64), 4), ((16, 64, 64), 4), ((64, 64, 32), 4), ((64, 64, 64), 3), ((128, 128, 32), 4))
 #: Candidates as columns: an array for each field of a plan.
 Choices = dict[str, Any]
 
@@ -112,6 +115,20 @@ def pingpong_plans(problem: Problem) -> list[Plan]:
         for columns in _PINGPONG_COLUMNS
         for cluster in _CLUSTERS[1:3]
     ]
+
+
+def uncopied_plans(problem: Problem) -> list[Plan]:
+    """Return plans of the mma.sync kernels, for operands that the Hopper kernels have to copy first.
+
+    Threads load elements as they lie, so that there is one launch. The sums have the same bits, except those
+    of e4m3 and e5m2, for which there are no such plans. The model does not know what these plans take: they
+    are there to be measured.
+    """
+    copied = needs_copy(problem.a, problem.precision) or needs_copy(problem.b, problem.precision)
+    is_small_float = problem.a.dtype.name in ("e4m3", "e5m2")
+    if not copied or problem.promote or problem.precision == "f32" or problem.experts or is_small_float:
+        return []
+    return [Plan("warp", ARCH, tile, stages, schedule="one tile") for tile, stages in _UNCOPIED]
 
 
 def _is_chain(problem: Problem) -> bool:

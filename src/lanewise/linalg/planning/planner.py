@@ -197,14 +197,14 @@ def candidates(problem: Problem, arch: str) -> list[Plan]:
     if _family(problem, arch) == "warp":
         return list(_warp_plans(problem, arch, GPUS[arch]))
     from lanewise.linalg.kernels.hopper.limits import fitted
-    from lanewise.linalg.planning.candidates import pingpong_plans, ranked
+    from lanewise.linalg.planning.candidates import pingpong_plans, ranked, uncopied_plans
     from lanewise.linalg.planning.eight_bit import eight_bit_kernels
 
     seen, found = as_loaded(problem), ranked(problem)
     measured = [kernel.plan for _, kernel in eight_bit_kernels(seen)]
     best = [found.plan(place) for place in range(min(len(found), _MOST_BUILT))]
     built = (fitted(seen, each) for each in dict.fromkeys(measured + best + pingpong_plans(problem)))
-    return [with_copies(problem, plan) for plan in built if plan is not None]
+    return [with_copies(problem, plan) for plan in built if plan is not None] + uncopied_plans(problem)
 
 
 def _warp_plans(problem: Problem, arch: str, gpu: Gpu) -> Iterator[Plan]:
