@@ -517,9 +517,9 @@ READ = """
 @pytest.mark.parametrize(
     "body",
     [
-        "vec[i] = reads()",
-        "if lane > i:\n            vec[i] = reads()",
-        "while reads() > i:\n            vec[i] = n",
+        "vec[lane * 4 + (i & 3)] = reads()",
+        "if lane > i:\n            vec[lane * 4 + (i & 3)] = reads()",
+        "while reads() > i:\n            vec[lane * 4 + (i & 3)] = n",
     ],
 )
 def test_what_a_loop_only_reads_is_moved_nowhere(body: str, tmp_path: Path) -> None:
