@@ -34,14 +34,18 @@ from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.accesses import Access
 from lanewise.machine.checker.watch_code.clocks.block_order import arrive_at_grid
 from lanewise.machine.checker.watch_code.clocks.strong_accesses import access_strongly
-from lanewise.machine.checker.watch_code.clocks.vector_clocks import in_turn, row_of, suspect, watch_of
+from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
+    row_of,
+    suspect,
+    watch_of,
+    watch_of_running,
+)
 from lanewise.machine.checker.watch_code.clocks.warp_order import meet
 from lanewise.machine.checker.watch_code.proxy.async_clocks import note_written
 from lanewise.machine.checker.watch_code.proxy.phases import written_over
 from lanewise.machine.checker.watch_code.proxy.remote_accesses import is_in_cluster, note_remote
-from lanewise.machine.checker.watch_code.shadow.heap_accesses import access_heap
 from lanewise.machine.checker.watch_code.shadow.request_pattern import count_costs, keep_base, remember
-from lanewise.machine.checker.watch_code.shadow.shadow_memory import access_local
+from lanewise.machine.checker.watch_code.shadow.shadow_memory import access_heap, access_local
 from lanewise.machine.checker.watch_code.shadow.shadow_vectors import (
     lanes_read_1,
     lanes_read_4,
@@ -404,7 +408,7 @@ def access(frame: WarpFrame, site: int, active: int) -> None:
     is_matrix = row.flags & (Flag.MATRIX | Flag.TILE) != 0
     if is_matrix:
         meet(frame, active)
-    watch = in_turn(frame)
+    watch = watch_of_running(frame)
     note_strays(watch, active)
     made = Access.on_stack()
     made.frame = frame

@@ -6,18 +6,16 @@ that work on vectors of shadow memory, or walk over boxes of tensors, are writte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 from lanewise.jit import ir
 from lanewise.jit.compiled_functions import Fields, Function, FunctionBody, Library, Reference, primitive
 from lanewise.jit.record_layout import Longs, RecordLayout, Words, field, per_lane
-from lanewise.jit.simd import Code, Value, Variable, i64
+from lanewise.jit.simd import Code, Value, i64
 from lanewise.machine import abi
 from lanewise.machine.checker.records import ShadowPlane
 from lanewise.machine.codegen.function_code import U8, U16, U32, U64, FunctionCode, Record, zero_bytes
-from lanewise.machine.codegen.lane_vectors import BOOL
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -216,29 +214,12 @@ class WatchCode(FunctionCode, FunctionBody):
         answer = function.call(self, **given)
         return answer if isinstance(answer, Value) else self.number(0)
 
-    @contextmanager
-    def while_any(self, left: Variable) -> Iterator[None]:
-        """Repeat what is written in the body while a variable has bits left; the body clears some of them."""
-        again, through, after = (self.function.append_basic_block() for _ in range(3))
-        self.builder.branch(again)
-        self.builder.position_at_end(again)
-        self.builder.cbranch(left.get().differs(0).handle, through, after)
-        self.builder.position_at_end(through)
-        yield
-        self.builder.branch(again)
-        self.builder.position_at_end(after)
-
     def stack_bytes(self, bytes: int, layout: type[RecordLayout] | None = None) -> Record:
         """Allocate bytes on the stack and return them as a record."""
         with self.builder.goto_entry_block():
             slot = self.builder.alloca(ir.ArrayType(ir.LONG, bytes // 8))
             address = self.builder.ptrtoint(slot, ir.LONG)
         return Record(self, Value(self, i64, address), layout)
-
-    def lanes(self, mask: Value) -> Value:
-        """Return the bits of a mask as conditions of lanes."""
-        vector = ir.VectorType(ir.IntType(1), LANES)
-        return Value(self, BOOL.by(LANES), self.builder.bitcast(mask.to(U32).handle, vector))
 
 
 def written(

@@ -31,10 +31,10 @@ from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     complete_copies,
     frame_of,
     has_exited,
-    in_turn,
     operand_of,
     suspect,
     watch_of,
+    watch_of_running,
 )
 from lanewise.machine.checker.watch_code.clocks.warp_order import members, synchronise
 from lanewise.machine.checker.watch_code.proxy.async_clocks import arrive_async, barrier_clock, released_async
@@ -73,7 +73,7 @@ def arrive(frame: WarpFrame, site: int, active: int) -> None:
     """A warp arrives at a barrier of its block, or of itself."""
     if active == 0:
         return
-    watch = in_turn(frame)
+    watch = watch_of_running(frame)
     row = watch.watch.sites[site]
     if row.flags & Flag.EVERY_LANE != 0:
         members(frame, site, active)
@@ -309,7 +309,7 @@ def order(frame: WarpFrame, site: int, active: int) -> None:
     """Lanes execute a fence, arrive at the cluster's barrier, or commit or wait for asynchronous copies."""
     if active == 0:
         return
-    watch = in_turn(frame)
+    watch = watch_of_running(frame)
     row = watch.watch.sites[site]
     kind, behind = row.flags, row.displacement
     for_all = (kind == OrderKind.FENCE) | (kind == OrderKind.INIT_FENCE)

@@ -17,13 +17,13 @@ from lanewise.machine.checker.records import BlockWatch, WarpClock
 from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.clocks.publications import add_foreign, learn, publish
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
+    begin_epoch,
     complete_copies,
     frame_of,
     has_exited,
     in_cluster,
     rank_of,
     suspect,
-    turn,
     watch_of,
 )
 from lanewise.machine.checker.watch_code.clocks.warp_order import synchronise
@@ -59,7 +59,7 @@ def arrive_at_cluster(watch: BlockWatch, frame: WarpFrame, site: int, active: in
         # Lanes that have arrived before have released what they did.
         publish(watch, active | frame.cluster_arrived, for_all=True, for_cluster=True)
         # The arrival has an epoch of its own: others may learn of what was published in another way.
-        turn(frame)
+        begin_epoch(frame)
         clock.cluster_arrival = watch.epoch
         clock.seen[frame.index] = watch.epoch
         clock.seen_copies[frame.index] = complete_copies(watch.running_lanes, watch.epoch)

@@ -154,13 +154,13 @@ def ordered(watch: BlockWatch, epoch: int, who: int, lanes: int, me: int) -> int
     if release_orders(watch, clock.glimpsed, epoch, lanes, me) != NO_ORDER:
         answer = WEAKLY_ORDERED
     if in_block(watch, local_warp(watch, epoch)):
-        return max_order(answer, ordered_in_block(watch, epoch, lanes, me))
+        return stronger(answer, ordered_in_block(watch, epoch, lanes, me))
     if clock.foreign_count > 0:
-        return max_order(answer, ordered_by_foreign(watch, epoch, who, lanes, me))
+        return stronger(answer, ordered_by_foreign(watch, epoch, who, lanes, me))
     return answer
 
 
 @in_place
-def max_order(weak: int, other: int) -> int:
+def stronger(weak: int, other: int) -> int:
     """Return the stronger of two orders, of which the first is not ORDERED."""
     return other if other != UNORDERED else weak

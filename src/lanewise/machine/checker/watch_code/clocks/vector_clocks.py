@@ -162,7 +162,7 @@ def begin_block(watch: BlockWatch, linear: int) -> None:
 
 
 @compiled()
-def turn(frame: WarpFrame) -> None:
+def begin_epoch(frame: WarpFrame) -> None:
     """Begin a new epoch of a warp."""
     block = frame.block
     watch = watch_of(block)
@@ -213,11 +213,11 @@ def set_floors(watch: BlockWatch) -> None:
 
 
 @in_place
-def in_turn(frame: WarpFrame) -> BlockWatch:
-    """Return the watch of a warp's block, after `turn` if a new epoch has to begin."""
+def watch_of_running(frame: WarpFrame) -> BlockWatch:
+    """Return the watch of the block of the warp that runs; a new epoch of the warp begins if it has to."""
     block = frame.block
     watch = watch_of(block)
     has_turn = watch.watch.current == address_of(frame)
     if (not has_turn) | (watch.fresh != 0) | (block.linear != watch.linear):
-        turn(frame)
+        begin_epoch(frame)
     return watch

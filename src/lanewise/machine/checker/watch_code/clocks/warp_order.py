@@ -9,12 +9,12 @@ from lanewise.machine.checker.records import BlockWatch, Flag, ShuffleMode, Site
 from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     alive_lanes,
-    in_turn,
     lane_is_in,
     operand_of,
     row_of,
     suspect,
     watch_of,
+    watch_of_running,
 )
 from lanewise.machine.checker.watch_code.watch_module import EVERY_LANE, LANES, LaneWords, words_of
 
@@ -50,7 +50,7 @@ def synchronise(frame: WarpFrame, lanes: int) -> None:
 @compiled()
 def meet(frame: WarpFrame, active: int) -> None:
     """Lanes are at one instruction together, without order of their accesses."""
-    watch = in_turn(frame)
+    watch = watch_of_running(frame)
     clock = watch.clocks[frame.index]
     if alive_lanes(frame) & ~active == 0:
         clock.converged = watch.watch.now
@@ -166,7 +166,7 @@ def members(frame: WarpFrame, site: int, active: int) -> None:
     """Lanes synchronise with those that their masks name."""
     if active == 0:
         return
-    watch = in_turn(frame)  # a block may begin with it
+    watch = watch_of_running(frame)  # a block may begin with it
     row, clock = watch.watch.sites[site], watch.clocks[frame.index]
     # Lanes that bypassed the others, accessed memory and exited are missing. Hardware does not wait for lanes
     # that exited before, or did nothing else.
@@ -202,7 +202,7 @@ def left(frame: WarpFrame, site: int, active: int) -> None:
     waiting, mask = clock.waiting, clock.waiting_mask
     named = mask & active & clock.strayed & ~waiting
     if (waiting != 0) & (named != 0):
-        in_turn(frame)
+        watch_of_running(frame)
         suspect(Suspicion.ABSENT_MEMBER, frame, clock.waiting_row, lowest_bit(waiting), mask, named, 0)
 
 
@@ -211,7 +211,7 @@ def parted(frame: WarpFrame, site: int, active: int) -> None:
     """Lanes are about to wait for those that their masks name."""
     if active == 0:
         return
-    watch = in_turn(frame)
+    watch = watch_of_running(frame)
     clock, row = watch.clock, watch.watch.sites[site]
     if clock.awaited == 0:
         mask = mask_given_by(frame, row, lowest_bit(active))
@@ -229,5 +229,5 @@ def without_value(frame: WarpFrame, site: int, lanes: int, register: int) -> Non
 @compiled()
 def register_suspected(frame: WarpFrame, row: int, register: int, other: int, kind: int) -> None:
     """Report a register of wgmma: in flight, not fenced, or of an instruction without wgmma.fence."""
-    in_turn(frame)
+    watch_of_running(frame)
     suspect(kind, frame, row, 0, register, other, 0)

@@ -69,9 +69,9 @@ def fenced(watch: BlockWatch, epoch: int, lanes: int, shared: bool) -> int:
         return fenced_in_other_block(watch, epoch, shared)
     if writer == watch.clock.index:
         return fenced_by_own_warp(watch, epoch, lanes, shared)
-    # What its warp has told others of its own fences.
-    told = clock.fenced_of[writer] if shared else clock.fenced_global_of[writer]
-    if told >= epoch:
+    # What the warp that wrote has told others of its own fences.
+    known = clock.fenced_of[writer] if shared else clock.fenced_global_of[writer]
+    if known >= epoch:
         return FENCED
     return FENCED_HERE if clock.fenced_here_of[writer] >= epoch else UNFENCED
 

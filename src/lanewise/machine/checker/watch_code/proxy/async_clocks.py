@@ -21,7 +21,12 @@ from lanewise.machine.checker.proxy_records import (
     WarpFence,
 )
 from lanewise.machine.checker.records import BlockWatch
-from lanewise.machine.checker.watch_code.clocks.vector_clocks import alive_lanes, in_turn, turn, watch_of
+from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
+    alive_lanes,
+    begin_epoch,
+    watch_of,
+    watch_of_running,
+)
 
 
 @in_place
@@ -262,7 +267,7 @@ def async_order(frame: WarpFrame, site: int, active: int) -> None:
     """Lanes execute a proxy fence, or a commit or wait of a group."""
     if active == 0:
         return
-    watch = in_turn(frame)
+    watch = watch_of_running(frame)
     row = watch.watch.sites[site]
     kind, behind = row.flags, row.displacement
     clock, lanes = async_clock(watch, frame.index), lanes_in(active)
@@ -282,7 +287,7 @@ def begin_operation(
     frame: WarpFrame, kind: int, lane: int, barrier: int, phase: int, swizzle: int, home: BlockWatch
 ) -> int:
     """Begin an operation in an epoch of its own, and return that."""
-    turn(frame)
+    begin_epoch(frame)
     watch = watch_of(frame.block)
     epoch, index = watch.epoch, frame.index
     is_wgmma = kind == AsyncKind.WGMMA

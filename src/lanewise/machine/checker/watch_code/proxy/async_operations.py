@@ -19,7 +19,7 @@ from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import AsyncFlag, AsyncKind, RunView
 from lanewise.machine.checker.records import AllocationShadow, BlockWatch, SiteRow, WatchRecord
 from lanewise.machine.checker.suspicions import Suspicion
-from lanewise.machine.checker.watch_code.clocks.vector_clocks import in_turn, suspect, watch_of
+from lanewise.machine.checker.watch_code.clocks.vector_clocks import suspect, watch_of, watch_of_running
 from lanewise.machine.checker.watch_code.proxy.async_clocks import (
     begin_operation,
     first_of_group,
@@ -106,11 +106,11 @@ def mixed(so_far: int, number: int) -> int:
 def contents_of(copy: AsyncOperation) -> int:
     """Return a number that is the same for copies of the same bytes to the same place; it is not 0."""
     is_box = copy.element_bytes != 0
-    found = mixed(mixed(mixed(_FNV_OFFSET, copy.source), copy.target), copy.size)
-    found = mixed(mixed(found, copy.tensor if is_box else 0), copy.shared_address if is_box else 0)
+    digest = mixed(mixed(mixed(_FNV_OFFSET, copy.source), copy.target), copy.size)
+    digest = mixed(mixed(digest, copy.tensor if is_box else 0), copy.shared_address if is_box else 0)
     for axis in (0, 1, 2, 3, 4):
-        found = mixed(found, copy.coordinates[axis] if is_box else 0)
-    return found | 1
+        digest = mixed(digest, copy.coordinates[axis] if is_box else 0)
+    return digest | 1
 
 
 @in_place
@@ -128,7 +128,7 @@ def begin_copy_to_phase(frame: WarpFrame, copy: AsyncOperation, row: int, swizzl
 @compiled()
 def begin_copy(frame: WarpFrame, copy: AsyncOperation, issued: Issued) -> None:
     """Begin a bulk copy or reduction, in an epoch of its own."""
-    watch = in_turn(frame)
+    watch = watch_of_running(frame)
     row, lane, is_box, reduces = copy.site * MOST_ROWS, copy.lane, copy.element_bytes != 0, copy.combine != 0
     watch.watch.sites[row].requests += 1
     swizzle = copy.swizzle_mask + 1 if is_box else 0
@@ -152,7 +152,7 @@ def begin_copy(frame: WarpFrame, copy: AsyncOperation, issued: Issued) -> None:
 @compiled()
 def begin_product(frame: WarpFrame, site: int, issued: Issued) -> None:
     """Begin the read of a matrix by wgmma, in an epoch of its own."""
-    watch = in_turn(frame)
+    watch = watch_of_running(frame)
     agent = first_of_group(frame.index)
     issued.row = site * MOST_ROWS
     issued.epoch = begin_operation(frame, AsyncKind.WGMMA, 0, 0, 0, 0, BlockWatch.at(0))

@@ -21,11 +21,11 @@ from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     alive_lanes,
     frame_of,
     in_block,
-    in_turn,
     lane_is_in,
     local_warp,
     suspect,
     watch_of,
+    watch_of_running,
 )
 from lanewise.machine.checker.watch_code.proxy.async_clocks import async_clock
 from lanewise.machine.checker.watch_code.proxy.phases import (
@@ -201,7 +201,7 @@ def exits(frame: WarpFrame, site: int, active: int) -> None:
     """Lanes exit; what they leave behind is looked at."""
     if active == 0:
         return
-    watch = in_turn(frame)
+    watch = watch_of_running(frame)
     if not follows_async():
         return
     clock = async_clock(watch, frame.index)

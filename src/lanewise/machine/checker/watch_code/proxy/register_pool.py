@@ -13,7 +13,12 @@ from lanewise.machine.analysis.register_pool import IGNORED, STEP
 from lanewise.machine.checker.order_kinds import OrderKind
 from lanewise.machine.checker.records import BlockWatch
 from lanewise.machine.checker.suspicions import Suspicion
-from lanewise.machine.checker.watch_code.clocks.vector_clocks import alive_lanes, in_turn, suspect, watch_of
+from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
+    alive_lanes,
+    suspect,
+    watch_of,
+    watch_of_running,
+)
 from lanewise.machine.checker.watch_code.proxy.async_clocks import async_clock, first_of_group
 from lanewise.machine.checker.watch_code.watch_module import LANES
 
@@ -32,7 +37,7 @@ def set_registers(frame: WarpFrame, site: int, active: int) -> None:
     """A warp executes setmaxnreg."""
     if active == 0:
         return
-    watch = in_turn(frame)
+    watch = watch_of_running(frame)
     row, clock = watch.watch.sites[site], async_clock(watch, frame.index)
     wanted, at_launch, lane = row.displacement, row.step, lowest_bit(active)
     missing = alive_lanes(frame) & ~active
@@ -68,7 +73,7 @@ def warps_agree(frame: WarpFrame, watch: BlockWatch, index: int) -> bool:
 def registers_at_end(frame: WarpFrame) -> None:
     """A block ends: look at all its setmaxnreg."""
     watch = watch_of(frame.block)
-    taken, given, held, at_launch = 0, 0, 0, 0
+    taking_row, giving_row, held, at_launch = 0, 0, 0, 0
     for index in range(watch.warps):
         clock = async_clock(watch, index)
         if not warps_agree(frame, watch, index):
@@ -77,12 +82,14 @@ def registers_at_end(frame: WarpFrame) -> None:
             row = watch.watch.sites[clock.registers_row]
             at_launch = row.step
             if row.flags == OrderKind.TAKE_REGISTERS:
-                taken = clock.registers_row
+                taking_row = clock.registers_row
             else:
-                given = clock.registers_row
+                giving_row = clock.registers_row
     for index in range(watch.warps):
         registers = async_clock(watch, index).registers
         held += allocated(registers if registers != 0 else at_launch)
     there = allocated(at_launch) * watch.warps
-    if (taken != 0) & (at_launch > 0) & (there < held):
-        suspect(Suspicion.REGISTERS_BEYOND_POOL, frame, taken, 0, held * LANES, there * LANES, given)
+    if (taking_row != 0) & (at_launch > 0) & (there < held):
+        suspect(
+            Suspicion.REGISTERS_BEYOND_POOL, frame, taking_row, 0, held * LANES, there * LANES, giving_row
+        )

@@ -7,7 +7,9 @@ others are examined cell by cell here, and what looks wrong is reported to Pytho
 from __future__ import annotations
 
 from lanewise.jit.lane_functions import address_of, mask_of, set_bits, unsigned_less
+from lanewise.jit.record_layout import RecordLayout, field
 from lanewise.jit.restricted_python import compiled, in_place
+from lanewise.machine import abi
 from lanewise.machine.abi import WarpFrame
 from lanewise.machine.checker import records
 from lanewise.machine.checker.records import MOST_ELEMENTS, Flag
@@ -36,6 +38,7 @@ from lanewise.machine.checker.watch_code.watch_module import (
     load_word,
     shifted_right,
 )
+from lanewise.machine.runtime.heap import ByteState
 
 # what a store writes ----------------------------------------------------------------------------------------
 
@@ -394,3 +397,51 @@ def access_local(access: Access) -> None:
                 access, shadow, start
             ):
                 watch.unwritten_lanes[MOST_ELEMENTS] = watch.unwritten_lanes[MOST_ELEMENTS] | 1 << lane
+
+
+# the heap ---------------------------------------------------------------------------------------------------
+
+
+#: How many states a byte may have.
+STATES = len(ByteState)
+
+
+class StateCounts(RecordLayout):
+    """How many bytes of a lane's access are in each ByteState."""
+
+    counts = field(8, STATES)
+
+
+@in_place
+def count_states(access: Access, states: ByteArray, start: int) -> StateCounts:
+    """Count the states of the bytes that a lane accesses, and note those that it writes."""
+    counted = StateCounts.on_stack()
+    for state in range(STATES):
+        counted.counts[state] = 0
+    for byte in range(start, start + access.size):
+        state_of_byte = states.bytes[byte]
+        counted.counts[state_of_byte] += 1
+        if (access.flags & Flag.WRITES != 0) & (state_of_byte == ByteState.UNINITIALISED):
+            states.bytes[byte] = ByteState.INITIALISED
+    return counted
+
+
+@compiled()
+def access_heap(access: Access, states: ByteArray) -> None:
+    """Report bytes of the heap that nobody has, and reads of bytes of which none was written."""
+    for lane in set_bits(access.active):
+        start = access.offsets[lane]
+        counted = count_states(access, states, start)
+        if counted.counts[ByteState.FREED] != 0:
+            report_heap(access, Suspicion.HEAP_FREED, lane)
+        elif counted.counts[ByteState.UNALLOCATED] != 0:
+            report_heap(access, Suspicion.HEAP_OUTSIDE, lane)
+        is_unwritten = counted.counts[ByteState.UNINITIALISED] == access.size
+        if (access.flags & Flag.READS != 0) & is_unwritten:
+            report_heap(access, Suspicion.HEAP_UNINITIALISED, lane)
+
+
+@in_place
+def report_heap(access: Access, kind: int, lane: int) -> None:
+    """Report a lane's access to the heap."""
+    suspect(kind, access.frame, access.site, lane, access.offsets[lane] + abi.HEAP_BASE, 0, 0)
