@@ -272,18 +272,15 @@ class _Evaluation:
 
     def held(self, name: str, value: NamedValue) -> Value:
         """Return what a Python variable holds, or an element of it."""
-        match value:
-            case Variable():
-                return self.variable(value)
-            case int() | float():
-                return Value(Kind.SCALAR, _number(value))
-            case dict():
-                return Value(Kind.STRUCTURE, np.zeros(0), items=value)
-            case tuple():
-                return Value(Kind.STRUCTURE, np.zeros(0), items=dict(enumerate(value)))
-        raise LanewiseError(
-            f"no register holds {name}: it is a constant, or computed only as a part of others"
-        )
+        if isinstance(value, Variable):
+            return self.variable(value)
+        if isinstance(value, int | float):
+            return Value(Kind.SCALAR, _number(value))
+        if value is None:
+            raise LanewiseError(
+                f"no register holds {name}: it is a constant, or computed only as a part of others"
+            )
+        return Value(Kind.STRUCTURE, np.zeros(0), items=value)
 
     def registers_of(self, node: ast.expr) -> Value:
         """Return the registers of a fragment as they are: words of 32 bits, or floats."""

@@ -21,7 +21,7 @@ from lanewise.errors import LanewiseError
 from lanewise.explore.kernel_examples import EXAMPLES, Example
 from lanewise.isa import find_arch
 from lanewise.launch import watched
-from lanewise.machine.checker.check import observed_checks
+from lanewise.machine.checker.check import CHECKS
 from lanewise.machine.checker.report import Report
 from lanewise.ptx import Module, cuda, load
 from lanewise.ptx.arguments import described
@@ -288,7 +288,7 @@ def _of_script(name: str, text: str, arch: str, number: int = 1) -> RequestedLau
     # The kernel's source is found under the name that the page shows, which is no file.
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     try:
-        with watched(launched), observed_checks(checked):
+        with watched(launched), CHECKS.observed(checked):
             exec(compile(text, name, "exec"), {"__name__": "__main__", "__file__": name})
     except _LaunchReached:
         pass

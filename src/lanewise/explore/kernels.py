@@ -28,7 +28,7 @@ from lanewise.explore.kernel_workers import workers
 from lanewise.explore.session import Session
 from lanewise.explore.worker_limits import can_limit
 from lanewise.isa import ARCHS
-from lanewise.machine.checker.check import unobserved
+from lanewise.machine.checker.check import CHECKS
 
 #: Launches of scripts that are kept; later ones run as they are.
 MOST_OPENED = 16
@@ -141,7 +141,7 @@ def add_launch(
         return
     printed = io.StringIO()
     # What this checks is the launch itself, and no other that the script asks for.
-    with contextlib.redirect_stdout(printed), unobserved():
+    with contextlib.redirect_stdout(printed), CHECKS.unobserved():
         views.append(view_of(RequestedLaunch(configured, arguments, kept)))
     views[-1].printed = printed.getvalue()
     sys.stdout.write(printed.getvalue())

@@ -52,8 +52,9 @@ def typed(bits: npt.NDArray[np.unsignedinteger], type: str) -> npt.NDArray[np.ge
     return bits.view(bits.dtype.str.replace("u", "i")) if type.startswith("s") else bits
 
 
-#: What a Python variable holds: registers, a number, or a list, tuple or dict of these; None is unknown.
-NamedValue = Variable | int | float | tuple["NamedValue", ...] | dict[object, "NamedValue"] | None
+#: What a Python variable holds: registers, a number, or, by index or key, what a list, tuple or dict of these
+#: holds; None is unknown.
+NamedValue = Variable | int | float | dict[object, "NamedValue"] | None
 
 
 class RegisterNames:
@@ -86,7 +87,7 @@ class RegisterNames:
             case SourceVariable():
                 return self._variable(name, value.registers, value.format, value.operand)
             case tuple():
-                return tuple(self._value(f"{name}[{at}]", each) for at, each in enumerate(value))
+                return {at: self._value(f"{name}[{at}]", each) for at, each in enumerate(value)}
             case dict():
                 return {key: self._value(f"{name}[{key!r}]", each) for key, each in value.items()}
         return value
