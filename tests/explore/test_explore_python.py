@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import signal
 import subprocess
@@ -59,19 +60,19 @@ def asked(session: Session, what: str, body: dict[str, Any]) -> tuple[int, dict[
 
 def test_a_script_runs_up_to_the_launch_that_is_shown(workers: kernel_workers.Workers) -> None:
     session = Session(runs_python=True)
+    # What a script does to its process ends with it: the next one has a process of its own.
+    spoilt = "import lanewise, numpy\nnumpy.zeros = None\nlanewise.kernel = None\n"
+    assert asked(session, "run", {"tab": "t", "request": typed(spoilt)})[0] == 400
+    before = workers.pids
     body = {"tab": "t", "request": typed(SCRIPT, launch=3)}
     status, data = asked(session, "run", body)
     assert status == 200 and data["kernel"] == "add" and list(data["files"]) == ["kernel.py"]
     assert data["results"][0]["rows"] == [["6"] * 32]  # 1 and 2 of the launches before, 3 of the one shown
-    (first,) = workers.pids
+    (own,) = workers.pids
+    assert own not in before
     place = {"of": "x[3]", "step": data["all"] - 1, "warp": 0, "block": 0}
     status, origin = asked(session, "origin", {**body, **place})
-    assert status == 200 and origin["inputs"] == {"x": [[3]]} and workers.pids == [first]
-    # Another script gets a process of its own, whatever the first has done to its process.
-    spoilt = "import lanewise, numpy\nnumpy.zeros = None\nlanewise.kernel = None\n"
-    assert asked(session, "run", {"tab": "t", "request": typed(spoilt)})[0] == 400
-    assert asked(session, "run", {"tab": "t", "request": typed(SCRIPT)})[0] == 200
-    assert first not in workers.pids
+    assert status == 200 and origin["inputs"] == {"x": [[3]]} and workers.pids == [own]
 
 
 @pytest.mark.parametrize(
@@ -189,7 +190,8 @@ def test_what_a_proxy_passes_on_runs_none(
 
 
 def test_an_exported_site_asks_nothing_of_kernels() -> None:
-    assert not {room for room, _, _ in static_site.questions()} & {"kernels", "bits"}
+    rooms = {room for room, _, _ in itertools.islice(static_site.questions(), 400)}
+    assert rooms and not rooms & {"kernels", "bits"}
 
 
 # Limits -----------------------------------------------------------------------------------------------------
