@@ -85,7 +85,7 @@ def test_bits_of_the_instruction(name: str) -> None:
 def test_parts_of_k(chosen: Plan) -> None:
     """The order of additions is the plan's, whoever comes last."""
     problem, pointers, _ = product(13 if chosen.swap else 70, 72, 1352, bf16, bf16, bf16, layout="NT")
-    moved = there(pointers, hopper.workspace_bytes(problem, chosen))
+    moved: Any = there(pointers, hopper.workspace_bytes(problem, chosen))
     wanted = in_parts(pointers.a, pointers.b, chosen).astype(bf16.dtype)
     for _ in range(20):
         moved.out.fill_(0)

@@ -49,8 +49,8 @@ def operand(array: Any, contiguous_last: bool, k_major: bool, dtype: Format) -> 
 def product(
     m: int, n: int, k: int, a: Format, b: Format, out: Format, sums: Format = f32, layout: str = "NN",
     batch: int = 1, rows_of_out: bool = True, seed: int = 0, epilogue: Epilogue = PLAIN, **given: Any,
-) -> tuple[Problem, Pointers, Any]:  # fmt: skip
-    """Return a problem, its arrays, and the sums that the wgmma of its types gives."""
+) -> tuple[Problem, Any, Any]:  # fmt: skip
+    """Return a problem, its arrays (`Pointers`), and the sums that the wgmma of its types gives."""
     rng = np.random.default_rng(seed)
     lead = (batch,) if batch > 1 else ()
     array_a = matrix(rng, (*lead, m, k), a, layout[0] == "N")

@@ -239,9 +239,8 @@ def test_a_call_that_is_made_often_is_given_to_machine_code(on_gpu: Any) -> None
     torch = on_gpu
     a, b = OnGpu(torch.randn(4, 16).half()), OnGpu(torch.randn(16, 8).half())
     added: list[list[Any]] = []
-    repeat.REPEATS.append(
-        SimpleNamespace(add=lambda given, *_: added.append(given), call=lambda *given: given)
-    )  # type: ignore[arg-type]
+    machine_code: Any = SimpleNamespace(add=lambda given, *_: added.append(given), call=lambda *given: given)
+    repeat.REPEATS.append(machine_code)
     for keywords in ({}, {"activation": "relu"}, {"bias": OnGpu(torch.randn(8)), "alpha": 0.5}):
         remembered(a, b, **keywords)
         kind = repeat.known_call(a, b, Options(**keywords))

@@ -100,7 +100,7 @@ def test_every_keyword_of_matmul_is_an_option() -> None:
 @pytest.mark.parametrize("family", ["warpgroup", "warp"])
 def test_strides_are_arguments_of_a_kernel(family: str) -> None:
     """Problems that differ in sizes and strides alone, also of a residual or of scales, share a kernel."""
-    found = set()
+    found: set[object] = set()
     for m, n, k, wide in ((256, 128, 512, 128), (512, 256, 1024, 512)):
         residual = np.zeros((m, wide), np.float32)[:, :n]
         a, b = np.zeros((m, k), np.float16), np.zeros((k, n), np.float16)

@@ -11,6 +11,7 @@ import pytest
 
 from lanewise.linalg.launch import quick_call
 from lanewise.linalg.launch.quick_call import QuickCalls
+from lanewise.linalg.launch.quick_call_text import QUICK_TEXT
 
 if find_spec("torch") is None:
     pytest.skip("torch is not installed", allow_module_level=True)
@@ -110,8 +111,8 @@ def test_kinds_tell_calls_apart() -> None:
 
 def test_calls_with_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """The hash only says where to look: with one hash for all, each call still makes its own launches."""
-    text = quick_call.QUICK_TEXT.replace("ret i64 %mixed", "ret i64 7")
-    assert text != quick_call.QUICK_TEXT
+    text = QUICK_TEXT.replace("ret i64 %mixed", "ret i64 7")
+    assert text != QUICK_TEXT
     monkeypatch.setattr(quick_call, "QUICK_TEXT", text)
     quick_call._program.cache_clear()
     try:

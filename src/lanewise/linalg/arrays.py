@@ -44,8 +44,8 @@ class Memory(Protocol):
     def swapaxes(self, one: int, other: int, /) -> Memory:
         """Return the array with two axes exchanged."""
 
-    def reshape(self, /, *shape: int) -> Memory:
-        """Return the array in another shape."""
+    def reshape(self, one: int, two: int, three: int, /) -> Memory:
+        """Return the array with three axes of so many elements."""
 
     def view(self, dtype: Any, /) -> Memory:
         """Return the array's memory as elements of another type."""
