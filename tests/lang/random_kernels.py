@@ -719,7 +719,8 @@ class Program:
         for text in first:
             self.write(text)
         self.block(depth - 1)
-        if self.chance(0.03 if self.loops else 0.06) and not (self.loops and not self.loops[-1]):
+        together = self.converged or not any(self.uniform_loops)  # else others wait in the next round
+        if self.chance(0.03 if self.loops else 0.06) and together and not (self.loops and not self.loops[-1]):
             self.parted = self.parted or not self.converged
             self.write("return")
         self.depth -= 1
