@@ -100,8 +100,8 @@ def plans_for(problem: Any, seed: int, count: int) -> list[Plan]:
     if not (problem.promote or problem.precision == "f32"):
         some += _pingpong(loaded, own, rng, count // 4)
     some += [kernel.plan for _, kernel in eight_bit_kernels(loaded)[:4]]
-    made = [own, *(fitted(loaded, each) for each in dict.fromkeys(some))]
-    made = [with_copies(problem, each) for each in made if each is not None]
+    built = [own, *(fitted(loaded, each) for each in dict.fromkeys(some))]
+    made = [with_copies(problem, each) for each in built if each is not None]
     made += uncopied_plans(problem)
     if problem.m * problem.n * problem.batch > 6000 * 3000:  # the order of tiles matters
         made += [replace(made[0], group=4), replace(made[0], group=16), replace(made[1], group=4)]

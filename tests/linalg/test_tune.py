@@ -148,7 +148,9 @@ def test_large_products_are_also_measured_with_pingpong() -> None:
 def test_odd_products_are_also_measured_without_copies() -> None:
     """By the mma.sync kernels, whose sums of these types have the same bits."""
     rng = np.random.default_rng(3)
-    for dtype, keywords in ((np.float16, {}), (np.int8, {}), (np.float32, {"precision": "tf32"})):
+    cases: list[tuple[Any, dict[str, Any]]]
+    cases = [(np.float16, {}), (np.int8, {}), (np.float32, {"precision": "tf32"})]
+    for dtype, keywords in cases:
         a, b = ((9 * rng.standard_normal(shape)).astype(dtype) for shape in ((20, 37), (37, 11)))
         problem = problem_of(20, 11, 37, dtype, **keywords)
         usual, others = tuning.plans_to_measure(problem, "sm_90a")
