@@ -27,6 +27,8 @@ _DISPATCH = ctypes.CFUNCTYPE(
 )
 #: One library for a process: what has been loaded under a SONAME stays.
 _LOADED: list[ctypes.CDLL] = []
+#: The library's machine code calls this, so it must live as long as the process.
+_CALLED_FROM_C: list[object] = []
 
 
 def _load() -> ctypes.CDLL:
@@ -52,8 +54,9 @@ class DriverLibrary:
         self._library = _load()
         self._slot = ctypes.c_uint64.in_dll(self._library, SLOT)
         self._registers = this_processor().registers
-        self._dispatch = _DISPATCH(self._call)
-        self._slot.value = ctypes.cast(self._dispatch, ctypes.c_void_p).value or 0
+        dispatch = _DISPATCH(self._call)
+        _CALLED_FROM_C.append(dispatch)
+        self._slot.value = ctypes.cast(dispatch, ctypes.c_void_p).value or 0
 
     def close(self) -> None:
         """Let every entry point answer that the driver is not initialized."""
