@@ -1,4 +1,4 @@
-"""Names of GPUs as people say them, and the target that names all that each has.
+"""Names of GPUs as people say them, the target that names all that each has, and figures of their data sheets.
 
 A generation stands for its target if it has one. Ampere has sm_80, sm_86 and sm_87, which do not have the
 same instructions.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 from functools import cache
+from typing import NamedTuple
 
 #: By target. From sm_90 on there are instructions that only the arch-specific target (`a`) names, so the
 #: name of a GPU stands for that target.
@@ -97,3 +98,42 @@ def what_is_known(name: str) -> str:
     names = {_plain(each): each for gpus in _GPUS.values() for each in gpus.split(", ")}
     near = difflib.get_close_matches(_plain(name), names, n=1, cutoff=0.7)
     return f"did you mean {names[near[0]]}?" if near else ""
+
+
+class GpuFigures(NamedTuple):
+    """What a data sheet says of one GPU."""
+
+    multiprocessors: int
+    memory_gib: int
+    #: Of the multiprocessors, in MHz.
+    clock: int
+    #: Of the memory, in MHz, and how many bits its bus has.
+    memory_clock: int
+    bus_bits: int
+    l2_mib: float
+
+
+#: By the name that `gpu_names.py` has for a GPU.
+FIGURES = {
+    "V100": GpuFigures(80, 32, 1530, 877, 4096, 6),
+    "Xavier": GpuFigures(8, 32, 1377, 2133, 256, 0.5),
+    "T4": GpuFigures(40, 16, 1590, 5001, 256, 4),
+    "A100": GpuFigures(108, 80, 1410, 1593, 5120, 40),
+    "A30": GpuFigures(56, 24, 1440, 1215, 3072, 24),
+    "A40": GpuFigures(84, 48, 1740, 7251, 384, 6),
+    "A10": GpuFigures(72, 24, 1695, 6251, 384, 6),
+    "RTX 3090": GpuFigures(82, 24, 1695, 9751, 384, 6),
+    "RTX A6000": GpuFigures(84, 48, 1800, 8001, 384, 6),
+    "Orin": GpuFigures(16, 64, 1300, 3200, 256, 4),
+    "L4": GpuFigures(58, 24, 2040, 6251, 192, 48),
+    "L40S": GpuFigures(142, 48, 2520, 9001, 384, 96),
+    "RTX 4090": GpuFigures(128, 24, 2520, 10501, 384, 72),
+    "H100": GpuFigures(132, 80, 1980, 2619, 5120, 50),
+    "H200": GpuFigures(132, 141, 1980, 3201, 6144, 50),
+    "H20": GpuFigures(78, 96, 1980, 2619, 6144, 60),
+    "B200": GpuFigures(148, 180, 1965, 3996, 8192, 126),
+    "B300": GpuFigures(148, 268, 1965, 3996, 8192, 126),
+    "Thor": GpuFigures(20, 128, 1575, 4266, 256, 32),
+    "RTX 5090": GpuFigures(170, 32, 2407, 14001, 512, 96),
+    "GB10": GpuFigures(48, 128, 2418, 4266, 256, 24),
+}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from lanewise.errors import LanewiseError
 from lanewise.isa import find_arch
 from lanewise.isa.archs import arch_number
-from lanewise.isa.gpu_names import arch_of_gpu, gpu_names, what_is_known
+from lanewise.isa.gpu_names import FIGURES, arch_of_gpu, gpu_names, what_is_known
 from lanewise.isa.launch_limits import shared_bytes_of
 from lanewise.isa.multiprocessor import Multiprocessor, multiprocessor
 
@@ -52,34 +52,6 @@ class Device:
         return f"NVIDIA {self.name} (lanewise)"
 
 
-#: Multiprocessors, GiB of memory, MHz of the multiprocessors, MHz of the memory, bits of its bus, MiB of L2,
-#: as NVIDIA's data sheets have them. A GPU of `isa.gpu_names` that is not here has the figures of the first
-#: GPU of its target.
-_FIGURES = {
-    "V100": (80, 32, 1530, 877, 4096, 6),
-    "Xavier": (8, 32, 1377, 2133, 256, 0.5),
-    "T4": (40, 16, 1590, 5001, 256, 4),
-    "A100": (108, 80, 1410, 1593, 5120, 40),
-    "A30": (56, 24, 1440, 1215, 3072, 24),
-    "A40": (84, 48, 1740, 7251, 384, 6),
-    "A10": (72, 24, 1695, 6251, 384, 6),
-    "RTX 3090": (82, 24, 1695, 9751, 384, 6),
-    "RTX A6000": (84, 48, 1800, 8001, 384, 6),
-    "Orin": (16, 64, 1300, 3200, 256, 4),
-    "L4": (58, 24, 2040, 6251, 192, 48),
-    "L40S": (142, 48, 2520, 9001, 384, 96),
-    "RTX 4090": (128, 24, 2520, 10501, 384, 72),
-    "H100": (132, 80, 1980, 2619, 5120, 50),
-    "H200": (132, 141, 1980, 3201, 6144, 50),
-    "H20": (78, 96, 1980, 2619, 6144, 60),
-    "B200": (148, 180, 1965, 3996, 8192, 126),
-    "B300": (148, 268, 1965, 3996, 8192, 126),
-    "Thor": (20, 128, 1575, 4266, 256, 32),
-    "RTX 5090": (170, 32, 2407, 14001, 512, 96),
-    "GB10": (48, 128, 2418, 4266, 256, 24),
-}
-
-
 def find_device(name: str, memory_gib: float | None = None, multiprocessors: int | None = None) -> Device:
     """Return a GPU by its name, or by its target; memory and multiprocessors may be set.
 
@@ -94,8 +66,8 @@ def find_device(name: str, memory_gib: float | None = None, multiprocessors: int
     names = gpu_names()[arch]
     plain = _plain(name)
     exact = next((each for each in names if plain in (_plain(each), _plain(f"nvidia {each}"))), names[0])
-    first = next(each for each in (exact, *names, "H100") if each in _FIGURES)
-    count, gib, clock, memory_clock, bits, l2 = _FIGURES[first]
+    # One that has no figures of its own has those of the first GPU of its target.
+    figures = next(FIGURES[each] for each in (exact, *names, "H100") if each in FIGURES)
     if multiprocessors is not None and multiprocessors < 1:
         raise LanewiseError(f"a GPU has at least one multiprocessor, not {multiprocessors}")
     if memory_gib is not None and memory_gib <= 0:
@@ -103,12 +75,12 @@ def find_device(name: str, memory_gib: float | None = None, multiprocessors: int
     return Device(
         name=exact,
         arch=arch,
-        multiprocessors=multiprocessors or count,
-        memory_bytes=int((memory_gib or gib) * GIB),
-        clock_khz=clock * 1000,
-        memory_clock_khz=memory_clock * 1000,
-        bus_bits=bits,
-        l2_bytes=int(l2 * MIB),
+        multiprocessors=multiprocessors or figures.multiprocessors,
+        memory_bytes=int((memory_gib or figures.memory_gib) * GIB),
+        clock_khz=figures.clock * 1000,
+        memory_clock_khz=figures.memory_clock * 1000,
+        bus_bits=figures.bus_bits,
+        l2_bytes=int(figures.l2_mib * MIB),
     )
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from lanewise.errors import LanewiseError
 from lanewise.isa import find_arch
+from lanewise.isa.gpu_names import FIGURES
+from lanewise.isa.launch_limits import shared_bytes_of
 
 
 def resident(cluster_size: int, multiprocessors: int) -> int:
@@ -54,15 +56,24 @@ class Gpu:
 _RELATIVE_SPEED = {
     "f16": 1.0, "bf16": 1.0, "tf32": 0.5, "e4m3": 1.97, "e5m2": 1.97, "s8": 1.97, "f64": 1 / 14,
 }  # fmt: skip
+
+
+def _gpu(name: str, arch: str, bandwidth: float, speed: float) -> Gpu:
+    """Return a GPU with the figures of its data sheet."""
+    figures = FIGURES[name]
+    l2_bytes = int(figures.l2_mib * (1 << 20))
+    return Gpu(name, figures.multiprocessors, bandwidth, speed, shared_bytes_of(arch), l2_bytes)
+
+
 #: H200: measured (a copy, and wgmma on operands at rest). The others: 85 % of what NVIDIA states.
 GPUS = {
-    "sm_75": Gpu("T4", 40, 0.27e12, 55e12, 64 << 10, 4 << 20),
-    "sm_80": Gpu("A100", 108, 1.7e12, 265e12, 163 << 10, 40 << 20),
-    "sm_86": Gpu("RTX 3090", 82, 0.8e12, 60e12, 99 << 10, 6 << 20),
-    "sm_89": Gpu("RTX 4090", 128, 0.86e12, 140e12, 99 << 10, 72 << 20),
-    "sm_90": Gpu("H200", 132, 4.2e12, 560e12, 227 << 10, 50 << 20),
-    "sm_90a": Gpu("H200", 132, 4.2e12, 859e12, 227 << 10, 50 << 20),
-    "sm_120": Gpu("RTX 5090", 170, 1.5e12, 180e12, 99 << 10, 96 << 20),
+    "sm_75": _gpu("T4", "sm_75", 0.27e12, 55e12),
+    "sm_80": _gpu("A100", "sm_80", 1.7e12, 265e12),
+    "sm_86": _gpu("RTX 3090", "sm_86", 0.8e12, 60e12),
+    "sm_89": _gpu("RTX 4090", "sm_89", 0.86e12, 140e12),
+    "sm_90": _gpu("H200", "sm_90", 4.2e12, 560e12),
+    "sm_90a": _gpu("H200", "sm_90a", 4.2e12, 859e12),
+    "sm_120": _gpu("RTX 5090", "sm_120", 1.5e12, 180e12),
 }
 #: Archs that run as another one does here.
 _LIKE = {"sm_87": "sm_86", "sm_88": "sm_86", "sm_120a": "sm_120", "sm_120f": "sm_120", "sm_121": "sm_120"}
