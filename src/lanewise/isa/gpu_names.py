@@ -1,4 +1,4 @@
-"""Names of GPUs as people say them, the target that names all that each has, and figures of their data sheets.
+"""Names of GPUs as people say them, the target that names all that each has, and figures of data sheets.
 
 A generation stands for its target if it has one. Ampere has sm_80, sm_86 and sm_87, which do not have the
 same instructions.
