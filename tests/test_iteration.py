@@ -11,8 +11,8 @@ import pytest
 import lanewise as lw
 
 SOURCE = Path(lw.__file__).parent
-#: Classes of Python that iterate in their own right.
-ITERATE = ("Mapping", "MutableMapping", "Sequence", "MutableSequence")
+#: Classes of Python that iterate in their own right, and protocols, of which there are no objects.
+ITERATE = ("Mapping", "MutableMapping", "Sequence", "MutableSequence", "Protocol")
 PTX = """
 .version 8.0
 .target sm_80

@@ -56,7 +56,7 @@ def _any_on_gpu(arguments: tuple[Any, ...]) -> bool:
     return any_on_gpu([each.array if isinstance(each, ArrayArgument) else each for each in arguments])
 
 
-def _three(what: str, given: Any) -> tuple[int, int, int]:
+def _three(what: str, given: object) -> tuple[int, int, int]:
     parts = tuple(given) if isinstance(given, tuple | list) else (given,)
     if not 1 <= len(parts) <= 3:
         raise LanewiseError(f"{what} is an integer or up to three of them, not {shown(given)}")
@@ -105,7 +105,7 @@ class Configured:
         self._clustered: dict[tuple[int, int, int], Configured] = {}
         self._overlapping: Configured | None = None
 
-    def in_clusters(self, cluster: Any) -> Configured:
+    def in_clusters(self, cluster: object) -> Configured:
         """Return the same launch in clusters of some blocks: an integer, or up to three of them."""
         shape = _three("a cluster", cluster)
         if shape == self.shape.cluster:
@@ -125,9 +125,9 @@ class Configured:
 
     def __call__(
         self,
-        *arguments: Any,
-        stream: Any = None,
-        cluster: Any = None,
+        *arguments: object,
+        stream: object = None,
+        cluster: object = None,
         overlap: bool = False,
         **options: Unpack[Options],
     ) -> None:
@@ -166,14 +166,14 @@ class Configured:
     def _run(
         self,
         arguments: tuple[Any, ...],
-        stream: Any,
+        stream: object,
         arch: str | None = None,
         steps: int | None = None,
         progress: Progress | None = None,
         executor: Executor | None = None,
         schedule: str | int | None = None,
         unchecked: bool = False,
-        **unknown: Any,
+        **unknown: object,
     ) -> None:
         if unknown:
             raise TypeError(
@@ -201,7 +201,7 @@ class Configured:
         else:
             self._on_machine(arguments, arch, steps, progress, executor, schedule)
 
-    def warm(self, arguments: tuple[Any, ...], stream: Any = None) -> bool:
+    def warm(self, arguments: tuple[Any, ...], stream: object = None) -> bool:
         """Launch on a GPU if everything is prepared for such arguments; False if nothing was done."""
         if not _OBSERVERS:
             native = self._native
@@ -217,7 +217,7 @@ class Configured:
                     return True
         return False
 
-    def _on_gpu(self, arguments: tuple[Any, ...], stream: Any, arch: str | None) -> None:
+    def _on_gpu(self, arguments: tuple[Any, ...], stream: object, arch: str | None) -> None:
         from lanewise.gpu import launch as launch_on_gpu
 
         plan = launch_on_gpu(self.entry, self.shape, arguments, stream, arch)
@@ -263,7 +263,7 @@ class Configured:
         """How many of its blocks and warps a multiprocessor of an arch holds at a time, and why not more."""
         return self.entry.occupancy(arch, block=self.shape.block, shared_bytes=self.shape.shared_bytes)
 
-    def bind(self, *arguments: Any, arch: str | None = None) -> tuple[Configured, tuple[Any, ...]]:
+    def bind(self, *arguments: object, arch: str | None = None) -> tuple[Configured, tuple[Any, ...]]:
         """The kernel and the arguments as they are launched: these, for any arch."""
         return self, arguments
 
@@ -287,7 +287,7 @@ class Address(int):
         return int, (int(self),)
 
 
-def address(array: Any) -> Address:
+def address(array: object) -> Address:
     """Return the device address of an array, for arrays of pointers and structs that a kernel follows.
 
     A NumPy array gets an address on the CPU machine, the same in every launch; an array on a GPU has its own.
@@ -304,7 +304,7 @@ def address(array: Any) -> Address:
     return found
 
 
-def device_address(array: Any, asked_by: str) -> int:
+def device_address(array: object, asked_by: str) -> int:
     """Return the device address of an array; messages name the function of the library that asked for it."""
     if isinstance(array, np.ndarray):
         from lanewise.machine.runtime.address_book import ADDRESSES
@@ -323,7 +323,7 @@ def device_address(array: Any, asked_by: str) -> int:
     return where.address
 
 
-def launch(entry: Entry, configuration: Any) -> Configured:
+def launch(entry: Entry, configuration: object) -> Configured:
     """The kernel with its configuration: `[grid, block]` or `[grid, block, shared_bytes]`."""
     if not isinstance(configuration, tuple) or len(configuration) not in (2, 3):
         raise LanewiseError(

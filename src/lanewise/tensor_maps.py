@@ -35,7 +35,7 @@ _TYPES = {
 
 @short_traceback
 def tensor_map(
-    array: Any,
+    array: object,
     box: Sequence[int],
     *,
     im2col: tuple[Sequence[int], Sequence[int]] | None = None,
@@ -164,12 +164,12 @@ def encode_im2col(
 
 def _encoded(
     kind: Callable[..., TiledTensor | Im2colTensor],
-    dtype: Any,
-    address: Any,
-    dims: Any,
-    strides: Any,
+    dtype: object,
+    address: object,
+    dims: object,
+    strides: object,
     own: tuple[Any, ...],
-    element_strides: Any,
+    element_strides: object,
     modes: tuple[str, str, str, str],
 ) -> bytes:
     """Return the 128 bytes of a map; `own` is what its kind has between strides and element strides."""
@@ -181,7 +181,9 @@ def _encoded(
     return tensor.encode(require_address(address))
 
 
-def _modes(interleave: Any, swizzle: Any, l2_promotion: Any, fill: Any) -> tuple[str, str, str, str]:
+def _modes(
+    interleave: object, swizzle: object, l2_promotion: object, fill: object
+) -> tuple[str, str, str, str]:
     """Return the modes of a map by name; an error for what is no name of one."""
     found = []
     for what, value, known in (
@@ -199,7 +201,7 @@ def _modes(interleave: Any, swizzle: Any, l2_promotion: Any, fill: Any) -> tuple
     return first, second, third, fourth
 
 
-def _column(box: Any) -> tuple[int, int]:
+def _column(box: object) -> tuple[int, int]:
     """Return the pixels and the channels that a copy of a column takes."""
     found = _integers("box", box)
     if len(found) != 2:
@@ -233,7 +235,7 @@ def _driver_type(dtype: Any) -> str:
     return _element_type(found.name, found.itemsize, None)
 
 
-def _layout(array: Any) -> tuple[tuple[int, ...], tuple[int, ...], int, str]:
+def _layout(array: object) -> tuple[tuple[int, ...], tuple[int, ...], int, str]:
     """Return an array's shape, strides in bytes, bytes of an element, and the name of its type."""
     if isinstance(array, np.ndarray):
         require_plain_array("of lw.tensor_map", array)
@@ -250,7 +252,7 @@ def _layout(array: Any) -> tuple[tuple[int, ...], tuple[int, ...], int, str]:
     return found
 
 
-def _is_on_host(array: Any) -> bool:
+def _is_on_host(array: object) -> bool:
     """Return whether something is an array in host memory that is not NumPy's."""
     return hasattr(array, "__dlpack__") or hasattr(array, "__array__")
 
@@ -277,7 +279,7 @@ def _element_type(name: str, itemsize: int, wanted: str | None) -> str:
     return wanted
 
 
-def _numbers(name: str, values: Any, rank: int) -> tuple[int, ...]:
+def _numbers(name: str, values: object, rank: int) -> tuple[int, ...]:
     """Return one integer for each axis, or raise an error."""
     found = _integers(name, values)
     if len(found) != rank:

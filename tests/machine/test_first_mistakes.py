@@ -167,7 +167,7 @@ def shuffle_in_a_branch():
         v = x[t]
         if t < 16:
             v = lw.shfl_xor_sync(v, 1)  # here
-            x[t] = v
+        x[t] = v
 
     return k
 

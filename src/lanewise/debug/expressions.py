@@ -384,14 +384,14 @@ def _length(value: Value) -> int:
     raise LanewiseError(f"len takes a list, an array or a fragment, not {value.kind.value}")
 
 
-def _number(value: Any) -> npt.NDArray[Any]:
+def _number(value: object) -> npt.NDArray[Any]:
     """Return a number of the expression; an error for an integer that no register holds."""
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
         raise LanewiseError(f"{value} has more than 64 bits")
     return np.asarray(value)
 
 
-def _of_lanes(data: Any) -> Value:
+def _of_lanes(data: object) -> Value:
     array = np.asarray(data)
     return Value(Kind.LANES if array.ndim else Kind.SCALAR, array)
 

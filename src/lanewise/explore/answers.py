@@ -37,7 +37,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 class Refused(LanewiseError):
     """A refusal with more than a sentence: `details` stand beside it in the answer."""
 
-    def __init__(self, sentence: str, **details: Any) -> None:
+    def __init__(self, sentence: str, **details: object) -> None:
         """Refuse with a sentence, and with values that the page can use."""
         super().__init__(sentence)
         self.details = details
@@ -171,17 +171,17 @@ def _fits(value: Any, wanted: Any) -> bool:
     return isinstance(value, wanted)
 
 
-def _named(wanted: Any) -> str:
+def _named(wanted: object) -> str:
     """Return the name of a type as a reader of JSON knows it."""
     return str(getattr(wanted, "__name__", wanted) if typing.get_origin(wanted) is None else wanted)
 
 
-def _json(status: int, value: Any) -> Answer:
+def _json(status: int, value: object) -> Answer:
     text = json.dumps(value, separators=(",", ":"), allow_nan=False, default=_plain)
     return Answer(status, text.encode())
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """Return a number of NumPy's as one of Python's."""
     item = getattr(value, "item", None)
     if item is None:

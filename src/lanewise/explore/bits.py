@@ -420,7 +420,7 @@ def _parts(columns: Sequence[_Column], d: Format) -> list[str]:
     return told
 
 
-def _same(x: Any, y: Any) -> bool:
+def _same(x: object, y: object) -> bool:
     return bool(x == y or (x != x and y != y))
 
 

@@ -199,12 +199,12 @@ class _Reader:
         )
 
 
-def _layout(value: Any) -> Any:
+def _layout(value: object) -> Any:
     """Return a value as a layout: a shape alone is compact."""
     return Layout(value) if isinstance(value, int | tuple) else value
 
 
-def _bounded(value: Any) -> Any:
+def _bounded(value: object) -> Any:
     """Return a value, unless it has numbers or modes beyond those of any memory."""
     if isinstance(value, Swizzle):
         parts: tuple[Any, ...] = (1 << value.bits, 1 << value.base, 1 << abs(value.shift))
@@ -221,7 +221,7 @@ def _bounded(value: Any) -> Any:
     return value
 
 
-def _called(name: str, function: Any, arguments: tuple[Any, ...]) -> Any:
+def _called(name: str, function: object, arguments: tuple[Any, ...]) -> Any:
     """Call a function of the algebra; arguments that it does not take become a sentence."""
     if not callable(function):
         raise LanewiseError(f"{name} is {function}, which takes no arguments")

@@ -111,7 +111,7 @@ class RequestedLaunch:
             if before is not None and array.flags.writeable:
                 array[...] = before
 
-    def before(self, array: Any) -> Any:
+    def before(self, array: object) -> Any:
         """Return an argument as it was before the first run; None if it is not among them."""
         return next(
             (old for each, old in zip(self.arguments, self._before, strict=True) if each is array), None
@@ -268,7 +268,7 @@ def _of_script(name: str, text: str, arch: str, number: int = 1) -> RequestedLau
     seen = 0
     reached: list[RequestedLaunch] = []
 
-    def count(configured: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+    def count(configured: object, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
         nonlocal seen
         seen += 1
         if seen == number:
@@ -280,7 +280,7 @@ def _of_script(name: str, text: str, arch: str, number: int = 1) -> RequestedLau
         configured(*arguments, **options)
 
     def checked(
-        configured: Any, values: Sequence[Any], options: dict[str, Any], perform: Callable[[], Report]
+        configured: object, values: Sequence[Any], options: dict[str, Any], perform: Callable[[], Report]
     ) -> Report:
         count(configured, tuple(values), options)
         return perform()
@@ -317,7 +317,7 @@ def _script_error(error: BaseException, name: str) -> str:
     return f"{where}: {type(error).__name__}: {error}" if str(error) else f"{where}: {type(error).__name__}"
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if not isinstance(value, str):
         raise LanewiseError(f"an argument is text, as zeros:f32:64x64, not {value!r}")
     return value

@@ -60,7 +60,7 @@ class KernelView:
 def view_of(
     launch: RequestedLaunch,
     traced: Sequence[int] = (0, 0, 0),
-    schedule: Any = None,
+    schedule: object = None,
     started: Callable[[TracedLaunch], None] = lambda launch: None,
 ) -> KernelView:
     """Run a launch, recorded for one block and then checked; the arrays have its results."""
@@ -235,7 +235,7 @@ def _by_ptx_line(report: Report) -> dict[str, dict[str, int]]:
     return found
 
 
-def _number(value: Any) -> str:
+def _number(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
 
 
@@ -311,7 +311,7 @@ def _results(view: KernelView) -> list[dict[str, Any]]:
     return rows
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 

@@ -169,7 +169,7 @@ def _inverse(layout: Any) -> dict[str, Any]:
     return found
 
 
-def _inverse_text(layout: Any) -> str:
+def _inverse_text(layout: object) -> str:
     """Return the left inverse, or the right inverse where there is no other; a swizzle is its own inverse."""
     if isinstance(layout, ComposedLayout):
         swizzle = layout.layoutB

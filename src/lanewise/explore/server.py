@@ -110,7 +110,7 @@ class ExploreServer(ThreadingHTTPServer):
         finally:
             self._connections.release()
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request: object, client_address: object) -> None:
         """Stay silent about a connection that a browser dropped."""
 
     def server_bind(self) -> None:
@@ -230,5 +230,5 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(content)
 
-    def log_message(self, format: str, *arguments: Any) -> None:
+    def log_message(self, format: str, *arguments: object) -> None:
         """Write nothing: the terminal is for the link."""

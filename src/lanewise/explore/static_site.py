@@ -42,7 +42,7 @@ def file_name(body: dict[str, Any]) -> str:
     return re.sub(r"[^A-Za-z0-9.~-]", lambda found: f"_{ord(found[0]):x}_", text) or "all"
 
 
-def _spelled(value: Any) -> str:
+def _spelled(value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 

@@ -25,7 +25,7 @@ def pages() -> list[dict[str, Any]]:
     return tour()
 
 
-def _fragments(**focus: Any) -> dict[str, Any]:
+def _fragments(**focus: object) -> dict[str, Any]:
     return {"kind": "fragments", "asks": [["instructions", "about", {"text": MMA}]], "focus": focus}
 
 

@@ -202,7 +202,7 @@ def _script(asked: Asked, schedules: int, wanted: Wanted) -> int:
         reports.append(_checked(asked, schedules, configured, arguments, options))
 
     def own_check(
-        configured: Any, values: Sequence[Any], options: dict[str, Any], perform: Callable[[], Report]
+        configured: object, values: Sequence[Any], options: dict[str, Any], perform: Callable[[], Report]
     ) -> Report:
         reports.append(perform())
         return reports[-1]

@@ -239,6 +239,6 @@ def _asked(asked: Asked, wanted: dict[str, Any]) -> Asked:
     return replace(asked, file=Path(str(wanted["program"])), **given)
 
 
-def _comma(value: Any) -> str:
+def _comma(value: object) -> str:
     """Return a text, a number, or a list of sizes as the command line has it."""
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -160,7 +160,7 @@ def _run(script: Path, session: Session) -> None:
     """Run a script, its launches through the room Kernels."""
     from lanewise.explore.kernels import add_launch
 
-    def watcher(configured: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+    def watcher(configured: object, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
         add_launch(session, configured, arguments, options)
 
     asked = Asked(script)

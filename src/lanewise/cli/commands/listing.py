@@ -217,7 +217,7 @@ def _nothing(given: dict[str, Any], words: list[str], withdrawn: bool) -> Answer
     return _said(f"No form fits all of that; there are {', '.join(fits)}.")
 
 
-def _written(option: str, value: Any) -> str:
+def _written(option: str, value: object) -> str:
     """Return an option as it was written on the command line."""
     return f"{option} {value}" if not isinstance(value, bool) else "--sparse" if value else "--dense"
 

@@ -343,7 +343,7 @@ class Adapter:
     # moves -------------------------------------------------------------------------------------------------
 
     def _move(
-        self, request: Message, arguments: Message, move: Callable[[Debugger], Stop], **body: Any
+        self, request: Message, arguments: Message, move: Callable[[Debugger], Stop], **body: object
     ) -> None:
         debugger = self._require()
         thread = arguments.get("threadId")

@@ -66,11 +66,11 @@ class Connection:
             except (OSError, ValueError):  # closed
                 return
 
-    def event(self, name: str, **body: Any) -> None:
+    def event(self, name: str, **body: object) -> None:
         """Send an event by its name, with what it tells."""
         self.send({"type": "event", "event": name, "body": body})
 
-    def respond(self, request: Message, body: Any = None, error: str = "") -> None:
+    def respond(self, request: Message, body: object = None, error: str = "") -> None:
         """Send the response to a request: what it asked for, or why it failed."""
         response: Message = {
             "type": "response",

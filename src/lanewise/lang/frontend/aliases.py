@@ -99,7 +99,7 @@ class UncertainAliases:
         return True
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     """Return whether a value is a number of the kernel in a register that instructions do not change."""
     return isinstance(value, Scalar) and not (value.register is not None and value.register.in_place)
 
@@ -135,7 +135,7 @@ def _two_names(ones: list[str], twos: list[str]) -> tuple[str, str]:
     return (names[0] if names else ""), (names[1] if len(names) > 1 else "")
 
 
-def _in_words(value: Any) -> tuple[str, str]:
+def _in_words(value: object) -> tuple[str, str]:
     """Return what a container is called, and how Python writes a copy of it."""
     if isinstance(value, Node):
         return "fragment", "{}.map(lambda e: e)" if hasattr(value, "map") else "a new fragment"
@@ -183,7 +183,9 @@ def note_uncertain(parts: list[MadeAlias], reach: State, what: str) -> None:
                 noted.append(pairs[both])
 
 
-def _condition(part: MadeAlias, key: Any, pairs: dict[frozenset[Any], UncertainAliases]) -> Condition | None:
+def _condition(
+    part: MadeAlias, key: object, pairs: dict[frozenset[Any], UncertainAliases]
+) -> Condition | None:
     """Return where a new container is one with another; None if nothing tells."""
     if part.condition is None:
         return None

@@ -52,7 +52,7 @@ class BlockNeeds:
                     f"multiple of {_WARP}",
                 )
 
-    def configuration(self, given: Any) -> Any:
+    def configuration(self, given: object) -> Any:
         """Return grid, block and the bytes of shared memory: those given, or as many as the arrays take."""
         if self.shared_bytes and isinstance(given, tuple) and len(given) == 2:
             return (*given, self.shared_bytes)

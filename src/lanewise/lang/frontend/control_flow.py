@@ -169,7 +169,7 @@ class Runtime:
 
     # statements -----------------------------------------------------------------------------------------
 
-    def if_(self, test: Any, *names: tuple[str, ...]) -> If | PythonIf:
+    def if_(self, test: object, *names: tuple[str, ...]) -> If | PythonIf:
         """Begin an `if`: both branches are traced where its condition is traced."""
         if isinstance(test, Traced):
             found = as_predicate(test)
@@ -202,7 +202,7 @@ class Runtime:
             state = State({}, self.scope, named, (*state.containers.values(), *aliases))
         return state
 
-    def for_(self, items: Any, name: str, *names: tuple[str, ...]) -> Any:
+    def for_(self, items: object, name: str, *names: tuple[str, ...]) -> Any:
         """Begin a `for`: over lw.range it is a loop of the kernel, else Python unrolls it."""
         if isinstance(items, traced_range):
             return For(items, name, Carried(*names), self.scope)
@@ -219,7 +219,7 @@ class Runtime:
         builder.unreachable = True
         return False
 
-    def assert_(self, test: Callable[[], Any], message: Any, text: str) -> None:
+    def assert_(self, test: Callable[[], Any], message: object, text: str) -> None:
         """Trace `assert`: on a traced value, the kernel stops with __assertfail."""
         found = test()
         if isinstance(found, Traced):
@@ -237,15 +237,15 @@ class Runtime:
             return function(*values, **options)
         return print_values(values, **options)
 
-    def and_(self, first: Any, *rest: Callable[[], Any]) -> Any:
+    def and_(self, first: object, *rest: Callable[[], Any]) -> Any:
         """Return `a and b`: b is traced under the condition that a holds, where it does more than compute."""
         return self._logic(first, rest, conjunction=True)
 
-    def or_(self, first: Any, *rest: Callable[[], Any]) -> Any:
+    def or_(self, first: object, *rest: Callable[[], Any]) -> Any:
         """Return `a or b`: b is traced under the condition that a fails, where it does more than compute."""
         return self._logic(first, rest, conjunction=False)
 
-    def _logic(self, value: Any, rest: tuple[Callable[[], Any], ...], conjunction: bool) -> Any:
+    def _logic(self, value: object, rest: tuple[Callable[[], Any], ...], conjunction: bool) -> Any:
         """Return the conjunction or disjunction of values, each evaluated only if it decides."""
         for following in rest:
             if not isinstance(value, Traced):
@@ -284,11 +284,11 @@ class Runtime:
         builder.label(done)
         return Scalar(pred, outcome)
 
-    def not_(self, value: Any) -> Any:
+    def not_(self, value: object) -> Any:
         """Return `not a`, a predicate where a is traced."""
         return invert(as_predicate(value)) if isinstance(value, Traced) else not value
 
-    def choose(self, test: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+    def choose(self, test: object, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
         """Return `a if c else b`: both are computed if that has no other effect; else one branch runs."""
         if not isinstance(test, Traced):
             return then() if test else otherwise()
@@ -312,7 +312,7 @@ class Runtime:
             current().code += code
         return left if left is right else branch.select()
 
-    def chain(self, words: tuple[str, ...], left: Any, *rest: Callable[[], Any]) -> Any:
+    def chain(self, words: tuple[str, ...], left: object, *rest: Callable[[], Any]) -> Any:
         """Return a chain of comparisons such as `a < b < c`, each operand evaluated once."""
         outcome: Any = True
         for word, following in zip(words, rest, strict=True):
@@ -325,7 +325,7 @@ class Runtime:
         return outcome
 
 
-def _evaluated(value: Any) -> Callable[[], Any]:
+def _evaluated(value: object) -> Callable[[], Any]:
     """Return an operand that has been evaluated, for operators that evaluate theirs when they need it."""
     return lambda: value
 
@@ -348,7 +348,7 @@ def _note_arrays(names: Any, value: Any) -> None:
             _note_arrays(one, each)
 
 
-def _name(name: str, value: Any) -> None:
+def _name(name: str, value: object) -> None:
     """Give the registers of a value, or of those in a list or tuple, a Python name."""
     if isinstance(value, Traced) and hasattr(value, "named"):
         value.named(name)

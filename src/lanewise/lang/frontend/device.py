@@ -26,10 +26,10 @@ Result = TypeVar("Result")
 class _OfFunction:
     """An attribute that is the function's own: one that is set is seen at the next trace."""
 
-    def __set_name__(self, owner: Any, name: str) -> None:
+    def __set_name__(self, owner: object, name: str) -> None:
         self.name = name
 
-    def __get__(self, instance: Any, owner: Any = None) -> Any:
+    def __get__(self, instance: Any, owner: object = None) -> Any:
         return self if instance is None else getattr(instance.function, self.name)
 
     def __set__(self, instance: Any, value: Any) -> None:
@@ -51,12 +51,12 @@ class Device(Generic[Result]):
         self._depth = 0
         update_wrapper(self, function)
 
-    def __get__(self, instance: Any, owner: Any = None) -> Any:
+    def __get__(self, instance: object, owner: object = None) -> Any:
         if instance is None:
             return self
         return lambda *args, **kwargs: self(instance, *args, **kwargs)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Result:
+    def __call__(self, *args: object, **kwargs: object) -> Result:
         builder = current()
         rewritten = self._rewritten
         if rewritten is None or self._source.code is not self.function.__code__:

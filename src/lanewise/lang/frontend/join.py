@@ -25,7 +25,7 @@ from lanewise.lang.trace.types import dtype_name, register_kind
 MergeMoves = list[tuple[Register, tuple[Scalar, Scalar]]]
 
 
-def _same_kind(a: Any, b: Any) -> bool:
+def _same_kind(a: object, b: object) -> bool:
     """Return whether two containers or frozen nodes differ in what they hold alone."""
     if isinstance(a, type):
         return a is b
@@ -156,7 +156,7 @@ class Join:
         set_contents(made, one.form, children)
         return made
 
-    def _in_place(self, key: Any) -> None:
+    def _in_place(self, key: object) -> None:
         """Join the contents that a container has after either branch."""
         if key in self._joined:
             return
@@ -193,7 +193,7 @@ class Join:
             note_uncertain(parts, self.values.in_reach(names), self._where)
 
 
-def merge_leaf(name: str, x: Any, y: Any, moves: MergeMoves) -> Any:
+def merge_leaf(name: str, x: object, y: object, moves: MergeMoves) -> Any:
     """Return the value of one leaf after two branches; a register, if they differ, is added to `moves`."""
     if is_same_value(x, y):
         return x
@@ -218,7 +218,7 @@ def merge_leaf(name: str, x: Any, y: Any, moves: MergeMoves) -> Any:
     return Scalar(dtype, register, nonnegative=nonnegative)
 
 
-def _as_dtype(value: Any, dtype: Any, name: str) -> Any:
+def _as_dtype(value: object, dtype: Any, name: str) -> Any:
     """Return a branch's value as a Scalar of the merged dtype; undefined if it has another."""
     if (isinstance(value, Scalar) and value.dtype == dtype) or is_number(value):
         return convert_to_carried(value, dtype, name, "in one branch")

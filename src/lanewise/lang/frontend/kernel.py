@@ -61,7 +61,7 @@ class Kernel:
         self._configured: dict[Any, ConfiguredKernel] = {}
         update_wrapper(self, function)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if name in ("__code__", "__defaults__", "__kwdefaults__"):
             raise KernelError(
                 f"{name} of the kernel {self.name} cannot be set: define the function anew, with @lw.kernel"
@@ -92,7 +92,7 @@ class Kernel:
     # tracing --------------------------------------------------------------------------------------------
 
     @short_traceback
-    def module(self, arch: str | None = None, **constants: Any) -> Module:
+    def module(self, arch: str | None = None, **constants: object) -> Module:
         """Return the traced module, for an arch and the values of the Constexpr parameters."""
         return self.version(arch, constants).module
 
@@ -207,12 +207,12 @@ class Kernel:
     # PTX and machine code -------------------------------------------------------------------------------
 
     @short_traceback
-    def ptx(self, arch: str | None = None, **constants: Any) -> str:
+    def ptx(self, arch: str | None = None, **constants: object) -> str:
         """Return the PTX, for an arch and the values of the Constexpr parameters."""
         return self.module(arch, **constants).text
 
     @short_traceback
-    def cubin(self, arch: str | None = None, **constants: Any) -> Cubin:
+    def cubin(self, arch: str | None = None, **constants: object) -> Cubin:
         """Return the machine code that ptxas makes of the PTX."""
         from lanewise.ptx import ptxas
 
@@ -220,7 +220,7 @@ class Kernel:
 
     @short_traceback
     def sass(
-        self, arch: str | None = None, *, lines: bool = False, encodings: bool = False, **constants: Any
+        self, arch: str | None = None, *, lines: bool = False, encodings: bool = False, **constants: object
     ) -> str:
         """Return the machine code as text; with `lines`, with the Python lines that it comes from.
 
@@ -231,7 +231,7 @@ class Kernel:
         return listing_of(self.cubin(arch, **constants), {}, lines=lines, encodings=encodings)
 
     @short_traceback
-    def resources(self, arch: str | None = None, **constants: Any) -> Resources:
+    def resources(self, arch: str | None = None, **constants: object) -> Resources:
         """Return the registers, spills and shared bytes that ptxas counts."""
         return self.cubin(arch, **constants).resources[self.name]
 
@@ -242,7 +242,7 @@ class Kernel:
         *,
         block: int | Sequence[int] | None = None,
         shared_bytes: int = 0,
-        **constants: Any,
+        **constants: object,
     ) -> Occupancy:
         """Return how many blocks and warps a multiprocessor of an arch holds at a time, and what bounds them.
 
@@ -258,7 +258,7 @@ class Kernel:
 
     # launching ------------------------------------------------------------------------------------------
 
-    def __getitem__(self, configuration: Any) -> ConfiguredKernel:
+    def __getitem__(self, configuration: object) -> ConfiguredKernel:
         try:
             return self._configured[configuration]
         except (KeyError, TypeError):  # TypeError: a list in it, which cannot be looked up
@@ -274,7 +274,7 @@ class Kernel:
         raise KernelError(f"a kernel is launched, {self.name}[grid, block](…), and not iterated over")
 
     @short_traceback
-    def __call__(self, *_: Any, **__: Any) -> Any:
+    def __call__(self, *_: object, **__: object) -> Any:
         if tracing():
             raise current().error(
                 f"{self.name} is a kernel, and kernels do not call each other: use an @lw.device function"
@@ -288,7 +288,7 @@ class Kernel:
         return SHOW_HTML.function(self)
 
 
-def _is_hashable(value: Any) -> bool:
+def _is_hashable(value: object) -> bool:
     try:
         hash(value)
     except TypeError:
@@ -306,7 +306,7 @@ def kernel(
     max_registers: int | None = None,
     cluster: int | tuple[int, ...] | None = None,
 ) -> Callable[[Callable[..., Any]], Kernel]: ...
-def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
+def kernel(function: Callable[..., Any] | None = None, **options: object) -> Any:
     """Make a function a kernel; its loops and branches on traced values become those of the kernel.
 
     `max_threads` a block, `min_blocks` on a multiprocessor and `max_registers` a thread guide ptxas, as
@@ -318,7 +318,7 @@ def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     return _kernel(function, options, sys._getframe(1).f_locals)
 
 
-def _kernel(function: Any, options: dict[str, Any], around: Mapping[str, Any]) -> Kernel:
+def _kernel(function: object, options: dict[str, Any], around: Mapping[str, Any]) -> Kernel:
     """Return the kernel of a function, its options checked.
 
     `around` are the local variables at its definition.
@@ -336,7 +336,7 @@ def _kernel(function: Any, options: dict[str, Any], around: Mapping[str, Any]) -
     return Kernel(function, options, around)
 
 
-def _cluster_shape(cluster: Any) -> tuple[int, int, int] | None:
+def _cluster_shape(cluster: object) -> tuple[int, int, int] | None:
     """Return the blocks of a cluster along x, y and z; an error if no GPU has such."""
     if cluster is None:
         return None

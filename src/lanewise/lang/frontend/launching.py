@@ -47,13 +47,15 @@ class TraceableKernel(Protocol):
 class ConfiguredKernel:
     """A kernel with its grid, block and dynamic shared memory: to be called with its arguments."""
 
-    def __init__(self, kernel: TraceableKernel, configuration: Any) -> None:
+    def __init__(self, kernel: TraceableKernel, configuration: object) -> None:
         self.kernel, self.configuration = kernel, configuration
         #: What was launched before, by the Constexpr values, for a warm launch; with its version, which knows
         #: whether what the kernel has read of Python is unchanged.
         self._launched: dict[Any, tuple[Version[BlockNeeds], Configured]] = {}
 
-    def bind(self, *args: Any, arch: str | None = None, **kwargs: Any) -> tuple[Configured, tuple[Any, ...]]:
+    def bind(
+        self, *args: object, arch: str | None = None, **kwargs: object
+    ) -> tuple[Configured, tuple[Any, ...]]:
         """Return the traced kernel, ready to launch, and its arguments without the Constexpr ones."""
         _, configured, arguments = self._bind(args, arch, kwargs)
         return configured, arguments
@@ -148,7 +150,7 @@ def split_arguments(
     return tuple(arguments), constants
 
 
-def _check_pointer(kernel: TraceableKernel, parameter: Parameter, value: Any) -> Any:
+def _check_pointer(kernel: TraceableKernel, parameter: Parameter, value: object) -> Any:
     """Return the argument for a pointer parameter; an error unless it is an array of its dtype."""
     import numpy as np
 
@@ -195,12 +197,12 @@ def _check_tensor_map(kernel: TraceableKernel, parameter: Parameter, value: Any)
     return value
 
 
-def _holds_raw_words(wanted: Format, dtype: Any) -> bool:
+def _holds_raw_words(wanted: Format, dtype: object) -> bool:
     """Return whether an array of a NumPy dtype may hold a format as raw words."""
     return wanted is pred or (wanted.kind == "float" and wanted.bits <= 8 and dtype == "uint8")
 
 
-def _as_pointer(parameter: Parameter, value: Any) -> str:
+def _as_pointer(parameter: Parameter, value: object) -> str:
     """Return how a parameter that an array is given for is annotated, as the end of a message."""
     if not hasattr(value, "dtype"):
         return ""

@@ -29,7 +29,7 @@ class range:
     With `unroll=False` ptxas does not unroll it either.
     """
 
-    def __init__(self, *bounds: Any, unroll: bool = True) -> None:
+    def __init__(self, *bounds: object, unroll: bool = True) -> None:
         builder = current()
         if not 1 <= len(bounds) <= 3:
             raise builder.error(f"lw.range takes a stop, or start, stop and step; {len(bounds)} are given")
@@ -59,7 +59,9 @@ class PythonLoop:
 
     traced = False
 
-    def __init__(self, items: Any = None, first: Any = None, test: Callable[[], Any] | None = None) -> None:
+    def __init__(
+        self, items: object = None, first: object = None, test: Callable[[], Any] | None = None
+    ) -> None:
         self._items, self._first, self._test = items, first, test
         self._depth = len(current().open_control_flow)
 

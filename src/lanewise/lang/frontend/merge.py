@@ -37,7 +37,7 @@ class Undefined:
             raise AttributeError(name)
         self.complain()
 
-    def _use(self, *_: Any) -> Any:
+    def _use(self, *_: object) -> Any:
         self.complain()
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _use
@@ -135,7 +135,7 @@ def parallel_move(pairs: list[tuple[Register, Scalar]]) -> None:
         current().emit(f"mov.{register_kind(value.dtype)}", register, operand, pure=True)
 
 
-def is_same_value(a: Any, b: Any) -> bool:
+def is_same_value(a: object, b: object) -> bool:
     """Return whether two leaves are one value, so that nothing has to be carried."""
     if a is b:
         return True
@@ -152,7 +152,7 @@ def is_same_value(a: Any, b: Any) -> bool:
     return type(a) is type(b) and _equal(a, b)
 
 
-def _equal(a: Any, b: Any) -> bool:
+def _equal(a: object, b: object) -> bool:
     """Return whether two Python objects are equal and look the same."""
     try:
         return bool(a == b) and repr(a) == repr(b)  # -0.0 and 0.0 are equal, and differ

@@ -42,7 +42,7 @@ def source_names(
     return SourceNames(variables, arrays, others)
 
 
-def _value(name: str, value: Any, by_hint: Mapping[str, list[str]], leaves: Iterator[int]) -> SourceValue:
+def _value(name: str, value: object, by_hint: Mapping[str, list[str]], leaves: Iterator[int]) -> SourceValue:
     """Return what a Python variable holds, and what its lists, tuples and dicts hold; None if it is unknown.
 
     A loop or a branch that changes a list gives its registers the name of the list and a number, counted
@@ -82,7 +82,7 @@ def _array(array: Array, computed: Set[Symbol | None]) -> SourceArray | None:
     return SourceArray(base.name, offset, array.dtype, array.layout, by_pointers)
 
 
-def _variable(name: str, value: Any, by_hint: Mapping[str, list[str]]) -> SourceVariable | None:
+def _variable(name: str, value: object, by_hint: Mapping[str, list[str]]) -> SourceVariable | None:
     """Return the registers of a variable; None if it has none of its own."""
     if isinstance(value, Scalar):
         registers = by_hint.get(name)

@@ -60,7 +60,7 @@ def wait() -> None:
     current().emit("barrier.cluster.wait.acquire.aligned")
 
 
-def map(pointer: Any, rank: Any) -> Pointer:
+def map(pointer: object, rank: object) -> Pointer:
     """Return the pointer to the same variable in the shared memory of another block of the cluster."""
     builder = current()
     _needed()

@@ -56,7 +56,7 @@ class Mbarrier(Node):
                 f"{what} of another block's mbarrier: only arrive and expect work on a remote one"
             )
 
-    def init(self, count: Any) -> None:
+    def init(self, count: object) -> None:
         """Prepare the barrier for phases of `count` arrivals; one thread does it."""
         self._require_own("init")
         current().need("mbarrier", 80, "7.0")
@@ -68,7 +68,7 @@ class Mbarrier(Node):
         current().need("mbarrier", 80, "7.0")
         current().emit("mbarrier.inval.shared::cta.b64", self._address)
 
-    def arrive(self, count: Any = 1, *, expect: Any = None, scope: str = "") -> None:
+    def arrive(self, count: object = 1, *, expect: object = None, scope: str = "") -> None:
         """Arrive `count` times; `expect` announces bytes that asynchronous copies of this phase bring.
 
         What this thread wrote before is seen by those who wait in the `scope`, block or cluster: the block,
@@ -87,14 +87,14 @@ class Mbarrier(Node):
         space = "shared::cluster" if self._is_remote else "shared::cta"
         builder.emit(f"mbarrier.{verb}.release.{level}.{space}.b64", "_", self._address, operand)
 
-    def expect(self, bytes: Any) -> None:
+    def expect(self, bytes: object) -> None:
         """Announce bytes that asynchronous copies of this phase bring, without an arrival."""
         builder = current()
         builder.need("mbarrier.expect_tx", 90, "8.0")
         where = "cluster.shared::cluster" if self._is_remote else "cta.shared::cta"
         builder.emit(f"mbarrier.expect_tx.relaxed.{where}.b64", self._address, _bytes(bytes, "expect"))
 
-    def wait(self, parity: Any, *, scope: str = "block") -> None:
+    def wait(self, parity: object, *, scope: str = "block") -> None:
         """Wait until the phase of a parity, 0 or 1, is complete; `scope` is block or cluster.
 
         A barrier that was just initialised counts as having completed the phase of parity 1.
@@ -104,7 +104,7 @@ class Mbarrier(Node):
         done = self.test(parity, scope=scope)
         builder.branch(again, NotPredicate(done.in_register))
 
-    def test(self, parity: Any, *, scope: str = "block") -> Scalar:
+    def test(self, parity: object, *, scope: str = "block") -> Scalar:
         """Return whether the phase of a parity is complete, after waiting a while: `mbarrier.try_wait`."""
         builder = current()
         self._require_own("a wait")
@@ -116,7 +116,7 @@ class Mbarrier(Node):
         )
         return Scalar(pred, found)
 
-    def remote(self, rank: Any) -> Mbarrier:
+    def remote(self, rank: object) -> Mbarrier:
         """Return the barrier at the same address in another block of the cluster, to arrive at."""
         self._require_own("remote")
         builder = current()
@@ -157,7 +157,7 @@ class Mbarriers(Node):
     def __len__(self) -> int:
         return self.count
 
-    def __getitem__(self, index: Any) -> Mbarrier:
+    def __getitem__(self, index: object) -> Mbarrier:
         if isinstance(index, bool) or not isinstance(index, int | Scalar):
             raise current().error(f"the index of an mbarrier is an integer, not {describe(index)}")
         if isinstance(index, int) and not 0 <= index < self.count:
@@ -169,7 +169,7 @@ class Mbarriers(Node):
     def __iter__(self) -> Any:
         return iter([self[number] for number in range(self.count)])
 
-    def init(self, count: Any) -> None:
+    def init(self, count: object) -> None:
         """Prepare every barrier for phases of `count` arrivals; one thread does it."""
         for each in self:
             each.init(count)
@@ -199,7 +199,7 @@ def mbarrier(count: int = 1, *, offset: int | None = None) -> Mbarriers:
     return Mbarriers(dynamic_shared(u64, count, offset=offset).pointer, count)
 
 
-def barrier_address(barrier: Any, what: str) -> Address:
+def barrier_address(barrier: object, what: str) -> Address:
     """Return the address of this block's mbarrier, for an instruction that completes on it."""
     if isinstance(barrier, Mbarriers) and barrier.count == 1:
         barrier = barrier[0]
@@ -219,7 +219,7 @@ def _scope(scope: str, what: str) -> str:
     return _SCOPES[scope]
 
 
-def _parity(parity: Any) -> Any:
+def _parity(parity: object) -> Any:
     """Return the operand for a parity: 0 or 1, an integer, traced or not."""
     builder = current()
     if isinstance(parity, bool) or not isinstance(parity, int | Scalar):

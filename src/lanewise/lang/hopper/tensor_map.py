@@ -34,7 +34,7 @@ class TensorMap(Traced):
     def __init__(self, kind: TensorMapType, address: Register, name: str) -> None:
         self.kind, self.address, self.name = kind, address, name
 
-    def __class_getitem__(cls, what: Any) -> TensorMapType:
+    def __class_getitem__(cls, what: object) -> TensorMapType:
         entries = what if isinstance(what, tuple) else (what,)
         usage = "lw.TensorMap[lw.bf16, (128, 64), 128] or lw.TensorMap[lw.bf16, 2]"
         if not 2 <= len(entries) <= 3 or not isinstance(entries[0], Format):

@@ -95,7 +95,7 @@ def reduce(operation: str, map: Any, coordinates: Any, source: Any, *, cache: An
     )
 
 
-def prefetch(map: Any, coordinates: Any, *, cache: Any = None) -> None:
+def prefetch(map: Any, coordinates: object, *, cache: object = None) -> None:
     """Bring a box of the tensor to L2 ahead of time."""
     builder = current()
     builder.need("cp.async.bulk.prefetch.tensor", 90, "8.0")
@@ -105,7 +105,7 @@ def prefetch(map: Any, coordinates: Any, *, cache: Any = None) -> None:
     builder.emit(opcode, tensor, *_hint(cache))
 
 
-def prefetch_map(map: Any) -> None:
+def prefetch_map(map: object) -> None:
     """Bring the 128 bytes of a tensor map to the cache ahead of the first copy through it."""
     current().need("prefetch.tensormap", 90, "8.0")
     current().emit("prefetch.tensormap", Address(_map(map, "lw.tma.prefetch_map").address))
@@ -176,7 +176,7 @@ def wait(n: int = 0, *, read: bool = False) -> None:
     builder.emit(f"cp.async.bulk.wait_group{'.read' if read else ''}", str(n))
 
 
-def _map(map: Any, what: str) -> TensorMap:
+def _map(map: object, what: str) -> TensorMap:
     """Return a tensor map; an error if something else is given."""
     if not isinstance(map, TensorMap):
         raise current().error(
@@ -211,7 +211,7 @@ def _tensor_address(map: Any, coordinates: Any, what: str) -> TensorAddress:
     return TensorAddress(found.address, tuple(reversed(operands)))
 
 
-def _box_address(tensor: Any, map: TensorMap, what: str) -> Address:
+def _box_address(tensor: object, map: TensorMap, what: str) -> Address:
     """Return the address of a box in shared memory; an error if what is there is not like the map's box."""
     if isinstance(tensor, Array | View):
         view = tensor.view(what) if isinstance(tensor, Array) else tensor
@@ -266,7 +266,7 @@ def _require_swizzle(view: View, map: TensorMap, mode: SwizzleMode | None, what:
         )
 
 
-def _pointer(given: Any, what: str) -> Pointer:
+def _pointer(given: object, what: str) -> Pointer:
     """Return the pointer that something in memory is; an error if it is none."""
     if isinstance(given, Array | View):
         given = given.ptr()
@@ -298,7 +298,7 @@ def _mask(mask: Any) -> Any:
     return current().define("mov.b16", "b16", str(found.constant))
 
 
-def _hint(cache: Any) -> list[Any]:
+def _hint(cache: object) -> list[Any]:
     """Return the operand for a cache policy, if there is one."""
     if cache is None:
         return []

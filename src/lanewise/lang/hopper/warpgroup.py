@@ -5,8 +5,6 @@ The product itself is an instruction of the catalogue, emitted by `matrix/wgmma.
 
 from __future__ import annotations
 
-from typing import Any
-
 from lanewise.lang.intrinsics.sync import FULL, mask_operand
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.ir import Register, ResultPair
@@ -59,7 +57,7 @@ def setmaxnreg_dec(registers: int) -> None:
     _setmaxnreg("dec", registers)
 
 
-def _setmaxnreg(verb: str, registers: Any) -> None:
+def _setmaxnreg(verb: str, registers: object) -> None:
     """Emit setmaxnreg, and note that the kernel needs a bound of registers."""
     builder = current()
     builder.need_specific("setmaxnreg", "sm_90a", "8.0")
@@ -79,7 +77,7 @@ def _setmaxnreg(verb: str, registers: Any) -> None:
     builder.emit(f"setmaxnreg.{verb}.sync.aligned.u32", str(registers))
 
 
-def elect_one(mask: Any = FULL) -> Scalar:
+def elect_one(mask: object = FULL) -> Scalar:
     """Return a truth value that holds on one lane of the warp, always the same: `elect.sync`.
 
     Inside a kernel: `if lw.elect_one(): lw.tma.load(…)`.

@@ -22,7 +22,7 @@ _ORDERS = {"relaxed": "relaxed", "acquire": "acquire", "release": "release", "ac
 _SPACES = ("global", "shared", "shared::cluster", "")
 
 
-def _atomic(name: str, pointer: Any, values: tuple[Any, ...], scope: str, order: str) -> Scalar:
+def _atomic(name: str, pointer: object, values: tuple[Any, ...], scope: str, order: str) -> Scalar:
     """Emit an atomic operation on memory and return the old value."""
     builder = current()
     if not isinstance(pointer, Pointer) or pointer.space not in _SPACES:
@@ -73,53 +73,53 @@ def _type(name: str, pointer: Pointer) -> str:
     raise builder.error(f"there is no atomic {name} of {dtype_name(dtype)}")
 
 
-def atomic_add(pointer: Any, value: Any, *, scope: str = "gpu", order: str = "relaxed") -> Scalar:
+def atomic_add(pointer: object, value: object, *, scope: str = "gpu", order: str = "relaxed") -> Scalar:
     """Add to memory; the outcome is the old value. Inside a kernel: `lw.atomic_add(p + i, 1)`."""
     return _atomic("add", pointer, (value,), scope, order)
 
 
-def atomic_min(pointer: Any, value: Any, *, scope: str = "gpu", order: str = "relaxed") -> Scalar:
+def atomic_min(pointer: object, value: object, *, scope: str = "gpu", order: str = "relaxed") -> Scalar:
     """Keep the lesser of two values in memory; the outcome is the old value."""
     return _atomic("min", pointer, (value,), scope, order)
 
 
-def atomic_max(pointer: Any, value: Any, *, scope: str = "gpu", order: str = "relaxed") -> Scalar:
+def atomic_max(pointer: object, value: object, *, scope: str = "gpu", order: str = "relaxed") -> Scalar:
     """Keep the greater of two values in memory; the outcome is the old value."""
     return _atomic("max", pointer, (value,), scope, order)
 
 
-def atomic_and(pointer: Any, value: Any, *, scope: str = "gpu", order: str = "relaxed") -> Scalar:
+def atomic_and(pointer: object, value: object, *, scope: str = "gpu", order: str = "relaxed") -> Scalar:
     """Clear the bits in memory that `value` lacks; the outcome is the old value."""
     return _atomic("and", pointer, (value,), scope, order)
 
 
-def atomic_or(pointer: Any, value: Any, *, scope: str = "gpu", order: str = "relaxed") -> Scalar:
+def atomic_or(pointer: object, value: object, *, scope: str = "gpu", order: str = "relaxed") -> Scalar:
     """Set the bits of `value` in memory; the outcome is the old value."""
     return _atomic("or", pointer, (value,), scope, order)
 
 
-def atomic_xor(pointer: Any, value: Any, *, scope: str = "gpu", order: str = "relaxed") -> Scalar:
+def atomic_xor(pointer: object, value: object, *, scope: str = "gpu", order: str = "relaxed") -> Scalar:
     """Flip the bits of `value` in memory; the outcome is the old value."""
     return _atomic("xor", pointer, (value,), scope, order)
 
 
-def atomic_inc(pointer: Any, limit: Any, *, scope: str = "gpu", order: str = "relaxed") -> Scalar:
+def atomic_inc(pointer: object, limit: object, *, scope: str = "gpu", order: str = "relaxed") -> Scalar:
     """Count up (u32); after `limit` it begins again at 0. The outcome is the old value."""
     return _atomic("inc", pointer, (limit,), scope, order)
 
 
-def atomic_dec(pointer: Any, limit: Any, *, scope: str = "gpu", order: str = "relaxed") -> Scalar:
+def atomic_dec(pointer: object, limit: object, *, scope: str = "gpu", order: str = "relaxed") -> Scalar:
     """Count down (u32); below 0 it begins again at `limit`. The outcome is the old value."""
     return _atomic("dec", pointer, (limit,), scope, order)
 
 
-def atomic_exch(pointer: Any, value: Any, *, scope: str = "gpu", order: str = "relaxed") -> Scalar:
+def atomic_exch(pointer: object, value: object, *, scope: str = "gpu", order: str = "relaxed") -> Scalar:
     """Put a value into memory; the outcome is the old value."""
     return _atomic("exch", pointer, (value,), scope, order)
 
 
 def atomic_cas(
-    pointer: Any, compare: Any, value: Any, *, scope: str = "gpu", order: str = "relaxed"
+    pointer: object, compare: object, value: object, *, scope: str = "gpu", order: str = "relaxed"
 ) -> Scalar:
     """Put a value into memory if it holds `compare`; the outcome is the old value."""
     return _atomic("cas", pointer, (compare, value), scope, order)

@@ -46,7 +46,7 @@ def clock() -> Scalar:
     return Scalar(u64, current().result("mov.u64", "b64", "%clock64"))
 
 
-def assert_(condition: Any, message: str = "assertion failed") -> None:
+def assert_(condition: object, message: str = "assertion failed") -> None:
     """Stop the kernel with a message, unless the condition holds."""
     builder = current()
     test = as_predicate(condition)
@@ -60,7 +60,7 @@ def assert_(condition: Any, message: str = "assertion failed") -> None:
     builder.label(fine)
 
 
-def printf(format: str, *values: Any) -> None:
+def printf(format: str, *values: object) -> None:
     """Print as C does: `lw.printf("lane %d: %f\\n", lane, x)`."""
     builder = current()
     found = [scalar(each, None, "lw.printf") for each in values]
@@ -85,7 +85,7 @@ def printf(format: str, *values: Any) -> None:
     builder.emit("call.uni", CallOperands([Register("b32")]), "vprintf", CallOperands([_text(format), base]))
 
 
-def print_values(values: tuple[Any, ...], sep: str = " ", end: str = "\n", **others: Any) -> None:
+def print_values(values: tuple[Any, ...], sep: str = " ", end: str = "\n", **others: object) -> None:
     """Print values as Python's `print` does, when the kernel runs; lw.printf says how each is written."""
     if others:
         raise current().error(f"`print` of traced values takes sep= and end=, not {', '.join(others)}=")

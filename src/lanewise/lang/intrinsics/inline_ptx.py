@@ -19,7 +19,7 @@ from lanewise.lang.trace.types import register_kind
 _OPERAND = re.compile(r"\{(\w+)\}")
 
 
-def asm(text: str, *, needs: tuple[str, str] = ("sm_50", "6.0"), **operands: Any) -> Any:
+def asm(text: str, *, needs: tuple[str, str] = ("sm_50", "6.0"), **operands: object) -> Any:
     """Emit PTX as it is written, with `{name}` for its operands: a dtype for a result, a value for a source.
 
     Inside a kernel: `d = lw.asm("add.u32 {d}, {a}, {b};", d=lw.u32, a=x, b=y)`. Several results come as a

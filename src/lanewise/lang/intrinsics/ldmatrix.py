@@ -27,7 +27,7 @@ def _matrix_count(num: int, what: str) -> int:
     return num
 
 
-def ldmatrix(pointer: Any, num: int = 4, *, trans: bool = False) -> Fragment:
+def ldmatrix(pointer: object, num: int = 4, *, trans: bool = False) -> Fragment:
     """Load 8×8 matrices of 16-bit elements from shared memory: lane r points to row r, counted over all.
 
     Inside a kernel: `a = lw.ldmatrix(As.ptr(lane % 16, lane // 16 * 8), num=4)`. The fragment has `num`
@@ -38,7 +38,7 @@ def ldmatrix(pointer: Any, num: int = 4, *, trans: bool = False) -> Fragment:
     return emit(_instruction(text), pointer)  # type: ignore[no-any-return]  # ldmatrix gives a fragment
 
 
-def stmatrix(pointer: Any, fragment: Any, *, trans: bool = False) -> None:
+def stmatrix(pointer: object, fragment: object, *, trans: bool = False) -> None:
     """Store 8×8 matrices of 16-bit elements to shared memory, as many as there are registers (sm_90 on)."""
     held = fragment.registers if isinstance(fragment, Fragment) else fragment
     num = len(held) if isinstance(held, tuple | list) else 1
@@ -47,6 +47,6 @@ def stmatrix(pointer: Any, fragment: Any, *, trans: bool = False) -> None:
     emit(_instruction(text), pointer, held if num > 1 else fragment)
 
 
-def movmatrix(fragment: Any) -> Any:
+def movmatrix(fragment: object) -> Any:
     """Return an 8×8 matrix of 16-bit elements transposed across the warp: one register in, one out."""
     return emit(_instruction("movmatrix.sync.aligned.m8n8.trans.b16"), fragment)

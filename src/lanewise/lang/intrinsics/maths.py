@@ -28,7 +28,7 @@ from lanewise.lang.trace.types import (
 _LOG2_E = math.log2(math.e)
 
 
-def _float(name: str, x: Any, *dtypes: Format) -> Scalar:
+def _float(name: str, x: object, *dtypes: Format) -> Scalar:
     """Return an argument of one of some float dtypes; a Python number is f32."""
     if is_number(x):
         x = literal(float(plain_number(x)), f32)
@@ -39,7 +39,7 @@ def _float(name: str, x: Any, *dtypes: Format) -> Scalar:
     return value
 
 
-def fma(a: Any, b: Any, c: Any) -> Scalar:
+def fma(a: object, b: object, c: object) -> Scalar:
     """Return a·b + c, rounded once. Inside a kernel: `lw.fma(x, y, z)`."""
     known = next((each for each in (a, b, c) if isinstance(each, Scalar)), None)
     if known is None:
@@ -58,25 +58,25 @@ def fma(a: Any, b: Any, c: Any) -> Scalar:
     return compute(dtype, f"fma.rn.{dtype.name}", *(each.operand for each in values))
 
 
-def sqrt(x: Any) -> Scalar:
+def sqrt(x: object) -> Scalar:
     """Return the square root of an f32 or f64, correctly rounded."""
     value = _float("sqrt", x, f32, f64)
     return compute(value.dtype, f"sqrt.rn.{value.dtype.name}", value.operand)
 
 
-def rsqrt(x: Any) -> Scalar:
+def rsqrt(x: object) -> Scalar:
     """Return 1 / √x of an f32, approximate (2 ulp)."""
     value = _float("rsqrt", x, f32)
     return compute(f32, "rsqrt.approx.f32", value.operand)
 
 
-def rcp(x: Any, *, approx: bool = False) -> Scalar:
+def rcp(x: object, *, approx: bool = False) -> Scalar:
     """Return 1 / x of an f32 or f64, correctly rounded; approximate (1 ulp) if asked for."""
     value = _float("rcp", x, f32) if approx else _float("rcp", x, f32, f64)
     return compute(value.dtype, f"rcp.{'approx' if approx else 'rn'}.{value.dtype.name}", value.operand)
 
 
-def exp2(x: Any) -> Scalar:
+def exp2(x: object) -> Scalar:
     """Return 2 to the power of x, f32 or f16, approximate (2 ulp in f32)."""
     value = _float("exp2", x, f32, f16)
     if value.dtype is f16:
@@ -84,60 +84,60 @@ def exp2(x: Any) -> Scalar:
     return compute(value.dtype, f"ex2.approx.{value.dtype.name}", value.operand)
 
 
-def exp(x: Any) -> Scalar:
+def exp(x: object) -> Scalar:
     """Return e to the power of x, f32: exp2 of x·log2(e), approximate."""
     return exp2(mul(_float("exp", x, f32), _LOG2_E))
 
 
-def log2(x: Any) -> Scalar:
+def log2(x: object) -> Scalar:
     """Return the logarithm to base 2 of an f32, approximate."""
     return compute(f32, "lg2.approx.f32", _float("log2", x, f32).operand)
 
 
-def log(x: Any) -> Scalar:
+def log(x: object) -> Scalar:
     """Return the natural logarithm of an f32: log2(x)·ln 2, approximate."""
     return mul(log2(x), math.log(2))
 
 
-def sin(x: Any) -> Scalar:
+def sin(x: object) -> Scalar:
     """Return the sine of an f32, approximate (2^-20.5 within ±π)."""
     return compute(f32, "sin.approx.f32", _float("sin", x, f32).operand)
 
 
-def cos(x: Any) -> Scalar:
+def cos(x: object) -> Scalar:
     """Return the cosine of an f32, approximate (2^-20.5 within ±π)."""
     return compute(f32, "cos.approx.f32", _float("cos", x, f32).operand)
 
 
-def tanh(x: Any) -> Scalar:
+def tanh(x: object) -> Scalar:
     """Return the hyperbolic tangent of an f32 or f16, approximate (2^-11 relative in f32)."""
     value = _float("tanh", x, f32, f16)
     current().need("tanh", 75, "7.0")
     return compute(value.dtype, f"tanh.approx.{value.dtype.name}", value.operand)
 
 
-def _integral(name: str, x: Any, rounding: str) -> Scalar:
+def _integral(name: str, x: object, rounding: str) -> Scalar:
     """Return a float rounded to a whole one."""
     value = _float(name, x, f32, f64, f16)
     return compute(value.dtype, f"cvt.{rounding}.{value.dtype.name}.{value.dtype.name}", value.operand)
 
 
-def floor(x: Any) -> Scalar:
+def floor(x: object) -> Scalar:
     """Return the nearest whole float below."""
     return _integral("floor", x, "rmi")
 
 
-def ceil(x: Any) -> Scalar:
+def ceil(x: object) -> Scalar:
     """Return the nearest whole float above."""
     return _integral("ceil", x, "rpi")
 
 
-def trunc(x: Any) -> Scalar:
+def trunc(x: object) -> Scalar:
     """Return the nearest whole float towards zero."""
     return _integral("trunc", x, "rzi")
 
 
-def round(x: Any) -> Scalar:
+def round(x: object) -> Scalar:
     """Return the nearest whole float, ties to even."""
     return _integral("round", x, "rni")
 
@@ -177,12 +177,12 @@ def _extreme(name: str, values: tuple[Any, ...], nan: bool) -> Any:
 min_, max_ = min, max
 
 
-def minimum(*values: Any, nan: bool = False) -> Any:
+def minimum(*values: object, nan: bool = False) -> Any:
     """Return the least of several values; a NaN is passed over, or with nan=True is the outcome."""
     return _extreme("min", values, nan)
 
 
-def maximum(*values: Any, nan: bool = False) -> Any:
+def maximum(*values: object, nan: bool = False) -> Any:
     """Return the greatest of several values; a NaN is passed over, or with nan=True is the outcome."""
     return _extreme("max", values, nan)
 
@@ -192,7 +192,7 @@ def absolute_value(x: Any) -> Any:
     return absolute(x) if isinstance(x, Scalar) else abs(x)
 
 
-def isnan(x: Any) -> Scalar:
+def isnan(x: object) -> Scalar:
     """Return whether a float is NaN."""
     value = _float("isnan", x, f32, f64, f16)
     return compute(pred, f"setp.nan.{value.dtype.name}", value.operand, value.operand)
@@ -209,7 +209,7 @@ def cdiv(a: Any, b: Any) -> Any:
     return floordiv(a + (b - 1), b)
 
 
-def _word(name: str, x: Any) -> Scalar:
+def _word(name: str, x: object) -> Scalar:
     """Return an argument that is an integer of 32 or 64 bits; an error if it is another value."""
     value = scalar(x, None, f"lw.{name}")
     if not is_int(value.dtype) or value.dtype.bits < 32:
@@ -217,32 +217,32 @@ def _word(name: str, x: Any) -> Scalar:
     return value
 
 
-def popc(x: Any) -> Scalar:
+def popc(x: object) -> Scalar:
     """Return how many bits are set, as i32."""
     value = _word("popc", x)
     return compute(i32, f"popc.b{value.dtype.bits}", value.operand, nonnegative=True)
 
 
-def clz(x: Any) -> Scalar:
+def clz(x: object) -> Scalar:
     """Return how many leading bits are zero, as i32."""
     value = _word("clz", x)
     return compute(i32, f"clz.b{value.dtype.bits}", value.operand, nonnegative=True)
 
 
-def brev(x: Any) -> Scalar:
+def brev(x: object) -> Scalar:
     """Return the bits in reverse order."""
     value = _word("brev", x)
     return compute(value.dtype, f"brev.b{value.dtype.bits}", value.operand)
 
 
-def mulhi(a: Any, b: Any) -> Scalar:
+def mulhi(a: object, b: object) -> Scalar:
     """Return the high half of the product of two integers."""
     a, b = same_dtype_operands("lw.mulhi", a, b)
     _word("mulhi", a)
     return compute(a.dtype, f"mul.hi.{a.dtype.name}", a.operand, b.operand)
 
 
-def assume(x: Any, *, multiple_of: int = 1, nonnegative: bool = False) -> Any:
+def assume(x: object, *, multiple_of: int = 1, nonnegative: bool = False) -> Any:
     """Return a value with a promise about it: widths of accesses and divisions are chosen by such knowledge.
 
     Inside a kernel: `K = lw.assume(K, multiple_of=8, nonnegative=True)`.
@@ -259,7 +259,7 @@ def assume(x: Any, *, multiple_of: int = 1, nonnegative: bool = False) -> Any:
     )
 
 
-def permute_bytes(a: Any, b: Any, selector: Any) -> Scalar:
+def permute_bytes(a: object, b: object, selector: object) -> Scalar:
     """Emit prmt: four bytes out of the eight of two words, chosen by the hexadecimal digits of a selector."""
     first, second = scalar(a, u32, "lw.prmt"), scalar(b, u32, "lw.prmt")
     chosen = scalar(selector, u32, "lw.prmt")

@@ -49,7 +49,7 @@ _OPERATIONS = (*_LEAFWISE, "argmax", "argmin")
 Combine = Callable[[Any, Any], Any]
 
 
-def warp_reduce(value: Any, op: str | Combine = "sum", *, width: int = WARP) -> Any:
+def warp_reduce(value: object, op: str | Combine = "sum", *, width: int = WARP) -> Any:
     """Return a value combined over the lanes of a warp; with `width`, over each group of so many lanes.
 
     "argmax" and "argmin" give (value, index): the index is the lane, or what is given beside the value in
@@ -74,7 +74,12 @@ def warp_reduce(value: Any, op: str | Combine = "sum", *, width: int = WARP) -> 
 
 
 def warp_scan(
-    value: Any, op: str | Combine = "sum", *, exclusive: bool = False, initial: Any = None, width: int = WARP
+    value: object,
+    op: str | Combine = "sum",
+    *,
+    exclusive: bool = False,
+    initial: object = None,
+    width: int = WARP,
 ) -> Any:
     """Return a value combined over this lane and those before it; `exclusive` leaves out the lane itself.
 
@@ -91,7 +96,7 @@ def warp_scan(
     return where(lane == 0, first, shfl_up_sync(found, 1, width))
 
 
-def block_reduce(value: Any, op: str | Combine = "sum") -> Any:
+def block_reduce(value: object, op: str | Combine = "sum") -> Any:
     """Return a value combined over the threads of a block, as lw.warp_reduce does over a warp.
 
     All threads of the block must get here: it has barriers. The block has a multiple of 32 threads. The
@@ -108,7 +113,9 @@ def block_reduce(value: Any, op: str | Combine = "sum") -> Any:
     return shfl_sync(of_warps, 0)
 
 
-def block_scan(value: Any, op: str | Combine = "sum", *, exclusive: bool = False, initial: Any = None) -> Any:
+def block_scan(
+    value: object, op: str | Combine = "sum", *, exclusive: bool = False, initial: object = None
+) -> Any:
     """Return a value combined over this thread and those before it, as lw.warp_scan does over a warp.
 
     Threads are in the order of lw.thread_rank(). All threads of the block must get here: it has barriers.
@@ -131,7 +138,7 @@ def block_scan(value: Any, op: str | Combine = "sum", *, exclusive: bool = False
 # the pieces ---------------------------------------------------------------------------------------------
 
 
-def _inclusive_scan(value: Any, combine: Combine, lane: Scalar, width: int) -> Any:
+def _inclusive_scan(value: object, combine: Combine, lane: Scalar, width: int) -> Any:
     """Return a value combined over this lane and those before it in its group of `width` lanes."""
     for bit in range(width.bit_length() - 1):
         before = shfl_up_sync(value, 1 << bit, width)
@@ -139,7 +146,7 @@ def _inclusive_scan(value: Any, combine: Combine, lane: Scalar, width: int) -> A
     return value
 
 
-def _exchanged(value: Any, writes: Scalar) -> tuple[Any, Scalar]:
+def _exchanged(value: object, writes: Scalar) -> tuple[Any, Scalar]:
     """Return what one lane of each warp holds, lane n that of warp n, and the number of warps.
 
     Lanes beyond the last warp get that of the last warp.
@@ -200,7 +207,7 @@ def _better(largest: bool, a: Any, b: Any) -> Any:
     return where(better, y, x), where(better, j, i)
 
 
-def _with_index(value: Any, op: Any, index: Callable[[], Scalar]) -> Any:
+def _with_index(value: object, op: object, index: Callable[[], Scalar]) -> Any:
     """Return a value as traced numbers; for argmax and argmin, as a pair with the index beside it."""
     kept = Snapshot(value)
     value = kept.build([scalar(leaf, None, "a reduction") for leaf in kept.leaves], fresh=True)
@@ -213,7 +220,7 @@ def _with_index(value: Any, op: Any, index: Callable[[], Scalar]) -> Any:
     raise current().error(f'"{op}" takes a number, or a number and its index; not {value!r}')
 
 
-def _initial(value: Any, op: Any, initial: Any) -> Any:
+def _initial(value: object, op: object, initial: object) -> Any:
     """Return what the first of an exclusive scan gets."""
     if initial is not None:
         return initial
@@ -234,7 +241,7 @@ def _neutral(leaf: Scalar, op: str) -> Scalar:
     return literal(int(dtype.min if op == "max" else dtype.max), dtype)
 
 
-def _check_width(width: Any) -> None:
+def _check_width(width: object) -> None:
     if width not in (1, 2, 4, 8, 16, 32):
         raise current().error(f"width= is how many lanes, a power of two up to 32; not {width!r}")
 

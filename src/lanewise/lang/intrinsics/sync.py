@@ -31,17 +31,17 @@ def syncthreads() -> None:
     current().emit("bar.sync", "0")
 
 
-def barrier(id: Any, count: Any = None) -> None:
+def barrier(id: object, count: object = None) -> None:
     """Wait at a named barrier, 0 to 15, for `count` threads (a multiple of 32); without one, for all."""
     current().emit("barrier.sync", *_barrier_operands(id, count))
 
 
-def arrive(id: Any, count: Any) -> None:
+def arrive(id: object, count: object) -> None:
     """Arrive at a named barrier without waiting there."""
     current().emit("barrier.arrive", *_barrier_operands(id, count))
 
 
-def _barrier_operands(id: Any, count: Any) -> list[Any]:
+def _barrier_operands(id: object, count: object) -> list[Any]:
     """Return the operands for a named barrier and its number of threads."""
     builder = current()
     if not isinstance(id, Scalar) and (not isinstance(id, int) or not 0 <= id < 16):
@@ -54,14 +54,14 @@ def _barrier_operands(id: Any, count: Any) -> list[Any]:
     return found
 
 
-def mask_operand(mask: Any) -> Any:
+def mask_operand(mask: object) -> Any:
     """Return the operand for the mask of lanes that take part."""
     if isinstance(mask, Scalar):
         return scalar(mask, u32, "a mask").operand
     return f"0x{literal(mask, u32).constant:08X}"
 
 
-def syncwarp(mask: Any = FULL) -> None:
+def syncwarp(mask: object = FULL) -> None:
     """Wait for all lanes of a mask: `bar.warp.sync`."""
     current().emit("bar.warp.sync", mask_operand(mask))
 

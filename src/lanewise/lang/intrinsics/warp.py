@@ -20,7 +20,7 @@ from lanewise.lang.trace.types import i32, is_int, pred, register_kind, u32
 _CLAMP_LANES = {"idx": 0x1F, "up": 0, "down": 0x1F, "bfly": 0x1F}
 
 
-def _shuffle(mode: str, value: Any, lane: Any, width: int, mask: Any) -> Any:
+def _shuffle(mode: str, value: object, lane: object, width: int, mask: object) -> Any:
     """Return the value of another lane: of a pytree leaf by leaf, of 64 bits in two halves."""
     builder = current()
     if is_node(value):
@@ -38,7 +38,7 @@ def _shuffle(mode: str, value: Any, lane: Any, width: int, mask: Any) -> Any:
     source = from_lane.operand
     limits = (source, f"0x{(32 - width) << 8 | _CLAMP_LANES[mode]:X}", mask_operand(mask))
 
-    def shuffled(register: Any) -> Register:
+    def shuffled(register: object) -> Register:
         return builder.result(f"shfl.sync.{mode}.b32", "b32", register, *limits)
 
     dtype, register = found.dtype, found.in_register
@@ -58,52 +58,52 @@ def _shuffle(mode: str, value: Any, lane: Any, width: int, mask: Any) -> Any:
     return Scalar(dtype, shuffled(register))
 
 
-def shfl_sync(value: Any, lane: Any, width: int = 32, mask: Any = FULL) -> Any:
+def shfl_sync(value: object, lane: object, width: int = 32, mask: object = FULL) -> Any:
     """Return the value that another lane holds. Inside a kernel: `first = lw.shfl_sync(x, 0)`."""
     return _shuffle("idx", value, lane, width, mask)
 
 
-def shfl_up_sync(value: Any, delta: Any, width: int = 32, mask: Any = FULL) -> Any:
+def shfl_up_sync(value: object, delta: object, width: int = 32, mask: object = FULL) -> Any:
     """Return the value of the lane `delta` below; the first lanes keep their own."""
     return _shuffle("up", value, delta, width, mask)
 
 
-def shfl_down_sync(value: Any, delta: Any, width: int = 32, mask: Any = FULL) -> Any:
+def shfl_down_sync(value: object, delta: object, width: int = 32, mask: object = FULL) -> Any:
     """Return the value of the lane `delta` above; the last lanes keep their own."""
     return _shuffle("down", value, delta, width, mask)
 
 
-def shfl_xor_sync(value: Any, lanes: Any, width: int = 32, mask: Any = FULL) -> Any:
+def shfl_xor_sync(value: object, lanes: object, width: int = 32, mask: object = FULL) -> Any:
     """Return the value of the lane whose number differs in the given bits."""
     return _shuffle("bfly", value, lanes, width, mask)
 
 
-def all_sync(condition: Any, mask: Any = FULL) -> Scalar:
+def all_sync(condition: object, mask: object = FULL) -> Scalar:
     """Return whether a condition holds on all lanes."""
     test = as_predicate(condition).in_register
     return Scalar(pred, current().result("vote.sync.all.pred", "pred", test, mask_operand(mask)))
 
 
-def any_sync(condition: Any, mask: Any = FULL) -> Scalar:
+def any_sync(condition: object, mask: object = FULL) -> Scalar:
     """Return whether a condition holds on some lane."""
     test = as_predicate(condition).in_register
     return Scalar(pred, current().result("vote.sync.any.pred", "pred", test, mask_operand(mask)))
 
 
-def ballot_sync(condition: Any, mask: Any = FULL) -> Scalar:
+def ballot_sync(condition: object, mask: object = FULL) -> Scalar:
     """Return the lanes on which a condition holds, as the bits of a u32."""
     test = as_predicate(condition).in_register
     return Scalar(u32, current().result("vote.sync.ballot.b32", "b32", test, mask_operand(mask)))
 
 
-def match_any_sync(value: Any, mask: Any = FULL) -> Scalar:
+def match_any_sync(value: object, mask: object = FULL) -> Scalar:
     """Return the lanes with the same value as this one, as the bits of a u32."""
     found = scalar(value, None, "lw.match_any_sync")
     opcode = f"match.any.sync.b{_matched_bits(found)}"
     return Scalar(u32, current().result(opcode, "b32", found.in_register, mask_operand(mask)))
 
 
-def match_all_sync(value: Any, mask: Any = FULL) -> tuple[Scalar, Scalar]:
+def match_all_sync(value: object, mask: object = FULL) -> tuple[Scalar, Scalar]:
     """Return (the mask or 0, whether all lanes have the same value)."""
     found = scalar(value, None, "lw.match_all_sync")
     lanes, same = Register("b32"), Register("pred")
@@ -124,7 +124,7 @@ def _matched_bits(value: Scalar) -> int:
     return value.dtype.bits
 
 
-def _reduce(name: str, value: Any, mask: Any) -> Scalar:
+def _reduce(name: str, value: object, mask: object) -> Scalar:
     """Emit a reduction over the lanes of a mask and return its outcome, the same on each."""
     builder = current()
     found = scalar(value, None, f"lw.reduce_{name}_sync")
@@ -138,32 +138,32 @@ def _reduce(name: str, value: Any, mask: Any) -> Scalar:
     )
 
 
-def reduce_add_sync(value: Any, mask: Any = FULL) -> Scalar:
+def reduce_add_sync(value: object, mask: object = FULL) -> Scalar:
     """Return the sum over the lanes, of i32 or u32."""
     return _reduce("add", value, mask)
 
 
-def reduce_min_sync(value: Any, mask: Any = FULL) -> Scalar:
+def reduce_min_sync(value: object, mask: object = FULL) -> Scalar:
     """Return the least over the lanes, of i32 or u32."""
     return _reduce("min", value, mask)
 
 
-def reduce_max_sync(value: Any, mask: Any = FULL) -> Scalar:
+def reduce_max_sync(value: object, mask: object = FULL) -> Scalar:
     """Return the greatest over the lanes, of i32 or u32."""
     return _reduce("max", value, mask)
 
 
-def reduce_and_sync(value: Any, mask: Any = FULL) -> Scalar:
+def reduce_and_sync(value: object, mask: object = FULL) -> Scalar:
     """Return the bits set on all lanes, of i32 or u32."""
     return _reduce("and", value, mask)
 
 
-def reduce_or_sync(value: Any, mask: Any = FULL) -> Scalar:
+def reduce_or_sync(value: object, mask: object = FULL) -> Scalar:
     """Return the bits set on some lane, of i32 or u32."""
     return _reduce("or", value, mask)
 
 
-def reduce_xor_sync(value: Any, mask: Any = FULL) -> Scalar:
+def reduce_xor_sync(value: object, mask: object = FULL) -> Scalar:
     """Return the exclusive or over the lanes, of i32 or u32."""
     return _reduce("xor", value, mask)
 

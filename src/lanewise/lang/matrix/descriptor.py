@@ -68,7 +68,7 @@ class Descriptor(Node):
     def with_children(self, children: list[Any], fresh: bool = False) -> Descriptor:
         return Descriptor(children[0], self.described, self.origin)
 
-    def same_kind(self, other: Any) -> bool:
+    def same_kind(self, other: object) -> bool:
         return isinstance(other, Descriptor) and (self.described, self.origin) == (
             other.described,
             other.origin,
@@ -87,7 +87,7 @@ class Descriptor(Node):
     def __iter__(self) -> Any:
         raise current().error("a descriptor is not iterated over: give it coordinates, d[row, k]")
 
-    def __getitem__(self, coordinate: Any) -> Descriptor:
+    def __getitem__(self, coordinate: object) -> Descriptor:
         layout = self.described.layout
         crd = coordinate if isinstance(coordinate, tuple) else (coordinate,)
         if len(crd) != len(layout):
@@ -222,7 +222,7 @@ def byte_swizzle_mode(swizzle: Swizzle | None, dtype: Format) -> SwizzleMode | N
     return None
 
 
-def make_gmma_desc(tensor: Any) -> Descriptor:
+def make_gmma_desc(tensor: object) -> Descriptor:
     """Return wgmma's descriptor of an array in shared memory with modes (row, k) or (row, k, stage, …).
 
     Leading and stride offset, swizzle mode and whether it is K-major or MN-major follow from the layout.
@@ -256,7 +256,7 @@ def make_gmma_desc(tensor: Any) -> Descriptor:
     return Descriptor(low.to(u64) | described.fields.encode(), described)
 
 
-def _shared_tensor(tensor: Any) -> tuple[Pointer, Layout, Swizzle | None]:
+def _shared_tensor(tensor: object) -> tuple[Pointer, Layout, Swizzle | None]:
     """Return pointer, layout and swizzle of an array or a view in shared memory."""
     builder = current()
     view = tensor.view("lw.make_gmma_desc") if isinstance(tensor, Array) else tensor

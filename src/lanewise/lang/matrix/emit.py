@@ -55,14 +55,14 @@ def emit(instruction: Instruction, *operands: Any, **options: Any) -> Any:
 
 def multiply(
     instruction: Instruction,
-    a: Any,
-    b: Any,
-    c: Any = None,
+    a: object,
+    b: object,
+    c: object = None,
     *,
-    metadata: Any = None,
+    metadata: object = None,
     selector: int = 0,
-    scale_a: Any = None,
-    scale_b: Any = None,
+    scale_a: object = None,
+    scale_b: object = None,
 ) -> Fragment:
     """Emit D = A·B + C and return D; without C, the sum begins at zero."""
     text = instruction.text
@@ -97,7 +97,7 @@ def multiply(
     return Fragment(instruction.d, [Scalar(dtype, each) for each in results])
 
 
-def _single_register(value: Any) -> Any:
+def _single_register(value: object) -> Any:
     """Return the first register of a fragment; another value as it is."""
     return value.registers[0] if isinstance(value, Fragment) else value
 
@@ -106,7 +106,7 @@ def _single_register(value: Any) -> Any:
 _ROW_BYTES = 16
 
 
-def _shared_address(pointer: Any, instruction: Instruction) -> Address:
+def _shared_address(pointer: object, instruction: Instruction) -> Address:
     """Return the address behind a pointer; an error unless it points to shared memory."""
     if not isinstance(pointer, Pointer):
         raise current().error(
@@ -119,7 +119,7 @@ def _shared_address(pointer: Any, instruction: Instruction) -> Address:
     return Address(pointer.base, pointer.offset)
 
 
-def load_matrices(instruction: Instruction, pointer: Any) -> Fragment:
+def load_matrices(instruction: Instruction, pointer: object) -> Fragment:
     """Emit ldmatrix, for which every lane gives the address of one row, and return the fragment."""
     address = _shared_address(pointer, instruction)
     registers = [Register("b32") for _ in range(instruction.d.registers)]
@@ -127,7 +127,7 @@ def load_matrices(instruction: Instruction, pointer: Any) -> Fragment:
     return Fragment(instruction.d, [Scalar(u32, each) for each in registers])
 
 
-def store_matrices(instruction: Instruction, pointer: Any, fragment: Any) -> None:
+def store_matrices(instruction: Instruction, pointer: object, fragment: object) -> None:
     """Emit stmatrix, which stores the registers of a fragment as rows of 8×8 matrices."""
     address = _shared_address(pointer, instruction)
     values = _raw_registers(instruction, fragment)
@@ -149,7 +149,7 @@ def _raw_registers(instruction: Instruction, given: Any) -> list[Scalar]:
     return values
 
 
-def transpose_matrix(instruction: Instruction, fragment: Any) -> Any:
+def transpose_matrix(instruction: Instruction, fragment: object) -> Any:
     """Emit movmatrix and return an 8×8 matrix of 16-bit elements transposed across the warp."""
     values = _raw_registers(instruction, fragment)
     found = current().result(instruction.text, "b32", values[0].in_register)

@@ -88,7 +88,7 @@ class Fragment(Node):
             mark_accumulator(self._registers)
         return self
 
-    def same_kind(self, other: Any) -> bool:
+    def same_kind(self, other: object) -> bool:
         return isinstance(other, Fragment) and same_register_layout(self.operand, other.operand)
 
     @property
@@ -109,7 +109,7 @@ class Fragment(Node):
     def __len__(self) -> int:
         return self.operand.values
 
-    def _register_and_slot(self, index: Any) -> tuple[int, int]:
+    def _register_and_slot(self, index: object) -> tuple[int, int]:
         """Return the register and the slot in it that hold an element."""
         if isinstance(index, Traced):
             raise current().error("registers have no addresses: the index of a fragment is a Python integer")
@@ -117,7 +117,7 @@ class Fragment(Node):
             raise current().error(f"{self} has elements 0 to {len(self) - 1}; {index!r} was asked for")
         return divmod(index % len(self), self.operand.slots)
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: object) -> Any:
         if isinstance(index, slice):
             return tuple(self[each] for each in range(*index.indices(len(self))))
         register, slot = self._register_and_slot(index)
@@ -131,7 +131,7 @@ class Fragment(Node):
             return [held if held.dtype == dtype else Scalar(dtype, held.in_register)]
         return unpack_register(held.in_register, self.dtype, self.operand.slot_bits, self.operand.shift)
 
-    def __setitem__(self, index: Any, value: Any) -> None:
+    def __setitem__(self, index: object, value: object) -> None:
         register, slot = self._register_and_slot(index)
         elements = self._elements(register)
         elements[slot] = scalar(value, self.dtype, f"an element of {self}")
@@ -140,7 +140,7 @@ class Fragment(Node):
     def __iter__(self) -> Iterator[Scalar]:
         return (self[index] for index in range(len(self)))
 
-    def _refuse_operator(self, *_: Any) -> Any:
+    def _refuse_operator(self, *_: object) -> Any:
         raise current().error(f"{self} is many values: take f[i], or f.map(lambda x: …) for all of them")
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = (
@@ -189,7 +189,7 @@ def same_register_layout(a: Operand, b: Operand) -> bool:
     return layout_of(a) == layout_of(b)
 
 
-def full_fragment(operand: Operand, value: Any) -> Fragment:
+def full_fragment(operand: Operand, value: object) -> Fragment:
     """Return a fragment with one value in every element."""
     current()
     dtype = element_dtype(operand)
@@ -206,13 +206,13 @@ def full_fragment(operand: Operand, value: Any) -> Fragment:
     return Fragment(operand, accumulator_registers(registers) if is_accumulator(operand) else registers)
 
 
-def fragment_of_registers(operand: Operand, registers: Any) -> Fragment:
+def fragment_of_registers(operand: Operand, registers: object) -> Fragment:
     """Return a fragment made of registers: as many as the operand has, of its dtype or u32."""
     found = operand_registers(operand, registers, operand.name, operand.instruction)
     return Fragment(operand, accumulator_registers(found) if is_accumulator(operand) else found)
 
 
-def operand_registers(operand: Operand, given: Any, name: str, instruction: str) -> list[Scalar]:
+def operand_registers(operand: Operand, given: object, name: str, instruction: str) -> list[Scalar]:
     """Return the registers of what is given for an operand; an error if its layout is another operand's."""
     builder = current()
     wanted = register_dtype(operand.format)

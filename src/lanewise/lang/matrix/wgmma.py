@@ -21,16 +21,16 @@ from lanewise.lang.trace.types import u32, u64
 
 def multiply_async(
     instruction: Instruction,
-    a: Any,
-    b: Any,
-    c: Any = None,
+    a: object,
+    b: object,
+    c: object = None,
     *,
-    accumulate: Any = True,
+    accumulate: object = True,
     negate_a: bool = False,
     negate_b: bool = False,
     transpose_a: bool = False,
     transpose_b: bool = False,
-    metadata: Any = None,
+    metadata: object = None,
     selector: int = 0,
 ) -> Fragment:
     """Emit D = A·B + D, or D = A·B where `accumulate` is false, and return the accumulator.
@@ -81,7 +81,7 @@ def multiply_async(
     return accumulator
 
 
-def _descriptor_bits(instruction: Instruction, name: str, given: Any, transpose: bool) -> tuple[Any, bool]:
+def _descriptor_bits(instruction: Instruction, name: str, given: object, transpose: bool) -> tuple[Any, bool]:
     """Return the 64 bits for an operand in shared memory, and whether it is MN-major."""
     operand, text = instruction.operands[name], instruction.text
     what = f"{name.upper()} of {text}"
@@ -102,7 +102,7 @@ def _descriptor_bits(instruction: Instruction, name: str, given: Any, transpose:
     )
 
 
-def _accumulator(instruction: Instruction, given: Any) -> Fragment:
+def _accumulator(instruction: Instruction, given: object) -> Fragment:
     """Return the accumulator of a product; an error unless it is a fragment that may be changed in place."""
     text = instruction.text
     if given is None:

@@ -52,7 +52,7 @@ class SwizzledAddresses:
             outer=None if self.outer is None else next(rest),
         )
 
-    def same_kind(self, other: Any) -> bool:
+    def same_kind(self, other: object) -> bool:
         """Return whether others differ from these in traced values alone."""
         return isinstance(other, SwizzledAddresses) and self._kind() == other._kind()
 
@@ -159,7 +159,7 @@ class StridedAddresses:
         """Return the same addresses with other traced values."""
         return replace(self, pointer=values[0], origin=tuple(values[1:]))
 
-    def same_kind(self, other: Any) -> bool:
+    def same_kind(self, other: object) -> bool:
         """Return whether others differ from these in traced values alone."""
         return isinstance(other, StridedAddresses) and self._kind() == other._kind()
 
@@ -230,7 +230,7 @@ class Coordinates:
         """Return the same addresses with other traced values."""
         return Coordinates(tuple(values))
 
-    def same_kind(self, other: Any) -> bool:
+    def same_kind(self, other: object) -> bool:
         """Return whether others differ from these in traced values alone."""
         return isinstance(other, Coordinates) and self.rank == other.rank
 
@@ -257,7 +257,7 @@ class Coordinates:
         return tuple(wide_sum(first, more) for first, more in zip(self.origin, offset, strict=True))
 
 
-def _carried(coordinate: Any) -> Scalar:
+def _carried(coordinate: object) -> Scalar:
     """Return a coordinate as a value that a loop or a branch may change."""
     return coordinate if isinstance(coordinate, Scalar) else literal(coordinate, i32)
 

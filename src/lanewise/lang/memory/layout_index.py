@@ -79,7 +79,7 @@ def _index(crd: Any, shape: Any, stride: Any) -> Any:
     return crd * stride
 
 
-def wide_sum(a: Any, b: Any) -> Any:
+def wide_sum(a: object, b: object) -> Any:
     """Return the sum of integers, in 64 bits if their dtypes differ; None and 0 cost no instruction."""
     if a is None or (not isinstance(a, Scalar) and a == 0):
         return b
@@ -90,7 +90,7 @@ def wide_sum(a: Any, b: Any) -> Any:
     return _sum(a, b)
 
 
-def offsets(shape: Any, stride: Any, coordinate: Any) -> Offsets:
+def offsets(shape: object, stride: object, coordinate: object) -> Offsets:
     """Return how far a coordinate of shape:stride leads; None in it counts as 0."""
     total: Offsets = {}
     _add_offsets(total, shape, stride, coordinate)
@@ -152,6 +152,6 @@ def static_modes(layout: Layout) -> Layout:
     return Layout._of(tuple(mode.shape for mode in modes), tuple(mode.stride for mode in modes))
 
 
-def shape_text(shape: Any) -> str:
+def shape_text(shape: object) -> str:
     """Return a shape for messages, with `?` for an extent that only the running kernel knows."""
     return str(spell(shape)).replace(str(UNKNOWN), "?")

@@ -63,7 +63,7 @@ def piece_at(swizzle: Swizzle, index: int | None, extent: int, element_bytes: in
     return None if count >= most else Piece(count * element_bytes, swizzle, element_bytes)
 
 
-def swizzled(swizzle: Swizzle, index: Any) -> Any:
+def swizzled(swizzle: Swizzle, index: object) -> Any:
     """Return a swizzled index, traced or not.
 
     Whole periods in the constant addend pass by the swizzle, so that they stay a constant offset.

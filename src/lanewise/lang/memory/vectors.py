@@ -33,18 +33,18 @@ class Vectors(Node):
     def with_children(self, children: list[Any], fresh: bool = False) -> Vectors:
         return Vectors(children[0], self.width)
 
-    def same_kind(self, other: Any) -> bool:
+    def same_kind(self, other: object) -> bool:
         return isinstance(other, Vectors) and self.width == other.width
 
-    def ptr(self, index: Any) -> Pointer:
+    def ptr(self, index: object) -> Pointer:
         """Return the pointer to the first element of a group."""
         return self.pointer.moved(index, self.width * self.pointer.size)
 
-    def __getitem__(self, index: Any) -> tuple[Scalar, ...]:
+    def __getitem__(self, index: object) -> tuple[Scalar, ...]:
         found = self.ptr(index).load(self.width)
         return found if isinstance(found, tuple) else (found,)
 
-    def __setitem__(self, index: Any, values: Iterable[Any]) -> None:
+    def __setitem__(self, index: object, values: Iterable[Any]) -> None:
         items = tuple(values) if isinstance(values, Iterable) else (values,)
         if len(items) != self.width:
             raise current().error(f"a group has {self.width} elements, and {len(items)} are stored")
@@ -59,7 +59,7 @@ class Vectors(Node):
     __repr__ = __str__
 
 
-def vectorized(pointer: Any, width: int | None = None) -> Vectors:
+def vectorized(pointer: object, width: int | None = None) -> Vectors:
     """Return memory that is counted in groups of `width` elements, by default of 16 bytes.
 
     The address must be known to be a multiple of a group's bytes: `x: lw.Ptr[lw.f16, 16]` says so. Inside a

@@ -40,7 +40,7 @@ class View(Node):
     def with_children(self, children: list[Any], fresh: bool = False) -> View:
         return View(self.addresses.with_traced(children), self.layout)
 
-    def same_kind(self, other: Any) -> bool:
+    def same_kind(self, other: object) -> bool:
         return (
             isinstance(other, View)
             and self.layout == other.layout
@@ -62,7 +62,7 @@ class View(Node):
         """The shape of the coordinates; an extent that only the running kernel knows is very large."""
         return self.layout.shape
 
-    def addresses_at(self, coordinate: Any, layout: Layout, mask: int | None = None) -> Addresses:
+    def addresses_at(self, coordinate: object, layout: Layout, mask: int | None = None) -> Addresses:
         """Return the addresses from a coordinate of a layout on."""
         return self.addresses.moved(offsets(layout.shape, layout.stride, coordinate), mask)
 
@@ -70,14 +70,14 @@ class View(Node):
         """Return how far the number-th coordinate leads, in elements or along each mode of the tensor."""
         return static_offset(self.layout(number), self.addresses.rank)
 
-    def ptr(self, *coordinates: Any) -> Pointer:
+    def ptr(self, *coordinates: object) -> Pointer:
         """Return the pointer to an element; without coordinates, to the first."""
         if not coordinates:
             return self.addresses.pointer_at(static_offset(0, self.addresses.rank))
         crd = as_coordinate(coordinates[0] if len(coordinates) == 1 else coordinates, self.layout)
         return self.addresses_at(crd, self.layout).pointer_at(static_offset(0, self.addresses.rank))
 
-    def coordinates(self, *coordinates: Any) -> tuple[Any, ...]:
+    def coordinates(self, *coordinates: object) -> tuple[Any, ...]:
         """Return the coordinates of an element in the whole tensor that this view was cut from."""
         crd = as_coordinate(coordinates[0] if len(coordinates) == 1 else coordinates, self.layout)
         return self.addresses_at(crd, self.layout).coordinates(static_offset(0, self.addresses.rank))
@@ -101,14 +101,14 @@ class View(Node):
             self.addresses.prepare(found)
         return self
 
-    def __getitem__(self, coordinate: Any) -> Any:
+    def __getitem__(self, coordinate: object) -> Any:
         crd = as_coordinate(coordinate, self.layout)
         if not has_none(crd):
             here, first = self.addresses_at(crd, self.layout), static_offset(0, self.addresses.rank)
             return here.coordinates(first) if isinstance(here, Coordinates) else here.pointer_at(first).load()
         return View(self.addresses_at(crd, self.layout), slice_layout(crd, self.layout))
 
-    def __setitem__(self, coordinate: Any, value: Any) -> None:
+    def __setitem__(self, coordinate: object, value: object) -> None:
         crd = as_coordinate(coordinate, self.layout)
         if has_none(crd):
             raise current().error("a slice is written by lw.copy(source, slice)")
@@ -128,7 +128,7 @@ class View(Node):
         )
 
 
-def as_coordinate(coordinate: Any, layout: Layout) -> Any:
+def as_coordinate(coordinate: object, layout: Layout) -> Any:
     """Return a coordinate with None for `:`; an error unless it has an entry for each mode of the layout."""
     crd = without_slices(coordinate)
     if isinstance(crd, tuple) and isinstance(layout.shape, tuple) and len(crd) != len(layout.shape):
@@ -139,7 +139,7 @@ def as_coordinate(coordinate: Any, layout: Layout) -> Any:
     return crd
 
 
-def without_slices(crd: Any) -> Any:
+def without_slices(crd: object) -> Any:
     """Return a coordinate with None for `:`."""
     if isinstance(crd, slice):
         if crd != slice(None):

@@ -25,12 +25,12 @@ from lanewise.lang.trace.types import storage_bytes
 from lanewise.layout import flatten, size
 
 
-def inside(*coordinates: Any) -> Any:
+def inside(*coordinates: object) -> Any:
     """Stand for the predicate `pred=lw.inside` of lw.copy, which leaves out what lies outside of a tensor."""
     raise current().error("lw.inside is for lw.copy: lw.copy(tiled_copy, source, target, pred=lw.inside)")
 
 
-def copy(*arguments: Any, pred: Any = None, fill: int | None = None) -> None:
+def copy(*arguments: object, pred: object = None, fill: int | None = None) -> None:
     """Copy a thread's elements of one tensor to those of another: copy(tiled_copy, source, target).
 
     Without a tiled copy, elements are moved as wide as both sides allow. `pred` is a predicate for all,
@@ -74,7 +74,7 @@ def copy(*arguments: Any, pred: Any = None, fill: int | None = None) -> None:
         emit_copy_atom(this, taken, given, _predicate(pred, source, target, taken[0], given[0], atom))
 
 
-def _tensor(what: Any) -> View | RegisterTensor:
+def _tensor(what: object) -> View | RegisterTensor:
     """Return an argument of lw.copy as a tensor; an error if it is none."""
     if isinstance(what, RegisterTensor):
         return what
@@ -84,7 +84,7 @@ def _tensor(what: Any) -> View | RegisterTensor:
 
 
 def _predicate(
-    pred: Any,
+    pred: object,
     source: View | RegisterTensor,
     target: View | RegisterTensor,
     read: int,
@@ -156,7 +156,7 @@ def _multiple(value: Any) -> int:
     return value.multiple if isinstance(value, Scalar) else abs(int(value))
 
 
-def _widest_copy(source: View | RegisterTensor, target: View | RegisterTensor, pred: Any) -> Copy_Atom:
+def _widest_copy(source: View | RegisterTensor, target: View | RegisterTensor, pred: object) -> Copy_Atom:
     """Return the atom of the widest load and store that the elements of both sides allow."""
     dtype = source.dtype
     widths = [each for each in (128, 64, 32, 16, 8) if each >= dtype.bits]

@@ -30,7 +30,7 @@ class DescriptorTensor(Node):
     def with_children(self, children: list[Any], fresh: bool = False) -> DescriptorTensor:
         return DescriptorTensor(children[0], self.layout)
 
-    def same_kind(self, other: Any) -> bool:
+    def same_kind(self, other: object) -> bool:
         return isinstance(other, DescriptorTensor) and self.layout == other.layout
 
     @property
@@ -41,7 +41,7 @@ class DescriptorTensor(Node):
     def __iter__(self) -> Any:
         raise current().error("a tensor of descriptors is not iterated over: index it in a loop")
 
-    def __getitem__(self, coordinate: Any) -> DescriptorTensor:
+    def __getitem__(self, coordinate: object) -> DescriptorTensor:
         crd = as_coordinate(coordinate, self.layout)
         step = offsets(self.layout.shape, self.layout.stride, crd).get((), 0)
         kept = slice_layout(crd, self.layout)

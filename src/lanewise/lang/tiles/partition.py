@@ -25,7 +25,7 @@ from lanewise.lang.trace.types import is_int
 from lanewise.layout import Layout, ScaledBasis, composition, flatten, make_layout, rank, size
 
 
-def _thread_index(index: Any, what: MMA_Atom | TiledCopy) -> Scalar:
+def _thread_index(index: object, what: MMA_Atom | TiledCopy) -> Scalar:
     """Return the index of a thread; of lw.thread_idx.x, note how many threads a block must have."""
     if not isinstance(index, Scalar) or not is_int(index.dtype) or index.dtype.bits != 32:
         raise current().error(f"a thread of {what!r} is an i32, as lw.thread_idx.x is; not {describe(index)}")
@@ -36,7 +36,7 @@ def _thread_index(index: Any, what: MMA_Atom | TiledCopy) -> Scalar:
     return index
 
 
-def _with_line(f: Callable[..., Any], *args: Any) -> Any:
+def _with_line(f: Callable[..., Any], *args: object) -> Any:
     """Return f(*args) of the atoms; their error is raised again with the Python line."""
     try:
         return f(*args)
@@ -54,41 +54,41 @@ def _share(whole: View, threads: Layout, rest: Layout, index: Scalar) -> View:
 class ThreadMMA:
     """One thread of a tiled MMA, its index traced: `tiled_mma.get_slice(lw.thread_idx.x)`."""
 
-    def __init__(self, mma: MMA_Atom, index: Any) -> None:
+    def __init__(self, mma: MMA_Atom, index: object) -> None:
         self.mma, self.thr_idx = mma, _thread_index(index, mma)
 
-    def partition_A(self, tensor: Any) -> View:
+    def partition_A(self, tensor: object) -> View:
         """Return the thread's elements of a tensor (M, K, …), as (FrgV, RestM, RestK, …)."""
         return self._partition("A", tensor)
 
-    def partition_B(self, tensor: Any) -> View:
+    def partition_B(self, tensor: object) -> View:
         """Return the thread's elements of a tensor (N, K, …), as (FrgV, RestN, RestK, …)."""
         return self._partition("B", tensor)
 
-    def partition_C(self, tensor: Any) -> View:
+    def partition_C(self, tensor: object) -> View:
         """Return the thread's elements of a tensor (M, N, …), as (FrgV, RestM, RestN, …)."""
         return self._partition("C", tensor)
 
-    def _partition(self, name: str, tensor: Any) -> View:
+    def _partition(self, name: str, tensor: object) -> View:
         whole = as_view(tensor, f"partition_{name}")
         threads, rest = _with_line(self.mma.by_index, name, whole.layout)
         return _share(whole, threads, _flat_rest(rest), self.thr_idx)
 
-    def partition_fragment_A(self, tensor: Any) -> Any:
+    def partition_fragment_A(self, tensor: object) -> Any:
         """Return a tensor of zeros in registers for the elements of partition_A(tensor).
 
         An operand that wgmma reads from shared memory has descriptors instead, (1, RestM, RestK, …).
         """
         return self._fragment("A", tensor)
 
-    def partition_fragment_B(self, tensor: Any) -> Any:
+    def partition_fragment_B(self, tensor: object) -> Any:
         """Return a tensor of zeros in registers for the elements of partition_B(tensor).
 
         An operand that wgmma reads from shared memory has descriptors instead, (1, RestN, RestK, …).
         """
         return self._fragment("B", tensor)
 
-    def partition_fragment_C(self, tensor: Any) -> RegisterTensor:
+    def partition_fragment_C(self, tensor: object) -> RegisterTensor:
         """Return accumulators of zeros in registers for partition_C(tensor).
 
         A shape will do for the tensor.
@@ -96,7 +96,7 @@ class ThreadMMA:
         found: RegisterTensor = self._fragment("C", tensor)
         return found
 
-    def _fragment(self, name: str, tensor: Any) -> Any:
+    def _fragment(self, name: str, tensor: object) -> Any:
         operand = self.mma.instruction.operands[name.lower()]
         if operand.where != "registers":
             from lanewise.lang.tiles.descriptor_tensor import descriptor_tensor  # where a kernel needs it
@@ -139,32 +139,32 @@ def operand_dtype(mma: MMA_Atom, name: str) -> Format:
 class ThreadCopy:
     """One thread of a tiled copy, its index traced: `tiled_copy.get_slice(lw.thread_idx.x)`."""
 
-    def __init__(self, copy: TiledCopy, index: Any) -> None:
+    def __init__(self, copy: TiledCopy, index: object) -> None:
         self.copy, self.thr_idx = copy, _thread_index(index, copy)
 
-    def partition_S(self, tensor: Any) -> View:
+    def partition_S(self, tensor: object) -> View:
         """Return what the thread reads of a source (M, N, …), as ((FrgV, FrgX), RestM, RestN, …)."""
         return self._partition(self.copy.tidfrg_S, tensor, "partition_S")
 
-    def partition_D(self, tensor: Any) -> View:
+    def partition_D(self, tensor: object) -> View:
         """Return what the thread writes of a destination (M, N, …), as ((FrgV, FrgX), RestM, RestN, …)."""
         return self._partition(self.copy.tidfrg_D, tensor, "partition_D")
 
-    def _partition(self, divide: Callable[[Any], Any], tensor: Any, what: str) -> View:
+    def _partition(self, divide: Callable[[Any], Any], tensor: object, what: str) -> View:
         whole = as_view(tensor, what)
         threads, values, rest = _with_line(divide, whole.layout)
         assert rank(values) == 2
         return _share(whole, threads, make_layout([values, *rest]), self.thr_idx).prepared()
 
-    def retile_S(self, tensor: Any) -> RegisterTensor:
+    def retile_S(self, tensor: object) -> RegisterTensor:
         """Return a fragment to be read, seen in the order of this copy; the registers are the same."""
         return self._retile(tensor, "retile_S")
 
-    def retile_D(self, tensor: Any) -> RegisterTensor:
+    def retile_D(self, tensor: object) -> RegisterTensor:
         """Return a fragment to be written, seen in the order of this copy; the registers are the same."""
         return self._retile(tensor, "retile_D")
 
-    def _retile(self, tensor: Any, what: str) -> RegisterTensor:
+    def _retile(self, tensor: object, what: str) -> RegisterTensor:
         if not isinstance(tensor, RegisterTensor):
             raise current().error(f"{what} takes a tensor in registers, not {describe(tensor)}")
         return RegisterTensor(
@@ -175,7 +175,7 @@ class ThreadCopy:
         return f"<a thread of {self.copy!r}>"
 
 
-def local_partition(tensor: Any, threads: Any, index: Any) -> View:
+def local_partition(tensor: object, threads: object, index: object) -> View:
     """Return the elements of one thread, a layout of threads laid over a tensor tile by tile.
 
     Inside a kernel: `mine = lw.local_partition(tile, lw.Layout((16, 8), (8, 1)), lw.thread_idx.x)`.
@@ -190,6 +190,6 @@ def local_partition(tensor: Any, threads: Any, index: Any) -> View:
     return _share(whole, by_index, tile[1], index)
 
 
-def thread_slice(tiled: MMA_Atom | TiledCopy, index: Any) -> ThreadMMA | ThreadCopy:
+def thread_slice(tiled: MMA_Atom | TiledCopy, index: object) -> ThreadMMA | ThreadCopy:
     """Return one thread of a tiled MMA or copy: what the atoms' own `get_slice` does on a traced index."""
     return ThreadMMA(tiled, index) if isinstance(tiled, MMA_Atom) else ThreadCopy(tiled, index)

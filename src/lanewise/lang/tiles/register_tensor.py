@@ -88,7 +88,7 @@ class RegisterTensor(Node):
         """The registers, which slices and retiled views of the tensor share."""
         return self.registers
 
-    def same_kind(self, other: Any) -> bool:
+    def same_kind(self, other: object) -> bool:
         return isinstance(other, RegisterTensor) and self._kind() == other._kind()
 
     def _kind(self) -> tuple[Any, ...]:
@@ -167,14 +167,14 @@ class RegisterTensor(Node):
         else:
             self.set_elements(indices, unpack_register(register.in_register, self.dtype, self.dtype.bits))
 
-    def __getitem__(self, coordinate: Any) -> Any:
+    def __getitem__(self, coordinate: object) -> Any:
         crd = self._coordinate(coordinate)
         start = self.offset + int(self.layout(_first(crd)))
         if not has_none(crd):
             return self.element(start)
         return RegisterTensor(self.dtype, slice_layout(crd, self.layout), self.registers, start)
 
-    def __setitem__(self, coordinate: Any, value: Any) -> None:
+    def __setitem__(self, coordinate: object, value: object) -> None:
         crd = self._coordinate(coordinate)
         if has_none(crd):
             kept = self[crd]
@@ -184,7 +184,7 @@ class RegisterTensor(Node):
         index = self.offset + int(self.layout(crd))
         self.set_elements([index], [scalar(value, self.dtype, f"an element of {self}")])
 
-    def _coordinate(self, coordinate: Any) -> Any:
+    def _coordinate(self, coordinate: object) -> Any:
         """Return a coordinate with None for `:`; an error if it is traced or outside of the shape."""
         crd = as_coordinate(coordinate, self.layout)
         if any(isinstance(each, Traced) for each in flatten((crd,))):
@@ -227,7 +227,7 @@ class RegisterTensor(Node):
         return f"a tensor of {dtype_name(self.dtype)} in registers, of shape {shape_text(self.shape)}"
 
 
-def _first(crd: Any) -> Any:
+def _first(crd: object) -> Any:
     """Return the first of the coordinates that a coordinate with None in it keeps."""
     if isinstance(crd, tuple):
         return tuple(map(_first, crd))
@@ -272,7 +272,7 @@ def make_register_tensor(dtype: Format, layout: Layout, in_place: bool = False) 
     return RegisterTensor(dtype, ordered, registers)
 
 
-def make_fragment_like(tensor: Any, dtype: Format | None = None) -> RegisterTensor:
+def make_fragment_like(tensor: object, dtype: Format | None = None) -> RegisterTensor:
     """Return a tensor of zeros in registers in the shape of a tensor; of another dtype, if one is given.
 
     Inside a kernel: `rA = lw.make_fragment_like(tAgA[None, None, None, 0])`.
@@ -284,12 +284,12 @@ def make_fragment_like(tensor: Any, dtype: Format | None = None) -> RegisterTens
     return make_register_tensor(dtype or tensor.dtype, tensor.layout)
 
 
-def clear(tensor: Any) -> None:
+def clear(tensor: object) -> None:
     """Set a tensor in registers to zero."""
     fill(tensor, 0)
 
 
-def fill(tensor: Any, value: Any) -> None:
+def fill(tensor: object, value: object) -> None:
     """Set every element of a tensor in registers to one value."""
     if not isinstance(tensor, RegisterTensor):
         raise current().error(

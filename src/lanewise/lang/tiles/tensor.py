@@ -28,7 +28,7 @@ from lanewise.layout import (
 from lanewise.layout.coordinates import dice
 
 
-def as_view(tensor: Any, what: str) -> View:
+def as_view(tensor: object, what: str) -> View:
     """Return an array of the language, or a view, as a view; `what` names the function that takes it."""
     if isinstance(tensor, View):
         return tensor
@@ -40,7 +40,7 @@ def as_view(tensor: Any, what: str) -> View:
     return tensor.view(what)
 
 
-def make_tensor(pointer: Any, *layout: Any, swizzle: Swizzle | None = None) -> Array:
+def make_tensor(pointer: object, *layout: object, swizzle: Swizzle | None = None) -> Array:
     """Return a pointer seen through a layout, or through a shape and a stride with traced numbers in them.
 
     Inside a kernel: `gA = lw.make_tensor(A, (M, K), (K, 1))`. A tensor of shape and stride knows its limits:
@@ -64,7 +64,7 @@ def make_tensor(pointer: Any, *layout: Any, swizzle: Swizzle | None = None) -> A
     return Array(pointer, as_layout(layout[0], swizzle))
 
 
-def make_identity_tensor(shape: Any) -> View:
+def make_identity_tensor(shape: object) -> View:
     """Return the tensor of its own coordinates: partition it as another to see which elements those are.
 
     Inside a kernel: `row, col = thread.partition_C(lw.make_identity_tensor((64, 64)))[v, m, n]`.
@@ -74,7 +74,7 @@ def make_identity_tensor(shape: Any) -> View:
     return View(Coordinates((0,) * len(extents)), layout)
 
 
-def local_tile(tensor: Any, tiler: Any, coord: Any, proj: Any = None) -> View:
+def local_tile(tensor: object, tiler: Any, coord: Any, proj: Any = None) -> View:
     """Return the tile of a tensor at a coordinate among its tiles; None keeps all along a mode.
 
     Inside a kernel: `gA = lw.local_tile(A, (128, 32), (lw.block_idx.y, None))` has modes (128, 32, tiles of

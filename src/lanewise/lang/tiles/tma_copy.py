@@ -31,14 +31,14 @@ class TmaCopy(Traced):
 
     __slots__ = ("map", "operation", "options")
 
-    def __init__(self, operation: str, map: TensorMap, **options: Any) -> None:
+    def __init__(self, operation: str, map: TensorMap, **options: object) -> None:
         self.operation, self.map, self.options = operation, map, options
 
-    def with_(self, barrier: Any = None, *, multicast: Any = None, cache: Any = None) -> TmaCopy:
+    def with_(self, barrier: object = None, *, multicast: object = None, cache: object = None) -> TmaCopy:
         """Return the copy that completes on a barrier, for a mask of blocks and with a cache policy."""
         return TmaCopy(self.operation, self.map, barrier=barrier, multicast=multicast, cache=cache)
 
-    def get_tma_tensor(self, shape: Any) -> View:
+    def get_tma_tensor(self, shape: object) -> View:
         """Return the tensor of a map as its coordinates, to be cut into tiles: in the order of the array."""
         return make_identity_tensor(shape)
 
@@ -67,7 +67,7 @@ class TmaCopy(Traced):
             first = outside.addresses.coordinates(outside.offset(number * size(box)))
             self._copy_box(here, first)
 
-    def _copy_box(self, shared: View, coordinates: Any) -> None:
+    def _copy_box(self, shared: View, coordinates: object) -> None:
         """Emit the copy of one box."""
         verb, options = _OPERATIONS[self.operation], dict(self.options)
         if verb == "load":
@@ -96,7 +96,7 @@ def _one_tile(tensor: View) -> View:
     return tensor
 
 
-def make_tma_copy(operation: str, map: Any) -> TmaCopy:
+def make_tma_copy(operation: str, map: object) -> TmaCopy:
     """Return a copy by a tensor map, under CUTLASS's name of it.
 
     The names are SM90_TMA_LOAD, SM90_TMA_LOAD_MULTICAST, SM90_TMA_STORE and SM90_TMA_REDUCE_ADD.
@@ -115,7 +115,7 @@ def make_tma_copy(operation: str, map: Any) -> TmaCopy:
     return TmaCopy(operation, map)
 
 
-def tma_partition(copy: Any, tensor: Any, shared: Any) -> tuple[View, View]:
+def tma_partition(copy: object, tensor: object, shared: object) -> tuple[View, View]:
     """Return a tensor of coordinates and one in shared memory, both as ((box, boxes), rest, …).
 
     Their first modes are a tile in the order of the array, as long as the map has dimensions; it is cut into

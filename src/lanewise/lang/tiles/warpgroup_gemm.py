@@ -52,7 +52,7 @@ def gemm_async(mma: MMA_Atom, acc: Any, a: Any, b: Any) -> None:
                 )
 
 
-def _require_accumulator(mma: MMA_Atom, acc: Any) -> None:
+def _require_accumulator(mma: MMA_Atom, acc: object) -> None:
     """Raise an error unless acc is a tensor of accumulators that wgmma may change."""
     if not isinstance(acc, RegisterTensor) or not acc.registers.in_place:
         raise current().error(

@@ -39,7 +39,7 @@ def with_addend(root: Scalar | None, addend: int, dtype: Format, nonnegative: bo
     )
 
 
-def add(a: Any, b: Any) -> Scalar:
+def add(a: object, b: object) -> Scalar:
     """Return a + b; of integers, constants are added while tracing."""
     a, b = same_dtype_operands("add", a, b)
     dtype = a.dtype
@@ -56,7 +56,7 @@ def add(a: Any, b: Any) -> Scalar:
     return _float("add", a, b)
 
 
-def sub(a: Any, b: Any) -> Scalar:
+def sub(a: object, b: object) -> Scalar:
     """Return a - b; of integers, constants are subtracted while tracing."""
     a, b = same_dtype_operands("sub", a, b)
     dtype = a.dtype
@@ -141,7 +141,7 @@ def neg(a: Scalar) -> Scalar:
     refuse_dtype("-", a.dtype, "it is no number")
 
 
-def power(a: Scalar, exponent: Any) -> Scalar:
+def power(a: Scalar, exponent: object) -> Scalar:
     """Return a ** n for n from 1 to 4, by multiplication."""
     if isinstance(exponent, int) and 1 <= exponent <= 4:
         found = a
@@ -160,7 +160,7 @@ def absolute(a: Scalar) -> Scalar:
     return compute(a.dtype, f"abs.{a.dtype.name}", a.operand, nonnegative=True)
 
 
-def mul_wide(a: Any, b: Any) -> Scalar:
+def mul_wide(a: object, b: object) -> Scalar:
     """Return the whole product of two 32-bit integers, in 64 bits."""
     a, b = same_dtype_operands("lw.mul_wide", a, b)
     if a.dtype not in (i32, u32):

@@ -45,7 +45,7 @@ def _power_of_two_in(number: int) -> int:
     return number & -number if number else 1 << 20
 
 
-def _neutral(name: str, x: Scalar, constant: Any) -> Scalar | None:
+def _neutral(name: str, x: Scalar, constant: object) -> Scalar | None:
     """Return what an operation with a constant leaves without an instruction; None if it takes one."""
     if x.dtype is pred:
         if name == "and":
@@ -58,7 +58,7 @@ def _neutral(name: str, x: Scalar, constant: Any) -> Scalar | None:
     return None
 
 
-def xor(a: Any, b: Any) -> Scalar:
+def xor(a: object, b: object) -> Scalar:
     """Return a ^ b, bit by bit."""
     return bitwise("xor", a, b)
 
@@ -74,7 +74,7 @@ def invert(a: Scalar) -> Scalar:
     return compute(a.dtype, "not.pred" if a.dtype is pred else f"not.b{max(16, a.dtype.bits)}", a.operand)
 
 
-def _shift_amount(b: Any) -> Any:
+def _shift_amount(b: object) -> Any:
     """Return the operand for the number of bits to shift by; an error unless it is i32, u32 or at least 0."""
     if isinstance(b, Scalar):
         if not is_int(b.dtype) or b.dtype.bits != 32:
@@ -85,7 +85,7 @@ def _shift_amount(b: Any) -> Any:
     return str(b)
 
 
-def lshift(a: Any, b: Any) -> Scalar:
+def lshift(a: object, b: object) -> Scalar:
     """Return a << b: the product with a power of two."""
     if isinstance(b, int) and not isinstance(b, bool) and 0 <= b < 31 and isinstance(a, Scalar):
         integer_operands("lshift", a, a)

@@ -65,12 +65,12 @@ class Builder:
 
     # instructions ---------------------------------------------------------------------------------------
 
-    def emit(self, opcode: str, *operands: Any, guard: Any = None, pure: bool = False) -> None:
+    def emit(self, opcode: str, *operands: object, guard: object = None, pure: bool = False) -> None:
         """Append an instruction to the code, unless nothing reaches it."""
         if not self.unreachable:
             self.code.append(Operation(opcode, operands, guard, pure, self.location))
 
-    def define(self, opcode: str, kind: str, *sources: Any, hint: str = "") -> Register:
+    def define(self, opcode: str, kind: str, *sources: object, hint: str = "") -> Register:
         """Return the register with the outcome of a pure instruction.
 
         The same one if it was computed before.
@@ -88,7 +88,7 @@ class Builder:
             self.scopes[-1][key] = register
         return register
 
-    def result(self, opcode: str, kind: str, *sources: Any, hint: str = "") -> Register:
+    def result(self, opcode: str, kind: str, *sources: object, hint: str = "") -> Register:
         """Emit an instruction that must stay where it is, and return a fresh register with its outcome."""
         register = Register(kind, hint)
         self.emit(opcode, register, *sources)
@@ -98,7 +98,7 @@ class Builder:
         """Put a label at the end of the code, for branches to it."""
         self.code.append(label)
 
-    def branch(self, label: Label, guard: Any = None) -> None:
+    def branch(self, label: Label, guard: object = None) -> None:
         """Branch to a label, always or where the guard holds.
 
         Without a guard nothing reaches what follows.

@@ -62,7 +62,7 @@ def _compared_type(dtype: Format) -> str:
     return dtype.name if dtype.bits >= 16 else f"{dtype.name[0]}16"
 
 
-def where(condition: Any, a: Any, b: Any) -> Any:
+def where(condition: object, a: object, b: object) -> Any:
     """Return a where the condition holds, else b: both are computed, and one is chosen.
 
     Inside a kernel: `lw.where(x > 0, x, 0.0)`.
@@ -102,7 +102,7 @@ def select(test: Scalar, x: Any, y: Any) -> Scalar:
     )
 
 
-def as_predicate(value: Any) -> Scalar:
+def as_predicate(value: object) -> Scalar:
     """Return a condition as a predicate: a number counts as true if it is not zero."""
     if isinstance(value, Scalar):
         if value.dtype is pred:

@@ -52,7 +52,7 @@ def float_constant(value: Any, dtype: Format) -> float:
     raise current().error(f"{value} is not {exact}representable in {dtype.name} (up to {dtype.max})")
 
 
-def default_dtype(value: Any) -> Format:
+def default_dtype(value: object) -> Format:
     """Return the dtype of a Python number where nothing else decides: pred, i32 or f32."""
     if isinstance(value, bool):
         return pred

@@ -142,7 +142,7 @@ def _small_float(value: Scalar, dtype: Format, rounding: str, saturate: bool) ->
     return small_floats.narrowed(convert(value, f32), dtype, rounding, saturate)
 
 
-def bitcast(value: Any, dtype: Format) -> Scalar:
+def bitcast(value: object, dtype: Format) -> Scalar:
     """Return the same bits as another dtype of the same size. Inside a kernel: `lw.bitcast(x, lw.u32)`."""
     found = scalar(value, None, "lw.bitcast")
     if found.dtype.bits != dtype.bits or pred in (found.dtype, dtype):
@@ -158,7 +158,7 @@ def bitcast(value: Any, dtype: Format) -> Scalar:
 _PACKED = {f16: f16x2, bf16: bf16x2}
 
 
-def pack(low: Any, high: Any, dtype: Format | None = None) -> Scalar:
+def pack(low: object, high: object, dtype: Format | None = None) -> Scalar:
     """Return two 16-bit values in one 32-bit register: f16x2, bf16x2, or u32 for integers.
 
     With `dtype` f16, bf16 or a small float, two f32 values are converted and packed by one instruction. Two
@@ -198,7 +198,7 @@ def _pack_small_floats(low: Scalar, high: Scalar, dtype: Format | None) -> Scala
     )
 
 
-def unpack(value: Any, dtype: Format | None = None) -> tuple[Scalar, Scalar]:
+def unpack(value: object, dtype: Format | None = None) -> tuple[Scalar, Scalar]:
     """Return the two values of a register, low one first; `dtype` says what two 16-bit ones are."""
     found = scalar(value, None, "lw.unpack")
     if found.dtype in SMALL_PAIRS:
@@ -212,7 +212,7 @@ def unpack(value: Any, dtype: Format | None = None) -> tuple[Scalar, Scalar]:
     return low, high
 
 
-def dtype_call(dtype: Format, value: Any) -> Scalar:
+def dtype_call(dtype: Format, value: object) -> Scalar:
     """Return what `lw.f32(x)` is: a number as a constant of the dtype, or a traced value converted to it."""
     current()
     if isinstance(value, Scalar):

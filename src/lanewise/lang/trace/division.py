@@ -16,7 +16,7 @@ from lanewise.lang.trace.scalar import OPERATORS, Scalar, literal
 from lanewise.lang.trace.types import is_int
 
 
-def truediv(a: Any, b: Any) -> Scalar:
+def truediv(a: object, b: object) -> Scalar:
     """Return a / b of floats, correctly rounded."""
     a, b = same_dtype_operands("truediv", a, b)
     if a.dtype in (f32, f64):
@@ -69,13 +69,13 @@ def _division_type(a: Scalar, b: Scalar) -> str:
     return f"u{a.dtype.bits}" if a.nonnegative and b.nonnegative else a.dtype.name
 
 
-def truncated_div(a: Any, b: Any) -> Scalar:
+def truncated_div(a: object, b: object) -> Scalar:
     """Return a / b of integers, rounded towards zero as in C."""
     a, b = integer_operands("div", a, b)
     return compute(a.dtype, f"div.{a.dtype.name}", a.operand, b.operand)
 
 
-def truncated_rem(a: Any, b: Any) -> Scalar:
+def truncated_rem(a: object, b: object) -> Scalar:
     """Return the remainder of `lw.div`, with the sign of a as in C."""
     a, b = integer_operands("rem", a, b)
     return compute(a.dtype, f"rem.{a.dtype.name}", a.operand, b.operand)

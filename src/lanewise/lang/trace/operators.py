@@ -23,7 +23,7 @@ _SYMBOLS = {
 NARROW = (i8, u8)
 
 
-def same_dtype_operands(name: str, a: Any, b: Any) -> tuple[Scalar, Scalar]:
+def same_dtype_operands(name: str, a: object, b: object) -> tuple[Scalar, Scalar]:
     """Return two operands of one dtype: a Python number takes the other's; two dtypes are an error."""
     if isinstance(a, Scalar) and isinstance(b, Scalar):
         if a.dtype == b.dtype:
@@ -39,7 +39,7 @@ def same_dtype_operands(name: str, a: Any, b: Any) -> tuple[Scalar, Scalar]:
     return number_operand(name, a, b.dtype), b
 
 
-def number_operand(name: str, value: Any, dtype: Format) -> Scalar:
+def number_operand(name: str, value: object, dtype: Format) -> Scalar:
     """Return a Python number as the other operand of an operator; a pair takes none but bits and 0."""
     number = plain_number(value)
     if dtype in PAIRS and number != 0 and name not in ("and", "or", "xor"):
@@ -81,7 +81,7 @@ def refuse_dtype(name: str, dtype: Format, advice: str) -> NoReturn:
     raise current().error(f"`{_SYMBOLS.get(name, name)}` does not work on {dtype_name(dtype)}: {advice}")
 
 
-def integer_operands(name: str, a: Any, b: Any) -> tuple[Scalar, Scalar]:
+def integer_operands(name: str, a: object, b: object) -> tuple[Scalar, Scalar]:
     """Return two operands of one integer dtype of at least 16 bits.
 
     It raises an error for others and for division by 0.

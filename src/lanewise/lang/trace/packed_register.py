@@ -40,7 +40,7 @@ class PackedElement(Scalar):
         wide = builder.define(name, "b32", self.packed, str(self.first_bit), str(self.dtype.bits))
         return builder.define("cvt.u16.u32", "b16", wide, hint=self.hint)
 
-    def is_same(self, other: Any) -> bool:
+    def is_same(self, other: object) -> bool:
         """Return whether another value is the same element of the same register."""
         return isinstance(other, PackedElement) and (self.packed, self.first_bit, self.dtype) == (
             other.packed,

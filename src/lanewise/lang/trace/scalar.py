@@ -27,11 +27,11 @@ if TYPE_CHECKING:
         """`dtype` is NumPy's of a format, `lw.f16.dtype`, and the format of a traced number, `x.dtype`."""
 
         @overload
-        def __get__(self, instance: None, owner: Any) -> np.dtype[Any]: ...
+        def __get__(self, instance: None, owner: object) -> np.dtype[Any]: ...
         @overload
-        def __get__(self, instance: Scalar, owner: Any) -> Format: ...
-        def __get__(self, instance: Any, owner: Any) -> Any: ...
-        def __set__(self, instance: Any, value: Format) -> None: ...
+        def __get__(self, instance: Scalar, owner: object) -> Format: ...
+        def __get__(self, instance: object, owner: object) -> Any: ...
+        def __set__(self, instance: object, value: Format) -> None: ...
 
     class _Base(Traced, metaclass=_FormatClass):
         dtype: _Dtype
@@ -64,7 +64,7 @@ class Scalar(_Base):
             dtype: Format,
             register: Register | None = None,
             *,
-            constant: Any = None,
+            constant: object = None,
             root: Scalar | None = None,
             addend: int = 0,
             multiple: int = 1,
@@ -148,7 +148,7 @@ class Scalar(_Base):
             "lw.exp and other functions of lw take the place of Python's math"
         )
 
-    def __round__(self, digits: Any = None) -> Any:
+    def __round__(self, digits: object = None) -> Any:
         raise current().error(f"round() of {describe(self)}: lw.round, or .to(lw.i32, rounding='rn')")
 
     def __hash__(self) -> int:
@@ -172,12 +172,12 @@ class Scalar(_Base):
     def __ge__(self, other: Number) -> Scalar:
         return OPERATORS["compare"]("ge", self, other)
 
-    def _compare(self, name: str, other: Any) -> Any:
+    def _compare(self, name: str, other: object) -> Any:
         if other is None or isinstance(other, str):
             return name == "ne"  # `x == None` is a question about Python objects
         return OPERATORS["compare"](name, self, other)
 
-    def _binary(self, name: str, other: Any, swapped: bool = False) -> Scalar:
+    def _binary(self, name: str, other: object, swapped: bool = False) -> Scalar:
         if isinstance(other, Traced) and not isinstance(other, Scalar):
             return NotImplemented  # type: ignore[no-any-return]  # a pointer, say, has operators of its own
         return OPERATORS[name](other, self) if swapped else OPERATORS[name](self, other)
@@ -257,7 +257,7 @@ class Scalar(_Base):
     def __pow__(self, other: Number) -> Scalar:
         return OPERATORS["pow"](self, other)
 
-    def __rpow__(self, other: Any) -> Any:
+    def __rpow__(self, other: object) -> Any:
         raise current().error(f"{other!r} ** x: use lw.exp2(x * log2({other!r})), or 1 << n for integers")
 
     def __neg__(self) -> Scalar:
@@ -277,13 +277,13 @@ class Scalar(_Base):
 
     if not TYPE_CHECKING:  # a checker marks these as what a number does not have
 
-        def __getitem__(self, index: Any) -> NoReturn:
+        def __getitem__(self, index: object) -> NoReturn:
             raise current().error(
                 f"{describe(self)} is one value and has no elements: an array takes all its coordinates at "
                 "once, as in a[row, col]"
             )
 
-        def __setitem__(self, index: Any, value: Any) -> NoReturn:
+        def __setitem__(self, index: object, value: object) -> NoReturn:
             self[index]
 
         def __getattr__(self, name: str) -> NoReturn:
@@ -342,7 +342,7 @@ def literal(value: Any, dtype: Format) -> Scalar:
     return Scalar(dtype, constant=number)
 
 
-def scalar(value: Any, dtype: Format | None = None, what: str = "this") -> Scalar:
+def scalar(value: object, dtype: Format | None = None, what: str = "this") -> Scalar:
     """Return a value as a Scalar: a number becomes a constant of `dtype`, a traced value must have it."""
     if isinstance(value, Scalar):
         if dtype is None or value.dtype is dtype:

@@ -58,7 +58,7 @@ def _rounding(element: Format, rounding: str, saturate: bool) -> str:
     return "rn.satfinite"
 
 
-def _define(opcode: str, dtype: Format, *sources: Any) -> Any:
+def _define(opcode: str, dtype: Format, *sources: object) -> Any:
     """Return the register of a conversion; a pair of fp4 is in an 8-bit register, here widened to 16."""
     builder = current()
     if dtype.bits != 8:
@@ -103,7 +103,7 @@ def widened(value: Scalar) -> Scalar:
     return PackedElement(target, _widened_pair(_PAIR_OF[element], value.in_register), 0, 16)
 
 
-def _widened_pair(pair: Format, register: Any) -> Any:
+def _widened_pair(pair: Format, register: object) -> Any:
     """Return the 32-bit register with a pair converted to f16x2, or to bf16x2."""
     element = SMALL_PAIRS[pair]
     _require(element)

@@ -36,7 +36,7 @@ class Traced:
             f"for it{_who_asked()}"
         )
 
-    def __array__(self, *_: Any, **__: Any) -> Any:
+    def __array__(self, *_: object, **__: object) -> Any:
         raise current().error(
             f"NumPy cannot compute with {describe(self)}: use lw's own functions in a kernel"
         )
@@ -76,24 +76,24 @@ def _who_asked() -> str:
     return where + "mark that function @lw.device, or use lw.where, lw.min or lw.max"
 
 
-def describe(value: Any) -> str:
+def describe(value: object) -> str:
     """Return a value in words, for messages: a traced value's own description, or a Python object's type."""
     return value.description if isinstance(value, Traced) else f"the Python {type(value).__name__} {value!r}"
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: object) -> bool:
     """Return whether a value is a Python number or a NumPy scalar, which can become a constant."""
     return isinstance(value, bool | int | float) or (
         type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0 and hasattr(value, "item")
     )
 
 
-def plain_number(value: Any) -> Any:
+def plain_number(value: object) -> Any:
     """Return the Python number that a NumPy scalar stands for; other values as they are."""
     return value.item() if type(value).__module__ == "numpy" and hasattr(value, "item") else value
 
 
-def refuse(value: Any, what: str) -> NoReturn:
+def refuse(value: object, what: str) -> NoReturn:
     """Raise the error that `what` was given something that is no value of a kernel."""
     if hasattr(value, "complain"):
         value.complain()

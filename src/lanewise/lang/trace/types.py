@@ -6,7 +6,6 @@ Values of these types are in `scalar.py`, conversions between them in `convert.p
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import (
@@ -124,7 +123,7 @@ class Ptr:
     dtype: Format
     align: int
 
-    def __class_getitem__(cls, what: Any) -> Ptr:
+    def __class_getitem__(cls, what: object) -> Ptr:
         dtype, align = what if isinstance(what, tuple) and len(what) == 2 else (what, 0)
         if not isinstance(dtype, Format) or dtype in (pred, b1):
             raise LanewiseError(

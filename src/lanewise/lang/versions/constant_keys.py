@@ -34,7 +34,7 @@ class Same:
 
     __slots__ = ("value",)
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: object) -> None:
         self.value = value
 
     def __eq__(self, other: object) -> bool:
@@ -52,7 +52,7 @@ def constants_key(constants: dict[str, Any]) -> tuple[Any, ...]:
     return (*constants, *map(constant_key, constants.values()), *kinds)
 
 
-def constant_key(value: Any) -> Any:
+def constant_key(value: object) -> Any:
     """Return a key that two values share only if no kernel can tell them apart.
 
     >>> constant_key((0.0, 1)) == constant_key((0.0, 1)), constant_key((0.0, 1)) == constant_key((-0.0, 1))
@@ -106,7 +106,7 @@ def _key(value: Any, around: tuple[Any, ...]) -> Any:
         return Same(value)
 
 
-def _attributes(value: Any, slots: tuple[MemberDescriptorType, ...]) -> dict[str, Any]:
+def _attributes(value: object, slots: tuple[MemberDescriptorType, ...]) -> dict[str, Any]:
     """Return the attributes that an object has in slots and in its dictionary."""
     found = {}
     for each in slots:

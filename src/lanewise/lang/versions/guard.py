@@ -54,7 +54,7 @@ def is_empty(cell: CellType) -> bool:
     return False
 
 
-def attribute_of(value: Any, name: str, default: Any = None) -> Any:
+def attribute_of(value: object, name: str, default: object = None) -> Any:
     """Return an attribute of any object, also of one whose lookup raises what it likes."""
     try:
         return getattr(value, name, default)
@@ -124,7 +124,7 @@ def _compiled(
     """Return a function of the given globals whose operands are its default arguments."""
     operands: dict[int, tuple[str, Any]] = {}
 
-    def name_of(value: Any) -> str:
+    def name_of(value: object) -> str:
         return operands.setdefault(id(value), (f"_lw{len(operands)}", value))[0]
 
     tests = [f"{each.name} is {name_of(each.value)}" for each in of_globals]

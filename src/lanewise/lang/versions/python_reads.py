@@ -88,7 +88,7 @@ class PythonReads:
 
     # values ---------------------------------------------------------------------------------------------
 
-    def _visit(self, value: Any, forced: bool = False, shallow: bool = False) -> None:
+    def _visit(self, value: object, forced: bool = False, shallow: bool = False) -> None:
         """Add a value; what it is made of comes later. `shallow` stops at objects of Python's own library."""
         plain = plain_key(value)
         if plain is not None:
@@ -126,7 +126,7 @@ class PythonReads:
         elif not self._contents(value, shallow):
             self._visit(attribute_of(value, "__wrapped__"))
 
-    def _parts(self, *values: Any) -> None:
+    def _parts(self, *values: object) -> None:
         for each in values:
             self._visit(each)
 
@@ -139,10 +139,10 @@ class PythonReads:
             self._state.append((Same(type(value)), value.__name__))
             self._visit(holder)
 
-    def _check(self, template: str, *operands: Any) -> None:
+    def _check(self, template: str, *operands: object) -> None:
         self.checks.append(Check(template, operands))
 
-    def _contents(self, value: Any, shallow: bool) -> bool:
+    def _contents(self, value: object, shallow: bool) -> bool:
         """Add what a container, an array or an object holds; return whether it holds anything known."""
         kind = type(value)
         home = _home(kind)
@@ -206,7 +206,7 @@ class PythonReads:
         self._check("content_of({}) == {}", value, content)
         self._state.append(content)
 
-    def _slots(self, value: Any) -> bool:
+    def _slots(self, value: object) -> bool:
         """Add the attributes that an object of one's own class has in slots; return whether it has any."""
         known = False
         for each in type(value).__mro__:
@@ -305,7 +305,7 @@ class PythonReads:
                     self._check("{}[{}] is {}", sys.modules, each, module)
                 self._visit(module)
 
-    def _is_new(self, holder: Any, name: str) -> bool:
+    def _is_new(self, holder: object, name: str) -> bool:
         """Return whether an entry of a mapping or a cell has no check yet."""
         key = id(holder), name
         if key in self._checked:
@@ -316,7 +316,7 @@ class PythonReads:
 
     # attributes -----------------------------------------------------------------------------------------
 
-    def _follow(self, value: Any, names: Chain) -> None:
+    def _follow(self, value: object, names: Chain) -> None:
         """Add what the attributes of a chain lead to; a value whose attributes are computed, as a whole."""
         for name in names:
             child = self._attribute(value, name)
@@ -334,7 +334,7 @@ class PythonReads:
         self._state.append(name)
         return mapping[name]
 
-    def _attribute(self, value: Any, name: str) -> Any:
+    def _attribute(self, value: object, name: str) -> Any:
         """Return an attribute that is plain data, with its check added; _UNKNOWN if it is computed."""
         if isinstance(value, ModuleType):
             if _is_unchanging(value):
@@ -357,7 +357,7 @@ class PythonReads:
         in_object = type(held) is dict and name in held
         return self._plain(value, name) if in_object or _is_plain(of_class) else _UNKNOWN
 
-    def _plain(self, value: Any, name: str) -> Any:
+    def _plain(self, value: object, name: str) -> Any:
         """Add the check of an attribute that Python only looks up; return what it is."""
         child = getattr(value, name)
         if self._is_new(value, name):
@@ -365,7 +365,7 @@ class PythonReads:
         self._state.append(name)
         return child
 
-    def _field(self, value: Any, name: str) -> Any:
+    def _field(self, value: object, name: str) -> Any:
         """Return a field of an object of C, such as an array's shape, if it is a number or made of such."""
         with suppress(Exception):
             child = getattr(value, name)
@@ -393,7 +393,7 @@ def _of_class(kind: type, name: str) -> Any:
     return next((vars(each)[name] for each in kind.__mro__ if name in vars(each)), _UNKNOWN)
 
 
-def _is_plain(held: Any) -> bool:
+def _is_plain(held: object) -> bool:
     """Return whether what a class has under a name is there and no method, property or other descriptor."""
     return held is not _UNKNOWN and not hasattr(type(held), "__get__")
 

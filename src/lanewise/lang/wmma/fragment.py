@@ -38,7 +38,7 @@ class FragmentElements(Node):
     def __len__(self) -> int:
         return self._fragment.num_storage_elements
 
-    def _index(self, index: Any) -> int:
+    def _index(self, index: object) -> int:
         """Return the index of an element, counted from 0; an error if it is traced or too large."""
         if isinstance(index, Traced):
             raise current().error("registers have no addresses: the index of .x is a Python integer")
@@ -46,7 +46,7 @@ class FragmentElements(Node):
             raise current().error(f"{self._fragment}.x has {len(self)} elements; {index!r} was asked for")
         return index % len(self)
 
-    def __getitem__(self, index: Any) -> Scalar:
+    def __getitem__(self, index: object) -> Scalar:
         number, held = self._index(index), self._fragment
         held.require_filled("its elements are read")
         if held.dtype in STORAGE:
@@ -54,7 +54,7 @@ class FragmentElements(Node):
         found: Scalar = held.as_operand()[number]
         return bitcast(Scalar(u32, found.in_register), f32) if held.dtype is tf32 else found
 
-    def __setitem__(self, index: Any, value: Any) -> None:
+    def __setitem__(self, index: object, value: object) -> None:
         number, held = self._index(index), self._fragment
         if held.dtype in STORAGE or held.dtype is tf32:
             kind = held.storage_element_type
@@ -82,7 +82,7 @@ class fragment(Node):
     __slots__ = ("builder", "dtype", "filled", "k", "layout", "m", "n", "operand", "registers", "use")
     mutable = True
 
-    def __init__(self, use: Any, m: int, n: int, k: int, dtype: Any, layout: Any = None) -> None:
+    def __init__(self, use: Any, m: int, n: int, k: int, dtype: object, layout: Any = None) -> None:
         self.builder = current()
         if use not in LETTERS:
             raise self.builder.error(f"use is wmma.matrix_a, matrix_b or accumulator, not {use!r}")
@@ -113,7 +113,7 @@ class fragment(Node):
         target.registers = list(children)
         return target
 
-    def same_kind(self, other: Any) -> bool:
+    def same_kind(self, other: object) -> bool:
         return isinstance(other, fragment) and self._kind() == other._kind()
 
     def _kind(self) -> tuple[Any, ...]:
@@ -193,7 +193,7 @@ class fragment(Node):
         return f"fragment<{self.use.name}, {self.m}, {self.n}, {self.k}, {dtype_name(self.dtype)}{order}>"
 
 
-def given_fragment(given: Any, what: str) -> fragment:
+def given_fragment(given: object, what: str) -> fragment:
     """Return an argument that has to be a fragment of this kernel; an error if it is none."""
     if not isinstance(given, fragment):
         if not isinstance(given, Traced):

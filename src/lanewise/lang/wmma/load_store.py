@@ -33,7 +33,7 @@ def _memory_formats(held: fragment) -> tuple[Format, ...]:
     return (held.dtype, f32) if held.dtype is tf32 else (held.dtype,)
 
 
-def _address(pointer: Any, held: fragment, what: str) -> tuple[Address, str]:
+def _address(pointer: object, held: fragment, what: str) -> tuple[Address, str]:
     """Return the address and the state space behind a pointer; an error if WMMA cannot use it."""
     builder = current()
     if not isinstance(pointer, Pointer):
@@ -67,7 +67,7 @@ def _known_alignment(pointer: Pointer) -> int:
     return 0
 
 
-def _leading(ldm: Any, held: fragment, what: str) -> Any:
+def _leading(ldm: object, held: fragment, what: str) -> Any:
     """Return the operand for the leading dimension, in elements; an error if WMMA does not take it."""
     builder = current()
     bits = 32 if held.dtype is tf32 else held.dtype.bits
@@ -100,7 +100,7 @@ def _order(held: fragment, layout: Any, what: str) -> str:
     return ORDERS[held.layout]
 
 
-def load_matrix_sync(a: Any, mptr: Any, ldm: Any, layout: Any = None) -> None:
+def load_matrix_sync(a: object, mptr: object, ldm: object, layout: object = None) -> None:
     """Load a fragment from memory; `ldm` counts elements from one row (or column) to the next.
 
     Inside a kernel: `wmma.load_matrix_sync(a, A + row * K + k, K)`.
@@ -118,7 +118,7 @@ def load_matrix_sync(a: Any, mptr: Any, ldm: Any, layout: Any = None) -> None:
     held.filled = True
 
 
-def store_matrix_sync(mptr: Any, a: Any, ldm: Any, layout: Any) -> None:
+def store_matrix_sync(mptr: object, a: object, ldm: object, layout: object) -> None:
     """Store an accumulator to memory, row by row (mem_row_major) or column by column (mem_col_major)."""
     what = "store_matrix_sync"
     held = given_fragment(a, what)
@@ -135,7 +135,7 @@ def store_matrix_sync(mptr: Any, a: Any, ldm: Any, layout: Any) -> None:
     current().emit(inst.text, address, tuple(each.in_register for each in held.registers), leading)
 
 
-def fill_fragment(a: Any, v: Any) -> None:
+def fill_fragment(a: object, v: object) -> None:
     """Put one value into every element. Inside a kernel: `wmma.fill_fragment(acc, 0.0)`."""
     held = given_fragment(a, "fill_fragment")
     if held.dtype in STORAGE:

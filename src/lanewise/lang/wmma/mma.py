@@ -29,7 +29,9 @@ from lanewise.lang.wmma.names import (
 )
 
 
-def _operands(d: Any, a: Any, b: Any, c: Any, what: str) -> tuple[fragment, fragment, fragment, fragment]:
+def _operands(
+    d: object, a: object, b: object, c: object, what: str
+) -> tuple[fragment, fragment, fragment, fragment]:
     """Return the four fragments of a product; an error unless they fit together."""
     found = tuple(given_fragment(each, what) for each in (d, a, b, c))
     builder = current()
@@ -83,12 +85,12 @@ def _saturate(held: fragment) -> None:
 
 
 def bmma_sync(
-    d: Any,
-    a: Any,
-    b: Any,
-    c: Any,
+    d: object,
+    a: object,
+    b: object,
+    c: object,
     bmmaBitOp: Any = bmmaBitOpXOR,
-    bmmaAccumulateOp: Any = bmmaAccumulateOpPOPC,
+    bmmaAccumulateOp: object = bmmaAccumulateOpPOPC,
 ) -> None:
     """Set D to popc(A xor B) + C for matrices of bits, or with `and` (bmmaBitOpAND, sm_80 on)."""
     what = "bmma_sync"
@@ -104,7 +106,7 @@ def bmma_sync(
     _multiply(find(text, what), to, left, right, start)
 
 
-def float_to_tf32(x: Any) -> Scalar:
+def float_to_tf32(x: object) -> Scalar:
     """Return an f32 rounded to the nearest tf32, ties away from zero; it stays an f32."""
     value = scalar(x, f32, "float_to_tf32")
     current().need("cvt.rna.tf32.f32", 80, "7.0")

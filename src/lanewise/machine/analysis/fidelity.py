@@ -9,7 +9,7 @@ from typing import Literal
 from lanewise.isa import find_arch
 from lanewise.isa.multiprocessor import TORN_IN_CLUSTERS
 from lanewise.machine.analysis import fragment_places
-from lanewise.machine.program.instruction_record import BlockEnd, Fusion
+from lanewise.machine.program.instruction_record import AccessKind, BlockEnd, Fusion
 from lanewise.machine.program.operands import Register, elements_of
 from lanewise.machine.program.ops import FunctionBody, Op, Program
 from lanewise.machine.program.ptx_types import ROUNDINGS
@@ -88,8 +88,9 @@ def _guessed(op: Op, arch: str) -> str:
 
 def _torn(op: Op) -> bool:
     """Return whether an atomic of 64 bits loses updates where the memory is another block's."""
+    is_atomic = any(each.kind is AccessKind.ATOMIC and not each.asynchronous for each in op.record.memory)
     return (
-        op.opcode in ("atom", "red")
+        is_atomic
         and op.has("shared::cluster")
         and any(map(op.has, TORN_IN_CLUSTERS))
         and any(name.endswith("64") for name in op.types)

@@ -24,16 +24,16 @@ from lanewise.tracebacks import short_traceback
 
 @short_traceback
 def check(
-    configured: Any,
-    *arguments: Any,
+    configured: object,
+    *arguments: object,
     arch: str | None = None,
     steps: int | None = None,
     schedule: object = None,
     progress: Progress | None = None,
-    cluster: Any = None,
+    cluster: object = None,
     resources: bool = False,
     unchecked: bool = False,
-    **constants: Any,
+    **constants: object,
 ) -> Report:
     """Run a kernel under watch and report hazards as `findings`, and `counters` as Nsight Compute names them.
 

@@ -89,6 +89,8 @@ class Facts:
     absent: int = 0
     gone: int = 0
 
+    __iter__ = None  # names, not numbers, are its items
+
     def __getitem__(self, name: str) -> object:
         """Return what a name in braces stands for."""
         return self.numbers[name] if name in self.numbers else getattr(self, name)
