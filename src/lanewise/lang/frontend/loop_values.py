@@ -270,9 +270,7 @@ class LoopValues:
             outside = key != container.entry.key and self.reach.references[key] > tracked.get(key, 0)
             is_same = key == identity(container.value)
             if shared or outside or key in (unknown if is_same else uncertain):
-                mates = [one for one in containers if id(one) in round_.held_by[key] and one is not container]
-                path = mates[0].entry.path if mates else now.containers[key].path
-                self._uncertain.append((container, Container(now.containers[key].value, path)))
+                self._uncertain.append((container, now.containers[key]))
         for each in containers if unknown else ():
             if identity(each.value) in unknown:
                 self._uncertain.append((each, known[containers.index(each)]))
