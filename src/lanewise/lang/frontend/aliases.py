@@ -233,17 +233,6 @@ def may_be_aliases_of(
     return found
 
 
-def conditional_aliases(state: State) -> list[Container]:
-    """Return the containers that a state does not have, and that may be one of those that it has."""
-    return [
-        each
-        for pair in current().uncertain_aliases
-        if pair.condition is not None and not state.containers.keys().isdisjoint(pair.keys)
-        for each in pair.containers
-        if each.key not in state.containers
-    ]
-
-
 def forget_conditions(keys: Collection[Any]) -> set[Any]:
     """Take conditions for unknown that tell whether some containers are others; return the keys of both."""
     found: set[Any] = set()

@@ -10,7 +10,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from lanewise.lang.frontend.aliases import CHOICE, accept_contents, check_aliases, conditional_aliases
+from lanewise.lang.frontend.aliases import CHOICE, accept_contents, check_aliases
 from lanewise.lang.frontend.heap import Scope, State, holds_container
 from lanewise.lang.frontend.join import Join, MergeMoves
 from lanewise.lang.frontend.liveness import Carried
@@ -196,11 +196,7 @@ class Runtime:
 
     def _state(self, *functions: Callable[[], Any]) -> State:
         """Return what expressions, as functions, may change when they are evaluated."""
-        named = [("", each) for each in functions]
-        state = State({}, self.scope, named)
-        while aliases := conditional_aliases(state):
-            state = State({}, self.scope, named, (*state.containers.values(), *aliases))
-        return state
+        return State({}, self.scope, [("", each) for each in functions])
 
     def for_(self, items: object, name: str, *names: tuple[str, ...]) -> Any:
         """Begin a `for`: over lw.range it is a loop of the kernel, else Python unrolls it."""

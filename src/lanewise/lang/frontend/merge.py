@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
-from lanewise.lang.frontend.aliases import conditional_aliases
 from lanewise.lang.frontend.heap import Container, Scope, State, everything_in_reach
 from lanewise.lang.frontend.liveness import Carried
 from lanewise.lang.trace.builder import current
@@ -58,8 +57,6 @@ class CarriedValues:
         self.read, self.scope = carried.read, scope
         self.names = (*self.bound, *self.restored, *(name for name in self.read if name in names))
         self.first = self._state(names)
-        while aliases := conditional_aliases(self.first):  # a change of one of them changes these, too
-            self.first = self._state(names, (*self.first.containers.values(), *aliases))
 
     def _state(self, names: dict[str, Any], containers: Iterable[Container] = ()) -> State:
         held = {name: names[name] for name in self.names if name in names}
