@@ -1,9 +1,8 @@
 """Aliases that only the running kernel knows: containers that are one object or two, as a branch decides.
 
-After `if c: a = b` with lists a and b, Python's `a[0] = x` changes b too where c holds. So a trace notes such
-containers, with the predicate under which they are one, and selects: `b[0] = x if c else b[0]`. Where no
-predicate tells, as after loops, and in statements that call functions, which could read one of them after
-they changed the other, it raises an error once one is changed while the other is still in reach.
+After `if c: a = b` with lists a and b, Python's `a[0] = x` changes b too where c holds. A trace cannot say
+that, and does not have to as long as nobody changes one of them in place. So it notes such containers, and
+raises an error once one is changed while another is still in reach.
 """
 
 from __future__ import annotations
@@ -12,38 +11,21 @@ from collections import deque
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
-from lanewise.lang.frontend.containers import contents, identity, set_contents
+from lanewise.lang.frontend.containers import identity
 from lanewise.lang.frontend.heap import Container, State, everything_in_reach
-from lanewise.lang.trace.bitwise import bitwise, invert
 from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.compare import select
 from lanewise.lang.trace.pytrees import Node
-from lanewise.lang.trace.scalar import Scalar
-from lanewise.lang.trace.types import pred
 
 #: The name that stands for what `a if c else b` gives; no variable of a program has it.
 CHOICE = "__choice"
 
 
-class Condition(NamedTuple):
-    """A predicate, and whether two containers are one where it holds, or where it does not."""
-
-    predicate: Scalar
-    holds: bool
-
-    def select(self, x: Scalar, y: Scalar) -> Scalar:
-        """Return x where the containers are one, and y where they are not."""
-        return select(self.predicate, x, y) if self.holds else select(self.predicate, y, x)
-
-
 class UncertainAliases:
     """Two containers that may be one object, with their contents when that was last certain."""
 
-    def __init__(self, one: Container, two: Container, what: str, condition: Condition | None = None) -> None:
+    def __init__(self, one: Container, two: Container, what: str) -> None:
         self.containers = Container(one.value, one.name), Container(two.value, two.name)
-        #: Where they are one; None if no predicate tells.
-        self.what, self.condition = what, condition
-        self._control_flow = tuple(current().open_control_flow)
+        self.what = what
         self.accept()
 
     @property
@@ -56,52 +38,17 @@ class UncertainAliases:
         for each in self.containers:
             each.note_contents()
 
-    def condition_here(self) -> Condition | None:
-        """Return where they are one, if the predicate has a value at this point of the kernel."""
-        flow = self._control_flow
-        return self.condition if tuple(current().open_control_flow)[: len(flow)] == flow else None
-
-    def settle(self, changed: Collection[Any], reach: State) -> None:
-        """Carry what a statement changed in one of them over to the other, if that is still in reach.
-
-        It raises an error where that cannot be.
-        """
-        mine = [each for each in self.containers if each.key in changed]
-        others = [each for each in self.containers if each.key in reach.containers]
-        if not mine or not others or mine == others:
-            current().changed_aliases.update(self.keys if mine else ())
+    def check(self, live: Collection[str] | None) -> None:
+        """Raise an error if one of them was changed in place while the other is in reach, by a live name."""
+        changed = [each.key for each in self.containers if not each.is_unchanged()]
+        if not changed:
             return
-        one, two = mine[0], self.containers[0] if mine[0] is self.containers[1] else self.containers[1]
-        if len(mine) > 1 or not self._carry(one, two):
+        reach = everything_in_reach(None, None, live)
+        if any(each.key in reach.containers and changed != [each.key] for each in self.containers):
+            one, two = sorted(self.containers, key=lambda each: each.key not in changed)
             raise current().error(may_be_one(one, two, self.what, everything_in_reach(None, None)))
-
-    def _carry(self, source: Container, target: Container) -> bool:
-        """Give a container the numbers that another one got, where they are one; return whether it can."""
-        condition = self.condition_here()
-        form, values = contents(source.value)
-        target_form, old = contents(target.value)
-        if (
-            condition is None
-            or not current().plain_statement
-            or form != source.form
-            or len(old) != len(values)
-        ):
-            return False
-        new = []
-        for before, now, other in zip(source.held, values, old, strict=True):
-            if now is before.value:
-                new.append(other)
-            elif _is_number(now) and _is_number(other) and now.dtype == other.dtype:
-                new.append(condition.select(now, other))
-            else:
-                return False
-        set_contents(target.value, target_form, new)
-        return True
-
-
-def _is_number(value: object) -> bool:
-    """Return whether a value is a number of the kernel in a register that instructions do not change."""
-    return isinstance(value, Scalar) and not (value.register is not None and value.register.in_place)
+        current().changed_aliases.update(self.keys)
+        self.accept()  # on this path nobody else can see the change
 
 
 def may_be_one(one: Container, two: Container, what: str, reach: State, when: str = "before this") -> str:
@@ -135,7 +82,7 @@ def _two_names(ones: list[str], twos: list[str]) -> tuple[str, str]:
     return (names[0] if names else ""), (names[1] if len(names) > 1 else "")
 
 
-def _in_words(value: object) -> tuple[str, str]:
+def _in_words(value: Any) -> tuple[str, str]:
     """Return what a container is called, and how Python writes a copy of it."""
     if isinstance(value, Node):
         return "fragment", "{}.map(lambda e: e)" if hasattr(value, "map") else "a new fragment"
@@ -146,15 +93,11 @@ def _in_words(value: object) -> tuple[str, str]:
 
 
 class MadeAlias(NamedTuple):
-    """A container, the name that holds it, and those that it may be, as (name, container).
-
-    `condition` tells where it is the first of two, and else the other one; None if nothing tells.
-    """
+    """A container, the name that holds it, and those that it may be, as (name, container)."""
 
     name: str
     value: Any
     candidates: list[tuple[str, Any]]
-    condition: Condition | None = None
 
 
 def note_uncertain(parts: list[MadeAlias], reach: State, what: str) -> None:
@@ -163,69 +106,32 @@ def note_uncertain(parts: list[MadeAlias], reach: State, what: str) -> None:
     What may be one of these may be the new one, too.
     """
     noted = current().uncertain_aliases
-    pairs: dict[frozenset[Any], UncertainAliases] = {pair.keys: pair for pair in noted}
+    pairs = {pair.keys: pair.containers for pair in noted}
     known = set[Any]().union(*pairs, (identity(part.value) for part in parts))
     for part in parts:
         made = Container(part.value, part.name)
         candidates = {identity(value): Container(value, name) for name, value in part.candidates}
         given = set(candidates)
-        for pair in tuple(pairs.values()):
-            if not given.isdisjoint(pair.keys):
-                one, two = pair.containers
+        for one, two in pairs.values():
+            if not given.isdisjoint((one.key, two.key)):
                 candidates = {one.key: one, two.key: two, **candidates}
         for key, other in candidates.items():
             both = frozenset((made.key, key))
             if len(both) == 1 or both in pairs:
                 continue
-            condition = _condition(part, key, pairs)
-            pairs[both] = UncertainAliases(made, other, what, condition)
+            pairs[both] = made, other
             if key in known or key in reach.containers:
-                noted.append(pairs[both])
+                noted.append(UncertainAliases(made, other, what))
 
 
-def _condition(
-    part: MadeAlias, key: object, pairs: dict[frozenset[Any], UncertainAliases]
-) -> Condition | None:
-    """Return where a new container is one with another; None if nothing tells."""
-    if part.condition is None:
-        return None
-    sides: list[Any] = []
-    for _, value in part.candidates:
-        pair = pairs.get(frozenset((identity(value), key)))
-        sides.append(identity(value) == key if pair is None else pair.condition_here())
-    left, right = sides
-    if left is None or right is None:
-        return None
-    if isinstance(left, bool) and isinstance(right, bool):
-        return part.condition._replace(holds=left) if left is not right else None
-    test = part.condition.predicate
-    both = [
-        bitwise("and", predicate, _as_predicate(side))
-        for predicate, side in ((test, left), (invert(test), right))
-    ]
-    return Condition(bitwise("or", *both), True)
-
-
-def _as_predicate(side: Condition | bool) -> Scalar:
-    """Return a condition as a predicate."""
-    if isinstance(side, bool):
-        return Scalar(pred, constant=side)
-    return side.predicate if side.holds else invert(side.predicate)
-
-
-def may_be_aliases_of(
-    keys: Collection[Any], reach: State | None = None, without_condition: bool = False
-) -> set[Any]:
+def may_be_aliases_of(keys: Collection[Any], reach: State | None = None) -> set[Any]:
     """Return the keys of containers that may be one of some, and of those of these that may be another.
 
-    With `reach`, those count that something still leads to; with `without_condition`, those of which no
-    predicate tells whether they are one.
+    With `reach`, those count that something still leads to.
     """
     found: set[Any] = set()
     for pair in current().uncertain_aliases:
         one, two = pair.containers
-        if without_condition and pair.condition is not None:
-            continue
         for key, other in ((one.key, two.key), (two.key, one.key)):
             is_seen = reach is None or reach.has_callers or other in reach.containers
             if key in keys and is_seen:
@@ -233,28 +139,13 @@ def may_be_aliases_of(
     return found
 
 
-def forget_conditions(keys: Collection[Any]) -> set[Any]:
-    """Take conditions for unknown that tell whether some containers are others; return the keys of both."""
-    found: set[Any] = set()
-    for pair in current().uncertain_aliases:
-        if not pair.keys.isdisjoint(keys):
-            pair.condition = None
-            found |= pair.keys
-    return found
-
-
 def check_aliases(live: Collection[str] | None = None) -> None:
-    """Carry changes of containers in place over to their aliases; an error where that cannot be.
+    """Raise an error if a container was changed in place that may be another one's alias.
 
     `live` are the names of the function that is traced that something reads later; None for all of them.
     """
-    pairs = tuple(current().uncertain_aliases)
-    changed = {each.key for pair in pairs for each in pair.containers if not each.is_unchanged()}
-    if changed:
-        reach = everything_in_reach(None, None, live)
-        for pair in pairs:
-            pair.settle(changed, reach)
-        accept_contents()
+    for each in tuple(current().uncertain_aliases):
+        each.check(live)
 
 
 def forget_unreachable(reach: State) -> None:

@@ -94,7 +94,7 @@ class If:
         if left_ends or right_ends:  # what follows two ends is never reached, and any values will do
             values = self.values.rebind(left if right_ends else right)
         else:
-            join = Join(self.values, left, right, (left_location, right_location), self.names, self.test)
+            join = Join(self.values, left, right, (left_location, right_location), self.names)
             values, moves = join.bound, join.moves
         accept_contents()
         for code, side in ((then, 0), (other, 1)):
@@ -111,7 +111,7 @@ class If:
         one, two = left.roots[CHOICE], right.roots[CHOICE]
         if not (holds_container(one) or holds_container(two)):
             return where(self.test, one.value, two.value)
-        join = Join(self.values, left, right, (self.location, self.location), self.names, self.test)
+        join = Join(self.values, left, right, (self.location, self.location), self.names)
         for register, (a, b) in join.moves:
             move(register, select(self.test, a, b))
         accept_contents()
@@ -144,15 +144,11 @@ class Runtime:
     def __init__(self, file: str, scope: Scope) -> None:
         self.file, self.scope = file, scope
 
-    def at(self, line: int, column: int, live: frozenset[str] | None, is_plain: bool) -> None:
-        """Note the statement that is traced next, whether it calls no functions of the user's.
-
-        `live` are the names that it or a later statement reads.
-        """
+    def at(self, line: int, column: int, live: frozenset[str] | None) -> None:
+        """Note the statement that is traced next, and the names that it or a later one reads."""
         builder = current()
         if builder.uncertain_aliases:
             check_aliases(live)
-        builder.plain_statement = is_plain
         builder.location = SourceLocation(self.file, line, column)
 
     def named(self, name: Any, value: Any) -> Any:

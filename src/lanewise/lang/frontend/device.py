@@ -81,7 +81,7 @@ class Device(Generic[Result]):
             raise
         finally:
             self._depth -= 1
-            builder.location, builder.plain_statement = location, False
+            builder.location = location
 
     def __repr__(self) -> str:
         return f"<device function {self.function.__name__}>"

@@ -71,7 +71,7 @@ class Held:
     __slots__ = ("children", "container", "value")
 
     def __init__(
-        self, value: object, children: list[Held] | None = None, container: Container | None = None
+        self, value: Any, children: list[Held] | None = None, container: Container | None = None
     ) -> None:
         self.value, self.children, self.container = value, children, container
 
@@ -184,7 +184,7 @@ class State:
             self._follow_globals(scope.globals, [name for name in read if name not in names])
             self._follow_functions()
 
-    def held(self, value: object, path: AccessPath) -> Held:
+    def held(self, value: Any, path: AccessPath) -> Held:
         """Return what a location holds, and note the containers that it leads to."""
         if type(value) in _LEAVES:
             return Held(value)
@@ -199,7 +199,7 @@ class State:
             self._note_function(value)
         return Held(value)
 
-    def _container(self, value: object, path: AccessPath) -> Container:
+    def _container(self, value: Any, path: AccessPath) -> Container:
         key = identity(value)
         container = self.containers.get(key)
         if container is None:
@@ -212,7 +212,7 @@ class State:
 
     # functions ------------------------------------------------------------------------------------------
 
-    def _note_function(self, value: object) -> None:
+    def _note_function(self, value: Any) -> None:
         """Note a function, method or device function, whose variables are followed later."""
         value = getattr(value, "__wrapped__", value)
         if isinstance(value, FunctionType | MethodType | partial) and id(value) not in self._functions:
@@ -287,7 +287,7 @@ class State:
         )
 
 
-def _is_table(value: object) -> bool:
+def _is_table(value: Any) -> bool:
     """Return whether a value is a long list or dict of Python values, which no kernel changes."""
     if not isinstance(value, list | dict) or len(value) < _LONG:
         return False

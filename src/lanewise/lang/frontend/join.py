@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from lanewise.formats import f32
-from lanewise.lang.frontend.aliases import CHOICE, Condition, MadeAlias, note_uncertain
+from lanewise.lang.frontend.aliases import CHOICE, MadeAlias, note_uncertain
 from lanewise.lang.frontend.containers import empty_copy, frozen_with, in_words, set_contents
 from lanewise.lang.frontend.heap import Container, Held, State
 from lanewise.lang.frontend.merge import CarriedValues, Undefined, convert_to_carried, is_same_value
@@ -69,10 +69,8 @@ class Join:
         right: State,
         locations: tuple[SourceLocation, SourceLocation],
         names: dict[str, Any] | None,
-        test: Scalar,
     ) -> None:
         self.values, self.left, self.right, self.locations = values, left, right, locations
-        self._condition = Condition(test, True)
         self.moves: MergeMoves = []
         #: Containers that a location holds after either branch, and the one that it holds from here on.
         self._made: dict[tuple[Any, Any], tuple[str, Container, Container, Any]] = {}
@@ -187,7 +185,7 @@ class Join:
         """Note the containers that became one location's, but may be another location's too."""
         if self._made:
             parts = [
-                MadeAlias(name, made, [(one.name, one.value), (two.name, two.value)], self._condition)
+                MadeAlias(name, made, [(one.name, one.value), (two.name, two.value)])
                 for name, one, two, made in self._made.values()
             ]
             note_uncertain(parts, self.values.in_reach(names), self._where)

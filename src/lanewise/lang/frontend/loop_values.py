@@ -12,7 +12,6 @@ from typing import Any
 
 from lanewise.lang.frontend.aliases import (
     MadeAlias,
-    forget_conditions,
     forget_unreachable,
     may_be_aliases_of,
     may_be_one,
@@ -259,20 +258,16 @@ class LoopValues:
             if key in by_key and by_key[key] is not container:
                 self._handed_on.append((container, by_key[key]))
         uncertain: set[Any] = set()
-        unknown: set[Any] = set()
         if current().uncertain_aliases:
-            reach = self.values.in_reach(names)
-            uncertain = may_be_aliases_of(round_.held_by, reach)
-            unknown = may_be_aliases_of(round_.held_by, reach, without_condition=True)
+            uncertain = may_be_aliases_of(round_.held_by, self.values.in_reach(names))
         tracked = {identity(each.value): each.locations for each in containers}
         for container, key in round_.holders:
             shared = len(round_.held_by[key]) > 1
             outside = key != container.entry.key and self.reach.references[key] > tracked.get(key, 0)
-            is_same = key == identity(container.value)
-            if shared or outside or key in (unknown if is_same else uncertain):
+            if shared or outside or key in uncertain:
                 self._uncertain.append((container, now.containers[key]))
-        for each in containers if unknown else ():
-            if identity(each.value) in unknown:
+        for each in containers if uncertain else ():
+            if identity(each.value) in uncertain:
                 self._uncertain.append((each, known[containers.index(each)]))
         parallel_move(round_.moves)
 
@@ -290,9 +285,6 @@ class LoopValues:
             parts = any(each.is_copy or each.is_rebound for each in group)
             if parts and (len(group) > 1 or self.reach.references[key] > group[0].locations):
                 self._uncertain += [(each, each.entry) for each in group]
-        everyone = [*self._in_place.values(), *self._copies]
-        rebound = forget_conditions({identity(each.value) for each in everyone if each.is_rebound})
-        self._uncertain += [(each, each.entry) for each in everyone if identity(each.value) in rebound]
         self._refuse_changes_handed_on()
         for each, other in self._uncertain:
             if each.is_changed_in_place and not _changes_registers(each):

@@ -178,12 +178,7 @@ class _Rewriter:
         for statement in statements:
             if not isinstance(statement, ast.FunctionDef | ast.Pass | ast.Import | ast.ImportFrom):
                 nodes = NodesAt(statement)
-                place = (
-                    statement.lineno,
-                    statement.col_offset + 1,
-                    self.live.get(statement),
-                    _is_plain(statement),
-                )
+                place = statement.lineno, statement.col_offset + 1, self.live.get(statement)
                 made.append(nodes.expression(nodes.call(RUNTIME_NAME, "at", *map(nodes.constant, place))))
             found = self.visit(statement)
             made += found if isinstance(found, list) else [found]
@@ -353,52 +348,6 @@ class _Rewriter:
 def _constants(names: Carried, nodes: NodesAt) -> list[ast.expr]:
     """Return the names that a branch or loop carries, as arguments of a call."""
     return [nodes.constant(each) for each in (names.bound, names.read, names.restored, names.live)]
-
-
-#: Functions of Python's own that neither change nor keep what they are given.
-_PLAIN_FUNCTIONS = frozenset(("range", "len", "int", "float", "bool"))
-
-
-def _is_plain(statement: ast.stmt) -> bool:
-    """Return whether a statement calls no function of the user's, and reads nothing after its first store.
-
-    Of a branch or loop, its condition counts: the statements in it are others.
-
-    >>> [_is_plain(ast.parse(each).body[0]) for each in ("a[0] = lw.max(b, c.to(lw.f32))", "a[0] = f(b)")]
-    [True, False]
-    """
-    if isinstance(statement, ast.If | ast.While):
-        nodes: list[ast.AST] = [statement.test]
-    elif isinstance(statement, ast.For):
-        nodes = [statement.iter]
-    else:
-        nodes = [statement]
-    if isinstance(statement, ast.Assign) and (
-        len(statement.targets) > 1 or isinstance(statement.targets[0], ast.Tuple | ast.List)
-    ):
-        inside = [each for target in statement.targets for each in walk(target)]
-        if any(isinstance(each, ast.Subscript) and not _is_constant(each.slice) for each in inside):
-            return False  # the index of one target could be what another one has changed
-    return all(_calls_no_function(each) for node in nodes for each in walk(node))
-
-
-def _is_constant(node: ast.AST) -> bool:
-    """Return whether an index is a constant, or a tuple of constants."""
-    return all(not isinstance(each, ast.Name | ast.Call | ast.Attribute) for each in walk(node))
-
-
-def _calls_no_function(node: ast.AST) -> bool:
-    """Return whether a node is no call, or one of the library's functions or of `.to(…)`."""
-    if isinstance(node, ast.Lambda | ast.FunctionDef | ast.GeneratorExp | ast.With):
-        return False
-    if not isinstance(node, ast.Call):
-        return True
-    called = node.func
-    if isinstance(called, ast.Name):
-        return called.id in _PLAIN_FUNCTIONS
-    if not isinstance(called, ast.Attribute):
-        return False
-    return called.attr == "to" or (isinstance(called.value, ast.Name) and called.value.id == "lw")
 
 
 def _function(value: ast.expr) -> ast.Lambda:

@@ -46,8 +46,6 @@ class Builder:
         self.open_control_flow: list[Any] = []
         #: Lists, fragments, … of which only the running kernel knows whether two are one object.
         self.uncertain_aliases: list[Any] = []
-        #: Whether the statement that is being traced calls no function of the user's.
-        self.plain_statement = False
         #: The identities of those of which one was changed where no other was in reach.
         self.changed_aliases: set[Any] = set()
         #: Threads along x that a block must have: how many, for which tiling, and where that was said.
