@@ -174,48 +174,6 @@ CASES = {
             v[0] = later(v[0])
         mid[lane] = v[0]
     """,
-    "a variable that one branch has set, and a loop sets": """
-        if lane > 3:
-            t = lane
-        def later(k):
-            return k + t
-        for i in lw.range(n):
-            t = i
-            mid[lane] = t + 1
-    """,
-    "two lists between which a branch has chosen are two": """
-        p, q = [lane], [n]
-        r = p if lane > 3 else q
-        mid[lane] = r[0]
-        p[0] = p[0] + 1
-        mid[32 + lane], mid[64 + lane] = p[0], q[0]
-    """,
-    "an alias that nothing reads any more": """
-        p, q = [lane], [n]
-        if lane > 3:
-            p = q
-        q[0] = q[0] + p[0]
-        p = [n]
-        for i in lw.range(n):
-            q[0] = q[0] + 1
-        mid[lane], mid[32 + lane] = p[0], q[0]
-    """,
-    "an object without aliases, replaced in loops in loops": """
-        b = Box(lane, mma.a.full(1))
-        while True:
-            lane = lane + 1
-            b.w[0], b.w[1] = b.w[1] + 1.0, b.w[0]
-            for i in lw.range(n & 3):
-                if n > 2:
-                    b.w = mma.a.full(2)
-                else:
-                    b = Box(lane, mma.a.full(3))
-                    if lane > 20:
-                        break
-            if lane > 40:
-                break
-        mid[lw.lane_id()] = b.w[0].to(lw.f32).to(lw.i32) + b.v
-    """,
     "a condition that changes what it tests": """
         s, rounds = [n + 4], lw.i32(0)
         while lower(s) > 2:
@@ -334,7 +292,7 @@ REFUSED = {
             acc[0][0] = acc[0][0] + 1.0
             acc[1] = mma(a, one, acc[1])
         """,
-        "acc[0] and acc[1] are one fragment on one path through the loop of line 66 and two on another",
+        "make a fragment for each before it, as in [mma.zeros() for _ in range(2)]",
     ),
     "a list that is another one's alias in one branch": (
         """
@@ -344,7 +302,7 @@ REFUSED = {
         p[0] = lane
         mid[lane] = q[0]
         """,
-        "p and q are one list on one path through the `if` of line 66 and two on another",
+        "to change one of them in place, make a list for each before it",
     ),
     "two slots of one object hold a list, and one leaves it": (
         """
@@ -354,7 +312,7 @@ REFUSED = {
             b.v = [b.v[1], lane + i]
         mid[lane] = b.w[0]
         """,
-        "b.v and b.w are one list on one path through the loop of line 67",
+        "two values of b begin as one list and part",
     ),
     "a choice between two lists, changed in place": (
         """
@@ -363,7 +321,7 @@ REFUSED = {
         r[0] = r[0] + 5
         mid[lane], mid[32 + lane] = p[0], q[0]
         """,
-        "r and p are one list on one path through `a if c else b` of line 66",
+        "to change one of them in place, make a list for each before it",
     ),
     "a list that grows in one branch": (
         """
@@ -372,7 +330,7 @@ REFUSED = {
             p.append(n)
         mid[lane] = len(p)
         """,
-        "p is a list of 2 and a list of 1 after the two branches of the `if` of line 66",
+        "p is a list of 2 and a list of 1 after the branches",
     ),
     "a list that a branch of a loop replaces": (
         """
@@ -384,7 +342,7 @@ REFUSED = {
             r[0] = r[0] + 1
         mid[lane] = q[0]
         """,
-        "r and q are one list on one path through the `if` of line 68",
+        "begin as one list and part, or become one",
     ),
     "lists that change places while another name holds one": (
         """
@@ -395,7 +353,7 @@ REFUSED = {
             r[0] = r[0] + 1
         mid[lane] = u[0]
         """,
-        "r and u are one list on one path through the loop of line 67",
+        "begin as one list and part, or become one",
     ),
     "lists that change places, and one is changed after the loop": (
         """
@@ -406,7 +364,7 @@ REFUSED = {
         p[0] = p[0] + 1
         mid[lane] = u[0]
         """,
-        "p and u are one list on one path through the loop of line 67",
+        "begin as one list and part, or become one",
     ),
     "one list under two names that change places in loops in loops": (
         """
@@ -418,7 +376,7 @@ REFUSED = {
                 p, q = q, p
         mid[lane] = p[0]
         """,
-        "q and p are one list on one path through the loop of line 68",
+        "begin as one list and part, or become one",
     ),
     "an assignment in a condition": (
         """
@@ -454,9 +412,9 @@ READ = """
 @pytest.mark.parametrize(
     "body",
     [
-        "vec[lane * 4 + (i & 3)] = reads()",
-        "if lane > i:\n            vec[lane * 4 + (i & 3)] = reads()",
-        "while reads() > i:\n            vec[lane * 4 + (i & 3)] = n",
+        "vec[i] = reads()",
+        "if lane > i:\n            vec[i] = reads()",
+        "while reads() > i:\n            vec[i] = n",
     ],
 )
 def test_what_a_loop_only_reads_is_moved_nowhere(body: str, tmp_path: Path) -> None:
@@ -465,23 +423,6 @@ def test_what_a_loop_only_reads_is_moved_nowhere(body: str, tmp_path: Path) -> N
     text = loaded(source, tmp_path).program.ptx("sm_90")
     inside = text[text.index("$loop:") : text.index("$endloop:")]
     assert not re.findall(r"mov\.\S+ %.*", inside)
-
-
-@pytest.mark.parametrize("name", [name for name, (_, message) in REFUSED.items() if "are one" in message])
-def test_what_the_message_proposes_helps(name: str, tmp_path: Path) -> None:
-    lines = body(REFUSED[name][0]).splitlines()
-    with pytest.raises(lw.KernelError) as raised:
-        loaded("\n".join(lines), tmp_path).program.ptx("sm_90")
-    message = str(raised.value).splitlines()[0]
-    copied = message.partition("as in ")[2]
-    line = int(message.split(":")[1])
-    if before := re.search(r"the loop of line (\d+) .* before the loop,", message):
-        line = int(before[1])
-    indent = re.match(" *", lines[line - 1])
-    assert indent is not None
-    lines.insert(line - 1, indent[0] + copied)
-    outcome = compare("\n".join(lines) + "\n", tmp_path)
-    assert outcome.word == "same", outcome
 
 
 def test_a_module_may_have_the_name_of_one_of_pythons(

@@ -15,12 +15,12 @@ import pytest
 
 from lanewise.lang.frontend import control_flow, loop_values
 from lang import oracle
-from lang.compare_kernels import arguments, compare, first_seed, look, look_in_processes
-from lang.random_kernels import SIGNATURE, kernel_source
+from lang.compare_kernels import arguments, compare, first_seed, look, look_in_processes, source_of
+from lang.random_kernels import SIGNATURE
 
 SECONDS = float(os.environ.get("LANEWISE_FUZZ_SECONDS", "0"))
 #: The share of programs that must run: a generator whose programs are refused finds nothing.
-LEAST_SHARE = 0.6
+LEAST_SHARE = 0.4
 
 
 @pytest.mark.timeout(SECONDS + 900)
@@ -32,14 +32,14 @@ def test_random_kernels_do_what_python_does() -> None:
         counts, findings = look_in_processes(first, SECONDS, processes)
         print(dict(counts))
     else:
-        counts, findings, _ = look(7, 300, 8)
+        counts, findings, _ = look(7, 300, 20)
     assert not findings, "\n\n".join(findings)
     assert counts["same"] >= LEAST_SHARE * counts.total() > 0
 
 
 def test_programs_are_deterministic_and_differ() -> None:
-    programs = [kernel_source(seed) for seed in range(20)]
-    assert programs == [kernel_source(seed) for seed in range(20)]
+    programs = [source_of(seed) for seed in range(20)]
+    assert programs == [source_of(seed) for seed in range(20)]
     assert len(set(programs)) == 20
 
 

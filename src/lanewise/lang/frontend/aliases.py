@@ -7,153 +7,97 @@ raises an error once one is changed while another is still in reach.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Collection
-from typing import Any, NamedTuple
+from typing import Any
 
 from lanewise.lang.frontend.containers import identity
 from lanewise.lang.frontend.heap import Container, State, everything_in_reach
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.pytrees import Node
 
-#: The name that stands for what `a if c else b` gives; no variable of a program has it.
-CHOICE = "__choice"
+#: The name that stands for what `a if c else b` gives.
+CHOICE = "value"
 
 
 class UncertainAliases:
-    """Two containers that may be one object, with their contents when that was last certain."""
+    """Containers of which two may be one object, with their contents when that was last certain."""
 
-    def __init__(self, one: Container, two: Container, what: str) -> None:
-        self.containers = Container(one.value, one.name), Container(two.value, two.name)
-        self.what = what
+    def __init__(self, containers: list[Container], what: str) -> None:
+        self.containers, self.what = containers, what
         self.accept()
-
-    @property
-    def keys(self) -> frozenset[Any]:
-        """The identities of both."""
-        return frozenset(each.key for each in self.containers)
 
     def accept(self) -> None:
         """Take the contents that the containers have now for unchanged."""
         for each in self.containers:
             each.note_contents()
 
-    def check(self, live: Collection[str] | None) -> None:
-        """Raise an error if one of them was changed in place while the other is in reach, by a live name."""
-        changed = [each.key for each in self.containers if not each.is_unchanged()]
-        if not changed:
+    def check(self) -> None:
+        """Raise an error if one of them was changed in place while another is in reach."""
+        if all(each.is_unchanged() for each in self.containers):
             return
-        reach = everything_in_reach(None, None, live)
-        if any(each.key in reach.containers and changed != [each.key] for each in self.containers):
-            one, two = sorted(self.containers, key=lambda each: each.key not in changed)
-            raise current().error(may_be_one(one, two, self.what, everything_in_reach(None, None)))
-        current().changed_aliases.update(self.keys)
+        reach = everything_in_reach(None, None).containers
+        if sum(each.key in reach for each in self.containers) > 1:
+            raise current().error(may_be_one(self.containers, self.what))
+        current().changed_aliases.update(each.key for each in self.containers)
         self.accept()  # on this path nobody else can see the change
 
 
-def may_be_one(one: Container, two: Container, what: str, reach: State, when: str = "before this") -> str:
-    """Return the message that a container is changed, or bound anew, which another location may hold, too.
-
-    The locations are named as the program can write them where the error is; the first one is changed.
-    """
-    first, second = _two_names(_names(one, reach), _names(two, reach))
-    noun, copied = _in_words(one.value)
-    which = f"{first} and {second}" if second else f"two values of {first}" if first else "two values"
+def may_be_one(
+    containers: list[Container], what: str, change: str = "to change one of them in place, "
+) -> str:
+    """Return the message that a container is changed of which another location may hold the same."""
+    names = sorted({each.name for each in containers} - {"", CHOICE})
+    which = " and ".join(names) if len(names) > 1 else f"two values of {names[0]}" if names else "two values"
+    kind = containers[0].value
+    noun = "fragment" if isinstance(kind, Node) else type(kind).__name__
     return (
-        f"{which} are one {noun} on one path through {what} and two on another, and only the running kernel "
-        f"knows which: {when}, give one of them a {noun} of its own"
-        + (f", as in {first} = {copied.format(first)}" if first else "")
+        f"{which} begin as one {noun} and part, or become one, in {what}, which only the running kernel "
+        f"decides: {change}make a {noun} for each before it"
+        + (", as in [mma.zeros() for _ in range(2)]" if isinstance(kind, Node) else "")
     )
 
 
-def _names(container: Container, reach: State) -> list[str]:
-    """Return how the program can write a container; an empty list if it has a name of the library's alone."""
-    known = reach.containers.get(container.key)
-    names = [*(known.names if known is not None else ()), container.name]
-    return [name for name in names if name and not name.startswith((CHOICE, "__"))]
+def note_uncertain(
+    parts: list[tuple[str, list[Any]]], reach: State, what: str, made: Collection[Any] = ()
+) -> None:
+    """Note groups of containers, each with a name, of which those that are still in reach may be one.
 
-
-def _two_names(ones: list[str], twos: list[str]) -> tuple[str, str]:
-    """Return a name for each of two containers, the shortest that differ; an empty text if there is none."""
-    pairs = [(one, two) for one in ones for two in twos if one != two]
-    if pairs:
-        return min(pairs, key=lambda pair: len(pair[0]) + len(pair[1]))
-    names = sorted({*ones, *twos}, key=len)
-    return (names[0] if names else ""), (names[1] if len(names) > 1 else "")
-
-
-def _in_words(value: Any) -> tuple[str, str]:
-    """Return what a container is called, and how Python writes a copy of it."""
-    if isinstance(value, Node):
-        return "fragment", "{}.map(lambda e: e)" if hasattr(value, "map") else "a new fragment"
-    noun = type(value).__name__
-    if isinstance(value, list | dict | set | deque | bytearray):
-        return noun, f"{noun}({{}})"
-    return noun, "copy.copy({})"
-
-
-class MadeAlias(NamedTuple):
-    """A container, the name that holds it, and those that it may be, as (name, container)."""
-
-    name: str
-    value: Any
-    candidates: list[tuple[str, Any]]
-
-
-def note_uncertain(parts: list[MadeAlias], reach: State, what: str) -> None:
-    """Note containers that may be one of others, which are still in reach or known to be uncertain.
-
-    What may be one of these may be the new one, too.
+    `made` are containers that come into reach just now. What may be one with a container that is known to be
+    uncertain joins the others of that one.
     """
     noted = current().uncertain_aliases
-    pairs = {pair.keys: pair.containers for pair in noted}
-    known = set[Any]().union(*pairs, (identity(part.value) for part in parts))
-    for part in parts:
-        made = Container(part.value, part.name)
-        candidates = {identity(value): Container(value, name) for name, value in part.candidates}
-        given = set(candidates)
-        for one, two in pairs.values():
-            if not given.isdisjoint((one.key, two.key)):
-                candidates = {one.key: one, two.key: two, **candidates}
-        for key, other in candidates.items():
-            both = frozenset((made.key, key))
-            if len(both) == 1 or both in pairs:
-                continue
-            pairs[both] = made, other
-            if key in known or key in reach.containers:
-                noted.append(UncertainAliases(made, other, what))
+    known = {one.key: one for group in noted for one in group.containers}
+    groups = [{one.key: one for one in group.containers} for group in noted]
+    for name, values in parts:
+        group = {identity(value): Container(value, name) for value in values}
+        for other in [each for each in groups if not each.keys().isdisjoint(group)]:
+            groups.remove(other)
+            group = {**group, **other}
+        groups.append(group)
+    new = set(map(identity, made))
+    before = {frozenset(one.key for one in group.containers): group for group in noted}
+    noted.clear()
+    for group in groups:
+        kept = [each for key, each in group.items() if key in known or key in new or key in reach.containers]
+        if len(kept) > 1:
+            same = before.get(frozenset(each.key for each in kept))
+            noted.append(same or UncertainAliases(kept, what))
 
 
-def may_be_aliases_of(keys: Collection[Any], reach: State | None = None) -> set[Any]:
-    """Return the keys of containers that may be one of some, and of those of these that may be another.
-
-    With `reach`, those count that something still leads to.
-    """
-    found: set[Any] = set()
-    for pair in current().uncertain_aliases:
-        one, two = pair.containers
-        for key, other in ((one.key, two.key), (two.key, one.key)):
-            is_seen = reach is None or reach.has_callers or other in reach.containers
-            if key in keys and is_seen:
-                found |= pair.keys
-    return found
+def may_be_aliases_of(keys: Collection[Any]) -> set[Any]:
+    """Return the keys of all containers that may be one of some, those themselves left out."""
+    others: set[Any] = set()
+    for group in current().uncertain_aliases:
+        members = {each.key for each in group.containers}
+        if not members.isdisjoint(keys):
+            others |= members
+    return others
 
 
-def check_aliases(live: Collection[str] | None = None) -> None:
-    """Raise an error if a container was changed in place that may be another one's alias.
-
-    `live` are the names of the function that is traced that something reads later; None for all of them.
-    """
+def check_aliases() -> None:
+    """Raise an error if a container was changed in place that may be another one's alias."""
     for each in tuple(current().uncertain_aliases):
-        each.check(live)
-
-
-def forget_unreachable(reach: State) -> None:
-    """Leave out containers that nothing leads to any more: nobody sees whether they are another one."""
-    groups = current().uncertain_aliases
-    if not groups or reach.has_callers:
-        return
-    groups[:] = [pair for pair in groups if pair.keys <= reach.containers.keys()]
+        each.check()
 
 
 def accept_contents() -> None:

@@ -44,12 +44,12 @@ def _is_package_of_user(name: str) -> bool:
     return file is not None and not file.startswith(_STANDARD_LIBRARY)
 
 
-def is_of_user(value: object) -> bool:
+def is_of_user(value: Any) -> bool:
     """Return whether a class or function is a user's own, not one of Python, this library or another."""
     return _is_package_of_user(value.__module__ or "")  # code that was executed may have none
 
 
-def _is_object(value: object) -> bool:
+def _is_object(value: Any) -> bool:
     """Return whether a value is an object with attributes that may be set, of a user's class.
 
     Of another class, as argparse.Namespace, if a value of the kernel is among its attributes.
@@ -79,11 +79,11 @@ def _slots(kind: type) -> list[str]:
     return [name for name in names if name not in ("__dict__", "__weakref__")]
 
 
-def _is_frozen(value: object) -> bool:
+def _is_frozen(value: Any) -> bool:
     return bool(getattr(getattr(value, "__dataclass_params__", None), "frozen", False))
 
 
-def is_frozen_node(value: object) -> bool:
+def is_frozen_node(value: Any) -> bool:
     """Return whether a value is made of others and never changes: a tuple, a pointer, a frozen dataclass."""
     if isinstance(value, tuple):
         return True
@@ -92,7 +92,7 @@ def is_frozen_node(value: object) -> bool:
     return is_dataclass(value) and _is_frozen(value) and is_of_user(type(value))
 
 
-def is_container(value: object) -> bool:
+def is_container(value: Any) -> bool:
     """Return whether a value is an object whose contents can be changed in place.
 
     >>> is_container([]), is_container(()), is_container(3)
@@ -111,7 +111,7 @@ def is_container(value: object) -> bool:
     return _is_object(value) and not _is_frozen(value)
 
 
-def identity(container: object) -> Any:
+def identity(container: Any) -> Any:
     """Return what tells a container from all others; tensors that share their registers are one."""
     if isinstance(container, Node):
         return id(container.storage)
@@ -139,7 +139,7 @@ def frozen_with(value: Any, children: list[Any]) -> Any:
     return made
 
 
-def contents(container: object) -> tuple[Any, list[Any]]:
+def contents(container: Any) -> tuple[Any, list[Any]]:
     """Return the form of a container's contents, which branches and loops keep, and its values.
 
     >>> contents({"a": 1, "b": 2})
@@ -165,26 +165,7 @@ def contents(container: object) -> tuple[Any, list[Any]]:
     return tuple(names), list(names.values())
 
 
-def slot_text(value: object, slot: int) -> str | None:
-    """Return what Python writes behind a value for one of its contents; None if that is nothing.
-
-    >>> slot_text([7, 8], 1), slot_text({"a": 7}, 0)
-    ('[1]', "['a']")
-    """
-    if isinstance(value, CellType | GlobalVariable):
-        return ""  # a variable, which is its contents
-    if isinstance(value, list | deque) or (isinstance(value, tuple) and not hasattr(value, "_fields")):
-        return f"[{slot}]"
-    if isinstance(value, Node):
-        return None
-    names = contents(value)[0] if is_container(value) else getattr(value, "_fields", None)
-    names = names or tuple(getattr(value, "__dataclass_fields__", ()))
-    if not isinstance(names, tuple) or slot >= len(names):
-        return None
-    return f"[{names[slot]!r}]" if isinstance(value, dict) else f".{names[slot]}"
-
-
-def _attributes(value: object) -> dict[str, Any]:
+def _attributes(value: Any) -> dict[str, Any]:
     """Return the attributes of an object by name, without those that are computed once and kept.
 
     Of a class, its variables: neither its methods nor what Python has put there.
@@ -235,7 +216,7 @@ def set_contents(container: Any, form: Any, values: list[Any]) -> None:
         _set_attributes(container, dict(zip(form, values, strict=True)))
 
 
-def _set_attributes(value: object, attributes: dict[str, Any]) -> None:
+def _set_attributes(value: Any, attributes: dict[str, Any]) -> None:
     """Give an object other attributes; what its class does when one is set is not done again."""
     home = type if isinstance(value, type) else object
     for name in _attributes(value).keys() - attributes:
@@ -255,7 +236,7 @@ def empty_copy(container: Any) -> Any:
     return made
 
 
-def in_words(container: object) -> str:
+def in_words(container: Any) -> str:
     """Return what a container is, for messages."""
     if isinstance(container, list | dict | tuple | deque | set):
         return f"a {type(container).__name__} of {len(container)}"

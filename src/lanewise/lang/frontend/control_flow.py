@@ -66,7 +66,7 @@ class If:
 
     def end(self, names: dict[str, Any]) -> None:
         """End a branch: keep its code, and the values that names have at its end."""
-        check_aliases(self.carried.live)
+        check_aliases()
         self.names: dict[str, Any] | None = names
         self.branches.append(
             (self.code, self.values.now(names), self.builder.unreachable, self.builder.location)
@@ -144,11 +144,11 @@ class Runtime:
     def __init__(self, file: str, scope: Scope) -> None:
         self.file, self.scope = file, scope
 
-    def at(self, line: int, column: int, live: frozenset[str] | None) -> None:
-        """Note the statement that is traced next, and the names that it or a later one reads."""
+    def at(self, line: int, column: int) -> None:
+        """Note that the statement at this line and column is traced next."""
         builder = current()
         if builder.uncertain_aliases:
-            check_aliases(live)
+            check_aliases()
         builder.location = SourceLocation(self.file, line, column)
 
     def named(self, name: Any, value: Any) -> Any:
@@ -192,7 +192,7 @@ class Runtime:
 
     def _state(self, *functions: Callable[[], Any]) -> State:
         """Return what expressions, as functions, may change when they are evaluated."""
-        return State({}, self.scope, [("", each) for each in functions])
+        return State({}, self.scope, functions)
 
     def for_(self, items: object, name: str, *names: tuple[str, ...]) -> Any:
         """Begin a `for`: over lw.range it is a loop of the kernel, else Python unrolls it."""

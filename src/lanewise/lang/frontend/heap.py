@@ -10,12 +10,12 @@ from __future__ import annotations
 import dis
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType
-from typing import Any, TypeAlias
+from typing import Any
 
 from lanewise.lang.frontend.containers import (
     GlobalVariable,
@@ -26,15 +26,12 @@ from lanewise.lang.frontend.containers import (
     is_frozen_node,
     is_of_user,
     set_contents,
-    slot_text,
 )
 from lanewise.lang.trace.scalar import Scalar
 from lanewise.lang.trace.traced import RUNTIME_NAME, Traced
 
 #: Elements from which on a global list of Python values is taken for a table.
 _LONG = 256
-#: Further paths to a container that are kept, for messages.
-_MOST_PATHS = 3
 #: The types of most leaves, which lead nowhere.
 _LEAVES = frozenset((Scalar, int, float, str, bool, type(None)))
 _LANEWISE = str(Path(__file__).parents[2])
@@ -81,40 +78,15 @@ class Held:
         return self.children is None and self.container is None
 
 
-#: How a value was reached: a variable, or the path of a container with the container and a slot of it.
-AccessPath: TypeAlias = str | tuple[Any, Any, int]
-
-
-def path_text(path: AccessPath) -> str:
-    """Return a path as Python writes it, as in `rows[0].sums`; empty if it begins at no variable."""
-    if isinstance(path, str):
-        return path
-    outer, owner, slot = path
-    text = path_text(outer)
-    name = slot_text(owner, slot)
-    return text + name if text and name is not None else ""
-
-
 class Container:
-    """The contents that a container had at one point; `path` is how it was reached first."""
+    """The contents that a container had at one point; `name` is the variable by which it was reached."""
 
-    __slots__ = ("form", "held", "key", "other_paths", "path", "value")
+    __slots__ = ("form", "held", "key", "name", "value")
 
-    def __init__(self, value: Any, path: AccessPath) -> None:
-        self.value, self.key, self.path = value, identity(value), path
+    def __init__(self, value: Any, name: str) -> None:
+        self.value, self.key, self.name = value, identity(value), name
         self.form: Any = None
         self.held: list[Held] = []
-        self.other_paths: list[AccessPath] = []
-
-    @property
-    def name(self) -> str:
-        """How it was reached, as Python writes it."""
-        return path_text(self.path)
-
-    @property
-    def names(self) -> list[str]:
-        """All that Python can write for it, as far as that was followed."""
-        return [text for text in map(path_text, (self.path, *self.other_paths)) if text]
 
     def note_contents(self) -> None:
         """Note what the container itself holds now."""
@@ -159,15 +131,13 @@ class State:
         self,
         names: Mapping[str, Any],
         scope: Scope | None = None,
-        also: Iterable[tuple[str, Any]] = (),
+        also: Iterable[Any] = (),
         containers: Iterable[Container] = (),
         read: Iterable[str] = (),
     ) -> None:
         self.containers: dict[Any, Container] = {}
         #: Containers that a global variable alone leads to.
         self.of_globals: set[Any] = set()
-        #: Whether functions called the one that is traced: they may hold more than their names lead to.
-        self.has_callers = False
         #: How many locations hold each container.
         self.references: Counter[Any] = Counter()
         self._names = names
@@ -175,39 +145,36 @@ class State:
         self._functions: dict[int, Any] = {}
         self._new_functions: list[Any] = []
         self.roots = {name: self.held(value, name) for name, value in names.items()}
-        for name, value in also:
-            self.held(value, name)
+        for value in also:
+            self.held(value, "")
         for known in containers:
-            self._container(known.value, known.path)
+            self._container(known.value, known.name)
         self._follow_functions()
         if scope is not None:
             self._follow_globals(scope.globals, [name for name in read if name not in names])
             self._follow_functions()
 
-    def held(self, value: Any, path: AccessPath) -> Held:
+    def held(self, value: Any, name: str) -> Held:
         """Return what a location holds, and note the containers that it leads to."""
         if type(value) in _LEAVES:
             return Held(value)
         if is_container(value):
-            container = self._container(value, path)
+            container = self._container(value, name)
             self.references[container.key] += 1
             return Held(value, container=container)
         if is_frozen_node(value):
-            children = enumerate(frozen_children(value))
-            return Held(value, [self.held(child, (path, value, slot)) for slot, child in children])
+            return Held(value, [self.held(child, name) for child in frozen_children(value)])
         if callable(value):
             self._note_function(value)
         return Held(value)
 
-    def _container(self, value: Any, path: AccessPath) -> Container:
+    def _container(self, value: Any, name: str) -> Container:
         key = identity(value)
         container = self.containers.get(key)
         if container is None:
-            container = self.containers[key] = Container(value, path)
+            container = self.containers[key] = Container(value, name)
             container.form, values = contents(value)
-            container.held = [self.held(each, (path, value, slot)) for slot, each in enumerate(values)]
-        elif len(container.other_paths) < _MOST_PATHS:
-            container.other_paths.append(path)
+            container.held = [self.held(each, name) for each in values]
         return container
 
     # functions ------------------------------------------------------------------------------------------
@@ -311,30 +278,21 @@ def _globals_of(code: CodeType) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(sorted(read)), tuple(sorted(bound))
 
 
-def everything_in_reach(
-    names: Mapping[str, Any] | None, scope: Scope | None, live: Collection[str] | None = None
-) -> State:
+def everything_in_reach(names: Mapping[str, Any] | None, scope: Scope | None) -> State:
     """Return what some names of the function that is traced lead to, and all names of those that called it.
 
-    None stands for all names of the function itself, or for those that are live.
+    None stands for all names of the function itself.
     """
-    around: list[tuple[str, Any]] = []
+    around: list[Any] = []
     frame: Any = sys._getframe(1)
-    functions = 0
+    is_caller = names is None
     while frame is not None:
         code = frame.f_code
         if RUNTIME_NAME in code.co_freevars or not code.co_filename.startswith(_LANEWISE):
-            functions += 1
-            if functions > 1 or names is None:  # the first is the function itself
-                kept = live if functions == 1 else None
-                around += [
-                    (name, value)
-                    for name, value in frame.f_locals.items()
-                    if name[:2] != "__" and (kept is None or name in kept)
-                ]
+            if is_caller:
+                around += [value for name, value in frame.f_locals.items() if name[:2] != "__"]
+            is_caller = True  # the first is the function itself
         elif code.co_name == "call" and code.co_filename.endswith("source.py"):
             break  # where the trace began
         frame = frame.f_back
-    found = State(names or {}, scope, around)
-    found.has_callers = functions > 1
-    return found
+    return State(names or {}, scope, around)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from lanewise.formats import f32
-from lanewise.lang.frontend.aliases import CHOICE, MadeAlias, note_uncertain
+from lanewise.lang.frontend.aliases import note_uncertain
 from lanewise.lang.frontend.containers import empty_copy, frozen_with, in_words, set_contents
 from lanewise.lang.frontend.heap import Container, Held, State
 from lanewise.lang.frontend.merge import CarriedValues, Undefined, convert_to_carried, is_same_value
@@ -25,7 +25,7 @@ from lanewise.lang.trace.types import dtype_name, register_kind
 MergeMoves = list[tuple[Register, tuple[Scalar, Scalar]]]
 
 
-def _same_kind(a: object, b: object) -> bool:
+def _same_kind(a: Any, b: Any) -> bool:
     """Return whether two containers or frozen nodes differ in what they hold alone."""
     if isinstance(a, type):
         return a is b
@@ -73,7 +73,7 @@ class Join:
         self.values, self.left, self.right, self.locations = values, left, right, locations
         self.moves: MergeMoves = []
         #: Containers that a location holds after either branch, and the one that it holds from here on.
-        self._made: dict[tuple[Any, Any], tuple[str, Container, Container, Any]] = {}
+        self._made: dict[tuple[Any, Any], tuple[Container, Container, Any]] = {}
         self._joined: set[Any] = set()
         outcome: dict[str, Any] = {}
         for name in values.names:
@@ -91,10 +91,9 @@ class Join:
         self._note_aliases(None if names is None else {**names, **outcome})
 
     @property
-    def _where(self) -> str:
-        """The branch in words, for messages; its line is the one that is traced now."""
-        word = "`a if c else b`" if CHOICE in self.values.bound else "the `if`"
-        return f"{word} of line {current().location.line}"
+    def _lines(self) -> str:
+        a, b = self.locations
+        return f"{a.line} and {b.line}" if a.line != b.line else str(a.line)
 
     def _root(self, name: str, one: Held | None, two: Held | None) -> Any:
         """Return the value of a bound name."""
@@ -125,7 +124,7 @@ class Join:
         if why := difference(one, two, name):
             if isinstance(one.value, Undefined) or isinstance(two.value, Undefined):
                 return one.value if isinstance(one.value, Undefined) else two.value
-            return Undefined(f"{why} after the two branches of {self._where}")
+            return Undefined(f"{why} after the branches of lines {self._lines}")
         if one.container is not None and two.container is not None:
             return self._container(name, one.container, two.container)
         if one.children is not None and two.children is not None:
@@ -142,19 +141,19 @@ class Join:
             return one.value
         known = self._made.get((one.key, two.key))
         if known is not None:
-            return known[-1]
+            return known[2]
         if isinstance(one.value, Node):
             children = [self._value(name, x, y) for x, y in zip(one.held, two.held, strict=True)]
             made = one.value.with_children(children, fresh=True)
-            self._made[one.key, two.key] = name, one, two, made
+            self._made[one.key, two.key] = one, two, made
             return made
         made = empty_copy(one.value)
-        self._made[one.key, two.key] = name, one, two, made
+        self._made[one.key, two.key] = one, two, made
         children = [self._value(name, x, y) for x, y in zip(one.held, two.held, strict=True)]
         set_contents(made, one.form, children)
         return made
 
-    def _in_place(self, key: object) -> None:
+    def _in_place(self, key: Any) -> None:
         """Join the contents that a container has after either branch."""
         if key in self._joined:
             return
@@ -170,13 +169,12 @@ class Join:
         untraced = not any(each.holds_traced() for each in (first, one, two))
         if key in self.values.first.of_globals and untraced:
             return
-        name = one.name or "a value"
+        name = one.name or "a variable"
         if why := difference(Held(one.value, container=one), Held(two.value, container=two), name):
             raise current().error(
-                f"{why} after the two branches of {self._where}: a list, dict or object that both branches "
+                f"{why} after the branches of lines {self._lines}: a list, dict or object that both branches "
                 "share keeps its form; add to it in both or in none"
             )
-        name = name.partition("[")[0].partition(".")[0]
         children = [self._value(name, x, y) for x, y in zip(one.held, two.held, strict=True)]
         if any(new is not old.value for new, old in zip(children, two.held, strict=True)):
             set_contents(one.value, one.form, children)
@@ -184,14 +182,13 @@ class Join:
     def _note_aliases(self, names: dict[str, Any] | None) -> None:
         """Note the containers that became one location's, but may be another location's too."""
         if self._made:
-            parts = [
-                MadeAlias(name, made, [(one.name, one.value), (two.name, two.value)])
-                for name, one, two, made in self._made.values()
-            ]
-            note_uncertain(parts, self.values.in_reach(names), self._where)
+            reach = self.values.in_reach(names)
+            parts = [(one.name, [one.value, two.value, made]) for one, two, made in self._made.values()]
+            made = [made for _, _, made in self._made.values()]
+            note_uncertain(parts, reach, f"the branches of lines {self._lines}", made)
 
 
-def merge_leaf(name: str, x: object, y: object, moves: MergeMoves) -> Any:
+def merge_leaf(name: str, x: Any, y: Any, moves: MergeMoves) -> Any:
     """Return the value of one leaf after two branches; a register, if they differ, is added to `moves`."""
     if is_same_value(x, y):
         return x
@@ -216,7 +213,7 @@ def merge_leaf(name: str, x: object, y: object, moves: MergeMoves) -> Any:
     return Scalar(dtype, register, nonnegative=nonnegative)
 
 
-def _as_dtype(value: object, dtype: Any, name: str) -> Any:
+def _as_dtype(value: Any, dtype: Any, name: str) -> Any:
     """Return a branch's value as a Scalar of the merged dtype; undefined if it has another."""
     if (isinstance(value, Scalar) and value.dtype == dtype) or is_number(value):
         return convert_to_carried(value, dtype, name, "in one branch")

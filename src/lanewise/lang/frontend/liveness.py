@@ -27,13 +27,13 @@ class Carried:
     """Of one `if`, `while` or `for`: names `bound` in it and read later; names `read` in it besides.
 
     `restored` are names that one branch of an `if` binds and the other reads, but nothing after them. `live`
-    are all names that something may read later; None, in an expression, if that is not known.
+    are all names that something may read later.
     """
 
     bound: tuple[str, ...]
     read: tuple[str, ...]
     restored: tuple[str, ...] = ()
-    live: tuple[str, ...] | None = None
+    live: tuple[str, ...] = ()
 
 
 def reads(node: ast.AST | None, known: dict[ast.AST, Names] | None = None) -> Names:
@@ -129,15 +129,10 @@ def _collect_bound(nodes: Iterable[Any], known: dict[ast.AST, Names], found: set
 
 
 class Liveness:
-    """Walks a function backwards.
-
-    `carried` has the answer for each `if`, `while` and `for` in it; `live` has, for each statement, the names
-    that it or a later one may read.
-    """
+    """Walks a function backwards; `carried` has the answer for each `if`, `while` and `for` in it."""
 
     def __init__(self, function: ast.FunctionDef) -> None:
         self.carried: dict[ast.AST, Carried] = {}
-        self.live: dict[ast.AST, Names] = {}
         self._loops: list[tuple[Names, Names]] = []
         self._known_reads: dict[ast.AST, Names] = {}
         self._known_binds: dict[ast.AST, Names] = {}
@@ -161,7 +156,6 @@ class Liveness:
     def _statements(self, statements: list[ast.stmt], after: Names) -> Names:
         for statement in reversed(statements):
             after = self._statement(statement, after)
-            self.live[statement] = after | self._captured
         return after
 
     def _statement(self, node: ast.stmt, after: Names) -> Names:

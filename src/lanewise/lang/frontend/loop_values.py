@@ -10,13 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from lanewise.lang.frontend.aliases import (
-    MadeAlias,
-    forget_unreachable,
-    may_be_aliases_of,
-    may_be_one,
-    note_uncertain,
-)
+from lanewise.lang.frontend.aliases import may_be_aliases_of, may_be_one, note_uncertain
 from lanewise.lang.frontend.containers import contents, empty_copy, frozen_with, identity, set_contents
 from lanewise.lang.frontend.heap import Container, Held, State
 from lanewise.lang.frontend.join import difference
@@ -29,7 +23,6 @@ from lanewise.lang.frontend.merge import (
 )
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.constants import default_dtype
-from lanewise.lang.trace.errors import KernelError
 from lanewise.lang.trace.ir import Register
 from lanewise.lang.trace.pytrees import Node
 from lanewise.lang.trace.scalar import Scalar, literal, scalar
@@ -97,7 +90,6 @@ class LoopValues:
     def __init__(self, values: CarriedValues, names: dict[str, Any], line: int) -> None:
         self.values, self.line = values, line
         self.reach = values.in_reach(names)
-        forget_unreachable(self.reach)
         self._in_place: dict[Any, HeadContainer] = {}
         self._copies: list[HeadContainer] = []
         self._copied: dict[tuple[str, Any], HeadContainer] = {}
@@ -110,7 +102,7 @@ class LoopValues:
         self.heads: dict[str, Head] = {}
         for name in values.names:
             root = values.first.roots.get(name)
-            if root is None or isinstance(root.value, Undefined):
+            if root is None:
                 continue
             before = len(self.registers)
             own = name in values.bound
@@ -136,12 +128,13 @@ class LoopValues:
         for each in self._copies:
             copies_of[each.entry.key] += 1
         parts = [
-            MadeAlias(each.entry.name, each.value, [(each.entry.name, each.entry.value)])
+            (each.entry.name, [each.value, each.entry.value])
             for each in self._copies
             if copies_of[each.entry.key] > 1 or self._has_other_locations(each)
         ]
         if parts:
-            note_uncertain(parts, self.values.in_reach(self.names), f"the loop of line {self.line}")
+            made = [each.value for each in self._copies]
+            note_uncertain(parts, self.values.in_reach(self.names), f"the loop of line {self.line}", made)
 
     def _has_other_locations(self, container: HeadContainer) -> bool:
         """Return whether a location that is none of this head container's may hold what it was before."""
@@ -257,9 +250,7 @@ class LoopValues:
         for container, key in round_.holders:
             if key in by_key and by_key[key] is not container:
                 self._handed_on.append((container, by_key[key]))
-        uncertain: set[Any] = set()
-        if current().uncertain_aliases:
-            uncertain = may_be_aliases_of(round_.held_by, self.values.in_reach(names))
+        uncertain = may_be_aliases_of(round_.held_by)
         tracked = {identity(each.value): each.locations for each in containers}
         for container, key in round_.holders:
             shared = len(round_.held_by[key]) > 1
@@ -270,11 +261,6 @@ class LoopValues:
             if identity(each.value) in uncertain:
                 self._uncertain.append((each, known[containers.index(each)]))
         parallel_move(round_.moves)
-
-    def may_be_one(self, one: Container, two: Container) -> KernelError:
-        """Return the error that only the running kernel knows whether two containers are one."""
-        what, when = f"the loop of line {self.line}", "before the loop"
-        return current().error(may_be_one(one, two, what, self.reach, when))
 
     def close(self) -> None:
         """Raise an error if the body changes a container in place that may be another location's."""
@@ -288,7 +274,9 @@ class LoopValues:
         self._refuse_changes_handed_on()
         for each, other in self._uncertain:
             if each.is_changed_in_place and not _changes_registers(each):
-                raise self.may_be_one(each.entry, other)
+                entries = [each.entry, other]
+                entries += [one.entry for one, same in self._uncertain if same.key == other.key]
+                raise current().error(may_be_one(entries, f"the loop of line {self.line}"))
 
     def _handed_around(self) -> list[list[HeadContainer]]:
         """Return head containers that hand theirs on to each other, if one may be another location's, too."""
@@ -310,8 +298,9 @@ class LoopValues:
             keys = {key for one in members for key in (identity(one.value), one.entry.key)}
             changed = any(one.is_changed_in_place and not _changes_registers(one) for one in members)
             if changed or not keys.isdisjoint(current().changed_aliases):
-                shared = next(filter(self._has_other_locations, members), members[0])
-                raise self.may_be_one(shared.entry, shared.entry)
+                raise current().error(
+                    may_be_one([one.entry for one in members], f"the loop of line {self.line}")
+                )
 
     # after the loop -------------------------------------------------------------------------------------
 
@@ -328,23 +317,17 @@ class LoopValues:
                 )
         #: What stands after the loop for a container of its head.
         later = {identity(each.value): done[id(each)] for each in (*self._in_place.values(), *self._copies)}
-        parts = [
-            MadeAlias(
-                each.entry.name,
-                done[id(each)],
-                [(each.entry.name, each.entry.value), (other.name, later.get(other.key, other.value))],
-            )
-            for each, other in self._uncertain
-            if each.is_rebound
-        ]
+        parts = []
+        for each, other in self._uncertain:
+            if each.is_rebound:
+                values = [done[id(each)], each.entry.value, later.get(other.key, other.value)]
+                parts.append((each.entry.name, values))
         for each in (*self._in_place.values(), *self._copies):
             if done[id(each)] is not each.value and may_be_aliases_of([identity(each.value)]):
-                parts.append(MadeAlias(each.entry.name, done[id(each)], [(each.entry.name, each.value)]))
+                parts.append((each.entry.name, [each.value, done[id(each)]]))
         for members in self._handed_around():
-            values = [
-                (one.entry.name, value) for one in members for value in (done[id(one)], one.entry.value)
-            ]
-            parts += [MadeAlias(one.entry.name, done[id(one)], values) for one in members]
+            values = [value for one in members for value in (done[id(one)], one.entry.value)]
+            parts.append((members[0].entry.name, values))
         if parts:
             names = {**self.names, **outcome}
             note_uncertain(parts, self.values.in_reach(names), f"the loop of line {self.line}")
@@ -430,7 +413,7 @@ class _Round:
         if id(head) not in self.sources:
             self.take_contents(head, now, name)
         elif self.sources[id(head)] != now.key:
-            raise self.loop.may_be_one(head.entry, now)
+            raise current().error(may_be_one([head.entry], f"the loop of line {self.loop.line}", change=""))
 
     def take_contents(self, head: HeadContainer, now: Container, name: str = "") -> None:
         """Move the contents of a container into the registers of one at the head."""

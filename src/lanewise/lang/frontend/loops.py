@@ -125,7 +125,7 @@ class _TracedLoop:
     def _update_registers(self, names: dict[str, Any]) -> None:
         """Move what the variables hold now into the registers of the loop."""
         if not self.builder.unreachable:
-            check_aliases(self.carried.live)
+            check_aliases()
             self.values.update(names)
 
     def leave(self, names: dict[str, Any], word: str) -> bool:

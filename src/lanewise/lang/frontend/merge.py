@@ -36,7 +36,7 @@ class Undefined:
             raise AttributeError(name)
         self.complain()
 
-    def _use(self, *_: object) -> Any:
+    def _use(self, *_: Any) -> Any:
         self.complain()
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _use
@@ -91,7 +91,7 @@ class CarriedValues:
 
     def in_reach(self, names: dict[str, Any] | None) -> State:
         """Return all that can still be reached, from names of this function and of those that called it."""
-        if names is None or self.live is None:
+        if names is None:
             return everything_in_reach(None, self.scope)
         return everything_in_reach({name: names[name] for name in self.live if name in names}, self.scope)
 
@@ -132,7 +132,7 @@ def parallel_move(pairs: list[tuple[Register, Scalar]]) -> None:
         current().emit(f"mov.{register_kind(value.dtype)}", register, operand, pure=True)
 
 
-def is_same_value(a: object, b: object) -> bool:
+def is_same_value(a: Any, b: Any) -> bool:
     """Return whether two leaves are one value, so that nothing has to be carried."""
     if a is b:
         return True
@@ -149,7 +149,7 @@ def is_same_value(a: object, b: object) -> bool:
     return type(a) is type(b) and _equal(a, b)
 
 
-def _equal(a: object, b: object) -> bool:
+def _equal(a: Any, b: Any) -> bool:
     """Return whether two Python objects are equal and look the same."""
     try:
         return bool(a == b) and repr(a) == repr(b)  # -0.0 and 0.0 are equal, and differ

@@ -93,8 +93,7 @@ class _Rewriter:
         )
         if self.device_result:
             function.body = self._results(function.body)
-        liveness = Liveness(function)
-        self.carried, self.live = liveness.carried, liveness.live
+        self.carried = Liveness(function).carried
         #: Branches and loops around the statement that is being rewritten.
         self.depth = 0
         self.loops: list[str] = []
@@ -178,8 +177,8 @@ class _Rewriter:
         for statement in statements:
             if not isinstance(statement, ast.FunctionDef | ast.Pass | ast.Import | ast.ImportFrom):
                 nodes = NodesAt(statement)
-                place = statement.lineno, statement.col_offset + 1, self.live.get(statement)
-                made.append(nodes.expression(nodes.call(RUNTIME_NAME, "at", *map(nodes.constant, place))))
+                line, column = nodes.constant(statement.lineno), nodes.constant(statement.col_offset + 1)
+                made.append(nodes.expression(nodes.call(RUNTIME_NAME, "at", line, column)))
             found = self.visit(statement)
             made += found if isinstance(found, list) else [found]
             if isinstance(statement, ast.Return | ast.Break | ast.Continue):
