@@ -127,8 +127,9 @@ class AsyncClock(RecordLayout):
     #: Its plain reads of shared memory lie before a fence between the proxies, or are known by an mbarrier or
     #: a flag: the asynchronous proxy may write there.
     handed_over_of = per_lane()
-    #: The writes that this warp itself has fenced, after it had learnt of them.
-    fenced_here_of = per_lane()
+    #: The writes to shared and to global memory that this warp itself has fenced after it had learnt of them.
+    fenced_by_issuer_of = per_lane()
+    fenced_global_by_issuer_of = per_lane()
     # The last plain writes of each lane, and its last fences, for shared and for global memory.
     wrote = per_lane()
     wrote_global = per_lane()

@@ -154,8 +154,8 @@ class Suspicion(IntEnum):
     )  # fmt: skip
     WEAKLY_FENCED = (
         "proxy", ADVICE, Subject.TWO_ACCESSES, _BOTH,
-        _PROXY + "a plain store wrote these bytes, and the fence.proxy.async comes too late or in another "
-        "thread",
+        _PROXY + "a plain store wrote these bytes, and the thread that wrote them executed no "
+        "fence.proxy.async in time",
         "{proxy_fence} {after_other}, " + _EACH_THREAD.format(did="wrote"),
     )  # fmt: skip
     #: What plain loads read, and an asynchronous operation writes: no fence between the proxies.

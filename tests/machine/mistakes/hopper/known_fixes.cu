@@ -126,3 +126,19 @@ extern "C" __global__ void changed_tile_fenced_late(const __half* x, const __hal
     wgmma_wait<0>();
     for (int i = 0; i < 4; i++) y[T * 4 + i] = d[i];
 }
+
+//@ proxies | proxy | 1, 128 | f16[4096], f16[512], f32[512]=0 | the same; a fence for global memory behind the barrier is none for shared memory
+extern "C" __global__ void changed_tile_fenced_for_global(const __half* x, const __half* w, float* y) {
+    __shared__ __align__(1024) __half a[4096], b[512];
+    for (int i = T; i < 4096; i += 128) a[i] = x[i];
+    for (int i = T; i < 512; i += 128) b[i] = __hadd(w[i], __float2half(3));  //!
+    __syncthreads();
+    fence_async_global();  //-
+    fence_async_shared();  //+
+    float d[4] = {};
+    wgmma_fence();
+    wgmma(d, plain(a), plain(b));  //!
+    wgmma_commit();
+    wgmma_wait<0>();
+    for (int i = 0; i < 4; i++) y[T * 4 + i] = d[i];
+}

@@ -25,8 +25,9 @@ from lanewise.machine.checker.watch_code.proxy.async_clocks import operation, ru
 from lanewise.machine.checker.watch_code.proxy.completion import async_finished
 from lanewise.machine.checker.watch_code.watch_module import ShadowCell, cell_at
 
-#: The answers of `fenced`: no fence, one in the thread that wrote, one in a thread that learnt of the write.
-UNFENCED, FENCED, FENCED_HERE = 0, 1, 2
+#: The answers of `fenced`: no fence, one in the thread that wrote, one in the warp that issues the operation,
+#: after it had learnt of the write.
+UNFENCED, FENCED, FENCED_BY_ISSUER = 0, 1, 2
 
 
 # fence.proxy.async ------------------------------------------------------------------------------------------
@@ -40,7 +41,7 @@ def fenced_by_own_warp(watch: BlockWatch, epoch: int, lanes: int, shared: bool) 
     if not any_lane(lanes_in(lanes) & (fences < epoch)):
         return FENCED
     # Another lane of the warp has fenced, after the lanes had synchronised.
-    return FENCED_HERE if largest(fences) >= epoch else UNFENCED
+    return FENCED_BY_ISSUER if largest(fences) >= epoch else UNFENCED
 
 
 @in_place
@@ -61,8 +62,8 @@ def fenced(watch: BlockWatch, epoch: int, lanes: int, shared: bool) -> int:
     """Return whether a plain write is visible to the asynchronous proxy: a fence.proxy.async lies between.
 
     The write was made in an epoch, by some lanes of that epoch's warp. The fence belongs after the write, in
-    the thread that wrote (FENCED). One that another thread executes after it has learnt of the write works
-    on hardware, but PTX does not promise it (FENCED_HERE).
+    the thread that wrote (FENCED). One that the issuing warp executes after it has learnt of the write works
+    on hardware, but PTX does not promise it (FENCED_BY_ISSUER).
     """
     writer, clock = local_warp(watch, epoch), running_clock(watch)
     if not in_block(watch, writer):
@@ -73,7 +74,8 @@ def fenced(watch: BlockWatch, epoch: int, lanes: int, shared: bool) -> int:
     known = clock.fenced_of[writer] if shared else clock.fenced_global_of[writer]
     if known >= epoch:
         return FENCED
-    return FENCED_HERE if clock.fenced_here_of[writer] >= epoch else UNFENCED
+    by_issuer = clock.fenced_by_issuer_of[writer] if shared else clock.fenced_global_by_issuer_of[writer]
+    return FENCED_BY_ISSUER if by_issuer >= epoch else UNFENCED
 
 
 @in_place
@@ -151,7 +153,7 @@ def follows_plain_write(view: RunView, cell: ShadowCell, epoch: int, address: in
         tell(view, Suspicion.UNFENCED, address, epoch, writer)
         return False
     # All threads of a warpgroup execute wgmma, so that a fence of theirs behind the barrier is in time.
-    in_time = (fence == FENCED_HERE) & (view.who & records.COLLECTIVE != 0)
+    in_time = (fence == FENCED_BY_ISSUER) & (view.who & records.COLLECTIVE != 0)
     if fence != FENCED and not in_time:
         tell(view, Suspicion.WEAKLY_FENCED, address, epoch, writer)
         return False

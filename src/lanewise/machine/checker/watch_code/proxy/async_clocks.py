@@ -149,16 +149,17 @@ def fence_proxies(watch: BlockWatch, frame: WarpFrame, kind: int, active: int) -
     What these lanes have written by plain stores before is visible to the asynchronous proxy from now on.
     """
     clock, fencing = running_clock(watch), lanes_in(active)
+    # What other warps wrote, and this one has learnt of, it has fenced as well.
     if kind != OrderKind.PROXY_FENCE_GLOBAL:
         clock.fenced = choose(fencing, watch.epoch, clock.fenced)
+        clock.fenced_by_issuer_of = joined(clock.fenced_by_issuer_of, watch.clock.seen)
     if kind != OrderKind.PROXY_FENCE_SHARED:
         clock.fenced_global = choose(fencing, watch.epoch, clock.fenced_global)
+        clock.fenced_global_by_issuer_of = joined(clock.fenced_global_by_issuer_of, watch.clock.seen)
     warp = watch.first_warp + frame.index
     last = warp_fence(watch, warp)
     last.warp = warp + 1
     last.epoch = watch.epoch
-    # What other warps wrote, and this one has learnt of, is fenced here.
-    clock.fenced_here_of = joined(clock.fenced_here_of, watch.clock.seen)
     if kind != OrderKind.PROXY_FENCE_GLOBAL:
         fence_reads(watch, frame, active)
 
