@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
-from lanewise.isa.gpu_names import gpu_names
+from lanewise.isa.gpu_models import gpu_names
 from lanewise.isa.tensor_map_fields import MAP_BYTES
 from lanewise.virtual_gpu.devices import find_device
 from lanewise.virtual_gpu.driver import Driver, DriverError, Result

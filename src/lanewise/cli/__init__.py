@@ -106,7 +106,7 @@ def _complain(error: Exception, written: list[str]) -> int:
 
 def _unquoted(written: list[str]) -> str:
     """Return a hint for the name of a GPU that was written without quotes: `--arch RTX 4090`."""
-    from lanewise.isa.gpu_names import arch_of_gpu
+    from lanewise.isa.gpu_models import arch_of_gpu
 
     for option, *words in (written[at : at + 4] for at in range(len(written))):
         if option in _GPU_OPTIONS:

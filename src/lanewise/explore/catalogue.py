@@ -12,7 +12,7 @@ from typing import Any
 
 from lanewise.formats import SPELLINGS
 from lanewise.isa import ARCHS, Instruction, describe_targets, instructions
-from lanewise.isa.gpu_names import gpu_names
+from lanewise.isa.gpu_models import gpu_names
 
 #: Families in the order in which most people look for them.
 _ORDER = ("mma", "ldmatrix", "wgmma", "stmatrix", "movmatrix", "wmma.mma", "wmma.load", "wmma.store")

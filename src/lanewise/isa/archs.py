@@ -47,7 +47,7 @@ def find_arch(arch: str) -> str:
     name = f"sm_{''.join(match.groups())}" if match else arch
     if name in ARCHS:
         return name
-    from lanewise.isa.gpu_names import arch_of_gpu, what_is_known  # few calls name a GPU
+    from lanewise.isa.gpu_models import arch_of_gpu, what_is_known  # few calls name a GPU
 
     gpu = arch_of_gpu(arch)
     if gpu is None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from lanewise.errors import LanewiseError
 from lanewise.isa import find_arch
-from lanewise.isa.gpu_names import FIGURES
+from lanewise.isa.gpu_models import FIGURES
 from lanewise.isa.launch_limits import shared_bytes_of
 
 

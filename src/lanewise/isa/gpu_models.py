@@ -113,7 +113,7 @@ class GpuFigures(NamedTuple):
     l2_mib: float
 
 
-#: By the name that `gpu_names.py` has for a GPU.
+#: By the name that `gpu_models.py` has for a GPU.
 FIGURES = {
     "V100": GpuFigures(80, 32, 1530, 877, 4096, 6),
     "Xavier": GpuFigures(8, 32, 1377, 2133, 256, 0.5),
