@@ -156,4 +156,4 @@ class CublasLt:
 
 def _is_transposed(matrix: torch.Tensor) -> bool:
     """Return whether a matrix is stored by columns."""
-    return matrix.stride(-2) == 1 and matrix.stride(-1) != 1
+    return bool(matrix.stride(-2) == 1 and matrix.stride(-1) != 1)

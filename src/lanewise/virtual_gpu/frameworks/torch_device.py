@@ -107,7 +107,7 @@ def _storage(tensor: Any) -> Any:
 def _is_cuda(device: Any) -> bool:
     """Return whether a device is the virtual one, as text, as a number or as torch has it."""
     if isinstance(device, torch.device):
-        return device.type == "cuda"
+        return bool(device.type == "cuda")
     return isinstance(device, str) and device.partition(":")[0] == "cuda"
 
 
