@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Generic, ParamSpec, TypeVar, get_type_hints
+from typing import Generic, NoReturn, ParamSpec, TypeVar, get_type_hints
 
 from lanewise.jit import ir
 from lanewise.jit.record_layout import LANES, Conditions, Longs, RecordLayout, Words
@@ -184,6 +184,11 @@ class Primitive(Declared[P, T]):
         if not fits(made, result):
             raise TypeError(f"{self.name} returns {described(made)}, and {_name(result)} is declared")
         return made
+
+
+def signature_only() -> NoReturn:
+    """Stand for the body of a function that is declared by its signature: its decorator writes the code."""
+    raise TypeError("a function that is declared by its signature has no Python of its own")
 
 
 def primitive(write: Callable[..., Argument]) -> Callable[[Callable[P, T]], Primitive[P, T]]:

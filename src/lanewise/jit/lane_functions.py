@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeVar, overload
 
 from lanewise.jit import ir
-from lanewise.jit.compiled_functions import CONDITION, primitive
+from lanewise.jit.compiled_functions import CONDITION, primitive, signature_only
 from lanewise.jit.record_layout import LANES, Conditions, Numbers, RecordLayout, Table, Vector
 from lanewise.jit.simd import Code, Type, Value, i64, u32
 
@@ -15,25 +15,25 @@ V = TypeVar("V", bound=Vector)
 @primitive(lambda code, mask: code.intrinsic("ctpop", i64, [mask]))
 def count_bits(mask: int) -> int:
     """Return how many bits of a number are set."""
-    raise NotImplementedError
+    signature_only()
 
 
 @primitive(lambda code, mask: code.intrinsic("cttz", i64, [mask, code.constant(CONDITION, 0)]))
 def lowest_bit(mask: int) -> int:
     """Return the lowest bit that is set in a number; 64 if none is."""
-    raise NotImplementedError
+    signature_only()
 
 
 @primitive(lambda code, a, b: Value(code, CONDITION, code.builder.icmp_unsigned("<", a.handle, b.handle)))
 def unsigned_less(a: int, b: int) -> bool:
     """Return whether a is below b, both as numbers without a sign: then a is not negative either."""
-    raise NotImplementedError
+    signature_only()
 
 
 @primitive(lambda code, conditions: conditions.any())
 def any_lane(conditions: Conditions) -> bool:
     """Return whether a condition holds in some lane."""
-    raise NotImplementedError
+    signature_only()
 
 
 def _mask(code: Code, conditions: Value) -> Value:
@@ -45,7 +45,7 @@ def _mask(code: Code, conditions: Value) -> Value:
 @primitive(_mask)
 def mask_of(conditions: Conditions) -> int:
     """Return the lanes in which a condition holds, as bits."""
-    raise NotImplementedError
+    signature_only()
 
 
 def _lanes(code: Code, mask: Value) -> Value:
@@ -56,7 +56,7 @@ def _lanes(code: Code, mask: Value) -> Value:
 @primitive(_lanes)
 def lanes_in(mask: int) -> Conditions:
     """Return for each lane whether its bit is set in a mask."""
-    raise NotImplementedError
+    signature_only()
 
 
 def set_bits(mask: int) -> list[int]:

@@ -10,7 +10,15 @@ from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 from lanewise.jit import ir
-from lanewise.jit.compiled_functions import Fields, Function, FunctionBody, Library, Reference, primitive
+from lanewise.jit.compiled_functions import (
+    Fields,
+    Function,
+    FunctionBody,
+    Library,
+    Reference,
+    primitive,
+    signature_only,
+)
 from lanewise.jit.record_layout import Longs, RecordLayout, Words, field, per_lane
 from lanewise.jit.simd import Code, Value, i64
 from lanewise.machine import abi
@@ -103,7 +111,7 @@ class ShadowCell(Fields):
 @primitive(lambda code, address, stride: ShadowCell(code, address, stride))
 def cell_at(address: int, stride: int) -> ShadowCell:
     """Return the cell of shadow memory at an address of its first plane."""
-    raise NotImplementedError
+    signature_only()
 
 
 @primitive(lambda code: isinstance(code.module, WatchModule) and code.module.follows_async)
@@ -112,7 +120,7 @@ def follows_async() -> bool:
 
     It is known while the code is written: the functions are compiled for either kind of kernels.
     """
-    raise NotImplementedError
+    signature_only()
 
 
 def _report(code: Code, callback: Value, *values: Value | Reference) -> None:
@@ -127,55 +135,55 @@ def report(
     callback: int, kind: int, frame: abi.WarpFrame, site: int, lane: int, address: int, epoch: int, who: int
 ) -> None:
     """Call the Python function that suspicions are reported to."""
-    raise NotImplementedError
+    signature_only()
 
 
 @primitive(lambda code, address, size: zero_bytes(code, address, size))
 def clear_bytes(address: int, size: int) -> None:
     """Set bytes at an address to zero."""
-    raise NotImplementedError
+    signature_only()
 
 
 @primitive(lambda code, number: number.to(U32).spread(LANES))
 def words_of(number: int) -> Words:
     """Return a vector with a number in every lane."""
-    raise NotImplementedError
+    signature_only()
 
 
 @primitive(lambda code, words: words.to(U64))
 def longs_of(words: Words) -> Longs:
     """Return the elements of a vector with zeros in front, as 64-bit numbers."""
-    raise NotImplementedError
+    signature_only()
 
 
 @primitive(lambda code: Value(code, U32.by(LANES), ir.Constant(U32.by(LANES).ir, list(range(LANES)))))
 def lane_numbers() -> Words:
     """Return a vector with the number of each lane."""
-    raise NotImplementedError
+    signature_only()
 
 
 @primitive(lambda code, address: wide(Record(code, address).get(0, U8)))
 def load_byte(address: int) -> int:
     """Return the byte at an address."""
-    raise NotImplementedError
+    signature_only()
 
 
 @primitive(lambda code, address: wide(Record(code, address).get(0, U16)))
 def load_short(address: int) -> int:
     """Return the 16-bit number at an address."""
-    raise NotImplementedError
+    signature_only()
 
 
 @primitive(lambda code, address: wide(Record(code, address).get(0, U32)))
 def load_word(address: int) -> int:
     """Return the 32-bit number at an address."""
-    raise NotImplementedError
+    signature_only()
 
 
 @primitive(lambda code, address: Record(code, address).get(0, U64).to(i64))
 def load_long(address: int) -> int:
     """Return the 64-bit number at an address."""
-    raise NotImplementedError
+    signature_only()
 
 
 @primitive(
@@ -183,7 +191,7 @@ def load_long(address: int) -> int:
 )
 def shifted_right(number: int, bits: int) -> int:
     """Return a number moved to the right as one without a sign: zeros come from the left."""
-    raise NotImplementedError
+    signature_only()
 
 
 class WatchCode(FunctionCode, FunctionBody):

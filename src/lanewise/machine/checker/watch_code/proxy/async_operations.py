@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from lanewise.isa.matrix_descriptor import PIECE_BYTES, Major
 from lanewise.isa.tensor_map_fields import MAP_BYTES
+from lanewise.jit.compiled_functions import signature_only
 from lanewise.jit.lane_functions import unsigned_less
 from lanewise.jit.record_layout import RecordLayout, field
 from lanewise.jit.restricted_python import compiled, in_place
@@ -379,7 +380,7 @@ class _Copy(_Operation):
 @written(lambda code: _Copy(code).write(), name="check_issued", external=True)
 def copy_issued(frame: WarpFrame, operation: AsyncOperation) -> None:
     """A bulk copy or reduction is about to be issued."""
-    raise NotImplementedError
+    signature_only()
 
 
 def _write_operand_read(code: WatchCode) -> None:
@@ -411,4 +412,4 @@ def operand_read(
     frame: WarpFrame, site: int, descriptor: int, groups: int, pieces: int, mn_major: int, number: int
 ) -> None:
     """wgmma is about to read a matrix: A, which is number 0, or B."""
-    raise NotImplementedError
+    signature_only()

@@ -8,6 +8,7 @@ A request to global memory takes one sector of 32 bytes for each that it touches
 from __future__ import annotations
 
 from lanewise.jit import ir
+from lanewise.jit.compiled_functions import signature_only
 from lanewise.jit.simd import Type, Value
 from lanewise.machine import abi
 from lanewise.machine.checker.watch_code.watch_module import LaneLongs, WatchCode, lane_is_in, wide, written
@@ -80,25 +81,25 @@ def _write_wavefronts(code: WatchCode, size: int) -> None:
 @written(lambda code: _write_wavefronts(code, 4))
 def wavefronts_4(addresses: LaneLongs, active: int) -> int:
     """Return wavefronts | phases << 32 of accesses of up to 4 bytes."""
-    raise NotImplementedError
+    signature_only()
 
 
 @written(lambda code: _write_wavefronts(code, 8))
 def wavefronts_8(addresses: LaneLongs, active: int) -> int:
     """Return wavefronts | phases << 32 of accesses of 8 bytes."""
-    raise NotImplementedError
+    signature_only()
 
 
 @written(lambda code: _write_wavefronts(code, 16))
 def wavefronts_16(addresses: LaneLongs, active: int) -> int:
     """Return wavefronts | phases << 32 of accesses of 16 bytes."""
-    raise NotImplementedError
+    signature_only()
 
 
 @written(lambda code: _write_wavefronts(code, ROWS))
 def wavefronts_of_rows(addresses: LaneLongs, active: int) -> int:
     """Return wavefronts | phases << 32 of rows of ldmatrix and stmatrix."""
-    raise NotImplementedError
+    signature_only()
 
 
 def _count(bits: Value) -> Value:
@@ -186,4 +187,4 @@ def sectors(addresses: LaneLongs, active: int, size: int) -> int:
     These are the distinct sectors that the lanes touch, and the sectors that the same bytes would take if
     they lay side by side. Lanes with one address count once for the latter if they follow each other.
     """
-    raise NotImplementedError
+    signature_only()

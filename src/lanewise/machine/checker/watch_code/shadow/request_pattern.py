@@ -6,7 +6,7 @@ new pattern and stored beside the instruction.
 
 from __future__ import annotations
 
-from lanewise.jit.compiled_functions import primitive
+from lanewise.jit.compiled_functions import primitive, signature_only
 from lanewise.jit.lane_functions import (
     address_of,
     any_lane,
@@ -48,13 +48,13 @@ def _extreme(code: Code, name: str, vector: Value) -> Value:
 @primitive(lambda code, vector: _extreme(code, "smin", vector))
 def smallest_signed(vector: Longs) -> int:
     """Return the smallest element of a vector as numbers with a sign."""
-    raise NotImplementedError
+    signature_only()
 
 
 @primitive(lambda code, vector: _extreme(code, "smax", vector))
 def largest_signed(vector: Longs) -> int:
     """Return the largest element of a vector as numbers with a sign."""
-    raise NotImplementedError
+    signature_only()
 
 
 @compiled(noinline=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lanewise.jit import ir
-from lanewise.jit.compiled_functions import Function
+from lanewise.jit.compiled_functions import Function, signature_only
 from lanewise.jit.simd import Value
 from lanewise.machine.checker import records
 from lanewise.machine.checker.records import CELLS_TOGETHER, Flag, LastRequest
@@ -61,13 +61,13 @@ def tiled_read(access: Access, request: LastRequest) -> bool:
 
     `request` has the number of cells and the lane of each.
     """
-    raise NotImplementedError
+    signature_only()
 
 
 @written(lambda code: _write_tiled(code, writes=True))
 def tiled_write(access: Access, request: LastRequest) -> bool:
     """Put a write of a whole range of cells on record; false if something is suspicious."""
-    raise NotImplementedError
+    signature_only()
 
 
 class _Lanes:
@@ -161,22 +161,22 @@ class _Lanes:
 @written(lambda code: _Lanes(code, False, 1).write(), noinline=True)
 def lanes_read_1(access: Access) -> None:
     """Examine a read lane by lane and put it on record, a cell at a time."""
-    raise NotImplementedError
+    signature_only()
 
 
 @written(lambda code: _Lanes(code, False, 4).write(), noinline=True)
 def lanes_read_4(access: Access) -> None:
     """The same, four cells at a time."""
-    raise NotImplementedError
+    signature_only()
 
 
 @written(lambda code: _Lanes(code, True, 1).write(), noinline=True)
 def lanes_write_1(access: Access) -> None:
     """Examine a write lane by lane and put it on record, a cell at a time."""
-    raise NotImplementedError
+    signature_only()
 
 
 @written(lambda code: _Lanes(code, True, 4).write(), noinline=True)
 def lanes_write_4(access: Access) -> None:
     """The same, four cells at a time."""
-    raise NotImplementedError
+    signature_only()
