@@ -28,6 +28,7 @@ import lanewise as lw
 from lang import oracle
 from lang.random_aliases import alias_source
 from lang.random_kernels import kernel_source
+from lang.random_values import value_source
 
 #: Elements of a row of the arrays that kernels write their variables to, and of all of it.
 ROW = 64
@@ -163,8 +164,8 @@ def _cut_down(source: str, outcome: Outcome, folder: Path, seconds: float) -> st
 
 
 def source_of(seed: int) -> str:
-    """The program of a seed: of even ones a kernel of everything, of odd ones a short one about aliases."""
-    return alias_source(seed) if seed % 2 else kernel_source(seed)
+    """The program of a seed: of even ones a kernel of everything, of odd ones a short one about one thing."""
+    return (kernel_source, alias_source, kernel_source, value_source)[seed % 4](seed)
 
 
 def look(

@@ -13,10 +13,16 @@ from typing import Any
 
 import pytest
 
-from lanewise.lang.frontend import control_flow, loop_values
+from everything import only_with_everything
+from lanewise.lang.frontend import control_flow, loop_values, merge
+from lanewise.lang.frontend.loop_values import LoopValues
+from lanewise.lang.trace import compare as trace_compare
+from lanewise.lang.trace.packed_register import PackedElement
+from lanewise.lang.wmma import mma
 from lang import oracle
 from lang.compare_kernels import arguments, compare, first_seed, look, look_in_processes, source_of
 from lang.random_kernels import SIGNATURE
+from lang.random_values import value_source
 
 SECONDS = float(os.environ.get("LANEWISE_FUZZ_SECONDS", "0"))
 #: The share of programs that must run: a generator whose programs are refused finds nothing.
@@ -96,6 +102,43 @@ def test_code_behind_a_condition_runs_only_where_it_holds(
     monkeypatch.setattr(control_flow, "is_pure", lambda code: True)
     (tmp_path / "again").mkdir()
     assert compare(source, tmp_path / "again", sizes=(5,)).word in ("differs", "broken")
+
+
+def _write_addend(inst: Any, d: Any, a: Any, b: Any, c: Any, right: Any = mma._multiply) -> None:
+    right(inst, c, a, b, c)
+    d.filled = True
+
+
+#: Mistakes of the language: where each would stand, and what would stand there.
+PLANTED = {
+    "elements of one register are one value": (
+        PackedElement, "is_same",
+        lambda self, other: isinstance(other, PackedElement) and self.packed == other.packed,
+    ),
+    "WMMA writes C": (mma, "_multiply", _write_addend),
+    "-0.0 is 0.0 after branches": (merge, "_equal", lambda a, b: bool(a == b)),
+    "-0.0 is 0.0 in selections": (trace_compare, "copysign", lambda a, b: 1),
+    "a if c else b is a": (
+        control_flow.If, "select", lambda self: self.branches[0][1].roots[control_flow.CHOICE].value
+    ),
+    "what the condition of a while changes is lost": (LoopValues, "is_changed", lambda self: False),
+}  # fmt: skip
+
+
+@only_with_everything
+@pytest.mark.parametrize("planted", PLANTED)
+def test_short_kernels_find_planted_mistakes(
+    planted: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    where, name, mistake = PLANTED[planted]
+    monkeypatch.setattr(where, name, mistake)
+    for seed in range(120):
+        (tmp_path / str(seed)).mkdir()
+        outcome = compare(value_source(seed), tmp_path / str(seed))
+        assert outcome.word in ("same", "refused", "differs"), outcome
+        if outcome.word == "differs":
+            return
+    pytest.fail(f"{planted}: no program of 120 shows it")
 
 
 PARTED = (
