@@ -111,7 +111,7 @@ def test_a_fault_is_told_with_its_place(lanewise: Callable[..., Any]) -> None:
 
 
 def made(text: str, number: int = 0) -> np.ndarray:
-    from lanewise.cli.input.kernel_arguments import parse_argument
+    from lanewise.cli.launching import parse_argument
 
     return parse_argument(text, number, lanewise.load(MANY)["number"].parameters[0])
 

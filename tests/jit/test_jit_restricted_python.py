@@ -38,7 +38,7 @@ from lanewise.jit.record_layout import (
     table,
 )
 from lanewise.jit.restricted_expressions import RestrictedPythonError
-from lanewise.jit.restricted_python import compiled, in_place
+from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.jit.simd import Code, Value, i64
 
 RNG = np.random.default_rng()  # every run draws other numbers
@@ -158,7 +158,7 @@ class Mark(IntFlag):
     HUGE = 4
 
 
-@in_place
+@inlined
 def classified(number: int, flags: int, is_strict: bool) -> int:
     if is_strict and number < Size.SMALL:
         return -1
@@ -255,7 +255,7 @@ def test_fields_of_records() -> None:
     assert memory.outer[Outer.total :].view(np.int64)[0] == 17 + number + 1
 
 
-@in_place
+@inlined
 def later(seen: Words, epoch: int) -> Conditions:
     return (seen > epoch) & ~(seen == 900)
 

@@ -389,6 +389,25 @@ def parity_that_is_a_phase():
     return k
 
 
+@mistake("arrive is for one mbarrier, and this is an array of 1: call it on bars[0]")
+def arrive_at_all_of_one():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.i32]):
+        lw.mbarrier().arrive()  # here
+
+    return k
+
+
+@mistake("wait is for one mbarrier, and this is an array of 4: call it on bars[i], with i from 0 to 3")
+def wait_for_all():
+    @lw.kernel
+    def k(x: lw.Ptr[lw.i32]):
+        bars = lw.mbarrier(4)
+        bars.wait(0)  # here
+
+    return k
+
+
 @mistake("there are 4 mbarriers, 0 to 3; there is no number 4")
 def barrier_beyond_the_last():
     @lw.kernel

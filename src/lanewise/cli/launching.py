@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lanewise.launch import Configured
     from lanewise.machine.checker.check import CheckObserver
     from lanewise.machine.checker.report import Report
-    from lanewise.ptx import Entry, Module
+    from lanewise.ptx import Entry, Module, Variable
 
 FAILED = 2
 
@@ -309,7 +309,6 @@ class Asked:
 
     def kernel(self) -> tuple[Configured, list[Any]]:
         """The kernel, configured, and its arguments."""
-        from lanewise.cli.input.kernel_arguments import parse_argument
         from lanewise.cli.input.suggested_command import suggested_command
         from lanewise.ptx.arguments import described
 
@@ -415,3 +414,18 @@ def what_it_prints(json: bool) -> Iterator[None]:
         return
     with contextlib.redirect_stdout(sys.stderr):
         yield
+
+
+def parse_argument(text: str, number: int, variable: Variable) -> Any:
+    """Return the value of one `--arg`, a `.npy` file or what needs no file, for the parameter that it is for.
+
+    `number` counts parameters from 0.
+    """
+    from lanewise.ptx import launch_text
+
+    path = Path(text)
+    if path.suffix == ".npy" or (len(text) < 4096 and "\0" not in text and path.is_file()):
+        from lanewise.cli.input.arrays import load
+
+        return load(path)
+    return launch_text.parse_argument(text, number, variable)

@@ -37,7 +37,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class InPlace(Declared[P, T]):
+class Inlined(Declared[P, T]):
     """A function that is compiled anew wherever it is called, with what is known there."""
 
 
@@ -53,9 +53,9 @@ def compiled(
     return declare
 
 
-def in_place(python: Callable[P, T]) -> InPlace[P, T]:
+def inlined(python: Callable[P, T]) -> Inlined[P, T]:
     """Declare a function in the restricted Python that is compiled wherever it is called."""
-    return InPlace(python)
+    return Inlined(python)
 
 
 class _Definition(NamedTuple):
@@ -115,7 +115,7 @@ class _Body(Expressions):
     """The body of one function, written at the end of the code so far."""
 
     def __init__(
-        self, code: Code, python: Callable[..., object], scope: dict[str, object], *, in_place: bool = False
+        self, code: Code, python: Callable[..., object], scope: dict[str, object], *, inlined: bool = False
     ) -> None:
         self.definition, assigned, self.variables = _definition(python)
         super().__init__(code, python, scope, assigned)
@@ -125,7 +125,7 @@ class _Body(Expressions):
         self.ended = False
         #: Where `continue` and `break` go, for each loop.
         self.loops: list[tuple[ir.Block, ir.Block]] = []
-        self.is_in_place = in_place
+        self.is_inlined = inlined
         #: Of a function in place: where its result is put, and where the code after it begins.
         self.result: Slot | None = None
         self.answer: object = None
@@ -133,13 +133,13 @@ class _Body(Expressions):
 
     def expand(self, function: Declared[..., object], bound: dict[str, object]) -> object:
         """Write the body of a function in place; return its result."""
-        body = _Body(self.code, function.python, dict(bound), in_place=True)
-        body.write_in_place()
+        body = _Body(self.code, function.python, dict(bound), inlined=True)
+        body.write_inlined()
         if not fits(body.answer, function.signature[1]):
             body.fail(body.definition, f"it returns {described(body.answer)}, which is not what it declares")
         return body.answer
 
-    def write_in_place(self) -> None:
+    def write_inlined(self) -> None:
         """Write the body where it is called; a return in its midst goes to the code after it."""
         returns = [each for each in ast.walk(self.definition) if isinstance(each, ast.Return)]
         if returns and returns != [self.definition.body[-1]]:
@@ -246,14 +246,14 @@ class _Body(Expressions):
 
     def _Return(self, node: ast.Return) -> None:
         value = None if node.value is None else self.evaluate(node.value)
-        if isinstance(self.code, FunctionBody) and not self.is_in_place:
+        if isinstance(self.code, FunctionBody) and not self.is_inlined:
             body = self.code
             self.on_line(node, lambda: body.returns(value))
         else:
-            self._return_in_place(node, value)
+            self._return_inlined(node, value)
         self.ended = True
 
-    def _return_in_place(self, node: ast.AST, value: object) -> None:
+    def _return_inlined(self, node: ast.AST, value: object) -> None:
         """Write that the code after a function in place goes on with its result."""
         if self.after is None:  # the only return, at the end
             self.answer = value

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import lanewise
-from lanewise.cli.input.kernel_arguments import parse_argument
+from lanewise.cli.launching import parse_argument
 from lanewise.ptx import Entry, Module
 
 FOLDER = Path(__file__).parent

@@ -149,7 +149,7 @@ def explain(
         )
     copy = copy_named(instruction)
     if copy is not None and question == Question() and (svg, latex) == (None, None):
-        from lanewise.cli.explanation.copies import of_copy
+        from lanewise.cli.explanation.asynchronous import of_copy
 
         return partial(show, of_copy(copy), style)
     subject = usual_instruction(instruction, arch=arch, a_source=a_source, stride=stride)

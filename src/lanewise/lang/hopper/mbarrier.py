@@ -6,7 +6,7 @@ phase that it waits for, 0 for the first.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 from lanewise.lang.hopper.cluster import rank_operand
 from lanewise.lang.memory.array import dynamic_shared, shared
@@ -168,6 +168,15 @@ class Mbarriers(Node):
 
     def __iter__(self) -> Any:
         return iter([self[number] for number in range(self.count)])
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Say that one barrier of the array arrives or waits, where a method of one is asked for."""
+        if not name.startswith("_") and hasattr(Mbarrier, name):
+            which = "bars[0]" if self.count == 1 else f"bars[i], with i from 0 to {self.count - 1}"
+            raise current().error(
+                f"{name} is for one mbarrier, and this is an array of {self.count}: call it on {which}"
+            )
+        raise AttributeError(f"an array of mbarriers has no {name!r}", name=name, obj=self)
 
     def init(self, count: object) -> None:
         """Prepare every barrier for phases of `count` arrivals; one thread does it."""

@@ -11,13 +11,13 @@ import sys
 import threading
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from lanewise.errors import LanewiseError
-from lanewise.jit.host_memory import address
+from lanewise.jit.host_memory import Bytes, address
 from lanewise.machine.abi import BlockRecord, LaunchRecord, RunStatus
 from lanewise.machine.checker import counters, fault_findings
 from lanewise.machine.checker.access_descriptions import source_of
@@ -32,12 +32,11 @@ from lanewise.machine.errors import KernelFault
 from lanewise.machine.program.operands import TexelOperand
 from lanewise.machine.program.source_lines import short_place
 from lanewise.machine.runtime import resident_blocks
-from lanewise.machine.runtime.device_memory import Allocation
-from lanewise.machine.runtime.heap import heap_of
+from lanewise.machine.runtime.device_memory import Allocation, heap_in_use
+from lanewise.machine.runtime.heap import HeapState, heap_of
 from lanewise.machine.runtime.launch import Launch, Progress
 from lanewise.machine.runtime.resident_blocks import ResidentBlocks, Stuck
 from lanewise.machine.runtime.state import BlockState
-from lanewise.machine.runtime.written_memory import MemoryCopy, WrittenMemory
 from lanewise.ptx import Shape
 
 #: Epochs that a watch may have, which last some minutes; later races are not looked for.
@@ -404,3 +403,36 @@ def _is_whole(launch: CheckedLaunch, progress: Progress | None) -> bool:
         return False
     launch.ended = True
     return launch.is_conclusive
+
+
+class MemoryCopy(NamedTuple):
+    """What memory held at some time, and who had which part of the heap."""
+
+    contents: list[Bytes]
+    heap: HeapState | None
+
+
+class WrittenMemory:
+    """The memory that a launch may write, where the caller has it."""
+
+    def __init__(self, launch: Launch, written: list[Allocation]) -> None:
+        self.allocations = [each for each in written if each.writable]
+        self._own = [launch.arrays.caller_memory(each) for each in self.allocations]
+        self._heap = heap_of(launch.compiled.module) if heap_in_use(launch.compiled.module) else None
+
+    def copy(self) -> MemoryCopy:
+        """Return a copy of what it holds."""
+        heap = self._heap.state() if self._heap is not None else None
+        return MemoryCopy([content.copy() for content in self._own], heap)
+
+    def put_back(self, copy: MemoryCopy) -> None:
+        """Restore what `copy` returned."""
+        for own, content in zip(self._own, copy.contents, strict=True):
+            own[:] = content
+        if self._heap is not None and copy.heap is not None:
+            self._heap.restore(copy.heap)
+
+    def differing(self, copy: MemoryCopy) -> list[Allocation]:
+        """Return the allocations that hold something else than when they were copied."""
+        pairs = zip(self.allocations, self._own, copy.contents, strict=True)
+        return [each for each, own, content in pairs if not np.array_equal(own, content)]

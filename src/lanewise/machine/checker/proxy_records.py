@@ -133,8 +133,8 @@ class AsyncClock(RecordLayout):
     # The last plain writes of each lane, and its last fences, for shared and for global memory.
     wrote = per_lane()
     wrote_global = per_lane()
-    fenced = per_lane()
-    fenced_global = per_lane()
+    last_fence = per_lane()
+    last_global_fence = per_lane()
     #: The last fence.mbarrier_init of each lane, and the last one that acquires tensor maps.
     init_fenced = per_lane()
     map_fenced = per_lane()

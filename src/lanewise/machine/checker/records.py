@@ -11,7 +11,7 @@ from enum import IntEnum, IntFlag, auto
 
 from lanewise.jit.record_layout import numbers, pointer, table
 from lanewise.machine.abi import LANES, RecordLayout, field, per_lane
-from lanewise.machine.checker.suspicions import Suspicion
+from lanewise.machine.checker.suspicion_sentences import Suspicion
 
 
 class WatchRecord(RecordLayout):

@@ -1,7 +1,7 @@
 """The facts that the sentences of suspicions name: what was accessed, by whom, where, and what mends it.
 
-A sentence of `suspicions.py` has names in braces. Each is a number that compiled code reported, or a property
-of `Facts`.
+A sentence of `suspicion_sentences.py` has names in braces. Each is a number that compiled code reported, or a
+property of `Facts`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lanewise.machine.checker.access_descriptions import (
 from lanewise.machine.checker.allocations.pointer_bounds import view_name
 from lanewise.machine.checker.mends import Language, Place, Race, Reach
 from lanewise.machine.checker.proxy_records import AsyncKind, BarrierUse
-from lanewise.machine.checker.suspicions import Suspicion
+from lanewise.machine.checker.suspicion_sentences import Suspicion
 from lanewise.machine.program.instruction_record import Waits
 from lanewise.machine.program.memory_accesses import LocatedAccess
 from lanewise.machine.program.operands import Register

@@ -8,7 +8,7 @@ from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.analysis.warpgroup_registers import Product, RegisterEvent, Touch
 from lanewise.machine.checker.proxy_records import AsyncClock, RegisterState
 from lanewise.machine.checker.records import BlockWatch
-from lanewise.machine.checker.suspicions import Suspicion
+from lanewise.machine.checker.suspicion_sentences import Suspicion
 from lanewise.machine.checker.watch_code.clocks.warp_order import register_suspected
 from lanewise.machine.codegen.function_code import U32, U64, BlockCode, Record
 from lanewise.machine.program.instruction_table import MOST_ROWS
@@ -58,7 +58,7 @@ class _Registers:
     def _number(state: Record, field: int) -> Value:
         return state.get(field, U32).to(U64).to(i64)
 
-    def tell(self, kind: Suspicion, site: Value, register: Value, other: Value) -> None:
+    def suspect(self, kind: Suspicion, site: Value, register: Value, other: Value) -> None:
         """Report a suspicion to Python."""
         register_suspected.call(
             self.code,
@@ -88,14 +88,14 @@ def touch_registers(code: BlockCode, operands: Record) -> None:
             )
             with code.when(registers.is_read(state) & differs):
                 reads = state.get(RegisterState.product, U32).to(U64).to(i64)
-                registers.tell(Suspicion.REGISTER_IN_FLIGHT, site, register, reads)
+                registers.suspect(Suspicion.REGISTER_IN_FLIGHT, site, register, reads)
             for each in RegisterState.FIELDS.values():
                 state.set(each.offset, origin.get(each.offset, U32))
         other = state.get(RegisterState.product, U32).to(U64).to(i64)
         writes = touch.equals(Touch.WRITTEN) | touch.equals(Touch.SET)
         busy = registers.in_flight(state) | (writes & registers.is_read(state))
         with code.when(~copied & busy):
-            registers.tell(Suspicion.REGISTER_IN_FLIGHT, site, register, other)
+            registers.suspect(Suspicion.REGISTER_IN_FLIGHT, site, register, other)
         with code.when(writes):
             computed = touch.equals(Touch.WRITTEN)
             fences = (registers.clock.get(AsyncClock.fences) + 1).to(U32)
@@ -120,7 +120,7 @@ def check_product(code: BlockCode, operands: Record) -> None:
     told = code.variable(code.constant(U32, 0))
     told.set(code.constant(U32, 0))
     with code.when(fences.equals(0)):
-        registers.tell(Suspicion.NO_WGMMA_FENCE, site, code.constant(i64, 0), code.constant(i64, 0))
+        registers.suspect(Suspicion.NO_WGMMA_FENCE, site, code.constant(i64, 0), code.constant(i64, 0))
         told.set(code.constant(U32, 1))
     for field in (RegisterState.group, RegisterState.read_group):
         words = Record(code, place.get())
@@ -142,7 +142,7 @@ def check_product(code: BlockCode, operands: Record) -> None:
             unfenced = state.get(RegisterState.written, U32).to(U64).to(i64) > fences
             with code.when(unfenced & told.get().equals(0)):
                 other = state.get(RegisterState.writer, U32).to(U64).to(i64)
-                registers.tell(Suspicion.REGISTER_UNFENCED, site, register, other)
+                registers.suspect(Suspicion.REGISTER_UNFENCED, site, register, other)
                 told.set(code.constant(U32, 1))
             # Sums in flight may be those of this product, if it has the same shape, but not its factor.
             busy = registers.in_flight(state)
@@ -150,7 +150,7 @@ def check_product(code: BlockCode, operands: Record) -> None:
                 busy = busy & state.get(RegisterState.shape, U32).differs(shape)
             with code.when(busy & told.get().equals(0)):
                 other = state.get(RegisterState.product, U32).to(U64).to(i64)
-                registers.tell(Suspicion.REGISTER_IN_FLIGHT, site, register, other)
+                registers.suspect(Suspicion.REGISTER_IN_FLIGHT, site, register, other)
                 told.set(code.constant(U32, 1))
             state.set(field, (group + 1).to(U32))
             state.set(RegisterState.product, site.to(U32))

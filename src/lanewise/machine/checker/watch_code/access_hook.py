@@ -16,7 +16,7 @@ from lanewise.jit.lane_functions import (
     mask_of,
     unsigned_less,
 )
-from lanewise.jit.restricted_python import compiled, in_place
+from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine import abi
 from lanewise.machine.abi import WarpFrame
 from lanewise.machine.checker import records
@@ -30,7 +30,7 @@ from lanewise.machine.checker.records import (
     Space,
     WatchRecord,
 )
-from lanewise.machine.checker.suspicions import Suspicion
+from lanewise.machine.checker.suspicion_sentences import Suspicion
 from lanewise.machine.checker.watch_code.accesses import Access
 from lanewise.machine.checker.watch_code.clocks.block_order import arrive_at_grid
 from lanewise.machine.checker.watch_code.clocks.strong_accesses import access_strongly
@@ -84,7 +84,7 @@ def find_allocation(launch: WatchRecord, address: int) -> AllocationShadow:
     return AllocationShadow.at(0)
 
 
-@in_place
+@inlined
 def reopen(row: SiteRow, allocation: AllocationShadow) -> None:
     """Let an instruction report races again, because it accesses another allocation than before."""
     is_another = (address_of(row.last_allocation) != 0) & (address_of(allocation) != 0)
@@ -100,7 +100,7 @@ def reopen(row: SiteRow, allocation: AllocationShadow) -> None:
             row.limits[kind] = max(row.limits[kind], REPORTS_REOPENED)
 
 
-@in_place
+@inlined
 def find_global(access: Access, address: int) -> bool:
     """Fill in the allocation with an address; false if there is none."""
     row = access.row
@@ -121,7 +121,7 @@ def find_global(access: Access, address: int) -> bool:
     return True
 
 
-@in_place
+@inlined
 def find_shared(access: Access, address: int) -> None:
     """Fill in the shared memory of the own block, or of another one of the cluster.
 
@@ -141,7 +141,7 @@ def find_shared(access: Access, address: int) -> None:
         access.host = member.shared
 
 
-@in_place
+@inlined
 def find_space(access: Access, address: int) -> None:
     """Fill in the space of an address, and where a generic address of that space begins."""
     access.space = access.row.space
@@ -156,7 +156,7 @@ def find_space(access: Access, address: int) -> None:
             access.origin = abi.LOCAL_WINDOW
 
 
-@in_place
+@inlined
 def find_memory(access: Access, address: int) -> bool:
     """Fill in the memory with an address; false if there is none: a fault, or an access to parameters."""
     find_space(access, address)
@@ -179,7 +179,7 @@ def find_memory(access: Access, address: int) -> bool:
 # the request ------------------------------------------------------------------------------------------------
 
 
-@in_place
+@inlined
 def look_at_pattern(access: Access, request: LastRequest, first: int) -> None:
     """Find out how a request lies, and what it costs; `first` is its first lane.
 
@@ -200,7 +200,7 @@ def look_at_pattern(access: Access, request: LastRequest, first: int) -> None:
     access.inside = int((access.lowest >= 0) & (access.highest <= access.limit))
 
 
-@in_place
+@inlined
 def add_costs(row: SiteRow, request: LastRequest) -> None:
     """Add the cost of a request to those of its instruction."""
     row.wavefronts += request.wavefronts
@@ -209,14 +209,14 @@ def add_costs(row: SiteRow, request: LastRequest) -> None:
     row.least_sectors += request.least_sectors
 
 
-@in_place
+@inlined
 def leave_out_faults(access: Access) -> None:
     """Leave out the lanes whose bytes do not all lie in the memory."""
     last = access.offsets + (access.size - 1)
     access.active = access.active & mask_of((access.offsets < access.limit) & (last < access.limit))
 
 
-@in_place
+@inlined
 def check_bounds(access: Access) -> None:
     """Report lanes that leave the view or variable that their address was computed from."""
     row, offsets = access.row, access.offsets
@@ -228,7 +228,7 @@ def check_bounds(access: Access) -> None:
             suspect(Suspicion.OUTSIDE, access.frame, access.site, lane, address, row.lowest, row.highest)
 
 
-@in_place
+@inlined
 def access_allocation(access: Access, first: int) -> bool:
     """Note which bytes of an allocation are accessed; false if nothing else has to be looked at."""
     shadow, flags = access.row.last_allocation, access.flags
@@ -250,7 +250,7 @@ def access_allocation(access: Access, first: int) -> bool:
 # the access -------------------------------------------------------------------------------------------------
 
 
-@in_place
+@inlined
 def word_of(row: SiteRow, flags: int) -> int:
     """Return an access in one word, but for its lane."""
     who = row.number << records.SITE_SHIFT
@@ -274,7 +274,7 @@ def word_of(row: SiteRow, flags: int) -> int:
     return who
 
 
-@in_place
+@inlined
 def check_near_barriers(access: Access) -> None:
     """Look at plain accesses to bytes of mbarriers, and at those that initialise mbarriers."""
     flags, home, is_weak = access.flags, access.home, access.flags & Flag.STRONG_ACCESS == 0
@@ -299,7 +299,7 @@ def check_near_barriers(access: Access) -> None:
         )
 
 
-@in_place
+@inlined
 def read_cells(access: Access, is_tiled: bool) -> None:
     """Examine the cells that are read, and put the read on record."""
     if not is_tiled or not tiled_read(access, access.row.last_request):
@@ -309,7 +309,7 @@ def read_cells(access: Access, is_tiled: bool) -> None:
             lanes_read_1(access)
 
 
-@in_place
+@inlined
 def write_cells(access: Access, is_tiled: bool) -> None:
     """Examine the cells that are written, and put the write on record."""
     if not is_tiled or not tiled_write(access, access.row.last_request):
@@ -319,7 +319,7 @@ def write_cells(access: Access, is_tiled: bool) -> None:
             lanes_write_1(access)
 
 
-@in_place
+@inlined
 def look_at_cells(access: Access, first: int) -> None:
     """Look at an access to memory that has shadow memory."""
     watch, flags = access.watch, access.flags
@@ -384,7 +384,7 @@ def access_region(access: Access, lanes: int) -> int:
     return access.active
 
 
-@in_place
+@inlined
 def find_addresses(access: Access) -> None:
     """Fill in the addresses of all lanes."""
     frame, row = access.frame, access.row
@@ -432,7 +432,7 @@ def access(frame: WarpFrame, site: int, active: int) -> None:
         meet(frame, active)
 
 
-@in_place
+@inlined
 def note_strays(watch: BlockWatch, active: int) -> None:
     """Note lanes that access memory, perhaps while others of the warp wait for them."""
     clock = watch.clock
@@ -446,13 +446,13 @@ def note_strays(watch: BlockWatch, active: int) -> None:
 # matrices ---------------------------------------------------------------------------------------------------
 
 
-@in_place
-def tell(access: Access, kind: int, lane: int, number: int) -> None:
+@inlined
+def suspect_lane(access: Access, kind: int, lane: int, number: int) -> None:
     """Report a suspicion about an address of a lane."""
     suspect(kind, access.frame, access.site, lane, number, 0, 0)
 
 
-@in_place
+@inlined
 def check_rows(access: Access) -> None:
     """Report addresses of rows that are not aligned or lie outside, also those that are ignored."""
     generic = abi.SHARED_WINDOW if access.row.space == Space.GENERIC else 0
@@ -460,27 +460,27 @@ def check_rows(access: Access) -> None:
     unaligned = mask_of(offsets & (ROW_BYTES - 1) != 0)
     if unaligned != 0:
         lane = lowest_bit(unaligned)
-        tell(access, Suspicion.IGNORED_ALIGNMENT, lane, access.addresses[lane])
+        suspect_lane(access, Suspicion.IGNORED_ALIGNMENT, lane, access.addresses[lane])
     outside = mask_of((offsets + (ROW_BYTES - 1) >= limit) | (offsets >= limit))
     if outside != 0:
         lane_outside = lowest_bit(outside)
-        tell(access, Suspicion.IGNORED_ADDRESS, lane_outside, access.addresses[lane_outside])
+        suspect_lane(access, Suspicion.IGNORED_ADDRESS, lane_outside, access.addresses[lane_outside])
 
 
-@in_place
+@inlined
 def tell_not_uniform(access: Access, lanes: int) -> None:
     """Report lanes whose operand of a tile differs from that of the first lane."""
     if lanes != 0:
-        tell(access, Suspicion.TILE_UNIFORM, lowest_bit(lanes), access.addresses[lowest_bit(lanes)])
+        suspect_lane(access, Suspicion.TILE_UNIFORM, lowest_bit(lanes), access.addresses[lowest_bit(lanes)])
 
 
-@in_place
+@inlined
 def check_tile(access: Access) -> None:
     """Check the address and the stride of a tile, and replace the lanes' addresses by those of its lines."""
     row, first = access.row, access.addresses[0]
     tell_not_uniform(access, mask_of(access.addresses != first))
     if first & (row.alignment - 1) != 0:
-        tell(access, Suspicion.TILE_ALIGNMENT, 0, first)
+        suspect_lane(access, Suspicion.TILE_ALIGNMENT, 0, first)
     leading = row.step
     if row.step_base > 0:
         steps = LaneWords.at(address_of(access.frame) + row.step_base)
@@ -489,7 +489,7 @@ def check_tile(access: Access) -> None:
     # A line has to begin on a multiple of 16 bytes.
     pitch = leading * row.element_bits
     if pitch & (8 * ROW_BYTES - 1) != 0:
-        tell(access, Suspicion.TILE_STRIDE, 0, leading)
+        suspect_lane(access, Suspicion.TILE_STRIDE, 0, leading)
     for line in range(LANES):
         access.addresses[line] = first + ((line * pitch) >> 3)
 

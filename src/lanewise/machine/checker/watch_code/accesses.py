@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lanewise.jit.record_layout import pointer
-from lanewise.jit.restricted_python import in_place
+from lanewise.jit.restricted_python import inlined
 from lanewise.machine.abi import RecordLayout, WarpFrame, field, per_lane
 from lanewise.machine.checker.records import BlockWatch, SiteRow
 from lanewise.machine.checker.watch_code.watch_module import ShadowCell, cell_at
@@ -46,7 +46,7 @@ class Access(RecordLayout):
     offsets = per_lane(8)
 
 
-@in_place
+@inlined
 def cell_of(access: Access, offset: int) -> ShadowCell:
     """Return the cell of shadow memory for an offset in the memory."""
     return cell_at(access.plane + ((offset >> access.shift) << 2), access.stride)

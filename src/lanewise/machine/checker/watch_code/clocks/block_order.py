@@ -15,14 +15,14 @@ from lanewise.jit.lane_functions import (
     smallest,
 )
 from lanewise.jit.record_layout import RecordLayout, Words, field
-from lanewise.jit.restricted_python import compiled, in_place
+from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.checker import records
 from lanewise.machine.checker.order_kinds import OrderKind
 from lanewise.machine.checker.proxy_records import VECTORS
 from lanewise.machine.checker.records import BlockWatch, Flag, LaneClocks, WarpClock
-from lanewise.machine.checker.suspicions import Suspicion
+from lanewise.machine.checker.suspicion_sentences import Suspicion
 from lanewise.machine.checker.watch_code.clocks.cluster_order import arrive_at_cluster, release_cluster
 from lanewise.machine.checker.watch_code.clocks.known_releases import share_releases
 from lanewise.machine.checker.watch_code.clocks.publications import acquire, add_foreign, know_block, publish
@@ -136,7 +136,7 @@ class BarrierRelease(RecordLayout):
     place = field()
 
 
-@in_place
+@inlined
 def row_of_waiting(pc: int) -> int:
     """Return the row that counts lanes which exited before a barrier: another one for each barrier.
 
@@ -146,7 +146,7 @@ def row_of_waiting(pc: int) -> int:
     return (pc & (abi.PARKED - 1)) + 1
 
 
-@in_place
+@inlined
 def join_exited(block: BlockRecord, barrier: int) -> int:
     """Let warps that have exited arrive, as they have at every barrier of the whole block; count them."""
     watch = watch_of(block)
@@ -162,7 +162,7 @@ def join_exited(block: BlockRecord, barrier: int) -> int:
     return count
 
 
-@in_place
+@inlined
 def is_fenced_by_all(block: BlockRecord, barrier: WarpClock) -> bool:
     """Return whether all warps that have not exited have come to a barrier with a fence."""
     if barrier.fenced == 0:
@@ -173,7 +173,7 @@ def is_fenced_by_all(block: BlockRecord, barrier: WarpClock) -> bool:
     return barrier.fenced == alive
 
 
-@in_place
+@inlined
 def oldest_seen(watch: BlockWatch, clock: WarpClock, index: int) -> int:
     """Return the epoch up to which a warp knows all other warps of its block."""
     numbers = lane_numbers()
@@ -181,7 +181,7 @@ def oldest_seen(watch: BlockWatch, clock: WarpClock, index: int) -> int:
     return smallest(choose(others, clock.seen, FAR))
 
 
-@in_place
+@inlined
 def check_split(frame: WarpFrame, clock: WarpClock, here: int, pcs: Words, target: int, barrier: int) -> None:
     """Report lanes of a warp that do not wait with the others at a barrier."""
     elsewhere = any_lane((pcs != target) & (pcs != abi.EXITED))
@@ -231,7 +231,7 @@ def release_warp(block: BlockRecord, index: int, release: BarrierRelease) -> Non
     release.place = target
 
 
-@in_place
+@inlined
 def check_counts(release: BarrierRelease, exited_warps: int) -> None:
     """Report a barrier at which more threads have arrived than it is for, or warps were missing."""
     someone, place, expected = WarpFrame.at(release.someone), release.place, release.largest
@@ -283,7 +283,7 @@ VECTOR_BYTES = len(VECTORS) * 4 * LANES
 # fences, and groups of copies -------------------------------------------------------------------------------
 
 
-@in_place
+@inlined
 def commit_group(lanes: LaneClocks, lane: int, epoch: int) -> None:
     """A lane commits its asynchronous copies as a group."""
     count = lanes.groups[lane]
@@ -291,7 +291,7 @@ def commit_group(lanes: LaneClocks, lane: int, epoch: int) -> None:
     lanes.groups[lane] = count + 1
 
 
-@in_place
+@inlined
 def wait_for_groups(lanes: LaneClocks, lane: int, epoch: int, behind: int) -> None:
     """A lane has waited for its groups but the latest ones; a negative number: for all copies."""
     count = lanes.groups[lane]

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from lanewise.jit.lane_functions import address_of, joined, lowest_bit, mask_of
 from lanewise.jit.record_layout import RecordLayout, field
-from lanewise.jit.restricted_python import compiled, in_place
+from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import PhaseRecord
 from lanewise.machine.checker.records import BlockWatch, WarpClock
-from lanewise.machine.checker.suspicions import Suspicion
+from lanewise.machine.checker.suspicion_sentences import Suspicion
 from lanewise.machine.checker.watch_code.clocks.publications import add_foreign, learn, publish
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     begin_epoch,
@@ -66,14 +66,14 @@ def arrive_at_cluster(watch: BlockWatch, frame: WarpFrame, site: int, active: in
     watch.fresh = 1
 
 
-@in_place
+@inlined
 def released_by_arrival(block: BlockRecord, index: int) -> int:
     """Return the epoch that a warp's arrival releases, 0: none; of one that has exited, its last access."""
     clock = watch_of(block).clocks[index]
     return clock.last if has_exited(frame_of(block, index)) else clock.cluster_arrival
 
 
-@in_place
+@inlined
 def known_of_others(watch: BlockWatch, clock: WarpClock) -> int:
     """Return the epoch up to which a warp knows other clusters: what came from them counts for everything."""
     known = clock.acquired
@@ -86,7 +86,7 @@ def known_of_others(watch: BlockWatch, clock: WarpClock) -> int:
     return known
 
 
-@in_place
+@inlined
 def gather_arrivals(block: BlockRecord) -> ClusterArrival:
     """Put the arrivals of all blocks of a cluster on record, and return what they have in common."""
     common = ClusterArrival.on_stack()
@@ -107,14 +107,14 @@ def gather_arrivals(block: BlockRecord) -> ClusterArrival:
     return common
 
 
-@in_place
+@inlined
 def join_seen(target: WarpClock, source: WarpClock) -> None:
     """Let another clock know what one warp knows of its block."""
     target.seen = joined(target.seen, source.seen)
     target.seen_copies = joined(target.seen_copies, source.seen_copies)
 
 
-@in_place
+@inlined
 def replace_foreign(watch: BlockWatch, clock: WarpClock, rank: int, epoch: int) -> None:
     """Let a warp know what a block of its cluster did up to an epoch, and forget what it knew before."""
     for index in range(records.FOREIGN_LENGTH):
@@ -124,7 +124,7 @@ def replace_foreign(watch: BlockWatch, clock: WarpClock, rank: int, epoch: int) 
     add_foreign(clock, epoch | records.WHOLE)
 
 
-@in_place
+@inlined
 def lanes_at_cluster_barrier(frame: WarpFrame) -> int:
     """Return the lanes of a warp that wait at the barrier of the cluster."""
     is_parked = (frame.pcs >= abi.PARKED) & (frame.pcs < abi.EXITED)
@@ -176,22 +176,22 @@ def release_cluster(block: BlockRecord) -> None:
 # arrivals at mbarriers of the cluster -----------------------------------------------------------------------
 
 
-@in_place
-def tell(watch: BlockWatch, phase: PhaseRecord, epoch: int) -> None:
+@inlined
+def note_published(watch: BlockWatch, phase: PhaseRecord, epoch: int) -> None:
     """Note in a phase that those who arrived knew a block of the cluster up to an epoch."""
     rank = rank_of(watch, epoch)
     phase.members[rank] = max(phase.members[rank], epoch)
 
 
-@in_place
-def tell_narrowly(watch: BlockWatch, phase: PhaseRecord, epoch: int) -> None:
+@inlined
+def note_published_narrowly(watch: BlockWatch, phase: PhaseRecord, epoch: int) -> None:
     """Note the same for an arrival at the scope of its own block."""
     rank = rank_of(watch, epoch)
     phase.narrow_members[rank] = max(phase.narrow_members[rank], epoch)
 
 
 @compiled()
-def tell_members(watch: BlockWatch, phase: PhaseRecord, away: int) -> None:
+def publish_to_phase(watch: BlockWatch, phase: PhaseRecord, away: int) -> None:
     """The running warp arrives at an mbarrier of its cluster.
 
     What it knows of the blocks is noted for those who see the phase complete. `away` says whether the
@@ -199,21 +199,21 @@ def tell_members(watch: BlockWatch, phase: PhaseRecord, away: int) -> None:
     """
     clock = watch.clock
     if away == AWAY:
-        tell(watch, phase, clock.published)
+        note_published(watch, phase, clock.published)
     if away == AWAY_NARROWLY:
-        tell_narrowly(watch, phase, clock.published)
+        note_published_narrowly(watch, phase, clock.published)
     phase.acquired = max(phase.acquired, clock.acquired)
     for number in range(records.FOREIGN_LENGTH):
         entry = clock.foreign[number]
         epoch = entry & records.PUBLISHED
         if (epoch != 0) & (entry & records.GLIMPSED == 0):
             if in_cluster(watch, epoch):
-                tell(watch, phase, epoch)
+                note_published(watch, phase, epoch)
             else:
                 phase.acquired = max(phase.acquired, epoch)
 
 
-@in_place
+@inlined
 def learn_member(watch: BlockWatch, rank: int, epoch: int, active: int) -> None:
     """Some lanes learn of what a block of their cluster did up to an epoch."""
     clock = watch.clock

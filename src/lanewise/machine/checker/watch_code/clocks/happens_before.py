@@ -8,7 +8,7 @@ barrier, by a release that the lane has acquired, or because both are atomic or 
 from __future__ import annotations
 
 from lanewise.jit.lane_functions import mask_of
-from lanewise.jit.restricted_python import compiled, in_place
+from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine.checker import records
 from lanewise.machine.checker.records import BlockWatch
 from lanewise.machine.checker.watch_code.clocks.publications import is_complete, is_learnt, release_covers
@@ -27,19 +27,19 @@ UNORDERED, ORDERED, WEAKLY_ORDERED = 0, 1, 2
 NO_ORDER = UNORDERED
 
 
-@in_place
+@inlined
 def lane_of(who: int) -> int:
     """Return the lane of an access."""
     return who & (LANES - 1)
 
 
-@in_place
+@inlined
 def lanes_of(who: int) -> int:
     """Return the lanes that made an access, as bits: all of them for an instruction of the whole warp."""
     return EVERY_LANE if who & records.COLLECTIVE != 0 else 1 << (who & (LANES - 1))
 
 
-@in_place
+@inlined
 def need_no_order(watch: BlockWatch, epoch: int, who: int, me: int) -> bool:
     """Return whether two accesses are both strong, at scopes that include both threads: they do not race."""
     owner = warp_of(watch, epoch)
@@ -89,7 +89,7 @@ def release_orders(watch: BlockWatch, release: int, epoch: int, lanes: int, me: 
     return WEAKLY_ORDERED if watch.clock.met_after_acquire != 0 else NO_ORDER
 
 
-@in_place
+@inlined
 def ordered_in_block(watch: BlockWatch, epoch: int, lanes: int, me: int) -> int:
     """Return whether what the warp knows of another warp of its block orders an access of that before."""
     clock, owner, local = watch.clock, warp_of(watch, epoch), local_warp(watch, epoch)
@@ -111,7 +111,7 @@ def ordered_in_block(watch: BlockWatch, epoch: int, lanes: int, me: int) -> int:
     return answer
 
 
-@in_place
+@inlined
 def ordered_by_foreign(watch: BlockWatch, epoch: int, who: int, lanes: int, me: int) -> int:
     """Return whether a publication of another block that the warp has read orders an access before."""
     clock, warps, owner = watch.clock, watch.warps, warp_of(watch, epoch)
@@ -160,7 +160,7 @@ def ordered(watch: BlockWatch, epoch: int, who: int, lanes: int, me: int) -> int
     return answer
 
 
-@in_place
+@inlined
 def stronger(weak: int, other: int) -> int:
     """Return the stronger of two orders, of which the first is not ORDERED."""
     return other if other != UNORDERED else weak

@@ -8,19 +8,19 @@ one mbarrier is known by that, also after one of them has arrived at another one
 from __future__ import annotations
 
 from lanewise.jit.lane_functions import any_lane, joined
-from lanewise.jit.restricted_python import compiled, in_place
+from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine.checker import records
 from lanewise.machine.checker.records import BlockWatch, PartialRelease, WarpClock
 from lanewise.machine.checker.watch_code.watch_module import LaneWords
 
 
-@in_place
+@inlined
 def partial_release(watch: BlockWatch, epoch: int) -> PartialRelease:
     """Return the record of a release by its epoch; another one may be there."""
     return watch.watch.partial_releases[epoch & (records.RELEASES_KEPT - 1)]
 
 
-@in_place
+@inlined
 def adds_to(watch: BlockWatch, before: int, after: int) -> bool:
     """Return whether a release stands for accesses that a later one of the same warp does not stand for."""
     release = partial_release(watch, after)
@@ -37,7 +37,7 @@ def keep_release(clock: WarpClock, release: int) -> None:
     clock.known_count += 1
 
 
-@in_place
+@inlined
 def keep_earlier(watch: BlockWatch, clock: WarpClock, known: int, release: int) -> None:
     """Keep a release that a clock learns of after a later one, `known`, of the same warp."""
     if (release < known) & (release != 0) and adds_to(watch, release, known):
@@ -57,14 +57,14 @@ def learn_releases(watch: BlockWatch, clock: WarpClock, seen: LaneWords, epochs:
     seen.words = joined(seen.words, epochs.words)
 
 
-@in_place
+@inlined
 def see_releases(watch: BlockWatch, clock: WarpClock, seen: LaneWords, epochs: LaneWords) -> None:
     """Let a clock learn of releases of the block's warps, a vector of epochs, if some are later."""
     if any_lane(epochs.words > seen.words):
         learn_releases(watch, clock, seen, epochs)
 
 
-@in_place
+@inlined
 def share_releases(target: WarpClock, source: WarpClock) -> None:
     """Let one clock know the releases which another one keeps."""
     if source.known_count > 0:

@@ -7,7 +7,7 @@ block had done. A publication that rests on those of other blocks stands for eve
 from __future__ import annotations
 
 from lanewise.jit.lane_functions import address_of, lowest_bit, mask_of
-from lanewise.jit.restricted_python import compiled, in_place
+from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine.checker import records
 from lanewise.machine.checker.records import BlockWatch, WarpClock
 from lanewise.machine.checker.watch_code.clocks.known_releases import partial_release, see_releases
@@ -42,7 +42,7 @@ def publish(watch: BlockWatch, lanes: int, for_all: bool, for_cluster: bool) -> 
     clock.published_whole = whole
 
 
-@in_place
+@inlined
 def unreleased_lanes(watch: BlockWatch, lanes: int) -> int:
     """Return lanes that have made accesses of their own, which a release by others does not publish."""
     clock = watch.clock
@@ -54,7 +54,7 @@ def unreleased_lanes(watch: BlockWatch, lanes: int) -> int:
     return others
 
 
-@in_place
+@inlined
 def note_partial_release(watch: BlockWatch, lanes: int) -> None:
     """Put a release by some lanes on record, with those whose accesses it does not publish."""
     clock, epoch = watch.clock, watch.epoch
@@ -75,7 +75,7 @@ def note_partial_release(watch: BlockWatch, lanes: int) -> None:
 # what a release stands for ----------------------------------------------------------------------------------
 
 
-@in_place
+@inlined
 def release_covers(watch: BlockWatch, release: int, warp: int, epoch: int) -> bool:
     """Return whether a release publishes what a warp of the same block, by its number there, did in an epoch.
 
@@ -85,7 +85,7 @@ def release_covers(watch: BlockWatch, release: int, warp: int, epoch: int) -> bo
     return (noted.released != release) | (noted.seen[warp] >= epoch)
 
 
-@in_place
+@inlined
 def is_complete(watch: BlockWatch, release: int, epoch: int, lanes: int) -> bool:
     """Return whether a release publishes accesses that some lanes of its warp made in an epoch."""
     noted = partial_release(watch, release)
@@ -93,7 +93,7 @@ def is_complete(watch: BlockWatch, release: int, epoch: int, lanes: int) -> bool
     return not (is_partial & (noted.others & lanes != 0))
 
 
-@in_place
+@inlined
 def is_learnt(clock: WarpClock, release: int, lanes: int) -> bool:
     """Return whether lanes know of a release: they acquired it themselves, or have synchronised since."""
     for index in range(clock.learnt_count):
@@ -102,7 +102,7 @@ def is_learnt(clock: WarpClock, release: int, lanes: int) -> bool:
     return True
 
 
-@in_place
+@inlined
 def is_known_by_barrier(watch: BlockWatch, release: int) -> bool:
     """Return whether the warp knew of a release by a barrier: then all of its lanes know of it."""
     clock, local = watch.clock, local_warp(watch, release)
@@ -143,7 +143,7 @@ def learn(watch: BlockWatch, lanes: int, release: int, is_own: bool) -> None:
         clock.learnt_count = count + 1
 
 
-@in_place
+@inlined
 def know_block(watch: BlockWatch, clock: WarpClock) -> None:
     """Know from now on what strong reads have shown of the own block."""
     seen, shown = LaneWords.at(address_of(clock.seen)), LaneWords.at(address_of(clock.glimpsed_seen))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from lanewise.jit.lane_functions import address_of, joined, lowest_bit, mask_of, set_bits
 from lanewise.jit.record_layout import RecordLayout, field, per_lane, pointer
-from lanewise.jit.restricted_python import compiled, in_place
+from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine import abi
 from lanewise.machine.abi import WarpFrame
 from lanewise.machine.checker import records
@@ -63,7 +63,7 @@ class StrongAccess(RecordLayout):
     shown = per_lane()
 
 
-@in_place
+@inlined
 def scope_of(flags: int) -> int:
     """Return the scope of an access."""
     if flags & Flag.IN_BLOCK != 0:
@@ -71,7 +71,7 @@ def scope_of(flags: int) -> int:
     return FOR_CLUSTER if flags & Flag.IN_CLUSTER != 0 else FOR_ALL
 
 
-@in_place
+@inlined
 def arrived_there(access: Access) -> int:
     """Return lanes of the warp that have arrived at the same mbarrier, and accessed nothing since.
 
@@ -87,7 +87,7 @@ def arrived_there(access: Access) -> int:
     return lanes
 
 
-@in_place
+@inlined
 def marks_of(clock: WarpClock, scope: int, phases: bool) -> int:
     """Return the bits of a publication: who sees it, whether the warp knew its whole block, and other blocks.
 
@@ -111,7 +111,7 @@ def marks_of(clock: WarpClock, scope: int, phases: bool) -> int:
 # reading a publication --------------------------------------------------------------------------------------
 
 
-@in_place
+@inlined
 def comes_back(clock: WarpClock, publisher: WarpClock, publication: int) -> None:
     """Another warp has published what it knows of this one."""
     index = clock.index
@@ -121,7 +121,7 @@ def comes_back(clock: WarpClock, publisher: WarpClock, publication: int) -> None
         clock.returning_by = publication
 
 
-@in_place
+@inlined
 def show(watch: BlockWatch, shown: LaneWords, publisher: WarpClock, index: int, released: int) -> None:
     """Another warp shows this one what it knows of the block, a vector of epochs, and its own release."""
     clock = watch.clock
@@ -131,7 +131,7 @@ def show(watch: BlockWatch, shown: LaneWords, publisher: WarpClock, index: int, 
     see_releases(watch, clock, LaneWords.at(address_of(clock.glimpsed_seen)), shown)
 
 
-@in_place
+@inlined
 def know_own_lane(watch: BlockWatch, lane: int, epoch: int) -> None:
     """Another lane of this warp has published: what its warp did up to then is known to this lane."""
     watch.running_lanes.seen[lane] = joined(watch.running_lanes.seen[lane], epoch)
@@ -200,7 +200,7 @@ def take(strong: StrongAccess, publication: int, lane: int) -> None:
 # mbarriers --------------------------------------------------------------------------------------------------
 
 
-@in_place
+@inlined
 def parity_asked(frame: WarpFrame, site: int, lane: int) -> int:
     """Return the parity that a lane tests an mbarrier for: a constant, a register, or a state of 64 bits."""
     row = row_of(frame, site)
@@ -212,7 +212,7 @@ def parity_asked(frame: WarpFrame, site: int, lane: int) -> int:
     return row.step
 
 
-@in_place
+@inlined
 def follow_phase(strong: StrongAccess, offset: int, word: int, lane: int, waits: bool) -> None:
     """A lane arrives at an mbarrier, or tests a phase of it."""
     access = strong.access
@@ -225,7 +225,7 @@ def follow_phase(strong: StrongAccess, offset: int, word: int, lane: int, waits:
         arrive_at_phase(frame, home, offset, word, site, lane)
 
 
-@in_place
+@inlined
 def access_barrier(strong: StrongAccess, cell: ShadowCell, kept: ShadowCell, lane: int, offset: int) -> None:
     """A lane accesses an mbarrier.
 
@@ -250,7 +250,7 @@ def access_barrier(strong: StrongAccess, cell: ShadowCell, kept: ShadowCell, lan
     if reads:
         take_phase(strong, kept.publication, lane, kept.publishers)
     if writes:
-        # Warps of other blocks of a cluster are told of by `tell_members`.
+        # Warps of other blocks of a cluster are told of by `publish_to_phase`.
         own = 1 << local_warp(watch, watch.epoch) if access.home is watch else 0
         cell.publishers = cell.publishers | own
         newest = strong.published if is_complete else max(so_far, strong.published)
@@ -259,7 +259,7 @@ def access_barrier(strong: StrongAccess, cell: ShadowCell, kept: ShadowCell, lan
         cell.publication = phase
 
 
-@in_place
+@inlined
 def access_flag(strong: StrongAccess, cell: ShadowCell, lane: int) -> None:
     """A lane reads or writes a word by a strong access."""
     watch, flags = strong.access.watch, strong.access.flags

@@ -7,7 +7,7 @@ What orders the lanes of a warp is in `warp_order.py`, barriers and fences are i
 from __future__ import annotations
 
 from lanewise.jit.lane_functions import address_of, choose, mask_of, smallest
-from lanewise.jit.restricted_python import compiled, in_place
+from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.checker.proxy_records import AsyncClock, RemoteAccess
@@ -15,19 +15,19 @@ from lanewise.machine.checker.records import BlockWatch, LaneClocks, SiteRow, Wa
 from lanewise.machine.checker.watch_code.watch_module import FAR, LANES, LaneWords, clear_bytes, report
 
 
-@in_place
+@inlined
 def watch_of(block: BlockRecord) -> BlockWatch:
     """Return what the watch keeps for a block."""
     return BlockWatch.at(block.watch)
 
 
-@in_place
+@inlined
 def frame_of(block: BlockRecord, index: int) -> WarpFrame:
     """Return the frame of a warp by its number in the block."""
     return WarpFrame.at(block.frames + index * block.launch.frame_bytes)
 
 
-@in_place
+@inlined
 def row_of(frame: WarpFrame, site: int) -> SiteRow:
     """Return a row of the site table."""
     return watch_of(frame.block).watch.sites[site]
@@ -47,38 +47,38 @@ def suspect(kind: int, frame: WarpFrame, site: int, lane: int, address: int, epo
 # which warp an epoch belongs to -----------------------------------------------------------------------------
 
 
-@in_place
+@inlined
 def warp_of(watch: BlockWatch, epoch: int) -> int:
     """Return the warp of an epoch, counted over all blocks of the watch."""
     return watch.watch.log[epoch]
 
 
-@in_place
+@inlined
 def local_warp(watch: BlockWatch, epoch: int) -> int:
     """Return the warp of an epoch, counted from the first warp of this block."""
     return warp_of(watch, epoch) - watch.first_warp
 
 
-@in_place
+@inlined
 def in_block(watch: BlockWatch, warp: int) -> bool:
     """Return whether a warp, counted from the first of this block, belongs to it."""
     return (warp >= 0) & (warp < watch.warps)
 
 
-@in_place
+@inlined
 def in_cluster(watch: BlockWatch, epoch: int) -> bool:
     """Return whether an epoch is one of a warp of the block's cluster."""
     number = warp_of(watch, epoch) - watch.cluster_first
     return (number >= 0) & (number < watch.warps * watch.cluster_blocks)
 
 
-@in_place
+@inlined
 def rank_of(watch: BlockWatch, epoch: int) -> int:
     """Return the rank of the block in the cluster that an epoch belongs to."""
     return (warp_of(watch, epoch) - watch.cluster_first) // watch.warps
 
 
-@in_place
+@inlined
 def epochs_exhausted(watch: BlockWatch) -> bool:
     """Return whether there are no more epochs, so that nothing can be ordered any more."""
     return watch.epoch == watch.watch.log_size - 1
@@ -87,32 +87,32 @@ def epochs_exhausted(watch: BlockWatch) -> bool:
 # lanes ------------------------------------------------------------------------------------------------------
 
 
-@in_place
+@inlined
 def alive_lanes(frame: WarpFrame) -> int:
     """Return the lanes of a warp that have not exited, as bits."""
     return mask_of(frame.pcs != abi.EXITED)
 
 
-@in_place
+@inlined
 def has_exited(frame: WarpFrame) -> bool:
     """Return whether all lanes of a warp have exited."""
     return alive_lanes(frame) == 0
 
 
-@in_place
+@inlined
 def lane_is_in(lane: int, lanes: int) -> bool:
     """Return whether a lane's bit is set in a mask."""
     return (lanes >> lane) & 1 != 0
 
 
-@in_place
+@inlined
 def complete_copies(lanes: LaneClocks, now: int) -> int:
     """Return the epoch up to which the asynchronous copies of all lanes of a warp are complete."""
     copied = lanes.copied
     return smallest(choose(lanes.issued > copied, copied, now))
 
 
-@in_place
+@inlined
 def operand_of(frame: WarpFrame, lane: int, register: int, constant: int) -> int:
     """Return a 32-bit operand of an instruction: of a register at an offset, else a constant."""
     return LaneWords.at(address_of(frame) + register).words[lane] if register > 0 else constant
@@ -121,7 +121,7 @@ def operand_of(frame: WarpFrame, lane: int, register: int, constant: int) -> int
 # blocks and epochs ------------------------------------------------------------------------------------------
 
 
-@in_place
+@inlined
 def next_epoch(launch: WatchRecord) -> int:
     """Begin a new epoch and return it; the last one goes on for ever."""
     now = min(launch.now + 1, launch.log_size - 1)
@@ -212,7 +212,7 @@ def set_floors(watch: BlockWatch) -> None:
         watch.global_floor = FAR
 
 
-@in_place
+@inlined
 def watch_of_running(frame: WarpFrame) -> BlockWatch:
     """Return the watch of the block of the warp that runs; a new epoch of the warp begins if it has to."""
     block = frame.block

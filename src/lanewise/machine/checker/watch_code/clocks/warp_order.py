@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from lanewise.jit.lane_functions import address_of, choose, joined, lanes_in, lowest_bit, mask_of, set_bits
-from lanewise.jit.restricted_python import compiled, in_place
+from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine.abi import EXITED, WarpFrame
 from lanewise.machine.checker.records import BlockWatch, Flag, ShuffleMode, SiteRow, WarpClock
-from lanewise.machine.checker.suspicions import Suspicion
+from lanewise.machine.checker.suspicion_sentences import Suspicion
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     alive_lanes,
     lane_is_in,
@@ -19,7 +19,7 @@ from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
 from lanewise.machine.checker.watch_code.watch_module import EVERY_LANE, LANES, LaneWords, words_of
 
 
-@in_place
+@inlined
 def join_lanes(watch: BlockWatch, index: int, lanes: int) -> None:
     """Let lanes of a warp know of each other what each of them knows."""
     clocks = watch.lane_clocks[index]
@@ -58,7 +58,7 @@ def meet(frame: WarpFrame, active: int) -> None:
         watch.fresh = 1
 
 
-@in_place
+@inlined
 def shuffle_source(lane: int, b: int, c: int, mode: int) -> int:
     """Return the lane that a lane reads by shfl with the operands b and c."""
     segment, clamp = (c >> 8) & (LANES - 1), c & (LANES - 1)
@@ -88,13 +88,13 @@ def shuffled(frame: WarpFrame, site: int, active: int) -> None:
 # lanes that name each other in masks ------------------------------------------------------------------------
 
 
-@in_place
+@inlined
 def mask_given_by(frame: WarpFrame, row: SiteRow, lane: int) -> int:
     """Return the mask that a lane gives."""
     return operand_of(frame, lane, row.base, row.displacement) & EVERY_LANE
 
 
-@in_place
+@inlined
 def masks_differ(frame: WarpFrame, row: SiteRow, active: int) -> bool:
     """Return whether the active lanes give different masks."""
     if row.base > 0:
@@ -103,7 +103,7 @@ def masks_differ(frame: WarpFrame, row: SiteRow, active: int) -> bool:
     return False
 
 
-@in_place
+@inlined
 def lanes_with_mask(frame: WarpFrame, row: SiteRow, lanes: int, mask: int) -> int:
     """Return which of some lanes give a mask."""
     alike = 0
@@ -113,7 +113,7 @@ def lanes_with_mask(frame: WarpFrame, row: SiteRow, lanes: int, mask: int) -> in
     return alike
 
 
-@in_place
+@inlined
 def is_good_mask(mask: int, active: int, gone: int, waits: bool) -> bool:
     """Return whether a mask that all lanes give names them all, and nobody who is missing."""
     is_whole = (mask & ~active == 0) | (waits & (mask & gone == 0))
@@ -143,7 +143,7 @@ def check_masks(frame: WarpFrame, site: int, active: int, gone: int, waits: bool
             suspect(Suspicion.ABSENT_MEMBER, frame, site, lane, mask, absent, 0)
 
 
-@in_place
+@inlined
 def arrive_at_mask(frame: WarpFrame, clock: WarpClock, site: int, mask: int, lanes: int, gone: int) -> None:
     """Lanes arrive at a barrier of the warp, for the lanes of a mask.
 

@@ -7,11 +7,11 @@ fence.proxy.async has to lie between, so that the asynchronous proxy sees what w
 from __future__ import annotations
 
 from lanewise.jit.lane_functions import any_lane, lanes_in, largest
-from lanewise.jit.restricted_python import compiled, in_place
+from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import AsyncFlag, RunView
 from lanewise.machine.checker.records import BlockWatch
-from lanewise.machine.checker.suspicions import Suspicion
+from lanewise.machine.checker.suspicion_sentences import Suspicion
 from lanewise.machine.checker.watch_code.clocks.happens_before import (
     ORDERED,
     UNORDERED,
@@ -33,18 +33,18 @@ UNFENCED, FENCED, FENCED_BY_ISSUER = 0, 1, 2
 # fence.proxy.async ------------------------------------------------------------------------------------------
 
 
-@in_place
+@inlined
 def fenced_by_own_warp(watch: BlockWatch, epoch: int, lanes: int, shared: bool) -> int:
     """Return whether the lanes of the running warp that wrote in an epoch have fenced since."""
     clock = running_clock(watch)
-    fences = clock.fenced if shared else clock.fenced_global
+    fences = clock.last_fence if shared else clock.last_global_fence
     if not any_lane(lanes_in(lanes) & (fences < epoch)):
         return FENCED
     # Another lane of the warp has fenced, after the lanes had synchronised.
     return FENCED_BY_ISSUER if largest(fences) >= epoch else UNFENCED
 
 
-@in_place
+@inlined
 def fenced_in_other_block(watch: BlockWatch, epoch: int, shared: bool) -> int:
     """Return whether a write of another block was fenced: by a warp of that block, or by the running warp."""
     writer, clock = warp_of(watch, epoch), running_clock(watch)
@@ -53,7 +53,7 @@ def fenced_in_other_block(watch: BlockWatch, epoch: int, shared: bool) -> int:
         last = warp_fence(watch, warp)
         if (last.warp == warp + 1) & (last.epoch >= epoch):
             return FENCED
-    fences = clock.fenced if shared else clock.fenced_global
+    fences = clock.last_fence if shared else clock.last_global_fence
     return FENCED if largest(fences) >= epoch else UNFENCED
 
 
@@ -78,7 +78,7 @@ def fenced(watch: BlockWatch, epoch: int, lanes: int, shared: bool) -> int:
     return FENCED_BY_ISSUER if by_issuer >= epoch else UNFENCED
 
 
-@in_place
+@inlined
 def reads_handed_over(watch: BlockWatch, epoch: int) -> bool:
     """Return whether the asynchronous proxy may write over what a warp of the block read in an epoch.
 
@@ -91,24 +91,24 @@ def reads_handed_over(watch: BlockWatch, epoch: int) -> bool:
     return True
 
 
-@in_place
+@inlined
 def fenced_by_readers(watch: BlockWatch, epoch: int, lanes: int) -> bool:
     """Return whether lanes that read in an epoch belong to the running warp, and all have fenced since."""
     is_own = local_warp(watch, epoch) == watch.clock.index
-    return is_own and not any_lane(lanes_in(lanes) & (running_clock(watch).fenced < epoch))
+    return is_own and not any_lane(lanes_in(lanes) & (running_clock(watch).last_fence < epoch))
 
 
 # one cell ---------------------------------------------------------------------------------------------------
 
 
-@in_place
-def tell(view: RunView, kind: int, address: int, epoch: int, who: int) -> None:
+@inlined
+def suspect_operation(view: RunView, kind: int, address: int, epoch: int, who: int) -> None:
     """Report a suspicion about an operation and an earlier access."""
     lane = 0 if view.who & records.COLLECTIVE != 0 else lane_of(view.who)
     suspect(kind, view.frame, view.site, lane, address, epoch, who)
 
 
-@in_place
+@inlined
 def is_same_copy(watch: BlockWatch, epoch: int) -> bool:
     """Return whether an earlier operation may write the same bytes again, without an order.
 
@@ -121,24 +121,24 @@ def is_same_copy(watch: BlockWatch, epoch: int) -> bool:
     return is_alike | (epoch == watch.epoch)
 
 
-@in_place
-def follows_async_write(view: RunView, cell: ShadowCell, epoch: int, address: int) -> bool:
+@inlined
+def check_after_async_write(view: RunView, cell: ShadowCell, epoch: int, address: int) -> bool:
     """Report an earlier asynchronous write if it is not complete, or swizzled otherwise; true if not."""
     watch = view.observed
     reduce_both = cell.writer & view.who & records.ATOMIC != 0  # they may come in any order
     may_overlap = reduce_both or is_same_copy(watch, epoch)
     if not may_overlap and not async_finished(watch, epoch, view.who, reads=False):
-        tell(view, Suspicion.UNFINISHED_COPY, address, epoch, cell.writer)
+        suspect_operation(view, Suspicion.UNFINISHED_COPY, address, epoch, cell.writer)
         return False
     swizzle = operation(watch, epoch).swizzle
     if (swizzle != 0) & (view.swizzle != 0) & (swizzle != view.swizzle):
-        tell(view, Suspicion.SWIZZLE_DIFFERS, address, epoch, cell.writer)
+        suspect_operation(view, Suspicion.SWIZZLE_DIFFERS, address, epoch, cell.writer)
         return False
     return True
 
 
-@in_place
-def follows_plain_write(view: RunView, cell: ShadowCell, epoch: int, address: int) -> bool:
+@inlined
+def check_after_plain_write(view: RunView, cell: ShadowCell, epoch: int, address: int) -> bool:
     """Report an earlier plain write if it is not ordered before, or not fenced; true if it is good."""
     watch, writer, flags = view.observed, cell.writer, view.flags
     if writer & view.who & records.ATOMIC != 0:  # atomics and reductions may come in any order
@@ -146,31 +146,31 @@ def follows_plain_write(view: RunView, cell: ShadowCell, epoch: int, address: in
     order = ordered(watch, epoch, writer, lanes_of(writer), view.who)
     if order != ORDERED:
         kind = Suspicion.WEAKLY_AFTER_WRITE if order == WEAKLY_ORDERED else Suspicion.AFTER_WRITE
-        tell(view, kind, address, epoch, writer)
+        suspect_operation(view, kind, address, epoch, writer)
         return False
     fence = fenced(watch, epoch, lanes_of(writer), flags & AsyncFlag.SHARED != 0)
     if (fence == UNFENCED) & (flags & AsyncFlag.READS != 0):
-        tell(view, Suspicion.UNFENCED, address, epoch, writer)
+        suspect_operation(view, Suspicion.UNFENCED, address, epoch, writer)
         return False
     # All threads of a warpgroup execute wgmma, so that a fence of theirs behind the barrier is in time.
     in_time = (fence == FENCED_BY_ISSUER) & (view.who & records.COLLECTIVE != 0)
     if fence != FENCED and not in_time:
-        tell(view, Suspicion.WEAKLY_FENCED, address, epoch, writer)
+        suspect_operation(view, Suspicion.WEAKLY_FENCED, address, epoch, writer)
         return False
     return True
 
 
-@in_place
-def follows_async_read(view: RunView, epoch: int, reader: int, floor: int, address: int) -> bool:
+@inlined
+def check_after_async_read(view: RunView, epoch: int, reader: int, floor: int, address: int) -> bool:
     """Report an earlier asynchronous read if it is not known to be done; true if it is good."""
     if epoch > floor and not async_finished(view.observed, epoch, view.who, reads=True):
-        tell(view, Suspicion.UNFINISHED_READ, address, epoch, reader)
+        suspect_operation(view, Suspicion.UNFINISHED_READ, address, epoch, reader)
         return False
     return True
 
 
-@in_place
-def follows_plain_read(view: RunView, held: int, reader: int, floor: int, address: int) -> bool:
+@inlined
+def check_after_plain_read(view: RunView, held: int, reader: int, floor: int, address: int) -> bool:
     """Report an earlier plain read if it is not ordered before, or not handed over; true if it is good."""
     watch, shared, epoch = view.observed, view.flags & AsyncFlag.SHARED != 0, held & records.EPOCHS
     if (epoch <= floor) | (reader & records.ATOMIC != 0):
@@ -179,14 +179,14 @@ def follows_plain_read(view: RunView, held: int, reader: int, floor: int, addres
         order = ordered(watch, epoch, reader, lanes_of(reader), view.who)
         if order != ORDERED:
             kind = Suspicion.AFTER_READ if order == UNORDERED else Suspicion.WEAKLY_AFTER_READ
-            tell(view, kind, address, epoch, reader)
+            suspect_operation(view, kind, address, epoch, reader)
             return False
     if (
         shared
         and not reads_handed_over(watch, epoch)
         and not fenced_by_readers(watch, epoch, lanes_of(reader))
     ):
-        tell(view, Suspicion.READ_UNFENCED, address, epoch, reader)
+        suspect_operation(view, Suspicion.READ_UNFENCED, address, epoch, reader)
         return False
     return True
 
@@ -203,17 +203,19 @@ def examine_async(view: RunView, place: int, address: int) -> None:
     epoch = cell.write_epoch & records.EPOCHS
     if epoch > floor:
         if cell.writer & records.ASYNC_PROXY != 0:
-            if not follows_async_write(view, cell, epoch, address):
+            if not check_after_async_write(view, cell, epoch, address):
                 return
-        elif not follows_plain_write(view, cell, epoch, address):
+        elif not check_after_plain_write(view, cell, epoch, address):
             return
     elif shared & reads:
-        tell(view, Suspicion.UNINITIALISED, address, 0, 0)
+        suspect_operation(view, Suspicion.UNINITIALISED, address, 0, 0)
         return
     if flags & AsyncFlag.WRITES != 0:
-        if not follows_async_read(view, cell.async_earlier_epoch, cell.async_earlier_reader, floor, address):
+        if not check_after_async_read(
+            view, cell.async_earlier_epoch, cell.async_earlier_reader, floor, address
+        ):
             return
-        if not follows_async_read(view, cell.async_read_epoch, cell.async_reader, floor, address):
+        if not check_after_async_read(view, cell.async_read_epoch, cell.async_reader, floor, address):
             return
-        if follows_plain_read(view, cell.earlier_epoch, cell.earlier_reader, floor, address):
-            follows_plain_read(view, cell.read_epoch, cell.reader, floor, address)
+        if check_after_plain_read(view, cell.earlier_epoch, cell.earlier_reader, floor, address):
+            check_after_plain_read(view, cell.read_epoch, cell.reader, floor, address)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from lanewise.jit.lane_functions import choose, joined, lanes_in, largest, set_bits, smallest
 from lanewise.jit.record_layout import Words
-from lanewise.jit.restricted_python import compiled, in_place
+from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine.abi import WARPGROUP, WarpFrame
 from lanewise.machine.checker.order_kinds import OrderKind
 from lanewise.machine.checker.proxy_records import (
@@ -29,38 +29,38 @@ from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
 )
 
 
-@in_place
+@inlined
 def async_clock(watch: BlockWatch, index: int) -> AsyncClock:
     """Return the AsyncClock of a warp by its number in the block; barriers follow the warps."""
     return AsyncClock.at(watch.async_clocks + index * AsyncClock.BYTES)
 
 
-@in_place
+@inlined
 def barrier_clock(watch: BlockWatch, barrier: int) -> AsyncClock:
     """Return the AsyncClock of one of the block's barriers."""
     return async_clock(watch, watch.warps + barrier)
 
 
-@in_place
+@inlined
 def running_clock(watch: BlockWatch) -> AsyncClock:
     """Return the AsyncClock of the warp that runs."""
     return async_clock(watch, watch.clock.index)
 
 
-@in_place
+@inlined
 def first_of_group(index: int) -> int:
     """Return the first warp of a warp's warpgroup."""
     return index & -WARPGROUP
 
 
-@in_place
+@inlined
 def operation(watch: BlockWatch, epoch: int) -> NotedOperation:
     """Return the record of an asynchronous operation by its epoch; another one may be there."""
     number = epoch & (OPERATIONS_KEPT - 1)
     return NotedOperation.at(watch.watch.operations + number * NotedOperation.BYTES)
 
 
-@in_place
+@inlined
 def warp_fence(watch: BlockWatch, warp: int) -> WarpFence:
     """Return where the last fence of a warp, counted over all blocks, is kept; another's may be there."""
     return WarpFence.at(watch.watch.fences + (warp & (FENCES_KEPT - 1)) * WarpFence.BYTES)
@@ -69,7 +69,7 @@ def warp_fence(watch: BlockWatch, warp: int) -> WarpFence:
 # what passes from warp to warp ------------------------------------------------------------------------------
 
 
-@in_place
+@inlined
 def join_async(target: AsyncClock, source: AsyncClock) -> None:
     """Join one clock into another."""
     target.fenced_of = joined(target.fenced_of, source.fenced_of)
@@ -80,18 +80,18 @@ def join_async(target: AsyncClock, source: AsyncClock) -> None:
     target.handed_over_of = joined(target.handed_over_of, source.handed_over_of)
 
 
-@in_place
+@inlined
 def settled(last: Words, until: Words, now: int) -> int:
     """Return the epoch up to which what every lane began is settled, given its last one and those settled."""
     return smallest(choose(last > until, until, now))
 
 
-@in_place
-def tell_own(watch: BlockWatch, index: int) -> AsyncClock:
+@inlined
+def publish_own(watch: BlockWatch, index: int) -> AsyncClock:
     """Put what a warp knows of its own operations into its clock, which is then joined into others."""
     clock, now = async_clock(watch, index), watch.epoch
-    clock.fenced_of[index] = settled(clock.wrote, clock.fenced, now)
-    clock.fenced_global_of[index] = settled(clock.wrote_global, clock.fenced_global, now)
+    clock.fenced_of[index] = settled(clock.wrote, clock.last_fence, now)
+    clock.fenced_global_of[index] = settled(clock.wrote_global, clock.last_global_fence, now)
     clock.reads_of[index] = settled(clock.bulk_issued, clock.bulk_read, now)
     clock.writes_of[index] = settled(clock.bulk_issued, clock.bulk_done, now)
     leader = first_of_group(index)
@@ -99,18 +99,18 @@ def tell_own(watch: BlockWatch, index: int) -> AsyncClock:
     return clock
 
 
-@in_place
-def tell_at_barrier(watch: BlockWatch, index: int) -> AsyncClock:
+@inlined
+def publish_at_barrier(watch: BlockWatch, index: int) -> AsyncClock:
     """Put what a warp tells others at a barrier into its clock: its lanes' last fence counts for all."""
-    clock = tell_own(watch, index)
-    clock.handed_over_of[index] = max(clock.handed_over_of[index], largest(clock.fenced))
+    clock = publish_own(watch, index)
+    clock.handed_over_of[index] = max(clock.handed_over_of[index], largest(clock.last_fence))
     return clock
 
 
 @compiled()
 def arrive_async(watch: BlockWatch, index: int, barrier: int) -> None:
     """A warp arrives at a barrier of its block."""
-    join_async(barrier_clock(watch, barrier), tell_at_barrier(watch, index))
+    join_async(barrier_clock(watch, barrier), publish_at_barrier(watch, index))
 
 
 @compiled()
@@ -124,12 +124,12 @@ def meet_async(watch: BlockWatch) -> None:
     """All warps of a block have met at the barrier of their cluster."""
     first = async_clock(watch, 0)
     for index in range(watch.warps):
-        join_async(first, tell_at_barrier(watch, index))
+        join_async(first, publish_at_barrier(watch, index))
     for index in range(watch.warps):
         join_async(async_clock(watch, index), first)
 
 
-@in_place
+@inlined
 def note_written(watch: BlockWatch, lanes: int, shared: bool) -> None:
     """Note that some lanes have written memory by the generic proxy."""
     clock, chosen = running_clock(watch), lanes_in(lanes)
@@ -142,7 +142,7 @@ def note_written(watch: BlockWatch, lanes: int, shared: bool) -> None:
 # fences between the proxies ---------------------------------------------------------------------------------
 
 
-@in_place
+@inlined
 def fence_proxies(watch: BlockWatch, frame: WarpFrame, kind: int, active: int) -> None:
     """Some lanes execute fence.proxy.async, for shared memory, for global memory or for both.
 
@@ -151,10 +151,10 @@ def fence_proxies(watch: BlockWatch, frame: WarpFrame, kind: int, active: int) -
     clock, fencing = running_clock(watch), lanes_in(active)
     # What other warps wrote, and this one has learnt of, it has fenced as well.
     if kind != OrderKind.PROXY_FENCE_GLOBAL:
-        clock.fenced = choose(fencing, watch.epoch, clock.fenced)
+        clock.last_fence = choose(fencing, watch.epoch, clock.last_fence)
         clock.fenced_by_issuer_of = joined(clock.fenced_by_issuer_of, watch.clock.seen)
     if kind != OrderKind.PROXY_FENCE_SHARED:
-        clock.fenced_global = choose(fencing, watch.epoch, clock.fenced_global)
+        clock.last_global_fence = choose(fencing, watch.epoch, clock.last_global_fence)
         clock.fenced_global_by_issuer_of = joined(clock.fenced_global_by_issuer_of, watch.clock.seen)
     warp = watch.first_warp + frame.index
     last = warp_fence(watch, warp)
@@ -164,7 +164,7 @@ def fence_proxies(watch: BlockWatch, frame: WarpFrame, kind: int, active: int) -
         fence_reads(watch, frame, active)
 
 
-@in_place
+@inlined
 def fence_reads(watch: BlockWatch, frame: WarpFrame, active: int) -> None:
     """A fence of the running warp comes after the plain reads that the warp knows of."""
     known, index = watch.clock, watch.clock.index
@@ -176,20 +176,20 @@ def fence_reads(watch: BlockWatch, frame: WarpFrame, active: int) -> None:
     clock.handed_over_of[index] = max(clock.handed_over_of[index], own)
 
 
-@in_place
+@inlined
 def hand_over(watch: BlockWatch, epochs: Words) -> None:
     """Let the other proxy write over plain reads, given by epochs of the block's warps."""
     clock = running_clock(watch)
     clock.handed_over_of = joined(clock.handed_over_of, epochs)
 
 
-@in_place
+@inlined
 def fenced_before_meeting(watch: BlockWatch, lanes: int) -> int:
     """Return the epoch up to which lanes of the running warp fenced what they did, before all of them met.
 
     It is 0 if one of them has executed a fence between the proxies since, or none at all.
     """
-    fenced, chosen = running_clock(watch).fenced, lanes_in(lanes)
+    fenced, chosen = running_clock(watch).last_fence, lanes_in(lanes)
     has_met = watch.clock.converged >= largest(choose(chosen, fenced, 0))
     earliest = smallest(choose(chosen, fenced, -1))
     return earliest if has_met else 0
@@ -198,7 +198,7 @@ def fenced_before_meeting(watch: BlockWatch, lanes: int) -> int:
 # groups -----------------------------------------------------------------------------------------------------
 
 
-@in_place
+@inlined
 def order_wgmma_groups(clock: AsyncClock, kind: int, behind: int) -> None:
     """Follow fences, commits and waits of wgmma groups, which each warp counts for its warpgroup."""
     if kind == OrderKind.WGMMA_FENCE:
@@ -209,7 +209,7 @@ def order_wgmma_groups(clock: AsyncClock, kind: int, behind: int) -> None:
         clock.wgmma_done = max(clock.wgmma_done, clock.wgmma_groups - behind)
 
 
-@in_place
+@inlined
 def note_completed(watch: BlockWatch, lane: int, after: int, until: int) -> None:
     """Note for other blocks that the bulk copies of a lane, issued in a range of epochs, are complete."""
     for epoch in range(max(after, until - (OPERATIONS_KEPT - 1)) + 1, until + 1):
@@ -218,7 +218,7 @@ def note_completed(watch: BlockWatch, lane: int, after: int, until: int) -> None
             copy.completed = watch.epoch
 
 
-@in_place
+@inlined
 def commit_bulk_group(clock: AsyncClock, lane: int, now: int) -> None:
     """A lane commits its bulk copies as a group."""
     count = clock.bulk_groups[lane]
@@ -226,7 +226,7 @@ def commit_bulk_group(clock: AsyncClock, lane: int, now: int) -> None:
     clock.bulk_groups[lane] = count + 1
 
 
-@in_place
+@inlined
 def wait_for_bulk_groups(
     watch: BlockWatch, clock: AsyncClock, lane: int, behind: int, only_reads: bool
 ) -> None:
@@ -244,7 +244,7 @@ def wait_for_bulk_groups(
             note_completed(watch, lane, before, done)
 
 
-@in_place
+@inlined
 def order_bulk_groups(watch: BlockWatch, clock: AsyncClock, kind: int, behind: int, active: int) -> None:
     """Follow commits and waits of bulk groups, which each lane has for itself."""
     only_reads = kind == OrderKind.BULK_WAIT_READ
@@ -256,7 +256,7 @@ def order_bulk_groups(watch: BlockWatch, clock: AsyncClock, kind: int, behind: i
             wait_for_bulk_groups(watch, clock, lane, behind, only_reads)
 
 
-@in_place
+@inlined
 def is_proxy_fence(kind: int) -> bool:
     """Return whether an instruction is a fence between the generic and the asynchronous proxy."""
     of_one = (kind == OrderKind.PROXY_FENCE_SHARED) | (kind == OrderKind.PROXY_FENCE_GLOBAL)

@@ -10,7 +10,7 @@ from lanewise.isa.tensor_map_fields import MAP_BYTES
 from lanewise.jit.compiled_functions import signature_only
 from lanewise.jit.lane_functions import unsigned_less
 from lanewise.jit.record_layout import RecordLayout, field
-from lanewise.jit.restricted_python import compiled, in_place
+from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.jit.simd import Value
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, LaunchRecord, WarpFrame
@@ -19,7 +19,7 @@ from lanewise.machine.bulk_copies.box_walker import walk
 from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import AsyncFlag, AsyncKind, RunView
 from lanewise.machine.checker.records import AllocationShadow, BlockWatch, SiteRow, WatchRecord
-from lanewise.machine.checker.suspicions import Suspicion
+from lanewise.machine.checker.suspicion_sentences import Suspicion
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import suspect, watch_of, watch_of_running
 from lanewise.machine.checker.watch_code.proxy.async_clocks import (
     begin_operation,
@@ -66,13 +66,13 @@ class Issued(RecordLayout):
 # beginning an operation -------------------------------------------------------------------------------------
 
 
-@in_place
+@inlined
 def word_of(watch: BlockWatch, row: int, lane: int) -> int:
     """Return an access by the asynchronous proxy in one word."""
     return (watch.watch.sites[row].number << records.SITE_SHIFT) | records.ASYNC_PROXY | lane
 
 
-@in_place
+@inlined
 def check_map_in(frame: WarpFrame, row: int, copy: AsyncOperation, shadow: AllocationShadow) -> None:
     """Report a tensor map in an allocation that was changed, if no fence has followed."""
     offset, lane = copy.map - shadow.host, copy.lane
@@ -87,7 +87,7 @@ def check_map_in(frame: WarpFrame, row: int, copy: AsyncOperation, shadow: Alloc
         suspect(Suspicion.MAP_UNFENCED, frame, row, lane, shadow.first + offset, newest, writer)
 
 
-@in_place
+@inlined
 def check_map(frame: WarpFrame, watch: BlockWatch, row: int, copy: AsyncOperation) -> None:
     """Look at the tensor map of a copy: whether it was changed, and a fence followed."""
     launch = watch.watch
@@ -97,13 +97,13 @@ def check_map(frame: WarpFrame, watch: BlockWatch, row: int, copy: AsyncOperatio
             check_map_in(frame, row, copy, shadow)
 
 
-@in_place
+@inlined
 def mixed(so_far: int, number: int) -> int:
     """Return a hash with one more number in it."""
     return (so_far ^ number) * _FNV_PRIME
 
 
-@in_place
+@inlined
 def contents_of(copy: AsyncOperation) -> int:
     """Return a number that is the same for copies of the same bytes to the same place; it is not 0."""
     is_box = copy.element_bytes != 0
@@ -114,7 +114,7 @@ def contents_of(copy: AsyncOperation) -> int:
     return digest | 1
 
 
-@in_place
+@inlined
 def begin_copy_to_phase(frame: WarpFrame, copy: AsyncOperation, row: int, swizzle: int) -> int:
     """Begin a copy that an mbarrier is told of; return its epoch."""
     home = watch_of(copy.barrier_block)

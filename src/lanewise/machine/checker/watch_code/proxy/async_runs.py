@@ -9,13 +9,13 @@ from __future__ import annotations
 from lanewise.jit.compiled_functions import signature_only
 from lanewise.jit.lane_functions import choose, smallest, unsigned_less
 from lanewise.jit.record_layout import Words
-from lanewise.jit.restricted_python import compiled, in_place
+from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.jit.simd import Value
 from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import READS_VERIFIED, AsyncFlag, RunView
 from lanewise.machine.checker.records import AllocationShadow, BlockWatch, ShadowPlane
-from lanewise.machine.checker.suspicions import Suspicion
+from lanewise.machine.checker.suspicion_sentences import Suspicion
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import in_block, local_warp, suspect, watch_of
 from lanewise.machine.checker.watch_code.proxy.async_accesses import examine_async, reads_handed_over
 from lanewise.machine.checker.watch_code.proxy.async_clocks import running_clock
@@ -33,7 +33,7 @@ from lanewise.machine.codegen.lane_vectors import BOOL
 # what was examined before -----------------------------------------------------------------------------------
 
 
-@in_place
+@inlined
 def whole_warp_fenced(view: RunView, epoch: int) -> bool:
     """Return whether all that a warp wrote in an epoch is ordered before and fenced, for every lane."""
     watch, writer = view.observed, local_warp(view.observed, epoch)
@@ -41,11 +41,11 @@ def whole_warp_fenced(view: RunView, epoch: int) -> bool:
     if (view.flags & AsyncFlag.SHARED == 0) | (not in_block(watch, writer)):
         return False
     if writer == clock.index:
-        return min(smallest(known.fenced), clock.synced) >= epoch
+        return min(smallest(known.last_fence), clock.synced) >= epoch
     return min(known.fenced_of[writer], clock.seen[writer]) >= epoch
 
 
-@in_place
+@inlined
 def remember_read(view: RunView, epoch: int) -> None:
     """Keep an epoch of plain reads that the other proxy may write over, whichever lanes they are of."""
     is_new = (view.handed_over < epoch) & (view.floor >= epoch)
@@ -174,14 +174,14 @@ class _Cells:
 # runs -------------------------------------------------------------------------------------------------------
 
 
-@in_place
+@inlined
 def lowest_of_warps(watch: BlockWatch, epochs: Words) -> int:
     """Return the smallest epoch of a vector that has one for each warp of the block."""
     exists = lane_numbers() < watch.warps
     return smallest(choose(exists, epochs, -1))
 
 
-@in_place
+@inlined
 def settle(view: RunView, floor: int, fenced: int) -> None:
     """Note the epochs up to which writes are ordered before, and visible to the asynchronous proxy."""
     view.floor = floor
@@ -189,7 +189,7 @@ def settle(view: RunView, floor: int, fenced: int) -> None:
     view.handed_over = floor
 
 
-@in_place
+@inlined
 def view_shared(view: RunView, block: BlockRecord) -> None:
     """Fill a RunView for the shared memory of a block."""
     watch, home, clock = view.observed, watch_of(block), running_clock(view.observed)
@@ -207,7 +207,7 @@ def view_shared(view: RunView, block: BlockRecord) -> None:
     view.start = home.start
 
 
-@in_place
+@inlined
 def view_allocation(view: RunView, shadow: AllocationShadow) -> bool:
     """Fill a RunView for an allocation; false if nothing has to be looked at."""
     view.host = shadow.host

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lanewise.jit.restricted_python import compiled, in_place
+from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import AsyncKind, NotedOperation
 from lanewise.machine.checker.records import BlockWatch
@@ -13,7 +13,7 @@ from lanewise.machine.checker.watch_code.proxy.phases import phase_is_known
 from lanewise.machine.checker.watch_code.watch_module import follows_async
 
 
-@in_place
+@inlined
 def phase_is_complete(watch: BlockWatch, copy: NotedOperation, epoch: int, me: int) -> bool:
     """Return whether a copy that an mbarrier counts is known to be complete: its phase is."""
     home = copy.home
@@ -23,7 +23,7 @@ def phase_is_complete(watch: BlockWatch, copy: NotedOperation, epoch: int, me: i
     return phase_is_known(watch, home, copy.barrier, copy.phase, me)
 
 
-@in_place
+@inlined
 def complete_elsewhere(watch: BlockWatch, copy: NotedOperation, epoch: int, me: int, reads: bool) -> bool:
     """Return whether an operation of another block is known to be complete: a bulk group that was waited for.
 
@@ -37,7 +37,7 @@ def complete_elsewhere(watch: BlockWatch, copy: NotedOperation, epoch: int, me: 
     return copy.completed != 0 and ordered(watch, copy.completed, 0, 1 << copy.lane, me) != UNORDERED
 
 
-@in_place
+@inlined
 def wgmma_is_complete(watch: BlockWatch, product: NotedOperation) -> bool:
     """Return whether a wgmma is known to be complete: its warpgroup has waited for its group."""
     clock, agent = running_clock(watch), product.agent
@@ -47,7 +47,7 @@ def wgmma_is_complete(watch: BlockWatch, product: NotedOperation) -> bool:
     return product.phase < known
 
 
-@in_place
+@inlined
 def group_is_complete(watch: BlockWatch, copy: NotedOperation, epoch: int, me: int, reads: bool) -> bool:
     """Return whether a copy of a bulk group of this block is known to be complete, or to have read.
 

@@ -8,14 +8,14 @@ Copies by the asynchronous proxy are followed by the phases of their mbarriers.
 from __future__ import annotations
 
 from lanewise.jit.lane_functions import any_lane, lanes_in, lowest_bit, mask_of, set_bits
-from lanewise.jit.restricted_python import compiled, in_place
+from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.async_records import PendingOperations
 from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import PHASES_KEPT, FollowedBarrier, RemoteAccess
 from lanewise.machine.checker.records import BlockWatch, Flag, SiteRow, WarpClock
-from lanewise.machine.checker.suspicions import Suspicion
+from lanewise.machine.checker.suspicion_sentences import Suspicion
 from lanewise.machine.checker.watch_code.clocks.happens_before import UNORDERED, ordered
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     alive_lanes,
@@ -76,14 +76,14 @@ def is_awaited(watch: BlockWatch, source: WarpClock, noted: RemoteAccess, from_l
     return WEAKLY_AWAITED if source.cluster_passed >= epoch else UNAWAITED
 
 
-@in_place
+@inlined
 def later_by_block(watch: BlockWatch, held: int, epoch: int) -> bool:
     """Return whether a warp of the block accessed a cell after an epoch, given what the cell holds."""
     later = held & records.EPOCHS
     return (epoch < later) & in_block(watch, local_warp(watch, later))
 
 
-@in_place
+@inlined
 def is_polled(watch: BlockWatch, row: SiteRow, address: int, epoch: int) -> bool:
     """Return whether a thread of the block has read by a strong access what was written in an epoch.
 
@@ -98,7 +98,7 @@ def is_polled(watch: BlockWatch, row: SiteRow, address: int, epoch: int) -> bool
     return writes & (was_read | was_updated)
 
 
-@in_place
+@inlined
 def strike_known(watch: BlockWatch, source: WarpClock, noted: RemoteAccess, lane: int, exiting: int) -> None:
     """Strike an access of a lane of another block from the record if a lane that exits knows of it."""
     for me in set_bits(exiting):
@@ -110,7 +110,7 @@ def strike_known(watch: BlockWatch, source: WarpClock, noted: RemoteAccess, lane
                 noted.epoch[lane] = noted.epoch[lane] | records.PENDING
 
 
-@in_place
+@inlined
 def report_unknown(watch: BlockWatch, frame: WarpFrame, noted: RemoteAccess, lane: int) -> None:
     """Report an access that might as well come after the block's end; `frame` is of the warp that made it."""
     held, number, address = noted.epoch[lane], noted.row[lane], noted.address[lane]
@@ -145,7 +145,7 @@ def leave_remote(frame: WarpFrame, active: int, ends: bool) -> None:
 # the end of a block -----------------------------------------------------------------------------------------
 
 
-@in_place
+@inlined
 def lanes_left(frame: WarpFrame, active: int) -> int:
     """Return the lanes that are left in some warp of the block when some lanes of one warp have exited."""
     block = frame.block
@@ -156,7 +156,7 @@ def lanes_left(frame: WarpFrame, active: int) -> int:
     return left
 
 
-@in_place
+@inlined
 def was_seen(barrier: FollowedBarrier) -> bool:
     """Return whether somebody has seen a phase complete in which the last copy was, or one after it."""
     last, now = barrier.copy_phase, barrier.phase
@@ -168,7 +168,7 @@ def was_seen(barrier: FollowedBarrier) -> bool:
     return is_seen
 
 
-@in_place
+@inlined
 def check_barriers(frame: WarpFrame, watch: BlockWatch) -> None:
     """Report mbarriers of a block that ends with copies nobody has seen complete, or bytes still to come."""
     for number in range(watch.followed_count):
@@ -184,7 +184,7 @@ def check_barriers(frame: WarpFrame, watch: BlockWatch) -> None:
                     suspect(Suspicion.BYTES_LEFT_OVER, frame, barrier.row, 0, offset, missing, 0)
 
 
-@in_place
+@inlined
 def check_kept_copies(frame: WarpFrame, block: BlockRecord) -> None:
     """Report copies into the block's memory which the schedule has kept until it ends."""
     if block.pending != 0:

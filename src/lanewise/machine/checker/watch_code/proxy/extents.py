@@ -6,15 +6,15 @@ not tell that, they have to lie in the shared variable in which the operation be
 
 from __future__ import annotations
 
-from lanewise.jit.restricted_python import compiled, in_place
+from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.jit.simd import Value
 from lanewise.machine.abi import WarpFrame
-from lanewise.machine.checker.suspicions import Suspicion
+from lanewise.machine.checker.suspicion_sentences import Suspicion
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import suspect, watch_of
 from lanewise.machine.checker.watch_code.watch_module import WatchCode, least, most
 
 
-@in_place
+@inlined
 def report_outside(
     kind: int, frame: WarpFrame, row: int, lane: int, low: int, high: int, first: int, end: int
 ) -> None:

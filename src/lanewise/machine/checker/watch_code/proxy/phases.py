@@ -7,7 +7,7 @@ thread that it has synchronised with, has seen that phase complete.
 from __future__ import annotations
 
 from lanewise.jit.lane_functions import address_of, joined, lanes_in, lowest_bit, mask_of, set_bits
-from lanewise.jit.restricted_python import compiled, in_place
+from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine.abi import WarpFrame
 from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import (
@@ -20,11 +20,16 @@ from lanewise.machine.checker.proxy_records import (
     PhaseRecord,
 )
 from lanewise.machine.checker.records import BlockWatch, Flag
-from lanewise.machine.checker.suspicions import Suspicion
-from lanewise.machine.checker.watch_code.clocks.cluster_order import AWAY, AWAY_NARROWLY, HERE, tell_members
+from lanewise.machine.checker.suspicion_sentences import Suspicion
+from lanewise.machine.checker.watch_code.clocks.cluster_order import (
+    AWAY,
+    AWAY_NARROWLY,
+    HERE,
+    publish_to_phase,
+)
 from lanewise.machine.checker.watch_code.clocks.happens_before import ORDERED, UNORDERED, lanes_of, ordered
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import operand_of, row_of, suspect, watch_of
-from lanewise.machine.checker.watch_code.proxy.async_clocks import async_clock, running_clock, tell_own
+from lanewise.machine.checker.watch_code.proxy.async_clocks import async_clock, publish_own, running_clock
 from lanewise.machine.checker.watch_code.proxy.remote_accesses import note_remote_arrival
 from lanewise.machine.checker.watch_code.watch_module import (
     LaneLongs,
@@ -52,19 +57,19 @@ FENCED_OF, FENCED_GLOBAL_OF, READS_OF, WRITES_OF, WGMMA_OF, HANDED_OVER_OF = (
 )
 
 
-@in_place
+@inlined
 def followed_barrier(home: BlockWatch, number: int) -> FollowedBarrier:
     """Return an mbarrier of a block by its number in the block's table."""
     return FollowedBarrier.at(home.followed + number * FollowedBarrier.BYTES)
 
 
-@in_place
+@inlined
 def phase_of(barrier: FollowedBarrier, number: int) -> PhaseRecord:
     """Return the record of a phase of an mbarrier."""
     return barrier.phases[number & (PHASES_KEPT - 1)]
 
 
-@in_place
+@inlined
 def is_initialised(word: int) -> bool:
     """Return whether a word of memory is an mbarrier object that is in use."""
     return (word >> READY) & 1 != 0
@@ -73,7 +78,7 @@ def is_initialised(word: int) -> bool:
 # which mbarriers there are ----------------------------------------------------------------------------------
 
 
-@in_place
+@inlined
 def begin_phase(barrier: FollowedBarrier, parity: int) -> None:
     """Count a phase that was completed: another one is under way."""
     barrier.phase += 1
@@ -114,7 +119,7 @@ def phase_of_barrier(home: BlockWatch, number: int) -> int:
     return followed_barrier(home, number).phase if number >= 0 else 0
 
 
-@in_place
+@inlined
 def initialise_barriers(frame: WarpFrame, home: BlockWatch, offsets: LaneLongs, active: int) -> None:
     """Put the mbarriers that some lanes initialise on record."""
     for lane in set_bits(active):
@@ -164,7 +169,7 @@ def used_by_copy(frame: WarpFrame, row: int, home: BlockWatch, number: int, lane
     if (home is watch) & (epoch > 0) & (barrier.visible == 0):
         barrier.visible = 1
         clock = async_clock(watch, barrier.init_warp)
-        fenced = max(clock.init_fenced[barrier.init_lane], clock.fenced[barrier.init_lane])
+        fenced = max(clock.init_fenced[barrier.init_lane], clock.last_fence[barrier.init_lane])
         if fenced < epoch:
             suspect(Suspicion.BARRIER_UNFENCED, frame, row, lane, barrier.offset, epoch, 0)
 
@@ -220,7 +225,7 @@ def phase_is_over(watch: BlockWatch, number: int, phase: int, me: int) -> bool:
 # arriving ---------------------------------------------------------------------------------------------------
 
 
-@in_place
+@inlined
 def check_arrival(
     frame: WarpFrame, barrier: FollowedBarrier, number: int, word: int, site: int, lane: int
 ) -> None:
@@ -245,11 +250,11 @@ def check_arrival(
             phase.arrivers[index] = phase.arrivers[index] | 1 << lane
 
 
-@in_place
+@inlined
 def tell_phase(watch: BlockWatch, phase: PhaseRecord) -> None:
     """Note what the running warp knows in a phase: it passes to those who see the phase complete."""
     index = watch.clock.index
-    clock = tell_own(watch, index)
+    clock = publish_own(watch, index)
     phase.known[FENCED_OF] = joined(phase.known[FENCED_OF], clock.fenced_of)
     phase.known[FENCED_GLOBAL_OF] = joined(phase.known[FENCED_GLOBAL_OF], clock.fenced_global_of)
     phase.known[READS_OF] = joined(phase.known[READS_OF], clock.reads_of)
@@ -261,7 +266,7 @@ def tell_phase(watch: BlockWatch, phase: PhaseRecord) -> None:
     phase.known[HANDED_OVER_OF][index] = watch.epoch
 
 
-@in_place
+@inlined
 def learn_phase(watch: BlockWatch, phase: PhaseRecord) -> None:
     """Let the running warp know what those knew who arrived in a phase."""
     clock = running_clock(watch)
@@ -286,7 +291,7 @@ def arrive_at_phase(frame: WarpFrame, home: BlockWatch, offset: int, word: int, 
     if watch.cluster_blocks > 1:
         is_narrow = row_of(frame, site).flags & Flag.NARROW_ARRIVAL != 0
         away = AWAY_NARROWLY if is_narrow else AWAY
-        tell_members(watch, phase, HERE if at_home else away)
+        publish_to_phase(watch, phase, HERE if at_home else away)
     check_arrival(frame, barrier, number, word, site, lane)
     if at_home:
         tell_phase(watch, phase)

@@ -7,12 +7,12 @@ given some up; so what the warps have at last must fit.
 from __future__ import annotations
 
 from lanewise.jit.lane_functions import lowest_bit
-from lanewise.jit.restricted_python import compiled, in_place
+from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine.abi import WarpFrame
 from lanewise.machine.analysis.register_pool import IGNORED, STEP
 from lanewise.machine.checker.order_kinds import OrderKind
 from lanewise.machine.checker.records import BlockWatch
-from lanewise.machine.checker.suspicions import Suspicion
+from lanewise.machine.checker.suspicion_sentences import Suspicion
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     alive_lanes,
     suspect,
@@ -26,7 +26,7 @@ from lanewise.machine.checker.watch_code.watch_module import LANES
 _MIX = 1000003
 
 
-@in_place
+@inlined
 def allocated(registers: int) -> int:
     """Return how many registers a thread has that asked for a number of them."""
     return (registers + (STEP - 1)) & -STEP
@@ -56,7 +56,7 @@ def set_registers(frame: WarpFrame, site: int, active: int) -> None:
     clock.registers_history = clock.registers_history * _MIX + wanted
 
 
-@in_place
+@inlined
 def warps_agree(frame: WarpFrame, watch: BlockWatch, index: int) -> bool:
     """Return whether a warp has asked for what its warpgroup's first has; report it if not."""
     clock, leader = async_clock(watch, index), async_clock(watch, first_of_group(index))

@@ -8,7 +8,7 @@ mbarrier or for a flag that comes after the access. `exits.py` looks at that whe
 from __future__ import annotations
 
 from lanewise.jit.lane_functions import choose, lanes_in
-from lanewise.jit.restricted_python import compiled, in_place
+from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine.abi import WarpFrame
 from lanewise.machine.checker.proxy_records import RemoteAccess
 from lanewise.machine.checker.records import BlockWatch
@@ -19,19 +19,19 @@ from lanewise.machine.checker.watch_code.watch_module import LaneLongs
 NUMBER_BITS = 8
 
 
-@in_place
+@inlined
 def is_in_cluster(watch: BlockWatch) -> bool:
     """Return whether a block has other blocks beside it that may access its memory."""
     return watch.remote_accesses != 0
 
 
-@in_place
+@inlined
 def remote_access(home: BlockWatch, warp: int) -> RemoteAccess:
     """Return the RemoteAccess of a warp, by its number in the cluster, to the memory of a block."""
     return RemoteAccess.at(home.remote_accesses + warp * RemoteAccess.BYTES)
 
 
-@in_place
+@inlined
 def running_remote_access(watch: BlockWatch, home: BlockWatch) -> RemoteAccess:
     """Return the RemoteAccess of the running warp to the memory of another block."""
     return remote_access(home, watch.first_warp - watch.cluster_first + watch.clock.index)
@@ -47,7 +47,7 @@ def note_remote(watch: BlockWatch, home: BlockWatch, site: int, addresses: LaneL
     noted.address = choose(lanes, addresses.longs, noted.address)
 
 
-@in_place
+@inlined
 def note_remote_arrival(watch: BlockWatch, home: BlockWatch, lane: int, number: int, phase: int) -> None:
     """Note that the access just noted is an arrival in a phase of an mbarrier of the other block."""
     if is_in_cluster(home):

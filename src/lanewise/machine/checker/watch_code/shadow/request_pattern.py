@@ -17,7 +17,7 @@ from lanewise.jit.lane_functions import (
     set_bits,
 )
 from lanewise.jit.record_layout import Longs
-from lanewise.jit.restricted_python import compiled, in_place
+from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.jit.simd import Code, Value, i64
 from lanewise.machine.checker.records import (
     CELLS_TOGETHER,
@@ -68,7 +68,7 @@ def remember(access: Access, request: LastRequest, base: int) -> None:
     keep_sample(access, request, base)
 
 
-@in_place
+@inlined
 def find_tiling(access: Access, request: LastRequest, lowest: int) -> None:
     """Find out whether the lanes' bytes fill a range of cells exactly, and which lane has each cell."""
     size, shift, by_word = access.size, access.shift, access.flags & Flag.BY_WORD != 0
@@ -116,7 +116,7 @@ def count_costs(access: Access, request: LastRequest) -> None:
     request.ideal = answer >> 32
 
 
-@in_place
+@inlined
 def is_like_sample(access: Access, request: LastRequest, number: int) -> bool:
     """Return whether a request has the same distances between lanes as a sample."""
     is_same = (request.sample_shared[number] == access.shared) & (
@@ -127,7 +127,7 @@ def is_like_sample(access: Access, request: LastRequest, number: int) -> bool:
     return is_same and not any_lane(sample.longs - first != request.pattern)
 
 
-@in_place
+@inlined
 def keep_sample(access: Access, request: LastRequest, base: int) -> None:
     """Find the sample with the same distances between lanes, or keep the request as one if there is room."""
     count, current = request.sample_count, -1
@@ -145,7 +145,7 @@ def keep_sample(access: Access, request: LastRequest, base: int) -> None:
     request.current_sample = current
 
 
-@in_place
+@inlined
 def keep_base(request: LastRequest, base: int) -> None:
     """Keep where a request lies whose distances between lanes are those of a sample, if there is room."""
     current = request.current_sample

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from lanewise.jit.lane_functions import address_of, mask_of, set_bits, unsigned_less
 from lanewise.jit.record_layout import RecordLayout, field
-from lanewise.jit.restricted_python import compiled, in_place
+from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine import abi
 from lanewise.machine.abi import WarpFrame
 from lanewise.machine.checker import records
 from lanewise.machine.checker.records import MOST_ELEMENTS, Flag
-from lanewise.machine.checker.suspicions import Suspicion
+from lanewise.machine.checker.suspicion_sentences import Suspicion
 from lanewise.machine.checker.watch_code.accesses import Access, cell_of
 from lanewise.machine.checker.watch_code.clocks.happens_before import (
     ORDERED,
@@ -43,7 +43,7 @@ from lanewise.machine.runtime.heap import ByteState
 # what a store writes ----------------------------------------------------------------------------------------
 
 
-@in_place
+@inlined
 def register_bits(frame: WarpFrame, register: int, bits: int, lane: int) -> int:
     """Return the bits of a register of one lane."""
     place = address_of(frame) + register
@@ -75,7 +75,7 @@ def content(access: Access, offset: int) -> int:
     return load_short(place) if access.shift == 1 else load_word(place)
 
 
-@in_place
+@inlined
 def stores_what_is_there(access: Access, me: int, offset: int) -> bool:
     """Return whether a plain store writes the value that is there, which changes nothing."""
     return access.row.stored_count > 0 and stored_bits(access, lane_of(me), offset) == content(access, offset)
@@ -84,13 +84,13 @@ def stores_what_is_there(access: Access, me: int, offset: int) -> bool:
 # examining a cell -------------------------------------------------------------------------------------------
 
 
-@in_place
-def tell(access: Access, me: int, offset: int, kind: int, epoch: int, who: int) -> None:
+@inlined
+def suspect_access(access: Access, me: int, offset: int, kind: int, epoch: int, who: int) -> None:
     """Report a suspicion about a cell and another access to it."""
     suspect(kind, access.frame, access.site, lane_of(me), access.origin + offset, epoch, who)
 
 
-@in_place
+@inlined
 def is_padding(access: Access, me: int, offset: int) -> bool:
     """Count a cell and return true if it lies where triage has seen padding of a structure before."""
     row, watch, start = access.row, access.watch, access.offsets[lane_of(me)]
@@ -107,20 +107,20 @@ def is_padding(access: Access, me: int, offset: int) -> bool:
     return is_known
 
 
-@in_place
+@inlined
 def floor_of(access: Access) -> int:
     """Return the epoch before the first that counts: of shared memory, that in which the block began."""
     return access.watch.start - 1 if access.shared != 0 else 0
 
 
-@in_place
-def follows_write(access: Access, cell: ShadowCell, me: int, offset: int, writes: bool) -> bool:
+@inlined
+def check_after_write(access: Access, cell: ShadowCell, me: int, offset: int, writes: bool) -> bool:
     """Report the last write of a cell if it is not complete or not ordered before; true if it is good."""
     watch, writer, held = access.watch, cell.writer, cell.write_epoch
     epoch = held & records.EPOCHS
     update_both = writer & me & records.ATOMIC != 0
     if (held & records.PENDING != 0) & (not update_both) and not finished(watch, epoch, writer, me):
-        tell(access, me, offset, Suspicion.UNFINISHED_COPY, epoch, writer)
+        suspect_access(access, me, offset, Suspicion.UNFINISHED_COPY, epoch, writer)
         return True  # what else is wrong with the cell is reported, too
     # An asynchronous operation that is known to be complete is known to have happened before.
     if writer & records.ASYNC_PROXY != 0:
@@ -132,12 +132,12 @@ def follows_write(access: Access, cell: ShadowCell, me: int, offset: int, writes
     if writes and stores_what_is_there(access, me, offset):
         return False
     kind = Suspicion.WEAKLY_AFTER_WRITE if order == WEAKLY_ORDERED else Suspicion.AFTER_WRITE
-    tell(access, me, offset, kind, epoch, writer)
+    suspect_access(access, me, offset, kind, epoch, writer)
     return False
 
 
-@in_place
-def follows_earlier_write(access: Access, cell: ShadowCell, me: int, offset: int) -> bool:
+@inlined
+def check_after_earlier_write(access: Access, cell: ShadowCell, me: int, offset: int) -> bool:
     """Report an earlier atomic, or a weak write that a strong one replaced; true if nothing is wrong.
 
     This thread may have made the last atomic, and cannot know of the others; what does not race with a strong
@@ -153,12 +153,12 @@ def follows_earlier_write(access: Access, cell: ShadowCell, me: int, offset: int
         return True
     is_certain = is_replaced & (order != WEAKLY_ORDERED)
     kind = Suspicion.AFTER_WRITE if is_certain else Suspicion.WEAKLY_AFTER_WRITE
-    tell(access, me, offset, kind, epoch, plain)
+    suspect_access(access, me, offset, kind, epoch, plain)
     return False
 
 
-@in_place
-def follows_reader(
+@inlined
+def check_after_reader(
     access: Access, cell: ShadowCell, me: int, offset: int, held: int, reader: int, lanes: int, is_last: bool
 ) -> bool:
     """Report a read of a cell that is about to be written if it is not ordered before; true if it is.
@@ -169,7 +169,7 @@ def follows_reader(
     if epoch <= floor_of(access):
         return True
     if held & records.PENDING != 0 and not finished(watch, epoch, reader, me):
-        tell(access, me, offset, Suspicion.UNFINISHED_COPY, epoch, reader)
+        suspect_access(access, me, offset, Suspicion.UNFINISHED_COPY, epoch, reader)
         return False
     no_reader = records.ATOMIC if is_last else records.ATOMIC | records.REPLACED_WRITE
     if reader & no_reader != 0:
@@ -180,20 +180,20 @@ def follows_reader(
     has_others = (cell.read_epoch == held) & (cell.read_lanes & ~lanes_of(reader) != 0)
     named = reader | records.SEVERAL if has_others else reader
     kind = Suspicion.WEAKLY_AFTER_READ if order == WEAKLY_ORDERED else Suspicion.AFTER_READ
-    tell(access, me, offset, kind, epoch, named)
+    suspect_access(access, me, offset, kind, epoch, named)
     return False
 
 
-@in_place
-def follows_async_reader(access: Access, me: int, offset: int, epoch: int, reader: int) -> bool:
+@inlined
+def check_after_async_reader(access: Access, me: int, offset: int, epoch: int, reader: int) -> bool:
     """Report an asynchronous read that is not known to be done before a write; true if it is."""
     if epoch > floor_of(access) and not async_finished(access.watch, epoch, me, reads=True):
-        tell(access, me, offset, Suspicion.UNFINISHED_READ, epoch, reader)
+        suspect_access(access, me, offset, Suspicion.UNFINISHED_READ, epoch, reader)
         return False
     return True
 
 
-@in_place
+@inlined
 def check_warps_between(access: Access, cell: ShadowCell, me: int, offset: int) -> None:
     """Report a warp that read a cell between the first and the last reader and is not ordered before.
 
@@ -208,7 +208,9 @@ def check_warps_between(access: Access, cell: ShadowCell, me: int, offset: int) 
         for index in range(watch.warps):
             is_unknown = (clock.seen[index] < since) & (clock.acquired < since)
             if lane_is_in(index, cell.read_warps) & is_unknown & (index != clock.index):
-                tell(access, me, offset, Suspicion.AFTER_READ, watch.clocks[index].last, cell.reader)
+                suspect_access(
+                    access, me, offset, Suspicion.AFTER_READ, watch.clocks[index].last, cell.reader
+                )
                 return
 
 
@@ -220,13 +222,13 @@ def examine_read(access: Access, me: int, offset: int) -> None:
     is_written = held & records.EPOCHS > floor_of(access)
     if (access.shared != 0) & (not is_written):
         if not is_padding(access, me, offset):
-            tell(access, me, offset, Suspicion.UNINITIALISED, 0, 0)
+            suspect_access(access, me, offset, Suspicion.UNINITIALISED, 0, 0)
         return
     if (me & records.CONSTANT_READ != 0) & (held != 0) & (access.shared == 0):
-        tell(access, me, offset, Suspicion.NOT_CONSTANT, held & records.EPOCHS, cell.writer)
+        suspect_access(access, me, offset, Suspicion.NOT_CONSTANT, held & records.EPOCHS, cell.writer)
         return
-    if not is_written or follows_write(access, cell, me, offset, writes=False):
-        follows_earlier_write(access, cell, me, offset)
+    if not is_written or check_after_write(access, cell, me, offset, writes=False):
+        check_after_earlier_write(access, cell, me, offset)
 
 
 @compiled()
@@ -236,38 +238,40 @@ def examine_write(access: Access, me: int, offset: int) -> None:
     reader, is_written = cell.reader, cell.write_epoch & records.EPOCHS > floor_of(access)
     if (access.shared != 0) & (me & records.ATOMIC != 0) & (not is_written):
         if not is_padding(access, me, offset):
-            tell(access, me, offset, Suspicion.UNINITIALISED, 0, 0)
+            suspect_access(access, me, offset, Suspicion.UNINITIALISED, 0, 0)
         return
     if (reader & records.CONSTANT_READ != 0) & (access.shared == 0):
-        tell(access, me, offset, Suspicion.NOT_CONSTANT, cell.read_epoch & records.EPOCHS, reader)
+        suspect_access(access, me, offset, Suspicion.NOT_CONSTANT, cell.read_epoch & records.EPOCHS, reader)
         return
-    if is_written and not follows_write(access, cell, me, offset, writes=True):
+    if is_written and not check_after_write(access, cell, me, offset, writes=True):
         return
-    if not follows_earlier_write(access, cell, me, offset):
+    if not check_after_earlier_write(access, cell, me, offset):
         return
     if follows_async():
-        if not follows_async_reader(access, me, offset, cell.async_earlier_epoch, cell.async_earlier_reader):
+        if not check_after_async_reader(
+            access, me, offset, cell.async_earlier_epoch, cell.async_earlier_reader
+        ):
             return
-        if not follows_async_reader(access, me, offset, cell.async_read_epoch, cell.async_reader):
+        if not check_after_async_reader(access, me, offset, cell.async_read_epoch, cell.async_reader):
             return
     # The earlier reader first: among lanes of one warp, the last one may be this lane.
     earlier, lanes = cell.earlier_reader, lanes_of(cell.earlier_reader)
-    if not follows_reader(access, cell, me, offset, cell.earlier_epoch, earlier, lanes, is_last=False):
+    if not check_after_reader(access, cell, me, offset, cell.earlier_epoch, earlier, lanes, is_last=False):
         return
-    if follows_reader(access, cell, me, offset, cell.read_epoch, reader, cell.read_lanes, is_last=True):
+    if check_after_reader(access, cell, me, offset, cell.read_epoch, reader, cell.read_lanes, is_last=True):
         check_warps_between(access, cell, me, offset)
 
 
 # putting accesses on record ---------------------------------------------------------------------------------
 
 
-@in_place
+@inlined
 def is_of_turn(access: Access, held: int) -> bool:
     """Return whether an epoch is one of the running warp, since it has its turn."""
     return (held > access.watch.own_after) & (held <= access.watch.epoch)
 
 
-@in_place
+@inlined
 def writes_here(access: Access, lane: int, offset: int) -> bool:
     """Return whether a lane writes the cell by this instruction, and not in an earlier round of a loop.
 
@@ -277,17 +281,17 @@ def writes_here(access: Access, lane: int, offset: int) -> bool:
     return is_unknown or unsigned_less(offset - access.offsets[lane], access.row.access_size)
 
 
-@in_place
+@inlined
 def check_same_address(access: Access, me: int, offset: int, earlier: int) -> None:
     """Report lanes of one instruction that write different values to a cell."""
     if access.row.stored_count != 0:
         mine, theirs = stored_bits(access, lane_of(me), offset), stored_bits(access, lane_of(earlier), offset)
         if mine == theirs:
             return
-    tell(access, me, offset, Suspicion.SAME_ADDRESS, access.watch.epoch, earlier)
+    suspect_access(access, me, offset, Suspicion.SAME_ADDRESS, access.watch.epoch, earlier)
 
 
-@in_place
+@inlined
 def keep_earlier_write(access: Access, cell: ShadowCell, me: int) -> None:
     """Keep the last write of a cell beside the one that is put on record, if others may race with it.
 
@@ -344,13 +348,13 @@ def forget_ordered_readers(access: Access, me: int, offset: int) -> None:
 # local memory -----------------------------------------------------------------------------------------------
 
 
-@in_place
+@inlined
 def was_written(shadow: ByteArray, byte: int) -> bool:
     """Return whether a byte of local memory was ever written."""
     return (shadow.bytes[byte >> 2] >> (byte & 3)) & 1 != 0
 
 
-@in_place
+@inlined
 def note_unwritten(access: Access, shadow: ByteArray, lane: int, element_bytes: int) -> bool:
     """Put the elements of a lane's load on record of which a byte was not written; true if there are some."""
     watch, start = access.watch, access.offsets[lane]
@@ -363,7 +367,7 @@ def note_unwritten(access: Access, shadow: ByteArray, lane: int, element_bytes: 
     return some
 
 
-@in_place
+@inlined
 def block_is_unwritten(access: Access, shadow: ByteArray, start: int) -> bool:
     """Return whether nothing was written in the aligned block of a structure that a load belongs to."""
     padded = max(access.row.alignment, access.size)
@@ -412,7 +416,7 @@ class StateCounts(RecordLayout):
     counts = field(8, STATES)
 
 
-@in_place
+@inlined
 def count_states(access: Access, states: ByteArray, start: int) -> StateCounts:
     """Count the states of the bytes that a lane accesses, and note those that it writes."""
     counted = StateCounts.on_stack()
@@ -441,7 +445,7 @@ def access_heap(access: Access, states: ByteArray) -> None:
             report_heap(access, Suspicion.HEAP_UNINITIALISED, lane)
 
 
-@in_place
+@inlined
 def report_heap(access: Access, kind: int, lane: int) -> None:
     """Report a lane's access to the heap."""
     suspect(kind, access.frame, access.site, lane, access.offsets[lane] + abi.HEAP_BASE, 0, 0)
