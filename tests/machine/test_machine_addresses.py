@@ -11,6 +11,7 @@ import pytest
 
 import lanewise as lw
 from lanewise.machine import KernelFault
+from lanewise.machine.runtime.device_memory import Allocation, View
 
 SOURCE = r"""
 struct Job { const float* x; float* y; int n; };
@@ -112,3 +113,10 @@ def test_what_has_no_address() -> None:
         lw.address(np.zeros(3, ">f4"))
     kept = lw.address(np.zeros(3))
     assert pickle.loads(pickle.dumps(kept)) == kept and repr(kept).startswith("Address(0x")
+
+
+def test_an_argument_is_named_so_wherever_the_host_has_it() -> None:
+    """Memory of a host may lie below the addresses at which the machine places the variables of a module."""
+    low = Allocation("a", 0x111B_7F00, 64, 0x111B_7F00, True, (View("a", 0, 64, True),))
+    assert not low.is_variable and low.title == "argument a"
+    assert Allocation("table", 0x2_0000_0000, 64, 0x111B_7F00, True).title == "variable table"

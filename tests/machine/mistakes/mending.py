@@ -19,6 +19,7 @@ from machine.mistakes.corpus import FOLDER, PAIRS, STEPS, Pair, accusations, arc
 STATEMENTS = {
     "__syncthreads()": "__syncthreads();",
     "__syncwarp()": "__syncwarp();",
+    "__syncwarp(mask)": "__syncwarp(__activemask());",
     "fence.proxy.async": 'asm volatile("fence.proxy.async;" ::: "memory");',
     "wgmma.fence": 'asm volatile("wgmma.fence.sync.aligned;" ::: "memory");',
     "cp.async.wait_all": 'asm volatile("cp.async.wait_all;" ::: "memory");',
@@ -31,6 +32,9 @@ _GAP = re.compile(
     r"(between|after|before) line (\d+)(?: and line (\d+))?(?:, before (?:it|line (\d+)) comes)?"
 )
 
+#: Of mends of a barrier that stands at the wrong place.
+_COMES_BY = re.compile("come to (the barrier|it)|execute it")
+
 Insertion = tuple[str, tuple[int, ...]]
 
 
@@ -42,13 +46,14 @@ def insertions(mend: str) -> list[Insertion]:
     named = _STATEMENT.match(mend)
     if named is None or named[1] not in STATEMENTS:
         return []
+    name = "__syncwarp(mask)" if "with a mask" in mend else named[1]
     added = []
     for where, line, end, again in _GAP.findall(mend.split("; or ")[0]):
         first = int(line) + (where != "before")
         last = int(end) if end else first + (_AFTER if where == "after" else 0)
         places = [*range(first, last + 1), *(range(int(again) - 2, int(again) + 1) if again else ())]
         second = _THEN.search(mend)
-        statements = [STATEMENTS[named[1]], *([STATEMENTS[second[1]]] if second else [])]
+        statements = [STATEMENTS[name], *([STATEMENTS[second[1]]] if second else [])]
         added.append((" ".join(statements), tuple(places)))
     return added
 
@@ -56,8 +61,8 @@ def insertions(mend: str) -> list[Insertion]:
 def mended_texts(pair: Pair, added: list[Insertion]) -> Iterator[str]:
     """Yield the source of a wrong kernel with statements added, at each of the lines that are allowed."""
     lines = with_kernels(version(pair.file, wrong=True), frozenset([pair.name])).split("\n")
-    choices = itertools.product(*(gap for _, gap in added))
-    for places in itertools.islice(choices, _MOST_TRIES):
+    choices = sorted(itertools.product(*(gap for _, gap in added)), key=lambda places: len(set(places)))
+    for places in choices[:_MOST_TRIES]:  # one place for all of them first
         text = list(lines)
         for place, (statement, _) in zip(places, added, strict=True):
             if place <= len(text):
@@ -74,14 +79,18 @@ def check(pair: Pair, text: str) -> Any:
 
 
 def is_mended(pair: Pair, mends: Iterable[str]) -> bool:
-    """Return whether mends, at lines that they allow, leave nothing to accuse the kernel of."""
+    """Return whether mends, at lines that they allow, leave nothing to accuse the kernel of.
+
+    Another mistake may be left which no statement mends, as when two threads write one element.
+    """
     added = list(dict.fromkeys(each for mend in mends for each in insertions(mend)))
     for text in mended_texts(pair, added):
         try:
             report = check(pair, text)
         except lw.LanewiseError:  # a statement in the middle of another one
             continue
-        if not accusations(report):
+        left = [finding.mend for finding in accusations(report)]
+        if not any(insertions(mend) or _COMES_BY.search(mend) for mend in left):
             return True
     return False
 

@@ -158,6 +158,24 @@ class ControlFlow:
         of_one = first.index(one.site) * iterations // len(first)
         return of_one == second.index(other.site) * iterations // len(second)
 
+    def are_of_two_loops(self, one: Op, other: Op) -> bool:
+        """Return whether all copies of an instruction come before those of another: no loop has both."""
+        first, second = self._copies[_origin(one)], self._copies[_origin(other)]
+        return len(first) > 1 and len(second) > 1 and self._order[first[-1]] < self._order[second[0]]
+
+    @cached_property
+    def _order(self) -> dict[int, int]:
+        """The position of each instruction in the kernel, by its site."""
+        ordered = (op.site for block in self._blocks for op in block.executed)
+        return {site: number for number, site in enumerate(ordered)}
+
+    def are_of_one_branch(self, one: Op, other: Op) -> bool:
+        """Return whether two instructions, and so all between them, are in one block that some skip."""
+        first, second = (self._places.get(each.site) for each in (one, other))
+        if first is None or second is None or first[0] is not second[0]:
+            return False
+        return self.is_conditional(one)
+
     def is_conditional(self, op: Op) -> bool:
         """Return whether threads may come to the end of the function without this instruction."""
         place = self._places.get(op.site)
@@ -276,7 +294,16 @@ def race_mend(races: Sequence[Race]) -> str:
     if not gaps:
         return _without_a_gap(first, barrier, everybody, language)
     conditional = any(each.flow.is_conditional(op) for each in races for op in (each.one.op, each.other.op))
-    where = f", where {everybody} come by" if conditional else ""
+    where = ""
+    if conditional:
+        where = f", where {everybody} come by"
+        of_loops = [gap for gap in gaps.values() if gap.endswith("comes again")]
+        if of_loops:  # behind the branch, before the next iteration
+            gaps = {gap: gap for gap in of_loops}
+        elif reach <= Reach.WARP and all(
+            each.flow.are_of_one_branch(each.one.op, each.other.op) for each in races
+        ):
+            where = ", with a mask of the lanes that come by"
     return f"{barrier} {' and '.join(gaps.values())}{where}{_or_atomic(first, language)}"
 
 
@@ -288,11 +315,21 @@ def _gaps(race: Race, closes: Callable[[Op], bool]) -> list[str]:
         first, second = second, first
     gaps = []
     if flow.leads(first.op, second.op, closes) and not _is_one_statement(race):
-        together = flow.are_of_one_iteration(first.op, second.op) or first.line > second.line
+        together = (
+            flow.are_of_one_iteration(first.op, second.op)
+            or flow.are_of_two_loops(first.op, second.op)
+            or first.line > second.line
+        )
         gaps.append(_gap(first, second) if together else _gap(second, first))
     if flow.leads(second.op, first.op, closes):
         gaps.append(_gap(second, first))
     return gaps
+
+
+def gap_before_copy(flow: ControlFlow, read: Place, copy: Place) -> str:
+    """Return where a barrier is missing from a read to a later copy into what it reads; else nothing."""
+    back = flow.leads(read.op, copy.op, is_block_barrier)
+    return _gap(read, copy) if back and not flow.leads(copy.op, read.op, is_block_barrier) else ""
 
 
 def _gap(first: Place, second: Place) -> str:
@@ -305,10 +342,11 @@ def _gap(first: Place, second: Place) -> str:
 
 
 def _is_one_statement(race: Race) -> bool:
-    """Return whether both accesses are of one line that was compiled once, so that nothing fits between."""
+    """Return whether both accesses are of one line in one iteration, so that nothing fits between."""
     writers = ((race.one, race.one_writes), (race.other, race.other_writes))
     copied = any(writes and race.flow.is_copied(place.op) for place, writes in writers)
-    return race.one.is_on_line_of(race.other) and not copied
+    together = not copied or race.flow.are_of_one_iteration(race.one.op, race.other.op)
+    return race.one.is_on_line_of(race.other) and together
 
 
 def _or_atomic(race: Race, language: Language) -> str:

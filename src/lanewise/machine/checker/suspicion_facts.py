@@ -215,6 +215,13 @@ class Facts:
             return f"before {self.here}"
         return f"after {self.other.place.named(self.here_place)}"
 
+    @property
+    def names_registers(self) -> str:
+        """What keeps a compiler from moving writes of registers behind a fence that does not name them."""
+        if self.language is not mends.Language.CPLUSPLUS:
+            return ""
+        return '; name the registers in its asm ("+r" or "+f"), or the compiler may write them behind it'
+
     # races --------------------------------------------------------------------------------------------------
 
     @property
@@ -293,6 +300,9 @@ class Facts:
                 return f"{self.bulk_wait} before {self.here}, in the thread that committed it{self._then_all}"
             case AsyncKind.PHASE:
                 return f"wait for the phase of its mbarrier before {self.here}"
+        gap = mends.gap_before_copy(self.flow, self.here_place, self.other.place) if self.other else ""
+        if gap:
+            return f"{mends.spelled('block_barrier', self.language)} {gap}"
         return f"{self.copy_wait} before {self.here}, in the thread that copies{self._then_all}"
 
     @property
@@ -312,7 +322,8 @@ class Facts:
         reach = self.other.reach if self.other is not None else Reach.BLOCK
         if reach is Reach.THREAD and self.op.record.waits is Waits.NOBODY:
             return ""
-        barrier = "block_barrier" if reach > Reach.WARP else "warp_barrier"
+        several = self.launch.shape.warps > 1  # copies into shared memory are for all of them
+        barrier = "block_barrier" if reach > Reach.WARP or several else "warp_barrier"
         return f", then {mends.spelled(barrier, self.language)}"
 
     # mbarriers and clusters ---------------------------------------------------------------------------------

@@ -183,7 +183,7 @@ class Suspicion(IntEnum):
     REGISTER_UNFENCED = (
         "wgmma", ERROR, Subject.REGISTER, "lane register other _",
         "the register {register_name} was written after the last wgmma.fence",
-        "{wgmma_fence} {after_other}, before the wgmma",
+        "{wgmma_fence} {after_other}, before the wgmma{names_registers}",
     )  # fmt: skip
     NO_WGMMA_FENCE = (
         "wgmma", ERROR, Subject.THREADS, "lane _ _ _",

@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from lanewise.errors import LanewiseError
 from lanewise.jit.host_memory import Bytes, address, zeroed_bytes
-from lanewise.machine import abi
 from lanewise.machine.launch_info import LaunchInfo, function_addresses, variable_addresses
 from lanewise.ptx import Immediate, Initialiser, Module, SymbolAddress, Value, Variable
 from lanewise.records import record
@@ -60,8 +59,8 @@ class Allocation:
 
     @property
     def is_variable(self) -> bool:
-        """Whether it is a variable of the module, and not an argument."""
-        return self.first < abi.ARGUMENT_BASE
+        """Whether it is a variable of the module: nothing of it was passed. (Addresses do not tell.)"""
+        return not self.views
 
     @property
     def title(self) -> str:

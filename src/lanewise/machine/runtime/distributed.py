@@ -264,7 +264,7 @@ def spread(
             tuple(
                 (number, each.first, each.views)
                 for number, each in enumerate(pieces)
-                if each.first >= abi.ADDRESSED_BASE
+                if not abi.ARGUMENT_BASE <= each.first < abi.ADDRESSED_BASE  # at an address of its own
             ),
         )
         for span in pairwise(edges.tolist())

@@ -10,7 +10,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from lanewise.machine import abi
 from lanewise.machine.analysis.pointer_provenance import shared_variables
 from lanewise.machine.checker.checked_kernel import CheckedKernel
 from lanewise.machine.checker.records import SharedExtent, SiteRow, Space
@@ -97,11 +96,11 @@ def _reach(allocation: Allocation, view: View) -> tuple[int, int]:
 def view_name(launch: LaunchState, address: int, low: int, high: int) -> str:
     """Return the name in messages of the view that has these bounds.
 
-    They are offsets in its allocation, or addresses if they are large.
+    They are offsets in its allocation, or addresses.
     """
     for each in launch.allocations:
-        origin = each.first if high > abi.ARGUMENT_BASE else 0
+        offsets = (low, high), (low - each.first, high - each.first)
         for view in each.views:
-            if address in each and view.size and _reach(each, view) == (low - origin, high - origin):
+            if address in each and view.size and _reach(each, view) in offsets:
                 return f"argument {view.name}, of {view.size} bytes"
     return "the array"
