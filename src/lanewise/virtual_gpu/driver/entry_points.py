@@ -165,6 +165,21 @@ cuMemsetD32_v2(u64 address, u32 value, u64 count)
 cuMemsetD8Async(u64 address, u32 value, u64 count, handle stream)
 cuMemsetD16Async(u64 address, u32 value, u64 count, handle stream)
 cuMemsetD32Async(u64 address, u32 value, u64 count, handle stream)
+cuMemcpy2D_v2(pointer record)
+cuMemcpy2DUnaligned_v2(pointer record)
+cuMemcpy2DAsync_v2(pointer record, handle stream)
+cuMemcpy3D_v2(pointer record)
+cuMemcpy3DAsync_v2(pointer record, handle stream)
+cuMemsetD2D8_v2(u64 address, u64 pitch, u32 value, u64 width, u64 height)
+cuMemsetD2D16_v2(u64 address, u64 pitch, u32 value, u64 width, u64 height)
+cuMemsetD2D32_v2(u64 address, u64 pitch, u32 value, u64 width, u64 height)
+cuArrayCreate_v2(out handle array, pointer description)
+cuArray3DCreate_v2(out handle array, pointer description)
+cuArrayDestroy(handle array)
+cuTexObjectCreate(out handle texture, pointer resource, pointer description, pointer view)
+cuTexObjectDestroy(handle texture)
+cuSurfObjectCreate(out handle surface, pointer resource)
+cuSurfObjectDestroy(handle surface)
 
 cuStreamCreate(out handle stream, u32 flags)
 cuStreamCreateWithPriority(out handle stream, u32 flags, i32 priority)
@@ -205,8 +220,13 @@ def entry_points() -> dict[str, EntryPoint]:
     >>> [each.name for each in entry_points()["cuMemAlloc_v2"].results]
     ['address']
     """
+    return declared_in(_DECLARATIONS)
+
+
+def declared_in(text: str) -> dict[str, EntryPoint]:
+    """Return the entry points that a text declares, one in a line, by name."""
     declared = {}
-    for name, text in re.findall(r"^(cu\w+)\((.*)\)$", _DECLARATIONS, re.MULTILINE):
+    for name, text in re.findall(r"^(\w+)\((.*)\)$", text, re.MULTILINE):
         parameters = tuple(Parameter(kind, own, bool(out)) for out, kind, own in _PARAMETER.findall(text))
         declared[name] = EntryPoint(name, parameters)
     return declared

@@ -72,15 +72,18 @@ def load_file(path: str, device: Device) -> LoadedModule:
         data = Path(path).read_bytes()
     except OSError as error:
         raise DriverError(Result.FILE_NOT_FOUND, f"{path}: {error.strerror}") from None
-    return load_ptx(ptx_in(data), device)
+    return load_ptx(ptx_in(data, arch_number(device.arch)), device)
 
 
-def ptx_in(data: bytes) -> str:
-    """Return the PTX of an image: itself, or the one of the highest arch in a fatbin."""
+def ptx_in(data: bytes, limit: int = 10**6) -> str:
+    """Return the PTX of an image: itself, or the one of the highest arch in a fatbin that a GPU can run.
+
+    `limit` is the number of the GPU's own arch: PTX for later ones is left out, unless there is no other.
+    """
     if data[:4] == _ELF:
         raise DriverError(Result.NO_BINARY_FOR_GPU, _NO_PTX)
     if len(data) >= 4 and struct.unpack_from("<I", data)[0] == _FATBIN:
-        return _ptx_in_fatbin(data)
+        return _ptx_in_fatbin(data, limit)
     try:
         text = data.split(b"\0", 1)[0].decode()
     except UnicodeDecodeError:
@@ -90,8 +93,8 @@ def ptx_in(data: bytes) -> str:
     return text
 
 
-def _ptx_in_fatbin(data: bytes) -> str:
-    """Return the PTX of the highest arch in a fatbin."""
+def _ptx_in_fatbin(data: bytes, limit: int) -> str:
+    """Return the PTX of the highest arch in a fatbin up to a limit; of the lowest if all are higher."""
     _, _, header, size = struct.unpack_from("<IHHQ", data)
     offset, end = header, header + size
     images: list[tuple[int, str]] = []
@@ -106,7 +109,8 @@ def _ptx_in_fatbin(data: bytes) -> str:
         offset += own_header + padded
     if not images:
         raise DriverError(Result.NO_BINARY_FOR_GPU, _NO_PTX)
-    return max(images)[1]
+    fitting = [each for each in images if each[0] <= limit]
+    return max(fitting)[1] if fitting else min(images)[1]
 
 
 def _unpacked(body: bytes, flags: int, compressed: int, size: int) -> str:

@@ -15,6 +15,9 @@ class Result(IntEnum):
     OUT_OF_MEMORY = 2
     NOT_INITIALIZED = 3
     DEINITIALIZED = 4
+    INVALID_CONFIGURATION = 9
+    INVALID_SYMBOL = 13
+    INVALID_DEVICE_FUNCTION = 98
     NO_DEVICE = 100
     INVALID_DEVICE = 101
     INVALID_IMAGE = 200
@@ -29,6 +32,7 @@ class Result(IntEnum):
     LAUNCH_OUT_OF_RESOURCES = 701
     LAUNCH_TIMEOUT = 702
     MISALIGNED_ADDRESS = 716
+    ASSERT = 710
     LAUNCH_FAILED = 719
     NOT_PERMITTED = 800
     NOT_SUPPORTED = 801
@@ -48,6 +52,10 @@ class Result(IntEnum):
 _SENTENCES = {
     Result.SUCCESS: "no error",
     Result.INVALID_VALUE: "invalid argument",
+    Result.INVALID_CONFIGURATION: "invalid configuration argument",
+    Result.INVALID_SYMBOL: "invalid device symbol",
+    Result.INVALID_DEVICE_FUNCTION: "invalid device function",
+    Result.ASSERT: "device-side assert triggered",
     Result.NO_DEVICE: "no CUDA-capable device is detected",
     Result.INVALID_DEVICE: "invalid device ordinal",
     Result.INVALID_IMAGE: "device kernel image is invalid",

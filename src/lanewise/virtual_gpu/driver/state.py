@@ -39,6 +39,8 @@ class DriverState:
         self._known: dict[int, Any] = {}
         self._texts: dict[str, ctypes.Array[ctypes.c_char]] = {}
         self.thread = threading.local()
+        #: Returns the address of an entry point by its name and version, once its library is loaded.
+        self.entry_point: Callable[[str, int], int] = lambda symbol, version: 0
 
     def handle(self, value: Any) -> int:
         """Return a new handle of a thing."""
