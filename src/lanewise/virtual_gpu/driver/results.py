@@ -26,6 +26,7 @@ class Result(IntEnum):
     INVALID_PTX = 218
     FILE_NOT_FOUND = 301
     INVALID_HANDLE = 400
+    ILLEGAL_STATE = 401
     NOT_FOUND = 500
     NOT_READY = 600
     ILLEGAL_ADDRESS = 700
@@ -36,6 +37,7 @@ class Result(IntEnum):
     LAUNCH_FAILED = 719
     NOT_PERMITTED = 800
     NOT_SUPPORTED = 801
+    GRAPH_EXEC_UPDATE_FAILURE = 910
     UNKNOWN = 999
 
     @property

@@ -76,20 +76,22 @@ def build(file: Path, arch: str, options: Iterable[str] = ()) -> Path:
     folder = tempfile.TemporaryDirectory(prefix="lanewise-")
     _BUILT.append(folder)
     library, inputs = Path(folder.name) / file.with_suffix(".so").name, Path(folder.name) / "inputs.d"
-    kept = _kept(request)
+    # nvcc lists the files that it reads for one source alone: what several make is not kept.
+    is_alone = not any(option.endswith((*_SOURCES, ".c", ".o", ".a")) for option in options)
+    kept = _kept(request) if is_alone else None
     if kept is None:
+        listing = ["-MD", "-MF", str(inputs)] if is_alone else []
         done = tool.run(
-            [*command, "-MD", "-MF", str(inputs), str(file.resolve()), "-o", str(library)],
-            Path(folder.name),
-            _SECONDS,
+            [*command, *listing, str(file.resolve()), "-o", str(library)], Path(folder.name), _SECONDS
         )
         if done.returncode:
             log = (done.stdout + done.stderr).strip()
             raise ToolFailed(
                 f"nvcc cannot build {file} for {arch}:\n{log or f'exit status {done.returncode}'}", log
             )
-        stamps = json.dumps(_stamps(_named_in(inputs, file)))
-        disk_cache.keep(request, _SUFFIX, stamps.encode() + b"\n" + library.read_bytes())
+        if is_alone:
+            stamps = json.dumps(_stamps(_named_in(inputs, file)))
+            disk_cache.keep(request, _SUFFIX, stamps.encode() + b"\n" + library.read_bytes())
     else:
         library.write_bytes(kept)
     return library

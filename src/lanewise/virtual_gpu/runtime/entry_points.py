@@ -117,6 +117,33 @@ cudaStreamGetDevice(handle stream, out i32 device)
 cudaStreamSetAttribute(handle stream, i32 attribute, pointer value)
 cudaEventCreate(out handle event)
 
+cudaGraphInstantiate(out handle executable, handle graph, u64 flags)
+cudaGraphGetEdges(handle graph, pointer before, pointer after, pointer data, pointer count)
+cudaGraphNodeGetDependencies(handle node, pointer nodes, pointer data, pointer count)
+cudaGraphAddKernelNode(out handle node, handle graph, pointer dependencies, u64 count, pointer parameters)
+cudaGraphKernelNodeSetParams(handle node, pointer parameters)
+cudaGraphExecKernelNodeSetParams(handle executable, handle node, pointer parameters)
+cudaGraphAddMemcpyNode(out handle node, handle graph, pointer dependencies, u64 count, pointer parameters)
+cudaGraphExecMemcpyNodeSetParams(handle executable, handle node, pointer parameters)
+cudaGraphAddMemcpyNode1D(out handle node, handle graph, pointer dependencies, u64 count, u64 target, \
+u64 source, u64 bytes, i32 kind)
+cudaGraphExecMemcpyNodeSetParams1D(handle executable, handle node, u64 target, u64 source, u64 bytes, \
+i32 kind)
+cudaGraphAddMemcpyNodeToSymbol(out handle node, handle graph, pointer dependencies, u64 count, \
+pointer symbol, u64 source, u64 bytes, u64 offset, i32 kind)
+cudaGraphAddMemcpyNodeFromSymbol(out handle node, handle graph, pointer dependencies, u64 count, u64 target, \
+pointer symbol, u64 bytes, u64 offset, i32 kind)
+cudaGraphAddMemsetNode(out handle node, handle graph, pointer dependencies, u64 count, pointer parameters)
+cudaGraphExecMemsetNodeSetParams(handle executable, handle node, pointer parameters)
+cudaGraphExecHostNodeSetParams(handle executable, handle node, pointer parameters)
+cudaGraphAddMemAllocNode(out handle node, handle graph, pointer dependencies, u64 count, pointer parameters)
+cudaGraphAddMemFreeNode(out handle node, handle graph, pointer dependencies, u64 count, u64 address)
+cudaGraphAddNode(out handle node, handle graph, pointer dependencies, pointer data, u64 count, \
+pointer parameters)
+cudaDeviceGraphMemTrim(i32 device)
+cudaDeviceGetGraphMemAttribute(i32 device, i32 attribute, pointer value)
+cudaDeviceSetGraphMemAttribute(i32 device, i32 attribute, pointer value)
+
 cudaLaunchKernel(pointer function, dim3 grid, dim3 block, pointer parameters, u64 shared_bytes, \
 handle stream)
 cudaLaunchCooperativeKernel(pointer function, dim3 grid, dim3 block, pointer parameters, u64 shared_bytes, \
@@ -180,6 +207,35 @@ _SAME = {
     "cudaStreamGetPriority": "cuStreamGetPriority",
     "cudaStreamIsCapturing": "cuStreamIsCapturing",
     "cudaLaunchHostFunc": "cuLaunchHostFunc",
+    "cudaStreamBeginCapture": "cuStreamBeginCapture_v2",
+    "cudaStreamBeginCaptureToGraph": "cuStreamBeginCaptureToGraph",
+    "cudaStreamEndCapture": "cuStreamEndCapture",
+    "cudaStreamGetCaptureInfo": "cuStreamGetCaptureInfo_v3",
+    "cudaStreamGetCaptureInfo_v3": "cuStreamGetCaptureInfo_v3",
+    "cudaThreadExchangeStreamCaptureMode": "cuThreadExchangeStreamCaptureMode",
+    "cudaGraphCreate": "cuGraphCreate",
+    "cudaGraphDestroy": "cuGraphDestroy",
+    "cudaGraphClone": "cuGraphClone",
+    "cudaGraphNodeFindInClone": "cuGraphNodeFindInClone",
+    "cudaGraphAddEmptyNode": "cuGraphAddEmptyNode",
+    "cudaGraphAddChildGraphNode": "cuGraphAddChildGraphNode",
+    "cudaGraphChildGraphNodeGetGraph": "cuGraphChildGraphNodeGetGraph",
+    "cudaGraphAddEventRecordNode": "cuGraphAddEventRecordNode",
+    "cudaGraphAddEventWaitNode": "cuGraphAddEventWaitNode",
+    "cudaGraphAddHostNode": "cuGraphAddHostNode",
+    "cudaGraphAddDependencies": "cuGraphAddDependencies_v2",
+    "cudaGraphDestroyNode": "cuGraphDestroyNode",
+    "cudaGraphNodeGetType": "cuGraphNodeGetType",
+    "cudaGraphGetNodes": "cuGraphGetNodes",
+    "cudaGraphGetRootNodes": "cuGraphGetRootNodes",
+    "cudaGraphInstantiateWithFlags": "cuGraphInstantiateWithFlags",
+    "cudaGraphInstantiateWithParams": "cuGraphInstantiateWithParams",
+    "cudaGraphExecDestroy": "cuGraphExecDestroy",
+    "cudaGraphUpload": "cuGraphUpload",
+    "cudaGraphLaunch": "cuGraphLaunch",
+    "cudaGraphNodeSetEnabled": "cuGraphNodeSetEnabled",
+    "cudaGraphNodeGetEnabled": "cuGraphNodeGetEnabled",
+    "cudaGraphExecUpdate": "cuGraphExecUpdate_v2",
     "cudaEventCreateWithFlags": "cuEventCreate",
     "cudaEventDestroy": "cuEventDestroy_v2",
     "cudaEventRecord": "cuEventRecord",
@@ -201,7 +257,19 @@ cudaDeviceGetNvSciSyncAttributes cudaDeviceGetP2PAtomicCapabilities cudaDeviceGe
 cudaDeviceRegisterAsyncNotification cudaDeviceSetMemPool cudaDeviceUnregisterAsyncNotification
 cudaExternalMemoryGetMappedBuffer cudaExternalMemoryGetMappedMipmappedArray cudaFreeMipmappedArray
 cudaGetExportTable cudaGetTextureObjectResourceDesc cudaGetMipmappedArrayLevel cudaGetSurfaceObjectResourceDesc
-cudaGetTextureObjectResourceViewDesc cudaGetTextureObjectTextureDesc cudaGraphicsMapResources
+cudaGetTextureObjectResourceViewDesc cudaGetTextureObjectTextureDesc cudaGraphAddExternalSemaphoresSignalNode
+cudaGraphAddExternalSemaphoresWaitNode cudaGraphConditionalHandleCreate cudaGraphDebugDotPrint
+cudaGraphEventRecordNodeGetEvent cudaGraphEventRecordNodeSetEvent cudaGraphEventWaitNodeGetEvent
+cudaGraphEventWaitNodeSetEvent cudaGraphExecChildGraphNodeSetParams cudaGraphExecEventRecordNodeSetEvent
+cudaGraphExecEventWaitNodeSetEvent cudaGraphExecGetFlags cudaGraphExecMemcpyNodeSetParamsFromSymbol
+cudaGraphExecMemcpyNodeSetParamsToSymbol cudaGraphExecNodeSetParams cudaGraphHostNodeGetParams
+cudaGraphHostNodeSetParams cudaGraphKernelNodeCopyAttributes cudaGraphKernelNodeGetAttribute
+cudaGraphKernelNodeGetParams cudaGraphKernelNodeSetAttribute cudaGraphMemAllocNodeGetParams
+cudaGraphMemFreeNodeGetParams cudaGraphMemcpyNodeGetParams cudaGraphMemcpyNodeSetParams
+cudaGraphMemcpyNodeSetParams1D cudaGraphMemcpyNodeSetParamsFromSymbol cudaGraphMemcpyNodeSetParamsToSymbol
+cudaGraphMemsetNodeGetParams cudaGraphMemsetNodeSetParams cudaGraphNodeGetDependentNodes
+cudaGraphNodeSetParams cudaGraphReleaseUserObject cudaGraphRemoveDependencies cudaGraphRetainUserObject
+cudaUserObjectCreate cudaUserObjectRelease cudaUserObjectRetain cudaGraphicsMapResources
 cudaGraphicsResourceGetMappedMipmappedArray cudaGraphicsResourceGetMappedPointer
 cudaGraphicsResourceSetMapFlags cudaGraphicsSubResourceGetMappedArray cudaGraphicsUnmapResources
 cudaGraphicsUnregisterResource cudaImportExternalMemory cudaImportExternalSemaphore cudaIpcCloseMemHandle

@@ -28,9 +28,11 @@ class _Attributes(ctypes.Structure):
 class LaunchCalls:
     """Kernels of the program and their launches, in the runtime's words."""
 
+    driver: Driver
+    registered: Registered
+
     def __init__(self, driver: Driver) -> None:
-        self.driver = driver
-        self.registered = Registered(driver)
+        super().__init__(driver)  # type: ignore[call-arg]
         self._calls = threading.local()
 
     # what nvcc writes ---------------------------------------------------------------------------------------

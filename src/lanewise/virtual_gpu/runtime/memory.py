@@ -53,6 +53,10 @@ class _Copy3D(ctypes.Structure):
     )
 
 
+#: The bytes of the record of a copy.
+COPY_BYTES = ctypes.sizeof(_Copy3D)
+
+
 class _TextureDescription(ctypes.Structure):
     """The first fields of cudaTextureDesc."""
 

@@ -15,8 +15,8 @@ from lanewise.virtual_gpu.driver.entry_points import C_TYPES, EntryPoint
 from lanewise.virtual_gpu.driver.results import DriverError, Result
 from lanewise.virtual_gpu.runtime.entry_points import STRUCTS, driver_name, entry_points
 from lanewise.virtual_gpu.runtime.errors import STICKY, error_name, error_sentence
+from lanewise.virtual_gpu.runtime.graphs import GraphCalls
 from lanewise.virtual_gpu.runtime.launching import LaunchCalls
-from lanewise.virtual_gpu.runtime.memory import MemoryCalls
 
 #: What answers another thing than an error.
 _NO_ERRORS = (
@@ -30,7 +30,7 @@ _AFTER_ERRORS = ("cudaDeviceReset", "cudaGetDeviceProperties", "cudaGetDeviceCou
 _LOWEST = 4096
 
 
-class Runtime(LaunchCalls, MemoryCalls):
+class Runtime(LaunchCalls, GraphCalls):
     """The CUDA runtime of a program, over the driver of a virtual GPU.
 
     A method has the name of its entry point, takes what C takes without the pointers for results, and returns
