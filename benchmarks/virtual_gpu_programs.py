@@ -85,7 +85,7 @@ def side_files(folder: Path, arch: str) -> None:
 def run(program: dict[str, object], gpu: str, seconds: float, command: str) -> dict[str, object]:
     """Run a program; return how it ended."""
     name, folder = str(program["name"]), Path(str(program["folder"]))
-    main, *others = list(program["sources"])  # type: ignore[call-overload]
+    main, *others = sorted(program["sources"], key=lambda each: str(each).endswith(".c"))  # type: ignore[call-overload]
     side_files(folder, "compute_90")
     arguments = ARGUMENTS.get(name, [])
     words = [

@@ -1,4 +1,4 @@
-// A program with host code that uses what the CUDA runtime has; its first argument says which part.
+// A program with host code that uses what the CUDA runtime has; its arguments say which parts.
 #include <cooperative_groups.h>
 #include <cuda_runtime.h>
 
@@ -193,20 +193,24 @@ static int cooperative() {
     return 0;
 }
 
-int main(int argc, char **argv) {
-    const char *what = argc > 1 ? argv[1] : "";
+static int part(const char *what, int argc, char **argv) {
     int *values;
     if (!strcmp(what, "plain")) return plain(argc, argv);
     if (!strcmp(what, "graphs")) return graphs();
     if (!strcmp(what, "textures")) return textures();
     if (!strcmp(what, "boxes")) return boxes();
     if (!strcmp(what, "cooperative")) return cooperative();
-    if (!strcmp(what, "status")) exit(atoi(argv[2]));
+    if (!strcmp(what, "exit")) exit(7);
     if (!strcmp(what, "crash")) *(volatile int *)nullptr = 1;
     if (!strcmp(what, "abort")) abort();
-    if (!strcmp(what, "memory")) return cudaMalloc(&values, (size_t)1 << 50) == cudaErrorMemoryAllocation ? 4 : 0;
+    if (!strcmp(what, "memory")) {
+        printf("memory: %s\n", cudaGetErrorName(cudaMalloc(&values, (size_t)1 << 50)));
+        return cudaGetLastError() == cudaErrorMemoryAllocation ? 0 : 1;
+    }
     OK(cudaMalloc(&values, 16 * sizeof(int)));
     OK(cudaMemset(values, 0, 16 * sizeof(int)));
+    printf("%s\n", what);
+    fflush(stdout);
     if (!strcmp(what, "beyond")) beyond<<<1, 32>>>(values);
     if (!strcmp(what, "racy")) racy<<<1, 32>>>(values);
     if (!strcmp(what, "endless")) endless<<<1, 1>>>(values);
@@ -214,4 +218,10 @@ int main(int argc, char **argv) {
     printf("launch: %s\n", cudaGetErrorName(cudaGetLastError()));
     printf("then: %s\n", cudaGetErrorName(cudaDeviceSynchronize()));
     return 0;
+}
+
+int main(int argc, char **argv) {
+    int status = 0;
+    for (int i = 1; i < argc; i++) status += part(argv[i], argc, argv);
+    return status;
 }

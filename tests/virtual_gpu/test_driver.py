@@ -231,7 +231,7 @@ def _fatbin(images: list[tuple[int, int, bytes, int, int]]) -> bytes:
     for kind, arch, data, flags, plain in images:
         padded = data + bytes(-len(data) % 8)
         header = struct.pack(
-            "<HHIQIIIIIIQQQ", kind, 0x101, 64, len(padded), 0, len(data), 0, arch, 64, 0, flags, 0, plain
+            "<HHIQIIIIIIQQQ", kind, 0x101, 64, len(padded), len(data), 64, 0, arch, 64, 0, flags, 0, plain
         )
         body += header[:64].ljust(64, b"\0") + padded
     return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(body)) + body

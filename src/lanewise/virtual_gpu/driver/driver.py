@@ -96,6 +96,7 @@ _ALWAYS_LOGGED = (
     Result.ILLEGAL_ADDRESS,
     Result.MISALIGNED_ADDRESS,
     Result.LAUNCH_TIMEOUT,
+    Result.INVALID_IMAGE,
     Result.INVALID_PTX,
     Result.NO_BINARY_FOR_GPU,
     Result.OUT_OF_MEMORY,

@@ -99,7 +99,7 @@ def _ptx_in_fatbin(data: bytes, limit: int) -> str:
     offset, end = header, header + size
     images: list[tuple[int, str]] = []
     while offset + 64 <= min(end, len(data)):
-        kind, _, own_header, padded, _, compressed, _, arch = struct.unpack_from("<HHIQIIII", data, offset)
+        kind, _, own_header, padded, compressed, _, _, arch = struct.unpack_from("<HHIQIIII", data, offset)
         flags, _, plain_size = struct.unpack_from("<QQQ", data, offset + 40)
         if own_header < 64 or not padded:
             break
@@ -116,18 +116,35 @@ def _ptx_in_fatbin(data: bytes, limit: int) -> str:
 def _unpacked(body: bytes, flags: int, compressed: int, size: int) -> str:
     """Return the text of an image of a fatbin, which may be compressed."""
     if flags & _ZSTD:
+        body = _zstandard(body[:compressed], size)
+    elif flags & _LZ4:
+        body = lz4_block(body[:compressed], size)
+    return body.split(b"\0", 1)[0].decode()
+
+
+def _zstandard(data: bytes, size: int) -> bytes:
+    """Return the bytes of a Zstandard frame, by the package or by the library of the system."""
+    import ctypes
+
+    try:
+        import zstandard
+    except ImportError:
         try:
-            import zstandard
-        except ImportError:
+            library = ctypes.CDLL("libzstd.so.1")
+        except OSError:
             raise DriverError(
                 Result.INVALID_IMAGE,
                 "the PTX in the fatbin is compressed with Zstandard: `pip install zstandard`, or build with "
                 "`nvcc --no-compress`",
             ) from None
-        body = zstandard.ZstdDecompressor().decompress(body[:compressed], max_output_size=size)
-    elif flags & _LZ4:
-        body = lz4_block(body[:compressed], size)
-    return body.split(b"\0", 1)[0].decode()
+        target = ctypes.create_string_buffer(size)
+        library.ZSTD_decompress.restype = ctypes.c_size_t
+        written = library.ZSTD_decompress(target, ctypes.c_size_t(size), data, ctypes.c_size_t(len(data)))
+        if written != size:
+            raise DriverError(Result.INVALID_IMAGE, "the compressed PTX in the fatbin is damaged") from None
+        return target.raw
+    plain: bytes = zstandard.ZstdDecompressor().decompress(data, max_output_size=size)
+    return plain
 
 
 def lz4_block(data: bytes, size: int) -> bytes:

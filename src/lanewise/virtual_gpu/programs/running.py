@@ -13,6 +13,8 @@ from pathlib import Path
 from lanewise.errors import LanewiseError
 from lanewise.virtual_gpu.driver import Driver
 from lanewise.virtual_gpu.library import DriverLibrary
+from lanewise.virtual_gpu.library.loading import SONAME as DRIVER_NAME
+from lanewise.virtual_gpu.library.runtime_library import SONAME as RUNTIME_NAME
 from lanewise.virtual_gpu.library.runtime_library import RuntimeLibrary
 from lanewise.virtual_gpu.programs.elf_file import ElfFile
 from lanewise.virtual_gpu.programs.executable import as_library, main_address
@@ -27,6 +29,7 @@ _READ_WRITE = 3
 #: An object of C++ (std::ios_base::Init), which keeps the streams of C++ alive.
 _STREAMS = ctypes.create_string_buffer(16)
 _ENDS = ctypes.CFUNCTYPE(None, ctypes.c_int32)
+_OPENS = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_char_p, ctypes.c_int32)
 _MAIN = ctypes.CFUNCTYPE(
     ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(ctypes.c_char_p)
 )
@@ -39,8 +42,9 @@ class _Program:
         self._libc = ctypes.CDLL(None)
         self.status: int | None = None
         self._over = threading.Event()
-        #: The program calls this: it must live as long as the process.
+        #: The program calls these: they must live as long as the process.
         self._end = _ENDS(self._ended)
+        self._open = _OPENS(self._opened)
         data = path.read_bytes()
         file = ElfFile(data)
         library = as_library(path, file, runtime)
@@ -57,13 +61,22 @@ class _Program:
         self._main = _MAIN(base + address)
 
     def _replace_imports(self, file: ElfFile, base: int) -> None:
-        """Let the functions that end a process end main() instead."""
-        target = ctypes.cast(self._end, ctypes.c_void_p).value or 0
+        """Let the functions that end a process end main() instead, and the driver be found by any name."""
+        own = {**dict.fromkeys(_ENDING, self._end), "dlopen": self._open}
         for name, place in file.imports():
-            if name in _ENDING:
+            if name in own:
                 start = (base + place) // _PAGE * _PAGE
                 self._libc.mprotect(ctypes.c_void_p(start), ctypes.c_size_t(_PAGE), _READ_WRITE)
+                target = ctypes.cast(own[name], ctypes.c_void_p).value or 0
                 ctypes.c_uint64.from_address(base + place).value = target
+
+    def _opened(self, name: bytes | None, mode: int) -> int:
+        """Load a library as dlopen does; the driver's and the runtime's are those of the virtual GPU."""
+        for soname in (DRIVER_NAME, RUNTIME_NAME):
+            if name is not None and name.startswith(soname.partition(".so")[0].encode() + b".so"):
+                name = soname.encode()
+        self._libc.dlopen.restype = ctypes.c_void_p
+        return int(self._libc.dlopen(ctypes.c_char_p(name), ctypes.c_int32(mode)) or 0)
 
     def _ended(self, status: int) -> None:
         """End main() with a status; the thread that called exit() waits for ever."""
@@ -107,6 +120,8 @@ def run_program(path: Path, arguments: Sequence[str], driver: Driver, name: str 
     runtime_library = RuntimeLibrary(runtime)
     sys.stdout.flush()
     sys.stderr.flush()
+    if sys.stdout is sys.stderr:  # stdout is for data: what the program prints goes where other words go
+        os.dup2(2, 1)
     try:
         return _Program(path, runtime_library).run([name or str(path), *arguments])
     except KeyboardInterrupt:

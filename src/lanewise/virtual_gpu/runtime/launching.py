@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import threading
+from math import prod
 
-from lanewise.virtual_gpu.driver import Driver
+from lanewise.isa.launch_limits import LARGEST_BLOCK, LARGEST_GRID, MOST_THREADS
+from lanewise.virtual_gpu.driver import Driver, DriverError, Result
+from lanewise.virtual_gpu.driver.state import PerThread
 from lanewise.virtual_gpu.runtime.registered import Registered
 
 Three = tuple[int, int, int]
@@ -33,7 +35,7 @@ class LaunchCalls:
 
     def __init__(self, driver: Driver) -> None:
         super().__init__(driver)  # type: ignore[call-arg]
-        self._calls = threading.local()
+        self._calls = PerThread()
 
     # what nvcc writes ---------------------------------------------------------------------------------------
 
@@ -88,6 +90,7 @@ class LaunchCalls:
         self, function: int, grid: Three, block: Three, parameters: int, shared_bytes: int, stream: int
     ) -> None:
         """Launch a kernel by the address of its host function."""
+        _require_sizes(grid, block)
         handle = self.registered.function(function)
         self.driver.cuLaunchKernel(handle, *grid, *block, shared_bytes, stream, parameters, 0)
 
@@ -97,6 +100,7 @@ class LaunchCalls:
         self, function: int, grid: Three, block: Three, parameters: int, shared_bytes: int, stream: int
     ) -> None:
         """Launch a kernel whose blocks wait for each other."""
+        _require_sizes(grid, block)
         handle = self.registered.function(function)
         self.driver.cuLaunchCooperativeKernel(handle, *grid, *block, shared_bytes, stream, parameters)
 
@@ -212,3 +216,15 @@ class LaunchCalls:
             ctypes.c_int32.from_address(status).value = 0 if place else 1
         return place
 
+
+def _require_sizes(grid: Three, block: Three) -> None:
+    """Raise an error for a grid or a block that no GPU can launch."""
+    is_legal = prod(block) <= MOST_THREADS and all(
+        0 < size <= most for size, most in zip((*grid, *block), (*LARGEST_GRID, *LARGEST_BLOCK), strict=True)
+    )
+    if not is_legal:
+        raise DriverError(
+            Result.INVALID_CONFIGURATION,
+            f"a grid of {grid} and a block of {block}: each size is at least 1, those of a block are at most "
+            f"{LARGEST_BLOCK} and {MOST_THREADS:,} threads in all, those of a grid at most {LARGEST_GRID}",
+        )

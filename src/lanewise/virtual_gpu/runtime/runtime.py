@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from lanewise.virtual_gpu.driver.driver import LOG_VARIABLE, Driver
 from lanewise.virtual_gpu.driver.entry_points import C_TYPES, EntryPoint
 from lanewise.virtual_gpu.driver.results import DriverError, Result
+from lanewise.virtual_gpu.driver.state import PerThread
 from lanewise.virtual_gpu.runtime.entry_points import STRUCTS, driver_name, entry_points
 from lanewise.virtual_gpu.runtime.errors import STICKY, error_name, error_sentence
 from lanewise.virtual_gpu.runtime.graphs import GraphCalls
@@ -40,7 +40,9 @@ class Runtime(LaunchCalls, GraphCalls):
     def __init__(self, driver: Driver) -> None:
         super().__init__(driver)
         self.calls: Counter[str] = Counter()
-        self._thread = threading.local()
+        self._thread = PerThread()
+        #: Why calls did not succeed, as far as it was written to stderr: a sentence is written once.
+        self._reasons: set[str] = set()
         #: The error that every call answers since a kernel was stopped.
         self._staying = Result.SUCCESS
 
@@ -124,7 +126,8 @@ class Runtime(LaunchCalls, GraphCalls):
             names = [each.name for each in declared.parameters] if declared is not None else []
             words = ", ".join(f"{each}={word:#x}" for each, word in zip(names, raw, strict=False))
             text = f"{name}({words}) = {error_name(result)}" + (f": {reason}" if reason else "")
-        elif reason:
+        elif reason and reason not in self._reasons:
+            self._reasons.add(reason)
             text = f"{name}: {reason}"
         else:
             return
