@@ -1,10 +1,10 @@
-"""Other people's programs in CUDA C++, unchanged, on a virtual GPU: which run, and which pass by their own word.
+"""Other people's programs in CUDA C++, unchanged, on a virtual GPU: which pass by their own word.
 
     python benchmarks/virtual_gpu_programs.py cuda-samples/ --suite cuda-samples --save results.json
     python benchmarks/virtual_gpu_programs.py llm.c/dev/cuda --suite folder
 
-The folder is a checkout of the programs. `cuda-samples` reads sources and libraries from each CMakeLists.txt
-and leaves out what needs graphics, several GPUs or a library without PTX; `folder` takes each .cu as a program.
+The folder is a checkout of the programs. `cuda-samples` reads sources and libraries from CMakeLists.txt and
+leaves out what needs graphics, several GPUs or a library without PTX; `folder` takes each .cu as a program.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 
 #: Words in a CMakeLists.txt, in a folder's name or in its sources, and why such a sample is left out.
 LEFT_OUT = {
-    r"CUDA::(cublas|cufft|curand|cusolver|cusparse|npp|nvjpeg|nvJitLink)": "a library with machine code alone",
+    r"CUDA::(cublas|cufft|curand|cusolver|cusparse|npp|nvjpeg|nvJitLink)": "needs a closed library",
     r"CUDA::nvrtc": "asks NVRTC for machine code",
     r"GLUT|OPENGL|EGL|[Vv]ulkan|D3D1|FreeImage": "graphics",
     r"^\S*(MultiGPU|MultiDevice|P2P|p2p|CrossGPU|MPI|IPC)": "several GPUs or processes",
@@ -117,7 +117,9 @@ def run(program: dict[str, object], gpu: str, seconds: float, command: str) -> d
 
 def main() -> None:
     """Run the programs of a folder and print a line for each."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--suite", choices=("cuda-samples", "folder"), default="folder")
     parser.add_argument("--gpu", default="H100")
@@ -125,7 +127,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--only", default="", help="a regular expression for names")
     parser.add_argument("--save", type=Path)
-    parser.add_argument("--option", action="append", default=[], help="an option of lanewise run, such as -Iinclude")
+    parser.add_argument(
+        "--option", action="append", default=[], help="an option of lanewise run, such as -Iinclude"
+    )
     asked = parser.parse_args()
     root = asked.folder.resolve()
     programs = cuda_samples(root) if asked.suite == "cuda-samples" else single_files(root)
@@ -140,7 +144,10 @@ def main() -> None:
             program["options"] = [*program["options"], *asked.option]  # type: ignore[misc]
             results.append(run(program, asked.gpu, asked.seconds, asked.command))
         last = results[-1]
-        print(f"{last['verdict']:<12} {last.get('seconds', '')!s:>6}  {last['name']}  {last.get('why', '')}", flush=True)
+        print(
+            f"{last['verdict']:<12} {last.get('seconds', '')!s:>6}  {last['name']}  {last.get('why', '')}",
+            flush=True,
+        )
         if asked.save:
             asked.save.write_text(json.dumps(results, indent=1) + "\n")
 

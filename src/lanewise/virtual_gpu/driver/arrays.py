@@ -88,9 +88,7 @@ class ArrayCalls(DriverState):
         """The textures and surfaces by their handles; None for those that the program destroyed."""
         return {}
 
-    def create_array(
-        self, sizes: tuple[int, int, int], dtype: str, channels: int, flags: int = 0
-    ) -> int:
+    def create_array(self, sizes: tuple[int, int, int], dtype: str, channels: int, flags: int = 0) -> int:
         """Return a handle of a new array; its sizes are those of a program, 0 where there is no dimension."""
         if flags & CUBEMAP:
             raise DriverError(Result.NOT_SUPPORTED, "the virtual GPU has no cube maps")
@@ -289,7 +287,9 @@ class ArrayCalls(DriverState):
                 texels = self.linear_texels(place, dtype, channels, *sizes)
         else:
             raise DriverError(Result.NOT_SUPPORTED, "textures of mipmapped arrays are not supported")
-        as_float = not raw.flags & _AS_INTEGER and np.dtype(dtype).kind in "iu" and np.dtype(dtype).itemsize < 4
+        as_float = (
+            not raw.flags & _AS_INTEGER and np.dtype(dtype).kind in "iu" and np.dtype(dtype).itemsize < 4
+        )
         settings = TextureSettings(
             settings.address, settings.is_linear, as_float, settings.is_normalized, settings.border
         )

@@ -208,7 +208,8 @@ u32 block_z, u32 shared_bytes, handle stream, pointer parameters)
 cuLaunchKernelEx(pointer config, handle function, pointer parameters, pointer extra)
 
 cuStreamBeginCapture_v2(handle stream, i32 mode)
-cuStreamBeginCaptureToGraph(handle stream, handle graph, pointer dependencies, pointer data, u64 count, i32 mode)
+cuStreamBeginCaptureToGraph(handle stream, handle graph, pointer dependencies, pointer data, u64 count, \
+i32 mode)
 cuStreamEndCapture(handle stream, out handle graph)
 cuStreamGetCaptureInfo_v3(handle stream, pointer status, pointer id, pointer graph, pointer dependencies, \
 pointer edges, pointer count)
@@ -264,7 +265,7 @@ def entry_points() -> dict[str, EntryPoint]:
 def declared_in(text: str) -> dict[str, EntryPoint]:
     """Return the entry points that a text declares, one in a line, by name."""
     declared = {}
-    for name, text in re.findall(r"^(\w+)\((.*)\)$", text, re.MULTILINE):
-        parameters = tuple(Parameter(kind, own, bool(out)) for out, kind, own in _PARAMETER.findall(text))
+    for name, inside in re.findall(r"^(\w+)\((.*)\)$", text, re.MULTILINE):
+        parameters = tuple(Parameter(kind, own, bool(out)) for out, kind, own in _PARAMETER.findall(inside))
         declared[name] = EntryPoint(name, parameters)
     return declared

@@ -253,8 +253,12 @@ class LaunchCalls(ArrayCalls):
         except Deadlock as error:
             raise DriverError(Result.LAUNCH_TIMEOUT, str(error)) from None
         except KernelFault as error:
-            result = {"misaligned": Result.MISALIGNED_ADDRESS, "endless": Result.LAUNCH_TIMEOUT,
-                "trap": Result.LAUNCH_FAILED, "assertion": Result.ASSERT}
+            result = {
+                "misaligned": Result.MISALIGNED_ADDRESS,
+                "endless": Result.LAUNCH_TIMEOUT,
+                "trap": Result.LAUNCH_FAILED,
+                "assertion": Result.ASSERT,
+            }
             raise DriverError(result.get(error.kind or "", Result.ILLEGAL_ADDRESS), str(error)) from None
         except LanewiseError as error:
             raise DriverError(Result.INVALID_VALUE, str(error)) from None

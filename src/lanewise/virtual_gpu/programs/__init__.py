@@ -1,4 +1,4 @@
-"""Whole programs in CUDA C++ on the virtual GPU: built with nvcc or given as an executable, run in this process.
+"""Whole programs in CUDA C++ on the virtual GPU: source that nvcc builds, or an executable.
 
 Device addresses are host addresses, so `main()` is called in the process of the machine: `building.py` lets
 nvcc make a shared library of a source file, `executable.py` makes one of an executable that is there already,

@@ -82,7 +82,7 @@ class ElfFile:
         return None
 
     def dynamic_entries(self) -> Iterator[tuple[int, tuple[int, int]]]:
-        """Yield the entries of the dynamic section: the tag, where in the file the entry is, and its value."""
+        """Yield the entries of the dynamic section: the tag, where the entry is in the file, its value."""
         for kind, _, offset, _, _, size, *_ in self.segments:
             if kind == _DYNAMIC:
                 for at in range(offset, offset + size, 16):

@@ -1,8 +1,8 @@
 """An executable as a library that this process can load: a copy in which the CUDA runtime is replaced.
 
-nvcc links NVIDIA's runtime into an executable. In the copy, each function of the runtime begins with a jump to
-the one of this project. An executable that may lie at any address (PIE, which compilers make by default) is
-a shared library but for a mark, which the copy does not have.
+nvcc links NVIDIA's runtime into an executable. In the copy, each function of the runtime begins with a jump
+to the one of this project. An executable that may lie at any address (PIE, which compilers make by default)
+is a shared library but for a mark, which the copy does not have.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _COPIES: list[tempfile.TemporaryDirectory[str]] = []
 
 
 def main_address(file: ElfFile) -> int | None:
-    """Return the address of main() in a file: by its symbol, or as the first code passes it to the C library."""
+    """Return the address of main(): by its symbol, or as the first code passes it to the C library."""
     for symbol in file.symbols:
         if symbol.name == "main" and symbol.section:
             return symbol.address
@@ -53,7 +53,7 @@ def _main_in_start(file: ElfFile) -> int | None:
 
 
 def as_library(path: Path, file: ElfFile, runtime: RuntimeLibrary) -> Path:
-    """Return a library that can be loaded: the file itself, or a copy of an executable without its runtime."""
+    """Return what can be loaded: the file itself, or a copy of an executable without its runtime."""
     if file.machine != this_processor().elf_number:
         raise LanewiseError(f"{path} is for another processor than this one")
     if file.type == EXECUTABLE_TYPE:
@@ -76,7 +76,7 @@ def as_library(path: Path, file: ElfFile, runtime: RuntimeLibrary) -> Path:
 
 
 def _forget_versions(image: bytearray, file: ElfFile) -> bool:
-    """Let imports of the CUDA libraries have no version, as ours have none; return whether there were some."""
+    """Let imports of CUDA libraries have no version, as ours have none; return whether there were some."""
     entries = dict(file.dynamic_entries())
     versions, needed = entries.get(_SYMBOL_VERSIONS), entries.get(_NEEDED_VERSIONS)
     if versions is None or needed is None:
@@ -120,7 +120,7 @@ def _clear_mark(image: bytearray, file: ElfFile) -> bool:
 
 
 def _replace_runtime(path: Path, image: bytearray, file: ElfFile, runtime: RuntimeLibrary) -> bool:
-    """Begin each function of a runtime that is linked in with a jump to ours; return whether there was one."""
+    """Begin each function of a runtime in the file with a jump to ours; return whether there was one."""
     names = set(exported_names())
     own = [each for each in file.symbols if each.name in names and each.section and each.is_function]
     if not own:

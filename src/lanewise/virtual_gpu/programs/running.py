@@ -1,4 +1,4 @@
-"""A program in this process: its library is loaded, main() is called in a thread, and its exit status returned."""
+"""A program in this process: its library is loaded, and main() is called in a thread."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from lanewise.errors import LanewiseError
@@ -93,7 +94,9 @@ class _Program:
         """Call main() in a thread of its own; return its exit status."""
         words = [each.encode(errors="surrogateescape") for each in arguments]
         argv = (ctypes.c_char_p * (len(words) + 1))(*words, None)
-        environment = [f"{name}={value}".encode(errors="surrogateescape") for name, value in os.environ.items()]
+        environment = [
+            f"{name}={value}".encode(errors="surrogateescape") for name, value in os.environ.items()
+        ]
         envp = (ctypes.c_char_p * (len(environment) + 1))(*environment, None)
 
         def main() -> None:
@@ -120,16 +123,30 @@ def run_program(path: Path, arguments: Sequence[str], driver: Driver, name: str 
     runtime_library = RuntimeLibrary(runtime)
     sys.stdout.flush()
     sys.stderr.flush()
-    if sys.stdout is sys.stderr:  # stdout is for data: what the program prints goes where other words go
-        os.dup2(2, 1)
     try:
-        return _Program(path, runtime_library).run([name or str(path), *arguments])
+        with _where_python_prints():
+            return _Program(path, runtime_library).run([name or str(path), *arguments])
     except KeyboardInterrupt:
         print("lanewise: interrupted", file=sys.stderr, flush=True)
         os._exit(128 + signal.SIGINT)  # threads of the program still run
     finally:
         runtime_library.close()
         driver_library.close()
+
+
+@contextmanager
+def _where_python_prints() -> Iterator[None]:
+    """Within it, what a program prints goes to stderr if what Python prints does: stdout is for data then."""
+    if sys.stdout is not sys.stderr:
+        yield
+        return
+    before = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(before, 1)
+        os.close(before)
 
 
 def _prepare_streams() -> None:

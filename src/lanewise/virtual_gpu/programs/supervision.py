@@ -41,7 +41,7 @@ def supervised() -> int | None:
     return 128 + number
 
 
-_WHY = {
+_WHY: dict[int, str] = {
     signal.SIGSEGV: "its host code accessed memory that it does not have",
     signal.SIGBUS: "its host code accessed memory that it does not have",
     signal.SIGABRT: "it called abort(): an assertion or an exception that nobody caught",

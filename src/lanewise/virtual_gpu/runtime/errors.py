@@ -1,4 +1,4 @@
-"""Errors of the CUDA runtime: their names and sentences by number; the driver's results have the same numbers."""
+"""Errors of the CUDA runtime: names and sentences by number, which is that of the driver's result."""
 
 from __future__ import annotations
 

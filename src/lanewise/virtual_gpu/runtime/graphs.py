@@ -135,9 +135,7 @@ class GraphCalls(MemoryCalls):
     def cudaDeviceSetGraphMemAttribute(self, device: int, attribute: int, value: int) -> None:
         """Do nothing: what was used at most is not forgotten."""
 
-    def cudaGraphAddNode(
-        self, graph: int, dependencies: int, data: int, count: int, parameters: int
-    ) -> int:
+    def cudaGraphAddNode(self, graph: int, dependencies: int, data: int, count: int, parameters: int) -> int:
         """Return a new node of the kind that a record says."""
         kind, record = ctypes.c_int32.from_address(parameters).value, parameters + _RECORD
         match kind:

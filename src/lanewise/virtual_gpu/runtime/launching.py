@@ -21,7 +21,8 @@ class _Attributes(ctypes.Structure):
         ("constant_bytes", ctypes.c_size_t),
         ("local_bytes", ctypes.c_size_t),
         *((name, ctypes.c_int32) for name in (
-            "threads", "registers", "ptx_version", "binary_version", "cache_mode", "dynamic_bytes", "carveout",
+            "threads", "registers", "ptx_version", "binary_version", "cache_mode", "dynamic_bytes",
+            "carveout",
             "needs_cluster", "cluster_x", "cluster_y", "cluster_z", "policy", "large_clusters",
         )),
     )  # fmt: skip

@@ -188,7 +188,9 @@ class MemoryCalls:
         self.driver.require_device(of)
         self.driver.cuMemcpy(target, source, bytes)
 
-    def cudaMemcpyPeerAsync(self, target: int, to: int, source: int, of: int, bytes: int, stream: int) -> None:
+    def cudaMemcpyPeerAsync(
+        self, target: int, to: int, source: int, of: int, bytes: int, stream: int
+    ) -> None:
         """Copy bytes within the only device."""
         self.driver.require_device(to)
         self.driver.require_device(of)
@@ -289,9 +291,7 @@ class MemoryCalls:
         """Copy a rectangle to an array: width in bytes, height, kind."""
         width, height = rest[:2]
         target = self.driver.known(array, TexelArray).box()
-        self.driver.copy_box(
-            target, (x, y, 0), Box(source, pitch, height), (0, 0, 0), width, height, 1
-        )
+        self.driver.copy_box(target, (x, y, 0), Box(source, pitch, height), (0, 0, 0), width, height, 1)
 
     cudaMemcpy2DToArrayAsync = cudaMemcpy2DToArray
 
@@ -299,9 +299,7 @@ class MemoryCalls:
         """Copy a rectangle of an array: width in bytes, height, kind."""
         width, height = rest[:2]
         source = self.driver.known(array, TexelArray).box()
-        self.driver.copy_box(
-            Box(target, pitch, height), (0, 0, 0), source, (x, y, 0), width, height, 1
-        )
+        self.driver.copy_box(Box(target, pitch, height), (0, 0, 0), source, (x, y, 0), width, height, 1)
 
     cudaMemcpy2DFromArrayAsync = cudaMemcpy2DFromArray
 

@@ -1,4 +1,4 @@
-"""The struct cudaDeviceProp, with the fields of CUDA 13 and of CUDA 12, filled from the driver's attributes."""
+"""The struct cudaDeviceProp of CUDA 13 and of CUDA 12, filled from the driver's attributes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lanewise.virtual_gpu.driver import Driver
 
-#: The fields in order: a name, `:s` for a size_t, `*n` for an array, the number of a device attribute (several
-#: for an array) behind `=`, and `!` before those that CUDA 13 has no more.
+#: The fields in order: a name, `:s` for a size_t, `*n` for an array, the numbers of its device attributes
+#: behind `=`, and `!` before those that CUDA 13 has no more.
 _FIELDS = """
 totalGlobalMem:s sharedMemPerBlock:s=8 regsPerBlock=12 warpSize=10 memPitch:s=11 maxThreadsPerBlock=1
 maxThreadsDim*3=2,3,4 maxGridSize*3=5,6,7 !clockRate=13 totalConstMem:s=9 major=75 minor=76

@@ -6,7 +6,6 @@ import ctypes
 from dataclasses import dataclass, field
 
 from lanewise.virtual_gpu.driver import Driver, DriverError, Result
-from lanewise.virtual_gpu.driver.modules import image_at
 
 
 @dataclass

@@ -24,8 +24,13 @@ _NO_ERRORS = (
     "cudaCreateChannelDesc", "__cudaRegisterFatBinary", "__cudaInitModule", "__cudaPushCallConfiguration",
 )  # fmt: skip
 #: What answers although an error stays.
-_AFTER_ERRORS = ("cudaDeviceReset", "cudaGetDeviceProperties", "cudaGetDeviceCount", "cudaGetDevice",
-    "__cudaPopCallConfiguration")
+_AFTER_ERRORS = (
+    "cudaDeviceReset",
+    "cudaGetDeviceProperties",
+    "cudaGetDeviceCount",
+    "cudaGetDevice",
+    "__cudaPopCallConfiguration",
+)
 #: The first address that may be memory.
 _LOWEST = 4096
 
@@ -114,7 +119,9 @@ class Runtime(LaunchCalls, GraphCalls):
     def _method(self, name: str) -> Callable[..., Any]:
         """Return what answers an entry point: a method of the runtime, or the driver's."""
         if name.startswith("__cuda"):
-            name = name.replace("__cuda", "nvcc_", 1)  # Python gives names with two underscores another meaning
+            name = name.replace(
+                "__cuda", "nvcc_", 1
+            )  # Python gives names with two underscores another meaning
         same = driver_name(name)
         method: Callable[..., Any] = getattr(self.driver, same) if same else getattr(self, name)
         return method
