@@ -24,11 +24,26 @@ LEFT_OUT = {
     r"CUDA::(cublas|cufft|curand|cusolver|cusparse|npp|nvjpeg|nvJitLink)": "needs a closed library",
     r"CUDA::nvrtc": "asks NVRTC for machine code",
     r"GLUT|OPENGL|EGL|[Vv]ulkan|D3D1|FreeImage": "graphics",
+    r"^\S*cdp|graphConditionalNodes": "kernels that launch kernels: libcudadevrt has machine code alone",
     r"^\S*(MultiGPU|MultiDevice|P2P|p2p|CrossGPU|MPI|IPC)": "several GPUs or processes",
     r"7_libNVVM|8_Platform_Specific|NvSci": "another platform or libNVVM",
 }
 #: Arguments that make a sample small enough for a CPU, or that choose its own test.
-ARGUMENTS: dict[str, list[str]] = {}
+ARGUMENTS: dict[str, list[str]] = {
+    "matrixMul": ["-wA=64", "-hA=64", "-wB=64", "-hB=64"],
+    "reduction": ["--n=65536"],
+    "reductionMultiBlockCG": ["--n=65536"],
+    "threadFenceReduction": ["--n=65536"],
+    "radixSortThrust": ["-n=65536"],
+    "transpose": ["-dimX=256", "-dimY=256"],
+    "FDTD3d": ["--dimx=96", "--dimy=96", "--dimz=96", "--timesteps=2"],
+    "SobolQRNG": ["--vectors=10000", "--dimensions=16"],
+    "globalToShmemAsyncCopy": ["wA=128", "hA=128", "wB=128", "hB=128"],
+    "cudaGraphsPerfScaling": ["0", "2", "4", "2", "0", "1", "16"],
+    "MonteCarloMultiGPU": ["--scaling=strong"],
+}
+#: Macros that a sample has for a small problem that it checks on the host.
+MACROS = dict.fromkeys(("bf16TensorCoreGemm", "cudaTensorCoreGemm", "dmmaTensorCoreGemm", "immaTensorCoreGemm", "tf32TensorCoreGemm"), "-DCPU_DEBUG=1")  # fmt: skip
 PASSED = re.compile(r"pass|success|test ok|\bok\b|verified|correct", re.IGNORECASE)
 FAILED = re.compile(r"\bfail|FAIL|error[: ]|mismatch|incorrect|not supported", re.IGNORECASE)
 
@@ -87,9 +102,10 @@ def run(program: dict[str, object], gpu: str, seconds: float, command: str) -> d
     name, folder = str(program["name"]), Path(str(program["folder"]))
     main, *others = sorted(program["sources"], key=lambda each: str(each).endswith(".c"))  # type: ignore[call-overload]
     side_files(folder, "compute_90")
-    arguments = ARGUMENTS.get(name, [])
+    title = name.rpartition("/")[2]
+    arguments, macros = ARGUMENTS.get(title, []), [MACROS[title]] if title in MACROS else []
     words = [
-        sys.executable, "-m", "lanewise", command, "--gpu", gpu, *program["options"],  # type: ignore[misc]
+        sys.executable, "-m", "lanewise", command, "--gpu", gpu, *program["options"], *macros,  # type: ignore[misc]
         *(f"--option={each}" for each in others), main, "--", *arguments,
     ]  # fmt: skip
     begin = time.perf_counter()
@@ -110,7 +126,7 @@ def run(program: dict[str, object], gpu: str, seconds: float, command: str) -> d
     if verdict == "passed" and not said:
         verdict = "ended, no verdict of its own"
     return {
-        "name": name, "arguments": arguments, "status": status, "verdict": verdict,
+        "name": name, "arguments": [*macros, *arguments], "status": status, "verdict": verdict,
         "seconds": round(time.perf_counter() - begin, 1), "end": output[-1500:],
     }  # fmt: skip
 

@@ -49,7 +49,7 @@ def _main_in_start(file: ElfFile) -> int | None:
     if at < 0:
         return None
     (distance,) = struct.unpack_from("<i", code, at + 3)
-    return file.entry + at + 7 + int(distance)
+    return int(file.entry + at + 7 + distance)
 
 
 def as_library(path: Path, file: ElfFile, runtime: RuntimeLibrary) -> Path:

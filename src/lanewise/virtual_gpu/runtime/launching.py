@@ -75,8 +75,8 @@ class LaunchCalls:
     def nvcc_PopCallConfiguration(self, grid: int, block: int) -> tuple[int, int]:
         """Write and return what stood between <<< and >>>."""
         own_grid, own_block, shared_bytes, stream = self._configurations().pop()
-        (ctypes.c_uint32 * 3).from_address(grid)[:] = own_grid
-        (ctypes.c_uint32 * 3).from_address(block)[:] = own_block
+        (ctypes.c_uint32 * 3).from_address(grid)[:] = list(own_grid)
+        (ctypes.c_uint32 * 3).from_address(block)[:] = list(own_block)
         return shared_bytes, stream
 
     def _configurations(self) -> list[tuple[Three, Three, int, int]]:
