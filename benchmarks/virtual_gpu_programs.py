@@ -24,7 +24,7 @@ LEFT_OUT = {
     r"CUDA::(cublas|cufft|curand|cusolver|cusparse|npp|nvjpeg|nvJitLink)": "needs a closed library",
     r"CUDA::nvrtc": "asks NVRTC for machine code",
     r"GLUT|OPENGL|EGL|[Vv]ulkan|D3D1|FreeImage": "graphics",
-    r"^\S*cdp|graphConditionalNodes": "kernels that launch kernels: libcudadevrt has machine code alone",
+    r"^\S*cdp|graphConditionalNodes": "kernels that launch kernels, by libcudadevrt: machine code alone",
     r"^\S*(MultiGPU|MultiDevice|P2P|p2p|CrossGPU|MPI|IPC)": "several GPUs or processes",
     r"7_libNVVM|8_Platform_Specific|NvSci": "another platform or libNVVM",
 }

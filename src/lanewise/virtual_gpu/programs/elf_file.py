@@ -11,7 +11,7 @@ _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _RELOCATION = struct.Struct("<QQq")
-_LOAD, _DYNAMIC = 1, 2
+_LOAD, _DYNAMIC, _THREAD_LOCAL = 1, 2, 7
 #: The tag of the dynamic section that says where its texts are.
 _TEXTS = 5
 _SYMBOL_TABLE, _RELOCATIONS, _IMPORTED_SYMBOLS = 2, 4, 11
@@ -97,6 +97,11 @@ class ElfFile:
         assert texts is not None
         begin = texts + place
         return self.data[begin : self.data.index(b"\0", begin)].decode(errors="replace")
+
+    @property
+    def has_thread_variables(self) -> bool:
+        """Whether there is memory that every thread has of its own."""
+        return any(each[0] == _THREAD_LOCAL for each in self.segments)
 
     @property
     def import_count(self) -> int:

@@ -63,6 +63,8 @@ def as_library(path: Path, file: ElfFile, runtime: RuntimeLibrary) -> Path:
         )
     image = bytearray(file.data)
     is_changed = _clear_mark(image, file)
+    if is_changed:
+        _require_no_thread_variables(path, file)
     is_changed |= _replace_runtime(path, image, file, runtime)
     is_changed |= _forget_versions(image, file)
     if not is_changed:
@@ -73,6 +75,24 @@ def as_library(path: Path, file: ElfFile, runtime: RuntimeLibrary) -> Path:
     copy.write_bytes(image)
     copy.chmod(0o700)
     return copy
+
+
+def _require_no_thread_variables(path: Path, file: ElfFile) -> None:
+    """Raise an error for an executable with thread_local variables, whose place is fixed in its code.
+
+    NVIDIA's runtime has one as well, which nobody uses once its functions are replaced.
+    """
+    own = [
+        each.name
+        for each in file.symbols
+        if each.is_thread_variable and each.section and not each.name.startswith("libcudart_static")
+    ]
+    if own or (file.has_thread_variables and not file.symbols):
+        names = ", ".join(own[:3]) or "unnamed ones"
+        raise LanewiseError(
+            f"{path} has thread_local variables ({names}), which an executable keeps where this process has "
+            "its own: give the .cu file, or link the program with `nvcc -shared -Xcompiler -fPIC`"
+        )
 
 
 def _forget_versions(image: bytearray, file: ElfFile) -> bool:
