@@ -401,3 +401,32 @@ def test_names_that_no_gpu_has() -> None:
 
 def test_registers_of_what_is_no_cubin() -> None:
     assert registers_of(b"") == registers_of(b"\x7fELF" + bytes(200)) == 0
+
+
+def test_memory_that_is_mapped_twice_is_the_same_memory() -> None:
+    driver = Driver(find_device("A100"))
+    size = driver.cuMemGetAllocationGranularity(0, 0)
+    first, second = (driver.cuMemAddressReserve(2 * size, 0, 0, 0) for _ in range(2))
+    memory = driver.cuMemCreate(size, 0, 0)
+    for place in (first, second + size):
+        driver.cuMemMap(place, size, 0, memory, 0)
+        driver.cuMemSetAccess(place, size, 0, 1)
+    driver.cuMemRelease(memory)  # it stays while it is mapped
+    driver.cuMemsetD32_v2(first + 8, 77, 1)
+    assert ctypes.c_uint32.from_address(second + size + 8).value == 77
+    assert driver.memory.used == size
+    driver.cuMemUnmap(first, 2 * size)
+    driver.cuMemUnmap(second, 2 * size)
+    assert driver.memory.used == 0
+    with pytest.raises(DriverError, match="no multiple"):
+        driver.cuMemCreate(size + 1, 0, 0)
+
+
+def test_rectangles_are_copied_and_filled_row_by_row() -> None:
+    driver = Driver(find_device("A100"))
+    place = driver.cuMemAlloc_v2(4 * 16)
+    driver.cuMemsetD2D16_v2(place, 16, 0x102, 3, 4)  # 3 words of 2 bytes in each of 4 rows
+    rows = [ctypes.string_at(place + 16 * row, 8) for row in range(4)]
+    assert rows == [b"\x02\x01" * 3 + b"\0\0"] * 4
+    with pytest.raises(DriverError, match="reach beyond"):
+        driver.cuMemsetD2D8_v2(place, 16, 0, 17, 4)

@@ -71,7 +71,7 @@ def device_attributes(device: Device) -> dict[int, int]:
         97: device.shared_bytes,  # shared memory of a block with the opt-in
         98: 1,  # flushing of remote writes
         99: 1, 100: 1, 101: 1,  # host memory registered, page tables shared, direct managed access
-        102: 0,  # virtual memory management is not supported
+        102: 1,  # virtual memory management
         106: unit.blocks,  # blocks of a multiprocessor
         108: device.l2_bytes * 5 // 8 if major >= 8 else 0,  # L2 that can be kept for persisting accesses
         109: 2**27 - 4096 if major >= 8 else 0,  # the window of an access policy

@@ -14,12 +14,13 @@ from lanewise.virtual_gpu.driver.entry_points import C_TYPES, EntryPoint, entry_
 from lanewise.virtual_gpu.driver.graphs import GraphCalls
 from lanewise.virtual_gpu.driver.linking import LinkCalls
 from lanewise.virtual_gpu.driver.results import DriverError, Result
+from lanewise.virtual_gpu.driver.virtual_memory import VirtualMemoryCalls
 
 #: Set to 1 to log every call of the driver to stderr.
 LOG_VARIABLE = "LANEWISE_GPU_LOG"
 
 
-class Driver(DeviceCalls, GraphCalls, LinkCalls):
+class Driver(DeviceCalls, GraphCalls, LinkCalls, VirtualMemoryCalls):
     """The CUDA driver API over the CPU machine.
 
     A method has the name of its entry point, takes what C takes without the pointers for results, and returns
