@@ -301,7 +301,7 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
         self._captured_events[event] = Capture(capture.graph, list(capture.last))
 
     def cuEventRecordWithFlags(self, event: int, stream: int, flags: int) -> None:
-        """Record an event."""
+        """Record an event as cuEventRecord does."""
         self.cuEventRecord(event, stream)
 
     def cuStreamWaitEvent(self, stream: int, event: int, flags: int) -> None:
@@ -316,7 +316,7 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
     # graphs -------------------------------------------------------------------------------------------------
 
     def cuGraphCreate(self, flags: int) -> int:
-        """Return a new graph."""
+        """Return a new graph, which has no nodes."""
         return self.handle(Graph())
 
     def cuGraphDestroy(self, graph: int) -> None:

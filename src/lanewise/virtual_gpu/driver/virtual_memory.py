@@ -74,7 +74,7 @@ class VirtualMemoryCalls(DriverState):
         return start + -start % step
 
     def cuMemAddressFree(self, address: int, bytes: int) -> None:
-        """Give back addresses."""
+        """Give back addresses that were reserved."""
         ctypes.CDLL(None).munmap(ctypes.c_void_p(address), ctypes.c_size_t(bytes))
 
     def cuMemMap(self, address: int, bytes: int, offset: int, handle: int, flags: int) -> None:

@@ -179,11 +179,11 @@ class LaunchCalls:
     # streams ------------------------------------------------------------------------------------------------
 
     def cudaStreamCreate(self) -> int:
-        """Return a new stream."""
+        """Return a new stream that waits for the default stream."""
         return self.driver.cuStreamCreate(0)
 
     def cudaEventCreate(self) -> int:
-        """Return a new event."""
+        """Return a new event that keeps its time."""
         return self.driver.cuEventCreate(0)
 
     def cudaStreamGetId(self, stream: int) -> int:
@@ -192,7 +192,7 @@ class LaunchCalls:
         return stream
 
     def cudaStreamGetDevice(self, stream: int) -> int:
-        """Return device 0."""
+        """Return device 0, which is the only one."""
         self.driver.stream(stream)
         return 0
 

@@ -97,15 +97,15 @@ class MemoryCalls:
         self.driver.require_device(device)
 
     def cudaGetDevice(self) -> int:
-        """Return device 0."""
+        """Return device 0, which is the only one."""
         return 0
 
     def cudaChooseDevice(self, properties: int) -> int:
-        """Return device 0."""
+        """Return device 0, which is the only one."""
         return 0
 
     def cudaDeviceGetByPCIBusId(self, id: str) -> int:
-        """Return device 0."""
+        """Return device 0, which is the only one."""
         return 0
 
     def cudaSetValidDevices(self, devices: int, count: int) -> None:
