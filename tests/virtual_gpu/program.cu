@@ -160,6 +160,17 @@ static int textures() {
     printf("texels %g %g %g %g\n", back[0], back[1], back[2], back[3]);
     OK(cudaMemcpy2DFromArray(back, sizeof back, target, 0, 0, sizeof back, 1, cudaMemcpyDeviceToHost));
     printf("written %g %g %g %g\n", back[0], back[1], back[2], back[3]);
+    float *pitched;  // rows with a gap between them
+    size_t pitch;
+    OK(cudaMallocPitch(&pitched, &pitch, sizeof host[0], 3));
+    OK(cudaMemcpy2D(pitched, pitch, host, sizeof host[0], sizeof host[0], 3, cudaMemcpyHostToDevice));
+    resource.resType = cudaResourceTypePitch2D;
+    resource.res.pitch2D.devPtr = pitched, resource.res.pitch2D.desc = format;
+    resource.res.pitch2D.width = 4, resource.res.pitch2D.height = 3, resource.res.pitch2D.pitchInBytes = pitch;
+    OK(cudaCreateTextureObject(&texture, &resource, &description, nullptr));
+    sample<<<1, 4>>>(texture, surface, out);
+    OK(cudaMemcpy(back, out, sizeof back, cudaMemcpyDeviceToHost));
+    printf("at a pitch %g %g %g %g\n", back[0], back[1], back[2], back[3]);
     return 0;
 }
 

@@ -11,6 +11,7 @@ from lanewise.isa.gpu_models import gpu_names
 from lanewise.isa.tensor_map_fields import MAP_BYTES
 from lanewise.virtual_gpu.devices import find_device
 from lanewise.virtual_gpu.driver import Driver, DriverError, Result
+from lanewise.virtual_gpu.driver.arrays import TextureSettings
 from lanewise.virtual_gpu.driver.attributes import device_attributes
 from lanewise.virtual_gpu.driver.cubin import registers_of
 from lanewise.virtual_gpu.driver.entry_points import entry_points
@@ -430,3 +431,21 @@ def test_rectangles_are_copied_and_filled_row_by_row() -> None:
     assert rows == [b"\x02\x01" * 3 + b"\0\0"] * 4
     with pytest.raises(DriverError, match="reach beyond"):
         driver.cuMemsetD2D8_v2(place, 16, 0, 17, 4)
+
+
+@pytest.mark.parametrize("channels", [1, 4])
+def test_texels_of_memory_at_a_pitch_leave_out_the_gaps(channels: int) -> None:
+    """A texture of pitched memory has the rows that numpy sees at the same strides."""
+    driver = Driver(find_device("A100"))
+    place, pitch = driver.cuMemAllocPitch_v2(5 * 4 * channels, 3, 4)
+    memory = np.frombuffer((ctypes.c_float * (pitch * 3 // 4)).from_address(place), np.float32)
+    memory[:] = np.arange(len(memory))
+    texels = driver.linear_texels(place, "f4", channels, 5, 3, pitch)
+    expected = memory.reshape(3, pitch // 4)[:, : 5 * channels]
+    assert (texels.reshape(3, -1) == expected).all()
+    handle = driver.texture_of(texels, channels, False, TextureSettings())
+    image = driver.images[handle]
+    assert image is not None
+    assert (image.row_texels, image.size) == (pitch // 4 // channels, (5, 3, 1))
+    with pytest.raises(DriverError, match="does not fit rows"):
+        driver.linear_texels(place, "f4", channels, 5, 3, 16)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -218,9 +218,10 @@ class ArrayCalls(DriverState):
         """Return a handle of a texture of texels."""
         modes = [_ADDRESS_MODES[each] if 0 <= each < 4 else "clamp" for each in settings.address]
         filter: Literal["linear", "point"] = "linear" if settings.is_linear else "point"
+        whole = texels if texels.flags.c_contiguous else np.zeros(texels.shape, texels.dtype)
         try:
             made = texture(
-                texels,
+                whole,
                 filter=filter,
                 address=modes,
                 normalized=settings.is_normalized,
@@ -231,7 +232,7 @@ class ArrayCalls(DriverState):
             )
         except LanewiseError as error:
             raise DriverError(Result.INVALID_VALUE, str(error)) from None
-        return self.create_image(made)
+        return self.create_image(replace(made, array=texels))
 
     def surface_of(self, array: TexelArray) -> int:
         """Return a handle of a surface of an array."""
@@ -244,20 +245,19 @@ class ArrayCalls(DriverState):
     def linear_texels(
         self, place: int, dtype: str, channels: int, width: int, height: int = 0, pitch: int = 0
     ) -> np.ndarray[Any, Any]:
-        """Return memory as texels of one or two dimensions; rows must follow each other without a gap."""
+        """Return memory as texels of one or two dimensions, with channels; there may be gaps between rows."""
         size = int(np.dtype(dtype).itemsize) * channels
-        if height and pitch != width * size:
-            # The machine reads rows that are contiguous: a texture over them would need their pitch.
-            if pitch % size:
-                raise DriverError(Result.NOT_SUPPORTED, f"a pitch of {pitch} bytes of texels of {size} bytes")
+        if height and (pitch % size or pitch < width * size):
             raise DriverError(
-                Result.NOT_SUPPORTED,
-                f"a texture of rows of {width * size:,} bytes at a pitch of {pitch:,}: rows with a gap "
-                "between them are not supported",
+                Result.INVALID_VALUE,
+                f"a pitch of {pitch:,} bytes does not fit rows of {width:,} texels of {size} bytes",
             )
-        texels = as_bytes(place, width * size * max(height, 1)).view(dtype)
-        shape = [height, width] if height else [width]
-        return texels.reshape([*shape, channels] if channels > 1 else shape)
+        pitch = pitch if height else width * size
+        texels = as_bytes(place, pitch * max(height, 1)).view(dtype)
+        rows = texels.reshape(max(height, 1), pitch // size, channels)[:, :width]
+        if channels == 1:
+            rows = rows[..., 0]
+        return rows if height else rows[0]
 
     def cuTexObjectCreate(self, resource: int, description: int, view: int) -> int:
         """Return a texture of an array or of memory."""
