@@ -25,6 +25,7 @@ LEFT_OUT = {
     r"CUDA::(cublas|cufft|curand|cusolver|cusparse|npp|nvjpeg|nvJitLink)": "needs a closed library",
     r"CUDA::nvrtc": "asks NVRTC for machine code",
     r"GLUT|OPENGL|EGL|[Vv]ulkan|D3D1|FreeImage": "graphics",
+    r"MC_EstimatePiInlineP|MC_SingleAsianOptionP": "needs a closed library",  # cuRAND's headers
     r"^\S*cdp|graphConditionalNodes": "kernels that launch kernels, by libcudadevrt: machine code alone",
     r"^\S*(MultiGPU|MultiDevice|P2P|p2p|CrossGPU|MPI|IPC)": "several GPUs or processes",
     r"7_libNVVM|8_Platform_Specific|NvSci": "another platform or libNVVM",
@@ -61,7 +62,12 @@ def cuda_samples(root: Path) -> list[dict[str, object]]:
         match = re.search(r"add_executable\(\s*(\S+)([^)]*)\)", text)
         sources = [each for each in match.group(2).split() if "$" not in each] if match else []
         sources = [str(folder / each) for each in sources if Path(each).suffix in (".cu", ".cpp", ".c")]
-        options = [f"-I{root / 'Common'}", f"-I{folder}", "--option=--extended-lambda"]
+        folders = [
+            root / "Common",
+            folder,
+            *(each for each in (folder / "inc", folder / "src") if each.is_dir()),
+        ]
+        options = [*(f"-I{each}" for each in folders), "--option=--extended-lambda"]
         if "OpenMP" in text:
             options += ["--option=-Xcompiler=-fopenmp", "--option=-lgomp"]
         programs.append(

@@ -94,6 +94,7 @@ static int graphs() {
     OK(cudaEventRecord(join, second));
     OK(cudaStreamWaitEvent(first, join, 0));
     OK(cudaLaunchHostFunc(first, host_function, &called));
+    OK(cudaMemset2DAsync(values + 1, 4, 0, 4, 1, first));
     OK(cudaMemcpyAsync(out, values, sizeof out, cudaMemcpyDeviceToHost, first));
     cudaGraph_t graph;
     OK(cudaStreamEndCapture(first, &graph));
@@ -107,7 +108,7 @@ static int graphs() {
     OK(cudaGraphLaunch(executable, first));
     OK(cudaGraphLaunch(executable, first));
     OK(cudaStreamSynchronize(first));
-    printf("captured %d %d, called %d\n", out[0], out[3], called);
+    printf("captured %d %d %d, called %d\n", out[0], out[1], out[3], called);
     // Nodes by hand, the first added last: order follows from dependencies.
     cudaGraph_t made;
     OK(cudaGraphCreate(&made, 0));

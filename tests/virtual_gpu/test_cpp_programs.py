@@ -40,8 +40,8 @@ def lanewise(*words: object) -> subprocess.CompletedProcess[str]:
 PARTS = {
     "plain": ["thread 3 of 64", "wrong 0, counted 128, managed 6, arguments ARGUMENTS"],
     "graphs": [
-        "before 0 0, nodes 4",
-        "captured 11 14, called 200",
+        "before 0 0, nodes 5",
+        "captured 11 0 14, called 200",
         "by hand 12",
         "updated 13",
         "other nodes: cudaErrorGraphExecUpdateFailure",

@@ -412,7 +412,8 @@ def _run_program(asked: Asked, watcher: Callable[..., None], checks: CheckObserv
     ended = supervised()
     if ended is not None:
         raise SystemExit(ended)
-    gpu = VirtualGPU(asked.gpu)
+    gpu = asked.virtual_gpu()
+    assert isinstance(gpu, VirtualGPU)
     with watched(watcher), CHECKS.observed(checks or _observer_of(watcher)), gpu:
         return run_program(library, asked.arguments, gpu.driver, str(asked.file))
 

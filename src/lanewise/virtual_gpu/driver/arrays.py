@@ -12,8 +12,8 @@ import numpy as np
 from lanewise.errors import LanewiseError
 from lanewise.jit.host_memory import as_bytes
 from lanewise.ptx.textures import AddressMode, ImageObject, surface, texture
+from lanewise.virtual_gpu.driver.copies import MemoryCalls
 from lanewise.virtual_gpu.driver.results import DriverError, Result
-from lanewise.virtual_gpu.driver.state import DriverState
 
 #: Handles of textures and surfaces: numbers that no size or address has by chance.
 _FIRST_IMAGE, _IMAGE_STEP = 0x6C77_7465_7800_0000, 64
@@ -80,7 +80,7 @@ class TextureSettings:
     border: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
 
 
-class ArrayCalls(DriverState):
+class ArrayCalls(MemoryCalls):
     """Arrays, textures, surfaces, and copies of more than one dimension."""
 
     @cached_property
@@ -132,17 +132,15 @@ class ArrayCalls(DriverState):
         (x, y, z), (from_x, from_y, from_z) = target_at, source_at
         for plane in range(depth):
             for row in range(height):
-                to = target.at(x, y + row, z + plane)
-                place = source.at(from_x, from_y + row, from_z + plane)
-                self.memory.range(to, width)
-                ctypes.memmove(to, self.memory.range(place, width).ctypes.data, width)
+                self.cuMemcpy(
+                    target.at(x, y + row, z + plane), source.at(from_x, from_y + row, from_z + plane), width
+                )
 
     def fill_box(self, box: Box, value: int, size: int, width: int, height: int, depth: int = 1) -> None:
         """Write a number of some bytes to each element of a box; `width` counts elements."""
         for plane in range(depth):
             for row in range(height):
-                memory = self.memory.range(box.at(0, row, plane), width * size)
-                memory.view(f"u{size}")[:] = np.array(value % (1 << 8 * size), f"u{size}")
+                self._fill(box.at(0, row, plane), value, width, size)
 
     def cuMemcpy2D_v2(self, record: int) -> None:
         """Copy a rectangle as a record says."""
@@ -343,6 +341,10 @@ class _Copy3D(ctypes.Structure):
         "source_pitch source_height target_x target_y target_z target_lod target_type:4 target_host target "
         "target_array reserved1 target_pitch target_height width height depth"
     )
+
+
+#: The bytes of the records of copies.
+COPY_2D_BYTES, COPY_3D_BYTES = ctypes.sizeof(_Copy2D), ctypes.sizeof(_Copy3D)
 
 
 class _TextureDescription(ctypes.Structure):

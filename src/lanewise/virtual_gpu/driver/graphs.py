@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
 
+from lanewise.virtual_gpu.driver.arrays import COPY_2D_BYTES, COPY_3D_BYTES
 from lanewise.virtual_gpu.driver.copies import MemoryCalls
 from lanewise.virtual_gpu.driver.launches import LaunchCalls
 from lanewise.virtual_gpu.driver.modules import LoadedFunction
@@ -251,6 +252,14 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
         )
 
     cuMemcpyHtoDAsync_v2 = cuMemcpyDtoHAsync_v2 = cuMemcpyDtoDAsync_v2 = cuMemcpyAsync
+
+    def cuMemcpy2DAsync_v2(self, record: int, stream: int) -> None:
+        """Copy a rectangle, or keep the copy as its record is now."""
+        self.enqueue(stream, NodeKind.MEMCPY, with_copy(self.cuMemcpy2D_v2, record, COPY_2D_BYTES))
+
+    def cuMemcpy3DAsync_v2(self, record: int, stream: int) -> None:
+        """Copy a box, or keep the copy as its record is now."""
+        self.enqueue(stream, NodeKind.MEMCPY, with_copy(self.cuMemcpy3D_v2, record, COPY_3D_BYTES))
 
     def cuMemsetD8Async(self, address: int, value: int, count: int, stream: int) -> None:
         """Fill memory with a byte, or keep the fill."""
@@ -530,6 +539,12 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
 
 #: CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED.
 _TOPOLOGY_CHANGED = 2
+
+
+def with_copy(method: Callable[[int], None], record: int, size: int) -> Work:
+    """Return the call of a method with a copy of a record that lies in memory now."""
+    copy = ctypes.create_string_buffer(ctypes.string_at(record, size), size)
+    return lambda: method(ctypes.addressof(copy))
 
 
 def _write_nodes(nodes: Sequence[Node], place: int, count: int) -> None:

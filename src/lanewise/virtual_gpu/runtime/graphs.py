@@ -6,7 +6,7 @@ import ctypes
 
 from lanewise.virtual_gpu.driver import DriverError, Result
 from lanewise.virtual_gpu.driver.graphs import Graph, Node, NodeKind, Work
-from lanewise.virtual_gpu.runtime.memory import COPY_BYTES, MemoryCalls
+from lanewise.virtual_gpu.runtime.memory import MemoryCalls
 
 #: Where cudaMemAllocNodeParams has the bytes that are asked for and the address that is answered.
 _ALLOCATED_BYTES, _ALLOCATED_ADDRESS = 104, 112
@@ -62,19 +62,14 @@ class GraphCalls(MemoryCalls):
 
     # copies and fills ---------------------------------------------------------------------------------------
 
-    def _copy(self, parameters: int) -> Work:
-        """Return the copy that cudaMemcpy3DParms describes, as the record is now."""
-        record = ctypes.create_string_buffer(ctypes.string_at(parameters, COPY_BYTES), COPY_BYTES)
-        return lambda: self.cudaMemcpy3D(ctypes.addressof(record))
-
     def cudaGraphAddMemcpyNode(self, graph: int, dependencies: int, count: int, parameters: int) -> int:
         """Return a new node that copies a box."""
-        work = self._copy(parameters)
+        work = self.copy_work(parameters)
         return self.driver.add_to(graph, dependencies, count, NodeKind.MEMCPY, work).handle
 
     def cudaGraphExecMemcpyNodeSetParams(self, executable: int, node: int, parameters: int) -> None:
         """Change the copy of a node of an executable graph."""
-        self.driver.set_work(executable, node, self._copy(parameters))
+        self.driver.set_work(executable, node, self.copy_work(parameters))
 
     def cudaGraphAddMemcpyNode1D(
         self, graph: int, dependencies: int, count: int, target: int, source: int, bytes: int, kind: int

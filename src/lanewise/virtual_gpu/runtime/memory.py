@@ -15,6 +15,7 @@ from lanewise.virtual_gpu.driver.arrays import (
     TexelArray,
     TextureSettings,
 )
+from lanewise.virtual_gpu.driver.graphs import NodeKind, Work, with_copy
 from lanewise.virtual_gpu.runtime.properties import write_properties
 from lanewise.virtual_gpu.runtime.registered import Registered
 
@@ -285,7 +286,9 @@ class MemoryCalls:
             width, height, 1,
         )  # fmt: skip
 
-    cudaMemcpy2DAsync = cudaMemcpy2D
+    def cudaMemcpy2DAsync(self, *copy: int) -> None:
+        """Copy a rectangle in a stream, which is the last argument."""
+        self.driver.enqueue(copy[-1], NodeKind.MEMCPY, lambda: self.cudaMemcpy2D(*copy[:-1]))
 
     def cudaMemcpy2DToArray(self, array: int, x: int, y: int, source: int, pitch: int, *rest: int) -> None:
         """Copy a rectangle to an array: width in bytes, height, kind."""
@@ -293,7 +296,9 @@ class MemoryCalls:
         target = self.driver.known(array, TexelArray).box()
         self.driver.copy_box(target, (x, y, 0), Box(source, pitch, height), (0, 0, 0), width, height, 1)
 
-    cudaMemcpy2DToArrayAsync = cudaMemcpy2DToArray
+    def cudaMemcpy2DToArrayAsync(self, *copy: int) -> None:
+        """Copy a rectangle to an array in a stream, which is the last argument."""
+        self.driver.enqueue(copy[-1], NodeKind.MEMCPY, lambda: self.cudaMemcpy2DToArray(*copy[:-1]))
 
     def cudaMemcpy2DFromArray(self, target: int, pitch: int, array: int, x: int, y: int, *rest: int) -> None:
         """Copy a rectangle of an array: width in bytes, height, kind."""
@@ -301,7 +306,9 @@ class MemoryCalls:
         source = self.driver.known(array, TexelArray).box()
         self.driver.copy_box(Box(target, pitch, height), (0, 0, 0), source, (x, y, 0), width, height, 1)
 
-    cudaMemcpy2DFromArrayAsync = cudaMemcpy2DFromArray
+    def cudaMemcpy2DFromArrayAsync(self, *copy: int) -> None:
+        """Copy a rectangle of an array in a stream, which is the last argument."""
+        self.driver.enqueue(copy[-1], NodeKind.MEMCPY, lambda: self.cudaMemcpy2DFromArray(*copy[:-1]))
 
     def cudaMemcpy2DArrayToArray(
         self, target: int, x: int, y: int, source: int, from_x: int, from_y: int, width: int, height: int,
@@ -327,7 +334,7 @@ class MemoryCalls:
             return known.box(), (x * known.texel_bytes, y, z), known.texel_bytes
         return Box(pitched.start, pitched.pitch, pitched.height), (x, y, z), 1
 
-    def cudaMemcpy3D(self, parameters: int, stream: int = 0) -> None:
+    def cudaMemcpy3D(self, parameters: int) -> None:
         """Copy a box: its width counts texels if one side is an array, and bytes if none is."""
         asked = _Copy3D.from_address(parameters)
         source, source_at, source_bytes = self._side(asked.source_array, asked.source, asked.source_at)
@@ -336,24 +343,34 @@ class MemoryCalls:
         size = max(source_bytes, target_bytes)
         self.driver.copy_box(target, target_at, source, source_at, width * size, height, depth)
 
-    cudaMemcpy3DAsync = cudaMemcpy3D
+    def copy_work(self, parameters: int) -> Work:
+        """Return the copy of a box as its record is now."""
+        return with_copy(self.cudaMemcpy3D, parameters, COPY_BYTES)
 
-    def cudaMemset2D(
-        self, address: int, pitch: int, value: int, width: int, height: int, stream: int = 0
-    ) -> None:
+    def cudaMemcpy3DAsync(self, parameters: int, stream: int) -> None:
+        """Copy a box in a stream."""
+        self.driver.enqueue(stream, NodeKind.MEMCPY, self.copy_work(parameters))
+
+    def cudaMemset2D(self, address: int, pitch: int, value: int, width: int, height: int) -> None:
         """Fill a rectangle with a byte."""
         self.driver.cuMemsetD2D8_v2(address, pitch, value, width, height)
 
-    cudaMemset2DAsync = cudaMemset2D
+    def cudaMemset2DAsync(self, *fill: int) -> None:
+        """Fill a rectangle with a byte in a stream, which is the last argument."""
+        self.driver.enqueue(fill[-1], NodeKind.MEMSET, lambda: self.cudaMemset2D(*fill[:-1]))
 
-    def cudaMemset3D(self, pitched: int, value: int, extent: int, stream: int = 0) -> None:
+    def cudaMemset3D(self, pitched: int, value: int, extent: int) -> None:
         """Fill a box with a byte."""
+        self.cudaMemset3DAsync(pitched, value, extent, 0)
+
+    def cudaMemset3DAsync(self, pitched: int, value: int, extent: int, stream: int) -> None:
+        """Fill a box with a byte in a stream."""
         memory = _Pitched.from_address(pitched)
         width, height, depth = (ctypes.c_uint64 * 3).from_address(extent)
         box = Box(memory.start, memory.pitch, memory.height)
-        self.driver.fill_box(box, value, 1, width, height, depth)
-
-    cudaMemset3DAsync = cudaMemset3D
+        self.driver.enqueue(
+            stream, NodeKind.MEMSET, lambda: self.driver.fill_box(box, value, 1, width, height, depth)
+        )
 
     # arrays and textures ------------------------------------------------------------------------------------
 
