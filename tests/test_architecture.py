@@ -90,7 +90,7 @@ PACKAGES = {
         "tracer",
     ),
     "lang": ("trace", "versions", "memory", "matrix", "intrinsics", "wmma", "hopper", "tiles", "frontend"),
-    "virtual_gpu": ("devices", "driver", "library", "frameworks", "session"),
+    "virtual_gpu": ("devices", "driver", "runtime", "library", "programs", "frameworks", "session"),
     "cli": ("terminal", "input", "explanation", "launching", "commands", "app", "__main__"),
 }
 

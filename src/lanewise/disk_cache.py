@@ -36,6 +36,7 @@ KINDS = {
     ".registers": "what ptxas says of registers",
     ".tuned": "the fastest of the configurations that lw.autotune tried",
     ".launch": "launches on GPUs",
+    ".program": "programs in CUDA C++, built by nvcc",
     ".digest": "digests of the library's source",
 }
 #: The kinds that are compiled programs.

@@ -62,7 +62,7 @@ def test_a_fault_is_told_and_the_status_says_so(script: str, capsys: pytest.Capt
     [
         (["run", "--gpu", "H1000", "SCRIPT"], "no GPU is called 'H1000'; did you mean H100?"),
         (["run", "--gpu", "A100", "--arch", "sm_80", "SCRIPT"], "leave out --arch, which --gpu says"),
-        (["check", "--gpu", "A100", "kernel.ptx"], "--gpu is for Python scripts"),
+        (["check", "--gpu", "A100", "kernel.ptx"], "--gpu is for scripts and programs"),
         (["run", "--gpu", "RTX", "4090", "SCRIPT"], '--gpu "RTX 4090"'),
     ],
 )

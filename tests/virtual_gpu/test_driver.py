@@ -11,6 +11,7 @@ from lanewise.isa.gpu_models import gpu_names
 from lanewise.isa.tensor_map_fields import MAP_BYTES
 from lanewise.virtual_gpu.devices import find_device
 from lanewise.virtual_gpu.driver import Driver, DriverError, Result
+from lanewise.virtual_gpu.driver.arrays import TextureSettings
 from lanewise.virtual_gpu.driver.attributes import device_attributes
 from lanewise.virtual_gpu.driver.cubin import registers_of
 from lanewise.virtual_gpu.driver.entry_points import entry_points
@@ -231,7 +232,7 @@ def _fatbin(images: list[tuple[int, int, bytes, int, int]]) -> bytes:
     for kind, arch, data, flags, plain in images:
         padded = data + bytes(-len(data) % 8)
         header = struct.pack(
-            "<HHIQIIIIIIQQQ", kind, 0x101, 64, len(padded), 0, len(data), 0, arch, 64, 0, flags, 0, plain
+            "<HHIQIIIIIIQQQ", kind, 0x101, 64, len(padded), len(data), 64, 0, arch, 64, 0, flags, 0, plain
         )
         body += header[:64].ljust(64, b"\0") + padded
     return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(body)) + body
@@ -401,3 +402,50 @@ def test_names_that_no_gpu_has() -> None:
 
 def test_registers_of_what_is_no_cubin() -> None:
     assert registers_of(b"") == registers_of(b"\x7fELF" + bytes(200)) == 0
+
+
+def test_memory_that_is_mapped_twice_is_the_same_memory() -> None:
+    driver = Driver(find_device("A100"))
+    size = driver.cuMemGetAllocationGranularity(0, 0)
+    first, second = (driver.cuMemAddressReserve(2 * size, 0, 0, 0) for _ in range(2))
+    memory = driver.cuMemCreate(size, 0, 0)
+    for place in (first, second + size):
+        driver.cuMemMap(place, size, 0, memory, 0)
+        driver.cuMemSetAccess(place, size, 0, 1)
+    driver.cuMemRelease(memory)  # it stays while it is mapped
+    driver.cuMemsetD32_v2(first + 8, 77, 1)
+    assert ctypes.c_uint32.from_address(second + size + 8).value == 77
+    assert driver.memory.used == size
+    driver.cuMemUnmap(first, 2 * size)
+    driver.cuMemUnmap(second, 2 * size)
+    assert driver.memory.used == 0
+    with pytest.raises(DriverError, match="no multiple"):
+        driver.cuMemCreate(size + 1, 0, 0)
+
+
+def test_rectangles_are_copied_and_filled_row_by_row() -> None:
+    driver = Driver(find_device("A100"))
+    place = driver.cuMemAlloc_v2(4 * 16)
+    driver.cuMemsetD2D16_v2(place, 16, 0x102, 3, 4)  # 3 words of 2 bytes in each of 4 rows
+    rows = [ctypes.string_at(place + 16 * row, 8) for row in range(4)]
+    assert rows == [b"\x02\x01" * 3 + b"\0\0"] * 4
+    with pytest.raises(DriverError, match="reach beyond"):
+        driver.cuMemsetD2D8_v2(place, 16, 0, 17, 4)
+
+
+@pytest.mark.parametrize("channels", [1, 4])
+def test_texels_of_memory_at_a_pitch_leave_out_the_gaps(channels: int) -> None:
+    """A texture of pitched memory has the rows that numpy sees at the same strides."""
+    driver = Driver(find_device("A100"))
+    place, pitch = driver.cuMemAllocPitch_v2(5 * 4 * channels, 3, 4)
+    memory = np.frombuffer((ctypes.c_float * (pitch * 3 // 4)).from_address(place), np.float32)
+    memory[:] = np.arange(len(memory))
+    texels = driver.linear_texels(place, "f4", channels, 5, 3, pitch)
+    expected = memory.reshape(3, pitch // 4)[:, : 5 * channels]
+    assert (texels.reshape(3, -1) == expected).all()
+    handle = driver.texture_of(texels, channels, False, TextureSettings())
+    image = driver.images[handle]
+    assert image is not None
+    assert (image.row_texels, image.size) == (pitch // 4 // channels, (5, 3, 1))
+    with pytest.raises(DriverError, match="does not fit rows"):
+        driver.linear_texels(place, "f4", channels, 5, 3, 16)

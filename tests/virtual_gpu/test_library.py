@@ -32,7 +32,7 @@ with lw.virtual_gpu("H100", memory_gib=1) as gpu:
     assert driver.cuMemAlloc_v2(ctypes.byref(place), ctypes.c_size_t(1 << 31)) == 2
     assert driver.cuMemAlloc_v2(ctypes.byref(place), ctypes.c_size_t(1024)) == 0
     assert gpu.driver.memory.find(place.value).size == 1024
-    assert driver.cuGraphCreate(0, 0) == 801
+    assert driver.cuMulticastCreate(0, 0) == 801
     rest = ctypes.byref(entry), 12000, ctypes.c_uint64(0), ctypes.byref(status)
     assert driver.cuGetProcAddress_v2(b"cuMemAlloc", *rest) == 0
     assert entry.value == ctypes.cast(driver.cuMemAlloc_v2, ctypes.c_void_p).value and status.value == 0

@@ -248,13 +248,8 @@ class Asked:
 
     @property
     def is_script(self) -> bool:
-        """Whether it is a Python script, whose launches are its own business."""
-        if self.file.suffix != ".py":
-            if self.gpu is not None:
-                raise LanewiseError(
-                    f"--gpu is for Python scripts, which launch kernels themselves; {self.file} is none: "
-                    "--arch says which GPU to imitate"
-                )
+        """Whether it is a Python script or a whole program, whose launches are its own business."""
+        if self.file.suffix != ".py" and not self.is_program:
             if self.arguments:
                 raise LanewiseError(
                     f"{' '.join(self.arguments)}: only a script takes arguments like this; give those of a "
@@ -270,16 +265,30 @@ class Asked:
             "--shared": self.shared,
             "--cluster": self.cluster,
             "--arg": self.args or None,
-            self.compilation.given: self.compilation.given or None,
         }
+        if not (self.is_program and self.file.suffix):
+            given[self.compilation.given] = self.compilation.given or None
         for option, value in given.items():
             if value is not None:
                 raise LanewiseError(
-                    f"{self.file} is a script and launches its kernels itself; leave out {option}"
+                    f"{self.file} is a {'program' if self.is_program else 'script'} and launches its kernels "
+                    f"itself; leave out {option}"
                 )
         if not self.file.is_file():
             raise LanewiseError(
                 f"{self.file}: {'a folder, not a file' if self.file.is_dir() else 'no such file'}"
+            )
+        return True
+
+    @property
+    def is_program(self) -> bool:
+        """Whether it is a whole program for a virtual GPU: CUDA C++ with a main(), or an executable."""
+        if self.gpu is None or self.file.suffix == ".py":
+            return False
+        if self.file.suffix == ".ptx":
+            raise LanewiseError(
+                f"--gpu is for scripts and programs, which launch kernels themselves; {self.file} is none: "
+                "--arch says which GPU to imitate"
             )
         return True
 
@@ -361,6 +370,8 @@ def run_script(asked: Asked, watcher: Callable[..., None], checks: CheckObserver
     from lanewise.launch import watched
     from lanewise.machine.checker.check import CHECKS
 
+    if asked.is_program:
+        return _run_program(asked, watcher, checks)
     path, gpu = str(asked.file), asked.virtual_gpu()
     before = sys.argv, sys.path[:]
     sys.argv, sys.path[:] = [path, *asked.arguments], [str(asked.file.parent.resolve()), *sys.path]
@@ -384,6 +395,26 @@ def run_script(asked: Asked, watcher: Callable[..., None], checks: CheckObserver
     finally:
         sys.argv, sys.path[:] = before
     return 0
+
+
+def _run_program(asked: Asked, watcher: Callable[..., None], checks: CheckObserver | None) -> int:
+    """Run a program on a virtual GPU, its launches through the watcher; returns the exit status of main()."""
+    from lanewise.launch import watched
+    from lanewise.machine.checker.check import CHECKS
+    from lanewise.virtual_gpu.devices import find_device
+    from lanewise.virtual_gpu.programs import library_of, run_program
+    from lanewise.virtual_gpu.programs.supervision import supervised
+    from lanewise.virtual_gpu.session import VirtualGPU
+
+    assert asked.gpu is not None
+    library = library_of(asked.file, find_device(asked.gpu).arch, asked.compilation.flags)
+    ended = supervised()
+    if ended is not None:
+        raise SystemExit(ended)
+    gpu = asked.virtual_gpu()
+    assert isinstance(gpu, VirtualGPU)
+    with watched(watcher), CHECKS.observed(checks or _observer_of(watcher)), gpu:
+        return run_program(library, asked.arguments, gpu.driver, str(asked.file))
 
 
 def launched_by(asked: Asked, name: str | None) -> list[Entry]:

@@ -17,6 +17,8 @@ class TextureRow(RecordLayout):
     #: Texels along x, y and z, then layers; 1 where there is no such dimension.
     size = field(elements=3)
     layers = field()
+    #: Texels from one row to the next.
+    row_texels = field()
     #: Bytes of a texel and of one of its channels, how many there are, and their ElementKind.
     texel_bytes = field()
     element_bytes = field()

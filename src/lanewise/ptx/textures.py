@@ -46,6 +46,13 @@ class ImageObject(HandleArgument):
         return f"{'a' if self.layered else ''}{self.dimensions}d"
 
     @property
+    def row_texels(self) -> int:
+        """The texels from one row to the next: more than a row has where rows lie at a pitch."""
+        if self.dimensions == 1 or not isinstance(self.array, np.ndarray):
+            return self.size[0]
+        return int(self.array.strides[-3 if self.channels > 1 else -2]) // self.texel_bytes
+
+    @property
     def texel_bytes(self) -> int:
         """The bytes of a texel."""
         return self.dtype.itemsize * self.channels

@@ -63,6 +63,7 @@ def _row(image: ImageObject) -> Bytes:
         TextureRow.geometry: Geometry.named(image.geometry),
         TextureRow.is_surface: int(isinstance(image, Surface)),
         TextureRow.layers: image.layers,
+        TextureRow.row_texels: image.row_texels,
         TextureRow.texel_bytes: image.texel_bytes,
         TextureRow.element_bytes: image.dtype.itemsize,
         TextureRow.channels: image.channels,

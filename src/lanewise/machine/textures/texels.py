@@ -26,8 +26,8 @@ def read_texel(code: FunctionCode, row: Record, place: Value, results: Value, no
 
 def place_of(row: Record, x: Value, y: Value, plane: Value) -> Value:
     """Return the number of a texel; a coordinate below 0, which is beyond the border, makes it negative."""
-    width, height = row.get(TextureRow.size), row.get(TextureRow.size + 8)
-    place = (plane * height + y) * width + x
+    row_texels, height = row.get(TextureRow.row_texels), row.get(TextureRow.size + 8)
+    place = (plane * height + y) * row_texels + x
     beyond = (x | y | plane) < 0
     return beyond.select(row.code.constant(i64, -1), place)
 

@@ -132,7 +132,7 @@ class DeviceCalls(DriverState):
 
     def cuCtxCreate_v4(self, parameters: int, flags: int, device: int) -> int:
         """Return a new context, which is current from now on; parameters are not supported."""
-        if parameters:
+        if parameters and any((ctypes.c_uint64 * 3).from_address(parameters)):
             raise DriverError(Result.NOT_SUPPORTED, "parameters of a context are not supported")
         return self.cuCtxCreate_v2(flags, device)
 

@@ -9,19 +9,18 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from lanewise.virtual_gpu.driver.copies import MemoryCalls
 from lanewise.virtual_gpu.driver.devices import DeviceCalls
 from lanewise.virtual_gpu.driver.entry_points import C_TYPES, EntryPoint, entry_points
-from lanewise.virtual_gpu.driver.launches import LaunchCalls
+from lanewise.virtual_gpu.driver.graphs import GraphCalls
 from lanewise.virtual_gpu.driver.linking import LinkCalls
 from lanewise.virtual_gpu.driver.results import DriverError, Result
-from lanewise.virtual_gpu.driver.streams import StreamCalls
+from lanewise.virtual_gpu.driver.virtual_memory import VirtualMemoryCalls
 
 #: Set to 1 to log every call of the driver to stderr.
 LOG_VARIABLE = "LANEWISE_GPU_LOG"
 
 
-class Driver(DeviceCalls, MemoryCalls, StreamCalls, LaunchCalls, LinkCalls):
+class Driver(DeviceCalls, GraphCalls, LinkCalls, VirtualMemoryCalls):
     """The CUDA driver API over the CPU machine.
 
     A method has the name of its entry point, takes what C takes without the pointers for results, and returns
@@ -98,6 +97,7 @@ _ALWAYS_LOGGED = (
     Result.ILLEGAL_ADDRESS,
     Result.MISALIGNED_ADDRESS,
     Result.LAUNCH_TIMEOUT,
+    Result.INVALID_IMAGE,
     Result.INVALID_PTX,
     Result.NO_BINARY_FOR_GPU,
     Result.OUT_OF_MEMORY,

@@ -165,6 +165,29 @@ cuMemsetD32_v2(u64 address, u32 value, u64 count)
 cuMemsetD8Async(u64 address, u32 value, u64 count, handle stream)
 cuMemsetD16Async(u64 address, u32 value, u64 count, handle stream)
 cuMemsetD32Async(u64 address, u32 value, u64 count, handle stream)
+cuMemcpy2D_v2(pointer record)
+cuMemcpy2DUnaligned_v2(pointer record)
+cuMemcpy2DAsync_v2(pointer record, handle stream)
+cuMemcpy3D_v2(pointer record)
+cuMemcpy3DAsync_v2(pointer record, handle stream)
+cuMemsetD2D8_v2(u64 address, u64 pitch, u32 value, u64 width, u64 height)
+cuMemsetD2D16_v2(u64 address, u64 pitch, u32 value, u64 width, u64 height)
+cuMemsetD2D32_v2(u64 address, u64 pitch, u32 value, u64 width, u64 height)
+cuMemGetAllocationGranularity(out u64 bytes, pointer properties, i32 option)
+cuMemCreate(out handle memory, u64 bytes, pointer properties, u64 flags)
+cuMemRelease(handle memory)
+cuMemAddressReserve(out u64 address, u64 bytes, u64 alignment, u64 wanted, u64 flags)
+cuMemAddressFree(u64 address, u64 bytes)
+cuMemMap(u64 address, u64 bytes, u64 offset, handle memory, u64 flags)
+cuMemSetAccess(u64 address, u64 bytes, pointer access, u64 count)
+cuMemUnmap(u64 address, u64 bytes)
+cuArrayCreate_v2(out handle array, pointer description)
+cuArray3DCreate_v2(out handle array, pointer description)
+cuArrayDestroy(handle array)
+cuTexObjectCreate(out handle texture, pointer resource, pointer description, pointer view)
+cuTexObjectDestroy(handle texture)
+cuSurfObjectCreate(out handle surface, pointer resource)
+cuSurfObjectDestroy(handle surface)
 
 cuStreamCreate(out handle stream, u32 flags)
 cuStreamCreateWithPriority(out handle stream, u32 flags, i32 priority)
@@ -191,6 +214,45 @@ u32 shared_bytes, handle stream, pointer parameters, pointer extra)
 cuLaunchCooperativeKernel(handle function, u32 grid_x, u32 grid_y, u32 grid_z, u32 block_x, u32 block_y, \
 u32 block_z, u32 shared_bytes, handle stream, pointer parameters)
 cuLaunchKernelEx(pointer config, handle function, pointer parameters, pointer extra)
+
+cuStreamBeginCapture_v2(handle stream, i32 mode)
+cuStreamBeginCaptureToGraph(handle stream, handle graph, pointer dependencies, pointer data, u64 count, \
+i32 mode)
+cuStreamEndCapture(handle stream, out handle graph)
+cuStreamGetCaptureInfo_v3(handle stream, pointer status, pointer id, pointer graph, pointer dependencies, \
+pointer edges, pointer count)
+cuThreadExchangeStreamCaptureMode(pointer mode)
+cuGraphCreate(out handle graph, u32 flags)
+cuGraphDestroy(handle graph)
+cuGraphClone(out handle clone, handle graph)
+cuGraphNodeFindInClone(out handle copy, handle node, handle graph)
+cuGraphAddEmptyNode(out handle node, handle graph, pointer dependencies, u64 count)
+cuGraphAddChildGraphNode(out handle node, handle graph, pointer dependencies, u64 count, handle child)
+cuGraphChildGraphNodeGetGraph(handle node, out handle graph)
+cuGraphAddEventRecordNode(out handle node, handle graph, pointer dependencies, u64 count, handle event)
+cuGraphAddEventWaitNode(out handle node, handle graph, pointer dependencies, u64 count, handle event)
+cuGraphAddHostNode(out handle node, handle graph, pointer dependencies, u64 count, pointer parameters)
+cuGraphAddMemsetNode(out handle node, handle graph, pointer dependencies, u64 count, pointer parameters, \
+handle context)
+cuGraphAddKernelNode_v2(out handle node, handle graph, pointer dependencies, u64 count, pointer parameters)
+cuGraphAddDependencies(handle graph, pointer before, pointer after, u64 count)
+cuGraphAddDependencies_v2(handle graph, pointer before, pointer after, pointer data, u64 count)
+cuGraphDestroyNode(handle node)
+cuGraphNodeGetType(handle node, out i32 type)
+cuGraphGetNodes(handle graph, pointer nodes, pointer count)
+cuGraphGetRootNodes(handle graph, pointer nodes, pointer count)
+cuGraphNodeGetDependencies(handle node, pointer nodes, pointer count)
+cuGraphInstantiateWithFlags(out handle executable, handle graph, u64 flags)
+cuGraphInstantiateWithParams(out handle executable, handle graph, pointer parameters)
+cuGraphExecDestroy(handle executable)
+cuGraphUpload(handle executable, handle stream)
+cuGraphLaunch(handle executable, handle stream)
+cuGraphKernelNodeSetParams_v2(handle node, pointer parameters)
+cuGraphExecKernelNodeSetParams_v2(handle executable, handle node, pointer parameters)
+cuGraphNodeSetEnabled(handle executable, handle node, u32 enabled)
+cuGraphNodeGetEnabled(handle executable, handle node, out u32 enabled)
+cuGraphExecUpdate_v2(handle executable, handle graph, pointer info)
+
 cuTensorMapEncodeTiled(pointer map, i32 type, u32 rank, u64 address, pointer dims, pointer strides, \
 pointer box, pointer element_strides, i32 interleave, i32 swizzle, i32 l2_promotion, i32 fill)
 """
@@ -205,8 +267,13 @@ def entry_points() -> dict[str, EntryPoint]:
     >>> [each.name for each in entry_points()["cuMemAlloc_v2"].results]
     ['address']
     """
+    return declared_in(_DECLARATIONS)
+
+
+def declared_in(text: str) -> dict[str, EntryPoint]:
+    """Return the entry points that a text declares, one in a line, by name."""
     declared = {}
-    for name, text in re.findall(r"^(cu\w+)\((.*)\)$", _DECLARATIONS, re.MULTILINE):
-        parameters = tuple(Parameter(kind, own, bool(out)) for out, kind, own in _PARAMETER.findall(text))
+    for name, inside in re.findall(r"^(\w+)\((.*)\)$", text, re.MULTILINE):
+        parameters = tuple(Parameter(kind, own, bool(out)) for out, kind, own in _PARAMETER.findall(inside))
         declared[name] = EntryPoint(name, parameters)
     return declared

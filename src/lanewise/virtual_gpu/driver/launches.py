@@ -23,6 +23,7 @@ from lanewise.launch import Configured
 from lanewise.machine.errors import Deadlock, KernelFault
 from lanewise.machine.runtime.device_memory import variable_bytes
 from lanewise.ptx import Shape
+from lanewise.virtual_gpu.driver.arrays import ArrayCalls
 from lanewise.virtual_gpu.driver.attributes import function_attributes
 from lanewise.virtual_gpu.driver.modules import (
     LoadedFunction,
@@ -34,7 +35,6 @@ from lanewise.virtual_gpu.driver.modules import (
     ptx_in,
 )
 from lanewise.virtual_gpu.driver.results import DriverError, Result
-from lanewise.virtual_gpu.driver.state import DriverState
 
 _POINTER_BYTES = 8
 #: Attributes of a launch by the numbers of cuda.h, and the bytes of one: a number, padding, and its value.
@@ -60,7 +60,7 @@ class _LaunchConfig(ctypes.Structure):
     )
 
 
-class LaunchCalls(DriverState):
+class LaunchCalls(ArrayCalls):
     """Modules and their functions, launches, tensor maps."""
 
     # modules ------------------------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ class LaunchCalls(DriverState):
 
     def cuModuleLoadData(self, image: int) -> int:
         """Return a handle of the module of an image: PTX or a fatbin."""
-        return self.load(ptx_in(image_at(image)))
+        return self.load(ptx_in(image_at(image), arch_number(self.device.arch)))
 
     def cuModuleLoadDataEx(self, image: int, count: int, options: int, values: int) -> int:
         """Return a handle of the module of an image; options are for a compiler that is not used."""
@@ -84,6 +84,10 @@ class LaunchCalls(DriverState):
     def cuModuleLoadFatBinary(self, image: int) -> int:
         """Return a handle of the module in a fatbin."""
         return self.cuModuleLoadData(image)
+
+    def is_function(self, handle: int) -> bool:
+        """Return whether a number is the handle of a function."""
+        return isinstance(self._known.get(handle), LoadedFunction)
 
     def cuModuleUnload(self, module: int) -> None:
         """Forget a module: its handle is none from now on."""
@@ -249,7 +253,12 @@ class LaunchCalls(DriverState):
         except Deadlock as error:
             raise DriverError(Result.LAUNCH_TIMEOUT, str(error)) from None
         except KernelFault as error:
-            result = {"misaligned": Result.MISALIGNED_ADDRESS, "endless": Result.LAUNCH_TIMEOUT}
+            result = {
+                "misaligned": Result.MISALIGNED_ADDRESS,
+                "endless": Result.LAUNCH_TIMEOUT,
+                "trap": Result.LAUNCH_FAILED,
+                "assertion": Result.ASSERT,
+            }
             raise DriverError(result.get(error.kind or "", Result.ILLEGAL_ADDRESS), str(error)) from None
         except LanewiseError as error:
             raise DriverError(Result.INVALID_VALUE, str(error)) from None
@@ -262,7 +271,11 @@ class LaunchCalls(DriverState):
         if variable.dims or variable.vector > 1:
             return raw
         if len(raw) == _POINTER_BYTES and variable.type[0] != "f":
-            memory = self.memory.rest(int.from_bytes(raw, "little"))
+            word = int.from_bytes(raw, "little")
+            image = self.images.get(word)
+            if image is not None:
+                return image
+            memory = self.memory.rest(word)
             if memory is not None and memory.size:
                 return memory
         return number_of(raw, variable)

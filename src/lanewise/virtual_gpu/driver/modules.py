@@ -72,15 +72,18 @@ def load_file(path: str, device: Device) -> LoadedModule:
         data = Path(path).read_bytes()
     except OSError as error:
         raise DriverError(Result.FILE_NOT_FOUND, f"{path}: {error.strerror}") from None
-    return load_ptx(ptx_in(data), device)
+    return load_ptx(ptx_in(data, arch_number(device.arch)), device)
 
 
-def ptx_in(data: bytes) -> str:
-    """Return the PTX of an image: itself, or the one of the highest arch in a fatbin."""
+def ptx_in(data: bytes, limit: int = 10**6) -> str:
+    """Return the PTX of an image: itself, or the one of the highest arch in a fatbin that a GPU can run.
+
+    `limit` is the number of the GPU's own arch: PTX for later ones is left out, unless there is no other.
+    """
     if data[:4] == _ELF:
         raise DriverError(Result.NO_BINARY_FOR_GPU, _NO_PTX)
     if len(data) >= 4 and struct.unpack_from("<I", data)[0] == _FATBIN:
-        return _ptx_in_fatbin(data)
+        return _ptx_in_fatbin(data, limit)
     try:
         text = data.split(b"\0", 1)[0].decode()
     except UnicodeDecodeError:
@@ -90,13 +93,13 @@ def ptx_in(data: bytes) -> str:
     return text
 
 
-def _ptx_in_fatbin(data: bytes) -> str:
-    """Return the PTX of the highest arch in a fatbin."""
+def _ptx_in_fatbin(data: bytes, limit: int) -> str:
+    """Return the PTX of the highest arch in a fatbin up to a limit; of the lowest if all are higher."""
     _, _, header, size = struct.unpack_from("<IHHQ", data)
     offset, end = header, header + size
     images: list[tuple[int, str]] = []
     while offset + 64 <= min(end, len(data)):
-        kind, _, own_header, padded, _, compressed, _, arch = struct.unpack_from("<HHIQIIII", data, offset)
+        kind, _, own_header, padded, compressed, _, _, arch = struct.unpack_from("<HHIQIIII", data, offset)
         flags, _, plain_size = struct.unpack_from("<QQQ", data, offset + 40)
         if own_header < 64 or not padded:
             break
@@ -106,24 +109,42 @@ def _ptx_in_fatbin(data: bytes) -> str:
         offset += own_header + padded
     if not images:
         raise DriverError(Result.NO_BINARY_FOR_GPU, _NO_PTX)
-    return max(images)[1]
+    fitting = [each for each in images if each[0] <= limit]
+    return max(fitting)[1] if fitting else min(images)[1]
 
 
 def _unpacked(body: bytes, flags: int, compressed: int, size: int) -> str:
     """Return the text of an image of a fatbin, which may be compressed."""
     if flags & _ZSTD:
+        body = _zstandard(body[:compressed], size)
+    elif flags & _LZ4:
+        body = lz4_block(body[:compressed], size)
+    return body.split(b"\0", 1)[0].decode()
+
+
+def _zstandard(data: bytes, size: int) -> bytes:
+    """Return the bytes of a Zstandard frame, by the package or by the library of the system."""
+    import ctypes
+
+    try:
+        import zstandard
+    except ImportError:
         try:
-            import zstandard
-        except ImportError:
+            library = ctypes.CDLL("libzstd.so.1")
+        except OSError:
             raise DriverError(
                 Result.INVALID_IMAGE,
                 "the PTX in the fatbin is compressed with Zstandard: `pip install zstandard`, or build with "
                 "`nvcc --no-compress`",
             ) from None
-        body = zstandard.ZstdDecompressor().decompress(body[:compressed], max_output_size=size)
-    elif flags & _LZ4:
-        body = lz4_block(body[:compressed], size)
-    return body.split(b"\0", 1)[0].decode()
+        target = ctypes.create_string_buffer(size)
+        library.ZSTD_decompress.restype = ctypes.c_size_t
+        written = library.ZSTD_decompress(target, ctypes.c_size_t(size), data, ctypes.c_size_t(len(data)))
+        if written != size:
+            raise DriverError(Result.INVALID_IMAGE, "the compressed PTX in the fatbin is damaged") from None
+        return target.raw
+    plain: bytes = zstandard.ZstdDecompressor().decompress(data, max_output_size=size)
+    return plain
 
 
 def lz4_block(data: bytes, size: int) -> bytes:

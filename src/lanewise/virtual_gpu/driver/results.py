@@ -15,6 +15,9 @@ class Result(IntEnum):
     OUT_OF_MEMORY = 2
     NOT_INITIALIZED = 3
     DEINITIALIZED = 4
+    INVALID_CONFIGURATION = 9
+    INVALID_SYMBOL = 13
+    INVALID_DEVICE_FUNCTION = 98
     NO_DEVICE = 100
     INVALID_DEVICE = 101
     INVALID_IMAGE = 200
@@ -23,15 +26,18 @@ class Result(IntEnum):
     INVALID_PTX = 218
     FILE_NOT_FOUND = 301
     INVALID_HANDLE = 400
+    ILLEGAL_STATE = 401
     NOT_FOUND = 500
     NOT_READY = 600
     ILLEGAL_ADDRESS = 700
     LAUNCH_OUT_OF_RESOURCES = 701
     LAUNCH_TIMEOUT = 702
     MISALIGNED_ADDRESS = 716
+    ASSERT = 710
     LAUNCH_FAILED = 719
     NOT_PERMITTED = 800
     NOT_SUPPORTED = 801
+    GRAPH_EXEC_UPDATE_FAILURE = 910
     UNKNOWN = 999
 
     @property
@@ -48,6 +54,10 @@ class Result(IntEnum):
 _SENTENCES = {
     Result.SUCCESS: "no error",
     Result.INVALID_VALUE: "invalid argument",
+    Result.INVALID_CONFIGURATION: "invalid configuration argument",
+    Result.INVALID_SYMBOL: "invalid device symbol",
+    Result.INVALID_DEVICE_FUNCTION: "invalid device function",
+    Result.ASSERT: "device-side assert triggered",
     Result.NO_DEVICE: "no CUDA-capable device is detected",
     Result.INVALID_DEVICE: "invalid device ordinal",
     Result.INVALID_IMAGE: "device kernel image is invalid",

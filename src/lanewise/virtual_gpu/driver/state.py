@@ -24,6 +24,25 @@ _FIRST_HANDLE, _HANDLE_STEP = 0x10000, 16
 Launcher = Callable[[Configured, tuple[Any, ...]], None]
 
 
+class PerThread:
+    """Attributes that each thread has of its own, also threads of a program in C.
+
+    `threading.local` does not serve: Python forgets a thread of C when its call returns.
+    """
+
+    def __init__(self) -> None:
+        object.__setattr__(self, "_values", {})
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self._values[threading.get_ident(), name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __setattr__(self, name: str, value: object) -> None:
+        self._values[threading.get_ident(), name] = value
+
+
 def plain_launch(configured: Configured, arguments: tuple[Any, ...]) -> None:
     """Launch a kernel as it is; watchers of launches see it."""
     configured(*arguments, unchecked=True)
@@ -38,7 +57,9 @@ class DriverState:
         self._numbers = itertools.count(_FIRST_HANDLE, _HANDLE_STEP)
         self._known: dict[int, Any] = {}
         self._texts: dict[str, ctypes.Array[ctypes.c_char]] = {}
-        self.thread = threading.local()
+        self.thread = PerThread()
+        #: Returns the address of an entry point by its name and version, once its library is loaded.
+        self.entry_point: Callable[[str, int], int] = lambda symbol, version: 0
 
     def handle(self, value: Any) -> int:
         """Return a new handle of a thing."""

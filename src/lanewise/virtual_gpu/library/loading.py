@@ -9,6 +9,7 @@ import ctypes
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from lanewise.errors import LanewiseError
@@ -25,25 +26,33 @@ _FOUND, _MISSING = 0, 1
 _DISPATCH = ctypes.CFUNCTYPE(
     ctypes.c_int32, ctypes.c_uint32, ctypes.POINTER(ctypes.c_uint64), ctypes.POINTER(ctypes.c_uint64)
 )
-#: One library for a process: what has been loaded under a SONAME stays.
-_LOADED: list[ctypes.CDLL] = []
-#: The library's machine code calls this, so it must live as long as the process.
+#: One library of each name for a process: what has been loaded under a SONAME stays.
+_LOADED: dict[str, ctypes.CDLL] = {}
+#: The libraries' machine code calls these, so they must live as long as the process.
 _CALLED_FROM_C: list[object] = []
 
 
-def _load() -> ctypes.CDLL:
-    """Return the library, which is written to a file and loaded the first time."""
-    if _LOADED:
-        return _LOADED[0]
+def load_library(soname: str, names: Sequence[str]) -> ctypes.CDLL:
+    """Return the library that exports some names, which is written to a file and loaded the first time."""
+    if soname in _LOADED:
+        return _LOADED[soname]
     if not sys.platform.startswith("linux"):
         raise LanewiseError(f"programs in C find a virtual GPU on Linux alone, not on {sys.platform}")
-    image = shared_library(SONAME, exported_names(), this_processor())
+    image = shared_library(soname, names, this_processor())
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / SONAME
+        path = Path(folder) / soname
         path.write_bytes(image)
         library = ctypes.CDLL(str(path), mode=os.RTLD_GLOBAL | os.RTLD_NOW)
-    _LOADED.append(library)
+    _LOADED[soname] = library
     return library
+
+
+def connect(library: ctypes.CDLL, dispatch: object) -> ctypes.c_uint64:
+    """Let a library call a function of Python for every entry point; return the word that has its address."""
+    _CALLED_FROM_C.append(dispatch)
+    slot = ctypes.c_uint64.in_dll(library, SLOT)
+    slot.value = ctypes.cast(dispatch, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
+    return slot
 
 
 class DriverLibrary:
@@ -51,12 +60,10 @@ class DriverLibrary:
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
-        self._library = _load()
-        self._slot = ctypes.c_uint64.in_dll(self._library, SLOT)
+        self._library = load_library(SONAME, exported_names())
         self._registers = this_processor().registers
-        dispatch = _DISPATCH(self._call)
-        _CALLED_FROM_C.append(dispatch)
-        self._slot.value = ctypes.cast(dispatch, ctypes.c_void_p).value or 0
+        self._slot = connect(self._library, _DISPATCH(self._call))
+        driver.entry_point = self.entry_point
 
     def close(self) -> None:
         """Let every entry point answer that the driver is not initialized."""
@@ -80,9 +87,13 @@ class DriverLibrary:
         """Write the address of an entry point that a program asks for by name."""
         symbol, target, version, _, *status = raw
         asked = ctypes.string_at(symbol).decode(errors="replace")
-        name = exported_name(asked, ctypes.c_int32(version).value)
-        place = 0 if name is None else ctypes.cast(getattr(self._library, name), ctypes.c_void_p).value or 0
+        place = self.entry_point(asked, ctypes.c_int32(version).value)
         ctypes.c_uint64.from_address(target).value = place
         if status and status[0]:
             ctypes.c_int32.from_address(status[0]).value = _FOUND if place else _MISSING
         return int(Result.SUCCESS if place else Result.NOT_FOUND)
+
+    def entry_point(self, symbol: str, version: int) -> int:
+        """Return the address of an entry point by its name and version; 0 if there is none."""
+        name = exported_name(symbol, version)
+        return 0 if name is None else ctypes.cast(getattr(self._library, name), ctypes.c_void_p).value or 0

@@ -1,0 +1,183 @@
+"""Other people's programs in CUDA C++, unchanged, on a virtual GPU: which pass by their own word.
+
+    python benchmarks/virtual_gpu_programs.py cuda-samples/ --suite cuda-samples --save results.json
+    python benchmarks/virtual_gpu_programs.py llm.c/dev/cuda --suite folder
+
+The folder is a checkout of the programs. `cuda-samples` reads sources and libraries from CMakeLists.txt and
+leaves out what needs graphics, several GPUs or a library without PTX; `folder` takes each .cu as a program.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+#: Words in a CMakeLists.txt, in a folder's name or in its sources, and why such a sample is left out.
+LEFT_OUT = {
+    r"CUDA::(cublas|cufft|curand|cusolver|cusparse|npp|nvjpeg|nvJitLink)": "needs a closed library",
+    r"CUDA::nvrtc": "asks NVRTC for machine code",
+    r"GLUT|OPENGL|EGL|[Vv]ulkan|D3D1|FreeImage": "graphics",
+    r"MC_EstimatePiInlineP|MC_SingleAsianOptionP": "needs a closed library",  # cuRAND's headers
+    r"^\S*cdp|graphConditionalNodes": "kernels that launch kernels, by libcudadevrt: machine code alone",
+    r"^\S*(MultiGPU|MultiDevice|P2P|p2p|CrossGPU|MPI|IPC)": "several GPUs or processes",
+    r"7_libNVVM|8_Platform_Specific|NvSci": "another platform or libNVVM",
+}
+#: Arguments that make a sample small enough for a CPU, or that choose its own test.
+ARGUMENTS: dict[str, list[str]] = {
+    "matrixMul": ["-wA=64", "-hA=64", "-wB=64", "-hB=64"],
+    "reduction": ["--n=65536"],
+    "reductionMultiBlockCG": ["--n=65536"],
+    "threadFenceReduction": ["--n=65536"],
+    "radixSortThrust": ["-n=65536"],
+    "transpose": ["-dimX=256", "-dimY=256"],
+    "FDTD3d": ["--dimx=96", "--dimy=96", "--dimz=96", "--timesteps=2"],
+    "SobolQRNG": ["--vectors=10000", "--dimensions=16"],
+    "globalToShmemAsyncCopy": ["wA=128", "hA=128", "wB=128", "hB=128"],
+    "cudaGraphsPerfScaling": ["0", "2", "4", "2", "0", "1", "16"],
+    "MonteCarloMultiGPU": ["--scaling=strong"],
+}
+#: Samples that have a macro for a small problem, which they check on the host.
+SMALL = tuple(f"{kind}TensorCoreGemm" for kind in ("bf16", "cuda", "dmma", "imma", "tf32"))
+SMALL_MACRO = "-DCPU_DEBUG=1"
+PASSED = re.compile(r"pass|success|test ok|\bok\b|verified|correct", re.IGNORECASE)
+FAILED = re.compile(r"\bFAIL|test failed|\bmismatch")
+
+
+def cuda_samples(root: Path) -> list[dict[str, object]]:
+    """Return the samples: name, folder, sources, options, or why one is left out."""
+    programs: list[dict[str, object]] = []
+    for listing in sorted(root.glob("Samples/*/*/CMakeLists.txt")):
+        folder, text = listing.parent, listing.read_text()
+        text = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+        title = f"{folder.parent.name}/{folder.name}"
+        reason = next((why for word, why in LEFT_OUT.items() if re.search(word, f"{title}\n{text}")), None)
+        match = re.search(r"add_executable\(\s*(\S+)([^)]*)\)", text)
+        sources = [each for each in match.group(2).split() if "$" not in each] if match else []
+        sources = [str(folder / each) for each in sources if Path(each).suffix in (".cu", ".cpp", ".c")]
+        folders = [
+            root / "Common",
+            folder,
+            *(each for each in (folder / "inc", folder / "src") if each.is_dir()),
+        ]
+        options = [*(f"-I{each}" for each in folders), "--option=--extended-lambda"]
+        if "OpenMP" in text:
+            options += ["--option=-Xcompiler=-fopenmp", "--option=-lgomp"]
+        programs.append(
+            {"name": title, "folder": folder, "sources": sources, "options": options, "left_out": reason}
+        )
+    return programs
+
+
+def single_files(root: Path) -> list[dict[str, object]]:
+    """Return each .cu of a folder that has a main() as a program."""
+    programs: list[dict[str, object]] = []
+    for file in sorted(root.rglob("*.cu")):
+        text = file.read_text(errors="replace")
+        if not re.search(r"\bint\s+main\s*\(", text):
+            continue
+        closed = re.search(r'#include\s*[<"](cublas|cudnn|curand|cufft|mpi|nccl)', text)
+        programs.append(
+            {
+                "name": str(file.relative_to(root)), "folder": file.parent, "sources": [str(file)],
+                "options": [f"-I{file.parent}"],
+                "left_out": f"needs {closed.group(1)}" if closed else None,
+            }
+        )  # fmt: skip
+    return programs
+
+
+def side_files(folder: Path, arch: str) -> None:
+    """Build the fatbins and PTX that samples of the driver API load at run time, with PTX in them."""
+    text = (folder / "CMakeLists.txt").read_text() if (folder / "CMakeLists.txt").is_file() else ""
+    for file, source in re.findall(
+        r'BINARY_DIR}/(\S+\.(?:fatbin|ptx))"\)\s*set\(CUDA_KERNEL_SOURCE "\S+SOURCE_DIR}/(\S+)"\)', text
+    ):
+        kind = "-ptx" if file.endswith("ptx") else "-fatbin"
+        how = [f"-arch={arch}"] if kind == "-ptx" else ["-gencode", f"arch={arch},code={arch}"]
+        subprocess.run(["nvcc", kind, *how, "-o", folder / file, folder / source], check=False)
+
+
+def run(program: dict[str, object], gpu: str, seconds: float, command: str) -> dict[str, object]:
+    """Run a program; return how it ended."""
+    name, folder = str(program["name"]), Path(str(program["folder"]))
+    main, *others = sorted(program["sources"], key=lambda each: str(each).endswith(".c"))  # type: ignore[call-overload]
+    side_files(folder, "compute_90")
+    title = name.rpartition("/")[2]
+    arguments, macros = ARGUMENTS.get(title, []), [SMALL_MACRO] if title in SMALL else []
+    buffer = ["stdbuf", "-oL"] if shutil.which("stdbuf") else []  # what was printed before a time limit
+    words = [
+        *buffer, sys.executable, "-m", "lanewise", command, "--gpu", gpu, *program["options"], *macros,  # type: ignore[misc]
+        *(f"--option={each}" for each in others), main, "--", *arguments,
+    ]  # fmt: skip
+    begin = time.perf_counter()
+    process = subprocess.Popen(
+        words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        raw, _ = process.communicate(timeout=seconds)
+        status: int | None = process.returncode
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raw, status = process.communicate()[0], None
+    output = raw.decode(errors="replace")
+    own = [line for line in output.splitlines() if not line.startswith("lanewise")]
+    verdict = "time" if status is None else "failed" if status else "passed"
+    said = bool(PASSED.search("\n".join(own)))
+    if verdict == "passed" and FAILED.search("\n".join(own)):
+        verdict = "failed"
+    elif verdict == "passed" and not said:
+        verdict = "ended, no verdict of its own"
+    return {
+        "name": name, "arguments": [*macros, *arguments], "status": status, "verdict": verdict,
+        "seconds": round(time.perf_counter() - begin, 1), "end": output[-1500:],
+    }  # fmt: skip
+
+
+def main() -> None:
+    """Run the programs of a folder and print a line for each."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--suite", choices=("cuda-samples", "folder"), default="folder")
+    parser.add_argument("--gpu", default="H100")
+    parser.add_argument("--command", choices=("run", "check"), default="run")
+    parser.add_argument("--seconds", type=float, default=300)
+    parser.add_argument("--only", default="", help="a regular expression for names")
+    parser.add_argument("--save", type=Path)
+    parser.add_argument(
+        "--option", action="append", default=[], help="an option of lanewise run, such as -Iinclude"
+    )
+    asked = parser.parse_args()
+    root = asked.folder.resolve()
+    programs = cuda_samples(root) if asked.suite == "cuda-samples" else single_files(root)
+    results: list[dict[str, object]] = []
+    for program in programs:
+        if not re.search(asked.only, str(program["name"])):
+            continue
+        if program["left_out"] or not program["sources"]:
+            why = program["left_out"] or "no sources"
+            results.append({"name": program["name"], "verdict": "left out", "why": why})
+        else:
+            program["options"] = [*program["options"], *asked.option]  # type: ignore[misc]
+            results.append(run(program, asked.gpu, asked.seconds, asked.command))
+        last = results[-1]
+        print(
+            f"{last['verdict']:<12} {last.get('seconds', '')!s:>6}  {last['name']}  {last.get('why', '')}",
+            flush=True,
+        )
+        if asked.save:
+            asked.save.write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,361 @@
+"""Arrays of texels, textures and surfaces, and copies of rectangles and boxes."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from lanewise.errors import LanewiseError
+from lanewise.jit.host_memory import as_bytes
+from lanewise.ptx.textures import AddressMode, ImageObject, surface, texture
+from lanewise.virtual_gpu.driver.copies import MemoryCalls
+from lanewise.virtual_gpu.driver.results import DriverError, Result
+
+#: Handles of textures and surfaces: numbers that no size or address has by chance.
+_FIRST_IMAGE, _IMAGE_STEP = 0x6C77_7465_7800_0000, 64
+#: Flags of an array: its last size counts layers; it is a cube map.
+LAYERED, CUBEMAP = 1, 4
+#: The formats of a channel (CUarray_format) as NumPy has them.
+FORMATS = {1: "u1", 2: "u2", 3: "u4", 8: "i1", 9: "i2", 10: "i4", 16: "f2", 32: "f4"}
+#: Kinds of resources (CUresourcetype).
+ARRAY, MIPMAPPED, LINEAR, PITCHED = 0, 1, 2, 3
+#: Flags of a texture (CU_TRSF_…).
+_AS_INTEGER, _NORMALIZED = 1, 2
+_ADDRESS_MODES: tuple[AddressMode, ...] = ("wrap", "clamp", "mirror", "border")
+#: Kinds of memory in records of copies (CUmemorytype).
+_OF_HOST, _OF_DEVICE, _OF_ARRAY, _UNIFIED = 1, 2, 3, 4
+
+
+@dataclass(eq=False)
+class TexelArray:
+    """A CUDA array: texels in memory of its own, row by row."""
+
+    texels: np.ndarray[Any, Any]
+    #: Sizes along x, y, z or layers, as the program said them: 0 where there is no such dimension.
+    sizes: tuple[int, int, int]
+    dtype: str
+    channels: int
+    flags: int
+
+    @property
+    def texel_bytes(self) -> int:
+        """The bytes of a texel."""
+        return int(np.dtype(self.dtype).itemsize) * self.channels
+
+    @property
+    def row_bytes(self) -> int:
+        """The bytes of a row."""
+        return self.sizes[0] * self.texel_bytes
+
+    def box(self) -> Box:
+        """Return the whole array as a box of bytes."""
+        return Box(self.texels.ctypes.data, self.row_bytes, max(self.sizes[1], 1))
+
+
+@dataclass(frozen=True)
+class Box:
+    """Where rows of bytes lie: the first, the distance of rows, and the rows from one plane to the next."""
+
+    start: int
+    pitch: int
+    rows: int
+
+    def at(self, x: int, y: int, z: int) -> int:
+        """Return the address of a byte in a row of a plane."""
+        return self.start + x + (y + z * self.rows) * self.pitch
+
+
+@dataclass(frozen=True)
+class TextureSettings:
+    """How a texture is read, in the words of `lw.texture`."""
+
+    address: tuple[int, int, int] = (1, 1, 1)
+    is_linear: bool = False
+    is_normalized_float: bool = False
+    is_normalized: bool = False
+    border: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
+
+
+class ArrayCalls(MemoryCalls):
+    """Arrays, textures, surfaces, and copies of more than one dimension."""
+
+    @cached_property
+    def images(self) -> dict[int, ImageObject | None]:
+        """The textures and surfaces by their handles; None for those that the program destroyed."""
+        return {}
+
+    def create_array(self, sizes: tuple[int, int, int], dtype: str, channels: int, flags: int = 0) -> int:
+        """Return a handle of a new array; its sizes are those of a program, 0 where there is no dimension."""
+        if flags & CUBEMAP:
+            raise DriverError(Result.NOT_SUPPORTED, "the virtual GPU has no cube maps")
+        if sizes[0] <= 0 or channels not in (1, 2, 4):
+            raise DriverError(
+                Result.INVALID_VALUE, f"an array of {sizes} texels with {channels} channels cannot be made"
+            )
+        shape = [each for each in reversed(sizes) if each]
+        if channels > 1:
+            shape.append(channels)
+        return self.handle(TexelArray(np.zeros(shape, dtype), sizes, dtype, channels, flags))
+
+    def cuArrayCreate_v2(self, description: int) -> int:
+        """Return a new array of one or two dimensions."""
+        width, height = (ctypes.c_uint64 * 2).from_address(description)
+        format, channels = (ctypes.c_uint32 * 2).from_address(description + 16)
+        return self.create_array((width, height, 0), _dtype(format), channels)
+
+    def cuArray3DCreate_v2(self, description: int) -> int:
+        """Return a new array of up to three dimensions, or with layers."""
+        width, height, depth = (ctypes.c_uint64 * 3).from_address(description)
+        format, channels, flags = (ctypes.c_uint32 * 3).from_address(description + 24)
+        return self.create_array((width, height, depth), _dtype(format), channels, flags)
+
+    def cuArrayDestroy(self, array: int) -> None:
+        """Forget an array: its handle is none from now on."""
+        self.forget(array, TexelArray)
+
+    # copies -------------------------------------------------------------------------------------------------
+
+    def copy_box(
+        self, target: Box, target_at: tuple[int, int, int], source: Box, source_at: tuple[int, int, int],
+        width: int, height: int, depth: int,
+    ) -> None:  # fmt: skip
+        """Copy a box of bytes: `width` bytes of each row."""
+        if width and (width > target.pitch or width > source.pitch) and height > 1:
+            raise DriverError(
+                Result.INVALID_VALUE,
+                f"rows of {width:,} bytes are longer than the pitch of {min(target.pitch, source.pitch):,}",
+            )
+        (x, y, z), (from_x, from_y, from_z) = target_at, source_at
+        for plane in range(depth):
+            for row in range(height):
+                self.cuMemcpy(
+                    target.at(x, y + row, z + plane), source.at(from_x, from_y + row, from_z + plane), width
+                )
+
+    def fill_box(self, box: Box, value: int, size: int, width: int, height: int, depth: int = 1) -> None:
+        """Write a number of some bytes to each element of a box; `width` counts elements."""
+        for plane in range(depth):
+            for row in range(height):
+                self._fill(box.at(0, row, plane), value, width, size)
+
+    def cuMemcpy2D_v2(self, record: int) -> None:
+        """Copy a rectangle as a record says."""
+        asked = _Copy2D.from_address(record)
+        target = self._side(asked.target_type, asked.target_host, asked.target, asked.target_array,
+                            asked.target_pitch, 1)  # fmt: skip
+        source = self._side(asked.source_type, asked.source_host, asked.source, asked.source_array,
+                            asked.source_pitch, 1)  # fmt: skip
+        self.copy_box(
+            target, (asked.target_x, asked.target_y, 0), source, (asked.source_x, asked.source_y, 0),
+            asked.width, asked.height, 1,
+        )  # fmt: skip
+
+    cuMemcpy2DUnaligned_v2 = cuMemcpy2D_v2
+
+    def cuMemcpy2DAsync_v2(self, record: int, stream: int) -> None:
+        """Copy a rectangle at once."""
+        self.cuMemcpy2D_v2(record)
+
+    def cuMemcpy3D_v2(self, record: int) -> None:
+        """Copy a box as a record says."""
+        asked = _Copy3D.from_address(record)
+        target = self._side(asked.target_type, asked.target_host, asked.target, asked.target_array,
+                            asked.target_pitch, asked.target_height)  # fmt: skip
+        source = self._side(asked.source_type, asked.source_host, asked.source, asked.source_array,
+                            asked.source_pitch, asked.source_height)  # fmt: skip
+        self.copy_box(
+            target, (asked.target_x, asked.target_y, asked.target_z), source,
+            (asked.source_x, asked.source_y, asked.source_z), asked.width, asked.height, asked.depth,
+        )  # fmt: skip
+
+    def cuMemcpy3DAsync_v2(self, record: int, stream: int) -> None:
+        """Copy a box at once."""
+        self.cuMemcpy3D_v2(record)
+
+    def _side(self, kind: int, host: int, device: int, array: int, pitch: int, rows: int) -> Box:
+        """Return one side of a copy as a record describes it."""
+        if kind == _OF_ARRAY:
+            return self.known(array, TexelArray).box()
+        if kind not in (_OF_HOST, _OF_DEVICE, _UNIFIED):
+            raise DriverError(Result.INVALID_VALUE, f"no kind of memory has the number {kind}")
+        return Box(host if kind == _OF_HOST else device, pitch, rows)
+
+    def cuMemsetD2D8_v2(self, address: int, pitch: int, value: int, width: int, height: int) -> None:
+        """Fill rows with a byte."""
+        self.fill_box(Box(address, pitch, height), value, 1, width, height)
+
+    def cuMemsetD2D16_v2(self, address: int, pitch: int, value: int, width: int, height: int) -> None:
+        """Fill rows with a number of two bytes."""
+        self.fill_box(Box(address, pitch, height), value, 2, width, height)
+
+    def cuMemsetD2D32_v2(self, address: int, pitch: int, value: int, width: int, height: int) -> None:
+        """Fill rows with a number of four bytes."""
+        self.fill_box(Box(address, pitch, height), value, 4, width, height)
+
+    # textures -----------------------------------------------------------------------------------------------
+
+    def create_image(self, image: ImageObject) -> int:
+        """Return a handle of a texture or surface, which a kernel gets as a parameter."""
+        number = _FIRST_IMAGE + _IMAGE_STEP * len(self.images)
+        self.images[number] = image
+        return number
+
+    def forget_image(self, image: int) -> None:
+        """Forget a texture or surface; its number is not used again."""
+        if self.images.get(image) is None:
+            raise DriverError(Result.INVALID_HANDLE, f"{image:#x} is no handle of a texture or surface")
+        self.images[image] = None
+
+    def texture_of(
+        self, texels: np.ndarray[Any, Any], channels: int, is_layered: bool, settings: TextureSettings
+    ) -> int:
+        """Return a handle of a texture of texels."""
+        modes = [_ADDRESS_MODES[each] if 0 <= each < 4 else "clamp" for each in settings.address]
+        filter: Literal["linear", "point"] = "linear" if settings.is_linear else "point"
+        whole = texels if texels.flags.c_contiguous else np.zeros(texels.shape, texels.dtype)
+        try:
+            made = texture(
+                whole,
+                filter=filter,
+                address=modes,
+                normalized=settings.is_normalized,
+                read="normalized_float" if settings.is_normalized_float else "element",
+                channels=channels,
+                layered=is_layered,
+                border=settings.border,
+            )
+        except LanewiseError as error:
+            raise DriverError(Result.INVALID_VALUE, str(error)) from None
+        return self.create_image(replace(made, array=texels))
+
+    def surface_of(self, array: TexelArray) -> int:
+        """Return a handle of a surface of an array."""
+        try:
+            made = surface(array.texels, channels=array.channels, layered=bool(array.flags & LAYERED))
+        except LanewiseError as error:
+            raise DriverError(Result.INVALID_VALUE, str(error)) from None
+        return self.create_image(made)
+
+    def linear_texels(
+        self, place: int, dtype: str, channels: int, width: int, height: int = 0, pitch: int = 0
+    ) -> np.ndarray[Any, Any]:
+        """Return memory as texels of one or two dimensions, with channels; there may be gaps between rows."""
+        size = int(np.dtype(dtype).itemsize) * channels
+        if height and (pitch % size or pitch < width * size):
+            raise DriverError(
+                Result.INVALID_VALUE,
+                f"a pitch of {pitch:,} bytes does not fit rows of {width:,} texels of {size} bytes",
+            )
+        pitch = pitch if height else width * size
+        texels = as_bytes(place, pitch * max(height, 1)).view(dtype)
+        rows = texels.reshape(max(height, 1), pitch // size, channels)[:, :width]
+        if channels == 1:
+            rows = rows[..., 0]
+        return rows if height else rows[0]
+
+    def cuTexObjectCreate(self, resource: int, description: int, view: int) -> int:
+        """Return a texture of an array or of memory."""
+        kind = ctypes.c_uint32.from_address(resource).value
+        fields = resource + 8
+        raw = _TextureDescription.from_address(description)
+        settings = TextureSettings(
+            tuple(raw.address),
+            raw.filter == 1,
+            False,
+            bool(raw.flags & _NORMALIZED),
+            tuple(raw.border),
+        )
+        if kind == ARRAY:
+            array = self.known(ctypes.c_uint64.from_address(fields).value, TexelArray)
+            texels, dtype, channels = array.texels, array.dtype, array.channels
+            is_layered = bool(array.flags & LAYERED)
+        elif kind in (LINEAR, PITCHED):
+            place = ctypes.c_uint64.from_address(fields).value
+            format, channels = (ctypes.c_uint32 * 2).from_address(fields + 8)
+            dtype, is_layered = _dtype(format), False
+            sizes = (ctypes.c_uint64 * 3).from_address(fields + 16)
+            if kind == LINEAR:
+                count = sizes[0] // (int(np.dtype(dtype).itemsize) * channels)
+                texels = self.linear_texels(place, dtype, channels, count)
+            else:
+                texels = self.linear_texels(place, dtype, channels, *sizes)
+        else:
+            raise DriverError(Result.NOT_SUPPORTED, "textures of mipmapped arrays are not supported")
+        as_float = (
+            not raw.flags & _AS_INTEGER and np.dtype(dtype).kind in "iu" and np.dtype(dtype).itemsize < 4
+        )
+        settings = TextureSettings(
+            settings.address, settings.is_linear, as_float, settings.is_normalized, settings.border
+        )
+        return self.texture_of(texels, channels, is_layered, settings)
+
+    def cuTexObjectDestroy(self, texture: int) -> None:
+        """Forget a texture: its handle is none from now on."""
+        self.forget_image(texture)
+
+    def cuSurfObjectCreate(self, resource: int) -> int:
+        """Return a surface of an array."""
+        kind = ctypes.c_uint32.from_address(resource).value
+        if kind != ARRAY:
+            raise DriverError(Result.INVALID_VALUE, "a surface is made of an array")
+        return self.surface_of(self.known(ctypes.c_uint64.from_address(resource + 8).value, TexelArray))
+
+    def cuSurfObjectDestroy(self, surface: int) -> None:
+        """Forget a surface: its handle is none from now on."""
+        self.forget_image(surface)
+
+
+def _dtype(format: int) -> str:
+    """Return the NumPy type of a channel's format."""
+    if format not in FORMATS:
+        raise DriverError(Result.NOT_SUPPORTED, f"texels of the format {format:#x} are not supported")
+    return FORMATS[format]
+
+
+def _fields(text: str) -> list[tuple[str, Any]]:
+    """Return the fields of a record: words of 8 bytes, those with `:4` of 4."""
+    return [
+        (each.removesuffix(":4"), ctypes.c_uint32 if each.endswith(":4") else ctypes.c_uint64)
+        for each in text.split()
+    ]
+
+
+class _Copy2D(ctypes.Structure):
+    """CUDA_MEMCPY2D."""
+
+    _fields_ = _fields(
+        "source_x source_y source_type:4 source_host source source_array source_pitch "
+        "target_x target_y target_type:4 target_host target target_array target_pitch width height"
+    )
+
+
+class _Copy3D(ctypes.Structure):
+    """CUDA_MEMCPY3D."""
+
+    _fields_ = _fields(
+        "source_x source_y source_z source_lod source_type:4 source_host source source_array reserved0 "
+        "source_pitch source_height target_x target_y target_z target_lod target_type:4 target_host target "
+        "target_array reserved1 target_pitch target_height width height depth"
+    )
+
+
+#: The bytes of the records of copies.
+COPY_2D_BYTES, COPY_3D_BYTES = ctypes.sizeof(_Copy2D), ctypes.sizeof(_Copy3D)
+
+
+class _TextureDescription(ctypes.Structure):
+    """The first fields of CUDA_TEXTURE_DESC."""
+
+    _fields_ = [
+        ("address", ctypes.c_int32 * 3),
+        ("filter", ctypes.c_int32),
+        ("flags", ctypes.c_uint32),
+        ("anisotropy", ctypes.c_uint32),
+        ("mipmap_filter", ctypes.c_int32),
+        ("mipmap", ctypes.c_float * 3),
+        ("border", ctypes.c_float * 4),
+    ]

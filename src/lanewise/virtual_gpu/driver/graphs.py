@@ -1,0 +1,556 @@
+"""Graphs of work: captured from streams or made node by node, instantiated, updated and launched.
+
+A node keeps what it does as a function without arguments. The nodes of a graph run one after the other, each
+after those that it depends on: one of the orders that CUDA allows.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import cached_property
+
+from lanewise.virtual_gpu.driver.arrays import COPY_2D_BYTES, COPY_3D_BYTES
+from lanewise.virtual_gpu.driver.copies import MemoryCalls
+from lanewise.virtual_gpu.driver.launches import LaunchCalls
+from lanewise.virtual_gpu.driver.modules import LoadedFunction
+from lanewise.virtual_gpu.driver.results import DriverError, Result
+from lanewise.virtual_gpu.driver.streams import StreamCalls
+
+Work = Callable[[], object]
+#: Whether a stream is captured (CUstreamCaptureStatus).
+_IDLE, _CAPTURING = 0, 1
+#: Where a launch record (CUlaunchConfig) has its stream, its attributes and their number; bytes of both.
+_CONFIG_BYTES, _STREAM_AT, _ATTRIBUTES_AT, _COUNT_AT, _ATTRIBUTE_BYTES = 56, 32, 40, 48, 72
+
+
+class NodeKind(IntEnum):
+    """What a node does (CUgraphNodeType)."""
+
+    KERNEL = 0
+    MEMCPY = 1
+    MEMSET = 2
+    HOST = 3
+    GRAPH = 4
+    EMPTY = 5
+    WAIT_EVENT = 6
+    EVENT_RECORD = 7
+    MEM_ALLOC = 10
+    MEM_FREE = 11
+
+
+@dataclass(eq=False)
+class Node:
+    """A node of a graph: its work, and the nodes that come before."""
+
+    kind: NodeKind
+    work: Work
+    before: list[Node] = field(default_factory=list)
+    handle: int = 0
+    #: The graph that a node of the kind GRAPH runs.
+    graph: Graph | None = None
+
+
+@dataclass(eq=False)
+class Graph:
+    """Nodes in the order in which they were added."""
+
+    nodes: list[Node] = field(default_factory=list)
+
+    def in_order(self) -> list[Node]:
+        """Return the nodes, each after those that it depends on."""
+        done: dict[Node, bool] = {}
+        order: list[Node] = []
+        for start in self.nodes:
+            pending = [start]
+            while pending:
+                node = pending[-1]
+                if done.get(node):
+                    pending.pop()
+                    continue
+                missing = [each for each in node.before if not done.get(each)]
+                if not missing:
+                    done[node] = True
+                    order.append(node)
+                    pending.pop()
+                elif node in done:
+                    raise DriverError(Result.INVALID_VALUE, "the nodes of the graph depend on each other")
+                else:
+                    done[node] = False
+                    pending += missing
+        return order
+
+
+@dataclass(eq=False)
+class ExecutableGraph:
+    """A graph that can be launched: its nodes in order, with their work at the time it was made."""
+
+    order: list[Node]
+    work: dict[Node, Work]
+    disabled: set[Node] = field(default_factory=set)
+
+
+@dataclass(eq=False)
+class Capture:
+    """A stream that is captured: the graph, and the nodes that the next one depends on."""
+
+    graph: Graph
+    last: list[Node] = field(default_factory=list)
+    #: Whether the capture began on this stream, which also ends it.
+    is_origin: bool = False
+
+
+class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
+    """Graphs, and the entry points that a captured stream keeps instead of executing them."""
+
+    @cached_property
+    def _captures(self) -> dict[int, Capture]:
+        """The streams that are captured, by handle."""
+        return {}
+
+    @cached_property
+    def _captured_events(self) -> dict[int, Capture]:
+        """Events that were recorded in captured streams: what a stream that waits for them depends on."""
+        return {}
+
+    def enqueue(self, stream: int, kind: NodeKind, work: Work) -> object:
+        """Do work in a stream at once, or keep it as a node if the stream is captured."""
+        capture = self._captures.get(stream) if self._captures else None
+        if capture is None:
+            return work()
+        capture.last = [self.add_node(capture.graph, kind, work, capture.last)]
+        return None
+
+    def add_node(self, graph: Graph, kind: NodeKind, work: Work, before: Iterable[Node] = ()) -> Node:
+        """Return a new node of a graph."""
+        node = Node(kind, work, list(before))
+        node.handle = self.handle(node)
+        graph.nodes.append(node)
+        return node
+
+    # capture ------------------------------------------------------------------------------------------------
+
+    def cuStreamBeginCapture_v2(self, stream: int, mode: int) -> None:
+        """Keep the work of a stream from now on in a new graph."""
+        self.begin_capture(stream, Graph())
+
+    def begin_capture(self, stream: int, graph: Graph, before: Sequence[Node] = ()) -> None:
+        """Keep the work of a stream from now on in a graph."""
+        self.stream(stream)
+        if stream in self._captures:
+            raise DriverError(Result.ILLEGAL_STATE, "the stream is captured already")
+        self._captures[stream] = Capture(graph, list(before), is_origin=True)
+
+    def cuStreamBeginCaptureToGraph(
+        self, stream: int, graph: int, dependencies: int, data: int, count: int, mode: int
+    ) -> None:
+        """Keep the work of a stream from now on in a graph that is there."""
+        self.begin_capture(stream, self.known(graph, Graph), self.nodes_at(dependencies, count))
+
+    def cuStreamEndCapture(self, stream: int) -> int:
+        """Return the graph of the work that a stream was given since its capture began."""
+        capture = self._captures.get(stream)
+        if capture is None or not capture.is_origin:
+            raise DriverError(Result.ILLEGAL_STATE, "no capture began on the stream")
+        for handle in [each for each, own in self._captures.items() if own.graph is capture.graph]:
+            del self._captures[handle]
+        self._captured_events.clear()
+        return self.graph_handle(capture.graph)
+
+    def graph_handle(self, graph: Graph) -> int:
+        """Return the handle of a graph, which is made the first time."""
+        known = next((number for number, each in self._known.items() if each is graph), None)
+        return known if known is not None else self.handle(graph)
+
+    def cuStreamIsCapturing(self, stream: int) -> int:
+        """Return whether a stream is captured."""
+        self.stream(stream)
+        return _CAPTURING if stream in self._captures else _IDLE
+
+    def cuStreamGetCaptureInfo_v3(
+        self, stream: int, status: int, id: int, graph: int, dependencies: int, edges: int, count: int
+    ) -> None:
+        """Write whether a stream is captured, and into which graph."""
+        capture = self._captures.get(stream)
+        ctypes.c_int32.from_address(status).value = _CAPTURING if capture else _IDLE
+        if capture is None:
+            return
+        nodes = (ctypes.c_uint64 * len(capture.last))(*(each.handle for each in capture.last))
+        self._captured_nodes = nodes  # it lives until the next question
+        own = self.graph_handle(capture.graph)
+        for place, value in (
+            (id, own), (graph, own), (dependencies, ctypes.addressof(nodes)), (edges, 0), (count, len(nodes)),
+        ):  # fmt: skip
+            if place:
+                ctypes.c_uint64.from_address(place).value = value
+
+    def cuThreadExchangeStreamCaptureMode(self, mode: int) -> None:
+        """Do nothing: every mode is allowed what the others are."""
+
+    # work that a captured stream keeps ----------------------------------------------------------------------
+
+    def cuLaunchKernel(self, function: int, *rest: int) -> None:
+        """Launch a kernel, or keep the launch with its arguments as they are now."""
+        *sizes, stream, parameters, extra = rest
+        if stream not in self._captures:
+            super().cuLaunchKernel(function, *rest)
+            return
+        self.enqueue(stream, NodeKind.KERNEL, self.kernel_work(function, sizes, parameters, extra))
+
+    def kernel_work(self, function: int, sizes: Sequence[int], parameters: int, extra: int) -> Work:
+        """Return the launch of a kernel with its arguments as they are now."""
+        own = self.own_arguments(function, parameters) if not extra else None
+        places = ctypes.addressof(own[0]) if own is not None else parameters
+
+        def work(own: object = own) -> None:  # it keeps the arguments
+            LaunchCalls.cuLaunchKernel(self, function, *sizes, 0, places, extra)
+
+        return work
+
+    def own_arguments(
+        self, function: int, parameters: int
+    ) -> tuple[ctypes.Array[ctypes.c_uint64], list[ctypes.Array[ctypes.c_char]]]:
+        """Return copies of a kernel's arguments: their addresses, and the copies."""
+        sizes = self.known(function, LoadedFunction).parameter_sizes
+        places = (ctypes.c_uint64 * len(sizes)).from_address(parameters) if sizes else ()
+        copies = [
+            ctypes.create_string_buffer(ctypes.string_at(place, size), size)
+            for place, size in zip(places, sizes, strict=True)
+        ]
+        return (ctypes.c_uint64 * len(sizes))(*(ctypes.addressof(each) for each in copies)), copies
+
+    def cuLaunchKernelEx(self, config: int, function: int, parameters: int, extra: int) -> None:
+        """Launch a kernel as a record says, or keep the launch with its arguments as they are now."""
+        stream = ctypes.c_uint64.from_address(config + _STREAM_AT).value
+        if stream not in self._captures:
+            super().cuLaunchKernelEx(config, function, parameters, extra)
+            return
+        count = ctypes.c_uint32.from_address(config + _COUNT_AT).value
+        record = ctypes.create_string_buffer(ctypes.string_at(config, _CONFIG_BYTES), _CONFIG_BYTES)
+        attributes = ctypes.c_uint64.from_address(config + _ATTRIBUTES_AT).value
+        size = count * _ATTRIBUTE_BYTES
+        copy = ctypes.create_string_buffer(ctypes.string_at(attributes, size) if size else b"", size or 1)
+        start = ctypes.addressof(record)
+        ctypes.c_uint64.from_address(start + _ATTRIBUTES_AT).value = ctypes.addressof(copy)
+        ctypes.c_uint64.from_address(start + _STREAM_AT).value = 0
+        own = self.own_arguments(function, parameters)
+
+        def work(kept: object = (record, copy, own)) -> None:
+            LaunchCalls.cuLaunchKernelEx(self, start, function, ctypes.addressof(own[0]), extra)
+
+        self.enqueue(stream, NodeKind.KERNEL, work)
+
+    def cuMemcpyAsync(self, target: int, source: int, bytes: int, stream: int) -> None:
+        """Copy bytes, or keep the copy."""
+        if stream not in self._captures:
+            super().cuMemcpyAsync(target, source, bytes, stream)
+            return
+        self.enqueue(
+            stream, NodeKind.MEMCPY, lambda: MemoryCalls.cuMemcpyAsync(self, target, source, bytes, 0)
+        )
+
+    cuMemcpyHtoDAsync_v2 = cuMemcpyDtoHAsync_v2 = cuMemcpyDtoDAsync_v2 = cuMemcpyAsync
+
+    def cuMemcpy2DAsync_v2(self, record: int, stream: int) -> None:
+        """Copy a rectangle, or keep the copy as its record is now."""
+        self.enqueue(stream, NodeKind.MEMCPY, with_copy(self.cuMemcpy2D_v2, record, COPY_2D_BYTES))
+
+    def cuMemcpy3DAsync_v2(self, record: int, stream: int) -> None:
+        """Copy a box, or keep the copy as its record is now."""
+        self.enqueue(stream, NodeKind.MEMCPY, with_copy(self.cuMemcpy3D_v2, record, COPY_3D_BYTES))
+
+    def cuMemsetD8Async(self, address: int, value: int, count: int, stream: int) -> None:
+        """Fill memory with a byte, or keep the fill."""
+        self._fill_in(stream, MemoryCalls.cuMemsetD8Async, address, value, count)
+
+    def cuMemsetD16Async(self, address: int, value: int, count: int, stream: int) -> None:
+        """Fill memory with a number of two bytes, or keep the fill."""
+        self._fill_in(stream, MemoryCalls.cuMemsetD16Async, address, value, count)
+
+    def cuMemsetD32Async(self, address: int, value: int, count: int, stream: int) -> None:
+        """Fill memory with a number of four bytes, or keep the fill."""
+        self._fill_in(stream, MemoryCalls.cuMemsetD32Async, address, value, count)
+
+    def _fill_in(
+        self, stream: int, method: Callable[..., None], address: int, value: int, count: int
+    ) -> None:
+        used = 0 if stream in self._captures else stream
+        self.enqueue(stream, NodeKind.MEMSET, lambda: method(self, address, value, count, used))
+
+    def cuMemAllocAsync(self, bytes: int, stream: int) -> int:
+        """Return the address of new memory; in a captured stream it is there from now on."""
+        if stream in self._captures:
+            self.enqueue(stream, NodeKind.MEM_ALLOC, lambda: None)
+            return MemoryCalls.cuMemAllocAsync(self, bytes, 0)
+        return super().cuMemAllocAsync(bytes, stream)
+
+    def cuMemFreeAsync(self, address: int, stream: int) -> None:
+        """Give back memory; in a captured stream it stays, because the graph may be launched again."""
+        if stream in self._captures:
+            self.enqueue(stream, NodeKind.MEM_FREE, lambda: None)
+            return
+        super().cuMemFreeAsync(address, stream)
+
+    def cuLaunchHostFunc(self, stream: int, function: int, data: int) -> None:
+        """Call a function of the host, or keep the call."""
+        if stream not in self._captures:
+            super().cuLaunchHostFunc(stream, function, data)
+            return
+        self.enqueue(stream, NodeKind.HOST, lambda: StreamCalls.cuLaunchHostFunc(self, 0, function, data))
+
+    def cuEventRecord(self, event: int, stream: int) -> None:
+        """Record an event; in a captured stream it stands for the work so far."""
+        capture = self._captures.get(stream)
+        if capture is None:
+            self._captured_events.pop(event, None)
+            super().cuEventRecord(event, stream)
+            return
+        self._captured_events[event] = Capture(capture.graph, list(capture.last))
+
+    def cuEventRecordWithFlags(self, event: int, stream: int, flags: int) -> None:
+        """Record an event as cuEventRecord does."""
+        self.cuEventRecord(event, stream)
+
+    def cuStreamWaitEvent(self, stream: int, event: int, flags: int) -> None:
+        """Wait for an event; a stream that waits for one of a captured stream is captured as well."""
+        recorded = self._captured_events.get(event)
+        if recorded is None:
+            super().cuStreamWaitEvent(stream, event, flags)
+            return
+        own = self._captures.setdefault(stream, Capture(recorded.graph))
+        own.last = [*own.last, *(each for each in recorded.last if each not in own.last)]
+
+    # graphs -------------------------------------------------------------------------------------------------
+
+    def cuGraphCreate(self, flags: int) -> int:
+        """Return a new graph, which has no nodes."""
+        return self.handle(Graph())
+
+    def cuGraphDestroy(self, graph: int) -> None:
+        """Forget a graph: its handle is none from now on."""
+        self.forget(graph, Graph)
+
+    def nodes_at(self, place: int, count: int) -> list[Node]:
+        """Return the nodes whose handles lie in memory."""
+        handles = (ctypes.c_uint64 * count).from_address(place) if count else ()
+        return [self.known(each, Node) for each in handles]
+
+    def add_to(self, graph: int, place: int, count: int, kind: NodeKind, work: Work) -> Node:
+        """Return a new node of a graph that depends on nodes whose handles lie in memory."""
+        return self.add_node(self.known(graph, Graph), kind, work, self.nodes_at(place, count))
+
+    def cuGraphAddEmptyNode(self, graph: int, dependencies: int, count: int) -> int:
+        """Return a new node that does nothing."""
+        return self.add_to(graph, dependencies, count, NodeKind.EMPTY, lambda: None).handle
+
+    def cuGraphAddChildGraphNode(self, graph: int, dependencies: int, count: int, child: int) -> int:
+        """Return a new node that runs a graph as it is now."""
+        own = self._copied(self.known(child, Graph))[0]
+        node = self.add_to(graph, dependencies, count, NodeKind.GRAPH, lambda: self._run(own.in_order()))
+        node.graph = own
+        return node.handle
+
+    def cuGraphChildGraphNodeGetGraph(self, node: int) -> int:
+        """Return the graph that a node runs."""
+        graph = self.known(node, Node).graph
+        if graph is None:
+            raise DriverError(Result.INVALID_VALUE, "the node does not run a graph")
+        return self.graph_handle(graph)
+
+    def cuGraphAddEventRecordNode(self, graph: int, dependencies: int, count: int, event: int) -> int:
+        """Return a new node that records an event."""
+        return self.add_to(
+            graph, dependencies, count, NodeKind.EVENT_RECORD, lambda: self.cuEventRecord(event, 0)
+        ).handle
+
+    def cuGraphAddEventWaitNode(self, graph: int, dependencies: int, count: int, event: int) -> int:
+        """Return a new node that waits for an event, which is over."""
+        return self.add_to(graph, dependencies, count, NodeKind.WAIT_EVENT, lambda: None).handle
+
+    def cuGraphAddHostNode(self, graph: int, dependencies: int, count: int, parameters: int) -> int:
+        """Return a new node that calls a function of the host."""
+        return self.add_to(graph, dependencies, count, NodeKind.HOST, self.host_work(parameters)).handle
+
+    def host_work(self, parameters: int) -> Work:
+        """Return the call of a function of the host that a record describes."""
+        function, data = (ctypes.c_uint64 * 2).from_address(parameters)
+        return lambda: StreamCalls.cuLaunchHostFunc(self, 0, function, data)
+
+    def cuGraphAddMemsetNode(
+        self, graph: int, dependencies: int, count: int, parameters: int, context: int = 0
+    ) -> int:
+        """Return a new node that fills memory."""
+        return self.add_to(graph, dependencies, count, NodeKind.MEMSET, self.fill_work(parameters)).handle
+
+    def fill_work(self, parameters: int) -> Work:
+        """Return a fill of rows that a record describes: address, pitch, value, bytes, width, height."""
+        place, pitch = (ctypes.c_uint64 * 2).from_address(parameters)
+        value, size = (ctypes.c_uint32 * 2).from_address(parameters + 16)
+        width, height = (ctypes.c_uint64 * 2).from_address(parameters + 24)
+        method = {1: self.cuMemsetD2D8_v2, 2: self.cuMemsetD2D16_v2, 4: self.cuMemsetD2D32_v2}.get(size)
+        if method is None:
+            raise DriverError(Result.INVALID_VALUE, f"elements of {size} bytes cannot be filled")
+        return lambda: method(place, pitch, value, width, height)
+
+    def cuGraphAddKernelNode_v2(self, graph: int, dependencies: int, count: int, parameters: int) -> int:
+        """Return a new node that launches a kernel."""
+        return self.add_to(graph, dependencies, count, NodeKind.KERNEL, self.node_kernel(parameters)).handle
+
+    def node_kernel(self, parameters: int) -> Work:
+        """Return the launch that a record describes: function, sizes, shared memory, arguments."""
+        function = ctypes.c_uint64.from_address(parameters).value
+        sizes = list((ctypes.c_uint32 * 7).from_address(parameters + 8))
+        arguments, extra = (ctypes.c_uint64 * 2).from_address(parameters + 40)
+        return self.kernel_work(function, sizes, arguments, extra)
+
+    def cuGraphAddDependencies(self, graph: int, before: int, after: int, count: int) -> None:
+        """Let nodes depend on others."""
+        for first, then in zip(self.nodes_at(before, count), self.nodes_at(after, count), strict=True):
+            then.before.append(first)
+
+    def cuGraphAddDependencies_v2(self, graph: int, before: int, after: int, data: int, count: int) -> None:
+        """Let nodes depend on others."""
+        self.cuGraphAddDependencies(graph, before, after, count)
+
+    def cuGraphDestroyNode(self, node: int) -> None:
+        """Remove a node from its graph."""
+        gone = self.forget(node, Node)
+        for graph in [each for each in self._known.values() if isinstance(each, Graph)]:
+            if gone in graph.nodes:
+                graph.nodes.remove(gone)
+                for each in graph.nodes:
+                    each.before = [other for other in each.before if other is not gone]
+
+    def cuGraphNodeGetType(self, node: int) -> int:
+        """Return what a node does."""
+        return int(self.known(node, Node).kind)
+
+    def cuGraphGetNodes(self, graph: int, nodes: int, count: int) -> None:
+        """Write the nodes of a graph, or how many there are."""
+        _write_nodes(self.known(graph, Graph).nodes, nodes, count)
+
+    def cuGraphGetRootNodes(self, graph: int, nodes: int, count: int) -> None:
+        """Write the nodes that depend on no other, or how many there are."""
+        _write_nodes([each for each in self.known(graph, Graph).nodes if not each.before], nodes, count)
+
+    def cuGraphNodeGetDependencies(self, node: int, nodes: int, count: int) -> None:
+        """Write the nodes that a node depends on, or how many there are."""
+        _write_nodes(self.known(node, Node).before, nodes, count)
+
+    def _copied(self, graph: Graph) -> tuple[Graph, dict[Node, Node]]:
+        """Return a copy of a graph, and the copy of each node."""
+        copies = {each: Node(each.kind, each.work, [], 0, each.graph) for each in graph.nodes}
+        for each, copy in copies.items():
+            copy.before = [copies[other] for other in each.before]
+            copy.handle = self.handle(copy)
+        return Graph(list(copies.values())), copies
+
+    def cuGraphClone(self, graph: int) -> int:
+        """Return a copy of a graph."""
+        clone, copies = self._copied(self.known(graph, Graph))
+        number = self.handle(clone)
+        self._clones[number] = {each.handle: copy.handle for each, copy in copies.items()}
+        return number
+
+    @cached_property
+    def _clones(self) -> dict[int, dict[int, int]]:
+        """The nodes of copied graphs by those of their originals."""
+        return {}
+
+    def cuGraphNodeFindInClone(self, node: int, graph: int) -> int:
+        """Return the copy of a node in a copied graph."""
+        copy = self._clones.get(graph, {}).get(node)
+        if copy is None:
+            raise DriverError(Result.INVALID_VALUE, "the graph has no copy of the node")
+        return copy
+
+    # executable graphs --------------------------------------------------------------------------------------
+
+    def cuGraphInstantiateWithFlags(self, graph: int, flags: int) -> int:
+        """Return a graph that can be launched."""
+        order = self.known(graph, Graph).in_order()
+        return self.handle(ExecutableGraph(order, {each: each.work for each in order}))
+
+    def cuGraphInstantiateWithParams(self, graph: int, parameters: int) -> int:
+        """Return a graph that can be launched."""
+        return self.cuGraphInstantiateWithFlags(graph, 0)
+
+    def cuGraphExecDestroy(self, executable: int) -> None:
+        """Forget an executable graph: its handle is none from now on."""
+        self.forget(executable, ExecutableGraph)
+
+    def cuGraphUpload(self, executable: int, stream: int) -> None:
+        """Do nothing: a graph is where it runs."""
+        self.known(executable, ExecutableGraph)
+
+    def cuGraphLaunch(self, executable: int, stream: int) -> None:
+        """Run the nodes of a graph, or keep it as a node if the stream is captured."""
+        known = self.known(executable, ExecutableGraph)
+
+        def work() -> None:
+            for node in known.order:
+                if node not in known.disabled:
+                    known.work[node]()
+
+        self.enqueue(stream, NodeKind.GRAPH, work)
+
+    def _run(self, order: Sequence[Node]) -> None:
+        for node in order:
+            node.work()
+
+    def set_work(self, executable: int, node: int, work: Work) -> None:
+        """Change what a node of an executable graph does."""
+        known, place = self.known(executable, ExecutableGraph), self.known(node, Node)
+        if place not in known.work:
+            raise DriverError(Result.INVALID_VALUE, "the executable graph has no such node")
+        known.work[place] = work
+
+    def cuGraphExecKernelNodeSetParams_v2(self, executable: int, node: int, parameters: int) -> None:
+        """Change the launch of a node of an executable graph."""
+        self.set_work(executable, node, self.node_kernel(parameters))
+
+    def cuGraphKernelNodeSetParams_v2(self, node: int, parameters: int) -> None:
+        """Change the launch of a node."""
+        self.known(node, Node).work = self.node_kernel(parameters)
+
+    def cuGraphNodeSetEnabled(self, executable: int, node: int, enabled: int) -> None:
+        """Let a node of an executable graph run or not."""
+        disabled = self.known(executable, ExecutableGraph).disabled
+        (disabled.discard if enabled else disabled.add)(self.known(node, Node))
+
+    def cuGraphNodeGetEnabled(self, executable: int, node: int) -> int:
+        """Return whether a node of an executable graph runs."""
+        return int(self.known(node, Node) not in self.known(executable, ExecutableGraph).disabled)
+
+    def cuGraphExecUpdate_v2(self, executable: int, graph: int, info: int) -> None:
+        """Take the work of a graph that has the same nodes in the same order."""
+        known, order = self.known(executable, ExecutableGraph), self.known(graph, Graph).in_order()
+        if [each.kind for each in order] != [each.kind for each in known.order]:
+            if info:
+                ctypes.c_int32.from_address(info).value = _TOPOLOGY_CHANGED
+            raise DriverError(Result.GRAPH_EXEC_UPDATE_FAILURE, "the graph has other nodes than before")
+        for node, new in zip(known.order, order, strict=True):
+            known.work[node] = new.work
+        if info:
+            ctypes.c_int32.from_address(info).value = 0
+
+
+#: CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED.
+_TOPOLOGY_CHANGED = 2
+
+
+def with_copy(method: Callable[[int], None], record: int, size: int) -> Work:
+    """Return the call of a method with a copy of a record that lies in memory now."""
+    copy = ctypes.create_string_buffer(ctypes.string_at(record, size), size)
+    return lambda: method(ctypes.addressof(copy))
+
+
+def _write_nodes(nodes: Sequence[Node], place: int, count: int) -> None:
+    """Write the handles of nodes to memory that has room for some, and how many there are."""
+    room = ctypes.c_uint64.from_address(count)
+    if place:
+        most = min(room.value, len(nodes))
+        (ctypes.c_uint64 * most).from_address(place)[:] = [each.handle for each in nodes[:most]]
+    room.value = len(nodes)

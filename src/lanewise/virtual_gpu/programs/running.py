@@ -1,0 +1,178 @@
+"""A program in this process: its library is loaded, and main() is called in a thread."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from lanewise.errors import LanewiseError
+from lanewise.virtual_gpu.driver import Driver
+from lanewise.virtual_gpu.library import DriverLibrary
+from lanewise.virtual_gpu.library.loading import SONAME as DRIVER_NAME
+from lanewise.virtual_gpu.library.runtime_library import SONAME as RUNTIME_NAME
+from lanewise.virtual_gpu.library.runtime_library import RuntimeLibrary
+from lanewise.virtual_gpu.programs.elf_file import ElfFile
+from lanewise.virtual_gpu.programs.executable import as_library, main_address
+from lanewise.virtual_gpu.runtime import Runtime
+
+#: The stack of the thread that main() runs in.
+_STACK_BYTES = 256 << 20
+#: Functions that end a program: here they end main(), so that its launches can still be reported.
+_ENDING = ("exit", "_exit", "_Exit", "quick_exit")
+_PAGE = 4096
+_READ_WRITE = 3
+#: An object of C++ (std::ios_base::Init), which keeps the streams of C++ alive.
+_STREAMS = ctypes.create_string_buffer(16)
+_ENDS = ctypes.CFUNCTYPE(None, ctypes.c_int32)
+_OPENS = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_char_p, ctypes.c_int32)
+_MAIN = ctypes.CFUNCTYPE(
+    ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(ctypes.c_char_p)
+)
+
+
+class _Program:
+    """A loaded program: where its main() is, and how it ended."""
+
+    def __init__(self, path: Path, runtime: RuntimeLibrary) -> None:
+        self._libc = ctypes.CDLL(None)
+        self.status: int | None = None
+        self._over = threading.Event()
+        #: The program calls these: they must live as long as the process.
+        self._end = _ENDS(self._ended)
+        self._open = _OPENS(self._opened)
+        data = path.read_bytes()
+        file = ElfFile(data)
+        library = as_library(path, file, runtime)
+        _prepare_streams()
+        try:
+            self._library = ctypes.CDLL(str(library), mode=os.RTLD_NOW | os.RTLD_LOCAL)
+        except OSError as error:
+            raise LanewiseError(_why_not(path, str(error))) from None
+        base = _base_address(self._library)
+        self._replace_imports(file, base)
+        address = main_address(file)
+        if address is None:
+            raise LanewiseError(f"{path} has no main(): it is a library, or its symbols were stripped")
+        self._main = _MAIN(base + address)
+
+    def _replace_imports(self, file: ElfFile, base: int) -> None:
+        """Let the functions that end a process end main() instead, and the driver be found by any name."""
+        own = {**dict.fromkeys(_ENDING, self._end), "dlopen": self._open}
+        for name, place in file.imports():
+            if name in own:
+                start = (base + place) // _PAGE * _PAGE
+                self._libc.mprotect(ctypes.c_void_p(start), ctypes.c_size_t(_PAGE), _READ_WRITE)
+                target = ctypes.cast(own[name], ctypes.c_void_p).value or 0
+                ctypes.c_uint64.from_address(base + place).value = target
+
+    def _opened(self, name: bytes | None, mode: int) -> int:
+        """Load a library as dlopen does; the driver's and the runtime's are those of the virtual GPU."""
+        for soname in (DRIVER_NAME, RUNTIME_NAME):
+            if name is not None and name.startswith(soname.partition(".so")[0].encode() + b".so"):
+                name = soname.encode()
+        self._libc.dlopen.restype = ctypes.c_void_p
+        return int(self._libc.dlopen(ctypes.c_char_p(name), ctypes.c_int32(mode)) or 0)
+
+    def _ended(self, status: int) -> None:
+        """End main() with a status; the thread that called exit() waits for ever."""
+        self._finish(status)
+        threading.Event().wait()
+
+    def _finish(self, status: int) -> None:
+        self._libc.fflush(None)
+        if self.status is None:
+            self.status = status & 0xFF
+        self._over.set()
+
+    def run(self, arguments: Sequence[str]) -> int:
+        """Call main() in a thread of its own; return its exit status."""
+        words = [each.encode(errors="surrogateescape") for each in arguments]
+        argv = (ctypes.c_char_p * (len(words) + 1))(*words, None)
+        environment = [
+            f"{name}={value}".encode(errors="surrogateescape") for name, value in os.environ.items()
+        ]
+        envp = (ctypes.c_char_p * (len(environment) + 1))(*environment, None)
+
+        def main() -> None:
+            self._finish(self._main(len(words), argv, envp))
+
+        before = threading.stack_size(_STACK_BYTES)
+        thread = threading.Thread(target=main, daemon=True, name="main of the program")
+        try:
+            thread.start()
+        finally:
+            threading.stack_size(before)
+        self._over.wait()
+        assert self.status is not None
+        return self.status
+
+
+def run_program(path: Path, arguments: Sequence[str], driver: Driver, name: str | None = None) -> int:
+    """Run a program on a virtual GPU; return the exit status of its main().
+
+    `path` is a library that `build` made, or an executable; `name` is what main() gets as argv[0].
+    """
+    driver_library = DriverLibrary(driver)
+    runtime = Runtime(driver)
+    runtime_library = RuntimeLibrary(runtime)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        with _where_python_prints():
+            return _Program(path, runtime_library).run([name or str(path), *arguments])
+    except KeyboardInterrupt:
+        print("lanewise: interrupted", file=sys.stderr, flush=True)
+        os._exit(128 + signal.SIGINT)  # threads of the program still run
+    finally:
+        runtime_library.close()
+        driver_library.close()
+
+
+@contextmanager
+def _where_python_prints() -> Iterator[None]:
+    """Within it, what a program prints goes to stderr if what Python prints does: stdout is for data then."""
+    if sys.stdout is not sys.stderr:
+        yield
+        return
+    before = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(before, 1)
+        os.close(before)
+
+
+def _prepare_streams() -> None:
+    """Let C++ make std::cout and the like: an executable copies them into memory of its own."""
+    try:
+        library = ctypes.CDLL("libstdc++.so.6", mode=os.RTLD_GLOBAL)
+        begin = library["_ZNSt8ios_base4InitC1Ev"]
+    except (OSError, AttributeError):
+        return  # the program has none, or brings its own
+    begin(_STREAMS)
+
+
+def _base_address(library: ctypes.CDLL) -> int:
+    """Return the address that a library was loaded at: the first word of the loader's record of it."""
+    return ctypes.c_uint64.from_address(library._handle).value
+
+
+def _why_not(path: Path, reason: str) -> str:
+    """Return in words why a program could not be loaded."""
+    missing = reason.rpartition("undefined symbol: ")[2] if "undefined symbol" in reason else ""
+    if missing.startswith("cuda"):
+        return f"{path} calls {missing}, which the virtual GPU's runtime does not have"
+    if "cannot open shared object file" in reason:
+        name = reason.split(":")[0]
+        return (
+            f"{path} needs {name}, which is not there; libraries that have machine code for GPUs alone "
+            "(cuBLAS, cuFFT, …) cannot run on a virtual GPU"
+        )
+    return f"{path} cannot be loaded: {reason}"

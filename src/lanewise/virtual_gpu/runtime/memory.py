@@ -1,0 +1,465 @@
+"""Entry points of the runtime about the device, memory, arrays and textures."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from lanewise.virtual_gpu.driver import Driver, DriverError, Result
+from lanewise.virtual_gpu.driver.arrays import (
+    ARRAY,
+    LAYERED,
+    LINEAR,
+    PITCHED,
+    Box,
+    TexelArray,
+    TextureSettings,
+)
+from lanewise.virtual_gpu.driver.graphs import NodeKind, Work, with_copy
+from lanewise.virtual_gpu.runtime.properties import write_properties
+from lanewise.virtual_gpu.runtime.registered import Registered
+
+#: The version of the runtime that programs are told: CUDA 13.0.
+_RUNTIME_VERSION = 13000
+#: Kinds of channels (cudaChannelFormatKind) as NumPy has them.
+_CHANNEL_KINDS = {0: "i", 1: "u", 2: "f"}
+_UNREGISTERED, _HOST, _DEVICE, _MANAGED = 0, 1, 2, 3
+_NORMALIZED_FLOAT = 1
+
+
+class _Format(ctypes.Structure):
+    """cudaChannelFormatDesc: bits of up to four channels, and their kind."""
+
+    _fields_ = (("bits", ctypes.c_int32 * 4), ("kind", ctypes.c_int32))
+
+
+class _Pitched(ctypes.Structure):
+    """cudaPitchedPtr: memory of rows."""
+
+    _fields_ = tuple((name, ctypes.c_uint64) for name in ("start", "pitch", "width", "height"))
+
+
+class _Copy3D(ctypes.Structure):
+    """cudaMemcpy3DParms."""
+
+    _fields_ = (
+        ("source_array", ctypes.c_uint64),
+        ("source_at", ctypes.c_uint64 * 3),
+        ("source", _Pitched),
+        ("target_array", ctypes.c_uint64),
+        ("target_at", ctypes.c_uint64 * 3),
+        ("target", _Pitched),
+        ("extent", ctypes.c_uint64 * 3),
+        ("kind", ctypes.c_int32),
+    )
+
+
+#: The bytes of the record of a copy.
+COPY_BYTES = ctypes.sizeof(_Copy3D)
+
+
+class _TextureDescription(ctypes.Structure):
+    """The first fields of cudaTextureDesc."""
+
+    _fields_ = (
+        ("address", ctypes.c_int32 * 3),
+        ("filter", ctypes.c_int32),
+        ("read", ctypes.c_int32),
+        ("srgb", ctypes.c_int32),
+        ("border", ctypes.c_float * 4),
+        ("is_normalized", ctypes.c_int32),
+    )
+
+
+class MemoryCalls:
+    """The device, memory, arrays and textures, in the runtime's words."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+        self.registered = Registered(driver)
+
+    # device -------------------------------------------------------------------------------------------------
+
+    def cudaRuntimeGetVersion(self) -> int:
+        """Return the version of the runtime."""
+        return _RUNTIME_VERSION
+
+    def cudaProfilerStart(self) -> None:
+        """Do nothing: there is no profiler."""
+
+    cudaProfilerStop = cudaCtxResetPersistingL2Cache = cudaProfilerStart
+
+    def cudaSetDevice(self, device: int) -> None:
+        """Do nothing for device 0, which is the only one."""
+        self.driver.require_device(device)
+
+    def cudaInitDevice(self, device: int, device_flags: int, flags: int) -> None:
+        """Do nothing for device 0, which is the only one."""
+        self.driver.require_device(device)
+
+    def cudaGetDevice(self) -> int:
+        """Return device 0, which is the only one."""
+        return 0
+
+    def cudaChooseDevice(self, properties: int) -> int:
+        """Return device 0, which is the only one."""
+        return 0
+
+    def cudaDeviceGetByPCIBusId(self, id: str) -> int:
+        """Return device 0, which is the only one."""
+        return 0
+
+    def cudaSetValidDevices(self, devices: int, count: int) -> None:
+        """Do nothing: device 0 is the only one."""
+
+    def cudaSetDeviceFlags(self, flags: int) -> None:
+        """Do nothing: flags say how a host thread waits, and nothing is waited for."""
+
+    def cudaGetDeviceFlags(self) -> int:
+        """Return that host memory can be mapped (cudaDeviceMapHost)."""
+        return 8
+
+    def cudaGetDeviceProperties(self, properties: int, device: int) -> None:
+        """Write the properties of the device as CUDA 13 has them."""
+        self.driver.require_device(device)
+        write_properties(properties, self.driver, 13)
+
+    def cudaGetDeviceProperties_v2(self, properties: int, device: int) -> None:
+        """Write the properties of the device as CUDA 12 has them."""
+        self.driver.require_device(device)
+        write_properties(properties, self.driver, 12)
+
+    def cudaDeviceEnablePeerAccess(self, peer: int, flags: int) -> None:
+        """Answer that there is no other device."""
+        raise DriverError(Result.INVALID_DEVICE, "there is one device: it has no peer")
+
+    def cudaDeviceDisablePeerAccess(self, peer: int) -> None:
+        """Answer that there is no other device."""
+        raise DriverError(Result.INVALID_DEVICE, "there is one device: it has no peer")
+
+    def cudaDeviceGetP2PAttribute(self, attribute: int, source: int, target: int) -> int:
+        """Answer that there is no other device."""
+        raise DriverError(Result.INVALID_DEVICE, "there is one device: it has no peer")
+
+    # memory -------------------------------------------------------------------------------------------------
+
+    def cudaMalloc(self, bytes: int) -> int:
+        """Return the address of new memory; 0 bytes are none."""
+        return self.driver.cuMemAlloc_v2(bytes) if bytes else 0
+
+    def cudaMallocHost(self, bytes: int) -> int:
+        """Return the address of new host memory; 0 bytes are none."""
+        return self.driver.cuMemAllocHost_v2(bytes) if bytes else 0
+
+    def cudaMallocManaged(self, bytes: int, flags: int) -> int:
+        """Return the address of new memory that host and device use."""
+        return self.driver.cuMemAllocManaged(bytes, flags)
+
+    def cudaMallocPitch(self, width: int, height: int) -> tuple[int, int]:
+        """Return the address of new memory for rows, and the bytes from one row to the next."""
+        return self.driver.cuMemAllocPitch_v2(width, height, 4)
+
+    def cudaMalloc3D(self, pitched: int, extent: int) -> None:
+        """Write address and pitch of new memory for planes of rows."""
+        width, height, depth = (ctypes.c_uint64 * 3).from_address(extent)
+        start, pitch = self.driver.cuMemAllocPitch_v2(width, height * depth, 4)
+        target = _Pitched.from_address(pitched)
+        target.start, target.pitch, target.width, target.height = start, pitch, width, height
+
+    def cudaFreeHost(self, address: int) -> None:
+        """Give back host memory; a null pointer is none."""
+        self.driver.cuMemFreeHost(address)
+
+    def cudaHostGetFlags(self, address: int) -> int:
+        """Return that host memory is mapped (cudaHostAllocMapped)."""
+        self.driver.cuMemGetAddressRange_v2(address)
+        return 2
+
+    def cudaMemcpy(self, target: int, source: int, bytes: int, kind: int) -> None:
+        """Copy bytes; addresses say themselves on which side they are."""
+        self.driver.cuMemcpy(target, source, bytes)
+
+    def cudaMemcpyAsync(self, target: int, source: int, bytes: int, kind: int, stream: int) -> None:
+        """Copy bytes in a stream."""
+        self.driver.cuMemcpyAsync(target, source, bytes, stream)
+
+    def cudaMemcpyPeer(self, target: int, to: int, source: int, of: int, bytes: int) -> None:
+        """Copy bytes within the only device."""
+        self.driver.require_device(to)
+        self.driver.require_device(of)
+        self.driver.cuMemcpy(target, source, bytes)
+
+    def cudaMemcpyPeerAsync(
+        self, target: int, to: int, source: int, of: int, bytes: int, stream: int
+    ) -> None:
+        """Copy bytes within the only device."""
+        self.driver.require_device(to)
+        self.driver.require_device(of)
+        self.driver.cuMemcpyAsync(target, source, bytes, stream)
+
+    def _symbol(self, symbol: int, offset: int, bytes: int) -> int:
+        """Return the address in a variable; an error if bytes at an offset reach beyond it."""
+        start, size = self.registered.variable(symbol)
+        if offset + bytes > size:
+            raise DriverError(
+                Result.INVALID_VALUE, f"{bytes:,} bytes at {offset:,} in a variable of {size:,} bytes"
+            )
+        return start + offset
+
+    def cudaMemcpyToSymbol(self, symbol: int, source: int, bytes: int, offset: int, kind: int) -> None:
+        """Copy bytes to a variable."""
+        self.driver.cuMemcpy(self._symbol(symbol, offset, bytes), source, bytes)
+
+    def cudaMemcpyFromSymbol(self, target: int, symbol: int, bytes: int, offset: int, kind: int) -> None:
+        """Copy bytes of a variable."""
+        self.driver.cuMemcpy(target, self._symbol(symbol, offset, bytes), bytes)
+
+    def cudaMemcpyToSymbolAsync(
+        self, symbol: int, source: int, bytes: int, offset: int, kind: int, stream: int
+    ) -> None:
+        """Copy bytes to a variable in a stream."""
+        self.driver.cuMemcpyAsync(self._symbol(symbol, offset, bytes), source, bytes, stream)
+
+    def cudaMemcpyFromSymbolAsync(
+        self, target: int, symbol: int, bytes: int, offset: int, kind: int, stream: int
+    ) -> None:
+        """Copy bytes of a variable in a stream."""
+        self.driver.cuMemcpyAsync(target, self._symbol(symbol, offset, bytes), bytes, stream)
+
+    def cudaGetSymbolAddress(self, symbol: int) -> int:
+        """Return the address of a variable."""
+        return self.registered.variable(symbol)[0]
+
+    def cudaGetSymbolSize(self, symbol: int) -> int:
+        """Return the bytes of a variable."""
+        return self.registered.variable(symbol)[1]
+
+    def cudaMemset(self, address: int, value: int, bytes: int) -> None:
+        """Fill memory with a byte."""
+        if bytes:
+            self.driver.cuMemsetD8_v2(address, value, bytes)
+
+    def cudaMemsetAsync(self, address: int, value: int, bytes: int, stream: int) -> None:
+        """Fill memory with a byte in a stream."""
+        if bytes:
+            self.driver.cuMemsetD8Async(address, value, bytes, stream)
+
+    def cudaPointerGetAttributes(self, attributes: int, address: int) -> None:
+        """Write what a pointer is: memory of the device, of the host, of both, or none that is known."""
+        known = self.driver.memory.find(address)
+        if known is None:
+            kind, device = _UNREGISTERED, -2
+        else:
+            kind = _MANAGED if known.is_managed else _HOST if known.is_host else _DEVICE
+            device = 0
+        ctypes.memset(attributes, 0, 24)
+        (ctypes.c_int32 * 2).from_address(attributes)[:] = [kind, device]
+        seen = address if known is not None else 0
+        host = address if kind in (_UNREGISTERED, _HOST, _MANAGED) else 0
+        (ctypes.c_uint64 * 2).from_address(attributes + 8)[:] = [seen, host]
+
+    def cudaMemPrefetchAsync(self, address: int, bytes: int, location: int, flags: int, stream: int) -> None:
+        """Do nothing: memory is where both sides use it."""
+        self.driver.cuMemGetAddressRange_v2(address)
+
+    def cudaMemAdvise(self, address: int, bytes: int, advice: int, location: int) -> None:
+        """Do nothing: memory is where both sides use it."""
+        self.driver.cuMemGetAddressRange_v2(address)
+
+    def cudaStreamAttachMemAsync(self, stream: int, address: int, bytes: int, flags: int) -> None:
+        """Do nothing: memory is where both sides use it."""
+
+    def cudaMemPoolSetAccess(self, pool: int, access: int, count: int) -> None:
+        """Do nothing: the only device has access to all pools."""
+
+    def cudaMemPoolGetAccess(self, pool: int, location: int) -> int:
+        """Return that memory of a pool is read and written."""
+        return 3
+
+    # rectangles and boxes -----------------------------------------------------------------------------------
+
+    def cudaMemcpy2D(self, target: int, pitch: int, source: int, source_pitch: int, *rest: int) -> None:
+        """Copy a rectangle: width in bytes, height, kind."""
+        width, height = rest[:2]
+        self.driver.copy_box(
+            Box(target, pitch, height), (0, 0, 0), Box(source, source_pitch, height), (0, 0, 0),
+            width, height, 1,
+        )  # fmt: skip
+
+    def cudaMemcpy2DAsync(self, *copy: int) -> None:
+        """Copy a rectangle in a stream, which is the last argument."""
+        self.driver.enqueue(copy[-1], NodeKind.MEMCPY, lambda: self.cudaMemcpy2D(*copy[:-1]))
+
+    def cudaMemcpy2DToArray(self, array: int, x: int, y: int, source: int, pitch: int, *rest: int) -> None:
+        """Copy a rectangle to an array: width in bytes, height, kind."""
+        width, height = rest[:2]
+        target = self.driver.known(array, TexelArray).box()
+        self.driver.copy_box(target, (x, y, 0), Box(source, pitch, height), (0, 0, 0), width, height, 1)
+
+    def cudaMemcpy2DToArrayAsync(self, *copy: int) -> None:
+        """Copy a rectangle to an array in a stream, which is the last argument."""
+        self.driver.enqueue(copy[-1], NodeKind.MEMCPY, lambda: self.cudaMemcpy2DToArray(*copy[:-1]))
+
+    def cudaMemcpy2DFromArray(self, target: int, pitch: int, array: int, x: int, y: int, *rest: int) -> None:
+        """Copy a rectangle of an array: width in bytes, height, kind."""
+        width, height = rest[:2]
+        source = self.driver.known(array, TexelArray).box()
+        self.driver.copy_box(Box(target, pitch, height), (0, 0, 0), source, (x, y, 0), width, height, 1)
+
+    def cudaMemcpy2DFromArrayAsync(self, *copy: int) -> None:
+        """Copy a rectangle of an array in a stream, which is the last argument."""
+        self.driver.enqueue(copy[-1], NodeKind.MEMCPY, lambda: self.cudaMemcpy2DFromArray(*copy[:-1]))
+
+    def cudaMemcpy2DArrayToArray(
+        self, target: int, x: int, y: int, source: int, from_x: int, from_y: int, width: int, height: int,
+        kind: int,
+    ) -> None:  # fmt: skip
+        """Copy a rectangle of an array to another."""
+        to, of = (self.driver.known(each, TexelArray).box() for each in (target, source))
+        self.driver.copy_box(to, (x, y, 0), of, (from_x, from_y, 0), width, height, 1)
+
+    def cudaMemcpyToArray(self, array: int, x: int, y: int, source: int, bytes: int, kind: int) -> None:
+        """Copy bytes to an array, from one row to the next."""
+        self.driver.cuMemcpy(self.driver.known(array, TexelArray).box().at(x, y, 0), source, bytes)
+
+    def cudaMemcpyFromArray(self, target: int, array: int, x: int, y: int, bytes: int, kind: int) -> None:
+        """Copy bytes of an array, from one row to the next."""
+        self.driver.cuMemcpy(target, self.driver.known(array, TexelArray).box().at(x, y, 0), bytes)
+
+    def _side(self, array: int, pitched: Any, at: Any) -> tuple[Box, tuple[int, int, int], int]:
+        """Return a side of a copy: its rows, the position in bytes, and the bytes of an element."""
+        x, y, z = at
+        if array:
+            known = self.driver.known(array, TexelArray)
+            return known.box(), (x * known.texel_bytes, y, z), known.texel_bytes
+        return Box(pitched.start, pitched.pitch, pitched.height), (x, y, z), 1
+
+    def cudaMemcpy3D(self, parameters: int) -> None:
+        """Copy a box: its width counts texels if one side is an array, and bytes if none is."""
+        asked = _Copy3D.from_address(parameters)
+        source, source_at, source_bytes = self._side(asked.source_array, asked.source, asked.source_at)
+        target, target_at, target_bytes = self._side(asked.target_array, asked.target, asked.target_at)
+        width, height, depth = asked.extent
+        size = max(source_bytes, target_bytes)
+        self.driver.copy_box(target, target_at, source, source_at, width * size, height, depth)
+
+    def copy_work(self, parameters: int) -> Work:
+        """Return the copy of a box as its record is now."""
+        return with_copy(self.cudaMemcpy3D, parameters, COPY_BYTES)
+
+    def cudaMemcpy3DAsync(self, parameters: int, stream: int) -> None:
+        """Copy a box in a stream."""
+        self.driver.enqueue(stream, NodeKind.MEMCPY, self.copy_work(parameters))
+
+    def cudaMemset2D(self, address: int, pitch: int, value: int, width: int, height: int) -> None:
+        """Fill a rectangle with a byte."""
+        self.driver.cuMemsetD2D8_v2(address, pitch, value, width, height)
+
+    def cudaMemset2DAsync(self, *fill: int) -> None:
+        """Fill a rectangle with a byte in a stream, which is the last argument."""
+        self.driver.enqueue(fill[-1], NodeKind.MEMSET, lambda: self.cudaMemset2D(*fill[:-1]))
+
+    def cudaMemset3D(self, pitched: int, value: int, extent: int) -> None:
+        """Fill a box with a byte."""
+        self.cudaMemset3DAsync(pitched, value, extent, 0)
+
+    def cudaMemset3DAsync(self, pitched: int, value: int, extent: int, stream: int) -> None:
+        """Fill a box with a byte in a stream."""
+        memory = _Pitched.from_address(pitched)
+        width, height, depth = (ctypes.c_uint64 * 3).from_address(extent)
+        box = Box(memory.start, memory.pitch, memory.height)
+        self.driver.enqueue(
+            stream, NodeKind.MEMSET, lambda: self.driver.fill_box(box, value, 1, width, height, depth)
+        )
+
+    # arrays and textures ------------------------------------------------------------------------------------
+
+    def cudaMallocArray(self, format: int, width: int, height: int, flags: int) -> int:
+        """Return a new array of one or two dimensions."""
+        dtype, channels = _format(format)
+        return self.driver.create_array((width, height, 0), dtype, channels, flags)
+
+    def cudaMalloc3DArray(self, format: int, extent: int, flags: int) -> int:
+        """Return a new array of up to three dimensions, or with layers."""
+        dtype, channels = _format(format)
+        width, height, depth = (ctypes.c_uint64 * 3).from_address(extent)
+        return self.driver.create_array((width, height, depth), dtype, channels, flags)
+
+    def cudaFreeArray(self, array: int) -> None:
+        """Forget an array; a null pointer is none."""
+        if array:
+            self.driver.cuArrayDestroy(array)
+
+    def cudaGetChannelDesc(self, format: int, array: int) -> None:
+        """Write the channels of an array."""
+        known = self.driver.known(array, TexelArray)
+        target = _Format.from_address(format)
+        bits = 8 * known.texel_bytes // known.channels
+        target.bits[:] = [bits if each < known.channels else 0 for each in range(4)]
+        target.kind = next(kind for kind, letter in _CHANNEL_KINDS.items() if letter == known.dtype[0])
+
+    def cudaArrayGetInfo(self, format: int, extent: int, array: int) -> int:
+        """Write the channels and sizes of an array, and return its flags."""
+        known = self.driver.known(array, TexelArray)
+        if format:
+            self.cudaGetChannelDesc(format, array)
+        if extent:
+            (ctypes.c_uint64 * 3).from_address(extent)[:] = list(known.sizes)
+        return known.flags
+
+    def cudaCreateChannelDesc(self, format: int, x: int, y: int, z: int, w: int, kind: int) -> int:
+        """Write the channels that a program describes; return where."""
+        target = _Format.from_address(format)
+        target.bits[:], target.kind = [x, y, z, w], kind
+        return format
+
+    def cudaCreateTextureObject(self, resource: int, description: int, view: int) -> int:
+        """Return a texture of an array or of memory."""
+        kind, fields = ctypes.c_int32.from_address(resource).value, resource + 8
+        start = ctypes.c_uint64.from_address(fields).value
+        is_layered = False
+        if kind == ARRAY:
+            array = self.driver.known(start, TexelArray)
+            texels, channels = array.texels, array.channels
+            is_layered = bool(array.flags & LAYERED)
+        elif kind in (LINEAR, PITCHED):
+            dtype, channels = _format(fields + 8)
+            sizes = list((ctypes.c_uint64 * 3).from_address(fields + 32))
+            if kind == LINEAR:
+                sizes = [sizes[0] // (int(dtype[1]) * channels)]
+            texels = self.driver.linear_texels(start, dtype, channels, *sizes)
+        else:
+            raise DriverError(Result.NOT_SUPPORTED, "textures of mipmapped arrays are not supported")
+        asked = _TextureDescription.from_address(description)
+        settings = TextureSettings(
+            tuple(asked.address),
+            asked.filter == 1 and kind != LINEAR,
+            asked.read == _NORMALIZED_FLOAT and texels.dtype.kind in "iu",
+            bool(asked.is_normalized),
+            tuple(asked.border),
+        )
+        return self.driver.texture_of(texels, channels, is_layered, settings)
+
+    def cudaDestroyTextureObject(self, texture: int) -> None:
+        """Forget a texture; 0 is none."""
+        if texture:
+            self.driver.forget_image(texture)
+
+    def cudaCreateSurfaceObject(self, resource: int) -> int:
+        """Return a surface of an array."""
+        return self.driver.cuSurfObjectCreate(resource)
+
+    def cudaDestroySurfaceObject(self, surface: int) -> None:
+        """Forget a surface; 0 is none."""
+        self.cudaDestroyTextureObject(surface)
+
+
+def _format(place: int) -> tuple[str, int]:
+    """Return the NumPy type of a channel, and how many channels a texel has."""
+    asked = _Format.from_address(place)
+    bits, kind = [each for each in asked.bits if each], _CHANNEL_KINDS.get(asked.kind)
+    if kind is None or not bits or len(set(bits)) != 1 or bits[0] not in (8, 16, 32):
+        raise DriverError(
+            Result.NOT_SUPPORTED, f"texels with channels of {list(asked.bits)} bits are not supported"
+        )
+    return f"{kind}{bits[0] // 8}", len(bits)
