@@ -1,0 +1,137 @@
+"""What is compiled into an attention kernel: the head's size, the tile, stages, and how shared memory is divided.
+
+Sizes, strides and the scale are arguments, so that one kernel serves all lengths and numbers of heads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lanewise.errors import InternalError
+from lanewise.formats import Format
+from lanewise.layout import Swizzle
+from lanewise.linalg.kernels.hopper.operand_tiles import line_swizzle
+from lanewise.linalg.kernels.hopper.traits import ROWS, WARPGROUP
+
+__all__ = ["HEAD_SIZES", "REGISTERS", "ROWS", "TILES", "WARPGROUP", "Tile", "Traits"]
+
+#: Registers of a thread of the producer, and of a consumer, by the number of consumers.
+REGISTERS = {1: (40, 232), 2: (24, 240), 3: (32, 160)}
+#: Shared memory that a block may have on sm_90, without what its mbarriers take.
+SHARED_BYTES = 227 * 1024 - 1024
+
+
+@dataclass(frozen=True)
+class Tile:
+    """How an attention is computed: keys of a tile, warpgroups that multiply, stages of keys and values."""
+
+    keys: int = 128
+    consumers: int = 2
+    stages: int = 2
+    #: Whether consumers multiply one after the other, so that one computes exponentials while another does.
+    ordered: bool = False
+    #: Whether a block computes many tiles of queries, and loads the next while it finishes one.
+    persistent: bool = False
+
+
+#: The fastest on an H200, by the size of a head and whether it is causal. Results depend on `keys` alone.
+TILES = {
+    (64, False): Tile(128, 3, 3, ordered=True, persistent=True),
+    (64, True): Tile(128, 3, 2, ordered=True, persistent=True),
+    (96, False): Tile(128, 2, 2, persistent=True),
+    (96, True): Tile(128, 2, 2),
+    (128, False): Tile(128, 2, 2, persistent=True),
+    (128, True): Tile(128, 2, 2),
+    (256, False): Tile(80, 2, 2),
+    (256, True): Tile(80, 2, 2),
+}
+HEAD_SIZES = tuple(sorted({size for size, _ in TILES}))
+
+
+@dataclass(frozen=True)
+class Traits:
+    """The constants of one kernel."""
+
+    dtype: Format
+    #: Elements of a head.
+    depth: int
+    tile: Tile
+    causal: bool = False
+    #: Whether the diagonal begins at the corner of a tile, so that a warpgroup has one masked tile of keys.
+    aligned: bool = True
+    #: Whether the logarithms of the sums are stored.
+    lse: bool = False
+
+    def __post_init__(self) -> None:
+        if self.shared_bytes > SHARED_BYTES:
+            raise InternalError(f"{self} takes {self.shared_bytes} bytes of shared memory")
+
+    @property
+    def queries(self) -> int:
+        """Queries of a block."""
+        return ROWS * self.tile.consumers
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block: a producer and its consumers."""
+        return (1 + self.tile.consumers) * WARPGROUP
+
+    @property
+    def width(self) -> int:
+        """Columns of a panel, the widest that TMA swizzles and that divides a head."""
+        return 64 if self.depth % 64 == 0 else 32
+
+    @property
+    def panels(self) -> int:
+        """Panels of a head: columns of 128 or 64 bytes, one below the other in shared memory."""
+        return self.depth // self.width
+
+    @property
+    def line(self) -> int:
+        """Bytes of a panel's row, which is as long as its swizzle."""
+        return 2 * self.width
+
+    @property
+    def swizzle(self) -> Swizzle:
+        """The swizzle of a panel's rows."""
+        return line_swizzle(2, self.line)
+
+    @property
+    def tile_bytes(self) -> int:
+        """Bytes of a tile of keys or of values."""
+        return 2 * self.tile.keys * self.depth
+
+    @property
+    def query_bytes(self) -> int:
+        """Bytes of a block's queries, and of its results."""
+        return 2 * self.queries * self.depth
+
+    @property
+    def results_offset(self) -> int:
+        """Where results are gathered: behind the queries, or in their place if no others are loaded."""
+        return self.query_bytes if self.tile.persistent else 0
+
+    @property
+    def keys_offset(self) -> int:
+        """Where the first stage of keys begins."""
+        return self.results_offset + self.query_bytes
+
+    @property
+    def values_offset(self) -> int:
+        """Where the first stage of values begins."""
+        return self.keys_offset + self.tile.stages * self.tile_bytes
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory of a block."""
+        return self.values_offset + self.tile.stages * self.tile_bytes
+
+    @property
+    def same_tiles(self) -> bool:
+        """Whether all consumers of a block see the same tiles of keys."""
+        return not self.causal or (self.aligned and self.tile.keys % self.queries == 0)
+
+    @property
+    def masks_more(self) -> bool:
+        """Whether tiles before a warpgroup's last one may have keys that some of its queries do not see."""
+        return self.causal and not (self.aligned and self.tile.keys % ROWS == 0)
