@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         ue8m0,
     )
     from lanewise.launch import address
+    from lanewise.linalg.attention import attention
     from lanewise.linalg.epilogue_function import epilogue
     from lanewise.linalg.grouped_matmul import grouped_matmul
     from lanewise.linalg.matmul import matmul, plan
@@ -124,6 +125,7 @@ _LATER = {
     "texture": "ptx.textures",
     "check": "machine.checker.check",
     "compare": "arith.comparison",
+    "attention": "linalg.attention",
     "epilogue": "linalg.epilogue_function",
     "grouped_matmul": "linalg.grouped_matmul",
     "matmul": "linalg.matmul",
@@ -167,6 +169,7 @@ __all__ = [
     "async_instructions",
     "atom",
     "atoms",
+    "attention",
     "autotune",
     "b1",
     "benchmark",

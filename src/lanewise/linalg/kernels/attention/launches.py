@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from lanewise.formats import Format
 from lanewise.linalg.kernels.attention.kernel import compiled
-from lanewise.linalg.kernels.attention.traits import ROWS, TILES, Tile, Traits
+from lanewise.linalg.kernels.attention.sizes import Sizes, Tile, tile_of
+from lanewise.linalg.kernels.attention.traits import ROWS, Traits
 from lanewise.linalg.kernels.family import Launch
 from lanewise.tensor_maps import tensor_map
 
 
-class Sizes(NamedTuple):
-    """The sizes of an attention: batches, heads of queries and of keys, lengths, the size of a head."""
-
-    batch: int
-    heads: int
-    key_heads: int
-    queries: int
-    keys: int
-    depth: int
-
-
 def traits_of(sizes: Sizes, dtype: Format, causal: bool, lse: bool, tile: Tile | None = None) -> Traits:
-    """Return what is compiled into the kernel of an attention; `tile` is for measurements.
-
-    A causal attention of one query sees all keys, as one that is not.
-    """
-    causal = causal and sizes.queries > 1
-    tile = tile or TILES[sizes.depth, causal]
+    """Return what is compiled into the kernel of an attention; `tile` is for measurements."""
+    tile = tile or tile_of(sizes, causal)
     aligned = (sizes.keys - sizes.queries) % tile.keys == 0 if causal else True
     return Traits(dtype, sizes.depth, tile, causal, aligned, lse)
 

@@ -26,7 +26,10 @@ def along_depth(T: Traits, rows: int, stages: int, offset: int) -> Any:
 def along_keys(T: Traits) -> Any:
     """Return values as wgmma reads them: (column, key, stage), transposed."""
     keys = T.tile.keys
-    shape, strides = ((T.width, T.panels), keys, T.tile.stages), ((1, keys * T.width), T.width, keys * T.depth)
+    shape, strides = (
+        ((T.width, T.panels), keys, T.tile.stages),
+        ((1, keys * T.width), T.width, keys * T.depth),
+    )
     return lw.dynamic_shared(T.dtype, Layout(shape, strides), swizzle=T.swizzle, offset=T.values_offset)
 
 

@@ -10,42 +10,16 @@ from dataclasses import dataclass
 from lanewise.errors import InternalError
 from lanewise.formats import Format
 from lanewise.layout import Swizzle
+from lanewise.linalg.kernels.attention.sizes import Tile
 from lanewise.linalg.kernels.hopper.operand_tiles import line_swizzle
 from lanewise.linalg.kernels.hopper.traits import ROWS, WARPGROUP
 
-__all__ = ["HEAD_SIZES", "REGISTERS", "ROWS", "TILES", "WARPGROUP", "Tile", "Traits"]
+__all__ = ["REGISTERS", "ROWS", "WARPGROUP", "Traits"]
 
 #: Registers of a thread of the producer, and of a consumer, by the number of consumers.
 REGISTERS = {1: (40, 232), 2: (24, 240), 3: (32, 160)}
 #: Shared memory that a block may have on sm_90, without what its mbarriers take.
 SHARED_BYTES = 227 * 1024 - 1024
-
-
-@dataclass(frozen=True)
-class Tile:
-    """How an attention is computed: keys of a tile, warpgroups that multiply, stages of keys and values."""
-
-    keys: int = 128
-    consumers: int = 2
-    stages: int = 2
-    #: Whether consumers multiply one after the other, so that one computes exponentials while another does.
-    ordered: bool = False
-    #: Whether a block computes many tiles of queries, and loads the next while it finishes one.
-    persistent: bool = False
-
-
-#: The fastest on an H200, by the size of a head and whether it is causal. Results depend on `keys` alone.
-TILES = {
-    (64, False): Tile(128, 3, 3, ordered=True, persistent=True),
-    (64, True): Tile(128, 3, 2, ordered=True, persistent=True),
-    (96, False): Tile(128, 2, 2, persistent=True),
-    (96, True): Tile(128, 2, 2),
-    (128, False): Tile(128, 2, 2, persistent=True),
-    (128, True): Tile(128, 2, 2),
-    (256, False): Tile(80, 2, 2),
-    (256, True): Tile(80, 2, 2),
-}
-HEAD_SIZES = tuple(sorted({size for size, _ in TILES}))
 
 
 @dataclass(frozen=True)

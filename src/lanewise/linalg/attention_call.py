@@ -1,0 +1,32 @@
+"""A call of `lw.attention` as the CPU and GPUs compute it: views of four axes, sizes, the scale."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from lanewise.formats import Format
+from lanewise.linalg.kernels.attention.sizes import Sizes
+from lanewise.linalg.operands import View
+
+
+class AttentionCall(NamedTuple):
+    """A call of `lw.attention` whose arguments fit together; views have four axes."""
+
+    q: View
+    k: View
+    v: View
+    out: View
+    lse: View | None
+    sizes: Sizes
+    causal: bool
+    scale: float
+
+    @property
+    def dtype(self) -> Format:
+        """The type of queries, keys, values and results."""
+        return self.q.format
+
+    @property
+    def views(self) -> tuple[View, View, View, View]:
+        """Queries, keys, values and results."""
+        return self.q, self.k, self.v, self.out
