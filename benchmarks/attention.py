@@ -65,7 +65,7 @@ def medians(runs: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]
 
 
 def by_torch(q: Any, k: Any, v: Any, causal: bool) -> dict[str, Callable[[], Any]]:
-    """Return torch's attention by each backend that takes it; its causal mask needs as many keys as queries."""
+    """Return torch's attention by each backend that takes it; if causal, with as many keys as queries."""
 
     def by(backend: Any) -> Callable[[], Any]:
         def run() -> Any:

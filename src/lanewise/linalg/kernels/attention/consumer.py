@@ -1,4 +1,4 @@
-"""A warpgroup that multiplies: 64 queries with all keys that they see, from the last tile of keys to the first.
+"""A warpgroup that multiplies: 64 queries with all keys that they see, from the last tile to the first.
 
 The tensor cores compute the scores of a tile and add the values of the tile before it; while they finish the
 latter, the warpgroup computes exponentials of the scores.
