@@ -89,9 +89,9 @@ def by_torch(q: Any, k: Any, v: Any, causal: bool) -> dict[str, Callable[[], Any
 def by_tile(q: Any, k: Any, v: Any, causal: bool, tile: Tile) -> Callable[[], Any]:
     """Return lanewise's attention by a tile."""
     sizes = Sizes(*q.shape[:2], k.shape[1], q.shape[2], k.shape[2], q.shape[3])
-    traits = traits_of(sizes, bf16, causal, False, tile)
+    traits = traits_of(sizes, bf16, causal, tile)
     launch = launch_of(
-        traits, sizes, (q, k, v, torch.empty_like(q)), 0, sizes.depth**-0.5,
+        traits, sizes, (q, k, v, torch.empty_like(q)), None, sizes.depth**-0.5,
         lw.gpu.devices()[0].multiprocessors,
     )  # fmt: skip
     return launch

@@ -169,10 +169,19 @@ def _require_result(out: View, operands: list[View]) -> None:
 # memory -----------------------------------------------------------------------------------------------------
 
 
+def axes_in_memory(strides: tuple[int, ...]) -> list[int]:
+    """Return the axes of an array as they lie in memory, the outermost first; the last one stays the last.
+
+    >>> axes_in_memory((51200, 64, 512, 1))
+    [0, 2, 1, 3]
+    """
+    outer = range(len(strides) - 1)
+    return [*sorted(outer, key=lambda axis: (-abs(strides[axis]), axis)), len(strides) - 1]
+
+
 def _empty_like(q: View) -> Any:
     """Return a new array of q's shape, whose axes lie in memory in the order of q's."""
-    order = sorted(range(len(q.shape) - 1), key=lambda axis: (-abs(q.strides[axis]), axis))
-    order.append(len(q.shape) - 1)
+    order = axes_in_memory(q.strides)
     made = empty(q, [q.shape[axis] for axis in order], q.format)
     back = [order.index(axis) for axis in range(len(order))]
     return made.permute(back) if hasattr(made, "permute") else made.transpose(back)

@@ -21,9 +21,9 @@ def _array(view: View) -> Any:
 
 def compute(call: AttentionCall) -> None:
     """Compute a call whose arrays are in host memory. A bar shows the progress of a long one."""
-    traits = traits_of(call.sizes, call.dtype, call.causal, call.lse is not None)
+    traits = traits_of(call.sizes, call.dtype, call.causal)
     q, k, v, out = map(_array, call.views)
-    lse = 0 if call.lse is None else call.lse.array
+    lse = None if call.lse is None else call.lse.array
     at_once = GPUS["sm_90a"].multiprocessors
     launch = launch_of(traits, call.sizes, (q, k, v, out), lse, call.scale, at_once)
     with Progress("lw.attention") as progress:

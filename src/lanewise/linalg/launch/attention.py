@@ -50,12 +50,12 @@ def _prepared(call: AttentionCall, views: list[View], there: Context, name: str)
         return Prepared(kept[0], 0, counts=False)
     from lanewise.linalg.kernels.attention.launches import launch_of, traits_of
 
-    traits = traits_of(call.sizes, call.dtype, call.causal, call.lse is not None)
+    traits = traits_of(call.sizes, call.dtype, call.causal)
     arrays = [
         DeviceView(number, view.address, view.shape, view.strides, view.format)
         for number, view in enumerate(views)
     ]
-    lse = arrays[4].reshape(-1) if call.lse is not None else 0
+    lse = arrays[4].reshape(-1) if call.lse is not None else None
     q, k, v, out = arrays[:4]
     launch = launch_of(traits, call.sizes, (q, k, v, out), lse, call.scale, there.device.multiprocessors)
     kernel, arguments = launch.traced()

@@ -41,8 +41,9 @@ class Consumer:
 
     @lw.device
     def run(self, tiles, Out, lse, heads) -> None:
-        """Compute all tiles of queries of the block."""
+        """Compute all tiles of queries of the block; `lse` is where logarithms go, and whether they do."""
         T = self.traits
+        pointer, has_lse = lse
         if T.tile.ordered and self.own == T.tile.consumers - 1:
             lw.arrive(ORDER, 2 * WARPGROUP)  # the first consumer may begin
         reading, queries = self.of_keys.consumer_state(), self.of_queries.consumer_state()
@@ -53,8 +54,8 @@ class Consumer:
             sums, highest, total, reading = self.attend(tiles, query, steps, queries, reading)
             queries = queries.next()
             total = [over_row(lambda a, b: a + b, each) for each in total]
-            if T.lse:
-                self.store_lse(lse, head, query, highest, total)
+            if has_lse != 0:
+                self.store_lse(pointer, head, query, highest, total)
             self.store(Out, head // heads, head % heads, query, sums, total)
         if T.tile.ordered and self.own == 0:
             lw.barrier(ORDER, 2 * WARPGROUP)  # the last consumer's last arrival

@@ -55,7 +55,7 @@ def compiled(traits: Traits) -> Any:
         K: lw.TensorMap[T.dtype, key_box, T.line],
         V: lw.TensorMap[T.dtype, key_box, T.line],
         Out: lw.TensorMap[T.dtype, (1, 1, ROWS, T.width), T.line],
-        lse: lw.Ptr[f32], queries: lw.i32, keys: lw.i32, batch: lw.i32, heads: lw.i32, group: lw.i32,
+        lse: lw.Ptr[f32], has_lse: lw.i32, queries: lw.i32, keys: lw.i32, batch: lw.i32, heads: lw.i32, group: lw.i32,
         scale: f32,
     ):  # fmt: skip
         queries, keys, batch, heads, group = (
@@ -83,6 +83,6 @@ def compiled(traits: Traits) -> Any:
                 produce(T, tiles, (Q, K, V), pipelines, heads, group)
         else:
             lw.setmaxnreg_inc(REGISTERS[count][1])
-            Consumer(T, role - 1, pipelines, (queries, keys), scale).run(tiles, Out, lse, heads)
+            Consumer(T, role - 1, pipelines, (queries, keys), scale).run(tiles, Out, (lse, has_lse), heads)
 
     return attention

@@ -12,11 +12,11 @@ from lanewise.linalg.kernels.family import Launch
 from lanewise.tensor_maps import tensor_map
 
 
-def traits_of(sizes: Sizes, dtype: Format, causal: bool, lse: bool, tile: Tile | None = None) -> Traits:
+def traits_of(sizes: Sizes, dtype: Format, causal: bool, tile: Tile | None = None) -> Traits:
     """Return what is compiled into the kernel of an attention; `tile` is for measurements."""
     tile = tile or tile_of(sizes, causal)
     aligned = (sizes.keys - sizes.queries) % tile.keys == 0 if causal else True
-    return Traits(dtype, sizes.depth, tile, causal, aligned, lse)
+    return Traits(dtype, sizes.depth, tile, causal, aligned)
 
 
 def launch_of(
@@ -35,7 +35,7 @@ def launch_of(
     if T.tile.persistent:
         blocks = min(blocks, multiprocessors)
     arguments = (
-        *maps, lse, sizes.queries, sizes.keys, sizes.batch, sizes.heads, sizes.heads // sizes.key_heads,
+        *maps, 0 if lse is None else lse, int(lse is not None), sizes.queries, sizes.keys, sizes.batch, sizes.heads, sizes.heads // sizes.key_heads,
         scale,
     )  # fmt: skip
     return Launch(compiled(T)[blocks, T.threads, T.shared_bytes], arguments)

@@ -1,4 +1,4 @@
-"""Which queries a block computes: tiles of queries of all heads, one for each block or many, one after the other."""
+"""Which queries a block computes: one tile of queries of a head, or many, one after the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is compiled into an attention kernel: the head's size, the tile, stages, and how shared memory is divided.
+"""What is compiled into an attention kernel, and how its shared memory is divided.
 
 Sizes, strides and the scale are arguments, so that one kernel serves all lengths and numbers of heads.
 """
@@ -33,8 +33,6 @@ class Traits:
     causal: bool = False
     #: Whether the diagonal begins at the corner of a tile, so that a warpgroup has one masked tile of keys.
     aligned: bool = True
-    #: Whether the logarithms of the sums are stored.
-    lse: bool = False
 
     def __post_init__(self) -> None:
         if self.shared_bytes > SHARED_BYTES:
