@@ -1,4 +1,4 @@
-"""`lw.matmul` and `lw.attention` as operators of torch, with compilation; products have gradients and sharding.
+"""`lw.matmul` as an operator of torch, with gradients, compilation and sharding; `lw.attention` as another.
 
 Tensors on the CPU are computed with the bits of an H200, tensors on a GPU by lanewise's kernels. Gradients
 are products of the same operator. `Linear` and `patch` use it in models.
@@ -280,7 +280,7 @@ def attention(
     scale: float | None = None,
     return_lse: bool = False,
 ) -> Any:
-    """Return attention as `lw.attention` does, by an operator that torch.compile knows; it has no gradient."""
+    """Return what `lw.attention` does, by an operator that torch.compile knows; it has no gradient."""
     operators: Any = torch.ops.lanewise
     return (operators.attention_lse if return_lse else operators.attention)(q, k, v, causal, scale)
 

@@ -1,4 +1,4 @@
-"""`lw.attention` on the CPU: against f64 on random shapes, its strides, its errors, torch's operator, checks."""
+"""`lw.attention` on the CPU: random shapes against f64, strides, errors, torch's operator, the checker."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from linalg.attention_oracle import reference, require_right
 
 import lanewise as lw
 from lanewise.formats import format_of
 from lanewise.linalg.kernels.attention.launches import launch_of, traits_of
 from lanewise.linalg.kernels.attention.sizes import HEAD_SIZES, TILES, Sizes, Tile
+from linalg.attention_oracle import reference, require_right
 
 BF16 = ml_dtypes.bfloat16
 SEED = np.random.SeedSequence()
@@ -155,7 +155,7 @@ def test_torch_has_it_as_an_operator() -> None:
     out, lse = lt.attention(q, k, v, return_lse=True)
     assert torch.equal(out, whole) and lse.shape == (2, 4, 30) and out.stride() == q.stride()
     assert torch.allclose(torch.compile(lt.attention, backend="eager")(q, k, v), whole)
-    with pytest.raises(lw.LanewiseError, match="q requires a gradient, and lw.attention has none"):
+    with pytest.raises(lw.LanewiseError, match="q requires a gradient, and lw"):
         lw.attention(q.clone().requires_grad_(), k, v)
     result = lt.attention(q.clone().requires_grad_(), k, v)
     with pytest.raises(lw.LanewiseError, match="has no gradient"):

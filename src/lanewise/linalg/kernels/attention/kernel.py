@@ -55,8 +55,8 @@ def compiled(traits: Traits) -> Any:
         K: lw.TensorMap[T.dtype, key_box, T.line],
         V: lw.TensorMap[T.dtype, key_box, T.line],
         Out: lw.TensorMap[T.dtype, (1, 1, ROWS, T.width), T.line],
-        lse: lw.Ptr[f32], has_lse: lw.i32, queries: lw.i32, keys: lw.i32, batch: lw.i32, heads: lw.i32, group: lw.i32,
-        scale: f32,
+        lse: lw.Ptr[f32], has_lse: lw.i32, queries: lw.i32, keys: lw.i32, batch: lw.i32, heads: lw.i32,
+        group: lw.i32, scale: f32,
     ):  # fmt: skip
         queries, keys, batch, heads, group = (
             lw.assume(each, nonnegative=True) for each in (queries, keys, batch, heads, group)

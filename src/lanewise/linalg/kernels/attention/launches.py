@@ -35,7 +35,7 @@ def launch_of(
     if T.tile.persistent:
         blocks = min(blocks, multiprocessors)
     arguments = (
-        *maps, 0 if lse is None else lse, int(lse is not None), sizes.queries, sizes.keys, sizes.batch, sizes.heads, sizes.heads // sizes.key_heads,
-        scale,
+        *maps, 0 if lse is None else lse, int(lse is not None), sizes.queries, sizes.keys, sizes.batch,
+        sizes.heads, sizes.heads // sizes.key_heads, scale,
     )  # fmt: skip
     return Launch(compiled(T)[blocks, T.threads, T.shared_bytes], arguments)
