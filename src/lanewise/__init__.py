@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from lanewise.linalg.epilogue_function import epilogue
     from lanewise.linalg.grouped_matmul import grouped_matmul
     from lanewise.linalg.matmul import matmul, plan
+    from lanewise.linalg.quantize import quantize
     from lanewise.linalg.sparsify import sparsify
     from lanewise.linalg.tuning import tune
     from lanewise.machine.checker.check import check
@@ -130,6 +131,7 @@ _LATER = {
     "grouped_matmul": "linalg.grouped_matmul",
     "matmul": "linalg.matmul",
     "plan": "linalg.matmul",
+    "quantize": "linalg.quantize",
     "sparsify": "linalg.sparsify",
     "tune": "linalg.tuning",
     "prune_2_4": "isa.sparsity",
@@ -206,6 +208,7 @@ __all__ = [
     "plan",
     "prune_2_4",
     "ptx",
+    "quantize",
     "s4",
     "s8",
     "s32",

@@ -1,4 +1,4 @@
-"""The kernels of 4-bit weights: a product for few rows, and the weights as a matrix of f16 or bf16 for many."""
+"""The kernels of 4-bit weights: a product of few rows, and the weights as a matrix of f16 or bf16."""
 # mypy: disable-error-code="valid-type,type-arg,no-untyped-def,index"
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from lanewise import lang as lw
-from lanewise.formats import Format, bf16, f32
+from lanewise.formats import Format, f32
 from lanewise.layout import Layout
 from lanewise.linalg.kernels.fused_epilogue import EpilogueValues
 from lanewise.linalg.kernels.int4.packing import CHUNK, COLUMNS, TILE_BYTES
@@ -67,13 +67,13 @@ class FewRows:
 
 @lw.device
 def unpacked(dtype, word, scales):
-    """Return four registers of two weights each: q · scale, rounded once. `scales` are of columns g, g + 8."""
+    """Return four registers of two weights each: q · scale, rounded once; `scales` are of two columns."""
     magic, offset = _MAGIC[dtype.name]
     name = f"{dtype.name}x2"
     minus = lw.u32(int(dtype.array([offset] * 2).view("uint32")[0]))
     found = []
     for number in range(4):
-        pair = ((word >> (4 * number)) & 0x000F000F) | (magic << 16 | magic)
+        pair = ((lw.bitcast(word, lw.u32) >> (4 * number)) & 0x000F000F) | (magic << 16 | magic)
         whole = lw.asm(f"sub.rn.{name} {{d}}, {{x}}, {{y}};", d=lw.u32, x=pair, y=minus)
         scale = scales[number % 2]
         found.append(lw.asm(f"mul.rn.{name} {{d}}, {{x}}, {{y}};", d=lw.u32, x=whole, y=scale))
@@ -83,8 +83,7 @@ def unpacked(dtype, word, scales):
 @lw.device
 def scale_pairs(scales, place):
     """Return the scales of columns g and g + 8, twice in a register each."""
-    words = [scales[place + 8 * half].to(lw.u32) for half in range(2)]
-    return [each | (each << 16) for each in words]
+    return [lw.pack(scales[place + 8 * half], scales[place + 8 * half]) for half in range(2)]
 
 
 @lw.device
@@ -96,7 +95,7 @@ def mainloop(T, mma, X, W, scales, first_row, M, leading, chunks, per_group, pad
     share = lw.cdiv(chunks, PARTS)
     begin = lw.min(warp * share, chunks)
     end = lw.min(begin + share, chunks)
-    ring = lw.dynamic_shared(lw.u32, (PARTS, STAGES, T.tiles, LANES, 4))
+    ring = lw.dynamic_shared(lw.i32, (PARTS, STAGES, T.tiles, LANES, 4))
 
     @lw.device
     def fetch(chunk, stage) -> None:
@@ -149,7 +148,7 @@ def few_rows(T: FewRows) -> Any:
 
     @lw.kernel(max_threads=PARTS * LANES)
     def few_rows_by_int4(
-        X: lw.Ptr[T.dtype, 16], W: lw.Ptr[lw.u32, 16], scales: lw.Ptr[lw.u16], Out: lw.Ptr[T.out],
+        X: lw.Ptr[T.dtype, 16], W: lw.Ptr[lw.i32, 16], scales: lw.Ptr[T.dtype], Out: lw.Ptr[T.out],
         M: lw.i32, N: lw.i32, chunks: lw.i32, per_group: lw.i32, padded: lw.i32, leading: lw.i64,
         out_row: lw.i64, out_column: lw.i64, bias: lw.Ptr[bias_type], residual: lw.Ptr[residual_type],
         residual_row: lw.i64, residual_column: lw.i64, scale_out: lw.Ptr[f32], alpha: f32, beta: f32,
@@ -165,7 +164,10 @@ def few_rows(T: FewRows) -> Any:
         for number in range(T.tiles):
             for block in range(T.blocks):
                 for i in range(4):
-                    row, column = block * ROWS + lane % 4 * 2 + i % 2, number * COLUMNS + lane // 4 + i // 2 * 8
+                    row, column = (
+                        block * ROWS + lane % 4 * 2 + i % 2,
+                        number * COLUMNS + lane // 4 + i // 2 * 8,
+                    )
                     sums[warp, row, column] = acc[number][block][i]
         lw.syncthreads()
         given = EpilogueValues(
@@ -197,7 +199,7 @@ def unpacking(dtype: Format) -> Any:
 
     @lw.kernel(max_threads=PARTS * LANES)
     def unpack_int4(
-        W: lw.Ptr[lw.u32, 16], scales: lw.Ptr[lw.u16], Out: lw.Ptr[lw.u32, 16], N: lw.i32, chunks: lw.i32,
+        W: lw.Ptr[lw.i32, 16], scales: lw.Ptr[dtype], Out: lw.Ptr[dtype, 16], N: lw.i32, chunks: lw.i32,
         per_group: lw.i32, padded: lw.i32,
     ):  # fmt: skip
         chunks, per_group = lw.assume(chunks, nonnegative=True), lw.assume(per_group, nonnegative=True)
@@ -212,11 +214,11 @@ def unpacking(dtype: Format) -> Any:
             found = [unpacked(dtype, word, pairs) for word in words]
             for half in range(2):
                 if column + 8 * half < N:
-                    # two elements in a word: those of K are chunks · 32 words long
-                    line = (column + 8 * half).to(lw.i64) * (chunks.to(lw.i64) * (CHUNK // 2))
-                    target = Out + line + (chunk * (CHUNK // 2) + lane % 4 * 8).to(lw.i64)
+                    line = (column + 8 * half).to(lw.i64) * (chunks.to(lw.i64) * CHUNK)
+                    target = Out + line + (chunk * CHUNK + lane % 4 * 16).to(lw.i64)
+                    pairs_of_k = lw.pointer(target.address, lw.u32, "global", 16)
                     parts = [found[word][half + 2 * s] for word in range(4) for s in range(2)]
-                    target.aligned(16).store(tuple(parts[:4]))
-                    (target + 4).aligned(16).store(tuple(parts[4:]))
+                    pairs_of_k.store(tuple(parts[:4]))
+                    (pairs_of_k + 4).store(tuple(parts[4:]))
 
     return unpack_int4
