@@ -56,8 +56,9 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="where to write the figures")
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--rows", type=int, nargs="*", default=list(ROWS))
+    parser.add_argument("--layers", type=int, default=len(LAYERS), help="so many of the layers")
     given = parser.parse_args()
-    found = [row for k, n in LAYERS for row in measure(k, n, given.rows, given.rounds)]
+    found = [row for k, n in LAYERS[: given.layers] for row in measure(k, n, given.rows, given.rounds)]
     how = "4-bit weights, bf16 rows, by turns, L2 swept, medians; ratio: the better product of bf16 / int4"
     save(given.json, how, rounds=given.rounds, rows=found)
 

@@ -1,9 +1,9 @@
 """How weights of 4 bits lie in memory: in the order in which the lanes of a warp read them.
 
-A tile is 16 columns of the weights (16 results) and 64 elements of K, 512 bytes. A lane has 16 bytes of it, the
-elements 16·c … 16·c + 15 of two columns, g and g + 8, where g = lane / 4 and c = lane % 4. Each word of these is
-what the lane has of one m16n8k16 with the weights as its first operand, in four registers of two elements. So
-an instruction does not multiply 16 neighbours along K, but four neighbours of each of four sixteens.
+A tile is 16 columns of the weights (16 results) and 64 elements of K, 512 bytes. A lane has 16 bytes of it,
+the elements 16·c … 16·c + 15 of two columns, g and g + 8, where g = lane / 4 and c = lane % 4. Each word of
+these is what the lane has of one m16n8k16 with the weights as its first operand, in four registers of two
+elements. So an instruction does not multiply 16 neighbours along K, but four of each of four sixteens.
 """
 
 from __future__ import annotations
