@@ -55,7 +55,7 @@ def _prepared(call: AttentionCall, views: list[View], there: Context, name: str)
         DeviceView(number, view.address, view.shape, view.strides, view.format)
         for number, view in enumerate(views)
     ]
-    lse = arrays[4].reshape(-1) if call.lse is not None else None
+    lse = arrays[4] if call.lse is not None else None
     q, k, v, out = arrays[:4]
     launch = launch_of(traits, call.sizes, (q, k, v, out), lse, call.scale, there.device.multiprocessors)
     kernel, arguments = launch.traced()
