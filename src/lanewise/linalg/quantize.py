@@ -6,7 +6,7 @@ Products with them are in `int4_matmul.py`.
 from __future__ import annotations
 
 import sys
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from lanewise.formats import Format, bf16
 from lanewise.linalg.arrays import Array as AnyArray
 from lanewise.linalg.kernels.int4.packing import CHUNK, pack, padded, unpack
 from lanewise.linalg.operands import View, view_of
-from lanewise.linalg.sparsify import _to_device
+from lanewise.linalg.sparsify import OnDevice, to_device
 from lanewise.linalg.types import format_named
 from lanewise.tracebacks import short_traceback
 
@@ -26,15 +26,6 @@ Array = npt.NDArray[Any]
 _LARGEST = 7
 #: Types of weights before they are quantized, and of the rows that are multiplied with them.
 _SOURCES, _ROWS = ("f16", "bf16", "f32"), ("f16", "bf16")
-
-
-class OnDevice(NamedTuple):
-    """Packed weights on a GPU: words and scales, arrays of bytes, with their addresses."""
-
-    words: Any
-    scales: Any
-    words_address: int
-    scales_address: int
 
 
 class QuantizedMatrix:
@@ -102,9 +93,8 @@ class QuantizedMatrix:
         key = (like.library, like.device)
         found = self.copies.get(key)
         if found is None:
-            words, scales = (_to_device(like, each) for each in (self.words, self.scales))
-            addresses = [view_of(each, "b").address for each in (words, scales)]
-            found = self.copies[key] = OnDevice(words, scales, *addresses)
+            parts = [to_device(like, each) for each in (self.words, self.scales)]
+            found = self.copies[key] = OnDevice.of(*parts)
         return found
 
     def __repr__(self) -> str:

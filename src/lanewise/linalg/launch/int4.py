@@ -31,7 +31,7 @@ def few_rows(request: Request, problem: Problem, b: QuantizedMatrix) -> None:
     ordinal = x.device
     assert ordinal is not None
     views = (request.out, request.bias, request.residual, request.scale_out)
-    addresses = [x.address, there.words_address, there.scales_address]
+    addresses = [x.address, there.values_address, there.metadata_address]
     addresses += [0 if each is None else each.address for each in views]
     key = (problem, leading, b.chunks, b.group, b.columns, request.alpha, request.beta, ordinal)
     found = _PREPARED.get(key)
@@ -89,7 +89,7 @@ def unpack(b: QuantizedMatrix, like: View, target: View) -> None:
     there = b.on_device(like)
     ordinal = like.device
     assert ordinal is not None
-    addresses = [there.words_address, there.scales_address, target.address]
+    addresses = [there.values_address, there.metadata_address, target.address]
     key = ("unpack", b.shape, b.chunks, b.group, b.format.name, ordinal)
     found = _PREPARED.get(key)
     if found is None:
