@@ -28,8 +28,8 @@ _ALIGNED = 16
 
 
 class OnDevice(NamedTuple):
-    """A matrix on a GPU in two arrays of bytes: of a sparse one the kept values, and where they stood; of one of
-    4 bits the packed integers, and the scales."""
+    """A matrix on a GPU in two arrays of bytes: the kept values of a sparse one, and where they stood; or the
+    integers of one of 4 bits, packed, and their scales."""
 
     values: Any
     metadata: Any
