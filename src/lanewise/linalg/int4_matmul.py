@@ -24,6 +24,8 @@ from lanewise.linalg.rules import Request, request_of
 MOST_FEW_ROWS = 256
 #: The parts of K that the warps of this kernel sum, and the arch whose instruction they use.
 PARTS, ARCH = 8, "sm_90"
+#: Bits of the results that this kernel stores.
+_LEAST_BITS = 16
 
 
 def product(a: Any, b: QuantizedMatrix, options: Options, dense: Callable[[Any, Any, Options], Any]) -> Any:
@@ -39,7 +41,10 @@ def product(a: Any, b: QuantizedMatrix, options: Options, dense: Callable[[Any, 
             f"a has shape {left.shape} and strides {left.strides}, which cannot be treated as one matrix: "
             "pass a contiguous array"
         )
-    few = problem.m <= MOST_FEW_ROWS and problem.out.dtype.bits >= 16
+    if options.arch not in (None, "sm_90", "sm_90a"):
+        raise LanewiseError(f"products with weights of lw.quantize are for sm_90a, not for {options.arch}")
+    few = options.batch_invariant or problem.m <= MOST_FEW_ROWS
+    few = few and problem.out.dtype.bits >= _LEAST_BITS
     if left.device is None:
         if not few:
             return dense(a, b.rows().T, options)

@@ -6,7 +6,7 @@ from typing import Any
 
 from lanewise.errors import LanewiseError
 from lanewise.gpu import recorded
-from lanewise.gpu.device import Context, context
+from lanewise.gpu.device import Context, Device, context
 from lanewise.linalg.attention_call import AttentionCall
 from lanewise.linalg.launch.device_view import DeviceView
 from lanewise.linalg.launch.prepare import Prepared, current_stream
@@ -38,12 +38,7 @@ def compute(call: AttentionCall) -> None:
 
 def _prepared(call: AttentionCall, views: list[View], there: Context, name: str) -> Prepared:
     """Return the launch of a call: from disk, or made on the call's own memory and recorded."""
-    arch = there.device.arch
-    if arch.rstrip("a") != _ARCH:
-        raise LanewiseError(
-            f"lw.attention has kernels for Hopper GPUs, sm_90; {there.device.name} is {arch}. On arrays in "
-            "host memory it computes on the CPU"
-        )
+    require_hopper(there.device, "attention")
     name = f"attention {name}"
     kept = recorded.kept(name, there)
     if kept is not None:
@@ -63,6 +58,15 @@ def _prepared(call: AttentionCall, views: list[View], there: Context, name: str)
     made = recorded.record(kernel.entry, kernel.shape, arguments, there, _operand_of, addresses)
     recorded.keep(name, [(made, kernel.entry)], {})
     return Prepared([made], 0, counts=False)
+
+
+def require_hopper(device: Device, what: str) -> None:
+    """Raise an error for a GPU that lacks the kernel's instructions."""
+    if device.arch.rstrip("a") != _ARCH:
+        raise LanewiseError(
+            f"{what} runs on Hopper GPUs, {_ARCH}, and {device.name} is {device.arch}; arrays in host memory "
+            "are computed on the CPU"
+        )
 
 
 def _operand_of(memory: Any) -> int | None:

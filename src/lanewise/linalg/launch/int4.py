@@ -9,6 +9,7 @@ from lanewise.gpu import recorded
 from lanewise.gpu.device import Context, context
 from lanewise.linalg.kernels.family import Launch
 from lanewise.linalg.kernels.int4.packing import CHUNK
+from lanewise.linalg.launch.attention import require_hopper
 from lanewise.linalg.launch.device_view import DeviceView
 from lanewise.linalg.launch.prepare import Prepared, current_stream
 from lanewise.linalg.operands import View, empty, view_of
@@ -59,6 +60,7 @@ def _prepared(
     b: QuantizedMatrix,
 ) -> Prepared:  # fmt: skip
     """Return the launch of a call: from disk, or made and recorded."""
+    require_hopper(there.device, "products with weights of lw.quantize")
     kept = recorded.kept(name, there) if name is not None else None
     if kept is not None:
         return Prepared(kept[0], 0, counts=False)
@@ -94,6 +96,7 @@ def unpack(b: QuantizedMatrix, like: View, target: View) -> None:
     found = _PREPARED.get(key)
     if found is None:
         device = context(ordinal)
+        require_hopper(device.device, "products with weights of lw.quantize")
         kept = recorded.kept(repr(key), device)
         if kept is not None:
             found = Prepared(kept[0], 0, counts=False)
