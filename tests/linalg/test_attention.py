@@ -181,20 +181,21 @@ def test_opcheck_passes(name: str) -> None:
     assert set(torch.library.opcheck(operator, (q, k, v, False, 0.2)).values()) == {"SUCCESS"}
 
 
-def test_every_tile_fits_and_depends_on_sizes_alone() -> None:
-    for (depth, causal), tile in TILES.items():
-        for dtype in (BF16, np.float16):
-            sizes = Sizes(1, 1, 1, 100, 100, depth)
-            traits = traits_of(sizes, format_of(dtype), causal)
+def test_every_tile_fits_and_few_queries_have_the_keys_of_many() -> None:
+    for depth, (many, few) in TILES.items():
+        assert many.keys == few.keys  # bits depend on them
+        for queries, tile in ((100, many), (64, few), (1, few)):
+            traits = traits_of(Sizes(1, 1, 1, queries, 100, depth), format_of(BF16), False)
             assert traits.tile == tile and traits.shared_bytes <= 227 * 1024
 
 
 #: A tile of each kind: three consumers that take turns, panels of 64 bytes, tiles that no warpgroup divides.
 CHECKED = [
     (Sizes(1, 2, 1, 200, 264, 64), True, Tile(128, 3, 2, ordered=True, persistent=True)),
-    (Sizes(1, 2, 2, 300, 170, 96), True, Tile(128, 2, 2)),
+    (Sizes(1, 2, 2, 300, 170, 96), True, Tile(112, 3, 2, ordered=True, persistent=True)),
+    (Sizes(1, 2, 2, 60, 400, 96), True, Tile(112, 1, 2)),
     (Sizes(1, 3, 1, 200, 300, 128), False, Tile(128, 2, 2, persistent=True)),
-    (Sizes(1, 2, 1, 150, 214, 256), True, Tile(80, 2, 2)),
+    (Sizes(1, 2, 1, 150, 214, 256), True, Tile(80, 2, 2, ordered=True)),
 ]
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from lanewise.formats import Format
 from lanewise.linalg.kernels.attention.sizes import Sizes
@@ -30,3 +31,7 @@ class AttentionCall(NamedTuple):
     def views(self) -> tuple[View, View, View, View]:
         """Queries, keys, values and results."""
         return self.q, self.k, self.v, self.out
+
+
+#: What repeats a call on torch's tensors on a GPU, by the kinds of its tensors, and its options.
+KNOWN: dict[tuple[Any, ...], Callable[[Any, Any, Any], Any]] = {}

@@ -160,9 +160,9 @@ def _quantized(rows: Array, group: int, fmt: Format) -> tuple[Array, Array]:
     n, k = rows.shape
     columns, whole = padded(n, k)
     groups = -(-whole // group)
-    apart = np.zeros((n, groups * group), np.float32)
-    apart[:, :k] = rows
-    apart = apart.reshape(n, groups, group)
+    whole_rows = np.zeros((n, groups * group), np.float32)
+    whole_rows[:, :k] = rows
+    apart = whole_rows.reshape(n, groups, group)
     exact = np.abs(apart).max(axis=2, initial=0) / np.float32(_LARGEST)
     least = np.float32(np.finfo(np.float16).tiny)  # scales below it are no normal numbers of f16
     scale = np.maximum(exact, least).astype(fmt.dtype)

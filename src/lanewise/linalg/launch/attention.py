@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from typing import Any
 
 from lanewise.errors import LanewiseError
@@ -22,18 +24,55 @@ _ARCH = "sm_90"
 
 def compute(call: AttentionCall) -> None:
     """Launch the kernel of a call on the current stream of its arrays' library."""
+    found, ordinal = _found(call)
+    addresses = [each.address for each in _operands(call)]
+    found(addresses, current_stream(call.q, ordinal))
+
+
+def repeated(call: AttentionCall, order: list[int], shape: tuple[int, ...]) -> Callable[[Any, Any, Any], Any]:
+    """Return a function that repeats a call on other tensors of torch: it makes the result, whose axes lie in
+    memory in an order, and launches."""
+    torch = sys.modules["torch"]
+    found, ordinal = _found(call)
+    stream_of = torch._C._cuda_getCurrentRawStream
+    sizes, plain = [shape[axis] for axis in order], order == sorted(order)
+    back = [order.index(axis) for axis in range(len(order))]
+    with_lse, dtype = call.lse is not None, getattr(torch, call.dtype.dtype_name)
+    device = torch.device("cuda", ordinal)
+
+    def repeat(q: Any, k: Any, v: Any) -> Any:
+        out = torch.empty(sizes, dtype=dtype, device=device)
+        if not plain:
+            out = out.permute(back)
+        addresses = [q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr()]
+        if not with_lse:
+            found(addresses, stream_of(ordinal))
+            return out
+        lse = torch.empty(shape[:-1], dtype=torch.float32, device=device)
+        found([*addresses, lse.data_ptr()], stream_of(ordinal))
+        return out, lse
+
+    return repeat
+
+
+def _operands(call: AttentionCall) -> list[View]:
+    """Return the arrays of a launch, in the order of their addresses."""
+    return [*call.views, *(() if call.lse is None else (call.lse,))]
+
+
+def _found(call: AttentionCall) -> tuple[Prepared, int]:
+    """Return the launch of a call's kind, and the GPU."""
     ordinal = call.q.device
     assert ordinal is not None
-    views = [*call.views, *(() if call.lse is None else (call.lse,))]
     key = (
         call.sizes, call.dtype.name, call.causal, call.scale, call.lse is not None, ordinal,
         *(each.strides for each in call.views),
     )  # fmt: skip
     found = _PREPARED.get(key)
     if found is None:
-        found = _prepared(call, views, context(ordinal), repr(key))
+        found = _prepared(call, _operands(call), context(ordinal), repr(key))
         _PREPARED.put(key, found)
-    found([each.address for each in views], current_stream(call.q, ordinal))
+    return found, ordinal
 
 
 def _prepared(call: AttentionCall, views: list[View], there: Context, name: str) -> Prepared:

@@ -10,7 +10,7 @@ from lanewise.formats import f32
 from lanewise.linalg.kernels.attention.consumer import Consumer
 from lanewise.linalg.kernels.attention.shared_memory import boxes
 from lanewise.linalg.kernels.attention.tile_scheduler import QueryTiles
-from lanewise.linalg.kernels.attention.traits import REGISTERS, ROWS, WARPGROUP, Traits
+from lanewise.linalg.kernels.attention.traits import ROWS, WARPGROUP, Traits
 
 
 @lw.device
@@ -47,14 +47,13 @@ def produce(T, tiles, maps, pipelines, heads, group) -> None:
 def compiled(traits: Traits) -> Any:
     """Return the kernel for some constants. Arrays are (batch, head, row, column)."""
     T = traits
-    query_box, key_box = (1, 1, T.queries, T.width), (1, 1, T.tile.keys, T.width)
+    of_queries: Any = lw.TensorMap[T.dtype, (1, 1, T.queries, T.width), T.line]
+    of_keys: Any = lw.TensorMap[T.dtype, (1, 1, T.tile.keys, T.width), T.line]
+    of_results: Any = lw.TensorMap[T.dtype, (1, 1, ROWS, T.width), T.line]
 
-    @lw.kernel(max_threads=T.threads, min_blocks=1)
+    @lw.kernel(max_threads=T.threads, min_blocks=T.blocks_at_once)
     def attention(
-        Q: lw.TensorMap[T.dtype, query_box, T.line],
-        K: lw.TensorMap[T.dtype, key_box, T.line],
-        V: lw.TensorMap[T.dtype, key_box, T.line],
-        Out: lw.TensorMap[T.dtype, (1, 1, ROWS, T.width), T.line],
+        Q: of_queries, K: of_keys, V: of_keys, Out: of_results,
         lse: lw.Ptr[f32], has_lse: lw.i32, queries: lw.i32, keys: lw.i32, batch: lw.i32, heads: lw.i32,
         group: lw.i32, scale: f32,
     ):  # fmt: skip
@@ -78,11 +77,11 @@ def compiled(traits: Traits) -> Any:
         lw.syncthreads()
         tiles = QueryTiles(T, (queries, keys), batch * heads)
         if role == 0:
-            lw.setmaxnreg_dec(REGISTERS[count][0])
+            lw.setmaxnreg_dec(T.registers[0])
             if (thread < 32) & lw.elect_one():
                 produce(T, tiles, (Q, K, V), pipelines, heads, group)
         else:
-            lw.setmaxnreg_inc(REGISTERS[count][1])
+            lw.setmaxnreg_inc(T.registers[1])
             Consumer(T, role - 1, pipelines, (queries, keys), scale).run(tiles, Out, (lse, has_lse), heads)
 
     return attention

@@ -30,24 +30,24 @@ class Tile:
     persistent: bool = False
 
 
-#: The fastest on an H200, by the size of a head and whether it is causal. Results depend on `keys` alone.
+#: The fastest on an H200 by the size of a head: of many queries, and of at most 64.
 TILES = {
-    (64, False): Tile(128, 3, 3, ordered=True, persistent=True),
-    (64, True): Tile(128, 3, 2, ordered=True, persistent=True),
-    (96, False): Tile(128, 2, 2, persistent=True),
-    (96, True): Tile(128, 2, 2),
-    (128, False): Tile(128, 2, 2, persistent=True),
-    (128, True): Tile(128, 2, 2),
-    (256, False): Tile(80, 2, 2),
-    (256, True): Tile(80, 2, 2),
+    64: (Tile(128, 3, 2, ordered=True, persistent=True), Tile(128, 1, 3)),
+    96: (Tile(112, 3, 2, ordered=True, persistent=True), Tile(112, 1, 2)),
+    128: (Tile(128, 2, 2, persistent=True), Tile(128, 1, 3)),
+    256: (Tile(80, 2, 2, ordered=True), Tile(80, 1, 2)),
 }
-HEAD_SIZES = tuple(sorted({size for size, _ in TILES}))
+HEAD_SIZES = tuple(TILES)
+#: Queries of a tile with one consumer.
+_FEW = 64
 
 
-def tile_of(sizes: Sizes, causal: bool) -> Tile:
-    """Return the tile of an attention. It depends on sizes alone, so that bits are the same on all devices.
+def tile_of(sizes: Sizes) -> Tile:
+    """Return the tile of an attention. It depends on sizes alone, so that bits are the same on all devices;
+    they depend on the number of keys alone, which is the same for few queries and for many.
 
-    >>> tile_of(Sizes(1, 8, 8, 4096, 4096, 256), causal=False).keys
-    80
+    >>> tile_of(Sizes(1, 8, 8, 4096, 4096, 256)).keys, tile_of(Sizes(1, 8, 8, 1, 4096, 256)).consumers
+    (80, 1)
     """
-    return TILES[sizes.depth, causal]
+    many, few = TILES[sizes.depth]
+    return few if sizes.queries <= _FEW else many

@@ -14,11 +14,13 @@ from lanewise.linalg.kernels.attention.sizes import Tile
 from lanewise.linalg.kernels.hopper.operand_tiles import line_swizzle
 from lanewise.linalg.kernels.hopper.traits import ROWS, WARPGROUP
 
-__all__ = ["REGISTERS", "ROWS", "WARPGROUP", "Traits"]
+__all__ = ["ROWS", "WARPGROUP", "Traits"]
 
-#: Registers of a thread of the producer, and of a consumer, by the number of consumers.
-REGISTERS = {1: (40, 232), 2: (24, 240), 3: (32, 160)}
-#: Shared memory that a block may have on sm_90, without what its mbarriers take.
+#: Registers of a thread of the producer, and of a consumer, by the number of consumers of a multiprocessor.
+_REGISTERS = {1: (24, 240), 2: (24, 240), 3: (32, 160)}
+#: The same where two blocks of one consumer each share a multiprocessor.
+_REGISTERS_OF_TWO = (40, 216)
+#: Shared memory that blocks of a multiprocessor may have on sm_90, without what their mbarriers take.
 SHARED_BYTES = 227 * 1024 - 1024
 
 
@@ -47,6 +49,16 @@ class Traits:
     def threads(self) -> int:
         """Threads of a block: a producer and its consumers."""
         return (1 + self.tile.consumers) * WARPGROUP
+
+    @property
+    def blocks_at_once(self) -> int:
+        """Blocks of a multiprocessor: two with one consumer each, if their shared memory and sums fit."""
+        return 2 if self.tile.consumers == 1 and 2 * self.shared_bytes <= SHARED_BYTES else 1
+
+    @property
+    def registers(self) -> tuple[int, int]:
+        """Registers of a thread of the producer, and of a consumer."""
+        return _REGISTERS_OF_TWO if self.blocks_at_once == 2 else _REGISTERS[self.tile.consumers]
 
     @property
     def width(self) -> int:

@@ -1,5 +1,4 @@
 """The kernels of 4-bit weights: a product of few rows, and the weights as a matrix of f16 or bf16."""
-# mypy: disable-error-code="valid-type,type-arg,no-untyped-def,index"
 
 from __future__ import annotations
 
@@ -145,10 +144,13 @@ def few_rows(T: FewRows) -> Any:
     name = T.dtype.name
     mma = instruction(f"mma.sync.aligned.m16n8k16.row.col.f32.{name}.{name}.f32")
     bias_type, residual_type = T.problem.epilogue.added_dtypes
+    of_rows: Any = lw.Ptr[T.dtype, 16]
+    of_scales: Any = lw.Ptr[T.dtype]
+    of_results: Any = lw.Ptr[T.out]
 
     @lw.kernel(max_threads=PARTS * LANES)
     def few_rows_by_int4(
-        X: lw.Ptr[T.dtype, 16], W: lw.Ptr[lw.i32, 16], scales: lw.Ptr[T.dtype], Out: lw.Ptr[T.out],
+        X: of_rows, W: lw.Ptr[lw.i32, 16], scales: of_scales, Out: of_results,
         M: lw.i32, N: lw.i32, chunks: lw.i32, per_group: lw.i32, padded: lw.i32, leading: lw.i64,
         out_row: lw.i64, out_column: lw.i64, bias: lw.Ptr[bias_type], residual: lw.Ptr[residual_type],
         residual_row: lw.i64, residual_column: lw.i64, scale_out: lw.Ptr[f32], alpha: f32, beta: f32,
