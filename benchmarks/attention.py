@@ -1,112 +1,150 @@
-"""Attention of examples/attention_hopper.py on a GPU, beside FlashAttention-2 and cuDNN as torch has them.
+"""`lw.attention` on a GPU, beside torch's attention by cuDNN, FlashAttention-2 and its efficient kernel.
 
-Run `python benchmarks/attention.py [--json FILE]` on a Hopper GPU: bf16, 16 heads, 16,384 tokens, by turns,
-with the L2 cache swept before every run; medians. The last column is the largest difference from
-FlashAttention-2's result.
+    python benchmarks/attention.py [--json FILE] [--only 64 128] [--rounds 25] [--tiles]
+
+bf16, 16 heads and about 16,384 tokens, lengths that are multiples of the tile and others, causal and not, as
+many keys as queries and more, heads that share keys. Each time is the median of rounds in which the libraries
+take turns, the L2 cache swept before every run. `--tiles` also measures other tiles than the chosen one.
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
 import statistics
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "examples"))
+import torch
+from gpu_times import save, timed
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
 
-HEADS, TOKENS, ROUNDS = 16, 16384, 25
+import lanewise as lw
+from lanewise.formats import bf16
+from lanewise.linalg.kernels.attention.launches import launch_of, traits_of
+from lanewise.linalg.kernels.attention.sizes import HEAD_SIZES, Sizes, Tile
+
+HEADS, TOKENS = 16, 16384
+#: Cycles for which the GPU sleeps before a run, more than the host needs for any call.
+SLEEP = 1_000_000
+LENGTHS = (512, 1000, 2048, 2777, 4096, 8192, 16384)
+BACKENDS = {
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+}
+#: Tiles that were tried, by the size of a head.
+TRIED: dict[int, tuple[Tile, ...]] = {
+    64: (Tile(128, 2, 3, persistent=True), Tile(192, 2, 2, persistent=True), Tile(128, 2, 2)),
+    96: (Tile(96, 3, 3, ordered=True, persistent=True), Tile(128, 2, 2, persistent=True), Tile(176, 2, 2)),
+    128: (Tile(176, 2, 2, ordered=True), Tile(128, 2, 2), Tile(112, 2, 2, ordered=True, persistent=True)),
+    256: (Tile(80, 2, 2), Tile(64, 2, 2)),
+}
 
 
-def medians(runs: dict[str, Callable[[], Any]]) -> dict[str, float]:
-    """Milliseconds of each, by turns."""
-    from gpu_times import timed
-
-    taken: dict[str, list[float]] = {name: [] for name in runs}
-    for turn in range(ROUNDS + 2):
+def medians(runs: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """Return the microseconds of each, by turns."""
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for number in range(rounds + 2):
         for name, run in runs.items():
-            microseconds = timed(run)
-            if turn >= 2:
-                taken[name].append(microseconds / 1e3)
-    return {name: statistics.median(times) for name, times in taken.items()}
+            microseconds = timed(run, sleep=SLEEP)
+            if number >= 2:
+                times[name].append(microseconds)
+    return {name: round(statistics.median(each), 2) for name, each in times.items()}
 
 
-def measure(torch: Any, depth: int, length: int, causal: bool) -> dict[str, Any]:
-    """TFLOP/s of the three for one length of a head and of a sequence."""
-    import attention_hopper
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-    from torch.nn.functional import scaled_dot_product_attention
-
-    shape = (TOKENS // length * HEADS, length, depth)
-    q, k, v = (torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(3))
-    keys = (TOKENS // length, HEADS, length, depth)
-    out = torch.zeros_like(q)
-    configured, arguments = attention_hopper.prepare(q, k, v, out, causal)
+def by_torch(q: Any, k: Any, v: Any, causal: bool) -> dict[str, Callable[[], Any]]:
+    """Return torch's attention by each backend that takes it; if causal, with as many keys as queries."""
 
     def by(backend: Any) -> Callable[[], Any]:
         def run() -> Any:
             with sdpa_kernel(backend):
                 return scaled_dot_product_attention(
-                    q.view(keys), k.view(keys), v.view(keys), is_causal=causal
+                    q, k, v, is_causal=causal, enable_gqa=q.shape[1] != k.shape[1]
                 )
 
         return run
 
-    flash = by(SDPBackend.FLASH_ATTENTION)
-    runs = {
-        "lanewise": lambda: configured(*arguments), "flash": flash, "cudnn": by(SDPBackend.CUDNN_ATTENTION)
+    runs = {}
+    for name, backend in BACKENDS.items():
+        try:
+            by(backend)()
+            runs[name] = by(backend)
+        except RuntimeError:  # this backend does not take it
+            continue
+    return runs
+
+
+def by_tile(q: Any, k: Any, v: Any, causal: bool, tile: Tile) -> Callable[[], Any]:
+    """Return lanewise's attention by a tile."""
+    sizes = Sizes(q.shape[0], q.shape[1], k.shape[1], q.shape[2], k.shape[2], q.shape[3])
+    traits = traits_of(sizes, bf16, causal, tile)
+    launch = launch_of(
+        traits, sizes, (q, k, v, torch.empty_like(q)), None, sizes.depth**-0.5,
+        lw.gpu.devices()[0].multiprocessors,
+    )  # fmt: skip
+    return lambda: launch()
+
+
+def measure(sizes: Sizes, causal: bool, rounds: int, tiles: bool) -> dict[str, Any]:
+    """Return microseconds of all for one attention, and how far the results differ."""
+    B, H, G, L, S, D = sizes
+    q = torch.randn((B, H, L, D), device="cuda", dtype=torch.bfloat16)
+    k, v = (torch.randn((B, G, S, D), device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    others = by_torch(q, k, v, causal)
+    runs: dict[str, Callable[[], Any]] = {"lanewise": lambda: lw.attention(q, k, v, causal=causal)}
+    if tiles:
+        runs |= {str(tile): by_tile(q, k, v, causal, tile) for tile in TRIED[D]}
+    result = lw.attention(q, k, v, causal=causal).float()
+    differences = [(result - run().float()).abs().max().item() for run in others.values()]
+    operations = 4 * B * H * L * S * D / (2 if causal else 1)
+    found = medians(runs | others, rounds)
+    best = min((found[name] for name in others), default=float("nan"))
+    return {
+        **sizes._asdict(), "causal": causal, "microseconds": found,
+        "teraflops": round(operations / found["lanewise"] / 1e6, 1),
+        "ratio": round(best / found["lanewise"], 3), "difference": max(differences, default=0.0),
     }  # fmt: skip
-    taken = medians(runs)
-    difference = (out.float() - flash().view(shape).float()).abs().max().item()
-    operations = 4 * shape[0] * length * length * depth / (2 if causal else 1)
-    speeds = {name: round(operations / milliseconds / 1e9, 1) for name, milliseconds in taken.items()}
-    return {"depth": depth, "length": length, "causal": causal, **speeds, "difference": difference}
+
+
+def cases(depths: list[int]) -> list[tuple[Sizes, bool]]:
+    """Return the attentions to measure."""
+    found = []
+    for depth in depths:
+        for causal in (False, True):
+            for length in LENGTHS:
+                batch = max(1, TOKENS // length)
+                found.append((Sizes(batch, HEADS, HEADS, length, length, depth), causal))
+        found.append((Sizes(4, 32, 8, 2048, 2048, depth), True))
+        found.append((Sizes(4, 32, 8, 300, 5000, depth), False))
+        found.append((Sizes(32, 32, 8, 1, 4096, depth), False))
+    return found
 
 
 def main() -> None:
     """Measure, print, and write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, help="where to write the figures")
+    parser.add_argument("--only", type=int, nargs="*", default=list(HEAD_SIZES), help="sizes of heads")
+    parser.add_argument("--rounds", type=int, default=25)
+    parser.add_argument("--lengths", type=int, nargs="*", help="these lengths alone")
+    parser.add_argument("--tiles", action="store_true", help="measure other tiles, too")
     given = parser.parse_args()
-    import torch
-
-    import lanewise as lw
-
-    rows = [
-        measure(torch, depth, length, causal)
-        for depth in (64, 128)
-        for causal in (False, True)
-        for length in (2048, 8192)
-    ]
-    print("depth  length  causal  lanewise  FlashAttention-2  cuDNN  TFLOP/s   ratios       difference")
-    for row in rows:
-        ratios = [row["lanewise"] / row[peer] for peer in ("flash", "cudnn")]
+    rows = []
+    for sizes, causal in cases(given.only):
+        if given.lengths and sizes.queries not in given.lengths:
+            continue
+        row = measure(sizes, causal, given.rounds, given.tiles)
+        rows.append(row)
+        times = "  ".join(f"{name} {time}" for name, time in row["microseconds"].items())
         print(
-            f"{row['depth']:5}  {row['length']:6}  {row['causal']!s:6}  {row['lanewise']:8}  "
-            f"{row['flash']:16}  {row['cudnn']:5}            {ratios[0]:.2f}  {ratios[1]:.2f}"
-            f"   {row['difference']:.1e}"
+            f"{tuple(sizes)} {'causal' if causal else 'all   '} {row['teraflops']} TFLOP/s, ratio "
+            f"{row['ratio']}, difference {row['difference']:.1e}: {times}",
+            flush=True,
         )
-    if given.json:
-        device = lw.gpu.devices()[0]
-        cudnn: Any = torch.backends.cudnn
-        record = {
-            "what": "attention forward, bf16, TFLOP/s (causal: half of the operations)",
-            "device": device.name,
-            "driver": device.driver,
-            "torch": torch.__version__,
-            "cudnn": str(cudnn.version()),
-            "cuda": torch.version.cuda,
-            "date": datetime.date.today().isoformat(),
-            "heads": HEADS,
-            "tokens": TOKENS,
-            "rounds": ROUNDS,
-            "rows": rows,
-        }
-        given.json.write_text(json.dumps(record, indent=1) + "\n")
+    how = "lw.attention, forward, bf16, by turns, L2 swept, medians; ratio: best of torch's / lanewise"
+    save(given.json, how, rounds=given.rounds, rows=rows)
 
 
 if __name__ == "__main__":

@@ -54,9 +54,11 @@ if TYPE_CHECKING:
         ue8m0,
     )
     from lanewise.launch import address
+    from lanewise.linalg.attention import attention
     from lanewise.linalg.epilogue_function import epilogue
     from lanewise.linalg.grouped_matmul import grouped_matmul
     from lanewise.linalg.matmul import matmul, plan
+    from lanewise.linalg.quantize import quantize
     from lanewise.linalg.sparsify import sparsify
     from lanewise.linalg.tuning import tune
     from lanewise.machine.checker.check import check
@@ -124,10 +126,12 @@ _LATER = {
     "texture": "ptx.textures",
     "check": "machine.checker.check",
     "compare": "arith.comparison",
+    "attention": "linalg.attention",
     "epilogue": "linalg.epilogue_function",
     "grouped_matmul": "linalg.grouped_matmul",
     "matmul": "linalg.matmul",
     "plan": "linalg.matmul",
+    "quantize": "linalg.quantize",
     "sparsify": "linalg.sparsify",
     "tune": "linalg.tuning",
     "prune_2_4": "isa.sparsity",
@@ -167,6 +171,7 @@ __all__ = [
     "async_instructions",
     "atom",
     "atoms",
+    "attention",
     "autotune",
     "b1",
     "benchmark",
@@ -203,6 +208,7 @@ __all__ = [
     "plan",
     "prune_2_4",
     "ptx",
+    "quantize",
     "s4",
     "s8",
     "s32",

@@ -1,4 +1,4 @@
-"""`lw.matmul` as an operator of torch: `torch.ops.lanewise.matmul`, with gradients, compilation and sharding.
+"""`lw.matmul` as an operator of torch, with gradients, compilation and sharding; `lw.attention` as another.
 
 Tensors on the CPU are computed with the bits of an H200, tensors on a GPU by lanewise's kernels. Gradients
 are products of the same operator. `Linear` and `patch` use it in models.
@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lanewise.errors import LanewiseError
+from lanewise.linalg.attention import attention as _attention_on_tensors
+from lanewise.linalg.attention import axes_in_memory
 from lanewise.linalg.matmul import matmul as _on_tensors
 from lanewise.linalg.types import activation_of, format_named, product_of, result_of
 
@@ -21,7 +23,7 @@ try:
 except ImportError as error:
     raise ImportError("lanewise.torch needs PyTorch, 2.6 or newer: pip install torch") from error
 
-__all__ = ["Linear", "matmul", "patch", "register_sharding", "unpatch"]
+__all__ = ["Linear", "attention", "matmul", "patch", "register_sharding", "unpatch"]
 
 #: The operator's arguments after a and b, in order: keywords of `lw.matmul`, their types, what they are if
 #: they are not given. Nobody else in this file knows the order.
@@ -260,6 +262,70 @@ def _mapped(info: Any, in_dims: Sequence[int | None], a: Tensor, b: Tensor, *res
     found = found.squeeze(-1) if column else found
     found = found.squeeze(-1 if column else -2) if row else found
     return found, 0
+
+
+# attention --------------------------------------------------------------------------------------------------
+
+_ATTENTION = "Tensor q, Tensor k, Tensor v, bool causal=False, float? scale=None"
+_LIBRARY.define(f"attention({_ATTENTION}) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
+_LIBRARY.define(f"attention_lse({_ATTENTION}) -> (Tensor, Tensor)", tags=(torch.Tag.pt2_compliant_tag,))
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    return_lse: bool = False,
+) -> Any:
+    """Return what `lw.attention` does, by an operator that torch.compile knows; it has no gradient."""
+    operators: Any = torch.ops.lanewise
+    return (operators.attention_lse if return_lse else operators.attention)(q, k, v, causal, scale)
+
+
+def _attention_on(return_lse: bool) -> Callable[..., Any]:
+    """Return attention on plain tensors, with or without the logarithms of its sums."""
+
+    def computed(q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None = None) -> Any:
+        tensors = [each.detach() for each in (q, k, v)]
+        return _attention_on_tensors(*tensors, causal=causal, scale=scale, return_lse=return_lse)
+
+    return computed
+
+
+def _fake_attention(
+    q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None = None
+) -> Tensor:
+    """Return a tensor of the result's shape and strides without computing it."""
+    torch._check(
+        q.ndim == k.ndim == v.ndim and k.shape == v.shape and q.shape[-1] == k.shape[-1],
+        lambda: f"q {tuple(q.shape)}, k {tuple(k.shape)} and v {tuple(v.shape)} do not fit",
+    )
+    order = axes_in_memory(q.stride())
+    made = q.new_empty([q.shape[axis] for axis in order])
+    return made.permute([order.index(axis) for axis in range(q.ndim)])
+
+
+def _fake_attention_lse(q: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    """Return tensors of the shapes of the result and of the logarithms."""
+    return _fake_attention(q, *rest), q.new_empty(q.shape[:-1], dtype=torch.float32)
+
+
+def _no_gradient(ctx: Any, *gradients: Tensor) -> Any:
+    """Refuse a backward pass."""
+    raise LanewiseError(
+        "attention of lanewise has no gradient: call it under torch.no_grad(), or use "
+        "torch.nn.functional.scaled_dot_product_attention for training"
+    )
+
+
+for _name, _of_shapes in (("attention", _fake_attention), ("attention_lse", _fake_attention_lse)):
+    for _key in ("CPU", "CUDA"):
+        _LIBRARY.impl(_name, _attention_on(_name == "attention_lse"), _key)
+    torch.library.register_fake(f"lanewise::{_name}", _of_shapes, lib=_LIBRARY)
+    torch.library.register_autograd(f"lanewise::{_name}", _no_gradient, lib=_LIBRARY)
 
 
 # modules ----------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 from lanewise.errors import LanewiseError
 from lanewise.linalg.arrays import Array, Scale
 from lanewise.linalg.epilogue_function import EpilogueFunction
+from lanewise.linalg.int4_matmul import product as int4_product
 from lanewise.linalg.launch.repeat import REPEATS, known_call, repeated
 from lanewise.linalg.operands import with_items
 from lanewise.linalg.options import Options, options_of
@@ -20,6 +21,7 @@ from lanewise.linalg.planning.gpus import planned_arch
 from lanewise.linalg.planning.planned import PlannedProduct
 from lanewise.linalg.planning.planner import plan_of
 from lanewise.linalg.problem import Operand, Problem
+from lanewise.linalg.quantize import QuantizedMatrix
 from lanewise.linalg.rules import Request, request_of
 from lanewise.linalg.sparse import sparse_plan_of, sparse_request
 from lanewise.linalg.sparsify import SparseMatrix
@@ -56,7 +58,7 @@ def _machine_code_first(function: _Call) -> _Call:
 @_machine_code_first
 def matmul(
     a: Array,
-    b: Array | SparseMatrix,
+    b: Array | SparseMatrix | QuantizedMatrix,
     *,
     out: Array | None = None,
     bias: Array | None = None,
@@ -116,6 +118,8 @@ def product(a: Any, b: Any, options: Options) -> Any:
         if on_it is not None:
             with on_it:
                 return product(a, b, replace(options, stream=None))
+    if type(b) is QuantizedMatrix:
+        return int4_product(a, b, options, product)
     known = known_call(a, b, options)
     if known is not None and known.call is not None:
         result = known.call(a, b, options)

@@ -28,7 +28,8 @@ _ALIGNED = 16
 
 
 class OnDevice(NamedTuple):
-    """A sparse matrix on a GPU: the kept values of each column, padded rows of bytes, and its metadata."""
+    """A matrix on a GPU in two arrays of bytes: the kept values of a sparse one, and where they stood; or the
+    integers of one of 4 bits, packed, and their scales."""
 
     values: Any
     metadata: Any
@@ -106,7 +107,7 @@ class SparseMatrix:
 
             values = np.zeros((self.shape[1], self.leading), self.values.dtype)
             values[:, : self.k // 2] = self.values
-            parts = [_to_device(like, each) for each in (values, ordered_metadata(self.indices, self.format))]
+            parts = [to_device(like, each) for each in (values, ordered_metadata(self.indices, self.format))]
             found = self.copies[key] = OnDevice.of(*parts)
         return found
 
@@ -119,7 +120,7 @@ def _bytes_for(like: View, count: int) -> Any:
     return empty(like, (max(count, _ALIGNED),), u8)
 
 
-def _to_device(like: View, array: Array) -> Any:
+def to_device(like: View, array: Array) -> Any:
     """Return an array's bytes on the GPU of another one, in memory of its library."""
     whole = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     made = _bytes_for(like, whole.size)

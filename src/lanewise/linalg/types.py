@@ -62,6 +62,8 @@ def names_taken(operand: str) -> str:
         taken = tuple(PRODUCTS)
     elif operand == "out":
         taken = _RESULTS
+    elif operand in ("q", "k", "v"):
+        taken = ("f16", "bf16")
     else:
         taken = ADDED if operand in ("bias", "residual") else ("f32",)
     return ", ".join(FORMATS[each].dtype_name for each in taken)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from lanewise.formats import bf16
 from lanewise.isa import Instruction
 from lanewise.linalg.cpu.epilogue import as_matrices, finished
+from lanewise.linalg.cpu.progress import Progress
 from lanewise.linalg.order import SPLIT_PRODUCTS, instruction_of, split_parts
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Problem
@@ -27,6 +28,8 @@ Array = npt.NDArray[Any]
 
 #: The bits of f32 that tf32 does not have, and the NaN that TMA makes of every NaN when it rounds.
 _TF32_LOST, _TF32_NAN = 13, 0x7FFFE000
+#: Products that are computed between two looks at the progress: some tenths of a second.
+_SLAB = 2_000_000_000
 
 
 def compute(request: Request, problem: Problem, plan: Plan, b: object = None) -> None:
@@ -48,17 +51,44 @@ def sums(request: Request, problem: Problem, plan: Plan) -> Array:
     """Return the sums of a request, (…, M, N), in the order of a plan: f32, f16, f64 or s32."""
     a = as_matrices(request.a.array, request.a.shape)
     b = as_matrices(request.b.array, request.b.shape)
-    multiply = instruction_of(problem, plan)
     if problem.precision:
         a, b = map(split_bf16 if problem.precision == "f32" else rounded_tf32, (a, b))
-    parts = [
-        _part_of(request, problem, multiply, plan, a, b, start, end)
-        for start, end in split_parts(problem, plan)
-    ]
+    products = prod(request.batch) * request.m * request.n * request.k
+    with Progress("lw.matmul") as progress:
+        chains = Chains(instruction_of(problem, plan), plan.arch, products, progress)
+        parts = [
+            _part_of(request, problem, chains, plan, a, b, start, end)
+            for start, end in split_parts(problem, plan)
+        ]
     groups = [_added(parts[first : first + plan.split]) for first in range(0, len(parts), plan.split)]
     total = _added(groups)
     shape = (*request.batch, request.m, request.n)
     return np.broadcast_to(total, shape)
+
+
+class Chains:
+    """Chains of one instruction along K, some rows of a matrix at a time, so that a long one shows how far it
+    is; `products` is how many there are in all."""
+
+    def __init__(self, multiply: Instruction, arch: str, products: int, progress: Progress) -> None:
+        self.multiply, self.arch, self.k = multiply, arch, multiply.k
+        self.products, self.progress, self.done = products, progress, 0
+
+    def gemm(self, a: Array, b: Array, times: int = 1) -> Array:
+        """Return the product of matrices; each of its elements is a chain of instructions in order of K.
+
+        `times` is how many products of the chain are one of those that are counted.
+        """
+        rows = a.shape[-2]
+        one = max(1, a.size // max(1, rows) * b.shape[-1])
+        slab = max(1, _SLAB // one)
+        parts = []
+        for first in range(0, max(1, rows), slab):
+            part = a[..., first : first + slab, :]
+            parts.append(self.multiply.gemm(part, b, arch=self.arch))
+            self.done += one * part.shape[-2] // times
+            self.progress(min(self.done, self.products), self.products)
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-2)
 
 
 def sparse_sums(request: Request, problem: Problem, plan: Plan, b: SparseMatrix) -> Array:
@@ -89,7 +119,7 @@ def _added(parts: Sequence[Array]) -> Array:
 def _part_of(
     request: Request,
     problem: Problem,
-    multiply: Instruction,
+    chains: Chains,
     plan: Plan,
     a: Array,
     b: Array,
@@ -99,7 +129,7 @@ def _part_of(
     """Return the sums over a part of K: one chain of instructions, or several that are promoted to f32."""
 
     def chain(first: int, last: int) -> Array:
-        return multiply.gemm(a[..., first:last], b[..., first:last, :], arch=plan.arch)
+        return chains.gemm(a[..., first:last], b[..., first:last, :])
 
     if problem.promote is None and problem.precision != "f32":
         return chain(start, end)
@@ -109,7 +139,7 @@ def _part_of(
     for first in range(start, end, step):
         last = min(first + step, end)
         split = problem.precision == "f32"
-        part = _split_chain(multiply, plan.arch, a, b, first, last) if split else chain(first, last)
+        part = _split_chain(chains, a, b, first, last) if split else chain(first, last)
         if problem.epilogue.scale_a == "block":
             total = fused_multiply_add(part, _block_factor(request, first // BLOCK), total)
         else:
@@ -118,17 +148,17 @@ def _part_of(
     return total
 
 
-def _split_chain(multiply: Instruction, arch: str, a: Array, b: Array, first: int, last: int) -> Array:
+def _split_chain(chains: Chains, a: Array, b: Array, first: int, last: int) -> Array:
     """Return the sum of the products of split f32 over a stage of K: one chain, the small products first.
 
     A and B have their three parts along a first axis.
     """
-    missing = -(last - first) % multiply.k  # each part's share of the chain is whole instructions
+    missing = -(last - first) % chains.k  # each part's share of the chain is whole instructions
     parts_a = np.pad(a[..., first:last], [(0, 0)] * (a.ndim - 1) + [(0, missing)])
     parts_b = np.pad(b[..., first:last, :], [(0, 0)] * (b.ndim - 2) + [(0, missing), (0, 0)])
     long_a = np.concatenate([parts_a[one] for one, _ in SPLIT_PRODUCTS], -1)
     long_b = np.concatenate([parts_b[other] for _, other in SPLIT_PRODUCTS], -2)
-    return multiply.gemm(long_a, long_b, arch=arch)
+    return chains.gemm(long_a, long_b, times=len(SPLIT_PRODUCTS))
 
 
 def _block_factor(request: Request, block: int) -> Array:

@@ -1,0 +1,88 @@
+"""Products with weights that `lw.quantize` made: few rows by a kernel that unpacks, many by unpacked weights.
+
+The order of sums is part of what a call asks for: it depends on the number of rows and on the result's type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from lanewise.errors import LanewiseError
+from lanewise.linalg.kernels.int4.packing import CHUNK, order_of_k
+from lanewise.linalg.operands import View, empty, view_of
+from lanewise.linalg.options import Options
+from lanewise.linalg.plan import Plan
+from lanewise.linalg.problem import Problem
+from lanewise.linalg.quantize import QuantizedMatrix
+from lanewise.linalg.rules import Request, request_of
+
+#: Rows up to which a kernel unpacks weights as it multiplies, each time it reads them.
+MOST_FEW_ROWS = 256
+#: The parts of K that the warps of this kernel sum, and the arch whose instruction they use.
+PARTS, ARCH = 8, "sm_90"
+#: Bits of the results that this kernel stores.
+_LEAST_BITS = 16
+
+
+def product(a: Any, b: QuantizedMatrix, options: Options, dense: Callable[[Any, Any, Options], Any]) -> Any:
+    """Return the product with quantized weights; `dense` computes one of two arrays."""
+    for name in ("accumulate", "precision", "plan", "scale_a", "scale_b"):
+        if getattr(options, name) is not None:
+            raise LanewiseError(f"products with weights of lw.quantize take no {name}=")
+    left = view_of(a, "a")
+    request = _request(a, b, options, left)
+    problem = request.problem
+    if problem is None or problem.batch > 1:
+        raise LanewiseError(
+            f"a has shape {left.shape} and strides {left.strides}, which cannot be treated as one matrix: "
+            "pass a contiguous array"
+        )
+    if options.arch not in (None, "sm_90", "sm_90a"):
+        raise LanewiseError(f"products with weights of lw.quantize are for sm_90a, not for {options.arch}")
+    few = options.batch_invariant or problem.m <= MOST_FEW_ROWS
+    few = few and problem.out.dtype.bits >= _LEAST_BITS
+    if left.device is None:
+        if not few:
+            return dense(a, b.rows().T, options)
+        _few_rows_on_cpu(request, problem, b)
+    elif not few:
+        return dense(a, _unpacked(b, left), options)
+    else:
+        from lanewise.linalg.launch.int4 import few_rows
+
+        few_rows(request, problem, b)
+    return request.result if options.out is None else options.out
+
+
+def _request(a: Any, b: QuantizedMatrix, options: Options, left: View) -> Request:
+    """Return what a call asks for; b stands for a matrix of its type that is nowhere."""
+    kept = View((b.k, b.shape[1]), (1, b.k), b.format, 0, left.library, left.device, None)
+    return request_of(a, b, options, kept=kept)
+
+
+def _few_rows_on_cpu(request: Request, problem: Problem, b: QuantizedMatrix) -> None:
+    """Compute a product in host memory, in the order in which the warps of the kernel sum."""
+    from lanewise.linalg.cpu.epilogue import as_matrices
+    from lanewise.linalg.cpu.sums import compute
+
+    missing = b.chunks * CHUNK - b.k
+    order = (np.arange(b.chunks)[:, None] * CHUNK + order_of_k()).reshape(-1)
+    rows = np.ascontiguousarray(as_matrices(request.a.array, request.a.shape))
+    x = np.pad(rows, [(0, 0)] * (rows.ndim - 1) + [(0, missing)])[..., order]
+    w = np.pad(b.rows(), ((0, 0), (0, missing)))[:, order].T
+    whole = replace(request, a=view_of(x, "a"), b=view_of(w, "b"), k=b.chunks * CHUNK)
+    plan = Plan("warp", ARCH, (128, 128, CHUNK), 2, split=PARTS)
+    compute(whole, replace(problem, k=b.chunks * CHUNK), plan)
+
+
+def _unpacked(b: QuantizedMatrix, like: View) -> Any:
+    """Return the weights (K, N) on a GPU, unpacked into memory of the array's library."""
+    from lanewise.linalg.launch.int4 import unpack
+
+    rows = empty(like, (b.shape[1], b.chunks * CHUNK), b.format)
+    unpack(b, like, view_of(rows, "b"))
+    return rows[:, : b.k].T if like.library != "torch" else rows[:, : b.k].mT

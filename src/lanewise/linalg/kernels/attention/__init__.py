@@ -1,0 +1,1 @@
+"""Attention on Hopper: keys and values by TMA, products by wgmma, softmax in registers between them."""

@@ -1,0 +1,210 @@
+"""A warpgroup that multiplies: 64 queries with all keys that they see, from the last tile to the first.
+
+The tensor cores compute the scores of a tile and add the values of the tile before it; while they finish the
+latter, the warpgroup computes exponentials of the scores.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lanewise import lang as lw
+from lanewise.formats import f32
+from lanewise.isa import instruction
+from lanewise.linalg.kernels.attention.shared_memory import along_depth, along_keys, results
+from lanewise.linalg.kernels.attention.softmax import LOG2_E, Softmax, logarithm, over_row
+from lanewise.linalg.kernels.attention.traits import ROWS, WARPGROUP, Traits
+
+#: The first named barrier by which consumers take turns; those before it gather results.
+ORDER = 8
+
+
+def wgmma(T: Traits, columns: int, from_registers: bool):
+    """Return the matrix instruction with so many columns; A comes from registers or from shared memory."""
+    name = f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{T.dtype.name}.{T.dtype.name}"
+    return instruction(name, a_source="registers") if from_registers else instruction(name)
+
+
+class Consumer:
+    """One warpgroup; `own` is its number among the consumers."""
+
+    def __init__(self, traits: Traits, own, pipelines, lengths, scale) -> None:
+        T = self.traits = traits
+        self.own, self.lengths, self.scale = own, lengths, scale
+        self.of_queries, self.of_keys, self.of_values = pipelines
+        self.score, self.sum = wgmma(T, T.tile.keys, False), wgmma(T, T.depth, True)
+        self.q = lw.make_gmma_desc(along_depth(T, T.queries, 1, 0))
+        self.k = lw.make_gmma_desc(along_depth(T, T.tile.keys, T.tile.stages, T.keys_offset))
+        self.v = lw.make_gmma_desc(along_keys(T))
+        self.thread = lw.thread_idx.x % WARPGROUP
+        self.lane, self.warp = lw.lane_id(), lw.shfl_sync(self.thread // 32, 0)
+
+    @lw.device
+    def run(self, tiles, Out, lse, heads) -> None:
+        """Compute all tiles of queries of the block; `lse` is where logarithms go, and whether they do."""
+        T = self.traits
+        pointer, has_lse = lse
+        if T.tile.ordered and self.own == T.tile.consumers - 1:
+            lw.arrive(ORDER, 2 * WARPGROUP)  # the first consumer may begin
+        reading, queries = self.of_keys.consumer_state(), self.of_queries.consumer_state()
+        for number in lw.range(tiles.count):
+            head, first, steps = tiles[number]
+            self.of_queries.wait(queries)
+            query = first + self.own * ROWS
+            sums, highest, total, reading = self.attend(tiles, query, steps, queries, reading)
+            queries = queries.next()
+            total = [over_row(lambda a, b: a + b, each) for each in total]
+            if has_lse != 0:
+                self.store_lse(pointer, head, query, highest, total)
+            self.store(Out, head // heads, head % heads, query, sums, total)
+        if T.tile.ordered and self.own == 0:
+            lw.barrier(ORDER, 2 * WARPGROUP)  # the last consumer's last arrival
+        if (self.warp == 0) & lw.elect_one():
+            lw.tma.wait(0, read=True)
+
+    # the mainloop -------------------------------------------------------------------------------------------
+
+    @lw.device
+    def attend(self, tiles, query, steps, queries, reading):
+        """Return the sums over all keys, not yet divided, the highest scores and totals of this lane's two
+        rows, and the stage after the last one."""
+        T = self.traits
+        row = query + self.warp * 16 + self.lane // 4  # and the eighth after it
+        softmax = Softmax(T, self.scale * LOG2_E, row, self.lengths)
+        if not T.same_tiles:
+            seen = tiles.seen(query + ROWS)
+            reading = self.passed(reading, steps - seen)
+            steps = seen
+        s, o = self.score.zeros(), self.sum.zeros()
+        self.of_keys.wait(reading)
+        lw.wgmma_fence()
+        s = self.multiply_keys(s, reading.stage)
+        lw.wgmma_commit()
+        lw.wgmma_wait(0)
+        self.release_keys(reading, queries, steps == 1)
+        highest, total = softmax.begin()
+        powers, highest, total, _ = softmax.step(s, highest, total, (steps - 1) * T.tile.keys, True)
+        p, before = self.packed(powers), reading
+        reading = reading.next()
+        masked = lw.min(tiles.masked(query, steps), steps)
+        for hides in (True, False) if T.masks_more else (False,):
+            for done in lw.range(1, masked) if hides else lw.range(masked, steps):
+                self.of_keys.wait(reading)
+                if T.tile.ordered:
+                    lw.barrier(ORDER + self.own, 2 * WARPGROUP)
+                lw.wgmma_fence()
+                s = self.multiply_keys(s, reading.stage)
+                lw.wgmma_commit()
+                self.of_values.wait(before)
+                o = self.multiply_values(p, o, before.stage)
+                lw.wgmma_commit()
+                self.pass_order()
+                lw.wgmma_wait(1)
+                self.release_keys(reading, queries, done == steps - 1)
+                first_key = (steps - 1 - done) * T.tile.keys
+                powers, highest, total, factors = softmax.step(s, highest, total, first_key, hides)
+                lw.wgmma_wait(0)
+                if self.thread == 0:
+                    self.of_values.release(before)
+                for i in range(len(o)):
+                    o[i] = o[i] * factors[i // 2 % 2]
+                p, before = self.packed(powers), reading
+                reading = reading.next()
+        self.of_values.wait(before)
+        lw.wgmma_fence()
+        o = self.multiply_values(p, o, before.stage)
+        lw.wgmma_commit()
+        lw.wgmma_wait(0)
+        if self.thread == 0:
+            self.of_values.release(before)
+        return o, highest, total, reading
+
+    @lw.device
+    def passed(self, reading, count):
+        """Pass over tiles of keys that only the consumers after this one see; return the stage after them."""
+        for _ in lw.range(count):
+            if self.traits.tile.ordered:  # the last consumer sees all tiles, so there is one after this
+                lw.barrier(ORDER + self.own, 2 * WARPGROUP)
+                lw.arrive(ORDER + 1 + self.own, 2 * WARPGROUP)
+            for pipeline in (self.of_keys, self.of_values):
+                pipeline.wait(reading)  # else this would release the tile before it a second time
+                if self.thread == 0:
+                    pipeline.release(reading)
+            reading = reading.next()
+        return reading
+
+    @lw.device
+    def pass_order(self) -> None:
+        """Let the next consumer multiply, if they take turns."""
+        T = self.traits
+        if T.tile.ordered:
+            last = self.own == T.tile.consumers - 1
+            lw.arrive(lw.where(last, ORDER, ORDER + 1 + self.own), 2 * WARPGROUP)
+
+    @lw.device
+    def release_keys(self, reading, queries, last) -> None:
+        """Release a stage of keys, and after the last one the queries."""
+        if self.thread == 0:
+            self.of_keys.release(reading)
+            if last:
+                self.of_queries.release(queries)
+
+    def multiply_keys(self, s, stage):
+        """Begin the scores of 64 queries and a tile of keys."""
+        for column in range(0, self.traits.depth, 16):
+            s = self.score(
+                self.q[self.own * ROWS, column, 0], self.k[0, column, stage], s, accumulate=column > 0
+            )
+        return s
+
+    def multiply_values(self, p, o, stage):
+        """Begin to add the values of a tile, weighted by p."""
+        for number, weights in enumerate(p):
+            o = self.sum(weights, self.v[0, number * 16, stage], o)
+        return o
+
+    def packed(self, powers):
+        """Return weights as registers of A, a fragment for every 16 keys: an accumulator lies as they do."""
+        pairs = [lw.pack(powers[i], powers[i + 1], self.traits.dtype) for i in range(0, len(powers), 2)]
+        return [tuple(pairs[i : i + 4]) for i in range(0, len(pairs), 4)]
+
+    # the epilogue -------------------------------------------------------------------------------------------
+
+    @lw.device
+    def store(self, Out, batch, head, query, sums, total) -> None:
+        """Divide by the totals and store 64 rows by way of shared memory; rows that saw no key are zero."""
+        T, gathered = self.traits, results(self.traits)
+        if (self.warp == 0) & lw.elect_one():
+            lw.tma.wait(0, read=True)  # the rows before have left
+        lw.barrier(1 + self.own, WARPGROUP)
+        shares = [lw.rcp(each) for each in total]
+        divided = [sums[i] * shares[i // 2 % 2] for i in range(len(sums))]
+        if T.causal:
+            nothing = [each == f32(0.0) for each in total]
+            divided = [lw.where(nothing[i // 2 % 2], f32(0.0), each) for i, each in enumerate(divided)]
+        for column in range(0, T.depth, 16):
+            at = column // 8 * 4
+            four = [lw.pack(divided[at + i], divided[at + i + 1], T.dtype) for i in range(0, 8, 2)]
+            panel, within = divmod(column, T.width)
+            place = gathered.ptr(
+                0, 0, self.warp * 16 + self.lane % 16, within + self.lane // 16 * 8, panel, self.own
+            )
+            lw.stmatrix(place, four)
+        lw.fence_proxy_async()
+        lw.barrier(1 + self.own, WARPGROUP)
+        if (self.warp == 0) & lw.elect_one():
+            for panel in range(T.panels):
+                box = gathered[None, None, None, None, panel, self.own]
+                lw.tma.store(Out, (batch, head, query, panel * T.width), box)
+            lw.tma.commit()
+
+    @lw.device
+    def store_lse(self, lse, head, query, highest, total) -> None:
+        """Store ln(Σ exp(scale · score)) of this lane's rows; -inf for rows that saw no key."""
+        length = self.lengths[0]
+        for half in range(2):
+            row = query + self.warp * 16 + self.lane // 4 + 8 * half
+            if (self.lane % 4 == 0) & (row < length):
+                value = lw.fma(highest[half], self.scale, logarithm(total[half]))
+                value = lw.where(total[half] == f32(0.0), f32(-np.inf), value)
+                lse[head.to(lw.i64) * length.to(lw.i64) + row.to(lw.i64)] = value

@@ -1,0 +1,87 @@
+"""The attention kernel: a producer that loads by TMA, and one to three consumers of 64 queries."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from lanewise import lang as lw
+from lanewise.formats import f32
+from lanewise.linalg.kernels.attention.consumer import Consumer
+from lanewise.linalg.kernels.attention.shared_memory import boxes
+from lanewise.linalg.kernels.attention.tile_scheduler import QueryTiles
+from lanewise.linalg.kernels.attention.traits import ROWS, WARPGROUP, Traits
+
+
+@lw.device
+def produce(T, tiles, maps, pipelines, heads, group) -> None:
+    """Load the queries of all tiles of a block, and for each tile the keys and values that it sees, the last
+    ones first; `group` heads of queries share one head of keys."""
+    Q, K, V = maps
+    of_queries, of_keys, of_values = pipelines
+    to_q = boxes(T, T.queries, 1, 0)
+    to_k = boxes(T, T.tile.keys, T.tile.stages, T.keys_offset)
+    to_v = boxes(T, T.tile.keys, T.tile.stages, T.values_offset)
+    filling, asked = of_keys.producer_state(), of_queries.producer_state()
+
+    def load(pipeline, state, target, source, place) -> None:
+        pipeline.acquire(state)
+        pipeline.commit(state)
+        for panel in range(T.panels):
+            box = target[None, None, None, None, panel, state.stage]
+            lw.tma.load(box, source, (*place, panel * T.width), pipeline.barrier(state))
+
+    for number in lw.range(tiles.count):
+        all_heads, first, steps = tiles[number]
+        batch, head = all_heads // heads, all_heads % heads
+        load(of_queries, asked, to_q, Q, (batch, head, first))
+        asked = asked.next()
+        for done in lw.range(steps):
+            place = (batch, head // group, (steps - 1 - done) * T.tile.keys)
+            load(of_keys, filling, to_k, K, place)
+            load(of_values, filling, to_v, V, place)
+            filling = filling.next()
+
+
+@cache
+def compiled(traits: Traits) -> Any:
+    """Return the kernel for some constants. Arrays are (batch, head, row, column)."""
+    T = traits
+    of_queries: Any = lw.TensorMap[T.dtype, (1, 1, T.queries, T.width), T.line]
+    of_keys: Any = lw.TensorMap[T.dtype, (1, 1, T.tile.keys, T.width), T.line]
+    of_results: Any = lw.TensorMap[T.dtype, (1, 1, ROWS, T.width), T.line]
+
+    @lw.kernel(max_threads=T.threads, min_blocks=T.blocks_at_once)
+    def attention(
+        Q: of_queries, K: of_keys, V: of_keys, Out: of_results,
+        lse: lw.Ptr[f32], has_lse: lw.i32, queries: lw.i32, keys: lw.i32, batch: lw.i32, heads: lw.i32,
+        group: lw.i32, scale: f32,
+    ):  # fmt: skip
+        queries, keys, batch, heads, group = (
+            lw.assume(each, nonnegative=True) for each in (queries, keys, batch, heads, group)
+        )
+        thread = lw.thread_idx.x
+        role = lw.shfl_sync(thread // WARPGROUP, 0)  # the same in a warp, and the compiler knows
+        count = T.tile.consumers
+        pipelines = (
+            lw.Pipeline(1, bytes=T.query_bytes, consumers=count),
+            lw.Pipeline(T.tile.stages, bytes=T.tile_bytes, consumers=count),
+            lw.Pipeline(T.tile.stages, bytes=T.tile_bytes, consumers=count),
+        )
+        if thread == 0:
+            for each in (Q, K, V, Out):
+                lw.tma.prefetch_map(each)
+            for pipeline in pipelines:
+                pipeline.init()
+            lw.fence_mbarrier_init()
+        lw.syncthreads()
+        tiles = QueryTiles(T, (queries, keys), batch * heads)
+        if role == 0:
+            lw.setmaxnreg_dec(T.registers[0])
+            if (thread < 32) & lw.elect_one():
+                produce(T, tiles, (Q, K, V), pipelines, heads, group)
+        else:
+            lw.setmaxnreg_inc(T.registers[1])
+            Consumer(T, role - 1, pipelines, (queries, keys), scale).run(tiles, Out, (lse, has_lse), heads)
+
+    return attention

@@ -1,0 +1,121 @@
+"""What is compiled into an attention kernel, and how its shared memory is divided.
+
+Sizes, strides and the scale are arguments, so that one kernel serves all lengths and numbers of heads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lanewise.errors import InternalError
+from lanewise.formats import Format
+from lanewise.layout import Swizzle
+from lanewise.linalg.kernels.attention.sizes import Tile
+from lanewise.linalg.kernels.hopper.operand_tiles import line_swizzle
+from lanewise.linalg.kernels.hopper.traits import ROWS, WARPGROUP
+
+__all__ = ["ROWS", "WARPGROUP", "Traits"]
+
+#: Registers of a thread of the producer, and of a consumer, by the number of consumers of a multiprocessor.
+_REGISTERS = {1: (24, 240), 2: (24, 240), 3: (32, 160)}
+#: The same where two blocks of one consumer each share a multiprocessor.
+_REGISTERS_OF_TWO = (40, 216)
+#: Shared memory that blocks of a multiprocessor may have on sm_90, without what their mbarriers take.
+SHARED_BYTES = 227 * 1024 - 1024
+
+
+@dataclass(frozen=True)
+class Traits:
+    """The constants of one kernel."""
+
+    dtype: Format
+    #: Elements of a head.
+    depth: int
+    tile: Tile
+    causal: bool = False
+    #: Whether the diagonal begins at the corner of a tile, so that a warpgroup has one masked tile of keys.
+    aligned: bool = True
+
+    def __post_init__(self) -> None:
+        if self.shared_bytes > SHARED_BYTES:
+            raise InternalError(f"{self} takes {self.shared_bytes} bytes of shared memory")
+
+    @property
+    def queries(self) -> int:
+        """Queries of a block."""
+        return ROWS * self.tile.consumers
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block: a producer and its consumers."""
+        return (1 + self.tile.consumers) * WARPGROUP
+
+    @property
+    def blocks_at_once(self) -> int:
+        """Blocks of a multiprocessor: two with one consumer each, if their shared memory and sums fit."""
+        return 2 if self.tile.consumers == 1 and 2 * self.shared_bytes <= SHARED_BYTES else 1
+
+    @property
+    def registers(self) -> tuple[int, int]:
+        """Registers of a thread of the producer, and of a consumer."""
+        return _REGISTERS_OF_TWO if self.blocks_at_once == 2 else _REGISTERS[self.tile.consumers]
+
+    @property
+    def width(self) -> int:
+        """Columns of a panel, the widest that TMA swizzles and that divides a head."""
+        return 64 if self.depth % 64 == 0 else 32
+
+    @property
+    def panels(self) -> int:
+        """Panels of a head: columns of 128 or 64 bytes, one below the other in shared memory."""
+        return self.depth // self.width
+
+    @property
+    def line(self) -> int:
+        """Bytes of a panel's row, which is as long as its swizzle."""
+        return 2 * self.width
+
+    @property
+    def swizzle(self) -> Swizzle:
+        """The swizzle of a panel's rows."""
+        return line_swizzle(2, self.line)
+
+    @property
+    def tile_bytes(self) -> int:
+        """Bytes of a tile of keys or of values."""
+        return 2 * self.tile.keys * self.depth
+
+    @property
+    def query_bytes(self) -> int:
+        """Bytes of a block's queries, and of its results."""
+        return 2 * self.queries * self.depth
+
+    @property
+    def results_offset(self) -> int:
+        """Where results are gathered: behind the queries, or in their place if no others are loaded."""
+        return self.query_bytes if self.tile.persistent else 0
+
+    @property
+    def keys_offset(self) -> int:
+        """Where the first stage of keys begins."""
+        return self.results_offset + self.query_bytes
+
+    @property
+    def values_offset(self) -> int:
+        """Where the first stage of values begins."""
+        return self.keys_offset + self.tile.stages * self.tile_bytes
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory of a block."""
+        return self.values_offset + self.tile.stages * self.tile_bytes
+
+    @property
+    def same_tiles(self) -> bool:
+        """Whether all consumers of a block see the same tiles of keys."""
+        return not self.causal or (self.aligned and self.tile.keys % self.queries == 0)
+
+    @property
+    def masks_more(self) -> bool:
+        """Whether tiles before a warpgroup's last one may have keys that some of its queries do not see."""
+        return self.causal and not (self.aligned and self.tile.keys % ROWS == 0)

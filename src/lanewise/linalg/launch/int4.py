@@ -1,0 +1,118 @@
+"""Products with 4-bit weights on a GPU: launches, recorded once for each kind of call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lanewise.formats import f32, s32
+from lanewise.gpu import recorded
+from lanewise.gpu.device import Context, context
+from lanewise.linalg.kernels.family import Launch
+from lanewise.linalg.kernels.int4.packing import CHUNK
+from lanewise.linalg.launch.attention import require_hopper
+from lanewise.linalg.launch.device_view import DeviceView
+from lanewise.linalg.launch.prepare import Prepared, current_stream
+from lanewise.linalg.operands import View, empty, view_of
+from lanewise.linalg.problem import Problem
+from lanewise.linalg.quantize import QuantizedMatrix
+from lanewise.linalg.rules import Request
+from lanewise.recently_used import RecentlyUsed
+
+_PREPARED: RecentlyUsed[Any, Prepared] = RecentlyUsed(1024)
+#: Bytes that rows begin at multiples of.
+_ALIGNED = 16
+
+
+def few_rows(request: Request, problem: Problem, b: QuantizedMatrix) -> None:
+    """Launch the kernel that unpacks weights as it multiplies."""
+    if not (problem.m and problem.n):
+        return
+    x, leading = _rows(request, problem, b)
+    there = b.on_device(x)
+    ordinal = x.device
+    assert ordinal is not None
+    views = (request.out, request.bias, request.residual, request.scale_out)
+    addresses = [x.address, there.values_address, there.metadata_address]
+    addresses += [0 if each is None else each.address for each in views]
+    key = (problem, leading, b.chunks, b.group, b.columns, request.alpha, request.beta, ordinal)
+    found = _PREPARED.get(key)
+    if found is None:
+        name = None if problem.epilogue.function is not None else f"int4 {key!r}"
+        found = _prepared(name, context(ordinal), addresses, request, problem, leading, b)
+        _PREPARED.put(key, found)
+    found(addresses, current_stream(x, ordinal))
+
+
+def _rows(request: Request, problem: Problem, b: QuantizedMatrix) -> tuple[View, int]:
+    """Return the rows as the kernel reads them, whole chunks of 16-byte pieces, and their distance."""
+    a, width = problem.a, b.chunks * CHUNK
+    aligned = a.k_major and a.inner == 1 and a.alignment >= _ALIGNED and a.leading >= 0
+    if aligned and width == b.k and (problem.m == 1 or a.leading >= width):
+        return request.a, a.leading
+    made: Any = empty(request.a, (problem.m, width), request.a.format)
+    made[:, b.k :] = 0
+    made[:, : b.k] = request.a.array.reshape(problem.m, b.k)
+    return view_of(made, "a"), width
+
+
+def _prepared(
+    name: str | None, there: Context, addresses: list[int], request: Request, problem: Problem, leading: int,
+    b: QuantizedMatrix,
+) -> Prepared:  # fmt: skip
+    """Return the launch of a call: from disk, or made and recorded."""
+    require_hopper(there.device, "products with weights of lw.quantize")
+    kept = recorded.kept(name, there) if name is not None else None
+    if kept is not None:
+        return Prepared(kept[0], 0, counts=False)
+    from lanewise.linalg.kernels.int4.launches import few_rows_launch
+
+    formats = (b.format, s32, b.format, problem.out.dtype, *problem.epilogue.added_dtypes, f32)
+    memory = [
+        DeviceView(number, address, (1,), (1,), fmt) if address else 0
+        for number, (address, fmt) in enumerate(zip(addresses, formats, strict=True))
+    ]
+    launch = few_rows_launch(
+        problem, memory, leading, (b.chunks, b.group, b.columns), (request.alpha, request.beta),
+        there.device.multiprocessors,
+    )  # fmt: skip
+    return _recorded(name, there, addresses, launch)
+
+
+def _recorded(name: str | None, there: Context, addresses: list[int], launch: Launch) -> Prepared:
+    kernel, arguments = launch.traced()
+    made = recorded.record(kernel.entry, kernel.shape, arguments, there, _operand_of, addresses)
+    if name is not None:
+        recorded.keep(name, [(made, kernel.entry)], {})
+    return Prepared([made], 0, counts=False)
+
+
+def unpack(b: QuantizedMatrix, like: View, target: View) -> None:
+    """Write weights (N, K) to memory on a GPU."""
+    there = b.on_device(like)
+    ordinal = like.device
+    assert ordinal is not None
+    addresses = [there.values_address, there.metadata_address, target.address]
+    key = ("unpack", b.shape, b.chunks, b.group, b.format.name, ordinal)
+    found = _PREPARED.get(key)
+    if found is None:
+        device = context(ordinal)
+        require_hopper(device.device, "products with weights of lw.quantize")
+        kept = recorded.kept(repr(key), device)
+        if kept is not None:
+            found = Prepared(kept[0], 0, counts=False)
+        else:
+            from lanewise.linalg.kernels.int4.launches import unpack_launch
+
+            formats = (s32, b.format, b.format)
+            memory = [
+                DeviceView(number, address, (1,), (1,), fmt)
+                for number, (address, fmt) in enumerate(zip(addresses, formats, strict=True))
+            ]
+            launch = unpack_launch(b.format, memory, b.shape[1], (b.chunks, b.group, b.columns))
+            found = _recorded(repr(key), device, addresses, launch)
+        _PREPARED.put(key, found)
+    found(addresses, current_stream(like, ordinal))
+
+
+def _operand_of(memory: Any) -> int | None:
+    return memory.operand if isinstance(memory, DeviceView) else None

@@ -1,0 +1,173 @@
+"""`lw.quantize`: weights of 4 bits with a scale for each group of K, in host memory and on GPUs.
+
+Products with them are in `int4_matmul.py`.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lanewise.errors import LanewiseError
+from lanewise.formats import Format, bf16
+from lanewise.linalg.arrays import Array as AnyArray
+from lanewise.linalg.kernels.int4.packing import CHUNK, pack, padded, unpack
+from lanewise.linalg.operands import View, view_of
+from lanewise.linalg.sparsify import OnDevice, to_device
+from lanewise.linalg.types import format_named
+from lanewise.tracebacks import short_traceback
+
+Array = npt.NDArray[Any]
+
+#: The largest magnitude of a weight; -8 is not used, so that weights are symmetric.
+_LARGEST = 7
+#: Types of weights before they are quantized, and of the rows that are multiplied with them.
+_SOURCES, _ROWS = ("f16", "bf16", "f32"), ("f16", "bf16")
+
+
+class QuantizedMatrix:
+    """A K by N matrix of 4-bit integers from -7 to 7, with a scale for each column and `group` elements of K.
+
+    An element is integer · scale, rounded to `format`, the type of scales and of the rows that it multiplies.
+    """
+
+    def __init__(self, words: Array, scales: Array, shape: tuple[int, int], group: int, fmt: Format) -> None:
+        #: The shape of the matrix, and what of it shares a scale.
+        self.shape, self.group, self.format = shape, group, fmt
+        #: Packed words, and scales (groups of K, columns), padded to whole tiles.
+        self.words, self.scales = words, scales
+        #: Copies on GPUs, by library and device; they are made for the first product there.
+        self.copies: dict[tuple[str, int], OnDevice] = {}
+        #: The library and the device that `dequantize` returns an array of.
+        self.library: str = "numpy"
+        self.device: int | None = None
+
+    @property
+    def k(self) -> int:
+        """The elements of a column."""
+        return self.shape[0]
+
+    @property
+    def columns(self) -> int:
+        """The columns, padded to whole tiles."""
+        return int(self.scales.shape[1])
+
+    @property
+    def chunks(self) -> int:
+        """Tiles of a column."""
+        return int(self.words.shape[1])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of words and scales."""
+        return int(self.words.nbytes + self.scales.nbytes)
+
+    @property
+    def integers(self) -> npt.NDArray[np.int8]:
+        """The weights before they are scaled, (K, N)."""
+        return unpack(self.words, self.shape[1], self.k).T
+
+    def rows(self) -> Array:
+        """Return the weights as kernels multiply them, (N, K), in host memory."""
+        k, n = self.shape
+        factors = np.repeat(self.scales[:, :n].astype(np.float32), self.group, axis=0)[:k].T
+        # An integer of 4 bits times a scale is exact in f32, so that it is rounded once.
+        return (self.integers.T.astype(np.float32) * factors).astype(self.format.dtype)
+
+    def dequantize(self) -> Any:
+        """Return the matrix (K, N) as an array of the library, and on the device, of the original one."""
+        found = self.rows().T
+        if self.library != "torch":
+            return np.ascontiguousarray(found)
+        torch = sys.modules["torch"]
+        words = torch.from_numpy(np.ascontiguousarray(found).view(np.int16))
+        made = words.view(getattr(torch, self.format.dtype_name))
+        return made if self.device is None else made.to(f"cuda:{self.device}")
+
+    def on_device(self, like: View) -> OnDevice:
+        """Return the matrix on the GPU of an array, in memory of the array's library; it is copied once."""
+        assert like.device is not None
+        key = (like.library, like.device)
+        found = self.copies.get(key)
+        if found is None:
+            parts = [to_device(like, each) for each in (self.words, self.scales)]
+            found = self.copies[key] = OnDevice.of(*parts)
+        return found
+
+    def __repr__(self) -> str:
+        k, n = self.shape
+        return f"<int4 {k} × {n}, {self.format.name} scales of {self.group}, {self.nbytes} bytes>"
+
+
+@short_traceback
+def quantize(w: AnyArray, format: str = "int4", *, group: int = 128, dtype: object = None) -> QuantizedMatrix:
+    """Return weights (K, N) of 4 bits for `lw.matmul(x, w)`, with a scale for each column and `group` of K.
+
+    A scale is the largest magnitude of its group over 7, and weights are the nearest integers. `dtype`, f16
+    or bf16, is the type of scales and of the rows x: that of w, or bf16 for a w of f32.
+
+    >>> import numpy as np
+    >>> w = np.arange(-8, 8, dtype=np.float16).reshape(8, 2)
+    >>> quantize(w)
+    <int4 8 × 2, f16 scales of 128, 1088 bytes>
+    >>> quantize(w).dequantize()[:2].tolist()
+    [[-8.0, -6.85546875], [-5.71484375, -5.140625]]
+    """
+    if format != "int4":
+        raise LanewiseError(f"lw.quantize makes 'int4', not {format!r}")
+    if isinstance(group, bool) or not isinstance(group, int | np.integer) or group < CHUNK or group % CHUNK:
+        raise LanewiseError(f"group={group!r} must be a multiple of {CHUNK}, such as 128")
+    view = view_of(_detached(w), "b")
+    if view.format.name not in _SOURCES or len(view.shape) != 2:
+        raise LanewiseError(
+            f"w is {view.format.dtype_name} of shape {view.shape}; lw.quantize takes a matrix (K, N) of "
+            "float16, bfloat16 or float32"
+        )
+    fmt = format_named(dtype, "dtype") if dtype is not None else view.format
+    fmt = bf16 if dtype is None and fmt.name not in _ROWS else fmt
+    if fmt.name not in _ROWS:
+        raise LanewiseError(f"dtype={dtype!r}: scales are float16 or bfloat16, as the rows they multiply")
+    matrix = _on_host(view).astype(np.float32)
+    if not np.isfinite(matrix).all():
+        raise LanewiseError("w has infinities or NaN, which no integer stands for")
+    words, scales = _quantized(matrix.T, int(group), fmt)
+    found = QuantizedMatrix(words, scales, (int(view.shape[0]), int(view.shape[1])), int(group), fmt)
+    found.library, found.device = view.library, view.device
+    return found
+
+
+def _detached(array: Any) -> Any:
+    """Return a parameter of a model as plain numbers: quantized weights have no gradient."""
+    return array.detach() if hasattr(array, "detach") else array
+
+
+def _on_host(view: View) -> Array:
+    """Return a matrix in host memory."""
+    if view.device is None:
+        return np.asarray(view.array)
+    if view.library == "torch":
+        return np.asarray(view.array.float().cpu().numpy())
+    if view.library == "cupy":
+        return np.asarray(view.array.get())
+    raise LanewiseError(f"lw.quantize takes matrices on a GPU of torch and CuPy, not of {view.library}")
+
+
+def _quantized(rows: Array, group: int, fmt: Format) -> tuple[Array, Array]:
+    """Return packed words and scales of weights (N, K) of f32."""
+    n, k = rows.shape
+    columns, whole = padded(n, k)
+    groups = -(-whole // group)
+    whole_rows = np.zeros((n, groups * group), np.float32)
+    whole_rows[:, :k] = rows
+    apart = whole_rows.reshape(n, groups, group)
+    exact = np.abs(apart).max(axis=2, initial=0) / np.float32(_LARGEST)
+    least = np.float32(np.finfo(np.float16).tiny)  # scales below it are no normal numbers of f16
+    scale = np.maximum(exact, least).astype(fmt.dtype)
+    integers = np.rint(apart / scale.astype(np.float32)[:, :, None])
+    integers = np.clip(integers, -_LARGEST, _LARGEST).reshape(n, -1)[:, :k]
+    scales = np.ones((groups, columns), fmt.dtype)
+    scales[:, :n] = scale.T
+    return pack(integers), scales

@@ -1,0 +1,72 @@
+"""`lw.attention` on a Hopper GPU: random shapes against f64, the same bits in every run, the CPU."""
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import lanewise as lw
+from linalg.attention_oracle import require_right
+
+pytestmark = pytest.mark.gpu
+
+
+def on_host(tensor: Any) -> Any:
+    """A tensor as an array of f32 in host memory."""
+    return tensor.float().cpu().numpy()
+
+
+def drawn(torch: Any, rng: Any, most: float) -> tuple[Any, Any, Any, dict[str, Any]]:
+    """Random queries, keys and values, and options."""
+    depth, dtype = int(rng.choice([64, 96, 128, 256])), rng.choice(["float16", "bfloat16"])
+    batch, key_heads, group = (int(each) for each in rng.integers(1, 4, 3))
+    queries, keys = (int(each) for each in most ** rng.random(2))
+    keys = queries if rng.random() < 0.4 else keys
+    shapes = [(batch, key_heads * group, queries, depth)] + [(batch, key_heads, keys, depth)] * 2
+    tensors = [torch.randn(each, device="cuda").to(getattr(torch, dtype)) for each in shapes]
+    if rng.random() < 0.4:
+        tensors = [each.transpose(1, 2).contiguous().transpose(1, 2) for each in tensors]
+    return *tensors, {"causal": bool(rng.random() < 0.5), "scale": [None, 0.1, 1.0][int(rng.integers(3))]}
+
+
+def test_random_shapes_are_right_and_the_same_in_every_run(torch: Any) -> None:
+    sequence = np.random.SeedSequence()
+    print(sequence.entropy)
+    rng = np.random.default_rng(sequence)
+    for _ in range(60):
+        q, k, v, options = drawn(torch, rng, 1500)
+        print(q.shape, k.shape, q.dtype, options)
+        out, lse = lw.attention(q, k, v, return_lse=True, **options)
+        assert torch.equal(out, lw.attention(q, k, v, **options))
+        rounded = on_host(out).astype(np.float16 if out.dtype == torch.float16 else ml_dtypes.bfloat16)
+        require_right(rounded, lse.cpu().numpy(), *map(on_host, (q, k, v)), **options)
+
+
+def test_the_cpu_differs_by_its_exponentials_alone(torch: Any) -> None:
+    rng = np.random.default_rng(7)
+    for _ in range(8):
+        q, k, v, options = drawn(torch, rng, 150)
+        out, lse = lw.attention(q, k, v, return_lse=True, **options)
+        other, logarithms = lw.attention(q.cpu(), k.cpu(), v.cpu(), return_lse=True, **options)
+        unit = 2.0**-8 if q.dtype == torch.bfloat16 else 2.0**-11
+        largest = max(1.0, float(v.abs().max()))
+        assert (out.cpu().double() - other.double()).abs().max() <= unit * largest
+        assert torch.allclose(lse.cpu(), logarithms, rtol=1e-5, atol=1e-5)
+
+
+def test_tensors_that_tma_cannot_load_and_an_out_that_it_cannot_store(torch: Any) -> None:
+    q, k, v = (torch.randn(2, 3, 50, 64, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+    whole = lw.attention(q, k, v)
+    odd = torch.zeros(2, 3, 50, 67, device="cuda", dtype=torch.bfloat16)[..., 1:65]
+    odd.copy_(q)
+    assert torch.equal(lw.attention(odd, k, v), whole)
+    out = torch.zeros(2, 3, 64, 50, device="cuda", dtype=torch.bfloat16).mT
+    assert lw.attention(q, k, v, out=out) is out and torch.equal(out, whole)
+    graph: Any = torch.cuda.CUDAGraph()
+    target = torch.zeros_like(q)
+    with torch.cuda.graph(graph):
+        lw.attention(q, k, v, out=target)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(target, whole)

@@ -1,0 +1,228 @@
+"""`lw.attention` on the CPU: random shapes against f64, strides, errors, torch's operator, the checker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import lanewise as lw
+from lanewise.formats import format_of
+from lanewise.linalg.kernels.attention.launches import launch_of, traits_of
+from lanewise.linalg.kernels.attention.sizes import HEAD_SIZES, TILES, Sizes, Tile
+from linalg.attention_oracle import reference, require_right
+
+BF16 = ml_dtypes.bfloat16
+SEED = np.random.SeedSequence()
+
+
+def arrays(rng: Any, sizes: Sizes, dtype: Any) -> tuple[Any, Any, Any]:
+    """Random queries, keys and values."""
+    batch, heads, key_heads, queries, keys, depth = sizes
+    q = rng.normal(size=(batch, heads, queries, depth))
+    k, v = (rng.normal(size=(batch, key_heads, keys, depth)) for _ in range(2))
+    return q.astype(dtype), k.astype(dtype), v.astype(dtype)
+
+
+def random_sizes(rng: Any, depth: int) -> Sizes:
+    """Sizes that seldom fit tiles: lengths log-uniform from 1 to 400."""
+    key_heads, group = int(rng.integers(1, 3)), int(rng.integers(1, 4))
+    queries, keys = (int(each) for each in 400 ** rng.random(2))
+    return Sizes(int(rng.integers(1, 3)), key_heads * group, key_heads, queries, keys, depth)
+
+
+#: One kernel in the plain suite; the compilation of one takes seconds.
+CASES = [
+    pytest.param(depth, causal, dtype, marks=() if (depth, dtype) == (64, BF16) else pytest.mark.slow)
+    for depth in HEAD_SIZES
+    for causal in (False, True)
+    for dtype in (BF16, np.float16)
+]
+
+
+@pytest.mark.parametrize(("depth", "causal", "dtype"), CASES)
+def test_random_shapes_are_right(depth: int, causal: bool, dtype: Any) -> None:
+    print(SEED.entropy)
+    rng = np.random.default_rng(SEED.spawn(1)[0])
+    for _ in range(3):
+        sizes = random_sizes(rng, depth)
+        q, k, v = arrays(rng, sizes, dtype)
+        out, lse = lw.attention(q, k, v, causal=causal, return_lse=True)
+        print(sizes)
+        require_right(out, lse, q, k, v, causal=causal)
+
+
+def test_a_causal_mask_ends_at_the_last_query_and_key() -> None:
+    rng = np.random.default_rng(1)
+    for queries, keys in ((5, 9), (9, 5), (1, 70), (70, 1), (64, 64)):
+        q, k, v = arrays(rng, Sizes(1, 1, 1, queries, keys, 64), BF16)
+        out, lse = lw.attention(q, k, v, causal=True, return_lse=True)
+        require_right(out, lse, q, k, v, causal=True)
+        unseen = max(0, queries - keys)
+        assert (out[:, :, :unseen] == 0).all() and np.isneginf(lse[:, :, :unseen]).all()
+        last = lw.attention(q[:, :, -1:], k, v, causal=True)
+        require_right(last, None, q[:, :, -1:], k, v)
+
+
+def test_heads_that_share_keys_and_strides_of_all_kinds_give_the_same_bits() -> None:
+    rng = np.random.default_rng(2)
+    q, k, v = arrays(rng, Sizes(2, 4, 2, 30, 41, 64), BF16)
+    whole, lse = lw.attention(q, k, v, return_lse=True)
+    repeated = [np.repeat(each, 2, axis=1) for each in (k, v)]
+    assert (lw.attention(q, *repeated) == whole).all()
+    by_length = [np.ascontiguousarray(each.swapaxes(1, 2)).swapaxes(1, 2) for each in (q, k, v)]
+    out, again = lw.attention(*by_length, return_lse=True)
+    assert (out == whole).all() and (again == lse).all() and out.strides == by_length[0].strides
+    odd = [np.empty((*each.shape[:-1], 71), BF16)[..., 3:67] for each in (q, k, v)]
+    for each, source in zip(odd, (q, k, v), strict=True):
+        each[...] = source
+    assert (lw.attention(*odd) == whole).all()
+    backwards = [each[:, :, ::-1] for each in (k, v)]
+    require_right(lw.attention(q, *backwards), None, q, *backwards)
+    target = np.zeros((2, 4, 64, 30), BF16).swapaxes(2, 3)
+    assert lw.attention(q, k, v, out=target) is target and (target == whole).all()
+    one, shared = lw.attention(q[:, :, :1], k, v), lw.attention(q[:, :, :1], *repeated)
+    assert (one == shared).all()  # queries of heads that share keys are computed together
+    assert (lw.attention(q[0, 0], k[0, 0], v[0, 0]) == whole[0, 0]).all()
+    assert (lw.attention(q[0], k[0], v[0]) == whole[0]).all()
+
+
+def test_scales_and_lengths_at_the_edges() -> None:
+    rng = np.random.default_rng(3)
+    q, k, v = arrays(rng, Sizes(1, 1, 1, 20, 130, 64), BF16)
+    for scale in (1e-3, 2.0, 30.0):
+        out, lse = lw.attention(q, k, v, scale=scale, return_lse=True)
+        require_right(out, lse, q, k, v, scale=scale)
+    nothing, lse = lw.attention(q, k[:, :, :0], v[:, :, :0], return_lse=True)
+    assert (nothing == 0).all() and np.isneginf(lse).all()
+    assert lw.attention(q[:, :, :0], k, v).shape == (1, 1, 0, 64)
+    assert lw.attention(q[:0], k[:0], v[:0]).shape == (0, 1, 20, 64)
+    large = np.full_like(k, 1e4)
+    require_right(lw.attention(q, large, v), None, q, large, v)
+
+
+def _mistakes() -> dict[str, tuple[Any, str]]:
+    q = np.zeros((2, 4, 8, 64), np.float16)
+    k = np.zeros((2, 2, 9, 64), np.float16)
+    read_only = q.copy()
+    read_only.flags.writeable = False
+    return {
+        "no array": (lambda: lw.attention(1.0, k, k), "q must be an array"),
+        "types": (lambda: lw.attention(q, k, k.astype(BF16)), "convert them to one type"),
+        "f32": (lambda: lw.attention(*[each.astype(np.float32) for each in (q, k, k)]), "float16 and bf"),
+        "f64": (lambda: lw.attention(q, k.astype(np.float64), k), "float16 and bfloat16"),
+        "int16": (lambda: lw.attention(q.astype(np.int16), k, k), "it must have float16, bfloat16"),
+        "one axis": (lambda: lw.attention(q[0, 0, 0], k, k), r"takes \(batch, heads, length, head size\)"),
+        "axes": (lambda: lw.attention(q, k[0], k[0]), "the same number of axes"),
+        "values": (lambda: lw.attention(q, k, k[:, :, :5]), "k and v must have the same shape"),
+        "head sizes": (lambda: lw.attention(q[..., :32], k, k), "must have the same size"),
+        "no kernel": (lambda: lw.attention(q[..., :32], k[..., :32], k[..., :32]), "64, 96, 128, 256"),
+        "batch": (lambda: lw.attention(q, k[:1], k[:1]), "the same batch"),
+        "heads": (lambda: lw.attention(q[:, :3], k, k), "3 heads and k 2"),
+        "causal": (lambda: lw.attention(q, k, k, causal="yes"), "causal='yes' must be True or False"),
+        "lse": (lambda: lw.attention(q, k, k, return_lse=1), "return_lse=1 must be"),
+        "scale": (lambda: lw.attention(q, k, k, scale="1"), "scale='1' must be a number above 0"),
+        "negative": (lambda: lw.attention(q, k, k, scale=-0.5), "pass -q and -scale"),
+        "nan": (lambda: lw.attention(q, k, k, scale=float("nan")), "above 0"),
+        "tiny": (lambda: lw.attention(q, k, k, scale=1e-60), "that f32 holds"),
+        "out's shape": (lambda: lw.attention(q, k, k, out=np.zeros_like(k)), "it must be as q"),
+        "out's type": (lambda: lw.attention(q, k, k, out=q.astype(BF16)), "it must be as q"),
+        "out read": (lambda: lw.attention(q, k, k, out=q), "shares memory with q"),
+        "out written": (lambda: lw.attention(q, k, k, out=read_only), "out is read-only"),
+        "out repeated": (
+            lambda: lw.attention(q, k, k, out=np.broadcast_to(q[:1].copy(), q.shape)), "read-only|share"
+        ),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _mistakes())
+def test_mistakes_are_refused_in_a_sentence(name: str) -> None:
+    call, said = _mistakes()[name]
+    with pytest.raises(lw.LanewiseError, match=said):
+        call()
+
+
+def test_torch_has_it_as_an_operator() -> None:
+    torch = pytest.importorskip("torch")
+    import lanewise.torch as lt
+
+    torch.manual_seed(0)
+    q = torch.randn(2, 30, 4, 64, dtype=torch.bfloat16).transpose(1, 2)
+    k, v = (torch.randn(2, 2, 41, 64, dtype=torch.bfloat16) for _ in range(2))
+    whole = lw.attention(q, k, v)
+    out, lse = lt.attention(q, k, v, return_lse=True)
+    assert torch.equal(out, whole) and lse.shape == (2, 4, 30) and out.stride() == q.stride()
+    assert torch.allclose(torch.compile(lt.attention, backend="eager")(q, k, v), whole)
+    with pytest.raises(lw.LanewiseError, match="q requires a gradient, and lw"):
+        lw.attention(q.clone().requires_grad_(), k, v)
+    result = lt.attention(q.clone().requires_grad_(), k, v)
+    with pytest.raises(lw.LanewiseError, match="has no gradient"):
+        result.sum().backward()
+    with torch._subclasses.FakeTensorMode() as mode:
+        fakes = [mode.from_tensor(each) for each in (q, k, v)]
+        made = lt.attention(*fakes, return_lse=True)
+        assert [(each.shape, each.stride(), each.dtype) for each in made] == [
+            (each.shape, each.stride(), each.dtype) for each in (out, lse)
+        ]
+        with pytest.raises(RuntimeError, match="do not fit"):
+            lt.attention(fakes[0], fakes[1], fakes[2][:, :, :3])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["attention", "attention_lse"])
+def test_opcheck_passes(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    import lanewise.torch  # noqa: F401, defines the operators
+
+    q, k, v = (torch.randn(1, 2, each, 64, dtype=torch.bfloat16) for each in (30, 41, 41))
+    operator = getattr(torch.ops.lanewise, name).default
+    assert set(torch.library.opcheck(operator, (q, k, v, False, 0.2)).values()) == {"SUCCESS"}
+
+
+def test_every_tile_fits_and_few_queries_have_the_keys_of_many() -> None:
+    for depth, (many, few) in TILES.items():
+        assert many.keys == few.keys  # bits depend on them
+        for queries, tile in ((100, many), (64, few), (1, few)):
+            traits = traits_of(Sizes(1, 1, 1, queries, 100, depth), format_of(BF16), False)
+            assert traits.tile == tile and traits.shared_bytes <= 227 * 1024
+
+
+#: A tile of each kind: three consumers that take turns, panels of 64 bytes, tiles that no warpgroup divides.
+CHECKED = [
+    (Sizes(1, 2, 1, 200, 264, 64), True, Tile(128, 3, 2, ordered=True, persistent=True)),
+    (Sizes(1, 2, 2, 300, 170, 96), True, Tile(112, 3, 2, ordered=True, persistent=True)),
+    (Sizes(1, 2, 2, 60, 400, 96), True, Tile(112, 1, 2)),
+    (Sizes(1, 3, 1, 200, 300, 128), False, Tile(128, 2, 2, persistent=True)),
+    (Sizes(1, 2, 1, 150, 214, 256), True, Tile(80, 2, 2, ordered=True)),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sizes", "causal", "tile"), CHECKED)
+def test_the_checker_finds_nothing_and_bits_do_not_depend_on_the_grid(
+    sizes: Sizes, causal: bool, tile: Tile
+) -> None:
+    rng = np.random.default_rng(4)
+    q, k, v = arrays(rng, sizes, np.float16)
+    results = []
+    for blocks in (3, 132):
+        out, lse = np.full_like(q, 7), np.full(q.shape[:-1], 7, np.float32)
+        traits = traits_of(sizes, format_of(np.float16), causal, tile)
+        launch = launch_of(traits, sizes, (q, k, v, out), lse, sizes.depth**-0.5, blocks)
+        if blocks == 3:
+            report = lw.check(launch.kernel, *launch.arguments)
+            assert not report.findings, report.findings[0]
+        else:
+            launch()
+        require_right(out, lse, q, k, v, causal=causal)
+        results.append((out.tobytes(), lse.tobytes()))
+    assert results[0] == results[1]
+
+
+def test_the_oracle_is_attention() -> None:
+    q = np.zeros((1, 1, 2, 64))
+    v = np.arange(3.0).reshape(1, 1, 3, 1) * np.ones(64)
+    out, lse = reference(q, v, v, causal=True)
+    assert np.allclose(out[0, 0, :, 0], [0.5, 1.0]) and np.allclose(lse, np.log([2, 3]))

@@ -1,0 +1,168 @@
+"""4-bit weights: how they are quantized and packed, products against f64, the bits of their order, errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import lanewise as lw
+from lanewise.formats import f32, format_of
+from lanewise.linalg.kernels.int4.kernels import PARTS
+from lanewise.linalg.kernels.int4.launches import few_rows_launch, unpack_launch
+from lanewise.linalg.kernels.int4.packing import CHUNK, order_of_k, pack, unpack
+from lanewise.linalg.problem import Operand, Problem
+
+BF16 = ml_dtypes.bfloat16
+
+
+def random_layer(rng: Any, dtype: Any, m: int, k: int, n: int, group: int = 128) -> tuple[Any, Any, Any]:
+    """Rows, weights of 4 bits, and these as numbers."""
+    x, w = rng.normal(size=(m, k)).astype(dtype), rng.normal(size=(k, n)).astype(dtype)
+    weights = lw.quantize(w, group=group)
+    return x, weights, weights.dequantize()
+
+
+def test_packing_keeps_every_integer() -> None:
+    rng = np.random.default_rng(np.random.SeedSequence())
+    for n, k in ((1, 1), (16, 64), (33, 200), (100, 640)):
+        integers = rng.integers(-8, 8, (n, k))
+        assert (unpack(pack(integers), n, k) == integers).all()
+    assert sorted(order_of_k()) == list(range(CHUNK))
+
+
+def test_weights_are_the_nearest_integers_times_their_scales() -> None:
+    rng = np.random.default_rng(1)
+    for dtype, group in ((np.float16, 64), (BF16, 128), (np.float32, 192)):
+        w = (rng.normal(size=(500, 40)) * np.exp(rng.normal(size=40))).astype(dtype)
+        weights = lw.quantize(w, group=group)
+        kept = np.asarray(weights.dequantize(), np.float64)
+        assert weights.shape == (500, 40) and weights.format.name == (
+            "f16" if dtype is np.float16 else "bf16"
+        )
+        assert np.abs(weights.integers).max() <= 7
+        scales = np.repeat(weights.scales[:, :40].astype(np.float64), group, axis=0)[:500]
+        largest = np.array([np.abs(w[i : i + group].astype(np.float64)).max(0) for i in range(0, 500, group)])
+        unit = 2.0**-8 if weights.format.name == "bf16" else 2.0**-11
+        assert np.allclose(scales[::group] * 7, largest, rtol=unit)
+        # half a step, and what rounding the scale and the product costs of the largest
+        assert (np.abs(kept - w.astype(np.float64)) <= scales * (0.5 + 14.1 * unit)).all()
+    zeros = lw.quantize(np.zeros((64, 3), np.float16))
+    assert (zeros.dequantize() == 0).all() and "int4 64 × 3" in repr(zeros)
+    assert lw.quantize(np.zeros((64, 3), np.float32), dtype="f16").format.name == "f16"
+
+
+@pytest.mark.parametrize("dtype", [BF16, np.float16])
+def test_products_are_those_of_the_weights_as_numbers(dtype: Any) -> None:
+    rng = np.random.default_rng(np.random.SeedSequence())
+    for m, k, n in ((1, 64, 16), (5, 200, 33), (70, 320, 40), (300, 128, 24)):
+        x, weights, w = random_layer(rng, dtype, m, k, n)
+        exact = x.astype(np.float64) @ w.astype(np.float64)
+        bias, residual = rng.normal(size=n).astype(np.float32), rng.normal(size=(m, n)).astype(dtype)
+        plain = lw.matmul(x, weights, out_dtype="f32")
+        assert np.allclose(plain, exact, rtol=0, atol=2e-5 * np.abs(exact).max())
+        assert lw.matmul(x, weights).dtype == dtype
+        fused = lw.matmul(x, weights, bias=bias, activation="relu", residual=residual, out_dtype="f32")
+        wanted = np.maximum(exact + bias, 0) + residual.astype(np.float64)
+        assert np.allclose(fused, wanted, rtol=0, atol=2e-5 * np.abs(exact).max() + 1e-5)
+
+
+def test_a_batch_a_vector_strides_and_out() -> None:
+    rng = np.random.default_rng(3)
+    x, weights, _ = random_layer(rng, np.float16, 12, 100, 20)
+    whole = lw.matmul(x, weights)
+    assert (lw.matmul(x.reshape(3, 4, 100), weights) == whole.reshape(3, 4, 20)).all()
+    assert (lw.matmul(x[3], weights) == whole[3]).all()
+    assert (lw.matmul(np.asfortranarray(x), weights) == whole).all()
+    out = np.zeros((20, 12), np.float16).T
+    assert lw.matmul(x, weights, out=out) is out and (out == whole).all()
+    many = lw.matmul(np.concatenate([x] * 30), weights, batch_invariant=True)
+    assert (many[:12] == whole).all() and (many[-12:] == whole).all()
+    assert lw.matmul(x[:0], weights).shape == (0, 20)
+
+
+def kernel_result(x: Any, weights: Any, multiprocessors: int = 132) -> Any:
+    """The result of the kernel on the CPU machine, for rows of whole chunks."""
+    (m, k), n = x.shape, weights.shape[1]
+    rows = Operand(weights.format, True, k)
+    problem = Problem(m, n, k, rows, rows, Operand(weights.format, True, n), f32)
+    out = np.zeros((m, n), x.dtype)
+    arrays = [each.reshape(-1) for each in (x, weights.words.view(np.int32), weights.scales, out)]
+    packed = (weights.chunks, weights.group, weights.columns)
+    launch = few_rows_launch(problem, [*arrays, 0, 0, 0], k, packed, (1.0, 1.0), multiprocessors)
+    return launch, out
+
+
+@pytest.mark.parametrize("dtype", [BF16, pytest.param(np.float16, marks=pytest.mark.slow)])
+def test_the_kernel_has_the_bits_of_the_cpu(dtype: Any) -> None:
+    """Parts of K that are empty, columns beyond the last, one tile or two for a block."""
+    rng = np.random.default_rng(4)
+    for m, k, n, multiprocessors in ((11, 1280, 50, 1), (3, 192, 20, 1)):
+        x, weights, _ = random_layer(rng, dtype, m, k, n)
+        launch, out = kernel_result(x, weights, multiprocessors)
+        launch()
+        assert out.tobytes() == lw.matmul(x, weights).tobytes()
+
+
+def test_unpacked_weights_have_the_bits_of_dequantize() -> None:
+    weights = lw.quantize(np.random.default_rng(5).normal(size=(200, 40)).astype(BF16))
+    rows = np.zeros((40, weights.chunks * CHUNK), BF16)
+    arrays = [each.reshape(-1) for each in (weights.words.view(np.int32), weights.scales, rows)]
+    unpack_launch(weights.format, arrays, 40, (weights.chunks, weights.group, weights.columns))()
+    assert rows[:, :200].tobytes() == np.ascontiguousarray(weights.dequantize().T).tobytes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [BF16, np.float16])
+def test_the_checker_finds_nothing(dtype: Any) -> None:
+    x, weights, _ = random_layer(np.random.default_rng(6), dtype, 70, 64 * (PARTS + 3), 50)
+    launch, out = kernel_result(x, weights, 1)
+    report = lw.check(launch.kernel, *launch.arguments)
+    assert not report.findings, report.findings[0]
+    assert out.tobytes() == lw.matmul(x, weights).tobytes()
+
+
+def test_torch_tensors_are_taken_and_returned() -> None:
+    torch = pytest.importorskip("torch")
+    w = torch.nn.Parameter(torch.randn(100, 24, dtype=torch.bfloat16))
+    weights = lw.quantize(w)
+    x = torch.randn(2, 3, 100, dtype=torch.bfloat16)
+    product = lw.matmul(x, weights)
+    kept = weights.dequantize()
+    assert kept.dtype == torch.bfloat16 and product.shape == (2, 3, 24)
+    exact = x.double() @ kept.double()
+    assert (product.double() - exact).abs().max() <= exact.abs().max() * 2**-8
+
+
+def _mistakes() -> dict[str, tuple[Any, str]]:
+    w = np.ones((64, 8), np.float16)
+    weights, x = lw.quantize(w), np.ones((4, 64), np.float16)
+    return {
+        "format": (lambda: lw.quantize(w, "int2"), "makes 'int4', not 'int2'"),
+        "group": (lambda: lw.quantize(w, group=100), "group=100 must be a multiple of 64"),
+        "no group": (lambda: lw.quantize(w, group=True), "group=True must be"),
+        "a vector": (lambda: lw.quantize(w[0]), r"takes a matrix \(K, N\)"),
+        "e4m3": (lambda: lw.quantize(w.astype(ml_dtypes.float8_e4m3fn)), "float16, bfloat16 or float32"),
+        "dtype": (lambda: lw.quantize(w, dtype="f32"), "scales are float16 or bfloat16"),
+        "infinite": (lambda: lw.quantize(w * np.float16(np.inf)), "infinities or NaN"),
+        "types": (lambda: lw.matmul(x.astype(BF16), weights), "a is bfloat16 and b is float16"),
+        "sizes": (lambda: lw.matmul(x[:, :32], weights), "they must agree"),
+        "scale": (lambda: lw.matmul(x, weights, scale_a=2.0), "take no scale_a="),
+        "plan": (lambda: lw.matmul(x, weights, plan=lw.plan(x, w)), "take no plan="),
+        "arch": (lambda: lw.matmul(x, weights, arch="sm_80"), "are for sm_90a, not for sm_80"),
+        "grouped": (lambda: lw.grouped_matmul(x, weights, [2, 4]), "QuantizedMatrix"),
+        "sparse": (lambda: lw.sparsify(weights), "QuantizedMatrix"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _mistakes())
+def test_mistakes_are_refused_in_a_sentence(name: str) -> None:
+    call, said = _mistakes()[name]
+    with pytest.raises(lw.LanewiseError, match=said):
+        call()
+
+
+def test_the_format_of_scales_is_that_of_rows() -> None:
+    assert lw.quantize(np.ones((64, 8), np.float32), dtype=np.float16).format == format_of(np.float16)
