@@ -13,7 +13,7 @@ from typing import Any
 from lanewise import lang as lw
 from lanewise.formats import f32, tf32
 from lanewise.linalg.kernels.fused_epilogue import EpilogueValues
-from lanewise.linalg.kernels.warp.epilogue import store
+from lanewise.linalg.kernels.warp.epilogue import store, store_lines
 from lanewise.linalg.kernels.warp.tiles import LANES, fragment, share_out
 from lanewise.linalg.kernels.warp.traits import WarpTraits
 
@@ -71,7 +71,11 @@ def compiled(T: WarpTraits) -> Any:
             alpha, beta, bias, residual, residual_row, residual_column, scale_a, scale_b, scale_out,
             folded_rows=folded_rows,
         )  # fmt: skip
-        store(T, acc, Out + batch * batch_out, ldo, row + own_row, column + own_column, M, N, given)
+        matrix = Out + batch * batch_out
+        if T.stages_results:
+            store_lines(T, acc, matrix, ldo, (row, column), (own_row, own_column), M, N, given)
+        else:
+            store(T, acc, matrix, ldo, row + own_row, column + own_column, M, N, given)
 
     return by_warps
 
