@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lanewise.errors import LanewiseError
-from lanewise.formats import tf32
+from lanewise.formats import s32, tf32
 from lanewise.isa.launch_limits import LARGEST_GRID
 from lanewise.linalg.kernels.copies.launches import copied, copies
 from lanewise.linalg.kernels.copies.launches import workspace_bytes as copy_bytes
