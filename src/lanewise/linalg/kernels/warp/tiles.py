@@ -74,7 +74,7 @@ class TileShape:
         32 bytes.
         """
         piece = (PIECE if self.size < 8 else 2 * PIECE) // self.size
-        bits = (self.columns // piece).bit_length() - 1
+        bits = max(0, (self.columns // piece).bit_length() - 1)
         most = 3 if self.size < 8 else 2
         return Swizzle(min(bits, most), piece.bit_length() - 1, max(bits, most))
 
