@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import gzip
 import json
 from collections import defaultdict
 from collections.abc import Callable
@@ -58,6 +59,13 @@ class Model:
 
 #: The model by which plans are chosen.
 IN_USE = Model(lambda case, costs, gpu: expected(case, costs, gpu).total, H200)
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a sweep with several plans; the record may be compressed."""
+    content = path.read_bytes()
+    text = gzip.decompress(content) if path.suffix == ".gz" else content
+    return [row for row in json.loads(text)["rows"] if len(row["plans"]) > 1]
 
 
 def shape_of(row: dict[str, Any]) -> Shape:
@@ -300,9 +308,8 @@ def main() -> None:
     if given.records:
         for name, (count, error) in sorted(errors_by_bound().items()):
             print(f"{name:20s} {count:4d} times, off by {error:.3f}")
-    rows = [row for path in given.sweeps for row in json.loads(path.read_text(encoding="utf-8"))["rows"]]
+    rows = [row for path in given.sweeps for row in read(path)]
     rows += eight_bit_rows(given.eight_bit) if given.eight_bit else []
-    rows = [row for row in rows if len(row["plans"]) > 1]
     if not rows:
         return
     data, model = Data(rows), IN_USE
@@ -314,8 +321,7 @@ def main() -> None:
     report("in the fit", fitted, model)
     report("left out", left_out, model, given.worst)
     if given.others:
-        others = json.loads(given.others.read_text(encoding="utf-8"))["rows"]
-        report("others", Data([row for row in others if len(row["plans"]) > 1]), model, given.worst)
+        report("others", Data(read(given.others)), model, given.worst)
 
 
 if __name__ == "__main__":

@@ -36,6 +36,9 @@ _GATHERED = 3
 #: Columns of results up to which tiles are tried that are narrower than 32, and of tiles up to which results
 #: are stored from registers.
 _SMALL, _DIRECT = 512, 24
+#: Bytes of K up to which storing results takes so long that each line of a tile has a multiple of these bytes,
+#: for memory to write whole pieces.
+_SHORT_K, _WHOLE = 1024, 64
 #: Columns of results for which the transpose is tried.
 _FEW = 128
 #: Columns of promoted sums of which 64 rows fit into the registers twice, beside their totals.
@@ -246,7 +249,10 @@ def _widths(problem: Problem, split: int) -> list[int]:
     if n <= _FEW:
         least = next(each for each in widths if each >= n)
         return [least, *(each for each in (32, 64) if each < least)]
-    return [each for each in widths if (16 if n <= _SMALL else 32) <= each <= n + 56]
+    found = [each for each in widths if (16 if n <= _SMALL else 32) <= each <= n + 56]
+    if problem.k * element_bytes(problem) < _SHORT_K:
+        found = [each for each in found if each * problem.out.dtype.word_bits // 8 % _WHOLE == 0] or found
+    return found
 
 
 def _has_registers(problem: Problem, rows: int, columns: int) -> bool:

@@ -25,7 +25,7 @@ _SHARED, _REGISTERS, _WARP_REGISTERS = 227_000, 65_536, 160
 _DOUBLINGS = np.array([0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 3.0])
 #: Bytes of a row of a box of results that TMA stores, by the 16 bytes of a tile's row: boxes divide the tile.
 _BOXES = np.array(
-    [LINE] + [16 * max(d for d in (1, 2, 3, 4, 5, 7, 8) if sixteens % d == 0) for sixteens in range(1, 129)]
+    [_ATOM] + [16 * max(d for d in (1, 2, 3, 4, 5, 7) if sixteens % d == 0) for sixteens in range(1, 129)]
 )
 #: An array with a number for each plan, or one number for all of them.
 Values = Any
