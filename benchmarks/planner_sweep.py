@@ -272,7 +272,7 @@ def measure(shape: Shape, index: int, lt: Any, lock: Any, count: int, until: flo
         torch.cuda.synchronize()
     screened = {plan: median(times[plan]) for plan in runs}
     last = {plan: median(second[plan]) for plan in final if not isinstance(plan, str)}
-    # where many kernels are run by turns, none finds its code in a cache: times of the first rounds are longer
+    # kernels of the first rounds do not find their code in a cache: there are too many
     shorter = median(last[plan] / screened[plan] for plan in last)
     times |= {name: found for name, found in second.items() if isinstance(name, str)}
     row = {"index": index, **shape.fields()}
@@ -280,8 +280,8 @@ def measure(shape: Shape, index: int, lt: Any, lock: Any, count: int, until: flo
     best = [median(times[n]) for n in names]
     row["cublaslt"] = round(min(best), 2) if best else None
     row["plans"] = [
-        [text_of(plan), round(last.get(plan, screened[plan] * shorter), 2), len(second.get(plan, times[plan]))]
-        for plan in runs
+        [text_of(plan), round(last.get(plan, time * shorter), 2), len(second.get(plan, times[plan]))]
+        for plan, time in screened.items()
     ]
     row["failed"] = failed
     return row

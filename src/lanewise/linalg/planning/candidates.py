@@ -36,8 +36,7 @@ _GATHERED = 3
 #: Columns of results up to which tiles are tried that are narrower than 32, and of tiles up to which results
 #: are stored from registers.
 _SMALL, _DIRECT = 512, 24
-#: Bytes of K up to which storing results takes so long that each line of a tile has a multiple of these bytes,
-#: for memory to write whole pieces.
+#: Bytes of K up to which it matters most how results are stored: lines of tiles are multiples of so many bytes.
 _SHORT_K, _WHOLE = 1024, 64
 #: Columns of results for which the transpose is tried.
 _FEW = 128

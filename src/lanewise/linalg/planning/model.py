@@ -327,9 +327,7 @@ def _warp(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     fitting = np.minimum(_SHARED // shared, _REGISTERS // (threads * _WARP_REGISTERS))
     here = np.minimum(ceiling(tiles, 1.0), np.maximum(fitting, 1))
     multiply = x.rows * np.maximum(x.columns, ROWS / 2) * x.step * x.element_bytes / 2 / c.warp_products
-    at_once = [
-        np.where(each >= 4, each / x.element_bytes, 1.0) for each in (x.aligned_a, x.aligned_b)
-    ]
+    at_once = [np.where(each >= 4, each / x.element_bytes, 1.0) for each in (x.aligned_a, x.aligned_b)]
     pieces = (x.rows / at_once[0] + x.columns / at_once[1]) * x.step
     single = (x.rows * x.single_a + x.columns * x.single_b) * x.step
     loads = _larger(pieces * c.warp_piece, single * c.warp_element)

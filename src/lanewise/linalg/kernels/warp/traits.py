@@ -157,6 +157,8 @@ def traits_of(problem: Problem, plan: Plan) -> WarpTraits:
         raise LanewiseError(
             f"plans of family 'warp' do not split K: split={plan.split}, groups={plan.groups}"
         )
+    if plan.l2:
+        raise LanewiseError(f"plans of family 'warp' tell L2 nothing: l2={plan.l2!r}")
     by_tma = plan.tile == TILE_BY_TMA
     if by_tma and not loads_by_tma(problem, plan.arch):
         raise LanewiseError(
