@@ -33,9 +33,10 @@ from lanewise.linalg.problem import Problem
 
 #: Of a plan's weight: by what share slower than the best counts half. How much what a whole product's times
 #: are off by counts, beside the differences between its plans; how much it counts if a cost changes e-fold.
-_NEAR, _WHOLE, _PRIOR = 0.08, 0.5, 0.25
-#: By what share slower than the best a plan may be to be as good as it.
-_AS_GOOD = 0.03
+_NEAR, _WHOLE, _PRIOR = 0.08, 0.5, 0.1
+#: By what share slower than the best a plan may be to be as good as it; what share of weights each step of the
+#: fit keeps, so that it comes to rest.
+_AS_GOOD, _KEPT = 0.03, 0.7
 #: By what share slower than the best plans may be whose times count for how sure the planner is.
 _TOLD = 0.2
 #: Every so many products are left out.
@@ -43,7 +44,7 @@ _LEFT_OUT = 4
 _STEPS = 40
 #: The sweeps that the costs in use were fitted to, and a record of 8-bit products that is in the fit.
 RESULTS = Path(__file__).parent / "results"
-RECORDS = [RESULTS / "h200_plans_1.json.gz"]
+RECORDS = [RESULTS / "h200_plans_1.json.gz", RESULTS / "h200_plans_2.json.gz"]
 EIGHT_BIT = RESULTS / "h200_matmul_8bit.json"
 
 
@@ -148,7 +149,8 @@ class Data:
         good = self.slower < _AS_GOOD
         np.minimum.at(least, self.products[good], total[good])
         seeming = np.maximum(total / least[self.products] - 1, 0)
-        self.weights = 1 / (1 + (np.minimum(self.slower, seeming) / _NEAR) ** 2)
+        weights = 1 / (1 + (np.minimum(self.slower, seeming) / _NEAR) ** 2)
+        self.weights = _KEPT * self.weights + (1 - _KEPT) * weights
 
 
 def residuals(data: Data, model: Model) -> np.ndarray:
@@ -191,7 +193,7 @@ def fit(data: Data, model: Model, steps: int) -> Model:
         gained = 1 - (then @ then) / (now @ now)
         values, now, damping = tried, then, damping / 3
         print(f"step {number}: {now @ now:.3f}", flush=True)
-        if gained < 2e-4:
+        if gained < 2e-4 and number > _STEPS // 2:
             break
     return with_costs(values)
 

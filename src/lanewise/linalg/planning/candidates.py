@@ -47,15 +47,15 @@ _LEAST_STAGES, _MOST_STAGES = 2, 16
 _LARGEST_PINGPONG = 6
 #: Which of two candidates comes first if the model expects the same of them: the last of these counts most.
 _ORDER_OF_TIES = ("swap", "gather", "groups", "split", "along", "across", "columns", "rows")
-#: Tiles of the mma.sync kernels, bytes of their steps of K, and stages of those; the largest K, in bytes, of
-#: products that are tried with them though nothing had to be copied.
+#: Tiles of the mma.sync kernels, bytes of their steps of K, and stages of those; the largest K, in bytes, and
+#: the most rows or columns of products that are tried with them though nothing had to be copied.
 _WARP_TILES = ((16, 64), (64, 8), (128, 8), (32, 32), (64, 64), (128, 64), (64, 128), (128, 128))
 _WARP_STEPS = ((32, 4), (64, 4), (128, 3))
-_THIN = 128
+_THIN, _FEW_ROWS = 128, 16
 #: Rows of tiles that are run through together.
 _RASTER = 8.0
-#: Shared memory of results, for each warpgroup.
-_RESULT_BYTES = 16_384
+#: Shared memory of results, for each warpgroup, and of a sum.
+_RESULT_BYTES, _SUM_BYTES = 16_384, 4
 #: Candidates as columns: an array for each field of a plan.
 Choices = dict[str, Any]
 
@@ -120,11 +120,11 @@ def warp_plans(problem: Problem) -> list[Plan]:
     """Return plans of the mma.sync kernels: threads load elements as they lie, nothing is copied first.
 
     The sums have the same bits as those of wgmma, except for e4m3, e5m2 and sums in f16, for which there are
-    no such plans. There may be no kernel of some of them.
+    no such plans, nor for results of 8 bits. There may be no kernel of some of them.
     """
     if problem.promote or problem.precision == "f32" or problem.experts:
         return []
-    if problem.a.dtype.name in ("e4m3", "e5m2") or problem.sums.bits == 16:
+    if problem.a.dtype.name in ("e4m3", "e5m2") or min(problem.sums.bits, problem.out.dtype.bits * 2) == 16:
         return []
     size = element_bytes(problem)
     depth = problem.k * size
@@ -139,9 +139,9 @@ def warp_plans(problem: Problem) -> list[Plan]:
 
 
 def _suits_warps(problem: Problem) -> bool:
-    """Return whether mma.sync kernels are worth a look: operands had to be copied, or K is short."""
+    """Return whether mma.sync kernels are worth a look: operands had to be copied, or the product is thin."""
     copied = needs_copy(problem.a, problem.precision) or needs_copy(problem.b, problem.precision)
-    return copied or problem.k * element_bytes(problem) <= _THIN
+    return copied or problem.k * element_bytes(problem) <= _THIN or min(problem.m, problem.n) <= _FEW_ROWS
 
 
 def _is_chain(problem: Problem) -> bool:
@@ -224,8 +224,10 @@ def _can_pingpong(problem: Problem, x: Choices) -> Any:
 def _stages(problem: Problem, x: Choices) -> Any:
     """Return about as many stages as shared memory holds beside the results."""
     consumers = np.where(x["rows"] == 3 * ROWS, 3, np.where((x["rows"] > ROWS) | (x["pingpong"] > 0), 2, 1))
+    exchange = np.where(x["split"] > 1, x["rows"] * x["columns"] * _SUM_BYTES, 0)
     stage = (x["rows"] + x["columns"]) * LINE * planes_of(problem)
-    return np.clip((MOST_SHARED - consumers * _RESULT_BYTES) // stage, _LEAST_STAGES, _MOST_STAGES)
+    left = MOST_SHARED - consumers * _RESULT_BYTES - exchange
+    return np.clip(left // stage, _LEAST_STAGES, _MOST_STAGES)
 
 
 def _tiles(problem: Problem, split: int) -> Iterator[tuple[int, int]]:

@@ -60,10 +60,11 @@ class Costs:
     #: Of operands that do not stay in L2, what share is read again for each wave of tiles.
     read_again: float
     #: What operands that are contiguous along M, or N, and rows that begin between two sectors of 32 bytes
-    #: add to loads (shares).
+    #: add to loads, and the latter to what memory reads (shares).
     loads_along_m: float
     loads_along_n: float
     half_sectors: float
+    half_atoms: float
     #: Bytes that memory could move while a sector of 32 bytes, an atom of 64 or a line of 128 of the results
     #: is written in two parts.
     broken_sector: float
@@ -87,9 +88,10 @@ class Costs:
     #: products go on meanwhile.
     promotion: float
     promotion_by_turns: float
-    #: Parts of K: an exchange in a cluster, one through memory by who comes last and the bytes of sums that
-    #: it reads, a second kernel and the bytes of sums that all of it reads.
+    #: Parts of K: an exchange in a cluster and the bytes of sums that a block gets, one through memory by who
+    #: comes last and the bytes of sums that it reads, a second kernel and the bytes that all of it reads.
     cluster_exchange: float
+    cluster_bytes: float
     memory_exchange: float
     exchange_bytes: float
     second_kernel: float
@@ -217,7 +219,9 @@ def expected(case: Case, costs: Costs, gpu: Gpu) -> Parts:
 def _memory_bytes(case: Case, costs: Costs) -> tuple[Values, Values]:
     """Return the bytes of operands, and those of results, more where sectors are written in parts."""
     x, c = case, costs
-    reads = (x.m + x.n * np.maximum(x.experts, 1)) * x.k * x.element_bytes * x.planes * x.batch
+    rows = x.m * (1 + c.half_atoms * x.half_a)
+    rows = rows + x.n * np.maximum(x.experts, 1) * (1 + c.half_atoms * x.half_b)
+    reads = rows * x.k * x.element_bytes * x.planes * x.batch
     run = _run_bytes(x)
     edges = ceiling(x.line_bytes, run) * np.where(x.along_n > 0, x.m, x.n) * x.batch
     common = np.gcd(run.astype(int), np.asarray(x.line_bytes).astype(int))
@@ -231,7 +235,8 @@ def _run_bytes(case: Case) -> Values:
     x = case
     tile = np.where(x.along_n > 0, x.columns, x.rows) * x.out_bytes
     box = _BOXES[np.minimum(tile // 16, 128).astype(int)]
-    return np.where((x.direct > 0) | (x.warp > 0), tile, box)
+    whole = (x.direct > 0) | (x.warp > 0) | ((x.thread_stores > 0) & (tile % LINE == 0))
+    return np.where(whole, tile, box)
 
 
 def _hopper(case: Case, costs: Costs, gpu: Gpu) -> Parts:
@@ -282,11 +287,12 @@ def _hopper(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     sums = high * wide * x.across * x.along * x.batch * x.rows * x.columns * _SUM_BYTES * x.groups
     by_kernel = c.second_kernel + sums / c.gather_bytes
     by_last = c.memory_exchange + share * (x.groups + 1) / c.exchange_bytes
-    exchange = np.where(x.split > 1, c.cluster_exchange, 0.0)
+    sent = x.rows * x.columns * _SUM_BYTES
+    exchange = np.where(x.split > 1, c.cluster_exchange + sent / c.cluster_bytes, 0.0)
     exchange = exchange + np.where(x.groups > 1, np.where(x.gather > 0, by_kernel, by_last), 0.0)
     copies = np.where(x.copies > 0, c.copy + c.second_copy * (x.copies - 1), 0.0)
     copies = copies + x.copied_bytes / c.copy_bytes
-    total = launch + _larger(computed, memory) + exchange + copies
+    total = launch + np.sqrt(computed * computed + memory * memory) + exchange + copies
     waves = np.maximum(tiles / slots, 1)
     loads = waves * steps * _larger(np.minimum(tiles, slots) * size * asked / c.l2_bytes, port, latency)
     return Parts(
@@ -310,7 +316,7 @@ def _epilogue(case: Case, costs: Costs, consumers: Values) -> Values:
     """Return the microseconds of a tile's epilogue."""
     x, c = case, costs
     high = np.where(x.pingpong > 0, x.rows, x.rows / consumers) / ROWS
-    ends = LINE / _run_bytes(x)  # threads store the ends of each run element by element
+    ends = LINE / np.minimum(_run_bytes(x), 2 * LINE)  # threads store the ends of each run element by element
     piece = c.epilogue_piece + c.thread_stores * ends * x.thread_stores + c.long_epilogue * x.long_epilogue
     piece = piece + c.wide_results * (x.out_bytes > 2)
     finish = c.epilogue + piece * high * x.columns / ROWS / x.split
