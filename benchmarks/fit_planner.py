@@ -27,7 +27,7 @@ from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.cases import joined, plan_columns, problem_columns
 from lanewise.linalg.planning.costs import H200
 from lanewise.linalg.planning.gpus import GPUS, Gpu
-from lanewise.linalg.planning.model import Case, expected
+from lanewise.linalg.planning.model import Case, Costs, expected
 from lanewise.linalg.planning.sizes import problem_of_sizes
 from lanewise.linalg.problem import Problem
 
@@ -247,9 +247,9 @@ def report(name: str, data: Data, model: Model, worst: int = 0) -> None:
         )
 
 
-def errors_by_bound(data: Data) -> dict[str, tuple[int, float]]:
+def errors_by_bound(data: Data, costs: Costs = H200) -> dict[str, tuple[int, float]]:
     """Return how many plans near the best each part of the time bounds, and by what share times are off."""
-    found = expected(data.case, H200, GPUS["sm_90a"])
+    found = expected(data.case, costs, GPUS["sm_90a"])
     names = [each.name for each in fields(found) if each.name not in ("total", "waves")]
     longest = np.argmax([np.broadcast_to(getattr(found, name), found.total.shape) for name in names], axis=0)
     off = np.log(found.total / data.times)
@@ -280,7 +280,7 @@ def main() -> None:
             print(f"    {each.name}={getattr(model.costs, each.name):.4g},")
     report("in the fit", fitted, model)
     report("left out", left_out, model, given.worst)
-    for name, (count, error) in errors_by_bound(left_out).items():
+    for name, (count, error) in errors_by_bound(left_out, model.costs).items():
         print(f"  {name:12s} bounds {count:4d} plans, whose times are off by {error:.3f}")
     if given.others:
         report("others", Data(read(given.others)), model, given.worst)

@@ -57,6 +57,9 @@ class Costs:
     port_bytes: float
     memory_bytes: float
     memory_port_bytes: float
+    #: Until L2 has written back what others left in it, if at least so many bytes are moved.
+    drain: float
+    dirty_bytes: float
     #: Of operands that do not stay in L2, what share is read again for each wave of tiles.
     read_again: float
     #: What operands that are contiguous along M, or N, and rows that begin between two sectors of 32 bytes
@@ -230,6 +233,11 @@ def _memory_bytes(case: Case, costs: Costs) -> tuple[Values, Values]:
     return reads, x.m * x.n * x.out_bytes * x.batch + edges * broken
 
 
+def _drained(moved: Values, costs: Costs) -> Values:
+    """Return the microseconds until L2 has written back what others left in it."""
+    return costs.drain * np.minimum(1.0, moved / costs.dirty_bytes)
+
+
 def _run_bytes(case: Case) -> Values:
     """Return how many neighbouring bytes of a line of the result are stored together."""
     x = case
@@ -280,7 +288,7 @@ def _hopper(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     again = (band * x.rows + beside * x.columns) * x.k * x.element_bytes * x.planes * tiles / slots - reads
     again = np.where(reads + stored > gpu.l2_bytes, np.maximum(again, 0), 0)
     rate = np.minimum(c.memory_bytes, np.minimum(tiles, slots) * size * c.memory_port_bytes)
-    memory = (reads + stored + c.read_again * again) / rate
+    memory = (reads + stored + c.read_again * again) / rate + _drained(reads + stored, c)
 
     launch = c.launch + c.first_load + c.cluster * _DOUBLINGS[np.asarray(size, int)]
     share = x.rows * x.columns / x.split * _SUM_BYTES
@@ -292,7 +300,7 @@ def _hopper(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     exchange = exchange + np.where(x.groups > 1, np.where(x.gather > 0, by_kernel, by_last), 0.0)
     copies = np.where(x.copies > 0, c.copy + c.second_copy * (x.copies - 1), 0.0)
     copies = copies + x.copied_bytes / c.copy_bytes
-    total = launch + np.sqrt(computed * computed + memory * memory) + exchange + copies
+    total = launch + _larger(computed, memory) + exchange + copies
     waves = np.maximum(tiles / slots, 1)
     loads = waves * steps * _larger(np.minimum(tiles, slots) * size * asked / c.l2_bytes, port, latency)
     return Parts(
@@ -341,7 +349,7 @@ def _warp(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     store = c.warp_store * x.rows * x.columns / ROWS**2 * (1 + x.thread_stores) * here
     rounds, steps = ceiling(tiles, here), ceiling(x.k, x.step)
     reads, stored = _memory_bytes(x, c)
-    memory = (reads + stored) / c.memory_bytes
+    memory = (reads + stored) / c.memory_bytes + _drained(reads + stored, c)
     total = c.warp_launch + _larger(rounds * (c.warp_first + steps * step + store), memory)
     none = np.zeros_like(total)
     return Parts(
