@@ -21,6 +21,8 @@ ROWS, LINE = 64, 128
 _SUM_BYTES, _SECTOR, _ATOM = 4, 32, 64
 #: Shared memory and registers of a multiprocessor, and registers of a thread of the mma.sync kernels.
 _SHARED, _REGISTERS, _WARP_REGISTERS = 227_000, 65_536, 160
+#: Bytes that a thread loads in the time of one load, if 16 are put together of others.
+_SHIFTED = 4
 #: How many times the size of a cluster is doubled, by its size.
 _DOUBLINGS = np.array([0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 3.0])
 #: Bytes of a row of a box of results that TMA stores, by the 16 bytes of a tile's row: boxes divide the tile.
@@ -341,8 +343,8 @@ def _warp(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     fitting = np.minimum(_SHARED // shared, _REGISTERS // (threads * _WARP_REGISTERS))
     here = np.minimum(ceiling(tiles, 1.0), np.maximum(fitting, 1))
     multiply = x.rows * np.maximum(x.columns, ROWS / 2) * x.step * x.element_bytes / 2 / c.warp_products
-    at_once = [np.where(each >= 4, each / x.element_bytes, 1.0) for each in (x.aligned_a, x.aligned_b)]
-    pieces = (x.rows / at_once[0] + x.columns / at_once[1]) * x.step
+    bytes_ = [np.where(each >= 4, each, _SHIFTED) for each in (x.aligned_a, x.aligned_b)]
+    pieces = (x.rows / bytes_[0] + x.columns / bytes_[1]) * x.step * x.element_bytes
     single = (x.rows * x.single_a + x.columns * x.single_b) * x.step
     loads = _larger(pieces * c.warp_piece, single * c.warp_element)
     step = _larger(multiply * here, loads * here, c.warp_step)

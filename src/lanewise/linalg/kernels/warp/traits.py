@@ -112,6 +112,15 @@ class WarpTraits:
         return max(self.stage_bytes, self._result_bytes if self.stages_results else 0)
 
     @property
+    def shifted(self) -> tuple[bool, bool]:
+        """Whether pieces of A and of B are read at any address."""
+        alignments = self.problem.a.alignment, self.problem.b.alignment
+        found = [
+            tile.is_shifted(self.threads, each) for tile, each in zip(self.tiles, alignments, strict=True)
+        ]
+        return found[0], found[1]
+
+    @property
     def asynchronous(self) -> bool:
         """Whether the arch has cp.async."""
         return arch_number(self.plan.arch) >= _AMPERE
@@ -135,7 +144,7 @@ class WarpTraits:
             alignments = self.problem.a.alignment, self.problem.b.alignment
             for name, tile, alignment in zip("ab", self.tiles, alignments, strict=True):
                 width = tile.piece(self.threads, tile.width(alignment))
-                if not tile.is_shared_evenly(self.threads, width):
+                if not tile.is_shifted(self.threads, alignment) and not tile.is_shared_evenly(self.threads, width):
                     reason = f"{self.threads} threads cannot share the copies of {name} evenly"
         if reason:
             raise LanewiseError(f"tile {self.plan.tile}, {self.plan.stages} stages: {reason}")
