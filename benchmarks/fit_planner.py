@@ -1,50 +1,51 @@
 """How well the planner's model chooses, by the times of a sweep; and a fit of its costs to them.
 
-    python benchmarks/fit_planner.py benchmarks/results/h200_plans.json [--model larger] [--fit]
+    python benchmarks/fit_planner.py [--fit] [sweep.json …]
 
-There are two models: the one in use (`linalg/planning/model.py`) and a larger one
-(`benchmarks/planner_model.py`). Costs are fitted by least squares on logarithms of times (Levenberg and
-Marquardt). Those of plans that are near the best of their product count most. Every fourth product is left
-out of the fit. Regret is the time of the plan that a model finds best over the time of the best, both as
-measured. Without a sweep, `--records` says how far off the times of the model in use are on the records that
-there are.
+Costs are fitted by least squares on logarithms of times (Levenberg and Marquardt). Plans count most that are
+near the best of their product, as measured or by the model: a slow one that looks fast would be chosen. A
+weak term keeps costs near those in use where the times say nothing of them. Every fourth product is left out
+of the fit. Regret is the time of the plan that the model finds best over the time of the best, as measured.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
+import gzip
 import json
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import planner_model
 from planner_sweep import plan_of_text, text_of
 from random_shapes import Shape
 
-from lanewise.linalg.loading import as_loaded
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.cases import joined, plan_columns, problem_columns
 from lanewise.linalg.planning.costs import H200
-from lanewise.linalg.planning.eight_bit import eight_bit_microseconds
 from lanewise.linalg.planning.gpus import GPUS, Gpu
-from lanewise.linalg.planning.measured import plan_from
-from lanewise.linalg.planning.model import Case, expected
-from lanewise.linalg.planning.planner import estimate, plan_of
+from lanewise.linalg.planning.model import Case, Costs, expected
 from lanewise.linalg.planning.sizes import problem_of_sizes
 from lanewise.linalg.problem import Problem
 
 #: Of a plan's weight: by what share slower than the best counts half. How much what a whole product's times
-#: are off by counts, beside the differences between its plans.
-_NEAR, _WHOLE = 0.12, 0.5
+#: are off by counts, beside the differences between its plans; how much it counts if a cost changes e-fold.
+_NEAR, _WHOLE, _PRIOR = 0.08, 0.5, 0.1
+#: By what share slower than the best a plan may be to be as good as it; what share of weights each step of the
+#: fit keeps, so that it comes to rest.
+_AS_GOOD, _KEPT = 0.03, 0.7
+#: By what share slower than the best plans may be whose times count for how sure the planner is.
+_TOLD = 0.2
 #: Every so many products are left out.
 _LEFT_OUT = 4
 _STEPS = 40
-ROOT = Path(__file__).parents[1]
+#: The sweeps that the costs in use were fitted to, and a record of 8-bit products that is in the fit.
+RESULTS = Path(__file__).parent / "results"
+RECORDS = [RESULTS / "h200_plans_1.json.gz", RESULTS / "h200_plans_2.json.gz"]
+EIGHT_BIT = RESULTS / "h200_matmul_8bit.json"
 
 
 @dataclass(frozen=True)
@@ -58,11 +59,20 @@ class Model:
         return np.asarray(self.microseconds(case, self.costs, GPUS["sm_90a"]))
 
 
-#: The models by name: the one by which plans are chosen, and one that is to be fitted.
-MODELS = {
-    "in-use": Model(lambda case, costs, gpu: expected(case, costs, gpu).total, H200),
-    "larger": Model(planner_model.expected, planner_model.Costs()),
-}
+#: The model by which plans are chosen.
+IN_USE = Model(lambda case, costs, gpu: expected(case, costs, gpu).total, H200)
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a sweep with several plans; the record may be compressed."""
+    content = path.read_bytes()
+    text = gzip.decompress(content) if path.suffix == ".gz" else content
+    return [row for row in json.loads(text)["rows"] if len(row["plans"]) > 1]
+
+
+def left_out_of(paths: Sequence[Path]) -> Data:
+    """Return the products of some sweeps that are left out of the fit."""
+    return Data([row for path in paths for number, row in enumerate(read(path)) if number % _LEFT_OUT == 0])
 
 
 def shape_of(row: dict[str, Any]) -> Shape:
@@ -118,8 +128,6 @@ class Data:
             known: dict[bool, dict[str, float]] = {}
             for place, (text, microseconds, _) in enumerate(row["plans"]):
                 plan = plan_of_text(text)
-                if plan.family != "warpgroup":
-                    continue
                 if plan.swap not in known:
                     known[plan.swap] = problem_columns(problem, plan)
                 cases.append({**known[plan.swap], **plan_columns(plan)})
@@ -135,9 +143,14 @@ class Data:
         self.slower = self.times / least[self.products] - 1
         self.weights = 1 / (1 + (self.slower / _NEAR) ** 2)
 
-    def some(self, keep: Any) -> Data:
-        """Return the plans of some products."""
-        return Data([row for number, row in enumerate(self.rows) if keep(number)])
+    def weigh(self, total: np.ndarray) -> None:
+        """Weigh plans by how near the best they are, as measured or by a model's times."""
+        least = np.full(self.count, np.inf)
+        good = self.slower < _AS_GOOD
+        np.minimum.at(least, self.products[good], total[good])
+        seeming = np.maximum(total / least[self.products] - 1, 0)
+        weights = 1 / (1 + (np.minimum(self.slower, seeming) / _NEAR) ** 2)
+        self.weights = _KEPT * self.weights + (1 - _KEPT) * weights
 
 
 def residuals(data: Data, model: Model) -> np.ndarray:
@@ -152,17 +165,20 @@ def residuals(data: Data, model: Model) -> np.ndarray:
 def fit(data: Data, model: Model, steps: int) -> Model:
     """Return a model with the costs of the least squares, all of them positive."""
     names = [each.name for each in fields(model.costs)]
-    values = np.log([max(getattr(model.costs, name), 1e-4) for name in names])
+    first = np.log([max(getattr(model.costs, name), 1e-6) for name in names])
+    values = first
 
     def with_costs(values: np.ndarray) -> Model:
         costs = dict(zip(names, np.exp(values).tolist(), strict=True))
         return replace(model, costs=type(model.costs)(**costs))
 
     def off(values: np.ndarray) -> np.ndarray:
-        return residuals(data, with_costs(values))
+        return np.concatenate([residuals(data, with_costs(values)), _PRIOR * (values - first)])
 
-    damping, now = 1e-2, off(values)
+    damping = 1e-2
     for number in range(steps):
+        data.weigh(with_costs(values)(data.case))
+        now = off(values)
         slopes = np.stack([(off(values + 1e-4 * unit) - now) / 1e-4 for unit in np.eye(len(names))], axis=1)
         squares = slopes.T @ slopes
         for _ in range(8):
@@ -177,7 +193,7 @@ def fit(data: Data, model: Model, steps: int) -> Model:
         gained = 1 - (then @ then) / (now @ now)
         values, now, damping = tried, then, damping / 3
         print(f"step {number}: {now @ now:.3f}", flush=True)
-        if gained < 2e-4:
+        if gained < 2e-4 and number > _STEPS // 2:
             break
     return with_costs(values)
 
@@ -231,56 +247,17 @@ def report(name: str, data: Data, model: Model, worst: int = 0) -> None:
         )
 
 
-# records ----------------------------------------------------------------------------------------------------
-
-
-def recorded_times() -> list[tuple[Problem, Plan, float]]:
-    """Return problems, plans and microseconds of the records that are no sweep.
-
-    They are the fastest plans of the planner's table, the 8-bit products by several plans, and the random
-    products that `benchmarks/tuned.py` timed with the planner's own plans.
-    """
-    found = []
-    table = json.loads((ROOT / "src/lanewise/linalg/measured/h200.json").read_text(encoding="utf-8"))
-    for row in table["plans"]:
-        majors = row["kind"].split()[2]
-        if "grouped" not in row["kind"]:
-            layout = ("n" if majors[0] == "t" else "t") + ("t" if majors[1] == "n" else "n")
-            problem = problem_of_sizes(row["m"], row["n"], row["k"], "bf16", layout=layout)
-            found.append((problem, plan_from(row["plan"], "sm_90a", ""), row["us"]))
-    for row in eight_bit_rows(ROOT / "benchmarks/results/h200_matmul_8bit.json"):
-        problem = problem_of(shape_of(row))
-        if row["form"] == "blocks":
-            problem = replace(problem, promote=128)
-        found += [(problem, plan_of_text(text), microseconds) for text, microseconds, _ in row["plans"]]
-    tuned = json.loads((ROOT / "benchmarks/results/h200_tuned.json").read_text(encoding="utf-8"))
-    for words, microseconds, *_ in tuned["products"]:
-        sizes, name, layout, *rest = words.split(" ", 3)
-        m, n, k = map(int, sizes.split("×"))
-        more = ast.literal_eval(rest[0]) if rest else {}
-        dtype = {
-            "bfloat16": "bf16",
-            "float16": "f16",
-            "float8_e4m3fn": "e4m3",
-            "int8": "s8",
-            "float32": "f32",
-        }[name]
-        out = "f32" if more.get("out_dtype") == "float32" else ("bf16" if dtype == "e4m3" else None)
-        problem = problem_of_sizes(m, n, k, dtype, layout=layout, out=out, precision=more.get("precision"))
-        found.append((problem, plan_of(problem, "sm_90a"), microseconds))
-    return found
-
-
-def errors_by_bound() -> dict[str, tuple[int, float]]:
-    """Return how many recorded times each bound has, and by what share the planner's estimates are off."""
-    off: dict[str, list[float]] = defaultdict(list)
-    for problem, plan, microseconds in recorded_times():
-        found = estimate(problem, plan, GPUS["sm_90a"])
-        known = eight_bit_microseconds(as_loaded(problem), plan) is not None
-        off["8-bit kernels" if known else found.bound].append(
-            float(np.log(found.seconds * 1e6 / microseconds))
-        )
-    return {name: (len(each), float(np.sqrt(np.mean(np.square(each))))) for name, each in off.items()}
+def errors_by_bound(data: Data, costs: Costs = H200) -> dict[str, tuple[int, float]]:
+    """Return how many plans near the best each part of the time bounds, and by what share times are off."""
+    found = expected(data.case, costs, GPUS["sm_90a"])
+    names = [each.name for each in fields(found) if each.name not in ("total", "waves")]
+    longest = np.argmax([np.broadcast_to(getattr(found, name), found.total.shape) for name in names], axis=0)
+    off = np.log(found.total / data.times)
+    errors = {}
+    for number, name in enumerate(names):
+        chosen = (longest == number) & (data.slower < _TOLD)
+        errors[name] = int(chosen.sum()), float(np.sqrt(np.mean(off[chosen] ** 2))) if chosen.any() else 0.0
+    return errors
 
 
 def main() -> None:
@@ -288,34 +265,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("sweeps", type=Path, nargs="*")
-    parser.add_argument("--model", choices=MODELS, default="in-use")
+    parser.add_argument("sweeps", type=Path, nargs="*", default=RECORDS)
     parser.add_argument("--fit", action="store_true")
-    parser.add_argument("--records", action="store_true", help="say how far off times are on other records")
-    parser.add_argument("--eight-bit", type=Path, help="the record of 8-bit products, for the fit as well")
     parser.add_argument("--others", type=Path, help="a sweep of which nothing is in the fit")
     parser.add_argument("--worst", type=int, default=15)
     parser.add_argument("--steps", type=int, default=_STEPS)
     given = parser.parse_args()
-    if given.records:
-        for name, (count, error) in sorted(errors_by_bound().items()):
-            print(f"{name:20s} {count:4d} times, off by {error:.3f}")
-    rows = [row for path in given.sweeps for row in json.loads(path.read_text(encoding="utf-8"))["rows"]]
-    rows += eight_bit_rows(given.eight_bit) if given.eight_bit else []
-    rows = [row for row in rows if len(row["plans"]) > 1]
-    if not rows:
-        return
-    data, model = Data(rows), MODELS[given.model]
-    fitted, left_out = data.some(lambda number: number % _LEFT_OUT), data.some(lambda n: n % _LEFT_OUT == 0)
+    model = IN_USE
+    rows = [row for path in given.sweeps for number, row in enumerate(read(path)) if number % _LEFT_OUT]
+    fitted, left_out = Data(rows + eight_bit_rows(EIGHT_BIT)), left_out_of(given.sweeps)
     if given.fit:
         model = fit(fitted, model, given.steps)
         for each in fields(model.costs):
             print(f"    {each.name}={getattr(model.costs, each.name):.4g},")
     report("in the fit", fitted, model)
     report("left out", left_out, model, given.worst)
+    for name, (count, error) in errors_by_bound(left_out, model.costs).items():
+        print(f"  {name:12s} bounds {count:4d} plans, whose times are off by {error:.3f}")
     if given.others:
-        others = json.loads(given.others.read_text(encoding="utf-8"))["rows"]
-        report("others", Data([row for row in others if len(row["plans"]) > 1]), model, given.worst)
+        report("others", Data(read(given.others)), model, given.worst)
 
 
 if __name__ == "__main__":

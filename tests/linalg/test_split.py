@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
-from lanewise.formats import bf16
+from lanewise.formats import bf16, s8, s32
 from lanewise.linalg.kernels.hopper import launches as hopper
 from lanewise.linalg.kernels.hopper.limits import require_possible
 from lanewise.linalg.kernels.hopper.traits import traits_of
@@ -42,6 +42,17 @@ def test_parts_of_k(chosen: Plan) -> None:
         configured(*arguments)
         assert np.array_equal(pointers.out, wanted)
     assert lw.check(configured, *arguments, schedule="late").ok
+
+
+def test_parts_of_k_of_integers() -> None:
+    """Sums of int8 go through the workspace as integers: they are exact, however K is cut."""
+    chosen = plan((64, 32, 128), groups=3)
+    problem, pointers, wanted = product(70, 24, 700 // 16 * 16, s8, s8, s32, s32, layout="NT")
+    workspace = np.zeros(hopper.workspace_bytes(problem, chosen) + 128, np.uint8)
+    pointers.workspace = workspace[-lw.address(workspace) % 128 :]
+    configured, arguments, _ = hopper.launches(problem, chosen, pointers)[0]
+    assert lw.check(configured, *arguments, schedule="late").ok
+    assert np.array_equal(pointers.out, wanted)
 
 
 @pytest.mark.parametrize(

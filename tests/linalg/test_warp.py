@@ -58,6 +58,9 @@ CASES = {
         beta=2.0,
     ),
     "scales": case("sm_89", E4M3, (40, 24, 64), (64, 64, 64), scales=True, out_dtype="bf16"),
+    "thin, any row": case("sm_90a", np.float16, (3, 70, 37, 5), (64, 64, 16), turn_a=True),
+    "thin, even rows": case("sm_90a", BF16, (70, 38, 21), (64, 64, 16), turn_b=True),
+    "one column": case("sm_90a", BF16, (130, 1, 70), (128, 8, 64)),
     "a large tile": case("sm_80", np.float16, (140, 130, 100), (128, 128, 32)),
 }  # fmt: skip
 USUAL = (
@@ -70,6 +73,8 @@ USUAL = (
     "f64 on Hopper",
     "f64 by TMA",
     "everything",
+    "thin, any row",
+    "one column",
 )
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from lanewise.linalg.kernels.hopper.traits import OTHER_REGISTERS, REGISTERS, ROWS
+from lanewise.linalg.kernels.hopper.traits import MOST_SHARED, OTHER_REGISTERS, REGISTERS, ROWS
 from lanewise.linalg.loading import needs_copy
-from lanewise.linalg.order import element_bytes, instruction_widths
+from lanewise.linalg.order import element_bytes, instruction_widths, planes_of
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.cases import problem_columns
@@ -36,17 +36,26 @@ _GATHERED = 3
 #: Columns of results up to which tiles are tried that are narrower than 32, and of tiles up to which results
 #: are stored from registers.
 _SMALL, _DIRECT = 512, 24
+#: Bytes of K up to which it matters most how results are stored: lines of tiles are multiples of so many bytes.
+_SHORT_K, _WHOLE = 1024, 64
 #: Columns of results for which the transpose is tried.
 _FEW = 128
 #: Columns of promoted sums of which 64 rows fit into the registers twice, beside their totals.
 _TWICE = 128
-_LEAST_STAGES = 2
-#: Columns of tiles of 128 rows of which each warpgroup computes its own.
-_PINGPONG_COLUMNS = (128, 160, 192)
+_LEAST_STAGES, _MOST_STAGES = 2, 16
+#: The largest tile, in 64 × 64, of which each warpgroup has its own.
+_LARGEST_PINGPONG = 6
 #: Which of two candidates comes first if the model expects the same of them: the last of these counts most.
 _ORDER_OF_TIES = ("swap", "gather", "groups", "split", "along", "across", "columns", "rows")
-#: Tiles of the mma.sync kernels and their stages.
-_UNCOPIED = (((32, 32, 64), 4), ((16, 64, 64), 4), ((64, 64, 32), 4), ((64, 64, 64), 3), ((128, 128, 32), 4))
+#: Tiles of the mma.sync kernels, bytes of their steps of K, and stages of those; the largest K, in bytes, and
+#: the most rows or columns of products that are tried with them though nothing had to be copied.
+_WARP_TILES = ((16, 64), (64, 8), (128, 8), (32, 32), (64, 64), (128, 64), (64, 128), (128, 128))
+_WARP_STEPS = ((32, 4), (64, 4), (128, 3))
+_THIN, _FEW_ROWS = 128, 16
+#: Rows of tiles that are run through together.
+_RASTER = 8.0
+#: Shared memory of results, for each warpgroup, and of a sum.
+_RESULT_BYTES, _SUM_BYTES = 16_384, 4
 #: Candidates as columns: an array for each field of a plan.
 Choices = dict[str, Any]
 
@@ -59,7 +68,7 @@ class Ranked:
         case = _case(problem, choices)
         found = expected(case, H200, GPUS[ARCH])
         ties = (choices[name] for name in _ORDER_OF_TIES)
-        order = np.lexsort((*ties, found.waves, found.kernel))
+        order = np.lexsort((*ties, found.waves, found.total))
         self.choices = {name: values[order] for name, values in choices.items()}
         self.case, self.microseconds = case.of(order), found.total[order]
 
@@ -69,7 +78,10 @@ class Ranked:
     def plan(self, place: int) -> Plan:
         """Return the plan of a candidate, its stages left open."""
         of = {name: int(values[place]) for name, values in self.choices.items()}
-        schedule = "by turns" if of["by_turns"] else "cooperative"
+        if of["warp"]:
+            tile, stages = (of["rows"], of["columns"], of["step"]), of["stages"]
+            return Plan("warp", ARCH, tile, stages, schedule="one tile", swap=bool(of["swap"]))
+        schedule = "by turns" if of["by_turns"] else ("pingpong" if of["pingpong"] else "cooperative")
         return Plan(
             "warpgroup", ARCH, (of["rows"], of["columns"], self.step), _LEAST_STAGES,
             (of["across"], of["along"]), of["split"], schedule, swap=bool(of["swap"]), groups=of["groups"],
@@ -98,37 +110,38 @@ def ranked(
         forced = forced or (1, 1)
     orientations = [False, True] if min(problem.m, problem.n) <= _FEW else [False]
     parts = [_choices(problem, swap, forced, most_groups) for swap in orientations]
+    if forced in (None, (1, 1)):
+        plans = warp_plans(problem) if _suits_warps(problem) else []
+        parts += [_warp_choices(plans)] if plans else []
     return Ranked(problem, {name: np.concatenate([each[name] for each in parts]) for name in parts[0]})
 
 
-def pingpong_plans(problem: Problem) -> list[Plan]:
-    """Return plans whose two warpgroups compute tiles of their own by turns, for products of several waves.
+def warp_plans(problem: Problem) -> list[Plan]:
+    """Return plans of the mma.sync kernels: threads load elements as they lie, nothing is copied first.
 
-    The model does not know what they take: they are there to be measured.
+    The sums have the same bits as those of wgmma, except for e4m3, e5m2 and sums in f16, for which there are
+    no such plans, nor for results of 8 bits. There may be no kernel of some of them.
     """
-    tiles = -(-problem.m // ROWS) * -(-problem.n // _PINGPONG_COLUMNS[0]) * problem.batch // 2
-    if problem.promote or problem.precision == "f32" or problem.experts or tiles < GPUS[ARCH].multiprocessors:
+    if problem.promote or problem.precision == "f32" or problem.experts:
         return []
-    step = LINE // element_bytes(problem)
+    if problem.a.dtype.name in ("e4m3", "e5m2") or min(problem.sums.bits, problem.out.dtype.bits * 2) == 16:
+        return []
+    size = element_bytes(problem)
+    depth = problem.k * size
+    steps = [(step, stages) for step, stages in _WARP_STEPS if step <= depth] or [_WARP_STEPS[0]]
+    if depth > steps[-1][0] < _WARP_STEPS[-1][0]:
+        steps.append(_WARP_STEPS[len(steps)])
     return [
-        Plan("warpgroup", ARCH, (2 * ROWS, columns, step), _LEAST_STAGES, cluster, schedule="pingpong")
-        for columns in _PINGPONG_COLUMNS
-        for cluster in _CLUSTERS[1:3]
+        Plan("warp", ARCH, (rows, columns, step // size), 2 if step >= depth else stages, schedule="one tile")
+        for rows, columns in _WARP_TILES
+        for step, stages in steps[-2:]
     ]
 
 
-def uncopied_plans(problem: Problem) -> list[Plan]:
-    """Return plans of the mma.sync kernels, for operands that the Hopper kernels have to copy first.
-
-    Threads load elements as they lie, so that there is one launch. The sums have the same bits, except those
-    of e4m3 and e5m2, for which there are no such plans. The model does not know what these plans take: they
-    are there to be measured.
-    """
+def _suits_warps(problem: Problem) -> bool:
+    """Return whether mma.sync kernels are worth a look: operands had to be copied, or the product is thin."""
     copied = needs_copy(problem.a, problem.precision) or needs_copy(problem.b, problem.precision)
-    is_small_float = problem.a.dtype.name in ("e4m3", "e5m2")
-    if not copied or problem.promote or problem.precision == "f32" or problem.experts or is_small_float:
-        return []
-    return [Plan("warp", ARCH, tile, stages, schedule="one tile") for tile, stages in _UNCOPIED]
+    return copied or problem.k * element_bytes(problem) <= _THIN or min(problem.m, problem.n) <= _FEW_ROWS
 
 
 def _is_chain(problem: Problem) -> bool:
@@ -137,21 +150,29 @@ def _is_chain(problem: Problem) -> bool:
     return is_promoted or problem.experts > 0 or problem.sums.bits == 16
 
 
+def _warp_choices(plans: list[Plan]) -> Choices:
+    """Return plans of the mma.sync kernels as candidates."""
+    rows, columns, steps = np.array([plan.tile for plan in plans]).T
+    one, none = np.ones(len(plans), int), np.zeros(len(plans), int)
+    return {
+        "rows": rows, "columns": columns, "step": steps, "across": one, "along": one, "split": one,
+        "groups": one, "gather": none, "direct": none, "by_turns": none, "pingpong": none, "swap": none,
+        "warp": one, "stages": np.array([plan.stages for plan in plans]),
+    }  # fmt: skip
+
+
 def _any_plan(swap: bool) -> Plan:
     """Return a plan that stands for all that compute a product, or its transpose."""
     return Plan("warpgroup", ARCH, (64, 64, 64), _LEAST_STAGES, swap=swap)
 
 
 def _case(problem: Problem, choices: Choices) -> Case:
-    """Return candidates as the model sees them, with about as many stages as shared memory holds."""
+    """Return candidates as the model sees them."""
     of = {swap: problem_columns(problem, _any_plan(swap)) for swap in (False, True)}
     x = {name: values.astype(float) for name, values in choices.items()}
     swap = x.pop("swap") > 0
     seen = {name: np.where(swap, of[True][name], of[False][name]) for name in of[False]}
-    count, none = len(swap), np.zeros(len(swap))
-    return Case(
-        **seen, **x, stages=np.full(count, float(_LEAST_STAGES)), pingpong=none, raster=np.full(count, 8.0)
-    )
+    return Case(**seen, **x, raster=np.full(len(swap), _RASTER))
 
 
 def _choices(
@@ -169,9 +190,10 @@ def _choices(
         "along": clusters[cluster, 1], "split": splits[split_at],
     }  # fmt: skip
     x = _with_groups(seen, x, groups)
-    x = {name: values[_can_be_cut(seen, x, forced is not None)] for name, values in x.items()}
+    kept = _can_be_cut(seen, x, forced is not None)
     if most_groups is not None:
-        x = {name: values[x["groups"] <= most_groups] for name, values in x.items()}
+        kept &= x["groups"] <= most_groups
+    x = {name: values[kept] for name, values in x.items()}
     gathers = problem.sums.name == "f32" and seen.out.dtype.word_bits > 8
     consumers = np.where(x["rows"] < 2 * ROWS, 1, np.where(x["rows"] % (2 * ROWS) == 0, 2, 3))
     x["gather"] = (x["groups"] >= _GATHERED) & gathers
@@ -179,7 +201,33 @@ def _choices(
     twice = (x["rows"] == consumers * ROWS) & (consumers < 3) & (x["columns"] <= _TWICE)
     x["by_turns"] = twice & bool(problem.promote)
     x["swap"] = np.full(len(x["rows"]), swap)
+    x["warp"], x["pingpong"] = np.zeros((2, len(x["rows"])), int)
+    x["step"] = np.full(len(x["rows"]), LINE // element_bytes(problem))
+    pingpong = _can_pingpong(problem, x)
+    x = {name: np.concatenate([values, values[pingpong]]) for name, values in x.items()}
+    x["pingpong"][len(pingpong) :] = 1
+    x["stages"] = _stages(problem, x)
     return x
+
+
+def _can_pingpong(problem: Problem, x: Choices) -> Any:
+    """Return of which candidates each warpgroup may have a tile of its own: of several for each block."""
+    if problem.promote or problem.precision == "f32" or problem.experts:
+        return np.zeros(len(x["rows"]), bool)
+    small = (x["rows"] <= 2 * ROWS) & (x["rows"] * x["columns"] <= _LARGEST_PINGPONG * ROWS**2)
+    several = -(-problem.m // x["rows"]) * -(-problem.n // x["columns"]) * problem.batch
+    several = several >= GPUS[ARCH].multiprocessors
+    whole = (x["split"] == 1) & (x["groups"] == 1) & (x["direct"] == 0) & (x["columns"] >= 64)
+    return small & several & whole
+
+
+def _stages(problem: Problem, x: Choices) -> Any:
+    """Return about as many stages as shared memory holds beside the results."""
+    consumers = np.where(x["rows"] == 3 * ROWS, 3, np.where((x["rows"] > ROWS) | (x["pingpong"] > 0), 2, 1))
+    exchange = np.where(x["split"] > 1, x["rows"] * x["columns"] * _SUM_BYTES, 0)
+    stage = (x["rows"] + x["columns"]) * LINE * planes_of(problem)
+    left = MOST_SHARED - consumers * _RESULT_BYTES - exchange
+    return np.clip(left // stage, _LEAST_STAGES, _MOST_STAGES)
 
 
 def _tiles(problem: Problem, split: int) -> Iterator[tuple[int, int]]:
@@ -202,7 +250,10 @@ def _widths(problem: Problem, split: int) -> list[int]:
     if n <= _FEW:
         least = next(each for each in widths if each >= n)
         return [least, *(each for each in (32, 64) if each < least)]
-    return [each for each in widths if (16 if n <= _SMALL else 32) <= each <= n + 56]
+    found = [each for each in widths if (16 if n <= _SMALL else 32) <= each <= n + 56]
+    if problem.k * element_bytes(problem) < _SHORT_K:
+        found = [each for each in found if each * problem.out.dtype.word_bits // 8 % _WHOLE == 0] or found
+    return found
 
 
 def _has_registers(problem: Problem, rows: int, columns: int) -> bool:

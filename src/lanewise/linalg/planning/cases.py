@@ -15,8 +15,8 @@ from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.model import Case
 from lanewise.linalg.problem import Operand, Problem
 
-#: Bytes that the rows of copies are padded to.
-_ROW = 128
+#: Bytes of a sector of L2.
+_SECTOR = 32
 
 
 def problem_columns(problem: Problem, plan: Plan) -> dict[str, float]:
@@ -36,14 +36,23 @@ def problem_columns(problem: Problem, plan: Plan) -> dict[str, float]:
         "m": seen.m, "n": seen.n, "k": seen.k, "batch": seen.batch, "element_bytes": size, "out_bytes": out,
         "planes": planes, "plane_products": len(plane_products(planes)),
         "a_along_m": along[0], "b_along_n": along[1],
+        "half_a": _begins_between(seen.a, problem), "half_b": _begins_between(seen.b, problem),
+        "aligned_a": min(seen.a.alignment, 16), "aligned_b": min(seen.b.alignment, 16),
+        "single_a": not seen.a.k_major and size != 2, "single_b": not seen.b.k_major and size != 2,
+        "line_bytes": across * out, "along_n": seen.out.k_major,
         "thread_stores": not (seen.out.tma and across * out % 16 == 0),
         "long_epilogue": epilogue.activation is not None or epilogue.function is not None,
         "promotes": problem.promote is not None or planes > 1,
         "experts": problem.experts,
-        "half_sectors": (not along[0]) + (not along[1]) if problem.k * size % 32 == 16 else 0,
         "copies": len(copied),
         "copied_bytes": sum(_copied_bytes(each, rows, problem, planes) for each, rows in copied),
     }  # fmt: skip
+
+
+def _begins_between(operand: Operand, problem: Problem) -> bool:
+    """Return whether every second row of an operand begins between two sectors of 32 bytes."""
+    is_copied = needs_copy(operand, problem.precision)
+    return not is_copied and operand.leading * operand.dtype.word_bits // 8 % _SECTOR == _SECTOR // 2
 
 
 def _is_transposed_first(operand: Operand, problem: Problem) -> bool:
@@ -63,7 +72,8 @@ def _copied_bytes(operand: Operand, rows: int, problem: Problem, planes: int) ->
 def plan_columns(plan: Plan) -> dict[str, float]:
     """Return what the model asks of a plan."""
     return {
-        "rows": plan.tile[0], "columns": plan.tile[1], "across": plan.cluster[0], "along": plan.cluster[1],
+        "warp": plan.family == "warp", "rows": plan.tile[0], "columns": plan.tile[1], "step": plan.tile[2],
+        "across": plan.cluster[0], "along": plan.cluster[1],
         "split": plan.split, "groups": plan.groups, "gather": plan.gather, "stages": plan.stages,
         "pingpong": plan.schedule == "pingpong", "by_turns": plan.schedule == "by turns",
         "direct": plan.direct, "raster": plan.group,

@@ -1,9 +1,9 @@
-"""How long a plan of the Hopper kernels takes: a model whose figures were measured on an H200.
+"""How long a plan of the Hopper kernels takes: a model whose costs were fitted to measurements on an H200.
 
 All arithmetic is on arrays, one element for each plan, so that a thousand plans are compared at once. It
-consists of sums, products, quotients, maxima and minima, which every machine rounds alike: the same problem
-has the same plan everywhere. `benchmarks/fit_planner.py` says how far off the times are, and fits the costs
-to a sweep.
+consists of sums, products, quotients, square roots, maxima and minima, which every machine rounds alike: the
+same problem has the same plan everywhere. `benchmarks/fit_planner.py` fits the costs to a sweep, and says how
+far off the times are and what the choices cost.
 """
 
 from __future__ import annotations
@@ -17,52 +17,104 @@ from lanewise.linalg.planning.gpus import Gpu
 
 #: Rows of one wgmma; bytes of a line of shared memory, which is K of one stage.
 ROWS, LINE = 64, 128
-#: Columns of a piece of an epilogue, and bytes of a partial sum.
-_PIECE, _SUM_BYTES = 64, 4
+#: Bytes of a partial sum, of a sector of L2, and of what memory moves at once.
+_SUM_BYTES, _SECTOR, _ATOM = 4, 32, 64
+#: Shared memory and registers of a multiprocessor, and registers of a thread of the mma.sync kernels.
+_SHARED, _REGISTERS, _WARP_REGISTERS = 227_000, 65_536, 160
+#: Bytes that a thread loads in the time of one load, if 16 are put together of others.
+_SHIFTED = 4
 #: How many times the size of a cluster is doubled, by its size.
 _DOUBLINGS = np.array([0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 3.0])
+#: Bytes of a row of a box of results that TMA stores, by the 16 bytes of a tile's row: boxes divide the tile.
+_BOXES = np.array(
+    [_ATOM] + [16 * max(d for d in (1, 2, 3, 4, 5, 7) if sixteens % d == 0) for sixteens in range(1, 129)]
+)
 #: An array with a number for each plan, or one number for all of them.
 Values = Any
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What things take on a GPU. Times are in microseconds, rates are by microsecond."""
+    """What things take on a GPU. Times are in microseconds, rates are by microsecond, shares have no unit."""
 
-    #: A launch from start to end, the first loads of a block, and each time that a cluster's size doubles.
+    #: A launch until its blocks run, and its end; the first loads of a block until they are in shared memory;
+    #: clusters, for each time that their size doubles.
     launch: float
     first_load: float
     cluster: float
-    #: Products of bf16 numbers of one multiprocessor. A wgmma of fewer columns takes as long as one of these.
+    #: Products of bf16 numbers of one multiprocessor; how many times as fast 8-bit numbers are multiplied.
     products: float
+    eight_bit: float
+    #: Columns that a wgmma takes beside its own, and the fewest that it takes time for.
+    extra_columns: float
     least_columns: float
-    #: Bytes that L2 gives to all multiprocessors, and in short products of one wave or of few rows; how many
-    #: products of numbers are short, how many rows are few.
+    #: A step of K beside its products: for one warpgroup, and for several that share the tensor cores.
+    step_alone: float
+    step_shared: float
+    #: From the request of a stage to its arrival: by this and the number of stages loads are bound.
+    load_latency: float
+    #: Bytes that L2 gives to all multiprocessors, that one takes in, and that memory moves for all and for
+    #: one that loads alone.
     l2_bytes: float
-    l2_bytes_short: float
-    short: float
-    few: float
-    #: Bytes that one multiprocessor takes in, and that memory moves for all.
     port_bytes: float
     memory_bytes: float
-    #: Multiprocessors that it takes to fill the memory's bandwidth; what share of their time is lost in a
-    #: last wave that is not full.
-    filling: float
-    uneven: float
-    #: Until L2 has written back what others left in it, if at least so many bytes are read.
+    memory_port_bytes: float
+    #: Until L2 has written back what others left in it, if at least so many bytes are moved.
     drain: float
     dirty_bytes: float
-    #: An epilogue, and more for each 64 × 64 results of a warpgroup.
+    #: Of operands that do not stay in L2, what share is read again for each wave of tiles.
+    read_again: float
+    #: What operands that are contiguous along M, or N, and rows that begin between two sectors of 32 bytes
+    #: add to loads, and the latter to what memory reads (shares).
+    loads_along_m: float
+    loads_along_n: float
+    half_sectors: float
+    half_atoms: float
+    #: Bytes that memory could move while a sector of 32 bytes, an atom of 64 or a line of 128 of the results
+    #: is written in two parts.
+    broken_sector: float
+    broken_atom: float
+    broken_line: float
+    #: An epilogue: of a tile, of 64 × 64 results of a warpgroup; more of the latter if threads store, if
+    #: values go through long functions, and if results have four bytes; of 64 × 8 straight from registers.
     epilogue: float
     epilogue_piece: float
-    #: Parts of K: an exchange of sums in a cluster, one through memory by who comes last, and a second
-    #: kernel.
+    thread_stores: float
+    long_epilogue: float
+    wide_results: float
+    direct_piece: float
+    #: What share of it the next tile's products do not hide; a tile of a persistent block beside that.
+    exposed_cooperative: float
+    exposed_pingpong: float
+    tile: float
+    #: What share of a full wave's time a last one takes at least.
+    last_wave: float
+    #: Adding the sums of a step to f32 totals, for 64 × 64 of a warpgroup; with two accumulators, so that
+    #: products go on meanwhile.
+    promotion: float
+    promotion_by_turns: float
+    #: Parts of K: an exchange in a cluster and the bytes of sums that a block gets, one through memory by who
+    #: comes last and the bytes of sums that it reads, a second kernel and the bytes that all of it reads.
     cluster_exchange: float
+    cluster_bytes: float
     memory_exchange: float
+    exchange_bytes: float
     second_kernel: float
-    #: Kernels that copy operands first, and the bytes that they read and write.
+    gather_bytes: float
+    #: A kernel that copies operands first, a second one, and the bytes that they read and write.
     copy: float
+    second_copy: float
     copy_bytes: float
+    #: The mma.sync kernels: a launch, the first loads of a tile, products of bf16 numbers of one
+    #: multiprocessor, one load of a thread, one element that goes to a fragment by itself, a step of K at
+    #: least, and 64 × 64 results.
+    warp_launch: float
+    warp_first: float
+    warp_products: float
+    warp_piece: float
+    warp_element: float
+    warp_step: float
+    warp_store: float
 
 
 @dataclass(frozen=True)
@@ -78,23 +130,34 @@ class Case:
     #: bf16 numbers of which each element consists, and products of them: 1 and 1, or 3 and 6 for f32.
     planes: Values
     plane_products: Values
-    #: Whether A is contiguous along M, and B along N.
+    #: Whether A is contiguous along M, and B along N, as wgmma gets them.
     a_along_m: Values
     b_along_n: Values
+    #: Whether rows of A and of B begin between two sectors; the bytes at whose multiples all of them begin.
+    half_a: Values
+    half_b: Values
+    aligned_a: Values
+    aligned_b: Values
+    #: Whether fragments of A and of B are put together element by element by mma.sync kernels.
+    single_a: Values
+    single_b: Values
+    #: Bytes of a contiguous line of the result, and whether lines lie along N.
+    line_bytes: Values
+    along_n: Values
     #: Whether threads store results, a long function is fused, and sums are promoted.
     thread_stores: Values
     long_epilogue: Values
     promotes: Values
     #: 0, or how many matrices B has, each for some rows of A.
     experts: Values
-    #: How many of A and B have rows along K with half a sector (16 bytes) too many.
-    half_sectors: Values
     #: Kernels that copy operands first, and the bytes that they read and write.
     copies: Values
     copied_bytes: Values
-    #: The plan.
+    #: The plan. `warp`: it is one of mma.sync, which copies nothing.
+    warp: Values
     rows: Values
     columns: Values
+    step: Values
     across: Values
     along: Values
     split: Values
@@ -115,15 +178,12 @@ class Case:
 class Parts:
     """The microseconds of plans, and of what they consist: parts of a kernel overlap each other."""
 
-    #: The kernel of the product alone, which differs from plan to plan of a problem, and with copies before
-    #: it.
-    kernel: Values
     total: Values
     #: Tiles for each block or cluster that runs at the same time.
     waves: Values
     launch: Values
     tensor_cores: Values
-    l2: Values
+    loads: Values
     memory: Values
     epilogue: Values
     exchange: Values
@@ -139,52 +199,162 @@ def ceiling(one: Values, other: Values) -> Values:
     return -((-one) // other)
 
 
-def expected(case: Case, costs: Costs, gpu: Gpu) -> Parts:
-    """Return the time of plans on a GPU.
+def _larger(*values: Values) -> Values:
+    """Return nearly the largest of some times: things that overlap hinder each other if both take long."""
+    total: Values = 0.0
+    for value in values:
+        squared = value * value
+        total = total + squared * squared
+    return np.sqrt(np.sqrt(total))
 
-    The products of a tile, its loads from L2 and what one multiprocessor takes in overlap each other, and all
-    of that overlaps the loads from memory. Each expert's last tile is half empty, say.
+
+def expected(case: Case, costs: Costs, gpu: Gpu) -> Parts:
+    """Return the time of plans on a GPU."""
+    hopper = _hopper(case, costs, gpu)
+    if not np.any(case.warp):
+        return hopper
+    warp = _warp(case, costs, gpu)
+    chosen = {
+        each.name: np.where(case.warp > 0, getattr(warp, each.name), getattr(hopper, each.name))
+        for each in fields(Parts)
+    }
+    return Parts(**chosen)
+
+
+def _memory_bytes(case: Case, costs: Costs) -> tuple[Values, Values]:
+    """Return the bytes of operands, and those of results, more where sectors are written in parts."""
+    x, c = case, costs
+    rows = x.m * (1 + c.half_atoms * x.half_a)
+    rows = rows + x.n * np.maximum(x.experts, 1) * (1 + c.half_atoms * x.half_b)
+    reads = rows * x.k * x.element_bytes * x.planes * x.batch
+    run = _run_bytes(x)
+    edges = ceiling(x.line_bytes, run) * np.where(x.along_n > 0, x.m, x.n) * x.batch
+    common = np.gcd(run.astype(int), np.asarray(x.line_bytes).astype(int))
+    pieces = ((_SECTOR, c.broken_sector), (_ATOM, c.broken_atom), (LINE, c.broken_line))
+    broken = sum(cost * (1 - np.gcd(common, size) / size) for size, cost in pieces)
+    return reads, x.m * x.n * x.out_bytes * x.batch + edges * broken
+
+
+def _drained(moved: Values, costs: Costs) -> Values:
+    """Return the microseconds until L2 has written back what others left in it."""
+    return costs.drain * np.minimum(1.0, moved / costs.dirty_bytes)
+
+
+def _run_bytes(case: Case) -> Values:
+    """Return how many neighbouring bytes of a line of the result are stored together."""
+    x = case
+    tile = np.where(x.along_n > 0, x.columns, x.rows) * x.out_bytes
+    box = _BOXES[np.minimum(tile // 16, 128).astype(int)]
+    whole = (x.direct > 0) | (x.warp > 0) | ((x.thread_stores > 0) & (tile % LINE == 0))
+    return np.where(whole, tile, box)
+
+
+def _hopper(case: Case, costs: Costs, gpu: Gpu) -> Parts:
+    """Return the time of plans of the Hopper kernels.
+
+    Products of a tile, its loads from L2, what one multiprocessor takes in and the latency of loads overlap
+    each other, and all of that overlaps the loads from memory. Each expert's last tile is half empty, say.
     """
     c, x = costs, case
     size = x.across * x.along * x.split
-    resident = np.where(size <= 2, gpu.multiprocessors, gpu.clustered)
-    slots = resident // size
-    high = ceiling(x.m, x.rows * x.across) + x.experts // 2
-    tiles_of_result = high * ceiling(x.n, x.columns * x.along) * x.batch
-    tiles = tiles_of_result * x.groups
-    active, waves = np.minimum(tiles * size, resident), ceiling(tiles, slots)
-    step = LINE // x.element_bytes
-    steps = ceiling(ceiling(x.k, step), x.split * x.groups)
-    line = LINE * x.planes
+    slots = np.where(size <= 2, gpu.multiprocessors, gpu.clustered) // size
+    high, wide = ceiling(x.m, x.rows * x.across) + x.experts // 2, ceiling(x.n, x.columns * x.along)
+    tiles = high * wide * x.batch * x.groups
+    whole = tiles // slots
+    rest = tiles - whole * slots
+    steps = ceiling(ceiling(x.k, LINE // x.element_bytes), x.split * x.groups)
+    several = np.where(x.pingpong > 0, 2.0, 1.0)
+    consumers = np.where(x.rows >= 2 * ROWS, np.where(x.rows == 3 * ROWS, 3.0, 2.0), several)
 
-    products = x.rows * np.maximum(x.columns, c.least_columns) * step * x.plane_products
-    multiply = products * x.element_bytes / 2 / c.products
-    few = np.minimum(x.m, x.n) <= c.few
-    is_short = few | ((waves == 1) & (x.m * x.n * x.k * x.batch < c.short))
-    loaded = active * (x.rows / x.along + x.columns / x.across) * line
-    shared = loaded / np.where(is_short, c.l2_bytes_short, c.l2_bytes) * (1.0 + 0.0625 * x.half_sectors)
-    shared = np.maximum(shared, (x.rows + x.columns) * line / c.port_bytes)
-    consumers = np.where(x.rows < 2 * ROWS, 1, np.where(x.rows % (2 * ROWS) == 0, 2, x.rows // ROWS))
-    finish = c.epilogue + c.epilogue_piece * x.rows / consumers / ROWS * x.columns / _PIECE
-    computed = waves * (steps * np.maximum(multiply, shared) + finish)
+    multiply = _products_of_step(x, c, consumers)
+    factor_a = (1 + c.loads_along_m * x.a_along_m) * (1 + c.half_sectors * x.half_a)
+    factor_b = (1 + c.loads_along_n * x.b_along_n) * (1 + c.half_sectors * x.half_b)
+    line = np.minimum(LINE, ceiling(x.k * x.element_bytes, _SECTOR) * _SECTOR) * x.planes
+    asked = (x.rows / x.along * factor_a + x.columns / x.across * factor_b) * line
+    port = (x.rows + x.columns) * line / c.port_bytes
+    latency = c.load_latency / x.stages
+    finish = _epilogue(x, c, consumers)
+    exposed = np.where(x.pingpong > 0, c.exposed_pingpong, c.exposed_cooperative)
+    between = finish * np.minimum(exposed, 1) + c.tile
 
-    moved = (x.m + x.n * np.maximum(x.experts, 1)) * x.k * x.element_bytes + x.m * x.n * x.out_bytes
-    moved = moved * x.batch
-    filled = np.minimum(1.0, np.maximum(active, 1) / c.filling)
-    uneven = np.where(waves > 1, 1.0 + c.uneven * (waves * slots / tiles - 1.0), 1.0)
-    drained = c.drain * np.minimum(1.0, moved / c.dirty_bytes)
-    memory = moved / (c.memory_bytes * filled) * uneven + drained
+    def mainloop(active: Values) -> Values:
+        return steps * _larger(multiply, active * asked / c.l2_bytes, port, latency)
+
+    full, last = mainloop(slots * size), mainloop(np.maximum(rest, 1) * size)
+    last = np.maximum(last, np.minimum(c.last_wave, 1) * full * (whole > 0))
+    computed = whole * (full + between) + (rest > 0) * (last + between) - between + finish
+
+    reads, stored = _memory_bytes(x, c)
+    band = np.minimum(x.raster, high) * x.across
+    beside = np.minimum(np.maximum(slots * size / x.split / band, 1), wide * x.along)
+    again = (band * x.rows + beside * x.columns) * x.k * x.element_bytes * x.planes * tiles / slots - reads
+    again = np.where(reads + stored > gpu.l2_bytes, np.maximum(again, 0), 0)
+    rate = np.minimum(c.memory_bytes, np.minimum(tiles, slots) * size * c.memory_port_bytes)
+    memory = (reads + stored + c.read_again * again) / rate + _drained(reads + stored, c)
 
     launch = c.launch + c.first_load + c.cluster * _DOUBLINGS[np.asarray(size, int)]
     share = x.rows * x.columns / x.split * _SUM_BYTES
-    sums = tiles_of_result * size // x.split * x.rows * x.columns * _SUM_BYTES * x.groups
-    by_kernel = c.second_kernel + share / c.port_bytes + sums / c.l2_bytes
-    by_last = c.memory_exchange + share * (x.groups + 1) / c.port_bytes
-    in_cluster = np.where(x.split > 1, c.cluster_exchange, 0.0)
-    through_memory = np.where(x.groups > 1, np.where(x.gather > 0, by_kernel, by_last), 0.0)
-    kernel = np.maximum(computed, memory + finish) + launch + in_cluster + through_memory
-    copies = np.where(x.copies > 0, c.copy + x.copied_bytes / c.copy_bytes, 0.0)
+    sums = high * wide * x.across * x.along * x.batch * x.rows * x.columns * _SUM_BYTES * x.groups
+    by_kernel = c.second_kernel + sums / c.gather_bytes
+    by_last = c.memory_exchange + share * (x.groups + 1) / c.exchange_bytes
+    sent = x.rows * x.columns * _SUM_BYTES
+    exchange = np.where(x.split > 1, c.cluster_exchange + sent / c.cluster_bytes, 0.0)
+    exchange = exchange + np.where(x.groups > 1, np.where(x.gather > 0, by_kernel, by_last), 0.0)
+    copies = np.where(x.copies > 0, c.copy + c.second_copy * (x.copies - 1), 0.0)
+    copies = copies + x.copied_bytes / c.copy_bytes
+    total = launch + _larger(computed, memory) + exchange + copies
+    waves = np.maximum(tiles / slots, 1)
+    loads = waves * steps * _larger(np.minimum(tiles, slots) * size * asked / c.l2_bytes, port, latency)
     return Parts(
-        kernel, kernel + copies, tiles / slots, launch, waves * steps * multiply, waves * steps * shared,
-        memory, waves * finish, in_cluster + through_memory, copies,
+        total, tiles / slots, launch, waves * steps * multiply, loads, memory,
+        finish + (waves - 1) * between, exchange, copies,
+    )  # fmt: skip
+
+
+def _products_of_step(case: Case, costs: Costs, consumers: Values) -> Values:
+    """Return the microseconds of the products of one step of K of a tile."""
+    x, c = case, costs
+    rate = c.products * np.where(x.element_bytes == 1, c.eight_bit, 2 / x.element_bytes)
+    columns = np.maximum(x.columns, c.least_columns) + c.extra_columns
+    multiply = x.rows * columns * (LINE / x.element_bytes) * x.plane_products / rate
+    promotion = np.where(x.by_turns > 0, c.promotion_by_turns, c.promotion)
+    promoted = x.promotes * promotion * x.rows / consumers * x.columns / ROWS**2
+    return multiply + np.where(consumers == 1, c.step_alone, c.step_shared) + promoted
+
+
+def _epilogue(case: Case, costs: Costs, consumers: Values) -> Values:
+    """Return the microseconds of a tile's epilogue."""
+    x, c = case, costs
+    high = np.where(x.pingpong > 0, x.rows, x.rows / consumers) / ROWS
+    ends = LINE / np.minimum(_run_bytes(x), 2 * LINE)  # threads store the ends of each run element by element
+    piece = c.epilogue_piece + c.thread_stores * ends * x.thread_stores + c.long_epilogue * x.long_epilogue
+    piece = piece + c.wide_results * (x.out_bytes > 2)
+    finish = c.epilogue + piece * high * x.columns / ROWS / x.split
+    finish = np.where(x.direct > 0, c.epilogue + c.direct_piece * high * x.columns / 8, finish)
+    return np.where(x.gather > 0, 0.5 * finish, finish)
+
+
+def _warp(case: Case, costs: Costs, gpu: Gpu) -> Parts:
+    """Return the time of plans of the mma.sync kernels: blocks of one tile, some of them at the same time."""
+    c, x = costs, case
+    tiles = ceiling(x.m, x.rows) * ceiling(x.n, x.columns) * x.batch / gpu.multiprocessors
+    shared = x.stages * (x.rows + x.columns) * x.step * x.element_bytes + 1024
+    threads = np.maximum(128, x.rows * x.columns / ROWS**2 * 32)
+    fitting = np.minimum(_SHARED // shared, _REGISTERS // (threads * _WARP_REGISTERS))
+    here = np.minimum(ceiling(tiles, 1.0), np.maximum(fitting, 1))
+    multiply = x.rows * np.maximum(x.columns, ROWS / 2) * x.step * x.element_bytes / 2 / c.warp_products
+    bytes_ = [np.where(each >= 4, each, _SHIFTED) for each in (x.aligned_a, x.aligned_b)]
+    pieces = (x.rows / bytes_[0] + x.columns / bytes_[1]) * x.step * x.element_bytes
+    single = (x.rows * x.single_a + x.columns * x.single_b) * x.step
+    loads = _larger(pieces * c.warp_piece, single * c.warp_element)
+    step = _larger(multiply * here, loads * here, c.warp_step)
+    store = c.warp_store * x.rows * x.columns / ROWS**2 * (1 + x.thread_stores) * here
+    rounds, steps = ceiling(tiles, here), ceiling(x.k, x.step)
+    reads, stored = _memory_bytes(x, c)
+    memory = (reads + stored) / c.memory_bytes + _drained(reads + stored, c)
+    total = c.warp_launch + _larger(rounds * (c.warp_first + steps * step + store), memory)
+    none = np.zeros_like(total)
+    return Parts(
+        total, tiles, none + c.warp_launch, rounds * steps * multiply * here, rounds * steps * loads * here,
+        memory, rounds * store, none, none,
     )  # fmt: skip

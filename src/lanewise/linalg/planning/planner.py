@@ -115,26 +115,32 @@ def _as_can_be_had(problem: Problem, plan: Plan) -> Plan | None:
 
 def _hopper_plan(problem: Problem, cuts: bool | tuple[int, int], most_groups: int | None = None) -> Plan:
     """Return the best plan of the Hopper kernels that can be had; `cuts` may say how K is cut."""
-    from lanewise.linalg.kernels.hopper.limits import fitted
     from lanewise.linalg.planning.candidates import ranked
-    from lanewise.linalg.planning.eight_bit import eight_bit_kernels
 
-    seen = as_loaded(problem)
     forced = cuts if isinstance(cuts, tuple) else None
-    if forced in (None, (1, 1)):
-        for microseconds, kernel in eight_bit_kernels(seen):
-            plan = fitted(seen, kernel.plan)
-            if plan is not None:
-                why = f"by times of kernels of 8-bit types it is expected to take {microseconds:.1f} µs"
-                return replace(plan, why=why)
     candidates = ranked(problem, bool(cuts), forced, most_groups)
     for place in range(min(len(candidates), _MOST_BUILT)):
-        plan = fitted(seen, candidates.plan(place))
+        plan = built(problem, candidates.plan(place))
         if plan is not None:
             return replace(plan, why=_why_of(candidates, place))
     raise LanewiseError(
         f"the Hopper kernels have no tile for {problem.m}×{problem.n}×{problem.k} of these types"
     )
+
+
+def built(problem: Problem, plan: Plan) -> Plan | None:
+    """Return a candidate with its stages, if there is a kernel of it; else None."""
+    if plan.family == "warpgroup":
+        from lanewise.linalg.kernels.hopper.limits import fitted
+
+        return fitted(as_loaded(problem), plan)
+    from lanewise.linalg.kernels.warp.traits import traits_of
+
+    try:
+        traits_of(oriented(problem, plan), plan).require_possible()
+    except LanewiseError:
+        return None
+    return plan
 
 
 def _why_of(candidates: Ranked, place: int) -> str:
@@ -196,15 +202,11 @@ def candidates(problem: Problem, arch: str) -> list[Plan]:
     """Return the plans that are worth measuring for a problem on an arch, the most promising first."""
     if _family(problem, arch) == "warp":
         return list(_warp_plans(problem, arch, GPUS[arch]))
-    from lanewise.linalg.kernels.hopper.limits import fitted
-    from lanewise.linalg.planning.candidates import pingpong_plans, ranked, uncopied_plans
-    from lanewise.linalg.planning.eight_bit import eight_bit_kernels
+    from lanewise.linalg.planning.candidates import ranked
 
-    seen, found = as_loaded(problem), ranked(problem)
-    measured = [kernel.plan for _, kernel in eight_bit_kernels(seen)]
-    best = [found.plan(place) for place in range(min(len(found), _MOST_BUILT))]
-    built = (fitted(seen, each) for each in dict.fromkeys(measured + best + pingpong_plans(problem)))
-    return [with_copies(problem, plan) for plan in built if plan is not None] + uncopied_plans(problem)
+    found = ranked(problem)
+    tried = (built(problem, found.plan(place)) for place in range(min(len(found), _MOST_BUILT)))
+    return [with_copies(problem, plan) for plan in dict.fromkeys(tried) if plan is not None]
 
 
 def _warp_plans(problem: Problem, arch: str, gpu: Gpu) -> Iterator[Plan]:
@@ -237,7 +239,7 @@ def _tiles(problem: Problem, plan: Plan) -> int:
 
 def estimate(problem: Problem, plan: Plan, gpu: Gpu) -> Estimate:
     """Return what the model says of a plan."""
-    if plan.family != "warp":
+    if plan.arch == "sm_90a" and problem.a.dtype.name != "f64":
         return _hopper_estimate(problem, plan, gpu)
     sizes = [operand.dtype.word_bits // 8 for operand in (problem.a, problem.b, problem.out)]
     moved = problem.batch * (
@@ -261,7 +263,7 @@ def estimate(problem: Problem, plan: Plan, gpu: Gpu) -> Estimate:
 
 #: What bounds a product, by the part of its time that is the longest.
 _BOUNDS = {
-    "launch": "latency of a launch", "tensor_cores": "tensor cores", "l2": "bandwidth of L2",
+    "launch": "latency of a launch", "tensor_cores": "tensor cores", "loads": "loads from L2",
     "memory": "bandwidth", "epilogue": "epilogues", "exchange": "exchange of sums",
     "copies": "copies of operands",
 }  # fmt: skip
@@ -271,18 +273,14 @@ def _hopper_estimate(problem: Problem, plan: Plan, gpu: Gpu) -> Estimate:
     """Return what the model of the Hopper kernels says of a plan."""
     from lanewise.linalg.planning.cases import case_of
     from lanewise.linalg.planning.costs import ERRORS, H200
-    from lanewise.linalg.planning.eight_bit import eight_bit_microseconds
     from lanewise.linalg.planning.model import expected
 
     found = expected(case_of(problem, [plan]), H200, gpu)
     parts = {name: float(getattr(found, name)[0]) for name in _BOUNDS}
     longest = max(parts, key=lambda name: parts[name])
     said = {_BOUNDS[name]: value for name, value in parts.items()}
-    kernel, waves, error = float(found.kernel[0]), float(found.waves[0]), ERRORS[longest]
-    known = eight_bit_microseconds(as_loaded(problem), plan)
-    if known is not None:
-        kernel, error = known, ERRORS["eight_bit"]
-    return Estimate((kernel + parts["copies"]) / 1e6, waves, _BOUNDS[longest], error, said)
+    seconds, waves = float(found.total[0]) / 1e6, float(found.waves[0])
+    return Estimate(seconds, waves, _BOUNDS[longest], ERRORS[longest], said)
 
 
 def _why(problem: Problem, plan: Plan, found: Estimate, gpu: Gpu) -> str:

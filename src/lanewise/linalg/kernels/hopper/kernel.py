@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from lanewise import lang as lw
-from lanewise.formats import f32
+from lanewise.formats import f32, s32
 from lanewise.linalg.kernels.fused_epilogue import EpilogueValues
 from lanewise.linalg.kernels.hopper.block_scales import COPYING, BlockScales
 from lanewise.linalg.kernels.hopper.cluster import Place, leave_together
@@ -115,6 +115,7 @@ def compiled(traits: Traits) -> Any:
     T = traits
     of_a, of_b, of_c = parameter_types(T)
     bias_dtype, residual_dtype = T.problem.epilogue.added_dtypes
+    of_sums: Any = lw.i32 if T.problem.sums is s32 else f32
     stage_bytes = SharedMemory(T).stage_bytes
 
     @lw.kernel(max_threads=T.threads, min_blocks=1, cluster=T.launched_in)
@@ -127,7 +128,7 @@ def compiled(traits: Traits) -> Any:
         scale_row: lw.i32, scale_row_k: lw.i32, scale_column: lw.i32, scale_column_k: lw.i32,
         alpha: f32, beta: f32, starts: lw.Ptr[lw.i32], ends: lw.Ptr[lw.i32], experts: lw.i32,
         clears_rest: lw.i32, folded_rows: lw.i32,
-        counters: lw.Ptr[lw.i32], sums: lw.Ptr[f32, 16],
+        counters: lw.Ptr[lw.i32], sums: lw.Ptr[of_sums, 16],
     ):  # fmt: skip
         thread = lw.thread_idx.x
         role = lw.shfl_sync(thread // WARPGROUP, 0)  # the same in a warp, and the compiler knows

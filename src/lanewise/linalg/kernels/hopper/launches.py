@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lanewise.errors import LanewiseError
-from lanewise.formats import tf32
+from lanewise.formats import s32, tf32
 from lanewise.isa.launch_limits import LARGEST_GRID
 from lanewise.linalg.kernels.copies.launches import copied, copies
 from lanewise.linalg.kernels.copies.launches import workspace_bytes as copy_bytes
@@ -276,7 +276,7 @@ def _split_memory(traits: Traits, problem: Problem, pointers: Pointers) -> tuple
     end = len(pointers.workspace) // 128 * 128  # copies lie before it
     parts = pointers.workspace[:COUNTER_BYTES], pointers.workspace[end - size : end]
     if isinstance(parts[0], np.ndarray):
-        return parts[0].view(np.int32), parts[1].view(np.float32)
+        return parts[0].view(np.int32), parts[1].view(np.int32 if problem.sums is s32 else np.float32)
     return parts
 
 

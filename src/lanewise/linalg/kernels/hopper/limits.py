@@ -18,7 +18,7 @@ from lanewise.linalg.kernels.hopper.traits import (
     Traits,
     traits_of,
 )
-from lanewise.linalg.order import wgmma_widths
+from lanewise.linalg.order import element_bytes, planes_of, wgmma_widths
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Problem
@@ -127,7 +127,8 @@ def fitted(problem: Problem, plan: Plan) -> Plan | None:
     """
     seen = oriented(problem, plan)
     most: Plan | None = None
-    for stages in range(_MOST_STAGES, 1, -1):
+    stage_bytes = (plan.tile[0] + plan.tile[1]) * plan.tile[2] * element_bytes(problem) * planes_of(problem)
+    for stages in range(min(_MOST_STAGES, MOST_SHARED // stage_bytes), 1, -1):
         tried = replace(plan, stages=stages)
         try:
             traits = traits_of(seen, tried)

@@ -1,10 +1,49 @@
-"""How a warp's sums leave its registers: epilogue, rounding, and guarded stores of neighbours together."""
+"""How a warp's sums leave its registers: epilogue, rounding, and guarded stores of neighbours together.
+
+A warp has 16 bytes of each of eight rows at once, which memory would write as halves of sectors. So a tile of
+results goes through shared memory, where it fits, and each warp stores whole lines of it.
+"""
 
 from __future__ import annotations
 
 from lanewise import lang as lw
 from lanewise.formats import e4m3, e5m2, f32, f64
+from lanewise.layout import Layout
 from lanewise.linalg.kernels.fused_epilogue import changes_values, column_terms, finished, row_terms
+from lanewise.linalg.kernels.warp.tiles import LANES
+
+
+@lw.device
+def store_lines(T, acc, matrix, leading, tile, own, M, N, given):
+    """Store the tile of a block, which begins at a row and a column; `own` is a warp's part of it."""
+    (bm, bn, _), warps = T.plan.tile, T.threads // LANES
+    (row, column), (own_row, own_column) = tile, own
+    results = lw.dynamic_shared(T.out, Layout((bm, bn), (T.staged_columns, 1)))
+    lw.syncthreads()  # all warps have left the operands' tiles
+    for i in range(len(acc)):
+        for j in range(len(acc[i])):
+            values = acc[i][j]
+            for first in range(0, len(values), 2):
+                r, c = values.element(first)
+                r, c = own_row + i * T.mma.m + r, own_column + j * T.mma.n + c
+                pair = [
+                    finished_sum(T, given, values[first + n], row + r, column + c + n, M, N) for n in range(2)
+                ]
+                results.ptr(r, c).store([each if each.dtype == T.out else each.to(T.out) for each in pair])
+    lw.syncthreads()
+    together = 2 if T.problem.out.alignment * 8 >= 2 * T.out.bits else 1
+    leading = lw.assume(leading, multiple_of=together)
+    warp, lane = lw.thread_idx.x // LANES, lw.lane_id()
+    for line in lw.range(warp, lw.min(M - row, bm), warps):
+        place = matrix + (row + line).to(lw.i64) * leading + column
+        for first in range(0, bn, LANES * together):
+            c = first + lane * together
+            inside = c < N - column if first + LANES * together <= bn else (c < N - column) & (c < bn)
+            whole = True if together == 1 else c + 1 < N - column
+            if inside & whole:
+                (place + c).store(results.ptr(line, c).load(together) if together > 1 else results[line, c])
+            elif inside:
+                (place + c).store(results[line, c])
 
 
 @lw.device

@@ -13,7 +13,7 @@ from typing import Any
 from lanewise import lang as lw
 from lanewise.formats import f32, tf32
 from lanewise.linalg.kernels.fused_epilogue import EpilogueValues
-from lanewise.linalg.kernels.warp.epilogue import store
+from lanewise.linalg.kernels.warp.epilogue import store, store_lines
 from lanewise.linalg.kernels.warp.tiles import LANES, fragment, share_out
 from lanewise.linalg.kernels.warp.traits import WarpTraits
 
@@ -32,6 +32,7 @@ def compiled(T: WarpTraits) -> Any:
     (bm, bn, _), (wm, wn), stages = T.plan.tile, T.warp, T.plan.stages
     tile_a, tile_b = T.tiles
     width_a, width_b = tile_a.width(T.problem.a.alignment), tile_b.width(T.problem.b.alignment)
+    shifted_a, shifted_b = T.shifted
     bias_type, residual_type = T.problem.epilogue.added_dtypes
     of_a: Any = lw.Ptr[T.a, T.problem.a.alignment]
     of_b: Any = lw.Ptr[T.b, T.problem.b.alignment]
@@ -61,8 +62,8 @@ def compiled(T: WarpTraits) -> Any:
         copies = [
             share_out(tile, matrix, leading, first, (limit, K), array, T.threads, width, T.asynchronous)
             for tile, matrix, leading, first, limit, array, width in (
-                (tile_a, A + batch * batch_a, lda, row, M, sA, width_a),
-                (tile_b, B + batch * batch_b, ldb, column, N, sB, width_b),
+                (tile_a, A + batch * batch_a, lda, row, M, sA, 0 if shifted_a else width_a),
+                (tile_b, B + batch * batch_b, ldb, column, N, sB, 0 if shifted_b else width_b),
             )
         ]
         acc = mainloop(T, copies, (sA, sB), (own_row, own_column), K)
@@ -71,7 +72,11 @@ def compiled(T: WarpTraits) -> Any:
             alpha, beta, bias, residual, residual_row, residual_column, scale_a, scale_b, scale_out,
             folded_rows=folded_rows,
         )  # fmt: skip
-        store(T, acc, Out + batch * batch_out, ldo, row + own_row, column + own_column, M, N, given)
+        matrix = Out + batch * batch_out
+        if T.stages_results:
+            store_lines(T, acc, matrix, ldo, (row, column), (own_row, own_column), M, N, given)
+        else:
+            store(T, acc, matrix, ldo, row + own_row, column + own_column, M, N, given)
 
     return by_warps
 
@@ -84,10 +89,14 @@ def mainloop(T, copies, shared, own, K):
     steps, rounds = bk // mma.k, T.a is tf32
 
     def fetch(along_k, stage):
-        for each in copies:
-            each.start(along_k, stage)
+        waiting = [piece for each in copies for piece in each.start(along_k, stage)]
         if T.asynchronous:
             lw.cp_async_commit()
+        return waiting
+
+    def keep(waiting):
+        for target, words in waiting:
+            target.store(words)
 
     def load(step, stage):
         k = step * mma.k
@@ -98,7 +107,7 @@ def mainloop(T, copies, shared, own, K):
         )
 
     for stage in range(stages - 1):
-        fetch(lw.i32(stage * bk), stage)
+        keep(fetch(lw.i32(stage * bk), stage))
     if T.asynchronous:
         lw.cp_async_wait(stages - 2)
     lw.syncthreads()
@@ -108,9 +117,10 @@ def mainloop(T, copies, shared, own, K):
     for k in lw.range(0, K, bk):
         for step in range(steps):
             if step == 0:  # the stage that all warps have left
-                fetch(k + (stages - 1) * bk, write)
+                waiting = fetch(k + (stages - 1) * bk, write)
                 write = lw.where(write == stages - 1, 0, write + 1)
             if step == steps - 1:
+                keep(waiting)
                 if T.asynchronous:
                     lw.cp_async_wait(stages - 2)
                 lw.syncthreads()

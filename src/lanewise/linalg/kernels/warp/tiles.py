@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from lanewise import lang as lw
-from lanewise.formats import Format
+from lanewise.formats import Format, u8
+from lanewise.lang.trace.types import u16, u32
 from lanewise.layout import Layout, Swizzle
+from lanewise.linalg.kernels.copies.chunks import moved_down
 
 LANES = 32
-#: Bytes of a row of an 8×8 matrix, and of the widest copy.
-PIECE = 16
+#: Bytes of a row of an 8×8 matrix, and of the widest copy; those of the narrowest that cp.async makes.
+PIECE, _WORD = 16, 4
 #: Bits of an f32 that a tf32 lacks, and its NaN.
 TF32_LOST, TF32_NAN = 13, 0x7FFFE000
 
@@ -60,6 +62,13 @@ class TileShape:
             width //= 2
         return width
 
+    def is_shifted(self, threads: int, alignment: int) -> bool:
+        """Return whether 16 bytes at any address are read at once, and moved to where they belong.
+
+        This is for rows that begin at no multiple of four bytes, which nothing else copies together.
+        """
+        return alignment < _WORD and self.size <= 2 and self.is_shared_evenly(threads, PIECE // self.size)
+
     def is_shared_evenly(self, threads: int, width: int) -> bool:
         """Return whether each thread copies as many pieces as the others, all of them in one column."""
         across, rest = divmod(self.columns, width)
@@ -74,7 +83,7 @@ class TileShape:
         32 bytes.
         """
         piece = (PIECE if self.size < 8 else 2 * PIECE) // self.size
-        bits = (self.columns // piece).bit_length() - 1
+        bits = max(0, (self.columns // piece).bit_length() - 1)
         most = 3 if self.size < 8 else 2
         return Swizzle(min(bits, most), piece.bit_length() - 1, max(bits, most))
 
@@ -104,9 +113,15 @@ class Copy:
     rows: Any
     columns: Any
     asynchronous: bool
+    #: The first and the last address of 32 bytes of the matrix that begin at a multiple of 16; None if pieces
+    #: are read as they lie.
+    limits: tuple[Any, Any] | None = None
 
-    def start(self, along_k, stage) -> None:
-        """Begin to copy the tile `along_k` elements along K into a stage; zeros lie outside the matrix."""
+    def start(self, along_k, stage) -> list[Any]:
+        """Begin to copy the tile `along_k` elements along K into a stage; zeros lie outside the matrix.
+
+        Returns pieces that are in registers, and where they are to be stored before others read them.
+        """
         down, right = (0, along_k) if self.tile.k_major else (along_k, 0)
         offset = along_k.to(lw.i64) * (1 if self.tile.k_major else self.leading)
         waiting = []
@@ -117,13 +132,19 @@ class Copy:
             # elements of the piece that are inside: its row may end within it
             left = lw.where(row + down < self.rows, self.columns - right - self.column, 0)
             size = self.width * self.tile.size
-            if self.asynchronous and size >= 4:
+            if self.limits is not None:
+                words = shifted(source, left, self.tile.size, self.limits)
+                waiting.append((lw.pointer(target.address, u32, "shared", PIECE), words))
+            elif self.asynchronous and size >= _WORD:
                 bytes_ = lw.max(lw.min(left, self.width), 0) * self.tile.size
                 lw.cp_async(target, source, size, src_bytes=bytes_)
             else:
                 waiting.append((target, load_or_zero(source, self.width, left)))
+        if self.limits is not None:
+            return waiting
         for target, values in waiting:
             target.store(values)
+        return []
 
 
 def share_out(
@@ -132,9 +153,10 @@ def share_out(
 ) -> Copy:  # fmt: skip
     """Who copies what: thread t begins with the t-th piece. `first` is the tile's place along M or N.
 
-    `limits` are the lengths of the matrix along M or N, and along K.
+    `limits` are the lengths of the matrix along M or N, and along K. Without a `width`, pieces are shifted.
     """
-    width = tile.piece(threads, width)
+    is_shifted = width == 0
+    width = PIECE // tile.size if is_shifted else tile.piece(threads, width)
     across = tile.columns // width
     step, count = threads // across, tile.elements // width // threads
     assert tile.is_shared_evenly(threads, width)
@@ -142,10 +164,40 @@ def share_out(
     first_row, first_column = (first, 0) if tile.k_major else (0, first)
     rows, columns = limits if tile.k_major else limits[::-1]
     source = matrix + (row + first_row).to(lw.i64) * leading + (column + first_column)
+    inside = granules(matrix, (rows - 1).to(lw.i64) * leading + columns.to(lw.i64)) if is_shifted else None
     return Copy(
         tile, source, leading, array, row, column, count, step, width,
-        rows - first_row, columns - first_column, asynchronous,
+        rows - first_row, columns - first_column, asynchronous, inside,
     )  # fmt: skip
+
+
+def granules(matrix, elements) -> tuple[Any, Any]:
+    """Return the first and the last address of 32 bytes of a matrix that begin at a multiple of 16."""
+    start, end = matrix.address.to(lw.u64), (matrix + elements).address.to(lw.u64)
+    return (start + (PIECE - 1)) >> 4 << 4, (end >> 4 << 4) - 2 * PIECE
+
+
+@lw.device
+def shifted(source, left, size: int, limits):
+    """Return 16 bytes at any address as four words: `left` of their elements lie inside, others are zero.
+
+    Two times 16 bytes are read that begin at multiples of 16, where both are the matrix's, else elements.
+    """
+    per_word, address = 4 // size, source.address.to(lw.u64)
+    start = address >> 4 << 4
+    words = [lw.u32(0) for _ in range(PIECE // 4)]
+    if (left >= PIECE // size) & (start >= limits[0]) & (start.to(lw.i64) <= limits[1].to(lw.i64)):
+        place = lw.pointer(start, u32, "global", PIECE)
+        both = [*place.load(4), *(place + 4).load(4)]
+        moved = moved_down(both, address.to(lw.u32) & (PIECE - 1), size)
+        for i in range(PIECE // 4):
+            words[i] = moved[i]
+    else:
+        bits = lw.pointer(address, u16 if size == 2 else u8, "global", size)
+        for i in range(PIECE // size):
+            if i < left:
+                words[i // per_word] = words[i // per_word] | bits[i].to(lw.u32) << i % per_word * 8 * size
+    return words
 
 
 @lw.device

@@ -21,6 +21,8 @@ _AMPERE, _HOPPER = 80, 90
 TILE_BY_TMA = (128, 112, 16)
 #: K of the f64 instruction: all give the same bits, and this one leaves registers for a tile of 128 by 128.
 _F64_STEP = 8
+#: Columns between the rows of results in shared memory, and bytes that results may always have there.
+_PADDING, _MOST_RESULT_BYTES = 8, 40_960
 #: One stage is loaded while another is multiplied.
 _LEAST_STAGES = 2
 
@@ -84,9 +86,39 @@ class WarpTraits:
         )
 
     @property
-    def shared_bytes(self) -> int:
-        """Dynamic shared memory of a block."""
+    def stage_bytes(self) -> int:
+        """Shared memory of the operands' tiles."""
         return self.plan.stages * sum(each.elements * each.size for each in self.tiles)
+
+    @property
+    def staged_columns(self) -> int:
+        """Columns of a row of results in shared memory: rows begin in different banks."""
+        return self.plan.tile[1] + _PADDING
+
+    @property
+    def stages_results(self) -> bool:
+        """Whether results go through shared memory: where this takes little more of it than the operands."""
+        if self.by_tma or self.out.bits not in (16, 32):
+            return False
+        return self._result_bytes <= max(self.stage_bytes, _MOST_RESULT_BYTES)
+
+    @property
+    def _result_bytes(self) -> int:
+        return self.plan.tile[0] * self.staged_columns * self.out.bits // 8
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory of a block: results take the operands' place."""
+        return max(self.stage_bytes, self._result_bytes if self.stages_results else 0)
+
+    @property
+    def shifted(self) -> tuple[bool, bool]:
+        """Whether pieces of A and of B are read at any address."""
+        alignments = self.problem.a.alignment, self.problem.b.alignment
+        found = [
+            tile.is_shifted(self.threads, each) for tile, each in zip(self.tiles, alignments, strict=True)
+        ]
+        return found[0], found[1]
 
     @property
     def asynchronous(self) -> bool:
@@ -112,7 +144,7 @@ class WarpTraits:
             alignments = self.problem.a.alignment, self.problem.b.alignment
             for name, tile, alignment in zip("ab", self.tiles, alignments, strict=True):
                 width = tile.piece(self.threads, tile.width(alignment))
-                if not tile.is_shared_evenly(self.threads, width):
+                if not tile.is_shifted(self.threads, alignment) and not tile.is_shared_evenly(self.threads, width):
                     reason = f"{self.threads} threads cannot share the copies of {name} evenly"
         if reason:
             raise LanewiseError(f"tile {self.plan.tile}, {self.plan.stages} stages: {reason}")
@@ -134,6 +166,8 @@ def traits_of(problem: Problem, plan: Plan) -> WarpTraits:
         raise LanewiseError(
             f"plans of family 'warp' do not split K: split={plan.split}, groups={plan.groups}"
         )
+    if plan.l2:
+        raise LanewiseError(f"plans of family 'warp' tell L2 nothing: l2={plan.l2!r}")
     by_tma = plan.tile == TILE_BY_TMA
     if by_tma and not loads_by_tma(problem, plan.arch):
         raise LanewiseError(
