@@ -18,7 +18,7 @@ from lanewise.errors import LanewiseError
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from numpy.typing import NDArray
+    from lanewise.numpy_types import AnyArray
 
 Function = TypeVar("Function")
 
@@ -73,7 +73,7 @@ class Compute(Protocol):
         satfinite: bool = False,
         negate_a: bool = False,
         negate_b: bool = False,
-    ) -> NDArray[Any]: ...
+    ) -> AnyArray: ...
 
 
 class Emit(Protocol):
@@ -150,7 +150,7 @@ ATOM_INSTRUCTION: EntryPoint[Callable[[str], object]] = EntryPoint("look up name
 COMPUTE: EntryPoint[Compute] = EntryPoint("compute")
 GEMM: EntryPoint[Compute] = EntryPoint("gemm")
 #: What an instruction that moves a matrix does with arrays: ldmatrix, stmatrix, movmatrix.
-MOVE: EntryPoint[Callable[..., NDArray[Any]]] = EntryPoint("move")
+MOVE: EntryPoint[Callable[..., AnyArray]] = EntryPoint("move")
 #: How far an instruction's computed bits can be trusted on an arch, in words.
 INSTRUCTION_FIDELITY: EntryPoint[Callable[[Any, str], str]] = EntryPoint("fidelity")
 #: The model of an instruction's arithmetic on an arch.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from reprlib import repr
-from typing import Any
 
 
 class LanewiseError(ValueError):
@@ -33,7 +32,7 @@ class InternalError(LanewiseError):
         return (type(self), (self.what, self.error))
 
 
-def is_set(name: str, value: Any) -> bool:
+def is_set(name: str, value: object) -> bool:
     """Return whether a switch is set; raise an error for what is neither true nor false, such as an array.
 
     >>> is_set("lineinfo", 1)
@@ -47,7 +46,7 @@ def is_set(name: str, value: Any) -> bool:
         raise LanewiseError(f"{name} is True or False, not {type(value).__name__} {shown(value)}") from None
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """Return a value as messages show it, also of an object that cannot be shown.
 
     >>> shown([1, 2])

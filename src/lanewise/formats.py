@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from lanewise.numpy_types import AnyArray, AnyDtype
+
     Words = npt.NDArray[np.unsignedinteger[Any]]
 
 __all__ = [
@@ -44,7 +46,7 @@ __all__ = [
 ]
 
 
-def as_array(values: Any, what: str) -> npt.NDArray[Any]:
+def as_array(values: object, what: str) -> AnyArray:
     """The values as a NumPy array, or an error if they are none (rows of unequal length, say).
 
     >>> as_array([[1, 2], [3, 4]], "A").shape
@@ -95,7 +97,7 @@ class Format:
             assert used in (self.bits, self.bits - 1), f"{self.name}: {used} bits used of {self.bits}"
             assert self.has_nan or not self.has_inf, f"{self.name}: infinities come with NaNs"
 
-    def __call__(self, value: Any) -> Any:
+    def __call__(self, value: object) -> Any:
         """Inside a kernel: a number of this format, or a traced value converted to it."""
         return NUMBER.function(self, value)
 
@@ -106,7 +108,7 @@ class Format:
         return f"<{self.name}>"
 
     @cached_property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> AnyDtype:
         """The NumPy dtype of arrays in this format (tf32 travels as float32, ue4m3 as float8_e4m3fn)."""
         import ml_dtypes
         import numpy as np
@@ -119,7 +121,7 @@ class Format:
         return max(8, self.bits)
 
     @property
-    def word_dtype(self) -> np.dtype[Any]:
+    def word_dtype(self) -> AnyDtype:
         """The unsigned dtype of one unpacked element's raw bits."""
         import numpy as np
 
@@ -159,7 +161,7 @@ class Format:
         """The smallest positive number (1 for integers)."""
         return 1 if self.kind != "float" else 2.0 ** (self.emin - self.mantissa_bits)
 
-    def decode(self, bits: npt.ArrayLike) -> npt.NDArray[Any]:
+    def decode(self, bits: npt.ArrayLike) -> AnyArray:
         """Return the exact values of raw words, as float64 for floats and int64 for integers and bits.
 
         >>> s4.decode([0x0, 0x7, 0x8, 0xF]).tolist()
@@ -254,7 +256,7 @@ class Format:
             words = words & self.word_dtype.type((1 << self.bits) - 1)
         return words
 
-    def from_bits(self, words: npt.ArrayLike) -> npt.NDArray[Any]:
+    def from_bits(self, words: npt.ArrayLike) -> AnyArray:
         """Return the array of this format's dtype that has the given raw words.
 
         >>> e2m1.from_bits([0x7, 0xF]).astype(float).tolist()
@@ -265,7 +267,7 @@ class Format:
         raw = self._words(words)
         return np.ascontiguousarray(raw).view(self.dtype).reshape(raw.shape)
 
-    def array(self, values: npt.ArrayLike, *, saturate: bool = False) -> npt.NDArray[Any]:
+    def array(self, values: npt.ArrayLike, *, saturate: bool = False) -> AnyArray:
         """Return the array of this format's dtype with the numbers nearest to `values`, ties to even.
 
         A number that is too large becomes infinite. In a format without infinities it is an error, or with

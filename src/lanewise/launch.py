@@ -36,7 +36,7 @@ watched = LAUNCHES.observed
 _OBSERVERS = LAUNCHES.observers
 
 
-def _is_observed(configured: Configured, arguments: tuple[Any, ...], options: dict[str, Any]) -> bool:
+def _is_observed(configured: Configured, arguments: tuple[object, ...], options: dict[str, object]) -> bool:
     """Hand a launch to who observes launches; return whether somebody does."""
     watcher = LAUNCHES.current
     if watcher is None:
@@ -46,7 +46,7 @@ def _is_observed(configured: Configured, arguments: tuple[Any, ...], options: di
     return True
 
 
-def _any_on_gpu(arguments: tuple[Any, ...]) -> bool:
+def _any_on_gpu(arguments: tuple[object, ...]) -> bool:
     """Whether an array lies on a GPU; the room that knows such arrays is not loaded for NumPy's."""
     if all(each is None or isinstance(each, int | float | np.ndarray | np.generic) for each in arguments):
         return False
@@ -98,7 +98,7 @@ class Configured:
         self.entry, self.shape = entry, shape
         #: Warm launches on a GPU, the last first; and one of them in machine code, if it is repeated.
         self._plans: list[Plan] = []
-        self._native: Callable[[tuple[Any, ...], int], int] | None = None
+        self._native: Callable[[tuple[object, ...], int], int] | None = None
         self._current_stream: Callable[[int], int] = int
         self._ordinal = 0
         #: The same in clusters, by the cluster's shape; and the same that overlaps with the kernel before it.
@@ -165,7 +165,7 @@ class Configured:
 
     def _run(
         self,
-        arguments: tuple[Any, ...],
+        arguments: tuple[object, ...],
         stream: object,
         arch: str | None = None,
         steps: int | None = None,
@@ -201,7 +201,7 @@ class Configured:
         else:
             self._on_machine(arguments, arch, steps, progress, executor, schedule)
 
-    def warm(self, arguments: tuple[Any, ...], stream: object = None) -> bool:
+    def warm(self, arguments: tuple[object, ...], stream: object = None) -> bool:
         """Launch on a GPU if everything is prepared for such arguments; False if nothing was done."""
         if not _OBSERVERS:
             native = self._native
@@ -217,7 +217,7 @@ class Configured:
                     return True
         return False
 
-    def _on_gpu(self, arguments: tuple[Any, ...], stream: object, arch: str | None) -> None:
+    def _on_gpu(self, arguments: tuple[object, ...], stream: object, arch: str | None) -> None:
         from lanewise.gpu import launch as launch_on_gpu
 
         plan = launch_on_gpu(self.entry, self.shape, arguments, stream, arch)
@@ -228,7 +228,7 @@ class Configured:
 
     def _on_machine(
         self,
-        arguments: tuple[Any, ...],
+        arguments: tuple[object, ...],
         arch: str | None,
         steps: int | None,
         progress: Progress | None,

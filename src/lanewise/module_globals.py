@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lanewise.errors import LanewiseError
+from lanewise.numpy_types import AnyArray
 from lanewise.ptx.arguments import ArrayArgument
 from lanewise.ptx.cuda_declarations import aliased_type, declared_variable, named_number
 from lanewise.ptx.cuda_types import cuda_type
@@ -25,7 +26,7 @@ _TYPES = {"f": "f", "s": "i", "u": "u", "b": "u"}
 #: The name of the CPU machine among devices.
 CPU = "cpu"
 
-Array = npt.NDArray[Any]
+Array = AnyArray
 
 
 class _Place(NamedTuple):
@@ -65,7 +66,7 @@ class Globals(MutableMapping[str, "GlobalVariable"]):
         dtype, shape = _layout(self._module, variable)
         return GlobalVariable(self._module, variable, dtype, shape)
 
-    def __setitem__(self, name: str, value: Any) -> None:
+    def __setitem__(self, name: str, value: object) -> None:
         """Write a whole variable: an array of its shape, a number for all of it, or raw bytes of its size."""
         self[name].set(value)
 
@@ -170,7 +171,7 @@ class GlobalVariable:
         """The variable where a certain device has it: "cpu" for the CPU machine, or a GPU's number."""
         return GlobalVariable(self._module, self._variable, self.dtype, self.shape, device)
 
-    def set(self, value: Any) -> None:
+    def set(self, value: object) -> None:
         """Write all of it: an array of its shape, a number for every element, bytes or a struct of its size.
 
         A tensor map is written as its 128 bytes; the module keeps its array.

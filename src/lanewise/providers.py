@@ -39,7 +39,7 @@ from lanewise.engines import (
 )
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from lanewise.numpy_types import AnyArray
 
 # atoms --------------------------------------------------------------------------------------------------
 
@@ -69,7 +69,7 @@ def _gemm() -> Compute:
 
 
 @MOVE.provided_by
-def _move() -> Callable[..., NDArray[Any]]:
+def _move() -> Callable[..., AnyArray]:
     from lanewise.arith.moves import move
 
     return move

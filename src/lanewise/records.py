@@ -41,7 +41,7 @@ def _made(given: type[C], frozen: bool) -> type[C]:
     found = {name: _field(namespace.pop(name, MISSING)) for name in names}
     made: Any = type(given.__name__, given.__bases__, {**namespace, "__slots__": names})
     made.__qualname__ = given.__qualname__
-    shared: dict[str, Any] = {
+    shared: dict[str, object] = {
         "__init__": _initialiser(made, found),
         "__repr__": _representation([name for name in names if found[name].repr]),
         "__match_args__": names,
@@ -55,7 +55,7 @@ def _made(given: type[C], frozen: bool) -> type[C]:
     return cast("type[C]", made)
 
 
-def _field(declared: Any) -> Field[Any]:
+def _field(declared: Any) -> Field[object]:
     """Return what a class says of a field: its default, or what `field` was told."""
     if isinstance(declared, Field):
         return declared
@@ -63,7 +63,7 @@ def _field(declared: Any) -> Field[Any]:
     return made
 
 
-def _initialiser(made: type, found: dict[str, Field[Any]]) -> Callable[..., None]:
+def _initialiser(made: type, found: dict[str, Field[object]]) -> Callable[..., None]:
     """Return an `__init__` that sets each slot."""
     arguments, body = [], []
     names: dict[str, Any] = {"MISSING": MISSING}
@@ -84,7 +84,7 @@ def _initialiser(made: type, found: dict[str, Field[Any]]) -> Callable[..., None
     return written
 
 
-def _representation(names: list[str]) -> Callable[[Any], str]:
+def _representation(names: list[str]) -> Callable[[object], str]:
     """Return a `__repr__` that names the fields."""
 
     def representation(self: object) -> str:
@@ -94,11 +94,11 @@ def _representation(names: list[str]) -> Callable[[Any], str]:
     return representation
 
 
-def _comparison(names: list[str], frozen: bool) -> dict[str, Any]:
+def _comparison(names: list[str], frozen: bool) -> dict[str, object]:
     """Return `__eq__` and `__hash__` of the fields that are compared; what can change has no hash."""
-    values: Callable[[Any], object] = attrgetter(*names) if names else lambda self: ()
+    values: Callable[[object], object] = attrgetter(*names) if names else lambda self: ()
 
-    def equal(self: object, other: object) -> Any:
+    def equal(self: object, other: object) -> object:
         return values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented
 
     def hashed(self: object) -> int:
@@ -112,7 +112,7 @@ def _refuse(self: object, name: str, value: object = None) -> None:
     raise FrozenInstanceError(f"the field {name!r} of a {type(self).__name__} cannot be changed")
 
 
-def _set_state(self: object, state: tuple[None, dict[str, Any]]) -> None:
+def _set_state(self: object, state: tuple[None, dict[str, object]]) -> None:
     """Set the fields of a frozen record that was pickled or copied."""
     for name, value in state[1].items():
         object.__setattr__(self, name, value)

@@ -168,7 +168,7 @@ def _encoded(
     address: object,
     dims: object,
     strides: object,
-    own: tuple[Any, ...],
+    own: tuple[object, ...],
     element_strides: object,
     modes: tuple[str, str, str, str],
 ) -> bytes:

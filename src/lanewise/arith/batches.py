@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+from lanewise.numpy_types import AnyArray
+
+Array = AnyArray
 
 #: Multiplications that are worth a thread.
 WORTHWHILE = 1 << 16

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +17,7 @@ from lanewise.arith.on_arrays import gemm
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format, format_of
 from lanewise.isa import Instruction, find_arch, instructions
+from lanewise.numpy_types import AnyArray
 
 #: One arch of each generation, and a GPU that has it.
 GENERATIONS = {
@@ -33,7 +33,7 @@ class ArchResult:
     arch: str
     instruction: Instruction
     model: Model
-    d: npt.NDArray[Any]
+    d: AnyArray
 
 
 @dataclass(frozen=True, repr=False)
@@ -53,7 +53,7 @@ class ArchComparison:
         """The archs that computed it."""
         return iter(self.archs)
 
-    def __getitem__(self, arch: str) -> npt.NDArray[Any]:
+    def __getitem__(self, arch: str) -> AnyArray:
         """D as an arch returns it."""
         name = find_arch(arch)
         names = (name, name.rstrip("af"))  # a GPU's name is that of its arch-specific target

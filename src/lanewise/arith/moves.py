@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
 from lanewise.errors import LanewiseError
 from lanewise.isa import Instruction
+from lanewise.numpy_types import AnyArray
 
 _ROW_BYTES = 16
 
 
-def move(instruction: Instruction, *operands: object) -> npt.NDArray[Any]:
+def move(instruction: Instruction, *operands: object) -> AnyArray:
     """Do what an instruction that moves a matrix does, with the registers of all lanes as uint32[32, n].
 
     `ldmatrix(shared, addresses)` returns registers; `stmatrix(shared, addresses, registers)` writes into the
@@ -48,7 +47,7 @@ def move(instruction: Instruction, *operands: object) -> npt.NDArray[Any]:
     return np.asarray(operands[0])
 
 
-def _transposed(instruction: Instruction, given: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _transposed(instruction: Instruction, given: AnyArray) -> AnyArray:
     """Return what movmatrix makes of registers, or of a whole matrix."""
     if given.shape[-2:] == instruction.a.shape and given.dtype.itemsize == instruction.a.format.bits // 8:
         return np.swapaxes(given, -1, -2).copy()

@@ -6,7 +6,6 @@ It checks what is passed and brings it into the form of the engines, which do th
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +16,9 @@ from lanewise.arith.operands import as_indices, as_operand, batch_of, check_shap
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format
 from lanewise.isa import Instruction
+from lanewise.numpy_types import AnyArray
 
-Array = npt.NDArray[Any]
+Array = AnyArray
 
 
 def compute(

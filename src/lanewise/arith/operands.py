@@ -6,16 +6,14 @@ there.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format, as_array
 from lanewise.isa import Instruction
+from lanewise.numpy_types import AnyArray
 
-Array = npt.NDArray[Any]
+Array = AnyArray
 
 
 def as_operand(name: str, value: object, fmt: Format) -> Array:

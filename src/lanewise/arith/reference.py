@@ -13,12 +13,12 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from lanewise.arith.models import NAN_BITS, FmaChain, FusedSum, IntegerSum, Model, PopcountSum
 from lanewise.formats import Format, f16, f32, f64
+from lanewise.numpy_types import AnyArray
 
-Array = npt.NDArray[Any]
+Array = AnyArray
 
 #: The NaN of an operation that has no NaN operand: infinity times zero, infinity less infinity.
 NEW_NAN = float(np.uint64(NAN_BITS["f64"]).view(np.float64))
@@ -75,7 +75,7 @@ def multiply(
 
 def numbers(fmt: Format, array: Array) -> list[list[Any]]:
     """The array's exact values as Python numbers."""
-    values: list[list[Any]] = fmt.decode(fmt.to_bits(array)).tolist()
+    values: list[list[object]] = fmt.decode(fmt.to_bits(array)).tolist()
     return values
 
 

@@ -5,7 +5,7 @@ The arithmetic is the instruction's; here are the operands' ways into it, GMMA's
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lanewise.atoms.gmma import ScaleIn, ScaleOut, scale_out
 from lanewise.atoms.value_types import GAUSS_COMPLEX
@@ -14,9 +14,8 @@ from lanewise.formats import as_array
 from lanewise.isa import Operand
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from lanewise.atoms.mma_traits import MMA_Traits
+    from lanewise.numpy_types import AnyArray
 
 
 def multiply(
@@ -28,7 +27,7 @@ def multiply(
     arch: str | None = None,
     scale_D: ScaleOut = ScaleOut.One,
     **options: object,
-) -> NDArray[Any]:
+) -> AnyArray:
     """D = A·B + C on matrices (M, K), (K, N), (M, N), with any batch dimensions before them.
 
     A and B are negated as scaleA and scaleB say; with scale_D Zero, C is left out. `arch` defaults to the one
@@ -44,11 +43,11 @@ def multiply(
     for name, scale in (("negate_a", mma.scaleA), ("negate_b", mma.scaleB)):
         if scale is ScaleIn.Neg:
             options[name] = True
-    found: NDArray[Any] = mma.instruction(a, b, c, arch=where, **options)
+    found: AnyArray = mma.instruction(a, b, c, arch=where, **options)
     return found
 
 
-def _complex(mma: MMA_Traits, a: NDArray[Any], b: NDArray[Any], c: object, arch: str) -> NDArray[Any]:
+def _complex(mma: MMA_Traits, a: AnyArray, b: AnyArray, c: object, arch: str) -> AnyArray:
     """Four real products, in the order in which CUTLASS chains them through the accumulators."""
     import numpy as np
 
@@ -63,7 +62,7 @@ def _complex(mma: MMA_Traits, a: NDArray[Any], b: NDArray[Any], c: object, arch:
     return result
 
 
-def _gauss(mma: MMA_Traits, a: NDArray[Any], b: NDArray[Any], c: object, arch: str) -> NDArray[Any]:
+def _gauss(mma: MMA_Traits, a: AnyArray, b: AnyArray, c: object, arch: str) -> AnyArray:
     """Three real products: t0 = Re A·Re B, t1 = Im A·Im B, t2 = (Re A + Im A)·(Re B + Im B)."""
     import numpy as np
 
@@ -92,7 +91,7 @@ def fma(
     *more: object,
     arch: str | None = None,
     scale_D: ScaleOut = ScaleOut.One,
-) -> NDArray[Any]:
+) -> AnyArray:
     """D's registers for the registers of all threads: uint32[…, threads, registers] (f64: uint64) in and out.
 
     Registers that CUTLASS types float or double may be given as such. An operand in shared memory is given as
@@ -108,7 +107,7 @@ def fma(
         )
     if mma.operation.composed:
         return _composed_fma(mma, a, b, c, arch, scale_D)
-    options: dict[str, Any] = {}
+    options: dict[str, object] = {}
     for name, words in zip(extra, more, strict=True):
         if name == "metadata":
             options[name] = inst.metadata.unpack(words, thread_id=mma.spsel.value)
@@ -126,7 +125,7 @@ def fma(
     return inst.d.pack(d)
 
 
-def _matrix(operand: Operand, given: object) -> Any:
+def _matrix(operand: Operand, given: object) -> object:
     """The matrix that an operand's registers hold; one in shared memory is given as it is."""
     import numpy as np
 
@@ -141,14 +140,14 @@ def _matrix(operand: Operand, given: object) -> Any:
 
 def _composed_fma(
     mma: MMA_Traits, a: object, b: object, c: object, arch: str | None, scale_D: ScaleOut
-) -> NDArray[Any]:
+) -> AnyArray:
     """Registers of complex numbers lie as those of their real parts do."""
     inst = mma.instruction
     d = multiply(mma, _parts(inst.a, a), _parts(inst.b, b), _parts(inst.c, c), arch=arch, scale_D=scale_D)
     return _pack_parts(inst.d, d)
 
 
-def _parts(operand: Operand, given: object) -> NDArray[Any]:
+def _parts(operand: Operand, given: object) -> AnyArray:
     """The matrix of a register array of complex numbers, or of structures of doubles."""
     import numpy as np
 
@@ -164,7 +163,7 @@ def _parts(operand: Operand, given: object) -> NDArray[Any]:
     return np.ascontiguousarray(np.stack(parts, axis=-1)).view(dtype)[..., 0]
 
 
-def _pack_parts(operand: Operand, matrix: NDArray[Any]) -> NDArray[Any]:
+def _pack_parts(operand: Operand, matrix: AnyArray) -> AnyArray:
     """The register array of a matrix of complex numbers, or of structures of doubles."""
     import numpy as np
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from lanewise.atoms.copy_atom import Copy_Atom
 from lanewise.atoms.mma_atom import MMA_Atom
 from lanewise.atoms.template import unwrapped
@@ -32,7 +30,7 @@ def _atom(copy_atom: object, kind: object = None) -> Copy_Atom:
     return copy_atom
 
 
-def _tiled(copy_atom: Copy_Atom, layout_tv: Layout, tiler: tuple[Any, ...]) -> TiledCopy:
+def _tiled(copy_atom: Copy_Atom, layout_tv: Layout, tiler: tuple[object, ...]) -> TiledCopy:
     return TiledCopy(copy_atom.operation, copy_atom.ValType, layout_tv, tiler)
 
 

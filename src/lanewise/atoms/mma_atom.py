@@ -24,7 +24,7 @@ from lanewise.layout import Layout, Tensor, composition, is_int, rank, size, til
 from lanewise.layout.int_tuple import spell
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from lanewise.numpy_types import AnyArray
 
 LONE = Layout((1, 1, 1), (0, 0, 0))
 
@@ -88,15 +88,11 @@ class MMA_Atom(MMA_Traits, Drawn):
         """Return the atom that adds to the accumulator (One) or overwrites it (Zero)."""
         return replace(self, accumulate_=accumulate)
 
-    def fma(
-        self, a: Any, b: Any, c: Any, *more: Any, arch: str | None = None, **options: Any
-    ) -> NDArray[Any]:
+    def fma(self, a: Any, b: Any, c: Any, *more: Any, arch: str | None = None, **options: Any) -> AnyArray:
         """Return the registers of D for the registers of A, B and C: see `lanewise.atoms.compute.fma`."""
         return fma(self, a, b, c, *more, arch=arch, **{"scale_D": self.accumulate_, **options})
 
-    def __call__(
-        self, a: Any, b: Any, c: Any = None, *, arch: str | None = None, **options: Any
-    ) -> NDArray[Any]:
+    def __call__(self, a: Any, b: Any, c: Any = None, *, arch: str | None = None, **options: Any) -> AnyArray:
         """Return D = A·B + C for whole matrices (M, K), (K, N), (M, N)."""
         return multiply(self, a, b, c, arch=arch, **{"scale_D": self.accumulate_, **options})
 
@@ -130,7 +126,7 @@ class MMA_Atom(MMA_Traits, Drawn):
         """The extents (M, N, K) of one tile."""
         return Modes(size(entry) for entry in self.permutation_mnk)
 
-    def _thrfrg(self, name: str, tensor: object, modes: tuple[int, int], tv: Layout) -> Any:
+    def _thrfrg(self, name: str, tensor: object, modes: tuple[int, int], tv: Layout) -> object:
         target = as_tensor(tensor)
         tile = tuple(self.tile_size_mnk[i] for i in modes)
         check_divides(f"thrfrg_{name}", target, "".join("MNK"[i] for i in modes), tile)
@@ -185,7 +181,7 @@ class MMA_Atom(MMA_Traits, Drawn):
     def _by_index(self, tile: object, modes: tuple[int, int]) -> Any:
         m, n, k = (size(mode) for mode in list(self.thr_layout_vmnk)[1:])
         # a thread's place along the mode that an operand has not changes nothing
-        over_mnk: dict[tuple[int, int], tuple[Any, Any]] = {
+        over_mnk: dict[tuple[int, int], tuple[object, object]] = {
             (0, 2): (Layout((m, n), (1, 0)), None),
             (1, 2): (Layout((m, n), (0, 1)), None),
             (0, 1): (None, Layout((n, k), (1, 0))),
@@ -235,7 +231,7 @@ class MMA_Atom(MMA_Traits, Drawn):
 
     # as a value and as a picture -----------------------------------------------------------------------
 
-    def _identity(self) -> tuple[Any, ...]:
+    def _identity(self) -> tuple[object, ...]:
         return (
             self.operation,
             tuple(self.arguments.items()),

@@ -47,14 +47,14 @@ class TiledCopy(Copy_Atom):
     """
 
     TiledLayout_TV: Layout
-    Tiler_MN: tuple[Any, ...]
+    Tiler_MN: tuple[object, ...]
 
     def __init__(
         self,
         operation: CopyOperation | str,
         ValType: object,
         TiledLayout_TV: Layout,
-        Tiler_MN: tuple[Any, ...],
+        Tiler_MN: tuple[object, ...],
     ) -> None:
         super().__init__(operation, ValType)
         if (
@@ -114,7 +114,7 @@ class TiledCopy(Copy_Atom):
         side = make_layout(make_layout(thread, rest[0]), make_layout(value, rest[1]))
         return coalesce(side, (1, (1, 1)))
 
-    def _tidfrg(self, name: str, tensor: object, from_ref: Layout) -> Any:
+    def _tidfrg(self, name: str, tensor: object, from_ref: Layout) -> object:
         target = as_tensor(tensor)
         check_divides(f"tidfrg_{name}", target, "MN", self.Tiler_MN)
         return _tile_to_threads(target, self.Tiler_MN, self._thrval(from_ref))
@@ -140,7 +140,7 @@ class TiledCopy(Copy_Atom):
         return result
 
     @property
-    def _tiler_shape(self) -> tuple[Any, ...]:
+    def _tiler_shape(self) -> tuple[object, ...]:
         return tuple(entry.shape if isinstance(entry, Layout) else entry for entry in self.Tiler_MN)
 
     def retile(self, tensor: object) -> Any:

@@ -36,7 +36,7 @@ class TiledMMA(MMA_Atom):
     """
 
     AtomLayoutMNK: Layout = LONE
-    PermutationMNK: tuple[Any, ...] = (None, None, None)
+    PermutationMNK: tuple[object, ...] = (None, None, None)
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ def _atom_layout(what: object) -> Layout:
     return result
 
 
-def _permutation(what: object) -> tuple[Any, ...]:
+def _permutation(what: object) -> tuple[object, ...]:
     entries = (None,) if what is None else what if isinstance(what, tuple) else (what,)
     if len(entries) > 3:
         raise LanewiseError(f"PermutationMNK has entries for M, N and K; {len(entries)} were given")

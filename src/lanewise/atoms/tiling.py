@@ -57,7 +57,7 @@ def _divides(entry: Any, extent: int) -> bool:
     return entry.cosize() <= extent and size(entry) * size(complement(entry, extent)) == extent
 
 
-def check_divides(what: str, target: Any, names: str, tile: tuple[Any, ...]) -> None:
+def check_divides(what: str, target: Any, names: str, tile: tuple[object, ...]) -> None:
     """An error unless the modes of a tensor are whole numbers of tiles."""
     shape = target.shape
     if not isinstance(shape, tuple) or len(shape) < len(tile):

@@ -12,7 +12,7 @@ from lanewise.formats import FORMATS, Format, format_of
 from lanewise.layout import is_int
 
 if TYPE_CHECKING:
-    import numpy as np
+    from lanewise.numpy_types import AnyDtype
 
 #: CUTLASS's name of each number format.
 NAMES = {
@@ -42,7 +42,7 @@ class ValueType:
     format: Format | None = None
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> AnyDtype:
         """The NumPy dtype of one value."""
         import numpy as np
 

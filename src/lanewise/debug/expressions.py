@@ -20,6 +20,7 @@ import numpy.typing as npt
 from lanewise.debug.moments import COORDINATES, Moment
 from lanewise.errors import LanewiseError
 from lanewise.machine.abi import LANES
+from lanewise.numpy_types import AnyArray
 from lanewise.traces.arrays import source_name
 from lanewise.traces.names import NamedValue, Variable, typed
 
@@ -46,7 +47,7 @@ class Value:
     """The value of an expression."""
 
     kind: Kind
-    data: npt.NDArray[Any]
+    data: AnyArray
     #: Of a part of an array: the rows, columns and so on that it has of the whole.
     axes: tuple[range, ...] = ()
     #: Of registers: the variable that they are, such as one fragment of a list.
@@ -384,7 +385,7 @@ def _length(value: Value) -> int:
     raise LanewiseError(f"len takes a list, an array or a fragment, not {value.kind.value}")
 
 
-def _number(value: object) -> npt.NDArray[Any]:
+def _number(value: object) -> AnyArray:
     """Return a number of the expression; an error for an integer that no register holds."""
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
         raise LanewiseError(f"{value} has more than 64 bits")
@@ -396,7 +397,7 @@ def _of_lanes(data: object) -> Value:
     return Value(Kind.LANES if array.ndim else Kind.SCALAR, array)
 
 
-def widened(data: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def widened(data: AnyArray) -> AnyArray:
     """Return numbers in a type whose arithmetic does not wrap around as registers do.
 
     >>> widened(np.uint32([0])).item() - 1
@@ -423,7 +424,7 @@ def _common(*values: Value) -> Kind:
     return Kind.SCALAR
 
 
-def _shaped(value: Value, kind: Kind) -> npt.NDArray[Any]:
+def _shaped(value: Value, kind: Kind) -> AnyArray:
     """Return the data of a value so that NumPy combines them with others of a kind."""
     data = widened(value.data)
     return data[:, None] if kind is Kind.VECTOR and value.kind is Kind.LANES else data

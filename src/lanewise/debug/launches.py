@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from lanewise.errors import LanewiseError
 from lanewise.machine.checker.report import Finding
 from lanewise.machine.tracer.traced_launch import TracedLaunch
+from lanewise.numpy_types import AnyArray
 from lanewise.traces.recording import Recording, Three
 from lanewise.traces.run import record
 from lanewise.traces.step import Step
@@ -27,7 +27,7 @@ class Recorded:
 
     trace: Trace
     recording: Recording
-    before: dict[str, npt.NDArray[Any]]
+    before: dict[str, AnyArray]
 
     @property
     def findings(self) -> list[tuple[Finding, int | None]]:

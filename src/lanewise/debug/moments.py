@@ -13,6 +13,7 @@ from lanewise.errors import LanewiseError
 from lanewise.isa import Operand
 from lanewise.machine.abi import LANES, WARPGROUP
 from lanewise.machine.tracer.log import NOT_KEPT
+from lanewise.numpy_types import AnyArray
 from lanewise.traces.fragments import operands_with
 from lanewise.traces.history import NOTHING
 from lanewise.traces.names import Variable
@@ -25,7 +26,7 @@ COORDINATES = {
     **dict.fromkeys(("ntid", "blockDim", "block_dim"), "block_dim"),
     **dict.fromkeys(("nctaid", "gridDim", "grid_dim"), "grid_dim"),
 }
-Lanes = npt.NDArray[Any]
+Lanes = AnyArray
 
 
 class Moment:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +12,7 @@ from lanewise.debug.expressions import Expression, Kind, Value
 from lanewise.debug.lines import PTX, Frame
 from lanewise.debug.stops import Breakpoint, lanes_text, shown
 from lanewise.machine.abi import LANES
+from lanewise.numpy_types import AnyArray
 
 #: Lanes in a row of a table; rows and columns of a matrix that are shown.
 LANE_COLUMNS, MOST_ROWS, MOST_COLUMNS = 8, 32, 16
@@ -61,7 +61,7 @@ def value_text(name: str, value: Value, lanes: npt.NDArray[np.bool_]) -> str:
     return f"{name}: {data.dtype}, {' × '.join(map(str, data.shape))}\n{grid(data, value.axes)}"
 
 
-def _lanes(name: str, data: npt.NDArray[Any], lanes: npt.NDArray[np.bool_]) -> str:
+def _lanes(name: str, data: AnyArray, lanes: npt.NDArray[np.bool_]) -> str:
     """Return a number for each lane as a table, or once if it is the same in all."""
     chosen = [shown(each) for each in data[lanes]]
     if not chosen:
@@ -76,7 +76,7 @@ def _lanes(name: str, data: npt.NDArray[Any], lanes: npt.NDArray[np.bool_]) -> s
     return f"{name}:\n{columns(rows)}"
 
 
-def grid(data: npt.NDArray[Any], axes: tuple[range, ...] = ()) -> str:
+def grid(data: AnyArray, axes: tuple[range, ...] = ()) -> str:
     """Return a matrix as text with its rows and columns numbered; a large one without its middle.
 
     `axes` are the numbers of the rows and columns, if the matrix is a part of another.

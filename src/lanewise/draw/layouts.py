@@ -136,7 +136,7 @@ def indices_of(layout: Any) -> list[list[Any]]:
     return [[layout(i + rows * j) for j in range(cols)] for i in range(rows)]
 
 
-def _panel(layout: Any, indices: list[list[Any]], elements: list[list[Any]], options: Options) -> Panel:
+def _panel(layout: Any, indices: list[list[object]], elements: list[list[object]], options: Options) -> Panel:
     rows, cols = len(indices), len(indices[0])
     marked = marked_cell("the layout", rows, cols, options)
     shift, explain = _chunk_bits(layout), options.explains(rows * cols)

@@ -119,7 +119,7 @@ def _found(room: str, name: str) -> Question | None:
     return _questions.get((room, name))
 
 
-def _parsed(body: bytes) -> dict[str, Any]:
+def _parsed(body: bytes) -> dict[str, object]:
     """Return the JSON object that was sent."""
     try:
         found = json.loads(body.decode("utf-8"), parse_constant=_no_constant)
@@ -134,7 +134,7 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
 
 
-def _checked(asked: Question, body: dict[str, Any]) -> dict[str, Any]:
+def _checked(asked: Question, body: dict[str, object]) -> dict[str, object]:
     """Return the arguments, each held against its annotation."""
     unknown = sorted(body.keys() - asked.types.keys())
     if unknown:
@@ -181,7 +181,7 @@ def _json(status: int, value: object) -> Answer:
     return Answer(status, text.encode())
 
 
-def _plain(value: object) -> Any:
+def _plain(value: object) -> object:
     """Return a number of NumPy's as one of Python's."""
     item = getattr(value, "item", None)
     if item is None:

@@ -93,7 +93,7 @@ def _turns(requests: Requests, unit: int) -> list[int]:
     return found
 
 
-def access_of(layout: Any, bits: int, access: str, vector: int, lanes: Any = None) -> Access:
+def access_of(layout: Any, bits: int, access: str, vector: int, lanes: object = None) -> Access:
     """Return how 32 lanes read a layout.
 
     `access` is "ldmatrix" (each lane a row of 16 bytes), "along" (lanes on neighbouring elements), "across"
@@ -178,7 +178,7 @@ def _check(access: Access) -> None:
             )
 
 
-def proposals_for(access: Access) -> list[dict[str, Any]]:
+def proposals_for(access: Access) -> list[dict[str, object]]:
     """Return layouts with which the same access takes fewer turns; none where it has no conflicts."""
     requests = access.requests
     before = cost_of(requests)
@@ -192,7 +192,7 @@ def proposals_for(access: Access) -> list[dict[str, Any]]:
     return [told for each in best_candidates(usage) if (told := _tried(access, each)) is not None]
 
 
-def _tried(access: Access, candidate: Candidate) -> dict[str, Any] | None:
+def _tried(access: Access, candidate: Candidate) -> dict[str, object] | None:
     """Return a layout that was tried, if it is one to one and takes fewer turns."""
     swizzle, element = candidate.swizzle, access.element_bytes
     layout: Any

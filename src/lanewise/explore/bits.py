@@ -101,7 +101,7 @@ def combinations() -> list[dict[str, Any]]:
 
 
 @question("bits", "choices")
-def choices() -> dict[str, Any]:
+def choices() -> dict[str, object]:
     """Return the GPUs, the formats, and which GPU multiplies what."""
     return {
         "units": [{**asdict(each), "key": each.key} for each in UNITS],
@@ -131,7 +131,7 @@ def explained(a: list[str], b: list[str], c: str, formats: list[str], units: lis
 
 
 @question("bits", "random")
-def random_numbers(formats: list[str], kind: str, count: int, seed: int) -> dict[str, Any]:
+def random_numbers(formats: list[str], kind: str, count: int, seed: int) -> dict[str, object]:
     """Return random numbers for A, B and C as text: of one size, of many sizes, cancelling, or any bits."""
     a, b, d = _formats(formats)
     _require_count(count)
@@ -335,7 +335,7 @@ def _parameters(model: Model) -> list[dict[str, str]]:
     return [{"name": name, "value": str(value), "meaning": meaning} for name, value, meaning in rows]
 
 
-def _step(step: SumStep) -> dict[str, Any]:
+def _step(step: SumStep) -> dict[str, object]:
     """Return a step with its numbers as aligned binary digits."""
     numbers = [each.value for each in step.rows]
     drawn = all(finite(each) for each in (*numbers, step.total, step.result))
@@ -457,7 +457,7 @@ def _require_count(count: int) -> None:
 
 def _numbers(fmt: Format, bits: Sequence[int]) -> list[Any]:
     """Return the exact values of raw bits, as floats or integers."""
-    values: list[Any] = fmt.decode(np.array(bits, fmt.word_dtype)).tolist()
+    values: list[object] = fmt.decode(np.array(bits, fmt.word_dtype)).tolist()
     return values
 
 
@@ -476,7 +476,7 @@ def _fields(bits: int, fmt: Format) -> str:
     return " ".join(each for each in cuts if each)
 
 
-def _random(fmt: Format, kind: str, count: int, rng: np.random.Generator) -> list[Any]:
+def _random(fmt: Format, kind: str, count: int, rng: np.random.Generator) -> list[object]:
     """Return random numbers that the format holds exactly."""
     if kind not in ("same size", "wide", "cancelling", "any bits"):
         raise LanewiseError(

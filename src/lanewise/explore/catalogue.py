@@ -45,9 +45,9 @@ def catalogue() -> dict[str, Any]:
     }
 
 
-def _numbered(entries: list[dict[str, Any]], name: str) -> list[Any]:
+def _numbered(entries: list[dict[str, object]], name: str) -> list[object]:
     """Put the number of a value in its place in every entry; return the values by their numbers."""
-    numbers: dict[Any, int] = {}
+    numbers: dict[object, int] = {}
     for entry in entries:
         if name in entry:
             entry[name] = numbers.setdefault(entry[name], len(numbers))
@@ -59,7 +59,7 @@ def _without_n(form: Instruction) -> str:
     return re.sub(r"\.m64n\d+k", ".m64n*k", form.text) if form.family.startswith("wgmma") else form.text
 
 
-def _rank(form: Instruction) -> tuple[Any, ...]:
+def _rank(form: Instruction) -> tuple[object, ...]:
     """Return a key by which the usual forms come first."""
     family = _ORDER.index(form.base_family) if form.base_family in _ORDER else len(_ORDER)
     kind = form.types[1] if len(form.types) > 1 else form.types[0]

@@ -22,7 +22,7 @@ MOST_LETTERS, MOST_LINES, DEEPEST = 4000, 40, 32
 MOST_PARTS, MOST_BITS = 256, 64
 
 #: The functions that an expression may name, all of `lanewise.layout`.
-FUNCTIONS: dict[str, Callable[..., Any]] = {
+FUNCTIONS: dict[str, Callable[..., object]] = {
     name: getattr(algebra, name)
     for name in (
         "Layout", "Swizzle", "ComposedLayout", "composition", "complement", "coalesce", "filter", "flatten",
@@ -54,8 +54,8 @@ def evaluate(text: str) -> tuple[Any, dict[str, Any]]:
     """
     if len(text) > MOST_LETTERS:
         raise LanewiseError(f"an expression has at most {MOST_LETTERS} letters")
-    names: dict[str, Any] = {}
-    value: Any = None
+    names: dict[str, object] = {}
+    value: object = None
     lines = [line.split("#")[0].strip() for line in re.split(r"[\n;]", text)]
     lines = [line for line in lines if line]
     if not lines:
@@ -72,7 +72,7 @@ def evaluate(text: str) -> tuple[Any, dict[str, Any]]:
     return value, names
 
 
-def _value(text: str, names: dict[str, Any]) -> Any:
+def _value(text: str, names: dict[str, object]) -> Any:
     if re.match(r"\s*(?:cute::)?(?:ComposedLayout|Layout|Shape)\s*<", text):
         return read_layout(text)  # types of C++
     reader = _Reader(text, names)
@@ -85,7 +85,7 @@ def _value(text: str, names: dict[str, Any]) -> Any:
 class _Reader:
     """The words of a line, taken one after another."""
 
-    def __init__(self, text: str, names: dict[str, Any]) -> None:
+    def __init__(self, text: str, names: dict[str, object]) -> None:
         self.text, self.names, self.position = text, names, 0
 
     def rest(self) -> str:
@@ -127,7 +127,7 @@ class _Reader:
             found = _called("composition", composition, (_layout(outer), found))
         return found
 
-    def term(self, depth: int) -> Any:
+    def term(self, depth: int) -> object:
         """Read a value; a shape with a stride behind it is a layout."""
         found = self.plain(depth)
         if isinstance(found, int | tuple) and self.take(":"):
@@ -171,10 +171,10 @@ class _Reader:
             self.fail(", or ) is missing before")
         return tuple(parts) if comma else parts[0]
 
-    def named(self, name: str, depth: int) -> Any:
+    def named(self, name: str, depth: int) -> object:
         if name == "_":
             return None
-        arguments: tuple[Any, ...] | None = None
+        arguments: tuple[object, ...] | None = None
         if self.take("("):
             if self.take(")"):
                 arguments = ()
@@ -199,7 +199,7 @@ class _Reader:
         )
 
 
-def _layout(value: object) -> Any:
+def _layout(value: object) -> object:
     """Return a value as a layout: a shape alone is compact."""
     return Layout(value) if isinstance(value, int | tuple) else value
 
@@ -207,7 +207,7 @@ def _layout(value: object) -> Any:
 def _bounded(value: object) -> Any:
     """Return a value, unless it has numbers or modes beyond those of any memory."""
     if isinstance(value, Swizzle):
-        parts: tuple[Any, ...] = (1 << value.bits, 1 << value.base, 1 << abs(value.shift))
+        parts: tuple[object, ...] = (1 << value.bits, 1 << value.base, 1 << abs(value.shift))
     elif isinstance(value, ComposedLayout):
         _bounded(value.layoutB)
         return value if _bounded(value.layoutA) is not None else None
@@ -221,7 +221,7 @@ def _bounded(value: object) -> Any:
     return value
 
 
-def _called(name: str, function: object, arguments: tuple[Any, ...]) -> Any:
+def _called(name: str, function: object, arguments: tuple[object, ...]) -> object:
     """Call a function of the algebra; arguments that it does not take become a sentence."""
     if not callable(function):
         raise LanewiseError(f"{name} is {function}, which takes no arguments")

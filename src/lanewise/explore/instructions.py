@@ -24,7 +24,7 @@ MOST_LETTERS = 2000
 
 
 @question("instructions", "catalogue")
-def the_catalogue() -> dict[str, Any]:
+def the_catalogue() -> dict[str, object]:
     """Return the list that the page searches."""
     return catalogue()
 
@@ -42,7 +42,7 @@ def about(text: str, source: str = "", arch: str = "") -> dict[str, Any]:
 @question("instructions", "descriptor")
 def descriptor(
     rows: int, k: int, bits: int = 16, major: str = "K", swizzle: str = "128B", number: str = ""
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the fields of a matrix descriptor, and where each 16 bytes of its matrix lie."""
     return of_descriptor(rows, k, bits, major, swizzle, number)
 
@@ -118,7 +118,7 @@ def _operand(key: str, operand: Operand, name: str) -> dict[str, Any]:
     }
 
 
-def _held(operand: Operand) -> dict[str, Any]:
+def _held(operand: Operand) -> dict[str, object]:
     """Return which element each lane holds in each register and slot: (product · rows + row) · cols + col.
 
     A layout adds a lane's part and a value's part, so that two short lists say it; where an operand is not

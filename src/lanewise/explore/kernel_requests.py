@@ -9,7 +9,7 @@ from __future__ import annotations
 import linecache
 import re
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -71,7 +71,7 @@ class KernelRequest:
         return not self.example and self.language == "python"
 
     @classmethod
-    def of(cls, data: dict[str, Any]) -> KernelRequest:
+    def of(cls, data: Mapping[str, object]) -> KernelRequest:
         """Return the request in what the page sent, each field held against its type."""
         fields: dict[str, Any] = {}
         for name, value in data.items():
@@ -268,7 +268,7 @@ def _of_script(name: str, text: str, arch: str, number: int = 1) -> RequestedLau
     seen = 0
     reached: list[RequestedLaunch] = []
 
-    def count(configured: object, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+    def count(configured: object, arguments: tuple[object, ...], options: dict[str, object]) -> None:
         nonlocal seen
         seen += 1
         if seen == number:
@@ -280,7 +280,10 @@ def _of_script(name: str, text: str, arch: str, number: int = 1) -> RequestedLau
         configured(*arguments, **options)
 
     def checked(
-        configured: object, values: Sequence[Any], options: dict[str, Any], perform: Callable[[], Report]
+        configured: object,
+        values: Sequence[object],
+        options: dict[str, object],
+        perform: Callable[[], Report],
     ) -> Report:
         count(configured, tuple(values), options)
         return perform()

@@ -163,7 +163,7 @@ def _short_names(data: dict[str, Any], view: KernelView) -> dict[str, str]:
     return names
 
 
-def _finding(found: Finding, names: dict[str, str]) -> dict[str, Any]:
+def _finding(found: Finding, names: dict[str, str]) -> dict[str, object]:
     text = str(found)
     for name, short in names.items():
         text = text.replace(name, short)
@@ -186,7 +186,7 @@ def _place(source: str | None, names: dict[str, str]) -> tuple[str, int]:
     return names.get(name, Path(name).name), int(line)
 
 
-def _report(report: Report, names: dict[str, str]) -> dict[str, Any]:
+def _report(report: Report, names: dict[str, str]) -> dict[str, object]:
     """Return what the checker counted for each line, what it found, and what wastes time."""
     files = {}
     for file in report.listing():
@@ -315,7 +315,7 @@ def _short(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _shared_variables(recording: Recording) -> list[dict[str, Any]]:
+def _shared_variables(recording: Recording) -> list[dict[str, object]]:
     """Return the variables in shared memory that the source says nothing more of."""
     from lanewise.traces.arrays import source_name
 
@@ -328,7 +328,7 @@ def _shared_variables(recording: Recording) -> list[dict[str, Any]]:
     ]
 
 
-def shared_writes(recording: Recording, kept: int) -> dict[str, Any]:
+def shared_writes(recording: Recording, kept: int) -> dict[str, object]:
     """Return what was written to the shared memory of the traced block, asynchronous copies included.
 
     Each write has the step after which it is there, its offset, its bytes, and the lane or row that wrote it.
@@ -374,7 +374,7 @@ def origin_of(
     return {"of": of, "tree": _node(view, found, DEPTH), "inputs": inputs}
 
 
-def _node(view: KernelView, origin: Origin, depth: int) -> dict[str, Any]:
+def _node(view: KernelView, origin: Origin, depth: int) -> dict[str, object]:
     step = origin.step
     sources = origin.sources if depth else ()
     return {
@@ -403,7 +403,7 @@ def _line(view: KernelView, origin: Origin) -> str:
 # SASS -------------------------------------------------------------------------------------------------------
 
 
-def sass_of_view(view: KernelView, arch: str = "") -> dict[str, Any]:
+def sass_of_view(view: KernelView, arch: str = "") -> dict[str, object]:
     """Return the kernel's SASS, each line with the line that ptxas says it came from.
 
     That is a line of the source; of PTX that says nothing of a source, it is the PTX's own.
@@ -430,9 +430,9 @@ def sass_of_view(view: KernelView, arch: str = "") -> dict[str, Any]:
     }
 
 
-def _sass_lines(text: str) -> list[dict[str, Any]]:
+def _sass_lines(text: str) -> list[dict[str, object]]:
     """Return the instructions and labels of a listing, each with the line that it came from."""
-    lines: list[dict[str, Any]] = []
+    lines: list[dict[str, object]] = []
     file, source = "", 0
     for line in text.splitlines():
         match = _SASS_LINE.search(line)

@@ -28,7 +28,7 @@ MOST_VIEWS = 3
 _LENGTH = struct.Struct("<Q")
 
 
-def write_message(stream: IO[bytes], message: dict[str, Any]) -> None:
+def write_message(stream: IO[bytes], message: dict[str, object]) -> None:
     """Write a message: its length, then JSON."""
     content = json.dumps(message, separators=(",", ":"), default=_plain).encode()
     stream.write(_LENGTH.pack(len(content)) + content)
@@ -44,11 +44,11 @@ def read_message(stream: IO[bytes]) -> dict[str, Any] | None:
     content = stream.read(length)
     if len(content) < length:
         return None
-    message: dict[str, Any] = json.loads(content)
+    message: dict[str, object] = json.loads(content)
     return message
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any) -> object:
     return value.item()
 
 
@@ -77,7 +77,7 @@ class KernelWorker:
         except Exception as error:
             return {"error": str(InternalError("the launch failed", error))}
 
-    def _answered(self, view: KernelView, message: dict[str, Any]) -> dict[str, Any]:
+    def _answered(self, view: KernelView, message: dict[str, Any]) -> dict[str, object]:
         if message["what"] == "run":
             return data_of(view)
         if message["what"] == "sass":

@@ -20,6 +20,7 @@ import tempfile
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ class Superseded(LanewiseError):
     """The request was dropped, because the same tab has asked for something else."""
 
 
-def key_of(request: dict[str, Any]) -> str:
+def key_of(request: Mapping[str, object]) -> str:
     """Return a digest by which requests of the same launch are known."""
     return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
 
@@ -97,7 +98,7 @@ class WorkerProcess:
         """The number of the process."""
         return self._process.pid
 
-    def _send(self, message: dict[str, Any]) -> None:
+    def _send(self, message: dict[str, object]) -> None:
         assert self._process.stdin is not None
         try:
             with self._writing:
@@ -111,7 +112,7 @@ class WorkerProcess:
         self._number += 1
 
     def ask(
-        self, what: str, key: str, request: dict[str, Any], place: dict[str, Any] | None
+        self, what: str, key: str, request: Mapping[str, object], place: Mapping[str, object] | None
     ) -> dict[str, Any]:
         """Return the answer to the request that it was reserved for; one that takes too long is ended."""
         number, end = self._number, time.monotonic() + MOST_SECONDS
@@ -198,8 +199,8 @@ class Workers:
         self,
         tab: str,
         what: str,
-        request: dict[str, Any],
-        place: dict[str, Any] | None = None,
+        request: Mapping[str, object],
+        place: Mapping[str, object] | None = None,
         runs_python: bool = False,
     ) -> dict[str, Any]:
         """Return the answer to a request. A run ends the one before of the same tab."""

@@ -74,8 +74,8 @@ def run(session: Session, tab: str, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _ask(
-    session: Session, tab: str, what: str, request: dict[str, Any], place: dict[str, Any] | None = None
-) -> dict[str, Any]:
+    session: Session, tab: str, what: str, request: dict[str, object], place: dict[str, object] | None = None
+) -> dict[str, object]:
     """Ask a process that runs kernels; any question may run the kernel again, Python included."""
     is_python = KernelRequest.of(request).is_typed_python
     why = _refuses_python(session) if is_python else ""
@@ -180,7 +180,7 @@ def _significant(sizes: tuple[int, ...]) -> tuple[int, ...]:
 _LANGUAGES = {".ptx": "ptx", ".cu": "cuda", ".py": "python"}
 
 
-def _files(session: Session) -> list[dict[str, Any]]:
+def _files(session: Session) -> list[dict[str, object]]:
     """Return the files that the command line opened, as text to begin with, and how they may be launched."""
     opened = []
     for path in session.files:

@@ -109,7 +109,7 @@ def _period(swizzle: Swizzle) -> Layout:
     return Layout((rows, swizzle.size() // rows), (swizzle.size() // rows, 1))
 
 
-def _drawn(layout: Any) -> dict[str, Any]:
+def _drawn(layout: Any) -> dict[str, object]:
     """Return a layout's text and its indices, unless there are too many to draw."""
     if layout.size() > MOST_CELLS:
         return {"text": str(layout), "indices": None, "large": f"{layout.size()} elements: too many to draw"}
@@ -121,7 +121,7 @@ def _drawn(layout: Any) -> dict[str, Any]:
     return {"text": str(layout), "indices": plain}
 
 
-def _facts(layout: Any) -> dict[str, Any]:
+def _facts(layout: Any) -> dict[str, object]:
     """Return what a layout is, beside its indices."""
     found: dict[str, Any] = {
         "size": layout.size(),
@@ -153,9 +153,9 @@ def _python(layout: Any) -> str:
     return f"lw.Layout({layout.shape}, {layout.stride})"
 
 
-def _inverse(layout: Any) -> dict[str, Any]:
+def _inverse(layout: Any) -> dict[str, object]:
     """Return the inverse: its text where the algebra has one, and which coordinate lies at each index."""
-    found: dict[str, Any] = {"text": _inverse_text(layout), "memory": None}
+    found: dict[str, object] = {"text": _inverse_text(layout), "memory": None}
     if layout.size() > MOST_CELLS or not isinstance(layout(0), int):
         return found
     rows = size(layout.shape[0]) if rank(layout) > 1 else 1
@@ -186,7 +186,7 @@ def _inverse_text(layout: object) -> str:
     return ""
 
 
-def _fragments(layout: Any, tv: str) -> dict[str, Any]:
+def _fragments(layout: Any, tv: str) -> dict[str, object]:
     """Return a (thread, value) layout over a matrix, as an instruction's operand is sent."""
     try:
         rows, cols = (int(each) for each in tv.split(","))

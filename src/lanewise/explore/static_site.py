@@ -32,7 +32,7 @@ _ACCESSES, _VECTORS = ("ldmatrix", "along", "across"), (1, 2, 4, 8, 16)
 MAP_TYPES = {"f16": "f16", "bf16": "bf16", "tf32": "f32"}
 
 
-def file_name(body: dict[str, Any]) -> str:
+def file_name(body: dict[str, object]) -> str:
     """Return the name of the file that has the answer to a question with this body.
 
     >>> file_name({"text": "m16n8k16 bf16"})

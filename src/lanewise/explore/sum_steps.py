@@ -130,7 +130,9 @@ def explain_sum(
             return _counted(model, pairs, c)
 
 
-def explain_product(model: Model, pairs: Sequence[tuple[Any, Any]], c: object, decode: Any) -> ExplainedSum:
+def explain_product(
+    model: Model, pairs: Sequence[tuple[object, object]], c: object, decode: Any
+) -> ExplainedSum:
     """Return the steps of a product that is longer than one instruction: each one's D is the next one's C.
 
     What does not fill an instruction is zeros. `decode` turns the bits of D into the number that C is then.

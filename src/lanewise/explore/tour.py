@@ -20,16 +20,16 @@ SWIZZLED = tuple(f"Sw<{swizzle}> o (16,32):(32,1)" for swizzle in ("1,3,3", "2,3
 
 
 @question("tour", "pages")
-def pages() -> list[dict[str, Any]]:
+def pages() -> list[dict[str, object]]:
     """Return the pages of the tour, in order."""
     return tour()
 
 
-def _fragments(**focus: object) -> dict[str, Any]:
+def _fragments(**focus: object) -> dict[str, object]:
     return {"kind": "fragments", "asks": [["instructions", "about", {"text": MMA}]], "focus": focus}
 
 
-def _banks(layouts: tuple[str, ...], chosen: str) -> dict[str, Any]:
+def _banks(layouts: tuple[str, ...], chosen: str) -> dict[str, object]:
     return {
         "kind": "banks",
         "layouts": layouts,

@@ -48,14 +48,14 @@ class ArrayLocation:
     #: The stream on which its content is being made, if its library says.
     stream: int | None = None
     #: What has to live until the launch is under way.
-    owner: Any = None
+    owner: object = None
 
     def __str__(self) -> str:
         number = "" if self.ordinal is None else f":{self.ordinal}"
         return f"on cuda{number} ({self.library})" if self.on_gpu else f"in host memory ({self.library})"
 
 
-def any_on_gpu(values: Sequence[Any]) -> bool:
+def any_on_gpu(values: Sequence[object]) -> bool:
     """Return whether any of the arguments of a launch is an array on a GPU.
 
     >>> any_on_gpu([np.zeros(4), 3, 2.5, None])
@@ -205,7 +205,7 @@ def _integers(value: object, low: int) -> bool:
     )
 
 
-def _wrong_type(typestr: object, interface: dict[str, Any]) -> str:
+def _wrong_type(typestr: object, interface: dict[str, object]) -> str:
     try:
         fits = isinstance(typestr, str) and np.dtype(typestr).itemsize > 0
     except TypeError:
@@ -213,11 +213,11 @@ def _wrong_type(typestr: object, interface: dict[str, Any]) -> str:
     return "" if fits else f"typestr is a type as NumPy writes it, such as '<f4', not {typestr!r}"
 
 
-def _wrong_shape(shape: object, interface: dict[str, Any]) -> str:
+def _wrong_shape(shape: object, interface: dict[str, object]) -> str:
     return "" if _integers(shape, 0) else f"shape is a tuple of sizes, not {shape!r}"
 
 
-def _wrong_data(data: object, interface: dict[str, Any]) -> str:
+def _wrong_data(data: object, interface: dict[str, object]) -> str:
     fits = isinstance(data, tuple | list) and len(data) == 2 and _is_address(data[0])
     return "" if fits else f"data is an address and whether it is read-only, not {data!r}"
 
@@ -229,7 +229,7 @@ def _wrong_strides(strides: Any, interface: dict[str, Any]) -> str:
 
 
 #: What is wrong with each field of an interface, in words; nothing if it is as the protocol has it.
-_FIELDS: dict[str, Callable[[Any, dict[str, Any]], str]] = {
+_FIELDS: dict[str, Callable[[object, dict[str, object]], str]] = {
     "typestr": _wrong_type, "shape": _wrong_shape, "data": _wrong_data, "strides": _wrong_strides,
 }  # fmt: skip
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lanewise.errors import LanewiseError
 from lanewise.gpu.arrays import ArrayLocation, library_of, locate
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def launch(
-    entry: Entry, shape: Shape, arguments: tuple[Any, ...], stream: object = None, arch: str | None = None
+    entry: Entry, shape: Shape, arguments: tuple[object, ...], stream: object = None, arch: str | None = None
 ) -> Plan | None:
     """Launch a kernel on the device where its arrays lie; the plan, if there is one, does the next launch.
 
@@ -80,13 +80,13 @@ def launch(
     return _plan(kernel, shape, titles, locations)
 
 
-def _memory_of(value: object) -> Any:
+def _memory_of(value: object) -> object:
     """The array of a texture, surface or tensor map; any other argument as it is."""
     return value.array if isinstance(value, ArrayArgument) else value
 
 
 def _images(
-    titles: list[tuple[str, Variable, Any]],
+    titles: list[tuple[str, Variable, object]],
     locations: list[ArrayLocation | None],
     there: Context,
     entry: Entry,
@@ -130,7 +130,7 @@ def argument_bytes(
 
 
 def _device(
-    titles: list[tuple[str, Variable, Any]], locations: list[ArrayLocation | None], handle: int | None
+    titles: list[tuple[str, Variable, object]], locations: list[ArrayLocation | None], handle: int | None
 ) -> Context:
     """The context of the device on which all arrays lie."""
     arrays = [
@@ -168,7 +168,7 @@ def _require_arch(arch: str | None, there: Context) -> None:
         )
 
 
-def _current_stream(arguments: tuple[Any, ...], ordinal: int) -> int:
+def _current_stream(arguments: tuple[object, ...], ordinal: int) -> int:
     libraries = {library.name: library for library in map(library_of, arguments) if library is not None}
     for name in ("torch", "cupy"):
         if name in libraries:
@@ -179,7 +179,7 @@ def _current_stream(arguments: tuple[Any, ...], ordinal: int) -> int:
 def _plan(
     kernel: Loaded,
     shape: Shape,
-    titles: list[tuple[str, Variable, Any]],
+    titles: list[tuple[str, Variable, object]],
     locations: list[ArrayLocation | None],
 ) -> Plan | None:
     """A plan for arguments of these types, if they are of one library, the others plain numbers."""

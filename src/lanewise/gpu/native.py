@@ -416,7 +416,7 @@ def compiled(
     words += [int.from_bytes(config[start : start + 8], "little") for start in range(0, 56, 8)]
     for kind, type_, low, high in parameters:
         words += [kind, id(type_), low, high]
-    launching: Callable[[tuple[Any, ...], int], int] = made(
+    launching: Callable[[tuple[object, ...], int], int] = made(
         program, "launch", words, tuple(type_ for _, type_, _, _ in parameters)
     )
     return launching

@@ -99,9 +99,9 @@ class RecordedLaunch:
 def record(
     entry: Entry,
     shape: Shape,
-    arguments: tuple[Any, ...],
+    arguments: tuple[object, ...],
     there: Context,
-    operand_of: Callable[[Any], int | None],
+    operand_of: Callable[[object], int | None],
     addresses: Sequence[int],
 ) -> RecordedLaunch:
     """Return a launch with these arguments as one that can be repeated.
@@ -135,7 +135,7 @@ def _refuse_address(title: str, number: int, addresses: Sequence[int]) -> None:
 # on disk ----------------------------------------------------------------------------------------------------
 
 
-def keep(request: str, launches: Sequence[tuple[RecordedLaunch, Entry]], more: dict[str, Any]) -> None:
+def keep(request: str, launches: Sequence[tuple[RecordedLaunch, Entry]], more: dict[str, object]) -> None:
     """Keep launches for other processes, with their machine code and what else JSON holds."""
     rows = []
     for launch, entry in launches:

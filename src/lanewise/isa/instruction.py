@@ -40,7 +40,7 @@ from lanewise.isa.table import Legality
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from numpy.typing import NDArray
+    from lanewise.numpy_types import AnyArray
 
 
 @dataclass(frozen=True, repr=False)
@@ -220,7 +220,7 @@ class Instruction(Form, Drawn):
         """Return a fragment of C with zeros, inside a kernel: the accumulator to begin with."""
         return self.c.full(0)
 
-    def gemm(self, a: Any, b: Any, c: Any = None, *, arch: str, **options: Any) -> NDArray[Any]:
+    def gemm(self, a: Any, b: Any, c: Any = None, *, arch: str, **options: Any) -> AnyArray:
         """Multiply matrices of any size by repeating the instruction, along K in order as a kernel does."""
         return GEMM.function(self, a, b, c, arch=arch, **options)
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from lanewise.numpy_types import AnyArray, AnyDtype
+
 
 class Holder(NamedTuple):
     """The lane (or thread of a warpgroup) that holds an element, its register, and the slot in it."""
@@ -293,7 +295,7 @@ class Operand(Drawn):
         return first
 
     @property
-    def _word(self) -> np.dtype[Any]:
+    def _word(self) -> AnyDtype:
         import numpy as np
 
         return np.dtype(f"uint{self.register_bits}")
@@ -303,7 +305,7 @@ class Operand(Drawn):
         """The trailing shape that `pack` takes: (rows, cols), after the products of a warp if several."""
         return self.shape if self.products == 1 else (self.products, *self.shape)
 
-    def pack(self, matrix: object) -> NDArray[Any]:
+    def pack(self, matrix: object) -> AnyArray:
         """Return the registers of all lanes for a matrix, as unsigned integers [..., threads, registers].
 
         Leading dimensions are kept. m8n8k4 takes its four products as (4, rows, cols).
@@ -326,7 +328,7 @@ class Operand(Drawn):
             words |= held << self._word.type(slot * self.slot_bits + self.shift)
         return words
 
-    def unpack(self, words: object) -> NDArray[Any]:
+    def unpack(self, words: object) -> AnyArray:
         """Return the matrix that registers hold; if several lanes hold an element, the first one counts."""
         import numpy as np
 
@@ -340,7 +342,7 @@ class Operand(Drawn):
         bits = slots.reshape(*batch, self.threads * self.values).take(self.scatter, axis=-1)
         return self.format.from_bits(bits.reshape(*batch, *self.matrix_shape))
 
-    def _registers(self, words: object) -> NDArray[Any]:
+    def _registers(self, words: object) -> AnyArray:
         """The words given, as unsigned ones; an error if they are not this operand's registers."""
         array = as_array(words, f"the registers of {self.title}")
         fits = array.dtype.kind in "ui" and array.dtype.itemsize == self._word.itemsize

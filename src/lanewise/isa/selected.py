@@ -6,13 +6,13 @@ What the codes of metadata mean is left to `sparsity.py`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lanewise.errors import LanewiseError
 from lanewise.isa.operand import Holder, Operand, within
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from lanewise.numpy_types import AnyArray
 
 
 @dataclass(frozen=True, repr=False)
@@ -60,7 +60,7 @@ class SelectedOperand(Operand):
             )
         return thread, byte
 
-    def pack(self, matrix: object, *, thread_id: int = 0, byte_id: int = 0) -> NDArray[Any]:
+    def pack(self, matrix: object, *, thread_id: int = 0, byte_id: int = 0) -> AnyArray:
         """The word of each lane, uint32[..., threads, 1]; lanes and bytes that are not read hold zero."""
         import numpy as np
 
@@ -75,7 +75,7 @@ class SelectedOperand(Operand):
         ]
         return np.asarray(words & np.array(masks, dtype=words.dtype)[:, None])
 
-    def unpack(self, words: object, *, thread_id: int = 0, byte_id: int = 0) -> NDArray[Any]:
+    def unpack(self, words: object, *, thread_id: int = 0, byte_id: int = 0) -> AnyArray:
         """What the instruction reads out of the lanes' words under these selectors."""
         import numpy as np
 

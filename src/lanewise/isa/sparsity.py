@@ -7,14 +7,16 @@ A code covers a group of A's row and selects half of it: 1 of 2 (tf32), 2 of 4 (
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import as_array
 from lanewise.isa.selected import SelectedOperand
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from lanewise.numpy_types import AnyArray
+
+    pass
 
 #: tf32 has 1 of 2: the code is the pair of 16-bit halves that the element covers.
 _TF32_CODES = (0b0100, 0b1110)
@@ -55,7 +57,7 @@ class Metadata(SelectedOperand):
         """The trailing shape of an array of indices: (M, indices a row)."""
         return self.rows, self.cols * self.per_code
 
-    def codes(self, indices: object) -> NDArray[Any]:
+    def codes(self, indices: object) -> AnyArray:
         """The 4-bit codes, uint8[..., M, groups], for an array of indices.
 
         The two indices of a code must ascend, as the hardware requires of its metadata.
@@ -76,7 +78,7 @@ class Metadata(SelectedOperand):
             )
         return np.asarray(pairs[..., 0] | pairs[..., 1] << 2)
 
-    def _indices(self, indices: object) -> NDArray[Any]:
+    def _indices(self, indices: object) -> AnyArray:
         """The indices given as an array, if shape and range fit."""
         array = as_array(indices, self.title)
         if array.shape[-2:] != self.indices_shape or array.dtype.kind not in "ui":
@@ -91,7 +93,7 @@ class Metadata(SelectedOperand):
             )
         return array
 
-    def indices(self, codes: object) -> NDArray[Any]:
+    def indices(self, codes: object) -> AnyArray:
         """The indices that 4-bit codes stand for."""
         import numpy as np
 
@@ -112,16 +114,16 @@ class Metadata(SelectedOperand):
             )
         return np.asarray(array == _TF32_CODES[1]).astype(np.uint8)
 
-    def pack(self, matrix: object, *, thread_id: int = 0, byte_id: int = 0) -> NDArray[Any]:
+    def pack(self, matrix: object, *, thread_id: int = 0, byte_id: int = 0) -> AnyArray:
         """The word of each lane for an array of indices; `thread_id` is the sparsity selector."""
         codes = self.codes(matrix).astype(self.format.dtype)
         return super().pack(codes, thread_id=thread_id, byte_id=byte_id)
 
-    def unpack(self, words: object, *, thread_id: int = 0, byte_id: int = 0) -> NDArray[Any]:
+    def unpack(self, words: object, *, thread_id: int = 0, byte_id: int = 0) -> AnyArray:
         """The indices that the lanes' words stand for under a selector."""
         return self.indices(super().unpack(words, thread_id=thread_id, byte_id=byte_id).astype("uint8"))
 
-    def columns(self, indices: object) -> NDArray[Any]:
+    def columns(self, indices: object) -> AnyArray:
         """The dense column of every packed element, int[..., M, K/2]."""
         import numpy as np
 
@@ -130,7 +132,7 @@ class Metadata(SelectedOperand):
         start = which * self.group + array * self.run
         return np.asarray(start[..., None] + np.arange(self.run)).reshape(*array.shape[:-1], -1)
 
-    def compress(self, dense: object) -> tuple[NDArray[Any], NDArray[Any]]:
+    def compress(self, dense: object) -> tuple[AnyArray, AnyArray]:
         """Pack a dense A that has the structure: (packed, indices). Zeros fill groups with room to spare."""
         import numpy as np
 
@@ -156,7 +158,7 @@ class Metadata(SelectedOperand):
         flat = array.shape[:-1]
         return packed.reshape(*flat, -1), chosen.reshape(*flat, -1).astype(np.uint8)
 
-    def expand(self, packed: object, indices: object) -> NDArray[Any]:
+    def expand(self, packed: object, indices: object) -> AnyArray:
         """The dense A, zeros where nothing was packed."""
         import numpy as np
 
@@ -175,7 +177,7 @@ class Metadata(SelectedOperand):
         return dense
 
 
-def prune_2_4(dense: object) -> NDArray[Any]:
+def prune_2_4(dense: object) -> AnyArray:
     """Return a matrix in which of every four elements of a row the two of largest magnitude are kept.
 
     The other two become zero: the structure that a sparse `mma` takes, once `metadata.compress` has

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from lanewise.numpy_types import AnyArray
 
 Bytes = npt.NDArray[np.uint8]
 #: The alignment that every vector and every record of machine code is content with, a cache line.
 ALIGNMENT = 64
 
 
-def address(array: npt.NDArray[Any]) -> int:
+def address(array: AnyArray) -> int:
     """Return where an array's elements begin. It is good for as long as the array is kept."""
     start: int = array.__array_interface__["data"][0]
     return start

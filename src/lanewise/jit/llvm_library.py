@@ -74,12 +74,12 @@ def _functions() -> dict[str, Callable[..., Any]] | None:
     return found
 
 
-def _called_directly() -> dict[str, Callable[..., Any]] | None:
+def _called_directly() -> dict[str, Callable[..., object]] | None:
     """The library's functions, unless llvmlite's Python is there anyway, with its lock."""
     return None if "llvmlite.binding" in sys.modules else _functions()
 
 
-def _text(call: Callable[..., Any], dispose: Callable[..., Any]) -> str:
+def _text(call: Callable[..., object], dispose: Callable[..., object]) -> str:
     given = c_char_p()
     call(ctypes.byref(given))
     found = (given.value or b"").decode()

@@ -41,7 +41,7 @@ def _as_arithmetic(x: Any) -> ArithmeticTuple:
     return ArithmeticTuple(x)
 
 
-def _add(x: Any, y: Any) -> Any:
+def _add(x: Any, y: Any) -> object:
     if isinstance(x, tuple):
         return ArithmeticTuple(x) + y
     if isinstance(y, tuple):
@@ -77,7 +77,7 @@ class ScaledBasis:
 
     def as_tuple(self) -> ArithmeticTuple:
         """The step as a coordinate."""
-        step: Any = self.value
+        step: object = self.value
         for m in reversed(self.modes):
             step = ArithmeticTuple((0,) * m + (step,))
         return step if isinstance(step, ArithmeticTuple) else ArithmeticTuple((step,))

@@ -45,10 +45,10 @@ def max_common_vector(a: object, b: object) -> int:
     return product(max_common_layout(a, b).shape)
 
 
-def _unswizzled(*layouts: LayoutBase) -> tuple[list[int], list[Any]]:
+def _unswizzled(*layouts: LayoutBase) -> tuple[list[int], list[object]]:
     """How many elements each swizzle leaves together, two to its base; and the layouts without them."""
     limits: list[int] = []
-    plain: list[Any] = []
+    plain: list[object] = []
     for layout in layouts:
         if not isinstance(layout, LayoutBase):
             raise LanewiseError(f"a common layout is made of two layouts, and {layout!r} is not a layout")

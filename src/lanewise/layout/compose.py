@@ -18,7 +18,7 @@ from .swizzle import ComposedLayout, Swizzle
 Tiler: TypeAlias = "int | LayoutBase | tuple[Tiler, ...] | None"
 
 
-def composition(layoutA: Any, layoutB: Any, *inner: Any) -> Any:
+def composition(layoutA: Any, layoutB: Any, *inner: object) -> Any:
     """The layout R with R(c) == layoutA(layoutB(c)) for every coordinate c of layoutB.
 
     A tuple as layoutB composes mode by mode: an integer n stands for Layout(n), None keeps the mode, modes

@@ -165,7 +165,7 @@ def dice(crd: Coord, trg: object) -> tuple[Any, ...]:
     return _pick("dice", crd, trg, keep_none=False)
 
 
-def _pick(name: str, crd: Coord, trg: object, keep_none: bool) -> tuple[Any, ...]:
+def _pick(name: str, crd: Coord, trg: object, keep_none: bool) -> tuple[object, ...]:
     if isinstance(crd, tuple):
         if not isinstance(trg, tuple) or len(crd) != len(trg):
             raise LanewiseError(

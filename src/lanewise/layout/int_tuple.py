@@ -77,7 +77,7 @@ def _mismatch(name: str, a: object, b: object) -> NoReturn:
     )
 
 
-def _pairs(name: str, a: tuple[Any, ...], b: object) -> Iterator[tuple[Any, Any]]:
+def _pairs(name: str, a: tuple[object, ...], b: object) -> Iterator[tuple[Any, Any]]:
     if not isinstance(b, tuple) or len(a) != len(b):
         _mismatch(name, a, b)
     return zip(a, b, strict=True)
@@ -91,13 +91,13 @@ def flatten(t: object) -> tuple[Any, ...]:
     """
     if not isinstance(t, tuple):
         return (t,)
-    leaves: list[Any] = []
+    leaves: list[object] = []
     for x in t:
         leaves += flatten(x)
     return tuple(leaves)
 
 
-def unflatten(flat: tuple[Any, ...], profile: object) -> Any:
+def unflatten(flat: tuple[object, ...], profile: object) -> Any:
     """The leaves of flat, nested like profile.
 
     >>> unflatten((1, 2, 3), (0, (0, 0)))

@@ -28,7 +28,7 @@ def right_inverse(layout: object) -> Any:
         return layout
     if is_int(layout):
         return Layout(layout)
-    starts: dict[Any, tuple[int, int]] = {}
+    starts: dict[object, tuple[int, int]] = {}
     before = 1
     for shape, stride in joined(integer_modes("right_inverse", layout)):
         starts.setdefault(stride, (shape, before))

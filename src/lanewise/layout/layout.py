@@ -33,7 +33,7 @@ class Mapped(Drawn, ABC):
         """The layout one step inside, which defines the coordinates."""
 
     @abstractmethod
-    def _on(self, domain: object) -> Any:
+    def _on(self, domain: object) -> object:
         """The same object over other coordinates."""
 
 
@@ -111,7 +111,7 @@ class Layout(LayoutBase):
     def _domain(self) -> Layout:
         return self
 
-    def _on(self, domain: object) -> Any:
+    def _on(self, domain: object) -> object:
         return domain
 
     def __len__(self) -> int:
@@ -171,11 +171,11 @@ class Layout(LayoutBase):
     __repr__ = __str__
 
 
-def _absolute(stride: Any) -> Any:
+def _absolute(stride: Any) -> object:
     return tuple(map(_absolute, stride)) if isinstance(stride, tuple) else abs(stride)
 
 
-def _successor(value: Any) -> Any:
+def _successor(value: Any) -> object:
     return tuple(map(_successor, value)) if isinstance(value, tuple) else value + 1
 
 

@@ -42,7 +42,7 @@ def shape_of(x: object) -> Any:
     return x
 
 
-def _on_tuples(x: object, f: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> Any:
+def _on_tuples(x: object, f: Callable[[tuple[object, ...]], tuple[object, ...]]) -> object:
     """f on a tuple, or on both the shape and the stride of a layout."""
     if isinstance(x, Layout):
         shape = x.shape if isinstance(x.shape, tuple) else (x.shape,)
@@ -121,7 +121,9 @@ def _missing(name: str, x: object, wanted: int | None) -> int:
     return wanted - rank(x)
 
 
-def _with_new(x: object, new: object, f: Callable[[tuple[Any, ...], Any], tuple[Any, ...]]) -> Any:
+def _with_new(
+    x: object, new: object, f: Callable[[tuple[object, ...], object], tuple[object, ...]]
+) -> object:
     if isinstance(x, Layout):
         new = Layout(1, 0) if new is None else new
         if not isinstance(new, Layout):

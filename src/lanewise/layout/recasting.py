@@ -59,7 +59,7 @@ def _cast(
     n: int,
     mode: Callable[[int, int, int], tuple[Any, Any]],
     swizzle: Callable[[Swizzle, int], Swizzle],
-) -> Any:
+) -> object:
     if as_int(n) < 1:
         raise LanewiseError(f"{name}: n is at least 1, not {n}")
     if isinstance(layout, Swizzle):
@@ -89,13 +89,13 @@ def _cast(
     return Layout._of(*cast(layout.shape, layout.stride))
 
 
-def _upcast_mode(shape: int, stride: int, n: int) -> tuple[Any, Any]:
+def _upcast_mode(shape: int, stride: int, n: int) -> tuple[object, object]:
     if stride == 0:
         return shape, stride
     return shape_div(shape, shape_div(n, abs(stride))), shape_div(stride, n)
 
 
-def _downcast_mode(shape: int, stride: int, n: int) -> tuple[Any, Any]:
+def _downcast_mode(shape: int, stride: int, n: int) -> tuple[object, object]:
     return (shape * n, stride) if abs(stride) == 1 else (shape, stride * n)
 
 

@@ -32,7 +32,7 @@ def integer_modes(name: str, layout: object) -> FlatModes:
     return modes
 
 
-def joined(modes: Iterable[tuple[int, Any]]) -> FlatModes:
+def joined(modes: Iterable[tuple[int, object]]) -> FlatModes:
     """The modes without those of extent 1, and with neighbours that run on from each other made one."""
     result: FlatModes = []
     for shape, stride in modes:

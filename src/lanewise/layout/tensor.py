@@ -118,7 +118,7 @@ class Tensor(Mapped):
             return self._at(part, self.offset + begin)
         return self._at(self.layout(crd), self.offset)
 
-    def _index(self, crd: object) -> Any:
+    def _index(self, crd: object) -> object:
         index = self.offset + self.layout(crd)
         if isinstance(index, tuple) and self.data is not None:
             raise LanewiseError(f"{self} leads to coordinates, but its data takes an integer index")
@@ -129,7 +129,7 @@ class Tensor(Mapped):
             )
         return index
 
-    def _get(self, index: object) -> Any:
+    def _get(self, index: object) -> object:
         return index if self.data is None else self.data[index]
 
     def _put(self, index: object, value: object) -> None:
@@ -143,7 +143,7 @@ class Tensor(Mapped):
         return f"{base}{spell(self.offset)} o {self.layout}"
 
 
-def _checked(crd: Any, shape: Any) -> Any:
+def _checked(crd: Any, shape: Any) -> object:
     """The coordinate with None for each ':', if it is inside shape."""
     if isinstance(crd, slice):
         if crd != slice(None):
@@ -181,7 +181,7 @@ def _is_column_major(data: object) -> bool:
     return bool(flags is not None and flags.f_contiguous and not flags.c_contiguous)
 
 
-def _in_memory_order(data: Any) -> Any:
+def _in_memory_order(data: Any) -> object:
     """data as one dimension that shares its memory."""
     if getattr(data, "ndim", 1) == 1:
         if not hasattr(data, "__getitem__"):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _NUMBERED = re.compile(r".+_param_\d+")
 
 
-def titled(function: Function, values: Sequence[Any]) -> Iterator[tuple[str, Variable, Any]]:
+def titled(function: Function, values: Sequence[object]) -> Iterator[tuple[str, Variable, Any]]:
     """Each argument as messages call it, its parameter and its value; an error if there are not as many.
 
     >>> from lanewise.ptx import parse

@@ -15,7 +15,7 @@ _HOST_DEVICES = (1, 3)
 _SAME_SIZE = {1: "uint8", 2: "int16"}
 
 
-def host_arguments(values: tuple[Any, ...]) -> tuple[Any, ...]:
+def host_arguments(values: tuple[object, ...]) -> tuple[object, ...]:
     """Return the arguments of a launch, tensors in host memory among them as NumPy arrays of their memory.
 
     >>> host_arguments((1, 2.5, None))
@@ -61,7 +61,7 @@ def dlpack_device(value: object) -> tuple[int, int] | None:
         ) from None
 
 
-def _torch_array(torch: Any, tensor: Any) -> Any:
+def _torch_array(torch: Any, tensor: Any) -> object:
     """Return the array of a torch tensor; of bfloat16 and fp8, which NumPy does not have, by ml_dtypes."""
     if not tensor.ndim:
         return tensor.item()
@@ -73,7 +73,7 @@ def _torch_array(torch: Any, tensor: Any) -> Any:
         raise LanewiseError(f"a torch tensor that NumPy cannot share cannot be passed: {reason}") from None
 
 
-def _numpy_view(torch: Any, tensor: Any, name: str) -> Any:
+def _numpy_view(torch: Any, tensor: Any, name: str) -> object:
     """Return the array of a torch tensor by the name of its type; the tensor itself if nothing has it."""
     if hasattr(np, name):
         return tensor.numpy()

@@ -11,10 +11,10 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import FORMATS, format_of
+from lanewise.numpy_types import AnyArray, AnyDtype
 from lanewise.ptx.arguments import described
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _number(text: str, where: str, variable: Variable) -> Any:
     raise LanewiseError(f"{where}: it takes {array}{integer}")
 
 
-def _made(text: str, where: str, number: int, most: int) -> NDArray[Any]:
+def _made(text: str, where: str, number: int, most: int) -> AnyArray:
     """An array that is described: `fill:type:shape`, with a seed after that if it is random."""
     fill, *parts = text.split(":")
     if not 2 <= len(parts) <= (3 if fill in ("random", "normal") else 2):
@@ -133,7 +133,7 @@ def _made(text: str, where: str, number: int, most: int) -> NDArray[Any]:
     return np.asarray(format.array(values))
 
 
-def _integer_type(name: str) -> np.dtype[Any] | None:
+def _integer_type(name: str) -> AnyDtype | None:
     match = _INTEGER.fullmatch(name)
     if match is None:
         return None

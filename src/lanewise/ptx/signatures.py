@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from lanewise.errors import LanewiseError
+from lanewise.numpy_types import AnyDtype
 from lanewise.ptx.arguments import ArrayArgument, ParameterTypes
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def element_of(array: object) -> Element | None:
 
 
 @lru_cache(maxsize=256)
-def _element_of_dtype(dtype: np.dtype[Any]) -> Element | None:
+def _element_of_dtype(dtype: AnyDtype) -> Element | None:
     """Return the type of the elements of a NumPy array: NumPy takes its time to name it."""
     return _element_named(str(dtype))
 
@@ -62,7 +63,7 @@ def _element_named(name: str) -> Element | None:
     return Element(name, found[1], max(1, bits // 8))  # four bits have a byte each
 
 
-def require_signature(entry: Entry, values: Sequence[Any]) -> None:
+def require_signature(entry: Entry, values: Sequence[object]) -> None:
     """Raise an error for an argument that the kernel's signature in C++ does not take.
 
     A kernel whose signature is not known takes anything here; so do parameters of types that are not known.

@@ -72,7 +72,9 @@ def _numbers(value: object) -> Sequence[Any] | None:
     return None
 
 
-def _of_numbers(title: str, numbers: Sequence[Any], value: object, size: int, kind: CudaType | None) -> bytes:
+def _of_numbers(
+    title: str, numbers: Sequence[object], value: object, size: int, kind: CudaType | None
+) -> bytes:
     """Return numbers as a value of a type, which has to be known."""
     if kind is None or len(numbers) != kind.numbers:
         given = f"; {len(numbers)} given" if kind is not None else f", not {type(value).__name__} {value!r}"

@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from lanewise.errors import LanewiseError
+from lanewise.numpy_types import AnyDtype
 from lanewise.ptx.arguments import HandleArgument
 from lanewise.ptx.model.variables import Variable
 
@@ -36,7 +37,7 @@ class ImageObject(HandleArgument):
     #: How many dimensions a layer has: 1 to 3.
     dimensions: int
     layers: int
-    dtype: np.dtype[Any]
+    dtype: AnyDtype
     channels: int
     layered: bool
 
@@ -204,7 +205,7 @@ def _image(kind: str, array: object, channels: int, layered: bool) -> dict[str, 
     }
 
 
-def _described(kind: str, array: object) -> tuple[tuple[int, ...], np.dtype[Any], bool]:
+def _described(kind: str, array: object) -> tuple[tuple[int, ...], AnyDtype, bool]:
     """Return an array's shape and type, and whether it is in one piece; NumPy's or one on a GPU."""
     if isinstance(array, np.ndarray):
         return array.shape, array.dtype, bool(array.flags.c_contiguous)

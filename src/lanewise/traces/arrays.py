@@ -17,6 +17,7 @@ from lanewise.layout import Layout, product, size, suffix_product
 from lanewise.machine import abi
 from lanewise.machine.program.operands import MemoryOperand, ResolvedOperand, Symbol, elements_of
 from lanewise.machine.program.ops import Program
+from lanewise.numpy_types import AnyArray, AnyDtype
 from lanewise.ptx import Entry
 from lanewise.ptx.arguments import own_name
 from lanewise.ptx.cuda_declarations import (
@@ -44,7 +45,7 @@ class ArgumentArray:
 
     name: str
     address: int
-    array: npt.NDArray[Any]
+    array: AnyArray
 
     def element(self, index: tuple[int, ...]) -> ElementAddress:
         """Return where an element lies; an error if the array has no such element."""
@@ -68,7 +69,9 @@ class ArgumentArray:
         return f"<{self.name}: {self.array.dtype}{list(self.array.shape)}>"
 
 
-def argument_arrays(entry: Entry, values: tuple[Any, ...], addresses: dict[int, int]) -> list[ArgumentArray]:
+def argument_arrays(
+    entry: Entry, values: tuple[object, ...], addresses: dict[int, int]
+) -> list[ArgumentArray]:
     """Return the arrays among the arguments, under the names of their parameters, or as arg0, arg1, …."""
     names = [own_name(each) for each in entry.parameters]
     cuda = entry.module.cuda
@@ -93,11 +96,11 @@ class SharedArray:
     name: str
     offset: int
     #: The format of its elements, or a NumPy dtype that is no format of the catalogue.
-    elements: Format | np.dtype[Any]
+    elements: Format | AnyDtype
     layout: Any
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> AnyDtype:
         """The NumPy dtype of the elements."""
         return self.elements.dtype if isinstance(self.elements, Format) else self.elements
 
@@ -117,7 +120,7 @@ class SharedArray:
         """The bytes of an element in memory."""
         return word_bytes(self.elements)
 
-    def values(self, memory: npt.NDArray[np.uint8]) -> npt.NDArray[Any]:
+    def values(self, memory: npt.NDArray[np.uint8]) -> AnyArray:
         """Return the elements out of a block's shared memory."""
         start = self.offset + self.indices.ravel() * self.element_bytes
         raw = memory[start[:, None] + np.arange(self.element_bytes)]
@@ -152,23 +155,23 @@ class SharedArray:
         return tuple(int(each) for each in np.unravel_index(number, self.shape))
 
 
-def word_bytes(elements: Format | np.dtype[Any]) -> int:
+def word_bytes(elements: Format | AnyDtype) -> int:
     """Return the bytes that an element takes in memory."""
     return elements.word_bits // 8 if isinstance(elements, Format) else elements.itemsize
 
 
-def type_name(elements: Format | np.dtype[Any]) -> str:
+def type_name(elements: Format | AnyDtype) -> str:
     """Return the name of a type of elements, as messages have it."""
     return elements.name
 
 
-def _elements(dtype: Any) -> Format | np.dtype[Any]:
+def _elements(dtype: Any) -> Format | AnyDtype:
     """Return what a user names as dtype: a format of the catalogue, or any NumPy dtype of plain numbers."""
     try:
         return format_of(dtype)
     except LanewiseError as error:
         try:
-            found: np.dtype[Any] = np.dtype(dtype)
+            found: AnyDtype = np.dtype(dtype)
         except TypeError:
             raise error from None
         if found.kind not in "iufbc":
@@ -194,7 +197,7 @@ class SharedArrays:
             if found is not None and name not in self.declared:
                 self.declared[name] = found
 
-    def find(self, name: str, dtype: Any = None, shape: Any = None, layout: Any = None) -> SharedArray:
+    def find(self, name: str, dtype: object = None, shape: Any = None, layout: object = None) -> SharedArray:
         """Return an array by the name of the source or of the PTX variable.
 
         What the source does not say, or if something else is asked for, `dtype`, `shape` or `layout` say.

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from lanewise.errors import LanewiseError
 from lanewise.machine.abi import LANES
 from lanewise.machine.tracer.log import Numbers
+from lanewise.numpy_types import AnyArray
 from lanewise.traces.arrays import ArgumentArray
 from lanewise.traces.history import lanes_of
 from lanewise.traces.recording import Recording
@@ -28,7 +29,7 @@ class Difference:
     other: Step | None
     what: str
     lanes: tuple[int, ...] = ()
-    ours: Any = None
+    ours: object = None
     theirs: Any = None
 
     def __str__(self) -> str:
@@ -195,7 +196,7 @@ class _Pair:
         ]
 
     def _unlike(
-        self, ours: npt.NDArray[Any], theirs: npt.NDArray[Any], active: npt.NDArray[np.bool_]
+        self, ours: AnyArray, theirs: AnyArray, active: npt.NDArray[np.bool_]
     ) -> npt.NDArray[np.bool_]:
         """Return the active lanes that differ; addresses of the same element of an argument do not.
 

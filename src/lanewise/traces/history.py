@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +14,7 @@ from lanewise.machine.program.operands import Register
 from lanewise.machine.tracer.log import NOT_KEPT, Log, MemoryWrites, Numbers
 from lanewise.machine.tracer.points import LoggedRegister
 from lanewise.machine.tracer.records import EntryState
+from lanewise.numpy_types import AnyArray
 from lanewise.recently_used import RecentlyUsed
 
 #: The number of the entry that has written what nothing has written: registers and shared memory begin as 0.
@@ -29,8 +29,8 @@ class RegisterHistory:
     def __init__(self, log: Log) -> None:
         self.log = log
         self._kept: dict[tuple[int, int, tuple[int, ...]], tuple[Numbers, dict[int, LoggedRegister]]] = {}
-        self._held: RecentlyUsed[tuple[int, int, int, int], tuple[npt.NDArray[Any], Numbers]] = RecentlyUsed(
-            MOST_HELD
+        self._held: RecentlyUsed[tuple[int, int, int, int], tuple[npt.NDArray[object], Numbers]] = (
+            RecentlyUsed(MOST_HELD)
         )
 
     def writes(
@@ -53,7 +53,7 @@ class RegisterHistory:
 
     def last(
         self, block: int, warp: int, registers: Sequence[Register], entry: int
-    ) -> tuple[npt.NDArray[Any], Numbers]:
+    ) -> tuple[AnyArray, Numbers]:
         """Return what the lanes of a warp hold after an entry, and the entry that wrote it in each lane."""
         found, by_point = self.writes(block, warp, registers)
         position = int(np.searchsorted(found, entry, "right"))
@@ -67,7 +67,7 @@ class RegisterHistory:
 
     def _collect(
         self, found: Numbers, by_point: dict[int, LoggedRegister], bits: int, position: int
-    ) -> tuple[npt.NDArray[Any], Numbers]:
+    ) -> tuple[AnyArray, Numbers]:
         """Return what the lanes hold after some of the writes, from the last one back."""
         values = np.zeros((LANES, 2) if bits == 128 else LANES, f"uint{min(bits, 64)}")
         writers = np.full(LANES, NOTHING, np.int64)

@@ -17,6 +17,7 @@ from lanewise.machine.abi import SHARED_WINDOW
 from lanewise.machine.program.instruction_record import AddressFlow
 from lanewise.machine.tracer.log import NOT_KEPT
 from lanewise.machine.tracer.records import ASYNC_WRITE_POINT
+from lanewise.numpy_types import AnyDtype
 from lanewise.traces.dataflow import Dataflow
 from lanewise.traces.descriptions import Descriptions
 from lanewise.traces.history import NOTHING, space_of
@@ -191,7 +192,7 @@ class Origin:
             return typed(unsigned, self.place.registers[0].type)[0]
         return unsigned[0] if len(unsigned) == 1 else self.raw
 
-    def _dtype(self, place: MemoryPlace) -> np.dtype[Any] | None:
+    def _dtype(self, place: MemoryPlace) -> AnyDtype | None:
         """Return the type of the array that a place lies in."""
         recording = self._origins.recording
         for each in recording.arguments:

@@ -20,6 +20,7 @@ from lanewise.isa import Operand
 from lanewise.machine.abi import LANES
 from lanewise.machine.program.instruction_record import BlockEnd, Waits
 from lanewise.machine.tracer.points import ADDRESS_BYTES, Point
+from lanewise.numpy_types import AnyArray, AnyDtype
 from lanewise.traces.fragments import MatrixOperand, matrix_operands, operands_with
 from lanewise.traces.recording import Recording
 from lanewise.traces.waits import NEVER, waits_of
@@ -115,7 +116,7 @@ def page_data(recording: Recording, most: int = MOST_BYTES) -> dict[str, Any]:
     }
 
 
-def packed(array: np.ndarray[Any, Any]) -> str:
+def packed(array: AnyArray) -> str:
     """Return an array compressed, as text."""
     return base64.b64encode(zlib.compress(array.tobytes(), 6)).decode()
 
@@ -136,7 +137,7 @@ class _Layouts:
         return self._numbers[text]
 
 
-def _point(recording: Recording, point: Point, layouts: _Layouts) -> dict[str, Any]:
+def _point(recording: Recording, point: Point, layouts: _Layouts) -> dict[str, object]:
     """Return an instruction with the layout of its payload."""
     op = point.op
     if op is None:
@@ -197,7 +198,7 @@ def _held_type(recording: Recording, matrix: MatrixOperand) -> str:
     return own.name
 
 
-def _type(dtype: np.dtype[Any]) -> str:
+def _type(dtype: AnyDtype) -> str:
     """Return the type of an array's elements as PTX names it; raw bits where it has no name for it."""
     try:
         return format_of(dtype).name
@@ -205,7 +206,7 @@ def _type(dtype: np.dtype[Any]) -> str:
         return f"b{8 * min(dtype.itemsize, 8)}"
 
 
-def _shared(recording: Recording) -> list[dict[str, Any]]:
+def _shared(recording: Recording) -> list[dict[str, object]]:
     """Return the arrays in shared memory, with the coordinates of what lies at each offset."""
     return [
         {
@@ -247,7 +248,7 @@ def _files(recording: Recording) -> dict[str, list[str]]:
     return {name: lines for name in sorted(names) if (lines := recording.file_lines(name))}
 
 
-def _findings(recording: Recording) -> list[dict[str, Any]]:
+def _findings(recording: Recording) -> list[dict[str, object]]:
     """Return the findings with the steps at which they came up."""
     found = []
     for finding, entries in recording.run.findings:
@@ -256,7 +257,7 @@ def _findings(recording: Recording) -> list[dict[str, Any]]:
     return found
 
 
-def _waits(recording: Recording) -> list[list[Any]]:
+def _waits(recording: Recording) -> list[list[object]]:
     """Return the waits: step since which, first step after it, warp, what for, and what was missing then."""
     found = []
     waits, count = waits_of(recording), len(recording.steps)

@@ -11,6 +11,7 @@ import numpy as np
 from lanewise.errors import LanewiseError
 from lanewise.machine.abi import LANES
 from lanewise.machine.program.operands import Register
+from lanewise.numpy_types import AnyArray
 from lanewise.traces.arrays import ArgumentArray
 from lanewise.traces.recording import Recording
 
@@ -112,7 +113,7 @@ class PlaceNames:
             f"block {asked if wanted is None else wanted!r} was not traced; traced are {traced}"
         )
 
-    def _by_array(self, array: np.ndarray[Any, Any]) -> ArgumentArray:
+    def _by_array(self, array: AnyArray) -> ArgumentArray:
         for each in self.recording.arguments:
             if each.array is array:
                 return each

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from lanewise.errors import LanewiseError
 from lanewise.machine.abi import WARPGROUP
@@ -22,6 +21,7 @@ from lanewise.machine.program.ops import Op, Program
 from lanewise.machine.program.source_lines import source_line
 from lanewise.machine.tracer.log import Log, Numbers
 from lanewise.machine.tracer.records import BARRIER_POINT
+from lanewise.numpy_types import AnyArray
 from lanewise.ptx import Immediate, Module, Shape
 from lanewise.traces.arrays import ArgumentArray, SharedArrays
 from lanewise.traces.history import MemoryHistory, RegisterHistory
@@ -115,7 +115,7 @@ class Recording:
 
     def held_alike(
         self, block: int, warp: int, entry: int, other: int, registers: Sequence[Register]
-    ) -> npt.NDArray[Any]:
+    ) -> AnyArray:
         """Return what another warp holds in a register after as many writes as a warp did up to an entry.
 
         Warps of a warpgroup hold a matrix together, and are at different places when one is looked at.

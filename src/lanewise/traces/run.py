@@ -72,8 +72,8 @@ def trace(
 
 def record(
     configured: object,
-    arguments: tuple[Any, ...],
-    constants: dict[str, Any],
+    arguments: tuple[object, ...],
+    constants: dict[str, object],
     *,
     blocks: object = ((0, 0),),
     warps: Iterable[int] | int | None = None,

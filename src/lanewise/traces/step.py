@@ -19,6 +19,7 @@ from lanewise.machine.program.operands import Register
 from lanewise.machine.program.ops import Op
 from lanewise.machine.tracer.points import WINDOWS, LoggedAccess
 from lanewise.machine.tracer.records import ASYNC_WRITE_POINT, EntryState
+from lanewise.numpy_types import AnyArray
 from lanewise.traces.descriptions import Descriptions
 from lanewise.traces.fragments import MatrixOperand, matrix_operands, no_fragment, operands_with
 from lanewise.traces.history import lanes_of, space_of
@@ -41,9 +42,9 @@ class Access:
     addresses: npt.NDArray[np.int64]
     generic: npt.NDArray[np.uint64]
     #: The elements that were read, or that are there after a write; one row for each of `rows`.
-    values: npt.NDArray[Any]
+    values: AnyArray
     #: Of an atomic operation: the elements before it.
-    before: npt.NDArray[Any] | None
+    before: AnyArray | None
     descriptions: Descriptions
 
     @property
@@ -55,7 +56,7 @@ class Access:
         return f"<{self.kind} of {len(self.rows)} × {self.values.dtype} in {self.space} memory>"
 
 
-class Registers(Mapping[str, npt.NDArray[Any]]):
+class Registers(Mapping[str, AnyArray]):
     """What the lanes of a warp hold after a step, by the names of registers and variables.
 
     A value has one element for each of the 32 lanes; a variable of several registers, such as a fragment, has
@@ -65,17 +66,17 @@ class Registers(Mapping[str, npt.NDArray[Any]]):
     def __init__(self, recording: Recording, block: int, warp: int, entry: int) -> None:
         self._recording, self._block, self._warp, self._entry = recording, block, warp, entry
 
-    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+    def __getitem__(self, name: str) -> AnyArray:
         return self.values_of(self._recording.names.find(name))
 
-    def values_of(self, variable: Variable) -> npt.NDArray[Any]:
+    def values_of(self, variable: Variable) -> AnyArray:
         """Return what the lanes hold in the registers of a variable."""
         columns = [
             variable.shown(self.bits(registers), number) for number, registers in enumerate(variable.elements)
         ]
         return np.stack(columns, axis=1) if variable.is_vector else columns[0]
 
-    def bits(self, registers: Any) -> npt.NDArray[Any]:
+    def bits(self, registers: Any) -> AnyArray:
         """Return the bits that the lanes hold in the register that was written last of some."""
         values, _ = self._recording.registers.last(self._block, self._warp, registers, self._entry)
         return values
@@ -159,7 +160,7 @@ class Step:
     # what it did -------------------------------------------------------------------------------------------
 
     @property
-    def written(self) -> dict[str, npt.NDArray[Any]]:
+    def written(self) -> dict[str, AnyArray]:
         """The registers that it wrote, by their names in the PTX, with what the lanes hold after it."""
         if not self.is_complete:
             return {}
@@ -181,7 +182,7 @@ class Step:
         space = space_of(int(generic[0])) if len(generic) else located.space
         window = int(generic[0]) - _offset(int(generic[0])) if len(generic) else 0
 
-        def elements(before: bool) -> npt.NDArray[Any]:
+        def elements(before: bool) -> AnyArray:
             raw = np.ascontiguousarray(log.bytes_of(self.entry, logged, before)[rows])
             return _elements(raw, self.op, located.access.size)
 
@@ -220,7 +221,7 @@ class Step:
     def _before(self) -> Registers:
         return Registers(self._recording, int(self._header["block"]), self.warp, self.entry - 1)
 
-    def fragment(self, name: str) -> npt.NDArray[Any]:
+    def fragment(self, name: str) -> AnyArray:
         """Return the matrix that the lanes hold together.
 
         `name` is an operand of the step's own matrix instruction (a, b, c, d), a variable, or a register that
@@ -243,7 +244,7 @@ class Step:
             return self._held(variable.operand, variable.elements)
         raise no_fragment(name, self.text, own)
 
-    def _held(self, operand: Operand, elements: Sequence[tuple[Register, ...]]) -> npt.NDArray[Any]:
+    def _held(self, operand: Operand, elements: Sequence[tuple[Register, ...]]) -> AnyArray:
         """Return the matrix that the warp holds after the step, or four warps after as many writes."""
         block, recording = int(self._header["block"]), self._recording
         first = self.warp // WARPGROUP * WARPGROUP
@@ -256,13 +257,13 @@ class Step:
         ]
         return operand.unpack(np.concatenate(parts))
 
-    def _matrix(self, operand: MatrixOperand, registers: Registers) -> npt.NDArray[Any]:
+    def _matrix(self, operand: MatrixOperand, registers: Registers) -> AnyArray:
         if operand.operand.threads > LANES:
             return self._warpgroup_matrix(operand)
         columns = [registers.bits([each]) for each in operand.registers]
         return operand.operand.unpack(np.stack(columns, axis=1))
 
-    def _warpgroup_matrix(self, operand: MatrixOperand) -> npt.NDArray[Any]:
+    def _warpgroup_matrix(self, operand: MatrixOperand) -> AnyArray:
         """Return the matrix that four warps hold, each after it has executed this instruction."""
         entries, block = self._recording.log.entries, int(self._header["block"])
         first = self.warp // WARPGROUP * WARPGROUP
@@ -282,7 +283,7 @@ class Step:
 
     def shared(
         self, name: str, dtype: object = None, shape: object = None, layout: object = None
-    ) -> npt.NDArray[Any]:
+    ) -> AnyArray:
         """Return an array in the block's shared memory, with its layout and swizzle undone.
 
         A kernel of the language knows what it declared. For other PTX, `dtype` and `shape` say what the
@@ -331,7 +332,7 @@ _DTYPES: dict[str, Any] = {
 }
 
 
-def _elements(raw: npt.NDArray[np.uint8], op: Op, size: Size) -> npt.NDArray[Any]:
+def _elements(raw: npt.NDArray[np.uint8], op: Op, size: Size) -> AnyArray:
     """Return bytes as elements of the instruction's type; a row of a matrix as 16-bit words."""
     name = "b16" if size is Size.MATRIX_ROW else op.types[-1] if op.types else "b8"
     dtype = np.dtype(_DTYPES.get(name, np.uint32))

@@ -158,7 +158,7 @@ class Trace:
         limit = self._recording.run.limit
         return f", and its limit of {limit} bytes was reached there: later steps were not kept (limit=)"
 
-    def first(self, holds: Callable[[Step], Any], start: int = 0) -> Step | None:
+    def first(self, holds: Callable[[Step], object], start: int = 0) -> Step | None:
         """Return the first step, from a number on, for which a condition holds; None if it never does."""
         if not callable(holds):
             raise LanewiseError(

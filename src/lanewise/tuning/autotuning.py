@@ -58,7 +58,7 @@ class AutotunedKernel:
 class AutotunedLaunch:
     """An autotuned kernel with its grid and block, each a value or a function of the launch's arguments."""
 
-    def __init__(self, tuned: AutotunedKernel, shape: tuple[Any, ...]) -> None:
+    def __init__(self, tuned: AutotunedKernel, shape: tuple[object, ...]) -> None:
         self.tuned, self.shape = tuned, shape
 
     @short_traceback
@@ -83,14 +83,14 @@ class AutotunedLaunch:
         return self._configured(best, args, kwargs).bind(*args, **kwargs, **best)
 
     def _configured(
-        self, configuration: Configuration, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+        self, configuration: Configuration, args: tuple[object, ...], kwargs: Mapping[str, object]
     ) -> ConfiguredKernel:
         """Return the kernel with the grid and block of a configuration."""
         names = [each.name for each in self.tuned.kernel.parameters]
         known = {**dict(zip(names, args, strict=False)), **kwargs, **configuration}
         return self.tuned.kernel[tuple(_evaluated(each, known) for each in self.shape)]
 
-    def _tried(self, request: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Configuration:
+    def _tried(self, request: str, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Configuration:
         """Return the fastest configuration; arrays are as before when all have been tried."""
         tuned = self.tuned
         tuned.trials = []
@@ -120,7 +120,7 @@ class AutotunedLaunch:
         disk_cache.keep(request, ".tuned", json.dumps(tuned.configurations.index(best)).encode())
         return best
 
-    def _request(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+    def _request(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> str:
         """Return what the best configuration depends on: source, arch, and shapes; floats do not count."""
         kernel = self.tuned.kernel
         arch = kwargs.get("arch")
@@ -132,7 +132,7 @@ class AutotunedLaunch:
 
 
 def autotune(
-    configurations: Mapping[str, Iterable[Any]] | Sequence[Configuration],
+    configurations: Mapping[str, Iterable[object]] | Sequence[Configuration],
     *,
     measure: Measure = benchmark,
 ) -> Callable[[Kernel], AutotunedKernel]:
@@ -173,7 +173,7 @@ def _bound(launch: ConfiguredKernel, args: tuple[Any, ...], kwargs: dict[str, An
     return lambda: launch(*args, **kwargs)
 
 
-def _evaluated(what: object, known: Mapping[str, Any]) -> Any:
+def _evaluated(what: object, known: Mapping[str, object]) -> object:
     """Return a grid or block: a value as it is, a function called with the arguments that it names."""
     if not callable(what):
         return what
@@ -194,7 +194,7 @@ def _key(value: object) -> str:
     return type(value).__name__ if isinstance(value, float) else repr(value)
 
 
-def _where(args: tuple[Any, ...]) -> str:
+def _where(args: tuple[object, ...]) -> str:
     """Return what runs the launch: the name of a GPU, or the CPU."""
     from lanewise import gpu
 
@@ -243,7 +243,7 @@ def _restored(*arguments: Any) -> Iterator[None]:
                 array[...] = copy
 
 
-def _copy(array: object) -> Any:
+def _copy(array: object) -> object:
     """Return a copy of an array of NumPy, CuPy or torch; None for what has no such method."""
     method = getattr(array, "clone", None) or getattr(array, "copy", None)
     return method() if callable(method) else None

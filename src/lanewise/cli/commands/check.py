@@ -198,11 +198,14 @@ def _checked(
 def _script(asked: Asked, schedules: int, wanted: Wanted) -> int:
     reports: list[Report] = []
 
-    def watcher(configured: Configured, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+    def watcher(configured: Configured, arguments: tuple[object, ...], options: dict[str, object]) -> None:
         reports.append(_checked(asked, schedules, configured, arguments, options))
 
     def own_check(
-        configured: object, values: Sequence[Any], options: dict[str, Any], perform: Callable[[], Report]
+        configured: object,
+        values: Sequence[object],
+        options: dict[str, object],
+        perform: Callable[[], Report],
     ) -> Report:
         reports.append(perform())
         return reports[-1]

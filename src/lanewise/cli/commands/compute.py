@@ -16,10 +16,9 @@ from lanewise.cli.terminal.render import show, style_of
 from lanewise.errors import LanewiseError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from lanewise.formats import Format
     from lanewise.isa import Instruction
+    from lanewise.numpy_types import AnyArray
 
 #: The most elements or rows that are shown as text; JSON and CSV are never cut.
 _SHOWN = 64
@@ -27,11 +26,11 @@ _SHOWN = 64
 _SHOWN_COLUMNS = 16
 
 
-def _file(option: str, what: str) -> Any:
+def _file(option: str, what: str) -> object:
     return typer.Option(option, metavar="FILE", help=what, show_default=False)
 
 
-def _array(name: str) -> Any:
+def _array(name: str) -> object:
     return typer.Argument(metavar=name, help=f"{name}, a .npy file.", show_default=False)
 
 
@@ -128,11 +127,11 @@ def compute(
     return partial(show, _result(subject, archs[0], results[0], style), style)
 
 
-def _read(instruction: Instruction, files: dict[str, Path | None], convert: bool) -> dict[str, Any]:
+def _read(instruction: Instruction, files: dict[str, Path | None], convert: bool) -> dict[str, object]:
     """The arrays in the files, by operand; those that the instruction takes and no others."""
     from lanewise.cli.input.arrays import load, read_array
 
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for name, path in files.items():
         option = f"--{name.replace('_', '-')}"
         operand = instruction.operands.get(name)
@@ -148,7 +147,7 @@ def _read(instruction: Instruction, files: dict[str, Path | None], convert: bool
     return found
 
 
-def _everywhere(instruction: Instruction, inputs: dict[str, Any]) -> Answer:
+def _everywhere(instruction: Instruction, inputs: dict[str, object]) -> Answer:
     """The product on a GPU of each generation, with the instruction that each has for it."""
     from lanewise.arith.comparison import compare
 
@@ -179,7 +178,7 @@ class Comparison:
 
     instruction: Instruction
     archs: list[str]
-    results: list[NDArray[Any]]
+    results: list[AnyArray]
 
     def answer(self, style: str) -> Answer:
         """The elements whose bits differ, side by side, and how many they are."""
@@ -216,7 +215,7 @@ class Comparison:
         return Answer((table,) if rows else (), data, (f"{count}.", *more, *trust), table)
 
 
-def _result(instruction: Instruction, arch: str, d: NDArray[Any], style: str) -> Answer:
+def _result(instruction: Instruction, arch: str, d: AnyArray, style: str) -> Answer:
     import numpy as np
 
     fmt = instruction.d.format
@@ -258,6 +257,6 @@ def _number(value: Any, fmt: Format) -> Any:
     return float(value) if fmt.kind == "float" else int(value)
 
 
-def _json(number: Any) -> Any:
+def _json(number: Any) -> object:
     """JSON has no infinities and NaNs: these are written as text."""
     return number if isinstance(number, int) or abs(number) < float("inf") else str(number)

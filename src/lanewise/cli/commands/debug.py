@@ -169,7 +169,7 @@ def _script(asked: Asked, prompt: Prompt, limit: int | None) -> int:
 
     launches = 0
 
-    def watcher(configured: Configured, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+    def watcher(configured: Configured, arguments: tuple[object, ...], options: dict[str, object]) -> None:
         nonlocal launches
         launches += 1
         print(f"Launch {launches}:")
@@ -195,7 +195,7 @@ def _serve(asked: Asked, limit: int | None, check: bool, port: int | None) -> in
 def launched_program(asked: Asked, limit: int | None, check: bool) -> Program:
     """Return what runs the program of a launch request, each launch of it through a function."""
 
-    def program(wanted: dict[str, Any], debugged: Callable[[DebuggedLaunch], None]) -> int:
+    def program(wanted: dict[str, object], debugged: Callable[[DebuggedLaunch], None]) -> int:
         wanted.setdefault("check", check)
         if wanted.get("program") is None:
             wanted["program"] = str(asked.file)
@@ -205,7 +205,9 @@ def launched_program(asked: Asked, limit: int | None, check: bool) -> Program:
             debugged(_debugged(whole, limit, configured, values, {}))
             return 0
 
-        def watcher(configured: Configured, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+        def watcher(
+            configured: Configured, arguments: tuple[object, ...], options: dict[str, object]
+        ) -> None:
             debugged(_debugged(whole, limit, configured, arguments, options))
 
         return run_script(whole, watcher)

@@ -131,7 +131,7 @@ def layout(
     lanewise draw layout "Sw<2,0,3> o 0 o (8,8):(8,1)" -o swizzled.svg
     lanewise draw layout "((4,8),(2,2)):((32,1),(16,8))" --tv 16,8 -o c.svg
     """
-    found: Any = read_layout(layout)
+    found: object = read_layout(layout)
     if tv is not None:
         from lanewise import draw
 
@@ -214,7 +214,7 @@ def tiled_copy(
     return _drawn(tiled, output, lane=lane, colour=colour, labels=labels)
 
 
-def _copy_of(letter: str, copy: str, mma: str, atom_layout: str, permutation: str | None) -> Any:
+def _copy_of(letter: str, copy: str, mma: str, atom_layout: str, permutation: str | None) -> object:
     """The tiled copy of an operand of a tiled MMA."""
     from lanewise import atoms
 
@@ -456,14 +456,14 @@ def _drawable(layout: Layout, what: str) -> Layout:
     return layout
 
 
-def _atom_layout(text: str) -> Any:
+def _atom_layout(text: str) -> object:
     """A layout of atoms, or how many of them stand along M, N and K."""
     if ":" in text:
         return _drawable(read_plain_layout(text), "atoms")
     return _drawable(Layout(read_integers(text, "an atom layout")), "atoms").shape
 
 
-def _permutation(text: str | None) -> Any:
+def _permutation(text: str | None) -> object:
     """Three modes, each a number, a layout, or _ for none."""
     if text is None:
         return None
@@ -475,7 +475,7 @@ def _permutation(text: str | None) -> Any:
     return tuple(None if mode in ("_", "") else _mode(mode) for mode in modes)
 
 
-def _mode(text: str) -> Any:
+def _mode(text: str) -> object:
     found = _drawable(read_plain_layout(text), "places")
     return found.shape if ":" not in text and isinstance(found.shape, int) else found
 

@@ -114,7 +114,7 @@ def open_file(file: Path, session: Session) -> str:
     return f"#/kernels?file={name}{'&run=1' if suggested else ''}"
 
 
-def _suggested(file: Path) -> dict[str, Any]:
+def _suggested(file: Path) -> dict[str, object]:
     """Return the fields of a launch of the first kernel in a file; none where the file has no kernel."""
     from lanewise.cli.input.suggested_command import suggested_launch
     from lanewise.cli.launching import module_in
@@ -160,7 +160,7 @@ def _run(script: Path, session: Session) -> None:
     """Run a script, its launches through the room Kernels."""
     from lanewise.explore.kernels import add_launch
 
-    def watcher(configured: object, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+    def watcher(configured: object, arguments: tuple[object, ...], options: dict[str, object]) -> None:
         add_launch(session, configured, arguments, options)
 
     asked = Asked(script)

@@ -284,11 +284,14 @@ def _checked_row(configured: Configured, options: dict[str, Any], seconds: float
 def _script(asked: Asked, json: bool) -> int:
     ran: list[Ran] = []
 
-    def watcher(configured: Configured, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+    def watcher(configured: Configured, arguments: tuple[object, ...], options: dict[str, object]) -> None:
         launch(asked, ran, configured, arguments, options)
 
     def own_check(
-        configured: Configured, values: Sequence[Any], options: dict[str, Any], perform: Callable[[], Report]
+        configured: Configured,
+        values: Sequence[object],
+        options: dict[str, object],
+        perform: Callable[[], Report],
     ) -> Report:
         begin = time.perf_counter()
         report = perform()

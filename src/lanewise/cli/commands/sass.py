@@ -191,7 +191,7 @@ def _occupancy(
     return occupancy_of(used, module.entries[name], threads, shared)
 
 
-def _plain(found: Occupancy | None) -> dict[str, Any] | None:
+def _plain(found: Occupancy | None) -> dict[str, object] | None:
     """An occupancy as plain data."""
     if found is None:
         return None

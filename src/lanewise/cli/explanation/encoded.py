@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from lanewise.cli.terminal.answer import Answer, Cell, Table, facts
 from lanewise.errors import LanewiseError
@@ -103,7 +102,7 @@ def of_tensor_map(raw: bytes) -> Answer:
 
 def _of_columns(raw: bytes, values: dict[str, int], table: Table) -> Answer:
     """Explain a tensor map of the mode im2col, of which `table` has the fields as a tiled map has them."""
-    data: dict[str, Any] = {"kind": "tensor map", "mode": "im2col", "fields": values}
+    data: dict[str, object] = {"kind": "tensor map", "mode": "im2col", "fields": values}
     try:
         address, tensor = decode_im2col(raw)
     except LanewiseError as error:
@@ -153,7 +152,7 @@ def _tensor_facts(address: int, tensor: TiledTensor) -> list[tuple[str, Cell]]:
     ]
 
 
-def _tensor_data(address: int, tensor: TiledTensor, values: dict[str, int]) -> dict[str, Any]:
+def _tensor_data(address: int, tensor: TiledTensor, values: dict[str, int]) -> dict[str, object]:
     """Return the same for JSON."""
     return {
         "kind": "tensor map",

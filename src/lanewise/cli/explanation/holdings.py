@@ -60,13 +60,13 @@ class Holding(NamedTuple):
 
     def place(self) -> dict[str, Any]:
         """Where it is, for JSON."""
-        where: dict[str, Any] = {"lane": self.lane, "register": self.register, "slot": self.slot}
+        where: dict[str, object] = {"lane": self.lane, "register": self.register, "slot": self.slot}
         where |= {"first_bit": self.first_bit, "last_bit": self.last_bit}
         return where | ({"read_when": self.selectors} if self.selectors else {})
 
     def element(self) -> dict[str, Any]:
         """What it is, for JSON."""
-        what: dict[str, Any] = {"operand": self.operand.name, "row": self.row, "col": self.col}
+        what: dict[str, object] = {"operand": self.operand.name, "row": self.row, "col": self.col}
         return what | ({"product": self.product} if self.operand.products > 1 else {})
 
     def record(self) -> dict[str, Any]:
@@ -163,7 +163,7 @@ def of_lane(instruction: Instruction, lane: int, only: Operand | None, product: 
     notes = list(_address_note(instruction, lane))
     if product is not None and not found:
         notes.append(f"Lane {lane} has no part in product {product}.")
-    data: dict[str, Any] = {"instruction": instruction.text, "lane": lane}
+    data: dict[str, object] = {"instruction": instruction.text, "lane": lane}
     data["holds"] = [each.record() for each in found]
     if instruction.family in ("ldmatrix", "stmatrix"):
         data["row_address"] = lane if lane < instruction.row_addresses.rows else None
@@ -182,7 +182,7 @@ def of_element(
     33
     """
     found = holdings_of(operand, row, col, product)
-    data: dict[str, Any] = {"instruction": instruction.text, **found[0].element()}
+    data: dict[str, object] = {"instruction": instruction.text, **found[0].element()}
     data["holders"] = [each.place() for each in found]
     companions, notes = _companions(instruction, operand, row, col)
     if inputs:
@@ -208,7 +208,7 @@ def of_register(instruction: Instruction, operand: Operand, lane: int, register:
     9
     """
     found = holdings_in(operand, lane, register)
-    data: dict[str, Any] = {"instruction": instruction.text, "operand": operand.name}
+    data: dict[str, object] = {"instruction": instruction.text, "operand": operand.name}
     data |= {"lane": lane, "register": register, "holds": [each.record() for each in found]}
     shown = list(found)
     notes: list[str] = []

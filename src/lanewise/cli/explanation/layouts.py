@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from lanewise.cli.explanation.holdings import Holding, holdings_in, holdings_of, places
 from lanewise.cli.terminal.answer import Answer, Cell, Table
@@ -87,7 +86,7 @@ def _name(instruction: Instruction, operand: Operand) -> str:
     return f"{operand.name} ({operand.rows}×{operand.cols} {operand.format.name}) of {instruction.text}"
 
 
-def _heading(instruction: Instruction, operand: Operand) -> dict[str, Any]:
+def _heading(instruction: Instruction, operand: Operand) -> dict[str, object]:
     return {
         "instruction": instruction.text,
         "operand": operand.name,
@@ -98,7 +97,7 @@ def _heading(instruction: Instruction, operand: Operand) -> dict[str, Any]:
     }
 
 
-def _element(found: Sequence[Holding]) -> dict[str, Any]:
+def _element(found: Sequence[Holding]) -> dict[str, object]:
     return found[0].element() | {"holders": [each.place() for each in found]}
 
 

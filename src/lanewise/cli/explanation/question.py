@@ -71,7 +71,7 @@ class Question:
 
     def picture_options(self, subject: Instruction) -> dict[str, Any]:
         """What a picture of the answer points out."""
-        options: dict[str, Any] = {"lane": self.lane, "product": self.product}
+        options: dict[str, object] = {"lane": self.lane, "product": self.product}
         if self.operand is not None:
             options["operand"] = holdings.operand_named(subject, self.operand).name
         if self.element is not None:

@@ -226,8 +226,8 @@ def _span(start: int, length: int) -> str:
 # for programs -------------------------------------------------------------------------------------------
 
 
-def _data(instruction: Instruction, runs: list[tuple[tuple[str, ...], str, str]]) -> dict[str, Any]:
-    data: dict[str, Any] = {
+def _data(instruction: Instruction, runs: list[tuple[tuple[str, ...], str, str]]) -> dict[str, object]:
+    data: dict[str, object] = {
         "instruction": instruction.text,
         "does": does(instruction),
         "family": instruction.family,

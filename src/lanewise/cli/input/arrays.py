@@ -10,14 +10,13 @@ import io
 import sys
 from pathlib import Path
 from tokenize import TokenError
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lanewise.errors import LanewiseError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from lanewise.formats import Format
+    from lanewise.numpy_types import AnyArray
 
 #: What NumPy's reader raises for files that are no arrays; its header is a Python literal.
 _UNREADABLE = (ValueError, EOFError, SyntaxError, TypeError, OverflowError, TokenError, RecursionError)
@@ -25,7 +24,7 @@ _UNREADABLE = (ValueError, EOFError, SyntaxError, TypeError, OverflowError, Toke
 _E5M2 = b"'descr': '<f1'", b"'descr': '|V1'"
 
 
-def read_array(path: Path, what: str, format: Format, *, convert: bool = False) -> NDArray[Any]:
+def read_array(path: Path, what: str, format: Format, *, convert: bool = False) -> AnyArray:
     """The array in a file, in the dtype of a format; what was assumed or rounded is said on stderr."""
     array = load(path)
     if array.dtype == format.dtype:
@@ -46,7 +45,7 @@ def read_array(path: Path, what: str, format: Format, *, convert: bool = False) 
     )
 
 
-def load(path: Path) -> NDArray[Any]:
+def load(path: Path) -> AnyArray:
     """The array in a .npy file, whatever its dtype, in the byte order of this machine."""
     import ml_dtypes
     import numpy as np
@@ -65,7 +64,7 @@ def load(path: Path) -> NDArray[Any]:
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
-def save(path: Path, array: NDArray[Any]) -> None:
+def save(path: Path, array: AnyArray) -> None:
     """Write an array as np.save does, to the very name that was given."""
     import numpy as np
 
@@ -73,7 +72,7 @@ def save(path: Path, array: NDArray[Any]) -> None:
         np.save(file, array)
 
 
-def _converted(array: NDArray[Any], path: Path, what: str, format: Format) -> NDArray[Any]:
+def _converted(array: AnyArray, path: Path, what: str, format: Format) -> AnyArray:
     import numpy as np
 
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +12,7 @@ from lanewise.debug.moments import Moment
 from lanewise.debug.stops import lanes_text, shown
 from lanewise.errors import LanewiseError
 from lanewise.machine.abi import LANES
+from lanewise.numpy_types import AnyArray
 from lanewise.traces.names import Variable
 
 #: Rows of an array that are sent at a time if the editor does not say how many it wants.
@@ -56,7 +56,7 @@ def scopes(moment: Moment) -> list[tuple[str, Callable[[], list[Shown]], bool]]:
     return found
 
 
-def summary(values: npt.NDArray[Any], active: npt.NDArray[np.bool_]) -> str:
+def summary(values: AnyArray, active: npt.NDArray[np.bool_]) -> str:
     """Return what lanes hold in a few words.
 
     >>> summary(np.arange(32), np.arange(32) < 8)
@@ -85,7 +85,7 @@ def _registers(moment: Moment, wanted: list[str]) -> Iterator[Shown]:
             yield _of_lanes(name, name, data, active)
 
 
-def _elements(moment: Moment, variable: Variable, data: npt.NDArray[Any]) -> Callable[[], list[Shown]]:
+def _elements(moment: Moment, variable: Variable, data: AnyArray) -> Callable[[], list[Shown]]:
     def inner() -> list[Shown]:
         names = [f"{variable.name}[{number}]" for number in range(data.shape[1])]
         return [_of_lanes(each, each, data[:, number], moment.active) for number, each in enumerate(names)]
@@ -93,7 +93,7 @@ def _elements(moment: Moment, variable: Variable, data: npt.NDArray[Any]) -> Cal
     return inner
 
 
-def _of_lanes(name: str, expression: str, data: npt.NDArray[Any], active: npt.NDArray[np.bool_]) -> Shown:
+def _of_lanes(name: str, expression: str, data: AnyArray, active: npt.NDArray[np.bool_]) -> Shown:
     """Return the line of a register, with a line for each lane below it."""
 
     def inner() -> list[Shown]:
@@ -141,7 +141,7 @@ def _fragments(moment: Moment) -> Iterator[Shown]:
             yield Shown(name, kind, kind, name, inner=_rows(name, matrix, ""), count=len(matrix))
 
 
-def _arrays(moment: Moment, names: list[str], values: Callable[[str], npt.NDArray[Any]]) -> Iterator[Shown]:
+def _arrays(moment: Moment, names: list[str], values: Callable[[str], AnyArray]) -> Iterator[Shown]:
     for name in names:
         data = values(name)
         kind = f"{data.dtype} {' × '.join(map(str, data.shape))}"
@@ -150,9 +150,7 @@ def _arrays(moment: Moment, names: list[str], values: Callable[[str], npt.NDArra
         )
 
 
-def _rows(
-    name: str, data: npt.NDArray[Any], watched: str, index: tuple[int, ...] = ()
-) -> Callable[[], list[Shown]]:
+def _rows(name: str, data: AnyArray, watched: str, index: tuple[int, ...] = ()) -> Callable[[], list[Shown]]:
     """Return what makes the lines of an array: a row each, and elements below a row."""
 
     def inner() -> list[Shown]:
@@ -204,9 +202,9 @@ class References:
             self._kept[number] = self._made[number - 1]()
         return self._kept[number]
 
-    def protocol(self, each: Shown) -> dict[str, Any]:
+    def protocol(self, each: Shown) -> dict[str, object]:
         """Return a line as the protocol has it."""
-        found: dict[str, Any] = {"name": each.name, "value": each.value, "variablesReference": 0}
+        found: dict[str, object] = {"name": each.name, "value": each.value, "variablesReference": 0}
         if each.type:
             found["type"] = each.type
         if each.expression:

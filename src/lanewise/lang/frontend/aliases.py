@@ -84,7 +84,7 @@ def note_uncertain(
             noted.append(same or UncertainAliases(kept, what))
 
 
-def may_be_aliases_of(keys: Collection[Any]) -> set[Any]:
+def may_be_aliases_of(keys: Collection[Any]) -> set[object]:
     """Return the keys of all containers that may be one of some, those themselves left out."""
     others: set[Any] = set()
     for group in current().uncertain_aliases:

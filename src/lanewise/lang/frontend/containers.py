@@ -28,7 +28,7 @@ class GlobalVariable:
 
     __slots__ = ("name", "namespace")
 
-    def __init__(self, namespace: dict[str, Any], name: str) -> None:
+    def __init__(self, namespace: dict[str, object], name: str) -> None:
         self.namespace, self.name = namespace, name
 
 
@@ -44,12 +44,12 @@ def _is_package_of_user(name: str) -> bool:
     return file is not None and not file.startswith(_STANDARD_LIBRARY)
 
 
-def is_of_user(value: Any) -> bool:
+def is_of_user(value: object) -> bool:
     """Return whether a class or function is a user's own, not one of Python, this library or another."""
     return _is_package_of_user(value.__module__ or "")  # code that was executed may have none
 
 
-def _is_object(value: Any) -> bool:
+def _is_object(value: object) -> bool:
     """Return whether a value is an object with attributes that may be set, of a user's class.
 
     Of another class, as argparse.Namespace, if a value of the kernel is among its attributes.
@@ -79,11 +79,11 @@ def _slots(kind: type) -> list[str]:
     return [name for name in names if name not in ("__dict__", "__weakref__")]
 
 
-def _is_frozen(value: Any) -> bool:
+def _is_frozen(value: object) -> bool:
     return bool(getattr(getattr(value, "__dataclass_params__", None), "frozen", False))
 
 
-def is_frozen_node(value: Any) -> bool:
+def is_frozen_node(value: object) -> bool:
     """Return whether a value is made of others and never changes: a tuple, a pointer, a frozen dataclass."""
     if isinstance(value, tuple):
         return True
@@ -92,7 +92,7 @@ def is_frozen_node(value: Any) -> bool:
     return is_dataclass(value) and _is_frozen(value) and is_of_user(type(value))
 
 
-def is_container(value: Any) -> bool:
+def is_container(value: object) -> bool:
     """Return whether a value is an object whose contents can be changed in place.
 
     >>> is_container([]), is_container(()), is_container(3)
@@ -111,7 +111,7 @@ def is_container(value: Any) -> bool:
     return _is_object(value) and not _is_frozen(value)
 
 
-def identity(container: Any) -> Any:
+def identity(container: object) -> object:
     """Return what tells a container from all others; tensors that share their registers are one."""
     if isinstance(container, Node):
         return id(container.storage)
@@ -120,7 +120,7 @@ def identity(container: Any) -> Any:
     return id(container)
 
 
-def frozen_children(value: Any) -> list[Any]:
+def frozen_children(value: Any) -> list[object]:
     """Return the values that a frozen node is made of."""
     if isinstance(value, tuple):
         return list(value)
@@ -129,7 +129,7 @@ def frozen_children(value: Any) -> list[Any]:
     return [getattr(value, name) for name in value.__dataclass_fields__]
 
 
-def frozen_with(value: Any, children: list[Any]) -> Any:
+def frozen_with(value: Any, children: list[Any]) -> object:
     """Return a frozen node like another, made of other values."""
     if isinstance(value, tuple | Node):
         return rebuild(value, children, fresh=True)
@@ -139,7 +139,7 @@ def frozen_with(value: Any, children: list[Any]) -> Any:
     return made
 
 
-def contents(container: Any) -> tuple[Any, list[Any]]:
+def contents(container: object) -> tuple[object, list[object]]:
     """Return the form of a container's contents, which branches and loops keep, and its values.
 
     >>> contents({"a": 1, "b": 2})
@@ -165,7 +165,7 @@ def contents(container: Any) -> tuple[Any, list[Any]]:
     return tuple(names), list(names.values())
 
 
-def _attributes(value: Any) -> dict[str, Any]:
+def _attributes(value: object) -> dict[str, Any]:
     """Return the attributes of an object by name, without those that are computed once and kept.
 
     Of a class, its variables: neither its methods nor what Python has put there.
@@ -216,7 +216,7 @@ def set_contents(container: Any, form: Any, values: list[Any]) -> None:
         _set_attributes(container, dict(zip(form, values, strict=True)))
 
 
-def _set_attributes(value: Any, attributes: dict[str, Any]) -> None:
+def _set_attributes(value: object, attributes: dict[str, object]) -> None:
     """Give an object other attributes; what its class does when one is set is not done again."""
     home = type if isinstance(value, type) else object
     for name in _attributes(value).keys() - attributes:
@@ -236,7 +236,7 @@ def empty_copy(container: Any) -> Any:
     return made
 
 
-def in_words(container: Any) -> str:
+def in_words(container: object) -> str:
     """Return what a container is, for messages."""
     if isinstance(container, list | dict | tuple | deque | set):
         return f"a {type(container).__name__} of {len(container)}"

@@ -68,7 +68,7 @@ class Held:
     __slots__ = ("children", "container", "value")
 
     def __init__(
-        self, value: Any, children: list[Held] | None = None, container: Container | None = None
+        self, value: object, children: list[Held] | None = None, container: Container | None = None
     ) -> None:
         self.value, self.children, self.container = value, children, container
 
@@ -129,20 +129,20 @@ class State:
 
     def __init__(
         self,
-        names: Mapping[str, Any],
+        names: Mapping[str, object],
         scope: Scope | None = None,
-        also: Iterable[Any] = (),
+        also: Iterable[object] = (),
         containers: Iterable[Container] = (),
         read: Iterable[str] = (),
     ) -> None:
         self.containers: dict[Any, Container] = {}
         #: Containers that a global variable alone leads to.
-        self.of_globals: set[Any] = set()
+        self.of_globals: set[object] = set()
         #: How many locations hold each container.
         self.references: Counter[Any] = Counter()
         self._names = names
         self._captured = scope.captured if scope is not None else {}
-        self._functions: dict[int, Any] = {}
+        self._functions: dict[int, object] = {}
         self._new_functions: list[Any] = []
         self.roots = {name: self.held(value, name) for name, value in names.items()}
         for value in also:
@@ -154,7 +154,7 @@ class State:
             self._follow_globals(scope.globals, [name for name in read if name not in names])
             self._follow_functions()
 
-    def held(self, value: Any, name: str) -> Held:
+    def held(self, value: object, name: str) -> Held:
         """Return what a location holds, and note the containers that it leads to."""
         if type(value) in _LEAVES:
             return Held(value)
@@ -168,7 +168,7 @@ class State:
             self._note_function(value)
         return Held(value)
 
-    def _container(self, value: Any, name: str) -> Container:
+    def _container(self, value: object, name: str) -> Container:
         key = identity(value)
         container = self.containers.get(key)
         if container is None:
@@ -179,7 +179,7 @@ class State:
 
     # functions ------------------------------------------------------------------------------------------
 
-    def _note_function(self, value: Any) -> None:
+    def _note_function(self, value: object) -> None:
         """Note a function, method or device function, whose variables are followed later."""
         value = getattr(value, "__wrapped__", value)
         if isinstance(value, FunctionType | MethodType | partial) and id(value) not in self._functions:
@@ -226,7 +226,7 @@ class State:
                 for value in values:
                     self.held(value, name)
 
-    def _follow_globals(self, namespace: Mapping[str, Any], read: Iterable[str]) -> None:
+    def _follow_globals(self, namespace: Mapping[str, object], read: Iterable[str]) -> None:
         before = set(self.containers)
         for name in read:
             if name in namespace and not _is_table(namespace[name]):
@@ -254,7 +254,7 @@ class State:
         )
 
 
-def _is_table(value: Any) -> bool:
+def _is_table(value: object) -> bool:
     """Return whether a value is a long list or dict of Python values, which no kernel changes."""
     if not isinstance(value, list | dict) or len(value) < _LONG:
         return False
@@ -278,7 +278,7 @@ def _globals_of(code: CodeType) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(sorted(read)), tuple(sorted(bound))
 
 
-def everything_in_reach(names: Mapping[str, Any] | None, scope: Scope | None) -> State:
+def everything_in_reach(names: Mapping[str, object] | None, scope: Scope | None) -> State:
     """Return what some names of the function that is traced lead to, and all names of those that called it.
 
     None stands for all names of the function itself.

@@ -25,7 +25,7 @@ from lanewise.lang.trace.types import dtype_name, register_kind
 MergeMoves = list[tuple[Register, tuple[Scalar, Scalar]]]
 
 
-def _same_kind(a: Any, b: Any) -> bool:
+def _same_kind(a: object, b: object) -> bool:
     """Return whether two containers or frozen nodes differ in what they hold alone."""
     if isinstance(a, type):
         return a is b
@@ -68,14 +68,14 @@ class Join:
         left: State,
         right: State,
         locations: tuple[SourceLocation, SourceLocation],
-        names: dict[str, Any] | None,
+        names: dict[str, object] | None,
     ) -> None:
         self.values, self.left, self.right, self.locations = values, left, right, locations
         self.moves: MergeMoves = []
         #: Containers that a location holds after either branch, and the one that it holds from here on.
-        self._made: dict[tuple[Any, Any], tuple[Container, Container, Any]] = {}
-        self._joined: set[Any] = set()
-        outcome: dict[str, Any] = {}
+        self._made: dict[tuple[object, object], tuple[Container, Container, object]] = {}
+        self._joined: set[object] = set()
+        outcome: dict[str, object] = {}
         for name in values.names:
             if name in values.restored:
                 continue  # nothing reads it from here on
@@ -95,7 +95,7 @@ class Join:
         a, b = self.locations
         return f"{a.line} and {b.line}" if a.line != b.line else str(a.line)
 
-    def _root(self, name: str, one: Held | None, two: Held | None) -> Any:
+    def _root(self, name: str, one: Held | None, two: Held | None) -> object:
         """Return the value of a bound name."""
         if one is None or two is None or isinstance(one.value, Undefined) or isinstance(two.value, Undefined):
             return self._set_in_one_branch(name, one, two)
@@ -134,7 +134,7 @@ class Join:
             return frozen_with(one.value, children)
         return merge_leaf(name, one.value, two.value, self.moves)
 
-    def _container(self, name: str, one: Container, two: Container) -> Any:
+    def _container(self, name: str, one: Container, two: Container) -> object:
         """Return the container that stands for two: one of them after one branch, one after the other."""
         if one.key == two.key:  # tensors that share their registers
             self._in_place(one.key)
@@ -153,7 +153,7 @@ class Join:
         set_contents(made, one.form, children)
         return made
 
-    def _in_place(self, key: Any) -> None:
+    def _in_place(self, key: object) -> None:
         """Join the contents that a container has after either branch."""
         if key in self._joined:
             return
@@ -179,7 +179,7 @@ class Join:
         if any(new is not old.value for new, old in zip(children, two.held, strict=True)):
             set_contents(one.value, one.form, children)
 
-    def _note_aliases(self, names: dict[str, Any] | None) -> None:
+    def _note_aliases(self, names: dict[str, object] | None) -> None:
         """Note the containers that became one location's, but may be another location's too."""
         if self._made:
             reach = self.values.in_reach(names)
@@ -213,7 +213,7 @@ def merge_leaf(name: str, x: Any, y: Any, moves: MergeMoves) -> Any:
     return Scalar(dtype, register, nonnegative=nonnegative)
 
 
-def _as_dtype(value: Any, dtype: Any, name: str) -> Any:
+def _as_dtype(value: object, dtype: Any, name: str) -> Any:
     """Return a branch's value as a Scalar of the merged dtype; undefined if it has another."""
     if (isinstance(value, Scalar) and value.dtype == dtype) or is_number(value):
         return convert_to_carried(value, dtype, name, "in one branch")

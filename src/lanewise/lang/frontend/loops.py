@@ -60,7 +60,7 @@ class PythonLoop:
     traced = False
 
     def __init__(
-        self, items: object = None, first: object = None, test: Callable[[], Any] | None = None
+        self, items: object = None, first: object = None, test: Callable[[], object] | None = None
     ) -> None:
         self._items, self._first, self._test = items, first, test
         self._depth = len(current().open_control_flow)
@@ -83,7 +83,7 @@ class PythonLoop:
         first, self._first = self._first, None
         return first
 
-    def leave(self, _: dict[str, Any], word: str) -> bool:
+    def leave(self, _: dict[str, object], word: str) -> bool:
         """Return True: Python itself is to do the `break` or `continue`."""
         if len(current().open_control_flow) > self._depth:
             raise current().error(
@@ -105,7 +105,7 @@ class _TracedLoop:
         self.head, self.next, self.done = Label("loop"), Label("next"), Label("endloop")
         self.entered_unreachable = self.builder.unreachable
 
-    def begin(self, names: dict[str, Any]) -> tuple[Any, ...]:
+    def begin(self, names: dict[str, object]) -> tuple[Any, ...]:
         """Give the carried variables registers; return the values of the bound names inside the loop."""
         check_aliases()
         self.values = LoopValues(CarriedValues(self.carried, names, self.scope), names, self.location.line)
@@ -122,13 +122,13 @@ class _TracedLoop:
         self.outer = self.builder.enter(self.code)
         self.builder.open_control_flow.append(self)
 
-    def _update_registers(self, names: dict[str, Any]) -> None:
+    def _update_registers(self, names: dict[str, object]) -> None:
         """Move what the variables hold now into the registers of the loop."""
         if not self.builder.unreachable:
             check_aliases()
             self.values.update(names)
 
-    def leave(self, names: dict[str, Any], word: str) -> bool:
+    def leave(self, names: dict[str, object], word: str) -> bool:
         """Trace `break` or `continue`: branch out of the loop, or to the next round."""
         self._update_registers(names)
         self.builder.branch(self.done if word == "break" else self.next)
@@ -184,7 +184,7 @@ class For(_TracedLoop):
         self._enter()
         yield self.value
 
-    def end(self, names: dict[str, Any]) -> None:
+    def end(self, names: dict[str, object]) -> None:
         """Write the loop, after its body was traced."""
         builder, stop, step = self.builder, self.range.stop, self.range.step
         self._update_registers(names)
@@ -242,7 +242,7 @@ class For(_TracedLoop):
 class While(_TracedLoop):
     """The loop `while` on a traced condition: condition and body are traced once."""
 
-    def __init__(self, test: Callable[[], Any] | None, carried: Carried, scope: Scope) -> None:
+    def __init__(self, test: Callable[[], object] | None, carried: Carried, scope: Scope) -> None:
         super().__init__(carried, scope)
         self.condition, self.rounds = test, 0
 
@@ -268,7 +268,7 @@ class While(_TracedLoop):
                 self.builder.branch(self.done)
         return True
 
-    def end(self, names: dict[str, Any]) -> None:
+    def end(self, names: dict[str, object]) -> None:
         """Write the loop, after its body was traced."""
         builder = self.builder
         self._update_registers(names)

@@ -36,7 +36,7 @@ class Undefined:
             raise AttributeError(name)
         self.complain()
 
-    def _use(self, *_: Any) -> Any:
+    def _use(self, *_: object) -> Any:
         self.complain()
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _use
@@ -52,17 +52,17 @@ class Undefined:
 class CarriedValues:
     """What names hold before a branch or loop: those bound in it, and the others that are read in it."""
 
-    def __init__(self, carried: Carried, names: dict[str, Any], scope: Scope | None) -> None:
+    def __init__(self, carried: Carried, names: dict[str, object], scope: Scope | None) -> None:
         self.bound, self.restored, self.live = carried.bound, carried.restored, carried.live
         self.read, self.scope = carried.read, scope
         self.names = (*self.bound, *self.restored, *(name for name in self.read if name in names))
         self.first = self._state(names)
 
-    def _state(self, names: dict[str, Any], containers: Iterable[Container] = ()) -> State:
+    def _state(self, names: dict[str, object], containers: Iterable[Container] = ()) -> State:
         held = {name: names[name] for name in self.names if name in names}
         return State(held, self.scope, containers=containers, read=self.read)
 
-    def now(self, names: dict[str, Any], containers: Iterable[Container] = ()) -> State:
+    def now(self, names: dict[str, object], containers: Iterable[Container] = ()) -> State:
         """Return what the names hold at another point, and the containers that they led to before."""
         return self._state(names, (*self.first.containers.values(), *containers))
 
@@ -79,7 +79,7 @@ class CarriedValues:
             for name in (*self.bound, *self.restored)
         )
 
-    def rebind(self, state: State) -> tuple[Any, ...]:
+    def rebind(self, state: State) -> tuple[object, ...]:
         """Set everything to what it was at another point; return the values of the bound names."""
         state.restore()
         return tuple(
@@ -89,7 +89,7 @@ class CarriedValues:
             for name in self.bound
         )
 
-    def in_reach(self, names: dict[str, Any] | None) -> State:
+    def in_reach(self, names: dict[str, object] | None) -> State:
         """Return all that can still be reached, from names of this function and of those that called it."""
         if names is None:
             return everything_in_reach(None, self.scope)
@@ -120,7 +120,7 @@ def parallel_move(pairs: list[tuple[Register, Scalar]]) -> None:
     """Emit the moves of values into registers in such an order that none is overwritten before it is read."""
     ready = [(register, value, value.operand) for register, value in pairs]
     targets = {id(register) for register, _, operand in ready if operand is not register}
-    saved: list[tuple[Register, Scalar, Any]] = []
+    saved: list[tuple[Register, Scalar, object]] = []
     for register, value, operand in ready:
         if operand is register:
             continue
@@ -132,7 +132,7 @@ def parallel_move(pairs: list[tuple[Register, Scalar]]) -> None:
         current().emit(f"mov.{register_kind(value.dtype)}", register, operand, pure=True)
 
 
-def is_same_value(a: Any, b: Any) -> bool:
+def is_same_value(a: object, b: object) -> bool:
     """Return whether two leaves are one value, so that nothing has to be carried."""
     if a is b:
         return True
@@ -149,7 +149,7 @@ def is_same_value(a: Any, b: Any) -> bool:
     return type(a) is type(b) and _equal(a, b)
 
 
-def _equal(a: Any, b: Any) -> bool:
+def _equal(a: object, b: object) -> bool:
     """Return whether two Python objects are equal and look the same."""
     try:
         return bool(a == b) and repr(a) == repr(b)  # -0.0 and 0.0 are equal, and differ

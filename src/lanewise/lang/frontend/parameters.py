@@ -37,7 +37,7 @@ class Parameter:
 
     name: str
     kind: Any
-    default: Any = inspect.Parameter.empty
+    default: object = inspect.Parameter.empty
     layout: Any = None
 
     @property
@@ -105,7 +105,7 @@ def declaration(parameter: Parameter) -> str:
     return f".param .{parameter_type(parameter.kind)} {parameter.name}"
 
 
-def traced_argument(builder: Builder, parameter: Parameter) -> Any:
+def traced_argument(builder: Builder, parameter: Parameter) -> object:
     """Return the value of a parameter inside the kernel, loaded at its beginning."""
     symbol = Symbol(parameter.name)
     symbol.name = parameter.name
@@ -124,7 +124,7 @@ def traced_argument(builder: Builder, parameter: Parameter) -> Any:
         return Scalar(parameter.kind, builder.define(opcode, kind, Address(symbol), hint=parameter.name))
 
 
-def _tensor_map(builder: Builder, parameter: Parameter, symbol: Symbol) -> Any:
+def _tensor_map(builder: Builder, parameter: Parameter, symbol: Symbol) -> object:
     """Return a tensor map inside the kernel: the generic address of its parameter."""
     from lanewise.lang.hopper.tensor_map import TensorMap  # loaded where a kernel needs it
 

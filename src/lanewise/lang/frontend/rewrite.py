@@ -102,14 +102,14 @@ class _Rewriter:
         """Return statements with `__result = x` for `return x`, and one return at the end."""
 
         class Returns(ast.NodeTransformer):
-            def visit_Return(self, node: ast.Return) -> Any:
+            def visit_Return(self, node: ast.Return) -> object:
                 nodes = NodesAt(node)
                 return nodes.assignment(_RESULT, node.value or nodes.constant(None))
 
-            def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
+            def visit_FunctionDef(self, node: ast.FunctionDef) -> object:
                 return node
 
-            def visit_Lambda(self, node: ast.Lambda) -> Any:
+            def visit_Lambda(self, node: ast.Lambda) -> object:
                 return node
 
         made = [Returns().visit(each) for each in statements]
@@ -147,7 +147,7 @@ class _Rewriter:
         for name in child_fields(node):
             value = getattr(node, name, None)
             if isinstance(value, list):
-                made: list[Any] = []
+                made: list[object] = []
                 for each in value:
                     found = self.visit(each) if isinstance(each, ast.AST) else each
                     if isinstance(found, list):
@@ -200,10 +200,10 @@ class _Rewriter:
 
     # statements -----------------------------------------------------------------------------------------
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> object:
         return node  # a function of its own: a macro, or rewritten by its own decorator
 
-    def visit_If(self, node: ast.If) -> Any:
+    def visit_If(self, node: ast.If) -> object:
         names, name, nodes = self.carried[node], self._name("if"), NodesAt(node)
         carried = _constants(names, nodes)
         begin = nodes.expression(nodes.call_with_locals(name, "begin"))
@@ -221,7 +221,7 @@ class _Rewriter:
         self._leave()
         return [*made, self._bind(names.bound, name, nodes.call(name, "merge"), nodes)]
 
-    def visit_While(self, node: ast.While) -> Any:
+    def visit_While(self, node: ast.While) -> object:
         names, name, nodes = self.carried[node], self._name("while"), NodesAt(node)
         always = isinstance(node.test, ast.Constant) and bool(node.test.value)
         test: ast.expr = nodes.constant(None) if always else _function(self.visit(node.test))
@@ -229,7 +229,7 @@ class _Rewriter:
         loop = ast.copy_location(ast.While(nodes.call(name, "test"), [], []), node)
         return self._loop(node, name, names.bound, begun, loop)
 
-    def visit_For(self, node: ast.For) -> Any:
+    def visit_For(self, node: ast.For) -> object:
         names, name, nodes = self.carried[node], self._name("for"), NodesAt(node)
         target = nodes.constant(node.target.id if isinstance(node.target, ast.Name) else "")
         items = self.visit(node.iter), target
@@ -257,10 +257,10 @@ class _Rewriter:
             self._bind(bound, name, nodes.call(name, "after"), nodes),
         ]
 
-    def visit_Break(self, node: ast.Break) -> Any:
+    def visit_Break(self, node: ast.Break) -> object:
         return self._jump(node, "break")
 
-    def visit_Continue(self, node: ast.Continue) -> Any:
+    def visit_Continue(self, node: ast.Continue) -> object:
         return self._jump(node, "continue")
 
     def _jump(self, node: ast.Break | ast.Continue, word: str) -> list[ast.stmt]:
@@ -268,7 +268,7 @@ class _Rewriter:
         nodes = NodesAt(node)
         return [nodes.branch(nodes.call_with_locals(self.loops[-1], "leave", nodes.constant(word)), [node])]
 
-    def visit_Return(self, node: ast.Return) -> Any:
+    def visit_Return(self, node: ast.Return) -> object:
         if not self.is_kernel:
             if node.value is not None:
                 node.value = self.visit(node.value)
@@ -278,14 +278,14 @@ class _Rewriter:
         nodes = NodesAt(node)
         return [nodes.branch(nodes.call(RUNTIME_NAME, "exit"), [node])]
 
-    def visit_Assert(self, node: ast.Assert) -> Any:
+    def visit_Assert(self, node: ast.Assert) -> object:
         nodes = NodesAt(node)
         test = _function(self.visit(node.test))
         text = nodes.constant(ast.unparse(node.test))
         call = nodes.call(RUNTIME_NAME, "assert_", test, node.msg or nodes.constant(None), text)
         return nodes.expression(call)
 
-    def visit_Assign(self, node: ast.Assign) -> Any:
+    def visit_Assign(self, node: ast.Assign) -> object:
         node.value = self.visit(node.value)
         node.targets = [self.visit(each) for each in node.targets]
         target = node.targets[0]
@@ -295,7 +295,7 @@ class _Rewriter:
             node.value = nodes.call(RUNTIME_NAME, "named", nodes.constant(names), node.value)
         return node
 
-    def visit_AugAssign(self, node: ast.AugAssign) -> Any:
+    def visit_AugAssign(self, node: ast.AugAssign) -> object:
         node.value = self.visit(node.value)
         node.target = self.visit(node.target)
         if isinstance(node.target, ast.Name):
@@ -304,13 +304,13 @@ class _Rewriter:
             return [node, nodes.assignment(name, named)]
         return node
 
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> object:
         node.value = node.value and self.visit(node.value)
         return node
 
     # expressions ----------------------------------------------------------------------------------------
 
-    def visit_Call(self, node: ast.Call) -> Any:
+    def visit_Call(self, node: ast.Call) -> object:
         """`print(…)` goes to the runtime, which prints traced values when the kernel runs."""
         self.generic_visit(node)
         if isinstance(node.func, ast.Name) and node.func.id == "print":
@@ -319,23 +319,23 @@ class _Rewriter:
             return call
         return node
 
-    def visit_BoolOp(self, node: ast.BoolOp) -> Any:
+    def visit_BoolOp(self, node: ast.BoolOp) -> object:
         name = "and_" if isinstance(node.op, ast.And) else "or_"
         first, *rest = [self.visit(each) for each in node.values]
         return NodesAt(node).call(RUNTIME_NAME, name, first, *map(_function, rest))
 
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> object:
         operand = self.visit(node.operand)
         if isinstance(node.op, ast.Not):
             return NodesAt(node).call(RUNTIME_NAME, "not_", operand)
         node.operand = operand
         return node
 
-    def visit_IfExp(self, node: ast.IfExp) -> Any:
+    def visit_IfExp(self, node: ast.IfExp) -> object:
         test, body, orelse = (self.visit(each) for each in (node.test, node.body, node.orelse))
         return NodesAt(node).call(RUNTIME_NAME, "choose", test, _function(body), _function(orelse))
 
-    def visit_Compare(self, node: ast.Compare) -> Any:
+    def visit_Compare(self, node: ast.Compare) -> object:
         self.generic_visit(node)
         if len(node.ops) == 1:
             return node
@@ -361,7 +361,7 @@ def _function(value: ast.expr) -> ast.Lambda:
     return NodesAt(value).function(value)
 
 
-def _names(target: ast.expr) -> Any:
+def _names(target: ast.expr) -> object:
     """Return what an assignment binds: a name, a tuple of names and tuples; None if there is anything else.
 
     >>> _names(ast.parse("a, (b, c) = f()").body[0].targets[0])

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import CellType, CodeType, FunctionType, TracebackType
-from typing import Any
 
 from lanewise.errors import LanewiseError
 from lanewise.lang.frontend.control_flow import Runtime
@@ -39,7 +38,7 @@ class RewrittenFunction:
     """A function compiled anew, whose control flow asks while tracing whether its condition is traced."""
 
     def __init__(
-        self, source: SourceText, is_kernel: bool, annotations: Mapping[str, Any] | None = None
+        self, source: SourceText, is_kernel: bool, annotations: Mapping[str, object] | None = None
     ) -> None:
         self.source = source
         self.original = function = source.function
@@ -80,7 +79,7 @@ class RewrittenFunction:
         made.__kwdefaults__ = original.__kwdefaults__
         return made
 
-    def _annotations(self, known: Mapping[str, Any]) -> dict[str, Any]:
+    def _annotations(self, known: Mapping[str, object]) -> dict[str, object]:
         """Return the types of the parameters; those written as text are evaluated, unless they are known."""
         found = {}
         for name, kind in self.original.__annotations__.items():
@@ -92,7 +91,7 @@ class RewrittenFunction:
             found[name] = kind
         return found
 
-    def call(self, arguments: dict[str, Any]) -> None:
+    def call(self, arguments: dict[str, object]) -> None:
         """Call the rewritten function, so that it is traced; Python's errors become errors of the kernel."""
         try:
             self.function(**arguments)
@@ -148,7 +147,7 @@ def _last_of_user(error: BaseException) -> TracebackType | None:
     return found
 
 
-def _evaluated(kind: str, function: FunctionType, around: Mapping[str, Any]) -> Any:
+def _evaluated(kind: str, function: FunctionType, around: Mapping[str, object]) -> object:
     """Return the type that an annotation names, among globals, the closure and variables around it."""
     names = dict(around)
     if function.__closure__:
@@ -156,7 +155,7 @@ def _evaluated(kind: str, function: FunctionType, around: Mapping[str, Any]) -> 
     return eval(kind, function.__globals__, names)
 
 
-def read_annotations(function: FunctionType, around: Mapping[str, Any]) -> dict[str, Any]:
+def read_annotations(function: FunctionType, around: Mapping[str, object]) -> dict[str, object]:
     """Return the types that a function's annotations name, evaluated where the function is defined.
 
     With `from __future__ import annotations` they are texts, and a function does not keep the local variables

@@ -14,7 +14,7 @@ from lanewise.ptx.model.source_names import SourceArray, SourceNames, SourceValu
 
 
 def source_names(
-    bound: Mapping[str, list[Any]], by_hint: Mapping[str, list[str]], computed: Set[Symbol | None]
+    bound: Mapping[str, list[object]], by_hint: Mapping[str, list[str]], computed: Set[Symbol | None]
 ) -> SourceNames:
     """Return the names of a kernel, from what each variable was bound to, and its registers by their hint.
 
@@ -107,7 +107,7 @@ def _register_name(value: Scalar) -> str:
     return register.name if register is not None else ""
 
 
-def captured_numbers(function: Callable[..., Any]) -> dict[str, int | float]:
+def captured_numbers(function: Callable[..., object]) -> dict[str, int | float]:
     """Return the numbers that a kernel reads from its module and from functions around it, by name."""
     captured = inspect.getclosurevars(function)
     names = {**captured.globals, **captured.nonlocals}

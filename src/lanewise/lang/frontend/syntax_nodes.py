@@ -31,7 +31,7 @@ def children(node: ast.AST) -> list[Any]:
     >>> [type(each).__name__ for each in children(ast.parse("a + b").body[0].value)]
     ['Name', 'Name']
     """
-    found: list[Any] = []
+    found: list[object] = []
     for name in child_fields(node):
         value = getattr(node, name, None)
         if value.__class__ is list:

@@ -78,7 +78,7 @@ def map(pointer: object, rank: object) -> Pointer:
     return Pointer(pointer.dtype, "shared::cluster", target, 0, pointer.align, piece, variable)
 
 
-def rank_operand(rank: Any, what: str) -> Any:
+def rank_operand(rank: object, what: str) -> Any:
     """Return the operand for a block's number in the cluster."""
     found = scalar(rank, None, f"the rank of {what}")
     if found.dtype not in (i32, u32) or (found.constant is not None and not 0 <= found.constant < 16):

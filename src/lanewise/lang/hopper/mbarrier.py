@@ -228,7 +228,7 @@ def _scope(scope: str, what: str) -> str:
     return _SCOPES[scope]
 
 
-def _parity(parity: object) -> Any:
+def _parity(parity: object) -> object:
     """Return the operand for a parity: 0 or 1, an integer, traced or not."""
     builder = current()
     if isinstance(parity, bool) or not isinstance(parity, int | Scalar):
@@ -243,7 +243,7 @@ def _parity(parity: object) -> Any:
     return found.operand
 
 
-def _count(count: Any, what: str) -> Any:
+def _count(count: object, what: str) -> object:
     """Return the operand for a number of arrivals."""
     found = scalar(count, None, f"the count of {what}")
     if found.dtype not in (i32, u32):
@@ -253,7 +253,7 @@ def _count(count: Any, what: str) -> Any:
     return found.operand
 
 
-def _bytes(bytes: Any, what: str) -> Any:
+def _bytes(bytes: object, what: str) -> object:
     """Return the operand for a number of bytes that are expected."""
     found = scalar(bytes, None, f"the bytes of {what}")
     if found.dtype not in (i32, u32):

@@ -39,7 +39,13 @@ _MOST_GROUPS = 7
 
 
 def load(
-    target: Any, map: Any, coordinates: Any, barrier: Any, *, multicast: Any = None, cache: Any = None
+    target: Any,
+    map: Any,
+    coordinates: object,
+    barrier: object,
+    *,
+    multicast: object = None,
+    cache: object = None,
 ) -> None:
     """Load the box that begins at some coordinates into shared memory; `barrier` counts its bytes.
 
@@ -63,7 +69,7 @@ def load(
     )
 
 
-def store(map: Any, coordinates: Any, source: Any, *, cache: Any = None) -> None:
+def store(map: Any, coordinates: object, source: Any, *, cache: object = None) -> None:
     """Store a box in shared memory to the tensor; what lies outside of the tensor is left out.
 
     Threads that wrote the box call lw.fence_proxy_async() before the barrier that precedes the store.
@@ -77,7 +83,7 @@ def store(map: Any, coordinates: Any, source: Any, *, cache: Any = None) -> None
     builder.emit(opcode, tensor, address, *_hint(cache))
 
 
-def reduce(operation: str, map: Any, coordinates: Any, source: Any, *, cache: Any = None) -> None:
+def reduce(operation: str, map: Any, coordinates: object, source: Any, *, cache: object = None) -> None:
     """Combine a box in shared memory with the tensor: add, min, max, inc, dec, and, or, xor."""
     builder = current()
     builder.need("cp.reduce.async.bulk.tensor", 90, "8.0")
@@ -111,7 +117,9 @@ def prefetch_map(map: object) -> None:
     current().emit("prefetch.tensormap", Address(_map(map, "lw.tma.prefetch_map").address))
 
 
-def copy(target: Any, source: Any, bytes: Any, barrier: Any = None, *, multicast: Any = None) -> None:
+def copy(
+    target: object, source: object, bytes: object, barrier: object = None, *, multicast: object = None
+) -> None:
     """Copy plain bytes, a multiple of 16: global to shared memory (an mbarrier counts them) or back.
 
     From shared to global memory the copy belongs to a group: lw.tma.commit() and lw.tma.wait(). Into the
@@ -185,7 +193,7 @@ def _map(map: object, what: str) -> TensorMap:
     return map
 
 
-def _tensor_address(map: Any, coordinates: Any, what: str) -> TensorAddress:
+def _tensor_address(map: object, coordinates: object, what: str) -> TensorAddress:
     """Return the operand of a tensor map and coordinates, which PTX has innermost first."""
     found = _map(map, what)
     entries = tuple(coordinates) if isinstance(coordinates, tuple | list) else (coordinates,)
@@ -285,7 +293,7 @@ def _require_alignment(pointer: Pointer, least: int, what: str) -> None:
         )
 
 
-def _mask(mask: Any) -> Any:
+def _mask(mask: object) -> object:
     """Return the operand for a mask of blocks of the cluster, 16 bits."""
     found = scalar(mask, None, "multicast=")
     if found.dtype in (i32, u32) and found.constant is None:
@@ -298,7 +306,7 @@ def _mask(mask: Any) -> Any:
     return current().define("mov.b16", "b16", str(found.constant))
 
 
-def _hint(cache: object) -> list[Any]:
+def _hint(cache: object) -> list[object]:
     """Return the operand for a cache policy, if there is one."""
     if cache is None:
         return []

@@ -5,8 +5,6 @@ Plain loads and stores are methods of a pointer (`memory/pointer.py`).
 
 from __future__ import annotations
 
-from typing import Any
-
 from lanewise.formats import bf16, f16, f32, f64
 from lanewise.isa.multiprocessor import TORN_IN_CLUSTERS
 from lanewise.lang.intrinsics.sync import scope_name
@@ -22,7 +20,7 @@ _ORDERS = {"relaxed": "relaxed", "acquire": "acquire", "release": "release", "ac
 _SPACES = ("global", "shared", "shared::cluster", "")
 
 
-def _atomic(name: str, pointer: object, values: tuple[Any, ...], scope: str, order: str) -> Scalar:
+def _atomic(name: str, pointer: object, values: tuple[object, ...], scope: str, order: str) -> Scalar:
     """Emit an atomic operation on memory and return the old value."""
     builder = current()
     if not isinstance(pointer, Pointer) or pointer.space not in _SPACES:

@@ -15,7 +15,7 @@ from lanewise.lang.trace.traced import describe
 from lanewise.lang.trace.types import u32
 
 
-def cp_async(dst: Any, src: Any, bytes: int = 16, src_bytes: Any = None, cache: str = "") -> None:
+def cp_async(dst: Any, src: Any, bytes: int = 16, src_bytes: object = None, cache: str = "") -> None:
     """Copy 4, 8 or 16 bytes from global to shared memory; beyond `src_bytes` zeros are written.
 
     `cache` is ca (all levels) or cg (L2 only, 16 bytes); by default cg for 16 bytes, and ca otherwise.

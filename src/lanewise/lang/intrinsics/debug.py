@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 from lanewise.formats import Format, bf16, f16, f32, f64
 from lanewise.lang.trace.builder import current
@@ -72,7 +71,7 @@ def printf(format: str, *values: object) -> None:
         offset = -(-offset // size) * size
         offsets.append(offset)
         offset += size
-    base: Any = "0"
+    base: object = "0"
     if promoted:
         buffer = Variable("local", Symbol("printed"), max(8, -(-offset // 8) * 8), 8)
         builder.variables.append(buffer)
@@ -85,7 +84,7 @@ def printf(format: str, *values: object) -> None:
     builder.emit("call.uni", CallOperands([Register("b32")]), "vprintf", CallOperands([_text(format), base]))
 
 
-def print_values(values: tuple[Any, ...], sep: str = " ", end: str = "\n", **others: object) -> None:
+def print_values(values: tuple[object, ...], sep: str = " ", end: str = "\n", **others: object) -> None:
     """Print values as Python's `print` does, when the kernel runs; lw.printf says how each is written."""
     if others:
         raise current().error(f"`print` of traced values takes sep= and end=, not {', '.join(others)}=")

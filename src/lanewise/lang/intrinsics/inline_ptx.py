@@ -36,7 +36,7 @@ def asm(text: str, *, needs: tuple[str, str] = ("sm_50", "6.0"), **operands: obj
         raise builder.error(f"lw.asm: {name}= is given, and the text has no {{{name}}}")
     builder.need("lw.asm", arch_number(needs[0]), needs[1])
     results: list[Scalar] = []
-    written: dict[str, Any] = {}
+    written: dict[str, object] = {}
     for name, operand in operands.items():
         if isinstance(operand, Format):
             register = Register(register_kind(operand), name)
@@ -46,7 +46,7 @@ def asm(text: str, *, needs: tuple[str, str] = ("sm_50", "6.0"), **operands: obj
             written[name] = operand.address.in_register
         else:
             written[name] = scalar(operand, None, f"{name}= of lw.asm").operand
-    pieces: list[Any] = []
+    pieces: list[object] = []
     end = 0
     for match in _OPERAND.finditer(text):
         pieces += [text[end : match.start()], written[match.group(1)]]

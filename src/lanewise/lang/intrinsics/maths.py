@@ -142,7 +142,7 @@ def round(x: object) -> Scalar:
     return _integral("round", x, "rni")
 
 
-def _extreme(name: str, values: tuple[Any, ...], nan: bool) -> Any:
+def _extreme(name: str, values: tuple[Any, ...], nan: bool) -> object:
     """Return the least or the greatest of several values, by one instruction for each after the first."""
     if len(values) < 2:
         raise current().error(f"lw.{name} takes two values or more")

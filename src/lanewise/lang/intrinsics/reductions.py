@@ -37,7 +37,7 @@ from lanewise.lang.trace.types import i32, is_float, pred, u32
 WARP = 32
 #: Warps that a block has at most.
 _MOST_WARPS = 32
-_LEAFWISE: dict[str, Callable[[Any, Any], Any]] = {
+_LEAFWISE: dict[str, Callable[[object, object], object]] = {
     "sum": lambda a, b: a + b,
     "max": maximum,
     "min": minimum,
@@ -138,7 +138,7 @@ def block_scan(
 # the pieces ---------------------------------------------------------------------------------------------
 
 
-def _inclusive_scan(value: object, combine: Combine, lane: Scalar, width: int) -> Any:
+def _inclusive_scan(value: object, combine: Combine, lane: Scalar, width: int) -> object:
     """Return a value combined over this lane and those before it in its group of `width` lanes."""
     for bit in range(width.bit_length() - 1):
         before = shfl_up_sync(value, 1 << bit, width)
@@ -146,7 +146,7 @@ def _inclusive_scan(value: object, combine: Combine, lane: Scalar, width: int) -
     return value
 
 
-def _exchanged(value: object, writes: Scalar) -> tuple[Any, Scalar]:
+def _exchanged(value: object, writes: Scalar) -> tuple[object, Scalar]:
     """Return what one lane of each warp holds, lane n that of warp n, and the number of warps.
 
     Lanes beyond the last warp get that of the last warp.
@@ -173,7 +173,7 @@ def _store_where(writes: Scalar, slots: Array, leaf: Scalar) -> None:
     """Store a value in the slot of this warp on the lanes for which a predicate holds."""
     builder = current()
     guard = writes.in_register
-    code: list[Any] = []
+    code: list[object] = []
     with builder.into(code):
         slots[warp_id()] = leaf
     for each in code:
@@ -195,7 +195,7 @@ def _combination(op: str | Combine) -> Combine:
     raise current().error(f"an operation is {names}, or a function of two values; not {describe(op)}")
 
 
-def _better(largest: bool, a: Any, b: Any) -> Any:
+def _better(largest: bool, a: Any, b: Any) -> object:
     """Return the pair with the better value; of equal ones that with the least index; NaN is never better."""
     (x, i), (y, j) = a, b
     other_first = j < i
@@ -207,7 +207,7 @@ def _better(largest: bool, a: Any, b: Any) -> Any:
     return where(better, y, x), where(better, j, i)
 
 
-def _with_index(value: object, op: object, index: Callable[[], Scalar]) -> Any:
+def _with_index(value: object, op: object, index: Callable[[], Scalar]) -> object:
     """Return a value as traced numbers; for argmax and argmin, as a pair with the index beside it."""
     kept = Snapshot(value)
     value = kept.build([scalar(leaf, None, "a reduction") for leaf in kept.leaves], fresh=True)
@@ -220,7 +220,7 @@ def _with_index(value: object, op: object, index: Callable[[], Scalar]) -> Any:
     raise current().error(f'"{op}" takes a number, or a number and its index; not {value!r}')
 
 
-def _initial(value: object, op: object, initial: object) -> Any:
+def _initial(value: object, op: object, initial: object) -> object:
     """Return what the first of an exclusive scan gets."""
     if initial is not None:
         return initial

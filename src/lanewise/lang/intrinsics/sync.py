@@ -41,7 +41,7 @@ def arrive(id: object, count: object) -> None:
     current().emit("barrier.arrive", *_barrier_operands(id, count))
 
 
-def _barrier_operands(id: object, count: object) -> list[Any]:
+def _barrier_operands(id: object, count: object) -> list[object]:
     """Return the operands for a named barrier and its number of threads."""
     builder = current()
     if not isinstance(id, Scalar) and (not isinstance(id, int) or not 0 <= id < 16):

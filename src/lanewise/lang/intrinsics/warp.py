@@ -20,7 +20,7 @@ from lanewise.lang.trace.types import i32, is_int, pred, register_kind, u32
 _CLAMP_LANES = {"idx": 0x1F, "up": 0, "down": 0x1F, "bfly": 0x1F}
 
 
-def _shuffle(mode: str, value: object, lane: object, width: int, mask: object) -> Any:
+def _shuffle(mode: str, value: object, lane: object, width: int, mask: object) -> object:
     """Return the value of another lane: of a pytree leaf by leaf, of 64 bits in two halves."""
     builder = current()
     if is_node(value):

@@ -28,7 +28,7 @@ def element_coordinates(operand: Operand, index: int) -> tuple[Scalar, Scalar]:
     inner: Any = 0
     high: Any = 0
     shapes, strides = flatten(operand.layout[0].shape), flatten(operand.layout[0].stride)
-    left: Any = lane
+    left: object = lane
     for number, (shape, stride) in enumerate(zip(shapes, strides, strict=True)):
         last = number == len(shapes) - 1
         digit, left = (left, 0) if last else (left % shape, left // shape)

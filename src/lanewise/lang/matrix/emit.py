@@ -68,7 +68,7 @@ def multiply(
     text = instruction.text
     if c is None:
         c = full_fragment(instruction.c, 0)
-    sources: list[Any] = [
+    sources: list[object] = [
         tuple(
             each.in_register
             for each in operand_registers(instruction.operands[name], given, name.upper(), text)
@@ -97,7 +97,7 @@ def multiply(
     return Fragment(instruction.d, [Scalar(dtype, each) for each in results])
 
 
-def _single_register(value: object) -> Any:
+def _single_register(value: object) -> object:
     """Return the first register of a fragment; another value as it is."""
     return value.registers[0] if isinstance(value, Fragment) else value
 

@@ -7,7 +7,6 @@ in `hopper/warpgroup.py`; descriptors are made in `descriptor.py`.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from lanewise.isa import Instruction
 from lanewise.lang.matrix.descriptor import Descriptor
@@ -45,7 +44,7 @@ def multiply_async(
             instruction = replace(instruction, a_source="registers")
     elif instruction.a_source == "registers":
         instruction = replace(instruction, a_source="descriptor")
-    sources: list[Any] = []
+    sources: list[object] = []
     transposed = {}
     for name, given, transpose in (("a", a, transpose_a), ("b", b, transpose_b)):
         operand = instruction.operands[name]
@@ -81,7 +80,9 @@ def multiply_async(
     return accumulator
 
 
-def _descriptor_bits(instruction: Instruction, name: str, given: object, transpose: bool) -> tuple[Any, bool]:
+def _descriptor_bits(
+    instruction: Instruction, name: str, given: object, transpose: bool
+) -> tuple[object, bool]:
     """Return the 64 bits for an operand in shared memory, and whether it is MN-major."""
     operand, text = instruction.operands[name], instruction.text
     what = f"{name.upper()} of {text}"

@@ -56,7 +56,7 @@ class SwizzledAddresses:
         """Return whether others differ from these in traced values alone."""
         return isinstance(other, SwizzledAddresses) and self._kind() == other._kind()
 
-    def _kind(self) -> tuple[Any, ...]:
+    def _kind(self) -> tuple[object, ...]:
         return self.swizzle, self.mask, self.static, self.inner is None, self.outer is None
 
     def moved(self, total: Offsets, mask: int | None = None) -> SwizzledAddresses:
@@ -102,7 +102,7 @@ class SwizzledAddresses:
         align = self.pointer.align if whole else 1
         return Pointer(found.dtype, found.space, found.base, found.offset, align, variable=found.variable)
 
-    def _swizzled(self, swizzle: Swizzle, low: int) -> Any:
+    def _swizzled(self, swizzle: Swizzle, low: int) -> object:
         """Return swizzle(inner + low) for a constant `low` smaller than the swizzle's period."""
         if self.inner is None:
             return swizzle(low)
@@ -142,7 +142,7 @@ class StridedAddresses:
     pointer: Pointer
     strides: tuple[Any, ...]
     limits: tuple[Any, ...]
-    origin: tuple[Any, ...]
+    origin: tuple[object, ...]
 
     swizzle = None
 
@@ -163,7 +163,7 @@ class StridedAddresses:
         """Return whether others differ from these in traced values alone."""
         return isinstance(other, StridedAddresses) and self._kind() == other._kind()
 
-    def _kind(self) -> tuple[Any, ...]:
+    def _kind(self) -> tuple[object, ...]:
         return tuple(map(id, self.strides)), tuple(map(id, self.limits))
 
     def moved(self, total: Offsets, mask: int | None = None) -> StridedAddresses:
@@ -207,7 +207,7 @@ class StridedAddresses:
 class Coordinates:
     """The coordinates themselves from `origin` on, in place of addresses in memory."""
 
-    origin: tuple[Any, ...]
+    origin: tuple[object, ...]
 
     swizzle = None
     limits: tuple[Any, ...] = ()
@@ -226,7 +226,7 @@ class Coordinates:
         """Return the traced values among its fields."""
         return [*map(_carried, self.origin)]
 
-    def with_traced(self, values: list[Any]) -> Coordinates:
+    def with_traced(self, values: list[object]) -> Coordinates:
         """Return the same addresses with other traced values."""
         return Coordinates(tuple(values))
 

@@ -40,12 +40,12 @@ def index_of(layout: Any, coordinate: Any) -> Any:
     return _index(coordinate, layout.shape, layout.stride)
 
 
-def _sum(a: Any, b: Any) -> Any:
+def _sum(a: Any, b: Any) -> object:
     """Return the sum of integers, traced or not."""
     return add(a, b) if isinstance(a, Scalar) or isinstance(b, Scalar) else a + b
 
 
-def _index(crd: Any, shape: Any, stride: Any) -> Any:
+def _index(crd: Any, shape: Any, stride: Any) -> object:
     """Return the sum of each coordinate times its stride; one integer counts over all modes of a shape."""
     if isinstance(crd, tuple):
         if not isinstance(shape, tuple) or len(crd) != len(shape):

@@ -44,7 +44,7 @@ class Vectors(Node):
         found = self.ptr(index).load(self.width)
         return found if isinstance(found, tuple) else (found,)
 
-    def __setitem__(self, index: object, values: Iterable[Any]) -> None:
+    def __setitem__(self, index: object, values: Iterable[object]) -> None:
         items = tuple(values) if isinstance(values, Iterable) else (values,)
         if len(items) != self.width:
             raise current().error(f"a group has {self.width} elements, and {len(items)} are stored")

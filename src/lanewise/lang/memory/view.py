@@ -37,7 +37,7 @@ class View(Node):
     def children(self) -> list[Any]:
         return self.addresses.traced()
 
-    def with_children(self, children: list[Any], fresh: bool = False) -> View:
+    def with_children(self, children: list[object], fresh: bool = False) -> View:
         return View(self.addresses.with_traced(children), self.layout)
 
     def same_kind(self, other: object) -> bool:

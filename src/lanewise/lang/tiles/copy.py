@@ -119,7 +119,7 @@ def _with_coordinates(
     )
 
 
-def _within_limits(tensor: View, number: int, coordinates: tuple[Any, ...], values: int) -> Scalar:
+def _within_limits(tensor: View, number: int, coordinates: tuple[object, ...], values: int) -> Scalar:
     """Return the predicate that an atom's elements lie inside the tensor.
 
     It raises an error if they may lie half outside.
@@ -141,7 +141,9 @@ def _within_limits(tensor: View, number: int, coordinates: tuple[Any, ...], valu
     return found  # type: ignore[no-any-return]  # a predicate
 
 
-def _straddled_mode(tensor: View, number: int, coordinates: tuple[Any, ...], values: int) -> tuple[int, int]:
+def _straddled_mode(
+    tensor: View, number: int, coordinates: tuple[object, ...], values: int
+) -> tuple[int, int]:
     """Return the mode along which elements may lie half outside, and how many they are; (0, 0) for none."""
     first, last = tensor.offset(number), tensor.offset(number + values - 1)
     for mode, (here, limit) in enumerate(zip(coordinates, tensor.addresses.limits, strict=True)):

@@ -205,7 +205,7 @@ def _guarded_load(
         for register in registers:
             each = 32 // pointer.dtype.bits if register.kind == "b32" and pointer.dtype.bits < 32 else 1
             if otherwise is None:
-                initial: Any = _ZEROS.get(register.kind, "0")
+                initial: object = _ZEROS.get(register.kind, "0")
             else:
                 initial = pointer.packed(otherwise[done : done + each], register.kind)[0]
             done += each
@@ -218,7 +218,7 @@ def _guarded_load(
 _ZEROS = {dtype.name: constant_text(dtype, 0.0) for dtype in (f32, f64)}
 
 
-def _guarded_last(code: list[Any], start: int) -> None:
+def _guarded_last(code: list[object], start: int) -> None:
     """Put guarded instructions last, after those that set the registers which they may leave alone."""
     late = [each for each in code[start:] if isinstance(each, Operation) and each.guard is not None]
     early = [each for each in code[start:] if not (isinstance(each, Operation) and each.guard is not None)]

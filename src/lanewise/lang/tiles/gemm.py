@@ -19,7 +19,7 @@ from lanewise.lang.trace.types import dtype_name
 from lanewise.layout import size
 
 
-def gemm(tiled_mma: Any, acc: Any, a: Any, b: Any) -> None:
+def gemm(tiled_mma: object, acc: Any, a: Any, b: Any) -> None:
     """Emit acc += a · b over fragments (V, M, N), (V, M[, K]) and (V, N[, K]), every other row backwards.
 
     Inside a kernel: `lw.gemm(tiled_mma, tCrC, tCrA[None, None, k], tCrB[None, None, k])`. SM90's atoms are

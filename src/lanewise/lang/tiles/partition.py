@@ -36,7 +36,7 @@ def _thread_index(index: object, what: MMA_Atom | TiledCopy) -> Scalar:
     return index
 
 
-def _with_line(f: Callable[..., Any], *args: object) -> Any:
+def _with_line(f: Callable[..., object], *args: object) -> Any:
     """Return f(*args) of the atoms; their error is raised again with the Python line."""
     try:
         return f(*args)

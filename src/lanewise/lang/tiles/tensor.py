@@ -125,7 +125,7 @@ def divide_into_tiles(whole: View, tiles: tuple[Any, ...]) -> Layout:
     )
 
 
-def _check_divisible(layout: Layout, tiles: tuple[Any, ...]) -> None:
+def _check_divisible(layout: Layout, tiles: tuple[object, ...]) -> None:
     """Raise an error for a mode whose size is no multiple of the tile's."""
     for number, (tile, mode) in enumerate(zip(tiles, layout, strict=False)):
         if isinstance(tile, int) and (tile < 1 or product(mode.shape) % tile):

@@ -17,7 +17,7 @@ from lanewise.lang.trace.traced import describe
 from lanewise.lang.trace.types import i32, is_float, is_int, pred
 
 
-def bitwise(name: str, a: Any, b: Any) -> Scalar:
+def bitwise(name: str, a: object, b: object) -> Scalar:
     """Return a & b, a | b or a ^ b: of integers bit by bit, of predicates as truth values."""
     a, b = same_dtype_operands(name, a, b)
     dtype = a.dtype
@@ -74,7 +74,7 @@ def invert(a: Scalar) -> Scalar:
     return compute(a.dtype, "not.pred" if a.dtype is pred else f"not.b{max(16, a.dtype.bits)}", a.operand)
 
 
-def _shift_amount(b: object) -> Any:
+def _shift_amount(b: object) -> object:
     """Return the operand for the number of bits to shift by; an error unless it is i32, u32 or at least 0."""
     if isinstance(b, Scalar):
         if not is_int(b.dtype) or b.dtype.bits != 32:

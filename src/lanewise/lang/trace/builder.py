@@ -47,7 +47,7 @@ class Builder:
         #: Lists, fragments, … of which only the running kernel knows whether two are one object.
         self.uncertain_aliases: list[Any] = []
         #: The identities of those of which one was changed where no other was in reach.
-        self.changed_aliases: set[Any] = set()
+        self.changed_aliases: set[object] = set()
         #: Threads along x that a block must have: how many, for which tiling, and where that was said.
         self.required_threads: list[tuple[int, str, SourceLocation]] = []
         #: What takes whole warps, and where it was said: the threads of a block are a multiple of 32 then.
@@ -57,7 +57,7 @@ class Builder:
         #: The shared variables in which the kernel computes with pointers; None stands for any of them.
         self.computed_addresses: set[Symbol | None] = set()
         #: The device functions that the kernel has called, by their ids.
-        self.device_functions: dict[int, Any] = {}
+        self.device_functions: dict[int, object] = {}
         #: What each Python variable was bound to, for those who show what the kernel did.
         self.bound: dict[str, list[Any]] = {}
 

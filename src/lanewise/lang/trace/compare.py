@@ -21,7 +21,7 @@ from lanewise.lang.trace.types import is_float, is_int, pred, register_kind
 _SWAPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
 
 
-def compare(name: str, a: Any, b: Any) -> Scalar:
+def compare(name: str, a: object, b: object) -> Scalar:
     """Return the predicate of a comparison, such as a < b. A NaN is unequal to everything."""
     a, b = same_dtype_operands(name, a, b)
     dtype = a.dtype

@@ -28,7 +28,7 @@ def truediv(a: object, b: object) -> Scalar:
     refuse_dtype("truediv", a.dtype, advice)
 
 
-def floordiv(a: Any, b: Any) -> Scalar:
+def floordiv(a: Any, b: object) -> Scalar:
     """Return a // b of integers, rounded down as Python does."""
     a, b = integer_operands("floordiv", a, b)
     dtype, divisor = a.dtype, b.constant
@@ -47,7 +47,7 @@ def floordiv(a: Any, b: Any) -> Scalar:
     return select(inexact, quotient - 1, quotient)
 
 
-def mod(a: Any, b: Any) -> Scalar:
+def mod(a: Any, b: object) -> Scalar:
     """Return a % b of integers, with the sign of b as in Python."""
     a, b = integer_operands("mod", a, b)
     dtype, divisor = a.dtype, b.constant

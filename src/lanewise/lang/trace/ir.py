@@ -21,7 +21,7 @@ class Register:
         self.in_place = in_place
         self.name = ""
         #: The operand that is written instead, once it turned out that the register never changes.
-        self.alias: Any = None
+        self.alias: object = None
 
 
 class Symbol:
@@ -93,7 +93,7 @@ class Operation:
     __slots__ = ("guard", "location", "opcode", "operands", "pure")
 
     def __init__(
-        self, opcode: str, operands: tuple[Any, ...], guard: Any, pure: bool, location: SourceLocation
+        self, opcode: str, operands: tuple[object, ...], guard: object, pure: bool, location: SourceLocation
     ) -> None:
         self.opcode, self.operands, self.guard, self.pure = opcode, operands, guard, pure
         self.location = location

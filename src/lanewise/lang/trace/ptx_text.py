@@ -152,10 +152,10 @@ class Writer:
         operands = ", ".join([self._operand(each) for each in item.operands])
         guard = ""
         if item.guard is not None:
-            negated = isinstance(item.guard, NotPredicate)
-            guard = (
-                f"@{'!' if negated else ''}{self._operand(item.guard.register if negated else item.guard)} "
-            )
+            if isinstance(item.guard, NotPredicate):
+                guard = f"@!{self._operand(item.guard.register)} "
+            else:
+                guard = f"@{self._operand(item.guard)} "
         if not item.opcode:  # as it was written, braces or not
             return f"    {operands}" if operands.endswith("}") else f"    {operands};"
         return f"    {guard}{item.opcode}{' ' if operands else ''}{operands};"

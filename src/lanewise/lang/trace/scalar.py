@@ -18,7 +18,7 @@ from lanewise.lang.trace.traced import Traced, describe, is_number, plain_number
 from lanewise.lang.trace.types import PAIRS, dtype_name, is_float, is_int, pred, register_kind
 
 if TYPE_CHECKING:
-    import numpy as np
+    from lanewise.numpy_types import AnyDtype
 
     class _FormatClass(type, Format):
         """For type checkers the class of a traced number is its format, too: `lw.f16` is both."""
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         """`dtype` is NumPy's of a format, `lw.f16.dtype`, and the format of a traced number, `x.dtype`."""
 
         @overload
-        def __get__(self, instance: None, owner: object) -> np.dtype[Any]: ...
+        def __get__(self, instance: None, owner: object) -> AnyDtype: ...
         @overload
         def __get__(self, instance: Scalar, owner: object) -> Format: ...
         def __get__(self, instance: object, owner: object) -> Any: ...
@@ -172,7 +172,7 @@ class Scalar(_Base):
     def __ge__(self, other: Number) -> Scalar:
         return OPERATORS["compare"]("ge", self, other)
 
-    def _compare(self, name: str, other: object) -> Any:
+    def _compare(self, name: str, other: object) -> object:
         if other is None or isinstance(other, str):
             return name == "ne"  # `x == None` is a question about Python objects
         return OPERATORS["compare"](name, self, other)

@@ -41,7 +41,7 @@ class Traced:
             f"NumPy cannot compute with {describe(self)}: use lw's own functions in a kernel"
         )
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **_: Any) -> Any:
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: object, **_: object) -> Any:
         """Compute an operator whose left side is a NumPy scalar; NumPy's other functions are refused."""
         operation = _UFUNCS.get(ufunc.__name__)
         for each in inputs:
@@ -54,7 +54,7 @@ class Traced:
         return operation(*(each if isinstance(each, Traced) else plain_number(each) for each in inputs))
 
 
-_UFUNCS: dict[str, Callable[..., Any]] = {
+_UFUNCS: dict[str, Callable[..., object]] = {
     "add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "divide": operator.truediv,
     "floor_divide": operator.floordiv, "remainder": operator.mod, "left_shift": operator.lshift,
     "right_shift": operator.rshift, "bitwise_and": operator.and_, "bitwise_or": operator.or_,

@@ -22,7 +22,7 @@ _BY_VALUE = frozenset([int, bool, str, bytes, type(None), type(Ellipsis), Format
 _IN_KEYS = _BY_VALUE | {type, FunctionType}
 _double, _two_doubles = struct.Struct("d").pack, struct.Struct("dd").pack
 #: How objects are compared whose class does not say it.
-_IDENTITY: Any = object.__eq__
+_IDENTITY: object = object.__eq__
 #: Bytes of an object without attributes, and of one attribute.
 _HEADER, _POINTER = object.__basicsize__, struct.calcsize("P")
 #: Classes whose layout is remembered.
@@ -44,7 +44,7 @@ class Same:
         return id(self.value)
 
 
-def constants_key(constants: dict[str, Any]) -> tuple[Any, ...]:
+def constants_key(constants: dict[str, object]) -> tuple[object, ...]:
     """Return a key for the values of Constexpr parameters; numbers and texts take little time."""
     kinds = tuple(map(type, constants.values()))
     if _IN_KEYS.issuperset(kinds):
@@ -52,7 +52,7 @@ def constants_key(constants: dict[str, Any]) -> tuple[Any, ...]:
     return (*constants, *map(constant_key, constants.values()), *kinds)
 
 
-def constant_key(value: object) -> Any:
+def constant_key(value: object) -> object:
     """Return a key that two values share only if no kernel can tell them apart.
 
     >>> constant_key((0.0, 1)) == constant_key((0.0, 1)), constant_key((0.0, 1)) == constant_key((-0.0, 1))
@@ -61,7 +61,7 @@ def constant_key(value: object) -> Any:
     return _key(value, ())
 
 
-def plain_key(value: Any) -> Any:
+def plain_key(value: Any) -> object:
     """Return a key for a value that never changes and has no parts: a number, a text; None for others."""
     kind = type(value)
     if kind in _BY_VALUE:
@@ -78,7 +78,7 @@ def plain_key(value: Any) -> Any:
     return None
 
 
-def _key(value: Any, around: tuple[Any, ...]) -> Any:
+def _key(value: Any, around: tuple[Any, ...]) -> object:
     """Return the key of a value; `around` are the values that it is in, for one that contains itself."""
     kind: Any = type(value)
     plain = plain_key(value)

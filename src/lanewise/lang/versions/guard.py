@@ -29,18 +29,18 @@ class Check:
 class GlobalCheck:
     """A global variable that must hold the same object; Python itself looks it up, as fast as it can."""
 
-    variables: dict[str, Any]
+    variables: dict[str, object]
     name: str
     value: Any
 
 
-def same_items(values: Iterable[Any], first: tuple[Any, ...]) -> bool:
+def same_items(values: Iterable[object], first: tuple[object, ...]) -> bool:
     """Return whether a sequence has the same objects in the same order."""
     now = tuple(values)
     return len(now) == len(first) and all(map(is_, now, first))
 
 
-def same_mapping(values: Mapping[Any, Any], keys: tuple[Any, ...], held: tuple[Any, ...]) -> bool:
+def same_mapping(values: Mapping[object, object], keys: tuple[object, ...], held: tuple[object, ...]) -> bool:
     """Return whether a mapping has the same objects under the same keys in the same order."""
     return len(values) == len(keys) and all(map(is_, values, keys)) and all(map(is_, values.values(), held))
 
@@ -54,7 +54,7 @@ def is_empty(cell: CellType) -> bool:
     return False
 
 
-def attribute_of(value: object, name: str, default: object = None) -> Any:
+def attribute_of(value: object, name: str, default: object = None) -> object:
     """Return an attribute of any object, also of one whose lookup raises what it likes."""
     try:
         return getattr(value, name, default)
@@ -62,7 +62,7 @@ def attribute_of(value: object, name: str, default: object = None) -> Any:
         return default
 
 
-def content_of(value: Any) -> tuple[Any, ...] | None:
+def content_of(value: Any) -> tuple[object, ...] | None:
     """Return type, shape and bytes of an array, or a tensor's version; None for anything else.
 
     The bytes of an array of objects are None.
@@ -119,10 +119,10 @@ def guard(checks: list[Check | GlobalCheck]) -> Callable[[], bool]:
 
 
 def _compiled(
-    of_globals: list[GlobalCheck], others: list[Check], variables: dict[str, Any]
+    of_globals: list[GlobalCheck], others: list[Check], variables: dict[str, object]
 ) -> Callable[[], bool]:
     """Return a function of the given globals whose operands are its default arguments."""
-    operands: dict[int, tuple[str, Any]] = {}
+    operands: dict[int, tuple[str, object]] = {}
 
     def name_of(value: object) -> str:
         return operands.setdefault(id(value), (f"_lw{len(operands)}", value))[0]

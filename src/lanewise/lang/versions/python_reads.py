@@ -54,7 +54,7 @@ _UNKNOWN, _UNCHANGING = object(), object()
 class PythonReads:
     """What a kernel's function and other roots read, as it is now."""
 
-    def __init__(self, roots: Iterable[Any]) -> None:
+    def __init__(self, roots: Iterable[object]) -> None:
         self._roots = tuple(roots)
         first = next((each for each in self._roots if isinstance(each, FunctionType)), None)
         self._own = (first.__module__ or "").partition(".")[0] if first is not None else ""
@@ -70,13 +70,13 @@ class PythonReads:
     def _walk(self) -> None:
         """Go through everything that the roots lead to, in an order that depends on nothing else."""
         self.checks: list[Check | GlobalCheck] = []
-        self._state: list[Any] = []
+        self._state: list[object] = []
         #: Numbers of the values met so far, by their addresses, which `_kept` keeps theirs.
         self._seen: dict[int, int] = {}
-        self._kept: list[Any] = []
+        self._kept: list[object] = []
         self._checked: set[tuple[int, str]] = set()
         self._names: set[str] = set()
-        self._pending: deque[tuple[Any, bool, bool]] = deque()
+        self._pending: deque[tuple[object, bool, bool]] = deque()
         for each in self._roots:
             self._visit(each, forced=True)
         while self._pending:
@@ -178,26 +178,26 @@ class PythonReads:
             self._state.append(Same(kind if known else value))
         return known
 
-    def _children(self, kind: type, values: Iterable[Any], shallow: bool) -> None:
+    def _children(self, kind: type, values: Iterable[object], shallow: bool) -> None:
         held = list(values)
         self._state.append((Same(kind), len(held)))
         for each in held:
             self._visit(each, shallow=shallow)
 
-    def _mapping(self, value: Mapping[Any, Any], shallow: bool) -> None:
+    def _mapping(self, value: Mapping[object, object], shallow: bool) -> None:
         keys, held = tuple(value), tuple(value.values())
         self._check("same_mapping({}, {}, {})", value, keys, held)
         self._children(dict, keys, shallow)
         for each in held:
             self._visit(each, shallow=shallow)
 
-    def _entries(self, mapping: Mapping[str, Any], names: Iterable[str], shallow: bool) -> None:
+    def _entries(self, mapping: Mapping[str, object], names: Iterable[str], shallow: bool) -> None:
         """Add attributes of an object or a class, with the check that no other ones have come."""
         self._check("len({}) == {}", mapping, len(mapping))
         for name in names:
             self._visit(self._entry(mapping, name), shallow=shallow)
 
-    def _array(self, value: Any, content: tuple[Any, ...]) -> None:
+    def _array(self, value: Any, content: tuple[object, ...]) -> None:
         """Add an array: its type, shape and bytes; of an array of objects, the objects."""
         if content[-1] is None:
             self._children(type(value), value.ravel().tolist(), shallow=False)
@@ -327,14 +327,14 @@ class PythonReads:
             value = child
         self._visit(value)
 
-    def _entry(self, mapping: Mapping[str, Any], name: str) -> Any:
+    def _entry(self, mapping: Mapping[str, object], name: str) -> Any:
         """Add the check of an entry of a module's, class's or object's variables; return what it holds."""
         if self._is_new(mapping, name):
             self._check("{}[{}] is {}", mapping, name, mapping[name])
         self._state.append(name)
         return mapping[name]
 
-    def _attribute(self, value: object, name: str) -> Any:
+    def _attribute(self, value: object, name: str) -> object:
         """Return an attribute that is plain data, with its check added; _UNKNOWN if it is computed."""
         if isinstance(value, ModuleType):
             if _is_unchanging(value):
@@ -357,7 +357,7 @@ class PythonReads:
         in_object = type(held) is dict and name in held
         return self._plain(value, name) if in_object or _is_plain(of_class) else _UNKNOWN
 
-    def _plain(self, value: object, name: str) -> Any:
+    def _plain(self, value: object, name: str) -> object:
         """Add the check of an attribute that Python only looks up; return what it is."""
         child = getattr(value, name)
         if self._is_new(value, name):
@@ -365,7 +365,7 @@ class PythonReads:
         self._state.append(name)
         return child
 
-    def _field(self, value: object, name: str) -> Any:
+    def _field(self, value: object, name: str) -> object:
         """Return a field of an object of C, such as an array's shape, if it is a number or made of such."""
         with suppress(Exception):
             child = getattr(value, name)
@@ -388,7 +388,7 @@ class PythonReads:
         return home == _INSTALLED and kind.__module__.partition(".")[0] == self._own
 
 
-def _of_class(kind: type, name: str) -> Any:
+def _of_class(kind: type, name: str) -> object:
     """Return what a class or one of its bases has under a name, as it stands there."""
     return next((vars(each)[name] for each in kind.__mro__ if name in vars(each)), _UNKNOWN)
 
@@ -413,12 +413,12 @@ def _is_unchanging(module: ModuleType) -> bool:
     return _home_of_module(module.__name__) in (_PACKAGE, _STDLIB)
 
 
-def _home(kind: type) -> Any:
+def _home(kind: type) -> object:
     """Return where a class is from: Python's library, an installed package, lanewise; None for a user's."""
     return _home_of_module(kind.__module__)
 
 
-def _home_of_module(name: Any) -> Any:
+def _home_of_module(name: Any) -> object:
     if name in ("builtins", "sys") or str(name).partition(".")[0] in sys.stdlib_module_names - {"__main__"}:
         return _STDLIB
     file = getattr(sys.modules.get(name), "__file__", None)
@@ -426,7 +426,7 @@ def _home_of_module(name: Any) -> Any:
 
 
 @functools.cache
-def _home_of_file(file: str) -> Any:
+def _home_of_file(file: str) -> object:
     if file.startswith(_PACKAGE):
         return _PACKAGE
     if file.startswith(_INSTALLED):

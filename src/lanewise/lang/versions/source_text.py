@@ -16,7 +16,6 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from textwrap import dedent
 from types import CodeType, FunctionType
-from typing import Any
 
 from lanewise.lang.trace.errors import KernelError
 from lanewise.recently_used import RecentlyUsed
@@ -123,7 +122,7 @@ def _begin(code: CodeType) -> tuple[str, int]:
     return code.co_qualname, code.co_firstlineno
 
 
-def _parameters(code: CodeType) -> tuple[Any, ...]:
+def _parameters(code: CodeType) -> tuple[object, ...]:
     count = code.co_argcount + code.co_kwonlyargcount
     count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
     return code.co_varnames[:count], code.co_argcount, code.co_kwonlyargcount, code.co_freevars

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from lanewise.lang.versions.guard import GONE, guard
 from lanewise.lang.versions.python_reads import PythonReads
@@ -31,13 +31,13 @@ class Traced(Generic[Needs]):
     module: Module
     needs: Needs
     #: The kernel's function, the values of its Constexpr parameters, the device functions that it called.
-    roots: tuple[Any, ...]
+    roots: tuple[object, ...]
 
 
 class ReadValues:
     """What functions read of Python, with its values. `unchanged()` says quickly whether it still holds."""
 
-    def __init__(self, roots: tuple[Any, ...]) -> None:
+    def __init__(self, roots: tuple[object, ...]) -> None:
         self._roots = roots
         reads = PythonReads(roots)
         self._state = reads.state

@@ -116,7 +116,7 @@ class fragment(Node):
     def same_kind(self, other: object) -> bool:
         return isinstance(other, fragment) and self._kind() == other._kind()
 
-    def _kind(self) -> tuple[Any, ...]:
+    def _kind(self) -> tuple[object, ...]:
         return self.use, self.m, self.n, self.k, self.dtype, self.layout
 
     def named(self, name: str) -> None:

@@ -67,7 +67,7 @@ def _known_alignment(pointer: Pointer) -> int:
     return 0
 
 
-def _leading(ldm: object, held: fragment, what: str) -> Any:
+def _leading(ldm: object, held: fragment, what: str) -> object:
     """Return the operand for the leading dimension, in elements; an error if WMMA does not take it."""
     builder = current()
     bits = 32 if held.dtype is tf32 else held.dtype.bits

@@ -57,7 +57,7 @@ def _multiply(inst: Instruction, d: fragment, a: fragment, b: fragment, c: fragm
     d.filled = True
 
 
-def mma_sync(d: Any, a: Any, b: Any, c: Any, satf: bool = False) -> None:
+def mma_sync(d: object, a: object, b: object, c: object, satf: bool = False) -> None:
     """Set D to A·B + C. With `satf`, integers saturate; floats turn ±Inf into ±MAX_NORM and NaN into +0."""
     what = "mma_sync"
     to, left, right, start = _operands(d, a, b, c, what)

@@ -11,7 +11,7 @@ import sys
 import threading
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -58,7 +58,7 @@ class CheckedLaunch(Launch):
         self,
         kernel: CheckedKernel,
         shape: Shape,
-        values: tuple[Any, ...],
+        values: tuple[object, ...],
         steps: int | None,
         schedule: RunSchedule,
         side_by_side: bool,
@@ -326,7 +326,7 @@ def _judged(
 def run_checked(
     kernel: CheckedKernel,
     shape: Shape,
-    values: tuple[Any, ...],
+    values: tuple[object, ...],
     steps: int | None,
     schedules: list[RunSchedule],
     notes: list[str],
@@ -375,7 +375,7 @@ def run_checked(
 def _run(
     kernel: CheckedKernel,
     shape: Shape,
-    values: tuple[Any, ...],
+    values: tuple[object, ...],
     steps: int | None,
     schedule: RunSchedule,
     progress: Progress | None,

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from lanewise.errors import LanewiseError
 from lanewise.machine.checker.records import SiteRow
@@ -19,6 +18,7 @@ from lanewise.machine.program.basic_blocks import BasicBlock
 from lanewise.machine.program.instruction_record import AccessKind, BlockEnd, Waits
 from lanewise.machine.program.memory_accesses import watched_accesses
 from lanewise.machine.program.ops import Op
+from lanewise.numpy_types import AnyArray
 
 Counts = dict[str, int | float]
 
@@ -82,9 +82,7 @@ class SiteCounters:
         self.sites = sites
         self._counted = [_counted(op, arch) for op in sites]
 
-    def of_launch(
-        self, runs: npt.NDArray[Any], rows: npt.NDArray[Any], diverged: npt.NDArray[Any]
-    ) -> list[tuple[Op, Counts]]:
+    def of_launch(self, runs: AnyArray, rows: AnyArray, diverged: AnyArray) -> list[tuple[Op, Counts]]:
         """Return the counters of all instructions that ran.
 
         `runs` has for each basic block how often it ran and with how many threads in all, `rows` the table of

@@ -242,7 +242,7 @@ class ReportContents:
         """What wastes time, the most expensive first; it does not count for `ok`."""
         return self.judge() if self.judge is not None else []
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Return what is pickled: what wastes time is judged before, since compiled code stays behind."""
         return {**self.__dict__, "performance": self.performance, "judge": None, "module": None}
 

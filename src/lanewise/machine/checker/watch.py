@@ -138,7 +138,7 @@ class Watch:
             (WatchRecord.extent_count, len(self.extents)),
         ):
             self.record[field // 8] = value
-        self._kept: list[Any] = []
+        self._kept: list[object] = []
         #: The bytes that the records of one block take.
         self.block_bytes = 0
 

@@ -27,6 +27,7 @@ from lanewise.machine.runtime.address_book import AddressBook
 from lanewise.machine.runtime.device_memory import View
 from lanewise.machine.runtime.launch import LOOK, Launch, Progress
 from lanewise.machine.runtime.state import BlockState
+from lanewise.numpy_types import AnyArray, AnyDtype
 from lanewise.ptx import Module, Shape, parse
 from lanewise.ptx.arguments import ArrayArgument, HandleArgument
 
@@ -93,7 +94,7 @@ class MappedSlice:
     start: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: AnyDtype
     writable: bool
     tensor: Any
 
@@ -102,7 +103,7 @@ class MappedSlice:
         from lanewise.ptx.tensor_maps import TensorMap  # few launches have one
 
         memory = copies[self.memory]
-        array: npt.NDArray[Any] = np.ndarray(self.shape, self.dtype, memory, self.start, self.strides)
+        array: AnyArray = np.ndarray(self.shape, self.dtype, memory, self.start, self.strides)
         array.flags.writeable = self.writable
         return TensorMap(array, self.tensor)
 
@@ -207,7 +208,7 @@ def _workers(executor: Executor) -> int:
 def spread(
     ready: Compiled,
     shape: Shape,
-    values: tuple[Any, ...],
+    values: tuple[object, ...],
     executor: Executor,
     steps: int | None = None,
     progress: Progress | None = None,

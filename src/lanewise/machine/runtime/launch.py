@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from lanewise.errors import LanewiseError
 from lanewise.jit import threads
@@ -54,7 +53,7 @@ class Launch(LaunchState):
         self,
         compiled: Compiled,
         shape: Shape,
-        values: tuple[Any, ...],
+        values: tuple[object, ...],
         steps: int | None = None,
         blocks: range | None = None,
         book: AddressBook = ADDRESSES,

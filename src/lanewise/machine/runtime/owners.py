@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
 from lanewise.jit.host_memory import address
+from lanewise.numpy_types import AnyArray
 
-Array = npt.NDArray[Any]
+Array = AnyArray
 
 
 def owner_of(array: Array) -> Array:

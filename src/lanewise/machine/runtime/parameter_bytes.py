@@ -39,7 +39,7 @@ class Arguments:
         function: Function,
         offsets: tuple[int, ...],
         size: int,
-        values: tuple[Any, ...],
+        values: tuple[object, ...],
         book: AddressBook = ADDRESSES,
         source: str = "",
     ) -> None:

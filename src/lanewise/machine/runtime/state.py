@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from lanewise.machine.runtime.texture_table import TextureTable
+    from lanewise.numpy_types import AnyArray
 
 Three = tuple[int, int, int]
 
@@ -249,6 +250,6 @@ class BlockState:
         size = self.launch.compiled.launch_info.frame_bytes
         return self.frames[warp * size : (warp + 1) * size]
 
-    def lanes(self, warp: int, offset: int, bits: int) -> npt.NDArray[Any]:
+    def lanes(self, warp: int, offset: int, bits: int) -> AnyArray:
         """Return an array in a warp's frame, with one element for each lane."""
         return self.frame_of(warp)[offset : offset + bits // 8 * abi.LANES].view(f"uint{bits}")

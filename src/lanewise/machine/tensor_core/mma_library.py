@@ -111,7 +111,7 @@ class MmaTable:
 
     def __init__(self, info: LaunchInfo, arch: str) -> None:
         self.table = zeroed_bytes(MmaEntry.BYTES * info.sites).view(np.int64)
-        self.keep: list[Any] = []
+        self.keep: list[object] = []
         self.failures: list[BaseException] = []
         self._warpgroup_stage: Any = None
         for text, key, sites in info.products:

@@ -66,7 +66,7 @@ class Selections:
             with code.when(wrong):
                 code.give(1)
 
-    def _places(self, name: str) -> tuple[Any, Any]:
+    def _places(self, name: str) -> tuple[object, object]:
         """For each element of an operand: its lane and its slot under selectors of 0."""
         operand = self.operand(name)
         found = [

@@ -18,6 +18,7 @@ from lanewise.machine.program.instruction_record import Proxy
 from lanewise.machine.program.operands import Register
 from lanewise.machine.tracer.points import ADDRESS_BYTES, LoggedAccess, LoggedRegister, Point
 from lanewise.machine.tracer.records import ASYNC_WRITE_POINT, ENTRY, AsyncRun, AsyncWrite
+from lanewise.numpy_types import AnyArray
 from lanewise.ptx import Shape
 
 Numbers = npt.NDArray[np.int64]
@@ -110,7 +111,7 @@ class Log:
 
     # registers ----------------------------------------------------------------------------------------------
 
-    def register(self, entry: int, logged: LoggedRegister) -> npt.NDArray[Any]:
+    def register(self, entry: int, logged: LoggedRegister) -> AnyArray:
         """Return what an entry wrote to a register: 32 unsigned elements (two columns for 128 bits)."""
         start = int(self.entries["payload"][entry]) + logged.offset
         return as_lanes(self.memory[start : start + logged.bytes], logged.register)
@@ -269,7 +270,7 @@ def cluster_member(shape: Shape, block: int, rank: int) -> int:
     return place[0] + shape.grid[0] * (place[1] + shape.grid[1] * place[2])
 
 
-def as_lanes(memory: Bytes, register: Register) -> npt.NDArray[Any]:
+def as_lanes(memory: Bytes, register: Register) -> AnyArray:
     """Return the bytes of a register of all lanes as 32 unsigned numbers; of 128 bits, as pairs of 64."""
     if register.bits == 128:
         return memory.view(np.uint64).reshape(LANES, 2)

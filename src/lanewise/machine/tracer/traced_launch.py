@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -101,7 +101,7 @@ class TracedLaunch(CheckedLaunch):
         self,
         kernel: TracedKernel,
         shape: Shape,
-        values: tuple[Any, ...],
+        values: tuple[object, ...],
         steps: int | None,
         schedule: RunSchedule,
         blocks: Iterable[int],

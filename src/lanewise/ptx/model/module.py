@@ -55,7 +55,7 @@ class Entry:
     module: Module = field(repr=False)
     function: Function = field(repr=False)
     #: What was configured before: a warm launch begins with a look here.
-    _configured: dict[Any, Launchable] = field(default_factory=dict, init=False, repr=False)
+    _configured: dict[object, Launchable] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def name(self) -> str:

@@ -18,7 +18,7 @@ _PREFIX = "performance/"
 
 def sarif(
     reports: Sequence[ReportContents], file: Path | None = None, strict: bool = False
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return reports as one SARIF log; `file` is the file with the kernel, for lines of the PTX.
 
     What wastes time is a note, or a warning if that is to be taken `strict`ly.
@@ -61,7 +61,7 @@ def _finding(finding: Finding, file: Path | None) -> dict[str, Any]:
     return found
 
 
-def _performance(each: Inefficiency, file: Path | None, strict: bool) -> dict[str, Any]:
+def _performance(each: Inefficiency, file: Path | None, strict: bool) -> dict[str, object]:
     return {
         "ruleId": _PREFIX + each.kind.replace(" ", "-"),
         "level": "warning" if strict else "note",
@@ -70,7 +70,7 @@ def _performance(each: Inefficiency, file: Path | None, strict: bool) -> dict[st
     }
 
 
-def _locations(source: str | None, line: int, file: Path | None) -> list[dict[str, Any]]:
+def _locations(source: str | None, line: int, file: Path | None) -> list[dict[str, object]]:
     """Return the place of a result; none if no file is known."""
     found = place(source, line, file)
     if found is None:
