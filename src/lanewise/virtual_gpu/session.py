@@ -27,6 +27,8 @@ _FRAMEWORKS = {
     "torch": "lanewise.virtual_gpu.frameworks.torch_device",
     "triton": "lanewise.virtual_gpu.frameworks.triton_driver",
     "cuda.bindings": "lanewise.virtual_gpu.frameworks.driver_library",
+    "cuda.bindings.runtime": "lanewise.virtual_gpu.frameworks.cuda_runtime",
+    "cutlass": "lanewise.virtual_gpu.frameworks.cute_dsl",
 }
 
 

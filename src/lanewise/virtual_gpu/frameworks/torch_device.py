@@ -130,6 +130,8 @@ class DeviceMode(TorchFunctionMode):
             tensor.is_cpu.__get__: lambda x: x not in storages,
             tensor.get_device: lambda x: 0 if x in storages else -1,
             tensor.data_ptr: storages.address,
+            tensor.__dlpack__: self._dlpack,
+            tensor.__cuda_array_interface__.__get__: self._cuda_array_interface,
             tensor.cuda: self._cuda,
             tensor.cpu: self._cpu,
             tensor.to: self._to,
@@ -206,6 +208,34 @@ class DeviceMode(TorchFunctionMode):
         if goal:
             self.storages.add(result)
         return result
+
+    def _dlpack(self, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return the capsule of a tensor, whose memory kernels may use from now on; it lies in host memory."""
+        self.storages.address(tensor)
+        kwargs.pop("stream", None)
+        return tensor.__dlpack__(*args, **kwargs)
+
+    def _cuda_array_interface(self, tensor: Any) -> dict[str, Any]:
+        """Return what other libraries ask of an array on the device."""
+        if tensor not in self.storages:
+            raise AttributeError(
+                "Can't get __cuda_array_interface__ on non-CUDA tensor type: torch.FloatTensor; use "
+                'tensor.to("cuda")'
+            )
+        if tensor.requires_grad:
+            raise RuntimeError("Can't get __cuda_array_interface__ on Variable that requires grad.")
+        own = tensor.detach().numpy().__array_interface__
+        strides = (
+            None if tensor.is_contiguous() else tuple(each * tensor.itemsize for each in tensor.stride())
+        )
+        place = self.storages.address(tensor) if tensor.numel() else 0
+        return {
+            "typestr": own["typestr"],
+            "shape": tuple(tensor.shape),
+            "strides": strides,
+            "data": (place, False),
+            "version": 2,
+        }
 
     def _numpy(self, tensor: Any, *args: Any, **kwargs: Any) -> Any:
         """Return the array of a tensor in host memory; of one on the device it is an error, as on a GPU."""
