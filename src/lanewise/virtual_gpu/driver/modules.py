@@ -32,7 +32,12 @@ _PTX_OF_CUBINS: dict[bytes, str] = {}
 
 def know_ptx(cubin: bytes, ptx: str) -> None:
     """Keep the PTX that a cubin was made of: it runs where a program loads the cubin."""
-    _PTX_OF_CUBINS[hashlib.sha256(cubin).digest()] = ptx
+    _PTX_OF_CUBINS[_hash(cubin)] = ptx
+
+
+def _hash(cubin: bytes) -> bytes:
+    """Return a hash of the ELF file at the begin of some bytes."""
+    return hashlib.sha256(cubin[: _elf_bytes(cubin[:_ELF_HEADER])]).digest()
 
 
 @dataclass
@@ -102,7 +107,7 @@ def ptx_in(data: bytes) -> str:
 
 def _ptx_of_cubin(cubin: bytes) -> str:
     """Return the PTX that a cubin was made of, if it is known."""
-    ptx = _PTX_OF_CUBINS.get(hashlib.sha256(cubin).digest())
+    ptx = _PTX_OF_CUBINS.get(_hash(cubin))
     if ptx is None:
         raise DriverError(Result.NO_BINARY_FOR_GPU, _NO_PTX)
     return ptx

@@ -143,17 +143,13 @@ class KeptPTX:
         """Let the compiler write the PTX and the cubin of a function."""
         from cutlass.base_dsl.compiler import KeepCUBIN, KeepPTX
 
+        folder, arch = self._folder.name, self.driver.device.arch
         for kind, ending in ((KeepPTX, "ptx"), (KeepCUBIN, "cubin")):
             option = compile_options.options[kind]
             if not option.value:  # the program may want them in a folder of its own
                 option.value = True
                 compile_options._set_artifact_dump_paths(
-                    option,
-                    self._folder.name,
-                    function_name,
-                    self.driver.device.arch,
-                    ending,
-                    f"full_{ending}_path",
+                    option, folder, function_name, arch, ending, f"full_{ending}_path"
                 )
 
     def note(self, compile_options: Any) -> None:

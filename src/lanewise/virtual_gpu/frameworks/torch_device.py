@@ -210,7 +210,7 @@ class DeviceMode(TorchFunctionMode):
         return result
 
     def _dlpack(self, tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        """Return the capsule of a tensor, whose memory kernels may use from now on; it lies in host memory."""
+        """Return the capsule of a tensor, whose memory kernels may use from now on."""
         self.storages.address(tensor)
         kwargs.pop("stream", None)
         return tensor.__dlpack__(*args, **kwargs)
@@ -232,7 +232,7 @@ class DeviceMode(TorchFunctionMode):
         return {
             "typestr": own["typestr"],
             "shape": tuple(tensor.shape),
-            "strides": strides,
+            "strides": None if tensor.is_contiguous() else strides,
             "data": (place, False),
             "version": 2,
         }
