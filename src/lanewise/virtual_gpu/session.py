@@ -29,6 +29,7 @@ _FRAMEWORKS = {
     "cuda.bindings": "lanewise.virtual_gpu.frameworks.driver_library",
     "cuda.bindings.runtime": "lanewise.virtual_gpu.frameworks.cuda_runtime",
     "numba.cuda.cudadrv.driver": "lanewise.virtual_gpu.frameworks.numba_cuda",
+    "lanewise.gpu.loading": "lanewise.virtual_gpu.frameworks.own_kernels",
     "cutlass": "lanewise.virtual_gpu.frameworks.cute_dsl",
 }
 
