@@ -17,6 +17,12 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from lanewise.virtual_gpu.frameworks.patches import Patches
 from lanewise.virtual_gpu.frameworks.torch_cuda import install_torch_cuda
+from lanewise.virtual_gpu.frameworks.torch_dlpack import (
+    DLPACK_CUDA,
+    DLPACK_HOST,
+    install_torch_dlpack,
+    set_capsule_device,
+)
 from lanewise.virtual_gpu.frameworks.torch_extension import install_torch_extension
 from lanewise.virtual_gpu.frameworks.torch_graphs import Recording, install_torch_graphs
 
@@ -143,6 +149,7 @@ class DeviceMode(TorchFunctionMode):
             tensor.get_device: lambda x: 0 if x in storages else -1,
             tensor.data_ptr: storages.address,
             tensor.__dlpack__: self._dlpack,
+            tensor.__dlpack_device__: lambda x: (DLPACK_CUDA if x in storages else DLPACK_HOST, 0),
             tensor.__cuda_array_interface__.__get__: self._cuda_array_interface,
             tensor.cuda: self._cuda,
             tensor.cpu: self._cpu,
@@ -236,8 +243,12 @@ class DeviceMode(TorchFunctionMode):
     def _dlpack(self, tensor: Any, *args: Any, **kwargs: Any) -> Any:
         """Return the capsule of a tensor, whose memory kernels may use from now on."""
         self.storages.address(tensor)
-        kwargs.pop("stream", None)
-        return tensor.__dlpack__(*args, **kwargs)
+        for name in ("stream", "dl_device"):
+            kwargs.pop(name, None)
+        capsule = tensor.__dlpack__(**kwargs)
+        if tensor in self.storages:
+            set_capsule_device(capsule, DLPACK_CUDA)
+        return capsule
 
     def _cuda_array_interface(self, tensor: Any) -> dict[str, Any]:
         """Return what other libraries ask of an array on the device."""
@@ -312,5 +323,6 @@ def install(gpu: FrameworkState, patches: Patches) -> None:
 
     patches.wrap(threading.Thread, "run", run)
     install_torch_cuda(gpu, patches)
+    install_torch_dlpack(gpu, patches)
     install_torch_extension(gpu, patches)
     install_torch_graphs(gpu, patches)

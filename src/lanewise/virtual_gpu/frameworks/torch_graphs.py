@@ -26,7 +26,6 @@ class Recording:
 
     def __init__(self) -> None:
         self.work: list[Callable[[], None]] = []
-        self._is_repeating = False
 
     def add_launch(self, launch: Callable[..., None], arguments: tuple[Any, ...]) -> None:
         """Record the launch of a kernel."""
@@ -40,16 +39,13 @@ class Recording:
                 f"lanewise's virtual GPU captures no {name} into a CUDA graph; capture the forward pass, or "
                 "run without a graph"
             )
-        kept = [each for each in tree_leaves(result) if isinstance(each, torch.Tensor)]
+        kept = _tensors(result)
         if not kept and name not in ("__setitem__", "set_"):
             return
 
         def again() -> None:
             with torch._C.DisableTorchFunction(), torch.no_grad():
-                new = [
-                    each for each in tree_leaves(function(*args, **kwargs)) if isinstance(each, torch.Tensor)
-                ]
-                for old, each in zip(kept, new, strict=True):
+                for old, each in zip(kept, _tensors(function(*args, **kwargs)), strict=True):
                     if old.untyped_storage()._cdata != each.untyped_storage()._cdata:
                         old.copy_(each)
 
@@ -59,6 +55,10 @@ class Recording:
         """Do all work again."""
         for each in self.work:
             each()
+
+
+def _tensors(values: Any) -> list[Any]:
+    return [each for each in tree_leaves(values) if isinstance(each, torch.Tensor)]
 
 
 def _graph_class(gpu: FrameworkState) -> type:
@@ -109,7 +109,7 @@ def _graph_class(gpu: FrameworkState) -> type:
         def enable_debug_mode(self) -> None:
             """Do nothing: there is nothing to be dumped."""
 
-    class graph:  # noqa: N801 - torch's name
+    class graph:
         """`torch.cuda.graph(g)`: captures what runs within it."""
 
         def __init__(self, cuda_graph: Any, pool: Any = None, stream: Any = None, **_: Any) -> None:
@@ -127,8 +127,8 @@ def _graph_class(gpu: FrameworkState) -> type:
 
 def _no_graphed_callables(*_: Any, **__: Any) -> Any:
     raise NotImplementedError(
-        "lanewise's virtual GPU has no torch.cuda.make_graphed_callables, which captures a backward pass; call "
-        "the module itself, or capture its forward pass with torch.cuda.graph"
+        "lanewise's virtual GPU has no torch.cuda.make_graphed_callables, which captures a backward pass; "
+        "call the module itself, or capture its forward pass with torch.cuda.graph"
     )
 
 
