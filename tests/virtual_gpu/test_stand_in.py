@@ -41,7 +41,7 @@ def test_python_answers_functions_of_a_library_with_words_of_64_bits() -> None:
     assert loaded.second(*arguments) == 0x1234_5678_9ABC_DEF0
     assert seen == [("second", [each.value for each in arguments])]
     library.close()
-    assert loaded.first() == 3
+    assert loaded.first() == 4
 
 
 @ON_LINUX

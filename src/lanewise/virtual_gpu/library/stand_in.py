@@ -45,7 +45,7 @@ class StandIn:
         self._slot.value = ctypes.cast(dispatch, ctypes.c_void_p).value or 0
 
     def close(self) -> None:
-        """Let every function answer that the driver is not initialized."""
+        """Let every function answer that the driver is there no more, as at the end of a process."""
         self._slot.value = 0
 
     def _call(
