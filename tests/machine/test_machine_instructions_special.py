@@ -97,6 +97,24 @@ AGAIN:
     assert first(body, 1) == [1]
 
 
+@pytest.mark.parametrize("clock", ["%clock64", "%globaltimer"])
+def test_time_passes_between_two_readings(clock: str) -> None:
+    body = f"""
+    mov.u64 %rd1, {clock};
+    mov.u32 %r1, 0;
+AGAIN:
+    add.u32 %r1, %r1, 1;
+    setp.lt.u32 %p0, %r1, 10;
+    @%p0 bra AGAIN;
+    mov.u64 %rd2, {clock};
+    sub.u64 %rd3, %rd2, %rd1;
+    setp.gt.s64 %p0, %rd3, 0;
+    selp.u32 %r1, 1, 0, %p0;
+    st.global.u32 [%rd0], %r1;
+    """
+    assert first(body, 1) == [1]
+
+
 @pytest.mark.parametrize(
     ("instruction", "why"),
     [

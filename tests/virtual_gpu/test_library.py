@@ -50,7 +50,7 @@ with lw.virtual_gpu("H100", memory_gib=1) as gpu:
     assert driver.cuLaunchKernel(function, 1, 1, 1, 1, 7, 1, 0, none, pointers, none) == 0
     assert ctypes.c_uint32.from_address(place.value).value == 7
     library.close()
-    assert driver.cuInit(0) == 3
+    assert driver.cuInit(0) == 4
 print("done")
 """
 

@@ -20,14 +20,6 @@ import sys
 import numpy as np
 
 import lanewise as lw
-import lanewise.gpu.assemble as assemble
-import lanewise.gpu.loading as loading
-from lanewise.virtual_gpu.library.loading import DriverLibrary
-
-
-def as_ptx(module, context, kernel=""):
-    "The driver's PTX instead of machine code, which nothing here can run."
-    return assemble.with_visible_variables(module).encode() + bytes(1)
 
 
 class OnDevice:
@@ -47,10 +39,8 @@ class OnDevice:
         return result
 
 
-loading.cubin = as_ptx
 rng = np.random.default_rng(int(sys.argv[1]))
 with lw.virtual_gpu("H200") as gpu:
-    DriverLibrary(gpu.driver)
     for dtype in (np.float16, np.float64, np.int8):
         m, n, k = 16 * rng.integers(1, 10, 3)  # others need a workspace, which only torch and CuPy allocate
         a, b = ((3 * rng.standard_normal(shape)).astype(dtype) for shape in ((m, k), (n, k)))

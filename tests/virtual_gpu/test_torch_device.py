@@ -103,8 +103,6 @@ def test_questions_about_the_device(gpu: VirtualGPU) -> None:
     last.record()
     cuda.synchronize()
     assert first.elapsed_time(last) >= 0
-    with pytest.raises(NotImplementedError, match="graphs"):
-        cuda.CUDAGraph()
 
 
 def test_generators_are_classes_and_give_the_same_numbers(gpu: VirtualGPU) -> None:
@@ -150,3 +148,60 @@ def test_afterwards_torch_is_as_it_was() -> None:
     assert x.device == torch.device("cpu")
     with pytest.raises((AssertionError, RuntimeError)):
         torch.zeros(4, device="cuda")
+
+
+def test_a_graph_is_replayed_on_the_same_memory(gpu: VirtualGPU) -> None:
+    x, graph = torch.ones(4, device="cuda"), torch.cuda.CUDAGraph()
+    with pytest.raises(RuntimeError, match="without a preceding"):
+        graph.replay()
+    with torch.cuda.graph(graph):
+        y = x * 2 + 1
+        y[1:].add_(1)
+        total = y.sum()
+    outside = y + 1
+    for value in (10.0, -3.0):
+        x.fill_(value)
+        graph.replay()
+        assert y.tolist() == [2 * value + 1] + [2 * value + 2] * 3
+        assert total.item() == sum(y.tolist())
+    assert outside.tolist() == [4, 5, 5, 5]
+    weight = torch.ones(3, device="cuda", requires_grad=True)
+    with (
+        pytest.raises(NotImplementedError, match="captures no backward"),
+        torch.cuda.graph(torch.cuda.CUDAGraph()),
+    ):
+        (weight * 2).sum().backward()
+    assert not torch.cuda.is_current_stream_capturing()
+    with pytest.raises(NotImplementedError, match="make_graphed_callables"):
+        torch.cuda.make_graphed_callables(torch.nn.Linear(2, 2), (x,))
+
+
+def test_operands_on_two_devices_are_refused_except_numbers(gpu: VirtualGPU) -> None:
+    here, there = torch.ones(2, 2), torch.ones(2, 2, device="cuda")
+    for operator in (torch.add, torch.matmul, lambda a, b: a * b, lambda a, b: torch.cat([a, b])):
+        with pytest.raises(RuntimeError, match="on the same device"):
+            operator(here, there)
+    assert (there + torch.tensor(1.0)).is_cuda
+    assert (here + 1).tolist() == [[2, 2], [2, 2]]
+    there.copy_(here * 3)
+    assert there[torch.tensor([0])].tolist() == [[3, 3]]
+
+
+def test_capsules_name_the_device_and_come_back_to_it(gpu: VirtualGPU) -> None:
+    here, there = torch.ones(4), torch.ones(4, device="cuda")
+    assert here.__dlpack_device__() == (1, 0) and there.__dlpack_device__() == (2, 0)
+    back = torch.from_dlpack(there)
+    back[0] = 5
+    assert back.is_cuda and there[0] == 5
+    assert not torch.from_dlpack(here).is_cuda
+    described = there[::2].__cuda_array_interface__
+    assert described["data"][0] == there.data_ptr()
+    assert (described["shape"], described["strides"], described["typestr"]) == ((2,), (8,), "<f4")
+    with pytest.raises(AttributeError, match="non-CUDA"):
+        _ = here.__cuda_array_interface__
+
+
+def test_torchs_module_of_c_answers(gpu: VirtualGPU) -> None:
+    assert torch._C._cuda_getCurrentRawStream(0) == torch.cuda.current_stream().cuda_stream
+    made = torch._C._dynamo.guards._empty_strided_cuda((3, 2), (1, 3), torch.float16)
+    assert made.is_cuda and made.stride() == (1, 3) and made.dtype == torch.float16

@@ -58,7 +58,9 @@ class Field(NamedTuple):
 #: Axes are numbered as the hardware has them: 0 is the innermost. `stride1` is the stride of axis 1.
 FIELDS = (
     Field("address", ((4, 53),), "global address of the tensor", unit=16),
-    Field("mode", ((64, 4),), "0: tiled, 1: im2col"),
+    # CuTe DSL 4.8 writes maps by itself and sets bit 65 of a tiled one, where the driver leaves it 0: it does
+    # not belong to the mode.
+    Field("mode", ((64, 1), (66, 2)), "0: tiled, 1: im2col"),
     Field("rank", ((68, 3),), "number of axes", bias=1),
     Field("type", ((71, 4),), "type of the elements"),
     Field("interleave", ((75, 2),), "interleaved layout in global memory"),

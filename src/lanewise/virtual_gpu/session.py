@@ -27,6 +27,10 @@ _FRAMEWORKS = {
     "torch": "lanewise.virtual_gpu.frameworks.torch_device",
     "triton": "lanewise.virtual_gpu.frameworks.triton_driver",
     "cuda.bindings": "lanewise.virtual_gpu.frameworks.driver_library",
+    "cuda.bindings.runtime": "lanewise.virtual_gpu.frameworks.cuda_runtime",
+    "numba.cuda.cudadrv.driver": "lanewise.virtual_gpu.frameworks.numba_cuda",
+    "lanewise.gpu.loading": "lanewise.virtual_gpu.frameworks.own_kernels",
+    "cutlass": "lanewise.virtual_gpu.frameworks.cute_dsl",
 }
 
 

@@ -250,11 +250,8 @@ class Lanes:
             case "%lanemask_gt":
                 return (ones << lanes) << 1
             case "%clock" | "%clock64" | "%globaltimer" | "%globaltimer_lo" | "%clock_hi" | "%globaltimer_hi":
-                steps, idle = (
-                    self.number_at(block, field).to(Type("u", 64))
-                    for field in (abi.BlockRecord.steps, abi.BlockRecord.idle_time)
-                )
-                return (steps + idle) >> 32 if operand.name.endswith("_hi") else steps + idle
+                time = self._time(block)
+                return time >> 32 if operand.name.endswith("_hi") else time
             case "WARP_SZ":
                 return self.constant(Type("u", 32), 32)
             case "%dynamic_smem_size":
@@ -279,6 +276,14 @@ class Lanes:
             case "%nsmid":
                 return self.constant(Type("u", 32), 1)
         return self.constant(Type("u", 32), 0)
+
+    def _time(self, block: ir.Operand) -> Value:
+        """Return the time of a block, which passes by one with every reading: two readings differ."""
+        own = Pointer(self.code, i64, block)
+        idle = own.load(abi.BlockRecord.idle_time // 8)
+        own.store(idle + 1, abi.BlockRecord.idle_time // 8)
+        time = own.load(abi.BlockRecord.steps // 8) + idle
+        return time.spread(self.count).to(Type("u", 64))
 
     def _cluster_place(self, name: str, block: ir.Operand, axis: int) -> Value:
         """Return which cluster a block is in, how many there are, or which block of the cluster it is."""

@@ -30,6 +30,7 @@ from lanewise.virtual_gpu.driver.modules import (
     LoadedModule,
     function_of,
     image_at,
+    know_ptx,
     load_file,
     load_ptx,
     ptx_in,
@@ -68,6 +69,10 @@ class LaunchCalls(ArrayCalls):
     def load(self, ptx: str) -> int:
         """Return a handle of the module of a PTX text."""
         return self.handle(load_ptx(ptx, self.device))
+
+    def know_ptx(self, cubin: bytes, ptx: str) -> None:
+        """Keep the PTX that a cubin was made of: it runs where a program loads the cubin."""
+        know_ptx(cubin, ptx)
 
     def cuModuleLoad(self, path: str) -> int:
         """Return a handle of the module in a file."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from pathlib import Path
 
+from lanewise.virtual_gpu.driver.linked_ptx import linked
 from lanewise.virtual_gpu.driver.modules import ptx_in
 from lanewise.virtual_gpu.driver.results import DriverError, Result
 from lanewise.virtual_gpu.driver.state import DriverState
@@ -19,7 +20,7 @@ class Linking:
 
 
 class LinkCalls(DriverState):
-    """A linker for one input: kernels whose device functions are in the same text."""
+    """A linker of PTX texts."""
 
     def cuLinkCreate_v2(self, count: int, options: int, values: int) -> int:
         """Return a new link; options are for a compiler that is not used."""
@@ -40,12 +41,9 @@ class LinkCalls(DriverState):
     def cuLinkComplete(self, state: int) -> tuple[int, int]:
         """Return address and size of the result, which is PTX; it lives as long as the link."""
         linking = self.known(state, Linking)
-        if len(linking.inputs) != 1:
-            raise DriverError(
-                Result.NOT_SUPPORTED,
-                f"a link of {len(linking.inputs)} inputs: the virtual GPU links one PTX text alone",
-            )
-        raw = linking.inputs[0].encode() + b"\0"
+        if not linking.inputs:
+            raise DriverError(Result.INVALID_VALUE, "a link without inputs")
+        raw = linked(linking.inputs).encode() + b"\0"
         linking.result = ctypes.create_string_buffer(raw, len(raw))
         return ctypes.addressof(linking.result), len(raw)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,17 +13,31 @@ from lanewise.ptx import Entry, Module, load
 from lanewise.virtual_gpu.devices import Device
 from lanewise.virtual_gpu.driver.results import DriverError, Result
 
-_ELF = b"\x7fELF"
+_ELF, _ELF_HEADER = b"\x7fELF", 64
 #: The first words of a fatbin, and of the record by which a program refers to one.
 _FATBIN, _WRAPPER = 0xBA55ED50, 0x466243B1
 #: Kinds of images in a fatbin.
-_PTX_IMAGE = 1
+_PTX_IMAGE, _ELF_IMAGE = 1, 2
 #: Bits of the flags of an image: how it is compressed.
 _LZ4, _ZSTD = 0x2000, 0x8000
 _NO_PTX = (
     "the program has machine code (SASS) for a GPU, and no PTX, which is what the virtual GPU runs; build it "
     "with PTX: nvcc -gencode arch=compute_90,code=compute_90, or TORCH_CUDA_ARCH_LIST='9.0+PTX'"
 )
+
+
+#: The PTX of cubins by the hash of each, where a framework's compiler tells both.
+_PTX_OF_CUBINS: dict[bytes, str] = {}
+
+
+def know_ptx(cubin: bytes, ptx: str) -> None:
+    """Keep the PTX that a cubin was made of: it runs where a program loads the cubin."""
+    _PTX_OF_CUBINS[_hash(cubin)] = ptx
+
+
+def _hash(cubin: bytes) -> bytes:
+    """Return a hash of the ELF file at the begin of some bytes."""
+    return hashlib.sha256(cubin[: _elf_bytes(cubin[:_ELF_HEADER])]).digest()
 
 
 @dataclass
@@ -81,7 +96,7 @@ def ptx_in(data: bytes, limit: int = 10**6) -> str:
     `limit` is the number of the GPU's own arch: PTX for later ones is left out, unless there is no other.
     """
     if data[:4] == _ELF:
-        raise DriverError(Result.NO_BINARY_FOR_GPU, _NO_PTX)
+        return _ptx_of_cubin(data)
     if len(data) >= 4 and struct.unpack_from("<I", data)[0] == _FATBIN:
         return _ptx_in_fatbin(data, limit)
     try:
@@ -93,11 +108,23 @@ def ptx_in(data: bytes, limit: int = 10**6) -> str:
     return text
 
 
+def _ptx_of_cubin(cubin: bytes) -> str:
+    """Return the PTX that a cubin was made of, if it is known."""
+    ptx = _PTX_OF_CUBINS.get(_hash(cubin))
+    if ptx is None:
+        raise DriverError(Result.NO_BINARY_FOR_GPU, _NO_PTX)
+    return ptx
+
+
 def _ptx_in_fatbin(data: bytes, limit: int) -> str:
-    """Return the PTX of the highest arch in a fatbin up to a limit; of the lowest if all are higher."""
+    """Return the PTX of the highest arch in a fatbin up to a limit; of the lowest if all are higher.
+
+    Without PTX, that of a cubin in it is returned if it is known.
+    """
     _, _, header, size = struct.unpack_from("<IHHQ", data)
     offset, end = header, header + size
     images: list[tuple[int, str]] = []
+    cubins: list[bytes] = []
     while offset + 64 <= min(end, len(data)):
         kind, _, own_header, padded, compressed, _, _, arch = struct.unpack_from("<HHIQIIII", data, offset)
         flags, _, plain_size = struct.unpack_from("<QQQ", data, offset + 40)
@@ -106,7 +133,11 @@ def _ptx_in_fatbin(data: bytes, limit: int) -> str:
         if kind == _PTX_IMAGE:
             body = data[offset + own_header : offset + own_header + padded]
             images.append((arch, _unpacked(body, flags, compressed, plain_size)))
+        elif kind == _ELF_IMAGE and not flags & (_LZ4 | _ZSTD):
+            cubins.append(data[offset + own_header : offset + own_header + padded])
         offset += own_header + padded
+    if not images and cubins:
+        return _ptx_of_cubin(cubins[0])
     if not images:
         raise DriverError(Result.NO_BINARY_FOR_GPU, _NO_PTX)
     fitting = [each for each in images if each[0] <= limit]
@@ -194,8 +225,15 @@ def image_at(place: int) -> bytes:
         header, size = struct.unpack("<HQ", ctypes.string_at(place + 6, 10))
         return ctypes.string_at(place, header + size)
     if ctypes.string_at(place, 4) == _ELF:
-        return _ELF
+        return ctypes.string_at(place, _elf_bytes(ctypes.string_at(place, _ELF_HEADER)))
     return ctypes.string_at(place)
+
+
+def _elf_bytes(header: bytes) -> int:
+    """Return the bytes of an ELF file, which ends with its table of sections or of segments."""
+    segments, sections = struct.unpack_from("<QQ", header, 0x20)
+    segment_bytes, segment_count, section_bytes, section_count = struct.unpack_from("<HHHH", header, 0x36)
+    return int(max(segments + segment_bytes * segment_count, sections + section_bytes * section_count))
 
 
 def function_of(owner: LoadedModule, name: str) -> LoadedFunction:

@@ -17,6 +17,14 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from lanewise.virtual_gpu.frameworks.patches import Patches
 from lanewise.virtual_gpu.frameworks.torch_cuda import install_torch_cuda
+from lanewise.virtual_gpu.frameworks.torch_dlpack import (
+    DLPACK_CUDA,
+    DLPACK_HOST,
+    install_torch_dlpack,
+    set_capsule_device,
+)
+from lanewise.virtual_gpu.frameworks.torch_extension import install_torch_extension
+from lanewise.virtual_gpu.frameworks.torch_graphs import Recording, install_torch_graphs
 
 if TYPE_CHECKING:
     from lanewise.virtual_gpu.driver.driver import Driver
@@ -40,6 +48,14 @@ _WIDENED = {
     torch.nn.functional.instance_norm,
 }
 _HALF = (torch.float16, torch.bfloat16)
+#: Operators that refuse operands on different devices, as on a GPU. Others, such as copies and indexing, take
+#: them or are not looked at.
+_SAME_DEVICE = {
+    "add", "sub", "mul", "div", "true_divide", "pow", "maximum", "minimum", "where", "cat", "stack", "dot",
+    "matmul", "mm", "bmm", "mv", "addmm", "baddbmm", "einsum", "linear", "eq", "ne", "lt", "le", "gt", "ge",
+    "__add__", "__radd__", "__iadd__", "__sub__", "__rsub__", "__isub__", "__mul__", "__rmul__", "__imul__",
+    "__truediv__", "__rtruediv__", "__matmul__", "__rmatmul__", "add_", "sub_", "mul_", "div_", "addmm_",
+}  # fmt: skip
 
 
 class DeviceStorages:
@@ -51,6 +67,8 @@ class DeviceStorages:
         self._on_device: dict[int, Any] = {}
         self._addressed: dict[int, tuple[Any, int]] = {}
         self._sweep_at = _FIRST_SWEEP
+        #: What is captured into a CUDA graph at the moment.
+        self.recording: Recording | None = None
 
     def add(self, tensor: Any) -> None:
         """Note that a tensor is on the device."""
@@ -130,6 +148,9 @@ class DeviceMode(TorchFunctionMode):
             tensor.is_cpu.__get__: lambda x: x not in storages,
             tensor.get_device: lambda x: 0 if x in storages else -1,
             tensor.data_ptr: storages.address,
+            tensor.__dlpack__: self._dlpack,
+            tensor.__dlpack_device__: lambda x: (DLPACK_CUDA if x in storages else DLPACK_HOST, 0),
+            tensor.__cuda_array_interface__.__get__: self._cuda_array_interface,
             tensor.cuda: self._cuda,
             tensor.cpu: self._cpu,
             tensor.to: self._to,
@@ -163,15 +184,27 @@ class DeviceMode(TorchFunctionMode):
                 kwargs["device"] = _HOST
         if kwargs.get("pin_memory"):
             kwargs["pin_memory"] = False
+        operands = _tensors((args, kwargs))
+        if getattr(func, "__name__", "") in _SAME_DEVICE:
+            self._require_same_device(operands)
         result = _widened(func, args, kwargs) if func in _WIDENED else func(*args, **kwargs)
-        if asked is not None:
-            on_device = _is_cuda(asked)
-        else:
-            on_device = any(each in self.storages for each in _tensors((args, kwargs)))
+        by_operands = asked is None and any(each in self.storages for each in operands)
+        on_device = by_operands or _is_cuda(asked)
         if on_device:
             for each in _tensors(result):
                 self.storages.add(each)
+            if self.storages.recording is not None:
+                self.storages.recording.add_operator(func, args, kwargs, result)
         return result
+
+    def _require_same_device(self, operands: list[Any]) -> None:
+        """Raise torch's error if operands are on the device and in host memory; numbers may be in either."""
+        on_device = [each in self.storages for each in operands if each.ndim]
+        if any(on_device) and not all(on_device):
+            raise RuntimeError(
+                "Expected all tensors to be on the same device, but found at least two devices, cuda:0 "
+                "and cpu!"
+            )
 
     # methods ------------------------------------------------------------------------------------------------
 
@@ -206,6 +239,38 @@ class DeviceMode(TorchFunctionMode):
         if goal:
             self.storages.add(result)
         return result
+
+    def _dlpack(self, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return the capsule of a tensor, whose memory kernels may use from now on."""
+        self.storages.address(tensor)
+        for name in ("stream", "dl_device"):
+            kwargs.pop(name, None)
+        capsule = tensor.__dlpack__(**kwargs)
+        if tensor in self.storages:
+            set_capsule_device(capsule, DLPACK_CUDA)
+        return capsule
+
+    def _cuda_array_interface(self, tensor: Any) -> dict[str, Any]:
+        """Return what other libraries ask of an array on the device."""
+        if tensor not in self.storages:
+            raise AttributeError(
+                "Can't get __cuda_array_interface__ on non-CUDA tensor type: torch.FloatTensor; use "
+                'tensor.to("cuda")'
+            )
+        if tensor.requires_grad:
+            raise RuntimeError("Can't get __cuda_array_interface__ on Variable that requires grad.")
+        own = tensor.detach().numpy().__array_interface__
+        strides = (
+            None if tensor.is_contiguous() else tuple(each * tensor.itemsize for each in tensor.stride())
+        )
+        place = self.storages.address(tensor) if tensor.numel() else 0
+        return {
+            "typestr": own["typestr"],
+            "shape": tuple(tensor.shape),
+            "strides": None if tensor.is_contiguous() else strides,
+            "data": (place, False),
+            "version": 2,
+        }
 
     def _numpy(self, tensor: Any, *args: Any, **kwargs: Any) -> Any:
         """Return the array of a tensor in host memory; of one on the device it is an error, as on a GPU."""
@@ -258,3 +323,6 @@ def install(gpu: FrameworkState, patches: Patches) -> None:
 
     patches.wrap(threading.Thread, "run", run)
     install_torch_cuda(gpu, patches)
+    install_torch_dlpack(gpu, patches)
+    install_torch_extension(gpu, patches)
+    install_torch_graphs(gpu, patches)

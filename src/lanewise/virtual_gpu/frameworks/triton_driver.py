@@ -142,7 +142,8 @@ class Utilities:
         self, name: str, binary: bytes, shared: int, device: int
     ) -> tuple[LoadedModule, LoadedFunction, int, int, int]:
         """Return the module and function of the kernel that is loaded, its registers, spills and threads."""
-        module = load_ptx(self.loading.kernel.asm["ptx"], self.gpu.device)
+        kernel = self.loading.kernel
+        module = load_ptx(with_names(kernel.asm["ptx"], name, kernel.src), self.gpu.device)
         return module, function_of(module, name), registers_of(binary) or MOST_REGISTERS, 0, MOST_THREADS
 
     def unload_module(self, module: Any) -> None:
@@ -343,6 +344,40 @@ class Launcher:
                 if isinstance(each, torch.Tensor):
                     self.gpu.torch.address(each)
         return int(value.data_ptr())
+
+
+def with_names(ptx: str, kernel: str, source: Any) -> str:
+    """Return the PTX of a kernel with the names of Triton's arguments, which messages then have.
+
+    >>> from types import SimpleNamespace
+    >>> source = SimpleNamespace(signature={"x_ptr": "*fp32", "BLOCK": "constexpr", "n": "i32"})
+    >>> with_names("k(.param .u64 k_param_0, .param .u32 k_param_1, .param .u64 k_param_2)", "k", source)
+    'k(.param .u64 x_ptr, .param .u32 n, .param .u64 k_param_2)'
+    """
+    names = list(_parameter_names(getattr(source, "signature", {})))
+    taken = set(re.findall(r"[\w$]+", ptx))
+
+    def named(match: re.Match[str]) -> str:
+        number = int(match[1])
+        own = names[number] if number < len(names) else ""
+        return own if own.isascii() and own.isidentifier() and own not in taken else match[0]
+
+    return re.sub(rf"\b{re.escape(kernel)}_param_(\d+)\b", named, ptx)
+
+
+def _parameter_names(signature: dict[Any, Any]) -> Iterator[str]:
+    """Yield the name of each parameter of a kernel; the parts of tuples and descriptors are numbered."""
+    for name, kind in signature.items():
+        if isinstance(kind, tuple):
+            parts = {f"{name}_{number}": each for number, each in enumerate(kind)}
+            yield from _parameter_names(parts)
+        elif kind == "constexpr":
+            continue
+        elif kind.startswith("tensordesc"):
+            yield str(name)
+            return  # what follows a descriptor depends on how it is passed
+        else:
+            yield str(name)
 
 
 class Products:

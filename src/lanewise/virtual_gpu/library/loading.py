@@ -66,7 +66,7 @@ class DriverLibrary:
         driver.entry_point = self.entry_point
 
     def close(self) -> None:
-        """Let every entry point answer that the driver is not initialized."""
+        """Let every entry point answer that the driver is there no more, as at the end of a process."""
         self._slot.value = 0
 
     def _call(

@@ -2,7 +2,7 @@
 
 An entry point loads its number and jumps to the routine. The routine stores the registers that hold
 arguments, and calls the function whose address Python wrote into the library: `dispatch(number, registers,
-stack)`. Without it, the result is CUDA_ERROR_NOT_INITIALIZED.
+stack)`. Without it, the result is CUDA_ERROR_DEINITIALIZED.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _x86_64(count: int, slot_distance: int) -> bytes:
     out += b"\x48\x8b\x05" + struct.pack("<i", slot_distance - (len(out) + 7))  # mov rax, [slot]
     out += bytes.fromhex("4885c0 7407")  # test rax, rax; jz none
     out += bytes.fromhex("ffd0 4883c448 c3")  # call rax; add rsp, 72; ret
-    out += b"\xb8" + struct.pack("<I", Result.NOT_INITIALIZED) + bytes.fromhex("4883c448 c3")  # none:
+    out += b"\xb8" + struct.pack("<I", Result.DEINITIALIZED) + bytes.fromhex("4883c448 c3")  # none:
     return bytes(out)
 
 
@@ -78,5 +78,5 @@ def _aarch64(count: int, slot_distance: int) -> bytes:
     words.append(0x10000009 | (distance & 3) << 29 | (distance >> 2 & 0x7FFFF) << 5)  # adr x9, slot
     words += [0xF9400129, 0xB4000089]  # ldr x9, [x9]; cbz x9, none
     words += [0xD63F0120, 0xA8C57BFD, 0xD65F03C0]  # blr x9; ldp x29, x30, [sp], 80; ret
-    words += [0x52800000 | Result.NOT_INITIALIZED << 5, 0xA8C57BFD, 0xD65F03C0]  # none: mov w0, 3; …
+    words += [0x52800000 | Result.DEINITIALIZED << 5, 0xA8C57BFD, 0xD65F03C0]  # none: mov w0, 4; …
     return struct.pack(f"<{len(words)}I", *words)
