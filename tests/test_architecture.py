@@ -90,7 +90,7 @@ PACKAGES = {
         "tracer",
     ),
     "lang": ("trace", "versions", "memory", "matrix", "intrinsics", "wmma", "hopper", "tiles", "frontend"),
-    "virtual_gpu": ("devices", "driver", "library", "frameworks", "session"),
+    "virtual_gpu": ("devices", "order", "driver", "library", "frameworks", "report", "checking", "session"),
     "cli": ("terminal", "input", "explanation", "launching", "commands", "app", "__main__"),
 }
 

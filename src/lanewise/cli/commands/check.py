@@ -220,7 +220,7 @@ def _script(asked: Asked, schedules: int, wanted: Wanted) -> int:
 
 def _once_per_kernel(reports: list[Report]) -> list[Report]:
     """Return what is new in each report, and say on stderr how many launches were checked."""
-    from lanewise.virtual_gpu.session import new_in_each
+    from lanewise.virtual_gpu.report import new_in_each
 
     kept = new_in_each(reports)
     kernels = len({report.kernel for report in reports})

@@ -23,6 +23,7 @@ from lanewise.machine.checker import counters, fault_findings
 from lanewise.machine.checker.access_descriptions import source_of
 from lanewise.machine.checker.allocations.heap_checks import leaks
 from lanewise.machine.checker.checked_kernel import CheckedKernel
+from lanewise.machine.checker.launch_accesses import WANTED, accesses_of
 from lanewise.machine.checker.merged_findings import across_schedules, verdict
 from lanewise.machine.checker.report import Finding, Inefficiency, Line, Report
 from lanewise.machine.checker.schedules import RunSchedule
@@ -34,6 +35,7 @@ from lanewise.machine.program.source_lines import short_place
 from lanewise.machine.runtime import resident_blocks
 from lanewise.machine.runtime.device_memory import Allocation
 from lanewise.machine.runtime.heap import heap_of
+from lanewise.machine.runtime.initialised_bytes import INITIALISED
 from lanewise.machine.runtime.launch import Launch, Progress
 from lanewise.machine.runtime.resident_blocks import ResidentBlocks, Stuck
 from lanewise.machine.runtime.state import BlockState
@@ -86,6 +88,8 @@ class CheckedLaunch(Launch):
         written = self.kernel.written_parameters
         if allocation.is_variable or written is None:
             return True
+        if INITIALISED.marks(allocation.first, allocation.size) is not None:
+            return True  # asynchronous reads of it are looked at, too
         pointers = (int.from_bytes(self.parameters[each : each + 8].tobytes(), "little") for each in written)
         return any(pointer in allocation for pointer in pointers)
 
@@ -255,6 +259,7 @@ class CheckedLaunch(Launch):
             partial(_judged, kernel, runs, rows, diverged, requests, overlap) if self.ended else None,
             kernel.module,
             self.ended,
+            tuple(accesses_of(self.watches)) if WANTED.get() else (),
         )
 
     def verdict(self) -> list[Finding]:
@@ -383,7 +388,8 @@ def _run(
 ) -> CheckedLaunch:
     """Run a kernel under watch with one schedule; return the launch that found all that is to be found."""
     side_by_side = kernel.blocks_are_independent and shape.blocks > 1
-    launch = CheckedLaunch(kernel, shape, values, steps, schedule, side_by_side, record_all=not side_by_side)
+    record_all = WANTED.get() or not side_by_side
+    launch = CheckedLaunch(kernel, shape, values, steps, schedule, side_by_side, record_all)
     memory = WrittenMemory(launch, launch.written)
     before = memory.copy() if side_by_side else None
     if not _is_whole(launch, progress) and before is not None:

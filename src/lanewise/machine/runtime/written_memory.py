@@ -9,6 +9,7 @@ import numpy as np
 from lanewise.jit.host_memory import Bytes
 from lanewise.machine.runtime.device_memory import Allocation, heap_in_use
 from lanewise.machine.runtime.heap import HeapState, heap_of
+from lanewise.machine.runtime.initialised_bytes import INITIALISED
 from lanewise.machine.runtime.launch import Launch
 
 
@@ -17,6 +18,8 @@ class MemoryCopy(NamedTuple):
 
     contents: list[Bytes]
     heap: HeapState | None
+    #: Which bytes of the memory had ever been written, where that is followed.
+    initialised: list[Bytes | None]
 
 
 class WrittenMemory:
@@ -24,18 +27,23 @@ class WrittenMemory:
 
     def __init__(self, launch: Launch, written: list[Allocation]) -> None:
         self.allocations = [each for each in written if each.writable]
+        self._marks = [INITIALISED.marks(each.first, each.size) for each in self.allocations]
         self._own = [launch.arrays.caller_memory(each) for each in self.allocations]
         self._heap = heap_of(launch.compiled.module) if heap_in_use(launch.compiled.module) else None
 
     def copy(self) -> MemoryCopy:
         """Return a copy of what it holds."""
         heap = self._heap.state() if self._heap is not None else None
-        return MemoryCopy([content.copy() for content in self._own], heap)
+        marks = [None if each is None else each.copy() for each in self._marks]
+        return MemoryCopy([content.copy() for content in self._own], heap, marks)
 
     def put_back(self, copy: MemoryCopy) -> None:
         """Restore what `copy` returned."""
         for own, content in zip(self._own, copy.contents, strict=True):
             own[:] = content
+        for marks, before in zip(self._marks, copy.initialised, strict=True):
+            if marks is not None and before is not None:
+                marks[:] = before
         if self._heap is not None and copy.heap is not None:
             self._heap.restore(copy.heap)
 

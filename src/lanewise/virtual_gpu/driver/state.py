@@ -12,6 +12,7 @@ from lanewise.launch import Configured
 from lanewise.virtual_gpu.devices import Device
 from lanewise.virtual_gpu.driver.memory import Memory
 from lanewise.virtual_gpu.driver.results import DriverError, Result
+from lanewise.virtual_gpu.order.stream_races import StreamRaces
 
 Known = TypeVar("Known")
 
@@ -20,11 +21,11 @@ DRIVER_VERSION = 13000
 #: Handles begin here and have this distance, so that they look like the pointers that a driver gives.
 _FIRST_HANDLE, _HANDLE_STEP = 0x10000, 16
 
-#: Makes a launch: the kernel with its grid and block, and its arguments.
-Launcher = Callable[[Configured, tuple[Any, ...]], None]
+#: Makes a launch: the kernel with its grid and block, its arguments, and the handle of the stream.
+Launcher = Callable[[Configured, tuple[Any, ...], int], None]
 
 
-def plain_launch(configured: Configured, arguments: tuple[Any, ...]) -> None:
+def plain_launch(configured: Configured, arguments: tuple[Any, ...], stream: int) -> None:
     """Launch a kernel as it is; watchers of launches see it."""
     configured(*arguments, unchecked=True)
 
@@ -39,6 +40,8 @@ class DriverState:
         self._known: dict[int, Any] = {}
         self._texts: dict[str, ctypes.Array[ctypes.c_char]] = {}
         self.thread = threading.local()
+        #: Follows the order of operations, if races between streams are looked for.
+        self.races: StreamRaces | None = None
 
     def handle(self, value: Any) -> int:
         """Return a new handle of a thing."""
