@@ -59,28 +59,44 @@ def draw_program(chance: random.Random, steps: int) -> list[Step]:
     return program
 
 
+def _without_idle_waits(program: list[Step]) -> list[Step | None]:
+    """The steps of a program; None for a wait for an event that was not recorded, which does nothing."""
+    recorded: set[int] = set()
+    steps: list[Step | None] = []
+    for step in program:
+        steps.append(None if step.kind == "wait" and step.event not in recorded else step)
+        if step.kind == "record":
+            recorded.add(step.event)
+    return steps
+
+
+def _is_on_stream(step: Step) -> bool:
+    return not step.kind.startswith("synchronize")
+
+
 def _edges(program: list[Step]) -> Iterator[tuple[int, int]]:
     """Every pair of steps of which CUDA says that the first is over before the second begins."""
     recorded: dict[int, int] = {}
-    for now, step in enumerate(program):
-        on_stream = step.kind not in ("synchronize", "synchronize event", "synchronize stream")
-        for before in range(now):
-            other = program[before]
+    steps = _without_idle_waits(program)
+    for now, step in enumerate(steps):
+        if step is None:
+            continue
+        for before, other in enumerate(steps[:now]):
+            if other is None:
+                continue
             # The host waits in these calls, and makes the later ones afterwards.
-            if other.kind.startswith("synchronize") or other.kind == "copy to host":
+            if not _is_on_stream(other) or other.kind == "copy to host":
                 yield before, now
-            other_on_stream = not other.kind.startswith("synchronize")
-            if step.kind == "synchronize" and other_on_stream:
-                yield before, now
-            joined = step.stream == other.stream or (
-                LEGACY in (step.stream, other.stream) and not {step.stream, other.stream} & set(APART)
-            )
-            if on_stream and other_on_stream and joined:
-                yield before, now
-            if step.kind == "synchronize stream" and other_on_stream:
-                waits = other.stream == step.stream or (step.stream == LEGACY and other.stream in BLOCKING)
-                if waits:
+            elif _is_on_stream(step):
+                both = {step.stream, other.stream}
+                if len(both) == 1 or (LEGACY in both and not both & set(APART)):
                     yield before, now
+            elif step.kind == "synchronize":
+                yield before, now
+            elif step.kind == "synchronize stream" and (
+                other.stream == step.stream or (step.stream == LEGACY and other.stream in BLOCKING)
+            ):
+                yield before, now
         if step.kind in ("wait", "synchronize event") and step.event in recorded:
             yield recorded[step.event], now
         if step.kind == "record":

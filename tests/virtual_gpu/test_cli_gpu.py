@@ -49,7 +49,7 @@ def test_check_tells_a_finding_once_and_returns_a_status(
     reports = json.loads(said.out)["launches"]
     assert sum(len(each["findings"]) for each in reports) == findings
     count = len(strides.split())
-    assert f"{count} launches of 1 kernels were checked; errors found: {findings}" in said.err
+    assert f"{count} launches of 1 kernel were checked; errors found: {findings}" in said.err
 
 
 def test_a_fault_is_told_and_the_status_says_so(script: str, capsys: pytest.CaptureFixture[str]) -> None:

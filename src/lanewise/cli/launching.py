@@ -22,10 +22,14 @@ from lanewise.errors import LanewiseError
 from lanewise.tracebacks import shorten
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from lanewise.launch import Configured
     from lanewise.machine.checker.check import CheckObserver
     from lanewise.machine.checker.report import Report
     from lanewise.ptx import Entry, Module
+    from lanewise.virtual_gpu.checking import Checking
+    from lanewise.virtual_gpu.session import VirtualGPU
 
 FAILED = 2
 
@@ -289,13 +293,15 @@ class Asked:
         given = {"arch": self.arch, "steps": self.steps, "unchecked": self.unchecked or None}
         return {name: value for name, value in given.items() if value is not None}
 
-    def virtual_gpu(self) -> contextlib.AbstractContextManager[object]:
-        """The virtual GPU of a script, to be entered; nothing if none was asked for."""
+    def virtual_gpu(
+        self, checking: Checking | None = None, executor: Executor | None = None
+    ) -> VirtualGPU | None:
+        """The virtual GPU of a script, to be entered; None if none was asked for."""
         if self.gpu is None:
-            return contextlib.nullcontext()
+            return None
         from lanewise.virtual_gpu.session import VirtualGPU
 
-        return VirtualGPU(self.gpu)
+        return VirtualGPU(self.gpu, check=checking or False, steps=self.steps, executor=executor)
 
     def assumed(self, configured: Configured) -> tuple[str, ...]:
         """What was assumed of the launch, in words, where the command line did not say it."""
@@ -352,21 +358,27 @@ def _observer_of(watcher: Callable[..., None]) -> CheckObserver:
     return observer
 
 
-def run_script(asked: Asked, watcher: Callable[..., None], checks: CheckObserver | None = None) -> int:
+def run_script(
+    asked: Asked,
+    watcher: Callable[..., None],
+    checks: CheckObserver | None = None,
+    gpu: VirtualGPU | None = None,
+) -> int:
     """Run a script as Python would, its launches through the watcher; returns its exit status.
 
     Launches that the script itself checks with `lw.check` go through `checks`; without one, they go through
-    the watcher as other launches do, on copies of their arrays. An exception of the script's is shown as
+    the watcher as other launches do, on copies of their arrays. `gpu` is the script's virtual GPU; without
+    one it has what was asked for. An exception of the script's is shown as
     Python shows it, without the frames of the command line.
     """
     from lanewise.launch import watched
     from lanewise.machine.checker.check import CHECKS
 
-    path, gpu = str(asked.file), asked.virtual_gpu()
+    path, device = str(asked.file), gpu or asked.virtual_gpu() or contextlib.nullcontext()
     before = sys.argv, sys.path[:]
     sys.argv, sys.path[:] = [path, *asked.arguments], [str(asked.file.parent.resolve()), *sys.path]
     try:
-        with watched(watcher), CHECKS.observed(checks or _observer_of(watcher)), gpu:
+        with watched(watcher), CHECKS.observed(checks or _observer_of(watcher)), device:
             runpy.run_path(path, run_name="__main__")
     except SystemExit as end:
         if isinstance(end.code, str):

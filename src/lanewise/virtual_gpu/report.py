@@ -10,7 +10,7 @@ from pathlib import Path
 from lanewise.machine.checker.report import Finding, Report
 
 #: The name of the part of a report that is about the program, and not about one kernel.
-PROGRAM = "the program's streams and memory"
+PROGRAM = "the whole program"
 
 
 def new_in_each(reports: Sequence[Report]) -> list[Report]:
@@ -68,8 +68,9 @@ class ProgramReport:
         advice = len(self.findings) - errors
         plain = self.launches - self.checked
         return (
-            f"{self.checked} launches of {self.kernels} kernels were checked"
-            + (f", {plain} others ran plainly" if plain else "")
+            f"{_counted(self.checked, 'launch', 'launches')} of {_counted(self.kernels, 'kernel', 'kernels')} "
+            f"{'was' if self.checked == 1 else 'were'} checked"
+            + (f", {_counted(plain, 'other', 'others')} ran plainly" if plain else "")
             + f"; errors found: {errors}"
             + (f", advice: {advice}" if advice else "")
         )
@@ -88,6 +89,10 @@ class ProgramReport:
 
     def __str__(self) -> str:
         return "\n\n".join([*map(str, self.parts), self.summary])
+
+
+def _counted(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"
 
 
 def program_report(

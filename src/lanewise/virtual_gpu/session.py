@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lanewise.errors import LanewiseError
+from lanewise.launch import LAUNCHES
 from lanewise.machine.runtime.initialised_bytes import INITIALISED
 from lanewise.virtual_gpu.checking import Checking, accesses_in
 from lanewise.virtual_gpu.devices import find_device
@@ -82,6 +83,7 @@ class VirtualGPU(FrameworkState):
         #: What is noted at the end of a checked program: memory that was never freed.
         self.notes: list[str] = []
         memory = self.driver.memory
+        memory.keeps_lines = self.checking is not None
         if self.checking is not None and not self.checking.fast:
             self.follow_memory()
             if self.checking.streams:
@@ -105,12 +107,13 @@ class VirtualGPU(FrameworkState):
 
     def follow_memory(self) -> None:
         """Follow from now on which bytes of new memory are written, so that checks find reads before."""
-        self.driver.memory.is_followed = True
+        self.driver.memory.is_followed = self.driver.memory.keeps_lines = True
 
     def __exit__(self, *exception: object) -> None:
         global _ACTIVE
         _ACTIVE = None
-        if self.checking is not None and not any(exception):
+        ended_early = bool(exception) and exception[0] not in (None, SystemExit)
+        if self.checking is not None and not ended_early:
             self.notes += self.driver.memory.leaks()
         if self._stack is not None:
             self._stack.close()
@@ -131,15 +134,12 @@ class VirtualGPU(FrameworkState):
         if self.steps is not None:
             options["steps"] = self.steps
         try:
-            if self.checking is not None and self.checking.takes(configured.entry):
-                report = self.checking.check(configured, arguments, options)
-                self._compare_streams(configured, report, stream)
-            else:
+            if self.checking is None:
                 if self.executor is not None:
                     options["executor"] = self.executor
                 configured(*arguments, **options)
-                if self.checking is not None:
-                    INITIALISED.take_all_as_initialised()
+            else:
+                report = self._checked(self.checking, configured, arguments, options, stream)
         finally:
             shape = configured.shape
             self.launches.append(
@@ -154,6 +154,26 @@ class VirtualGPU(FrameworkState):
                     stream,
                 )
             )
+
+    def _checked(
+        self,
+        checking: Checking,
+        configured: Configured,
+        arguments: tuple[Any, ...],
+        options: dict[str, Any],
+        stream: int,
+    ) -> Report | None:
+        """Check a launch and return its report; one that is not to be checked runs plainly."""
+        from lanewise.machine.checker.check import CHECKS
+
+        with LAUNCHES.unobserved(), CHECKS.unobserved():
+            if not checking.takes(configured.entry):
+                configured(*arguments, **options)
+                INITIALISED.take_all_as_initialised()
+                return None
+            report = checking.check(configured, arguments, options)
+        self._compare_streams(configured, report, stream)
+        return report
 
     def _compare_streams(self, configured: Configured, report: Report, stream: int) -> None:
         """Look for races of a checked launch with operations on other streams."""

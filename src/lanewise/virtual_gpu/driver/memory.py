@@ -44,8 +44,8 @@ class Memory:
 
     def __init__(self, capacity: int) -> None:
         self.capacity, self.used, self.peak = capacity, 0, 0
-        #: Whether it is followed which bytes were written, for checks.
-        self.is_followed = False
+        #: Whether it is followed which bytes were written, and whether lines of the program are kept.
+        self.is_followed = self.keeps_lines = False
         self._lock = threading.RLock()
         self._starts: list[int] = []
         self._allocations: dict[int, Allocation] = {}
@@ -72,7 +72,7 @@ class Memory:
         start = address(owner) + GUARD
         start += -start % ALIGNMENT
         kind = "managed" if is_managed else "pinned host" if is_host else "device"
-        line = host_line() if self.is_followed else None
+        line = host_line() if self.keeps_lines else None
         where = f", allocated at {short_place(line)}" if line else ""
         self.adopt(start, size, f"the {kind} memory at {start:#x} ({size:,} bytes{where})", owner)
         allocation = self._allocations[start]

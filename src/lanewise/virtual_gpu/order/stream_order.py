@@ -90,6 +90,7 @@ class StreamOrder:
 
     def wait(self, key: StreamKey, event: Clock) -> None:
         """Let what comes next on a stream wait for an event."""
+        self.moment(key)
         join(self._streams[key].clock, event)
 
     def synchronize_stream(self, key: StreamKey) -> None:
