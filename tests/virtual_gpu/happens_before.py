@@ -91,10 +91,9 @@ def _edges(program: list[Step]) -> Iterator[tuple[int, int]]:
                 both = {step.stream, other.stream}
                 if len(both) == 1 or (LEGACY in both and not both & set(APART)):
                     yield before, now
-            elif step.kind == "synchronize":
-                yield before, now
-            elif step.kind == "synchronize stream" and (
-                other.stream == step.stream or (step.stream == LEGACY and other.stream in BLOCKING)
+            elif step.kind == "synchronize" or (
+                step.kind == "synchronize stream"
+                and (other.stream == step.stream or (step.stream == LEGACY and other.stream in BLOCKING))
             ):
                 yield before, now
         if step.kind in ("wait", "synchronize event") and step.event in recorded:

@@ -57,14 +57,10 @@ class Program:
         self._kept.append((values, pointers))
         return ctypes.addressof(pointers)
 
-    def add(
-        self, target: int, source: int, count: int, stream: int = 0, *, overwrites: bool = False
-    ) -> None:
+    def add(self, target: int, source: int, count: int, stream: int = 0, *, overwrites: bool = False) -> None:
         """Launch the kernel on a stream."""
         self.launch(self.arguments(target, source, count, overwrites), count, stream)
 
     def launch(self, arguments: int, count: int, stream: int = 0) -> None:
         """Launch the kernel with arguments for some words."""
-        self.driver.cuLaunchKernel(
-            self.function, 1 + count // 32, 1, 1, 32, 1, 1, 0, stream, arguments, 0
-        )
+        self.driver.cuLaunchKernel(self.function, 1 + count // 32, 1, 1, 32, 1, 1, 0, stream, arguments, 0)

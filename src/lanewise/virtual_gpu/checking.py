@@ -1,4 +1,4 @@
-"""Which launches of a program are checked, and how: all, those of some kernels, the first ones, bounds only."""
+"""Which launches of a program are checked, and how: those of some kernels, the first ones, bounds only."""
 
 from __future__ import annotations
 

@@ -67,9 +67,10 @@ class ProgramReport:
         errors = sum(finding.severity == "error" for finding in self.findings)
         advice = len(self.findings) - errors
         plain = self.launches - self.checked
+        kernels = _counted(self.kernels, "kernel", "kernels")
+        verb = "was" if self.checked == 1 else "were"
         return (
-            f"{_counted(self.checked, 'launch', 'launches')} of {_counted(self.kernels, 'kernel', 'kernels')} "
-            f"{'was' if self.checked == 1 else 'were'} checked"
+            f"{_counted(self.checked, 'launch', 'launches')} of {kernels} {verb} checked"
             + (f", {_counted(plain, 'other', 'others')} ran plainly" if plain else "")
             + f"; errors found: {errors}"
             + (f", advice: {advice}" if advice else "")

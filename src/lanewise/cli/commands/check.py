@@ -240,13 +240,13 @@ def _gpu_of(asked: Asked, schedules: int, on_gpu: GpuChecks) -> VirtualGPU | Non
     checking.options = {"schedule": first_schedules(schedules), "resources": not on_gpu.fast}
     gpu = asked.virtual_gpu(checking)
     assert gpu is not None
-    checking.progress = lambda kernel: ProgressBar(f"launch {len(gpu.launches) + 1}, {kernel}", asked.progress)
+    checking.progress = lambda kernel: ProgressBar(
+        f"launch {len(gpu.launches) + 1}, {kernel}", asked.progress
+    )
     return gpu
 
 
-def _nothing_checked(
-    asked: Asked, reports: list[Report], gpu: VirtualGPU | None, on_gpu: GpuChecks
-) -> str:
+def _nothing_checked(asked: Asked, reports: list[Report], gpu: VirtualGPU | None, on_gpu: GpuChecks) -> str:
     """Return why nothing was checked, in words; empty if something was."""
     if gpu is not None and gpu.launches and not gpu.report.checked:
         launched = ", ".join(sorted({each.kernel.partition("(")[0] for each in gpu.launches}))

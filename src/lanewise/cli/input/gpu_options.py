@@ -1,4 +1,4 @@
-"""Options of `run` and `check` for programs on a virtual GPU: which launches are checked, and who runs blocks."""
+"""Options for programs on a virtual GPU: which launches are checked, and who runs their blocks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Only = Annotated[
     typer.Option(
         "--only",
         metavar="NAME",
-        help="Check the launches of kernels of this name, in which * stands for any text; others run plainly.",
+        help="Check the launches of kernels of this name (* stands for any text); others run plainly.",
         rich_help_panel=_PANEL,
         show_default=False,
     ),
@@ -48,9 +48,7 @@ First = Annotated[
 ]
 Fast = Annotated[
     bool,
-    typer.Option(
-        "--fast", help="Run launches plainly and look at bounds alone.", rich_help_panel=_PANEL
-    ),
+    typer.Option("--fast", help="Run launches plainly and look at bounds alone.", rich_help_panel=_PANEL),
 ]
 ExecutorName = Annotated[
     str | None,

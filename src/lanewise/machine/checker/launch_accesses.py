@@ -59,9 +59,7 @@ def accesses_of(watches: list[Watch]) -> list[AllocationAccesses]:
 def _marks(watch: Watch, number: int, part: slice) -> tuple[Marks, Marks, Marks, Marks]:
     """Return weak and strong reads, weak and strong writes, of some cells."""
     shadow = watch.shadows[number]
-    read, wrote = (
-        shadow[plane, part] != 0 for plane in (ShadowPlane.READ_EPOCH, ShadowPlane.WRITE_EPOCH)
-    )
+    read, wrote = (shadow[plane, part] != 0 for plane in (ShadowPlane.READ_EPOCH, ShadowPlane.WRITE_EPOCH))
     strong_read, strong_write = (
         shadow[plane, part] & records.STRONG != 0 for plane in (ShadowPlane.READER, ShadowPlane.WRITER)
     )

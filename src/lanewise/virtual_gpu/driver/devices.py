@@ -8,7 +8,7 @@ import hashlib
 from lanewise.virtual_gpu.driver.attributes import device_attributes
 from lanewise.virtual_gpu.driver.operations import OperationCalls
 from lanewise.virtual_gpu.driver.results import DriverError, Result
-from lanewise.virtual_gpu.driver.state import DRIVER_VERSION, DriverState, write_text
+from lanewise.virtual_gpu.driver.state import DRIVER_VERSION, write_text
 
 #: Limits of a context by the numbers of cuda.h: stack, printf buffer, heap, and so on.
 _LIMITS = {0: 1024, 1: 1 << 20, 2: 8 << 20, 3: 2, 4: 2048, 5: 64, 6: 0}

@@ -11,8 +11,8 @@ from bisect import bisect_right, insort
 from dataclasses import dataclass
 
 from lanewise.jit.host_memory import Bytes, address, as_bytes
-from lanewise.machine.runtime.address_book import ADDRESSES
 from lanewise.machine.program.source_lines import short_place
+from lanewise.machine.runtime.address_book import ADDRESSES
 from lanewise.machine.runtime.device_memory import View
 from lanewise.machine.runtime.initialised_bytes import INITIALISED
 from lanewise.virtual_gpu.driver.results import DriverError, Result

@@ -9,6 +9,7 @@ import time
 from lanewise.virtual_gpu.driver.operations import OWN_STREAMS, Event, OperationCalls, Stream
 from lanewise.virtual_gpu.driver.results import DriverError, Result
 
+
 class StreamCalls(OperationCalls):
     """Streams, events and functions of the host that are called in a stream."""
 

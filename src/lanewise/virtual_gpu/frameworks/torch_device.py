@@ -8,6 +8,7 @@ torch computes its own operators on the CPU.
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from lanewise.virtual_gpu.frameworks.patches import Patches
+from lanewise.virtual_gpu.frameworks.torch_checks import TorchChecks
 from lanewise.virtual_gpu.frameworks.torch_cuda import install_torch_cuda
 
 if TYPE_CHECKING:
@@ -51,6 +53,8 @@ class DeviceStorages:
         self._on_device: dict[int, Any] = {}
         self._addressed: dict[int, tuple[Any, int]] = {}
         self._sweep_at = _FIRST_SWEEP
+        #: What checks are told of torch's operators; None if nothing is checked.
+        self.checks: TorchChecks | None = None
 
     def add(self, tensor: Any) -> None:
         """Note that a tensor is on the device."""
@@ -79,7 +83,8 @@ class DeviceStorages:
             self.forget_expired()
             start, size = int(storage.data_ptr()), int(storage.nbytes())
             kind = str(tensor.dtype).removeprefix("torch.")
-            title = f"the tensor at {start:#x} ({kind}, {tuple(tensor.shape)})"
+            made = self.checks.made_at(start) if self.checks is not None else ""
+            title = f"the tensor at {start:#x} ({kind}, {tuple(tensor.shape)}{made})"
         with self._lock:
             if storage._cdata not in self._addressed:
                 self._memory.adopt(start, size, title)
@@ -88,6 +93,8 @@ class DeviceStorages:
 
     def forget_expired(self) -> None:
         """Take the memory of storages that are gone out of the reach of kernels."""
+        if self.checks is not None:
+            self.checks.forget_expired()
         with self._lock:
             for key, (reference, start) in list(self._addressed.items()):
                 if reference.expired():
@@ -171,6 +178,8 @@ class DeviceMode(TorchFunctionMode):
         if on_device:
             for each in _tensors(result):
                 self.storages.add(each)
+            if self.storages.checks is not None and asked is not None:
+                self.storages.checks.made(func, result)
         return result
 
     # methods ------------------------------------------------------------------------------------------------
@@ -181,11 +190,24 @@ class DeviceMode(TorchFunctionMode):
             return tensor
         moved = tensor.clone()
         self.storages.add(moved)
+        self._copied(moved, *_, **__)
         return moved
+
+    def _copied(self, moved: Any = None, device: Any = None, non_blocking: bool = False, **_: Any) -> None:
+        """Tell checks of a copy between host and device; the host waits for it unless it is non_blocking."""
+        if self.storages.checks is not None:
+            if moved is not None:
+                self.storages.checks.made(torch.Tensor.copy_, moved)
+            if not non_blocking:
+                self.storages.checks.wait()
 
     def _cpu(self, tensor: Any, *_: Any, **__: Any) -> Any:
         """Return a tensor in host memory: itself if it is, else a copy."""
-        return tensor.clone() if tensor in self.storages else tensor
+        if tensor not in self.storages:
+            return tensor
+        copy = tensor.clone()
+        self._copied()
+        return copy
 
     def _to(self, tensor: Any, *args: Any, **kwargs: Any) -> Any:
         """Return a tensor of another type, or on another device."""
@@ -205,6 +227,8 @@ class DeviceMode(TorchFunctionMode):
             result = result.clone()
         if goal:
             self.storages.add(result)
+        if goal != here:
+            self._copied(result if goal else None, non_blocking=bool(kwargs.get("non_blocking")))
         return result
 
     def _numpy(self, tensor: Any, *args: Any, **kwargs: Any) -> Any:
@@ -251,9 +275,11 @@ def install(gpu: FrameworkState, patches: Patches) -> None:
     storages = DeviceStorages(gpu.driver)
     gpu.torch = storages
     patches.enter_context(DeviceMode(storages))
+    if gpu.driver.memory.is_followed:
+        storages.checks = patches.enter_context(TorchChecks(storages, gpu.driver))
 
     def run(own: Any, thread: threading.Thread) -> None:
-        with DeviceMode(storages):  # a mode of torch's belongs to one thread
+        with DeviceMode(storages), storages.checks or nullcontext():  # a mode belongs to one thread
             own(thread)
 
     patches.wrap(threading.Thread, "run", run)

@@ -45,7 +45,11 @@ from lanewise.machine.checker.watch_code.proxy.async_clocks import note_written
 from lanewise.machine.checker.watch_code.proxy.phases import written_over
 from lanewise.machine.checker.watch_code.proxy.remote_accesses import is_in_cluster, note_remote
 from lanewise.machine.checker.watch_code.shadow.request_pattern import count_costs, keep_base, remember
-from lanewise.machine.checker.watch_code.shadow.shadow_memory import access_heap, access_local, follow_initialised
+from lanewise.machine.checker.watch_code.shadow.shadow_memory import (
+    access_heap,
+    access_local,
+    follow_initialised,
+)
 from lanewise.machine.checker.watch_code.shadow.shadow_vectors import (
     lanes_read_1,
     lanes_read_4,

@@ -441,7 +441,7 @@ def access_heap(access: Access, states: ByteArray) -> None:
             report_heap(access, Suspicion.HEAP_UNINITIALISED, lane)
 
 
-# memory that outlives the launch -----------------------------------------------------------------------------
+# memory that outlives the launch ----------------------------------------------------------------------------
 
 
 @in_place
@@ -482,9 +482,9 @@ def read_unwritten(access: Access, marks: ByteArray) -> None:
 def follow_initialised(access: Access, marks: ByteArray) -> None:
     """Report what is read and was never written, and mark what is written."""
     is_range = (access.inside != 0) & (access.row.last_request.tiled_cells != 0)
-    if access.flags & Flag.READS != 0:
-        if not is_range or not all_written(marks, access.lowest, access.highest):
-            read_unwritten(access, marks)
+    reads = access.flags & Flag.READS != 0
+    if reads and not (is_range and all_written(marks, access.lowest, access.highest)):
+        read_unwritten(access, marks)
     if access.flags & Flag.WRITES != 0:
         if is_range:
             mark_written(marks, access.lowest, access.highest)
