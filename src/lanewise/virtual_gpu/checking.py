@@ -67,7 +67,7 @@ class Checking:
 
         entry = configured.entry
         with self.progress(entry.demangled) as progress:
-            shown = {"progress": progress} if progress is not None else {}
+            shown: dict[str, Any] = {"progress": progress} if progress is not None else {}
             if self.fast:
                 try:
                     configured(*arguments, **options, **shown)

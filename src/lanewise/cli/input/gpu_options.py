@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -110,11 +110,12 @@ def executor_of(text: str | None, gpu: str | None) -> AbstractContextManager[Exe
             "as tcp://scheduler:8786"
         )
     try:
-        from distributed import Client
+        import distributed
     except ImportError:
         raise LanewiseError(f"--executor {text}: Dask is not installed: `pip install distributed`") from None
     try:
-        executor: Executor = Client(text, timeout="10s").get_executor()
+        client: Any = distributed.Client
+        executor: Executor = client(text, timeout="10s").get_executor()
     except (OSError, ValueError) as error:
         raise LanewiseError(f"--executor {text}: no Dask scheduler answers there ({error})") from None
     return executor

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from lanewise.virtual_gpu.driver.driver import Driver
 
 _weak_reference: Any = StorageWeakRef
+_DispatchMode: Any = TorchDispatchMode
 #: Functions of torch's that return memory in which nothing was written.
 _EMPTY = {
     torch.empty,
@@ -71,7 +72,7 @@ class _Schema:
 _schema = cache(_Schema)
 
 
-class TorchChecks(TorchDispatchMode):
+class TorchChecks(_DispatchMode):
     """Sees every operator of torch's, for checks of memory and of streams."""
 
     supports_higher_order_operators = True
