@@ -172,6 +172,7 @@ class VirtualGPU(FrameworkState):
                 INITIALISED.take_all_as_initialised()
                 return None
             report = checking.check(configured, arguments, options)
+        INITIALISED.settle_all()
         self._compare_streams(configured, report, stream)
         return report
 

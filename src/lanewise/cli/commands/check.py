@@ -248,6 +248,8 @@ def _gpu_of(asked: Asked, schedules: int, on_gpu: GpuChecks) -> VirtualGPU | Non
 
 def _nothing_checked(asked: Asked, reports: list[Report], gpu: VirtualGPU | None, on_gpu: GpuChecks) -> str:
     """Return why nothing was checked, in words; empty if something was."""
+    if gpu is not None and gpu.findings:
+        return ""
     if gpu is not None and gpu.launches and not gpu.report.checked:
         launched = ", ".join(sorted({each.kernel.partition("(")[0] for each in gpu.launches}))
         return f"no kernel that is called {' or '.join(on_gpu.only)} was launched; launched were: {launched}"

@@ -106,6 +106,13 @@ class InitialisedBytes:
             known.marks[offset : offset + size] = WRITTEN if copied is None else copied
             self.settle(target, size)
 
+    def settle_all(self) -> None:
+        """Keep no marks of memory all of which is written: a launch has marked what it wrote."""
+        with self._lock:
+            for each in list(self._ranges.values()):
+                if each.marks is not None:
+                    self.settle(each.first, each.size)
+
     def settle(self, first: int, size: int) -> None:
         """Keep no marks of the memory in which a range lies if all of it is written."""
         with self._lock:

@@ -72,7 +72,7 @@ class _Schema:
 _schema = cache(_Schema)
 
 
-class TorchChecks(_DispatchMode):
+class TorchChecks(_DispatchMode):  # type: ignore[misc]
     """Sees every operator of torch's, for checks of memory and of streams."""
 
     supports_higher_order_operators = True
@@ -112,12 +112,12 @@ class TorchChecks(_DispatchMode):
 
     # memory that nothing was written to ---------------------------------------------------------------------
 
-    def made(self, function: Any, result: Any) -> None:
-        """Note new tensors on the device that a function of torch's has made without operands."""
+    def made(self, function: Any, result: Any, asked: bool) -> None:
+        """Note new tensors on the device; `asked` if the program named the device, and operands did not."""
         for tensor in _tensors(result):
             if function in _EMPTY:
                 self._follow(tensor)
-            elif self.driver.races is not None:
+            elif asked and self.driver.races is not None:
                 self._forget_past(tensor)
                 title = f"torch.{getattr(function, '__name__', 'a function')}"
                 self._operation(title, [self._access(tensor, AccessKind.WRITE)])
@@ -154,6 +154,13 @@ class TorchChecks(_DispatchMode):
                 changed = [result]
         for tensor in changed:
             marks = _marks(tensor)
+            if marks is None and copied is not None and not copied.all():
+                self._follow(tensor)
+                storage = tensor.untyped_storage()
+                followed = INITIALISED.marks(int(storage.data_ptr()), int(storage.nbytes()))
+                if followed is not None:
+                    followed[:] = WRITTEN
+                marks = _marks(tensor)
             if marks is not None:
                 marks[...] = WRITTEN if copied is None else copied
                 storage = tensor.untyped_storage()

@@ -81,14 +81,15 @@ class DeviceStorages:
             if storage is None or not place:
                 return place
             self.forget_expired()
+            if storage._cdata in self._addressed:
+                return place
             start, size = int(storage.data_ptr()), int(storage.nbytes())
             kind = str(tensor.dtype).removeprefix("torch.")
             made = self.checks.made_at(start) if self.checks is not None else ""
             title = f"the tensor at {start:#x} ({kind}, {tuple(tensor.shape)}{made})"
         with self._lock:
-            if storage._cdata not in self._addressed:
-                self._memory.adopt(start, size, title)
-                self._addressed[storage._cdata] = _weak_reference(storage), start
+            self._memory.adopt(start, size, title)
+            self._addressed[storage._cdata] = _weak_reference(storage), start
         return place
 
     def forget_expired(self) -> None:
@@ -178,8 +179,8 @@ class DeviceMode(TorchFunctionMode):
         if on_device:
             for each in _tensors(result):
                 self.storages.add(each)
-            if self.storages.checks is not None and asked is not None:
-                self.storages.checks.made(func, result)
+            if self.storages.checks is not None:
+                self.storages.checks.made(func, result, asked is not None)
         return result
 
     # methods ------------------------------------------------------------------------------------------------
@@ -197,7 +198,7 @@ class DeviceMode(TorchFunctionMode):
         """Tell checks of a copy between host and device; the host waits for it unless it is non_blocking."""
         if self.storages.checks is not None:
             if moved is not None:
-                self.storages.checks.made(torch.Tensor.copy_, moved)
+                self.storages.checks.made(torch.Tensor.copy_, moved, True)
             if not non_blocking:
                 self.storages.checks.wait()
 
