@@ -91,7 +91,9 @@ PACKAGES = {
         "tracer",
     ),
     "lang": ("trace", "versions", "memory", "matrix", "intrinsics", "wmma", "hopper", "tiles", "frontend"),
-    "virtual_gpu": ("devices", "driver", "runtime", "library", "programs", "frameworks", "session"),
+    "virtual_gpu": (
+        "devices", "order", "driver", "runtime", "library", "programs", "frameworks", "report", "checking", "session",
+    ),
     "cli": ("terminal", "input", "explanation", "launching", "commands", "app", "__main__"),
 }
 

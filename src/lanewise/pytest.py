@@ -57,6 +57,9 @@ class CheckedLaunches:
 
         if self.off or "stream" in options or any_on_gpu(arguments):
             configured(*arguments, **options)
+            from lanewise.machine.runtime.initialised_bytes import INITIALISED
+
+            INITIALISED.take_all_as_initialised()
             return
         taken = {name: value for name, value in options.items() if name in _PASSED_ON}
         report = check(configured, *arguments, schedule=self.schedule, **taken)
@@ -89,10 +92,27 @@ def pytest_configure(config: pytest.Config) -> None:
 
     try:
         gpu = VirtualGPU(name)
+        if config.getoption("--lanewise-check"):
+            gpu.follow_memory()
     except LanewiseError as error:
         raise pytest.UsageError(f"--gpu: {error}") from None
     gpu.__enter__()
     config.add_cleanup(lambda: gpu.__exit__(None, None, None))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Let a test fail whose program took a failed launch for an error of the driver, and went on."""
+    yield
+    if item.config.getoption("--gpu") is None:
+        return
+    from lanewise.virtual_gpu.session import active
+
+    gpu = active()
+    unseen = gpu.driver.take_unseen() if gpu is not None else []
+    for error in unseen:
+        if isinstance(error, LaunchFailed):
+            raise error
 
 
 @pytest.fixture

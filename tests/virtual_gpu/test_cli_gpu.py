@@ -49,7 +49,7 @@ def test_check_tells_a_finding_once_and_returns_a_status(
     reports = json.loads(said.out)["launches"]
     assert sum(len(each["findings"]) for each in reports) == findings
     count = len(strides.split())
-    assert f"{count} launches of 1 kernels were checked; errors found: {findings}" in said.err
+    assert f"{count} launches of 1 kernel were checked; errors found: {findings}" in said.err
 
 
 def test_a_fault_is_told_and_the_status_says_so(script: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -82,3 +82,86 @@ def test_a_forked_process_is_told_that_it_has_no_gpu(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "lanewise", "run", "--gpu", "A100", str(path), "--", "4"]
     ran = subprocess.run(command, env=environment(), capture_output=True, text=True)
     assert "this process was forked from one that has a virtual GPU" in ran.stderr
+
+
+# which launches are checked ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "said"),
+    [
+        (["--first", "1"], 0, "1 launch of 1 kernel was checked, 2 others ran plainly; errors found: 0"),
+        (["--first", "2"], 1, "2 launches of 1 kernel were checked, 1 other ran plainly; errors found: 1"),
+        (["--only", "wri*"], 1, "3 launches of 1 kernel were checked; errors found: 1"),
+        (["--only", "other"], 2, "no kernel that is called other was launched; launched were: write"),
+        (["--fast"], 0, "3 launches of 1 kernel were checked; errors found: 0"),
+    ],
+)
+def test_some_launches_are_checked(
+    script: str, options: list[str], status: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", "--gpu", "A100", *options, script, "--", "4", "0", "4"]) == status
+    assert said in capsys.readouterr().err
+
+
+def test_fast_tells_what_stops_a_launch(script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--gpu", "A100", "--fast", "--json", script, "--", "4", "400"]) == 1
+    reports = json.loads(capsys.readouterr().out)["launches"]
+    findings = [finding for each in reports for finding in each["findings"]]
+    assert [each["kind"] for each in findings] == ["out of bounds"]
+
+
+def test_memory_that_is_never_freed_is_a_note(script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--gpu", "A100", script, "--", "4"]) == 0
+    assert "note: memory was never freed: 128 bytes, allocated by " in capsys.readouterr().out
+
+
+STREAMS = """
+from lanewise.virtual_gpu.session import active
+driver = active().driver
+place = driver.cuMemAlloc_v2(128)
+one, two = driver.cuStreamCreate(1), driver.cuStreamCreate(1)
+driver.cuMemsetD8Async(place, 1, 128, one)
+driver.cuMemsetD8Async(place, 2, 128, two)
+driver.cuMemFree_v2(place)
+"""
+
+
+@pytest.mark.parametrize("form", ["sarif", "github", "json", "text"])
+def test_races_between_streams_are_told_in_every_form(
+    form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "streams.py"
+    path.write_text(STREAMS)
+    monkeypatch.chdir(tmp_path)
+    page = tmp_path / "report.html"
+    assert (
+        main(["check", "--gpu", "A100", "--streams", "--format", form, "--save", str(page), "streams.py"])
+        == 1
+    )
+    out = capsys.readouterr().out
+    place = {
+        "sarif": '"startLine": 7', "github": "::error file=streams.py,line=7,title=race::",
+        "json": '"line": 7', "text": "streams.py:7: driver.cuMemsetD8Async(place, 2, 128, two)",
+    }[form]  # fmt: skip
+    assert place in out
+    assert "a memset on stream 2" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["check", "--streams", "SCRIPT"],
+            "--streams is for programs on a virtual GPU",
+        ),
+        (["check", "--gpu", "A100", "--streams", "--fast", "SCRIPT"], "give one of them"),
+        (["run", "--executor", "2", "SCRIPT"], "--executor is for programs on a virtual GPU"),
+        (["run", "--gpu", "A100", "--executor", "some", "SCRIPT"], "a number of processes is wanted"),
+    ],
+)
+def test_options_that_do_not_go_together(
+    script: str, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([script if each == "SCRIPT" else each for each in arguments]) == 2
+    assert message in capsys.readouterr().err

@@ -22,10 +22,14 @@ from lanewise.errors import LanewiseError
 from lanewise.tracebacks import shorten
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from lanewise.launch import Configured
     from lanewise.machine.checker.check import CheckObserver
     from lanewise.machine.checker.report import Report
     from lanewise.ptx import Entry, Module, Variable
+    from lanewise.virtual_gpu.checking import Checking
+    from lanewise.virtual_gpu.session import VirtualGPU
 
 FAILED = 2
 
@@ -298,13 +302,15 @@ class Asked:
         given = {"arch": self.arch, "steps": self.steps, "unchecked": self.unchecked or None}
         return {name: value for name, value in given.items() if value is not None}
 
-    def virtual_gpu(self) -> contextlib.AbstractContextManager[object]:
-        """The virtual GPU of a script, to be entered; nothing if none was asked for."""
+    def virtual_gpu(
+        self, checking: Checking | None = None, executor: Executor | None = None
+    ) -> VirtualGPU | None:
+        """The virtual GPU of a script, to be entered; None if none was asked for."""
         if self.gpu is None:
-            return contextlib.nullcontext()
+            return None
         from lanewise.virtual_gpu.session import VirtualGPU
 
-        return VirtualGPU(self.gpu)
+        return VirtualGPU(self.gpu, check=checking or False, steps=self.steps, executor=executor)
 
     def assumed(self, configured: Configured) -> tuple[str, ...]:
         """What was assumed of the launch, in words, where the command line did not say it."""
@@ -360,23 +366,29 @@ def _observer_of(watcher: Callable[..., None]) -> CheckObserver:
     return observer
 
 
-def run_script(asked: Asked, watcher: Callable[..., None], checks: CheckObserver | None = None) -> int:
+def run_script(
+    asked: Asked,
+    watcher: Callable[..., None],
+    checks: CheckObserver | None = None,
+    gpu: VirtualGPU | None = None,
+) -> int:
     """Run a script as Python would, its launches through the watcher; returns its exit status.
 
     Launches that the script itself checks with `lw.check` go through `checks`; without one, they go through
-    the watcher as other launches do, on copies of their arrays. An exception of the script's is shown as
+    the watcher as other launches do, on copies of their arrays. `gpu` is the script's virtual GPU; without
+    one it has what was asked for. An exception of the script's is shown as
     Python shows it, without the frames of the command line.
     """
     from lanewise.launch import watched
     from lanewise.machine.checker.check import CHECKS
 
     if asked.is_program:
-        return _run_program(asked, watcher, checks)
-    path, gpu = str(asked.file), asked.virtual_gpu()
+        return _run_program(asked, watcher, checks, gpu)
+    path, device = str(asked.file), gpu or asked.virtual_gpu() or contextlib.nullcontext()
     before = sys.argv, sys.path[:]
     sys.argv, sys.path[:] = [path, *asked.arguments], [str(asked.file.parent.resolve()), *sys.path]
     try:
-        with watched(watcher), CHECKS.observed(checks or _observer_of(watcher)), gpu:
+        with watched(watcher), CHECKS.observed(checks or _observer_of(watcher)), device:
             runpy.run_path(path, run_name="__main__")
     except SystemExit as end:
         if isinstance(end.code, str):
@@ -397,22 +409,23 @@ def run_script(asked: Asked, watcher: Callable[..., None], checks: CheckObserver
     return 0
 
 
-def _run_program(asked: Asked, watcher: Callable[..., None], checks: CheckObserver | None) -> int:
+def _run_program(
+    asked: Asked, watcher: Callable[..., None], checks: CheckObserver | None, gpu: VirtualGPU | None
+) -> int:
     """Run a program on a virtual GPU, its launches through the watcher; returns the exit status of main()."""
     from lanewise.launch import watched
     from lanewise.machine.checker.check import CHECKS
     from lanewise.virtual_gpu.devices import find_device
     from lanewise.virtual_gpu.programs import library_of, run_program
     from lanewise.virtual_gpu.programs.supervision import supervised
-    from lanewise.virtual_gpu.session import VirtualGPU
 
     assert asked.gpu is not None
     library = library_of(asked.file, find_device(asked.gpu).arch, asked.compilation.flags)
     ended = supervised()
     if ended is not None:
         raise SystemExit(ended)
-    gpu = asked.virtual_gpu()
-    assert isinstance(gpu, VirtualGPU)
+    gpu = gpu or asked.virtual_gpu()
+    assert gpu is not None
     with watched(watcher), CHECKS.observed(checks or _observer_of(watcher)), gpu:
         return run_program(library, asked.arguments, gpu.driver, str(asked.file))
 

@@ -10,14 +10,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lanewise.errors import LanewiseError
+from lanewise.launch import LAUNCHES
+from lanewise.machine.runtime.initialised_bytes import INITIALISED
+from lanewise.virtual_gpu.checking import Checking, accesses_in
 from lanewise.virtual_gpu.devices import find_device
 from lanewise.virtual_gpu.driver.driver import Driver
 from lanewise.virtual_gpu.frameworks.framework_state import FrameworkState
 from lanewise.virtual_gpu.frameworks.imports import when_imported
 from lanewise.virtual_gpu.frameworks.patches import Patches
+from lanewise.virtual_gpu.order.stream_races import StreamRaces
+from lanewise.virtual_gpu.report import ProgramReport, program_report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from concurrent.futures import Executor
 
     from lanewise.launch import Configured
     from lanewise.machine.checker.report import Finding, Report
@@ -45,6 +51,8 @@ class LaunchRecord:
     shared_bytes: int
     seconds: float
     report: Report | None = None
+    #: The handle of the stream; 0 is the default one.
+    stream: int = 0
 
 
 class VirtualGPU(FrameworkState):
@@ -52,7 +60,8 @@ class VirtualGPU(FrameworkState):
 
     Within it Triton's kernels, unchanged, run on the CPU, on tensors of torch in host memory or on "cuda"
     ones, which live there. `launches` are those that were made. With `check=True` every launch is checked,
-    and `findings` has what was found, each once for each kernel.
+    and `findings` has what was found, each once for each kernel; `report.save("report.html")` writes it to a
+    file.
 
     >>> import lanewise as lw
     >>> with lw.virtual_gpu("H100") as gpu:
@@ -64,14 +73,25 @@ class VirtualGPU(FrameworkState):
         self,
         name: str,
         *,
-        check: bool = False,
+        check: bool | Checking = False,
         memory_gib: float | None = None,
         multiprocessors: int | None = None,
         steps: int | None = None,
+        executor: Executor | None = None,
     ) -> None:
         super().__init__(Driver(find_device(name, memory_gib, multiprocessors), self._launch))
-        self.is_checked, self.steps = check, steps
+        #: How launches are checked; None if they are not.
+        self.checking = check if isinstance(check, Checking) else Checking() if check else None
+        self.steps, self.executor = steps, executor
         self.launches: list[LaunchRecord] = []
+        #: What is noted at the end of a checked program: memory that was never freed.
+        self.notes: list[str] = []
+        memory = self.driver.memory
+        memory.keeps_lines = self.checking is not None
+        if self.checking is not None and not self.checking.fast:
+            self.follow_memory()
+            if self.checking.streams:
+                self.driver.races = StreamRaces(memory.title)
         self._stack: ExitStack | None = None
         self._process = os.getpid()
 
@@ -89,9 +109,16 @@ class VirtualGPU(FrameworkState):
         _ACTIVE = self
         return self
 
+    def follow_memory(self) -> None:
+        """Follow from now on which bytes of new memory are written, so that checks find reads before."""
+        self.driver.memory.is_followed = self.driver.memory.keeps_lines = True
+
     def __exit__(self, *exception: object) -> None:
         global _ACTIVE
         _ACTIVE = None
+        ended_early = bool(exception) and exception[0] not in (None, SystemExit)
+        if self.checking is not None and not ended_early:
+            self.notes += self.driver.memory.leaks()
         if self._stack is not None:
             self._stack.close()
             self._stack = None
@@ -99,7 +126,7 @@ class VirtualGPU(FrameworkState):
 
     # launches -----------------------------------------------------------------------------------------------
 
-    def _launch(self, configured: Configured, arguments: tuple[Any, ...]) -> None:
+    def _launch(self, configured: Configured, arguments: tuple[Any, ...], stream: int) -> None:
         """Make a launch, or check it, and keep a record of it."""
         if os.getpid() != self._process:
             raise LanewiseError(
@@ -111,12 +138,12 @@ class VirtualGPU(FrameworkState):
         if self.steps is not None:
             options["steps"] = self.steps
         try:
-            if self.is_checked:
-                from lanewise.machine.checker.check import check
-
-                report = check(configured, *arguments, **options)
-            else:
+            if self.checking is None:
+                if self.executor is not None:
+                    options["executor"] = self.executor
                 configured(*arguments, **options)
+            else:
+                report = self._checked(self.checking, configured, arguments, options, stream)
         finally:
             shape = configured.shape
             self.launches.append(
@@ -128,13 +155,48 @@ class VirtualGPU(FrameworkState):
                     shape.shared_bytes,
                     time.perf_counter() - begin,
                     report,
+                    stream,
                 )
             )
+
+    def _checked(
+        self,
+        checking: Checking,
+        configured: Configured,
+        arguments: tuple[Any, ...],
+        options: dict[str, Any],
+        stream: int,
+    ) -> Report | None:
+        """Check a launch and return its report; one that is not to be checked runs plainly."""
+        from lanewise.machine.checker.check import CHECKS
+
+        with LAUNCHES.unobserved(), CHECKS.unobserved():
+            if not checking.takes(configured.entry):
+                configured(*arguments, **options)
+                INITIALISED.take_all_as_initialised()
+                return None
+            report = checking.check(configured, arguments, options)
+        INITIALISED.settle_all()
+        self._compare_streams(configured, report, stream)
+        return report
+
+    def _compare_streams(self, configured: Configured, report: Report, stream: int) -> None:
+        """Look for races of a checked launch with operations on other streams."""
+        if self.driver.races is None:
+            return
+
+        def home(place: int) -> int | None:
+            allocation = self.driver.memory.find(place)
+            return allocation.first if allocation is not None else None
+
+        title = f"kernel {configured.entry.demangled.partition('(')[0]}"
+        self.driver.note(title, stream, accesses_in(report, home))
+        object.__setattr__(report, "accesses", ())  # they are large, and nobody else needs them
 
     @property
     def reports(self) -> list[Report]:
         """The reports of the launches that were checked."""
-        if not self.is_checked:
+        if self.checking is None:
             raise LanewiseError(
                 f'launches were not checked: use lw.virtual_gpu("{self.device.name}", check=True), or '
                 f'`lanewise check --gpu "{self.device.name}" script.py`'
@@ -142,15 +204,20 @@ class VirtualGPU(FrameworkState):
         return [each.report for each in self.launches if each.report is not None]
 
     @property
+    def report(self) -> ProgramReport:
+        """What the checks found in all launches so far: `report.save("report.html")`, `print(report)`."""
+        races = self.driver.races
+        found = races.findings if races is not None else []
+        return program_report(len(self.launches), self.reports, found, self.notes)
+
+    @property
     def findings(self) -> list[Finding]:
         """What the checks found, each once for each kernel."""
-        return [finding for report in new_in_each(self.reports) for finding in report.findings]
+        return self.report.findings
 
     def save(self, path: str | Path) -> None:
-        """Write the reports to a file, in the form that its name ends in: .html, .json, .sarif or .txt."""
-        from lanewise.machine.checker.reporting.saving import save
-
-        save(new_in_each(self.reports), Path(path))
+        """Write the report to a file, in the form that its name ends in: .html, .json, .sarif or .txt."""
+        self.report.save(path)
 
     def __repr__(self) -> str:
         return f"<virtual {self.device.name} ({self.device.arch}): {len(self.launches)} launches>"
@@ -160,16 +227,34 @@ def virtual_gpu(
     name: str,
     *,
     check: bool = False,
+    streams: bool = False,
+    fast: bool = False,
+    only: Sequence[str] | str = (),
+    first: int | None = None,
     memory_gib: float | None = None,
     multiprocessors: int | None = None,
     steps: int | None = None,
+    executor: Executor | None = None,
 ) -> VirtualGPU:
     """Return a virtual GPU by the name of a GPU, to be used as a context manager.
 
-    With `check` every launch is checked. `memory_gib` and `multiprocessors` change the device; `steps` bounds
-    the basic blocks that a thread block may run, so that an endless kernel ends.
+    With `check` every launch is checked; `only` names the kernels that are, `first` says how many launches
+    are. With `fast` launches run plainly, and only what stops one is found. With `streams` races between
+    operations on different streams are looked for as well. `memory_gib` and `multiprocessors` change the
+    device; `steps` bounds the basic blocks that a thread block may run, so that an endless kernel ends;
+    `executor` spreads the blocks of plain launches over its workers, as at a launch.
     """
-    return VirtualGPU(name, check=check, memory_gib=memory_gib, multiprocessors=multiprocessors, steps=steps)
+    names = (only,) if isinstance(only, str) else tuple(only)
+    wanted = check or streams or fast or bool(names) or first is not None
+    checking = Checking(names, first, fast, streams) if wanted else False
+    return VirtualGPU(
+        name,
+        check=checking,
+        memory_gib=memory_gib,
+        multiprocessors=multiprocessors,
+        steps=steps,
+        executor=executor,
+    )
 
 
 _ACTIVE: VirtualGPU | None = None
@@ -189,28 +274,3 @@ def _installing(installer: str, gpu: VirtualGPU, patches: Patches) -> Callable[[
         import_module(installer).install(gpu, patches)
 
     return install
-
-
-def new_in_each(reports: Sequence[Report]) -> list[Report]:
-    """Return the first report of each kernel, and of the others those that have something new, and only that.
-
-    A finding is known by its kernel, kind and place.
-    """
-    from copy import copy
-
-    seen: set[tuple[str, ...]] = set()
-    kernels: set[str] = set()
-    kept = []
-    for report in reports:
-        new = []
-        for finding in report.findings:
-            key = (report.kernel, finding.kind, str(finding.location))
-            if key not in seen:
-                seen.add(key)
-                new.append(finding)
-        if report.kernel not in kernels or new:
-            own = copy(report)
-            object.__setattr__(own, "findings", new)
-            kept.append(own)
-        kernels.add(report.kernel)
-    return kept

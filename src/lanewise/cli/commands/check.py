@@ -21,6 +21,7 @@ from lanewise.cli.input.compiling import (
     Standard,
     compilation,
 )
+from lanewise.cli.input.gpu_options import Fast, First, GpuChecks, Only, Streams
 from lanewise.cli.input.options import AsJson
 from lanewise.cli.launching import (
     FAILED,
@@ -48,6 +49,7 @@ from lanewise.errors import LanewiseError
 if TYPE_CHECKING:
     from lanewise.launch import Configured
     from lanewise.machine.checker.report import Report
+    from lanewise.virtual_gpu.session import VirtualGPU
 
 FOUND = 1
 #: Orders in which a launch may be repeated.
@@ -144,6 +146,10 @@ def check(
         ),
     ] = 1,
     gpu: Gpu = None,
+    streams: Streams = False,
+    only: Only = None,
+    first: First = None,
+    fast: Fast = False,
     progress: Bar = None,
     json: AsJson = False,
 ) -> Callable[[], int]:
@@ -160,6 +166,7 @@ def check(
     lanewise check kernel.cu --grid 8 --block 128 --arg zeros:f32:1024 --schedules 5
     lanewise check script.py --strict --save report.html
     lanewise check --gpu H100 triton_script.py
+    lanewise check --gpu H100 --streams --only 'matmul*' --first 10 triton_script.py
     lanewise check kernel.cu --block 128 --arg zeros:f32:128 --format sarif > lanewise.sarif
     """
     from lanewise.cli.terminal.interrupt import ends_soon
@@ -171,10 +178,11 @@ def check(
     if json and format not in (Format.TEXT, Format.JSON):
         raise LanewiseError(f"--json and --format {format} exclude each other; give one")
     shown = Format.JSON if json else format
+    on_gpu = GpuChecks(streams, tuple(only or ()), first, fast)
+    on_gpu.require_gpu(gpu)
     if asked.is_script:
-        return partial(
-            _script, asked, schedules, Wanted(lines, strict, shown, save, counters, ptx, inlined, None)
-        )
+        wanted = Wanted(lines, strict, shown, save, counters, ptx, inlined, None)
+        return partial(_script, asked, schedules, wanted, on_gpu)
     wanted = Wanted(lines, strict, shown, save, counters, ptx, inlined, file)
     with ends_soon(), what_it_prints(wanted.is_data):
         configured, values = asked.kernel()
@@ -195,7 +203,7 @@ def _checked(
         return check_launch(configured, *values, **{"progress": bar, **asked.options, **options})
 
 
-def _script(asked: Asked, schedules: int, wanted: Wanted) -> int:
+def _script(asked: Asked, schedules: int, wanted: Wanted, on_gpu: GpuChecks) -> int:
     reports: list[Report] = []
 
     def watcher(configured: Configured, arguments: tuple[object, ...], options: dict[str, object]) -> None:
@@ -210,29 +218,47 @@ def _script(asked: Asked, schedules: int, wanted: Wanted) -> int:
         reports.append(perform())
         return reports[-1]
 
+    gpu = _gpu_of(asked, schedules, on_gpu)
     with what_it_prints(wanted.is_data):
-        status = run_script(asked, watcher, own_check)
-    if asked.gpu is not None:
-        reports = _once_per_kernel(reports)
+        status = run_script(asked, watcher, own_check, gpu)
+    if gpu is not None:
+        reports += gpu.report.parts
     found = _show(reports, wanted)
-    if not reports and not status:
-        print(f"lanewise: {asked.file} launches nothing: nothing was checked", file=sys.stderr)
+    if gpu is not None:
+        print(f"lanewise: {gpu.report.summary}", file=sys.stderr)
+    if not status and (missed := _nothing_checked(asked, reports, gpu, on_gpu)):
+        print(f"lanewise: {missed}", file=sys.stderr)
         return FAILED
     return FAILED if status else found
 
 
-def _once_per_kernel(reports: list[Report]) -> list[Report]:
-    """Return what is new in each report, and say on stderr how many launches were checked."""
-    from lanewise.virtual_gpu.session import new_in_each
+def _gpu_of(asked: Asked, schedules: int, on_gpu: GpuChecks) -> VirtualGPU | None:
+    """Return the virtual GPU of a script, which checks its launches; None if the script has none."""
+    if asked.gpu is None:
+        return None
+    from lanewise.cli.terminal.progress import ProgressBar
+    from lanewise.machine.checker.schedules import first_schedules
 
-    kept = new_in_each(reports)
-    kernels = len({report.kernel for report in reports})
-    errors = sum(finding.severity == "error" for report in kept for finding in report.findings)
-    print(
-        f"lanewise: {len(reports)} launches of {kernels} kernels were checked; errors found: {errors}",
-        file=sys.stderr,
+    checking = on_gpu.checking()
+    checking.options = {"schedule": first_schedules(schedules), "resources": not on_gpu.fast}
+    gpu = asked.virtual_gpu(checking)
+    assert gpu is not None
+    checking.progress = lambda kernel: ProgressBar(
+        f"launch {len(gpu.launches) + 1}, {kernel}", asked.progress
     )
-    return kept
+    return gpu
+
+
+def _nothing_checked(asked: Asked, reports: list[Report], gpu: VirtualGPU | None, on_gpu: GpuChecks) -> str:
+    """Return why nothing was checked, in words; empty if something was."""
+    if gpu is not None and gpu.findings:
+        return ""
+    if gpu is not None and gpu.launches and not gpu.report.checked:
+        launched = ", ".join(sorted({each.kernel.partition("(")[0] for each in gpu.launches}))
+        return f"no kernel that is called {' or '.join(on_gpu.only)} was launched; launched were: {launched}"
+    if not reports or (gpu is not None and not gpu.launches and len(reports) == len(gpu.report.parts)):
+        return f"{asked.file} launches nothing: nothing was checked"
+    return ""
 
 
 def _show(reports: list[Report], wanted: Wanted) -> int:
@@ -256,7 +282,7 @@ def _show(reports: list[Report], wanted: Wanted) -> int:
                 if number:
                     print()
                 _say(report, wanted)
-                if wanted.lines:
+                if wanted.lines and report.module is not None:
                     print(f"\n{report.listing_text()}")
     return 0 if ok else FOUND
 

@@ -21,6 +21,7 @@ from lanewise.cli.input.compiling import (
     Standard,
     compilation,
 )
+from lanewise.cli.input.gpu_options import ExecutorName, executor_of
 from lanewise.cli.input.options import AsJson
 from lanewise.cli.launching import (
     Arch,
@@ -126,7 +127,8 @@ def launch(
             arch = "GPU"
             return
         _refuse_registers(entry, shape.threads, find_arch(arch))
-        with ProgressBar(entry.demangled, asked.progress) as bar:
+        title = entry.demangled if asked.gpu is None else f"launch {len(ran) + 1}, {entry.demangled}"
+        with ProgressBar(title, asked.progress) as bar:
             configured(*arguments, **{"progress": bar, **asked.options, **options})
     except KernelFault as error:
         fault = error.kind or "fault"
@@ -181,6 +183,7 @@ def run(
     compiler: CompilerName = Compiler.AUTO,
     unchecked: Unchecked = False,
     gpu: Gpu = None,
+    executor: ExecutorName = None,
     progress: Bar = None,
     json: AsJson = False,
 ) -> Callable[[], int]:
@@ -210,7 +213,8 @@ def run(
     if asked.is_script:
         if save or print_:
             raise LanewiseError(f"{file} is a script; --save and --print are for a kernel's arguments")
-        return partial(_script, asked, json)
+        return partial(_script, asked, json, executor)
+    executor_of(executor, None)
     targets = [_target(text, len(asked.args)) for text in save or ()]
     for number in print_ or ():
         _number(number, len(asked.args), "--print")
@@ -281,7 +285,7 @@ def _checked_row(configured: Configured, options: dict[str, Any], seconds: float
     return Ran(f"{entry.demangled} (lw.check)", shape.grid, shape.block, arch, shape.blocks, seconds)
 
 
-def _script(asked: Asked, json: bool) -> int:
+def _script(asked: Asked, json: bool, workers: str | None) -> int:
     ran: list[Ran] = []
 
     def watcher(configured: Configured, arguments: tuple[object, ...], options: dict[str, object]) -> None:
@@ -298,8 +302,8 @@ def _script(asked: Asked, json: bool) -> int:
         ran.append(_checked_row(configured, options, time.perf_counter() - begin))
         return report
 
-    with what_it_prints(json):
-        status = run_script(asked, watcher, own_check)
+    with what_it_prints(json), executor_of(workers, asked.gpu) as executor:
+        status = run_script(asked, watcher, own_check, asked.virtual_gpu(executor=executor))
     columns = tuple(name for name, _ in ran[0].pairs) if ran else ()
     table = Table("", columns, [tuple(value for _, value in each.pairs) for each in ran])
     note = f"{len(ran)} launches." if len(ran) != 1 else "1 launch."

@@ -92,6 +92,11 @@ def may_deliver_nothing(op: Op) -> bool:
     return op.record.shuffles or (op.record.is_plain_load and op.space == "local")
 
 
+def _is_guarded_load(op: Op) -> bool:
+    """Return whether an instruction is a load under a predicate, which leaves registers as they are."""
+    return op.guard is not None and op.record.is_plain_load
+
+
 def passed(op: Op) -> set[Register]:
     """Return the registers whose lack of a value an instruction passes on to its result."""
     return op.registers(Role.USED) if passes_on(op) and not is_zero_of_itself(op) else set()
@@ -227,7 +232,13 @@ def _add_body(
         each for block in blocks for op in block.executed if may_deliver_nothing(op) for each in gives(op)
     }
     undelivered |= _tainted(blocks, undelivered, read_by_lane, gives)
-    tracked = sorted(doubtful | tainted | undelivered, key=lambda register: register.offset)
+    # So is what a load under a predicate leaves without a value: Triton's reductions add in all lanes, and
+    # only those that loaded something store the sum.
+    ahead = {each for block in blocks for op in block.executed if _is_guarded_load(op) for each in gives(op)}
+    ahead &= doubtful
+    ahead |= _tainted(blocks, ahead, read_by_lane, gives)
+    followed = undelivered | ahead
+    tracked = sorted(doubtful | tainted | followed, key=lambda register: register.offset)
     if not tracked and not without:
         return
     index = {register: len(made.registers) + number for number, register in enumerate(tracked)}
@@ -240,7 +251,9 @@ def _add_body(
         for op in block.executed:
             missing = {each for each in needed(op) if each in tainted or each in doubtful - here}
             if not computes(op):
-                missing |= needed(op) & undelivered
+                missing |= needed(op) & followed
+            elif op.guard is None or op.guard[0] not in ahead:
+                missing -= ahead
             checks = [each for each in missing if each in index]
             if checks:
                 made.checks[key_of(op)] = sorted(index[each] for each in checks)
@@ -261,7 +274,7 @@ def _add_body(
                     (places[each.target], source) for each, source in zip(moves, sources, strict=True)
                 ]
             elif not index.keys().isdisjoint(gives(op)):
-                made.assignments[key_of(op)] = _assignment(op, index, undelivered)
+                made.assignments[key_of(op)] = _assignment(op, index, followed)
             made.folded |= {index[each] for each in assigned(op) - gives(op) if each in index}
             if key_of(op) in made.checks or key_of(op) in made.assignments:
                 chooses = [op.operands[3]] if op.record.chooses else []

@@ -23,6 +23,7 @@ from lanewise.machine.checker import counters, fault_findings
 from lanewise.machine.checker.access_descriptions import source_of
 from lanewise.machine.checker.allocations.heap_checks import leaks
 from lanewise.machine.checker.checked_kernel import CheckedKernel
+from lanewise.machine.checker.launch_accesses import WANTED, accesses_of
 from lanewise.machine.checker.merged_findings import across_schedules, verdict
 from lanewise.machine.checker.report import Finding, Inefficiency, Line, Report
 from lanewise.machine.checker.schedules import RunSchedule
@@ -34,6 +35,7 @@ from lanewise.machine.program.source_lines import short_place
 from lanewise.machine.runtime import resident_blocks
 from lanewise.machine.runtime.device_memory import Allocation, heap_in_use
 from lanewise.machine.runtime.heap import HeapState, heap_of
+from lanewise.machine.runtime.initialised_bytes import INITIALISED
 from lanewise.machine.runtime.launch import Launch, Progress
 from lanewise.machine.runtime.resident_blocks import ResidentBlocks, Stuck
 from lanewise.machine.runtime.state import BlockState
@@ -85,6 +87,8 @@ class CheckedLaunch(Launch):
         written = self.kernel.written_parameters
         if allocation.is_variable or written is None:
             return True
+        if INITIALISED.marks(allocation.first, allocation.size) is not None:
+            return True  # asynchronous reads of it are looked at, too
         pointers = (int.from_bytes(self.parameters[each : each + 8].tobytes(), "little") for each in written)
         return any(pointer in allocation for pointer in pointers)
 
@@ -254,6 +258,7 @@ class CheckedLaunch(Launch):
             partial(_judged, kernel, runs, rows, diverged, requests, overlap) if self.ended else None,
             kernel.module,
             self.ended,
+            tuple(accesses_of(self.watches)) if WANTED.get() else (),
         )
 
     def verdict(self) -> list[Finding]:
@@ -382,7 +387,8 @@ def _run(
 ) -> CheckedLaunch:
     """Run a kernel under watch with one schedule; return the launch that found all that is to be found."""
     side_by_side = kernel.blocks_are_independent and shape.blocks > 1
-    launch = CheckedLaunch(kernel, shape, values, steps, schedule, side_by_side, record_all=not side_by_side)
+    record_all = WANTED.get() or not side_by_side
+    launch = CheckedLaunch(kernel, shape, values, steps, schedule, side_by_side, record_all)
     memory = WrittenMemory(launch, launch.written)
     before = memory.copy() if side_by_side else None
     if not _is_whole(launch, progress) and before is not None:
@@ -410,6 +416,8 @@ class MemoryCopy(NamedTuple):
 
     contents: list[Bytes]
     heap: HeapState | None
+    #: Which bytes of the memory had ever been written, where that is followed.
+    initialised: list[Bytes | None]
 
 
 class WrittenMemory:
@@ -417,18 +425,23 @@ class WrittenMemory:
 
     def __init__(self, launch: Launch, written: list[Allocation]) -> None:
         self.allocations = [each for each in written if each.writable]
+        self._marks = [INITIALISED.marks(each.first, each.size) for each in self.allocations]
         self._own = [launch.arrays.caller_memory(each) for each in self.allocations]
         self._heap = heap_of(launch.compiled.module) if heap_in_use(launch.compiled.module) else None
 
     def copy(self) -> MemoryCopy:
         """Return a copy of what it holds."""
         heap = self._heap.state() if self._heap is not None else None
-        return MemoryCopy([content.copy() for content in self._own], heap)
+        marks = [None if each is None else each.copy() for each in self._marks]
+        return MemoryCopy([content.copy() for content in self._own], heap, marks)
 
     def put_back(self, copy: MemoryCopy) -> None:
         """Restore what `copy` returned."""
         for own, content in zip(self._own, copy.contents, strict=True):
             own[:] = content
+        for marks, before in zip(self._marks, copy.initialised, strict=True):
+            if marks is not None and before is not None:
+                marks[:] = before
         if self._heap is not None and copy.heap is not None:
             self._heap.restore(copy.heap)
 

@@ -16,6 +16,7 @@ from lanewise.machine.program.source_lines import short_place
 from lanewise.ptx.model.names import demangle
 
 if TYPE_CHECKING:
+    from lanewise.machine.checker.launch_accesses import AllocationAccesses
     from lanewise.machine.checker.mends import Race
     from lanewise.ptx import Module
 
@@ -226,6 +227,8 @@ class ReportContents:
     module: Module | None = field(default=None, repr=False, compare=False)
     #: Whether the launch ran to its end: otherwise the counters are those until the fault.
     ended: bool = True
+    #: The bytes that the launch has accessed, if somebody wants to know.
+    accesses: tuple[AllocationAccesses, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def counted(self) -> str:

@@ -24,13 +24,17 @@ class Language(Enum):
     CPLUSPLUS = 0
     PYTHON = 1
     PTX = 2
+    #: Triton, Numba or another language in Python.
+    OTHER_PYTHON = 3
 
     @classmethod
     def of(cls, module: Module, source: str | None) -> Language:
         """Return the language of a line of a module; that of no line is PTX."""
         if module.names is not None:
             return cls.PYTHON
-        return cls.PTX if source is None else cls.CPLUSPLUS
+        if source is None:
+            return cls.PTX
+        return cls.OTHER_PYTHON if source.rpartition(":")[0].endswith(".py") else cls.CPLUSPLUS
 
 
 #: What each language calls the instructions that mends propose: CUDA C++, Python, PTX.
@@ -60,8 +64,18 @@ SPELLINGS = {
 }
 
 
+#: The same in other languages in Python, where they have it; else it is that of PTX.
+_OTHER_PYTHON = {
+    "block_barrier": "`tl.debug_barrier()` (Triton) or `cuda.syncthreads()` (Numba)",
+    "atomic": "`tl.atomic_add` (Triton) or `cuda.atomic.add` (Numba)",
+    "fence": "`cuda.threadfence()` (Numba)",
+}
+
+
 def spelled(name: str, language: Language) -> str:
     """Return an instruction as a language writes it, between backquotes."""
+    if language is Language.OTHER_PYTHON:
+        return _OTHER_PYTHON.get(name) or spelled(name, Language.PTX)
     return f"`{SPELLINGS[name][language.value]}`"
 
 

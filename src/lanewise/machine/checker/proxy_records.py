@@ -67,6 +67,8 @@ class RunView(RecordLayout):
     #: Where the memory begins on the host, and on the device.
     host = field()
     origin = field()
+    #: The marks of the bytes of an allocation that were ever written; 0 if they are not followed.
+    initialised = field()
     # Epochs: what was accessed up to there is ordered before, and what was written visible to the other
     # proxy as well; before the last one nothing was written.
     floor = field()

@@ -340,6 +340,8 @@ class AllocationShadow(RecordLayout):
     byte_states = field()
     #: The flags of all accesses to it; -1 if asynchronous ones are among them.
     flags = field()
+    #: Of memory that outlives the launch: a mark for each byte that was ever written; else 0.
+    initialised = field()
 
 
 #: The most accesses of an asynchronous operation that are held to bounds: target, source, mbarrier.

@@ -117,6 +117,14 @@ class Suspicion(IntEnum):
         "write the memory before it is read: malloc does not clear it",
     )  # fmt: skip
 
+    #: Memory of a virtual GPU; `unwritten` has a bit for each byte of the access that nothing was written to.
+    NEVER_WRITTEN = (
+        "uninitialised", ERROR, Subject.ACCESS, "lane address unwritten _",
+        "{access} of memory that no copy, no memset and no kernel has written since it was allocated",
+        "write the memory before the launch that reads it: a copy, cudaMemset, or torch.zeros in place of "
+        "torch.empty",
+    )  # fmt: skip
+
     # asynchronous operations that may not be complete -------------------------------------------------------
 
     UNFINISHED_COPY = (

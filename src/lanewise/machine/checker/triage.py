@@ -12,6 +12,7 @@ import numpy.typing as npt
 from lanewise.jit.host_memory import address as address_of
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, WarpFrame
+from lanewise.machine.analysis.value_uses import Use
 from lanewise.machine.checker import records
 from lanewise.machine.checker.access_descriptions import allocation_at, source_of
 from lanewise.machine.checker.allocations.padding import Padding, padding_met
@@ -131,6 +132,9 @@ class Triage:
             met = padding_met(launch.compiled.program, self.uses, state, warp, op, lane, address)
             advice = met is not None
             self._note_padding(row, met)
+        if kind is Suspicion.NEVER_WRITTEN and not self._needs(op, numbers["unwritten"]):
+            self._hear(row, kind, ADVICE_AGAIN)
+            return
         if kind not in RACES:
             self._hear_less(row, kind, advice)
         space, allocation = allocation_at(launch, self._space(op, access, address), address)
@@ -179,6 +183,21 @@ class Triage:
             races=(facts.race,) if "{order}" in kind.mend else (),
         )
         self.add(finding, (row, kind))
+
+    def _needs(self, op: Op, unwritten: int) -> bool:
+        """Return whether a load needs elements that were never written, given as bits of its bytes.
+
+        A value that is only chosen from is perhaps dropped. What is only copied, beside elements that were
+        written, is perhaps padding of a structure.
+        """
+        if not op.record.is_plain_load:
+            return True
+        (located,) = accesses(op)
+        count = len(elements_of(op.operands[located.access.data]))
+        size = located.size // count
+        missing = [number for number in range(count) if unwritten >> number * size & 1]
+        least = Use.COPIED if len(missing) == count else Use.COMPUTED
+        return any(self.uses.of(op, number) >= least for number in missing)
 
     def _hear_less(self, row: int, kind: Suspicion, advice: bool) -> None:
         """Bound how often an instruction reports a suspicion again; the compiled code goes on counting.

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lanewise.jit.host_memory import address, zeroed_bytes
+from lanewise.jit.host_memory import Bytes, address, zeroed_bytes
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord
 from lanewise.machine.checker.allocations.pointer_bounds import (
@@ -48,6 +48,7 @@ from lanewise.machine.checker.site_table import fresh_table
 from lanewise.machine.checker.triage import Triage
 from lanewise.machine.runtime.device_memory import Allocation
 from lanewise.machine.runtime.heap import heap_of
+from lanewise.machine.runtime.initialised_bytes import INITIALISED
 from lanewise.machine.runtime.launch import Launch
 from lanewise.machine.runtime.state import BlockState
 
@@ -107,6 +108,8 @@ class Watch:
         ]
         #: The bytes of address space of its shadow memory; those of pages that are touched are in use.
         self.shadow_bytes = sum(each.nbytes for each in self.shadows)
+        #: Marks of the bytes of memory that outlives the launch.
+        self._marks: list[Bytes] = []
         self.shadow_table = np.zeros((max(len(self.shadows), 1), AllocationShadow.BYTES // 8), np.int64)
         for row, each, shadow, shift in zip(
             self.shadow_table, launch.allocations, self.shadows, shifts, strict=False
@@ -121,6 +124,7 @@ class Watch:
                 (AllocationShadow.accessed_from, each.size),
                 (AllocationShadow.reads_recorded, each.first in recorded),
                 (AllocationShadow.byte_states, _byte_states(each, kernel)),
+                (AllocationShadow.initialised, self._initialised(each)),
             ):
                 row[field // 8] = value
         for field, value in (
@@ -141,6 +145,14 @@ class Watch:
         self._kept: list[object] = []
         #: The bytes that the records of one block take.
         self.block_bytes = 0
+
+    def _initialised(self, allocation: Allocation) -> int:
+        """Return where the marks of an allocation's written bytes lie; 0 if all of them are written."""
+        marks = INITIALISED.marks(allocation.first, allocation.size)
+        if marks is None:
+            return 0
+        self._marks.append(marks)
+        return address(marks)
 
     def _too_large(self, recorded: set[int]) -> list[Allocation]:
         """Return the allocations that are not watched, the largest first, so that others fit in memory."""

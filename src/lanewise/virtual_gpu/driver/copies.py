@@ -7,8 +7,8 @@ import ctypes
 import numpy as np
 
 from lanewise.virtual_gpu.driver.memory import Allocation
+from lanewise.virtual_gpu.driver.operations import DEFAULT, OperationCalls
 from lanewise.virtual_gpu.driver.results import DriverError, Result
-from lanewise.virtual_gpu.driver.state import DriverState
 
 #: What the pitch of cuMemAllocPitch is a multiple of.
 _PITCH = 512
@@ -30,7 +30,7 @@ class Pool:
         self.attributes: dict[int, int] = {}
 
 
-class MemoryCalls(DriverState):
+class MemoryCalls(OperationCalls):
     """Memory of the device, which lies in host memory under the same addresses."""
 
     _default_pool: int = 0
@@ -61,12 +61,14 @@ class MemoryCalls(DriverState):
         return self.memory.allocate(bytes, is_host=True)
 
     def cuMemAllocAsync(self, bytes: int, stream: int) -> int:
-        """Return the address of new memory."""
-        return self.memory.allocate(bytes)
+        """Return the address of new memory, which is there for the stream from now on."""
+        place = self.memory.allocate(bytes)
+        self.filled_by("the allocation", place, bytes, stream)
+        return place
 
     def cuMemAllocFromPoolAsync(self, bytes: int, pool: int, stream: int) -> int:
         """Return the address of new memory; all pools are one."""
-        return self.memory.allocate(bytes)
+        return self.cuMemAllocAsync(bytes, stream)
 
     def cuDeviceGetDefaultMemPool(self, device: int) -> int:
         """Return the pool of the device."""
@@ -100,17 +102,28 @@ class MemoryCalls(DriverState):
         self.known(pool, Pool)
 
     def cuMemFree_v2(self, address: int) -> None:
-        """Give back memory; a null pointer is none."""
+        """Give back memory when all work is done; a null pointer is none."""
         if address:
-            self.memory.release(address)
+            self.wait_for()
+            self._release(address)
+
+    def _release(self, address: int) -> None:
+        self.memory.release(address)
+        if self.races is not None:
+            self.races.forget(address)
 
     def cuMemFreeHost(self, address: int) -> None:
         """Give back host memory; a null pointer is none."""
         self.cuMemFree_v2(address)
 
     def cuMemFreeAsync(self, address: int, stream: int) -> None:
-        """Give back memory; a null pointer is none."""
-        self.cuMemFree_v2(address)
+        """Give back memory when the work of the stream so far is done; a null pointer is none."""
+        if not address:
+            return
+        known = self.memory.find(address)
+        if known is not None:
+            self.filled_by("the free", known.first, known.size, stream)
+        self._release(address)
 
     def cuMemHostRegister_v2(self, address: int, bytes: int, flags: int) -> None:
         """Let kernels access host memory of the program."""
@@ -167,26 +180,31 @@ class MemoryCalls(DriverState):
 
     # copies -------------------------------------------------------------------------------------------------
 
-    def cuMemcpy(self, target: int, source: int, bytes: int) -> None:
-        """Copy bytes; both addresses are those of the device or of the host."""
+    def _copy(self, target: int, source: int, bytes: int, stream: int, is_async: bool) -> None:
         if bytes:
             read = self.memory.range(source, bytes)
             self.memory.range(target, bytes)
             ctypes.memmove(target, read.ctypes.data, bytes)
+            self.copied(target, source, bytes, stream, is_async)
+
+    def cuMemcpy(self, target: int, source: int, bytes: int) -> None:
+        """Copy bytes; both addresses are those of the device or of the host."""
+        self._copy(target, source, bytes, DEFAULT, is_async=False)
 
     def cuMemcpyAsync(self, target: int, source: int, bytes: int, stream: int) -> None:
         """Copy bytes at once."""
-        self.cuMemcpy(target, source, bytes)
+        self._copy(target, source, bytes, stream, is_async=True)
 
     cuMemcpyHtoD_v2 = cuMemcpyDtoH_v2 = cuMemcpyDtoD_v2 = cuMemcpy
     cuMemcpyHtoDAsync_v2 = cuMemcpyDtoHAsync_v2 = cuMemcpyDtoDAsync_v2 = cuMemcpyAsync
 
-    def _fill(self, address: int, value: int, count: int, size: int) -> None:
+    def _fill(self, address: int, value: int, count: int, size: int, stream: int = DEFAULT) -> None:
         """Write a number of some bytes again and again."""
         if address % size:
             raise DriverError(Result.INVALID_VALUE, f"{address:#x} is not a multiple of {size}")
         memory = self.memory.range(address, count * size)
         memory.view(f"u{size}")[:] = np.array(value % (1 << 8 * size), f"u{size}")
+        self.filled(address, count * size, stream)
 
     def cuMemsetD8_v2(self, address: int, value: int, count: int) -> None:
         """Fill memory with a byte."""
@@ -202,15 +220,15 @@ class MemoryCalls(DriverState):
 
     def cuMemsetD8Async(self, address: int, value: int, count: int, stream: int) -> None:
         """Fill memory with a byte at once."""
-        self._fill(address, value, count, 1)
+        self._fill(address, value, count, 1, stream)
 
     def cuMemsetD16Async(self, address: int, value: int, count: int, stream: int) -> None:
         """Fill memory with a number of two bytes at once."""
-        self._fill(address, value, count, 2)
+        self._fill(address, value, count, 2, stream)
 
     def cuMemsetD32Async(self, address: int, value: int, count: int, stream: int) -> None:
         """Fill memory with a number of four bytes at once."""
-        self._fill(address, value, count, 4)
+        self._fill(address, value, count, 4, stream)
 
 
 def _pool_attribute(attribute: int) -> type[ctypes.c_int32] | type[ctypes.c_uint64]:

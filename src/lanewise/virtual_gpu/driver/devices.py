@@ -6,8 +6,9 @@ import ctypes
 import hashlib
 
 from lanewise.virtual_gpu.driver.attributes import device_attributes
+from lanewise.virtual_gpu.driver.operations import OperationCalls
 from lanewise.virtual_gpu.driver.results import DriverError, Result
-from lanewise.virtual_gpu.driver.state import DRIVER_VERSION, DriverState, write_text
+from lanewise.virtual_gpu.driver.state import DRIVER_VERSION, write_text
 
 #: Limits of a context by the numbers of cuda.h: stack, printf buffer, heap, and so on.
 _LIMITS = {0: 1024, 1: 1 << 20, 2: 8 << 20, 3: 2, 4: 2048, 5: 64, 6: 0}
@@ -20,7 +21,7 @@ class Context:
         self.flags, self.limits = flags, dict(_LIMITS)
 
 
-class DeviceCalls(DriverState):
+class DeviceCalls(OperationCalls):
     """The device, its attributes, and contexts."""
 
     _primary: int = 0
@@ -206,7 +207,8 @@ class DeviceCalls(DriverState):
         return 0, -5
 
     def cuCtxSynchronize(self) -> None:
-        """Do nothing: all work has been done when its call returned."""
+        """Return at once: all work has been done when its call returned."""
+        self.wait_for()
 
 
 def _result(error: int) -> Result:

@@ -52,8 +52,14 @@ class Driver(DeviceCalls, GraphCalls, LinkCalls, VirtualMemoryCalls):
             result, reason = error.result, error.reason
         except Exception as error:  # nothing may pass through C
             result, reason = Result.UNKNOWN, f"{type(error).__name__}: {error}"
+            self.__dict__.setdefault("unseen", []).append(error)
         self._log(name, declared, raw, result, reason)
         return result
+
+    def take_unseen(self) -> list[Exception]:
+        """Return the exceptions that a program in C has not seen, and forget them."""
+        taken: list[Exception] = self.__dict__.pop("unseen", [])
+        return taken
 
     def _call(self, declared: EntryPoint, raw: Sequence[int]) -> None:
         inputs: list[Any] = []

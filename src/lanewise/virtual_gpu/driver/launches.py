@@ -35,6 +35,7 @@ from lanewise.virtual_gpu.driver.modules import (
     load_ptx,
     ptx_in,
 )
+from lanewise.virtual_gpu.driver.operations import DEFAULT, OperationCalls
 from lanewise.virtual_gpu.driver.results import DriverError, Result
 
 _POINTER_BYTES = 8
@@ -218,9 +219,11 @@ class LaunchCalls(ArrayCalls):
 
     # launches -----------------------------------------------------------------------------------------------
 
-    def launch(self, function: LoadedFunction, shape: Shape, values: Sequence[Any]) -> None:
+    def launch(
+        self, function: LoadedFunction, shape: Shape, values: Sequence[Any], stream: int = DEFAULT
+    ) -> None:
         """Launch a kernel with arguments as `kernel[grid, block](…)` takes them."""
-        self.launcher(Configured(function.entry, shape), tuple(values))
+        self.launcher(Configured(function.entry, shape), tuple(values), stream)
 
     def cuLaunchKernelEx(self, config: int, function: int, parameters: int, extra: int) -> None:
         """Launch a kernel as a record says: with clusters, and overlapping with the kernel before it."""
@@ -234,27 +237,26 @@ class LaunchCalls(ArrayCalls):
             elif kind == _OVERLAP:
                 overlap = bool(ctypes.c_int32.from_address(place + _VALUE_OFFSET).value)
         shape = Shape(three_sizes(asked.grid), three_sizes(asked.block), asked.shared_bytes, cluster, overlap)
-        self._launch(function, shape, parameters, extra)
+        self._launch(function, shape, parameters, extra, asked.stream)
 
     def cuLaunchKernel(self, function: int, *rest: int) -> None:
         """Launch a kernel: grid, block, bytes of shared memory, stream, parameters, extra."""
-        *sizes, shared_bytes, _, parameters, extra = rest
-        self._launch(
-            function, Shape(three_sizes(sizes[:3]), three_sizes(sizes[3:]), shared_bytes), parameters, extra
-        )
+        *sizes, shared_bytes, stream, parameters, extra = rest
+        shape = Shape(three_sizes(sizes[:3]), three_sizes(sizes[3:]), shared_bytes)
+        self._launch(function, shape, parameters, extra, stream)
 
     def cuLaunchCooperativeKernel(self, function: int, *rest: int) -> None:
         """Launch a kernel whose blocks wait for each other."""
         self.cuLaunchKernel(function, *rest, 0)
 
-    def _launch(self, function: int, shape: Shape, parameters: int, extra: int) -> None:
+    def _launch(self, function: int, shape: Shape, parameters: int, extra: int, stream: int) -> None:
         """Read the arguments from memory and launch; a fault becomes a result."""
         known = self.known(function, LoadedFunction)
         if 0 in (*shape.grid, *shape.block):
             raise DriverError(Result.INVALID_VALUE, f"a grid of {shape.grid} and a block of {shape.block}")
         values = [self.argument(variable, raw) for variable, raw in _raw(known, parameters, extra)]
         try:
-            self.launch(known, shape, values)
+            self.launch(known, shape, values, stream)
         except Deadlock as error:
             raise DriverError(Result.LAUNCH_TIMEOUT, str(error)) from None
         except KernelFault as error:

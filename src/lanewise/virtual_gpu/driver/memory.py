@@ -11,9 +11,12 @@ from bisect import bisect_right, insort
 from dataclasses import dataclass
 
 from lanewise.jit.host_memory import Bytes, address, as_bytes
+from lanewise.machine.program.source_lines import short_place
 from lanewise.machine.runtime.address_book import ADDRESSES
 from lanewise.machine.runtime.device_memory import View
+from lanewise.machine.runtime.initialised_bytes import INITIALISED
 from lanewise.virtual_gpu.driver.results import DriverError, Result
+from lanewise.virtual_gpu.order.host_lines import host_line
 
 #: What the address of an allocation is a multiple of, as cuMemAlloc has it.
 ALIGNMENT = 256
@@ -31,6 +34,9 @@ class Allocation:
     owner: Bytes | None = None
     is_managed: bool = False
     is_host: bool = False
+    #: The line of the program that allocated it, if a check wants to know.
+    line: str | None = None
+    title: str = ""
 
 
 class Memory:
@@ -38,6 +44,8 @@ class Memory:
 
     def __init__(self, capacity: int) -> None:
         self.capacity, self.used, self.peak = capacity, 0, 0
+        #: Whether it is followed which bytes were written, and whether lines of the program are kept.
+        self.is_followed = self.keeps_lines = False
         self._lock = threading.RLock()
         self._starts: list[int] = []
         self._allocations: dict[int, Allocation] = {}
@@ -64,9 +72,13 @@ class Memory:
         start = address(owner) + GUARD
         start += -start % ALIGNMENT
         kind = "managed" if is_managed else "pinned host" if is_host else "device"
-        self.adopt(start, size, f"the {kind} memory at {start:#x} ({size:,} bytes)", owner)
+        line = host_line() if self.keeps_lines else None
+        where = f", allocated at {short_place(line)}" if line else ""
+        self.adopt(start, size, f"the {kind} memory at {start:#x} ({size:,} bytes{where})", owner)
         allocation = self._allocations[start]
-        allocation.is_managed, allocation.is_host = is_managed, is_host
+        allocation.is_managed, allocation.is_host, allocation.line = is_managed, is_host, line
+        if self.is_followed and kind == "device":
+            INITIALISED.follow(start, size)
         if not is_host:
             self.used += size
             self.peak = max(self.peak, self.used)
@@ -84,7 +96,7 @@ class Memory:
                 self._remove(start)
             view = as_bytes(start, size)
             ADDRESSES.adopt(view, start, (View(title, 0, size, True),))
-            self._allocations[start] = Allocation(start, size, view, owner)
+            self._allocations[start] = Allocation(start, size, view, owner, title=title)
             insort(self._starts, start)
 
     def release(self, start: int) -> None:
@@ -107,6 +119,17 @@ class Memory:
         # Somebody may still have an array of it, an exception for instance: it must not be in the book.
         ADDRESSES.withdraw(self._allocations.pop(start).bytes)
         self._starts.remove(start)
+        INITIALISED.forget(start)
+
+    def is_on_device(self, place: int) -> bool:
+        """Return whether an address lies in memory of the device that the host cannot use."""
+        known = self.find(place)
+        return known is not None and not (known.is_host or known.is_managed)
+
+    def title(self, place: int) -> str:
+        """Return what messages call the memory at an address; empty if there is none."""
+        known = self.find(place)
+        return known.title if known is not None else ""
 
     def find(self, place: int) -> Allocation | None:
         """Return the allocation that an address lies in; None if there is none."""
@@ -136,6 +159,21 @@ class Memory:
         """Return the bytes from an address to the end of its allocation; None if it lies in none."""
         known = self.find(place)
         return None if known is None else known.bytes[place - known.first :]
+
+    def leaks(self) -> list[str]:
+        """Return notes on memory that was allocated and never given back, by the lines that allocated it."""
+        by_line: dict[str, list[Allocation]] = {}
+        with self._lock:
+            for each in self._allocations.values():
+                if each.owner is not None:
+                    where = short_place(each.line) if each.line else "the program"
+                    by_line.setdefault(where, []).append(each)
+        notes = []
+        for where, lost in by_line.items():
+            total = sum(each.size for each in lost)
+            many = f"{len(lost)} allocations, {total:,} bytes in all" if len(lost) > 1 else f"{total:,} bytes"
+            notes.append(f"memory was never freed: {many}, allocated by {where}")
+        return notes
 
     def clear(self) -> int:
         """Forget everything; return how many bytes were not given back by those who allocated them."""

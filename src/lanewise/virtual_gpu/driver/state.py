@@ -12,6 +12,7 @@ from lanewise.launch import Configured
 from lanewise.virtual_gpu.devices import Device
 from lanewise.virtual_gpu.driver.memory import Memory
 from lanewise.virtual_gpu.driver.results import DriverError, Result
+from lanewise.virtual_gpu.order.stream_races import StreamRaces
 
 Known = TypeVar("Known")
 
@@ -20,8 +21,8 @@ DRIVER_VERSION = 13000
 #: Handles begin here and have this distance, so that they look like the pointers that a driver gives.
 _FIRST_HANDLE, _HANDLE_STEP = 0x10000, 16
 
-#: Makes a launch: the kernel with its grid and block, and its arguments.
-Launcher = Callable[[Configured, tuple[Any, ...]], None]
+#: Makes a launch: the kernel with its grid and block, its arguments, and the handle of the stream.
+Launcher = Callable[[Configured, tuple[Any, ...], int], None]
 
 
 class PerThread:
@@ -43,7 +44,7 @@ class PerThread:
         self._values[threading.get_ident(), name] = value
 
 
-def plain_launch(configured: Configured, arguments: tuple[Any, ...]) -> None:
+def plain_launch(configured: Configured, arguments: tuple[Any, ...], stream: int) -> None:
     """Launch a kernel as it is; watchers of launches see it."""
     configured(*arguments, unchecked=True)
 
@@ -60,6 +61,8 @@ class DriverState:
         self.thread = PerThread()
         #: Returns the address of an entry point by its name and version, once its library is loaded.
         self.entry_point: Callable[[str, int], int] = lambda symbol, version: 0
+        #: Follows the order of operations, if races between streams are looked for.
+        self.races: StreamRaces | None = None
 
     def handle(self, value: Any) -> int:
         """Return a new handle of a thing."""

@@ -3,61 +3,54 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 import time
 
+from lanewise.virtual_gpu.driver.operations import OWN_STREAMS, Event, OperationCalls, Stream
 from lanewise.virtual_gpu.driver.results import DriverError, Result
-from lanewise.virtual_gpu.driver.state import DriverState
-
-#: Streams that need not be made: the default one, the legacy one, and the one of each thread.
-_OWN_STREAMS = (0, 1, 2)
 
 
-class Stream:
-    """A stream of work."""
-
-    def __init__(self, flags: int, priority: int = 0) -> None:
-        self.flags, self.priority = flags, priority
-
-
-class Event:
-    """A moment in a stream: the time at which it was recorded, if it was."""
-
-    def __init__(self, flags: int) -> None:
-        self.flags = flags
-        self.time: float | None = None
-
-
-class StreamCalls(DriverState):
+class StreamCalls(OperationCalls):
     """Streams, events and functions of the host that are called in a stream."""
+
+    _streams_made = 0
+    _counting = threading.Lock()
 
     def stream(self, handle: int) -> Stream:
         """Return the stream of a handle."""
-        return Stream(0) if handle in _OWN_STREAMS else self.known(handle, Stream)
+        return Stream(0) if handle in OWN_STREAMS else self.known(handle, Stream)
 
     def cuStreamCreate(self, flags: int) -> int:
         """Return a new stream."""
-        return self.handle(Stream(flags))
+        return self.cuStreamCreateWithPriority(flags, 0)
 
     def cuStreamCreateWithPriority(self, flags: int, priority: int) -> int:
         """Return a new stream with a priority."""
-        return self.handle(Stream(flags, priority))
+        stream = Stream(flags, priority)
+        with self._counting:
+            self._streams_made += 1
+            stream.number = self._streams_made
+        return self.handle(stream)
 
     def cuStreamDestroy_v2(self, stream: int) -> None:
         """Forget a stream: its handle is none from now on."""
         self.forget(stream, Stream)
 
     def cuStreamSynchronize(self, stream: int) -> None:
-        """Do nothing: all work has been done when its call returned."""
+        """Return at once: all work has been done when its call returned."""
         self.stream(stream)
+        self.wait_for(stream)
 
     def cuStreamQuery(self, stream: int) -> None:
-        """Do nothing: all work has been done when its call returned."""
-        self.stream(stream)
+        """Return at once: all work has been done when its call returned."""
+        self.cuStreamSynchronize(stream)
 
     def cuStreamWaitEvent(self, stream: int, event: int, flags: int) -> None:
-        """Do nothing: an event is over when its recording returned."""
+        """Return at once: an event is over when its recording returned."""
         self.stream(stream)
-        self.known(event, Event)
+        clock = self.known(event, Event).clock
+        if self.races is not None and clock is not None:
+            self.races.order.wait(self.stream_key(stream), clock)
 
     def cuStreamGetCtx(self, stream: int) -> int:
         """Return the current context."""
@@ -82,6 +75,7 @@ class StreamCalls(DriverState):
         """Call a function of the host at once."""
         self.stream(stream)
         ctypes.CFUNCTYPE(None, ctypes.c_void_p)(function)(data)
+        self.note("a host function", stream, [])
 
     def cuEventCreate(self, flags: int) -> int:
         """Return a new event."""
@@ -94,19 +88,24 @@ class StreamCalls(DriverState):
     def cuEventRecord(self, event: int, stream: int) -> None:
         """Note the time of the host."""
         self.stream(stream)
-        self.known(event, Event).time = time.perf_counter()
+        known = self.known(event, Event)
+        known.time = time.perf_counter()
+        if self.races is not None:
+            known.clock = self.races.order.moment(self.stream_key(stream))
 
     def cuEventRecordWithFlags(self, event: int, stream: int, flags: int) -> None:
         """Note the time of the host."""
         self.cuEventRecord(event, stream)
 
     def cuEventQuery(self, event: int) -> None:
-        """Do nothing: an event is over when its recording returned."""
-        self.known(event, Event)
+        """Return at once: an event is over when its recording returned."""
+        self.cuEventSynchronize(event)
 
     def cuEventSynchronize(self, event: int) -> None:
-        """Do nothing: an event is over when its recording returned."""
-        self.known(event, Event)
+        """Return at once: an event is over when its recording returned."""
+        clock = self.known(event, Event).clock
+        if self.races is not None and clock is not None:
+            self.races.order.synchronize(clock)
 
     def cuEventElapsedTime(self, start: int, end: int) -> float:
         """Return the milliseconds of the host between two events."""

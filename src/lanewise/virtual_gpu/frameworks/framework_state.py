@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from lanewise.virtual_gpu.devices import Device
@@ -15,6 +16,8 @@ class FrameworkState:
         self.driver = driver
         #: Which of torch's tensors are on the device, if torch is there.
         self.torch: Any = None
+        #: Returns the handle of the current stream: torch's, if torch is there.
+        self.current_stream: Callable[[], int] = int
         #: What each autotuned kernel runs with: its name, and the configuration in words.
         self.autotuned: list[tuple[str, str]] = []
 

@@ -2,88 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from lanewise.virtual_gpu.frameworks.patches import Patches
+from lanewise.virtual_gpu.frameworks.torch_streams import answers, current_handle, streams_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from lanewise.virtual_gpu.frameworks.framework_state import FrameworkState
 
 _CUDA_VERSION = "13.0"
-
-
-class Stream:
-    """A stream of torch's: work on it is done when the call that made it returns."""
-
-    def __init__(self, device: Any = None, priority: int = 0, **_: Any) -> None:
-        self.device, self.priority = torch.device("cuda", 0), priority
-        self.cuda_stream = 0
-        self.stream_id = 0
-        self.device_index = 0
-
-    def synchronize(self) -> None:
-        """Do nothing: all work has been done."""
-
-    wait_stream = wait_event = lambda self, other: None
-
-    def query(self) -> bool:
-        """Return that all work has been done."""
-        return True
-
-    def record_event(self, event: Any = None) -> Any:
-        """Return an event that is recorded now."""
-        event = event if event is not None else Event()
-        event.record()
-        return event
-
-    def __enter__(self) -> Stream:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Stream) and other.cuda_stream == self.cuda_stream
-
-    def __hash__(self) -> int:
-        return hash(self.cuda_stream)
-
-
-class Event:
-    """An event of torch's, which keeps the time of the host."""
-
-    def __init__(
-        self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
-    ) -> None:
-        self.time: float | None = None
-
-    def record(self, stream: Any = None) -> None:
-        """Note the time of the host."""
-        self.time = time.perf_counter()
-
-    def elapsed_time(self, other: Event) -> float:
-        """Return the milliseconds of the host from this event to another."""
-        if self.time is None or other.time is None:
-            raise RuntimeError("Both events must be recorded before calculating elapsed time.")
-        return (other.time - self.time) * 1e3
-
-    def wait(self, stream: Any = None) -> None:
-        """Do nothing: the event is over."""
-
-    def synchronize(self) -> None:
-        """Do nothing: the event is over."""
-
-    def query(self) -> bool:
-        """Return that the event is over."""
-        return True
 
 
 class _DeviceContext:
@@ -149,39 +80,31 @@ def _questions(gpu: FrameworkState) -> dict[str, Callable[..., Any]]:
 
 #: Functions of `torch.cuda` that have nothing to do here.
 _IDLE = (
-    "init", "set_device", "synchronize", "empty_cache", "ipc_collect", "set_stream", "_lazy_init",
-    "_lazy_call", "reset_peak_memory_stats", "reset_max_memory_allocated",
+    "init", "set_device", "empty_cache", "ipc_collect", "_lazy_init", "_lazy_call",
+    "reset_peak_memory_stats", "reset_max_memory_allocated",
 )  # fmt: skip
 
 
 def install_torch_cuda(gpu: FrameworkState, patches: Patches) -> None:
     """Let `torch.cuda` answer for the virtual GPU, until the patches are taken back."""
     cuda = torch.cuda
-    current = Stream()
-
-    @contextmanager
-    def stream(chosen: Any) -> Iterator[None]:
-        yield
+    patches.enter_context(streams_of(gpu.driver))
+    gpu.current_stream = current_handle
 
     def seed(number: int) -> None:
         torch.default_generator.manual_seed(int(number))
 
-    answers = {
+    all_answers = {
         **_questions(gpu),
-        **dict.fromkeys(_IDLE, _nothing),
-        "current_stream": lambda *_: current,
-        "default_stream": lambda *_: current,
-        "Stream": Stream,
-        "ExternalStream": Stream,
-        "Event": Event,
-        "stream": stream,
+        **{name: _nothing() for name in _IDLE},
+        **answers(gpu.driver),
         "device": _DeviceContext,
         "manual_seed": seed,
         "manual_seed_all": seed,
         "CUDAGraph": _NoGraph,
         "graph": _NoGraph,
     }
-    for name, answer in answers.items():
+    for name, answer in all_answers.items():
         patches.set(cuda, name, answer)
     patches.set(torch.version, "cuda", _CUDA_VERSION)
     patches.set(torch, "Generator", _Generator)
@@ -190,13 +113,14 @@ def install_torch_cuda(gpu: FrameworkState, patches: Patches) -> None:
         patches.set(accelerator, "is_available", lambda: True)
         patches.set(accelerator, "current_accelerator", lambda *_, **__: torch.device("cuda"))
         patches.set(accelerator, "device_count", lambda: 1)
-        patches.set(accelerator, "synchronize", _nothing)
+        patches.set(accelerator, "synchronize", lambda *_: gpu.driver.cuCtxSynchronize())
         for name in ("current_device_index", "current_device_idx"):
             patches.set(accelerator, name, lambda: 0)
 
 
-def _nothing(*_: Any, **__: Any) -> None:
-    """Do nothing: there is one device, and all work has been done."""
+def _nothing() -> Callable[..., None]:
+    """Return a function that does nothing: there is one device. torch.compile wants one for each name."""
+    return lambda *_, **__: None
 
 
 class _NoGraph:

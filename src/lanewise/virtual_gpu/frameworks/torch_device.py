@@ -8,6 +8,7 @@ torch computes its own operators on the CPU.
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from lanewise.virtual_gpu.frameworks.patches import Patches
+from lanewise.virtual_gpu.frameworks.torch_checks import TorchChecks
 from lanewise.virtual_gpu.frameworks.torch_cuda import install_torch_cuda
 from lanewise.virtual_gpu.frameworks.torch_dlpack import (
     DLPACK_CUDA,
@@ -69,6 +71,8 @@ class DeviceStorages:
         self._sweep_at = _FIRST_SWEEP
         #: What is captured into a CUDA graph at the moment.
         self.recording: Recording | None = None
+        #: What checks are told of torch's operators; None if nothing is checked.
+        self.checks: TorchChecks | None = None
 
     def add(self, tensor: Any) -> None:
         """Note that a tensor is on the device."""
@@ -95,17 +99,21 @@ class DeviceStorages:
             if storage is None or not place:
                 return place
             self.forget_expired()
+            if storage._cdata in self._addressed:
+                return place
             start, size = int(storage.data_ptr()), int(storage.nbytes())
             kind = str(tensor.dtype).removeprefix("torch.")
-            title = f"the tensor at {start:#x} ({kind}, {tuple(tensor.shape)})"
+            made = self.checks.made_at(start) if self.checks is not None else ""
+            title = f"the tensor at {start:#x} ({kind}, {tuple(tensor.shape)}{made})"
         with self._lock:
-            if storage._cdata not in self._addressed:
-                self._memory.adopt(start, size, title)
-                self._addressed[storage._cdata] = _weak_reference(storage), start
+            self._memory.adopt(start, size, title)
+            self._addressed[storage._cdata] = _weak_reference(storage), start
         return place
 
     def forget_expired(self) -> None:
         """Take the memory of storages that are gone out of the reach of kernels."""
+        if self.checks is not None:
+            self.checks.forget_expired()
         with self._lock:
             for key, (reference, start) in list(self._addressed.items()):
                 if reference.expired():
@@ -195,6 +203,8 @@ class DeviceMode(TorchFunctionMode):
                 self.storages.add(each)
             if self.storages.recording is not None:
                 self.storages.recording.add_operator(func, args, kwargs, result)
+            if self.storages.checks is not None:
+                self.storages.checks.made(func, result, asked is not None)
         return result
 
     def _require_same_device(self, operands: list[Any]) -> None:
@@ -214,11 +224,24 @@ class DeviceMode(TorchFunctionMode):
             return tensor
         moved = tensor.clone()
         self.storages.add(moved)
+        self._copied(moved, *_, **__)
         return moved
+
+    def _copied(self, moved: Any = None, device: Any = None, non_blocking: bool = False, **_: Any) -> None:
+        """Tell checks of a copy between host and device; the host waits for it unless it is non_blocking."""
+        if self.storages.checks is not None:
+            if moved is not None:
+                self.storages.checks.made(torch.Tensor.copy_, moved, True)
+            if not non_blocking:
+                self.storages.checks.wait()
 
     def _cpu(self, tensor: Any, *_: Any, **__: Any) -> Any:
         """Return a tensor in host memory: itself if it is, else a copy."""
-        return tensor.clone() if tensor in self.storages else tensor
+        if tensor not in self.storages:
+            return tensor
+        copy = tensor.clone()
+        self._copied()
+        return copy
 
     def _to(self, tensor: Any, *args: Any, **kwargs: Any) -> Any:
         """Return a tensor of another type, or on another device."""
@@ -238,6 +261,8 @@ class DeviceMode(TorchFunctionMode):
             result = result.clone()
         if goal:
             self.storages.add(result)
+        if goal != here:
+            self._copied(result if goal else None, non_blocking=bool(kwargs.get("non_blocking")))
         return result
 
     def _dlpack(self, tensor: Any, *args: Any, **kwargs: Any) -> Any:
@@ -316,9 +341,11 @@ def install(gpu: FrameworkState, patches: Patches) -> None:
     storages = DeviceStorages(gpu.driver)
     gpu.torch = storages
     patches.enter_context(DeviceMode(storages))
+    if gpu.driver.memory.is_followed:
+        storages.checks = patches.enter_context(TorchChecks(storages, gpu.driver))
 
     def run(own: Any, thread: threading.Thread) -> None:
-        with DeviceMode(storages):  # a mode of torch's belongs to one thread
+        with DeviceMode(storages), storages.checks or nullcontext():  # a mode belongs to one thread
             own(thread)
 
     patches.wrap(threading.Thread, "run", run)

@@ -81,8 +81,8 @@ class VirtualDriver:
         """Do nothing: there is one device."""
 
     def get_current_stream(self, device: int | None = None) -> int:
-        """Return the default stream."""
-        return 0
+        """Return torch's current stream."""
+        return self.gpu.current_stream()
 
     def get_device_capability(self, device: int | None = None) -> tuple[int, int]:
         """Return the compute capability."""
@@ -244,7 +244,7 @@ class Launcher:
             cluster,
             bool(getattr(metadata, "launch_pdl", False)),
         )
-        self.gpu.driver.launch(function, shape, passed)
+        self.gpu.driver.launch(function, shape, passed, stream)
 
     def _scratch(self, kind: str, blocks: int, stream: int) -> Any:
         """Return the memory that Triton's allocator gives for a launch; None if the kernel needs none."""

@@ -45,7 +45,11 @@ from lanewise.machine.checker.watch_code.proxy.async_clocks import note_written
 from lanewise.machine.checker.watch_code.proxy.phases import written_over
 from lanewise.machine.checker.watch_code.proxy.remote_accesses import is_in_cluster, note_remote
 from lanewise.machine.checker.watch_code.shadow.request_pattern import count_costs, keep_base, remember
-from lanewise.machine.checker.watch_code.shadow.shadow_memory import access_heap, access_local
+from lanewise.machine.checker.watch_code.shadow.shadow_memory import (
+    access_heap,
+    access_local,
+    follow_initialised,
+)
 from lanewise.machine.checker.watch_code.shadow.shadow_vectors import (
     lanes_read_1,
     lanes_read_4,
@@ -238,6 +242,8 @@ def access_allocation(access: Access, first: int) -> bool:
     shadow.flags = shadow.flags | flags
     if shadow.byte_states != 0:
         access_heap(access, ByteArray.at(shadow.byte_states))
+    if shadow.initialised != 0:
+        follow_initialised(access, ByteArray.at(shadow.initialised))
     if shadow.reads_recorded == 0:
         if flags & (Flag.READS | Flag.WRITES | Flag.STRONG_ACCESS) == Flag.READS:
             return False

@@ -16,12 +16,15 @@ from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import READS_VERIFIED, AsyncFlag, RunView
 from lanewise.machine.checker.records import AllocationShadow, BlockWatch, ShadowPlane
 from lanewise.machine.checker.suspicion_sentences import Suspicion
+from lanewise.machine.checker.watch_code.clocks.happens_before import lane_of
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import in_block, local_warp, suspect, watch_of
 from lanewise.machine.checker.watch_code.proxy.async_accesses import examine_async, reads_handed_over
 from lanewise.machine.checker.watch_code.proxy.async_clocks import running_clock
 from lanewise.machine.checker.watch_code.shadow.shadow_cells import Cell
+from lanewise.machine.checker.watch_code.shadow.shadow_memory import all_written, mark_written
 from lanewise.machine.checker.watch_code.watch_module import (
     LANES,
+    ByteArray,
     WatchCode,
     cell_at,
     lane_numbers,
@@ -212,6 +215,7 @@ def view_allocation(view: RunView, shadow: AllocationShadow) -> bool:
     """Fill a RunView for an allocation; false if nothing has to be looked at."""
     view.host = shadow.host
     view.origin = shadow.first
+    view.initialised = shadow.initialised
     if shadow.reads_recorded == 0:
         if view.flags & AsyncFlag.WRITES == 0:
             return False
@@ -258,6 +262,7 @@ def begin_runs(
     view.swizzle = 0
     view.host = 0
     view.origin = 0
+    view.initialised = 0
     for number in range(READS_VERIFIED):
         view.verified_reads[number] = 0
         view.verified_earlier[number] = 0
@@ -271,6 +276,17 @@ def begin_runs(
         if unsigned_less(host - shadow.host, shadow.size):
             return view_allocation(view, shadow)
     return False
+
+
+@compiled()
+def follow_run(view: RunView, offset: int, bytes: int) -> None:
+    """Report a run that is read and has a byte that was never written; mark a run that is written."""
+    marks = ByteArray.at(view.initialised)
+    if view.flags & AsyncFlag.READS != 0 and not all_written(marks, offset, offset + bytes):
+        lane = 0 if view.who & records.COLLECTIVE != 0 else lane_of(view.who)
+        suspect(Suspicion.NEVER_WRITTEN, view.frame, view.site, lane, view.origin + offset, -1, 0)
+    if view.flags & AsyncFlag.WRITES != 0:
+        mark_written(marks, offset, offset + bytes)
 
 
 def _write_look_at_run(code: WatchCode) -> None:
@@ -295,6 +311,8 @@ def _write_look_at_run(code: WatchCode) -> None:
                 together.note_read()
             with code.when(writes):
                 together.note_write()
+    with code.when(view.get(RunView.initialised).differs(0)):
+        code.run(follow_run, view=view, offset=offset, bytes=code["bytes"])
     code.done()
 
 

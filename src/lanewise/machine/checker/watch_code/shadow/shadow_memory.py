@@ -445,6 +445,59 @@ def access_heap(access: Access, states: ByteArray) -> None:
             report_heap(access, Suspicion.HEAP_UNINITIALISED, lane)
 
 
+# memory that outlives the launch ----------------------------------------------------------------------------
+
+
+@inlined
+def all_written(marks: ByteArray, start: int, end: int) -> bool:
+    """Return whether all bytes of a range have a mark."""
+    missing = 0
+    for byte in range(start, end):
+        missing |= 1 - marks.bytes[byte]
+    return missing == 0
+
+
+@inlined
+def mark_written(marks: ByteArray, start: int, end: int) -> None:
+    """Mark the bytes of a range."""
+    for byte in range(start, end):
+        marks.bytes[byte] = 1
+
+
+@compiled()
+def read_unwritten(access: Access, marks: ByteArray) -> None:
+    """Report a lane that reads an element of which no byte was ever written."""
+    element = max(access.row.element_bits >> 3, 1)
+    for lane in set_bits(access.active):
+        start = access.offsets[lane]
+        unwritten = 0
+        for byte in range(access.size):
+            first = start + byte - byte % element
+            some = 0
+            for other in range(first, min(first + element, start + access.size)):
+                some |= marks.bytes[other]
+            unwritten |= (1 - some) << byte
+        if unwritten != 0:
+            address = access.origin + start
+            suspect(Suspicion.NEVER_WRITTEN, access.frame, access.site, lane, address, unwritten, 0)
+
+
+@compiled()
+def follow_initialised(access: Access, marks: ByteArray) -> None:
+    """Report what is read and was never written, and mark what is written."""
+    is_range = (access.inside != 0) & (access.row.last_request.tiled_cells != 0)
+    reads = access.flags & Flag.READS != 0
+    if reads and not (is_range and all_written(marks, access.lowest, access.highest)):
+        read_unwritten(access, marks)
+    if access.flags & Flag.WRITES != 0:
+        if is_range:
+            mark_written(marks, access.lowest, access.highest)
+        else:
+            for lane in set_bits(access.active):
+                start = access.offsets[lane]
+                mark_written(marks, start, start + access.size)
+
+
 @inlined
 def report_heap(access: Access, kind: int, lane: int) -> None:
     """Report a lane's access to the heap."""

@@ -1,0 +1,113 @@
+"""Which launches of a program are checked, and how: those of some kernels, the first ones, bounds only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from lanewise.errors import LanewiseError
+from lanewise.machine.checker.launch_accesses import WANTED
+from lanewise.machine.errors import KernelFault
+from lanewise.virtual_gpu.order.byte_ranges import Access, AccessKind, ranges_of
+
+if TYPE_CHECKING:
+    from lanewise.launch import Configured
+    from lanewise.machine.checker.report import Report
+    from lanewise.machine.runtime.launch import Progress
+    from lanewise.ptx import Entry
+
+
+def _no_progress(kernel: str) -> AbstractContextManager[Progress | None]:
+    """Show nothing of how far a launch is."""
+    return nullcontext()
+
+
+@dataclass
+class Checking:
+    """How the launches of a program are checked.
+
+    `only` are names of kernels, in which `*` stands for any text; `first` is how many launches are checked.
+    With `fast` launches run plainly, and one that stops is checked again to say why. With `streams` races
+    between launches, copies and fills on different streams are looked for.
+    """
+
+    only: Sequence[str] = ()
+    first: int | None = None
+    fast: bool = False
+    streams: bool = False
+    #: Options of every check, such as the schedules.
+    options: dict[str, Any] = field(default_factory=dict)
+    #: Returns what shows how far a launch of a kernel is, to be entered.
+    progress: Callable[[str], AbstractContextManager[Progress | None]] = _no_progress
+    count: int = 0
+
+    def __post_init__(self) -> None:
+        if self.fast and self.streams:
+            raise LanewiseError(
+                "races between streams are found by what launches access, which is not followed in plain "
+                "launches: streams and fast exclude each other"
+            )
+        if self.first is not None and self.first < 1:
+            raise LanewiseError(f"at least the first launch is checked, not the first {self.first}")
+
+    def takes(self, entry: Entry) -> bool:
+        """Return whether a launch of a kernel is to be checked; it is counted if so."""
+        if self.only and not any(is_named(entry, each) for each in self.only):
+            return False
+        self.count += 1
+        return self.first is None or self.count <= self.first
+
+    def check(self, configured: Configured, arguments: tuple[Any, ...], options: dict[str, Any]) -> Report:
+        """Check a launch and return its report."""
+        from lanewise.machine.checker.check import check
+        from lanewise.machine.checker.report import Report
+
+        entry = configured.entry
+        with self.progress(entry.demangled) as progress:
+            shown: dict[str, Any] = {"progress": progress} if progress is not None else {}
+            if self.fast:
+                try:
+                    configured(*arguments, **options, **shown)
+                except KernelFault as fault:
+                    report = check(configured, *arguments, **options, **self.options)
+                    if report.findings:
+                        return report
+                    from lanewise.machine.checker.report import Finding
+
+                    finding = Finding(fault.kind or "fault", str(fault), fault.line or 0, "")
+                    return Report(entry.name, [finding], {}, [], module=entry.module, ended=False)
+                return Report(entry.name, [], {}, [], module=entry.module)
+            token = WANTED.set(self.streams)
+            try:
+                return check(configured, *arguments, **options, **self.options, **shown)
+            finally:
+                WANTED.reset(token)
+
+
+def is_named(entry: Entry, pattern: str) -> bool:
+    """Return whether a kernel has a name: mangled, demangled, or its plain name; `*` stands for any text."""
+    whole = entry.demangled
+    plain = whole.partition("(")[0]
+    names = (entry.name, whole, plain, plain.partition("<")[0], plain.rpartition(" ")[2])
+    return any(fnmatchcase(name, pattern) for name in names)
+
+
+def accesses_in(report: Report, home: Callable[[int], int | None]) -> list[Access]:
+    """Return what a checked launch has read and written, by the allocations that addresses lie in."""
+    found = []
+    for each in report.accesses:
+        start = home(each.first)
+        if start is None:
+            continue
+        for kind, marks in (
+            (AccessKind.READ, each.reads),
+            (AccessKind.WRITE, each.writes),
+            (AccessKind.READ | AccessKind.STRONG, each.strong_reads),
+            (AccessKind.WRITE | AccessKind.STRONG, each.strong_writes),
+        ):
+            if marks.any():
+                found.append(Access(start, kind, ranges_of(marks, each.first, each.cell_bytes)))
+    return found

@@ -1,0 +1,248 @@
+"""What checks are told of torch's own operators: the memory that they read and write, and on which stream.
+
+A mode of torch's sees each operator with its schema, which says which operands it changes. Memory of
+`torch.empty` counts as never written until an operator, a copy or a kernel writes it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Container
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from lanewise.machine.program.source_lines import short_place
+from lanewise.machine.runtime.initialised_bytes import INITIALISED, WRITTEN
+from lanewise.virtual_gpu.frameworks.torch_streams import current_handle
+from lanewise.virtual_gpu.order.byte_ranges import Access, AccessKind, Ranges, one_range, ranges_of
+from lanewise.virtual_gpu.order.host_lines import host_line
+
+if TYPE_CHECKING:
+    from lanewise.virtual_gpu.driver.driver import Driver
+
+_weak_reference: Any = StorageWeakRef
+_DispatchMode: Any = TorchDispatchMode
+#: Functions of torch's that return memory in which nothing was written.
+_EMPTY = {
+    torch.empty,
+    torch.empty_like,
+    torch.empty_strided,
+    torch.empty_permuted,
+    torch.Tensor.new_empty,
+    torch.Tensor.new_empty_strided,
+}
+#: Operators that copy elements as they are, by the name of their schema.
+_COPIES = ("aten::copy_", "aten::clone", "aten::_to_copy")
+#: Operators whose result, or its size, the host has to wait for.
+_WAITED = (
+    "aten::_local_scalar_dense", "aten::equal", "aten::is_nonzero", "aten::nonzero", "aten::masked_select",
+    "aten::_unique2", "aten::unique_dim",
+)  # fmt: skip
+#: The most bytes that a tensor with gaps may span before it is taken as one range.
+_MOST_SPAN = 1 << 24
+
+
+class _Schema:
+    """What an operator does with its operands, from its schema."""
+
+    def __init__(self, function: Any) -> None:
+        schema = function._schema
+        self.name: str = schema.name
+        self.title = f"torch.{schema.name.removeprefix('aten::')}"
+        self.changed = {
+            each.name if each.kwarg_only else number
+            for number, each in enumerate(schema.arguments)
+            if each.alias_info is not None and each.alias_info.is_write
+        }
+        self.is_view = not self.changed and any(each.alias_info is not None for each in schema.returns)
+        self.is_empty = self.name.startswith(("aten::empty", "aten::new_empty"))
+        self.is_waited = self.name in _WAITED
+        gives_tensors = any("Tensor" in str(each.type) for each in schema.returns)
+        #: Whether it answers without a look at the elements, as is_pinned does.
+        self.is_question = not (self.changed or gives_tensors or self.is_waited)
+
+
+_schema = cache(_Schema)
+
+
+class TorchChecks(_DispatchMode):  # type: ignore[misc]
+    """Sees every operator of torch's, for checks of memory and of streams."""
+
+    supports_higher_order_operators = True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Return that torch's compiler need not know of it: it would be imported, which takes seconds."""
+        return False
+
+    def __init__(self, storages: Container[Any], driver: Driver) -> None:
+        super().__init__()
+        self.storages, self.driver = storages, driver
+        self._lock = threading.Lock()
+        #: Storages whose bytes are followed, by where they begin, with the lines that made them.
+        self._followed: dict[int, tuple[Any, str | None]] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Let an operator compute, and note what it has read and written."""
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        if not hasattr(func, "_schema"):
+            return result
+        schema = _schema(func)
+        if not (schema.is_view or schema.is_empty or schema.is_question):
+            changed = [
+                each
+                for key in schema.changed
+                for each in _tensors(kwargs.get(key) if isinstance(key, str) else _at(args, key))
+            ]
+            if self._followed:
+                self._mark(schema, changed, args, result)
+            if self.driver.races is not None:
+                self._note(schema, changed, _tensors((args, kwargs)), result)
+        return result
+
+    # memory that nothing was written to ---------------------------------------------------------------------
+
+    def made(self, function: Any, result: Any, asked: bool) -> None:
+        """Note new tensors on the device; `asked` if the program named the device, and operands did not."""
+        for tensor in _tensors(result):
+            if function in _EMPTY:
+                self._follow(tensor)
+            elif asked and self.driver.races is not None:
+                self._forget_past(tensor)
+                title = f"torch.{getattr(function, '__name__', 'a function')}"
+                self._operation(title, [self._access(tensor, AccessKind.WRITE)])
+
+    def _follow(self, tensor: Any) -> None:
+        storage = tensor.untyped_storage()
+        start, size = int(storage.data_ptr()), int(storage.nbytes())
+        if start and size:
+            with self._lock:
+                self._followed[start] = _weak_reference(storage), host_line()
+                INITIALISED.follow(start, size)
+
+    def forget_expired(self) -> None:
+        """Follow memory no longer whose storages are gone: torch may give it to others."""
+        with self._lock:
+            for start, (reference, _) in list(self._followed.items()):
+                if reference.expired():
+                    del self._followed[start]
+                    INITIALISED.forget(start)
+
+    def made_at(self, start: int) -> str:
+        """Return where the program made the memory at an address, as a part of its title."""
+        _, line = self._followed.get(start, (None, None))
+        return f", made at {short_place(line)}" if line else ""
+
+    def _mark(self, schema: _Schema, changed: list[Any], args: tuple[Any, ...], result: Any) -> None:
+        """Mark what an operator has written; a copy of memory that nothing was written to stays so."""
+        copied = None
+        if schema.name in _COPIES:
+            source = args[1] if schema.name == "aten::copy_" else args[0]
+            copied = _marks(source) if source.dtype == result.dtype else None
+            if copied is not None and not changed and not copied.all():
+                self._follow(result)
+                changed = [result]
+        for tensor in changed:
+            marks = _marks(tensor)
+            if marks is None and copied is not None and not copied.all():
+                self._follow(tensor)
+                storage = tensor.untyped_storage()
+                followed = INITIALISED.marks(int(storage.data_ptr()), int(storage.nbytes()))
+                if followed is not None:
+                    followed[:] = WRITTEN
+                marks = _marks(tensor)
+            if marks is not None:
+                marks[...] = WRITTEN if copied is None else copied
+                storage = tensor.untyped_storage()
+                INITIALISED.settle(int(storage.data_ptr()), int(storage.nbytes()))
+
+    # streams ------------------------------------------------------------------------------------------------
+
+    def _note(self, schema: _Schema, changed: list[Any], operands: list[Any], result: Any) -> None:
+        """Note an operator on tensors of the device as an operation on the current stream."""
+        on_device = [each for each in operands if each in self.storages]
+        if not on_device:
+            return
+        own = {id(each) for each in changed}
+        accesses = [
+            self._access(each, AccessKind.WRITE if id(each) in own else AccessKind.READ) for each in on_device
+        ]
+        for each in _tensors(result):
+            if id(each) not in own:
+                self._forget_past(each)
+                accesses.append(self._access(each, AccessKind.WRITE))
+        self._operation(schema.title, accesses)
+        if schema.is_waited:
+            self.wait()
+
+    def _operation(self, title: str, accesses: list[Access]) -> None:
+        self.driver.note(title, current_handle(), accesses)
+
+    def _access(self, tensor: Any, kind: AccessKind) -> Access:
+        return Access(int(tensor.untyped_storage().data_ptr()), kind, _ranges(tensor))
+
+    def _forget_past(self, tensor: Any) -> None:
+        """Forget who used the memory of a new tensor before: torch gives it to others only when it may."""
+        if self.driver.races is not None:
+            self.driver.races.forget(int(tensor.untyped_storage().data_ptr()))
+
+    def wait(self) -> None:
+        """Note that the host waits for the current stream, as it does when it reads a result."""
+        if self.driver.races is not None:
+            self.driver.wait_for(current_handle())
+
+
+def _at(args: tuple[Any, ...], number: int) -> Any:
+    return args[number] if number < len(args) else None
+
+
+def _tensors(values: Any) -> list[Any]:
+    """Return the tensors with memory of their own among values."""
+    return [
+        each
+        for each in tree_leaves(values)
+        if isinstance(each, torch.Tensor) and each.layout == torch.strided and each.device.type == "cpu"
+    ]
+
+
+def _elements(tensor: Any, memory: npt.NDArray[Any], first: int) -> npt.NDArray[Any]:
+    """Return a byte for each byte of a tensor's elements, as a view of an array that begins at an address."""
+    size = tensor.element_size()
+    return np.lib.stride_tricks.as_strided(
+        memory[int(tensor.data_ptr()) - first :],
+        (*tensor.shape, size),
+        (*(stride * size for stride in tensor.stride()), 1),
+    )
+
+
+def _marks(tensor: Any) -> npt.NDArray[Any] | None:
+    """Return the marks of a tensor's bytes, to be read or written; None if all of them are written."""
+    storage = tensor.untyped_storage()
+    start = int(storage.data_ptr())
+    marks = INITIALISED.marks(start, int(storage.nbytes()))
+    return None if marks is None or not tensor.numel() else _elements(tensor, marks, start)
+
+
+def _ranges(tensor: Any) -> Ranges:
+    """Return the bytes of a tensor."""
+    first, size = int(tensor.data_ptr()), tensor.element_size()
+    if not tensor.numel():
+        return np.zeros((0, 2), np.int64)
+    span = size + size * sum(
+        (extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride(), strict=True)
+    )
+    if span <= tensor.numel() * size or span > _MOST_SPAN:
+        return one_range(first, span)
+    marks = np.zeros(span, np.uint8)
+    _elements(tensor, marks, first)[...] = 1
+    return ranges_of(marks.view(np.bool_), first, 1)
