@@ -92,7 +92,16 @@ PACKAGES = {
     ),
     "lang": ("trace", "versions", "memory", "matrix", "intrinsics", "wmma", "hopper", "tiles", "frontend"),
     "virtual_gpu": (
-        "devices", "order", "driver", "runtime", "library", "programs", "frameworks", "report", "checking", "session",
+        "devices",
+        "order",
+        "driver",
+        "runtime",
+        "library",
+        "programs",
+        "frameworks",
+        "report",
+        "checking",
+        "session",
     ),
     "cli": ("terminal", "input", "explanation", "launching", "commands", "app", "__main__"),
 }

@@ -101,6 +101,7 @@ class VirtualGPU(FrameworkState):
             raise LanewiseError(
                 f"a virtual {_ACTIVE.device.name} is in use already: there is one device at a time"
             )
+        self._process = os.getpid()
         with ExitStack() as stack:  # what was installed is taken back if something fails
             patches = stack.enter_context(Patches())
             for framework, installer in _FRAMEWORKS.items():

@@ -35,7 +35,7 @@ from lanewise.virtual_gpu.driver.modules import (
     load_ptx,
     ptx_in,
 )
-from lanewise.virtual_gpu.driver.operations import DEFAULT, OperationCalls
+from lanewise.virtual_gpu.driver.operations import DEFAULT
 from lanewise.virtual_gpu.driver.results import DriverError, Result
 
 _POINTER_BYTES = 8
