@@ -72,6 +72,9 @@ def test_ptxas_refuses_every_other_type(target: str) -> None:
         ("shfl.sync.bfly.b32 %r0, %r1, %r2|%p0, %r3, -1;", "one of its sources is not one value"),
         ("mbarrier.arrive.v2.u32 {%r0, %r1}, [%rd0];", "its result is not one register"),
         ("div.full.b128 %r0, %r1, %r2;", "it is not of .b128; div has .f32"),
+        ("redux.sync.add.noComplete %r0, %r1, -1;", "it names no type; redux has .b32 .u32 .s32 .f32"),
+        ("redux.sync.u32 %r0, %r1, -1;", "it names no operation; redux.sync has .add .and .or .xor"),
+        ("match.any.sync %r0, %r1, -1;", "it names no type; match has .b32 .b64"),
     ],
 )
 def test_what_ptxas_would_refuse_is_refused_in_words(instruction: str, message: str) -> None:
@@ -87,3 +90,14 @@ def test_what_ptxas_would_refuse_is_refused_in_words(instruction: str, message: 
 """
     with pytest.raises(lw.LanewiseError, match=re.escape(message)):
         lw.load(text)["k"][1, 32]()
+
+
+def test_a_cluster_without_blocks_is_refused() -> None:
+    text = """
+.version 9.0
+.target sm_90
+.address_size 64
+.visible .entry k() .explicitcluster .reqnctapercluster 0, 1, 1 { ret; }
+"""
+    with pytest.raises(lw.LanewiseError, match="at least one block along each axis"):
+        lw.load(text)["k"][8, 32]()

@@ -64,6 +64,8 @@ def _cluster_refusals(function: Function, shape: Shape) -> list[str]:
         if function.limit("explicitcluster") is not None and required_cluster(function) is None:
             return [f"{name} says .explicitcluster: give the blocks of a cluster, cluster=(x, y, z)"]
         return []
+    if min(shape.cluster) < 1:
+        return [f"a cluster has at least one block along each axis; {shape.cluster} has not"]
     found = []
     required, most = required_cluster(function), function.limit("maxclusterrank")
     if required is not None and shape.cluster != required:

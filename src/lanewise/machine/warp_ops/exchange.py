@@ -122,18 +122,7 @@ def match(code: BlockCode, op: Op) -> None:
 
 def reduce(code: BlockCode, op: Op) -> None:
     """Lower redux.sync: combine the numbers of the lanes that a mask names."""
-    active = code.active(op)
-    bits = code.bits(active)
-    name = op.modifiers[1] if op.modifiers[0] == "sync" else op.modifiers[0]
     word = type_of(op.types[-1])
-    lanes = code.all_lanes()
-    values, members = lanes.read(op.operands[1], word), lanes.read(op.operands[2], U32)
-    if op.has("abs"):
-        values = (values.view(U32) & 0x7FFFFFFF).view(f32)
-    with code.builder.goto_entry_block():
-        slot = code.builder.alloca(ir.ArrayType(ir.IntType(32), abi.LANES))
-    results = Pointer(code, U32, code.builder.bitcast(slot, BYTE))
-    results.store(code.constant(U32.by(abi.LANES), 0))
     kinds = {
         "add": "add",
         "and": "and",
@@ -142,6 +131,21 @@ def reduce(code: BlockCode, op: Op) -> None:
         "min": "smin" if word.kind == "i" else "umin",
         "max": "smax" if word.kind == "i" else "umax",
     }
+    name = next((each for each in kinds if op.has(each)), None)
+    if name is None:
+        raise op.unsupported(
+            f"it names no operation; redux.sync has {' '.join(f'.{each}' for each in kinds)}"
+        )
+    active = code.active(op)
+    bits = code.bits(active)
+    lanes = code.all_lanes()
+    values, members = lanes.read(op.operands[1], word), lanes.read(op.operands[2], U32)
+    if op.has("abs"):
+        values = (values.view(U32) & 0x7FFFFFFF).view(f32)
+    with code.builder.goto_entry_block():
+        slot = code.builder.alloca(ir.ArrayType(ir.IntType(32), abi.LANES))
+    results = Pointer(code, U32, code.builder.bitcast(slot, BYTE))
+    results.store(code.constant(U32.by(abi.LANES), 0))
     neutral = {
         "add": 0,
         "and": -1,
