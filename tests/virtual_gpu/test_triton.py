@@ -89,3 +89,20 @@ def test_two_virtual_gpus_have_kernels_of_their_own(tmp_path: Path, monkeypatch:
         with lw.virtual_gpu(name) as gpu:
             kernels.add[(1,)](x, x, torch.empty_like(x), 32, BLOCK=32)
             assert len(gpu.launches) == 1
+
+
+def test_the_readme_shows_what_a_check_of_its_example_prints() -> None:
+    import re
+    import subprocess
+    import sys
+
+    from doc_pages import ROOT, blocks, environment
+
+    (shown,) = (each for each in blocks(ROOT / "README.md", "text") if "examples/virtual_gpu" in each)
+    command, *lines = shown.splitlines()
+    ran = subprocess.run(
+        [sys.executable, "-m", *command.removeprefix("$ ").split()],
+        cwd=ROOT, env=environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 1, ran.stderr
+    assert re.sub("0x[0-9a-f]+", "…", ran.stdout).startswith(re.sub("0x[0-9a-f]+", "…", "\n".join(lines)))
