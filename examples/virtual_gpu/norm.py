@@ -1,4 +1,4 @@
-"""A Triton kernel with a race, for a virtual GPU: `lanewise check --gpu H100 examples/virtual_gpu/norm.py`."""
+"""A Triton kernel with a race: `lanewise check --gpu H100 examples/virtual_gpu/norm.py` finds it."""
 
 import torch
 import triton
