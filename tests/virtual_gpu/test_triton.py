@@ -1,11 +1,15 @@
 """Triton's kernels, unchanged, under a virtual GPU; skipped where Triton is not installed."""
 
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import lanewise as lw
+from doc_pages import ROOT, blocks, environment
 from lanewise.cli import main
 from lanewise.virtual_gpu import VirtualGPU
 
@@ -73,7 +77,7 @@ def test_findings_have_the_line_of_the_kernel(tmp_path: Path, capsys: pytest.Cap
     said = capsys.readouterr()
     assert said.out.count("race:") == 1
     assert f"script.py:{line}" in said.out
-    assert "3 launches of 1 kernels were checked; errors found: 1" in said.err
+    assert "3 launches of 1 kernel were checked; errors found: 1" in said.err
 
 
 def test_a_pointer_beyond_its_tensor_is_a_sentence(gpu: VirtualGPU) -> None:
@@ -89,3 +93,15 @@ def test_two_virtual_gpus_have_kernels_of_their_own(tmp_path: Path, monkeypatch:
         with lw.virtual_gpu(name) as gpu:
             kernels.add[(1,)](x, x, torch.empty_like(x), 32, BLOCK=32)
             assert len(gpu.launches) == 1
+
+
+def test_the_readme_shows_what_a_check_of_its_example_prints(tmp_path: Path) -> None:
+    (shown,) = (each for each in blocks(ROOT / "README.md", "text") if "examples/virtual_gpu" in each)
+    command, *lines = shown.splitlines()
+    ran = subprocess.run(
+        [sys.executable, "-m", *command.removeprefix("$ ").split()],
+        cwd=ROOT, env=environment() | {"TRITON_CACHE_DIR": str(tmp_path)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 1, ran.stderr
+    assert re.sub("0x[0-9a-f]+", "…", ran.stdout).startswith(re.sub("0x[0-9a-f]+", "…", "\n".join(lines)))

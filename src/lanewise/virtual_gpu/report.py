@@ -50,7 +50,7 @@ class ProgramReport:
 
     @property
     def findings(self) -> list[Finding]:
-        """All findings."""
+        """The findings of all parts, in their order."""
         return [finding for report in self.parts for finding in report.findings]
 
     @property

@@ -22,13 +22,13 @@ from lanewise.machine.abi import BlockRecord, LaunchRecord, RunStatus
 from lanewise.machine.checker import counters, fault_findings
 from lanewise.machine.checker.access_descriptions import source_of
 from lanewise.machine.checker.allocations.heap_checks import leaks
+from lanewise.machine.checker.allocations.launch_accesses import WANTED
 from lanewise.machine.checker.checked_kernel import CheckedKernel
-from lanewise.machine.checker.launch_accesses import WANTED, accesses_of
 from lanewise.machine.checker.merged_findings import across_schedules, verdict
 from lanewise.machine.checker.report import Finding, Inefficiency, Line, Report
 from lanewise.machine.checker.schedules import RunSchedule
 from lanewise.machine.checker.triage import NotOnItsOwn, Triage
-from lanewise.machine.checker.watch import Watch, conflict, most_shadow_bytes
+from lanewise.machine.checker.watch import Watch, accesses_of, conflict, most_shadow_bytes
 from lanewise.machine.errors import KernelFault
 from lanewise.machine.program.operands import TexelOperand
 from lanewise.machine.program.source_lines import short_place

@@ -16,7 +16,7 @@ from lanewise.machine.program.source_lines import short_place
 from lanewise.ptx.model.names import demangle
 
 if TYPE_CHECKING:
-    from lanewise.machine.checker.launch_accesses import AllocationAccesses
+    from lanewise.machine.checker.allocations.launch_accesses import AllocationAccesses
     from lanewise.machine.checker.mends import Race
     from lanewise.ptx import Module
 

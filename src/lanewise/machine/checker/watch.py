@@ -15,6 +15,8 @@ import numpy.typing as npt
 from lanewise.jit.host_memory import Bytes, address, zeroed_bytes
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord
+from lanewise.machine.checker import records
+from lanewise.machine.checker.allocations.launch_accesses import AllocationAccesses, Marks
 from lanewise.machine.checker.allocations.pointer_bounds import (
     bound_to_own_shared_memory,
     bound_to_views,
@@ -323,3 +325,37 @@ def _accesses_conflict(watches: list[Watch], number: int) -> bool:
             else:
                 written, read = writes, reads
     return False
+
+
+def accesses_of(watches: list[Watch]) -> list[AllocationAccesses]:
+    """Return what a launch has accessed, given the watches of its host threads."""
+    found = []
+    for number, allocation in enumerate(watches[0].launch.allocations):
+        if allocation.is_variable or not watches[0].shadows[number].size:
+            continue
+        shift = watches[0].shifts[number]
+        rows = [watch.shadow_table[number] for watch in watches]
+        low = min(int(row[AllocationShadow.accessed_from // 8]) for row in rows) >> shift
+        high = (max(int(row[AllocationShadow.accessed_to // 8]) for row in rows) - 1 >> shift) + 1
+        if low >= high:
+            continue
+        marks = [np.zeros(high - low, bool) for _ in range(4)]
+        for watch in watches:
+            for mark, seen in zip(marks, _marks(watch, number, slice(low, high)), strict=True):
+                mark |= seen
+        start = allocation.first + (low << shift)
+        found.append(AllocationAccesses(allocation.first, start, 1 << shift, *marks))
+    return found
+
+
+def _marks(watch: Watch, number: int, part: slice) -> tuple[Marks, Marks, Marks, Marks]:
+    """Return weak and strong reads, weak and strong writes, of some cells."""
+    shadow = watch.shadows[number]
+    read, wrote = (shadow[plane, part] != 0 for plane in (ShadowPlane.READ_EPOCH, ShadowPlane.WRITE_EPOCH))
+    strong_read, strong_write = (
+        shadow[plane, part] & records.STRONG != 0 for plane in (ShadowPlane.READER, ShadowPlane.WRITER)
+    )
+    weak_read = read & ~strong_read
+    if watch.kernel.follows_async:
+        weak_read |= shadow[ShadowPlane.ASYNC_READ_EPOCH, part] != 0
+    return weak_read, wrote & ~strong_write, read & strong_read, wrote & strong_write
