@@ -44,6 +44,7 @@ PARTS = {
         "captured 11 0 14, called 200",
         "by hand 12",
         "updated 13",
+        "memory of a graph 14",
         "other nodes: cudaErrorGraphExecUpdateFailure",
     ],
     "textures": ["texels 4 5 6 7", "written 0 10 20 30", "at a pitch 4 5 6 7"],
@@ -65,7 +66,7 @@ def test_a_program_prints_what_it_prints_on_a_gpu(library: Path) -> None:
     own = [line for line in done.stderr.splitlines() if not line.startswith(("lanewise gpu", "    "))]
     assert own == expected  # stdout is for JSON
     kernels = [each["kernel"].partition("(")[0] for each in json.loads(done.stdout)["launches"]]
-    assert kernels == ["scale", *["add"] * 4, *["sample"] * 2, "sum_of_grid", "beyond"]
+    assert kernels == ["scale", *["add"] * 6, *["sample"] * 2, "sum_of_grid", "beyond"]
     assert "1,125,899,906,842,624 bytes are asked for" in done.stderr
 
 
