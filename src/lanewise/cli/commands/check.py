@@ -160,6 +160,7 @@ def check(
     lanewise check kernel.cu --grid 8 --block 128 --arg zeros:f32:1024 --schedules 5
     lanewise check script.py --strict --save report.html
     lanewise check --gpu H100 triton_script.py
+    lanewise check --gpu A100 ./a.out
     lanewise check kernel.cu --block 128 --arg zeros:f32:128 --format sarif > lanewise.sarif
     """
     from lanewise.cli.terminal.interrupt import ends_soon
