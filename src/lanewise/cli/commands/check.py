@@ -216,6 +216,8 @@ def _script(asked: Asked, schedules: int, wanted: Wanted) -> int:
     if not reports and not status:
         print(f"lanewise: {asked.file} launches nothing: nothing was checked", file=sys.stderr)
         return FAILED
+    if asked.is_program:
+        return found or status  # the exit status of main(), unless a check found an error
     return FAILED if status else found
 
 
