@@ -468,3 +468,8 @@ def test_the_best_block_occupies_most_threads() -> None:
         ]
         assert blocks // 132 * threads == max(occupied)
     assert driver.cuOccupancyMaxPotentialBlockSize(function, 0, 0, 96)[1] <= 96
+
+
+def test_host_memory_that_no_call_registered_is_not_promised() -> None:
+    """A kernel may access memory that the driver knows and no other: the attribute must say so."""
+    assert device_attributes(find_device("H100"))[88] == 0
