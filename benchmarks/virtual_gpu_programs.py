@@ -33,6 +33,7 @@ LEFT_OUT = {
 #: Arguments that make a sample small enough for a CPU, or that choose its own test.
 ARGUMENTS: dict[str, list[str]] = {
     "matrixMul": ["-wA=64", "-hA=64", "-wB=64", "-hB=64"],
+    "eigenvalues": ["--iters-timing=1", "--matrix-size=128"],
     "reduction": ["--n=65536"],
     "reductionMultiBlockCG": ["--n=65536"],
     "threadFenceReduction": ["--n=65536"],

@@ -132,6 +132,22 @@ static int graphs() {
     OK(cudaGraphExecKernelNodeSetParams(by_hand, launch, &kernel));
     OK(cudaGraphLaunch(by_hand, first));
     printf("updated %d\n", out[2]);
+    // Memory of a graph that is freed outside of it comes back at the same address with the next launch.
+    cudaGraph_t with_memory;
+    int *own;
+    OK(cudaStreamBeginCapture(first, cudaStreamCaptureModeGlobal));
+    OK(cudaMallocAsync(&own, sizeof host, first));
+    OK(cudaMemcpyAsync(own, values, sizeof host, cudaMemcpyDeviceToDevice, first));
+    add<<<1, 4, 0, first>>>(own, 1);
+    OK(cudaStreamEndCapture(first, &with_memory));
+    cudaGraphExec_t again;
+    OK(cudaGraphInstantiate(&again, with_memory, 0));
+    for (int i = 0; i < 2; i++) {
+        OK(cudaGraphLaunch(again, first));
+        OK(cudaMemcpy(out, own, sizeof out, cudaMemcpyDeviceToHost));
+        OK(cudaFreeAsync(own, first));
+    }
+    printf("memory of a graph %d\n", out[1]);
     cudaGraphExecUpdateResultInfo info;
     printf("other nodes: %s\n", cudaGetErrorName(cudaGraphExecUpdate(by_hand, graph, &info)));
     return 0;

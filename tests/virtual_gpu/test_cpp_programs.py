@@ -44,6 +44,7 @@ PARTS = {
         "captured 11 0 14, called 200",
         "by hand 12",
         "updated 13",
+        "memory of a graph 14",
         "other nodes: cudaErrorGraphExecUpdateFailure",
     ],
     "textures": ["texels 4 5 6 7", "written 0 10 20 30", "at a pitch 4 5 6 7"],
@@ -65,7 +66,7 @@ def test_a_program_prints_what_it_prints_on_a_gpu(library: Path) -> None:
     own = [line for line in done.stderr.splitlines() if not line.startswith(("lanewise gpu", "    "))]
     assert own == expected  # stdout is for JSON
     kernels = [each["kernel"].partition("(")[0] for each in json.loads(done.stdout)["launches"]]
-    assert kernels == ["scale", *["add"] * 4, *["sample"] * 2, "sum_of_grid", "beyond"]
+    assert kernels == ["scale", *["add"] * 6, *["sample"] * 2, "sum_of_grid", "beyond"]
     assert "1,125,899,906,842,624 bytes are asked for" in done.stderr
 
 
@@ -82,8 +83,8 @@ def test_a_crash_of_host_code_is_told(library: Path, what: str, number: signal.S
 
 @needs_nvcc
 def test_findings_name_the_lines_of_the_source(library: Path) -> None:
-    done = lanewise("check", "--gpu", "H100", library, "--", "racy", "beyond")
-    assert done.returncode == 1, done.stderr
+    done = lanewise("check", "--gpu", "H100", library, "--", "racy", "beyond", "exit")
+    assert done.returncode == 1, done.stderr  # not 7, the status of main()
     for line in ("void racy", "line of the bug"):
         number = next(at for at, text in enumerate(SOURCE.read_text().splitlines(), 1) if line in text)
         assert f"program.cu:{number}" in done.stdout
@@ -138,6 +139,7 @@ def test_files_that_are_no_programs_are_refused(tmp_path: Path, capsys: pytest.C
 
 
 @needs_nvcc
+@only_with_everything
 def test_what_nvcc_says_is_told(tmp_path: Path) -> None:
     broken = tmp_path / "broken.cu"
     broken.write_text("int main() { return nothing; }\n")

@@ -16,6 +16,7 @@ from lanewise.virtual_gpu.driver.attributes import device_attributes
 from lanewise.virtual_gpu.driver.cubin import registers_of
 from lanewise.virtual_gpu.driver.entry_points import entry_points
 from lanewise.virtual_gpu.driver.modules import lz4_block, ptx_in
+from virtual_gpu.programs import WRITE
 
 SAXPY = """
 .version 8.0
@@ -449,3 +450,26 @@ def test_texels_of_memory_at_a_pitch_leave_out_the_gaps(channels: int) -> None:
     assert (image.row_texels, image.size) == (pitch // 4 // channels, (5, 3, 1))
     with pytest.raises(DriverError, match="does not fit rows"):
         driver.linear_texels(place, "f4", channels, 5, 3, 16)
+
+
+def test_the_best_block_occupies_most_threads() -> None:
+    """The law of cuOccupancyMaxPotentialBlockSize: no other block of whole warps occupies more threads."""
+    driver = Driver(find_device("H100"))
+    module = driver.load(WRITE)
+    count = driver.cuModuleGetFunctionCount(module)
+    handles = (ctypes.c_uint64 * count)()
+    driver.cuModuleEnumerateFunctions(ctypes.addressof(handles), count, module)
+    function = handles[0]
+    for shared in (0, 40_000):
+        blocks, threads = driver.cuOccupancyMaxPotentialBlockSize(function, 0, shared, 0)
+        occupied = [
+            each * driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, each, shared)
+            for each in range(32, 1025, 32)
+        ]
+        assert blocks // 132 * threads == max(occupied)
+    assert driver.cuOccupancyMaxPotentialBlockSize(function, 0, 0, 96)[1] <= 96
+
+
+def test_host_memory_that_no_call_registered_is_not_promised() -> None:
+    """A kernel may access memory that the driver knows and no other: the attribute must say so."""
+    assert device_attributes(find_device("H100"))[88] == 0

@@ -37,14 +37,16 @@ _SHAPE = "The launch"
 KernelFile = Annotated[
     Path,
     typer.Argument(
-        metavar="FILE", help="PTX (.ptx), CUDA C++ (.cu) or a Python script (.py).", show_default=False
+        metavar="FILE",
+        help="PTX (.ptx), CUDA C++ (.cu) or a Python script (.py); with --gpu also an executable.",
+        show_default=False,
     ),
 ]
 ScriptArguments = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[-- ARGUMENTS]",
-        help="Arguments for a Python script, which finds them in sys.argv.",
+        help="Arguments for a Python script, which finds them in sys.argv, or for main() of a program.",
         show_default=False,
     ),
 ]
@@ -140,8 +142,8 @@ Gpu = Annotated[
     typer.Option(
         "--gpu",
         metavar="NAME",
-        help="Give a script a virtual GPU, such as H100: Triton's kernels and torch's \"cuda\" tensors run "
-        "on the CPU.",
+        help="Give a script or a program a virtual GPU, such as H100: a Python script with Triton's kernels "
+        'and torch\'s "cuda" tensors, CUDA C++ with a main(), or an executable that holds PTX.',
         show_default=False,
     ),
 ]

@@ -19,6 +19,10 @@ How it is built:
   the end.
 - `library/` is the shared library with the driver's name, for programs that call it from C. Python writes it
   as an ELF file, with a few instructions for each entry point: no compiler and no linker are needed.
+- `runtime/` is the CUDA runtime API over the driver, for programs in CUDA C++; its table of entry points is
+  like the driver's, and `library/` has it under the runtime's name.
+- `programs/` runs whole programs: nvcc builds a source file as a shared library, an executable is loaded from
+  a copy without NVIDIA's runtime, and main() is called in a thread of this process.
 - `session.py` is the context manager that connects them, with the list of launches and their findings.
 """
 

@@ -167,6 +167,7 @@ def check(
     lanewise check script.py --strict --save report.html
     lanewise check --gpu H100 triton_script.py
     lanewise check --gpu H100 --streams --only 'matmul*' --first 10 triton_script.py
+    lanewise check --gpu A100 ./a.out
     lanewise check kernel.cu --block 128 --arg zeros:f32:128 --format sarif > lanewise.sarif
     """
     from lanewise.cli.terminal.interrupt import ends_soon
@@ -229,6 +230,8 @@ def _script(asked: Asked, schedules: int, wanted: Wanted, on_gpu: GpuChecks) -> 
     if not status and (missed := _nothing_checked(asked, reports, gpu, on_gpu)):
         print(f"lanewise: {missed}", file=sys.stderr)
         return FAILED
+    if asked.is_program:
+        return found or status  # the exit status of main(), unless a check found an error
     return FAILED if status else found
 
 

@@ -200,6 +200,7 @@ def run(
     lanewise run cute.cu -I cutlass/include --std c++20 -D TILE=64 --block 128 --arg zeros:f32:64x64
     lanewise run script.py -- --size 64
     lanewise run --gpu H100 triton_script.py
+    lanewise run --gpu H100 program.cu -- 512 512
     """
     from lanewise.cli.input.arrays import save as save_array
     from lanewise.cli.terminal.interrupt import ends_soon

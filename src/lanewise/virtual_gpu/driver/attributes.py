@@ -65,12 +65,12 @@ def device_attributes(device: Device) -> dict[int, int]:
         83: 1,  # managed memory
         84: 0, 85: 0,  # one GPU on one board
         87: 2 if major < 10 else 64,  # single to double precision
-        88: 1, 89: 1,  # pageable memory, managed memory used by both at once
+        88: 0, 89: 1,  # host memory that no call registered: not accessible; managed memory used by both at once
         91: 1,  # host pointers of registered memory
         95: 1,  # cooperative launches
         97: device.shared_bytes,  # shared memory of a block with the opt-in
         98: 1,  # flushing of remote writes
-        99: 1, 100: 1, 101: 1,  # host memory registered, page tables shared, direct managed access
+        99: 1, 100: 0, 101: 1,  # host memory registered, page tables shared, direct managed access
         102: 1,  # virtual memory management
         106: unit.blocks,  # blocks of a multiprocessor
         108: device.l2_bytes * 5 // 8 if major >= 8 else 0,  # L2 that can be kept for persisting accesses

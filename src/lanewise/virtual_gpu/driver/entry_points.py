@@ -127,6 +127,15 @@ cuFuncGetParamInfo(handle function, u64 index, out u64 offset, out u64 bytes)
 cuOccupancyMaxActiveBlocksPerMultiprocessor(out i32 blocks, handle function, i32 threads, u64 shared_bytes)
 cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(out i32 blocks, handle function, i32 threads, \
 u64 shared_bytes, u32 flags)
+cuOccupancyMaxPotentialBlockSize(out i32 blocks, out i32 threads, handle function, pointer shared_of, \
+u64 shared_bytes, i32 limit)
+cuOccupancyMaxPotentialBlockSizeWithFlags(out i32 blocks, out i32 threads, handle function, \
+pointer shared_of, u64 shared_bytes, i32 limit, u32 flags)
+cuOccupancyAvailableDynamicSMemPerBlock(out u64 bytes, handle function, i32 blocks, i32 threads)
+cuModuleGetFunctionCount(out u32 count, handle module)
+cuModuleEnumerateFunctions(pointer functions, u32 count, handle module)
+cuFuncIsLoaded(out i32 state, handle function)
+cuFuncLoad(handle function)
 
 cuMemGetInfo_v2(out u64 free, out u64 total)
 cuMemAlloc_v2(out u64 address, u64 bytes)

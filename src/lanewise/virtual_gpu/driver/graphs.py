@@ -282,9 +282,26 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
     def cuMemAllocAsync(self, bytes: int, stream: int) -> int:
         """Return the address of new memory; in a captured stream it is there from now on."""
         if stream in self._captures:
-            self.enqueue(stream, NodeKind.MEM_ALLOC, lambda: None)
-            return MemoryCalls.cuMemAllocAsync(self, bytes, 0)
+            address, work = self.graph_memory(bytes)
+            self.enqueue(stream, NodeKind.MEM_ALLOC, work)
+            return address
         return super().cuMemAllocAsync(bytes, stream)
+
+    def graph_memory(self, bytes: int) -> tuple[int, Work]:
+        """Return the address of memory of a graph, and what brings it back at a launch if it was freed."""
+        address = self.memory.allocate(bytes)
+        known = self.memory.find(address)
+        assert known is not None
+        owner = known.owner
+
+        def work() -> None:
+            if self.memory.find(address) is None:
+                self.memory.adopt(
+                    address, bytes, f"the graph's memory at {address:#x} ({bytes:,} bytes)", owner
+                )
+                self.memory.used += bytes
+
+        return address, work
 
     def cuMemFreeAsync(self, address: int, stream: int) -> None:
         """Give back memory; in a captured stream it stays, because the graph may be launched again."""

@@ -6,7 +6,7 @@ from functools import cache
 
 from lanewise.virtual_gpu.driver.entry_points import entry_points
 
-#: The other entry points of CUDA 13's driver, without `cu` before their names.
+#: The other entry points of CUDA 13's driver, without `cu` before their names; at the end old ones.
 _OTHERS = """
 Array3DCreate Array3DCreate_v2 Array3DGetDescriptor Array3DGetDescriptor_v2 ArrayCreate ArrayCreate_v2
 ArrayDestroy ArrayGetDescriptor ArrayGetDescriptor_v2 ArrayGetMemoryRequirements ArrayGetPlane
@@ -87,6 +87,13 @@ TensorMapEncodeIm2col TensorMapEncodeIm2colWide TensorMapReplaceAddress TexObjec
 TexObjectGetResourceDesc TexObjectGetResourceViewDesc TexObjectGetTextureDesc
 ThreadExchangeStreamCaptureMode UserObjectCreate UserObjectRelease UserObjectRetain
 WaitExternalSemaphoresAsync
+CtxAttach CtxDetach CtxGetSharedMemConfig CtxSetSharedMemConfig DeviceGetProperties FuncSetBlockShape
+FuncSetSharedSize Launch LaunchGrid LaunchGridAsync ModuleGetSurfRef ModuleGetTexRef ParamSetSize
+ParamSetTexRef ParamSetf ParamSeti ParamSetv ProfilerStart ProfilerStop SurfRefGetArray SurfRefSetArray
+TexRefCreate TexRefDestroy TexRefGetAddress TexRefGetAddressMode TexRefGetAddress_v2 TexRefGetArray
+TexRefGetFilterMode TexRefGetFlags TexRefGetFormat TexRefSetAddress TexRefSetAddress2D
+TexRefSetAddress2D_v2 TexRefSetAddress2D_v3 TexRefSetAddressMode TexRefSetAddress_v2 TexRefSetArray
+TexRefSetFilterMode TexRefSetFlags TexRefSetFormat
 """
 #: Entry points that have several versions, by the version of CUDA from which on a program asks for each.
 _VERSIONS = {"cuCtxCreate": ((12050, "cuCtxCreate_v4"), (3020, "cuCtxCreate_v2"))}

@@ -52,20 +52,20 @@ def _main_in_start(file: ElfFile) -> int | None:
     return int(file.entry + at + 7 + distance)
 
 
-def as_library(path: Path, file: ElfFile, runtime: RuntimeLibrary) -> Path:
+def as_library(path: Path, title: str, file: ElfFile, runtime: RuntimeLibrary) -> Path:
     """Return what can be loaded: the file itself, or a copy of an executable without its runtime."""
     if file.machine != this_processor().elf_number:
-        raise LanewiseError(f"{path} is for another processor than this one")
+        raise LanewiseError(f"{title} is for another processor than this one")
     if file.type == EXECUTABLE_TYPE:
         raise LanewiseError(
-            f"{path} is linked to a fixed address: link it with `nvcc -Xcompiler -fPIE -Xlinker -pie`, or "
+            f"{title} is linked to a fixed address: link it with `nvcc -Xcompiler -fPIE -Xlinker -pie`, or "
             "give the .cu file"
         )
     image = bytearray(file.data)
     is_changed = _clear_mark(image, file)
     if is_changed:
-        _require_no_thread_variables(path, file)
-    is_changed |= _replace_runtime(path, image, file, runtime)
+        _require_no_thread_variables(title, file)
+    is_changed |= _replace_runtime(title, image, file, runtime)
     is_changed |= _forget_versions(image, file)
     if not is_changed:
         return path
@@ -77,7 +77,7 @@ def as_library(path: Path, file: ElfFile, runtime: RuntimeLibrary) -> Path:
     return copy
 
 
-def _require_no_thread_variables(path: Path, file: ElfFile) -> None:
+def _require_no_thread_variables(title: str, file: ElfFile) -> None:
     """Raise an error for an executable with thread_local variables, whose place is fixed in its code.
 
     NVIDIA's runtime has one as well, which nobody uses once its functions are replaced.
@@ -90,7 +90,7 @@ def _require_no_thread_variables(path: Path, file: ElfFile) -> None:
     if own or (file.has_thread_variables and not file.symbols):
         names = ", ".join(own[:3]) or "unnamed ones"
         raise LanewiseError(
-            f"{path} has thread_local variables ({names}), which an executable keeps where this process has "
+            f"{title} has thread_local variables ({names}), which an executable keeps where this process has "
             "its own: give the .cu file, or link the program with `nvcc -shared -Xcompiler -fPIC`"
         )
 
@@ -139,7 +139,7 @@ def _clear_mark(image: bytearray, file: ElfFile) -> bool:
     return False
 
 
-def _replace_runtime(path: Path, image: bytearray, file: ElfFile, runtime: RuntimeLibrary) -> bool:
+def _replace_runtime(title: str, image: bytearray, file: ElfFile, runtime: RuntimeLibrary) -> bool:
     """Begin each function of a runtime in the file with a jump to ours; return whether there was one."""
     names = set(exported_names())
     own = [each for each in file.symbols if each.name in names and each.section and each.is_function]
@@ -147,11 +147,11 @@ def _replace_runtime(path: Path, image: bytearray, file: ElfFile, runtime: Runti
         if any(name in names for name, _ in file.imports()) or not _has_device_code(file):
             return False
         raise LanewiseError(
-            f"{path} has the CUDA runtime linked in and its symbols stripped: build it with "
+            f"{title} has the CUDA runtime linked in and its symbols stripped: build it with "
             "`nvcc -cudart shared`, or do not strip it"
         )
     if this_processor() is not X86_64:
-        raise LanewiseError(f"{path} has the CUDA runtime linked in: build it with `nvcc -cudart shared`")
+        raise LanewiseError(f"{title} has the CUDA runtime linked in: build it with `nvcc -cudart shared`")
     for symbol in own:
         offset = file.offset(symbol.address)
         if offset is not None:

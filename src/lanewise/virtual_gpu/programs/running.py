@@ -25,6 +25,8 @@ from lanewise.virtual_gpu.runtime import Runtime
 _STACK_BYTES = 256 << 20
 #: Functions that end a program: here they end main(), so that its launches can still be reported.
 _ENDING = ("exit", "_exit", "_Exit", "quick_exit")
+#: How functions of libraries begin that have no PTX.
+_CLOSED = ("cublas", "cufft", "curand", "cudnn", "cusparse", "cusolver", "nccl", "npp", "nvjpeg")
 _PAGE = 4096
 _READ_WRITE = 3
 #: An object of C++ (std::ios_base::Init), which keeps the streams of C++ alive.
@@ -39,7 +41,7 @@ _MAIN = ctypes.CFUNCTYPE(
 class _Program:
     """A loaded program: where its main() is, and how it ended."""
 
-    def __init__(self, path: Path, runtime: RuntimeLibrary) -> None:
+    def __init__(self, path: Path, title: str, runtime: RuntimeLibrary) -> None:
         self._libc = ctypes.CDLL(None)
         self.status: int | None = None
         self._over = threading.Event()
@@ -48,17 +50,17 @@ class _Program:
         self._open = _OPENS(self._opened)
         data = path.read_bytes()
         file = ElfFile(data)
-        library = as_library(path, file, runtime)
+        library = as_library(path, title, file, runtime)
         _prepare_streams()
         try:
             self._library = ctypes.CDLL(str(library), mode=os.RTLD_NOW | os.RTLD_LOCAL)
         except OSError as error:
-            raise LanewiseError(_why_not(path, str(error))) from None
+            raise LanewiseError(_why_not(title, str(error))) from None
         base = _base_address(self._library)
         self._replace_imports(file, base)
         address = main_address(file)
         if address is None:
-            raise LanewiseError(f"{path} has no main(): it is a library, or its symbols were stripped")
+            raise LanewiseError(f"{title} has no main(): it is no program, or its symbols were stripped")
         self._main = _MAIN(base + address)
 
     def _replace_imports(self, file: ElfFile, base: int) -> None:
@@ -125,7 +127,8 @@ def run_program(path: Path, arguments: Sequence[str], driver: Driver, name: str 
     sys.stderr.flush()
     try:
         with _where_python_prints():
-            return _Program(path, runtime_library).run([name or str(path), *arguments])
+            title = name or str(path)
+            return _Program(path, title, runtime_library).run([title, *arguments])
     except KeyboardInterrupt:
         print("lanewise: interrupted", file=sys.stderr, flush=True)
         os._exit(128 + signal.SIGINT)  # threads of the program still run
@@ -164,15 +167,20 @@ def _base_address(library: ctypes.CDLL) -> int:
     return ctypes.c_uint64.from_address(library._handle).value
 
 
-def _why_not(path: Path, reason: str) -> str:
+def _why_not(title: str, reason: str) -> str:
     """Return in words why a program could not be loaded."""
     missing = reason.rpartition("undefined symbol: ")[2] if "undefined symbol" in reason else ""
     if missing.startswith("cuda"):
-        return f"{path} calls {missing}, which the virtual GPU's runtime does not have"
+        return f"{title} calls {missing}, which the virtual GPU's runtime does not have"
+    if missing.startswith(_CLOSED):
+        return (
+            f"{title} calls {missing}: its library has machine code for GPUs alone, which cannot run on a "
+            "virtual GPU"
+        )
     if "cannot open shared object file" in reason:
         name = reason.split(":")[0]
         return (
-            f"{path} needs {name}, which is not there; libraries that have machine code for GPUs alone "
+            f"{title} needs {name}, which is not there; libraries that have machine code for GPUs alone "
             "(cuBLAS, cuFFT, …) cannot run on a virtual GPU"
         )
-    return f"{path} cannot be loaded: {reason}"
+    return f"{title} cannot be loaded: {reason}"

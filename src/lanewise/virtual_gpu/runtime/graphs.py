@@ -113,8 +113,8 @@ class GraphCalls(MemoryCalls):
         """Return a new node that allocates memory, which is there from now on; write its address."""
         bytes = ctypes.c_uint64.from_address(parameters + _ALLOCATED_BYTES).value
         address = ctypes.c_uint64.from_address(parameters + _ALLOCATED_ADDRESS)
-        address.value = self.driver.cuMemAlloc_v2(bytes)
-        return self.driver.add_to(graph, dependencies, count, NodeKind.MEM_ALLOC, lambda: None).handle
+        address.value, work = self.driver.graph_memory(bytes)
+        return self.driver.add_to(graph, dependencies, count, NodeKind.MEM_ALLOC, work).handle
 
     def cudaGraphAddMemFreeNode(self, graph: int, dependencies: int, count: int, address: int) -> int:
         """Return a new node that gives back memory; it stays, because the graph may be launched again."""

@@ -164,9 +164,8 @@ class LaunchCalls:
 
     def cudaOccupancyAvailableDynamicSMemPerBlock(self, function: int, blocks: int, threads: int) -> int:
         """Return the bytes of dynamic shared memory that a block may have beside others."""
-        unit = self.driver.device.multiprocessor
-        static = self.driver.cuFuncGetAttribute(1, self.registered.function(function))
-        return max(0, unit.shared_bytes // max(blocks, 1) - unit.reserved_bytes - static)
+        handle = self.registered.function(function)
+        return self.driver.cuOccupancyAvailableDynamicSMemPerBlock(handle, blocks, threads)
 
     def cudaOccupancyMaxPotentialClusterSize(self, function: int, config: int) -> int:
         """Return the blocks of the largest cluster that is portable."""
