@@ -12,7 +12,7 @@ from typing import Any
 from lanewise.virtual_gpu.driver.copies import MemoryCalls
 from lanewise.virtual_gpu.driver.devices import DeviceCalls
 from lanewise.virtual_gpu.driver.entry_points import C_TYPES, EntryPoint, entry_points
-from lanewise.virtual_gpu.driver.launches import LaunchCalls
+from lanewise.virtual_gpu.driver.library_kernels import LibraryKernelCalls
 from lanewise.virtual_gpu.driver.linking import LinkCalls
 from lanewise.virtual_gpu.driver.results import DriverError, Result
 from lanewise.virtual_gpu.driver.streams import StreamCalls
@@ -21,7 +21,7 @@ from lanewise.virtual_gpu.driver.streams import StreamCalls
 LOG_VARIABLE = "LANEWISE_GPU_LOG"
 
 
-class Driver(DeviceCalls, MemoryCalls, StreamCalls, LaunchCalls, LinkCalls):
+class Driver(DeviceCalls, MemoryCalls, StreamCalls, LibraryKernelCalls, LinkCalls):
     """The CUDA driver API over the CPU machine.
 
     A method has the name of its entry point, takes what C takes without the pointers for results, and returns

@@ -112,6 +112,8 @@ cuLibraryLoadData(out handle library, pointer image, pointer options, pointer op
 u32 option_count, pointer library_options, pointer library_values, u32 library_count)
 cuLibraryUnload(handle library)
 cuLibraryGetKernel(out handle kernel, handle library, text name)
+cuLibraryGetKernelCount(out u32 count, handle library)
+cuLibraryEnumerateKernels(pointer kernels, u32 count, handle library)
 cuLibraryGetModule(out handle module, handle library)
 cuLibraryGetGlobal(out u64 address, out u64 bytes, handle library, text name)
 cuKernelGetFunction(out handle function, handle kernel)
@@ -127,6 +129,8 @@ cuFuncGetParamInfo(handle function, u64 index, out u64 offset, out u64 bytes)
 cuOccupancyMaxActiveBlocksPerMultiprocessor(out i32 blocks, handle function, i32 threads, u64 shared_bytes)
 cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(out i32 blocks, handle function, i32 threads, \
 u64 shared_bytes, u32 flags)
+cuOccupancyAvailableDynamicSMemPerBlock(out u64 bytes, handle function, i32 blocks, i32 threads)
+cuOccupancyMaxActiveClusters(out i32 clusters, handle function, pointer config)
 
 cuMemGetInfo_v2(out u64 free, out u64 total)
 cuMemAlloc_v2(out u64 address, u64 bytes)
