@@ -33,7 +33,9 @@ with lw.virtual_gpu("H100") if virtual else nullcontext() as gpu:
     import triton.language as tl
 
     @triton.jit
-    def product(a, b, c, K, N, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    def product(
+        a, b, c, K: tl.constexpr, N: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+    ):
         rows = tl.program_id(0) * BM + tl.arange(0, BM)
         columns = tl.program_id(1) * BN + tl.arange(0, BN)
         total = tl.zeros((BM, BN), tl.float32)
@@ -81,7 +83,7 @@ with lw.virtual_gpu("H100") if virtual else nullcontext() as gpu:
         x = torch.zeros(4, device="cuda")
         figures["launch_s"] = least(lambda: nothing[(1,)](x))
         module = lw.load(next(iter(nothing.device_caches.values()))[0].popitem()[1].asm["ptx"])
-        kernel = next(iter(module.entries.values()))
+        kernel = module[next(iter(module.entries))]
         import numpy as np
         values = [np.zeros(4, np.float32)] + [0] * (len(kernel.parameters) - 1)
         block = kernel.function.limit("reqntid")

@@ -93,3 +93,20 @@ def test_a_cubin_whose_ptx_is_known_runs_alone_and_in_a_fatbin() -> None:
     raw = ctypes.create_string_buffer(unknown, len(unknown))
     with pytest.raises(DriverError, match="no PTX"):
         driver.cuModuleLoadData(ctypes.addressof(raw))
+
+
+def test_the_kernels_of_a_library_and_the_clusters_that_fit() -> None:
+    driver = Driver(find_device("H100"))
+    library = driver.load(WRITE)
+    assert driver.cuLibraryGetKernelCount(library) == 2
+    kernels = (ctypes.c_uint64 * 2)()
+    driver.cuLibraryEnumerateKernels(ctypes.addressof(kernels), 2, library)
+    names = [ctypes.string_at(driver.cuFuncGetName(each)).decode() for each in kernels]
+    assert names == ["write", "endless"]
+    whole, half = (driver.cuOccupancyAvailableDynamicSMemPerBlock(kernels[0], count, 128) for count in (1, 2))
+    assert whole == 227 * 1024 and half == 113 * 1024
+    attribute = struct.pack("<II3I", 4, 0, 2, 1, 1).ljust(72, b"\0")
+    attributes = ctypes.create_string_buffer(attribute, 72)
+    fields = (2, 1, 1, 128, 1, 1, whole, 0, 0, ctypes.addressof(attributes), 1)
+    config = ctypes.create_string_buffer(struct.pack("<7I4xQQI", *fields[:7], *fields[8:]))
+    assert driver.cuOccupancyMaxActiveClusters(kernels[0], ctypes.addressof(config)) == 66

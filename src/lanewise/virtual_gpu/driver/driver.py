@@ -12,6 +12,7 @@ from typing import Any
 from lanewise.virtual_gpu.driver.devices import DeviceCalls
 from lanewise.virtual_gpu.driver.entry_points import C_TYPES, EntryPoint, entry_points
 from lanewise.virtual_gpu.driver.graphs import GraphCalls
+from lanewise.virtual_gpu.driver.library_kernels import LibraryKernelCalls
 from lanewise.virtual_gpu.driver.linking import LinkCalls
 from lanewise.virtual_gpu.driver.occupancy import OccupancyCalls
 from lanewise.virtual_gpu.driver.results import DriverError, Result
@@ -21,7 +22,7 @@ from lanewise.virtual_gpu.driver.virtual_memory import VirtualMemoryCalls
 LOG_VARIABLE = "LANEWISE_GPU_LOG"
 
 
-class Driver(DeviceCalls, GraphCalls, OccupancyCalls, LinkCalls, VirtualMemoryCalls):
+class Driver(DeviceCalls, GraphCalls, OccupancyCalls, LibraryKernelCalls, LinkCalls, VirtualMemoryCalls):
     """The CUDA driver API over the CPU machine.
 
     A method has the name of its entry point, takes what C takes without the pointers for results, and returns

@@ -48,12 +48,6 @@ class OccupancyCalls(LaunchCalls):
         """Return the blocks that fill the device and the threads of a block that occupy it most."""
         return self.cuOccupancyMaxPotentialBlockSize(function, shared_of, shared_bytes, limit)
 
-    def cuOccupancyAvailableDynamicSMemPerBlock(self, function: int, blocks: int, threads: int) -> int:
-        """Return the bytes of dynamic shared memory that a block may have beside others."""
-        unit = self.device.multiprocessor
-        static = self.cuFuncGetAttribute(_STATIC_SHARED, function)
-        return max(0, unit.shared_bytes // max(blocks, 1) - unit.reserved_bytes - static)
-
     def cuModuleGetFunctionCount(self, module: int) -> int:
         """Return how many functions a module has."""
         return len(self.known(module, LoadedModule).module.entries)

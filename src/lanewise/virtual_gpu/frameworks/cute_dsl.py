@@ -159,7 +159,7 @@ class KeptPTX:
             self.driver.know_ptx(cubin.read_bytes(), ptx.read_text())
 
     def close(self) -> None:
-        """Remove the folder."""
+        """Remove the folder with the files that the compiler wrote."""
         self._folder.cleanup()
 
 
