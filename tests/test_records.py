@@ -145,14 +145,28 @@ def test_docs_may_say_what_tuning_gains() -> None:
 
 
 def test_docs_quote_the_recorded_speed_of_attention() -> None:
-    rows, text = record("h200_attention")["rows"], page("docs/hopper.md")
-    to_flash = [each["lanewise"] / each["flash"] for each in rows]
-    to_cudnn = [each["lanewise"] / each["cudnn"] for each in rows]
-    quoted = (
-        f"{min(to_flash):.2f} to {max(to_flash):.2f} times as fast as FlashAttention-2 and "
-        f"{min(to_cudnn):.2f} to {max(to_cudnn):.2f} times as fast as cuDNN"
-    )
-    assert quoted in text
+    seen, text = record("h200_attention"), page("docs/attention.md")
+
+    def span(few: bool, peer: str) -> str:
+        times = [each["microseconds"] for each in seen["rows"] if (each["queries"] == 1) == few]
+        ratios = [each[peer] / each["lanewise"] for each in times if peer in each]
+        return f"{min(ratios):.2f} to {max(ratios):.2f}"
+
+    assert f"{span(False, 'cudnn')} times as fast as cuDNN" in text
+    assert f"{span(False, 'flash')} times as fast as FlashAttention-2" in text
+    assert f"{span(True, 'cudnn')} times as fast as cuDNN's" in text
+    assert f"{seen['host_microseconds']:.1f} µs of the host's time" in text
+
+
+def test_docs_quote_the_recorded_speed_of_4_bit_weights() -> None:
+    rows, text = record("h200_int4")["rows"], page("docs/matmul.md")
+
+    def span(*counts: int) -> str:
+        times = [1 / each["ratio"] for each in rows if each["rows"] in counts]
+        return f"{min(times):.2f} to {max(times):.2f}"
+
+    assert f"1 to 16 rows take {span(1, 4, 16)} of the time" in text
+    assert f"with 32 rows {span(32)}, and with 4096 and 8192 rows {span(4096, 8192)}" in text
 
 
 def test_docs_quote_the_recorded_floors_of_reading_memory() -> None:

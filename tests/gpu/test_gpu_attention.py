@@ -43,16 +43,16 @@ def test_random_shapes_are_right_and_the_same_in_every_run(torch: Any) -> None:
         require_right(rounded, lse.cpu().numpy(), *map(on_host, (q, k, v)), **options)
 
 
-def test_the_cpu_differs_by_its_exponentials_alone(torch: Any) -> None:
-    rng = np.random.default_rng(7)
-    for _ in range(8):
+def test_the_cpu_has_the_same_bits(torch: Any) -> None:
+    sequence = np.random.SeedSequence()
+    print(sequence.entropy)
+    rng = np.random.default_rng(sequence)
+    for _ in range(12):
         q, k, v, options = drawn(torch, rng, 150)
+        print(q.shape, k.shape, q.dtype, options)
         out, lse = lw.attention(q, k, v, return_lse=True, **options)
         other, logarithms = lw.attention(q.cpu(), k.cpu(), v.cpu(), return_lse=True, **options)
-        unit = 2.0**-8 if q.dtype == torch.bfloat16 else 2.0**-11
-        largest = max(1.0, float(v.abs().max()))
-        assert (out.cpu().double() - other.double()).abs().max() <= unit * largest
-        assert torch.allclose(lse.cpu(), logarithms, rtol=1e-5, atol=1e-5)
+        assert torch.equal(out.cpu(), other) and torch.equal(lse.cpu(), logarithms)
 
 
 def test_tensors_that_tma_cannot_load_and_an_out_that_it_cannot_store(torch: Any) -> None:

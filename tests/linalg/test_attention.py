@@ -104,35 +104,36 @@ def test_scales_and_lengths_at_the_edges() -> None:
 
 
 def _mistakes() -> dict[str, tuple[Any, str]]:
+    attention: Any = lw.attention  # called with what no type allows
     q = np.zeros((2, 4, 8, 64), np.float16)
     k = np.zeros((2, 2, 9, 64), np.float16)
     read_only = q.copy()
     read_only.flags.writeable = False
     return {
-        "no array": (lambda: lw.attention(1.0, k, k), "q must be an array"),
-        "types": (lambda: lw.attention(q, k, k.astype(BF16)), "convert them to one type"),
-        "f32": (lambda: lw.attention(*[each.astype(np.float32) for each in (q, k, k)]), "float16 and bf"),
-        "f64": (lambda: lw.attention(q, k.astype(np.float64), k), "float16 and bfloat16"),
-        "int16": (lambda: lw.attention(q.astype(np.int16), k, k), "it must have float16, bfloat16"),
-        "one axis": (lambda: lw.attention(q[0, 0, 0], k, k), r"takes \(batch, heads, length, head size\)"),
-        "axes": (lambda: lw.attention(q, k[0], k[0]), "the same number of axes"),
-        "values": (lambda: lw.attention(q, k, k[:, :, :5]), "k and v must have the same shape"),
-        "head sizes": (lambda: lw.attention(q[..., :32], k, k), "must have the same size"),
-        "no kernel": (lambda: lw.attention(q[..., :32], k[..., :32], k[..., :32]), "64, 96, 128, 256"),
-        "batch": (lambda: lw.attention(q, k[:1], k[:1]), "the same batch"),
-        "heads": (lambda: lw.attention(q[:, :3], k, k), "3 heads and k 2"),
-        "causal": (lambda: lw.attention(q, k, k, causal="yes"), "causal='yes' must be True or False"),
-        "lse": (lambda: lw.attention(q, k, k, return_lse=1), "return_lse=1 must be"),
-        "scale": (lambda: lw.attention(q, k, k, scale="1"), "scale='1' must be a number above 0"),
-        "negative": (lambda: lw.attention(q, k, k, scale=-0.5), "pass -q and -scale"),
-        "nan": (lambda: lw.attention(q, k, k, scale=float("nan")), "above 0"),
-        "tiny": (lambda: lw.attention(q, k, k, scale=1e-60), "that f32 holds"),
-        "out's shape": (lambda: lw.attention(q, k, k, out=np.zeros_like(k)), "it must be as q"),
-        "out's type": (lambda: lw.attention(q, k, k, out=q.astype(BF16)), "it must be as q"),
-        "out read": (lambda: lw.attention(q, k, k, out=q), "shares memory with q"),
-        "out written": (lambda: lw.attention(q, k, k, out=read_only), "out is read-only"),
+        "no array": (lambda: attention(1.0, k, k), "q must be an array"),
+        "types": (lambda: attention(q, k, k.astype(BF16)), "convert them to one type"),
+        "f32": (lambda: attention(*[each.astype(np.float32) for each in (q, k, k)]), "float16 and bf"),
+        "f64": (lambda: attention(q, k.astype(np.float64), k), "float16 and bfloat16"),
+        "int16": (lambda: attention(q.astype(np.int16), k, k), "it must have float16, bfloat16"),
+        "one axis": (lambda: attention(q[0, 0, 0], k, k), r"takes \(batch, heads, length, head size\)"),
+        "axes": (lambda: attention(q, k[0], k[0]), "the same number of axes"),
+        "values": (lambda: attention(q, k, k[:, :, :5]), "k and v must have the same shape"),
+        "head sizes": (lambda: attention(q[..., :32], k, k), "must have the same size"),
+        "no kernel": (lambda: attention(q[..., :32], k[..., :32], k[..., :32]), "64, 96, 128, 256"),
+        "batch": (lambda: attention(q, k[:1], k[:1]), "the same batch"),
+        "heads": (lambda: attention(q[:, :3], k, k), "3 heads and k 2"),
+        "causal": (lambda: attention(q, k, k, causal="yes"), "causal='yes' must be True or False"),
+        "lse": (lambda: attention(q, k, k, return_lse=1), "return_lse=1 must be"),
+        "scale": (lambda: attention(q, k, k, scale="1"), "scale='1' must be a number above 0"),
+        "negative": (lambda: attention(q, k, k, scale=-0.5), "pass -q and -scale"),
+        "nan": (lambda: attention(q, k, k, scale=float("nan")), "above 0"),
+        "tiny": (lambda: attention(q, k, k, scale=1e-60), "that f32 holds"),
+        "out's shape": (lambda: attention(q, k, k, out=np.zeros_like(k)), "it must be as q"),
+        "out's type": (lambda: attention(q, k, k, out=q.astype(BF16)), "it must be as q"),
+        "out read": (lambda: attention(q, k, k, out=q), "shares memory with q"),
+        "out written": (lambda: attention(q, k, k, out=read_only), "out is read-only"),
         "out repeated": (
-            lambda: lw.attention(q, k, k, out=np.broadcast_to(q[:1].copy(), q.shape)), "read-only|share"
+            lambda: attention(q, k, k, out=np.broadcast_to(q[:1].copy(), q.shape)), "read-only|share"
         ),
     }  # fmt: skip
 

@@ -138,7 +138,8 @@ def test_torch_tensors_are_taken_and_returned() -> None:
 
 def _mistakes() -> dict[str, tuple[Any, str]]:
     w = np.ones((64, 8), np.float16)
-    weights, x = lw.quantize(w), np.ones((4, 64), np.float16)
+    weights: Any = lw.quantize(w)
+    x = np.ones((4, 64), np.float16)
     return {
         "format": (lambda: lw.quantize(w, "int2"), "makes 'int4', not 'int2'"),
         "group": (lambda: lw.quantize(w, group=100), "group=100 must be a multiple of 64"),

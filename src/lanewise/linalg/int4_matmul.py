@@ -21,7 +21,7 @@ from lanewise.linalg.quantize import QuantizedMatrix
 from lanewise.linalg.rules import Request, request_of
 
 #: Rows up to which a kernel unpacks weights as it multiplies, each time it reads them.
-MOST_FEW_ROWS = 256
+MOST_FEW_ROWS = 128
 #: The parts of K that the warps of this kernel sum, and the arch whose instruction they use.
 PARTS, ARCH = 8, "sm_90"
 #: Bits of the results that this kernel stores.

@@ -72,6 +72,11 @@ def approximate(op: Op) -> bool:
     return op.has("approx") or op.record.approximate
 
 
+def _measured(op: Op, arch: str) -> bool:
+    """Return whether the machine has the bits of an approximate function as they were seen on an arch."""
+    return op.opcode == "ex2" and op.has("f32") and arch.rstrip("af") == "sm_90"
+
+
 def _guessed(op: Op, arch: str) -> str:
     """Return why the result of an instruction is not certain on an arch; empty if it is."""
     if op.record.inferred:
@@ -103,7 +108,7 @@ def _of_body(body: FunctionBody, arch: str) -> Iterator[Note]:
     products: dict[Register, Op] = {}
     for position, op in enumerate(body.ops):
         text = str(op.source)
-        if approximate(op):
+        if approximate(op) and not _measured(op, arch):
             message = f"{op.head} is approximate: a GPU may differ within the error that the PTX ISA states"
             yield Note(op.line, text, "approximate", message)
         guessed = _guessed(op, arch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lanewise.jit import ir
 from lanewise.jit.simd import Value, f32, f64
+from lanewise.machine.arithmetic.exponentials import exp2
 from lanewise.machine.arithmetic.floating import finished, float_type, flushed_input, write_halves
 from lanewise.machine.arithmetic.integer import U64
 from lanewise.machine.arithmetic.rounding import operate, quiet, rounding_of
@@ -50,7 +51,10 @@ def inverse_root(lanes: Lanes, op: Op) -> None:
 
 
 def approximate(lanes: Lanes, op: Op) -> None:
-    """Lower ex2, lg2, sin, cos and tanh, computed to about one ulp of f32, within the error bounds."""
+    """Lower ex2, lg2, sin, cos and tanh, computed to about one ulp of f32, within the error bounds.
+
+    ex2 of f32 has the bits of an H200.
+    """
     names = {"ex2": "exp2", "lg2": "log2", "sin": "sin", "cos": "cos"}
 
     def function(value: Value) -> Value:
@@ -61,6 +65,9 @@ def approximate(lanes: Lanes, op: Op) -> None:
     fmt = float_type(op)
     if fmt == "f32":
         value = flushed_input(op, lanes.read(op.operands[1], f32))
+        if op.opcode == "ex2":
+            lanes.write(op.operands[0], exp2(lanes, value, op.has("ftz")))
+            return
         lanes.write(op.operands[0], finished(lanes, op, op.opcode, [value], function(value)))
         return
 

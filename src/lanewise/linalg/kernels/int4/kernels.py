@@ -21,6 +21,8 @@ PARTS = 8
 STAGES = 8
 #: Rows of a result that an instruction computes.
 ROWS = 8
+#: What arithmetic of two bf16 at once needs.
+_NEEDS = ("sm_90", "7.8")
 #: By type: the bits of a number with a 4-bit integer in its last place, and what is subtracted from it.
 _MAGIC = {"bf16": (0x4300, 128 + 8), "f16": (0x6400, 1024 + 8)}
 
@@ -69,13 +71,14 @@ def unpacked(dtype, word, scales):
     """Return four registers of two weights each: q · scale, rounded once; `scales` are of two columns."""
     magic, offset = _MAGIC[dtype.name]
     name = f"{dtype.name}x2"
-    minus = lw.u32(int(dtype.array([offset] * 2).view("uint32")[0]))
+    offsets = int(dtype.array([offset] * 2).view("uint32")[0])
+    minus = lw.asm(f"mov.b32 {{d}}, {offsets};", d=lw.u32)  # which takes two numbers from registers alone
     found = []
     for number in range(4):
         pair = ((lw.bitcast(word, lw.u32) >> (4 * number)) & 0x000F000F) | (magic << 16 | magic)
-        whole = lw.asm(f"sub.rn.{name} {{d}}, {{x}}, {{y}};", d=lw.u32, x=pair, y=minus)
+        whole = lw.asm(f"sub.rn.{name} {{d}}, {{x}}, {{y}};", needs=_NEEDS, d=lw.u32, x=pair, y=minus)
         scale = scales[number % 2]
-        found.append(lw.asm(f"mul.rn.{name} {{d}}, {{x}}, {{y}};", d=lw.u32, x=whole, y=scale))
+        found.append(lw.asm(f"mul.rn.{name} {{d}}, {{x}}, {{y}};", needs=_NEEDS, d=lw.u32, x=whole, y=scale))
     return found
 
 
