@@ -34,8 +34,8 @@ from lanewise.linalg.problem import Problem
 #: Of a plan's weight: by what share slower than the best counts half. How much what a whole product's times
 #: are off by counts, beside the differences between its plans; how much it counts if a cost changes e-fold.
 _NEAR, _WHOLE, _PRIOR = 0.08, 0.5, 0.1
-#: By what share slower than the best a plan may be to be as good as it; what share of weights each step of the
-#: fit keeps, so that it comes to rest.
+#: By what share slower than the best a plan may be to be as good as it; what share of weights each step of
+#: the fit keeps, so that it comes to rest.
 _AS_GOOD, _KEPT = 0.03, 0.7
 #: By what share slower than the best plans may be whose times count for how sure the planner is.
 _TOLD = 0.2

@@ -144,7 +144,9 @@ class WarpTraits:
             alignments = self.problem.a.alignment, self.problem.b.alignment
             for name, tile, alignment in zip("ab", self.tiles, alignments, strict=True):
                 width = tile.piece(self.threads, tile.width(alignment))
-                if not tile.is_shifted(self.threads, alignment) and not tile.is_shared_evenly(self.threads, width):
+                if not tile.is_shifted(self.threads, alignment) and not tile.is_shared_evenly(
+                    self.threads, width
+                ):
                     reason = f"{self.threads} threads cannot share the copies of {name} evenly"
         if reason:
             raise LanewiseError(f"tile {self.plan.tile}, {self.plan.stages} stages: {reason}")
