@@ -34,11 +34,13 @@ from lanewise.linalg.problem import Problem
 #: Of a plan's weight: by what share slower than the best counts half. How much what a whole product's times
 #: are off by counts, beside the differences between its plans; how much it counts if a cost changes e-fold.
 _NEAR, _WHOLE, _PRIOR = 0.08, 0.5, 0.1
-#: By what share slower than the best a plan may be to be as good as it; what share of weights each step of the
-#: fit keeps, so that it comes to rest.
+#: By what share slower than the best a plan may be to be as good as it; what share of weights each step of
+#: the fit keeps, so that it comes to rest.
 _AS_GOOD, _KEPT = 0.03, 0.7
 #: By what share slower than the best plans may be whose times count for how sure the planner is.
 _TOLD = 0.2
+#: How often products of the 8-bit record count, which has those with block scales.
+_TIMES_COUNTED = 3
 #: Every so many products are left out.
 _LEFT_OUT = 4
 _STEPS = 40
@@ -273,7 +275,7 @@ def main() -> None:
     given = parser.parse_args()
     model = IN_USE
     rows = [row for path in given.sweeps for number, row in enumerate(read(path)) if number % _LEFT_OUT]
-    fitted, left_out = Data(rows + eight_bit_rows(EIGHT_BIT)), left_out_of(given.sweeps)
+    fitted, left_out = Data(rows + _TIMES_COUNTED * eight_bit_rows(EIGHT_BIT)), left_out_of(given.sweeps)
     if given.fit:
         model = fit(fitted, model, given.steps)
         for each in fields(model.costs):

@@ -93,9 +93,9 @@ def planned_microseconds(row: dict[str, Any]) -> float | None:
 
 
 def test_plans_of_8_bit_types_are_nearly_the_fastest_that_were_measured() -> None:
-    """The kernel that the planner takes is within 5 % of the best."""
+    """The kernel that the planner takes is within 10 % of the best."""
     times = [(planned_microseconds(row), row) for row in measured()]
     known = [(time, row) for time, row in times if time is not None]
     assert len(known) > 15
     for time, row in known:
-        assert time <= 1.05 * row["plans"][0]["us"], row
+        assert time <= 1.10 * row["plans"][0]["us"], row

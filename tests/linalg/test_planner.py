@@ -140,15 +140,15 @@ def sweep(scripts: Any, count: int, microseconds: Any) -> list[dict[str, Any]]:
 def test_a_fit_finds_costs_that_choose_well(scripts: Any) -> None:
     """Times of a model with other costs: after the fit, plans are chosen as if those costs were known."""
     in_use = scripts.fit.IN_USE
-    rng = np.random.default_rng(2)
+    rng = np.random.default_rng(3)
     values = {each.name: getattr(in_use.costs, each.name) for each in fields(in_use.costs)}
-    other = {name: value * float(np.exp(rng.normal(0, 0.5))) for name, value in values.items()}
+    other = {name: value * float(np.exp(rng.normal(0, 1))) for name, value in values.items()}
     truth = replace(in_use, costs=type(in_use.costs)(**other))
     data = scripts.fit.Data(sweep(scripts, 24, truth))
     fitted = scripts.fit.fit(data, in_use, 10)
     best, before, after = (scripts.fit.regrets(data, each)[0] for each in (truth, in_use, fitted))
     assert best.max() == 1
-    assert np.percentile(after, 90) < 1.02 < np.percentile(before, 90)
+    assert np.percentile(after, 90) < 1.02 and np.mean(after) - 1 < 0.5 * (np.mean(before) - 1)
 
 
 def test_plans_of_a_sweep_are_read_as_they_were_written(scripts: Any) -> None:

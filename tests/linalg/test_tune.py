@@ -160,7 +160,7 @@ def test_odd_products_are_also_measured_without_copies() -> None:
         wanted = lw.matmul(a, b, plan=chain, **keywords)
         for plan in found:
             assert lw.matmul(a, b, plan=plan, **keywords).tobytes() == wanted.tobytes()
-    for other in (problem_of(24, 16, 128), problem_of(20, 11, 37, np.float32)):
+    for other in (problem_of(24, 24, 128), problem_of(20, 11, 37, np.float32)):
         _, others = tuning.plans_to_measure(other, "sm_90a")
         assert not [each for each in others if each.family == "warp"]
 

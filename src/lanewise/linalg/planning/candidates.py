@@ -36,7 +36,7 @@ _GATHERED = 3
 #: Columns of results up to which tiles are tried that are narrower than 32, and of tiles up to which results
 #: are stored from registers.
 _SMALL, _DIRECT = 512, 24
-#: Bytes of K up to which it matters most how results are stored: lines of tiles are multiples of so many bytes.
+#: Bytes of K up to which it matters most how results are stored: lines of tiles are multiples of some bytes.
 _SHORT_K, _WHOLE = 1024, 64
 #: Columns of results for which the transpose is tried.
 _FEW = 128

@@ -1,4 +1,4 @@
-"""How long a plan of the Hopper kernels takes: a model whose costs were fitted to measurements on an H200.
+"""How long a plan takes on Hopper: a model whose costs were fitted to measurements on an H200.
 
 All arithmetic is on arrays, one element for each plan, so that a thousand plans are compared at once. It
 consists of sums, products, quotients, square roots, maxima and minima, which every machine rounds alike: the

@@ -67,7 +67,10 @@ class TileShape:
 
         This is for rows that begin at no multiple of four bytes, which nothing else copies together.
         """
-        return alignment < _WORD and self.size <= 2 and self.is_shared_evenly(threads, PIECE // self.size)
+        per_piece = PIECE // self.size
+        if alignment >= _WORD or self.size > 2 or self.columns < per_piece:
+            return False
+        return self.is_shared_evenly(threads, per_piece)
 
     def is_shared_evenly(self, threads: int, width: int) -> bool:
         """Return whether each thread copies as many pieces as the others, all of them in one column."""
