@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from everything import sampled
+
 ROOT = Path(__file__).parents[1]
 
 #: Two tests that two workers share: each notes the folder that it and a program it starts would use.
@@ -47,7 +49,8 @@ def run(folder: Path, *options: str, **variables: str) -> list[list[str]]:
     return [(folder / f"note{number}").read_text().split("\n") for number in (0, 1)]
 
 
-@pytest.mark.parametrize("options", [(), ("-n", "2")], ids=["one process", "two workers"])
+@sampled(2)
+@pytest.mark.parametrize("options", [("-n", "2"), ()], ids=["two workers", "one process"])
 def test_workers_and_programs_share_a_folder_that_is_removed_at_the_end(
     tmp_path: Path, options: tuple[str, ...]
 ) -> None:

@@ -132,7 +132,7 @@ def test_an_unchanged_library_compiles_nothing_the_second_time(kept: Kept, libra
     assert run(library, kept.cache) == [kept.answer, "0"]
 
 
-@sampled(7)
+@sampled(14)
 @pytest.mark.parametrize("room", CHANGES)
 def test_a_changed_source_gives_the_new_answer(room: str, kept: Kept, library: Path) -> None:
     """All of it is compiled anew, so that nothing in the new answer can come from the old source."""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from functools import cache as _cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -242,6 +243,7 @@ def __getattr__(name: str) -> object:
     return value
 
 
+@_cache
 def _meant(name: str) -> str:
     """Return a hint for a name that is not there: CUDA's threadIdx is thread_idx, and half is f16."""
     from difflib import get_close_matches

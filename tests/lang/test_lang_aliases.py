@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import lanewise as lw
+from everything import sampled
 from lanewise.lang.frontend import containers
 from lang.compare_kernels import arguments, compare, loaded
 from lang.random_kernels import SIGNATURE
@@ -268,6 +269,7 @@ def body(text: str) -> str:
     return HEAD + SIGNATURE + START + textwrap.indent(textwrap.dedent(text).strip("\n"), "    ") + "\n"
 
 
+@sampled(2)
 @pytest.mark.parametrize("loop", LOOPS)
 def test_one_fragment_in_two_locations_parts(loop: str, tmp_path: Path) -> None:
     parts = [

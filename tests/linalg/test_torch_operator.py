@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import lanewise as lw
+from everything import only_with_everything, sampled
 
 if find_spec("torch") is None:
     pytest.skip("torch is not installed", allow_module_level=True)
@@ -36,10 +37,10 @@ def numbers(*shape: int, grad: bool = True, dtype: Any = None) -> Any:
 
 
 CALLS = {
-    "matrices": lambda: (numbers(5, 16), numbers(16, 8)),
     "all that is fused": lambda: (
         numbers(5, 16), numbers(16, 8), numbers(8), "gelu", numbers(5, 8), 0.5, 2.0,
     ),
+    "matrices": lambda: (numbers(5, 16), numbers(16, 8)),
     "a batch": lambda: (numbers(2, 5, 16), numbers(2, 16, 8)),
     "one matrix for a batch": lambda: (numbers(2, 3, 5, 16), numbers(16, 8), numbers(8), "silu"),
     "bfloat16": lambda: (
@@ -48,10 +49,8 @@ CALLS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "call",
-    [each if each == "all that is fused" else pytest.param(each, marks=pytest.mark.slow) for each in CALLS],
-)
+@sampled(5)
+@pytest.mark.parametrize("call", CALLS)
 def test_opcheck_passes(call: str) -> None:
     found = torch.library.opcheck(torch.ops.lanewise.matmul.default, CALLS[call]())
     assert set(found.values()) == {"SUCCESS"}
@@ -206,6 +205,7 @@ if child:
 """
 
 
+@only_with_everything
 @pytest.mark.slow
 def test_products_of_sharded_tensors(tmp_path: Any) -> None:
     if not (torch.distributed.is_available() and hasattr(os, "fork")):

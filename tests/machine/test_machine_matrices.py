@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import cache
 
 import numpy as np
 import pytest
@@ -102,8 +103,9 @@ def test_fused_sums_of_unusual_numbers(text: str, arch: str, kind: str) -> None:
     assert (d == mma.d.pack(mma(given["a"], given["b"], given["c"], arch=arch))).all()
 
 
-def sample(count: int) -> list[tuple[str, str]]:
-    """Forms drawn from the whole catalogue, of each kind of operand one, each on an arch that has it."""
+@cache
+def sample() -> list[tuple[str, str]]:
+    """Six forms drawn from the whole catalogue, of each kind of operand one, each on an arch that has it."""
     forms: dict[object, tuple[str, str]] = {}
     draw_from = random.Random(20)
     for mma in instructions():
@@ -112,14 +114,15 @@ def sample(count: int) -> list[tuple[str, str]]:
             kind = (mma.family.split("::")[0], mma.a.format.name, mma.scale_vec, mma.products)
             if archs and (kind not in forms or draw_from.random() < 0.2):
                 forms[kind] = (mma.text, draw_from.choice(archs))
-    return draw_from.sample(sorted(forms.values()), count)
+    return draw_from.sample(sorted(forms.values()), 6)
 
 
 @sampled(8)
 @pytest.mark.slow
-@pytest.mark.parametrize(("text", "arch"), sample(6))
-def test_products_of_any_bits(text: str, arch: str) -> None:
+@pytest.mark.parametrize("number", range(6))
+def test_products_of_any_bits(number: int) -> None:
     """Infinities, NaNs and subnormal numbers too; metadata and scale factors where there are such."""
+    text, arch = sample()[number]  # drawn here: it takes a second, and every worker collects all tests
     mma = instruction(text)
     rng = np.random.default_rng(23)
     words: dict[str, np.ndarray] = {}

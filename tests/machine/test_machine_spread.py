@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from everything import only_with_everything
 from lanewise.machine import KernelFault
 from lanewise.machine.runtime.distributed import CannotSpread
 from machine.classics import classic, compiled
@@ -146,6 +147,7 @@ def test_an_executor_is_asked_for(module: lw.Module) -> None:
         module["agree"][8, 32](np.zeros(32, np.int32), executor=7)
 
 
+@only_with_everything
 def test_a_dask_cluster() -> None:
     distributed = pytest.importorskip("distributed")
     with (

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from everything import EVERYTHING
 from lanewise.ptx import PtxSyntaxError, constant, ptxas
 from lanewise.ptx.syntax.constants import PRECEDENCE
 from lanewise.ptx.tools.toolkit import find_tools
@@ -72,7 +73,7 @@ def values_in_ptxas(expressions: list[str], type_name: str) -> list[int]:
 
 
 @needs_ptxas
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12 if EVERYTHING else 4, deadline=None)
 @given(st.lists(st.recursive(INTEGERS, combined, max_leaves=8).filter(worth), min_size=200, max_size=400))
 def test_integers_agree_with_ptxas(expressions: list[str]) -> None:
     assert [constant(text).bits for text in expressions] == values_in_ptxas(expressions, "u64")

@@ -423,6 +423,7 @@ def test_asking_for_instances() -> None:
 
 
 @needs_nvrtc
+@only_with_everything  # a script that measures; what it calls is tested on its own
 def test_survey_of_a_folder(tmp_path: Path) -> None:
     """benchmarks/published.py tells for each kernel how far it comes."""
     (tmp_path / "good.cu").write_text(

@@ -6,14 +6,14 @@ Only the two number-like types; make_identity_layout and coordinate tensors are 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from lanewise.errors import LanewiseError
+from lanewise.layout.int_tuple import Nested
 
 from .int_tuple import as_int, is_int
 
 
-class ArithmeticTuple(tuple[Any, ...]):
+class ArithmeticTuple(tuple[Nested, ...]):
     """A coordinate that is added entry by entry; a shorter one counts as filled up with zeros.
 
     >>> ArithmeticTuple((1, 2)) + ArithmeticTuple((3,))
@@ -35,13 +35,13 @@ class ArithmeticTuple(tuple[Any, ...]):
     __radd__ = __add__
 
 
-def _as_arithmetic(x: Any) -> ArithmeticTuple:
+def _as_arithmetic(x: Nested) -> ArithmeticTuple:
     if isinstance(x, ScaledBasis):
         return x.as_tuple()
     return ArithmeticTuple(x)
 
 
-def _add(x: Any, y: Any) -> object:
+def _add(x: Nested, y: Nested) -> object:
     if isinstance(x, tuple):
         return ArithmeticTuple(x) + y
     if isinstance(y, tuple):
@@ -65,7 +65,7 @@ class ScaledBasis:
 
     __rmul__ = __mul__
 
-    def __add__(self, other: object) -> Any:
+    def __add__(self, other: object) -> Nested:
         if is_int(other) and other == 0:
             return self
         return self.as_tuple() + other
@@ -86,7 +86,7 @@ class ScaledBasis:
         return "@".join(map(str, (self.value, *reversed(self.modes))))
 
 
-def as_offset(x: object) -> Any:
+def as_offset(x: object) -> Nested:
     """x, if it can be added to an index: an integer or a coordinate."""
     return x if isinstance(x, ArithmeticTuple | ScaledBasis) else as_int(x)
 

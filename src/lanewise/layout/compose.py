@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, NoReturn, TypeAlias
 
 from lanewise.errors import LanewiseError
+from lanewise.layout.int_tuple import Nested
 
 from .basis import ScaledBasis
 from .int_tuple import is_int
@@ -73,7 +74,7 @@ class _After:
         self.reach = [0] * len(self.front)
         self.inside: dict[tuple[int, ...], _After] = {}
 
-    def modes(self, shape: Any, stride: Any) -> tuple[Any, Any]:
+    def modes(self, shape: Nested, stride: Nested) -> tuple[Nested, Nested]:
         """The shape and stride of this layout after shape:stride."""
         if isinstance(shape, tuple):
             pairs = [self.modes(s, d) for s, d in zip(shape, stride, strict=True)]

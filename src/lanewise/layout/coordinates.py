@@ -5,15 +5,14 @@ Works on shapes and strides alone; Layout calls these.
 
 from __future__ import annotations
 
-from typing import Any
-
 from lanewise.errors import LanewiseError
+from lanewise.layout.int_tuple import Nested
 
 from .basis import ScaledBasis
 from .int_tuple import Coord, IntTuple, as_int, is_int, prefix_product, product, spell
 
 
-def idx2crd(idx: IntTuple, shape: IntTuple, stride: object = None) -> Any:
+def idx2crd(idx: IntTuple, shape: IntTuple, stride: object = None) -> Nested:
     """The coordinate in shape of an index (column-major unless strides are given).
 
     >>> idx2crd(5, (2, (3, 2)))
@@ -43,7 +42,7 @@ def idx2crd(idx: IntTuple, shape: IntTuple, stride: object = None) -> Any:
     return idx // stride % shape
 
 
-def crd2idx(crd: object, shape: IntTuple, stride: object = None) -> Any:
+def crd2idx(crd: object, shape: IntTuple, stride: object = None) -> Nested:
     """The index of a coordinate: natural, linear or anything between; None counts as 0.
 
     A linear coordinate beyond the shape runs on along the last mode. Integer arrays are taken element by
@@ -57,7 +56,7 @@ def crd2idx(crd: object, shape: IntTuple, stride: object = None) -> Any:
     return index_of(crd, *nested_alike(shape, stride))
 
 
-def nested_alike(shape: object, stride: object) -> tuple[Any, Any]:
+def nested_alike(shape: object, stride: object) -> tuple[Nested, Nested]:
     """shape and stride in plain ints (strides also in basis steps), if one is nested like the other."""
     if isinstance(shape, tuple):
         if not isinstance(stride, tuple) or len(stride) != len(shape):
@@ -74,7 +73,7 @@ def nested_alike(shape: object, stride: object) -> tuple[Any, Any]:
     return as_int(shape), stride if isinstance(stride, ScaledBasis) else as_int(stride)
 
 
-def index_of(crd: Any, shape: Any, stride: Any) -> Any:
+def index_of(crd: Nested, shape: Nested, stride: Nested) -> Nested:
     """crd2idx where shape and stride are known to be nested alike."""
     if isinstance(crd, tuple):
         if not isinstance(shape, tuple) or len(crd) != len(shape):
@@ -82,7 +81,7 @@ def index_of(crd: Any, shape: Any, stride: Any) -> Any:
                 f"coordinate {spell(crd)} does not fit shape {spell(shape)}: "
                 "give one integer, or one entry for each mode"
             )
-        total: Any = 0
+        total: Nested = 0
         for c, s, d in zip(crd, shape, stride, strict=True):
             total = total + index_of(c, s, d)
         return total
@@ -104,14 +103,14 @@ def index_of(crd: Any, shape: Any, stride: Any) -> Any:
     return crd * stride
 
 
-def wide(crd: Any) -> Any:
+def wide(crd: Nested) -> Nested:
     """An integer, or an array of them, that will not overflow as NumPy's narrow ones do."""
     if getattr(crd, "ndim", 0) and getattr(getattr(crd, "dtype", None), "kind", "") in ("i", "u"):
         return crd.astype("int64")
     return as_int(crd)
 
 
-def crd2crd(crd: IntTuple, dst_shape: IntTuple, src_shape: IntTuple | None = None) -> Any:
+def crd2crd(crd: IntTuple, dst_shape: IntTuple, src_shape: IntTuple | None = None) -> Nested:
     """A coordinate, nested like dst_shape; src_shape is needed where a tuple becomes one integer.
 
     >>> crd2crd(5, (2, 4)), crd2crd((1, 2), 8, (2, 4))
@@ -147,7 +146,7 @@ def has_none(a: object) -> bool:
     return any(map(has_none, a)) if isinstance(a, tuple) else a is None
 
 
-def slice_(crd: Coord, trg: object) -> tuple[Any, ...]:
+def slice_(crd: Coord, trg: object) -> tuple[Nested, ...]:
     """What stands in trg where crd has None.
 
     >>> slice_((None, (0, None)), (4, (2, 3)))
@@ -156,7 +155,7 @@ def slice_(crd: Coord, trg: object) -> tuple[Any, ...]:
     return _pick("slice_", crd, trg, keep_none=True)
 
 
-def dice(crd: Coord, trg: object) -> tuple[Any, ...]:
+def dice(crd: Coord, trg: object) -> tuple[Nested, ...]:
     """What stands in trg where crd has no None: the rest of slice_.
 
     >>> dice((None, (0, None)), (4, (2, 3)))

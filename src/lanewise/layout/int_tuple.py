@@ -15,6 +15,10 @@ from lanewise.errors import LanewiseError
 
 IntTuple: TypeAlias = "int | tuple[IntTuple, ...]"
 Coord: TypeAlias = "int | tuple[Coord, ...] | None"
+#: A shape, stride, coordinate or offset as the algebra computes with it: nested tuples of integers, or of
+#: what adds and multiplies as integers do (basis vectors, kernel values, arrays of coordinates). mypy cannot
+#: say that.
+Nested: TypeAlias = Any
 
 
 class Integer(ABC):  # noqa: B024 (a type test, not an interface: pycute's name for "counts as an integer")
@@ -77,13 +81,13 @@ def _mismatch(name: str, a: object, b: object) -> NoReturn:
     )
 
 
-def _pairs(name: str, a: tuple[object, ...], b: object) -> Iterator[tuple[Any, Any]]:
+def _pairs(name: str, a: tuple[object, ...], b: object) -> Iterator[tuple[Nested, Nested]]:
     if not isinstance(b, tuple) or len(a) != len(b):
         _mismatch(name, a, b)
     return zip(a, b, strict=True)
 
 
-def flatten(t: object) -> tuple[Any, ...]:
+def flatten(t: object) -> tuple[Nested, ...]:
     """The leaves of a nested tuple, in order; anything that is no tuple is a leaf.
 
     >>> flatten((1, (2, (3,))))
@@ -97,7 +101,7 @@ def flatten(t: object) -> tuple[Any, ...]:
     return tuple(leaves)
 
 
-def unflatten(flat: tuple[object, ...], profile: object) -> Any:
+def unflatten(flat: tuple[object, ...], profile: object) -> Nested:
     """The leaves of flat, nested like profile.
 
     >>> unflatten((1, 2, 3), (0, (0, 0)))
@@ -107,7 +111,7 @@ def unflatten(flat: tuple[object, ...], profile: object) -> Any:
         _mismatch("unflatten", flat, profile)
     leaves = iter(flat)
 
-    def fill(p: object) -> Any:
+    def fill(p: object) -> Nested:
         return tuple(fill(x) for x in p) if isinstance(p, tuple) else next(leaves)
 
     return fill(profile)

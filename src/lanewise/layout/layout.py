@@ -13,6 +13,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from lanewise.engines import Drawn
 from lanewise.errors import LanewiseError
+from lanewise.layout.int_tuple import Nested
 
 from .basis import ScaledBasis
 from .coordinates import crd2idx, has_none, idx2crd, index_of, nested_alike, slice_
@@ -43,7 +44,7 @@ class LayoutBase(Mapped):
     __slots__ = ()
 
     @abstractmethod
-    def __call__(self, *crd: object) -> Any: ...
+    def __call__(self, *crd: object) -> Nested: ...
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -88,10 +89,10 @@ class Layout(LayoutBase):
     (((4,8),(2,2)):((32,1),(16,8)), (2,2):(16,8), 128, (8,):(1,))
     """
 
-    shape: Any
-    stride: Any
+    shape: Nested
+    stride: Nested
 
-    def __init__(self, shape: Any, stride: Any = None) -> None:
+    def __init__(self, shape: Nested, stride: Nested = None) -> None:
         if isinstance(shape, str) and stride is None:
             shape, stride = read_shape_and_stride(shape)
         shape, stride = nested_alike(shape, prefix_product(shape) if stride is None else stride)
@@ -118,7 +119,7 @@ class Layout(LayoutBase):
         """The rank: how many modes."""
         return len(self.shape) if isinstance(self.shape, tuple) else 1
 
-    def __call__(self, *crd: Any) -> Any:
+    def __call__(self, *crd: Nested) -> Nested:
         """Return the index of a coordinate; if the coordinate has a None, the layout of the slice."""
         c = crd[0] if len(crd) == 1 else crd
         if has_none(c):
@@ -143,7 +144,7 @@ class Layout(LayoutBase):
         """Return the number of coordinates: the product of the shape."""
         return product(self.shape)
 
-    def coshape(self) -> Any:
+    def coshape(self) -> Nested:
         """Return the extent of the indices: an integer, or a tuple if the indices are coordinates."""
         last = Layout._of(self.shape, _absolute(self.stride))(self.size() - 1)
         return _successor(last)
@@ -152,7 +153,7 @@ class Layout(LayoutBase):
         """Return one more than the greatest index; negative strides count as positive ones."""
         return product(self.coshape())
 
-    def get_hier_coord(self, index: int) -> Any:
+    def get_hier_coord(self, index: int) -> Nested:
         """Return the coordinate of an index, nested like the shape; strides must be compact in some order."""
         return idx2crd(index, self.shape, self.stride)
 
@@ -171,11 +172,11 @@ class Layout(LayoutBase):
     __repr__ = __str__
 
 
-def _absolute(stride: Any) -> object:
+def _absolute(stride: Nested) -> object:
     return tuple(map(_absolute, stride)) if isinstance(stride, tuple) else abs(stride)
 
 
-def _successor(value: Any) -> object:
+def _successor(value: Nested) -> object:
     return tuple(map(_successor, value)) if isinstance(value, tuple) else value + 1
 
 
@@ -222,7 +223,7 @@ def make_identity_layout(shape: IntTuple) -> Layout:
     ((4,8):(1@0,1@1), (1, 3))
     """
 
-    def basis(s: object, path: tuple[int, ...]) -> Any:
+    def basis(s: object, path: tuple[int, ...]) -> Nested:
         if isinstance(s, tuple):
             return tuple(basis(x, (*path, i)) for i, x in enumerate(s))
         return ScaledBasis(1, path or (0,))
@@ -256,7 +257,7 @@ def _measure(layout: object, name: str) -> int:
     return result
 
 
-def slice_and_offset(crd: Any, layout: Any) -> tuple[Any, Any]:
+def slice_and_offset(crd: Nested, layout: Any) -> tuple[Nested, Nested]:
     """The layout of a slice, and the index at which it begins (0 for a composition, which keeps it inside).
 
     >>> slice_and_offset((None, 3), Layout((4, 8), (8, 1)))

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lanewise.errors import LanewiseError
+from lanewise.layout.int_tuple import Nested
 
 from .coordinates import dice as dice_tuple
 from .int_tuple import as_int, is_int
@@ -35,7 +36,7 @@ def depth(x: object) -> int:
     return 1 + max(map(depth, x), default=0) if isinstance(x, tuple) else 0
 
 
-def shape_of(x: object) -> Any:
+def shape_of(x: object) -> Nested:
     """The shape of a layout or a tensor; anything else is taken for a shape."""
     while isinstance(x, Mapped):
         x = x.shape if isinstance(x, Layout) else x._domain()
@@ -136,7 +137,7 @@ def _with_new(
     return f(x if isinstance(x, tuple) else (x,), 1 if new is None else new)
 
 
-def dice(crd: Any, x: Any) -> Any:
+def dice(crd: Nested, x: Any) -> Any:
     """The modes that crd fixes, of a layout or a tuple: the rest of a slice.
 
     >>> dice((None, 3), Layout((4, 8)))
@@ -148,7 +149,7 @@ def dice(crd: Any, x: Any) -> Any:
 
 
 @on_domain
-def _dice_domain(layout: Layout, crd: Any) -> Layout:
+def _dice_domain(layout: Layout, crd: Nested) -> Layout:
     return Layout._of(dice_tuple(crd, layout.shape), dice_tuple(crd, layout.stride))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from lanewise.errors import LanewiseError
+from lanewise.layout.int_tuple import Nested
 
 from .int_tuple import IntTuple, as_int, flatten, prefix_product, product, spell, unflatten
 from .layout import Layout
@@ -29,7 +30,7 @@ def make_ordered_layout(shape: IntTuple, order: object) -> Layout:
     if not weakly_congruent(order, shape):
         raise LanewiseError(f"make_ordered_layout: order {spell(order)} is not nested like {spell(shape)}")
     parts = _parts(shape, order)
-    strides: list[Any] = [0] * len(parts)
+    strides: list[Nested] = [0] * len(parts)
     stride = 1
     for i in sorted(range(len(parts)), key=lambda i: parts[i][1]):
         strides[i] = prefix_product(parts[i][0], stride)
@@ -37,7 +38,7 @@ def make_ordered_layout(shape: IntTuple, order: object) -> Layout:
     return Layout(shape, unflatten(tuple(strides), order))
 
 
-def _parts(shape: Any, order: Any) -> list[tuple[Any, int]]:
+def _parts(shape: Nested, order: Nested) -> list[tuple[Nested, int]]:
     """The pieces of shape that each have one order."""
     if isinstance(order, tuple):
         return [p for s, o in zip(shape, order, strict=True) for p in _parts(s, o)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from lanewise.errors import LanewiseError
+from lanewise.layout.int_tuple import Nested
 
 from .coordinates import dice, has_none
 from .divides import zipped_divide
@@ -48,7 +49,7 @@ def _tiles(name: str, tensor: Tensor, tiler: Any) -> Tensor:
     return zipped_divide(tensor, tiler)
 
 
-def _filled(name: str, crd: object, shape: object) -> Any:
+def _filled(name: str, crd: object, shape: object) -> Nested:
     """crd with None for the modes of shape that it leaves out."""
     if not isinstance(crd, tuple) or not isinstance(shape, tuple):
         return crd
@@ -57,7 +58,7 @@ def _filled(name: str, crd: object, shape: object) -> Any:
     return crd + (None,) * (len(shape) - len(crd))
 
 
-def local_tile(tensor: Tensor, tiler: Any, crd: Any, proj: Any = None) -> Tensor:
+def local_tile(tensor: Tensor, tiler: Any, crd: Nested, proj: Nested = None) -> Tensor:
     """The tile of a tensor that belongs to the block at crd.
 
     With proj, a tuple, the entries of tiler and crd where proj has None are left out: a tiler of (M, N, K)
@@ -72,7 +73,7 @@ def local_tile(tensor: Tensor, tiler: Any, crd: Any, proj: Any = None) -> Tensor
     return inner_partition(tensor, tiler, crd)
 
 
-def local_partition(tensor: Tensor, threads: Layout, index: int, proj: Any = None) -> Tensor:
+def local_partition(tensor: Tensor, threads: Layout, index: int, proj: Nested = None) -> Tensor:
     """The elements of a tensor that belong to one thread, the layout of threads laid over it tile by tile.
 
     >>> local_partition(Tensor(0, Layout((8, 8))), Layout((2, 4), (4, 1)), 5)
@@ -83,7 +84,7 @@ def local_partition(tensor: Tensor, threads: Layout, index: int, proj: Any = Non
     if not 0 <= as_int(index) < threads.cosize():
         raise LanewiseError(f"thread {index} is not among the {threads.cosize()} threads of {threads}")
     tiler: Any = tuple(product(mode.shape) for mode in threads)
-    crd: Any = threads.get_flat_coord(index)
+    crd: Nested = threads.get_flat_coord(index)
     if proj is not None:
         tiler, crd = dice(proj, tiler), dice(proj, crd)
     return outer_partition(tensor, tiler, crd)

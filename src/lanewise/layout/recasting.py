@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lanewise.errors import LanewiseError
+from lanewise.layout.int_tuple import Nested
 
 from .basis import ScaledBasis
 from .int_tuple import as_int, flatten, shape_div
@@ -57,7 +58,7 @@ def _cast(
     name: str,
     layout: Any,
     n: int,
-    mode: Callable[[int, int, int], tuple[Any, Any]],
+    mode: Callable[[int, int, int], tuple[Nested, Nested]],
     swizzle: Callable[[Swizzle, int], Swizzle],
 ) -> object:
     if as_int(n) < 1:
@@ -72,7 +73,7 @@ def _cast(
     if not isinstance(layout, Layout):
         raise LanewiseError(f"{name} takes a layout or a swizzle, not {layout!r}")
 
-    def cast(shape: Any, stride: Any) -> tuple[Any, Any]:
+    def cast(shape: Nested, stride: Nested) -> tuple[Nested, Nested]:
         if isinstance(shape, tuple):
             pairs = [cast(s, d) for s, d in zip(shape, stride, strict=True)]
             return tuple(s for s, _ in pairs), tuple(d for _, d in pairs)

@@ -5,7 +5,7 @@ They hold between shapes; a layout or a tensor counts as its shape.
 
 from __future__ import annotations
 
-from typing import Any
+from lanewise.layout.int_tuple import Nested
 
 from .int_tuple import as_int, product
 from .modes import shape_of
@@ -35,7 +35,7 @@ def weakly_congruent(a: object, b: object) -> bool:
     return True
 
 
-def compatible(a: Any, b: Any) -> bool:
+def compatible(a: Nested, b: Nested) -> bool:
     """Whether every coordinate in a is one in b, with the same size overall.
 
     >>> compatible((2, 12), (2, (3, 4))), compatible(24, (2, (3, 4))), compatible((2, (3, 4)), 24)
@@ -47,7 +47,7 @@ def compatible(a: Any, b: Any) -> bool:
     return as_int(a) == product(b)
 
 
-def weakly_compatible(a: Any, b: Any) -> bool:
+def weakly_compatible(a: Nested, b: Nested) -> bool:
     """Whether every coordinate in a is one in b, each extent of b being a multiple.
 
     >>> weakly_compatible((2, 3), (4, (3, 4))), weakly_compatible(5, (2, 4))

@@ -9,15 +9,16 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from lanewise.errors import LanewiseError
+from lanewise.layout.int_tuple import Nested
 
 from .basis import ScaledBasis
 from .int_tuple import flatten, spell
 from .layout import Layout, make_layout, on_domain
 
-FlatModes = list[tuple[int, Any]]
+FlatModes = list[tuple[int, Nested]]
 
 
-def flat_modes(layout: Layout) -> Iterable[tuple[int, Any]]:
+def flat_modes(layout: Layout) -> Iterable[tuple[int, Nested]]:
     """The (shape, stride) leaves of a layout, in order."""
     return zip(flatten(layout.shape), flatten(layout.stride), strict=True)
 
@@ -55,7 +56,7 @@ def from_modes(modes: FlatModes) -> Layout:
     return Layout._of(shape, stride)
 
 
-def by_mode(name: str, f: Callable[[Layout, Any], Layout], layout: Layout, profile: Any) -> Layout:
+def by_mode(name: str, f: Callable[[Layout, Any], Layout], layout: Layout, profile: Nested) -> Layout:
     """f on each mode with its entry in profile; modes beyond the profile stay as they are."""
     if len(layout) < len(profile):
         raise LanewiseError(

@@ -11,6 +11,7 @@ from typing import Any
 
 from lanewise.engines import Drawn
 from lanewise.errors import LanewiseError
+from lanewise.layout.int_tuple import Nested
 
 from .basis import as_offset
 from .coordinates import has_none, wide
@@ -18,7 +19,7 @@ from .int_tuple import as_int
 from .layout import LayoutBase, slice_and_offset
 
 
-def shiftr(a: Any, s: int) -> Any:
+def shiftr(a: Nested, s: int) -> Nested:
     """a shifted right by s bits, left where s is negative.
 
     >>> shiftr(8, 2), shiftr(8, -2)
@@ -28,7 +29,7 @@ def shiftr(a: Any, s: int) -> Any:
     return a >> s if s >= 0 else a << -s
 
 
-def shiftl(a: object, s: int) -> Any:
+def shiftl(a: object, s: int) -> Nested:
     """a shifted left by s bits, right where s is negative.
 
     >>> shiftl(8, 2), shiftl(8, -2)
@@ -65,7 +66,7 @@ class Swizzle(Drawn):
         object.__setattr__(self, "yyy_msk", mask << (self.base + max(0, self.shift)))
         object.__setattr__(self, "zzz_msk", mask << (self.base - min(0, self.shift)))
 
-    def __call__(self, offset: Any) -> Any:
+    def __call__(self, offset: Nested) -> Nested:
         offset = wide(offset)
         return offset ^ shiftr(offset & self.yyy_msk, self.shift)
 
@@ -98,7 +99,7 @@ class ComposedLayout(LayoutBase):
     """
 
     layoutB: Any  # noqa: N815 (pycute's name)
-    offset: Any
+    offset: Nested
     layoutA: Any  # noqa: N815 (pycute's name)
 
     def __post_init__(self) -> None:
@@ -110,11 +111,11 @@ class ComposedLayout(LayoutBase):
         object.__setattr__(self, "offset", as_offset(self.offset))
 
     @property
-    def shape(self) -> Any:
+    def shape(self) -> Nested:
         """The shape of the coordinates."""
         return self.layoutA.shape
 
-    def _domain(self) -> Any:
+    def _domain(self) -> Nested:
         return self.layoutA
 
     def _on(self, domain: object) -> ComposedLayout:
@@ -123,7 +124,7 @@ class ComposedLayout(LayoutBase):
     def __len__(self) -> int:
         return len(self.layoutA)
 
-    def __call__(self, *crd: object) -> Any:
+    def __call__(self, *crd: object) -> Nested:
         """Return the index of a coordinate; if it has a None, the composed layout of the slice."""
         c = crd[0] if len(crd) == 1 else crd
         return self._slice(c) if has_none(c) else self.layoutB(self.offset + self.layoutA(c))

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from lanewise.errors import LanewiseError
+from lanewise.layout.int_tuple import Nested
 
 from .basis import ArithmeticTuple, as_offset
 from .coordinates import has_none
@@ -35,7 +36,7 @@ class Tensor(Mapped):
 
     data: Any
     layout: Any
-    offset: Any
+    offset: Nested
 
     def __init__(self, data: object, layout: object = None, offset: object = 0) -> None:
         if layout is None:
@@ -50,7 +51,7 @@ class Tensor(Mapped):
         elif data is not None:
             self.data = _in_memory_order(data)
 
-    def _domain(self) -> Any:
+    def _domain(self) -> Nested:
         return self.layout
 
     def _on(self, domain: object) -> Tensor:
@@ -62,12 +63,12 @@ class Tensor(Mapped):
         return new
 
     @property
-    def shape(self) -> Any:
+    def shape(self) -> Nested:
         """The shape of the coordinates."""
         return self.layout.shape
 
     @property
-    def stride(self) -> Any:
+    def stride(self) -> Nested:
         """The strides, if the layout has any."""
         if not isinstance(self.layout, Layout):
             raise LanewiseError(f"{self.layout} is a composition, which has no strides")
@@ -86,7 +87,7 @@ class Tensor(Mapped):
         crd = _checked(crd, self.shape)
         return self._slice(crd) if has_none(crd) else self._get(self._index(crd))
 
-    def __call__(self, *crd: object) -> Any:
+    def __call__(self, *crd: object) -> Nested:
         """Return the same as t[…], in CuTe's spelling."""
         return self[crd[0] if len(crd) == 1 else crd]
 
@@ -143,7 +144,7 @@ class Tensor(Mapped):
         return f"{base}{spell(self.offset)} o {self.layout}"
 
 
-def _checked(crd: Any, shape: Any) -> object:
+def _checked(crd: Nested, shape: Nested) -> object:
     """The coordinate with None for each ':', if it is inside shape."""
     if isinstance(crd, slice):
         if crd != slice(None):

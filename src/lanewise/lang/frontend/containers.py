@@ -12,9 +12,8 @@ from dataclasses import is_dataclass
 from enum import Enum
 from functools import cache, cached_property
 from types import CellType, FunctionType, SimpleNamespace
-from typing import Any
 
-from lanewise.lang.trace.pytrees import Node, rebuild
+from lanewise.lang.trace.pytrees import AnyValue, Node, rebuild
 from lanewise.lang.trace.traced import Traced, describe
 
 #: Packages whose objects are left alone unless a value of a kernel is among their attributes.
@@ -120,7 +119,7 @@ def identity(container: object) -> object:
     return id(container)
 
 
-def frozen_children(value: Any) -> list[object]:
+def frozen_children(value: AnyValue) -> list[object]:
     """Return the values that a frozen node is made of."""
     if isinstance(value, tuple):
         return list(value)
@@ -129,7 +128,7 @@ def frozen_children(value: Any) -> list[object]:
     return [getattr(value, name) for name in value.__dataclass_fields__]
 
 
-def frozen_with(value: Any, children: list[Any]) -> object:
+def frozen_with(value: AnyValue, children: list[AnyValue]) -> object:
     """Return a frozen node like another, made of other values."""
     if isinstance(value, tuple | Node):
         return rebuild(value, children, fresh=True)
@@ -165,7 +164,7 @@ def contents(container: object) -> tuple[object, list[object]]:
     return tuple(names), list(names.values())
 
 
-def _attributes(value: object) -> dict[str, Any]:
+def _attributes(value: object) -> dict[str, AnyValue]:
     """Return the attributes of an object by name, without those that are computed once and kept.
 
     Of a class, its variables: neither its methods nor what Python has put there.
@@ -184,7 +183,7 @@ def _attributes(value: object) -> dict[str, Any]:
     return attributes
 
 
-def set_contents(container: Any, form: Any, values: list[Any]) -> None:
+def set_contents(container: AnyValue, form: AnyValue, values: list[AnyValue]) -> None:
     """Give a container other contents, in place."""
     if isinstance(container, list):
         container[:] = values
@@ -225,7 +224,7 @@ def _set_attributes(value: object, attributes: dict[str, object]) -> None:
         home.__setattr__(value, name, held)
 
 
-def empty_copy(container: Any) -> Any:
+def empty_copy(container: AnyValue) -> AnyValue:
     """Return a new container like another, whose contents are still to be set."""
     if isinstance(container, list | dict | deque | set | bytearray):
         made = container.copy()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import builtins
 import operator
 from collections.abc import Callable
-from typing import Any
 
 from lanewise.lang.frontend.aliases import CHOICE, accept_contents, check_aliases
 from lanewise.lang.frontend.heap import Scope, State, holds_container
@@ -22,6 +21,7 @@ from lanewise.lang.trace.bitwise import bitwise, invert
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.compare import as_predicate, select, where
 from lanewise.lang.trace.ir import Code, Label, NotPredicate, Register, SourceLocation, is_pure
+from lanewise.lang.trace.pytrees import AnyValue
 from lanewise.lang.trace.scalar import Scalar
 from lanewise.lang.trace.traced import Traced, describe
 from lanewise.lang.trace.types import pred
@@ -52,7 +52,7 @@ class If:
         self.entered_unreachable = self.builder.unreachable
         self.location = self.builder.location
 
-    def begin(self, names: dict[str, Any]) -> None:
+    def begin(self, names: dict[str, AnyValue]) -> None:
         """Keep the values that the branches may change, and trace into the first branch."""
         check_aliases()
         self.values = CarriedValues(self.carried, names, self.scope)
@@ -64,10 +64,10 @@ class If:
         self.outer = self.builder.enter(self.code)
         self.builder.open_control_flow.append(self)
 
-    def end(self, names: dict[str, Any]) -> None:
+    def end(self, names: dict[str, AnyValue]) -> None:
         """End a branch: keep its code, and the values that names have at its end."""
         check_aliases()
-        self.names: dict[str, Any] | None = names
+        self.names: dict[str, AnyValue] | None = names
         self.branches.append(
             (self.code, self.values.now(names), self.builder.unreachable, self.builder.location)
         )
@@ -75,7 +75,7 @@ class If:
         self.builder.leave(self.outer)
         self.builder.unreachable = self.entered_unreachable
 
-    def restore(self) -> tuple[Any, ...]:
+    def restore(self) -> tuple[AnyValue, ...]:
         """Set everything back to what it was, and trace into the second branch.
 
         It returns the values of the bound names and of those only restored.
@@ -85,7 +85,7 @@ class If:
         self._enter()
         return first
 
-    def merge(self) -> tuple[Any, ...]:
+    def merge(self) -> tuple[AnyValue, ...]:
         """Write both branches; return the values that the bound names have from here on."""
         (then, left, left_ends, left_location), (other, right, right_ends, right_location) = self.branches
         builder = self.builder
@@ -105,7 +105,7 @@ class If:
         builder.unreachable = self.entered_unreachable or (left_ends and right_ends)
         return values
 
-    def select(self) -> Any:
+    def select(self) -> AnyValue:
         """Return the value of two expressions that only compute: one is selected, without a branch."""
         (_, left, *_), (_, right, *_) = self.branches
         one, two = left.roots[CHOICE], right.roots[CHOICE]
@@ -151,7 +151,7 @@ class Runtime:
             check_aliases()
         builder.location = SourceLocation(self.file, line, column)
 
-    def named(self, name: Any, value: Any) -> Any:
+    def named(self, name: AnyValue, value: AnyValue) -> AnyValue:
         """Return a value that is bound to a name, or to several; its registers get the name."""
         if isinstance(name, str):
             _name(name, value)
@@ -176,7 +176,7 @@ class Runtime:
             test.complain()
         return _HOLDS if test else _FAILS
 
-    def while_(self, test: Callable[[], Any] | None, *names: tuple[str, ...]) -> Any:
+    def while_(self, test: Callable[[], AnyValue] | None, *names: tuple[str, ...]) -> AnyValue:
         """Begin a `while`; a test of None is always true, and the loop a traced one."""
         if test is None:
             return While(None, Carried(*names), self.scope)
@@ -190,11 +190,11 @@ class Runtime:
         state.restore()
         return While(test, Carried(*names), self.scope)
 
-    def _state(self, *functions: Callable[[], Any]) -> State:
+    def _state(self, *functions: Callable[[], AnyValue]) -> State:
         """Return what expressions, as functions, may change when they are evaluated."""
         return State({}, self.scope, functions)
 
-    def for_(self, items: object, name: str, *names: tuple[str, ...]) -> Any:
+    def for_(self, items: object, name: str, *names: tuple[str, ...]) -> AnyValue:
         """Begin a `for`: over lw.range it is a loop of the kernel, else Python unrolls it."""
         if isinstance(items, traced_range):
             return For(items, name, Carried(*names), self.scope)
@@ -211,7 +211,7 @@ class Runtime:
         builder.unreachable = True
         return False
 
-    def assert_(self, test: Callable[[], Any], message: object, text: str) -> None:
+    def assert_(self, test: Callable[[], AnyValue], message: object, text: str) -> None:
         """Trace `assert`: on a traced value, the kernel stops with __assertfail."""
         found = test()
         if isinstance(found, Traced):
@@ -223,21 +223,21 @@ class Runtime:
 
     # expressions ----------------------------------------------------------------------------------------
 
-    def print_(self, function: Callable[..., Any], *values: Any, **options: Any) -> Any:
+    def print_(self, function: Callable[..., AnyValue], *values: AnyValue, **options: AnyValue) -> AnyValue:
         """Print: traced values when the kernel runs; what Python knows, now, while the kernel is traced."""
         if function is not builtins.print or not any(isinstance(each, Traced) for each in values):
             return function(*values, **options)
         return print_values(values, **options)
 
-    def and_(self, first: object, *rest: Callable[[], Any]) -> Any:
+    def and_(self, first: object, *rest: Callable[[], AnyValue]) -> AnyValue:
         """Return `a and b`: b is traced under the condition that a holds, where it does more than compute."""
         return self._logic(first, rest, conjunction=True)
 
-    def or_(self, first: object, *rest: Callable[[], Any]) -> Any:
+    def or_(self, first: object, *rest: Callable[[], AnyValue]) -> AnyValue:
         """Return `a or b`: b is traced under the condition that a fails, where it does more than compute."""
         return self._logic(first, rest, conjunction=False)
 
-    def _logic(self, value: object, rest: tuple[Callable[[], Any], ...], conjunction: bool) -> Any:
+    def _logic(self, value: object, rest: tuple[Callable[[], AnyValue], ...], conjunction: bool) -> AnyValue:
         """Return the conjunction or disjunction of values, each evaluated only if it decides."""
         for following in rest:
             if not isinstance(value, Traced):
@@ -248,7 +248,7 @@ class Runtime:
             value = self._both(as_predicate(value), following, conjunction)
         return value
 
-    def _both(self, first: Scalar, following: Callable[[], Any], conjunction: bool) -> Scalar:
+    def _both(self, first: Scalar, following: Callable[[], AnyValue], conjunction: bool) -> Scalar:
         """Return the conjunction or disjunction of a predicate and an expression not yet traced."""
         builder = current()
         if first.constant is not None:
@@ -276,11 +276,13 @@ class Runtime:
         builder.label(done)
         return Scalar(pred, outcome)
 
-    def not_(self, value: object) -> Any:
+    def not_(self, value: object) -> AnyValue:
         """Return `not a`, a predicate where a is traced."""
         return invert(as_predicate(value)) if isinstance(value, Traced) else not value
 
-    def choose(self, test: object, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+    def choose(
+        self, test: object, then: Callable[[], AnyValue], otherwise: Callable[[], AnyValue]
+    ) -> AnyValue:
         """Return `a if c else b`: both are computed if that has no other effect; else one branch runs."""
         if not isinstance(test, Traced):
             return then() if test else otherwise()
@@ -304,9 +306,9 @@ class Runtime:
             current().code += code
         return left if left is right else branch.select()
 
-    def chain(self, words: tuple[str, ...], left: object, *rest: Callable[[], Any]) -> Any:
+    def chain(self, words: tuple[str, ...], left: object, *rest: Callable[[], AnyValue]) -> AnyValue:
         """Return a chain of comparisons such as `a < b < c`, each operand evaluated once."""
-        outcome: Any = True
+        outcome: AnyValue = True
         for word, following in zip(words, rest, strict=True):
             if not isinstance(outcome, Traced) and not outcome:
                 return outcome
@@ -317,20 +319,20 @@ class Runtime:
         return outcome
 
 
-def _evaluated(value: object) -> Callable[[], Any]:
+def _evaluated(value: object) -> Callable[[], AnyValue]:
     """Return an operand that has been evaluated, for operators that evaluate theirs when they need it."""
     return lambda: value
 
 
 #: Python's comparisons by the names of their syntax nodes.
-_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+_COMPARISONS: dict[str, Callable[[AnyValue, AnyValue], AnyValue]] = {
     "Lt": operator.lt, "LtE": operator.le, "Gt": operator.gt, "GtE": operator.ge, "Eq": operator.eq,
     "NotEq": operator.ne, "Is": operator.is_, "IsNot": operator.is_not,
     "In": lambda a, b: a in b, "NotIn": lambda a, b: a not in b,
 }  # fmt: skip
 
 
-def _note_arrays(names: Any, value: Any) -> None:
+def _note_arrays(names: AnyValue, value: AnyValue) -> None:
     """Note the names of arrays that a tuple within a tuple is bound to; registers keep theirs."""
     if isinstance(names, str):
         if isinstance(value, Traced):

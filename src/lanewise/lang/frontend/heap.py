@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType
-from typing import Any
 
 from lanewise.lang.frontend.containers import (
     GlobalVariable,
@@ -27,6 +26,7 @@ from lanewise.lang.frontend.containers import (
     is_of_user,
     set_contents,
 )
+from lanewise.lang.trace.pytrees import AnyValue
 from lanewise.lang.trace.scalar import Scalar
 from lanewise.lang.trace.traced import RUNTIME_NAME, Traced
 
@@ -44,7 +44,7 @@ class Scope:
     These are given by the code of the functions inside it.
     """
 
-    globals: Mapping[str, Any]
+    globals: Mapping[str, AnyValue]
     captured: Mapping[CodeType, frozenset[str]] = field(default_factory=dict)
 
 
@@ -83,9 +83,9 @@ class Container:
 
     __slots__ = ("form", "held", "key", "name", "value")
 
-    def __init__(self, value: Any, name: str) -> None:
+    def __init__(self, value: AnyValue, name: str) -> None:
         self.value, self.key, self.name = value, identity(value), name
-        self.form: Any = None
+        self.form: AnyValue = None
         self.held: list[Held] = []
 
     def note_contents(self) -> None:
@@ -135,15 +135,15 @@ class State:
         containers: Iterable[Container] = (),
         read: Iterable[str] = (),
     ) -> None:
-        self.containers: dict[Any, Container] = {}
+        self.containers: dict[AnyValue, Container] = {}
         #: Containers that a global variable alone leads to.
         self.of_globals: set[object] = set()
         #: How many locations hold each container.
-        self.references: Counter[Any] = Counter()
+        self.references: Counter[AnyValue] = Counter()
         self._names = names
         self._captured = scope.captured if scope is not None else {}
         self._functions: dict[int, object] = {}
-        self._new_functions: list[Any] = []
+        self._new_functions: list[AnyValue] = []
         self.roots = {name: self.held(value, name) for name, value in names.items()}
         for value in also:
             self.held(value, "")
@@ -283,8 +283,8 @@ def everything_in_reach(names: Mapping[str, object] | None, scope: Scope | None)
 
     None stands for all names of the function itself.
     """
-    around: list[Any] = []
-    frame: Any = sys._getframe(1)
+    around: list[AnyValue] = []
+    frame: AnyValue = sys._getframe(1)
     is_caller = names is None
     while frame is not None:
         code = frame.f_code

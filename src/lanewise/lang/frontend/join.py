@@ -6,8 +6,6 @@ one location holds become a third one, whose aliases are followed in `aliases.py
 
 from __future__ import annotations
 
-from typing import Any
-
 from lanewise.formats import f32
 from lanewise.lang.frontend.aliases import note_uncertain
 from lanewise.lang.frontend.containers import empty_copy, frozen_with, in_words, set_contents
@@ -16,7 +14,7 @@ from lanewise.lang.frontend.merge import CarriedValues, Undefined, convert_to_ca
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.constants import default_dtype
 from lanewise.lang.trace.ir import Register, SourceLocation
-from lanewise.lang.trace.pytrees import Node
+from lanewise.lang.trace.pytrees import AnyValue, Node
 from lanewise.lang.trace.scalar import Scalar
 from lanewise.lang.trace.traced import describe, is_number
 from lanewise.lang.trace.types import dtype_name, register_kind
@@ -115,7 +113,7 @@ class Join:
             f"other (line {missing.line}): give it a value before the `if`"
         )
 
-    def _value(self, name: str, one: Held, two: Held) -> Any:
+    def _value(self, name: str, one: Held, two: Held) -> AnyValue:
         """Return what a location holds after the branches."""
         if one.value is two.value:
             if one.container is not None:
@@ -188,7 +186,7 @@ class Join:
             note_uncertain(parts, reach, f"the branches of lines {self._lines}", made)
 
 
-def merge_leaf(name: str, x: Any, y: Any, moves: MergeMoves) -> Any:
+def merge_leaf(name: str, x: AnyValue, y: AnyValue, moves: MergeMoves) -> AnyValue:
     """Return the value of one leaf after two branches; a register, if they differ, is added to `moves`."""
     if is_same_value(x, y):
         return x
@@ -213,7 +211,7 @@ def merge_leaf(name: str, x: Any, y: Any, moves: MergeMoves) -> Any:
     return Scalar(dtype, register, nonnegative=nonnegative)
 
 
-def _as_dtype(value: object, dtype: Any, name: str) -> Any:
+def _as_dtype(value: object, dtype: AnyValue, name: str) -> AnyValue:
     """Return a branch's value as a Scalar of the merged dtype; undefined if it has another."""
     if (isinstance(value, Scalar) and value.dtype == dtype) or is_number(value):
         return convert_to_carried(value, dtype, name, "in one branch")

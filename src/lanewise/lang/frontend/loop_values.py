@@ -8,7 +8,6 @@ lists and attributes do so too where several locations hold one; what else is sh
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any
 
 from lanewise.lang.frontend.aliases import may_be_aliases_of, may_be_one, note_uncertain
 from lanewise.lang.frontend.containers import contents, empty_copy, frozen_with, identity, set_contents
@@ -24,7 +23,7 @@ from lanewise.lang.frontend.merge import (
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.constants import default_dtype
 from lanewise.lang.trace.ir import Register
-from lanewise.lang.trace.pytrees import Node
+from lanewise.lang.trace.pytrees import AnyValue, Node
 from lanewise.lang.trace.scalar import Scalar, literal, scalar
 from lanewise.lang.trace.traced import describe, is_number, plain_number
 from lanewise.lang.trace.types import register_kind
@@ -48,11 +47,11 @@ class Head:
 class HeadContainer:
     """A container at the head of a loop: the one that was there before, or a copy of its own."""
 
-    def __init__(self, entry: Container, value: Any) -> None:
+    def __init__(self, entry: Container, value: AnyValue) -> None:
         self.entry, self.value = entry, value
         self.heads: list[Head] = []
         #: The values that it holds at the head.
-        self.contents: list[Any] = []
+        self.contents: list[AnyValue] = []
         self.locations = 0
         #: Whether a location holds another container after a round.
         self.is_rebound = False
@@ -87,13 +86,13 @@ class HeadContainer:
 class LoopValues:
     """The locations that a loop carries, with their registers."""
 
-    def __init__(self, values: CarriedValues, names: dict[str, Any], line: int) -> None:
+    def __init__(self, values: CarriedValues, names: dict[str, AnyValue], line: int) -> None:
         self.values, self.line = values, line
         self.reach = values.in_reach(names)
-        self._in_place: dict[Any, HeadContainer] = {}
+        self._in_place: dict[AnyValue, HeadContainer] = {}
         self._copies: list[HeadContainer] = []
-        self._copied: dict[tuple[str, Any], HeadContainer] = {}
-        self._copied_keys: set[Any] = set()
+        self._copied: dict[tuple[str, AnyValue], HeadContainer] = {}
+        self._copied_keys: set[AnyValue] = set()
         #: Registers with their initial values, in order; and the ids of those that the loop changes.
         self.registers: list[tuple[Register, Scalar]] = []
         self.changed: set[int] = set()
@@ -124,7 +123,7 @@ class LoopValues:
 
     def _note_aliases_of_head(self) -> None:
         """Note which copies may be one object with another location's, as they are in the first round."""
-        copies_of: dict[Any, int] = defaultdict(int)
+        copies_of: dict[AnyValue, int] = defaultdict(int)
         for each in self._copies:
             copies_of[each.entry.key] += 1
         parts = [
@@ -143,7 +142,7 @@ class LoopValues:
 
     # the head -------------------------------------------------------------------------------------------
 
-    def bound(self) -> tuple[Any, ...]:
+    def bound(self) -> tuple[AnyValue, ...]:
         """Return the values of the bound names inside the loop."""
         what = f"the loop in line {self.line}"
         return tuple(
@@ -233,7 +232,7 @@ class LoopValues:
 
     # the end of a round ---------------------------------------------------------------------------------
 
-    def update(self, names: dict[str, Any]) -> None:
+    def update(self, names: dict[str, AnyValue]) -> None:
         """Move what the locations hold now into the registers of the loop."""
         containers = [*self._in_place.values(), *self._copies]
         known = [Container(each.value, each.entry.name) for each in containers]
@@ -264,7 +263,7 @@ class LoopValues:
 
     def close(self) -> None:
         """Raise an error if the body changes a container in place that may be another location's."""
-        by_entry: dict[Any, list[HeadContainer]] = defaultdict(list)
+        by_entry: dict[AnyValue, list[HeadContainer]] = defaultdict(list)
         for each in (*self._in_place.values(), *self._copies):
             by_entry[each.entry.key].append(each)
         for key, group in by_entry.items():
@@ -304,9 +303,9 @@ class LoopValues:
 
     # after the loop -------------------------------------------------------------------------------------
 
-    def after(self) -> tuple[Any, ...]:
+    def after(self) -> tuple[AnyValue, ...]:
         """Set everything to what it is after the loop; return the values of the bound names."""
-        done: dict[int, Any] = {}
+        done: dict[int, AnyValue] = {}
         for each in (*self._in_place.values(), *self._copies):
             self._container_after(each, done)
         outcome = {name: self._value_after(head, done) for name, head in self.heads.items()}
@@ -333,7 +332,7 @@ class LoopValues:
             note_uncertain(parts, self.values.in_reach(names), f"the loop of line {self.line}")
         return tuple(outcome[name] for name in self.values.bound)
 
-    def _container_after(self, container: HeadContainer, done: dict[int, Any]) -> Any:
+    def _container_after(self, container: HeadContainer, done: dict[int, AnyValue]) -> AnyValue:
         """Return the container that a location holds after the loop, with its contents set."""
         if id(container) in done:
             return done[id(container)]
@@ -350,7 +349,7 @@ class LoopValues:
         set_contents(target, container.entry.form, values)
         return target
 
-    def _value_after(self, head: Head, done: dict[int, Any]) -> Any:
+    def _value_after(self, head: Head, done: dict[int, AnyValue]) -> AnyValue:
         if head.container is not None:
             target = self._container_after(head.container, done)
             if isinstance(target, Node) and target is head.container.entry.value:
@@ -380,9 +379,9 @@ class _Round:
         self.loop, self.now = loop, now
         self.moves: list[tuple[Register, Scalar]] = []
         #: Where the contents of a head container come from, by its id.
-        self.sources: dict[int, Any] = {}
-        self.holders: list[tuple[HeadContainer, Any]] = []
-        self.held_by: dict[Any, set[int]] = defaultdict(set)
+        self.sources: dict[int, AnyValue] = {}
+        self.holders: list[tuple[HeadContainer, AnyValue]] = []
+        self.held_by: dict[AnyValue, set[int]] = defaultdict(set)
 
     def match_root(self, name: str, head: Head, held: Held) -> None:
         """Move what a name holds into its registers."""
@@ -424,7 +423,7 @@ class _Round:
         for child, held in zip(head.heads, now.held, strict=True):
             self._match(name, child, held)
 
-    def _refuse(self, name: str, first: Any, now: Any, why: str) -> None:
+    def _refuse(self, name: str, first: AnyValue, now: AnyValue, why: str) -> None:
         """Raise the error that a variable is of another structure or dtype after one round."""
         if isinstance(now, Undefined):
             now.complain()
@@ -432,7 +431,7 @@ class _Round:
             convert_to_carried(now, scalar(first).dtype, name, "before the loop")
         raise current().error(f"{why} before and after one round of the loop: it must keep its form")
 
-    def _require_unchanged(self, name: str, start: Any, leaf: Any) -> None:
+    def _require_unchanged(self, name: str, start: AnyValue, leaf: AnyValue) -> None:
         """Raise an error if a Python value, for which the loop has no register, changes in it."""
         if start is leaf:
             return

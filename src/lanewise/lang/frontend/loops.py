@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from math import gcd
-from typing import Any
 
 from lanewise.lang.frontend.aliases import accept_contents, check_aliases
 from lanewise.lang.frontend.heap import Scope
@@ -18,6 +17,7 @@ from lanewise.lang.trace.bitwise import bitwise
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.compare import as_predicate, compare
 from lanewise.lang.trace.ir import Code, Label, NotPredicate, Register
+from lanewise.lang.trace.pytrees import AnyValue
 from lanewise.lang.trace.scalar import Scalar, scalar
 from lanewise.lang.trace.traced import describe, is_number
 from lanewise.lang.trace.types import is_int, register_kind
@@ -65,11 +65,11 @@ class PythonLoop:
         self._items, self._first, self._test = items, first, test
         self._depth = len(current().open_control_flow)
 
-    def items(self) -> Any:
+    def items(self) -> AnyValue:
         """Return what a `for` statement iterates over."""
         return self._items
 
-    def test(self) -> Any:
+    def test(self) -> AnyValue:
         """Return the condition of a `while` statement, evaluated before each round."""
         assert self._test is not None
         if self._first is None:
@@ -105,7 +105,7 @@ class _TracedLoop:
         self.head, self.next, self.done = Label("loop"), Label("next"), Label("endloop")
         self.entered_unreachable = self.builder.unreachable
 
-    def begin(self, names: dict[str, object]) -> tuple[Any, ...]:
+    def begin(self, names: dict[str, object]) -> tuple[AnyValue, ...]:
         """Give the carried variables registers; return the values of the bound names inside the loop."""
         check_aliases()
         self.values = LoopValues(CarriedValues(self.carried, names, self.scope), names, self.location.line)
@@ -156,7 +156,7 @@ class _TracedLoop:
                 register.alias = initial.in_register  # not a constant: some instructions take registers alone
         parallel_move(needed)
 
-    def after(self) -> tuple[Any, ...]:
+    def after(self) -> tuple[AnyValue, ...]:
         """Return the values of the bound names after the loop: what the registers hold."""
         self.builder.unreachable = self.entered_unreachable
         self.builder.location = self.location

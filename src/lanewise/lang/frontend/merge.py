@@ -7,13 +7,14 @@ is in `loop_values.py`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from lanewise.lang.frontend.heap import Container, Scope, State, everything_in_reach
 from lanewise.lang.frontend.liveness import Carried
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.ir import Register
 from lanewise.lang.trace.packed_register import PackedElement
+from lanewise.lang.trace.pytrees import AnyValue
 from lanewise.lang.trace.scalar import Scalar, literal
 from lanewise.lang.trace.traced import Traced, describe, is_number, plain_number
 from lanewise.lang.trace.types import dtype_name, pred, register_kind
@@ -31,12 +32,12 @@ class Undefined:
         """Raise the error that says why there is no value."""
         raise current().error(self.reason)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> AnyValue:
         if name.startswith("__") or name in ("is_traced",):
             raise AttributeError(name)
         self.complain()
 
-    def _use(self, *_: object) -> Any:
+    def _use(self, *_: object) -> AnyValue:
         self.complain()
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _use
@@ -66,7 +67,7 @@ class CarriedValues:
         """Return what the names hold at another point, and the containers that they led to before."""
         return self._state(names, (*self.first.containers.values(), *containers))
 
-    def restore(self) -> tuple[Any, ...]:
+    def restore(self) -> tuple[AnyValue, ...]:
         """Set everything back to what it was.
 
         It returns the values of the bound names and of those only restored.
@@ -96,7 +97,7 @@ class CarriedValues:
         return everything_in_reach({name: names[name] for name in self.live if name in names}, self.scope)
 
 
-def convert_to_carried(value: Any, dtype: Any, name: str, what: str) -> Scalar:
+def convert_to_carried(value: AnyValue, dtype: AnyValue, name: str, what: str) -> Scalar:
     """Return a value as a Scalar of the dtype that a carried variable has; an error if it has another."""
     if isinstance(value, Scalar) and value.dtype == dtype:
         return value

@@ -37,7 +37,8 @@ from lanewise.lang.trace.types import i32, is_float, pred, u32
 WARP = 32
 #: Warps that a block has at most.
 _MOST_WARPS = 32
-_LEAFWISE: dict[str, Callable[[object, object], object]] = {
+Combine = Callable[[Any, Any], Any]
+_LEAFWISE: dict[str, Combine] = {
     "sum": lambda a, b: a + b,
     "max": maximum,
     "min": minimum,
@@ -45,8 +46,6 @@ _LEAFWISE: dict[str, Callable[[object, object], object]] = {
 #: Reductions of a whole warp in one instruction, of 32-bit integers.
 _REDUX = {"sum": reduce_add_sync, "max": reduce_max_sync, "min": reduce_min_sync}
 _OPERATIONS = (*_LEAFWISE, "argmax", "argmin")
-
-Combine = Callable[[Any, Any], Any]
 
 
 def warp_reduce(value: object, op: str | Combine = "sum", *, width: int = WARP) -> Any:

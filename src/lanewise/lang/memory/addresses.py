@@ -17,6 +17,7 @@ from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.scalar import Scalar, literal
 from lanewise.lang.trace.types import i32, i64
 from lanewise.layout import Swizzle
+from lanewise.layout.int_tuple import Nested
 
 
 @dataclass(frozen=True)
@@ -262,7 +263,7 @@ def _carried(coordinate: object) -> Scalar:
     return coordinate if isinstance(coordinate, Scalar) else literal(coordinate, i32)
 
 
-def stride_product(step: Any, stride: Any) -> Any:
+def stride_product(step: Any, stride: Nested) -> Any:
     """Return step · stride, in 64 bits where both are traced or the product may be large."""
     if not isinstance(stride, Scalar):
         wide = isinstance(step, Scalar) and stride not in (0, 1)

@@ -32,6 +32,7 @@ from lanewise.layout import (
     make_identity_layout,
     suffix_product,
 )
+from lanewise.layout.int_tuple import Nested
 
 #: The alignment in bytes of a declared array: vector loads and ldmatrix need 16, WMMA 32.
 _ALIGNMENT = 32
@@ -48,7 +49,7 @@ class ArrayType:
 class Strided:
     """Shape and stride with traced numbers among them: a layout that is known only when the kernel runs."""
 
-    def __init__(self, shape: Any, stride: Any) -> None:
+    def __init__(self, shape: Nested, stride: Nested) -> None:
         self.shape, self.stride = shape, stride
 
     def __str__(self) -> str:
@@ -108,12 +109,12 @@ class Array(Node):
         if isinstance(base, Symbol) and base.hint in ("shared", "local"):
             base.hint = name
 
-    def index(self, *coordinates: Any) -> Any:
+    def index(self, *coordinates: Nested) -> Any:
         """Return the index of a coordinate, in elements, as the layout gives it."""
         crd = coordinates[0] if len(coordinates) == 1 else coordinates
         return index_of(self.layout, crd)
 
-    def ptr(self, *coordinates: Any) -> Pointer:
+    def ptr(self, *coordinates: Nested) -> Pointer:
         """Return the pointer to an element; without coordinates, to the first."""
         if not coordinates:
             return self.pointer
@@ -147,13 +148,13 @@ class Array(Node):
             raise current().error(f"{what}: {layout} leads to coordinates, not to elements")
         return View(SwizzledAddresses(self.pointer, swizzle, static=offset), layout)
 
-    def __getitem__(self, coordinate: Any) -> Any:
+    def __getitem__(self, coordinate: Nested) -> Any:
         """Load an element; with None or `:` in the coordinate, return the slice as a view."""
         if any(each is None or isinstance(each, slice) for each in flatten((coordinate,))):
             return self.view("a slice")[coordinate]
         return self.ptr(coordinate).load()
 
-    def __setitem__(self, coordinate: Any, value: Any) -> None:
+    def __setitem__(self, coordinate: Nested, value: Any) -> None:
         self.ptr(coordinate).store(value)
 
     def __iter__(self) -> Any:

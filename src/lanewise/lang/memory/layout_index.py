@@ -14,7 +14,7 @@ from lanewise.lang.trace.scalar import Scalar
 from lanewise.lang.trace.traced import describe, plain_number
 from lanewise.lang.trace.types import i64, is_int
 from lanewise.layout import ComposedLayout, Layout, ScaledBasis, Swizzle, flatten, product, size
-from lanewise.layout.int_tuple import spell
+from lanewise.layout.int_tuple import Nested, spell
 
 #: The extent of a mode whose extent only the running kernel knows.
 UNKNOWN = 1 << 62
@@ -23,7 +23,7 @@ UNKNOWN = 1 << 62
 Offsets = dict[tuple[int, ...], Any]
 
 
-def index_of(layout: Any, coordinate: Any) -> Any:
+def index_of(layout: Any, coordinate: Nested) -> Any:
     """Return layout(coordinate) for traced and Python integers.
 
     A swizzle leaves alone what is a multiple of its period, so that this stays a constant offset.
@@ -45,7 +45,7 @@ def _sum(a: Any, b: Any) -> object:
     return add(a, b) if isinstance(a, Scalar) or isinstance(b, Scalar) else a + b
 
 
-def _index(crd: Any, shape: Any, stride: Any) -> object:
+def _index(crd: Nested, shape: Nested, stride: Nested) -> object:
     """Return the sum of each coordinate times its stride; one integer counts over all modes of a shape."""
     if isinstance(crd, tuple):
         if not isinstance(shape, tuple) or len(crd) != len(shape):
@@ -97,7 +97,7 @@ def offsets(shape: object, stride: object, coordinate: object) -> Offsets:
     return total
 
 
-def _add_offsets(total: Offsets, shape: Any, stride: Any, crd: Any) -> None:
+def _add_offsets(total: Offsets, shape: Nested, stride: Nested, crd: Nested) -> None:
     """Add to `total` how far a coordinate leads, mode by mode."""
     if crd is None:
         return

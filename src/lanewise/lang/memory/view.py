@@ -18,6 +18,7 @@ from lanewise.lang.trace.scalar import Scalar
 from lanewise.lang.trace.types import dtype_name
 from lanewise.layout import Layout, size
 from lanewise.layout.coordinates import has_none, slice_
+from lanewise.layout.int_tuple import Nested
 
 #: Elements of a thread for which addresses are computed ahead.
 _MOST_PREPARED = 1024
@@ -148,7 +149,7 @@ def without_slices(crd: object) -> Any:
     return tuple(map(without_slices, crd)) if isinstance(crd, tuple) else crd
 
 
-def slice_layout(crd: Any, layout: Layout) -> Layout:
+def slice_layout(crd: Nested, layout: Layout) -> Layout:
     """Return the modes of a layout that a coordinate keeps, those where it is None."""
     if crd is None:
         return layout

@@ -30,6 +30,7 @@ from lanewise.lang.trace.types import dtype_name, u32
 from lanewise.layout import Layout, ScaledBasis, flatten, size
 from lanewise.layout import make_fragment_like as fragment_layout
 from lanewise.layout.coordinates import has_none
+from lanewise.layout.int_tuple import Nested
 
 
 class RegisterStorage(list[Scalar]):
@@ -234,7 +235,7 @@ def _first(crd: object) -> Any:
     return 0 if crd is None else crd
 
 
-def _inside(crd: Any, shape: Any) -> bool:
+def _inside(crd: Nested, shape: Nested) -> bool:
     """Return whether a coordinate lies inside a shape; None in it always does."""
     if isinstance(crd, tuple):
         return all(_inside(c, s) for c, s in zip(crd, shape, strict=True))

@@ -26,6 +26,7 @@ from lanewise.layout import (
     zipped_divide,
 )
 from lanewise.layout.coordinates import dice
+from lanewise.layout.int_tuple import Nested
 
 
 def as_view(tensor: object, what: str) -> View:
@@ -74,7 +75,7 @@ def make_identity_tensor(shape: object) -> View:
     return View(Coordinates((0,) * len(extents)), layout)
 
 
-def local_tile(tensor: object, tiler: Any, coord: Any, proj: Any = None) -> View:
+def local_tile(tensor: object, tiler: Any, coord: Nested, proj: Nested = None) -> View:
     """Return the tile of a tensor at a coordinate among its tiles; None keeps all along a mode.
 
     Inside a kernel: `gA = lw.local_tile(A, (128, 32), (lw.block_idx.y, None))` has modes (128, 32, tiles of

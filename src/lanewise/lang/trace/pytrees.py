@@ -9,10 +9,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.traced import Traced, describe
+
+#: What a variable of a kernel may hold: a traced value, a container of values, any other object of Python.
+AnyValue: TypeAlias = Any
 
 
 class Node(Traced, ABC):
@@ -23,40 +26,40 @@ class Node(Traced, ABC):
     mutable = False
 
     @abstractmethod
-    def children(self) -> list[Any]:
+    def children(self) -> list[AnyValue]:
         """Return the values that this one is made of."""
 
     @abstractmethod
-    def with_children(self, children: list[Any], fresh: bool = False) -> Any:
+    def with_children(self, children: list[AnyValue], fresh: bool = False) -> AnyValue:
         """Return such a value of other children; a mutable one is changed and returned, unless `fresh`."""
 
     @property
-    def storage(self) -> Any:
+    def storage(self) -> AnyValue:
         """What is changed when this value is changed in place: itself, or registers that others share."""
         return self
 
-    def same_kind(self, other: Any) -> bool:
+    def same_kind(self, other: AnyValue) -> bool:
         """Return whether another value differs from this one in its children alone."""
         return type(self) is type(other)
 
 
-def _field_names(value: Any) -> list[str]:
+def _field_names(value: AnyValue) -> list[str]:
     """Return the names of the attributes that are an object's children, in a fixed order."""
     return [each.name for each in fields(value)] if is_dataclass(value) else sorted(value.__dict__)
 
 
-def _is_frozen(value: Any) -> bool:
+def _is_frozen(value: AnyValue) -> bool:
     return bool(getattr(getattr(value, "__dataclass_params__", None), "frozen", False))
 
 
-def has_settable_attributes(value: Any) -> bool:
+def has_settable_attributes(value: AnyValue) -> bool:
     """Return whether a value is an object of a user's class, whose attributes may be set."""
     home = type(value).__module__
     own = type(getattr(value, "__dict__", None)) is dict and not isinstance(value, type)
     return own and home != "builtins" and not home.startswith("lanewise.")
 
 
-def _is_object(value: Any) -> bool:
+def _is_object(value: AnyValue) -> bool:
     """Return whether a value is an object of a user's class with traced values among its attributes."""
     return has_settable_attributes(value) and any(
         isinstance(child, Traced)
@@ -65,7 +68,7 @@ def _is_object(value: Any) -> bool:
     )
 
 
-def is_node(value: Any) -> bool:
+def is_node(value: AnyValue) -> bool:
     """Return whether a value is made of others, and not a leaf."""
     if isinstance(value, tuple | list | dict | Node):
         return True
@@ -74,7 +77,7 @@ def is_node(value: Any) -> bool:
     return (is_dataclass(value) and type(value).__module__[:9] != "lanewise.") or _is_object(value)
 
 
-def children(value: Any) -> list[Any]:
+def children(value: AnyValue) -> list[AnyValue]:
     """Return the values that a tuple, a list, a dict, a Node or an object is made of."""
     if isinstance(value, tuple | list):
         return list(value)
@@ -85,7 +88,7 @@ def children(value: Any) -> list[Any]:
     return [getattr(value, name) for name in _field_names(value)]
 
 
-def rebuild(value: Any, new: list[Any], fresh: bool = False) -> Any:
+def rebuild(value: AnyValue, new: list[AnyValue], fresh: bool = False) -> AnyValue:
     """Return a value like another with other children: the same object if it is mutable and not `fresh`."""
     if isinstance(value, tuple):
         return type(value)(*new) if hasattr(value, "_fields") else tuple(new)
@@ -114,7 +117,7 @@ def rebuild(value: Any, new: list[Any], fresh: bool = False) -> Any:
     return value
 
 
-def is_mutable(value: Any) -> bool:
+def is_mutable(value: AnyValue) -> bool:
     """Return whether a value, or one inside it, can be changed in place."""
     if not is_node(value):
         return False
@@ -130,19 +133,19 @@ class Snapshot:
 
     __slots__ = ("children", "leaves", "value")
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: AnyValue) -> None:
         self.value = value
         self.children = [Snapshot(child) for child in children(value)] if is_node(value) else None
         if self.children is None:
-            self.leaves: list[Any] = [value]
+            self.leaves: list[AnyValue] = [value]
         else:
             self.leaves = [leaf for child in self.children for leaf in child.leaves]
 
-    def build(self, leaves: list[Any], fresh: bool = False) -> Any:
+    def build(self, leaves: list[AnyValue], fresh: bool = False) -> AnyValue:
         """Return the value with other leaves: mutable values changed in place, or all of them new."""
         return self._build(iter(leaves), fresh)
 
-    def _build(self, leaves: Any, fresh: bool) -> Any:
+    def _build(self, leaves: AnyValue, fresh: bool) -> AnyValue:
         if self.children is None:
             return next(leaves)
         return rebuild(self.value, [child._build(leaves, fresh) for child in self.children], fresh)
@@ -171,7 +174,7 @@ class Snapshot:
         return ""
 
 
-def map_leaves(f: Callable[[Any, Any], Any], a: Any, b: Any, what: str) -> Any:
+def map_leaves(f: Callable[[AnyValue, AnyValue], AnyValue], a: AnyValue, b: AnyValue, what: str) -> AnyValue:
     """Return f of the leaves of two values of one structure, as a new value of that structure."""
     if not is_node(a) and not is_node(b):
         return f(a, b)
