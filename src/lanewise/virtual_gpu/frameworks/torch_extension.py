@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -52,11 +53,12 @@ def _install_libraries(gpu: FrameworkState, patches: Patches) -> None:
     """Let torch find the virtual GPU's driver, and NVRTC where it is installed as a package."""
     import torch.cuda._utils as utils
 
-    loaded: list[Any] = []
+    @functools.cache
+    def load() -> None:
+        load_driver_library(gpu, patches)
 
     def driver(own: Callable[[], Any]) -> Any:
-        if not loaded:
-            loaded.append(load_driver_library(gpu, patches))
+        load()
         return own()
 
     def compiler(own: Callable[[], Any]) -> Any:
