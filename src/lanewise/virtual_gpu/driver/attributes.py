@@ -65,7 +65,8 @@ def device_attributes(device: Device) -> dict[int, int]:
         83: 1,  # managed memory
         84: 0, 85: 0,  # one GPU on one board
         87: 2 if major < 10 else 64,  # single to double precision
-        88: 0, 89: 1,  # host memory without a call: not accessible; managed memory: by both at once
+        88: 0,  # kernels cannot access host memory that no call registered
+        89: 1,  # managed memory is used by both sides at once
         91: 1,  # host pointers of registered memory
         95: 1,  # cooperative launches
         97: device.shared_bytes,  # shared memory of a block with the opt-in
