@@ -114,7 +114,7 @@ def quantize(w: AnyArray, format: str = "int4", *, group: int = 128, dtype: obje
     >>> quantize(w)
     <int4 8 × 2, f16 scales of 128, 1088 bytes>
     >>> quantize(w).dequantize()[:2].tolist()
-    [[-8.0, -6.85546875], [-5.71484375, -5.140625]]
+    [[-8.0, -7.0], [-5.7109375, -5.0]]
     """
     if format != "int4":
         raise LanewiseError(f"lw.quantize makes 'int4', not {format!r}")

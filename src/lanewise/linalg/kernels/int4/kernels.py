@@ -61,6 +61,11 @@ class FewRows:
         return ROWS * self.blocks
 
     @property
+    def loads_ahead(self) -> bool:
+        """Whether rows and scales are loaded a chunk ahead."""
+        return self.blocks <= 2
+
+    @property
     def shared_bytes(self) -> int:
         """Shared memory of a block: packed weights on their way, then sums of all warps."""
         return PARTS * max(STAGES * self.tiles * TILE_BYTES, self.rows * (self.columns + 1) * 4)
@@ -114,17 +119,25 @@ def mainloop(T, mma, X, W, scales, first_row, M, leading, chunks, per_group, pad
     for block in range(T.blocks):
         row = lw.min(first_row + block * ROWS + lane // 4, M - 1).to(lw.i64)  # what is beyond is not stored
         rows.append(X + row * leading + lane % 4 * 16)
-    acc = [[mma.zeros() for _ in range(T.blocks)] for _ in range(T.tiles)]
-    stage = lw.i32(0)
-    for chunk in lw.range(begin, end):
+
+    def load(chunk):
+        """Return a chunk of the rows, and the scales of the weights'."""
         x = []
-        for block in range(T.blocks):
-            source = lw.pointer((rows[block] + chunk.to(lw.i64) * CHUNK).address, lw.u32, "global", 16)
+        for row in rows:
+            source = lw.pointer((row + chunk.to(lw.i64) * CHUNK).address, lw.u32, "global", 16)
             x.append([*source.load(4), *(source + 4).load(4)])
         group = (chunk // per_group).to(lw.i64) * padded.to(lw.i64)
-        pairs = [
-            scale_pairs(scales, group + (column + number * COLUMNS).to(lw.i64)) for number in range(T.tiles)
-        ]
+        numbers = range(T.tiles)
+        return x, [scale_pairs(scales, group + (column + n * COLUMNS).to(lw.i64)) for n in numbers]
+
+    acc = [[mma.zeros() for _ in range(T.blocks)] for _ in range(T.tiles)]
+    stage = lw.i32(0)
+    x, pairs = load(lw.min(begin, chunks - 1))
+    for chunk in lw.range(begin, end):
+        # Few rows are loaded a chunk ahead; there are no registers for many.
+        following = load(lw.min(chunk + 1, end - 1)) if T.loads_ahead else None
+        if not T.loads_ahead:
+            x, pairs = load(chunk)
         lw.cp_async_wait(STAGES - 2)
         words = [ring.ptr(warp, stage, number, lane, 0).aligned(16).load(4) for number in range(T.tiles)]
         fetch(chunk + (STAGES - 1), lw.where(stage == 0, STAGES - 1, stage - 1))
@@ -135,6 +148,8 @@ def mainloop(T, mma, X, W, scales, first_row, M, leading, chunks, per_group, pad
                 for block in range(T.blocks):
                     b = x[block][2 * step : 2 * step + 2]
                     acc[number][block] = mma(a, b, acc[number][block])
+        if T.loads_ahead:
+            x, pairs = following
     lw.cp_async_wait(0)
     return acc
 
