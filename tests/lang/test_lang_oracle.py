@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from everything import EVERYTHING
 from lanewise.lang.frontend import control_flow, loop_values
 from lang import oracle
 from lang.compare_kernels import arguments, compare, first_seed, look, look_in_processes, source_of
@@ -33,7 +32,7 @@ def test_random_kernels_do_what_python_does() -> None:
         counts, findings = look_in_processes(first, SECONDS, processes)
         print(dict(counts))
     else:
-        counts, findings, _ = look(7, 300, 20 if EVERYTHING else 8)
+        counts, findings, _ = look(7, 300, 20)
     assert not findings, "\n\n".join(findings)
     assert counts["same"] >= LEAST_SHARE * counts.total() > 0
 
