@@ -60,11 +60,6 @@ class Debugger:
         return self._arrive(Stop(first or 0, warp, "the start of the launch", "entry"))
 
     @property
-    def is_over(self) -> bool:
-        """Whether nothing of the warp is left to run."""
-        return self.step is None
-
-    @property
     def step(self) -> int | None:
         """The step that the warp does next; None if it has ended."""
         return self.lines.next_of(self.warp, self.position)

@@ -29,8 +29,8 @@ class RegisterHistory:
     def __init__(self, log: Log) -> None:
         self.log = log
         self._kept: dict[tuple[int, int, tuple[int, ...]], tuple[Numbers, dict[int, LoggedRegister]]] = {}
-        self._held: RecentlyUsed[tuple[int, int, int, int], tuple[npt.NDArray[np.generic], Numbers]] = (
-            RecentlyUsed(MOST_HELD)
+        self._held: RecentlyUsed[tuple[int, int, int, int], tuple[AnyArray, Numbers]] = RecentlyUsed(
+            MOST_HELD
         )
 
     def writes(

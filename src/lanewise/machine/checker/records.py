@@ -300,7 +300,6 @@ GLIMPSED, NARROW = 1 << 30, 1 << 31
 #: Beside an earlier access in one word: it is a write, and what comes after it reads.
 READ_OF_WRITTEN = 1 << 32
 # An access in one word (`who`): the lane, flags, then the number of the access.
-LANE_BITS = 5
 #: An instruction of the whole warp: no lane can be told to have made the access.
 COLLECTIVE = 1 << 5
 #: Several lanes of one instruction wrote the same value.
@@ -449,15 +448,6 @@ class LastRequest(RecordLayout):
     sample_offsets = field(8, MOST_SAMPLES * LANES)
     sample_base_count = field(8, MOST_SAMPLES)
     sample_bases = field(8, MOST_SAMPLES * MOST_SAMPLE_BASES)
-
-
-#: Fields with the cost of a request, and those where it is added up.
-COSTS = (
-    (LastRequest.wavefronts, SiteRow.wavefronts),
-    (LastRequest.ideal, SiteRow.ideal),
-    (LastRequest.sectors, SiteRow.sectors),
-    (LastRequest.least_sectors, SiteRow.least_sectors),
-)
 
 
 class Space(IntEnum):
