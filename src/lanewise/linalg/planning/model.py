@@ -107,13 +107,14 @@ class Costs:
     copy_bytes: float
     #: The mma.sync kernels: a launch, the first loads of a tile, products of bf16 numbers of one
     #: multiprocessor, one load of a thread, one element that goes to a fragment by itself, a step of K at
-    #: least, and 64 × 64 results.
+    #: least, a piece of 16 bytes that a thread puts together in registers, and 64 × 64 results.
     warp_launch: float
     warp_first: float
     warp_products: float
     warp_piece: float
     warp_element: float
     warp_step: float
+    warp_shifted: float
     warp_store: float
 
 
@@ -350,9 +351,12 @@ def _warp(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     step = _larger(multiply * here, loads * here, c.warp_step)
     store = c.warp_store * x.rows * x.columns / ROWS**2 * (1 + x.thread_stores) * here
     rounds, steps = ceiling(tiles, here), ceiling(x.k, x.step)
+    odd = x.rows * (x.aligned_a < 4) + x.columns * (x.aligned_b < 4)
+    each = odd * x.step * x.element_bytes / 16 / threads  # pieces of a thread, one after the other
+    shifted = c.warp_shifted * np.maximum(each * steps - 1, 0)
     reads, stored = _memory_bytes(x, c)
     memory = (reads + stored) / c.memory_bytes + _drained(reads + stored, c)
-    total = c.warp_launch + _larger(rounds * (c.warp_first + steps * step + store), memory)
+    total = c.warp_launch + _larger(rounds * (c.warp_first + steps * step + shifted + store), memory)
     none = np.zeros_like(total)
     return Parts(
         total, tiles, none + c.warp_launch, rounds * steps * multiply * here, rounds * steps * loads * here,
