@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from everything import EVERYTHING, only_with_everything
+from everything import only_with_everything
 from lanewise.lang.frontend import control_flow, loop_values, merge
 from lanewise.lang.frontend.loop_values import LoopValues
 from lanewise.lang.trace import compare as trace_compare
