@@ -52,11 +52,12 @@ def _install_libraries(gpu: FrameworkState, patches: Patches) -> None:
     """Let torch find the virtual GPU's driver, and NVRTC where it is installed as a package."""
     import torch.cuda._utils as utils
 
-    loaded: list[Any] = []
+    loaded: list[bool] = []
 
     def driver(own: Callable[[], Any]) -> Any:
         if not loaded:
-            loaded.append(load_driver_library(gpu, patches))
+            load_driver_library(gpu, patches)
+            loaded.append(True)
         return own()
 
     def compiler(own: Callable[[], Any]) -> Any:
