@@ -60,7 +60,8 @@ def test_products_on_a_virtual_gpu_have_the_bits_of_the_cpu(tmp_path: Path) -> N
     script = tmp_path / "products.py"
     script.write_text(PRODUCTS)
     command = [sys.executable, str(script), "1"]
-    ended = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
     expected = [f"{name} True" for name in ("float16", "float64", "int8") for _ in range(3)]
-    assert ended.stdout.splitlines() == [*expected, "True"]
+    for _ in range(2):  # nothing that a process keeps on disk may trip the next one
+        ended = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
+        assert ended.returncode == 0, ended.stderr
+        assert ended.stdout.splitlines() == [*expected, "True"]

@@ -36,6 +36,7 @@ _FRAMEWORKS = {
     "cuda.bindings.runtime": "lanewise.virtual_gpu.frameworks.cuda_runtime",
     "numba.cuda.cudadrv.driver": "lanewise.virtual_gpu.frameworks.numba_cuda",
     "lanewise.gpu.loading": "lanewise.virtual_gpu.frameworks.own_kernels",
+    "lanewise.gpu.recorded": "lanewise.virtual_gpu.frameworks.own_records",
     "cutlass": "lanewise.virtual_gpu.frameworks.cute_dsl",
 }
 

@@ -168,6 +168,7 @@ def install(gpu: FrameworkState, patches: Patches) -> None:
     try:
         from cutlass.base_dsl.compiler import CompileOptions
         from cutlass.base_dsl.dsl import BaseDSL
+        from cutlass.cute import runtime
     except ImportError:  # another package named cutlass
         return
     library = StandIn(_LIBRARY, RuntimeFunctions.names(), RuntimeFunctions(gpu.driver))
@@ -191,6 +192,12 @@ def install(gpu: FrameworkState, patches: Patches) -> None:
         kept.note(dsl.compile_options)
         return result
 
+    def tensor(own: Any, made: Any, value: Any, *arguments: Any, **options: Any) -> None:
+        if gpu.torch is not None and hasattr(value, "untyped_storage"):
+            gpu.torch.address(value)  # TVM-FFI takes it without asking torch for its address
+        own(made, value, *arguments, **options)
+
+    patches.wrap(runtime._Tensor, "__init__", tensor)
     patches.wrap(BaseDSL, "get_shared_libs", shared_libraries)
     patches.wrap(BaseDSL, "_compile_or_jit_module", compiled)
     patches.wrap(CompileOptions, "apply_envar_settings", settings)
