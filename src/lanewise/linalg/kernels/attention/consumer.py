@@ -14,6 +14,7 @@ from lanewise.isa import instruction
 from lanewise.linalg.kernels.attention.shared_memory import along_depth, along_keys, results
 from lanewise.linalg.kernels.attention.softmax import LOG2_E, Softmax, logarithm, over_row
 from lanewise.linalg.kernels.attention.traits import ROWS, WARPGROUP, Traits
+from lanewise.linalg.order import wgmma_name
 
 #: The first named barrier by which consumers take turns; those before it gather results.
 ORDER = 8
@@ -21,7 +22,7 @@ ORDER = 8
 
 def wgmma(T: Traits, columns: int, from_registers: bool):
     """Return the matrix instruction with so many columns; A comes from registers or from shared memory."""
-    name = f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{T.dtype.name}.{T.dtype.name}"
+    name = wgmma_name(columns, "f32", T.dtype.name, T.dtype.name)
     return instruction(name, a_source="registers") if from_registers else instruction(name)
 
 

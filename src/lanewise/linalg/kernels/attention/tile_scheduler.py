@@ -30,6 +30,8 @@ class QueryTiles:
         elif T.tile.persistent:
             self.count = lw.cdiv(self.blocks * heads - lw.block_idx.x, lw.grid_dim.x)
 
+    __iter__ = None  # only the running kernel knows how many there are
+
     @lw.device
     def __getitem__(self, number):
         """Return the head, the first query and the number of tiles of keys of this block's tile."""
