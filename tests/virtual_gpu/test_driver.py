@@ -439,7 +439,7 @@ def test_texels_of_memory_at_a_pitch_leave_out_the_gaps(channels: int) -> None:
     """A texture of pitched memory has the rows that numpy sees at the same strides."""
     driver = Driver(find_device("A100"))
     place, pitch = driver.cuMemAllocPitch_v2(5 * 4 * channels, 3, 4)
-    memory = np.frombuffer((ctypes.c_float * (pitch * 3 // 4)).from_address(place), np.float32)
+    memory = np.ctypeslib.as_array((ctypes.c_float * (pitch * 3 // 4)).from_address(place))
     memory[:] = np.arange(len(memory))
     texels = driver.linear_texels(place, "f4", channels, 5, 3, pitch)
     expected = memory.reshape(3, pitch // 4)[:, : 5 * channels]

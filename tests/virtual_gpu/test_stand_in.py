@@ -53,9 +53,10 @@ def test_the_functions_of_cute_dsl_make_a_launch() -> None:
     image = ctypes.create_string_buffer(WRITE.encode())
     none = ctypes.c_void_p()
 
-    @ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
-    def load(place: int) -> int:
+    def load_at(place: int) -> int:
         return int(loaded._cudaLibraryLoadData(ctypes.c_void_p(place), image, none, none, 0, none, none, 0))
+
+    load = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(load_at)
 
     for _ in range(2):  # the second time there is nothing to be done
         assert loaded.cuda_dialect_init_library_once(ctypes.byref(handle), load, none, none) == 0

@@ -1,6 +1,7 @@
 """torch's own operators under checks: memory of torch.empty, streams and events, and what is put back."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -19,16 +20,16 @@ def findings_of(steps: Callable[[Program], None], streams: bool = False) -> list
     return gpu.findings
 
 
-def new(words: int = 16) -> "torch.Tensor":
+def new(words: int = 16) -> Any:
     return torch.empty(words, dtype=torch.int32, device="cuda")
 
 
-def full(words: int = 16) -> "torch.Tensor":
+def full(words: int = 16) -> Any:
     return torch.ones(words, dtype=torch.int32, device="cuda")
 
 
 #: How memory of torch.empty comes to hold something, and whether all 16 words are written then.
-WAYS: dict[str, tuple[Callable[["torch.Tensor"], "torch.Tensor"], bool]] = {
+WAYS: dict[str, tuple[Callable[[Any], Any], bool]] = {
     "nothing": (lambda x: x, False),
     "fill_": (lambda x: x.fill_(3), True),
     "copy_": (lambda x: x.copy_(full()), True),
@@ -97,7 +98,7 @@ def test_a_side_stream_has_to_wait_and_to_be_waited_for(begin: bool, end: bool) 
     assert ("on the default stream reads" in messages) != end
 
 
-WAITS: dict[str, tuple[Callable[["torch.cuda.Stream", "torch.Tensor"], object], bool]] = {
+WAITS: dict[str, tuple[Callable[[Any, Any], object], bool]] = {
     "nothing": (lambda side, y: None, False),
     "synchronize the stream": (lambda side, y: side.synchronize(), True),
     "synchronize": (lambda side, y: torch.cuda.synchronize(), True),

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Protocol, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+
 
 class SupportsDLPack(Protocol):
     """An array that DLPack passes on: NumPy's, torch's, CuPy's, JAX's."""
@@ -20,8 +23,8 @@ class SupportsCudaArrayInterface(Protocol):
         """The array's address, shape, strides and type."""
 
 
-#: An array that a caller passes.
-Array: TypeAlias = SupportsDLPack | SupportsCudaArrayInterface
+#: An array that a caller passes; NumPy's have no DLPack by their types if elements are those of ml_dtypes.
+Array: TypeAlias = SupportsDLPack | SupportsCudaArrayInterface | npt.NDArray[np.generic]
 #: A scale: one for each row or block, or a number.
 Scale: TypeAlias = Array | float
 
