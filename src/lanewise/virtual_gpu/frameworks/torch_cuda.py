@@ -101,8 +101,6 @@ def install_torch_cuda(gpu: FrameworkState, patches: Patches) -> None:
         "device": _DeviceContext,
         "manual_seed": seed,
         "manual_seed_all": seed,
-        "CUDAGraph": _NoGraph,
-        "graph": _NoGraph,
     }
     for name, answer in all_answers.items():
         patches.set(cuda, name, answer)
@@ -121,15 +119,6 @@ def install_torch_cuda(gpu: FrameworkState, patches: Patches) -> None:
 def _nothing() -> Callable[..., None]:
     """Return a function that does nothing: there is one device. torch.compile wants one for each name."""
     return lambda *_, **__: None
-
-
-class _NoGraph:
-    """A graph, which cannot be captured yet."""
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        raise NotImplementedError(
-            "lanewise's virtual GPU does not capture CUDA graphs yet; launch without a graph"
-        )
 
 
 class _GeneratorType(type):
