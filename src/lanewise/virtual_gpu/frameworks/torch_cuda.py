@@ -94,7 +94,7 @@ def install_torch_cuda(gpu: FrameworkState, patches: Patches) -> None:
     def seed(number: int) -> None:
         torch.default_generator.manual_seed(int(number))
 
-    all_answers = {
+    all_answers: dict[str, Callable[..., Any]] = {
         **_questions(gpu),
         **{name: _nothing() for name in _IDLE},
         **answers(gpu.driver),
