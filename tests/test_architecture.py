@@ -90,7 +90,7 @@ PACKAGES = {
         "checker",
         "tracer",
     ),
-    "lang": ("trace", "versions", "memory", "matrix", "intrinsics", "wmma", "hopper", "tiles", "frontend"),
+    "lang": ("trace", "versions", "memory", "matrix", "intrinsics", "wmma", "hopper", "blackwell", "tiles", "frontend"),
     "virtual_gpu": (
         "devices",
         "order",

@@ -3,7 +3,7 @@
 This is the one list of what the language exports; `lanewise` itself passes it on to users. The packages stand
 in this order, and each imports only itself and those before it:
 
-trace → versions → memory → matrix → intrinsics → wmma → hopper → tiles → frontend
+trace → versions → memory → matrix → intrinsics → wmma → hopper → blackwell → tiles → frontend
 
 What only some kernels need, such as TMA, is loaded when it is first asked for.
 """
@@ -126,6 +126,7 @@ if TYPE_CHECKING:
         u64,
         ue8m0x2,
     )
+    from lanewise.lang.blackwell import clc, tcgen05, tmem
     from lanewise.lang.hopper import cluster, tma
     from lanewise.lang.hopper.fences import (
         fence_mbarrier_init,
@@ -173,6 +174,9 @@ else:
 
 #: Names that are loaded on first use, and the module that has them; the module itself where it has its name.
 _LATER = {
+    "clc": "blackwell.clc",
+    "tcgen05": "blackwell.tcgen05",
+    "tmem": "blackwell.tmem",
     "cluster": "hopper.cluster",
     "tma": "hopper.tma",
     "fence_mbarrier_init": "hopper.fences",
@@ -243,6 +247,7 @@ __all__ = [
     "brev",
     "cdiv",
     "ceil",
+    "clc",
     "clear",
     "clock",
     "cluster",
@@ -330,11 +335,13 @@ __all__ = [
     "syncthreads",
     "syncwarp",
     "tanh",
+    "tcgen05",
     "tensor",
     "thread_idx",
     "thread_rank",
     "tma",
     "tma_partition",
+    "tmem",
     "tracing",
     "trap",
     "trunc",

@@ -59,7 +59,7 @@ def load(
     modifiers, operands = "", [address, tensor, barrier_address(barrier, "lw.tma.load")]
     if multicast is not None:
         modifiers += ".multicast::cluster"
-        operands.append(_mask(multicast))
+        operands.append(multicast_mask(multicast))
     operands += _hint(cache)
     hint = ".L2::cache_hint" if cache is not None else ""
     builder.emit(
@@ -142,7 +142,7 @@ def copy(
     if spaces == ("shared", "global"):
         addresses.append(barrier_address(barrier, "lw.tma.copy"))
         many = ".multicast::cluster" if multicast is not None else ""
-        more = [_mask(multicast)] if multicast is not None else []
+        more = [multicast_mask(multicast)] if multicast is not None else []
         opcode = f"cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes{many}"
         builder.emit(opcode, *addresses, *more)
     elif spaces == ("global", "shared"):
@@ -293,7 +293,7 @@ def _require_alignment(pointer: Pointer, least: int, what: str) -> None:
         )
 
 
-def _mask(mask: object) -> object:
+def multicast_mask(mask: object) -> object:
     """Return the operand for a mask of blocks of the cluster, 16 bits."""
     found = scalar(mask, None, "multicast=")
     if found.dtype in (i32, u32) and found.constant is None:

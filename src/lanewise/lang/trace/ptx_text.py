@@ -28,7 +28,7 @@ from lanewise.lang.trace.ir import (
 from lanewise.lang.trace.special_registers import SPECIAL_REGISTERS
 
 #: How the name of a register without a Python name begins, by its kind.
-_STEMS = {"pred": "p", "b8": "b", "b16": "h", "b32": "r", "b64": "rd", "f32": "f", "f64": "fd"}
+_STEMS = {"pred": "p", "b8": "b", "b16": "h", "b32": "r", "b64": "rd", "b128": "rq", "f32": "f", "f64": "fd"}
 #: Characters that PTX allows in no name.
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_$]")
 _LOWEST_VERSION = "6.0"
