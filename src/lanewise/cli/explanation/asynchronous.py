@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from lanewise.cli.terminal.answer import Answer, Table, facts
 from lanewise.isa import describe_targets
 from lanewise.isa.asynchronous import async_instruction
-from lanewise.isa.asynchronous.descriptor import BLOCK_SCALED, DENSE, shapes
+from lanewise.isa.asynchronous.descriptor import product_of, shapes
 
 if TYPE_CHECKING:
     from lanewise.atoms import Copy_Atom
@@ -37,7 +37,7 @@ def of_async(text: str, arch: str | None) -> Answer:
         sizes = shapes(found.text)
         rows += [("M", sizes.m), ("N", sizes.n), ("K", sizes.k)]
         data["shapes"] = sizes._asdict()
-        fields = BLOCK_SCALED if "block_scale" in found.text else DENSE
+        fields = product_of(found.text).kind.fields()
         data["instruction_descriptor"] = [field._asdict() for field in fields]
         tables.append(
             Table(

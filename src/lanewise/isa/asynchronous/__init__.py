@@ -3,6 +3,7 @@
 `isa/` itself has the matrix instructions whose fragments lie in registers.
 """
 
+from lanewise.isa.asynchronous.descriptor import InstructionDescriptor
 from lanewise.isa.asynchronous.instruction import (
     AsyncInstruction,
     async_instruction,
@@ -11,4 +12,11 @@ from lanewise.isa.asynchronous.instruction import (
 )
 from lanewise.isa.asynchronous.table import families
 
-__all__ = ["AsyncInstruction", "async_instruction", "async_instructions", "families", "is_asynchronous"]
+__all__ = [
+    "AsyncInstruction",
+    "InstructionDescriptor",
+    "async_instruction",
+    "async_instructions",
+    "families",
+    "is_asynchronous",
+]
