@@ -144,7 +144,7 @@ if TYPE_CHECKING:
         wgmma_wait,
     )
     from lanewise.lang.intrinsics.reductions import block_reduce, block_scan, warp_reduce, warp_scan
-    from lanewise.lang.matrix.descriptor import make_gmma_desc
+    from lanewise.lang.matrix.descriptor import make_gmma_desc, make_umma_desc
     from lanewise.lang.memory.vectors import vectorized
     from lanewise.lang.tiles.pipeline import Pipeline, PipelineState
     from lanewise.lang.tiles.scheduler import PersistentTiles
@@ -196,6 +196,7 @@ _LATER = {
     "warp_reduce": "intrinsics.reductions",
     "warp_scan": "intrinsics.reductions",
     "make_gmma_desc": "matrix.descriptor",
+    "make_umma_desc": "matrix.descriptor",
     "vectorized": "memory.vectors",
     "Pipeline": "tiles.pipeline",
     "PipelineState": "tiles.pipeline",
@@ -297,6 +298,7 @@ __all__ = [
     "make_identity_tensor",
     "make_tensor",
     "make_tma_copy",
+    "make_umma_desc",
     "match_all_sync",
     "match_any_sync",
     "max",

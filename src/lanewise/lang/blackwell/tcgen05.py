@@ -7,11 +7,12 @@ order before a commit has arrived at its mbarrier.
 
 from __future__ import annotations
 
-from lanewise.lang.blackwell.opcodes import emit_tcgen05, group_word
-from lanewise.lang.blackwell.tmem import TensorMemory, TmemMatrix
+from lanewise.lang.blackwell.tmem import TensorMemory
 from lanewise.lang.hopper.mbarrier import Mbarrier, Mbarriers, barrier_address
 from lanewise.lang.hopper.tma import multicast_mask
 from lanewise.lang.matrix.descriptor import Descriptor
+from lanewise.lang.matrix.tcgen05_forms import emit_tcgen05, group_word
+from lanewise.lang.matrix.tensor_memory import TmemMatrix
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.ir import Address
 from lanewise.lang.trace.scalar import Scalar, scalar

@@ -1,4 +1,4 @@
-"""Matrices in shared memory as wgmma names them: 64-bit descriptors made of an array's layout and swizzle.
+"""Matrices in shared memory as wgmma and tcgen05 name them: 64-bit descriptors made of a layout and a swizzle.
 
 The fields and what they mean stand in `isa/matrix_descriptor.py`; here they are found for a layout, held
 against every row that an instruction reads, and joined with an address that only the running kernel knows.
@@ -16,7 +16,8 @@ from lanewise.formats import Format
 from lanewise.isa.matrix_descriptor import (
     FIELD,
     PIECE_BYTES,
-    SWIZZLE_MODES,
+    TCGEN05_MODES,
+    TCGEN05_VERSION,
     Major,
     MatrixDescriptor,
     SwizzleMode,
@@ -52,7 +53,7 @@ class DescribedLayout:
 
 
 class Descriptor(Node):
-    """A matrix in shared memory for wgmma: `d[row, k]` is the one that begins at another element.
+    """A matrix in shared memory for wgmma or tcgen05: `d[row, k]` is the one that begins at another element.
 
     `origin` are the static coordinates that it begins at; `bits` the 64 bits that the instruction takes.
     """
@@ -144,9 +145,14 @@ class Descriptor(Node):
         found: Scalar = (step // PIECE_BYTES).to(u64)
         return found
 
-    def require(self, rows: int, k: int, dtype: Format, what: str) -> None:
-        """Raise an error unless an instruction that reads rows × k elements of a dtype finds them here."""
+    def require(self, rows: int, k: int, dtype: Format, what: str, version: int = 0) -> None:
+        """Raise an error unless an instruction that reads rows × k elements of a dtype finds them here.
+
+        `version` is that of the descriptors which it takes: wgmma's 0, tcgen05's 1.
+        """
         mine = self.described
+        if mine.fields.version != version:
+            raise current().error(f"{what} is a descriptor from {_MAKERS[version]}, not from {_MAKERS[1 - version]}")
         if mine.dtype.bits != dtype.bits or (mine.dtype != dtype and mine.dtype.kind != "bits"):
             raise current().error(
                 f"{what} has elements of {dtype.name}, and {self} is of {dtype_name(mine.dtype)}"
@@ -178,7 +184,7 @@ def _misfit(described: DescribedLayout, origin: tuple[int, int], rows: int, k: i
         have = f"{layout[0].size()} × {layout[1].size()}"
         return f"has {have} elements, from ({row}, {first}) on too few"
     fields = described.fields
-    grid = piece_grid(rows, k, bits, described.major, fields.swizzle)
+    grid = piece_grid(rows, k, bits, described.major, fields.swizzle, fields.version)
     per_piece = 8 * PIECE_BYTES // bits
     strides = {
         "leading_byte_offset": fields.leading_byte_offset,
@@ -216,10 +222,15 @@ def byte_swizzle_mode(swizzle: Swizzle | None, dtype: Format) -> SwizzleMode | N
     if swizzle is None or swizzle.bits == 0:
         return swizzle_mode("none")
     base = swizzle.base + int(log2(storage_bytes(dtype)))
-    for mode in SWIZZLE_MODES:
+    for mode in TCGEN05_MODES:
         if (swizzle.bits, base, swizzle.shift) == (mode.swizzle.bits, mode.swizzle.base, mode.swizzle.shift):
             return mode
     return None
+
+
+#: The functions that make descriptors of each version, and the instructions that take them.
+_MAKERS = ("lw.make_gmma_desc", "lw.make_umma_desc")
+_FAMILIES = ("wgmma", "tcgen05")
 
 
 def make_gmma_desc(tensor: object) -> Descriptor:
@@ -228,26 +239,39 @@ def make_gmma_desc(tensor: object) -> Descriptor:
     Leading and stride offset, swizzle mode and whether it is K-major or MN-major follow from the layout.
     Inside a kernel: `a = lw.make_gmma_desc(As)`, then `mma(a[64, 16 * step, stage], b[0, 16 * step], acc)`.
     """
-    builder = current()
-    pointer, layout, swizzle = _shared_tensor(tensor)
+    return _make_descriptor(tensor, 0)
+
+
+def make_umma_desc(tensor: object) -> Descriptor:
+    """Return tcgen05's descriptor of an array in shared memory with modes (row, k) or (row, k, stage, …).
+
+    It is made as lw.make_gmma_desc makes wgmma's. MN-major matrices may have elements of any size.
+    """
+    return _make_descriptor(tensor, TCGEN05_VERSION)
+
+
+def _make_descriptor(tensor: object, version: int) -> Descriptor:
+    """Return the descriptor of an array in shared memory, of a version."""
+    builder, maker = current(), _MAKERS[version]
+    pointer, layout, swizzle = _shared_tensor(tensor, maker)
     dtype = pointer.dtype
     mode = byte_swizzle_mode(swizzle, dtype)
-    if mode is None:
+    if mode is None or (mode.code < 0 and version != TCGEN05_VERSION):
         shifts = int(log2(storage_bytes(dtype)))
         known = ", ".join(f"lw.Swizzle({bits}, {4 - shifts}, 3)" for bits in (1, 2, 3))
         raise builder.error(
-            f"wgmma knows no swizzle {swizzle} of {dtype_name(dtype)}; for the modes 32B, 64B and 128B write "
-            f"{known}"
+            f"{_FAMILIES[version]} knows no swizzle {swizzle} of {dtype_name(dtype)}; for the modes 32B, 64B and 128B "
+            f"write {known}"
         )
     if len(layout) < 2:
-        raise builder.error(f"lw.make_gmma_desc takes an array with modes (row, k, …), not {layout}")
+        raise builder.error(f"{maker} takes an array with modes (row, k, …), not {layout}")
     if pointer.align % mode.pattern_bytes:
         raise builder.error(
             f"the {mode.name} swizzle repeats every {mode.pattern_bytes} bytes, and the array is known to be "
             f"aligned to {pointer.align} only: lw.shared(…, align={mode.pattern_bytes}), or an offset= of "
             f"lw.dynamic_shared that is a multiple of {mode.pattern_bytes}"
         )
-    described = _described(layout, dtype, mode)
+    described = _described(layout, dtype, mode, version)
     if isinstance(described, str):
         raise builder.error(described)
     address = pointer.address
@@ -256,20 +280,22 @@ def make_gmma_desc(tensor: object) -> Descriptor:
     return Descriptor(low.to(u64) | described.fields.encode(), described)
 
 
-def _shared_tensor(tensor: object) -> tuple[Pointer, Layout, Swizzle | None]:
+def _shared_tensor(tensor: object, maker: str) -> tuple[Pointer, Layout, Swizzle | None]:
     """Return pointer, layout and swizzle of an array or a view in shared memory."""
     builder = current()
-    view = tensor.view("lw.make_gmma_desc") if isinstance(tensor, Array) else tensor
+    view = tensor.view(maker) if isinstance(tensor, Array) else tensor
     if not isinstance(view, View) or not isinstance(view.addresses, SwizzledAddresses):
-        raise builder.error(f"lw.make_gmma_desc takes an array in shared memory, not {describe(tensor)}")
+        raise builder.error(f"{maker} takes an array in shared memory, not {describe(tensor)}")
     if view.space != "shared":
-        raise builder.error(f"wgmma reads shared memory, and {view} is not there: copy it")
+        raise builder.error(f"{_FAMILIES[_MAKERS.index(maker)]} reads shared memory, and {view} is not there: copy it")
     addresses = view.addresses
     return addresses.linear_pointer(), view.layout, addresses.swizzle
 
 
 @lru_cache(maxsize=256)
-def _described(layout: Layout, dtype: Format, mode: SwizzleMode) -> DescribedLayout | str:
+def _described(
+    layout: Layout, dtype: Format, mode: SwizzleMode, version: int
+) -> DescribedLayout | str:
     """Return the fields of a layout's descriptor, or why there are none."""
     size = storage_bytes(dtype)
     rows, depth = layout[0].size(), layout[1].size()
@@ -288,9 +314,9 @@ def _described(layout: Layout, dtype: Format, mode: SwizzleMode) -> DescribedLay
     elif mode.name == "none":
         stride, leading = at(per_piece, 0), at(0, 8)
     else:
-        stride, leading = at(0, 8), at(per_row, 0)
+        stride, leading = at(0, mode.lines), at(per_row, 0)
     try:
-        fields = MatrixDescriptor(0, leading, stride, 0, mode.name)
+        fields = MatrixDescriptor(0, leading, stride, 0, mode.name, version)
     except LanewiseError as error:
         return str(error)
     return DescribedLayout(layout, dtype, major, fields)
