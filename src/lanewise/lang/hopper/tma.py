@@ -46,17 +46,19 @@ def load(
     *,
     multicast: object = None,
     cache: object = None,
+    cta_group: int | None = None,
 ) -> None:
     """Load the box that begins at some coordinates into shared memory; `barrier` counts its bytes.
 
     `multicast` is a mask of blocks of the cluster: each gets the box at the same address of its own shared
     memory, and its own mbarrier counts. `cache` is evict_first, evict_last, evict_normal, or a u64 policy.
+    On Blackwell cta_group=2 lets the mbarrier be that of the pair's other block: full.remote(rank).
     """
     builder = current()
     builder.need("cp.async.bulk.tensor", 90, "8.0")
     tensor = _tensor_address(map, coordinates, "lw.tma.load")
     address = _box_address(target, map, "the target of lw.tma.load")
-    modifiers, operands = "", [address, tensor, barrier_address(barrier, "lw.tma.load")]
+    modifiers, operands = "", [address, tensor, _barrier_of(barrier, cta_group)]
     if multicast is not None:
         modifiers += ".multicast::cluster"
         operands.append(multicast_mask(multicast))
@@ -64,7 +66,7 @@ def load(
     hint = ".L2::cache_hint" if cache is not None else ""
     builder.emit(
         f"cp.async.bulk.tensor.{map.kind.rank}d.shared::cluster.global.tile"
-        f".mbarrier::complete_tx::bytes{modifiers}{hint}",
+        f".mbarrier::complete_tx::bytes{modifiers}{_group(cta_group)}{hint}",
         *operands,
     )
 
@@ -291,6 +293,24 @@ def _require_alignment(pointer: Pointer, least: int, what: str) -> None:
             f"multiple of {pointer.align}: use lw.shared(…, align={least}), or promise it with "
             f"pointer.aligned({least})"
         )
+
+
+def _group(cta_group: int | None) -> str:
+    """Return the word of a load whose mbarrier is one of a pair of blocks; an error unless the arch has it."""
+    if cta_group is None:
+        return ""
+    if isinstance(cta_group, bool) or cta_group not in (1, 2):
+        raise current().error(f"cta_group= of lw.tma.load is 1 or 2, not {describe(cta_group)}")
+    builder, word = current(), f".cta_group::{cta_group}"
+    builder.need_specific(f"cp.async.bulk.tensor{word}", builder.arch or "sm_100a", "8.6")
+    return word
+
+
+def _barrier_of(barrier: object, cta_group: int | None) -> Address:
+    """Return the address of the mbarrier of a load: this block's, or the pair's other block's."""
+    if cta_group == 2 and isinstance(barrier, Mbarrier):
+        return Address(barrier.pointer.base, barrier.pointer.offset)
+    return barrier_address(barrier, "lw.tma.load")
 
 
 def multicast_mask(mask: object) -> object:
