@@ -104,6 +104,7 @@ from lanewise.lang.trace.special_registers import (
 )
 
 if TYPE_CHECKING:
+    from lanewise.lang.blackwell import clc, tcgen05, tmem
     from lanewise.lang.frontend.annotations import (
         Array,
         Constexpr,
@@ -126,7 +127,6 @@ if TYPE_CHECKING:
         u64,
         ue8m0x2,
     )
-    from lanewise.lang.blackwell import clc, tcgen05, tmem
     from lanewise.lang.hopper import cluster, tma
     from lanewise.lang.hopper.fences import (
         fence_mbarrier_init,

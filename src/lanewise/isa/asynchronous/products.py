@@ -145,7 +145,7 @@ class Tcgen05Instruction(Instruction):
         descriptor's.
         """
         given = dict(zip("abc", operands, strict=False)) | options
-        if {"a", "b"} <= given.keys():
+        if {"a", "b"} <= given.keys() and not any(hasattr(each, "is_traced") for each in given.values()):
             fitted = self.with_fields(_read_off(self, given, shapes=True))
             if fitted is not self:
                 return fitted(*operands, arch=arch, **options)

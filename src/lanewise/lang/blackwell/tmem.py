@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from lanewise.formats import Format
+from lanewise.isa.asynchronous.products import Tcgen05Instruction
 from lanewise.isa.tensor_memory.accumulators import COLUMNS
 from lanewise.lang.hopper import cluster
 from lanewise.lang.intrinsics.sync import syncthreads
@@ -47,17 +48,19 @@ class TensorMemory(Node):
     def with_children(self, children: list[Any], fresh: bool = False) -> TensorMemory:
         return TensorMemory(children[0], self.columns, self.cta_group, self.warp)
 
-    def accumulator(self, mma: Any, column: Any = 0) -> TmemMatrix:
+    def accumulator(self, mma: Tcgen05Instruction, column: Any = 0) -> TmemMatrix:
         """Return the accumulator of a product, which begins at a column: the part of D that this block holds.
 
         `mma` is an instruction, lw.instruction("tcgen05.mma…", m=128, n=256, …).
         """
+        if not isinstance(mma, Tcgen05Instruction):
+            raise current().error(f"an accumulator is that of a tcgen05.mma, not of {describe(mma)}")
         if self.cta_group != mma.cta_group:
             raise current().error(
                 f"{mma.text} is of cta_group {mma.cta_group}, and the tensor memory was allocated with "
                 f"lw.tmem.alloc(…, cta_group={self.cta_group})"
             )
-        spread = Spread.of(mma.m, mma.n, mma.cta_group, mma.ws, mma.sparse)
+        spread = Spread.of(mma.m, mma.n, mma.cta_group, mma.product.ws, mma.product.sparse)
         return self._part(mma.d.format, spread, column, 32)
 
     def matrix(self, dtype: Format, columns: int, *, column: Any = 0, slot_bits: int = 32) -> TmemMatrix:

@@ -152,7 +152,9 @@ class Descriptor(Node):
         """
         mine = self.described
         if mine.fields.version != version:
-            raise current().error(f"{what} is a descriptor from {_MAKERS[version]}, not from {_MAKERS[1 - version]}")
+            raise current().error(
+                f"{what} is a descriptor from {_MAKERS[version]}, not from {_MAKERS[1 - version]}"
+            )
         if mine.dtype.bits != dtype.bits or (mine.dtype != dtype and mine.dtype.kind != "bits"):
             raise current().error(
                 f"{what} has elements of {dtype.name}, and {self} is of {dtype_name(mine.dtype)}"
@@ -287,15 +289,15 @@ def _shared_tensor(tensor: object, maker: str) -> tuple[Pointer, Layout, Swizzle
     if not isinstance(view, View) or not isinstance(view.addresses, SwizzledAddresses):
         raise builder.error(f"{maker} takes an array in shared memory, not {describe(tensor)}")
     if view.space != "shared":
-        raise builder.error(f"{_FAMILIES[_MAKERS.index(maker)]} reads shared memory, and {view} is not there: copy it")
+        raise builder.error(
+            f"{_FAMILIES[_MAKERS.index(maker)]} reads shared memory, and {view} is not there: copy it"
+        )
     addresses = view.addresses
     return addresses.linear_pointer(), view.layout, addresses.swizzle
 
 
 @lru_cache(maxsize=256)
-def _described(
-    layout: Layout, dtype: Format, mode: SwizzleMode, version: int
-) -> DescribedLayout | str:
+def _described(layout: Layout, dtype: Format, mode: SwizzleMode, version: int) -> DescribedLayout | str:
     """Return the fields of a layout's descriptor, or why there are none."""
     size = storage_bytes(dtype)
     rows, depth = layout[0].size(), layout[1].size()

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from lanewise.errors import LanewiseError
+from lanewise.isa.asynchronous.products import Tcgen05Instruction
 from lanewise.isa.matrix_descriptor import TCGEN05_VERSION, Major
 from lanewise.lang.matrix.descriptor import Descriptor
 from lanewise.lang.matrix.tcgen05_forms import require_tcgen05
@@ -23,7 +24,7 @@ from lanewise.lang.trace.types import u32, u64
 
 
 def multiply_in_tensor_memory(
-    instruction: Any,
+    instruction: Tcgen05Instruction,
     a: object,
     b: object,
     c: object = None,
@@ -49,17 +50,17 @@ def multiply_in_tensor_memory(
     operand_b, b_major = _matrix(instruction, "b", b, transpose_b)
     try:
         described = replace(instruction.descriptor, a_major=a_major, b_major=b_major, **fields)
-        described.require(text, builder.arch or "sm_100a")
+        described.require(instruction.product, builder.arch or "sm_100a")
     except (LanewiseError, TypeError) as error:
         raise builder.error(str(error)) from None
     operands = [Address(d.address.in_register), operand_a, operand_b]
-    if instruction.sparse:
+    if instruction.product.sparse:
         operands.append(_tensor_address(metadata, "metadata", text))
     elif metadata is not None:
         raise builder.error(f"{text} is not sparse and takes no metadata")
     operands.append(builder.define("mov.b32", "b32", f"0x{described.encode():08X}"))
     for name, scale in (("scale_a", scale_a), ("scale_b", scale_b)):
-        if instruction.is_scaled:
+        if instruction.product.block:
             operands.append(_tensor_address(scale, name, text))
         elif scale is not None:
             raise builder.error(f"{text} is not block-scaled and takes no {name}")
@@ -67,7 +68,7 @@ def multiply_in_tensor_memory(
     return d
 
 
-def _accumulator(instruction: Any, given: object) -> TmemMatrix:
+def _accumulator(instruction: Tcgen05Instruction, given: object) -> TmemMatrix:
     """Return the accumulator of a product; an error unless it is a matrix that fits."""
     if isinstance(given, TmemMatrix) and given.slot_bits == 32 and given.dtype == instruction.d.format:
         return given
@@ -77,10 +78,12 @@ def _accumulator(instruction: Any, given: object) -> TmemMatrix:
     )
 
 
-def _matrix(instruction: Any, name: str, given: object, transpose: bool) -> tuple[object, Major]:
+def _matrix(
+    instruction: Tcgen05Instruction, name: str, given: object, transpose: bool
+) -> tuple[object, Major]:
     """Return the operand for A or B, and along which index it is contiguous."""
     what = f"{name.upper()} of {instruction.text}"
-    operand = getattr(instruction, name)
+    operand = instruction.operands[name]
     if isinstance(given, TmemMatrix) and name == "a":
         if given.dtype != operand.format or given.columns < operand.cols:
             raise current().error(

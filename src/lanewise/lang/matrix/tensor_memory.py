@@ -127,9 +127,7 @@ class TmemMatrix(Node):
         held = [scalar(each, self.dtype, f"an element of {self}") for each in elements]
         registers, packs = self._registers(column, len(held), "store")
         per_register = len(held) // registers
-        sources = [
-            _joined(held[first : first + per_register]) for first in range(0, len(held), per_register)
-        ]
+        sources = [_joined(held[first : first + per_register]) for first in range(0, len(held), per_register)]
         text = f"tcgen05.st.sync.aligned.32x32b.x{registers}{'.unpack::16b' if packs else ''}.b32"
         emit_tcgen05(text, Address(self._warp_address(column).in_register), tuple(sources))
         if wait:
@@ -159,7 +157,9 @@ class TmemMatrix(Node):
         """Return the address of the first lane that this warp reaches, at a column."""
         quarter = (warp_id() % WARPS).to(u32) * (PARTITION << LANE_SHIFT)
         step = self.slot_bits
-        further = columns_u32(column * step // 32) if isinstance(column, int) else columns_u32(column) * step // 32
+        further = (
+            columns_u32(column * step // 32) if isinstance(column, int) else columns_u32(column) * step // 32
+        )
         found: Scalar = self.address + quarter + further
         return found
 
