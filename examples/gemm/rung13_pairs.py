@@ -1,4 +1,4 @@
-"""Rung 13: two blocks, on two multiprocessors, multiply together: 256×256 by one instruction, tile after tile.
+"""Rung 13: two blocks, on two multiprocessors, multiply 256×256 by one instruction, tile after tile.
 
 Each block of a pair loads its half of the rows of A and half of the columns of B, and holds half of the rows
 of the sums. One thread of the first block multiplies for both. Blocks stay for many tiles, and tensor memory
@@ -22,7 +22,7 @@ PAIR, BOTH = 2, 0b11
 
 @dataclass(frozen=True)
 class Tiling:
-    """What a block of the pair loads in a step, the columns of the pair's tile, stages, accumulators, groups."""
+    """What a block of the pair loads in a step, the stages and accumulators, and rows grouped for L2."""
 
     BM: int = 128
     #: Columns of B that a block loads: half of the tile.

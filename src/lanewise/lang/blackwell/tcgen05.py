@@ -1,4 +1,4 @@
-"""`lw.tcgen05`: the order of Blackwell's Tensor Core: commits to mbarriers, fences, waits, copies into its memory.
+"""`lw.tcgen05`: commits to mbarriers, fences and waits of Blackwell's Tensor Core, copies into its memory.
 
 The product itself is an instruction of the catalogue, `mma(a, b, acc)`; tensor memory is `lw.tmem`. Products
 and copies of one thread take effect in the order in which it issues them, and nobody else may rely on an
@@ -86,7 +86,7 @@ def copy(target: object, source: object, shape: str, *, warps: str = "", cta_gro
 
 
 def shift(target: object, *, cta_group: int = 1) -> None:
-    """Move the rows of 32 bytes of tensor memory down by one lane, all but those of the last: `tcgen05.shift`."""
+    """Move rows of 32 bytes of tensor memory down by one lane: `tcgen05.shift`."""
     address = _address(target, "lw.tcgen05.shift")
     emit_tcgen05(f"tcgen05.shift.{group_word(cta_group)}.down", Address(address.in_register))
 

@@ -34,7 +34,7 @@ LEAST_COLUMNS = 32
 class TensorMemory(Node):
     """Columns of tensor memory that the block has allocated: all 128 lanes of each.
 
-    `accumulator(mma)` is the part that a product adds to, `matrix(dtype, columns)` one with a row in each lane.
+    `accumulator(mma)` is the part that a product adds to, `matrix(dtype, columns)` has a row in each lane.
     """
 
     __slots__ = ("address", "columns", "cta_group", "warp")
@@ -82,8 +82,8 @@ class TensorMemory(Node):
         first = column if isinstance(column, int) else 0
         if first < 0 or first + taken > self.columns:
             raise current().error(
-                f"a matrix of {spread.lane_columns} columns of {dtype_name(dtype)} takes the columns {first} to "
-                f"{first + taken - 1} of tensor memory, and {self.columns} are allocated"
+                f"a matrix of {spread.lane_columns} columns of {dtype_name(dtype)} takes the columns {first} "
+                f"to {first + taken - 1} of tensor memory, and {self.columns} are allocated"
             )
         return TmemMatrix(self.address + columns_u32(column), dtype, spread, slot_bits)
 

@@ -296,7 +296,7 @@ def _require_alignment(pointer: Pointer, least: int, what: str) -> None:
 
 
 def _group(cta_group: int | None) -> str:
-    """Return the word of a load whose mbarrier is one of a pair of blocks; an error unless the arch has it."""
+    """Return the word of a load whose mbarrier is one of a pair of blocks."""
     if cta_group is None:
         return ""
     if isinstance(cta_group, bool) or cta_group not in (1, 2):

@@ -1,4 +1,4 @@
-"""Matrices in shared memory as wgmma and tcgen05 name them: 64-bit descriptors made of a layout and a swizzle.
+"""Matrices in shared memory as wgmma and tcgen05 name them: descriptors made of a layout and a swizzle.
 
 The fields and what they mean stand in `isa/matrix_descriptor.py`; here they are found for a layout, held
 against every row that an instruction reads, and joined with an address that only the running kernel knows.
@@ -262,8 +262,8 @@ def _make_descriptor(tensor: object, version: int) -> Descriptor:
         shifts = int(log2(storage_bytes(dtype)))
         known = ", ".join(f"lw.Swizzle({bits}, {4 - shifts}, 3)" for bits in (1, 2, 3))
         raise builder.error(
-            f"{_FAMILIES[version]} knows no swizzle {swizzle} of {dtype_name(dtype)}; for the modes 32B, 64B and 128B "
-            f"write {known}"
+            f"{_FAMILIES[version]} knows no swizzle {swizzle} of {dtype_name(dtype)}; for the modes 32B, "
+            f"64B and 128B write {known}"
         )
     if len(layout) < 2:
         raise builder.error(f"{maker} takes an array with modes (row, k, …), not {layout}")

@@ -40,8 +40,8 @@ def multiply_in_tensor_memory(
     """Emit D = A·B + D, or D = A·B where `accumulate` is false, and return the accumulator D.
 
     `a` and `b` are descriptors from lw.make_umma_desc, or u64 values with transpose_a and transpose_b for
-    matrices that are MN-major; `a` may be a matrix in tensor memory. Scales and metadata lie in tensor memory.
-    `fields` are those of the instruction descriptor, such as negate_a=True.
+    matrices that are MN-major; `a` may be a matrix in tensor memory, where scales and metadata lie. `fields`
+    are those of the instruction descriptor, such as negate_a=True.
     """
     builder, text = current(), instruction.text
     require_tcgen05(text)

@@ -1,4 +1,4 @@
-"""Emission of tcgen05: the forms are those of the catalogue, and each is legal on the arch that is traced for."""
+"""Emission of tcgen05: forms of the catalogue, which the arch that is traced for must have."""
 
 from __future__ import annotations
 

@@ -71,7 +71,8 @@ class TmaCopy(Traced):
         """Emit the copy of one box."""
         verb, options = _OPERATIONS[self.operation], dict(self.options)
         if verb == "load":
-            tma.load(shared, self.map, coordinates, options.pop("barrier"), **options)
+            barrier, multicast, cache = (options.get(name) for name in ("barrier", "multicast", "cache"))
+            tma.load(shared, self.map, coordinates, barrier, multicast=multicast, cache=cache)
         elif verb == "store":
             tma.store(self.map, coordinates, shared, cache=options.get("cache"))
         else:
