@@ -1,4 +1,4 @@
-"""What goes wrong with Blackwell's instructions in kernels: each mistake gets a message that names the remedy."""
+"""Mistakes with tensor memory and tcgen05 in kernels: each gets a message that names the remedy."""
 
 import re
 from collections.abc import Callable
