@@ -27,6 +27,7 @@ def launch_info(program: Program, blocks: list[BasicBlock], arch: str) -> Launch
         uses_heap=program.uses_heap,
         uses_grid=program.uses_grid,
         uses_reserved_memory=program.uses_reserved_memory,
+        uses_tensor_memory=any(op.record.touches_tensor_memory for op in program.sites),
         reads_clock=any(reads_clock(op) for op in program.sites),
         sites=len(program.sites),
         entry=entry_block(program, blocks),

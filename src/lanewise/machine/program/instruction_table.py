@@ -373,6 +373,30 @@ WARPGROUP = (
     *_warpgroup("wgmma.wait_group", "use", orders=Order.WARPGROUP_WAIT),
 )  # fmt: skip
 
+# Tensor memory: tcgen05.
+
+
+def _tensor(patterns: str, operands: str, lowering: str = "", **facts: Any) -> tuple[InstructionRecord, ...]:
+    return warp(patterns, operands, lowering, touches_tensor_memory=True, since=100, **facts)
+
+
+TENSOR_MEMORY = (
+    *_tensor(
+        "tcgen05.alloc", "address use", "tensor_memory.allocation:lower", waits=Waits.COLUMNS, counter="st",
+        memory=(MemoryAccess(WRITE, 0, Size.TENSOR_MEMORY_ADDRESS),),
+    ),
+    *_tensor(
+        "tcgen05.dealloc", "use use", shared_step="tensor_memory.allocation:dealloc_step", waits=Waits.WARP,
+    ),
+    *_tensor(
+        "tcgen05.relinquish_alloc_permit", "", shared_step="tensor_memory.allocation:relinquish_step",
+        waits=Waits.WARP,
+    ),
+    *_tensor("tcgen05.mma", "tmem matrix use use use*", "tensor_core.tcgen05:lower"),
+    # The order that fences make is that of the machine anyway.
+    *_tensor("tcgen05.fence::before_thread_sync tcgen05.fence::after_thread_sync", ""),
+)  # fmt: skip
+
 TEXTURES = (
     *warp(
         "tex", "def handle", "textures.fetch:lower", needs_values=True, address_flow=NUMBER, inferred=_BLEND,
@@ -455,7 +479,6 @@ CLUSTERS = (
 )  # fmt: skip
 
 REFUSED = (
-    *refused("tcgen05", "tensor memory comes later", Level.BLOCK),
     *refused("multimem", "there is one device, and no multicast memory"),
     *refused("istypep", _REFERENCES),
     *refused("shfl vote", _WITHDRAWN),
@@ -465,6 +488,7 @@ REFUSED = (
 TABLE = (
     *REFUSED, *ARITHMETIC, *BITS, *MEMORY, *ASYNCHRONOUS, *BULK, *MATRICES, *TEXTURES, *EXCHANGE, *CONTROL,
     *WARPGROUP,
+    *TENSOR_MEMORY,
     *CLUSTERS,
 )  # fmt: skip
 
@@ -494,8 +518,8 @@ def record_of(opcode: str, modifiers: tuple[str, ...]) -> InstructionRecord | No
 
     >>> record_of("cp", ("async", "wait_group")).orders
     <Order.WAIT_GROUP: 4>
-    >>> record_of("tcgen05", ("mma",)).refused
-    'tensor memory comes later'
+    >>> record_of("multimem", ("red",)).refused
+    'there is one device, and no multicast memory'
     """
     present = set(modifiers)
     return next((each for each in _BY_OPCODE.get(opcode, ()) if each.modifiers <= present), None)

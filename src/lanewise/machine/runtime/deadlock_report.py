@@ -27,6 +27,7 @@ _AWAITED = {
     abi.WAITS_FOR_WARPGROUP: "for the other warps of their warpgroup",
     abi.WAITS_FOR_CLUSTER: "at the barrier of the cluster",
     abi.WAITS_FOR_SIBLINGS: "for the other lanes of their warp",
+    abi.WAITS_FOR_COLUMNS: "for free columns of tensor memory",
 }
 
 
