@@ -5,6 +5,7 @@ Everything hardware decides is a number or a word here; `reference.py` and the k
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
@@ -117,6 +118,7 @@ class Evidence:
     shapes: tuple[str, ...] = ()
     rounding: tuple[str, ...] | None = None
     withdrawn: bool | None = None
+    condition: Callable[[Instruction], bool] | None = None
 
     def matches(self, instruction: Instruction, arch: int) -> bool:
         """Whether this evidence is about this instruction on this arch."""
@@ -127,6 +129,7 @@ class Evidence:
             and (not self.shapes or instruction.shape_text in self.shapes)
             and (self.rounding is None or instruction.rounding in self.rounding)
             and (self.withdrawn is None or (instruction.until is not None) == self.withdrawn)
+            and (self.condition is None or self.condition(instruction))
         )
 
 
@@ -141,6 +144,7 @@ MMA = ("mma", *SPARSE)
 WMMA = ("wmma.mma",)
 WGMMA = ("wgmma", "wgmma.sp")
 ALL = MMA + WMMA + WGMMA
+TCGEN05 = ("tcgen05.mma", "tcgen05.mma.sp", "tcgen05.mma.ws", "tcgen05.mma.ws.sp")
 
 FP8 = ("e4m3", "e5m2")
 F8F6F4 = (*FP8, "e3m2", "e2m3", "e2m1")
@@ -196,9 +200,23 @@ ROWS: tuple[Row, ...] = (
         FusedSum(64, 35, "RZ-FP32", -139, group=16),
         kinds=("mxf4", "mxf4nvf4"),
     ),
+    # tcgen05.mma: 32 bytes of A at once, or those that a sparse A selects. Block-scaled fp4: the whole K.
+    Row(BLACKWELL, TCGEN05, ("tf32",), "f32", FusedSum(8, 25, "RZ-FP32", -133)),
+    Row(BLACKWELL, TCGEN05, ("f16", "bf16"), "f32", FusedSum(16, 25, "RZ-FP32", -133)),
+    Row(BLACKWELL, TCGEN05, ("f16",), "f16", FusedSum(16, 25, "RNE-FP16", -21)),
+    Row(BLACKWELL, TCGEN05, F8F6F4, "f32", FusedSum(32, 25, "RZ-FP32", -133), kinds=("f8f6f4", "mxf8f6f4")),
+    Row(BLACKWELL, TCGEN05, F8F6F4, "f16", FusedSum(32, 25, "RNE-FP16", -21), kinds=("f8f6f4",)),
+    Row(
+        BLACKWELL,
+        TCGEN05,
+        ("e2m1",),
+        "f32",
+        FusedSum(128, 35, "RZ-FP32", -139, group=16),
+        kinds=("mxf4", "mxf4nvf4"),
+    ),
     # The exact ones.
     Row(FROM_AMPERE, MMA + WMMA, ("f64",), "f64", FmaChain("f64", nan="of b, sum, a")),
-    Row(EVERY, ALL, INTEGERS, "s32", IntegerSum()),
+    Row(EVERY, ALL + TCGEN05, INTEGERS, "s32", IntegerSum()),
     Row(EVERY, ALL, ("b1",), "s32", PopcountSum()),
 )
 
@@ -207,6 +225,21 @@ _PUBLISHED = "MMA-Sim; Khattak and Mikaitis, arXiv 2512.07004; Hawkeye, arXiv 26
 _ISA = "PTX ISA"
 _SASS = "the instructions ptxas 13.0 writes, and the model of those"
 _KIN = "the same instruction on its nearest measured kin"
+_B200 = (
+    "MMA-Sim 2.1.1, which its authors checked on a B200; Khattak and Mikaitis (arXiv 2512.07004) agree for "
+    "f16, bf16 and tf32. Their FP8 model of a B200 differs: it is that of mma.sync, which ptxas emulates "
+    "with f16 products, and not of kind::f8f6f4, which multiplies FP8 itself"
+)
+_PAIRS = "the dense model of one block, MMA-Sim 2.1.1: no one has published this form"
+_SPARSE = "the dense model on the elements that the metadata select, as an H200 computes mma.sp and wgmma.sp"
+_LONG_K = "the model of K = 64, MMA-Sim 2.1.1, with all 96 elements in one sum: no one has published K = 96"
+
+
+def _published(instruction: Instruction) -> bool:
+    """Whether a dense tcgen05.mma is one that MMA-Sim has: one block, no .ws, f16 and bf16 not mixed."""
+    mixed = instruction.kind == "f16" and instruction.a.format != instruction.b.format
+    return not mixed and ".ws" not in instruction.text and "cta_group::2" not in instruction.text
+
 
 EVIDENCE: tuple[Evidence, ...] = (
     Evidence("inferred", _SASS, EVERY, WMMA, withdrawn=True),
@@ -215,9 +248,13 @@ EVIDENCE: tuple[Evidence, ...] = (
     Evidence("inferred", _KIN, EVERY, SPARSE),
     Evidence("inferred", _SASS, EVERY, WMMA, ("f16", "bf16", "tf32", "f64")),
     Evidence("inferred", _ISA, EVERY, ALL, ("f64",), rounding=("rz", "rm", "rp")),
-    Evidence("from published models", _ISA, EVERY, ALL, (*INTEGERS, "b1")),
+    Evidence("from published models", _ISA, EVERY, ALL + TCGEN05, (*INTEGERS, "b1")),
+    Evidence("inferred", _SPARSE, BLACKWELL, TCGEN05, condition=lambda each: each.sparse),
+    Evidence("inferred", _LONG_K, BLACKWELL, TCGEN05, condition=lambda each: each.k == 96),
+    Evidence("inferred", _PAIRS, BLACKWELL, TCGEN05, condition=lambda each: not _published(each)),
+    Evidence("from published models", _B200, (100,), TCGEN05),
     Evidence("inferred", _SASS, BLACKWELL, ("mma",), FP8),
-    Evidence("inferred", _KIN, (72, 88, 103, 110, 121), ALL),
+    Evidence("inferred", _KIN, (72, 88, 103, 110, 121), ALL + TCGEN05),
     Evidence("from published models", _PUBLISHED, EVERY, ALL),
 )
 

@@ -40,7 +40,7 @@ def compute(
     A is (…, M, K), B (…, K, N), C (…, M, N) or nothing for zeros; leading dimensions broadcast. A sparse A is
     packed, (…, M, K/2), and `metadata` (…, M, K/2) says which position in its group each element has. Scale
     factors are (…, M, scales) and (…, scales, N). `satfinite` is WMMA's: infinities become the largest
-    numbers, NaN becomes 0. `negate_a` and `negate_b` are wgmma's.
+    numbers, NaN becomes 0. `negate_a` and `negate_b` are those of wgmma and tcgen05.mma.
 
     >>> import numpy as np
     >>> from lanewise.isa import instruction
@@ -164,9 +164,11 @@ def multiply(operands: CheckedOperands, satfinite: bool, negate_a: bool, negate_
     """Return D of operands that were checked."""
     model = operands.model
     if (negate_a or negate_b) and (
-        not operands.instruction.family.startswith("wgmma") or model.a.kind != "float"
+        not operands.instruction.family.startswith(("wgmma", "tcgen05")) or model.a.kind != "float"
     ):
-        raise LanewiseError(f"{operands.instruction.text} cannot negate its operands; float wgmma can")
+        raise LanewiseError(
+            f"{operands.instruction.text} cannot negate its operands; wgmma and tcgen05.mma of floats can"
+        )
     if satfinite and isinstance(model.scheme, IntegerSum):
         model = replace(model, satfinite=True)
     elif satfinite and (operands.instruction.family != "wmma.mma" or model.d.name not in ("f16", "f32")):

@@ -32,6 +32,13 @@ class Holder(NamedTuple):
     slot: int
 
 
+#: How elements lie that no register holds, in words.
+_PACKED_IN = {
+    "shared memory": "in shared memory, behind a 64-bit descriptor",
+    "tensor memory": "in tensor memory, by lanes and columns",
+}
+
+
 class MissingOperand(LanewiseError, AttributeError):
     """An operand that an instruction does not have: also an AttributeError, so that hasattr says no."""
 
@@ -162,7 +169,7 @@ class Operand(Drawn):
     def packing(self) -> str:
         """In words: how the elements are packed into registers."""
         if self.where != "registers":
-            return "in shared memory, behind a 64-bit descriptor"
+            return _PACKED_IN[self.where]
         kind = ".f64" if self.register_bits == 64 else ".b32"
         slots = f"{self.slots} {self.format.name} in each" if self.slots > 1 else self.format.name
         shifted = f", in bits {self.shift + self.format.bits - 1}..{self.shift} of each {self.slot_bits}"
@@ -198,9 +205,8 @@ class Operand(Drawn):
 
     def _in_registers(self) -> None:
         if self.where != "registers":
-            raise LanewiseError(
-                f"{self.title} lies in shared memory behind a descriptor: no lane holds its elements"
-            )
+            behind = " behind a descriptor" if self.where == "shared memory" else ""
+            raise LanewiseError(f"{self.title} lies in {self.where}{behind}: no lane holds its elements")
 
     # questions -----------------------------------------------------------------------------------------
 

@@ -10,13 +10,16 @@ from lanewise.isa.asynchronous.instruction import (
     async_instructions,
     is_asynchronous,
 )
+from lanewise.isa.asynchronous.products import Tcgen05Instruction, tcgen05_instruction
 from lanewise.isa.asynchronous.table import families
 
 __all__ = [
     "AsyncInstruction",
     "InstructionDescriptor",
+    "Tcgen05Instruction",
     "async_instruction",
     "async_instructions",
     "families",
     "is_asynchronous",
+    "tcgen05_instruction",
 ]

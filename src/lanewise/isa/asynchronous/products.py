@@ -1,0 +1,307 @@
+"""tcgen05.mma as an instruction that computes: its words, and the instruction descriptor that completes them.
+
+The words say the kind, the blocks that take part and whether A is sparse; M, N and the formats are fields of
+the descriptor. With both it is an `Instruction` like those of the catalogue. What it computes is in `arith/`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+from lanewise.errors import LanewiseError
+from lanewise.formats import FORMATS, Format, format_of
+from lanewise.isa import fragments
+from lanewise.isa.archs import arch_number
+from lanewise.isa.asynchronous.descriptor import (
+    InstructionDescriptor,
+    Major,
+    Product,
+    legal_shapes,
+    product_of,
+)
+from lanewise.isa.asynchronous.instruction import AsyncInstruction, async_instruction
+from lanewise.isa.instruction import Instruction
+from lanewise.isa.lowering import Lowering
+from lanewise.isa.operand import Operand
+from lanewise.isa.sparsity import Metadata
+from lanewise.isa.table import Legality
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lanewise.numpy_types import AnyArray
+
+TENSOR_MEMORY = "tensor memory"
+SHARED_MEMORY = "shared memory"
+_SOURCE = "PTX ISA, TensorCore 5th generation"
+#: Machine instructions by kind, as ptxas 13.0 writes them.
+_OPCODES = {"f16": "UTCHMMA", "tf32": "UTCHMMA", "i8": "UTCIMMA", "mxf4": "UTCOMMA", "mxf4nvf4": "UTCOMMA"}
+
+
+class DescriptorFields(TypedDict, total=False):
+    """The fields of an instruction descriptor that a caller may choose, by name."""
+
+    m: int
+    n: int
+    k: int
+    a: str
+    b: str
+    d: str
+    a_major: Major
+    b_major: Major
+    negate_a: bool
+    negate_b: bool
+    saturate: bool
+    sparsity_selector: int
+    max_shift: int
+    scale: str
+    scale_a_id: int
+    scale_b_id: int
+
+
+@dataclass(frozen=True, repr=False)
+class Tcgen05Instruction(Instruction):
+    """A tcgen05.mma with an instruction descriptor: D = A·B + D of M × N × K, on arrays.
+
+    On arrays it takes and returns whole matrices: A (M, K), B (K, N), D (M, N), whatever the blocks of a pair
+    hold of them. What was not chosen of M, N and the formats is read off the arrays of a call.
+
+    >>> from lanewise.isa import instruction
+    >>> mma = instruction("tcgen05.mma.cta_group::1.kind::f16", m=64, n=8, a="bf16")
+    >>> mma.shape, mma.types, hex(mma.descriptor.encode())
+    ((64, 8, 16), ('f32', 'bf16', 'bf16'), '0x4020490')
+    """
+
+    form: AsyncInstruction = field(kw_only=True)
+    descriptor: InstructionDescriptor = field(kw_only=True)
+    #: The fields of the descriptor that the caller chose; the others follow the arrays of a call.
+    chosen: frozenset[str] = field(default=frozenset(), kw_only=True, compare=False)
+
+    @property
+    def text(self) -> str:
+        """The instruction's text; its shape and formats are in the descriptor."""
+        return self.form.text
+
+    @property
+    def product(self) -> Product:
+        """What the words say: kind, blocks, sparsity, elements for each scale factor."""
+        return product_of(self.form.text)
+
+    @property
+    def cta_group(self) -> Literal[1, 2]:
+        """How many blocks execute it together."""
+        return self.product.cta_group
+
+    @property
+    def threads(self) -> int:
+        """One thread issues it."""
+        return 1
+
+    @property
+    def multiplies(self) -> bool:
+        """It computes D = A·B + D."""
+        return True
+
+    @property
+    def words(self) -> tuple[tuple[str, str], ...]:
+        """Each word after the opcode, and what it says."""
+        return self.form.words
+
+    @property
+    def does(self) -> str:
+        """What it does, in a sentence."""
+        return self.form.does
+
+    def require(self, arch: str) -> str:
+        """Return the full name of an arch; raise an error if the arch does not have this instruction."""
+        name = self.form.require(arch)
+        self.descriptor.require(self.product, name)
+        return name
+
+    def lowering(self, arch: str) -> Lowering:
+        """Return the machine instruction that an arch has for it."""
+        self.require(arch)
+        return Lowering("native", f"1 {_OPCODES.get(self.kind, 'UTCQMMA')}")
+
+    @cached_property
+    def operands(self) -> Mapping[str, Operand]:
+        """The operands by name: A and B in shared memory, D (which is C before) in tensor memory."""
+        return MappingProxyType(_operands(self))
+
+    def with_fields(self, fields: Mapping[str, Any]) -> Tcgen05Instruction:
+        """Return the instruction with other fields of its descriptor, by name."""
+        if not fields:
+            return self
+        return _made(self.form, replace(self.descriptor, **fields), self.chosen | fields.keys())
+
+    def __call__(self, *operands: Any, arch: str | None = None, **options: Any) -> Any:
+        """Compute D = A·B + C on arrays and return D with the bits that the arch returns.
+
+        M, N and formats that were not chosen are those of the arrays. The options are metadata (for a sparse
+        A), scale_a and scale_b (block-scaled), and negate_a, negate_b and satfinite in place of the
+        descriptor's.
+        """
+        given = dict(zip("abc", operands, strict=False)) | options
+        if {"a", "b"} <= given.keys():
+            fitted = self.with_fields(_read_off(self, given, shapes=True))
+            if fitted is not self:
+                return fitted(*operands, arch=arch, **options)
+        return super().__call__(*operands, arch=arch, **self._signs(options))
+
+    def gemm(self, a: Any, b: Any, c: Any = None, *, arch: str, **options: Any) -> AnyArray:
+        """Multiply matrices of any size by repeating the instruction, along K in order as a kernel does."""
+        fitted = self.with_fields(_read_off(self, {"a": a, "b": b, "c": c}, shapes=False))
+        return super(Tcgen05Instruction, fitted).gemm(a, b, c, arch=arch, **fitted._signs(options))
+
+    def _signs(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Return the options of a call, with the signs that the descriptor says."""
+        signs = {"negate_a": self.descriptor.negate_a, "negate_b": self.descriptor.negate_b}
+        return {name: sign for name, sign in signs.items() if sign} | options
+
+    def __repr__(self) -> str:
+        return f"<{self.text} {self.shape_text} {'.'.join(self.types)}>"
+
+
+def tcgen05_instruction(
+    text: str | AsyncInstruction,
+    descriptor: int | InstructionDescriptor | None = None,
+    **fields: Any,
+) -> Tcgen05Instruction:
+    """Return the tcgen05.mma of a text with a descriptor, or with some of its fields by name.
+
+    What is not named is what most kernels use: the largest M and N, f32 sums, the kind's first formats.
+
+    >>> tcgen05_instruction("tcgen05.mma.cta_group::2.kind::f8f6f4", a="e5m2").shape
+    (256, 256, 32)
+    """
+    form = text if isinstance(text, AsyncInstruction) else async_instruction(text)
+    if ".mma" not in form.family:
+        raise LanewiseError(f"{form.text} multiplies nothing: it takes no instruction descriptor")
+    if descriptor is not None and fields:
+        raise LanewiseError(
+            f"a descriptor says everything that {', '.join(fields)} would: give the one or the others"
+        )
+    product = product_of(form.text)
+    if isinstance(descriptor, InstructionDescriptor):
+        found = descriptor
+    elif descriptor is not None:
+        found = InstructionDescriptor.decode(descriptor, product.kind.name)
+    else:
+        found = _default(form.text, product, fields)
+    chosen = frozenset(fields) if descriptor is None else frozenset(DescriptorFields.__annotations__)
+    return _made(form, found.require(product), chosen)
+
+
+def _default(text: str, product: Product, fields: dict[str, Any]) -> InstructionDescriptor:
+    """Return the descriptor with some fields chosen, the others as most kernels have them."""
+    unknown = [name for name in fields if name not in DescriptorFields.__annotations__]
+    if unknown:
+        raise LanewiseError(
+            f"{text} has no field {unknown[0]!r} in its instruction descriptor; it has "
+            f"{', '.join(DescriptorFields.__annotations__)}"
+        )
+    legal = legal_shapes(product)
+    values: dict[str, Any] = {"m": legal.m[-1], "n": legal.n[-1], "sparse": product.sparse}
+    if product.block == 16 and "ue4m3" in product.kind.scales:
+        values["scale"] = "ue4m3"
+    values |= {
+        name: _name(value) if name in ("a", "b", "d", "scale") else value for name, value in fields.items()
+    }
+    return InstructionDescriptor(product.kind.name, **values)
+
+
+def _name(value: Any) -> str:
+    """Return the name of a format, also of one that is spelled otherwise or given as an object."""
+    return format_of(value).name
+
+
+def _made(
+    form: AsyncInstruction, descriptor: InstructionDescriptor, chosen: frozenset[str]
+) -> Tcgen05Instruction:
+    """Return the instruction of a form and a descriptor."""
+    product = product_of(form.text)
+    found = descriptor.require(product)
+    terms = found.k // 2 if product.sparse else found.k
+    return Tcgen05Instruction(
+        family=form.family,
+        shape_text=f"m{found.m}n{found.n}k{found.k}",
+        types=(found.d, found.a, found.b),
+        satfinite=found.saturate,
+        kind=found.kind,
+        scale_vec=terms // product.block if product.block else 0,
+        scale_type=found.scale,
+        legality=Legality(_archs(form, found), form.since),
+        form=form,
+        descriptor=found,
+        chosen=chosen,
+    )
+
+
+def _archs(form: AsyncInstruction, descriptor: InstructionDescriptor) -> tuple[str, ...]:
+    """Return the archs that have the form with this K."""
+    if descriptor.k != descriptor.form.long_k:
+        return form.archs
+    return tuple(arch for arch in form.archs if arch_number(arch) == 103)
+
+
+def _operands(instruction: Tcgen05Instruction) -> dict[str, Operand]:
+    """Return the operands: matrices in shared and tensor memory, which no thread holds."""
+    m, n, k = instruction.shape
+    found, product = instruction.descriptor, instruction.product
+    terms = k // 2 if product.sparse else k
+
+    def operand(name: str, shape: tuple[int, int], fmt: Format, where: str) -> Operand:
+        flat = fragments.descriptor_layout(*(shape if "b" not in name.lower() else shape[::-1]))
+        return Operand(
+            name, *shape, fmt, flat, _SOURCE, slot_bits=fmt.bits, threads=128, where=where,
+            transposed="b" in name.lower(), instruction=instruction.text,
+        )  # fmt: skip
+
+    operands = {
+        "a": operand("A", (m, terms), FORMATS[found.a], SHARED_MEMORY),
+        "b": operand("B", (k, n), FORMATS[found.b], SHARED_MEMORY),
+        "c": operand("C", (m, n), FORMATS[found.d], TENSOR_MEMORY),
+        "d": operand("D", (m, n), FORMATS[found.d], TENSOR_MEMORY),
+    }
+    if product.sparse:
+        bits = 4 if product.kind.narrow else max(8, FORMATS[found.a].bits)
+        groups = k // {32: 2, 4: 8}.get(bits, 4)
+        operands["metadata"] = Metadata(
+            "E", m, groups, FORMATS["u4"], fragments.descriptor_layout(m, groups), _SOURCE, slot_bits=4,
+            threads=128, where=TENSOR_MEMORY, instruction=instruction.text, element_bits=bits,
+        )  # fmt: skip
+    if product.block:
+        vector, scale = instruction.scale_vec, FORMATS[found.scale]
+        operands["scale_a"] = operand("scale A", (m, vector), scale, TENSOR_MEMORY)
+        operands["scale_b"] = operand("scale B", (vector, n), scale, TENSOR_MEMORY)
+    return operands
+
+
+def _read_off(instruction: Tcgen05Instruction, given: Mapping[str, Any], shapes: bool) -> dict[str, Any]:
+    """Return the fields that the caller left open and that the arrays of a call decide."""
+    descriptor, kind = instruction.descriptor, instruction.product.kind
+    fields: dict[str, Any] = {}
+    for name, operand in (("a", "a"), ("b", "b"), ("d", "c"), ("scale", "scale_a")):
+        choices = {"d": kind.d, "scale": kind.scales}.get(name, tuple(kind.formats))
+        found = _format_among(given.get(operand), choices)
+        if found is not None and name not in instruction.chosen and getattr(descriptor, name) != found:
+            fields[name] = found
+    a, b = (getattr(given[name], "shape", ()) for name in "ab")
+    if shapes and len(a) >= 2 and len(b) >= 2:
+        sizes = {"m": a[-2], "n": b[-1]} | ({"k": b[-2]} if b[-2] == kind.long_k else {})
+        legal = legal_shapes(instruction.product)
+        for name, size in sizes.items():
+            open_field = name not in instruction.chosen and getattr(descriptor, name) != size
+            if open_field and size in getattr(legal, name):
+                fields[name] = size
+    return fields
+
+
+def _format_among(array: object, choices: tuple[str, ...]) -> str | None:
+    """Return which of some formats an array has, None if that cannot be read off it."""
+    dtype = getattr(array, "dtype", None)
+    fitting = [name for name in choices if dtype is not None and FORMATS[name].dtype == dtype]
+    return fitting[0] if len(fitting) == 1 else None
