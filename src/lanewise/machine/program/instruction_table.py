@@ -401,6 +401,11 @@ TENSOR_MEMORY = (
         "tcgen05.st", "tmem use use?", shared_step="tensor_memory.loads_and_stores:step", waits=Waits.WARP,
         needs_values=True),
     *_tensor("tcgen05.wait::ld tcgen05.wait::st", "", waits=Waits.WARP),
+    *_tensor("tcgen05.cp", "tmem descriptor", "tensor_memory.copies:lower"),
+    *_tensor("tcgen05.shift", "tmem", "tensor_memory.shift:lower"),
+    *_tensor(
+        "tcgen05.commit", "address use?", "tensor_memory.commit:lower", counter="st",
+        memory=(_copy(WRITE, 0, "shared", size=Size.MBARRIER, strong=True, releases=True),)),
     *_tensor("tcgen05.mma", "tmem matrix use use use*", "tensor_core.tcgen05:lower"),
     # The order that fences make is that of the machine anyway.
     *_tensor("tcgen05.fence::before_thread_sync tcgen05.fence::after_thread_sync", ""),
