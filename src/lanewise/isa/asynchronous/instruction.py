@@ -116,6 +116,15 @@ def async_instruction(text: str, *, arch: str | None = None) -> AsyncInstruction
     return found
 
 
+def is_form(head: str) -> bool:
+    """Whether a text without operands has the words of a form, in whatever order.
+
+    >>> is_form("tcgen05.mma.kind::f16.cta_group::1"), is_form("tcgen05 m128n256k16 bf16")
+    (True, False)
+    """
+    return frozenset(head.split(".")) in _forms()
+
+
 def async_instructions(arch: str | None = None, family: str | None = None) -> list[AsyncInstruction]:
     """Return every asynchronous instruction, or those of an arch and of a family.
 
