@@ -111,7 +111,7 @@ def _asynchronous(
     if named is not None:
         form, fields = named.form, named.fields | fields
     else:
-        form = async_instruction(split_statement(text)[0])
+        form = async_instruction(re.sub(r"^umma\b", "tcgen05.mma", split_statement(text)[0], flags=re.I))
     if ".mma" in form.family:
         found = tcgen05_instruction(form, descriptor, **fields)
         if arch is not None:

@@ -42,6 +42,11 @@ class AsyncInstruction:
         return self.row.operands
 
     @property
+    def multiplies(self) -> bool:
+        """Whether it computes D = A·B + D; `lw.instruction` returns those as instructions that compute."""
+        return ".mma" in self.family
+
+    @property
     def archs(self) -> tuple[str, ...]:
         """The archs that have it, by name."""
         return archs_of(self.row)
@@ -143,7 +148,7 @@ def async_instructions(arch: str | None = None, family: str | None = None) -> li
 
 def is_asynchronous(text: str) -> bool:
     """Whether a text begins as one of these instructions does."""
-    return text.strip().lower().startswith(("tcgen05", "cp.async.bulk", "cp.reduce.async.bulk"))
+    return text.strip().lower().startswith(("tcgen05", "umma ", "cp.async.bulk", "cp.reduce.async.bulk"))
 
 
 def _spaces(text: str) -> list[str]:
