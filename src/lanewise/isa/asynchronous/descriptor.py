@@ -226,6 +226,16 @@ def legal_shapes(product: Product) -> Shapes:
     return Shapes(m, n, k)
 
 
+def require_shape(product: Product, m: int, n: int, k: int) -> None:
+    """Raise an error if a form of tcgen05.mma does not have this M, N or K."""
+    legal = legal_shapes(product)
+    for name, value, allowed in zip("MNK", (m, n, k), legal, strict=True):
+        if value not in allowed:
+            raise LanewiseError(
+                f"{name} is {value}; tcgen05.mma with {product.words} has {name} {_steps(allowed)}"
+            )
+
+
 def shapes(text: str) -> ShapeWords:
     """The shapes of a tcgen05.mma, in words: M and N are chosen by the instruction descriptor.
 
@@ -357,14 +367,7 @@ is 5; kind::f16 has 0 (f16) or 1 (bf16)
                 f"bit 2 of the instruction descriptor (sparse) is {int(self.sparse)}, and the instruction is "
                 f"{'tcgen05.mma.sp' if form.sparse else 'not sparse (.sp)'}: both must say the same"
             )
-        legal = legal_shapes(form)
-        for name, value, allowed, words in (
-            ("M", self.m, legal.m, _either(legal.m)),
-            ("N", self.n, legal.n, _steps(legal.n)),
-            ("K", self.k, legal.k, _either(legal.k)),
-        ):
-            if value not in allowed:
-                raise LanewiseError(f"{name} is {value}; tcgen05.mma with {form.words} has {name} {words}")
+        require_shape(form, self.m, self.n, self.k)
         if self.max_shift and not form.ws:
             raise LanewiseError(
                 f"largest shift (bits 30-31 of the instruction descriptor) is {self.max_shift}; only "
@@ -483,7 +486,7 @@ def _one_of(kind: Kind, name: str, value: Value, allowed: Iterable[Value]) -> No
     choices = tuple(allowed)
     if value in choices:
         return
-    words = "8 to 256 by 8" if name == "n" else " or ".join(repr(choice) for choice in choices)
+    words = "8 to 256 by 8" if name == "n" else _either(choices)
     why = {
         "a_major": ": formats narrower than 8 bits are K-major",
         "b_major": ": formats narrower than 8 bits are K-major",
@@ -513,8 +516,8 @@ def _numbered(codes: dict[str, int]) -> str:
     return ", ".join(f"{name} {code}" for name, code in codes.items())
 
 
-def _either(values: tuple[int, ...]) -> str:
-    """Some numbers in words.
+def _either(values: tuple[Value, ...]) -> str:
+    """Some values in words.
 
     >>> _either((32, 64, 128))
     '32, 64 or 128'

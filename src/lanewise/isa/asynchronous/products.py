@@ -21,6 +21,7 @@ from lanewise.isa.asynchronous.descriptor import (
     Product,
     legal_shapes,
     product_of,
+    require_shape,
 )
 from lanewise.isa.asynchronous.instruction import AsyncInstruction, async_instruction
 from lanewise.isa.instruction import Instruction
@@ -207,6 +208,7 @@ def _default(text: str, product: Product, fields: dict[str, Any]) -> Instruction
     values: dict[str, Any] = {"m": legal.m[-1], "n": legal.n[-1], "sparse": product.sparse}
     if product.block == 16 and "ue4m3" in product.kind.scales:
         values["scale"] = "ue4m3"
+    require_shape(product, *(fields.get(name, getattr(legal, name)[0]) for name in "mnk"))
     values |= {
         name: _name(value) if name in ("a", "b", "d", "scale") else value for name, value in fields.items()
     }
@@ -289,7 +291,7 @@ def _read_off(instruction: Tcgen05Instruction, given: Mapping[str, Any], shapes:
         found = _format_among(given.get(operand), choices)
         if found is not None and name not in instruction.chosen and getattr(descriptor, name) != found:
             fields[name] = found
-    a, b = (getattr(given[name], "shape", ()) for name in "ab")
+    a, b = (_shape(given[name]) for name in "ab")
     if shapes and len(a) >= 2 and len(b) >= 2:
         sizes = {"m": a[-2], "n": b[-1]} | ({"k": b[-2]} if b[-2] == kind.long_k else {})
         legal = legal_shapes(instruction.product)
@@ -298,6 +300,11 @@ def _read_off(instruction: Tcgen05Instruction, given: Mapping[str, Any], shapes:
             if open_field and size in getattr(legal, name):
                 fields[name] = size
     return fields
+
+
+def _shape(array: object) -> tuple[int, ...]:
+    """Return the shape of an array, nothing if it has none."""
+    return tuple(getattr(array, "shape", ()))
 
 
 def _format_among(array: object, choices: tuple[str, ...]) -> str | None:
