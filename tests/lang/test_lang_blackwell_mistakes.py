@@ -70,7 +70,7 @@ MISTAKES: list[tuple[Callable[[Any, Any, Any], Any], str]] = [
         lambda n, bits, word: SCALED(bits, bits, lw.tmem.alloc(64).accumulator(SCALED)),
         "takes scale_a= in tensor memory",
     ),
-    (lambda n, bits, word: MMA(bits, bits, acc(), m=96), "is 32 or 64 or 128 or 256, not 96"),
+    (lambda n, bits, word: MMA(bits, bits, acc(), m=96), "is 32, 64, 128 or 256, not 96"),
     (lambda n, bits, word: lw.tcgen05.commit(word), "lw.tcgen05.commit completes on an mbarrier"),
     (lambda n, bits, word: lw.tcgen05.commit(lw.mbarrier(2)), "lw.tcgen05.commit completes on an mbarrier"),
     (lambda n, bits, word: lw.tcgen05.commit(lw.mbarrier()[0], multicast=0), "mask of the cluster's blocks"),

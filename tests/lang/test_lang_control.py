@@ -345,3 +345,31 @@ def test_a_nested_function_has_names_of_its_own() -> None:
     out = np.zeros(8, np.int32)
     k[1, 1](out, 8)
     assert out.tolist() == [1, 3, 5, 7, 9, 11, 13, 15]
+
+
+def test_the_variable_of_two_loops_and_of_a_comprehension_is_not_one() -> None:
+    @lw.kernel
+    def kernel(x: lw.Ptr[lw.i32], n: lw.i32) -> None:
+        for i in lw.range(n):
+            x[i] = x[i] + 1
+        for i in lw.range(n):
+            x[i] = x[i] * 3
+        first = [x[i] for i in range(2)]
+        x[0] = first[1]
+
+    x = np.arange(4, dtype=np.int32)
+    kernel[1, 1](x, 4)
+    assert x.tolist() == [6, 6, 9, 12]
+
+
+def test_a_loop_variable_that_two_loops_bind_has_no_value_after_them() -> None:
+    @lw.kernel
+    def kernel(x: lw.Ptr[lw.i32], n: lw.i32) -> None:
+        for i in lw.range(n):
+            x[i] = 1
+        for i in lw.range(n):
+            x[i] = 2
+        x[0] = i
+
+    with pytest.raises(lw.KernelError, match="i has a value only inside the loop of line"):
+        kernel.ptx("sm_80")

@@ -77,6 +77,13 @@ def _collect_reads(nodes: Iterable[ast.AST], known: dict[ast.AST, Names], found:
             _collect_reads(children(node), known, inside)
             known[node] = frozenset(inside)
             found |= inside
+        elif kind in _COMPREHENSIONS:
+            generators = cast(ast.ListComp, node).generators
+            own: set[str] = set()
+            _collect_reads(children(node), known, own)
+            own -= binds(each.target for each in generators)
+            _collect_reads([generators[0].iter], known, own)  # which is evaluated outside
+            found |= own
         else:
             _collect_reads(children(node), known, found)
 

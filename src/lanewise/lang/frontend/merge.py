@@ -57,7 +57,9 @@ class CarriedValues:
         self.bound, self.restored, self.live = carried.bound, carried.restored, carried.live
         self.read, self.scope = carried.read, scope
         self.names = (*self.bound, *self.restored, *(name for name in self.read if name in names))
-        self.first = self._state(names)
+        #: Names without a value, which count as if nothing had been bound to them.
+        self._undefined = {name: value for name, value in names.items() if isinstance(value, Undefined)}
+        self.first = self._state({name: names[name] for name in names if name not in self._undefined})
 
     def _state(self, names: dict[str, object], containers: Iterable[Container] = ()) -> State:
         held = {name: names[name] for name in self.names if name in names}
@@ -76,7 +78,7 @@ class CarriedValues:
         return tuple(
             self.first.roots[name].value
             if name in self.first.roots
-            else Undefined(f"{name} has no value here")
+            else self._undefined.get(name, Undefined(f"{name} has no value here"))
             for name in (*self.bound, *self.restored)
         )
 
