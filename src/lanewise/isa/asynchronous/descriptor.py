@@ -8,7 +8,7 @@ descriptor of a matrix in shared memory is in `isa/matrix_descriptor.py`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from operator import index
 from typing import Any, Literal, NamedTuple
 
@@ -383,10 +383,6 @@ is 5; kind::f16 has 0 (f16) or 1 (bf16)
         if arch is not None and self.k == form.kind.long_k and arch_number(find_arch(arch)) != 103:
             raise LanewiseError(f"K is {self.k}; only sm_103a has that, {find_arch(arch)} has {form.kind.k}")
         return self
-
-    def with_shape(self, m: int, n: int) -> InstructionDescriptor:
-        """Return the descriptor with another M and N."""
-        return replace(self, m=m, n=n)
 
     def __str__(self) -> str:
         """The fields that differ from what they are when left out, as a call would give them."""
