@@ -85,8 +85,9 @@ class LoadShape:
         """
         import numpy as np
 
-        threads, layout = WARP // self.halves, self.layout(num)
-        words = np.array([[layout(t, r) for r in range(self.registers_of(num))] for t in range(threads)])
+        layout = self.layout(num)
+        threads = np.array([layout(thread, 0) for thread in range(WARP // self.halves)])
+        words = threads[:, None] + np.array([layout(0, each) for each in range(self.registers_of(num))])
         lanes, columns = words % self.lanes, words // self.lanes * (2 if packed else 1)
         return (
             np.concatenate([lanes] * self.halves),
