@@ -11,6 +11,7 @@ from lanewise.atoms.copy_names import copy_operations, find_copy
 from lanewise.atoms.mma_atom import MMA_Atom
 from lanewise.atoms.names import find_operation, operations, unknown_name
 from lanewise.atoms.template import unwrapped
+from lanewise.atoms.umma import is_umma_name, umma_instruction
 from lanewise.errors import IllegalInstruction, LanewiseError
 from lanewise.isa import Instruction, instruction
 from lanewise.isa.naming.shorthand import is_cutlass_name
@@ -48,7 +49,10 @@ def atom(name: str | Instruction, kind: object = None) -> MMA_Atom | Copy_Atom:
         return Copy_Atom(copy, kind)
     if re.match(r"(SM100_MMA|UniversalFMA)", name):
         what = "tcgen05.mma" if name.startswith("SM100") else "an fma of one thread"
-        raise LanewiseError(f"{name} is {what}; atoms are the matrix instructions of warps and warpgroups")
+        where = "; lw.instruction(name) gives it" if name.startswith("SM100") else ""
+        raise LanewiseError(
+            f"{name} is {what}; atoms are the matrix instructions of warps and warpgroups{where}"
+        )
     raise unknown_name(
         "operation", name, (*(operation.name for operation in operations()), *copy_operations())
     )
@@ -71,6 +75,8 @@ def instruction_of(name: str) -> Instruction | None:
     >>> instruction_of("MMA_Atom<SM80_16x8x16_F32F16F16F32_TN>").text
     'mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32'
     """
+    if is_umma_name(unwrapped(name.strip())[0]):
+        return umma_instruction(unwrapped(name.strip())[0])
     return atom(name.strip()).instruction
 
 
