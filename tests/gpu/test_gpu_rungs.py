@@ -1,4 +1,4 @@
-"""The ladder's Hopper rungs on a GPU: the bits of the CPU machine, for whole tiles and for tails."""
+"""The ladder's rungs for Hopper and Blackwell on a GPU: the bits of the CPU machine, also for tails."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ pytestmark = pytest.mark.gpu
 if not gpu.available():
     pytest.skip("no CUDA device here: these tests launch on one", allow_module_level=True)
 torch = pytest.importorskip("torch")
-if torch.cuda.get_device_capability()[0] != 9:
-    pytest.skip("wgmma needs sm_90a", allow_module_level=True)
+#: The rungs of each generation, by its compute capability.
+RUNGS = {9: (9, 10, 11), 10: (12, 13)}
+CAPABILITY = torch.cuda.get_device_capability()[0]
+if CAPABILITY not in RUNGS:
+    pytest.skip("these rungs need sm_90a or sm_100a", allow_module_level=True)
 
 FOLDER = Path(__file__).parents[2] / "examples" / "gemm"
 SHAPES = [(256, 256, 64), (520, 264, 328), (130, 8, 72), (1, 1032, 8)]
@@ -35,7 +38,7 @@ def ladder() -> Any:
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "x".join(map(str, shape)))
 @pytest.mark.parametrize("pair", [(lw.bf16, lw.f32), (lw.f16, lw.f16)], ids=lambda pair: pair[0].name)
-@pytest.mark.parametrize("number", [9, 10, 11])
+@pytest.mark.parametrize("number", RUNGS[CAPABILITY])
 def test_a_rung_has_the_machine_s_bits(ladder: Any, number: int, pair: Any, shape: Any) -> None:
     (m, n, k), (dtype, accumulate) = shape, pair
     rung = ladder.RUNGS[number - 1]
