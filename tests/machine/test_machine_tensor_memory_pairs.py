@@ -299,3 +299,34 @@ def test_wrong_operations_are_faults(line: str, message: str) -> None:
     body = alloc(64) + f"    ld.shared.u32 %r9, [place]; setp.eq.u32 %p0, %r0, 99; {line}\n"
     with pytest.raises((KernelFault, lw.machine.Unsupported), match=message):
         lw.load(ptx(body))["k"][1, 32](np.zeros(4, np.uint32))
+
+
+# stores that a schedule keeps -------------------------------------------------------------------------------
+
+STORE = """
+    tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [place], 32;
+    ld.shared.u32 %r10, [place];
+    mov.u32 %d0, 5; mov.u32 %d1, 6; add.u32 %d2, %r0, 100; add.u32 %d3, %r0, 200;
+    tcgen05.st.sync.aligned.32x32b.x2.b32 [%r10], {{%d0, %d1}};
+    tcgen05.st.sync.aligned.32x32b.x2.b32 [%r10], {{%d2, %d3}};
+    mov.u32 %d2, 0; mov.u32 %d3, 0;
+    {wait}
+    tcgen05.ld.sync.aligned.32x32b.x2.b32 {{%d8, %d9}}, [%r10];
+    tcgen05.wait::ld.sync.aligned;
+    mul.wide.u32 %rd1, %r0, 8; add.u64 %rd1, %rd0, %rd1; st.global.v2.u32 [%rd1], {{%d8, %d9}};
+    tcgen05.wait::st.sync.aligned;
+    tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r10, 32;
+"""
+
+
+@pytest.mark.parametrize("schedule", ["early", "late", *range(6)])
+def test_stores_have_taken_effect_after_their_wait(schedule: object) -> None:
+    """The registers may change after the store, and of two stores to one place the later one counts."""
+    text = STORE.format(wait="tcgen05.wait::st.sync.aligned;")
+    found = run(text, (1, 32), np.zeros((32, 2), np.uint32), schedule=schedule)
+    np.testing.assert_array_equal(found, np.arange(32)[:, None] + [100, 200])
+
+
+def test_a_late_schedule_shows_that_the_wait_is_missing() -> None:
+    found = run(STORE.format(wait=""), (1, 32), np.ones((32, 2), np.uint32), schedule="late")
+    assert not found.any()
