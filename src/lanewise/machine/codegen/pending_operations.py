@@ -186,8 +186,8 @@ def complete_pipe(code: FunctionCode, block: Record, pipe: Value) -> Value:
     last = code.variable(code.number(-1))
     last.set(code.number(-1))
     with code.loop(queue.get(PendingOperations.count)) as number:
-        with code.when(_operation(code, queue, number).get(AsyncOperation.pipe).equals(pipe)):
-            last.set(number)
+        belongs = _operation(code, queue, number).get(AsyncOperation.pipe).equals(pipe)
+        last.set(belongs.select(number, last.get()))
     answer = code.variable(code.constant(U32, 0))
     answer.set(code.constant(U32, 0))
     with code.when(~(last.get() < 0)):

@@ -91,8 +91,8 @@ def is_paired(block: Record) -> Value:
 def other_row(code: FunctionCode, block: Record) -> Record:
     """Return the MemberRow of the other block of a pair, whose rank differs in the last bit.
 
-    Its `block` is that block's record, its `shared` the host address of its shared memory, and its `bytes` are
-    0 once it has exited. There is one only if `is_paired`.
+    Its `block` is that block's record, its `shared` the host address of its shared memory, and its `bytes`
+    are 0 once it has exited. There is one only if `is_paired`.
     """
     return member_row(code, block, block.get(BlockRecord.rank) ^ 1)
 

@@ -404,7 +404,8 @@ TENSOR_MEMORY = (
     *_tensor(
         "tcgen05.wait::st", "", shared_step="tensor_memory.late_stores:wait_step", waits=Waits.WARP),
     *_tensor(
-        "tcgen05.cp", "tmem descriptor", "tensor_memory.copies:lower", memory=(_operand(1),), counter="utccp"),
+        "tcgen05.cp", "tmem descriptor", "tensor_memory.copies:lower", memory=(_operand(1),),
+        counter="utccp"),
     *_tensor("tcgen05.shift", "tmem", "tensor_memory.shift:lower"),
     *_tensor(
         "tcgen05.commit", "address use?", "tensor_memory.commit:lower", counter="st",

@@ -1,4 +1,4 @@
-"""tcgen05.mma: a product whose accumulators are in tensor memory, issued by one thread for its block or pair."""
+"""tcgen05.mma: a product with accumulators in tensor memory, issued by one thread for its block or pair."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""tcgen05.st that a schedule keeps: its registers are copied, and it takes effect at tcgen05.wait::st at the latest.
+"""tcgen05.st that a schedule keeps: its registers are copied, and it takes effect later.
 
-The stores of a warp keep their order: they are operations of a pipe of their own.
+That is at tcgen05.wait::st at the latest. The stores of a warp keep their order: they are operations of a pipe
+of their own.
 """
 
 from __future__ import annotations

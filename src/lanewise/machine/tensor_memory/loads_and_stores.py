@@ -294,8 +294,8 @@ def demand_columns(code: BlockCode, words: Record, first: Value, count: Value) -
 def _reducing(module: ir.Module, op: Op, form: Form) -> ir.Function:
     """Return the function of a step that loads, and leaves the least or largest of a thread's registers.
 
-    The reduced value is one of each thread's own registers. The PTX ISA speaks of the columns of a lane, which
-    two threads share in .16x32bx2: that each reduces its own half is an assumption.
+    The reduced value is one of each thread's own registers. The PTX ISA speaks of the columns of a lane,
+    which two threads share in .16x32bx2: that each reduces its own half is an assumption.
     """
     larger, kind = op.has("max"), op.types[-1] if op.types else ""
     if op.has("min") == larger or kind not in ("f32", "u32", "s32"):
@@ -328,5 +328,3 @@ def _reducing(module: ir.Module, op: Op, form: Form) -> ir.Function:
 
     verb = "max" if larger else "min"
     return shared_code(module, f"{form.name} {verb} {options} {kind}", STEP_ARGUMENTS, write)
-
-
