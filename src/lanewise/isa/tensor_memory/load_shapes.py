@@ -1,8 +1,9 @@
 """Shapes of tcgen05.ld and st: which lane and column of tensor memory each register of each thread holds.
 
-Facts: PTX ISA, "Data movement shape"; the layouts of CUTLASS's copy traits (tests/isa/cutlass_tensor_copies.json).
-None was seen on a GPU. Two facts that neither states come from Apache TVM's tests for a B200: an address whose
-lane is below 32 names the lanes of whichever warp uses it, and .pack::16b takes the low half of each column.
+Facts: PTX ISA, "Data movement shape"; the layouts of CUTLASS's copy traits, as they were printed
+(tests/isa/cutlass_tensor_copies.json). None was seen on a GPU. Two facts that neither states come from Apache
+TVM's tests for a B200: an address whose lane is below 32 names the lanes of whichever warp uses it, and
+.pack::16b takes the low half of each column.
 """
 
 from __future__ import annotations
