@@ -173,10 +173,11 @@ def outcome(program: Program, seconds: float) -> Outcome:
 def of_cutlass(folder: Path, includes: list[str]) -> Iterator[Program]:
     """Yield CuTe's tutorials and CUTLASS's examples in CUDA C++."""
     examples = folder / "examples"
-    options = [f"-I{folder}/include", f"-I{folder}/tools/util/include", f"-I{examples}/common", *includes]
+    folders = [f"-I{folder}/include", f"-I{folder}/tools/util/include", f"-I{examples}/common"]
+    options = [*folders, "--expt-relaxed-constexpr", "-w", *includes]
     for name, arguments, extra in EXAMPLES:
         file = examples / name
-        flags = [*options, "--expt-relaxed-constexpr", "-w", f"-I{file.parent}", *extra]
+        flags = [*options, f"-I{file.parent}", *extra]
         command = [
             sys.executable, "-m", "lanewise", "run", *GPU, *(f"--option={flag}" for flag in flags), str(file),
             "--", *arguments,
