@@ -32,6 +32,8 @@ class LaunchInfo(NamedTuple):
     uses_grid: bool
     uses_reserved_memory: bool
     reads_clock: bool
+    #: Whether its clusters take over others that have not begun.
+    takes_over_clusters: bool
     #: How many instructions there are, calls and returns included.
     sites: int
     #: The basic block where it begins, and the line of each.
