@@ -50,7 +50,7 @@ class LaunchRecord(RecordLayout):
     frame_bytes = field()
     #: Basic blocks that a thread block may run in all.
     step_limit = field()
-    #: The next block to begin, and the end of the blocks to run. Blocks are numbered cluster by cluster here.
+    #: The BlockQueue of all blocks: the next one to begin, and the end of those to run.
     next_block = field()
     end_block = field()
     #: The frames of a block at its start.
@@ -77,6 +77,16 @@ class LaunchRecord(RecordLayout):
     outside_coordinates = field(elements=5)
 
 
+class BlockQueue(RecordLayout):
+    """The blocks that have not begun, numbered cluster by cluster: the next one, and the end.
+
+    The host threads of a launch share one, which its record holds, unless clusters take over others.
+    """
+
+    next = field()
+    end = field()
+
+
 class CodeRow(RecordLayout):
     """An entry of the code table: the registers that a basic block writes in all lanes, its threaded code."""
 
@@ -88,6 +98,8 @@ class BlockRecord(RecordLayout):
     """The state of a thread block while it runs: where its memory lies, and why it stopped."""
 
     launch = pointer(lambda: LaunchRecord)
+    #: The blocks that begin on its host thread once it is done, or that it takes over.
+    queue = pointer(lambda: BlockQueue)
     shared = field()
     frames = field()
     local = field()

@@ -34,6 +34,8 @@ class LaunchInfo(NamedTuple):
     #: Whether it has instructions of tcgen05, so that its blocks have tensor memory.
     uses_tensor_memory: bool
     reads_clock: bool
+    #: Whether its clusters take over others that have not begun.
+    takes_over_clusters: bool
     #: How many instructions there are, calls and returns included.
     sites: int
     #: The basic block where it begins, and the line of each.

@@ -180,7 +180,7 @@ def lower_store(code: BlockCode, op: Op) -> None:
     if op.opcode == "red":
         combine = address_of(code, reduction(code.module, op, operation_of(op), fmt, "shared"))
     size = bits // 8 * len(elements)
-    function = shared_code(code.module, "store asynchronously", _STORE_ARGUMENTS, _write_store)
+    function = storer(code.module)
     with code.each_lane(code.bits(code.active(op))) as lane:
         words: list[Value] = [code.lane_read(each, Type("u", bits), lane).to(U64) for each in elements]
         if bits == 32:  # two to a word
@@ -195,6 +195,11 @@ def lower_store(code: BlockCode, op: Op) -> None:
 
 
 _STORE_ARGUMENTS = (*ISSUER, "target", "size", "barrier", "combine", "low", "high")
+
+
+def storer(module: ir.Module) -> ir.Function:
+    """Return the function that issues a store of up to 16 bytes whose end an mbarrier is told."""
+    return shared_code(module, "store asynchronously", _STORE_ARGUMENTS, _write_store)
 
 
 def _write_store(code: BlockCode) -> None:

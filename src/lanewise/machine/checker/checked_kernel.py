@@ -152,7 +152,9 @@ class CheckedKernel(Compiled):
 
     @cached_property
     def blocks_are_independent(self) -> bool:
-        """Whether nothing shows that blocks depend on one another while they run."""
+        """Whether nothing shows that blocks depend on one another while they run, or take over others."""
+        if any(op.record.takes_over_clusters for op in self.program.sites):
+            return False
         return dependence_between_blocks(self.program) is None
 
 

@@ -143,7 +143,7 @@ class CheckedLaunch(Launch):
         new_block, order = partial(self.new_block, worker), self.schedule.for_worker()
         made = ResidentBlocks(
             self,
-            self.blocks.stop,
+            self.queue_of(worker),
             new_block,
             self._settle,
             order,

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from lanewise.jit import ir
 from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi
-from lanewise.machine.abi import BlockRecord, LaunchRecord, MemberRow, RunStatus, WarpFrame
+from lanewise.machine.abi import BlockQueue, BlockRecord, LaunchRecord, MemberRow, RunStatus, WarpFrame
 from lanewise.machine.codegen.function_code import U32, FunctionCode, Record
 from lanewise.machine.codegen.instrumentation import BarrierHook
 from lanewise.machine.codegen.lane_vectors import BOOL
@@ -142,28 +142,44 @@ def write_run_cluster(
     return code.function
 
 
-def begin_cluster(
-    code: FunctionCode, block: Record, launch: Record, begin: ir.Function, number: Value
-) -> None:
-    """Write code that begins all blocks of the cluster with a number.
+def next_cluster(code: FunctionCode, block: Record) -> tuple[Value, Value]:
+    """Take the next cluster of a block's queue: return the number of its first block, and whether it is one.
 
-    Clusters are numbered along x, then y, then z, and so are the blocks in them.
+    Blocks are numbered cluster by cluster. Nobody else gets the same one, on any host thread.
+    """
+    queue, size = block.at(BlockRecord.queue), block.at(BlockRecord.launch).get(LaunchRecord.cluster_blocks)
+    counter = queue.pointer(BlockQueue.next, i64)._typed(i64)
+    number = Value(code, i64, code.builder.atomic_rmw("add", counter, size.handle, "seq_cst"))
+    return number, number < queue.get(BlockQueue.end)
+
+
+def first_blocks(code: FunctionCode, launch: Record, number: Value) -> list[Value]:
+    """Return the coordinates, in the grid, of the first block of the cluster with a number.
+
+    Clusters are numbered along x, then y, then z.
     """
     sizes = [launch.get(LaunchRecord.cluster + 8 * axis) for axis in range(3)]
     blocks = [launch.get(LaunchRecord.nctaid + 8 * axis) for axis in range(3)]
     clusters = [divided(code, each, size)[0] for each, size in zip(blocks, sizes, strict=True)]
     rest, first = divided(code, number, clusters[0])
     third, second = divided(code, rest, clusters[1])
+    return [place * size for place, size in zip((first, second, third), sizes, strict=True)]
+
+
+def begin_cluster(
+    code: FunctionCode, block: Record, launch: Record, begin: ir.Function, number: Value
+) -> None:
+    """Write code that begins all blocks of the cluster with a number; they are numbered as clusters are."""
+    sizes = [launch.get(LaunchRecord.cluster + 8 * axis) for axis in range(3)]
+    blocks = [launch.get(LaunchRecord.nctaid + 8 * axis) for axis in range(3)]
+    firsts = first_blocks(code, launch, number)
     block.set(BlockRecord.running_member, 0)
     with code.loop(launch.get(LaunchRecord.cluster_blocks)) as rank:
         row = member_row(code, block, rank)
         member = row.at(MemberRow.block)
         others, in_x = divided(code, rank, sizes[0])
         in_z, in_y = divided(code, others, sizes[1])
-        x, y, z = (
-            cluster * size + inside
-            for cluster, size, inside in zip((first, second, third), sizes, (in_x, in_y, in_z), strict=True)
-        )
+        x, y, z = (first + inside for first, inside in zip(firsts, (in_x, in_y, in_z), strict=True))
         linear = (z * blocks[1] + y) * blocks[0] + x
         code.builder.call(begin, [member.address.handle, linear.handle])
         member.set(BlockRecord.ended, 0)

@@ -8,7 +8,7 @@ from lanewise.jit.simd import Code, Value, i64
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, LaunchRecord, RunStatus, WarpFrame
 from lanewise.machine.async_records import PendingOperations
-from lanewise.machine.codegen.cluster_scheduler import begin_cluster, divided
+from lanewise.machine.codegen.cluster_scheduler import begin_cluster, divided, next_cluster
 from lanewise.machine.codegen.function_code import U32, U64, FunctionCode, Record, copy_bytes, zero_bytes
 from lanewise.machine.codegen.pending_copies import forget_copies
 from lanewise.machine.codegen.run_order import block_in_order
@@ -39,10 +39,9 @@ def write_run_grid(
     run = inner.function.append_basic_block("run")
     builder.cbranch(inner["resume"].differs(0).handle, run, take)
     builder.position_at_end(take)
-    counter = launch.pointer(LaunchRecord.next_block, i64)._typed(i64)
     size = launch.get(LaunchRecord.cluster_blocks)
-    number = Value(inner, i64, builder.atomic_rmw("add", counter, size.handle, "seq_cst"))
-    with inner.when(~(number < launch.get(LaunchRecord.end_block))):
+    number, is_left = next_cluster(inner, block)
+    with inner.when(~is_left):
         block.set(BlockRecord.linear, -1)
         inner.give(RunStatus.DONE)
     alone = size.equals(1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from lanewise.jit import ir
 from lanewise.jit.simd import Value, i64
 from lanewise.machine.abi import BlockRecord, LaunchRecord, RunOrder
-from lanewise.machine.codegen.function_code import U64, FunctionCode, Record
+from lanewise.machine.codegen.function_code import U64, FunctionCode, Record, shared
 from lanewise.machine.codegen.lane_vectors import BOOL
 
 #: Rounds of the Feistel network that permutes numbers.
@@ -27,12 +27,21 @@ def mixed(value: Value) -> Value:
     return value ^ (value >> 31)
 
 
-def write_permuted(module: ir.Module) -> ir.Function:
+def shared_permuted(module: ir.Module) -> ir.Function:
+    """Return the function of `write_permuted` as one that all kernels share."""
+
+    def write(apart: ir.Module, name: str) -> None:
+        write_permuted(apart, name, "")
+
+    return shared(module, "permuted block", ir.FunctionType(ir.LONG, [ir.LONG] * 3), write, quickly=True)
+
+
+def write_permuted(module: ir.Module, name: str = "permuted", linkage: str = "internal") -> ir.Function:
     """Write `permuted(key, index, count)`: the number at an index of a random permutation below `count`.
 
     It is a Feistel network on the next larger power of 4, repeated until the result lies below `count`.
     """
-    code = FunctionCode(module, "permuted", ("key", "index", "count"), ir.IntType(64))
+    code = FunctionCode(module, name, ("key", "index", "count"), ir.IntType(64), linkage)
     builder = code.builder
     count, key = code["count"].to(U64), code["key"].to(U64)
     with code.when(code["count"] < 2):

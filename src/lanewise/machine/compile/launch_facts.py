@@ -29,6 +29,7 @@ def launch_info(program: Program, blocks: list[BasicBlock], arch: str) -> Launch
         uses_reserved_memory=program.uses_reserved_memory,
         uses_tensor_memory=any(op.record.touches_tensor_memory for op in program.sites),
         reads_clock=any(reads_clock(op) for op in program.sites),
+        takes_over_clusters=any(op.record.takes_over_clusters for op in program.sites),
         sites=len(program.sites),
         entry=entry_block(program, blocks),
         lines=tuple(block.line for block in blocks),

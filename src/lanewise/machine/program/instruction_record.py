@@ -318,6 +318,8 @@ class InstructionRecord:
     touches_tensor_memory: bool = False
     #: Whether it takes memory from the stack of its thread.
     takes_stack: bool = False
+    #: Whether a cluster takes over another one by it, which then never begins.
+    takes_over_clusters: bool = False
     address_flow: AddressFlow = AddressFlow.NONE
     length: CodeLength = CodeLength.SHORT
     #: The first GPUs that have it, as 80 for sm_80; single forms may need later ones.

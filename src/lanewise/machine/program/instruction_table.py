@@ -500,10 +500,12 @@ CLUSTERS = (
     ),
     # Kernels of one stream run one after the other here, so that there is nothing to wait for.
     *warp("griddepcontrol", "", since=90),
-    *refused(
-        "clusterlaunchcontrol", "it cancels clusters that have not begun, which GPUs have from sm_100 on",
-        Level.CLUSTER,
-    ),
+    *warp(
+        "clusterlaunchcontrol.try_cancel", "address address", "bulk_copies.launch_control:try_cancel",
+        memory=(_copy(WRITE, 0, "shared"), _counted(1)), counter="tma", takes_over_clusters=True, since=100),
+    *records(
+        "clusterlaunchcontrol.query_cancel", Level.LANE, "def use",
+        lowering="bulk_copies.launch_control:query_cancel", since=100),
 )  # fmt: skip
 
 REFUSED = (

@@ -8,12 +8,15 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
+
+import numpy as np
 
 from lanewise.errors import LanewiseError
 from lanewise.jit import threads
 from lanewise.jit.host_memory import address, zeroed_bytes
 from lanewise.machine import abi
-from lanewise.machine.abi import BlockRecord, FaultKind, LaunchRecord, RunStatus
+from lanewise.machine.abi import BlockQueue, BlockRecord, FaultKind, LaunchRecord, RunStatus
 from lanewise.machine.compile.compiled import Compiled
 from lanewise.machine.errors import Deadlock, KernelFault
 from lanewise.machine.runtime import device_memory, resident_blocks
@@ -21,7 +24,7 @@ from lanewise.machine.runtime.address_book import ADDRESSES, AddressBook
 from lanewise.machine.runtime.device_memory import Allocation
 from lanewise.machine.runtime.parameter_bytes import Arguments
 from lanewise.machine.runtime.resident_blocks import InOrder, ResidentBlocks
-from lanewise.machine.runtime.state import BlockState, LaunchState
+from lanewise.machine.runtime.state import BlockState, LaunchState, QueueState
 from lanewise.ptx import Shape
 from lanewise.ptx.model.names import demangle
 
@@ -91,8 +94,8 @@ class Launch(LaunchState):
             from lanewise.machine.runtime.completion import completion_of  # few launches ask for it
 
             self[LaunchRecord.completion], self[LaunchRecord.seed] = completion_of(schedule)
-        self[LaunchRecord.next_block] = self.blocks.start
-        self[LaunchRecord.end_block] = self.blocks.stop
+        #: The blocks that have not begun, for each host thread.
+        self.queues = [self.shared_queue(self.blocks)]
         self.stopped = threading.Event()
         self.running: list[int] = []
         self.printing = threading.Lock()
@@ -113,6 +116,8 @@ class Launch(LaunchState):
         """
         count = self.workers()
         self.running = [0] * count
+        if count > 1:
+            self.queues = self._queues(count)
         errors: list[BaseException] = []
         tasks: list[threads.Task] = []
         try:
@@ -156,13 +161,26 @@ class Launch(LaunchState):
         """Return how many host threads run blocks."""
         return min(threads.processors(), len(self.blocks) // self.shape.cluster_blocks)
 
+    def _queues(self, workers: int) -> list[QueueState]:
+        """Return the blocks that have not begun, for each of several host threads.
+
+        All take from one queue, unless clusters take over others (cluster launch control): then each thread
+        has a share of the grid, so that which cluster takes over which does not depend on their speed.
+        """
+        if not self.compiled.launch_info.takes_over_clusters:
+            return self.queues * workers
+        size = self.shape.cluster_blocks
+        clusters = len(self.blocks) // size
+        edges = [self.blocks.start + clusters * each // workers * size for each in range(workers + 1)]
+        words = np.zeros((workers, BlockQueue.BYTES // 8), np.int64)
+        return [QueueState(row, range(*ends)) for row, ends in zip(words, pairwise(edges), strict=True)]
+
     def progress(self) -> tuple[int, int]:
         """Return blocks done and blocks in all; any thread may call it while the launch runs."""
         # The running blocks are read first, so that none is counted as done too early.
         running = sum(self.running) * self.shape.cluster_blocks
-        begun = min(int(self[LaunchRecord.next_block]), self.blocks.stop)
-        total = len(self.blocks)
-        return max(0, begun - self.blocks.start - running), total
+        begun = sum(each.begun for each in dict.fromkeys(self.queues))
+        return max(0, begun - running), len(self.blocks)
 
     def stop(self) -> None:
         """Make all blocks return soon."""
@@ -185,8 +203,12 @@ class Launch(LaunchState):
     def resident_blocks(self, worker: int) -> ResidentBlocks:
         """Return what runs the blocks of a host thread; a checked launch chooses their order."""
         return ResidentBlocks(
-            self, self.blocks.stop, partial(self.new_block, worker), self._settle, InOrder()
+            self, self.queue_of(worker), partial(self.new_block, worker), self._settle, InOrder()
         )
+
+    def queue_of(self, worker: int) -> QueueState:
+        """Return the blocks that a host thread takes."""
+        return self.queues[worker]
 
     def resident_limit(self, bytes: int) -> int:
         """Return how many blocks that take some bytes each may be under way at a time."""

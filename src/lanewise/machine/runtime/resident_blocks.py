@@ -18,7 +18,7 @@ import numpy.typing as npt
 from lanewise.jit.host_memory import address, as_bytes
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, LaunchRecord, RunOrder, RunStatus, WarpFrame
-from lanewise.machine.runtime.state import BlockState, LaunchState
+from lanewise.machine.runtime.state import BlockState, LaunchState, QueueState
 
 
 class Share(NamedTuple):
@@ -129,7 +129,7 @@ class ResidentBlocks:
     def __init__(
         self,
         launch: LaunchState,
-        last: int,
+        queue: QueueState,
         new_block: Callable[[], BlockState],
         settle: Callable[[BlockState, int], None],
         schedule: Schedule,
@@ -137,7 +137,7 @@ class ResidentBlocks:
         deciding: npt.NDArray[np.int64] | None = None,
         time_decides: bool = False,
     ) -> None:
-        self.launch, self.last, self.new_block, self.settle = launch, last, new_block, settle
+        self.launch, self.queue, self.new_block, self.settle = launch, queue, new_block, settle
         self.schedule, self.judge, self.deciding = schedule, judge, deciding
         self.time_decides = time_decides
         launch[LaunchRecord.first_slice], launch[LaunchRecord.first_turns] = schedule.first_share
@@ -165,7 +165,7 @@ class ResidentBlocks:
 
         `most` returns how many may be, given the first one.
         """
-        current: Resident | None = Resident(self.new_block())
+        current: Resident | None = self._new()
         assert current is not None
         self.most = most(current.state)
         while current is not None:
@@ -244,8 +244,7 @@ class ResidentBlocks:
 
     def _begun(self) -> Resident | None:
         """Return the next block of the grid, or None: none is left, there are too many, or one waits."""
-        left = self.launch[LaunchRecord.next_block] < self.last
-        if not left or self.count >= self.most:
+        if not self.queue.left or self.count >= self.most:
             return None
         if self.count >= ON_A_GPU:
             if self.busy:
@@ -257,7 +256,14 @@ class ResidentBlocks:
                 return self._resumed(self.waiting, chosen)
             return self._resumed(self.looked_at, chosen - len(self.waiting))
         self.progress, self.fruitless = True, 0
-        return Resident(self.new_block())
+        return self._new()
+
+    def _new(self) -> Resident:
+        """Return the memory of another block, or cluster, of this host thread."""
+        state = self.new_block()
+        for member in state.members:
+            member[BlockRecord.queue] = self.queue.address
+        return Resident(state)
 
     def _next_waiting(self) -> Resident | None:
         """Return the next of the waiting blocks; None if there is none.
@@ -307,8 +313,8 @@ class ResidentBlocks:
         """Let the judge end a launch that does not end by itself."""
         assert self.judge is not None
         blocks = [member for each in residents for member in each.state.members]
-        not_begun = max(0, self.last - self.launch[LaunchRecord.next_block])
-        self.judge(Stuck(sorted(blocks, key=lambda state: state[BlockRecord.linear]), not_begun, certain))
+        stuck = sorted(blocks, key=lambda state: state[BlockRecord.linear])
+        self.judge(Stuck(stuck, self.queue.left, certain))
 
 
 def fingerprint(state: BlockState, deciding: npt.NDArray[np.int64] | None = None) -> bytes:

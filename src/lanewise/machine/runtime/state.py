@@ -9,7 +9,7 @@ import numpy as np
 
 from lanewise.jit.host_memory import Bytes, address, as_bytes, zeroed_bytes
 from lanewise.machine import abi
-from lanewise.machine.abi import BlockRecord, CacheEntry, LaunchRecord, MemberRow, WarpFrame
+from lanewise.machine.abi import BlockQueue, BlockRecord, CacheEntry, LaunchRecord, MemberRow, WarpFrame
 from lanewise.machine.compile.compiled import Compiled
 from lanewise.machine.runtime.address_book import ADDRESSES
 from lanewise.machine.runtime.device_memory import Allocation
@@ -91,6 +91,11 @@ class LaunchState:
     def __getitem__(self, field: int) -> int:
         return int(self._words[field // 8])
 
+    def shared_queue(self, blocks: range) -> QueueState:
+        """Return a range of blocks as the queue that all host threads share."""
+        first = LaunchRecord.next_block // 8
+        return QueueState(self._words[first : first + BlockQueue.BYTES // 8], blocks)
+
     def thread_at(self, warp: int, lane: int) -> Three:
         """Return the coordinates of a thread in its block."""
         number = warp * abi.LANES + lane
@@ -121,6 +126,29 @@ def _template(frame_bytes: int, entry: int, block: Three) -> Bytes:
         lanes = frames[:, field : field + 4 * abi.LANES].view(np.uint32)
         lanes[:] = values.reshape(shape.warps, abi.LANES)
     return template
+
+
+class QueueState:
+    """The blocks of a launch that have not begun, of one host thread or of all; compiled code takes them."""
+
+    def __init__(self, words: npt.NDArray[np.int64], blocks: range) -> None:
+        self._words, self._first = words, blocks.start
+        words[:] = blocks.start, blocks.stop
+
+    @property
+    def address(self) -> int:
+        """The address of its BlockQueue."""
+        return address(self._words)
+
+    @property
+    def left(self) -> int:
+        """How many blocks have not begun."""
+        return max(0, int(self._words[1]) - int(self._words[0]))
+
+    @property
+    def begun(self) -> int:
+        """How many blocks have begun, or were taken over."""
+        return int(self._words[1]) - self._first - self.left
 
 
 class BlockState:
