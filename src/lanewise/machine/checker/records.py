@@ -121,6 +121,8 @@ class BlockWatch(RecordLayout):
     #: A WarpClock for each warp, one for each barrier, and that of the running warp.
     clocks = table(lambda: WarpClock)
     barriers = table(lambda: WarpClock)
+    #: The barriers that warps have arrived at since the block began, as bits: a new block clears these.
+    barriers_used = field()
     clock = pointer(lambda: WarpClock)
     #: A LaneClocks for each warp, and that of the running warp.
     lane_clocks = table(lambda: LaneClocks)

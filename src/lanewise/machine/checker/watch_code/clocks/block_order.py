@@ -28,6 +28,7 @@ from lanewise.machine.checker.watch_code.clocks.known_releases import share_rele
 from lanewise.machine.checker.watch_code.clocks.publications import acquire, add_foreign, know_block, publish
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     alive_lanes,
+    barrier_of,
     complete_copies,
     frame_of,
     has_exited,
@@ -89,7 +90,7 @@ def arrive(frame: WarpFrame, site: int, active: int) -> None:
     clock.seen[index] = watch.epoch
     clock.seen_copies[index] = complete_copies(watch.lane_clocks[index], watch.epoch)
     if watch.warps > 1:
-        barrier = watch.barriers[number]
+        barrier = barrier_of(watch, number)
         join(barrier, clock)
         # The fence came since the last barrier of the warp.
         barrier.fenced += int(clock.synced < clock.published_gpu)
@@ -155,7 +156,7 @@ def join_exited(block: BlockRecord, barrier: int) -> int:
         if has_exited(frame_of(block, index)):
             clock = watch.clocks[index]
             clock.seen[index] = clock.last
-            join(watch.barriers[barrier], clock)
+            join(barrier_of(watch, barrier), clock)
             if follows_async():
                 arrive_async(watch, index, barrier)
             count += 1

@@ -6,7 +6,7 @@ What orders the lanes of a warp is in `warp_order.py`, barriers and fences are i
 
 from __future__ import annotations
 
-from lanewise.jit.lane_functions import address_of, choose, mask_of, smallest
+from lanewise.jit.lane_functions import address_of, choose, mask_of, set_bits, smallest
 from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, WarpFrame
@@ -129,6 +129,13 @@ def next_epoch(launch: WatchRecord) -> int:
     return now
 
 
+@inlined
+def barrier_of(watch: BlockWatch, number: int) -> WarpClock:
+    """Return the clock of a barrier, which is used from now on."""
+    watch.barriers_used = watch.barriers_used | 1 << number
+    return watch.barriers[number]
+
+
 @compiled()
 def begin_block(watch: BlockWatch, linear: int) -> None:
     """Begin a thread block with fresh clocks."""
@@ -140,8 +147,9 @@ def begin_block(watch: BlockWatch, linear: int) -> None:
     launch.begun[launch.next_warp // warps] = linear
     launch.next_warp += warps
     clear_bytes(address_of(watch.clocks), warps * WarpClock.BYTES)
-    if warps > 1:  # a warp alone brings nothing to barriers
-        clear_bytes(address_of(watch.barriers), abi.BARRIERS * WarpClock.BYTES)
+    for number in set_bits(watch.barriers_used):
+        clear_bytes(address_of(watch.barriers[number]), WarpClock.BYTES)
+    watch.barriers_used = 0
     clear_bytes(watch.local_shadow, warps * LANES * (watch.local_bytes >> 2))
     for index in range(warps):
         clock = watch.clocks[index]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lanewise.jit.lane_functions import address_of, choose, joined, lanes_in, lowest_bit, mask_of, set_bits
+from lanewise.jit.record_layout import Words
 from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine.abi import EXITED, WarpFrame
 from lanewise.machine.checker.records import BlockWatch, Flag, ShuffleMode, SiteRow, WarpClock
@@ -16,7 +17,13 @@ from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     watch_of,
     watch_of_running,
 )
-from lanewise.machine.checker.watch_code.watch_module import EVERY_LANE, LANES, LaneWords, words_of
+from lanewise.machine.checker.watch_code.watch_module import (
+    EVERY_LANE,
+    LANES,
+    LaneWords,
+    lane_numbers,
+    words_of,
+)
 
 
 @inlined
@@ -59,30 +66,40 @@ def meet(frame: WarpFrame, active: int) -> None:
 
 
 @inlined
-def shuffle_source(lane: int, b: int, c: int, mode: int) -> int:
-    """Return the lane that a lane reads by shfl with the operands b and c."""
-    segment, clamp = (c >> 8) & (LANES - 1), c & (LANES - 1)
-    low, high = lane & segment, (lane & segment) | (clamp & ~segment)
-    source = low | (b & ~segment)
+def operands_of(frame: WarpFrame, register: int, constant: int) -> Words:
+    """Return a 32-bit operand of all lanes: of a register at an offset, else a constant."""
+    return LaneWords.at(address_of(frame) + register).words if register > 0 else words_of(constant)
+
+
+@inlined
+def shuffle_sources(b: Words, c: Words, mode: int) -> Words:
+    """Return the lane that each lane reads by shfl with the operands b and c."""
+    lanes, lane_bits = lane_numbers(), LANES - 1
+    segment = (c >> 8) & lane_bits
+    high = (lanes & segment) | (c & lane_bits & ~segment)
+    source = (lanes & segment) | (b & ~segment)
     if mode == ShuffleMode.UP:
-        source = lane - b
+        source = lanes - b  # below 0 it is a large number
     if mode == ShuffleMode.DOWN:
-        source = lane + b
+        source = lanes + b
     if mode == ShuffleMode.BUTTERFLY:
-        source = lane ^ b
-    is_beyond = source < high if mode == ShuffleMode.UP else source > high
-    return lane if is_beyond | (source < 0) else source
+        source = lanes ^ b
+    beyond = (source > lane_bits) | (source > high)
+    if mode == ShuffleMode.UP:
+        beyond = (source > lane_bits) | (source < high)
+    return choose(beyond, lanes, source)
 
 
 @compiled()
 def shuffled(frame: WarpFrame, site: int, active: int) -> None:
     """Put on record which lane each lane reads."""
     watch, row = watch_of(frame.block), row_of(frame, site)
-    for lane in set_bits(active):
-        b = operand_of(frame, lane, row.step_base, row.step) & (LANES - 1)
-        c = operand_of(frame, lane, row.lowest, row.highest)
-        source = shuffle_source(lane, b, c, row.element_bits)
-        watch.shuffle_sources[lane] = source if lane_is_in(source, active) else LANES
+    b = operands_of(frame, row.step_base, row.step) & (LANES - 1)
+    c = operands_of(frame, row.lowest, row.highest)
+    source = shuffle_sources(b, c, row.element_bits)
+    takes_part = (words_of(active) >> source) & 1 != 0
+    sources = choose(takes_part, source, words_of(LANES))
+    watch.shuffle_sources = choose(lanes_in(active), sources, watch.shuffle_sources)
 
 
 # lanes that name each other in masks ------------------------------------------------------------------------

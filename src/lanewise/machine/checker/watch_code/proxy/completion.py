@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lanewise.jit.lane_functions import choose, smallest
 from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import AsyncKind, NotedOperation
@@ -102,3 +103,17 @@ def finished(watch: BlockWatch, epoch: int, who: int, me: int) -> bool:
         shown = max(acquired, clock.glimpsed_seen[local])
         return max(clock.seen_copies[local], min(settled, shown)) >= epoch
     return True
+
+
+@compiled()
+def copies_are_known(watch: BlockWatch, epoch: int) -> bool:
+    """Return whether all lanes of the running warp may rely on all copies that cp.async made in an epoch.
+
+    `finished` answers the same for one lane and one copy, and knows more: it is asked if this says no.
+    """
+    if warp_of(watch, epoch) == warp_of(watch, watch.epoch):
+        lanes = watch.running_lanes
+        known = lanes.copied_for_all
+        return smallest(choose(lanes.issued > known, known, watch.epoch)) >= epoch
+    local = local_warp(watch, epoch)
+    return watch.clock.seen_copies[local] >= epoch if in_block(watch, local) else True

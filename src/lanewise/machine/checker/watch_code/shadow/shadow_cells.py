@@ -10,7 +10,8 @@ from lanewise.jit.simd import Value
 from lanewise.machine import abi
 from lanewise.machine.checker import records
 from lanewise.machine.checker.records import BlockWatch, ShadowPlane, WarpClock
-from lanewise.machine.checker.watch_code.watch_module import WatchCode, WatchModule
+from lanewise.machine.checker.watch_code.proxy.completion import copies_are_known
+from lanewise.machine.checker.watch_code.watch_module import WatchCode, WatchModule, wide
 from lanewise.machine.codegen.function_code import U32, Record
 from lanewise.machine.codegen.lane_vectors import BOOL
 
@@ -101,9 +102,30 @@ class CellVector:
         synchronised = (epochs > self.own_after) & ~(epochs > self.synced)
         return (epochs > self.floor) & ~synchronised
 
-    def doubts(self, me: Value, writes: bool) -> Value:
-        """Return which cells have to be examined: somebody's access may not be ordered before this one."""
-        written, writer = self._get(ShadowPlane.WRITE_EPOCH), self._get(ShadowPlane.WRITER)
+    def _written(self) -> Value:
+        """Return the epochs of the last writes, without PENDING if these are copies known to be complete.
+
+        A lane of cp.async fills up to 16 bytes, and a warp fills its cells in one epoch: one answer is for all.
+        """
+        held = self._get(ShadowPlane.WRITE_EPOCH)
+        first = held.lane(0) if self.count > 1 else held
+        known = self.code.variable(held)
+        known.set(held)
+        proxy = (self._get(ShadowPlane.WRITER) & records.ASYNC_PROXY).differs(0)
+        is_copy = (first & records.PENDING).differs(0) & ~(held.differs(self.spread(first)) | proxy).any()
+        with self.code.when(is_copy):
+            epoch = first & records.EPOCHS
+            complete = self.code.run(copies_are_known, watch=self.view.observed, epoch=wide(epoch))
+            with self.code.when(complete.differs(0)):
+                known.set(self.spread(epoch))
+        return known.get()
+
+    def doubts(self, written: Value, me: Value, writes: bool) -> Value:
+        """Return which cells have to be examined: somebody's access may not be ordered before this one.
+
+        `written` are the epochs of their last writes.
+        """
+        writer = self._get(ShadowPlane.WRITER)
         same_lane = lane_of(writer ^ me).equals(0) & ((writer | me) & records.COLLECTIVE).equals(0)
         bad = self._unordered(written) & ~(self.is_own(written) & same_lane)
         if not writes:
@@ -135,7 +157,7 @@ class CellVector:
 
         Mostly all accesses are ordered before now, as epochs tell alone: then little else is looked at.
         """
-        written = self._get(ShadowPlane.WRITE_EPOCH)
+        written = self._written()
         late = written > self.floor
         if writes:
             for plane in (ShadowPlane.READ_EPOCH, ShadowPlane.EARLIER_EPOCH):
@@ -143,7 +165,7 @@ class CellVector:
         found = self.code.variable(self.code.constant(BOOL, 0))
         some_late = late.any()
         with self.code.when(some_late):
-            found.set(self.doubts(me, writes).any())
+            found.set(self.doubts(written, me, writes).any())
         with self.code.when(~some_late):
             found.set(self._other_doubts(written, me, writes).any())
         return found.get()
