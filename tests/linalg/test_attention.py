@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from everything import only_with_everything
 from lanewise.formats import format_of
 from lanewise.linalg.kernels.attention.launches import launch_of, traits_of
 from lanewise.linalg.kernels.attention.sizes import HEAD_SIZES, TILES, Sizes, Tile
@@ -33,9 +34,13 @@ def random_sizes(rng: Any, depth: int) -> Sizes:
     return Sizes(int(rng.integers(1, 3)), key_heads * group, key_heads, queries, keys, depth)
 
 
-#: One kernel in the plain suite; the compilation of one takes seconds.
+#: Cases that are always tried: kernels that other tests use, too, and one whose tiles no warpgroup divides.
+USUAL = ((64, False, BF16), (64, True, BF16), (96, True, np.float16))
+#: The others take seconds each, most of them for the compilation of their kernels.
 CASES = [
-    pytest.param(depth, causal, dtype, marks=() if (depth, dtype) == (64, BF16) else pytest.mark.slow)
+    pytest.param(
+        depth, causal, dtype, marks=() if (depth, causal, dtype) in USUAL else only_with_everything
+    )
     for depth in HEAD_SIZES
     for causal in (False, True)
     for dtype in (BF16, np.float16)
@@ -201,7 +206,10 @@ CHECKED = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("sizes", "causal", "tile"), CHECKED)
+@pytest.mark.parametrize(
+    ("sizes", "causal", "tile"),
+    [pytest.param(*each, marks=() if each[0].queries == 300 else only_with_everything) for each in CHECKED],
+)
 def test_the_checker_finds_nothing_and_bits_do_not_depend_on_the_grid(
     sizes: Sizes, causal: bool, tile: Tile
 ) -> None:
