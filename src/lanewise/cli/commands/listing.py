@@ -19,6 +19,7 @@ from lanewise.formats import AMBIGUOUS, SPELLINGS
 from lanewise.isa import ARCHS, FAMILIES, describe_targets, find_arch, instructions
 from lanewise.isa.asynchronous import AsyncInstruction, async_instructions, families, is_asynchronous
 from lanewise.isa.asynchronous.descriptor import legal_shapes, product_of
+from lanewise.isa.naming.tcgen05_names import SCALED
 
 if TYPE_CHECKING:
     from lanewise.isa import Instruction
@@ -247,6 +248,9 @@ def _fits_word(form: AsyncInstruction, word: str) -> bool:
         return False
     product = product_of(form.text)
     plain = word.strip(".").lower()
+    if plain in SCALED:
+        kind, _, block = SCALED[plain]
+        return (product.kind.name, product.block) == (kind, block)
     sizes = re.fullmatch(r"m(\d+)n(\d+)(?:k(\d+))?", _shape(plain) or "")
     if sizes is not None:
         legal = legal_shapes(product)

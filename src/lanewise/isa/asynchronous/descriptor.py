@@ -330,7 +330,7 @@ class InstructionDescriptor:
         lanewise.errors.LanewiseError: format of A in bits 7-9 of the instruction descriptor 0x08400690 \
 is 5; kind::f16 has 0 (f16) or 1 (bf16)
         """
-        bits = index(descriptor)
+        bits = _integer("the number", descriptor)
         if not -(1 << 31) <= bits < 1 << 32:
             raise LanewiseError(f"an instruction descriptor has 32 bits; {bits:#x} has more")
         bits &= (1 << 32) - 1

@@ -162,8 +162,11 @@ class Tcgen05Instruction(Instruction):
         signs = {"negate_a": self.descriptor.negate_a, "negate_b": self.descriptor.negate_b}
         return {name: sign for name, sign in signs.items() if sign} | options
 
+    def __str__(self) -> str:
+        return f"{self.text} {self.shape_text} {'.'.join(self.types)}"
+
     def __repr__(self) -> str:
-        return f"<{self.text} {self.shape_text} {'.'.join(self.types)}>"
+        return f"<{self}>"
 
 
 def tcgen05_instruction(
@@ -303,8 +306,14 @@ def _read_off(instruction: Tcgen05Instruction, given: Mapping[str, Any], shapes:
 
 
 def _shape(array: object) -> tuple[int, ...]:
-    """Return the shape of an array, nothing if it has none."""
-    return tuple(getattr(array, "shape", ()))
+    """Return the shape of an array or of nested lists, nothing if it has none."""
+    if hasattr(array, "shape"):
+        return tuple(array.shape)
+    sizes = []
+    while isinstance(array, list | tuple) and array:
+        sizes.append(len(array))
+        array = array[0]
+    return tuple(sizes)
 
 
 def _format_among(array: object, choices: tuple[str, ...]) -> str | None:

@@ -19,7 +19,7 @@ _BEGINNINGS = ("tcgen05", "umma")
 _SHAPE = re.compile(r"m(\d{1,4})n(\d{1,4})(?:k(\d{1,4}))?|(\d{1,4})x(\d{1,4})(?:x(\d{1,4}))?")
 _OPERANDS = re.compile(r"[%{}\[\];@]")
 #: Block-scaled formats: the kind, the format that A and B have if no other is named, elements for each scale.
-_SCALED = {
+SCALED = {
     "mxfp8": ("mxf8f6f4", "e4m3", 32),
     "mxfp6": ("mxf8f6f4", "e3m2", 32),
     "mxfp4": ("mxf4", "e2m1", 32),
@@ -52,7 +52,7 @@ def meant(text: str) -> Named | None:
     if not words or words[0] not in _BEGINNINGS:
         return None
     rest = words[1:]
-    if not any(_SHAPE.fullmatch(word) or word in _SCALED or _format(word) for word in rest):
+    if not any(_SHAPE.fullmatch(word) or word in SCALED or _format(word) for word in rest):
         return None
     return _Reader(text).read(rest)
 
@@ -89,8 +89,8 @@ class _Reader:
         if shape is not None:
             sizes = [int(size) for size in shape.groups() if size]
             self.shape = dict(zip("mnk", sizes, strict=False))
-        elif word in _SCALED:
-            self.kind, default, self.block = _SCALED[word]
+        elif word in SCALED:
+            self.kind, default, self.block = SCALED[word]
             self.formats.append(default)
         elif word.removeprefix("kind::") in KINDS and word not in FORMATS:
             self.kind = word.removeprefix("kind::")
@@ -107,7 +107,7 @@ class _Reader:
         elif word in AMBIGUOUS:
             raise self._error(f"{word} may mean {' or '.join(AMBIGUOUS[word])}; name one of them")
         elif word not in _ONE:
-            known = [*FORMATS, *SPELLINGS, *_SCALED, *KINDS, "sparse", "ws", "pair", "block16", "block32"]
+            known = [*FORMATS, *SPELLINGS, *SCALED, *KINDS, "sparse", "ws", "pair", "block16", "block32"]
             near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
             hint = f" (did you mean {near[0]!r}?)" if near else ""
             raise self._error(f"the word {word!r} is not known here{hint}")
