@@ -392,6 +392,15 @@ TENSOR_MEMORY = (
         "tcgen05.relinquish_alloc_permit", "", shared_step="tensor_memory.allocation:relinquish_step",
         waits=Waits.WARP,
     ),
+    *_tensor(
+        "tcgen05.ld", "def tmem use?", shared_step="tensor_memory.loads_and_stores:step", waits=Waits.WARP),
+    *_tensor(
+        "tcgen05.ld.red", "def def tmem use?", shared_step="tensor_memory.loads_and_stores:step",
+        waits=Waits.WARP),
+    *_tensor(
+        "tcgen05.st", "tmem use use?", shared_step="tensor_memory.loads_and_stores:step", waits=Waits.WARP,
+        needs_values=True),
+    *_tensor("tcgen05.wait::ld tcgen05.wait::st", "", waits=Waits.WARP),
     *_tensor("tcgen05.mma", "tmem matrix use use use*", "tensor_core.tcgen05:lower"),
     # The order that fences make is that of the machine anyway.
     *_tensor("tcgen05.fence::before_thread_sync tcgen05.fence::after_thread_sync", ""),

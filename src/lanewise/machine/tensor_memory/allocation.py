@@ -58,7 +58,10 @@ def register_or_number(op: Op, operand: ResolvedOperand) -> list[int]:
 
 
 def uniform(code: BlockCode, words: Record, operand: int, wrong: Wrong) -> Value:
-    """Return an operand that `register_or_number` gave: the same in all lanes, or the launch stops."""
+    """Return an operand of 32 bits, a register's value plus a number: the same in all lanes, or it is a fault.
+
+    `register_or_number` gives the two words of it.
+    """
     register = words.get(operand)
     number = code.variable(words.get(operand + 8))
     with code.when(register.differs(0)):
@@ -66,7 +69,7 @@ def uniform(code: BlockCode, words: Record, operand: int, wrong: Wrong) -> Value
         first = code.frame.get(register, U32)
         with code.when(lanes.differs(first.spread(abi.LANES)).any()):
             fault(code, words, wrong, first.to(U64))
-        number.set(first.to(U64).to(number.type))
+        number.set((first.to(U64).to(number.type) + words.get(operand + 8)) & 0xFFFFFFFF)
     return number.get()
 
 
