@@ -7,7 +7,7 @@ from lanewise.machine.launch_info import LaunchInfo
 from lanewise.machine.program.basic_blocks import BasicBlock, entry_block
 from lanewise.machine.program.operands import Symbol
 from lanewise.machine.program.ops import Program
-from lanewise.machine.tensor_core.mma_library import product_key, product_sites
+from lanewise.machine.tensor_core.mma_library import TENSOR_PRODUCT, product_key, product_sites, tensor_sites
 
 
 def launch_info(program: Program, blocks: list[BasicBlock], arch: str) -> LaunchInfo:
@@ -32,8 +32,11 @@ def launch_info(program: Program, blocks: list[BasicBlock], arch: str) -> Launch
         sites=len(program.sites),
         entry=entry_block(program, blocks),
         lines=tuple(block.line for block in blocks),
-        products=tuple(
-            (instruction.text, product_key(instruction, arch), tuple(sites))
-            for instruction, sites in product_sites(program, arch).items()
+        products=(
+            *(
+                (instruction.text, product_key(instruction, arch), tuple(sites))
+                for instruction, sites in product_sites(program, arch).items()
+            ),
+            *((text, TENSOR_PRODUCT, sites) for text, sites in tensor_sites(program).items()),
         ),
     )

@@ -380,6 +380,13 @@ def _tensor(patterns: str, operands: str, lowering: str = "", **facts: Any) -> t
     return warp(patterns, operands, lowering, touches_tensor_memory=True, since=100, **facts)
 
 
+_B200 = "what a B200 computes for tcgen05.mma is from published models, or inferred"
+
+
+def _product(pattern: str, operands: str) -> tuple[InstructionRecord, ...]:
+    return _tensor(pattern, operands, "tensor_core.tcgen05:lower", multiplies=True, inferred=_B200)
+
+
 TENSOR_MEMORY = (
     *_tensor(
         "tcgen05.alloc", "address use", "tensor_memory.allocation:lower", waits=Waits.COLUMNS, counter="st",
@@ -401,7 +408,10 @@ TENSOR_MEMORY = (
         "tcgen05.st", "tmem use use?", shared_step="tensor_memory.loads_and_stores:step", waits=Waits.WARP,
         needs_values=True),
     *_tensor("tcgen05.wait::ld tcgen05.wait::st", "", waits=Waits.WARP),
-    *_tensor("tcgen05.mma", "tmem matrix use use use*", "tensor_core.tcgen05:lower"),
+    *_product("tcgen05.mma", "tmem matrix use use use use*"),
+    *_product("tcgen05.mma.sp", "tmem matrix use tmem use use use*"),
+    *_product("tcgen05.mma.block_scale", "tmem matrix use use tmem tmem use"),
+    *_product("tcgen05.mma.sp.block_scale", "tmem matrix use tmem use tmem tmem use"),
     # The order that fences make is that of the machine anyway.
     *_tensor("tcgen05.fence::before_thread_sync tcgen05.fence::after_thread_sync", ""),
 )  # fmt: skip

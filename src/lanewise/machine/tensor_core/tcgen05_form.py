@@ -24,6 +24,18 @@ class Form(NamedTuple):
     a_in_tensor_memory: bool
     arch: str
 
+    @property
+    def text(self) -> str:
+        """The text of an instruction of this form.
+
+        >>> form_of("tcgen05.mma.cta_group::1.kind::mxf4.block_scale.scale_vec::2X", False, "sm_100a").text
+        'tcgen05.mma.cta_group::1.kind::mxf4.block_scale.block32'
+        """
+        product = self.product
+        head = f"tcgen05.mma{'.ws' if product.ws else ''}{'.sp' if product.sparse else ''}"
+        scale = f".block_scale.block{product.block}" if product.block else ""
+        return f"{head}.cta_group::{product.cta_group}.kind::{product.kind.name}{scale}"
+
     def packed(self) -> int:
         """Return the form as a number.
 

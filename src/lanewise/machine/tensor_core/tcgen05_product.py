@@ -7,7 +7,7 @@ made by the functions of `arith` that compute the instruction on arrays.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
@@ -16,10 +16,12 @@ import numpy as np
 from lanewise.arith import fused_kernel, plain_kernel
 from lanewise.arith.decoding import decode
 from lanewise.arith.fused_engine import plan_for, split_scales
-from lanewise.arith.models import FusedSum, Model, tcgen05_model
+from lanewise.arith.models import FusedSum, Model
+from lanewise.arith.on_arrays import required_model
 from lanewise.arith.plain_engine import cut_for
 from lanewise.isa.asynchronous.descriptor import InstructionDescriptor
-from lanewise.isa.tensor_memory.accumulators import METADATA, block_rows, metadata_place, regions
+from lanewise.isa.asynchronous.products import tcgen05_instruction
+from lanewise.isa.tensor_memory.accumulators import METADATA, Region, block_rows, metadata_place, regions
 from lanewise.jit import ir, machine_code
 from lanewise.jit.host_memory import address, zeroed_bytes
 from lanewise.jit.simd import Type, Value, f32, i8, i16, i64, u8
@@ -187,8 +189,7 @@ class Tcgen05Product:
     @cached_property
     def model(self) -> Model:
         """How the arch computes it."""
-        model = tcgen05_model(self.descriptor, self.form.product, self.form.arch)
-        return replace(model, satfinite=self.descriptor.saturate) if self.form.product.kind.integer else model
+        return required_model(tcgen05_instruction(self.form.text, self.descriptor), self.form.arch)
 
     @property
     def fused(self) -> bool:
@@ -230,7 +231,7 @@ class Tcgen05Product:
         return self._regions[0].columns
 
     @cached_property
-    def _regions(self) -> tuple[operands_region, ...]:
+    def _regions(self) -> tuple[Region, ...]:
         found, words = self.descriptor, self.form.product
         return regions(found.m, found.n, words.cta_group, words.ws, words.sparse)
 
