@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from lanewise.jit import ir
-from lanewise.jit.compiled_functions import Function, Library, Reference
+from lanewise.jit.compiled_functions import Library, Reference
 from lanewise.jit.simd import Value, i64
 from lanewise.machine.abi import BlockRecord, WarpFrame
-from lanewise.machine.async_records import AsyncOperation
 from lanewise.machine.checker.watch_code.tensor.pipe_operations import (
+    Hook,
     commit_issued,
-    copy_to_tensor_issued,
+    copy_hooks,
     product_issued,
     shift_issued,
 )
@@ -28,14 +28,10 @@ from lanewise.machine.program.operands import MemoryOperand, Register, ResolvedO
 from lanewise.machine.program.ops import Op
 from lanewise.ptx import Immediate
 
-#: A function that is called when an operation of the pipe is issued.
-Hook = Function[[WarpFrame, AsyncOperation], None]
-#: By the second word of the instruction.
-_HOOKS: dict[str, Hook] = {
-    "mma": product_issued,
-    "cp": copy_to_tensor_issued,
-    "shift": shift_issued,
-    "commit": commit_issued,
+#: What is called when an operation of the pipe is issued, by the second word of the instruction, and the shape
+#: of a copy.
+_HOOKS: dict[str, Hook] = {"mma": product_issued, "shift": shift_issued, "commit": commit_issued} | {
+    f"cp {name}": hook for name, hook in copy_hooks.items()
 }
 #: Lanes that a shape of tcgen05.ld and st reaches, but for those of 16 lanes.
 _WHOLE_WARP = "32x32b"
@@ -52,6 +48,9 @@ class TensorStep(NamedTuple):
 def tensor_step(op: Op) -> TensorStep | None:
     """Return the step before an instruction of tcgen05; None if it has none."""
     row, verb = MOST_ROWS * op.site, op.source.head.split(".")[1]
+    if verb == "cp":
+        shape = next(name for name in copy_hooks if set(name.split(".")) <= set(op.modifiers))
+        return TensorStep(_hook_step(f"cp {shape}"), [])
     if verb in _HOOKS:
         return TensorStep(_hook_step(verb), [])
     match verb:
@@ -68,7 +67,8 @@ def tensor_step(op: Op) -> TensorStep | None:
 
 
 def _hook_step(verb: str) -> str:
-    return f"set_tensor_hook_{verb}"
+    """Return the name of the step that sets a hook."""
+    return f"set tensor hook of {verb}"
 
 
 def _operand(operand: ResolvedOperand) -> list[int]:

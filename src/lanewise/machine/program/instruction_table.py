@@ -412,6 +412,12 @@ TENSOR_MEMORY = (
     *_product("tcgen05.mma.sp", "tmem matrix use tmem use use use*"),
     *_product("tcgen05.mma.block_scale", "tmem matrix use use tmem tmem use"),
     *_product("tcgen05.mma.sp.block_scale", "tmem matrix use tmem use tmem tmem use"),
+    *_tensor(
+        "tcgen05.cp", "tmem descriptor", "tensor_memory.copies:lower", memory=(_operand(1),), counter="utccp"),
+    *_tensor("tcgen05.shift", "tmem", "tensor_memory.shift:lower"),
+    *_tensor(
+        "tcgen05.commit", "address use?", "tensor_memory.commit:lower", counter="st",
+        memory=(_copy(WRITE, 0, "shared", size=Size.MBARRIER, strong=True, releases=True),)),
     # The order that fences make is that of the machine anyway.
     *_tensor("tcgen05.fence::before_thread_sync tcgen05.fence::after_thread_sync", ""),
 )  # fmt: skip

@@ -12,7 +12,7 @@ from __future__ import annotations
 from lanewise.jit import ir
 from lanewise.jit.simd import Pointer, Value
 from lanewise.machine import abi
-from lanewise.machine.abi import BlockRecord, FaultKind, LaunchRecord, MemberRow, WarpFrame
+from lanewise.machine.abi import BlockRecord, FaultKind, LaunchRecord, WarpFrame
 from lanewise.machine.codegen.cluster_scheduler import release_waiting
 from lanewise.machine.codegen.function_code import (
     U32,
@@ -24,7 +24,7 @@ from lanewise.machine.codegen.function_code import (
     call,
     shared_code,
 )
-from lanewise.machine.codegen.tensor_pipe import is_paired, other_block, other_row
+from lanewise.machine.codegen.tensor_pipe import is_paired, other_block
 from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS, Step
 from lanewise.machine.program.memory_accesses import accesses
 from lanewise.machine.program.operands import Register, ResolvedOperand
@@ -92,12 +92,10 @@ def allocator_of(code: FunctionCode, block: Record) -> Record:
     return Record(code, block.get(BlockRecord.tensor_allocator), TensorAllocator)
 
 
-def need_pair(code: BlockCode, words: Record) -> None:
-    """Stop the launch unless the block has another one with which it is a pair, and that one is running."""
+def _need_pair(code: BlockCode, words: Record) -> None:
+    """Stop the launch unless the block has another one with which it is a pair."""
     with code.when(~is_paired(code.block)):
         fault(code, words, Wrong.NO_PAIR, code.launch.get(LaunchRecord.cluster_blocks))
-    with code.when(other_block(code, code.block).get(BlockRecord.ended).differs(0)):
-        fault(code, words, Wrong.PAIR_EXITED, code.block.get(BlockRecord.rank) ^ 1)
 
 
 # alloc ------------------------------------------------------------------------------------------------------
@@ -127,7 +125,7 @@ def _write_allocate(code: BlockCode) -> None:
     with code.when(own.get(TensorAllocator.relinquished).differs(0)):
         fault(code, words, Wrong.RELINQUISHED, columns)
     with code.when(words.get(_PAIRED).differs(0)):
-        need_pair(code, words)
+        _need_pair(code, words)
         _allocate_for_pair(code, words, own, columns)
     first = _free_columns(code, own.get(TensorAllocator.allocated), columns)
     with code.when(first < 0):
@@ -149,6 +147,8 @@ def _allocate_for_pair(code: BlockCode, words: Record, own: Record, columns: Val
     with code.when(own.get(TensorAllocator.asked).differs(0) & ~mine):  # another warp of the block is first
         code.give(WAITING)
     partner = other_block(code, code.block)
+    with code.when(partner.get(BlockRecord.ended).differs(0)):
+        fault(code, words, Wrong.PAIR_EXITED, code.block.get(BlockRecord.rank) ^ 1)
     other = allocator_of(code, partner)
     theirs = other.get(TensorAllocator.asked)
     with code.when(theirs.equals(0) | other.get(TensorAllocator.granted).differs(0)):
@@ -256,15 +256,13 @@ def _write_dealloc(code: BlockCode) -> None:
         is_whole.set(is_whole.get() | (belongs ^ named).to(U64).to(is_whole.type))
     with code.when(is_whole.get().differs(0)):
         fault(code, words, Wrong.NOT_AN_ALLOCATION, address)
-    with code.when(words.get(_PAIRED).differs(0)):
-        with code.when(~is_paired(code.block)):
-            fault(code, words, Wrong.NO_PAIR, code.launch.get(LaunchRecord.cluster_blocks))
-        _mark(code, own, address, columns, 0)
-        row = other_row(code, code.block)
-        with code.when(row.at(MemberRow.block).get(BlockRecord.ended).equals(0)):
-            _wake(code, row.at(MemberRow.block))
     _mark(code, own, address, columns, 0)
     _wake(code, code.block)
+    with code.when(words.get(_PAIRED).differs(0)):
+        _need_pair(code, words)
+        partner = other_block(code, code.block)
+        with code.when(partner.get(BlockRecord.ended).equals(0)):
+            _wake(code, partner)
     code.give(0)
 
 
@@ -277,7 +275,7 @@ def relinquish_step(module: ir.Module, op: Op, kernel: Kernel) -> Step:
 def _write_relinquish(code: BlockCode) -> None:
     words = code.record("operands")
     whole_warp(code, words)
-    with code.when(words.get(_PAIRED).differs(0) & ~is_paired(code.block)):
-        fault(code, words, Wrong.NO_PAIR, code.launch.get(LaunchRecord.cluster_blocks))
+    with code.when(words.get(_PAIRED).differs(0)):
+        _need_pair(code, words)
     allocator_of(code, code.block).set(TensorAllocator.relinquished, 1)
     code.give(0)

@@ -23,7 +23,9 @@ class Wrong(IntEnum):
     LANES_OF_OTHERS = 11
     FIRST_LANE = 12
     ADDRESSES_DIFFER = 13
-    NEVER_ENOUGH = 14
+    MASK = 14
+    NOT_SHARED = 15
+    DESCRIPTOR = 16
 
 
 _SENTENCES = {
@@ -64,7 +66,12 @@ _SENTENCES = {
     ),
     Wrong.FIRST_LANE: "the address names lane {0}, and this shape begins at a multiple of its lanes",
     Wrong.ADDRESSES_DIFFER: "the address is not the same in all lanes of the warp (lane 0 has {0:#x})",
-    Wrong.NEVER_ENOUGH: "{0} columns can never be free",
+    Wrong.MASK: "the mask {0:#x} names a block that is not in the cluster",
+    Wrong.NOT_SHARED: "the address {0:#x} of the mbarrier is not in the shared memory of the cluster",
+    Wrong.DESCRIPTOR: (
+        "the matrix descriptor {0:#x} is none that a copy takes: its bits 46 to 48 are 1, and its swizzle (bits "
+        "61 to 63) is 0 (none), 2 (128 bytes), 4 (64 bytes) or 6 (32 bytes)"
+    ),
 }
 
 

@@ -6,16 +6,20 @@ tensor memory are those of `isa/tensor_memory`, in groups of 16 lanes.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from lanewise.isa.asynchronous.descriptor import KINDS, Product
 from lanewise.isa.matrix_descriptor import PIECE_BYTES, TCGEN05_VERSION, Major
-from lanewise.jit.compiled_functions import signature_only
+from lanewise.isa.tensor_memory.copy_shapes import SHAPES, CopyShape
+from lanewise.jit.compiled_functions import Function, signature_only
 from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.jit.simd import Value
 from lanewise.machine.abi import BlockRecord, LaunchRecord, WarpFrame
 from lanewise.machine.async_records import AsyncOperation
 from lanewise.machine.checker.proxy_records import AsyncFlag, AsyncKind, RunView
 from lanewise.machine.checker.records import BlockWatch
-from lanewise.machine.checker.tensor_records import COMMITS_KEPT, TensorFlag
+from lanewise.machine.checker.tensor_records import CELL_LANES, COMMITS_KEPT, TensorFlag
 from lanewise.machine.checker.watch_code.clocks.cluster_order import AWAY, HERE, publish_to_phase
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import watch_of, watch_of_running
 from lanewise.machine.checker.watch_code.proxy.async_clocks import begin_operation
@@ -34,9 +38,14 @@ from lanewise.machine.codegen.function_code import Record
 from lanewise.machine.codegen.tensor_pipe import other_block
 from lanewise.machine.program.instruction_table import MOST_ROWS
 from lanewise.machine.tensor_core import tcgen05_product as product
-from lanewise.machine.tensor_core.descriptors import each_piece
+from lanewise.machine.tensor_core.descriptors import LINES_TOGETHER, each_piece
 from lanewise.machine.tensor_core.tcgen05_form import Form
+from lanewise.machine.tensor_memory import copies, targets
+from lanewise.machine.tensor_memory.shift import WIDTH as SHIFTED_COLUMNS
 from lanewise.machine.tensor_memory_records import LANE_SHIFT
+
+#: A function that is called when an operation of the pipe is issued.
+Hook = Function[[WarpFrame, AsyncOperation], None]
 
 
 def _form(kind: str = "f16", in_tensor_memory: bool = False, **words: int) -> int:
@@ -51,6 +60,8 @@ KIND_BITS = 15
 #: The numbers of kinds with elements of 32 bits, of 16 bits and of 4 bits; others have 8.
 TF32, F16 = (_form(each) & KIND_BITS for each in ("tf32", "f16"))
 MXF4, MXF4NVF4 = (_form(each, block=32) & KIND_BITS for each in ("mxf4", "mxf4nvf4"))
+#: The first number of the kinds with scale factors.
+SCALED_FROM = _form("mxf8f6f4", block=32) & KIND_BITS
 #: Fields of the instruction descriptor: first bit, mask, unit.
 N_BIT, N_MASK, M_BIT, M_MASK, A_MAJOR_BIT, B_MAJOR_BIT = 17, 63, 24, 31, 15, 16
 #: Columns of A in tensor memory: 32 bytes of K.
@@ -123,10 +134,6 @@ def look_at_product(
     )
 
 
-#: The first number of the kinds with scale factors.
-SCALED_FROM = _form("mxf8f6f4", block=32) & KIND_BITS
-
-
 # what a product reads from shared memory --------------------------------------------------------------------
 
 
@@ -164,8 +171,10 @@ class _SharedReads:
         limit = block.at(BlockRecord.launch).get(LaunchRecord.shared_bytes)
         self.limit = limit - PIECE_BYTES
 
-    def matrix(self, descriptor: Value, by_columns: Value, groups: Value, pieces: Value) -> None:
-        """Look at the pieces that a descriptor names."""
+    def matrix(
+        self, descriptor: Value, by_columns: Value, groups: Value, pieces: Value, lines: int = LINES_TOGETHER
+    ) -> None:
+        """Look at the pieces that a descriptor names, of so many of each eight lines."""
         code = self.code
         runs = self.begun.runs(self.block, self.memory, AsyncFlag.READS | AsyncFlag.SHARED)
         swizzle = (descriptor >> SWIZZLE_BIT) & 7
@@ -175,7 +184,7 @@ class _SharedReads:
         runs.view.set(RunView.swizzle, bits)
 
         def body(group: Value, piece: Value, addresses: list[Value]) -> None:
-            for address in addresses:
+            for address in addresses[:lines]:
                 with code.when(~(address > self.limit)):  # else it is a fault
                     runs.look(self.memory + address, PIECE_BYTES)
 
@@ -196,42 +205,39 @@ def _write_product_issued(code: WatchCode) -> None:
     form, descriptor = operand(product.FORM), operand(product.DESCRIPTOR)
     m, n = ((descriptor >> M_BIT) & M_MASK) * 16, ((descriptor >> N_BIT) & N_MASK) * 8
     paired, sparse = ((form & each).differs(0) for each in (PAIRED, SPARSE))
-    blocks = paired.select(code.number(2), 1)
-    with code.loop(blocks) as number:
-        block = Record(code, _block_of(code, begun.block, number), BlockRecord)
+    with _each_block(code, begun, paired.select(code.number(1), 0)) as block:
         home = Record(code, block.get(BlockRecord.watch), BlockWatch)
-        with code.when(block.get(BlockRecord.ended).equals(0)):
-            reads = _SharedReads(begun, block)
-            for matrix, size, bit, more in (
-                (product.A, m, A_MAJOR_BIT, code.number(0)),
-                (product.B, n, B_MAJOR_BIT, sparse.select(code.number(1), 0)),
-            ):
-                by_columns = (descriptor >> bit) & 1
-                lines = paired.select(size >> 1, size)
-                facts = {"form": form, "lines": lines, "by_columns": by_columns, "is_sparse_b": more}
-                groups, pieces = (code.run(each, **facts) for each in (groups_of_matrix, pieces_of_matrix))
-                in_shared = (form & TENSOR_A).equals(0) if matrix == product.A else code.number(1).differs(0)
-                with code.when(in_shared):
-                    reads.matrix(operand(matrix), by_columns, groups, pieces)
-            code.run(
-                look_at_product,
-                frame=begun.frame,
-                issued=begun.issued,
-                made=made,
-                home=home,
-                form=form,
-                descriptor=descriptor,
-            )
+        reads = _SharedReads(begun, block)
+        for matrix, size, bit, more in (
+            (product.A, m, A_MAJOR_BIT, code.number(0)),
+            (product.B, n, B_MAJOR_BIT, sparse.select(code.number(1), 0)),
+        ):
+            by_columns = (descriptor >> bit) & 1
+            lines = paired.select(size >> 1, size)
+            facts = {"form": form, "lines": lines, "by_columns": by_columns, "is_sparse_b": more}
+            groups, pieces = (code.run(each, **facts) for each in (groups_of_matrix, pieces_of_matrix))
+            in_shared = (form & TENSOR_A).equals(0) if matrix == product.A else code.number(1).differs(0)
+            with code.when(in_shared):
+                reads.matrix(operand(matrix), by_columns, groups, pieces)
+        code.run(
+            look_at_product, frame=begun.frame, issued=begun.issued, made=made, home=home, form=form,
+            descriptor=descriptor,
+        )  # fmt: skip
     code.done()
 
 
-def _block_of(code: WatchCode, own: Record, number: Value) -> Value:
-    """Return the record of the block that issues an operation (0), or of the other one of its pair."""
-    chosen = code.variable(own.address)
-    chosen.set(own.address)
-    with code.when(number.differs(0)):
-        chosen.set(other_block(code, own).address)
-    return chosen.get()
+@contextmanager
+def _each_block(code: WatchCode, begun: BegunOperation, paired: Value) -> Iterator[Record]:
+    """Run the body for the block that issues an operation, and for the other one if it is of a pair."""
+    own = begun.block
+    with code.loop(paired + 1) as number:
+        chosen = code.variable(own.address)
+        chosen.set(own.address)
+        with code.when(number.differs(0)):
+            chosen.set(other_block(code, own).address)
+        block = Record(code, chosen.get(), BlockRecord)
+        with code.when(block.get(BlockRecord.ended).equals(0)):
+            yield block
 
 
 @written(_write_product_issued, name="check_product_issued", external=True)
@@ -252,34 +258,12 @@ def look_at_copied(
     look_at_cells(frame, issued.row, home, groups, first, columns, issued.epoch, issued.who, flags)
 
 
-def _write_copy_issued(code: WatchCode) -> None:
-    """Write that tcgen05.cp writes columns of tensor memory; all groups of lanes count as written.
-
-    What it reads from shared memory is put on record as eight columns of 128 lanes at most.
-    """
-    begun, made = BegunOperation(code), code.record("operation")
-    code.run(begin_pipe_operation, frame=begun.frame, made=made, issued=begun.issued)
-    _look_at_target(code, begun, made, ALL_GROUPS, TensorFlag.WRITES | TensorFlag.PIPE)
-    code.done()
-
-
-def _write_shift_issued(code: WatchCode) -> None:
-    """Write that tcgen05.shift moves rows of a partition in place."""
-    begun, made = BegunOperation(code), code.record("operation")
-    code.run(begin_pipe_operation, frame=begun.frame, made=made, issued=begun.issued)
-    lane = made.get(AsyncOperation.tensor_operands) >> LANE_SHIFT
-    groups = code.number(FIRST_PARTITION) << ((lane & 127) >> 4)
-    _look_at_target(code, begun, made, groups, TensorFlag.READS | TensorFlag.WRITES | TensorFlag.PIPE)
-    code.done()
-
-
 def _look_at_target(
-    code: WatchCode, begun: BegunOperation, made: Record, groups: Value | int, flags: int
+    code: WatchCode, begun: BegunOperation, made: Record, groups: Value | int, columns: int, flags: int
 ) -> None:
-    address, paired = (made.get(AsyncOperation.tensor_operands + 8 * each) for each in (ADDRESS, PAIR))
-    columns = made.get(AsyncOperation.tensor_operands + 8 * COLUMNS)
-    with code.loop(paired + 1) as number:
-        block = Record(code, _block_of(code, begun.block, number), BlockRecord)
+    """Write that a copy or shift writes columns of tensor memory, in both blocks if it is one of a pair."""
+    address = made.get(AsyncOperation.tensor_operands + 8 * targets.ADDRESS)
+    with _each_block(code, begun, made.get(AsyncOperation.tensor_operands + 8 * targets.PAIRED)) as block:
         home = Record(code, block.get(BlockRecord.watch), BlockWatch)
         code.run(
             look_at_copied, frame=begun.frame, issued=begun.issued, home=home, address=address,
@@ -287,10 +271,46 @@ def _look_at_target(
         )  # fmt: skip
 
 
-@written(_write_copy_issued, name="check_copy_to_tensor_issued", external=True)
-def copy_to_tensor_issued(frame: WarpFrame, operation: AsyncOperation) -> None:
-    """tcgen05.cp is about to be issued."""
-    signature_only()
+def _copy_hook(shape: CopyShape) -> Hook:
+    """Return the function that is called when a tcgen05.cp of a shape is issued."""
+    lanes = {lane // CELL_LANES for row in range(shape.rows) for lane in shape.lanes_of(row)}
+    groups = sum(1 << each for each in lanes)
+
+    def write(code: WatchCode) -> None:
+        begun, made = BegunOperation(code), code.record("operation")
+        code.run(begin_pipe_operation, frame=begun.frame, made=made, issued=begun.issued)
+        descriptor = made.get(AsyncOperation.tensor_operands + 8 * copies.DESCRIPTOR)
+        paired = made.get(AsyncOperation.tensor_operands + 8 * targets.PAIRED)
+        with _each_block(code, begun, paired) as block:
+            by_eights = code.number(-(-shape.rows // LINES_TOGETHER))
+            lines = min(shape.rows, LINES_TOGETHER)
+            reads = _SharedReads(begun, block)
+            reads.matrix(descriptor, code.number(0), by_eights, code.number(shape.pieces), lines)
+        _look_at_target(code, begun, made, groups, shape.columns, TensorFlag.WRITES | TensorFlag.PIPE)
+        code.done()
+
+    name = shape.name.replace(".", "_").replace(":", "_")
+
+    @written(write, name=f"check_copy_{name}_issued", external=True)
+    def copy_to_tensor_issued(frame: WarpFrame, operation: AsyncOperation) -> None:
+        signature_only()
+
+    return copy_to_tensor_issued
+
+
+#: By the name of the shape.
+copy_hooks: dict[str, Hook] = {name: _copy_hook(shape) for name, shape in SHAPES.items()}
+
+
+def _write_shift_issued(code: WatchCode) -> None:
+    """Write that tcgen05.shift moves rows of a partition in place."""
+    begun, made = BegunOperation(code), code.record("operation")
+    code.run(begin_pipe_operation, frame=begun.frame, made=made, issued=begun.issued)
+    lane = made.get(AsyncOperation.tensor_operands + 8 * targets.ADDRESS) >> LANE_SHIFT
+    groups = code.number(FIRST_PARTITION) << ((lane & 127) >> 4)
+    flags = TensorFlag.READS | TensorFlag.WRITES | TensorFlag.PIPE
+    _look_at_target(code, begun, made, groups, SHIFTED_COLUMNS, flags)
+    code.done()
 
 
 @written(_write_shift_issued, name="check_shift_issued", external=True)
