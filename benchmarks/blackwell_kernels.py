@@ -1,0 +1,285 @@
+"""Other people's kernels for Blackwell, unchanged, on a virtual B200: which are right by their own word.
+
+    python benchmarks/blackwell_kernels.py --cutlass cutlass/ --triton VENV/bin/python --save record.json
+
+Every project is a folder, or the Python of an environment in which it is installed; those that are not given
+are left out. `--cutlass` takes a copy of CUTLASS, for CuTe's tutorials and the examples in CUDA C++, and also
+for CuTe DSL's examples if `--dsl` is given; `--gluon` a copy of Triton's sources, of which the tests of Gluon
+run under `--triton`. Programs of `--save FILE` that ran before are kept unless they are run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+HERE = Path(__file__).parent
+GPU = ["--gpu", "B200"]
+LIBRARY = HERE.parent / "src"
+IMAGE = ["--n=1", "--d=2", "--h=8", "--w=8", "--iterations=0"]
+SMALL = ["--m=256", "--n=256", "--k=256", "--iterations=0"]
+#: CuTe's tutorials and CUTLASS's examples: the file, its arguments, options of nvcc.
+EXAMPLES: list[tuple[str, list[str], list[str]]] = [
+    ("cute/tutorial/blackwell/01_mma_sm100.cu", ["256", "512", "128"], []),
+    ("cute/tutorial/blackwell/02_mma_tma_sm100.cu", ["256", "512", "128"], []),
+    ("cute/tutorial/blackwell/03_mma_tma_multicast_sm100.cu", [], []),
+    ("cute/tutorial/blackwell/04_mma_tma_2sm_sm100.cu", [], []),
+    ("cute/tutorial/blackwell/05_mma_tma_epi_sm100.cu", [], []),
+    ("70_blackwell_gemm/70_blackwell_fp16_gemm.cu", SMALL, []),
+    ("70_blackwell_gemm/70_blackwell_fp8_gemm.cu", SMALL, []),
+    ("71_blackwell_gemm_with_collective_builder/71_blackwell_gemm_with_collective_builder.cu", SMALL, []),
+    ("72_blackwell_narrow_precision_gemm/72a_blackwell_nvfp4_bf16_gemm.cu", SMALL, []),
+    ("72_blackwell_narrow_precision_gemm/72b_blackwell_nvfp4_nvfp4_gemm.cu", SMALL, []),
+    ("72_blackwell_narrow_precision_gemm/72c_blackwell_mixed_mxfp8_bf16_gemm.cu", SMALL, []),
+    ("73_blackwell_gemm_preferred_cluster/blackwell_gemm_preferred_cluster.cu", SMALL, []),
+    ("74_blackwell_gemm_streamk/blackwell_gemm_streamk.cu", SMALL, []),
+    ("75_blackwell_grouped_gemm/75_blackwell_grouped_gemm.cu", [*SMALL, "--groups=2"], []),
+    ("75_blackwell_grouped_gemm/75_blackwell_grouped_gemm_block_scaled.cu", [*SMALL, "--groups=2"], []),
+    ("76_blackwell_conv/76_blackwell_conv_fprop.cu", IMAGE, []),
+    ("76_blackwell_conv/76_blackwell_conv_dgrad.cu", IMAGE, []),
+    ("76_blackwell_conv/76_blackwell_conv_wgrad.cu", IMAGE, []),
+    ("77_blackwell_fmha/77_blackwell_mla_fwd.cu",
+     ["--b=1", "--h=1", "--q=256", "--k=256", "--verify", "--iterations=0", "--warmup_iterations=0"],
+     ["-DFP16", "--use_fast_math"]),
+    ("78_blackwell_emulated_bf16x9_gemm/78_blackwell_emulated_bf16x9_gemm.cu", SMALL, []),
+    ("81_blackwell_gemm_blockwise/81_blackwell_gemm_blockwise.cu", SMALL, []),
+    ("81_blackwell_gemm_blockwise/81_blackwell_gemm_groupwise.cu", SMALL, []),
+    ("81_blackwell_gemm_blockwise/81_blackwell_grouped_gemm_blockwise.cu", [*SMALL, "--groups=2"], []),
+    ("81_blackwell_gemm_blockwise/81_blackwell_grouped_gemm_groupwise.cu", [*SMALL, "--groups=2"], []),
+    ("83_blackwell_sparse_gemm/83_blackwell_sparse_gemm.cu", SMALL, []),
+    ("84_blackwell_narrow_precision_sparse_gemm/84a_blackwell_nvfp4_bf16_sparse_gemm.cu", SMALL, []),
+    ("84_blackwell_narrow_precision_sparse_gemm/84b_blackwell_mixed_mxfp8_bf16_sparse_gemm.cu", SMALL, []),
+    ("86_blackwell_mixed_dtype_gemm/86_blackwell_mixed_dtype.cu", SMALL, []),
+    ("92_blackwell_moe_gemm/92_blackwell_moe_gemm_regular.cu", [*SMALL, "--l=2"], []),
+    ("92_blackwell_moe_gemm/92_blackwell_moe_gemm_grouped.cu", [*SMALL, "--groups=2"], []),
+    ("92_blackwell_moe_gemm/92_blackwell_moe_gemm_rcgrouped.cu", [*SMALL, "--groups=2"], []),
+    ("92_blackwell_moe_gemm/92_blackwell_moe_gemm_fp4_regular.cu", [*SMALL, "--l=2"], []),
+    ("92_blackwell_moe_gemm/92_blackwell_moe_gemm_fp4_grouped.cu", [*SMALL, "--groups=2"], []),
+    ("92_blackwell_moe_gemm/92_blackwell_moe_gemm_blockscaled_rcgrouped.cu", [*SMALL, "--groups=2"], []),
+]  # fmt: skip
+TILES = ["--mma_tiler_mn", "128,128", "--cluster_shape_mn", "1,1"]
+PAIRS = ["--mma_tiler_mn", "256,128", "--cluster_shape_mn", "2,1", "--use_2cta_instrs"]
+ONCE = ["--warmup_iterations", "0", "--iterations", "1"]
+#: CuTe DSL's examples: the file below `cute/blackwell`, a word for the case, its arguments.
+DSL_EXAMPLES: list[tuple[str, str, list[str]]] = [
+    *((f"tutorial/tutorial_gemm/fp16_gemm_{name}.py", "", ["--mnk", size]) for name, size in (
+        ("0", "128,256,128"), ("1", "256,256,128"), ("2", "256,256,128"), ("3", "256,256,128"),
+        ("3_1", "256,256,128"), ("4", "256,256,128"), ("5", "256,256,128"), ("6", "256,256,128"),
+    )),
+    ("tutorial/tutorial_gemm/nvfp4_gemm_0.py", "", ["--mnk", "128,256,256"]),
+    ("tutorial/tutorial_gemm/nvfp4_gemm_1.py", "", ["--mnk", "128,256,256"]),
+    *((f"tutorial/tutorial_tma/tma_v{number}.py", "", []) for number in range(3)),
+    ("kernel/dense_gemm/dense_gemm.py", "one block", ["--mnkl", "256,256,128,1", *TILES, *ONCE]),
+    ("kernel/dense_gemm/dense_gemm.py", "pair", ["--mnkl", "256,256,128,1", *PAIRS, *ONCE]),
+    ("kernel/dense_gemm/dense_gemm_persistent.py", "one block", ["--mnkl", "256,256,128,1", *TILES, *ONCE]),
+    ("kernel/dense_gemm/dense_gemm_persistent.py", "pair", ["--mnkl", "256,256,128,1", *PAIRS, *ONCE]),
+    ("kernel/dense_gemm/dense_gemm_persistent_dynamic.py", "", ["--mnkl", "256,256,128,1", *TILES, *ONCE]),
+    ("kernel/dense_gemm/dense_gemm_software_pipeline.py", "", ["--mnkl", "256,256,128,1", *TILES, *ONCE]),
+    ("kernel/dense_gemm/dense_gemm_alpha_beta_persistent.py", "", ["--mnkl", "256,256,128,1", *TILES, *ONCE]),
+    ("kernel/blockscaled_gemm/dense_blockscaled_gemm_persistent.py", "", [
+        "--mnkl", "256,256,256,1", *TILES, *ONCE]),
+    ("kernel/grouped_gemm/grouped_gemm.py", "", [
+        "--num_groups", "2", "--problem_sizes_mnkl", "(256,256,128,1),(128,256,64,1)",
+        "--mma_tiler_mn", "128,64", "--cluster_shape_mn", "1,1", *ONCE]),
+    ("kernel/mixed_input_gemm/mixed_input_gemm.py", "", ["--mnkl", "256,256,256,1", *ONCE]),
+    ("kernel/blockwise_gemm/blockwise_gemm.py", "", ["--mnkl", "256,256,256,1", *ONCE]),
+    ("kernel/attention/fmha/fmha.py", "", [
+        "--q_shape", "1,256,1,64", "--k_shape", "1,256,1,64", "--mma_tiler_mn", "128,128", *ONCE]),
+    ("kernel/reduce/reduce.py", "", []),
+    ("kernel/rmsnorm/rmsnorm.py", "", ["--M", "64", "--N", "1024"]),
+]  # fmt: skip
+#: What a program says of itself.
+PASSED = re.compile(r"\bpass(ed)?\b|execution is successful|relative error: 0\.0|status: success", re.I)
+FAILED = re.compile(r"\bfail(ed)?\b|disposition: failed|execution is not successful|mismatch", re.I)
+#: Lines that say why a program stopped, the most telling first.
+REASONS = ("cannot run", "Unsupported", "KernelFault", "Error", "error", "lanewise:")
+
+
+@dataclass
+class Outcome:
+    """What became of a program: "right", "wrong", "stopped" (with the reason) or "time"."""
+
+    project: str
+    program: str
+    verdict: str
+    why_not: str = ""
+    seconds: float = 0
+    arguments: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program of a project and the command that runs it."""
+
+    project: str
+    name: str
+    command: list[str]
+    folder: Path
+    arguments: list[str] = field(default_factory=list)
+
+
+def ended(words: list[str], folder: Path, seconds: float) -> tuple[int | None, str]:
+    """Run a command; return its exit status, None if its time was over, and what it printed."""
+    environment = os.environ | {"PYTHONPATH": str(LIBRARY)}
+    process = subprocess.Popen(
+        words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+        start_new_session=True, env=environment,
+    )  # fmt: skip
+    try:
+        output, _ = process.communicate(timeout=seconds)
+        status: int | None = process.returncode
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        output, status = process.communicate()[0], None
+    return status, output.decode(errors="replace")
+
+
+def reason(output: str) -> str:
+    """Return the line of an output that says why a program stopped."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    for word in REASONS:
+        for line in lines:
+            if word in line:
+                return line[:300]
+    return lines[-1][:300] if lines else "it printed nothing"
+
+
+def outcome(program: Program, seconds: float) -> Outcome:
+    """Run a program and judge it by its exit status and by what it says."""
+    begin = time.perf_counter()
+    status, output = ended(program.command, program.folder, seconds)
+    verdict, why = "right", ""
+    if status is None:
+        verdict, why = "time", f"not ended after {seconds:.0f} s"
+    elif FAILED.search(output) and not status:
+        verdict, why = "wrong", next(line.strip() for line in output.splitlines() if FAILED.search(line))
+    elif status:
+        verdict, why = "stopped", reason(output)
+    elif not PASSED.search(output):
+        why = "exit status 0; it prints no verdict"
+    taken = round(time.perf_counter() - begin, 1)
+    return Outcome(program.project, program.name, verdict, why[:300], taken, program.arguments)
+
+
+def of_cutlass(folder: Path, includes: list[str]) -> Iterator[Program]:
+    """Yield CuTe's tutorials and CUTLASS's examples in CUDA C++."""
+    examples = folder / "examples"
+    options = [f"-I{folder}/include", f"-I{folder}/tools/util/include", f"-I{examples}/common", *includes]
+    for name, arguments, extra in EXAMPLES:
+        file = examples / name
+        flags = [*options, "--expt-relaxed-constexpr", "-w", f"-I{file.parent}", *extra]
+        command = [
+            sys.executable, "-m", "lanewise", "run", *GPU, *(f"--option={flag}" for flag in flags), str(file),
+            "--", *arguments,
+        ]  # fmt: skip
+        yield Program("CuTe" if "cute" in name else "CUTLASS", file.stem, command, file.parent, arguments)
+
+
+def of_dsl(python: str, folder: Path) -> Iterator[Program]:
+    """Yield CuTe DSL's examples."""
+    examples = folder / "examples/python/CuTeDSL/cute/blackwell"
+    for name, case, arguments in DSL_EXAMPLES:
+        file = examples / name
+        command = [python, "-m", "lanewise", "run", *GPU, str(file), "--", *arguments]
+        title = f"{file.stem}, {case}" if case else file.stem
+        yield Program("CuTe DSL", title, command, file.parent, arguments)
+
+
+def of_gluon(python: str, folder: Path, nodes: Path) -> Iterator[Program]:
+    """Yield tests of Gluon, whose names a file has."""
+    where = folder / "python/test/gluon"
+    for node in nodes.read_text().split():
+        command = [python, "-m", "pytest", "-p", "lanewise.pytest", *GPU, "-q", "--tb=short", node]
+        yield Program("Gluon", node.partition("::")[2], command, where)
+
+
+def of_triton(python: str, words: list[str], seconds: float) -> Iterator[Outcome]:
+    """Run the kernels of `kernels/blackwell/triton_kernels.py`, which print a line of JSON for each."""
+    file = HERE / "kernels/blackwell/triton_kernels.py"
+    _, output = ended([python, "-m", "lanewise", "run", *GPU, str(file), "--", *words], HERE, seconds)
+    for line in output.splitlines():
+        if not line.startswith('{"kernel"'):
+            continue
+        told = json.loads(line)
+        verdict = "right" if told["right"] else "stopped" if "failed" in told else "wrong"
+        why = told.get("failed", "" if told["right"] else f"error {told['error']:.3g}")
+        name = f"Triton {told['triton']}"
+        yield Outcome(name, told["kernel"], verdict, why.splitlines()[0] if why else "", told["seconds"])
+
+
+def keep(record: Path | None, outcomes: dict[tuple[str, str], Outcome]) -> None:
+    """Write the record: counts of every project, then the programs."""
+    if record is None:
+        return
+    rows = sorted(outcomes.values(), key=lambda row: (row.project, row.program))
+    counts: dict[str, dict[str, int]] = {}
+    for row in rows:
+        count = counts.setdefault(row.project, {"tried": 0, "right": 0})
+        count["tried"] += 1
+        count["right"] += row.verdict == "right"
+    content = {
+        "what": "kernels for Blackwell, unchanged, under lanewise run --gpu B200 on a machine without a GPU",
+        "verdicts": {
+            "right": "exit status 0 and its own comparison, or float64, agrees",
+            "wrong": "its own comparison, or float64, disagrees",
+            "stopped": "it did not run to its end; why_not says what stopped it",
+            "time": "the time limit stopped it",
+        },
+        "counts": counts,
+        "programs": [asdict(row) for row in rows],
+    }
+    record.write_text(json.dumps(content, indent=1) + "\n")
+
+
+def main() -> None:
+    """Run what was asked for and print a line for each program."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--cutlass", type=Path)
+    parser.add_argument("--include", action="append", default=[], help="a folder of headers (cuRAND's)")
+    parser.add_argument("--dsl", help="the Python that has CuTe DSL")
+    parser.add_argument("--triton", help="the Python that has Triton and torch")
+    parser.add_argument("--gluon", type=Path, help="a copy of Triton's sources")
+    parser.add_argument("--nodes", type=Path, help="a file with the names of Gluon's tests")
+    parser.add_argument("--kernels", nargs="*", default=[], help="words in names of the Triton kernels")
+    parser.add_argument("--only", default="", help="a regular expression for names of programs")
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--save", type=Path)
+    asked = parser.parse_args()
+    outcomes: dict[tuple[str, str], Outcome] = {}
+    if asked.save and asked.save.is_file():
+        before = [Outcome(**row) for row in json.loads(asked.save.read_text())["programs"]]
+        outcomes = {(row.project, row.program): row for row in before}
+
+    def told(row: Outcome) -> None:
+        outcomes[row.project, row.program] = row
+        print(f"{row.verdict:<8} {row.seconds:>6}  {row.project}  {row.program}  {row.why_not}", flush=True)
+        keep(asked.save, outcomes)
+
+    programs: list[Program] = []
+    if asked.cutlass:
+        cutlass = asked.cutlass.resolve()
+        includes = [f"-I{folder}" for folder in asked.include]
+        programs += of_dsl(asked.dsl, cutlass) if asked.dsl else of_cutlass(cutlass, includes)
+    if asked.triton and asked.gluon and asked.nodes:
+        programs += of_gluon(asked.triton, asked.gluon.resolve(), asked.nodes)
+    elif asked.triton:
+        for row in of_triton(asked.triton, asked.kernels, asked.seconds):
+            told(row)
+    for program in programs:
+        if re.search(asked.only, program.name):
+            told(outcome(program, asked.seconds))
+
+
+if __name__ == "__main__":
+    main()
