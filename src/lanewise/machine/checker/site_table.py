@@ -151,13 +151,14 @@ def _as_i64(value: int) -> int:
 def _stored(op: Op) -> npt.NDArray[np.int64] | None:
     """Return a StoredElement for each element that decides on what is written; None if none is known.
 
-    Those are the elements of a plain store, and the count of mbarrier.init.
+    Those are the elements of a plain store, the count of mbarrier.init and the columns of tcgen05.alloc.
     """
-    if not (op.record.is_plain_store or op.record.makes_mbarrier) or not watched_accesses(op):
+    counts = op.record.makes_mbarrier or op.record.touches_tensor_memory
+    if not (op.record.is_plain_store or counts) or not watched_accesses(op):
         return None
     (located,) = watched_accesses(op)
     elements = elements_of(op.operands[located.access.data])
-    if op.record.makes_mbarrier:
+    if counts:
         elements = op.operands[1:2]
         if not elements:  # mbarrier.inval
             return None

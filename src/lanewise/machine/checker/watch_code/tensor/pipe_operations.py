@@ -13,27 +13,31 @@ from lanewise.isa.asynchronous.descriptor import KINDS, Product
 from lanewise.isa.matrix_descriptor import PIECE_BYTES, TCGEN05_VERSION, Major
 from lanewise.isa.tensor_memory.copy_shapes import SHAPES, CopyShape
 from lanewise.jit.compiled_functions import Function, signature_only
+from lanewise.jit.lane_functions import address_of
 from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.jit.simd import Value
 from lanewise.machine.abi import BlockRecord, LaunchRecord, WarpFrame
 from lanewise.machine.async_records import AsyncOperation
 from lanewise.machine.checker.proxy_records import AsyncFlag, AsyncKind, RunView
-from lanewise.machine.checker.records import BlockWatch
+from lanewise.machine.checker.records import BlockWatch, Flag
 from lanewise.machine.checker.tensor_records import CELL_LANES, COMMITS_KEPT, TensorFlag
-from lanewise.machine.checker.watch_code.clocks.cluster_order import AWAY, HERE, publish_to_phase
-from lanewise.machine.checker.watch_code.clocks.vector_clocks import watch_of, watch_of_running
+from lanewise.machine.checker.watch_code.accesses import Access
+from lanewise.machine.checker.watch_code.clocks.strong_accesses import access_strongly
+from lanewise.machine.checker.watch_code.clocks.vector_clocks import begin_epoch, watch_of, watch_of_running
 from lanewise.machine.checker.watch_code.proxy.async_clocks import begin_operation
 from lanewise.machine.checker.watch_code.proxy.async_operations import BegunOperation, Issued, word_of
-from lanewise.machine.checker.watch_code.proxy.phases import (
-    follow_barrier,
-    followed_barrier,
-    phase_of,
-    phase_of_barrier,
-    tell_phase,
-)
+from lanewise.machine.checker.watch_code.proxy.phases import follow_barrier, phase_of_barrier
+from lanewise.machine.checker.watch_code.proxy.remote_accesses import is_in_cluster, note_remote
 from lanewise.machine.checker.watch_code.proxy.tensor_commits import tensor_clock
 from lanewise.machine.checker.watch_code.tensor.cells import look_at_cells
-from lanewise.machine.checker.watch_code.watch_module import WatchCode, load_long, written
+from lanewise.machine.checker.watch_code.watch_module import (
+    LaneLongs,
+    WatchCode,
+    load_long,
+    longs_of,
+    words_of,
+    written,
+)
 from lanewise.machine.codegen.function_code import Record
 from lanewise.machine.codegen.tensor_pipe import other_block
 from lanewise.machine.program.instruction_table import MOST_ROWS
@@ -322,12 +326,35 @@ def shift_issued(frame: WarpFrame, operation: AsyncOperation) -> None:
 # commits ----------------------------------------------------------------------------------------------------
 
 
+@inlined
+def arrive_by_commit(frame: WarpFrame, operation: AsyncOperation, home: BlockWatch) -> None:
+    """The thread of a tcgen05.commit arrives at the mbarrier, which publishes what it did before."""
+    watch, lane, row = watch_of(frame.block), operation.lane, operation.site * MOST_ROWS
+    made = Access.on_stack()
+    made.frame = frame
+    made.watch = watch
+    made.home = home
+    made.site = row
+    made.row = watch.watch.sites[row]
+    made.flags = Flag.WRITES | Flag.STRONG_ACCESS | Flag.RELEASES | Flag.PHASES
+    made.active = 1 << lane
+    made.shared = 1
+    made.host = operation.barrier_block.shared
+    made.plane = home.shadow
+    made.stride = home.stride
+    made.shift = home.cell_shift
+    made.offsets = longs_of(words_of(operation.barrier - made.host))
+    made.addresses = longs_of(words_of(operation.barrier_address))
+    if (home is not watch) & is_in_cluster(watch):
+        note_remote(watch, home, row, LaneLongs.at(address_of(made.addresses)), made.active)
+    access_strongly(made)
+
+
 @compiled(name="check_commit_issued", external=True)
 def commit_issued(frame: WarpFrame, operation: AsyncOperation) -> None:
     """tcgen05.commit is about to be issued: an arrival at an mbarrier, after all that its thread has issued."""
     watch, home = watch_of_running(frame), watch_of(operation.barrier_block)
     offset = operation.barrier - operation.barrier_block.shared
-    watch.fresh = 1
     number = follow_barrier(home, offset, load_long(operation.barrier))
     clock = tensor_clock(watch, frame.index)
     commit = clock.commits[clock.commit_count & (COMMITS_KEPT - 1)]
@@ -337,11 +364,5 @@ def commit_issued(frame: WarpFrame, operation: AsyncOperation) -> None:
     commit.home = home
     commit.number = number
     commit.phase = phase_of_barrier(home, number)
-    if number >= 0:
-        barrier = followed_barrier(home, number)
-        barrier.row = operation.site * MOST_ROWS
-        phase, at_home = phase_of(barrier, barrier.phase), home is watch
-        if watch.cluster_blocks > 1:
-            publish_to_phase(watch, phase, HERE if at_home else AWAY)
-        if at_home:
-            tell_phase(watch, phase)
+    begin_epoch(frame)
+    arrive_by_commit(frame, operation, home)
