@@ -9,6 +9,7 @@ from lanewise.machine.program.ops import Op
 from lanewise.machine.program.source_lines import source_line
 from lanewise.machine.runtime.shared_names import shared_name, space_of_generic
 from lanewise.machine.runtime.state import LaunchState
+from lanewise.machine.tensor_memory_records import LANE_SHIFT
 
 _MASK = (1 << 64) - 1
 
@@ -37,6 +38,16 @@ def allocation_at(launch: LaunchState, space: str, address: int) -> tuple[str, s
         if offset in each:
             return space, each.title_at(offset)
     return space, ""
+
+
+def tensor_place(address: int) -> str:
+    """Return a description of an address of tensor memory.
+
+    >>> tensor_place(0x200005)
+    'lane 32, column 5 of tensor memory'
+    """
+    lane, column = divmod(address & 0xFFFFFFFF, 1 << LANE_SHIFT)
+    return f"lane {lane}, column {column} of tensor memory"
 
 
 def shared_home(launch: LaunchState, low: int, high: int) -> str:

@@ -37,6 +37,13 @@ class Language(Enum):
         return cls.OTHER_PYTHON if source.rpartition(":")[0].endswith(".py") else cls.CPLUSPLUS
 
 
+
+def _in_all(instruction: str) -> tuple[str, str, str]:
+    """Return an instruction that all languages write as PTX does."""
+    return instruction, instruction, instruction
+
+
+
 #: What each language calls the instructions that mends propose: CUDA C++, Python, PTX.
 SPELLINGS = {
     "block_barrier": ("__syncthreads()", "lw.syncthreads()", "bar.sync 0"),
@@ -61,6 +68,12 @@ SPELLINGS = {
     "wgmma_fence": ("wgmma.fence", "lw.wgmma_fence()", "wgmma.fence.sync.aligned"),
     "wgmma_commit": ("wgmma.commit_group", "lw.wgmma_commit()", "wgmma.commit_group.sync.aligned"),
     "wgmma_wait": ("wgmma.wait_group 0", "lw.wgmma_wait()", "wgmma.wait_group.sync.aligned 0"),
+    "tensor_wait_ld": _in_all("tcgen05.wait::ld.sync.aligned"),
+    "tensor_wait_st": _in_all("tcgen05.wait::st.sync.aligned"),
+    "tensor_before": _in_all("tcgen05.fence::before_thread_sync"),
+    "tensor_after": _in_all("tcgen05.fence::after_thread_sync"),
+    "tensor_commit": _in_all("tcgen05.commit"),
+    "tensor_dealloc": _in_all("tcgen05.dealloc"),
 }
 
 

@@ -35,6 +35,8 @@ class AsyncKind(IntEnum):
     BULK_GROUP = 2
     #: A phase of an mbarrier.
     PHASE = 3
+    #: A tcgen05.commit after it, by which an mbarrier is told.
+    TENSOR = 4
 
 
 class AsyncFlag(IntFlag):
@@ -103,7 +105,7 @@ class NotedOperation(RecordLayout):
     phase = field(4)
     #: Of a bulk group: the epoch in which its thread knew it to be complete; 0 before.
     completed = field(4)
-    #: Of a phase: the BlockWatch of the mbarrier's block; else 0.
+    #: Of a phase: the BlockWatch of the mbarrier's block; of tcgen05: that of the issuer's; else 0.
     home = pointer(lambda: BlockWatch)
     #: Of a bulk group: what is copied from where to where, as one number; 0 for a reduction.
     contents = field()

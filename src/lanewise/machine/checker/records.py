@@ -140,6 +140,12 @@ class BlockWatch(RecordLayout):
     #: For each warp and each register of wgmma that is followed: a RegisterState.
     register_states = field()
     register_bytes = field()
+    # Of tensor memory: a TensorCell for each group of lanes and column, a TensorClock for each warp (0: the
+    # kernel has no tcgen05), and the row of the last tcgen05.alloc.
+    tensor_cells = field()
+    tensor_clocks = field()
+    tensor_clock_bytes = field()
+    tensor_alloc_row = field()
 
 
 #: Acquires by some of its lanes that a warp's clock keeps.

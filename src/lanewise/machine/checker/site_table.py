@@ -74,7 +74,8 @@ def first_access_row(op: Op) -> int:
 def is_followed(op: Op) -> bool:
     """Return whether a kernel with this instruction has the records of asynchronous operations."""
     orders = op.record.orders in (Order.REGISTERS, Order.CLUSTER_ARRIVAL)
-    return by_async_proxy(op) or op.record.makes_mbarrier or orders
+    record = op.record
+    return by_async_proxy(op) or record.makes_mbarrier or record.touches_tensor_memory or orders
 
 
 def by_async_proxy(op: Op) -> bool:
@@ -183,7 +184,7 @@ def _number_accesses(rows: npt.NDArray[np.int64], program: Program) -> None:
     found = [
         first_access_row(op) + each
         for op in program.sites
-        for each in range(len(watched_accesses(op)) or by_async_proxy(op))
+        for each in range(len(watched_accesses(op)) or by_async_proxy(op) or op.record.touches_tensor_memory)
     ]
     keys: list[object] = list(found)
     if len(found) >= MOST_NUMBERS:

@@ -23,6 +23,7 @@ from lanewise.machine.checker.site_table import (
     first_access_row,
     has_order_row,
 )
+from lanewise.machine.checker.tensor_steps import TENSOR_STEPS, tensor_step
 from lanewise.machine.checker.warpgroup_steps import (
     check_product,
     event_operands,
@@ -114,7 +115,10 @@ class CheckerSteps:
                 found += _step(data, "check_registers", [first], op)
             elif self.follows_async and (not kind.in_vector_clocks or kind is OrderKind.INIT_FENCE):
                 found += _step(data, "check_async_order", [first], op)
-        if by_async_proxy(op):
+        if record.touches_tensor_memory:
+            step = tensor_step(op)
+            found += _step(data, step.name, step.operands, op) if step is not None else []
+        elif by_async_proxy(op):
             found += _step(data, "set_async_hooks", [], op)
         product = self.warpgroups.products.get(key_of(op))
         if product is not None:
@@ -224,7 +228,7 @@ def _write(follows_async: bool) -> str:
     """Return the LLVM IR of all functions of the checker."""
     module = WatchModule(follows_async)
     module.declared(release_barrier)
-    for name, write in (_STEPS | (_ASYNC_STEPS if follows_async else {})).items():
+    for name, write in (_STEPS | (_ASYNC_STEPS | TENSOR_STEPS if follows_async else {})).items():
         code = BlockCode(module, name, STEP_ARGUMENTS, linkage="external")
         write(code, code.record("operands"))
         code.give(0)

@@ -31,6 +31,8 @@ from lanewise.machine.runtime.heap import heap_of
 from lanewise.machine.runtime.launch import Launch
 from lanewise.machine.runtime.shared_names import shared_name
 
+from lanewise.machine.tensor_memory_records import UNIT
+
 if TYPE_CHECKING:
     from lanewise.machine.checker.mends import ControlFlow
 
@@ -41,6 +43,8 @@ _COMPLETE = {
     "committed it, and this thread has not synchronised with that thread since",
     AsyncKind.PHASE: "the copy is complete when the phase of its mbarrier is complete, and this thread has "
     "neither waited for that phase nor synchronised with a thread that has",
+    AsyncKind.TENSOR: "it is complete when an mbarrier is that a later tcgen05.commit of its thread names, and "
+    "this thread has neither waited for that phase nor synchronised with a thread that has",
 }
 
 
@@ -300,6 +304,8 @@ class Facts:
                 return f"{self.bulk_wait} before {self.here}, in the thread that committed it{self._then_all}"
             case AsyncKind.PHASE:
                 return f"wait for the phase of its mbarrier before {self.here}"
+            case AsyncKind.TENSOR:
+                return self.tensor_wait
         gap = mends.gap_before_copy(self.flow, self.here_place, self.other.place) if self.other else ""
         if gap:
             return f"{mends.spelled('block_barrier', self.language)} {gap}"
@@ -313,6 +319,8 @@ class Facts:
                 return f"{self.wgmma_commit} and {self.wgmma_wait} before {self.here}"
             case AsyncKind.PHASE:
                 return f"wait for the phase of its mbarrier before {self.here}"
+            case AsyncKind.TENSOR:
+                return self.tensor_wait
         read = self.bulk_wait_read
         return f"{read} before {self.here}, in the thread that committed it{self._then_all}"
 
@@ -325,6 +333,45 @@ class Facts:
         several = self.launch.shape.warps > 1  # copies into shared memory are for all of them
         barrier = "block_barrier" if reach > Reach.WARP or several else "warp_barrier"
         return f", then {mends.spelled(barrier, self.language)}"
+
+    # tensor memory ------------------------------------------------------------------------------------------
+
+    @property
+    def tensor_access(self) -> str:
+        """What the instruction does, and to which place in tensor memory."""
+        verb = {"ld": "reads", "st": "writes", "dealloc": "frees"}.get(self.op.modifiers[0], "accesses")
+        return f"{name_of(self.op)} {verb} {self.allocation}"
+
+    @property
+    def tensor_operation(self) -> str:
+        """The name of the other instruction."""
+        return f"a {name_of(self.other.place.op)}" if self.other is not None else "an operation"
+
+    @property
+    def tensor_complete(self) -> str:
+        """When an operation of the pipe is complete."""
+        return _COMPLETE[AsyncKind.TENSOR]
+
+    @property
+    def tensor_wait(self) -> str:
+        """What waits for an operation of the pipe."""
+        commit, after = self.tensor_commit, self.after_other
+        return f"{commit} to an mbarrier {after}, in the thread that issues it, and a wait for it before {self.here}"
+
+    @property
+    def tensor_initialise(self) -> str:
+        """What gives tensor memory a value before it is read."""
+        if self.op.modifiers[0] == "mma":
+            return (
+                f"let the first tcgen05.mma of a sum not accumulate (enable-input-d false), or fill the columns "
+                f"before {self.here} (tcgen05.st, tcgen05.cp)"
+            )
+        return f"write these columns before {self.here} (tcgen05.mma, tcgen05.st, tcgen05.cp)"
+
+    @property
+    def tensor_columns(self) -> int:
+        """How many columns are allocated."""
+        return UNIT * self.numbers["units"].bit_count()
 
     # mbarriers and clusters ---------------------------------------------------------------------------------
 

@@ -205,6 +205,57 @@ class Suspicion(IntEnum):
         "give the tensor map and the matrix descriptor the same swizzle",
     )  # fmt: skip
 
+    # tensor memory ------------------------------------------------------------------------------------------
+
+    # A warp touches what an operation of the pipe may still be writing, or overwrites what it may be reading.
+    TENSOR_UNFINISHED = (
+        "tensor memory", ERROR, Subject.TWO_ACCESSES, _BOTH,
+        "{tensor_access}: {tensor_operation} may still be writing there; {tensor_complete}",
+        "{tensor_wait}",
+    )  # fmt: skip
+    TENSOR_IN_USE = (
+        "tensor memory", ERROR, Subject.TWO_ACCESSES, _BOTH,
+        "{tensor_access}: {tensor_operation} may still be reading there; {tensor_complete}",
+        "{tensor_wait}",
+    )  # fmt: skip
+    #: Stores and loads of a warp that it has not waited for.
+    TENSOR_STORE_UNAWAITED = (
+        "tensor memory", ERROR, Subject.TWO_ACCESSES, _BOTH,
+        "{tensor_access}: a tcgen05.st to this place may not be complete, because its warp has executed no "
+        "tcgen05.wait::st after it",
+        "{tensor_wait_st} {after_other}, in the warp that stores, before the threads synchronise",
+    )  # fmt: skip
+    TENSOR_LOAD_UNAWAITED = (
+        "tensor memory", ERROR, Subject.TWO_ACCESSES, _BOTH,
+        "{tensor_access}: a tcgen05.ld may still be reading there, because its warp has executed no "
+        "tcgen05.wait::ld after it",
+        "{tensor_wait_ld} {after_other}, in the warp that loads, before the threads synchronise",
+    )  # fmt: skip
+    #: Threads that are not synchronised touch the same cells.
+    TENSOR_UNORDERED = (
+        "tensor memory", ERROR, Subject.TWO_ACCESSES, _BOTH,
+        "{tensor_access}: another thread has accessed this place by {tensor_operation}, and no mbarrier or "
+        "barrier orders the two; only tcgen05.mma, cp and shift of one thread stay in order by themselves",
+        "{tensor_before} {after_other}, a barrier or an mbarrier between the two threads, and "
+        "{tensor_after} before {here}; or let one thread issue both",
+    )  # fmt: skip
+    TENSOR_UNWRITTEN = (
+        "uninitialised", ERROR, Subject.ACCESS, _ACCESS,
+        "{tensor_access}: nothing was written there since the columns were allocated",
+        "{tensor_initialise}",
+    )  # fmt: skip
+    TENSOR_PARTLY_UNWRITTEN = (
+        "uninitialised", ADVICE, Subject.ACCESS, _ACCESS,
+        "{tensor_access}: nothing was written there since the columns were allocated, but some of the other "
+        "columns of the instruction have values",
+        "{tensor_initialise}, or load fewer columns",
+    )  # fmt: skip
+    TENSOR_NEVER_FREED = (
+        "tensor memory", ERROR, Subject.THREADS, "lane units _ _",
+        "the block ends with {tensor_columns} columns of tensor memory that were never freed",
+        "{tensor_dealloc} before the kernel ends, in one warp, after all threads have used the columns",
+    )  # fmt: skip
+
     # mbarriers ----------------------------------------------------------------------------------------------
 
     #: A live mbarrier is overwritten, or initialised again.
@@ -412,6 +463,11 @@ class Suspicion(IntEnum):
     def is_of_memory(self) -> bool:
         """Whether its findings name an address and what lies there."""
         return self.subject in (Subject.ACCESS, Subject.TWO_ACCESSES)
+
+    @property
+    def is_of_tensor_memory(self) -> bool:
+        """Whether the address is one of tensor memory."""
+        return self.is_of_memory and self.name.startswith("TENSOR_")
 
     @property
     def is_advice(self) -> bool:

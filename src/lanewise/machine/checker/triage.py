@@ -14,7 +14,7 @@ from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.analysis.value_uses import Use
 from lanewise.machine.checker import records
-from lanewise.machine.checker.access_descriptions import allocation_at, source_of
+from lanewise.machine.checker.access_descriptions import allocation_at, source_of, tensor_place
 from lanewise.machine.checker.allocations.padding import Padding, padding_met
 from lanewise.machine.checker.checked_kernel import CheckedKernel
 from lanewise.machine.checker.mends import ControlFlow, Place, Reach
@@ -138,6 +138,8 @@ class Triage:
         if kind not in RACES:
             self._hear_less(row, kind, advice)
         space, allocation = allocation_at(launch, self._space(op, access, address), address)
+        if kind.is_of_tensor_memory:
+            space, allocation = "tensor", tensor_place(address)
         if kind in RACES:
             # Threads farther apart may race there as well, and then the mend has to reach as far.
             self.reached[row, kind] = self._race_reach(kind, state, warp, numbers)
@@ -242,6 +244,8 @@ class Triage:
         """Return the state space of an address that an instruction accesses."""
         if access is not None:
             return access.space
+        if op.record.touches_tensor_memory:
+            return "shared"
         if by_async_proxy(op):  # shared addresses are small numbers, also those of other blocks of a cluster
             return "shared" if 0 <= address < abi.WINDOW_BYTES else "global"
         return op.space

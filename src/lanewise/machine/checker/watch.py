@@ -47,6 +47,7 @@ from lanewise.machine.checker.records import (
 )
 from lanewise.machine.checker.shadow_pool import SHADOWS
 from lanewise.machine.checker.site_table import fresh_table
+from lanewise.machine.checker.tensor_records import CELLS, TensorCell, TensorClock
 from lanewise.machine.checker.triage import Triage
 from lanewise.machine.runtime.device_memory import Allocation
 from lanewise.machine.runtime.heap import heap_of
@@ -234,6 +235,14 @@ class Watch:
             record[BlockWatch.register_states // 8] = address(states)
             record[BlockWatch.register_bytes // 8] = states.nbytes
             kept = (*kept, async_clocks, followed, states)
+            if self.kernel.launch_info.uses_tensor_memory:
+                tensor_cells, tensor_clocks = (
+                    zeroed_bytes(size) for size in (CELLS * TensorCell.BYTES, warps * TensorClock.BYTES)
+                )
+                record[BlockWatch.tensor_cells // 8] = address(tensor_cells)
+                record[BlockWatch.tensor_clocks // 8] = address(tensor_clocks)
+                record[BlockWatch.tensor_clock_bytes // 8] = tensor_clocks.nbytes
+                kept = (*kept, tensor_cells, tensor_clocks)
             blocks = self.launch.shape.cluster_blocks
             if blocks > 1:
                 remote = zeroed_bytes(blocks * warps * RemoteAccess.BYTES)

@@ -103,7 +103,7 @@ def _write_issue(code: BlockCode) -> None:
     operation.set(AsyncOperation.issue_entry, block.get(BlockRecord.log_entry))
     operation.set(AsyncOperation.read_entry, 0)
     piped = operation.get(AsyncOperation.pipe).differs(NO_PIPE)
-    with code.when(block.get(BlockRecord.issued_hook).differs(0) & ~piped):
+    with code.when(block.get(BlockRecord.issued_hook).differs(0)):
         call_function(code, block.get(BlockRecord.issued_hook), code["frame"], operation.address)
     with code.when(block.get(BlockRecord.pending).equals(0)):
         code.give(call_function(code, operation.get(AsyncOperation.execute), operation.address))

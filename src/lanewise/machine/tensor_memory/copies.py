@@ -31,7 +31,7 @@ from lanewise.machine.tensor_memory.targets import (
 )
 from lanewise.machine.tensor_memory_records import LANE_BYTES
 
-_DESCRIPTOR = 2
+DESCRIPTOR = 2
 #: Rows of a swizzle's pattern.
 PATTERN_ROWS = 8
 #: Bits 46 to 48 of a descriptor of tcgen05.
@@ -61,7 +61,7 @@ def _write_issue(code: BlockCode, name: str, shape: CopyShape, expansion: Expans
         code.fault(FaultKind.TENSOR_MEMORY, code["site"], code["lane"], descriptor, int(Wrong.DESCRIPTOR))
     made.operand(ADDRESS, code["address"])
     made.operand(PAIRED, code["paired"])
-    made.operand(_DESCRIPTOR, descriptor)
+    made.operand(DESCRIPTOR, descriptor)
 
     def write(module: ir.Module, name: str) -> None:
         _write_execute(FunctionCode(module, name, ("operation",), ir.WORD, ""), shape, expansion)
@@ -73,7 +73,7 @@ def _write_execute(code: FunctionCode, shape: CopyShape, expansion: Expansion | 
     """Write the function that carries out a copy: row by row, piece by piece."""
     operation = code.record("operation")
     lane, column = lane_and_column(operand_of(operation, ADDRESS))
-    source = _Source(code, operand_of(operation, _DESCRIPTOR))
+    source = _Source(code, operand_of(operation, DESCRIPTOR))
     with each_block(code, operation) as block:
         memory = block.get(BlockRecord.shared)
         limit = block.at(BlockRecord.launch).get(LaunchRecord.shared_bytes) - PIECE_BYTES

@@ -167,6 +167,7 @@ def begin_block(watch: BlockWatch, linear: int) -> None:
     if watch.async_clocks != 0:
         clear_bytes(watch.async_clocks, (warps + abi.BARRIERS) * AsyncClock.BYTES)
         clear_bytes(watch.register_states, watch.register_bytes)
+        clear_bytes(watch.tensor_clocks, watch.tensor_clock_bytes)
 
 
 @compiled()

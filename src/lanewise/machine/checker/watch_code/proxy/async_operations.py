@@ -207,7 +207,7 @@ def _sectors(size: Value) -> Value:
     return (size + (_SECTOR - 1)) >> (_SECTOR.bit_length() - 1)
 
 
-class _Operation:
+class BegunOperation:
     """An operation that has begun; code is written that looks at its bytes."""
 
     def __init__(self, code: WatchCode) -> None:
@@ -220,15 +220,15 @@ class _Operation:
         """The number of its row."""
         return self.issued.get(Issued.row)
 
-    def runs(self, block: Record, host: Value, flags: Value | int, who: int = Issued.who) -> _Runs:
+    def runs(self, block: Record, host: Value, flags: Value | int, who: int = Issued.who) -> Runs:
         """Return what looks at its runs in the memory of a block, or in an allocation."""
-        return _Runs(self, block, host, flags, self.issued.get(who))
+        return Runs(self, block, host, flags, self.issued.get(who))
 
 
-class _Runs:
+class Runs:
     """Looks at the runs of one operation in one memory, if there is anything to look at."""
 
-    def __init__(self, begun: _Operation, block: Record, host: Value, flags: Value | int, who: Value) -> None:
+    def __init__(self, begun: BegunOperation, block: Record, host: Value, flags: Value | int, who: Value) -> None:
         self.code = code = begun.code
         self.view = code.stack_bytes(RunView.BYTES, RunView)
         self.wanted = code.run(
@@ -253,7 +253,7 @@ class _Runs:
         return host - self.view.get(RunView.host) + self.view.get(RunView.origin)
 
 
-class _Copy(_Operation):
+class _Copy(BegunOperation):
     """A bulk copy or reduction, of a box of a tensor or of bytes side by side."""
 
     def __init__(self, code: WatchCode) -> None:
@@ -385,7 +385,7 @@ def copy_issued(frame: WarpFrame, operation: AsyncOperation) -> None:
 
 def _write_operand_read(code: WatchCode) -> None:
     """Write that wgmma reads the pieces of a matrix that its descriptor tells."""
-    begun = _Operation(code)
+    begun = BegunOperation(code)
     code.run(begin_product, frame=begun.frame, site=code["site"], issued=begun.issued)
     memory = begun.block.get(BlockRecord.shared)
     limit = begun.block.at(BlockRecord.launch).get(LaunchRecord.shared_bytes) - PIECE_BYTES

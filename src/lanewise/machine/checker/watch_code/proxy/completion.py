@@ -11,6 +11,7 @@ from lanewise.machine.checker.watch_code.clocks.happens_before import ORDERED, U
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import in_block, in_cluster, local_warp, warp_of
 from lanewise.machine.checker.watch_code.proxy.async_clocks import first_of_group, operation, running_clock
 from lanewise.machine.checker.watch_code.proxy.phases import phase_is_known
+from lanewise.machine.checker.watch_code.proxy.tensor_commits import tensor_is_complete
 from lanewise.machine.checker.watch_code.watch_module import follows_async
 
 
@@ -76,6 +77,8 @@ def async_finished(watch: BlockWatch, epoch: int, me: int, reads: bool) -> bool:
         return True  # it is too long ago to be on record
     if noted.kind == AsyncKind.PHASE:
         return phase_is_complete(watch, noted, epoch, me)
+    if noted.kind == AsyncKind.TENSOR:
+        return tensor_is_complete(watch, noted, epoch, me)
     if not in_block(watch, local_warp(watch, epoch)):
         return complete_elsewhere(watch, noted, epoch, me, reads)
     if noted.kind == AsyncKind.WGMMA:

@@ -40,6 +40,7 @@ from lanewise.machine.checker.watch_code.proxy.remote_accesses import (
     is_in_cluster,
     remote_access,
 )
+from lanewise.machine.checker.watch_code.tensor.warp_accesses import columns_at_end
 from lanewise.machine.checker.watch_code.watch_module import (
     cell_at,
     follows_async,
@@ -215,3 +216,4 @@ def exits(frame: WarpFrame, site: int, active: int) -> None:
         registers_at_end(frame)
         check_barriers(frame, watch)
         check_kept_copies(frame, frame.block)
+        columns_at_end(frame)

@@ -1,0 +1,69 @@
+"""The records by which a check follows tensor memory: who touched its cells, waits, and commits.
+
+A cell is 16 lanes of one column: instructions of tcgen05 reach such groups of lanes as a whole, but for those
+that fill single lanes, which count as the whole group. Only kernels with tcgen05 keep these records.
+"""
+
+from __future__ import annotations
+
+from enum import IntFlag, auto
+
+from lanewise.jit.record_layout import embedded, pointer
+from lanewise.machine.abi import RecordLayout, field
+from lanewise.machine.checker.records import BlockWatch
+from lanewise.machine.tensor_memory_records import TENSOR_COLUMNS, TENSOR_LANES
+
+#: Lanes of a cell, and the groups of so many lanes that tensor memory has.
+CELL_LANES = 16
+LANE_GROUPS = TENSOR_LANES // CELL_LANES
+CELLS = LANE_GROUPS * TENSOR_COLUMNS
+#: Waits, and commits, of a warp that are kept, powers of two: older ones count as known to all.
+WAITS_KEPT, COMMITS_KEPT = 16, 64
+
+
+class TensorFlag(IntFlag):
+    """What an instruction does to the cells of tensor memory that it reaches."""
+
+    READS = auto()
+    WRITES = auto()
+    #: It is an operation of the pipe: tcgen05.mma, cp or shift. Others are loads and stores of a warp.
+    PIPE = auto()
+    #: Every column has to be written before it is read; without it, one of them has to be.
+    EVERY_COLUMN = auto()
+    #: That some columns were never written is worth advice.
+    ADVISES = auto()
+    #: The columns are freed.
+    FREES = auto()
+
+
+class TensorCell(RecordLayout):
+    """A cell: the epochs and words (`who`) of its last write, its last load, and its last use by the pipe."""
+
+    written = field(4)
+    writer = field(4)
+    loaded = field(4)
+    loader = field(4)
+    used = field(4)
+    user = field(4)
+
+
+class Commit(RecordLayout):
+    """A tcgen05.commit: its epoch and lane, and the phase of the mbarrier that it arrives in."""
+
+    epoch = field()
+    lane = field()
+    home = pointer(lambda: BlockWatch)
+    number = field()
+    phase = field()
+
+
+class TensorClock(RecordLayout):
+    """What a warp has done to wait for its own tcgen05 instructions; the last ones of each are kept."""
+
+    #: The epochs of tcgen05.wait::ld and of tcgen05.wait::st, and how many there were.
+    load_waits = field(8, WAITS_KEPT)
+    load_wait_count = field()
+    store_waits = field(8, WAITS_KEPT)
+    store_wait_count = field()
+    commit_count = field()
+    commits = embedded(Commit, COMMITS_KEPT)

@@ -1,0 +1,217 @@
+"""The rules for tensor memory: what may come before an instruction that reads or writes one of its cells.
+
+An operation of the pipe has to be complete before a warp touches what it writes, or overwrites what it reads;
+a warp has to wait for its own loads and stores before the pipe comes to their cells. Operations of the pipe
+that one thread issues stay in order by themselves; those of several threads need one.
+"""
+
+from __future__ import annotations
+
+from lanewise.jit.restricted_python import compiled, inlined
+from lanewise.machine.abi import WarpFrame
+from lanewise.machine.checker import records
+from lanewise.machine.checker.records import BlockWatch
+from lanewise.machine.checker.suspicion_sentences import Suspicion
+from lanewise.machine.checker.tensor_records import (
+    CELL_LANES,
+    LANE_GROUPS,
+    WAITS_KEPT,
+    TensorCell,
+    TensorClock,
+    TensorFlag,
+)
+from lanewise.machine.checker.watch_code.clocks.happens_before import UNORDERED, lane_of, lanes_of, ordered
+from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
+    epochs_exhausted,
+    in_block,
+    local_warp,
+    suspect,
+    watch_of,
+)
+from lanewise.machine.checker.watch_code.proxy.async_clocks import operation
+from lanewise.machine.checker.watch_code.proxy.completion import async_finished
+from lanewise.machine.checker.watch_code.proxy.tensor_commits import tensor_clock
+from lanewise.machine.checker.watch_code.watch_module import EVERY_LANE
+from lanewise.machine.tensor_memory_records import LANE_SHIFT, TENSOR_COLUMNS
+
+#: The answers of `awaited`: no tcgen05.wait has followed; one has, but nothing orders it before; all is well.
+NOT_AWAITED, NOT_ORDERED, AWAITED = 0, 1, 2
+#: Nothing is wrong with a cell.
+GOOD = -1
+
+
+@inlined
+def tensor_cell(home: BlockWatch, group: int, column: int) -> TensorCell:
+    """Return a cell of a block's tensor memory."""
+    return TensorCell.at(home.tensor_cells + (group * TENSOR_COLUMNS + column) * TensorCell.BYTES)
+
+
+@inlined
+def wait_at(clock: TensorClock, stores: bool, number: int) -> int:
+    """Return the epoch of a tcgen05.wait of a warp by its number: for stores, or for loads."""
+    place = number & (WAITS_KEPT - 1)
+    return clock.store_waits[place] if stores else clock.load_waits[place]
+
+
+@compiled()
+def awaited(watch: BlockWatch, home: BlockWatch, epoch: int, me: int, stores: bool) -> int:
+    """Return whether the running warp may rely on a load or store, which was issued in an epoch.
+
+    Its warp has executed tcgen05.wait, and that is ordered before `me`.
+    """
+    index = local_warp(home, epoch)
+    if not in_block(home, index):
+        return AWAITED  # of an earlier block
+    clock = tensor_clock(home, index)
+    count = clock.store_wait_count if stores else clock.load_wait_count
+    first = 0
+    for number in range(max(count - WAITS_KEPT, 0), count):
+        at = wait_at(clock, stores, number)
+        if (at >= epoch) & (first == 0):
+            first = at
+    if first == 0:
+        return NOT_AWAITED
+    is_own = (home is watch) & (index == watch.clock.index)
+    if is_own or ordered(watch, first, 0, EVERY_LANE, me) != UNORDERED:
+        return AWAITED
+    # The first wait after it may be longer ago than is on record.
+    return AWAITED if (count > WAITS_KEPT) & (wait_at(clock, stores, count) == first) else NOT_ORDERED
+
+
+@inlined
+def is_of_running_thread(watch: BlockWatch, epoch: int, me: int) -> bool:
+    """Return whether the thread that runs has issued an operation of the pipe."""
+    noted = operation(watch, epoch)
+    is_own = (noted.home is watch) & (noted.agent == watch.clock.index) & (noted.lane == lane_of(me))
+    return (noted.epoch == epoch) & is_own
+
+
+@compiled()
+def wrong_after_pipe(watch: BlockWatch, epoch: int, who: int, me: int, flags: int, reads: bool) -> int:
+    """Return what is wrong with a cell that the pipe wrote, or `reads`, before; GOOD if nothing is."""
+    if flags & TensorFlag.PIPE != 0:
+        if is_of_running_thread(watch, epoch, me):
+            return GOOD
+        if async_finished(watch, epoch, me, reads=False):
+            return GOOD
+        is_unordered = ordered(watch, epoch, who, lanes_of(who), me) == UNORDERED
+        return Suspicion.TENSOR_UNORDERED if is_unordered else GOOD
+    if async_finished(watch, epoch, me, reads=False):
+        return GOOD
+    return Suspicion.TENSOR_IN_USE if reads else Suspicion.TENSOR_UNFINISHED
+
+
+@compiled()
+def wrong_after_warp(
+    watch: BlockWatch, home: BlockWatch, epoch: int, me: int, flags: int, stores: bool
+) -> int:
+    """Return what is wrong with a cell that a warp loaded, or `stores`, before; GOOD if nothing is."""
+    by_pipe = flags & TensorFlag.PIPE != 0
+    is_own = (home is watch) & (local_warp(home, epoch) == watch.clock.index)
+    # Stores of a warp after its own accesses: what it stores may depend on what it loaded.
+    if is_own & (not by_pipe) & (flags & TensorFlag.READS == 0):
+        return GOOD
+    found = awaited(watch, home, epoch, me, stores)
+    if found == NOT_AWAITED:
+        return Suspicion.TENSOR_STORE_UNAWAITED if stores else Suspicion.TENSOR_LOAD_UNAWAITED
+    return Suspicion.TENSOR_UNORDERED if found == NOT_ORDERED else GOOD
+
+
+@inlined
+def wrong_before(watch: BlockWatch, home: BlockWatch, cell: TensorCell, me: int, flags: int) -> int:
+    """Return what is wrong with an access of a cell after the last write of it; GOOD if nothing is."""
+    epoch, who = cell.written, cell.writer
+    if who & records.ASYNC_PROXY != 0:
+        return wrong_after_pipe(watch, epoch, who, me, flags, reads=False)
+    if flags & TensorFlag.FREES != 0:
+        return GOOD
+    return wrong_after_warp(watch, home, epoch, me, flags, stores=True)
+
+
+@compiled()
+def note_cell(cell: TensorCell, epoch: int, who: int, flags: int) -> None:
+    """Put an access of a cell on record."""
+    if flags & TensorFlag.FREES != 0:
+        cell.written = 0
+        cell.loaded = 0
+        cell.used = 0
+    elif flags & TensorFlag.WRITES != 0:
+        cell.written = epoch
+        cell.writer = who
+        cell.loaded = 0
+        cell.used = 0
+    elif flags & TensorFlag.PIPE != 0:
+        cell.used = epoch
+        cell.user = who
+    else:
+        cell.loaded = epoch
+        cell.loader = who
+
+
+@compiled()
+def tell(
+    frame: WarpFrame, row: int, kind: int, group: int, column: int, epoch: int, who: int, me: int
+) -> None:
+    """Report what is wrong with a cell; its address is that of its first lane."""
+    lane = 0 if me & records.COLLECTIVE != 0 else lane_of(me)
+    suspect(kind, frame, row, lane, (group * CELL_LANES << LANE_SHIFT) | column, epoch, who)
+
+
+@compiled()
+def look_at_cells(
+    frame: WarpFrame,
+    row: int,
+    home: BlockWatch,
+    groups: int,
+    first: int,
+    columns: int,
+    epoch: int,
+    me: int,
+    flags: int,
+) -> None:
+    """An instruction accesses columns of some groups of lanes, given as bits; `me` is it in one word."""
+    watch = watch_of(frame.block)
+    if epochs_exhausted(watch) | (home.tensor_cells == 0):
+        return
+    reads, writes = flags & TensorFlag.READS != 0, flags & (TensorFlag.WRITES | TensorFlag.FREES) != 0
+    good_write, good_load, good_use = 0, 0, 0
+    is_told, unwritten, last_unwritten = 0, 0, 0
+    for column in range(first, min(first + columns, TENSOR_COLUMNS)):
+        has_value = 0
+        for group in range(LANE_GROUPS):
+            if (groups >> group) & 1 != 0:
+                cell = tensor_cell(home, group, column)
+                written = cell.written
+                if written >= home.start:
+                    has_value = 1
+                    if (written != good_write) & (is_told == 0):
+                        kind = wrong_before(watch, home, cell, me, flags)
+                        good_write = written
+                        if kind != GOOD:
+                            is_told = 1
+                            tell(frame, row, kind, group, column, written, cell.writer, me)
+                loaded = cell.loaded
+                frees = flags & TensorFlag.FREES != 0
+                if writes & (not frees) & (loaded >= home.start) & (loaded != good_load) & (is_told == 0):
+                    after_load = wrong_after_warp(watch, home, loaded, me, flags, stores=False)
+                    good_load = loaded
+                    if after_load != GOOD:
+                        is_told = 1
+                        tell(frame, row, after_load, group, column, loaded, cell.loader, me)
+                used = cell.used
+                if writes & (used >= home.start) & (used != good_use) & (is_told == 0):
+                    after_use = wrong_after_pipe(watch, used, cell.user, me, flags, reads=True)
+                    good_use = used
+                    if after_use != GOOD:
+                        is_told = 1
+                        tell(frame, row, after_use, group, column, used, cell.user, me)
+                note_cell(cell, epoch, me, flags)
+        if has_value == 0:
+            unwritten += 1
+            last_unwritten = column
+    if reads & (unwritten > 0):
+        is_error = (flags & TensorFlag.EVERY_COLUMN != 0) | (unwritten == columns)
+        if is_error:
+            tell(frame, row, Suspicion.TENSOR_UNWRITTEN, 0, last_unwritten, 0, 0, me)
+        elif flags & TensorFlag.ADVISES != 0:
+            tell(frame, row, Suspicion.TENSOR_PARTLY_UNWRITTEN, 0, last_unwritten, 0, 0, me)

@@ -1,0 +1,368 @@
+"""Called when an operation of the pipe of tcgen05 is issued: what it reads and writes, and what commits tell.
+
+Matrices in shared memory are walked as the product walks them. The shapes of D, A and of scale factors in
+tensor memory are those of `isa/tensor_memory`, in groups of 16 lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from lanewise.isa.asynchronous.descriptor import KINDS, Product
+from lanewise.isa.matrix_descriptor import PIECE_BYTES, TCGEN05_VERSION, Major
+from lanewise.isa.tensor_memory.copy_shapes import SHAPES, CopyShape
+from lanewise.jit.compiled_functions import Function, signature_only
+from lanewise.jit.lane_functions import address_of
+from lanewise.jit.restricted_python import compiled, inlined
+from lanewise.jit.simd import Value
+from lanewise.machine.abi import BlockRecord, LaunchRecord, WarpFrame
+from lanewise.machine.async_records import AsyncOperation
+from lanewise.machine.checker.proxy_records import AsyncFlag, AsyncKind, RunView
+from lanewise.machine.checker.records import BlockWatch, Flag
+from lanewise.machine.checker.tensor_records import CELL_LANES, COMMITS_KEPT, TensorFlag
+from lanewise.machine.checker.watch_code.accesses import Access
+from lanewise.machine.checker.watch_code.clocks.strong_accesses import access_strongly
+from lanewise.machine.checker.watch_code.clocks.vector_clocks import begin_epoch, watch_of, watch_of_running
+from lanewise.machine.checker.watch_code.proxy.async_clocks import begin_operation
+from lanewise.machine.checker.watch_code.proxy.async_operations import BegunOperation, Issued, word_of
+from lanewise.machine.checker.watch_code.proxy.phases import follow_barrier, phase_of_barrier
+from lanewise.machine.checker.watch_code.proxy.remote_accesses import is_in_cluster, note_remote
+from lanewise.machine.checker.watch_code.proxy.tensor_commits import tensor_clock
+from lanewise.machine.checker.watch_code.tensor.cells import look_at_cells
+from lanewise.machine.checker.watch_code.watch_module import (
+    LaneLongs,
+    WatchCode,
+    load_long,
+    longs_of,
+    words_of,
+    written,
+)
+from lanewise.machine.codegen.function_code import Record
+from lanewise.machine.codegen.tensor_pipe import other_block
+from lanewise.machine.program.instruction_table import MOST_ROWS
+from lanewise.machine.tensor_core import tcgen05_product as product
+from lanewise.machine.tensor_core.descriptors import LINES_TOGETHER, each_piece
+from lanewise.machine.tensor_core.tcgen05_form import Form
+from lanewise.machine.tensor_memory import copies, targets
+from lanewise.machine.tensor_memory.shift import WIDTH as SHIFTED_COLUMNS
+from lanewise.machine.tensor_memory_records import LANE_SHIFT
+
+#: A function that is called when an operation of the pipe is issued.
+Hook = Function[[WarpFrame, AsyncOperation], None]
+
+
+def _form(kind: str = "f16", in_tensor_memory: bool = False, **words: int) -> int:
+    """Return a form of tcgen05.mma as the number that its operations carry."""
+    return Form(Product(KINDS[kind], **words), in_tensor_memory, "sm_100a").packed()
+
+
+#: The bits of a form that say what matters here.
+PAIRED, SPARSE = _form() ^ _form(cta_group=2), _form() ^ _form(sparse=True)
+WS, TENSOR_A = _form() ^ _form(ws=True), _form() ^ _form(in_tensor_memory=True)
+KIND_BITS = 15
+#: The numbers of kinds with elements of 32 bits, of 16 bits and of 4 bits; others have 8.
+TF32, F16 = (_form(each) & KIND_BITS for each in ("tf32", "f16"))
+MXF4, MXF4NVF4 = (_form(each, block=32) & KIND_BITS for each in ("mxf4", "mxf4nvf4"))
+#: The first number of the kinds with scale factors.
+SCALED_FROM = _form("mxf8f6f4", block=32) & KIND_BITS
+#: Fields of the instruction descriptor: first bit, mask, unit.
+N_BIT, N_MASK, M_BIT, M_MASK, A_MAJOR_BIT, B_MAJOR_BIT = 17, 63, 24, 31, 15, 16
+#: Columns of A in tensor memory: 32 bytes of K.
+A_COLUMNS = 8
+#: Groups of lanes: all, and those of the first 16 lanes of each warp.
+ALL_GROUPS, SCATTERED_GROUPS, FIRST_PARTITION = 0xFF, 0x55, 0x3
+#: Rows whose scale factors share a column.
+ROWS_OF_COLUMN = 32
+COLUMN_MASK = (1 << LANE_SHIFT) - 1
+#: The bits of addresses that a swizzle changes, plus one, by the code of the swizzle; 0: not compared.
+SWIZZLED_BITS = {0: 1, 2: 0x71, 4: 0x31, 6: 0x11}
+SWIZZLE_BIT = 61
+
+
+@compiled()
+def begin_pipe_operation(frame: WarpFrame, made: AsyncOperation, issued: Issued) -> None:
+    """Begin an operation of the pipe, in an epoch of its own."""
+    watch = watch_of_running(frame)
+    row = made.site * MOST_ROWS
+    watch.watch.sites[row].requests += 1
+    issued.row = row
+    issued.epoch = begin_operation(frame, AsyncKind.TENSOR, made.lane, 0, 0, 0, watch)
+    issued.who = word_of(watch, row, made.lane)
+
+
+# what a product does to tensor memory -----------------------------------------------------------------------
+
+
+@inlined
+def groups_of_rows(form: int, m: int, address: int) -> int:
+    """Return the groups of lanes in which the rows of a block's D, and of an A, lie."""
+    is_small = m == 64 if form & PAIRED == 0 else (m == 128) & (form & SPARSE != 0)
+    is_scattered = is_small & (form & WS == 0)
+    return SCATTERED_GROUPS << ((address >> (LANE_SHIFT + 4)) & 1) if is_scattered else ALL_GROUPS
+
+
+@inlined
+def columns_of_d(form: int, m: int, n: int) -> int:
+    """Return the columns that D takes in a block: fewer than N if rows lie in several groups of lanes."""
+    if form & WS != 0:
+        return n * m // 128
+    is_halved = (form & PAIRED != 0) & (m == 128) & (form & SPARSE == 0)
+    return n // 2 if is_halved else n
+
+
+@compiled()
+def look_at_product(
+    frame: WarpFrame, issued: Issued, made: AsyncOperation, home: BlockWatch, form: int, descriptor: int
+) -> None:
+    """A product reads and writes the tensor memory of a block: A, scale factors, D."""
+    row, epoch, me = issued.row, issued.epoch, issued.who
+    m, n = ((descriptor >> M_BIT) & M_MASK) * 16, ((descriptor >> N_BIT) & N_MASK) * 8
+    d, a = made.tensor_operands[product.D], made.tensor_operands[product.A]
+    scale_a, scale_b = made.tensor_operands[product.SCALE_A], made.tensor_operands[product.SCALE_B]
+    groups, rows = groups_of_rows(form, m, d), m // 2 if form & PAIRED != 0 else m
+    reads = TensorFlag.READS | TensorFlag.PIPE
+    if form & TENSOR_A != 0:
+        every = reads | TensorFlag.EVERY_COLUMN
+        look_at_cells(frame, row, home, groups, a & COLUMN_MASK, A_COLUMNS, epoch, me, every)
+    if form & KIND_BITS >= SCALED_FROM:
+        for_a, for_b = max(rows // ROWS_OF_COLUMN, 1), max(n // ROWS_OF_COLUMN, 1)
+        look_at_cells(frame, row, home, FIRST_PARTITION, scale_a & COLUMN_MASK, for_a, epoch, me, reads)
+        look_at_cells(frame, row, home, FIRST_PARTITION, scale_b & COLUMN_MASK, for_b, epoch, me, reads)
+    adds = made.tensor_operands[product.ADDS] != 0
+    writes = TensorFlag.WRITES | TensorFlag.PIPE
+    both = writes | TensorFlag.READS | TensorFlag.EVERY_COLUMN
+    flags = both if adds else writes
+    look_at_cells(
+        frame, row, home, groups, d & COLUMN_MASK, columns_of_d(form, m, n), epoch, me, flags
+    )
+
+
+# what a product reads from shared memory --------------------------------------------------------------------
+
+
+@inlined
+def elements_of_piece(form: int) -> int:
+    """Return how many elements of a matrix 16 bytes hold."""
+    kind = form & KIND_BITS
+    if kind == TF32:
+        return 4
+    if kind == F16:
+        return 8
+    return 32 if (kind == MXF4) | (kind == MXF4NVF4) else 16
+
+
+@compiled()
+def groups_of_matrix(form: int, lines: int, by_columns: int, is_sparse_b: int) -> int:
+    """Return how many groups of eight lines a matrix has; by columns, K is counted in lines."""
+    k = 2 * elements_of_piece(form) << is_sparse_b
+    return (k if by_columns != 0 else lines) // 8
+
+
+@compiled()
+def pieces_of_matrix(form: int, lines: int, by_columns: int, is_sparse_b: int) -> int:
+    """Return how many pieces of 16 bytes a line of a matrix has."""
+    elements = elements_of_piece(form)
+    return (lines + elements - 1) // elements if by_columns != 0 else 2 << is_sparse_b
+
+
+class _SharedReads:
+    """Writes that an operation reads matrices from the shared memory of one block."""
+
+    def __init__(self, begun: BegunOperation, block: Record) -> None:
+        self.begun, self.code, self.block = begun, begun.code, block
+        self.memory = block.get(BlockRecord.shared)
+        limit = block.at(BlockRecord.launch).get(LaunchRecord.shared_bytes)
+        self.limit = limit - PIECE_BYTES
+
+    def matrix(
+        self, descriptor: Value, by_columns: Value, groups: Value, pieces: Value, lines: int = LINES_TOGETHER
+    ) -> None:
+        """Look at the pieces that a descriptor names, of so many of each eight lines."""
+        code = self.code
+        runs = self.begun.runs(self.block, self.memory, AsyncFlag.READS | AsyncFlag.SHARED)
+        swizzle = (descriptor >> SWIZZLE_BIT) & 7
+        bits = code.number(0)
+        for mode, changed in SWIZZLED_BITS.items():
+            bits = swizzle.equals(mode).select(code.number(changed), bits)
+        runs.view.set(RunView.swizzle, bits)
+
+        def body(group: Value, piece: Value, addresses: list[Value]) -> None:
+            for address in addresses[:lines]:
+                with code.when(~(address > self.limit)):  # else it is a fault
+                    runs.look(self.memory + address, PIECE_BYTES)
+
+        majors: tuple[Major, ...] = ("K", "MN")
+        for number, major in enumerate(majors):
+            with code.when(by_columns.equals(number)):
+                each_piece(code, descriptor, major, groups, pieces, body, version=TCGEN05_VERSION)
+
+
+def _write_product_issued(code: WatchCode) -> None:
+    """Write that a product reads its matrices, in both blocks if it is one of a pair."""
+    begun, made = BegunOperation(code), code.record("operation")
+    code.run(begin_pipe_operation, frame=begun.frame, made=made, issued=begun.issued)
+
+    def operand(number: int) -> Value:
+        return made.get(AsyncOperation.tensor_operands + 8 * number)
+
+    form, descriptor = operand(product.FORM), operand(product.DESCRIPTOR)
+    m, n = ((descriptor >> M_BIT) & M_MASK) * 16, ((descriptor >> N_BIT) & N_MASK) * 8
+    paired, sparse = ((form & each).differs(0) for each in (PAIRED, SPARSE))
+    with _each_block(code, begun, paired.select(code.number(1), 0)) as block:
+        home = Record(code, block.get(BlockRecord.watch), BlockWatch)
+        reads = _SharedReads(begun, block)
+        for matrix, size, bit, more in (
+            (product.A, m, A_MAJOR_BIT, code.number(0)),
+            (product.B, n, B_MAJOR_BIT, sparse.select(code.number(1), 0)),
+        ):
+            by_columns = (descriptor >> bit) & 1
+            lines = paired.select(size >> 1, size)
+            facts = {"form": form, "lines": lines, "by_columns": by_columns, "is_sparse_b": more}
+            groups, pieces = (code.run(each, **facts) for each in (groups_of_matrix, pieces_of_matrix))
+            in_shared = (form & TENSOR_A).equals(0) if matrix == product.A else code.number(1).differs(0)
+            with code.when(in_shared):
+                reads.matrix(operand(matrix), by_columns, groups, pieces)
+        code.run(
+            look_at_product, frame=begun.frame, issued=begun.issued, made=made, home=home, form=form,
+            descriptor=descriptor,
+        )  # fmt: skip
+    code.done()
+
+
+@contextmanager
+def _each_block(code: WatchCode, begun: BegunOperation, paired: Value) -> Iterator[Record]:
+    """Run the body for the block that issues an operation, and for the other one if it is of a pair."""
+    own = begun.block
+    with code.loop(paired + 1) as number:
+        chosen = code.variable(own.address)
+        chosen.set(own.address)
+        with code.when(number.differs(0)):
+            chosen.set(other_block(code, own).address)
+        block = Record(code, chosen.get(), BlockRecord)
+        with code.when(block.get(BlockRecord.ended).equals(0)):
+            yield block
+
+
+@written(_write_product_issued, name="check_product_issued", external=True)
+def product_issued(frame: WarpFrame, operation: AsyncOperation) -> None:
+    """tcgen05.mma is about to be issued."""
+    signature_only()
+
+
+# tcgen05.cp and shift ---------------------------------------------------------------------------------------
+
+
+@compiled()
+def look_at_copied(
+    frame: WarpFrame, issued: Issued, home: BlockWatch, address: int, groups: int, columns: int, flags: int
+) -> None:
+    """A copy or shift writes the tensor memory of a block."""
+    first = address & COLUMN_MASK
+    look_at_cells(frame, issued.row, home, groups, first, columns, issued.epoch, issued.who, flags)
+
+
+def _look_at_target(
+    code: WatchCode, begun: BegunOperation, made: Record, groups: Value | int, columns: int, flags: int
+) -> None:
+    """Write that a copy or shift writes columns of tensor memory, in both blocks if it is one of a pair."""
+    address = made.get(AsyncOperation.tensor_operands + 8 * targets.ADDRESS)
+    with _each_block(code, begun, made.get(AsyncOperation.tensor_operands + 8 * targets.PAIRED)) as block:
+        home = Record(code, block.get(BlockRecord.watch), BlockWatch)
+        code.run(
+            look_at_copied, frame=begun.frame, issued=begun.issued, home=home, address=address,
+            groups=groups, columns=columns, flags=int(flags),
+        )  # fmt: skip
+
+
+def _copy_hook(shape: CopyShape) -> Hook:
+    """Return the function that is called when a tcgen05.cp of a shape is issued."""
+    lanes = {lane // CELL_LANES for row in range(shape.rows) for lane in shape.lanes_of(row)}
+    groups = sum(1 << each for each in lanes)
+
+    def write(code: WatchCode) -> None:
+        begun, made = BegunOperation(code), code.record("operation")
+        code.run(begin_pipe_operation, frame=begun.frame, made=made, issued=begun.issued)
+        descriptor = made.get(AsyncOperation.tensor_operands + 8 * copies.DESCRIPTOR)
+        paired = made.get(AsyncOperation.tensor_operands + 8 * targets.PAIRED)
+        with _each_block(code, begun, paired) as block:
+            by_eights = code.number(-(-shape.rows // LINES_TOGETHER))
+            lines = min(shape.rows, LINES_TOGETHER)
+            reads = _SharedReads(begun, block)
+            reads.matrix(descriptor, code.number(0), by_eights, code.number(shape.pieces), lines)
+        _look_at_target(code, begun, made, groups, shape.columns, TensorFlag.WRITES | TensorFlag.PIPE)
+        code.done()
+
+    name = shape.name.replace(".", "_").replace(":", "_")
+
+    @written(write, name=f"check_copy_{name}_issued", external=True)
+    def copy_to_tensor_issued(frame: WarpFrame, operation: AsyncOperation) -> None:
+        signature_only()
+
+    return copy_to_tensor_issued
+
+
+#: By the name of the shape.
+copy_hooks: dict[str, Hook] = {name: _copy_hook(shape) for name, shape in SHAPES.items()}
+
+
+def _write_shift_issued(code: WatchCode) -> None:
+    """Write that tcgen05.shift moves rows of a partition in place."""
+    begun, made = BegunOperation(code), code.record("operation")
+    code.run(begin_pipe_operation, frame=begun.frame, made=made, issued=begun.issued)
+    lane = made.get(AsyncOperation.tensor_operands + 8 * targets.ADDRESS) >> LANE_SHIFT
+    groups = code.number(FIRST_PARTITION) << ((lane & 127) >> 4)
+    flags = TensorFlag.READS | TensorFlag.WRITES | TensorFlag.PIPE
+    _look_at_target(code, begun, made, groups, SHIFTED_COLUMNS, flags)
+    code.done()
+
+
+@written(_write_shift_issued, name="check_shift_issued", external=True)
+def shift_issued(frame: WarpFrame, operation: AsyncOperation) -> None:
+    """tcgen05.shift is about to be issued."""
+    signature_only()
+
+
+# commits ----------------------------------------------------------------------------------------------------
+
+
+@inlined
+def arrive_by_commit(frame: WarpFrame, operation: AsyncOperation, home: BlockWatch) -> None:
+    """The thread of a tcgen05.commit arrives at the mbarrier, which publishes what it did before."""
+    watch, lane, row = watch_of(frame.block), operation.lane, operation.site * MOST_ROWS
+    made = Access.on_stack()
+    made.frame = frame
+    made.watch = watch
+    made.home = home
+    made.site = row
+    made.row = watch.watch.sites[row]
+    made.flags = Flag.WRITES | Flag.STRONG_ACCESS | Flag.RELEASES | Flag.PHASES
+    made.active = 1 << lane
+    made.shared = 1
+    made.host = operation.barrier_block.shared
+    made.plane = home.shadow
+    made.stride = home.stride
+    made.shift = home.cell_shift
+    made.offsets = longs_of(words_of(operation.barrier - made.host))
+    made.addresses = longs_of(words_of(operation.barrier_address))
+    if (home is not watch) & is_in_cluster(watch):
+        note_remote(watch, home, row, LaneLongs.at(address_of(made.addresses)), made.active)
+    access_strongly(made)
+
+
+@compiled(name="check_commit_issued", external=True)
+def commit_issued(frame: WarpFrame, operation: AsyncOperation) -> None:
+    """tcgen05.commit is about to be issued: an arrival at an mbarrier, after all that its thread has issued."""
+    watch, home = watch_of_running(frame), watch_of(operation.barrier_block)
+    offset = operation.barrier - operation.barrier_block.shared
+    number = follow_barrier(home, offset, load_long(operation.barrier))
+    clock = tensor_clock(watch, frame.index)
+    commit = clock.commits[clock.commit_count & (COMMITS_KEPT - 1)]
+    clock.commit_count += 1
+    commit.epoch = begin_operation(frame, AsyncKind.TENSOR, operation.lane, 0, 0, 0, watch)
+    commit.lane = operation.lane
+    commit.home = home
+    commit.number = number
+    commit.phase = phase_of_barrier(home, number)
+    begin_epoch(frame)
+    arrive_by_commit(frame, operation, home)

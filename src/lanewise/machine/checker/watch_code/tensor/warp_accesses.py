@@ -1,0 +1,96 @@
+"""Called before instructions of a warp that touch tensor memory: loads, stores, waits, alloc and dealloc."""
+
+from __future__ import annotations
+
+from lanewise.jit.lane_functions import lowest_bit
+from lanewise.jit.restricted_python import compiled, inlined
+from lanewise.machine.abi import WarpFrame
+from lanewise.machine.checker import records
+from lanewise.machine.checker.records import BlockWatch
+from lanewise.machine.checker.suspicion_sentences import Suspicion
+from lanewise.machine.checker.tensor_records import CELL_LANES, WAITS_KEPT, TensorFlag
+from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
+    operand_of,
+    suspect,
+    watch_of,
+    watch_of_running,
+)
+from lanewise.machine.checker.watch_code.proxy.tensor_commits import tensor_clock
+from lanewise.machine.checker.watch_code.tensor.cells import look_at_cells
+from lanewise.machine.tensor_memory_records import LANE_SHIFT, TensorAllocator
+
+#: Lanes that a warp reaches, as groups of lanes of a cell, and warps that reach different ones.
+WARP_GROUPS, PARTITIONS = 32 // CELL_LANES, 4
+#: All groups of lanes.
+EVERY_GROUP = 0xFF
+
+
+@inlined
+def word_of(watch: BlockWatch, row: int) -> int:
+    """Return an access of a whole warp in one word."""
+    return (watch.watch.sites[row].number << records.SITE_SHIFT) | records.COLLECTIVE
+
+
+@compiled()
+def move_words(
+    frame: WarpFrame, row: int, active: int, register: int, number: int, lanes: int, columns: int, split: int,
+    stores: int,
+) -> None:  # fmt: skip
+    """A warp loads or stores columns of 16 or 32 lanes; `split`: the columns to a second half, or 0."""
+    if active == 0:
+        return
+    watch = watch_of_running(frame)
+    address = operand_of(frame, lowest_bit(active), register, 0) + number
+    first, column = (address >> LANE_SHIFT) & (32 - 1), address & ((1 << LANE_SHIFT) - 1)
+    of_warp = (frame.index & (PARTITIONS - 1)) * WARP_GROUPS
+    groups = 3 << of_warp if lanes == 32 else 1 << (of_warp + first // CELL_LANES)
+    flags = TensorFlag.WRITES if stores != 0 else TensorFlag.READS | TensorFlag.ADVISES
+    me = word_of(watch, row)
+    look_at_cells(frame, row, watch, groups, column, columns, watch.epoch, me, flags)
+    if split != 0:
+        look_at_cells(frame, row, watch, groups, column + split, columns, watch.epoch, me, flags)
+
+
+@compiled()
+def wait_for_moves(frame: WarpFrame, active: int, stores: int) -> None:
+    """A warp executes tcgen05.wait::ld or wait::st."""
+    if active == 0:
+        return
+    watch = watch_of_running(frame)
+    clock = tensor_clock(watch, frame.index)
+    if stores != 0:
+        clock.store_waits[clock.store_wait_count & (WAITS_KEPT - 1)] = watch.epoch
+        clock.store_wait_count += 1
+    else:
+        clock.load_waits[clock.load_wait_count & (WAITS_KEPT - 1)] = watch.epoch
+        clock.load_wait_count += 1
+    watch.fresh = 1  # what follows is not waited for
+
+
+@compiled()
+def allocate_columns(frame: WarpFrame, row: int, active: int) -> None:
+    """A warp executes tcgen05.alloc."""
+    if active != 0:
+        watch_of_running(frame).tensor_alloc_row = row
+
+
+@compiled()
+def free_columns(
+    frame: WarpFrame, row: int, active: int, register: int, number: int, count_register: int, count: int
+) -> None:
+    """A warp executes tcgen05.dealloc: the pipe must be done with the columns."""
+    if active == 0:
+        return
+    watch, lane = watch_of_running(frame), lowest_bit(active)
+    column = (operand_of(frame, lane, register, 0) + number) & ((1 << LANE_SHIFT) - 1)
+    columns = operand_of(frame, lane, count_register, count)
+    me = word_of(watch, row)
+    look_at_cells(frame, row, watch, EVERY_GROUP, column, columns, watch.epoch, me, TensorFlag.FREES)
+
+
+@compiled()
+def columns_at_end(frame: WarpFrame) -> None:
+    """A block ends: all its columns have to be free."""
+    watch, allocator = watch_of(frame.block), TensorAllocator.at(frame.block.tensor_allocator)
+    if watch.tensor_clocks != 0 and allocator.allocated != 0:
+        suspect(Suspicion.TENSOR_NEVER_FREED, frame, watch.tensor_alloc_row, 0, allocator.allocated, 0, 0)
