@@ -29,13 +29,15 @@ def ladder() -> Any:
     return ladder
 
 
-NUMBERS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
+NUMBERS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)
 #: Rungs that are climbed each time: the others are tried with tails, and all with LANEWISE_EVERYTHING=1.
-CLIMBED = NUMBERS if EVERYTHING else (1, 2, 3, 5, 8, 10, 11)
+CLIMBED = NUMBERS if EVERYTHING else (1, 2, 3, 5, 8, 10, 11, 12)
 #: Rungs that swizzle shared memory: not one wavefront more than the bytes need.
-WITHOUT_CONFLICTS = (4, 5, 6, 7, 8, 9, 10, 11)
+WITHOUT_CONFLICTS = (4, 5, 6, 7, 8, 9, 10, 11, 12, 13)
 #: Rungs for sm_90a, with wgmma.
 HOPPER = (9, 10, 11)
+#: Rungs for sm_100a, with tcgen05.
+BLACKWELL = (12, 13)
 
 
 def rung_of(ladder: Any, number: int) -> Any:
@@ -90,6 +92,8 @@ def test_a_variant_is_exact_and_clean(ladder: Any, label: str) -> None:
         (9, lw.bf16, lw.f32, (130, 264, 72)),
         pytest.param(10, lw.f16, lw.f16, (257, 8, 328), marks=only_with_everything),
         pytest.param(11, lw.bf16, lw.f32, (520, 272, 200), marks=only_with_everything),
+        (12, lw.f16, lw.f16, (130, 264, 72)),
+        pytest.param(13, lw.bf16, lw.f32, (300, 520, 200), marks=only_with_everything),
     ],
     ids=lambda value: getattr(value, "name", None) or str(value).replace(" ", ""),
 )
@@ -109,6 +113,7 @@ def test_tails_are_handled(
 
 OPCODES = ("HMMA", "LDSM", "LDG", "STS", "LDGSTS", "BAR")
 HOPPER_OPCODES = ("HGMMA", "UTMALDG", "SYNCS", "WARPGROUP", "BAR")
+BLACKWELL_OPCODES = ("UTCHMMA", "UTCBAR", "SYNCS", "BAR")
 
 
 @sampled(8)
@@ -124,6 +129,9 @@ def test_the_page_shows_the_machine_code(ladder: Any, number: int) -> None:
     plain = Counter(each.split(".")[0] for each in opcodes)
     if number in HOPPER:
         assert [str(number), *(str(plain[each]) for each in HOPPER_OPCODES)] in rows_of_page("UTMALDG")
+        return
+    if number in BLACKWELL:
+        assert [str(number), *(str(plain[each]) for each in BLACKWELL_OPCODES)] in rows_of_page("UTCHMMA")
         return
     assert [str(number), *(str(plain[each]) for each in OPCODES)] in rows_of_page("LDGSTS")
     if number == 7:

@@ -61,6 +61,10 @@ class Rung:
         """Whether it can multiply matrices of so many columns: TMA wants rows of whole 16 bytes."""
         return self.arch == "sm_90" or not (n % 8 or k % 8)
 
+    def runs_on(self, arch: str) -> bool:
+        """Whether a GPU of an arch has its instructions: those of sm_90a and sm_100a are of one alone."""
+        return not self.arch.endswith("a") or arch.rstrip("af") == self.arch.rstrip("a")
+
     def prepare(self, *arguments: Any) -> Any:
         """The configured kernel, its arguments and constants, for A, B, C and a format of the sums."""
         return getattr(import_module(self.module), self.function)(*arguments)
@@ -78,6 +82,8 @@ RUNGS = (
     Rung(9, "rung9_tma_wgmma", "TMA and wgmma", "sm_90a"),
     Rung(10, "rung10_specialised", "one warp loads, two warpgroups multiply", "sm_90a"),
     Rung(11, "rung11_persistent", "persistent blocks, clusters that share B, TMA stores", "sm_90a"),
+    Rung(12, "rung12_tensor_memory", "tcgen05, sums in tensor memory", "sm_100a"),
+    Rung(13, "rung13_pairs", "pairs of blocks, persistent, two accumulators", "sm_100a"),
 )
 #: Rungs with one thing done another way.
 VARIANTS = (
@@ -107,7 +113,7 @@ class Outcome:
 def climb(
     rung: Rung, m: int, n: int, k: int, dtype: lw.Format = lw.f16, accumulate: lw.Format = lw.f32
 ) -> Outcome:
-    """Run a rung on the CPU, as an H100 would: its bits against `mma.gemm`, its hazards and its counters."""
+    """Run a rung on the CPU: its bits against `mma.gemm`, its hazards and its counters."""
     rng = np.random.default_rng(m + n + k)
     a, b = (rng.normal(size=shape).astype(dtype.dtype) for shape in ((m, k), (k, n)))
     c = np.zeros((m, n), dtype.dtype)
@@ -138,7 +144,7 @@ def inner_loop(sass: str) -> list[str]:
             back = re.search(r"\bBRA.*`\((\.L_\w+)\)", found[1])
             if back and back[1] in labels:
                 loop = instructions[labels[back[1]] :]
-                if any("HMMA" in each or "HGMMA" in each for each in loop):
+                if any("HMMA" in each or "HGMMA" in each for each in loop):  # UTCHMMA among them
                     return loop
     return []
 
@@ -245,7 +251,7 @@ def main(
     chosen = [each for each in every if not rung or each.number in rung]
     console = Console()
     table = Table(
-        "rung", "what it adds", "bits", "findings", "bank conflicts", title=f"CPU, {m} × {n} × {k}, sm_90"
+        "rung", "what it adds", "bits", "findings", "bank conflicts", title=f"CPU, {m} × {n} × {k}"
     )
     for each in chosen:
         seen = climb(each, m, n, k)
@@ -256,6 +262,7 @@ def main(
     console.print(table)
     if not gpu:
         return
+    chosen = [each for each in chosen if each.runs_on(lw.gpu.devices()[0].arch)]
     runs = []
     for pair, size in product(dtype.split(","), map(int, sizes.split(","))):
         inner, _, outer = pair.partition("/")
