@@ -25,7 +25,7 @@ HEAD = """
 
 
 def ptx(body: str) -> str:
-    """A kernel: %r0 is the thread, %r1 its warp, %r2 the rank of its block, %r3 the block, %rd0 the output."""
+    """A kernel: %r0 is the thread, %r1 its warp, %r2 the rank, %r3 the block, %rd0 the output."""
     return f"{HEAD}{body}\n    ret;\n}}\n"
 
 

@@ -1,7 +1,7 @@
 """tcgen05.st that a schedule keeps: its registers are copied, and it takes effect later.
 
-That is at tcgen05.wait::st at the latest. The stores of a warp keep their order: they are operations of a pipe
-of their own.
+That is at tcgen05.wait::st at the latest. The stores of a warp keep their order: they are operations of a
+pipe of their own.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def keep(
             operation = blank_operation(code, site, code.number(0))
             operation.set(AsyncOperation.pipe, pipe_of(code.frame.get(WarpFrame.index)))
             operation.set(AsyncOperation.source, place)
-            for number, value in enumerate((move.start, move.half_split, move.chunks)):
-                operation.set(AsyncOperation.tensor_operands + 8 * number, value)
+            for operand, value in enumerate((move.start, move.half_split, move.chunks)):
+                operation.set(AsyncOperation.tensor_operands + 8 * operand, value)
             operation.set(AsyncOperation.execute, address_of(code, execute))
             code.give(call(code, issue(code.module), [code["frame"], operation.address]))
 
