@@ -64,9 +64,7 @@ def unpacked(number: int) -> Form:
     """Return the form of a number."""
     kind = _KINDS[number & 15]
     block = 0 if not kind.block_scaled else 16 if number & _BLOCK16 else 32
-    product = Product(
-        kind, 2 if number & _PAIR else 1, bool(number & _SPARSE), bool(number & _WS), block
-    )
+    product = Product(kind, 2 if number & _PAIR else 1, bool(number & _SPARSE), bool(number & _WS), block)
     return Form(product, bool(number & _TENSOR_A), f"sm_{number >> _ARCH_SHIFT}a")
 
 

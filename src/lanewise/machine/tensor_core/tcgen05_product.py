@@ -8,7 +8,7 @@ made by the functions of `arith` that compute the instruction on arrays.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,7 +24,7 @@ from lanewise.isa.asynchronous.products import tcgen05_instruction
 from lanewise.isa.tensor_memory.accumulators import METADATA, Region, block_rows, metadata_place, regions
 from lanewise.jit import ir, machine_code
 from lanewise.jit.host_memory import address, zeroed_bytes
-from lanewise.jit.simd import Type, Value, f32, i8, i16, i64, u8
+from lanewise.jit.simd import Type, Value, f32, i8, i16, u8
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockAnswer, BlockRecord, FaultKind, MemberRow
 from lanewise.machine.async_records import AsyncOperation
@@ -367,7 +367,7 @@ def _grid(rows: int, k: int, storage: Storage, major: str) -> tuple[int, int]:
     return lines // 8, -(-elements // storage.elements)
 
 
-@lru_cache(maxsize=None)
+@cache
 def prepared(form: int, descriptor: int) -> Prepared:
     """Return the product of a form (as a number) and an instruction descriptor, ready to be called."""
     found = unpacked(form)
