@@ -251,8 +251,8 @@ class Case:
         masks = self.disabled + [0] * (8 - len(self.disabled))
         lane = self.d_lane << 16
         numbers = [
-            self.d_column | lane, A_COLUMN | lane, self.descriptor.encode(), METADATA_COLUMN, SCALE_A, SCALE_B,
-            int(self.adds), *masks, self.a_matrix.encode(), self.b_matrix.encode(), self.zero_mask,
+            self.d_column | lane, A_COLUMN | lane, self.descriptor.encode(), METADATA_COLUMN, SCALE_A,
+            SCALE_B, int(self.adds), *masks, self.a_matrix.encode(), self.b_matrix.encode(), self.zero_mask,
         ]  # fmt: skip
         return np.array(numbers, np.uint64)
 

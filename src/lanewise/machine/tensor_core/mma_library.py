@@ -184,7 +184,7 @@ class MmaTable:
         }
 
     def _find(self, cache: int, form: int, descriptor: int) -> int:
-        """Put the record of a product into a cache; 1 if no GPU has it, which the fault's sentence explains."""
+        """Put the record of a product into a cache; return 1 if no GPU has such a product."""
         from lanewise.machine.tensor_core.tcgen05_product import prepared
 
         try:
