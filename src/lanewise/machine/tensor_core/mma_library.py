@@ -136,6 +136,7 @@ class MmaTable:
         self.failures: list[BaseException] = []
         self._warpgroup_stage: Any = None
         self._tensor_stage: Any = None
+        self._found: dict[tuple[int, int], object] = {}
         for text, key, sites in info.products:
             row = self._row(text, key, arch) if key != TENSOR_PRODUCT else {}
             for site in sites:
@@ -194,6 +195,7 @@ class MmaTable:
         except BaseException as error:  # nothing may escape into compiled code
             self.failures.append(error)
             return 1
+        self._found[form, descriptor] = found  # another thread may put its own into the common cache
         ctypes.c_int64.from_address(cache + ProductCache.record).value = found.address
         return 0
 

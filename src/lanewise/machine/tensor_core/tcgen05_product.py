@@ -90,10 +90,12 @@ class ProductRecord(abi.RecordLayout):
     function = abi.field()
     pack_b = abi.field()
     sums = abi.field()
-    #: Blocks of the pair, 1 or 2; groups and pieces of A in one; the bits that negation flips.
+    #: Blocks of the pair, 1 or 2; groups and pieces of A in one; whether A's rows are shifted; the bits that
+    #: negation flips.
     blocks = abi.field()
     a_groups = abi.field()
     a_pieces = abi.field()
+    shifts_a = abi.field()
     a_sign = abi.field()
     b_sign = abi.field()
     #: Columns of B in whole strips, of a strip, and those of D that lie side by side in tensor memory.
@@ -272,6 +274,7 @@ class Tcgen05Product:
         values = {
             ProductRecord.function: program.place("product"),
             ProductRecord.blocks: product.cta_group,
+            ProductRecord.shifts_a: int(self.form.shifts_a),
             ProductRecord.a_groups: groups["a"][0],
             ProductRecord.a_pieces: groups["a"][1],
             ProductRecord.a_sign: found.negate_a << (self.model.a.bits - 1),
@@ -565,7 +568,8 @@ class _Writer:
         """Write the rows of A that lie in the lanes of a region into the stage."""
         lane, row = region.get(RegionRow.lane), region.get(RegionRow.row)
         out = self.at["a"] + row * (self.how.packed_k * self.a.word.bits // 8)
-        values = [self.operation.address, self._tensor(block, A, lane), region.get(RegionRow.rows), out]
+        rows, shifted = region.get(RegionRow.rows), self._number(ProductRecord.shifts_a)
+        values = [self.operation.address, self._tensor(block, A, lane), rows, shifted, out]
         sign = self._number(ProductRecord.a_sign)
         call_in(self.code, self.rows_of_a, [*values, self.how.packed_k, sign])
 
