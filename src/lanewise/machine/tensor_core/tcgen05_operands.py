@@ -22,7 +22,7 @@ from lanewise.machine.tensor_core.descriptors import LINES_TOGETHER, First, each
 from lanewise.machine.tensor_core.mma_function import half_numbers, half_words
 from lanewise.machine.tensor_core.sparsity_and_scales import TF32_CODES
 from lanewise.machine.tensor_core.tcgen05_faults import Wrong
-from lanewise.machine.tensor_core.wgmma_operands import interleaved
+from lanewise.machine.tensor_core.wgmma_operands import columns_of, interleaved
 from lanewise.machine.tensor_memory_records import LANE_BYTES
 
 #: Elements of a row of sums that are moved at a time.
@@ -144,11 +144,7 @@ def gather(module: ir.Module, name: str, storage: Storage, major: Major, turned:
                 for line, place in zip(lines, places, strict=True):
                     out.store(line.part(lanes // 2, lanes // 2), place + lanes // 2)
             return
-        while len(lines) > 1:  # the elements of all lines by turns
-            half = len(lines) // 2
-            lines = [interleaved(code, lines[each], lines[each + half]) for each in range(half)]
-        for number in range(lanes):
-            row = lines[0].part(number * LINES_TOGETHER, LINES_TOGETHER)
+        for number, row in enumerate(columns_of(code, lines)):
             out.store(row, (piece * lanes + number) * pitch + group * LINES_TOGETHER)
 
     first = First(code["first_group"], code["first_piece"])
