@@ -84,6 +84,7 @@ PACKAGES = {
         "tensor_core",
         "warp_ops",
         "bulk_copies",
+        "tensor_memory",
         "textures",
         "compile",
         "runtime",

@@ -38,7 +38,7 @@ from ptxas import find_ptxas
 
 SOURCE = Path(__file__).parents[2] / "src" / "lanewise" / "machine"
 #: Packages whose functions write the code of one opcode, or of few that they tell apart.
-LOWERINGS = ("arithmetic", "warp_ops", "bulk_copies", "tensor_core", "textures")
+LOWERINGS = ("arithmetic", "warp_ops", "bulk_copies", "tensor_core", "tensor_memory", "textures")
 
 
 @pytest.mark.parametrize("record", TABLE, ids=lambda record: record.pattern)
@@ -127,7 +127,6 @@ def resolved(line: str) -> object:
         ("add.u32 %r0, %r1, [%rd0];", r"its operand 3 is not a value"),
         ("ld.global.u32 %r0, %rd0;", r"its operand 2 is not an address"),
         ("frobnicate.u32 %r0;", r"the machine cannot run 'frobnicate"),
-        ("tcgen05.fence::before_thread_sync;", r"tensor memory comes later"),
     ],
 )
 def test_operands_are_held_to_their_roles(line: str, message: str) -> None:

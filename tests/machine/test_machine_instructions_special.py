@@ -130,7 +130,6 @@ AGAIN:
         ),
         ("tensormap.replace.tile.swizzle_atomicity.global.b1024.b32 [%rd0], 1;", "no field that sm_90 has"),
         ("tensormap.replace.tile.box_dim.global.b1024.b32 [%rd0], 5, %r1;", "a constant from 0 to 4"),
-        ("tcgen05.fence::before_thread_sync;", "tensor memory"),
         ("frobnicate.u32 %r0, %r1;", "cannot run"),
         ("mbarrier.bf16x2.init.shared::cta.b64 [%r0], 1;", "stands directly after mbarrier"),
         ("max.wide.u32 %rd1, %r0, 16, %rd0;", "for .f32 alone"),

@@ -1,7 +1,9 @@
-"""The 64 bits by which wgmma names a matrix in shared memory: fields, swizzles, the bytes of each element.
+"""The 64 bits by which wgmma and tcgen05 name a matrix in shared memory: fields, swizzles, bytes of elements.
 
 Facts: PTX ISA, "Asynchronous warpgroup level matrix shared memory layout"; what it leaves open was read off
-an H200 (benchmarks/results/wgmma_addresses.json, held by tests/isa/test_isa_matrix_descriptor.py).
+an H200 (benchmarks/results/wgmma_addresses.json, held by tests/isa/test_isa_matrix_descriptor.py). tcgen05's
+descriptors (version 1) rest on PTX ISA, "Shared memory descriptor", and on CUTLASS's canonical layouts
+(tests/isa/cutlass_tcgen05_layouts.json).
 """
 
 from __future__ import annotations
@@ -57,14 +59,33 @@ FIELDS = (
 )
 FIELD = {field.name: field for field in FIELDS}
 
+#: The version of tcgen05's descriptors; wgmma's have 0.
+TCGEN05_VERSION = 1
+#: The fields of tcgen05's descriptors.
+TCGEN05_FIELDS = (
+    *FIELDS[:3],
+    Field("version", 46, 3, 1, "1 for tcgen05"),
+    FIELDS[3],
+    Field("absolute_leading", 52, 1, 1, "1: the leading offset is an address (sm_103a, K of 48 bytes)"),
+    Field("zero", 53, 8, 1, "0"),
+    Field("swizzle", 61, 3, 1, "swizzle mode"),
+)
+TCGEN05_FIELD = {field.name: field for field in TCGEN05_FIELDS}
+
 
 class SwizzleMode(NamedTuple):
-    """A swizzle mode: its number in a descriptor, the bytes of a row, how it permutes byte addresses."""
+    """A swizzle mode: its number in a descriptor, the bytes of a row, how it permutes byte addresses.
+
+    `code` is wgmma's number of it, -1 if wgmma does not have it; `tcgen05_code` has one bit more. A pattern
+    has `lines` rows.
+    """
 
     name: str
     code: int
+    tcgen05_code: int
     row_bytes: int
     swizzle: Swizzle
+    lines: int = 8
 
     @property
     def row_pieces(self) -> int:
@@ -73,27 +94,32 @@ class SwizzleMode(NamedTuple):
 
     @property
     def pattern_bytes(self) -> int:
-        """The bytes after which the pattern repeats: eight rows."""
-        return 8 * self.row_bytes
+        """The bytes after which the pattern repeats: all of its rows."""
+        return self.lines * self.row_bytes
 
 
 SWIZZLE_MODES = (
-    SwizzleMode("none", 0, 16, Swizzle(0, 4, 3)),
-    SwizzleMode("128B", 1, 128, Swizzle(3, 4, 3)),
-    SwizzleMode("64B", 2, 64, Swizzle(2, 4, 3)),
-    SwizzleMode("32B", 3, 32, Swizzle(1, 4, 3)),
+    SwizzleMode("none", 0, 0, 16, Swizzle(0, 4, 3)),
+    SwizzleMode("128B", 1, 2, 128, Swizzle(3, 4, 3)),
+    SwizzleMode("64B", 2, 4, 64, Swizzle(2, 4, 3)),
+    SwizzleMode("32B", 3, 6, 32, Swizzle(1, 4, 3)),
 )
-_MODE = {mode.name: mode for mode in SWIZZLE_MODES}
+#: The mode that only tcgen05 has: pieces of 32 bytes are moved, for MN-major matrices of 32-bit elements.
+TCGEN05_MODES = (*SWIZZLE_MODES, SwizzleMode("128B_ATOM_32B", -1, 1, 128, Swizzle(2, 5, 2), lines=4))
+_MODE = {mode.name: mode for mode in TCGEN05_MODES}
+_TCGEN05_MODE = {mode.tcgen05_code: mode for mode in TCGEN05_MODES}
 
 
-def swizzle_mode(name: str) -> SwizzleMode:
-    """Return the swizzle mode of a name: "none", "32B", "64B" or "128B".
+def swizzle_mode(name: str, version: int = 0) -> SwizzleMode:
+    """Return the swizzle mode of a name: "none", "32B", "64B", "128B", and of tcgen05 "128B_ATOM_32B".
 
     >>> swizzle_mode("64B").swizzle
     Swizzle(2,4,3)
     """
-    if name not in _MODE:
-        raise LanewiseError(f'a swizzle is "none", "32B", "64B" or "128B", not {name!r}')
+    modes = TCGEN05_MODES if version == TCGEN05_VERSION else SWIZZLE_MODES
+    if name not in [mode.name for mode in modes]:
+        *names, last = (f'"{mode.name}"' for mode in sorted(modes, key=lambda each: each.row_bytes))
+        raise LanewiseError(f"a swizzle is {', '.join(names)} or {last}, not {name!r}")
     return _MODE[name]
 
 
@@ -110,9 +136,9 @@ class Mode(NamedTuple):
 class PieceGrid(NamedTuple):
     """How the pieces of 16 bytes of a matrix lie before the swizzle: lines of pieces that are neighbours.
 
-    A line is a row of a K-major matrix (for B a column), and one k of an MN-major one. Eight lines are the
-    rows of a pattern; a row has as many pieces as the swizzle is wide. The second mode goes to further
-    patterns: of other lines, and of pieces for which a row is too short.
+    A line is a row of a K-major matrix (for B a column), and one k of an MN-major one. Eight lines (four of
+    "128B_ATOM_32B") are the rows of a pattern; a row has as many pieces as the swizzle is wide. The second
+    mode goes to further patterns: of other lines, and of pieces for which a row is too short.
     """
 
     lines: int
@@ -121,19 +147,19 @@ class PieceGrid(NamedTuple):
     piece_modes: tuple[Mode, Mode]
 
 
-def piece_grid(rows: int, k: int, bits: int, major: Major, swizzle: str) -> PieceGrid:
-    """Return how `rows` × `k` elements lie; for B, N are its rows.
+def piece_grid(rows: int, k: int, bits: int, major: Major, swizzle: str, version: int = 0) -> PieceGrid:
+    """Return how `rows` × `k` elements lie; for B, N are its rows. `version` is that of the descriptor.
 
     >>> piece_grid(64, 16, 16, "K", "128B").line_modes
     (Mode(extent=8, stride=128), Mode(extent=8, stride='stride_byte_offset'))
     """
-    mode = swizzle_mode(swizzle)
+    mode = swizzle_mode(swizzle, version)
     if major not in ("K", "MN"):
         raise LanewiseError(f'a matrix is "K"-major or "MN"-major, not {major!r}')
-    if major == "MN" and bits != 16:
+    if major == "MN" and bits != 16 and version != TCGEN05_VERSION:
         raise LanewiseError(f"only matrices of 16-bit elements may be MN-major, not of {bits} bits")
     lines, elements = (rows, k) if major == "K" else (k, rows)
-    pieces = elements * bits // (8 * PIECE_BYTES)
+    pieces = -(-elements * bits // (8 * PIECE_BYTES))
     to_group: Stride = "stride_byte_offset"
     to_row: Stride = "leading_byte_offset"
     if major == "MN" and swizzle == "none":  # the two offsets change places
@@ -141,20 +167,22 @@ def piece_grid(rows: int, k: int, bits: int, major: Major, swizzle: str) -> Piec
     return PieceGrid(
         lines,
         pieces,
-        (Mode(8, mode.row_bytes), Mode(-(-lines // 8), to_group)),
+        (Mode(mode.lines, mode.row_bytes), Mode(-(-lines // mode.lines), to_group)),
         (Mode(mode.row_pieces, PIECE_BYTES), Mode(-(-pieces // mode.row_pieces), to_row)),
     )
 
 
 @dataclass(frozen=True)
 class MatrixDescriptor(Drawn):
-    """The matrix descriptor of wgmma, by its fields in bytes.
+    """The matrix descriptor of wgmma (version 0) or tcgen05 (version 1), by its fields in bytes.
 
     >>> tile = MatrixDescriptor(0x400, stride_byte_offset=1024, swizzle="128B")
     >>> hex(tile.encode())
     '0x4000004000000040'
     >>> MatrixDescriptor.decode(0x4000004000000040) == tile
     True
+    >>> hex(MatrixDescriptor(0x400, 0, 1024, swizzle="128B", version=1).encode())
+    '0x4000404000000040'
     """
 
     start_address: int = 0
@@ -162,9 +190,14 @@ class MatrixDescriptor(Drawn):
     stride_byte_offset: int = 0
     base_offset: int = 0
     swizzle: str = "none"
+    version: int = 0
 
     def __post_init__(self) -> None:
-        swizzle_mode(self.swizzle)
+        if self.version not in (0, TCGEN05_VERSION):
+            raise LanewiseError(
+                f"a matrix descriptor has version 0 (wgmma) or 1 (tcgen05), not {self.version}"
+            )
+        swizzle_mode(self.swizzle, self.version)
         for field in FIELDS[:-1]:
             object.__setattr__(self, field.name, _checked(field, getattr(self, field.name)))
 
@@ -176,17 +209,30 @@ class MatrixDescriptor(Drawn):
     def encode(self) -> int:
         """Return the 64 bits."""
         codes = {field: getattr(self, field.name) // field.unit for field in FIELDS[:-1]}
-        codes[FIELD["swizzle"]] = self.mode.code
+        if self.version == TCGEN05_VERSION:
+            codes[TCGEN05_FIELD["version"]] = self.version
+            codes[TCGEN05_FIELD["swizzle"]] = self.mode.tcgen05_code
+        else:
+            codes[FIELD["swizzle"]] = self.mode.code
         return sum(code << field.first_bit for field, code in codes.items())
 
     @classmethod
-    def decode(cls, descriptor: int) -> MatrixDescriptor:
-        """Return the fields of 64 bits; bits that belong to no field are ignored, as the hardware does."""
+    def decode(cls, descriptor: int, version: int = 0) -> MatrixDescriptor:
+        """Return the fields of 64 bits, read as wgmma's or as tcgen05's (version 1).
+
+        Bits that belong to no field of wgmma's are ignored, as the hardware does.
+        """
         bits = index(descriptor)
         if not -(1 << 63) <= bits < 1 << 64:
             raise LanewiseError(f"a matrix descriptor has 64 bits; {bits:#x} has more")
         start, leading, stride, base, code = (field.of(bits) for field in FIELDS)
-        return cls(start, leading, stride, base, SWIZZLE_MODES[code].name)
+        if version != TCGEN05_VERSION:
+            return cls(start, leading, stride, base, SWIZZLE_MODES[code].name)
+        reason = tcgen05_fault(bits)
+        if reason:
+            raise LanewiseError(reason)
+        name = _TCGEN05_MODE[TCGEN05_FIELD["swizzle"].of(bits)].name
+        return cls(start, leading, stride, base, name, version)
 
     def advanced(self, offset: int) -> MatrixDescriptor:
         """Return the descriptor with its start address moved by so many bytes, as a step along K does."""
@@ -208,12 +254,13 @@ class MatrixDescriptor(Drawn):
         """
         import numpy as np
 
-        grid = piece_grid(rows, k, bits, major, self.swizzle)
+        grid = piece_grid(rows, k, bits, major, self.swizzle, self.version)
         lines = _offsets(self, grid.line_modes, np.arange(grid.lines))
         pieces = _offsets(self, grid.piece_modes, np.arange(grid.pieces))
         address = self.start_address + lines[:, None] + pieces[None, :]
         inside = np.arange(8 * PIECE_BYTES // bits) * bits // 8
         elements = (self.swizzled(address)[..., None] + inside).reshape(grid.lines, -1)
+        elements = elements[:, : k if major == "K" else rows]
         return np.ascontiguousarray(elements if major == "K" else elements.T)
 
 
@@ -224,6 +271,32 @@ def reserved_bits(descriptor: int) -> int:
     '0x400000000000'
     """
     return index(descriptor) & ~sum(field.mask for field in FIELDS)
+
+
+def tcgen05_fault(descriptor: int) -> str:
+    """Return what is wrong with a descriptor as one of tcgen05, or nothing.
+
+    >>> tcgen05_fault(0x4000_0040_0000_0040)
+    'bits 46 to 48 of the matrix descriptor are 0 and have to be 1, the version of tcgen05 (wgmma has 0)'
+    """
+    bits = index(descriptor)
+    version, code = TCGEN05_FIELD["version"].of(bits), TCGEN05_FIELD["swizzle"].of(bits)
+    if version != TCGEN05_VERSION:
+        return (
+            f"bits 46 to 48 of the matrix descriptor are {version} and have to be 1, the version of tcgen05 "
+            "(wgmma has 0)"
+        )
+    if code not in _TCGEN05_MODE:
+        names = ", ".join(f"{mode.tcgen05_code} ({mode.name})" for mode in TCGEN05_MODES)
+        return f"the swizzle mode of the matrix descriptor (bits 61 to 63) is {code}; there are {names}"
+    if TCGEN05_FIELD["zero"].of(bits):
+        return "bits 53 to 60 of the matrix descriptor are not 0"
+    if TCGEN05_FIELD["absolute_leading"].of(bits):
+        return (
+            "the leading offset of the matrix descriptor is an absolute address (bit 52), which is for the "
+            "products of K = 96 on sm_103a only"
+        )
+    return ""
 
 
 def _offsets(descriptor: MatrixDescriptor, modes: tuple[Mode, Mode], numbers: Any) -> Any:

@@ -153,6 +153,10 @@ class BlockRecord(RecordLayout):
     # and function(frame, site, descriptor, groups, pieces, mn_major) when wgmma reads a matrix.
     issued_hook = field()
     operand_hook = field()
+    #: Its tensor memory, lane after lane (`tensor_memory_records.py`), and the TensorAllocator; 0 for kernels
+    #: without tcgen05.
+    tensor_memory = field()
+    tensor_allocator = field()
 
 
 class WarpFrame(RecordLayout):
@@ -227,6 +231,7 @@ PARKED = 0x4000_0000
 EXITED = 0x7FFF_FFFF
 #: What a lane waits for if not for one of the sixteen barriers.
 WAITS_FOR_SIBLINGS, WAITS_FOR_PHASE, WAITS_FOR_WARPGROUP, WAITS_FOR_CLUSTER = 16, 17, 18, 19
+WAITS_FOR_COLUMNS = 20
 BARRIERS = 16
 #: `together` has the basic block where the lanes go on, plus one, in its low bits, then the barrier's number;
 #: the last bit says that they may go on.
@@ -296,6 +301,10 @@ class FaultKind(IntEnum):
     EXITED_BLOCK = 16
     CLUSTER_BARRIER = 17
     BULK_COPY = 18
+    #: The size of such a fault is a Wrong of `tensor_memory/faults.py`.
+    TENSOR_MEMORY = 19
+    #: The size of such a fault is a Wrong of `tensor_core/tcgen05_faults.py`.
+    TENSOR_PRODUCT = 20
 
     @property
     def title(self) -> str:

@@ -45,6 +45,8 @@ class AsyncOperation(RecordLayout):
     lane = field()
     #: The bulk group of its thread: OPEN_GROUP until that is committed, 0 if an mbarrier tells its end.
     group = field()
+    #: Operations of one pipe take effect in the order in which they were issued; NO_PIPE: in any order.
+    pipe = field()
     #: Where it reads, 0 for `data`; the bytes that its source spans, for a copy of it.
     source = field()
     source_bytes = field()
@@ -101,6 +103,8 @@ class AsyncOperation(RecordLayout):
     fill = field()
     #: Whether a load rounds elements of f32 to tf32.
     rounds = field()
+    #: The operands of tcgen05.mma, cp, shift and commit; what each is, the module that issues them says.
+    tensor_operands = field(elements=16)
 
 
 class PendingOperations(RecordLayout):
@@ -148,3 +152,5 @@ class ThreadCopies(RecordLayout):
 MOST_PENDING, STAGE_BYTES = 512, 1 << 18
 #: The group of operations that no commit_group has closed.
 OPEN_GROUP = -1
+#: Pipes: of operations without one, and of the tcgen05 operations that a block issues.
+NO_PIPE, TENSOR_PIPE = 0, 1

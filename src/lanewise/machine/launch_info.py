@@ -31,6 +31,8 @@ class LaunchInfo(NamedTuple):
     uses_heap: bool
     uses_grid: bool
     uses_reserved_memory: bool
+    #: Whether it has instructions of tcgen05, so that its blocks have tensor memory.
+    uses_tensor_memory: bool
     reads_clock: bool
     #: How many instructions there are, calls and returns included.
     sites: int

@@ -11,7 +11,14 @@ from lanewise.machine.program.ops import Op, Program
 from lanewise.machine.program.special_registers import CLOCK_REGISTERS
 
 #: Roles of operands that decide on where lanes go on, or on what is accessed.
-_DECIDING = (Role.ADDRESS, Role.DESCRIPTOR, Role.MEMBERS, Role.BARRIER)
+_DECIDING = (
+    Role.ADDRESS,
+    Role.DESCRIPTOR,
+    Role.TENSOR_ADDRESS,
+    Role.MATRIX,
+    Role.MEMBERS,
+    Role.BARRIER,
+)
 
 
 def control_registers(program: Program) -> set[Register] | None:

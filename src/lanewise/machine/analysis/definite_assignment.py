@@ -19,6 +19,17 @@ from lanewise.ptx import Immediate
 
 #: State spaces of copies of values: what is stored there may be padding that nobody reads.
 _COPIES = frozenset(("local", "param"))
+#: Roles of operands whose registers need a value in any case.
+_NEEDED = (
+    Role.ADDRESS,
+    Role.DESCRIPTOR,
+    Role.TENSOR_ADDRESS,
+    Role.MATRIX,
+    Role.HANDLE,
+    Role.TENSOR,
+    Role.MEMBERS,
+    Role.BARRIER,
+)
 #: An instruction of a plan: its site, and whether it is the second half of it.
 Key = tuple[int, bool]
 
@@ -50,7 +61,7 @@ def needed(op: Op) -> set[Register]:
     found = {op.guard[0]} if op.guard is not None else set()
     if op.record.second_half or op.record.does_nothing:
         return found
-    found |= op.registers(Role.ADDRESS, Role.DESCRIPTOR, Role.HANDLE, Role.TENSOR, Role.MEMBERS, Role.BARRIER)
+    found |= op.registers(*_NEEDED)
     if _adds_to_sums(op):
         found |= op.registers(Role.DEFINED)
     stores_copy = op.record.is_plain_store and op.space in _COPIES

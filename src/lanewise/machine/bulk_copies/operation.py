@@ -9,7 +9,7 @@ from lanewise.jit import ir
 from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockAnswer, BlockRecord, FaultKind, LaunchRecord, MemberRow
-from lanewise.machine.async_records import OPEN_GROUP, AsyncOperation
+from lanewise.machine.async_records import NO_PIPE, OPEN_GROUP, AsyncOperation
 from lanewise.machine.bulk_copies.faults import Wrong
 from lanewise.machine.codegen.cluster_scheduler import member_row
 from lanewise.machine.codegen.function_code import (
@@ -50,6 +50,7 @@ class Issue:
         ):
             self.record.set(field, 0)
         self.record.set(AsyncOperation.group, OPEN_GROUP)
+        self.record.set(AsyncOperation.pipe, NO_PIPE)
         self.record.set(AsyncOperation.site, code["site"])
         self.record.set(AsyncOperation.lane, code["lane"])
 

@@ -12,6 +12,7 @@ from lanewise.machine.codegen.cluster_scheduler import begin_cluster, divided
 from lanewise.machine.codegen.function_code import U32, U64, FunctionCode, Record, copy_bytes, zero_bytes
 from lanewise.machine.codegen.pending_copies import forget_copies
 from lanewise.machine.codegen.run_order import block_in_order
+from lanewise.machine.tensor_memory_records import TENSOR_BYTES, TensorAllocator
 
 WORD = ir.IntType(32)
 LANES = abi.LANES
@@ -106,6 +107,9 @@ def _write_begin(module: ir.Module) -> ir.Function:
         block.set(BlockRecord.ctaid + 8 * axis, value)
     for barrier in range(abi.BARRIERS):
         block.set(BlockRecord.arrived + 8 * barrier, 0)
+    with code.when(block.get(BlockRecord.tensor_memory).differs(0)):
+        zero_bytes(code, block.get(BlockRecord.tensor_memory), code.number(TENSOR_BYTES))
+        zero_bytes(code, block.get(BlockRecord.tensor_allocator), code.number(TensorAllocator.BYTES))
     warps, frame_bytes = launch.get(LaunchRecord.warps), launch.get(LaunchRecord.frame_bytes)
     with code.loop(warps) as index:
         start = index * frame_bytes

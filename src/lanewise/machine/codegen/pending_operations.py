@@ -15,6 +15,7 @@ from lanewise.machine import abi
 from lanewise.machine.abi import BlockAnswer, BlockRecord, LaunchRecord, WarpFrame
 from lanewise.machine.async_records import (
     MOST_PENDING,
+    NO_PIPE,
     OPEN_GROUP,
     STAGE_BYTES,
     AsyncOperation,
@@ -101,13 +102,15 @@ def _write_issue(code: BlockCode) -> None:
     operation.set(AsyncOperation.warp, code.frame.get(WarpFrame.index))
     operation.set(AsyncOperation.issue_entry, block.get(BlockRecord.log_entry))
     operation.set(AsyncOperation.read_entry, 0)
-    with code.when(block.get(BlockRecord.issued_hook).differs(0)):
+    piped = operation.get(AsyncOperation.pipe).differs(NO_PIPE)
+    with code.when(block.get(BlockRecord.issued_hook).differs(0) & ~piped):
         call_function(code, block.get(BlockRecord.issued_hook), code["frame"], operation.address)
     with code.when(block.get(BlockRecord.pending).equals(0)):
         code.give(call_function(code, operation.get(AsyncOperation.execute), operation.address))
     queue = block.at(BlockRecord.pending)
     queue.set(PendingOperations.complete, address_of(code, complete(code.module)))
-    with code.when(drawn_at_once(code, block)):
+    at_once = drawn_at_once(code, block)
+    with code.when(at_once & ~piped):
         code.give(call_function(code, operation.get(AsyncOperation.execute), operation.address))
     with code.when(queue.get(PendingOperations.count).equals(MOST_PENDING)):
         answer = _complete_at(code, block, code.number(0))
@@ -117,6 +120,8 @@ def _write_issue(code: BlockCode) -> None:
     kept = _operation(code, queue, count)
     copy_bytes(code, kept.address, operation.address, code.number(AsyncOperation.BYTES))
     queue.set(PendingOperations.count, count + 1)
+    with code.when(at_once):  # after the earlier ones of its pipe
+        code.give(_complete_at(code, block, count))
     code.give(0)
 
 
@@ -124,7 +129,10 @@ def _write_issue(code: BlockCode) -> None:
 
 
 def _complete_at(code: FunctionCode, block: Record, index: Value) -> Value:
-    """Write a call that carries out a pending operation by its number and removes it; return the answer."""
+    """Write a call that carries out a pending operation by its number and removes it; return the answer.
+
+    Earlier operations of its pipe are carried out before it, so that later numbers may change by more than 1.
+    """
     kind = ir.FunctionType(ir.WORD, [ir.LONG] * 2)
     function = shared(code.module, "complete_operation", kind, _write_complete_at, quickly=True)
     return Value(code, U32, code.builder.call(function, [block.address.handle, index.handle]))
@@ -134,20 +142,39 @@ def _write_complete_at(module: ir.Module, name: str) -> None:
     code = FunctionCode(module, name, ("block", "index"), ir.WORD, "")
     block = code.record("block")
     queue = block.at(BlockRecord.pending)
+    index = _complete_earlier(code, block, queue, code["index"])
     bytes_each = code.number(AsyncOperation.BYTES)
     with code.builder.goto_entry_block():
         kind = ir.ArrayType(ir.IntType(8), AsyncOperation.BYTES)
         place = code.builder.alloca(kind, align=8)
     mine = Record(code, Value(code, i64, code.builder.ptrtoint(place, ir.LONG)))
-    copy_bytes(code, mine.address, _operation(code, queue, code["index"]).address, bytes_each)
+    copy_bytes(code, mine.address, _operation(code, queue, index).address, bytes_each)
     count = queue.get(PendingOperations.count) - 1
     queue.set(PendingOperations.count, count)
-    with code.loop(count, code["index"]) as number:
+    with code.loop(count, index) as number:
         following = _operation(code, queue, number + 1)
         copy_bytes(code, _operation(code, queue, number).address, following.address, bytes_each)
     with code.when(count.equals(0)):
         queue.set(PendingOperations.staged_bytes, 0)
     code.give(call_function(code, mine.get(AsyncOperation.execute), mine.address))
+
+
+def _complete_earlier(code: FunctionCode, block: Record, queue: Record, index: Value) -> Value:
+    """Write code that completes the operations of the same pipe before one; return its number after that."""
+    pipe = _operation(code, queue, index).get(AsyncOperation.pipe)
+    position, own = code.variable(code.number(0)), code.variable(index)
+    with code.when(pipe.differs(NO_PIPE)), code.loop(index):
+        number = position.get()
+        earlier = _operation(code, queue, number).get(AsyncOperation.pipe).equals(pipe)
+        with code.builder.if_else(earlier.handle) as (completes, passes):
+            with completes:
+                answer = _complete_at(code, block, number)
+                with code.when(answer.differs(0)):
+                    code.give(answer)
+                own.set(own.get() - 1)
+            with passes:
+                position.set(number + 1)
+    return own.get()
 
 
 def complete(module: ir.Module) -> ir.Function:
@@ -173,7 +200,9 @@ def _write_complete(module: ir.Module, name: str) -> None:
         before = queue.get(PendingOperations.count)
         # From the last one on, since numbers of later ones change.
         with code.loop(before) as number, code.when((_draw(code, block, queue) & (_ODDS - 1)).equals(0)):
-            carry_out(before - 1 - number)
+            index = before - 1 - number
+            with code.when(index < queue.get(PendingOperations.count)):
+                carry_out(index)
     left = queue.get(PendingOperations.count)
     with code.when(how.equals(CompleteHow.ONE) & done.get().equals(NONE) & left.differs(0)):
         # Whoever is stuck waits for an mbarrier rather than for a group, which its thread waits for itself.

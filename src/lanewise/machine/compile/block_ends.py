@@ -27,6 +27,7 @@ from lanewise.machine.program.basic_blocks import BasicBlock, callees, guarded_m
 from lanewise.machine.program.instruction_record import BlockEnd, Role, Waits
 from lanewise.machine.program.operands import IndirectCallee, Register
 from lanewise.machine.program.ops import Op
+from lanewise.machine.tensor_memory import allocation
 from lanewise.machine.warp_ops import calls, mbarrier
 from lanewise.ptx import Immediate
 
@@ -174,6 +175,27 @@ def cluster_end(module: ir.Module) -> ir.Function:
     return shared_code(module, "cluster_end", END_ARGUMENTS, write, quickly=True)
 
 
+def columns_end(module: ir.Module) -> ir.Function:
+    """Operands: guard, following, the basic block itself, then those of `allocation.end_operands`.
+
+    A warp that finds too few free columns of tensor memory waits, and then tries again.
+    """
+
+    def write(code: BlockCode) -> None:
+        words = code.record("operands")
+        bits, following = active_lanes(code, words, 0), words.get(16)
+        with code.when(bits.differs(-1)):  # nobody executes it, or the instruction faults
+            code.give(following.to(U32))
+        answer = allocation.try_to_allocate(code, words.address + 32)
+        with code.when(answer.equals(allocation.GRANTED)):
+            code.give(following.to(U32))
+        with code.when(answer.equals(allocation.FAULT)):
+            code.give(BlockAnswer.STOPPING)
+        park(code, bits, words.get(24), code.constant(U32, abi.WAITS_FOR_COLUMNS), code.constant(U32, 0))
+
+    return shared_code(module, "columns_end", END_ARGUMENTS, write, quickly=True)
+
+
 # ends of one kernel -----------------------------------------------------------------------------------------
 
 
@@ -232,6 +254,9 @@ class EndWriter:
                 return end_words(wait_end(self.data), [*guard, following, *members_of(op)])
             case BlockEnd.WARPGROUP_SYNC:
                 return end_words(warpgroup_end(self.data), [*guard, following, op.site])
+            case BlockEnd.COLUMNS:
+                operands = allocation.end_operands(op)
+                return end_words(columns_end(self.data), [*guard, following, block.number, *operands])
             case BlockEnd.CLUSTER:
                 return end_words(cluster_end(self.data), [*guard, following])
             case BlockEnd.BARRIER:

@@ -7,7 +7,7 @@ from lanewise.machine.launch_info import LaunchInfo
 from lanewise.machine.program.basic_blocks import BasicBlock, entry_block
 from lanewise.machine.program.operands import Symbol
 from lanewise.machine.program.ops import Program
-from lanewise.machine.tensor_core.mma_library import product_key, product_sites
+from lanewise.machine.tensor_core.mma_library import TENSOR_PRODUCT, product_key, product_sites, tensor_sites
 
 
 def launch_info(program: Program, blocks: list[BasicBlock], arch: str) -> LaunchInfo:
@@ -27,12 +27,16 @@ def launch_info(program: Program, blocks: list[BasicBlock], arch: str) -> Launch
         uses_heap=program.uses_heap,
         uses_grid=program.uses_grid,
         uses_reserved_memory=program.uses_reserved_memory,
+        uses_tensor_memory=any(op.record.touches_tensor_memory for op in program.sites),
         reads_clock=any(reads_clock(op) for op in program.sites),
         sites=len(program.sites),
         entry=entry_block(program, blocks),
         lines=tuple(block.line for block in blocks),
-        products=tuple(
-            (instruction.text, product_key(instruction, arch), tuple(sites))
-            for instruction, sites in product_sites(program, arch).items()
+        products=(
+            *(
+                (instruction.text, product_key(instruction, arch), tuple(sites))
+                for instruction, sites in product_sites(program, arch).items()
+            ),
+            *((text, TENSOR_PRODUCT, sites) for text, sites in tensor_sites(program).items()),
         ),
     )

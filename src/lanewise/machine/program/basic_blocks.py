@@ -15,7 +15,7 @@ from lanewise.machine.program.operands import BranchTarget, Callee, IndirectCall
 from lanewise.machine.program.ops import PROVIDED, FunctionBody, Op, Program
 
 #: Ends at which lanes wait before the instruction itself, which then begins the next basic block.
-_WAITS_BEFORE = (BlockEnd.WARP_SYNC, BlockEnd.WARPGROUP_SYNC, BlockEnd.PHASE)
+_WAITS_BEFORE = (BlockEnd.WARP_SYNC, BlockEnd.WARPGROUP_SYNC, BlockEnd.PHASE, BlockEnd.COLUMNS)
 #: Ends that go to the targets of their instruction.
 _BRANCHES = (BlockEnd.JUMP, BlockEnd.SWITCH)
 #: Ends after which the next basic block follows only for lanes whose guard does not hold.
@@ -75,6 +75,8 @@ def end_of(op: Op) -> BlockEnd:
             return BlockEnd.PHASE
         case Waits.CLUSTER:
             return BlockEnd.CLUSTER
+        case Waits.COLUMNS:
+            return BlockEnd.COLUMNS
     return record.ends
 
 
@@ -177,7 +179,7 @@ def _split_body(body: FunctionBody) -> list[BasicBlock]:
         if end is BlockEnd.FALLTHROUGH or (end is BlockEnd.WARP_SYNC and _is_waited_for(blocks[-1], op)):
             blocks[-1].ops.append(op)
             continue
-        if end is BlockEnd.WARPGROUP_SYNC:  # the lanes of the warp meet before it waits for other warps
+        if end in (BlockEnd.WARPGROUP_SYNC, BlockEnd.COLUMNS):  # the lanes of the warp meet before it waits
             blocks[-1].end, blocks[-1].op = BlockEnd.WARP_SYNC, op
             begin()
         blocks[-1].end, blocks[-1].op = end, op

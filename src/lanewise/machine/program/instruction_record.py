@@ -36,6 +36,10 @@ class Role(Enum):
     ADDRESS = "address"
     #: A matrix: its descriptor of shared memory, or the registers that hold it.
     DESCRIPTOR = "descriptor"
+    #: An address of tensor memory: the lane in its bits 16 to 31, the column in its bits 0 to 15.
+    TENSOR_ADDRESS = "tmem"
+    #: A matrix of tcgen05.mma: its descriptor of shared memory, or its address in tensor memory.
+    MATRIX = "matrix"
     #: The handle of a texture or surface, with coordinates where texels are accessed.
     HANDLE = "handle"
     #: The address of a tensor map with the coordinates of a box.
@@ -79,6 +83,8 @@ class Size(Enum):
     TILE_LINE = auto()
     #: An mbarrier object: 8 bytes.
     MBARRIER = auto()
+    #: An address of tensor memory, as tcgen05.alloc writes it: 4 bytes.
+    TENSOR_MEMORY_ADDRESS = auto()
     #: A tensor map: 128 bytes.
     TENSOR_MAP = auto()
     #: What a matrix descriptor names: pieces of 16 bytes, for the warpgroup as a whole.
@@ -143,6 +149,8 @@ class Waits(Enum):
     PHASE = auto()
     #: The threads of its cluster, at the cluster's barrier where it has arrived before.
     CLUSTER = auto()
+    #: All lanes of its warp, then free columns of tensor memory.
+    COLUMNS = auto()
 
 
 class BlockEnd(Enum):
@@ -166,6 +174,8 @@ class BlockEnd(Enum):
     BARRIER = "barrier"
     PHASE = "phase"
     CLUSTER = "cluster"
+    #: A warp allocates columns of tensor memory, and waits until there are enough.
+    COLUMNS = "columns"
 
 
 class Order(Enum):
@@ -304,6 +314,8 @@ class InstructionRecord:
     shuffles: bool = False
     #: Whether it writes texels of a surface.
     writes_surface: bool = False
+    #: Whether it needs the tensor memory of its block.
+    touches_tensor_memory: bool = False
     #: Whether it takes memory from the stack of its thread.
     takes_stack: bool = False
     address_flow: AddressFlow = AddressFlow.NONE

@@ -373,6 +373,56 @@ WARPGROUP = (
     *_warpgroup("wgmma.wait_group", "use", orders=Order.WARPGROUP_WAIT),
 )  # fmt: skip
 
+# Tensor memory: tcgen05.
+
+
+def _tensor(patterns: str, operands: str, lowering: str = "", **facts: Any) -> tuple[InstructionRecord, ...]:
+    return warp(patterns, operands, lowering, touches_tensor_memory=True, since=100, **facts)
+
+
+_B200 = "what a B200 computes for tcgen05.mma is from published models, or inferred"
+
+
+def _product(pattern: str, operands: str) -> tuple[InstructionRecord, ...]:
+    facts = {"multiplies": True, "inferred": _B200, "memory": (_operand(2),), "counter": "utcmma"}
+    return _tensor(pattern, operands, "tensor_core.tcgen05:lower", **facts)
+
+
+TENSOR_MEMORY = (
+    *_tensor(
+        "tcgen05.alloc", "address use", "tensor_memory.allocation:lower", waits=Waits.COLUMNS, counter="st",
+        memory=(MemoryAccess(WRITE, 0, Size.TENSOR_MEMORY_ADDRESS),),
+    ),
+    *_tensor(
+        "tcgen05.dealloc", "use use", shared_step="tensor_memory.allocation:dealloc_step", waits=Waits.WARP,
+    ),
+    *_tensor(
+        "tcgen05.relinquish_alloc_permit", "", shared_step="tensor_memory.allocation:relinquish_step",
+        waits=Waits.WARP,
+    ),
+    *_tensor(
+        "tcgen05.ld", "def tmem use?", shared_step="tensor_memory.loads_and_stores:step", waits=Waits.WARP),
+    *_tensor(
+        "tcgen05.ld.red", "def def tmem use?", shared_step="tensor_memory.loads_and_stores:step",
+        waits=Waits.WARP),
+    *_tensor(
+        "tcgen05.st", "tmem use use?", shared_step="tensor_memory.loads_and_stores:step", waits=Waits.WARP,
+        needs_values=True),
+    *_tensor("tcgen05.wait::ld tcgen05.wait::st", "", waits=Waits.WARP),
+    *_product("tcgen05.mma", "tmem matrix descriptor use use use*"),
+    *_product("tcgen05.mma.sp", "tmem matrix descriptor tmem use use use*"),
+    *_product("tcgen05.mma.block_scale", "tmem matrix descriptor use tmem tmem use"),
+    *_product("tcgen05.mma.sp.block_scale", "tmem matrix descriptor tmem use tmem tmem use"),
+    *_tensor(
+        "tcgen05.cp", "tmem descriptor", "tensor_memory.copies:lower", memory=(_operand(1),), counter="utccp"),
+    *_tensor("tcgen05.shift", "tmem", "tensor_memory.shift:lower"),
+    *_tensor(
+        "tcgen05.commit", "address use?", "tensor_memory.commit:lower", counter="st",
+        memory=(_copy(WRITE, 0, "shared", size=Size.MBARRIER, strong=True, releases=True),)),
+    # The order that fences make is that of the machine anyway.
+    *_tensor("tcgen05.fence::before_thread_sync tcgen05.fence::after_thread_sync", ""),
+)  # fmt: skip
+
 TEXTURES = (
     *warp(
         "tex", "def handle", "textures.fetch:lower", needs_values=True, address_flow=NUMBER, inferred=_BLEND,
@@ -455,7 +505,6 @@ CLUSTERS = (
 )  # fmt: skip
 
 REFUSED = (
-    *refused("tcgen05", "tensor memory comes later", Level.BLOCK),
     *refused("multimem", "there is one device, and no multicast memory"),
     *refused("istypep", _REFERENCES),
     *refused("shfl vote", _WITHDRAWN),
@@ -465,6 +514,7 @@ REFUSED = (
 TABLE = (
     *REFUSED, *ARITHMETIC, *BITS, *MEMORY, *ASYNCHRONOUS, *BULK, *MATRICES, *TEXTURES, *EXCHANGE, *CONTROL,
     *WARPGROUP,
+    *TENSOR_MEMORY,
     *CLUSTERS,
 )  # fmt: skip
 
@@ -494,8 +544,8 @@ def record_of(opcode: str, modifiers: tuple[str, ...]) -> InstructionRecord | No
 
     >>> record_of("cp", ("async", "wait_group")).orders
     <Order.WAIT_GROUP: 4>
-    >>> record_of("tcgen05", ("mma",)).refused
-    'tensor memory comes later'
+    >>> record_of("multimem", ("red",)).refused
+    'there is one device, and no multicast memory'
     """
     present = set(modifiers)
     return next((each for each in _BY_OPCODE.get(opcode, ()) if each.modifiers <= present), None)

@@ -12,8 +12,9 @@ from lanewise.machine.program.ops import Op
 from lanewise.machine.program.ptx_types import in_memory_bytes
 from lanewise.ptx import Immediate
 
-#: Bytes of the row of a matrix that a lane of ldmatrix gives the address of; of an mbarrier object.
-MATRIX_ROW_BYTES, MBARRIER_BYTES = 16, 8
+#: Bytes of the row of a matrix that a lane of ldmatrix gives the address of; of an mbarrier object; of an
+#: address of tensor memory.
+MATRIX_ROW_BYTES, MBARRIER_BYTES, TENSOR_ADDRESS_BYTES = 16, 8, 4
 #: State spaces that nobody else writes while a kernel runs.
 _CONSTANT_SPACES = frozenset(("param", "const"))
 
@@ -70,6 +71,8 @@ def size_of(op: Op, access: MemoryAccess) -> int:
             return 0
         case Size.MBARRIER:
             return MBARRIER_BYTES
+        case Size.TENSOR_MEMORY_ADDRESS:
+            return TENSOR_ADDRESS_BYTES
         case Size.TENSOR_MAP:
             return MAP_BYTES
         case Size.TILE_LINE:

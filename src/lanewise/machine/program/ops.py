@@ -43,6 +43,8 @@ _FITTING: dict[Role, tuple[tuple[type, ...], str]] = {
     Role.USED: (_VALUES, "a value"),
     Role.ADDRESS: ((MemoryOperand,), "an address"),
     Role.DESCRIPTOR: (_VALUES, "a matrix descriptor or a register"),
+    Role.TENSOR_ADDRESS: ((MemoryOperand,), "an address of tensor memory"),
+    Role.MATRIX: ((*_VALUES, MemoryOperand), "a matrix descriptor or an address of tensor memory"),
     Role.HANDLE: ((TexelOperand, MemoryOperand), "the handle of a texture or surface"),
     Role.TENSOR: ((TexelOperand,), "a tensor map with coordinates"),
     Role.MEMBERS: (_VALUES, "a mask of lanes"),

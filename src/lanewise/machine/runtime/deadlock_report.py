@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
+
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord
 from lanewise.machine.analysis.pointer_provenance import AddressSources
@@ -17,6 +19,7 @@ from lanewise.machine.program.ops import Op
 from lanewise.machine.program.source_lines import short_place, source_line
 from lanewise.machine.runtime.shared_names import shared_name
 from lanewise.machine.runtime.state import BlockState, LaunchState
+from lanewise.machine.tensor_memory_records import TENSOR_COLUMNS, UNIT, UNITS, TensorAllocator
 from lanewise.machine.warp_ops.mbarrier import Phase
 
 #: mbarriers and instructions that a message names.
@@ -27,6 +30,7 @@ _AWAITED = {
     abi.WAITS_FOR_WARPGROUP: "for the other warps of their warpgroup",
     abi.WAITS_FOR_CLUSTER: "at the barrier of the cluster",
     abi.WAITS_FOR_SIBLINGS: "for the other lanes of their warp",
+    abi.WAITS_FOR_COLUMNS: "for free columns of tensor memory",
 }
 
 
@@ -76,6 +80,7 @@ def describe_deadlock(launch: LaunchState, state: BlockState) -> tuple[str, str,
     )
     lacking = lacking_barriers(launch, stuck, lanes)
     missing = "".join(f"; {lack_in_words(launch, each)}" for each in lacking[:_MOST_NAMED])
+    missing += _columns_in_words(lanes)
     exited = _exited(launch, stuck)
     where = (
         f"block {stuck[0].ctaid}" if len(stuck) == 1 else f"blocks {', '.join(str(b.ctaid) for b in stuck)}"
@@ -83,6 +88,26 @@ def describe_deadlock(launch: LaunchState, state: BlockState) -> tuple[str, str,
     first = min((line for line, _ in counts), default=0)
     message = f"deadlock in {where}: {waits}{missing}{exited}"
     return f"{message}\n{MEND}{_mend(launch, lanes, lacking)}", "deadlock", first
+
+
+def _columns_in_words(lanes: list[WaitingLane]) -> str:
+    """Return which columns of tensor memory are allocated where lanes wait for some, as parts of a sentence."""
+    blocks = {each.block[BlockRecord.linear]: each.block for each in lanes if _waits_for_columns(each)}
+    parts = []
+    for block in blocks.values():
+        record = block.tensor_allocator.view(np.int64)
+        asked = int(record[TensorAllocator.asked // 8])
+        units = [unit for unit in range(UNITS) if int(record[TensorAllocator.allocated // 8]) >> unit & 1]
+        count = UNIT * len(units)
+        share = f"all {count}" if count == TENSOR_COLUMNS else f"{count} of {TENSOR_COLUMNS}"
+        where = f" in block {block.ctaid}" if len(blocks) > 1 else ""
+        waits = f", and a warp waits for {asked} in both blocks of its pair" if asked else ""
+        parts.append(f"; {share} columns are allocated{where}{waits}")
+    return "".join(parts)
+
+
+def _waits_for_columns(lane: WaitingLane) -> bool:
+    return lane.reason == abi.WAITS_FOR_COLUMNS
 
 
 #: How the line of the message begins that says what mends it.
@@ -95,6 +120,11 @@ def _mend(launch: LaunchState, lanes: list[WaitingLane], lacking: list[LackingBa
     if abi.WAITS_FOR_SIBLINGS in reasons:
         return "move the instruction out of the branch, so that all lanes of its warp come to it"
     if not lacking:
+        if abi.WAITS_FOR_COLUMNS in reasons:
+            return (
+                "free columns (tcgen05.dealloc) before more are allocated, or allocate fewer; with "
+                ".cta_group::2 let a warp of each block of the pair allocate"
+            )
         if abi.WAITS_FOR_WARPGROUP in reasons:
             return "let all four warps of the warpgroup execute the instruction"
         if abi.WAITS_FOR_CLUSTER in reasons:

@@ -6,7 +6,7 @@ import numpy as np
 
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, FaultKind, LaunchRecord
-from lanewise.machine.bulk_copies.faults import sentence
+from lanewise.machine.bulk_copies.faults import sentence as bulk_sentence
 from lanewise.machine.program.instruction_record import Proxy
 from lanewise.machine.program.memory_accesses import LocatedAccess, accesses
 from lanewise.machine.program.operands import Register, Symbol
@@ -14,6 +14,8 @@ from lanewise.machine.program.ops import Op
 from lanewise.machine.program.source_lines import source_line
 from lanewise.machine.runtime.state import BlockState, LaunchState
 from lanewise.machine.runtime.texture_faults import describe_texture_fault, handle_operand
+from lanewise.machine.tensor_core.tcgen05_faults import sentence as product_sentence
+from lanewise.machine.tensor_memory.faults import sentence as tensor_sentence
 from lanewise.machine.warp_ops.mbarrier import WRONG
 from lanewise.ptx.model.names import demangle
 
@@ -170,6 +172,8 @@ def describe(launch: LaunchState, state: BlockState) -> tuple[str, int]:
             "asks for too much"
         ),
         FaultKind.BULK_COPY: "a bulk copy that no GPU can make",
+        FaultKind.TENSOR_MEMORY: "a rule of tensor memory is broken",
+        FaultKind.TENSOR_PRODUCT: "a product of tcgen05 that no GPU can make",
         FaultKind.BAD_CALL: "a call through a register that holds no function with such parameters",
     }.get(kind, kind.title)
     reached = address >> abi.RANK_SHIFT
@@ -185,8 +189,13 @@ def describe(launch: LaunchState, state: BlockState) -> tuple[str, int]:
     lines = [head, f"    {location_of(launch, op)}", f"    {thread}"]
     if kind in (*abi.ADDRESS_FAULTS, FaultKind.MBARRIER):
         lines.append(f"    {_describe_address(launch, address, space)}")
-    if kind is FaultKind.BULK_COPY:
-        lines.append(f"    {sentence(size, address)}")
+    sentences = {
+        FaultKind.BULK_COPY: bulk_sentence,
+        FaultKind.TENSOR_MEMORY: tensor_sentence,
+        FaultKind.TENSOR_PRODUCT: product_sentence,
+    }
+    if kind in sentences:
+        lines.append(f"    {sentences[kind](size, address)}")
     return "\n".join(lines), op.line
 
 

@@ -323,7 +323,7 @@ def fingerprint(state: BlockState, deciding: npt.NDArray[np.int64] | None = None
     digest.update(np.ascontiguousarray(frames[:, WarpFrame.pcs : WarpFrame.tid]).data)
     registers = frames[:, deciding] if deciding is not None else frames[:, WarpFrame.carry :]
     digest.update(np.ascontiguousarray(registers).data)
-    for memory in (state.shared, state.local):
+    for memory in (state.shared, state.local, state.tensor_memory):
         digest.update(memory.data)
     return digest.digest()
 

@@ -14,6 +14,7 @@ from lanewise.machine.compile.compiled import Compiled
 from lanewise.machine.runtime.address_book import ADDRESSES
 from lanewise.machine.runtime.device_memory import Allocation
 from lanewise.machine.tensor_core.mma_library import MmaTable, mma_table
+from lanewise.machine.tensor_memory_records import TENSOR_BYTES, TensorAllocator
 from lanewise.ptx import Shape
 
 if TYPE_CHECKING:
@@ -152,6 +153,11 @@ class BlockState:
             (BlockRecord.shared_first, rank << abi.RANK_SHIFT),
         ):
             self[field] = value
+        self.tensor_memory = zeroed_bytes(TENSOR_BYTES if info.uses_tensor_memory else 0)
+        if info.uses_tensor_memory:
+            self.tensor_allocator = zeroed_bytes(TensorAllocator.BYTES)
+            self[BlockRecord.tensor_memory] = address(self.tensor_memory)
+            self[BlockRecord.tensor_allocator] = address(self.tensor_allocator)
         if launch[LaunchRecord.completion]:  # not all asynchronous operations take effect at once
             self._keep_operations(shape.warps)
 
@@ -228,7 +234,14 @@ class BlockState:
         return sum(
             each.size
             for block in self.members
-            for each in (block.record, block.frames, block.shared, block.local, block.caches)
+            for each in (
+                block.record,
+                block.frames,
+                block.shared,
+                block.local,
+                block.caches,
+                block.tensor_memory,
+            )
         )
 
     @property

@@ -7,16 +7,20 @@ checker) gives the body that is written for them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from lanewise.isa.matrix_descriptor import (
     FIELD,
     SWIZZLE_MODES,
+    TCGEN05_FIELD,
+    TCGEN05_MODES,
+    TCGEN05_VERSION,
     Major,
     Mode,
     PieceGrid,
     piece_grid,
 )
-from lanewise.jit.simd import Value, i64
+from lanewise.jit.simd import Pointer, Value, i64
 from lanewise.machine.codegen.function_code import FunctionCode
 from lanewise.machine.tensor_core.sparsity_and_scales import table
 
@@ -28,8 +32,8 @@ Body = Callable[[Value, Value, list[Value]], None]
 #: A stride in the table: so many bytes, times the leading and the stride offset. There are four of them, then
 #: the bits of a piece's number that take the third stride (the fourth takes the others), then the swizzle's.
 _LINE, _GROUP, _PIECE, _FURTHER_PIECE = range(0, 12, 3)
-_PIECE_BITS, _SWIZZLE_BITS, _COLUMNS = 12, 13, 14
-#: The distance of the bits that a swizzle joins by exclusive or.
+_PIECE_BITS, _SWIZZLE_BITS, _SHIFT, _LINE_BITS, _COLUMNS = 12, 13, 14, 15, 16
+#: The distance of the bits that a swizzle joins by exclusive or; tcgen05 has one with another distance.
 SHIFT = 3
 
 
@@ -40,16 +44,28 @@ def field_of(code: FunctionCode, descriptor: Value, name: str) -> Value:
     return found * field.unit if field.unit > 1 else found
 
 
-def _rows_of(major: Major) -> list[list[int]]:
-    """Return the numbers of each swizzle mode, in the order of their codes."""
-    found = []
-    for swizzle_mode in sorted(SWIZZLE_MODES, key=lambda each: each.code):
-        grid = piece_grid(64, 16, 16, major, swizzle_mode.name)
+def _rows_of(major: Major, version: int) -> list[list[int]]:
+    """Return the numbers of each swizzle mode, in the order of their codes; zeros for codes without one."""
+    of_wgmma = version != TCGEN05_VERSION
+    modes = {each.code: each for each in SWIZZLE_MODES}
+    if not of_wgmma:
+        modes = {each.tcgen05_code: each for each in TCGEN05_MODES}
+    found = [[0] * _COLUMNS for _ in range(max(modes) + 1)]
+    for code, mode in modes.items():
+        grid = piece_grid(64, 16, 16, major, mode.name, version)
         line, piece = grid.line_modes[0], grid.piece_modes[0]
-        strides = [number for mode in (*grid.line_modes, *grid.piece_modes) for number in _stride(mode)]
-        found.append([*strides, piece.extent.bit_length() - 1, swizzle_mode.swizzle.zzz_msk])
-        assert swizzle_mode.swizzle.shift == SHIFT and line.extent == LINES_TOGETHER, grid
+        strides = [number for each in (*grid.line_modes, *grid.piece_modes) for number in _stride(each)]
+        bits = (each.bit_length() - 1 for each in (piece.extent, line.extent))
+        found[code] = [*strides, next(bits), mode.swizzle.zzz_msk, mode.swizzle.shift, next(bits)]
+        assert not of_wgmma or (mode.swizzle.shift, line.extent) == (SHIFT, LINES_TOGETHER), grid
     return found
+
+
+def _table(code: FunctionCode, major: Major, version: int) -> Pointer:
+    """Return the numbers of all swizzle modes in memory."""
+    whose = "tcgen05" if version == TCGEN05_VERSION else "wgmma"
+    numbers = [each for row in _rows_of(major, version) for each in row]
+    return table(code, f"how {major}-major matrices of {whose} lie", numbers)
 
 
 def _stride(mode: Mode) -> tuple[int, int, int]:
@@ -59,16 +75,33 @@ def _stride(mode: Mode) -> tuple[int, int, int]:
     return 0, int(mode.stride == "leading_byte_offset"), int(mode.stride == "stride_byte_offset")
 
 
+class First(NamedTuple):
+    """The first group of eight lines, and the first piece of them, that a walk visits."""
+
+    group: Value
+    piece: Value
+
+
 def each_piece(
-    code: FunctionCode, descriptor: Value, major: Major, groups: Value, pieces: Value, body: Body
+    code: FunctionCode,
+    descriptor: Value,
+    major: Major,
+    groups: Value,
+    pieces: Value,
+    body: Body,
+    *,
+    version: int = 0,
+    first: First | None = None,
 ) -> None:
     """Write the body for each piece of eight lines; addresses are offsets in shared memory, not checked.
 
-    `groups` times eight lines of so many pieces each make the matrix.
+    `groups` times eight lines of so many pieces each make the matrix, or the part of it from `first` on; the
+    body counts them from 0. `version` is that of the descriptor: wgmma's or tcgen05's.
     """
-    numbers = [each for row in _rows_of(major) for each in row]
-    rows = table(code, f"how {major}-major matrices lie", numbers)
-    mode = field_of(code, descriptor, "swizzle") * _COLUMNS
+    rows = _table(code, major, version)
+    is_tcgen05 = version == TCGEN05_VERSION
+    swizzle_field = TCGEN05_FIELD["swizzle"] if is_tcgen05 else FIELD["swizzle"]
+    mode = ((descriptor >> swizzle_field.first_bit) & ((1 << swizzle_field.bits) - 1)) * _COLUMNS
     leading, stride = (
         field_of(code, descriptor, name) for name in ("leading_byte_offset", "stride_byte_offset")
     )
@@ -81,21 +114,31 @@ def each_piece(
 
     line, group, piece, further = map(stride_of, (_LINE, _GROUP, _PIECE, _FURTHER_PIECE))
     bits, swizzle = number(_PIECE_BITS), number(_SWIZZLE_BITS)
+    shift: Value | int = number(_SHIFT) if is_tcgen05 else SHIFT
+    lines = [line * each for each in range(LINES_TOGETHER)]
+    if is_tcgen05:  # a pattern may have fewer than eight lines
+        line_bits = number(_LINE_BITS)
+        numbers = [code.number(each) for each in range(LINES_TOGETHER)]
+        in_pattern = (code.constant(i64, 1) << line_bits) - 1
+        lines = [(each & in_pattern) * line + (each >> line_bits) * group for each in numbers]
+        group = group * (code.constant(i64, LINES_TOGETHER) >> line_bits)
     start = field_of(code, descriptor, "start_address")
     pattern = field_of(code, descriptor, "base_offset") << 7
     with code.loop(groups) as group_number, code.loop(pieces) as piece_number:
-        inner = piece_number & ((code.constant(i64, 1) << bits) - 1)
-        first = start + group_number * group + inner * piece + (piece_number >> bits) * further
+        at_group = group_number + first.group if first else group_number
+        at_piece = piece_number + first.piece if first else piece_number
+        inner = at_piece & ((code.constant(i64, 1) << bits) - 1)
+        begin = start + at_group * group + inner * piece + (at_piece >> bits) * further
         addresses = []
-        for number_in_group in range(LINES_TOGETHER):
-            linear = first + line * number_in_group
-            addresses.append(linear ^ (((linear - pattern) >> SHIFT) & swizzle))
+        for offset in lines:
+            linear = begin + offset
+            addresses.append(linear ^ (((linear - pattern) >> shift) & swizzle))
         body(group_number, piece_number, addresses)
 
 
 def swizzled_bits(code: FunctionCode, descriptor: Value) -> Value:
     """Return the bits of an address that the swizzle of a descriptor changes."""
-    rows = table(code, "how K-major matrices lie", [each for row in _rows_of("K") for each in row])
+    rows = _table(code, "K", version=0)
     return rows.load(field_of(code, descriptor, "swizzle") * _COLUMNS + _SWIZZLE_BITS).to(i64)
 
 

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lanewise.errors import LanewiseError
 from lanewise.isa import Instruction, instruction
 from lanewise.jit import machine_code
 from lanewise.jit.host_memory import address, zeroed_bytes
-from lanewise.machine.abi import MmaEntry
+from lanewise.machine.abi import MmaEntry, RecordLayout, field
 from lanewise.machine.launch_info import LaunchInfo
 
 if TYPE_CHECKING:
@@ -28,10 +29,21 @@ if TYPE_CHECKING:
 SELECTED = ("metadata", "scale_a", "scale_b")
 #: The key of products that a warpgroup computes with the kernels of `arith`.
 WARPGROUP_PRODUCT = "wgmma"
+#: The key of products of tcgen05, whose code is found by their descriptors when they are computed.
+TENSOR_PRODUCT = "tcgen05"
 #: The stage begins with a word that Python sets if it failed.
 _FIRST = 64
 
 Callback = ctypes.CFUNCTYPE(None, ctypes.c_int64)
+#: function(cache, form, descriptor): it puts the product into a ProductCache and returns 0.
+Finder = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+
+
+class ProductCache(RecordLayout):
+    """The product that a tcgen05.mma computed last: its form and descriptor, and its record."""
+
+    key = field()
+    record = field()
 
 
 @lru_cache(maxsize=1024)
@@ -59,7 +71,7 @@ def _model_and_writer(
 
 
 def product_key(instruction: Instruction, arch: str) -> str | None:
-    """The key of the machine code of a product; None where Python computes it."""
+    """The key of the machine code of a product of a warp or warpgroup; None where Python computes it."""
     if instruction.family.startswith("wgmma"):
         return WARPGROUP_PRODUCT
     model, writer = _model_and_writer(instruction, arch)
@@ -106,6 +118,15 @@ def load_products(program: Program, arch: str) -> None:
             product_program(product.text, arch, key)
 
 
+def tensor_sites(program: Program) -> dict[str, tuple[int, ...]]:
+    """The products of tcgen05, by the text of the instruction, and where each of them stands."""
+    found: dict[str, tuple[int, ...]] = {}
+    for op in program.sites:
+        if op.record.touches_tensor_memory and op.record.multiplies:
+            found[op.source.head] = (*found.get(op.source.head, ()), op.site)
+    return found
+
+
 class MmaTable:
     """What one block's products call, and the memory for those that Python computes."""
 
@@ -114,9 +135,11 @@ class MmaTable:
         self.keep: list[object] = []
         self.failures: list[BaseException] = []
         self._warpgroup_stage: Any = None
+        self._tensor_stage: Any = None
         for text, key, sites in info.products:
-            row = self._row(text, key, arch)
+            row = self._row(text, key, arch) if key != TENSOR_PRODUCT else {}
             for site in sites:
+                row = self._of_tensor_core() if key == TENSOR_PRODUCT else row
                 for offset, value in row.items():
                     self.table[(site * MmaEntry.BYTES + offset) // 8] = value
 
@@ -144,6 +167,35 @@ class MmaTable:
         assert form.stage["size"] <= LARGEST_STAGE, text
         found = {MmaEntry.function: program.place(function), MmaEntry.stage: address(self._warpgroup_stage)}
         return found | ({MmaEntry.pack_b: program.place(pack_b)} if pack_b else {})
+
+    def _of_tensor_core(self) -> dict[int, int]:
+        """What finds a product of tcgen05 by its descriptor, where it keeps it, and a buffer for operands."""
+        from lanewise.machine.tensor_core.tcgen05_product import STAGE
+
+        if self._tensor_stage is None:  # all products of a block share it, since they run one by one
+            self._tensor_stage = zeroed_bytes(STAGE["size"])
+            self._finder = Finder(self._find)
+        cache = zeroed_bytes(ProductCache.BYTES)
+        self.keep.append(cache)
+        return {
+            MmaEntry.function: int(ctypes.cast(self._finder, ctypes.c_void_p).value or 0),
+            MmaEntry.stage: address(self._tensor_stage),
+            MmaEntry.pack_b: address(cache),
+        }
+
+    def _find(self, cache: int, form: int, descriptor: int) -> int:
+        """Put the record of a product into a cache; return 1 if no GPU has such a product."""
+        from lanewise.machine.tensor_core.tcgen05_product import prepared
+
+        try:
+            found = prepared(form, descriptor)
+        except LanewiseError:
+            return 1
+        except BaseException as error:  # nothing may escape into compiled code
+            self.failures.append(error)
+            return 1
+        ctypes.c_int64.from_address(cache + ProductCache.record).value = found.address
+        return 0
 
     def _python(self, instruction: Instruction, arch: str) -> int:
         """A function that compiled code calls, which computes by `Instruction.__call__`."""

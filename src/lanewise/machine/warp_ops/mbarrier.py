@@ -238,6 +238,39 @@ def unfinished(code: BlockCode, op: Op) -> Value:
     return waiting.get()
 
 
+def arrive_once(module: ir.Module) -> ir.Function:
+    """Return `arrive_once(block, host)`: one arrival at an mbarrier of a block, given by its host address.
+
+    It returns 0, or one more than the number of what is WRONG.
+    """
+    kind = ir.FunctionType(ir.WORD, [ir.LONG] * 2)
+    return shared(module, "arrive_once", kind, _write_arrive_once, quickly=True)
+
+
+def _write_arrive_once(module: ir.Module, name: str) -> None:
+    code = FunctionCode(module, name, ("block", "host"), ir.WORD, "")
+    place = code.record("host").pointer(0, U64)
+    word = place.load(0)
+    with code.when(((word >> READY) & 1).equals(0)):
+        code.give(1)
+    pending = (word >> PENDING) & MOST
+    with code.when(pending.equals(0)):
+        code.give(3)
+    _store_phase(code, place, word - (1 << PENDING))
+    code.give(0)
+
+
+def _store_phase(code: FunctionCode, place: Pointer, word: Value) -> None:
+    """Store an mbarrier object of a block; if nothing is pending any more, its next phase begins."""
+    bytes_ = ((1 << BYTES_BITS) - 1) << BYTES
+    done = (word & (bytes_ | MOST << PENDING)).equals(0)
+    fresh = (word & ~(MOST << PENDING)) | ((word & MOST) << PENDING)
+    place.store(done.select(fresh ^ (1 << PHASE), word))
+    with code.when(done):
+        block = Record(code, code["block"])
+        block.set(BlockRecord.phases, block.get(BlockRecord.phases) + 1)
+
+
 def complete_bytes(module: ir.Module) -> ir.Function:
     """Return `complete_bytes(block, host, bytes)`: bytes have arrived for an mbarrier of a block.
 
@@ -258,12 +291,5 @@ def _write_complete_bytes(module: ir.Module, name: str) -> None:
     with code.when(~((left < limit) & (left > -limit))):
         code.give(5)
     mask = ((1 << BYTES_BITS) - 1) << BYTES
-    word = (word & ~mask) | ((left.view(U64) << BYTES) & mask)
-    counts = (1 << COUNT_BITS) - 1
-    done = left.equals(0) & ((word >> PENDING) & counts).equals(0)
-    fresh = (word & ~(counts << PENDING)) | ((word & counts) << PENDING)
-    place.store(done.select(fresh ^ (1 << PHASE), word))
-    with code.when(done):
-        block = Record(code, code["block"])
-        block.set(BlockRecord.phases, block.get(BlockRecord.phases) + 1)
+    _store_phase(code, place, (word & ~mask) | ((left.view(U64) << BYTES) & mask))
     code.give(0)

@@ -1,0 +1,120 @@
+"""The pipe of tcgen05 operations while code for them is written: issue, pairs of blocks, allocated columns.
+
+tcgen05.mma, cp, shift and commit are asynchronous operations of one pipe of their block: they take effect in
+the order in which they were issued (`pending_operations.py`), by default at once.
+"""
+
+from __future__ import annotations
+
+from lanewise.jit import ir
+from lanewise.jit.simd import Value, i64
+from lanewise.machine.abi import BlockRecord, FaultKind, LaunchRecord, MemberRow, RecordLayout
+from lanewise.machine.async_records import TENSOR_PIPE, AsyncOperation
+from lanewise.machine.codegen.cluster_scheduler import member_row
+from lanewise.machine.codegen.function_code import BlockCode, FunctionCode, Record, call, record_fault
+from lanewise.machine.codegen.pending_operations import address_of, issue
+from lanewise.machine.tensor_memory_records import (
+    LANE_BYTES,
+    LANE_SHIFT,
+    TENSOR_COLUMNS,
+    UNIT,
+    TensorAllocator,
+)
+
+#: Arguments after the frame of a function that issues operations of the pipe.
+ISSUER = ("site", "lane")
+
+
+class PipeOperation:
+    """An operation of one lane while the function that issues it is written."""
+
+    def __init__(self, code: BlockCode) -> None:
+        self.code, self.block = code, code.block
+        self.record = stack_record(code, AsyncOperation)
+        for field in (
+            AsyncOperation.barrier,
+            AsyncOperation.target_block,
+            AsyncOperation.combine,
+            AsyncOperation.source,
+            AsyncOperation.element_bytes,
+            AsyncOperation.group,
+        ):
+            self.record.set(field, 0)
+        self.record.set(AsyncOperation.pipe, TENSOR_PIPE)
+        self.record.set(AsyncOperation.site, code["site"])
+        self.record.set(AsyncOperation.lane, code["lane"])
+
+    def operand(self, number: int, value: Value | int) -> None:
+        """Put an operand on record: a 64-bit number that `operand_of` reads when the operation executes."""
+        self.record.set(AsyncOperation.tensor_operands + 8 * number, value)
+
+    def give(self, execute: ir.Function) -> None:
+        """Issue the operation, and return the answer (0, or BlockAnswer.STOPPING) from the function."""
+        self.record.set(AsyncOperation.execute, address_of(self.code, execute))
+        values: list[Value | int] = [self.code["frame"], self.record.address]
+        self.code.give(call(self.code, issue(self.code.module), values))
+
+
+def stack_record(code: FunctionCode, layout: type[RecordLayout]) -> Record:
+    """Return a record on the stack, whose content is arbitrary."""
+    with code.builder.goto_entry_block():
+        place = code.builder.alloca(ir.ArrayType(ir.IntType(8), layout.BYTES), align=8)
+    return Record(code, Value(code, i64, code.builder.ptrtoint(place, ir.LONG)), layout)
+
+
+def operand_of(operation: Record, number: int) -> Value:
+    """Return an operand of an operation that is carried out."""
+    return operation.get(AsyncOperation.tensor_operands + 8 * number)
+
+
+def fault_in(
+    code: FunctionCode, operation: Record, kind: FaultKind, address: Value | int, size: Value | int
+) -> None:
+    """Record a fault of an operation that is carried out; the caller returns BlockAnswer.STOPPING."""
+    block = operation.at(AsyncOperation.block)
+    site, lane = operation.get(AsyncOperation.site), operation.get(AsyncOperation.lane)
+    record_fault(code, block, kind, site, lane, address, size)
+    block.set(BlockRecord.fault_warp, operation.get(AsyncOperation.warp))
+
+
+def is_paired(block: Record) -> Value:
+    """Return whether a block has another one with which it is a pair: its cluster has 2, 4, 6, … blocks."""
+    return (block.at(BlockRecord.launch).get(LaunchRecord.cluster_blocks) & 1).equals(0)
+
+
+def other_row(code: FunctionCode, block: Record) -> Record:
+    """Return the MemberRow of the other block of a pair, whose rank differs in the last bit.
+
+    Its `block` is that block's record, its `shared` the host address of its shared memory, and its `bytes` are
+    0 once it has exited. There is one only if `is_paired`.
+    """
+    return member_row(code, block, block.get(BlockRecord.rank) ^ 1)
+
+
+def other_block(code: FunctionCode, block: Record) -> Record:
+    """Return the record of the other block of a pair; there is one only if `is_paired`."""
+    return Record(code, other_row(code, block).get(MemberRow.block), BlockRecord)
+
+
+def columns_are_allocated(code: FunctionCode, block: Record, first: Value, count: Value) -> Value:
+    """Return whether some columns (at least 1) of a block's tensor memory exist and are allocated."""
+    last = first + count - 1
+    inside = ~(first < 0) & (last < TENSOR_COLUMNS)
+    units = (code.number(2) << _bounded(last, UNIT)) - (code.number(1) << _bounded(first, UNIT))
+    allocated = Record(code, block.get(BlockRecord.tensor_allocator)).get(TensorAllocator.allocated)
+    return inside & (units & ~allocated).equals(0)
+
+
+def _bounded(column: Value, unit: int) -> Value:
+    """Return the unit of a column as a number that may be shifted by, whatever the column is."""
+    return (column >> (unit.bit_length() - 1)) & 31
+
+
+def tensor_word(block: Record, lane: Value, column: Value) -> Value:
+    """Return the host address of the word at a lane and column of a block's tensor memory."""
+    return block.get(BlockRecord.tensor_memory) + lane * LANE_BYTES + column * 4
+
+
+def lane_and_column(address: Value) -> tuple[Value, Value]:
+    """Return the lane and the column of a 64-bit number that is a device address of tensor memory."""
+    return (address >> LANE_SHIFT) & 0xFFFF, address & 0xFFFF

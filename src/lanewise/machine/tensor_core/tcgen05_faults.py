@@ -1,0 +1,75 @@
+"""What can be wrong with tcgen05.mma, as numbers for compiled code and as sentences for people."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from lanewise.errors import LanewiseError
+from lanewise.isa.matrix_descriptor import tcgen05_fault
+from lanewise.machine.tensor_core.tcgen05_form import checked_descriptor, unpacked
+
+
+class Wrong(IntEnum):
+    """Why a product of tcgen05 stops the launch; each has one number that tells more."""
+
+    INSTRUCTION_DESCRIPTOR = 1
+    MATRIX_DESCRIPTOR = 2
+    NO_PAIR = 3
+    ODD_RANK = 4
+    PARTNER_EXITED = 5
+    D_LANE = 6
+    D_COLUMNS = 7
+    A_LANE = 8
+    A_COLUMNS = 9
+    SCALE_COLUMNS = 10
+    METADATA_COLUMNS = 11
+    BAD_METADATA = 12
+    COLUMN_SHIFT = 13
+
+
+_SENTENCES = {
+    Wrong.INSTRUCTION_DESCRIPTOR: "no model says what this arch computes for the product",
+    Wrong.NO_PAIR: "cta_group::2 needs a pair of blocks: launch it with clusters of an even number of blocks",
+    Wrong.ODD_RANK: (
+        "the block of rank {0} in the cluster issues a product of cta_group::2; the block of the pair with "
+        "the even rank issues it"
+    ),
+    Wrong.PARTNER_EXITED: (
+        "the other block of the pair has exited: let both blocks wait for the cluster (barrier.cluster) or "
+        "for the product's mbarrier before they end"
+    ),
+    Wrong.D_LANE: (
+        "the lane of D's address is {0}; it is 0, or 16 as well where D has 64 rows in halves of partitions"
+    ),
+    Wrong.D_COLUMNS: "D does not lie in allocated columns of tensor memory; its first column is {0}",
+    Wrong.A_LANE: "the lane of A's address is {0}, and has to be that of D",
+    Wrong.A_COLUMNS: "A does not lie in allocated columns of tensor memory; its first column is {0}",
+    Wrong.SCALE_COLUMNS: (
+        "scale factors do not lie in allocated columns of tensor memory; the first column is {0}"
+    ),
+    Wrong.METADATA_COLUMNS: (
+        "the metadata of A does not lie in allocated columns of tensor memory; its first column is {0}"
+    ),
+    Wrong.BAD_METADATA: (
+        "row {0} of A has metadata that select no elements: a code names two different elements of four, the "
+        "first one first (tf32: 0b0100 or 0b1110)"
+    ),
+    Wrong.COLUMN_SHIFT: "the zero-column mask shifts columns by {0}, which the machine does not compute",
+}
+
+
+def sentence(why: int, number: int) -> str:
+    """Return what is wrong; `number` is the 64-bit number that the fault has beside it.
+
+    >>> sentence(Wrong.ODD_RANK, 3)[:33]
+    'the block of rank 3 in the cluste'
+    """
+    if why == Wrong.MATRIX_DESCRIPTOR:
+        return tcgen05_fault(number)
+    if why == Wrong.INSTRUCTION_DESCRIPTOR:
+        try:
+            checked_descriptor(unpacked(number >> 32), number & 0xFFFFFFFF)
+        except LanewiseError as error:
+            return str(error)
+    signed = (number + (1 << 63)) % (1 << 64) - (1 << 63)
+    return _SENTENCES[Wrong(why)].format(signed)

@@ -1,0 +1,1 @@
+"""Tensor memory: allocation, loads, stores, copies, and the pipe of tcgen05 operations."""

@@ -1,0 +1,95 @@
+"""tcgen05.commit: an arrival at an mbarrier, once all earlier operations of the pipe have taken effect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from lanewise.jit import ir
+from lanewise.jit.simd import Type, Value, i64
+from lanewise.machine import abi
+from lanewise.machine.abi import BlockAnswer, FaultKind, LaunchRecord, MemberRow
+from lanewise.machine.async_records import AsyncOperation
+from lanewise.machine.codegen.cluster_scheduler import member_row
+from lanewise.machine.codegen.function_code import U32, U64, BlockCode, FunctionCode, call, shared, shared_code
+from lanewise.machine.codegen.tensor_pipe import ISSUER, PipeOperation, fault_in, is_paired
+from lanewise.machine.program.memory_accesses import MBARRIER_BYTES
+from lanewise.machine.program.ops import Op
+from lanewise.machine.tensor_memory.allocation import is_for_pair
+from lanewise.machine.tensor_memory.faults import Wrong
+from lanewise.machine.warp_ops.addresses import CLUSTER, WRITE, locate
+from lanewise.machine.warp_ops.mbarrier import arrive_once
+
+
+def lower(code: BlockCode, op: Op) -> None:
+    """Lower tcgen05.commit, lane after lane: one operation for each block whose mbarrier it names."""
+    paired, multicast = is_for_pair(op), op.has("multicast::cluster")
+    if not op.has("mbarrier::arrive::one") or multicast != (len(op.operands) == 2):
+        raise op.unsupported("it arrives by .mbarrier::arrive::one, with a mask of blocks for a multicast")
+    function = shared_code(code.module, "tcgen05.commit", (*ISSUER, "barrier"), _write_issue, quickly=True)
+    blocks = code.launch.get(LaunchRecord.cluster_blocks)
+    with code.each_lane(code.bits(code.active(op))) as lane:
+        if paired:
+            with code.when(~is_paired(code.block)):
+                code.fault(FaultKind.TENSOR_MEMORY, op.site, lane, blocks, int(Wrong.NO_PAIR))
+        with _each_barrier(code, op, lane, blocks) as barrier:
+            answer = call(code, function, [code["frame"], op.site, lane, barrier])
+            with code.when(answer.differs(0)):
+                code.give(BlockAnswer.STOPPING)
+
+
+@contextmanager
+def _each_barrier(code: BlockCode, op: Op, lane: Value, blocks: Value) -> Iterator[Value]:
+    """Run the body for each mbarrier: the one that is named, or those at its offset in blocks of a mask."""
+    barrier = _shared_address(code, op, lane)
+    if len(op.operands) == 1:
+        yield barrier
+        return
+    mask = code.lane_read(op.operands[1], Type("u", 16), lane).to(U64).to(i64)
+    with code.when((mask >> blocks).differs(0)):
+        code.fault(FaultKind.TENSOR_MEMORY, op.site, lane, mask, int(Wrong.MASK))
+    with code.loop(blocks) as rank, code.when(((mask >> rank) & 1).differs(0)):
+        yield (barrier & abi.OFFSET_MASK) | (rank << abi.RANK_SHIFT)
+
+
+def _shared_address(code: BlockCode, op: Op, lane: Value) -> Value:
+    """Return the address of the mbarrier in the shared memory of the cluster; else it is a fault."""
+    address = code.address_of(op.address(0), lane)
+    if op.space == "shared":
+        return address.to(i64)
+    offset = address - abi.SHARED_WINDOW
+    with code.when(~(offset < abi.WINDOW_BYTES)):
+        code.fault(FaultKind.TENSOR_MEMORY, op.site, lane, address.to(i64), int(Wrong.NOT_SHARED))
+    return offset.to(i64)
+
+
+def _write_issue(code: BlockCode) -> None:
+    made, barrier = PipeOperation(code), code["barrier"]
+    numbers = [code.number(each) for each in (MBARRIER_BYTES, MBARRIER_BYTES, CLUSTER | WRITE)]
+    values = [code["frame"], barrier, *numbers, code["site"], code["lane"]]
+    host = Value(code, i64, code.builder.call(locate(code.module), [each.handle for each in values]))
+    with code.when(host.equals(0)):
+        code.give(BlockAnswer.STOPPING)
+    owner = member_row(code, code.block, barrier >> abi.RANK_SHIFT).get(MemberRow.block)
+    made.record.set(AsyncOperation.barrier, host)
+    made.record.set(AsyncOperation.barrier_address, barrier)
+    made.record.set(AsyncOperation.barrier_block, owner)
+    made.give(_executor(code.module))
+
+
+def _executor(module: ir.Module) -> ir.Function:
+    """Return `arrive(operation)`: the arrival itself."""
+    return shared(module, "execute tcgen05.commit", ir.FunctionType(ir.WORD, [ir.LONG]), _write_executor)
+
+
+def _write_executor(module: ir.Module, name: str) -> None:
+    code = FunctionCode(module, name, ("operation",), ir.WORD, "")
+    operation = code.record("operation")
+    owner, host = (operation.get(each) for each in (AsyncOperation.barrier_block, AsyncOperation.barrier))
+    handles = [owner.handle, host.handle]
+    wrong = Value(code, U32, code.builder.call(arrive_once(module), handles)).to(U64).to(i64)
+    with code.when(wrong.differs(0)):
+        address = operation.get(AsyncOperation.barrier_address)
+        fault_in(code, operation, FaultKind.MBARRIER, address, wrong - 1)
+        code.give(BlockAnswer.STOPPING)
+    code.give(0)

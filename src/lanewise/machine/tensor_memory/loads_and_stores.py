@@ -1,0 +1,297 @@
+"""tcgen05.ld, st and wait: words between tensor memory and the registers of a warp, by vectors.
+
+The layouts are those of `isa/tensor_memory/load_shapes.py`. Each moves bits of an index, so that vectors of
+neighbouring columns become vectors of neighbouring threads by shuffles. A load has its registers at once: the
+PTX ISA keeps the order of instructions that use them. A store may take effect as late as tcgen05.wait::st.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from lanewise.errors import LanewiseError
+from lanewise.isa.tensor_memory.load_shapes import PARTITION, SHAPES, LoadShape
+from lanewise.jit import ir
+from lanewise.jit.simd import Pointer, Type, Value, f32, u32
+from lanewise.machine import abi
+from lanewise.machine.abi import WarpFrame
+from lanewise.machine.arithmetic.float_bits import pick
+from lanewise.machine.codegen.function_code import BlockCode, Kernel, Record, shared_code
+from lanewise.machine.codegen.register_shuffles import VECTOR, Registers, index_bits, permuted, shuffled
+from lanewise.machine.codegen.tensor_pipe import columns_are_allocated, lane_and_column, tensor_word
+from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS, Step
+from lanewise.machine.program.operands import MemoryOperand, Register, elements_of
+from lanewise.machine.program.ops import Op
+from lanewise.machine.tensor_memory.allocation import fault, uniform, whole_warp
+from lanewise.machine.tensor_memory.faults import Wrong
+from lanewise.machine.tensor_memory_records import LANE_BYTES, TENSOR_COLUMNS, TENSOR_LANES
+from lanewise.ptx import Immediate
+
+#: Operands of the step: the site, then as a register's offset (0: none) and a number the address; the columns
+#: from the first to the second half, how many chunks there are, and the offsets of the registers.
+_ADDRESS, _HALF_SPLIT, _CHUNKS, _REGISTERS = 8, 24, 32, 40
+#: Registers that are moved together, at most.
+MOST_TOGETHER = 8
+
+
+class Form(NamedTuple):
+    """What the code of a load or store depends on: its shape, and the registers that it moves together."""
+
+    shape: LoadShape
+    storing: bool
+    #: Whether a register is made of the low halves of two columns.
+    packed: bool
+    together: int
+
+    @property
+    def name(self) -> str:
+        """The name of the function that moves one chunk after the other."""
+        verb = "st" if self.storing else "ld"
+        return f"tcgen05.{verb} {self.shape.name}{' packed' if self.packed else ''} by {self.together}"
+
+    @property
+    def columns(self) -> int:
+        """The words of a lane, in each half, that a chunk moves."""
+        return self.together * abi.LANES // (self.shape.lanes * self.shape.halves)
+
+    @property
+    def step(self) -> int:
+        """The columns from one chunk to the next."""
+        return self.columns * (2 if self.packed else 1)
+
+    def words(self) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+        """Return for each register and thread of a chunk, in this order, the number of its word.
+
+        Words are numbered by half, lane and column.
+        """
+        shape = self.shape
+        lanes, columns = shape.places(self.together // shape.registers.size())
+        half = np.arange(abi.LANES)[:, None] * shape.halves // abi.LANES
+        numbers = (half * shape.lanes + lanes) * self.columns + columns
+        return np.asarray(numbers.T.ravel(), np.intp)
+
+
+class Access(NamedTuple):
+    """The operands of a load or store as its PTX gives them."""
+
+    form: Form
+    registers: list[Register]
+    address: MemoryOperand
+    half_split: int
+
+    @classmethod
+    def of(cls, op: Op) -> Access:
+        """Read the operands; raise an error if they do not fit the shape."""
+        shape = next((SHAPES[each] for each in op.modifiers if each in SHAPES), None)
+        num = next((int(each[1:]) for each in op.modifiers if each[0] == "x" and each[1:].isdigit()), 0)
+        if shape is None:
+            raise op.unsupported(f"it has one of the shapes {', '.join(f'.{each}' for each in SHAPES)}")
+        try:
+            count = shape.registers_of(num)
+        except LanewiseError as error:
+            raise op.unsupported(str(error)) from None
+        storing, reduces = op.has("st"), op.has("red")
+        rest = list(op.operands)
+        data = rest.pop(-1 if storing else 0)
+        if reduces:
+            rest.pop(0)
+        address, *split = rest
+        registers = [each for each in elements_of(data) if isinstance(each, Register) and each.bits == 32]
+        if len(registers) != len(elements_of(data)) or len(registers) != count:
+            raise op.unsupported(f".{shape.name}.x{num} takes {count} registers of 32 bits")
+        if len(split) != shape.halves - 1 or not all(isinstance(each, Immediate) for each in split):
+            raise op.unsupported("only .16x32bx2 has the columns to its second half, as a constant")
+        assert isinstance(address, MemoryOperand)
+        together = min(count, MOST_TOGETHER)
+        form = Form(shape, storing, op.has("pack::16b") or op.has("unpack::16b"), together)
+        offset = split[0].bits if split and isinstance(split[0], Immediate) else 0
+        return cls(form, registers, address, offset)
+
+
+def tensor_address(op: Op, address: MemoryOperand) -> list[int]:
+    """Return an address of tensor memory as two words of a step: a register's offset (0: none), a number."""
+    base = address.base
+    if isinstance(base, Register) and base.bits == 32:
+        return [base.offset, address.offset]
+    if isinstance(base, Immediate):
+        return [0, (base.bits + address.offset) & 0xFFFFFFFF]
+    raise op.unsupported("an address of tensor memory is a 32-bit register or a constant")
+
+
+def step(module: ir.Module, op: Op, kernel: Kernel) -> Step:
+    """Return tcgen05.ld or st as a shared step."""
+    access = Access.of(op)
+    form = access.form
+    words = [
+        op.site,
+        *tensor_address(op, access.address),
+        access.half_split,
+        len(access.registers) // form.together,
+        *(register.offset for register in access.registers),
+    ]
+    if op.has("red"):
+        reduced = op.operands[1]
+        if not isinstance(reduced, Register) or reduced.bits != 32:
+            raise op.unsupported("its second operand is a 32-bit register for the reduced value")
+        return Step(_reducing(module, op, form), [*words, reduced.offset])
+    return Step(_mover(module, form), words)
+
+
+def _mover(module: ir.Module, form: Form) -> ir.Function:
+    """Return the function of a step for one form."""
+
+    def write(code: BlockCode) -> None:
+        words = code.record("operands")
+        whole_warp(code, words)
+        _move(code, form, words)
+        code.give(0)
+
+    return shared_code(module, form.name, STEP_ARGUMENTS, write)
+
+
+def _move(code: BlockCode, form: Form, words: Record) -> None:
+    """Write the move of all chunks, after the address was checked."""
+    chunks = words.get(_CHUNKS)
+    lane, column = _checked_place(code, form, words, chunks)
+    start = tensor_word(code.block, lane, column)
+    with code.loop(chunks) as chunk:
+        rows = start + chunk * (form.step * 4)
+        halves = [rows, rows + words.get(_HALF_SPLIT) * 4][: form.shape.halves]
+        first = chunk * (form.together * 8) + _REGISTERS
+        offsets = [words.get(first + 8 * number) for number in range(form.together)]
+        registers = Registers(code, code.frame.handle, offsets, 32)
+        lines = [Record(code, half + n * LANE_BYTES) for half in halves for n in range(form.shape.lanes)]
+        (_store if form.storing else _load)(code, form, lines, registers)
+
+
+def _vector(form: Form) -> int:
+    """Return how many neighbouring words of a lane are a vector."""
+    return min(form.columns, VECTOR // 32)
+
+
+def _load(code: BlockCode, form: Form, lines: list[Record], registers: Registers) -> None:
+    """Write the load of a chunk: rows of neighbouring columns become registers."""
+    width = _vector(form)
+    vectors = []
+    for line in lines:
+        for column in range(0, form.columns, width):
+            if form.packed:
+                low, high = _alternating(code, line.pointer(column * 8, u32), width)
+                vectors.append((low & 0xFFFF) | (high << 16))
+            else:
+                vectors.append(line.get(column * 4, u32, width))
+    registers.store(_reordered(code, vectors, form.words(), width))
+
+
+def _alternating(code: BlockCode, words: Pointer, width: int) -> list[Value]:
+    """Return the words of even and of odd numbers among neighbours, so many of each."""
+    if width == 1:
+        return [words.load(number) for number in (0, 1)]
+    both = words.load(0, 2 * width)
+    return [shuffled(code, both, None, tuple(range(n, 2 * width, 2))) for n in (0, 1)]
+
+
+def _store(code: BlockCode, form: Form, lines: list[Record], registers: Registers) -> None:
+    """Write the store of a chunk. The upper half of a column that an unpacked half goes to becomes 0."""
+    width = _vector(form)
+    source = np.argsort(form.words())
+    vectors = _reordered(code, registers.load(u32, 32 * width), source, width)
+    per_line = form.columns // width
+    for number, vector in enumerate(vectors):
+        line, part = lines[number // per_line], number % per_line
+        if form.packed and width == 1:
+            for place, half in enumerate((vector & 0xFFFF, vector >> 16)):
+                line.pointer(part * 8, u32).store(half, place)
+        elif form.packed:
+            low, high = vector & 0xFFFF, vector >> 16
+            both = shuffled(code, low, high, tuple(n // 2 + n % 2 * width for n in range(2 * width)))
+            line.pointer(part * width * 8, u32).store(both)
+        else:
+            line.pointer(part * width * 4, u32).store(vector)
+
+
+def _reordered(code: BlockCode, vectors: list[Value], order: np.ndarray, width: int) -> list[Value]:
+    """Return vectors whose elements are those of others at some numbers."""
+    if width == 1:
+        return [vectors[int(each)] for each in order]
+    bits = index_bits(order)
+    assert bits is not None, "every shape moves bits of an index"
+    return permuted(code, vectors, bits)
+
+
+# where it reaches -------------------------------------------------------------------------------------------
+
+
+def _checked_place(code: BlockCode, form: Form, words: Record, chunks: Value) -> tuple[Value, Value]:
+    """Return the first lane and column; the launch stops unless the warp reaches all, and all are allocated.
+
+    A warp reaches the 32 lanes of its number modulo 4. An address of lanes below 32 means these lanes, too.
+    """
+    address = uniform(code, words, _ADDRESS, Wrong.ADDRESSES_DIFFER)
+    named, column = lane_and_column(address)
+    own = (code.frame.get(WarpFrame.index) & (TENSOR_LANES // PARTITION - 1)) * PARTITION
+    partition = named & -PARTITION
+    with code.when(partition.differs(0) & partition.differs(own)):
+        fault(code, words, Wrong.LANES_OF_OTHERS, named)
+    with code.when((named & (form.shape.lanes - 1)).differs(0)):
+        fault(code, words, Wrong.FIRST_LANE, named)
+    count = chunks * form.step
+    halves = [column, column + words.get(_HALF_SPLIT)][: form.shape.halves]
+    for first in halves:
+        demand_columns(code, words, first, count)
+    return own + (named & (PARTITION - 1)), column
+
+
+def demand_columns(code: BlockCode, words: Record, first: Value, count: Value) -> None:
+    """Stop the launch unless some columns of the block's tensor memory exist and are allocated."""
+    last = first + count - 1
+    with code.when((first < 0) | (last > TENSOR_COLUMNS - 1)):
+        fault(code, words, Wrong.BEYOND_COLUMNS, (first < 0).select(first, last))
+    with code.when(~columns_are_allocated(code, code.block, first, count)):
+        fault(code, words, Wrong.NOT_ALLOCATED, first)
+
+
+# reductions -------------------------------------------------------------------------------------------------
+
+
+def _reducing(module: ir.Module, op: Op, form: Form) -> ir.Function:
+    """Return the function of a step that loads, and leaves the least or largest of a thread's registers.
+
+    The reduced value is one of each thread's own registers. The PTX ISA speaks of the columns of a lane, which
+    two threads share in .16x32bx2: that each reduces its own half is an assumption.
+    """
+    larger, kind = op.has("max"), op.types[-1] if op.types else ""
+    if op.has("min") == larger or kind not in ("f32", "u32", "s32"):
+        raise op.unsupported("it reduces by .min or .max, with .f32, .u32 or .s32")
+    type = {"f32": f32, "u32": u32, "s32": Type("i", 32)}[kind].by(abi.LANES)
+    options = " ".join(each for each in ("abs", "NaN") if op.has(each))
+
+    def write(code: BlockCode) -> None:
+        words = code.record("operands")
+        whole_warp(code, words)
+        _move(code, form, words)
+        count = words.get(_CHUNKS) * form.together
+
+        def value(number: Value) -> Value:
+            found = code.frame.get(words.get(number * 8 + _REGISTERS), u32, abi.LANES)
+            return (found & 0x7FFFFFFF if op.has("abs") else found).view(type)
+
+        first = value(code.number(0))
+        reduced = code.variable(first)
+        with code.loop(count, 1) as number:
+            now, other = reduced.get(), value(number)
+            if kind == "f32":
+                chosen = pick(op, larger, now, other)
+            else:
+                chosen = ((now > other) if larger else (now < other)).select(now, other)
+            reduced.set(chosen.view(type))
+        target = words.get(count * 8 + _REGISTERS)
+        code.frame.pointer(target, u32).store(reduced.get().view(u32))
+        code.give(0)
+
+    verb = "max" if larger else "min"
+    return shared_code(module, f"{form.name} {verb} {options} {kind}", STEP_ARGUMENTS, write)
+
+
