@@ -43,7 +43,7 @@ def test_the_bits_are_those_of_cutlass() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(word=WORDS, zeros=WORDS)
 def test_any_bits_are_refused_or_say_the_same_again(kind: str, word: int, zeros: int) -> None:
     """Of any 32 bits, also of few that are set: an error, or fields that encode to the same bits."""
