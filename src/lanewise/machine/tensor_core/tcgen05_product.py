@@ -78,8 +78,6 @@ class RunRow(abi.RecordLayout):
     groups = abi.field()
     first_piece = abi.field()
     pieces = abi.field()
-    #: Whether of the last piece only a half belongs to it.
-    halved = abi.field()
     column = abi.field()
 
 
@@ -297,8 +295,7 @@ class Tcgen05Product:
         for number, (block, first, size, column) in enumerate(runs):
             lines = _grid(size, code.k, b, code.b_major)
             begin = (first // 8, 0) if code.b_major == "K" else (0, first // b.elements)
-            halved = int(code.b_major == "MN" and size % b.elements > 0)
-            row = (block, begin[0], lines[0], begin[1], lines[1], halved, column)
+            row = (block, begin[0], lines[0], begin[1], lines[1], column)
             for offset, value in enumerate(row):
                 values[ProductRecord.runs + number * RunRow.BYTES + 8 * offset] = value
         values |= self._engine(keep) | self._scales(keep) | self._metadata(keep)
@@ -512,7 +509,7 @@ class _Writer:
             out = self.at["b"] + run.get(RunRow.column) * (self.b.word.bits // 8)
             block = self._block(run.get(RunRow.block))
             places = [run.get(RunRow.first_group), run.get(RunRow.groups)]
-            places += [run.get(each) for each in (RunRow.first_piece, RunRow.pieces, RunRow.halved)]
+            places += [run.get(each) for each in (RunRow.first_piece, RunRow.pieces)]
             sign = self._number(ProductRecord.b_sign)
             values = [self.operation.address, block.address, self._operand(B), *places, out, columns, sign]
             call_in(code, self.gather_b, [*values])
@@ -561,7 +558,7 @@ class _Writer:
         """Write a block's rows of A into the stage."""
         groups, pieces = (self._number(each) for each in (ProductRecord.a_groups, ProductRecord.a_pieces))
         sign = self._number(ProductRecord.a_sign)
-        values = [self.operation.address, block.address, self._operand(A), 0, groups, 0, pieces, 0]
+        values = [self.operation.address, block.address, self._operand(A), 0, groups, 0, pieces]
         call_in(self.code, self.gather_a, [*values, self.at["a"], self.how.packed_k, sign])
 
     def _rows_of_a(self, block: Record, region: Record) -> None:
