@@ -392,6 +392,12 @@ def test_a_tcgen05_product_by_name_and_by_descriptor(
         said = lanewise("explain", *words)
         assert said.code == 2 and says in said.err
     assert "--descriptor 0x8400490" in answered("explain", "0x8400490")
+    place = json.loads(
+        answered("explain", "umma", "m256n16k16", "f16", "--element", "D", "140", "3", "--json")
+    )
+    assert (place["block"], place["lane"], place["column"]) == (1, 12, 3)
+    said = lanewise("explain", text, "--element", "A", "0", "0")
+    assert said.code == 2 and "only D of tcgen05.mma" in said.err
 
 
 def test_words_need_no_quotes_and_the_most_common_meaning_is_explained(lanewise: Callable[..., Any]) -> None:

@@ -43,7 +43,7 @@ def test_the_bits_are_those_of_cutlass() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(word=WORDS, zeros=WORDS)
 def test_any_bits_are_refused_or_say_the_same_again(kind: str, word: int, zeros: int) -> None:
     """Of any 32 bits, also of few that are set: an error, or fields that encode to the same bits."""
@@ -145,6 +145,7 @@ def test_fields_that_a_kind_does_not_have_are_refused(fields: dict[str, object],
 
 
 F16 = "tcgen05.mma.cta_group::1.kind::f16"
+FP8 = "tcgen05.mma.cta_group::1.kind::f8f6f4"
 NVFP4 = "tcgen05.mma.cta_group::1.kind::mxf4nvf4.block_scale"
 UNFIT = [
     (F16, {"m": 256}, "M is 256; tcgen05.mma with kind::f16, cta_group::1 has M 64 or 128"),
@@ -153,7 +154,10 @@ UNFIT = [
     (F16, {"max_shift": 8}, "only tcgen05.mma.ws shifts B"),
     (F16.replace("f16", "tf32"), {}, "one of kind::f16, the instruction has kind::tf32"),
     (f"{NVFP4}.block32", {"kind": "mxf4nvf4", "scale": "ue4m3"}, "ue4m3 scales go with blocks of 16"),
-    (f"{NVFP4}.block16", {"kind": "mxf4nvf4", "scale_a_id": 2}, "scale ids of A and B are 2 and 0"),
+    (f"{NVFP4}.block16", {"kind": "mxf4nvf4", "scale_a_id": 2}, "are 2 and 0; .* K = 64 both are 0"),
+    (f"{NVFP4}.block16", {"kind": "mxf4nvf4", "k": 96, "scale_b_id": 1}, "K = 96 both are 0 or 2"),
+    (FP8, {"kind": "f8f6f4", "n": 24, "b_major": "MN"}, "N is 24; N-major B .* 16 to 256 by 16"),
+    (FP8.replace("::1", "::2"), {"kind": "f8f6f4", "n": 48, "b_major": "MN"}, "32 to 256 by 32"),
 ]
 
 
@@ -169,6 +173,7 @@ def test_descriptors_that_a_form_does_not_take_are_refused(
 def test_the_long_k_is_that_of_one_arch() -> None:
     tile = InstructionDescriptor("mxf4", 128, 64, k=96)
     assert tile.encode() >> 31 == 1 and InstructionDescriptor.decode(tile.encode(), "mxf4") == tile
+    assert InstructionDescriptor("mxf4", 128, 64, k=96, scale_a_id=3).scale_a_id == 3
     text = "tcgen05.mma.cta_group::1.kind::mxf4.block_scale"
     assert tile.require(text, "sm_103a") is tile
     with pytest.raises(LanewiseError, match="only sm_103a has that, sm_100a has 64"):

@@ -142,11 +142,35 @@ def test_it_is_an_instruction_like_others() -> None:
     assert repr(found) == f"<{F16} m128n64k16 f32.bf16.bf16>"
     assert found.archs == found.form.archs and found.since == "8.6"
     assert product("tcgen05 mxfp4 m128n64k96").archs == ("sm_103a",)
-    with pytest.raises(LanewiseError, match=r"D of tcgen05.* lies in tensor memory: no lane holds"):
+    with pytest.raises(LanewiseError, match=r"D of tcgen05.* lies in tensor memory: no thread's registers"):
         found.d.holder(0, 0)
     with pytest.raises(LanewiseError, match=r"A of tcgen05.* lies in shared memory behind a descriptor"):
         found.a.pack([[0.0]])
     assert "one thread, which starts it" in lw.draw.text(found) and "<svg" in lw.draw.svg(found)
+
+
+def test_every_element_of_d_has_a_place_of_its_own() -> None:
+    one, pair, ws = (
+        "m64n24 f16|m128n8 tf32",
+        "m256n32|m128n32 pair|m128n32 pair sparse",
+        "m64n64 ws|m32n128 ws",
+    )
+    for name in "|".join((one, pair, ws)).split("|"):
+        text = f"tcgen05 {name}" if name in one else f"tcgen05 {name} f16"
+        d = product(text).d
+        places = {d.place(row, col): (row, col) for row in range(d.rows) for col in range(d.cols)}
+        assert len(places) == d.rows * d.cols
+        for (block, lane, column), element in places.items():
+            assert d.element_at(lane, column, block) == element and column < d.columns
+        found = sum(
+            d.element_at(lane, column, block) is not None
+            for block in range(d.cta_group)
+            for lane in range(128)
+            for column in range(d.columns)
+        )
+        assert found == len(places)  # and no other lane or column holds one
+    with pytest.raises(LanewiseError, match=r"D of tcgen05.* has columns 0 to 7; column 8 was asked for"):
+        product("tcgen05 m128n8 tf32").d.place(0, 8)
 
 
 def test_inside_a_kernel_it_takes_no_fragments() -> None:

@@ -120,6 +120,7 @@ def explain(
     lanewise explain HMMA.16816.F32                by the name of the machine's instruction
     lanewise explain tcgen05.mma.cta_group::1.kind::f16   tcgen05, bulk copies and tensor copies, too
     lanewise explain tcgen05 m128n256k16 bf16      tcgen05.mma with this shape and these formats
+    lanewise explain tcgen05 m64n8k16 bf16 --element D 20 3   where D[20][3] lies in tensor memory
     lanewise explain tcgen05.mma.cta_group::1.kind::f16 --descriptor 0x8400490   or with 32 bits
     lanewise explain 0x4000004000000040            what a matrix descriptor of wgmma says
     lanewise explain map.bin                       what the 128 bytes of a tensor map say (or hex text)
@@ -144,14 +145,17 @@ def explain(
             )
         return _encoded(encoded, style, svg, latex)
     if is_asynchronous(instruction):
-        if question != Question() or (a_source, stride, svg, latex) != (None, None, None, None):
+        if question != Question(element=element) or (a_source, stride, svg, latex) != (None,) * 4:
             raise LanewiseError(
                 "questions and pictures are for instructions with fragments in registers: tcgen05 and bulk "
-                "copies have none"
+                "copies have none; of tcgen05.mma, --element D 3 4 says where an element lies"
             )
-        from lanewise.cli.explanation.asynchronous import of_async
+        from lanewise.cli.explanation.asynchronous import of_async, of_place
 
-        return partial(show, of_async(instruction, arch, instruction_descriptor(descriptor)), style)
+        bits = instruction_descriptor(descriptor)
+        if element is not None:
+            return partial(show, of_place(instruction, arch, bits, element), style)
+        return partial(show, of_async(instruction, arch, bits), style)
     if descriptor is not None:
         raise LanewiseError(f"--descriptor is for tcgen05.mma; {instruction} has no instruction descriptor")
     if re.match(r"\s*(\(|\d+:|Layout\s*<|Sw<|SW_|ComposedLayout)", instruction):

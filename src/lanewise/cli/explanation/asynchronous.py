@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from lanewise.cli.terminal.answer import Answer, Table, facts
+from lanewise.cli.terminal.answer import Answer, Cell, Table, facts
+from lanewise.errors import LanewiseError
 from lanewise.isa import describe_targets, instruction
 from lanewise.isa.asynchronous import AsyncInstruction, Tcgen05Instruction
 from lanewise.isa.asynchronous.descriptor import shapes
@@ -37,7 +39,8 @@ def of_async(text: str, arch: str | None, descriptor: int | None = None) -> Answ
     tables = [Table("words", ("word", "says"), list(found.words))] if found.words else []
     if product is not None:
         rows += _shape_facts(product, data)
-        tables += [_descriptor(product, data), _bits_of_archs(product, arch, data)]
+        tables += [_in_tensor_memory(product, data), _descriptor(product, data)]
+        tables.append(_bits_of_archs(product, arch, data))
         note = "On arrays: lw.instruction, `lanewise compute`. What is not chosen follows the arrays."
     elif found.family.startswith("tcgen05"):
         note = "docs/blackwell.md says what of tcgen05 the CPU machine runs."
@@ -60,6 +63,50 @@ def _shape_facts(product: Tcgen05Instruction, data: dict[str, Any]) -> list[tupl
         data["scales"] = {"format": product.scale_type, "a": [m, vector], "b": [vector, n]}
         rows.append(("scales", f"{product.scale_type}, {vector} along K: A {m}×{vector}, B {vector}×{n}"))
     return rows
+
+
+def _in_tensor_memory(product: Tcgen05Instruction, data: dict[str, Any]) -> Table:
+    """Return which lanes and columns of tensor memory hold which part of D."""
+    d = product.d
+    first = [block * d.rows // d.cta_group for block in range(d.cta_group)]
+    rows: list[Sequence[Cell]] = [
+        (
+            block,
+            _span(start + each.row, each.rows),
+            _span(each.column, each.columns),
+            _span(each.lane, each.rows),
+            _span(0, each.columns),
+        )
+        for block, start in enumerate(first)
+        for each in d.regions
+    ]
+    names = ("block", "rows", "columns", "lanes", "tensor_columns")
+    data["d"] = [dict(zip(names, row, strict=True)) for row in rows]
+    title = f"D in tensor memory, for {product.shape_text}"
+    return Table(title, ("block", "rows of D", "columns of D", "lanes", "columns"), rows)
+
+
+def _span(first: int, count: int) -> str:
+    return f"{first}-{first + count - 1}"
+
+
+def of_place(text: str, arch: str | None, descriptor: int | None, element: tuple[str, int, int]) -> Answer:
+    """Explain where an element of D lies in tensor memory.
+
+    >>> of_place("tcgen05 m64n8k16 f16", None, None, ("D", 20, 3)).data["lane"]
+    36
+    """
+    product = instruction(text, arch=arch, descriptor=descriptor)
+    name, row, column = element
+    if not isinstance(product, Tcgen05Instruction) or name.upper() not in ("C", "D"):
+        raise LanewiseError(f"only D of tcgen05.mma has a place in tensor memory here, not {name} of {text}")
+    place = product.d.place(row, column)
+    rows: list[tuple[str, Cell]] = [("instruction", str(product)), ("element", f"D[{row}][{column}]")]
+    rows += [("block", f"{place.block}, of the pair")] if product.cta_group == 2 else []
+    rows += [("lane", place.lane), ("column", f"{place.column}, from the address of D")]
+    rows.append(("loaded by", place.warps))
+    data = {"instruction": product.text, "shape": list(product.shape), "element": [row, column]}
+    return Answer((facts("", rows),), data | place._asdict())
 
 
 def _descriptor(product: Tcgen05Instruction, data: dict[str, Any]) -> Table:

@@ -79,8 +79,9 @@ _D = {"f16": 0, "f32": 1, "s32": 2}
 _SCALES = {"ue4m3": 0, "ue8m0": 1}
 _SHIFTS = {0: 0, 8: 1, 16: 2, 32: 3}
 _MAJORS: dict[Major, int] = {"K": 0, "MN": 1}
-#: Formats narrower than a byte lie K-major only.
+#: Formats narrower than a byte lie K-major only; those of a byte have fewer N if B is N-major.
 K_MAJOR_ONLY = ("e2m3", "e3m2", "e2m1")
+BYTES = ("e4m3", "e5m2", "s8", "u8")
 
 
 @dataclass(frozen=True)
@@ -373,16 +374,27 @@ is 5; kind::f16 has 0 (f16) or 1 (bf16)
                 f"largest shift (bits 30-31 of the instruction descriptor) is {self.max_shift}; only "
                 "tcgen05.mma.ws shifts B, elsewhere it is 0"
             )
-        if form.block == 16 and self.k != form.kind.long_k and self.scale_a_id | self.scale_b_id:
-            raise LanewiseError(
-                f"scale ids of A and B are {self.scale_a_id} and {self.scale_b_id}; a scale factor for each "
-                "16 elements fills whole columns of tensor memory, so both are 0"
-            )
+        self._require_bytes(form)
         if form.block == 32 and self.scale == "ue4m3":
             raise LanewiseError("ue4m3 scales go with blocks of 16 elements (.block16, .scale_vec::4X)")
         if arch is not None and self.k == form.kind.long_k and arch_number(find_arch(arch)) != 103:
             raise LanewiseError(f"K is {self.k}; only sm_103a has that, {find_arch(arch)} has {form.kind.k}")
         return self
+
+    def _require_bytes(self, form: Product) -> None:
+        """Raise an error for an N or a scale id that bytes do not allow."""
+        step = 16 * form.cta_group
+        if self.b_major == "MN" and self.b in BYTES and self.n % step:
+            raise LanewiseError(
+                f"N is {self.n}; N-major B of 8-bit elements has N {step} to 256 by {step} with "
+                f"cta_group::{form.cta_group}"
+            )
+        ids = (0, 2) if self.k == form.kind.long_k else (0,)
+        if form.block == 16 and not {self.scale_a_id, self.scale_b_id} <= set(ids):
+            raise LanewiseError(
+                f"scale ids of A and B are {self.scale_a_id} and {self.scale_b_id}; with a scale factor for "
+                f"each 16 elements and K = {self.k} both are {_either(ids)}"
+            )
 
     def __str__(self) -> str:
         """The fields that differ from what they are when left out, as a call would give them."""
@@ -457,6 +469,7 @@ def _allowed(kind: Kind, given: InstructionDescriptor) -> dict[str, Iterable[Val
     major = ("K", "MN")
     k: tuple[int, ...] = (2 * kind.k,) if given.sparse else (kind.k, kind.long_k or kind.k)
     both_f16 = given.a == given.b == "f16"
+    ids = (0, 1, 2, 3) if given.k == kind.long_k else kind.scale_ids
     return {
         "a": kind.formats,
         "b": kind.formats,
@@ -472,8 +485,8 @@ def _allowed(kind: Kind, given: InstructionDescriptor) -> dict[str, Iterable[Val
         "sparsity_selector": kind.selectors if given.sparse else (0,),
         "max_shift": (0,) if kind.block_scaled else tuple(_SHIFTS),
         "scale": kind.scales or ("",),
-        "scale_a_id": kind.scale_ids,
-        "scale_b_id": kind.scale_ids,
+        "scale_a_id": ids,
+        "scale_b_id": ids,
     }
 
 

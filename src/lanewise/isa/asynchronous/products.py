@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import FORMATS, Format, format_of
@@ -29,6 +29,7 @@ from lanewise.isa.lowering import Lowering
 from lanewise.isa.operand import Operand
 from lanewise.isa.sparsity import Metadata
 from lanewise.isa.table import Legality
+from lanewise.isa.tensor_memory.operand import Accumulator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -131,6 +132,16 @@ class Tcgen05Instruction(Instruction):
     def operands(self) -> Mapping[str, Operand]:
         """The operands by name: A and B in shared memory, D (which is C before) in tensor memory."""
         return MappingProxyType(_operands(self))
+
+    @property
+    def c(self) -> Accumulator:
+        """C, what D holds before: a matrix in tensor memory, with shape (M, N)."""
+        return cast(Accumulator, self.operands["c"])
+
+    @property
+    def d(self) -> Accumulator:
+        """D, the result: a matrix in tensor memory, with shape (M, N)."""
+        return cast(Accumulator, self.operands["d"])
 
     def with_fields(self, fields: Mapping[str, Any]) -> Tcgen05Instruction:
         """Return the instruction with other fields of its descriptor, by name."""
@@ -265,11 +276,18 @@ def _operands(instruction: Tcgen05Instruction) -> dict[str, Operand]:
             transposed="b" in name.lower(), instruction=instruction.text,
         )  # fmt: skip
 
-    operands = {
+    def accumulator(name: str) -> Accumulator:
+        return Accumulator(
+            name, m, n, FORMATS[found.d], fragments.descriptor_layout(m, n), _SOURCE, slot_bits=32,
+            threads=128, where=TENSOR_MEMORY, instruction=instruction.text, cta_group=product.cta_group,
+            ws=product.ws, sparse=product.sparse,
+        )  # fmt: skip
+
+    operands: dict[str, Operand] = {
         "a": operand("A", (m, terms), FORMATS[found.a], SHARED_MEMORY),
         "b": operand("B", (k, n), FORMATS[found.b], SHARED_MEMORY),
-        "c": operand("C", (m, n), FORMATS[found.d], TENSOR_MEMORY),
-        "d": operand("D", (m, n), FORMATS[found.d], TENSOR_MEMORY),
+        "c": accumulator("C"),
+        "d": accumulator("D"),
     }
     if product.sparse:
         bits = 4 if product.kind.narrow else max(8, FORMATS[found.a].bits)
