@@ -381,10 +381,13 @@ def random_case(seed: int, kind: str = "", **chosen: Any) -> Case:
         a = b = "f16"
     a_in_tensor_memory = bool(draw("a_in_tensor_memory", [False, False, True]))
     majors = [str(draw(f"{name}_major", ["K", "MN"])) for name in "ab"]
+    b_major = "K" if b in NARROW else majors[1]
+    step = 16 * group if b_major == "MN" and FORMATS[b].bits == 8 else 1  # of N
     fields: dict[str, Any] = {
-        "m": draw("m", legal.m), "n": draw("n", legal.n), "a": a, "b": b, "d": d, "sparse": sparse,
+        "m": draw("m", legal.m), "n": draw("n", [n for n in legal.n if n % step == 0]),
+        "a": a, "b": b, "d": d, "sparse": sparse,
         "a_major": "K" if a in NARROW or a_in_tensor_memory else majors[0],
-        "b_major": "K" if b in NARROW else majors[1],
+        "b_major": b_major,
     }  # fmt: skip
     if fields["b_major"] == "MN" and b in BYTES:  # N by 16, and by 32 for pairs
         fields["n"] = -(-fields["n"] // (16 * group)) * 16 * group

@@ -117,7 +117,7 @@ def test_the_block_of_odd_rank_does_not_issue() -> None:
         case.run(lw.load(text), [case.statement()])
 
 
-def test_what_the_machine_does_not_compute_is_refused_by_name() -> None:
-    statement = "tcgen05.mma.cta_group::1.kind::f16.ashift [%r1], [%r2], %rd2, %r3, %p1;"
-    with pytest.raises(lw.LanewiseError, match="does not shift the rows of A"):
+def test_only_rows_of_tensor_memory_are_shifted() -> None:
+    statement = "tcgen05.mma.cta_group::1.kind::f16.ashift [%r1], %rd1, %rd2, %r3, %p1;"
+    with pytest.raises(lw.LanewiseError, match="A is in shared memory"):
         lw.load(ptx([statement], 1))["k"][1, 128, 1024](*[0] * 4)

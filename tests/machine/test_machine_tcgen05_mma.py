@@ -123,3 +123,13 @@ def test_a_mask_sets_columns_of_b_to_zero(m: int) -> None:
     assert 0 < columns.sum() < 64
     case.b[:, columns] = 0
     assert np.array_equal(after, case.expected())
+
+
+def test_rows_of_a_may_be_shifted_by_one() -> None:
+    case = random_case(SEED, "f16", sparse=False, ws=False, m=128, cta_group=1, a_in_tensor_memory=True)
+    case.text += ".ashift"
+    after = case.run(lw.load(ptx([case.statement()], 1)), [case.statement()])
+    rows = np.arange(128)
+    case.a = case.a[np.where(rows % 32 == 31, rows, rows + 1)]
+    case.text = case.text.removesuffix(".ashift")
+    assert np.array_equal(after, case.expected())

@@ -78,8 +78,6 @@ class RunRow(abi.RecordLayout):
     groups = abi.field()
     first_piece = abi.field()
     pieces = abi.field()
-    #: Whether of the last piece only a half belongs to it.
-    halved = abi.field()
     column = abi.field()
 
 
@@ -90,10 +88,12 @@ class ProductRecord(abi.RecordLayout):
     function = abi.field()
     pack_b = abi.field()
     sums = abi.field()
-    #: Blocks of the pair, 1 or 2; groups and pieces of A in one; the bits that negation flips.
+    #: Blocks of the pair, 1 or 2; groups and pieces of A in one; whether A's rows are shifted; the bits that
+    #: negation flips.
     blocks = abi.field()
     a_groups = abi.field()
     a_pieces = abi.field()
+    shifts_a = abi.field()
     a_sign = abi.field()
     b_sign = abi.field()
     #: Columns of B in whole strips, of a strip, and those of D that lie side by side in tensor memory.
@@ -272,6 +272,7 @@ class Tcgen05Product:
         values = {
             ProductRecord.function: program.place("product"),
             ProductRecord.blocks: product.cta_group,
+            ProductRecord.shifts_a: int(self.form.shifts_a),
             ProductRecord.a_groups: groups["a"][0],
             ProductRecord.a_pieces: groups["a"][1],
             ProductRecord.a_sign: found.negate_a << (self.model.a.bits - 1),
@@ -294,8 +295,7 @@ class Tcgen05Product:
         for number, (block, first, size, column) in enumerate(runs):
             lines = _grid(size, code.k, b, code.b_major)
             begin = (first // 8, 0) if code.b_major == "K" else (0, first // b.elements)
-            halved = int(code.b_major == "MN" and size % b.elements > 0)
-            row = (block, begin[0], lines[0], begin[1], lines[1], halved, column)
+            row = (block, begin[0], lines[0], begin[1], lines[1], column)
             for offset, value in enumerate(row):
                 values[ProductRecord.runs + number * RunRow.BYTES + 8 * offset] = value
         values |= self._engine(keep) | self._scales(keep) | self._metadata(keep)
@@ -509,7 +509,7 @@ class _Writer:
             out = self.at["b"] + run.get(RunRow.column) * (self.b.word.bits // 8)
             block = self._block(run.get(RunRow.block))
             places = [run.get(RunRow.first_group), run.get(RunRow.groups)]
-            places += [run.get(each) for each in (RunRow.first_piece, RunRow.pieces, RunRow.halved)]
+            places += [run.get(each) for each in (RunRow.first_piece, RunRow.pieces)]
             sign = self._number(ProductRecord.b_sign)
             values = [self.operation.address, block.address, self._operand(B), *places, out, columns, sign]
             call_in(code, self.gather_b, [*values])
@@ -558,14 +558,15 @@ class _Writer:
         """Write a block's rows of A into the stage."""
         groups, pieces = (self._number(each) for each in (ProductRecord.a_groups, ProductRecord.a_pieces))
         sign = self._number(ProductRecord.a_sign)
-        values = [self.operation.address, block.address, self._operand(A), 0, groups, 0, pieces, 0]
+        values = [self.operation.address, block.address, self._operand(A), 0, groups, 0, pieces]
         call_in(self.code, self.gather_a, [*values, self.at["a"], self.how.packed_k, sign])
 
     def _rows_of_a(self, block: Record, region: Record) -> None:
         """Write the rows of A that lie in the lanes of a region into the stage."""
         lane, row = region.get(RegionRow.lane), region.get(RegionRow.row)
         out = self.at["a"] + row * (self.how.packed_k * self.a.word.bits // 8)
-        values = [self.operation.address, self._tensor(block, A, lane), region.get(RegionRow.rows), out]
+        rows, shifted = region.get(RegionRow.rows), self._number(ProductRecord.shifts_a)
+        values = [self.operation.address, self._tensor(block, A, lane), rows, shifted, out]
         sign = self._number(ProductRecord.a_sign)
         call_in(self.code, self.rows_of_a, [*values, self.how.packed_k, sign])
 
