@@ -14,13 +14,7 @@ import numpy.typing as npt
 
 import lanewise as lw
 from lanewise.formats import FORMATS
-from lanewise.isa.asynchronous.descriptor import (
-    BYTES,
-    KINDS,
-    InstructionDescriptor,
-    legal_shapes,
-    product_of,
-)
+from lanewise.isa.asynchronous.descriptor import KINDS, InstructionDescriptor, legal_shapes, product_of
 from lanewise.isa.asynchronous.products import tcgen05_instruction
 from lanewise.isa.matrix_descriptor import MatrixDescriptor, swizzle_mode
 from lanewise.isa.tensor_memory.accumulators import METADATA, d_places, metadata_place, regions
@@ -389,8 +383,6 @@ def random_case(seed: int, kind: str = "", **chosen: Any) -> Case:
         "a_major": "K" if a in NARROW or a_in_tensor_memory else majors[0],
         "b_major": b_major,
     }  # fmt: skip
-    if fields["b_major"] == "MN" and b in BYTES:  # N by 16, and by 32 for pairs
-        fields["n"] = -(-fields["n"] // (16 * group)) * 16 * group
     if not about.integer:
         fields |= {f"negate_{name}": bool(draw(f"negate_{name}", [False, True])) for name in "ab"}
     else:
