@@ -38,7 +38,7 @@ def described(name: str, arrays: dict[str, np.ndarray]) -> dict[str, tuple[Any, 
 
 
 def run(name: str, grid: Any, out: np.ndarray, *arguments: Any) -> np.ndarray:
-    """Launch under every schedule; scratch memory, which Triton passes besides, is not used by these kernels."""
+    """Launch under every schedule. Triton passes scratch memory besides, which these kernels do not use."""
     about = KERNELS[name]
     assert about["global_scratch"] == 0
     (entry,) = module(name).entries
@@ -52,10 +52,10 @@ def normal(dtype: Any, *shapes: tuple[int, int]) -> list[np.ndarray]:
     return [rng.standard_normal(shape).astype(dtype) for shape in shapes]
 
 
-def product(kind: str, a: np.ndarray, b: np.ndarray, **formats: str) -> np.ndarray:
-    """Return A·Bᵀ as the instruction computes it."""
+def product(kind: str, left: np.ndarray, right: np.ndarray, **formats: str) -> np.ndarray:
+    """Return the product with the second matrix transposed, as the instruction computes it."""
     instruction: Any = lw.instruction(f"tcgen05.mma.cta_group::1.kind::{kind}", **formats)
-    return np.asarray(instruction.gemm(a, np.ascontiguousarray(b.T), arch=ARCH))
+    return np.asarray(instruction.gemm(left, np.ascontiguousarray(right.T), arch=ARCH))
 
 
 def test_dot() -> None:
