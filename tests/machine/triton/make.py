@@ -1,11 +1,14 @@
-"""Compile the Triton kernels of this folder for sm_80 and sm_90; keep their PTX and what a launch needs.
+"""Compile Triton kernels for sm_80, sm_90 and sm_100; keep their PTX and what a launch needs.
 
-Needs `pip install triton` (no GPU): `python tests/machine/triton/make.py`.
+Needs `pip install triton torch` (no GPU): `python tests/machine/triton/make.py`. The kernels for sm_100 are
+those of benchmarks/kernels/blackwell/triton_kernels.py; their PTX is in blackwell.zip.
 """
 
 from __future__ import annotations
 
 import json
+import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,9 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 FOLDER = Path(__file__).parent
+sys.path.insert(0, str(FOLDER.parents[2] / "benchmarks/kernels/blackwell"))
+
+import triton_kernels as blackwell  # noqa: E402  # the folder of kernels is no package
 
 
 @triton.jit
@@ -164,36 +170,120 @@ HOPPER: list[tuple[str, Any, dict[str, str], dict[str, int], int, int]] = [
 ]  # fmt: skip
 
 
+def tensor(kind: str, *block: int) -> str:
+    """Return the type of a tensor that the host describes."""
+    return f"tensordesc<{kind}[{','.join(map(str, block))}]>"
+
+
+def matmul_types(kind: str, sums: str) -> dict[str, str]:
+    """Return the types of the arguments of sm_100's `matmul`."""
+    return dict(zip("abc", (f"*{each}*" for each in (kind, kind, sums)), strict=True)) | {
+        "M": "i32", "N": "i32", "K": "i32*", "stride_a": "i32*", "stride_b": "i32*", "stride_c": "i32*"
+    }  # fmt: skip
+
+
+def described_row(kind: str, depth: int, specialised: bool) -> tuple[Any, ...]:
+    """Return the row of `described`."""
+    types = {
+        "a": tensor(kind, 128, depth), "b": tensor(kind, 64, depth), "c": tensor("fp32", 128, 64),
+        "K": "i32*",
+    }  # fmt: skip
+    tiles = {"BM": 128, "BN": 64, "BK": depth, "SPECIALISED": specialised}
+    return blackwell.described, types, tiles, 4, 3
+
+
+def scaled_row(name: str, element: str, factor: str) -> tuple[Any, ...]:
+    """Return the row of `scaled_described`."""
+    kind, _, block = blackwell.SCALED[name]
+    pairs = 2 if kind == "e2m1" else 1
+    operand, factors = tensor(element, 128, 128 // pairs), tensor(factor, 1, 1, 128 // block // 4, 2, 256)
+    types = {
+        "a": operand, "sa": factors, "b": operand, "sb": factors, "c": tensor("fp32", 128, 128), "K": "i32*",
+    }  # fmt: skip
+    constants = {
+        "TA": kind, "TB": kind, "PA": pairs, "PB": pairs, "VEC": block, "BM": 128, "BN": 128, "BK": 128,
+    }  # fmt: skip
+    return blackwell.scaled_described, types, constants, 4, 2
+
+
+HALVES = tensor("fp16", 128, 64)
+#: The same for sm_100.
+BLACKWELL: dict[str, tuple[Any, ...]] = {
+    "dot_fp16": (
+        blackwell.matmul, matmul_types("fp16", "fp32"),
+        {"OUT": tl.float32, "BM": 64, "BN": 64, "BK": 64}, 4, 3,
+    ),
+    "dot_i8": (
+        blackwell.matmul, matmul_types("i8", "i32"),
+        {"OUT": tl.int32, "BM": 128, "BN": 64, "BK": 128}, 4, 2,
+    ),
+    "described_e4m3": described_row("fp8e4nv", 128, False),
+    "specialised_tf32": described_row("fp32", 32, True),
+    "persistent": (
+        blackwell.persistent,
+        {"a": HALVES, "b": HALVES, "c": tensor("fp16", 128, 128), "M": "i32", "N": "i32", "K": "i32*"},
+        {"BM": 128, "BN": 128, "BK": 64, "SPECIALISED": True, "FLATTEN": True}, 4, 3,
+    ),
+    "scaled_mxfp8": scaled_row("mxfp8", "fp8e4nv", "u8"),
+    "scaled_mxfp4": scaled_row("mxfp4", "u8", "u8"),
+    "scaled_nvfp4": scaled_row("nvfp4", "u8", "fp8e4nv"),
+    "attention": (
+        blackwell.attention,
+        {"q": HALVES, "k": tensor("fp16", 64, 64), "v": tensor("fp16", 64, 64), "out": HALVES,
+         "length": "i32*", "scale": "fp32"},
+        {"BM": 128, "BN": 64, "D": 64, "CAUSAL": True, "SPECIALISED": True}, 4, 2,
+    ),
+    "gathered": (
+        blackwell.gathered,
+        {"a": tensor("fp16", 1, 64), "index": "*i32*", "b": HALVES, "c": tensor("fp16", 1, 128), "K": "i32*"},
+        {"BM": 128, "BN": 128, "BK": 64}, 4, 2,
+    ),
+}  # fmt: skip
+
+
+def compiled(
+    kernel: Any, types: dict[str, str], constants: dict[str, Any], warps: int, stages: int, capability: int
+) -> tuple[str, dict[str, Any]]:
+    """Return a kernel's PTX without the lines that name its source, and what a launch needs."""
+    signature = {key: kind[:1] + kind[1:].rstrip("*") for key, kind in types.items()}
+    signature |= dict.fromkeys(constants, "constexpr")
+    attributes = {
+        (place,): [["tt.divisibility", 16]]
+        for place, kind in enumerate(types.values())
+        if kind[1:].endswith("*")
+    }
+    source = ASTSource(kernel, signature, constexprs=constants, attrs=attributes)
+    options = {"num_warps": warps, "num_stages": stages}
+    made = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
+    lines = [line for line in made.asm["ptx"].splitlines() if not line.lstrip().startswith((".loc", ".file"))]
+    text = "\n".join(lines)
+    text = text[: text.index(".section")] if ".section" in text else text
+    about = {
+        "signature": types, "constants": constants, "num_warps": warps, "num_stages": stages,
+        "shared": made.metadata.shared, "global_scratch": made.metadata.global_scratch_size,
+        "triton": triton.__version__, "target": f"sm_{capability}",
+    }  # fmt: skip
+    if capability == 100:
+        about["constants"] = {key: str(value) for key, value in constants.items()}
+        about["num_warps"] = made.metadata.num_warps  # with those of warp specialisation
+        about["boxes"] = [(each["block_size"], each["swizzle"]) for each in made.metadata.tensordesc_meta]
+    return text.rstrip() + "\n", about
+
+
 def main() -> None:
-    """Write the PTX and `kernels.json`."""
-    described = {}
+    """Write the PTX, `kernels.json` and, for sm_100, `blackwell.zip` and `blackwell.json`."""
+    abouts = {}
     named = [(each[0].__name__, *each, 80) for each in KERNELS] + [(*each, 90) for each in HOPPER]
-    for name, kernel, types, constants, warps, stages, capability in named:
-        signature = {key: kind[:1] + kind[1:].rstrip("*") for key, kind in types.items()}
-        signature |= dict.fromkeys(constants, "constexpr")
-        attributes = {
-            (place,): [["tt.divisibility", 16]]
-            for place, kind in enumerate(types.values())
-            if kind[1:].endswith("*")
-        }
-        source = ASTSource(kernel, signature, constexprs=constants, attrs=attributes)
-        made = triton.compile(
-            source,
-            target=GPUTarget("cuda", capability, 32),
-            options={"num_warps": warps, "num_stages": stages},
-        )
-        lines = [
-            line for line in made.asm["ptx"].splitlines() if not line.lstrip().startswith((".loc", ".file"))
-        ]
-        text = "\n".join(lines)
-        text = text[: text.index(".section")] if ".section" in text else text
-        (FOLDER / f"{name}.ptx").write_text(text.rstrip() + "\n")
-        described[name] = {
-            "signature": types, "constants": constants, "num_warps": warps, "num_stages": stages,
-            "shared": made.metadata.shared, "global_scratch": made.metadata.global_scratch_size,
-            "triton": triton.__version__, "target": f"sm_{capability}",
-        }  # fmt: skip
-    (FOLDER / "kernels.json").write_text(json.dumps(described, indent=1) + "\n")
+    for name, *row in named:
+        text, abouts[name] = compiled(*row)
+        (FOLDER / f"{name}.ptx").write_text(text)
+    (FOLDER / "kernels.json").write_text(json.dumps(abouts, indent=1) + "\n")
+    abouts = {}
+    with zipfile.ZipFile(FOLDER / "blackwell.zip", "w", zipfile.ZIP_DEFLATED, compresslevel=9) as kept:
+        for name, row in BLACKWELL.items():
+            text, abouts[name] = compiled(*row, 100)
+            kept.writestr(zipfile.ZipInfo(f"{name}.ptx"), text, zipfile.ZIP_DEFLATED)
+    (FOLDER / "blackwell.json").write_text(json.dumps(abouts, indent=1) + "\n")
 
 
 if __name__ == "__main__":
