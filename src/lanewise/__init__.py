@@ -31,7 +31,12 @@ if TYPE_CHECKING:
         make_tiled_copy_C,
         make_tiled_mma,
     )
-    from lanewise.isa.asynchronous import AsyncInstruction, async_instruction, async_instructions
+    from lanewise.isa.asynchronous import (
+        AsyncInstruction,
+        InstructionDescriptor,
+        async_instruction,
+        async_instructions,
+    )
     from lanewise.isa.sparsity import prune_2_4
     from lanewise.lang import *  # noqa: F403 (its __all__ is the list of what it exports)
     from lanewise.lang.frontend.annotations import (  # formats are types, too: `x: lw.f32`
@@ -104,6 +109,7 @@ _LATER = {
     "traces": "",
     "virtual_gpu": "",
     "AsyncInstruction": "isa.asynchronous",
+    "InstructionDescriptor": "isa.asynchronous",
     "Copy_Atom": "atoms",
     "MMA_Atom": "atoms",
     "TiledCopy": "atoms",
@@ -155,6 +161,7 @@ __all__ = [
     "Holder",
     "IllegalInstruction",
     "Instruction",
+    "InstructionDescriptor",
     "LanewiseError",
     "Layout",
     "MMA_Atom",

@@ -25,7 +25,7 @@ def test_every_row_and_every_piece_of_evidence_is_used() -> None:
     pairs = [(each, int(arch.strip("sm_af"))) for each in forms for arch in each.archs]
     for table in (ROWS, EVIDENCE):
         used = {next(row for row in table if row.matches(each, arch)) for each, arch in pairs}
-        assert used == set(table)
+        assert used == {row for row in table if set(row.families) & set(FAMILIES)}  # the rest: tcgen05.mma
 
 
 # L, F, rounding and e_zero as the facts list them for mma.

@@ -49,6 +49,24 @@ def test_saved_result_is_the_instruction_s(lanewise: Callable[..., Any], tmp_pat
     assert found.dtype == expected.dtype and found.tobytes() == expected.tobytes()
 
 
+def test_a_tcgen05_product(
+    answered: Callable[..., str], lanewise: Callable[..., Any], tmp_path: Path
+) -> None:
+    name, text = "tcgen05 m64n8k16 f16", "tcgen05.mma.cta_group::1.kind::f16"
+    arrays = {each: random_array(name, each) for each in "abc"}
+    paths = saved(tmp_path, **arrays)
+    expected = instruction(name)(*arrays.values(), arch="sm_100a")
+    told = json.loads(answered("compute", name, *paths, "--arch", "B200", "--json"))
+    assert [[int(word, 16) for word in row] for row in told["bits"]] == expected.view(np.uint32).tolist()
+    bits = hex(instruction(name).descriptor.encode())  # type: ignore[attr-defined]
+    same = json.loads(answered("compute", text, *paths, "--descriptor", bits, "--arch", "B200", "--json"))
+    assert same["bits"] == told["bits"]
+    said = lanewise("compute", "tcgen05.shift.cta_group::1.down", *paths, "--arch", "B200")
+    assert said.code == 2 and "computes nothing" in said.err
+    said = lanewise("compute", name, *paths, "--arch", "H100")
+    assert said.code == 2 and "sm_90a does not have it" in said.err
+
+
 def test_printed_result_is_the_saved_one(answered: Callable[..., str], tmp_path: Path) -> None:
     a, b = random_array(MMA, "a"), random_array(MMA, "b")
     paths = saved(tmp_path, a=a, b=b)

@@ -369,6 +369,37 @@ def test_an_asynchronous_instruction(answered: Callable[..., str], lanewise: Cal
     assert said.code == 2 and "chosen by words alone" in said.err
 
 
+def test_a_tcgen05_product_by_name_and_by_descriptor(
+    answered: Callable[..., str], lanewise: Callable[..., Any]
+) -> None:
+    by_name = json.loads(answered("explain", "tcgen05", "m64n40k16", "f16", "bf16", "--json"))
+    assert by_name["shape"] == [64, 40, 16] and by_name["formats"] == {"d": "f32", "a": "f16", "b": "bf16"}
+    text = "tcgen05.mma.cta_group::1.kind::f16"
+    by_bits = json.loads(answered("explain", text, "--descriptor", by_name["descriptor"], "--json"))
+    assert by_bits == by_name
+    values = {field["name"]: field["value"] for field in by_bits["instruction_descriptor"]}
+    assert (values["M"], values["N"], values["format of B"]) == (64, 40, "bf16")
+    assert by_bits["bits"]["sm_100a"]["fidelity"] == "inferred"  # f16 by bf16: no one has published it
+    scaled = answered("explain", "umma", "nvfp4", "m256n64", "--arch", "B200")
+    assert "ue4m3, 4 along K: A 256×4, B 4×64" in scaled and "35 fraction bits" in scaled
+    for words, says in (
+        ((text, "--descriptor", "0x8400c90"), "format of B in bits 10-12"),
+        ((text, "--descriptor", "many"), "--descriptor is a number such as 0x8400490, not 'many'"),
+        ((text, "--descriptor", "0x100000000"), "an instruction descriptor has 32 bits"),
+        (("m16n8k16", "bf16", "--descriptor", "3"), "--descriptor is for tcgen05.mma"),
+        (("tcgen05.shift.cta_group::1.down", "--descriptor", "3"), "multiplies nothing"),
+    ):
+        said = lanewise("explain", *words)
+        assert said.code == 2 and says in said.err
+    assert "--descriptor 0x8400490" in answered("explain", "0x8400490")
+    place = json.loads(
+        answered("explain", "umma", "m256n16k16", "f16", "--element", "D", "140", "3", "--json")
+    )
+    assert (place["block"], place["lane"], place["column"]) == (1, 12, 3)
+    said = lanewise("explain", text, "--element", "A", "0", "0")
+    assert said.code == 2 and "only D of tcgen05.mma" in said.err
+
+
 def test_words_need_no_quotes_and_the_most_common_meaning_is_explained(lanewise: Callable[..., Any]) -> None:
     usual, other = (
         f"mma.sync.aligned.m16n8k16.row.col.{types}" for types in ("f32.f16.f16.f32", "f16.f16.f16.f16")

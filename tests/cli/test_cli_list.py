@@ -134,6 +134,20 @@ def test_sparse_is_a_word_as_well_as_an_option(word: str, answered: Callable[...
     assert answered("list", "mma", word, "f16") == answered("list", f"--{word.lower()}", "mma", "f16")
 
 
+def test_tcgen05_products_are_found_by_format_and_shape(answered: Callable[..., str]) -> None:
+    def texts(*words: str) -> set[str]:
+        return {each["text"] for each in json.loads(answered("list", "tcgen05.mma", *words, "--json"))}
+
+    assert texts("bf16") == texts("kind::f16") and texts("int8") == texts("s8") == texts("kind::i8")
+    assert texts("e2m1") == texts("kind::f8f6f4") | texts("kind::mxf8f6f4") | texts("fp4", "block_scale")
+    assert texts("bf16", "m256n64") == texts("kind::f16", "cta_group::2")
+    assert texts("bf16", "32x64x16") == {
+        each for each in texts("kind::f16") if ".ws." in each and ".sp." not in each
+    }
+    assert texts("m64n40k32", "s8") == set()
+    assert texts("nvfp4") == texts("kind::mxf4nvf4", "block16") | texts("kind::mxf4nvf4", "scale_vec::4X")
+
+
 def test_asynchronous_families_are_found_by_their_name(answered: Callable[..., str]) -> None:
     for family in ("tcgen05", "tcgen05.mma", "cp.async.bulk.tensor"):
         assert answered("list", family) == answered("list", "--family", family)

@@ -226,9 +226,9 @@ REFUSED = [
         "",
     ),
     (
+        "tcgen05.mma.cta_group::1.kind::f15",
+        "kind::f15 is no word of these instructions",
         "tcgen05.mma.cta_group::1.kind::f16",
-        "not a matrix instruction of a warp or warpgroup; those begin with mma, wmma.load",
-        "",
     ),
     ("wgmma.fence.sync.aligned", "not a matrix instruction", ""),
     ("", "an instruction such as 'mma.sync.aligned…' was expected, not ''", ""),

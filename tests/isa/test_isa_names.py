@@ -126,7 +126,7 @@ def test_the_list_that_a_message_names_has_the_forms(capsys: pytest.CaptureFixtu
         ("cp.async", "lw.cp_async"),
         ("UniversalCopy<float>", "plain copy"),
         ("SM80_16x8x16_F32F16F16F32", "nearest are SM80_16x8x16_F32F16F16F32_TN"),
-        ("tcgen05.mma", "lw.async_instruction"),
+        ("tcgen05.mma", "tcgen05.mma.cta_group::1.kind::f16"),
     ],
 )
 def test_a_name_of_something_else_says_what_it_is(name: str, says: str) -> None:

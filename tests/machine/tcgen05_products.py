@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+import lanewise as lw
 from lanewise.formats import FORMATS
 from lanewise.isa.asynchronous.descriptor import KINDS, InstructionDescriptor, legal_shapes, product_of
 from lanewise.isa.asynchronous.products import tcgen05_instruction
@@ -21,6 +22,8 @@ from lanewise.isa.tensor_memory.scale_factors import factor_place
 from machine.tensor_memory_kernels import dump, fill, kernel
 
 Array = npt.NDArray[Any]
+#: Places of the numbers that the kernel is given.
+D, DESCRIPTOR, METADATA_PLACE, SCALE_PLACE, A_MATRIX, B_MATRIX = 0, 2, 3, 4, 15, 16
 #: Formats of fewer than 8 bits are K-major.
 NARROW = ("e2m3", "e3m2", "e2m1")
 COLUMNS = 512
@@ -101,6 +104,7 @@ class Case:
     disabled: list[int]
     rng: np.random.Generator
     specials: bool = False
+    zero_mask: int = 0
 
     def __post_init__(self) -> None:
         found, self.product = self.descriptor, product_of(self.text)
@@ -222,14 +226,18 @@ class Case:
             given["metadata"] = np.stack(both, -1).reshape(found.m, -1).astype(np.int64)
         if self.scales is not None:
             fmt = FORMATS[found.scale]
-            given |= {f"scale_{name}": fmt.from_bits(each) for name, each in zip("ab", self.scales, strict=True)}
+            given |= {
+                f"scale_{name}": fmt.from_bits(each) for name, each in zip("ab", self.scales, strict=True)
+            }
         return given
 
     def expected(self) -> Array:
         """Tensor memory of the blocks after the product, bit for bit."""
         numbers = self.numbers()
         instruction = tcgen05_instruction(self.text, self.descriptor)
-        d = np.asarray(instruction(numbers.pop("a"), numbers.pop("b"), numbers.pop("c"), arch="sm_100a", **numbers))
+        d = np.asarray(
+            instruction(numbers.pop("a"), numbers.pop("b"), numbers.pop("c"), arch="sm_100a", **numbers)
+        )
         after = self.before.copy()
         for block in range(self.blocks):
             part = d[block * self.rows : (block + 1) * self.rows]
@@ -238,59 +246,72 @@ class Case:
 
     # the kernel ---------------------------------------------------------------------------------------------
 
-    def statement(self) -> str:
-        """The instruction and what it needs, for one thread; shared memory begins at %r20."""
-        found, product = self.descriptor, self.product
-        d = self.d_column | self.d_lane << 16
-        lines = [
-            f"add.u32 %r1, %taddr, {d};", f"mov.u32 %r2, {found.encode()};",
-            "shr.u32 %r3, %r20, 4;", "cvt.u64.u32 %rd1, %r3;",
-            f"mov.u64 %rd2, {self.b_matrix.encode()};", "add.u64 %rd2, %rd2, %rd1;",
-            f"setp.ne.u32 %p1, {int(self.adds)}, 0;",
+    def numbers_of_kernel(self) -> Array:
+        """The operands of the instruction as 64-bit numbers, in the order of `REGISTERS`."""
+        masks = self.disabled + [0] * (8 - len(self.disabled))
+        lane = self.d_lane << 16
+        numbers = [
+            self.d_column | lane, A_COLUMN | lane, self.descriptor.encode(), METADATA_COLUMN, SCALE_A,
+            SCALE_B, int(self.adds), *masks, self.a_matrix.encode(), self.b_matrix.encode(), self.zero_mask,
         ]  # fmt: skip
-        a = "[%r4]" if self.a_in_tensor_memory else "%rd3"
-        if self.a_in_tensor_memory:
-            lines.append(f"add.u32 %r4, %taddr, {A_COLUMN | self.d_lane << 16};")
-        else:
-            lines += [f"mov.u64 %rd3, {self.a_matrix.encode()};", "add.u64 %rd3, %rd3, %rd1;"]
+        return np.array(numbers, np.uint64)
+
+    def statement(self) -> str:
+        """The instruction, on the registers that the kernel sets."""
+        a = "[%r2]" if self.a_in_tensor_memory else "%rd1"
         operands = ["[%r1]", a, "%rd2"]
-        if found.sparse:
-            lines.append(f"add.u32 %r5, %taddr, {METADATA_COLUMN};")
-            operands.append("[%r5]")
-        operands.append("%r2")
-        if product.block:
-            lines += [f"add.u32 %r6, %taddr, {SCALE_A};", f"add.u32 %r7, %taddr, {SCALE_B};"]
-            operands += ["[%r6]", "[%r7]"]
+        if self.descriptor.sparse:
+            operands.append("[%r4]")
+        operands.append("%r3")
+        if self.product.block:
+            operands += ["[%r5]", "[%r6]"]
         if self.disabled:
-            lines += [f"mov.u32 %r{30 + number}, {mask};" for number, mask in enumerate(self.disabled)]
-            operands.append("{" + ", ".join(f"%r{30 + each}" for each in range(len(self.disabled))) + "}")
+            operands.append("{" + ", ".join(f"%r{8 + each}" for each in range(len(self.disabled))) + "}")
         operands.append("%p1")
         if self.scale_d:
             operands.append(str(self.scale_d))
-        return "\n".join(f"    {line}" for line in [*lines, f"{self.text} {', '.join(operands)};"])
+        if self.zero_mask:
+            operands.append("%rd3")
+        return f"{self.text} {', '.join(operands)};"
 
-    def ptx(self, statement: str | None = None) -> str:
-        """A kernel that fills shared and tensor memory, multiplies, and writes tensor memory back."""
-        pair = self.blocks == 2
-        words = SHARED_BYTES // 4
-        sync = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;" if pair else "bar.sync 0;"
-        mask = "%h1" if pair else ""
-        multicast = ".multicast::cluster" if pair else ""
-        group = f"cta_group::{self.blocks}"
-        commit = f"tcgen05.commit.{group}.mbarrier::arrive::one.shared::cluster{multicast}.b64 [bars]"
-        body = f"""
+    def run(
+        self, module: lw.Module, statements: list[str], changed: dict[int, int] | None = None, **options: Any
+    ) -> Array:
+        """Launch a kernel of `ptx` and return tensor memory afterwards; some numbers may be changed."""
+        after = np.zeros_like(self.before)
+        numbers = np.array([*self.numbers_of_kernel(), statements.index(self.statement())], np.uint64)
+        for place, number in (changed or {}).items():
+            numbers[place] = number
+        module["k"][self.blocks, 128, SHARED_BYTES](self.shared, self.before, after, numbers, **options)
+        return after
+
+
+def ptx(statements: list[str], blocks: int, target: str = "sm_100a") -> str:
+    """A kernel that fills shared and tensor memory, executes one of some instructions, and reads it back."""
+    pair = blocks == 2
+    sync = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;" if pair else "bar.sync 0;"
+    multicast, mask = (".multicast::cluster", ", %h1") if pair else ("", "")
+    commit = f"tcgen05.commit.cta_group::{blocks}.mbarrier::arrive::one.shared::cluster{multicast}.b64"
+    loads = [f"    ld.global.u32 %r{1 + each}, [%p_numbers+{8 * each}];" for each in range(15)]
+    loads += [f"    ld.global.u64 %rd{1 + each}, [%p_numbers+{8 * (15 + each)}];" for each in range(4)]
+    choices = []
+    for number, statement in enumerate(statements):
+        choices.append(f"    setp.ne.u64 %p3, %rd4, {number};\n    @%p3 bra NOT{number};\n    {statement}")
+        choices.append(f"    bra COMMIT;\nNOT{number}:")
+    adjusted = "\n".join(f"    add.u32 %r{each}, %r{each}, %taddr;" for each in (1, 2, 4, 5, 6))
+    body = f"""
     mad.wide.u32 %p_shared, %rank, {SHARED_BYTES}, %p_shared;
     mad.wide.u32 %p_before, %rank, {4 * 128 * COLUMNS}, %p_before;
     mad.wide.u32 %p_after, %rank, {4 * 128 * COLUMNS}, %p_after;
-    mov.u32 %r20, image;
-    mov.u32 %r21, %tid0;
+    mov.u32 %r50, image;
+    mov.u32 %r51, %tid0;
 COPY:
-    mad.wide.u32 %rd10, %r21, 4, %p_shared;
-    ld.global.u32 %r22, [%rd10];
-    mad.lo.u32 %r23, %r21, 4, %r20;
-    st.shared.u32 [%r23], %r22;
-    add.u32 %r21, %r21, 128;
-    setp.lt.u32 %p2, %r21, {words};
+    mad.wide.u32 %rd10, %r51, 4, %p_shared;
+    ld.global.u32 %r52, [%rd10];
+    mad.lo.u32 %r53, %r51, 4, %r50;
+    st.shared.u32 [%r53], %r52;
+    add.u32 %r51, %r51, 128;
+    setp.lt.u32 %p2, %r51, {SHARED_BYTES // 4};
     @%p2 bra COPY;
 {fill("before", COLUMNS)}
     setp.ne.u32 %p3, %tid0, 0;
@@ -302,12 +323,18 @@ READY:
     tcgen05.fence::before_thread_sync;
     {sync}
     tcgen05.fence::after_thread_sync;
-    or.b32 %r24, %tid0, %rank;
-    setp.ne.u32 %p3, %r24, 0;
+    or.b32 %r54, %tid0, %rank;
+    setp.ne.u32 %p3, %r54, 0;
     @%p3 bra WAIT;
-{statement if statement is not None else self.statement()}
+{chr(10).join(loads)}
+    setp.ne.u32 %p1, %r7, 0;
+    cvt.u64.u32 %rd5, %r50; and.b64 %rd5, %rd5, 0x3FFFF; shr.u64 %rd5, %rd5, 4;
+    add.u64 %rd1, %rd1, %rd5; add.u64 %rd2, %rd2, %rd5;
+{adjusted}
+{chr(10).join(choices)}
+COMMIT:
     mov.u16 %h1, 3;
-    {commit}{", " + mask if pair else ""};
+    {commit} [bars]{mask};
 WAIT:
     mbarrier.try_wait.parity.shared::cta.b64 %p4, [bars], 0;
     @!%p4 bra WAIT;
@@ -316,11 +343,12 @@ WAIT:
     tcgen05.fence::before_thread_sync;
     {sync}
 """
-        text = kernel(body, ("shared", "before", "after"), group=self.blocks, columns=COLUMNS)
-        entry = ".visible .entry k("
-        text = text.replace(entry, f".extern .shared .align 1024 .b8 image[];\n{entry}")
-        cluster = ".reqnctapercluster 2, 1, 1 .explicitcluster\n" if pair else ""
-        return text.replace(") {\n    .reg .b32 %a", f")\n{cluster}{{\n    .reg .b32 %a", 1)
+    parameters = ("shared", "before", "after", "numbers")
+    text = kernel(body, parameters, group=blocks, columns=COLUMNS, target=target)
+    entry = ".visible .entry k("
+    text = text.replace(entry, f".extern .shared .align 1024 .b8 image[];\n{entry}")
+    cluster = ".reqnctapercluster 2, 1, 1 .explicitcluster\n" if pair else ""
+    return text.replace(") {\n    .reg .b32 %a", f")\n{cluster}{{\n    .reg .b32 %a", 1)
 
 
 def random_case(seed: int, kind: str = "", **chosen: Any) -> Case:
@@ -339,7 +367,10 @@ def random_case(seed: int, kind: str = "", **chosen: Any) -> Case:
     words = f"{'.ws' if ws else ''}{'.sp' if sparse else ''}.cta_group::{group}.kind::{about.name}"
     text = f"tcgen05.mma{words}" + (f".block_scale.block{block}" if block else "")
     legal = legal_shapes(product_of(text))
-    a, b, d = (str(draw(name, choices)) for name, choices in (("a", about.formats), ("b", about.formats), ("d", about.d)))
+    a, b, d = (
+        str(draw(name, choices))
+        for name, choices in (("a", about.formats), ("b", about.formats), ("d", about.d))
+    )
     if about.name == "f16" and d == "f16":
         a = b = "f16"
     a_in_tensor_memory = bool(draw("a_in_tensor_memory", [False, False, True]))

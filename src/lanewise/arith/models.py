@@ -225,10 +225,11 @@ _PUBLISHED = "MMA-Sim; Khattak and Mikaitis, arXiv 2512.07004; Hawkeye, arXiv 26
 _ISA = "PTX ISA"
 _SASS = "the instructions ptxas 13.0 writes, and the model of those"
 _KIN = "the same instruction on its nearest measured kin"
-_B200 = (
-    "MMA-Sim 2.1.1, which its authors checked on a B200; Khattak and Mikaitis (arXiv 2512.07004) agree for "
-    "f16, bf16 and tf32. Their FP8 model of a B200 differs: it is that of mma.sync, which ptxas emulates "
-    "with f16 products, and not of kind::f8f6f4, which multiplies FP8 itself"
+_B200 = "MMA-Sim 2.1.1, which its authors checked on a B200"
+_B200_BOTH = f"{_B200}; Khattak and Mikaitis (arXiv 2512.07004) agree on a B200"
+_B200_FP8 = (
+    f"{_B200}. Khattak and Mikaitis' FP8 model of a B200 (arXiv 2512.07004) differs: it is that of mma.sync, "
+    "which ptxas emulates with f16 products, and not of kind::f8f6f4, which multiplies FP8 itself"
 )
 _PAIRS = "the dense model of one block, MMA-Sim 2.1.1: no one has published this form"
 _SPARSE = "the dense model on the elements that the metadata select, as an H200 computes mma.sp and wgmma.sp"
@@ -252,6 +253,10 @@ EVIDENCE: tuple[Evidence, ...] = (
     Evidence("inferred", _SPARSE, BLACKWELL, TCGEN05, condition=lambda each: each.sparse),
     Evidence("inferred", _LONG_K, BLACKWELL, TCGEN05, condition=lambda each: each.k == 96),
     Evidence("inferred", _PAIRS, BLACKWELL, TCGEN05, condition=lambda each: not _published(each)),
+    Evidence("from published models", _B200_BOTH, (100,), TCGEN05, ("f16", "bf16", "tf32")),
+    Evidence(
+        "from published models", _B200_FP8, (100,), TCGEN05, FP8, condition=lambda each: not each.scale_type
+    ),
     Evidence("from published models", _B200, (100,), TCGEN05),
     Evidence("inferred", _SASS, BLACKWELL, ("mma",), FP8),
     Evidence("inferred", _KIN, (72, 88, 103, 110, 121), ALL + TCGEN05),

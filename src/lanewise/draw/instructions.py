@@ -119,7 +119,8 @@ def _alike(c: Operand, d: Operand) -> bool:
 
 
 def _subtitle(instruction: Instruction) -> str:
-    group = "a warpgroup (128 threads)" if instruction.threads == 128 else "a warp (32 lanes)"
+    groups = {128: "a warpgroup (128 threads)", 32: "a warp (32 lanes)", 1: "one thread, which starts it"}
+    group = groups[instruction.threads]
     does = "D = A·B + C" if instruction.multiplies else instruction.family
     return f"{does} by {group}; legal on {describe_targets(instruction.archs)}"
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from functools import lru_cache
 from operator import index
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from lanewise.engines import ATOM_INSTRUCTION
 from lanewise.errors import IllegalInstruction, LanewiseError
@@ -22,9 +23,22 @@ from lanewise.isa.statement import check_operands, split_statement
 from lanewise.isa.syntax import KINDS, TYPES, read
 from lanewise.isa.table import Legality, forms
 
+if TYPE_CHECKING:
+    from lanewise.isa.asynchronous.descriptor import InstructionDescriptor
+    from lanewise.isa.asynchronous.products import DescriptorFields
+
+#: How instructions begin that complete later, and names of tcgen05.mma: `isa/asynchronous` has them.
+_ASYNCHRONOUS = re.compile(r"\s*(@!?[%\w$]+\s+)?(tcgen05|umma|cp\.(reduce\.)?async\.bulk)\b", re.I)
+
 
 def instruction(
-    text: str, *, arch: str | None = None, a_source: str | None = None, stride: bool | None = None
+    text: str,
+    *,
+    arch: str | None = None,
+    a_source: str | None = None,
+    stride: bool | None = None,
+    descriptor: int | InstructionDescriptor | None = None,
+    **fields: Unpack[DescriptorFields],
 ) -> Instruction:
     """Return the instruction that a text spells; its words may be in any order, and operands may follow.
 
@@ -37,9 +51,26 @@ def instruction(
     exactly one instruction fits it, that one is returned; if several fit, an error lists them. A name of
     CUTLASS, with or without its templates, stands for the instruction of that operation.
 
+    tcgen05.mma takes M, N and its formats from an instruction descriptor: `descriptor` (32 bits or an object)
+    or fields of it by name (m, n, a, b, d, negate_a, …). What is left open follows the arrays of a call.
+    Other tcgen05 instructions, bulk copies and tensor copies are `AsyncInstruction`s, which say what they do
+    and where they are legal.
+
     >>> instruction("mma.sync.aligned.row.col.m16n8k16.f32.bf16.bf16.f32").archs[0]
     'sm_80'
+    >>> instruction("tcgen05.mma.cta_group::1.kind::f16", m=128, n=64, a="bf16").shape
+    (128, 64, 16)
     """
+    if isinstance(text, str) and _ASYNCHRONOUS.match(text):
+        if a_source is not None or stride is not None:
+            raise LanewiseError("a_source is for wgmma, stride for wmma.load and wmma.store")
+        return _asynchronous(text, arch, descriptor, dict(fields))
+    if descriptor is not None or fields:
+        given = ", ".join([*(["descriptor"] if descriptor is not None else []), *fields])
+        raise LanewiseError(
+            f"{given} chooses what an instruction descriptor says, which tcgen05.mma has; the text of other "
+            "instructions says their shape and formats"
+        )
     # Imported here, so that `import lanewise` does not wait for it.
     from lanewise.isa.naming.shorthand import is_cutlass_name, is_shorthand, meant
 
@@ -67,6 +98,30 @@ def instruction(
     if wanted_arch is not None:
         return found.on(found.require(wanted_arch))
     return found
+
+
+def _asynchronous(
+    text: str, arch: str | None, descriptor: int | InstructionDescriptor | None, fields: dict[str, Any]
+) -> Instruction:
+    """Return a tcgen05.mma that computes; of other tcgen05 instructions and copies, what they are."""
+    from lanewise.isa.asynchronous import async_instruction, tcgen05_instruction
+    from lanewise.isa.naming.tcgen05_names import meant
+
+    named = meant(text)
+    if named is not None:
+        form, fields = named.form, named.fields | fields
+    else:
+        form = async_instruction(re.sub(r"^umma\b", "tcgen05.mma", split_statement(text)[0], flags=re.I))
+    if ".mma" in form.family:
+        found = tcgen05_instruction(form, descriptor, **fields)
+        if arch is not None:
+            found.require(arch)
+        return found
+    if descriptor is not None or fields:
+        raise LanewiseError(f"{form.text} multiplies nothing: it takes no instruction descriptor")
+    if arch is not None:
+        form.require(arch)
+    return cast(Instruction, form)
 
 
 def _of_cutlass(text: str, a_source: str | None, stride: bool | None) -> Instruction:

@@ -194,7 +194,9 @@ class MatrixDescriptor(Drawn):
 
     def __post_init__(self) -> None:
         if self.version not in (0, TCGEN05_VERSION):
-            raise LanewiseError(f"a matrix descriptor has version 0 (wgmma) or 1 (tcgen05), not {self.version}")
+            raise LanewiseError(
+                f"a matrix descriptor has version 0 (wgmma) or 1 (tcgen05), not {self.version}"
+            )
         swizzle_mode(self.swizzle, self.version)
         for field in FIELDS[:-1]:
             object.__setattr__(self, field.name, _checked(field, getattr(self, field.name)))

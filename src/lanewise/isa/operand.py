@@ -205,8 +205,11 @@ class Operand(Drawn):
 
     def _in_registers(self) -> None:
         if self.where != "registers":
-            behind = " behind a descriptor" if self.where == "shared memory" else ""
-            raise LanewiseError(f"{self.title} lies in {self.where}{behind}: no lane holds its elements")
+            if self.where == "tensor memory":
+                raise LanewiseError(f"{self.title} lies in tensor memory: no thread's registers hold it")
+            raise LanewiseError(
+                f"{self.title} lies in shared memory behind a descriptor: no lane holds its elements"
+            )
 
     # questions -----------------------------------------------------------------------------------------
 

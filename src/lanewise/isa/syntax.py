@@ -134,9 +134,7 @@ def split_family(head: str) -> tuple[str, list[str]]:
         return pair, modifiers[1:]
     hint = "; modifiers are lower case" if head.lower() != head else ""
     also = ""
-    if head.lower().startswith(("tcgen05", "cp.async.bulk", "cp.reduce.async.bulk")):
-        also = "; lw.async_instruction has tcgen05, bulk copies and tensor copies"
-    elif head.startswith("cp.async"):
+    if head.startswith("cp.async"):
         also = "; in a kernel, cp.async is lw.cp_async"
     raise IllegalInstruction(
         f"{head}: not a matrix instruction of a warp or warpgroup{hint}; those begin with mma, wmma.load, "

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lanewise.cli.input.options import AsCsv, AsJson, AsMarkdown, ASource, InstructionText
+from lanewise.cli.input.options import AsCsv, AsJson, AsMarkdown, ASource, Descriptor, InstructionText
 from lanewise.cli.terminal.answer import Answer, Cell, Table, facts
 from lanewise.cli.terminal.render import show, style_of
 from lanewise.errors import LanewiseError
@@ -75,6 +75,7 @@ def compute(
         bool, typer.Option("--convert", help="Round numbers of other dtypes to the operands' formats.")
     ] = False,
     a_source: ASource = None,
+    descriptor: Descriptor = None,
     json: AsJson = False,
     csv: AsCsv = False,
     markdown: AsMarkdown = False,
@@ -93,18 +94,22 @@ def compute(
     lanewise compute $MMA a.npy b.npy --arch sm_80 --versus sm_90     where an A100 and an H100 differ
     lanewise compute $MMA a.npy b.npy --versus all                    where V100 … B200 part, and why
     lanewise compute $MMA a.npy b.npy --arch sm_90 --gemm -o d.npy    matrices of any size
+    lanewise compute "tcgen05 m128n64k16 f16" a.npy b.npy --arch B200   what a B200 computes
     """
     from lanewise.cli.input.arrays import save
+    from lanewise.cli.input.encoded import instruction_descriptor
     from lanewise.cli.input.subject import instruction_named
 
     style = style_of(json=json, csv=csv, markdown=markdown)
     everywhere = versus == "all"
     if arch is None and not everywhere:
         raise LanewiseError("give the arch whose bits are wanted: --arch sm_80, --arch H100, …")
-    subject = instruction_named(instruction, arch=arch, a_source=a_source)
+    bits = instruction_descriptor(descriptor)
+    subject = instruction_named(instruction, arch=arch, a_source=a_source, descriptor=bits)
     if not subject.multiplies:
         raise LanewiseError(
-            f"{subject.text} moves data and computes nothing; compute takes mma, wmma.mma and wgmma"
+            f"{subject.text} moves data and computes nothing; compute takes mma, wmma.mma, wgmma and "
+            "tcgen05.mma"
         )
     archs = [subject.require(name) for name in (arch, versus) if name not in (None, "all")]
     files = {"a": a, "b": b, "c": c, "metadata": metadata, "scale_a": scale_a, "scale_b": scale_b}

@@ -11,8 +11,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lanewise.cli.explanation.question import Question
-from lanewise.cli.input.encoded import drawable, read_encoded
-from lanewise.cli.input.options import ArchName, AsCsv, AsJson, AsMarkdown, ASource, InstructionWords, Stride
+from lanewise.cli.input.encoded import drawable, instruction_descriptor, read_encoded
+from lanewise.cli.input.options import (
+    ArchName,
+    AsCsv,
+    AsJson,
+    AsMarkdown,
+    ASource,
+    Descriptor,
+    InstructionWords,
+    Stride,
+)
 from lanewise.cli.input.subject import copy_named, usual_instruction
 from lanewise.cli.terminal.render import show, style_of
 from lanewise.errors import LanewiseError
@@ -81,6 +90,7 @@ def explain(
     ] = None,
     a_source: ASource = None,
     stride: Stride = None,
+    descriptor: Descriptor = None,
     json: AsJson = False,
     csv: AsCsv = False,
     markdown: AsMarkdown = False,
@@ -109,6 +119,9 @@ def explain(
     lanewise explain m16n8k16 bf16                 by the words that say which it is
     lanewise explain HMMA.16816.F32                by the name of the machine's instruction
     lanewise explain tcgen05.mma.cta_group::1.kind::f16   tcgen05, bulk copies and tensor copies, too
+    lanewise explain tcgen05 m128n256k16 bf16      tcgen05.mma with this shape and these formats
+    lanewise explain tcgen05 m64n8k16 bf16 --element D 20 3   where D[20][3] lies in tensor memory
+    lanewise explain tcgen05.mma.cta_group::1.kind::f16 --descriptor 0x8400490   or with 32 bits
     lanewise explain 0x4000004000000040            what a matrix descriptor of wgmma says
     lanewise explain map.bin                       what the 128 bytes of a tensor map say (or hex text)
     """
@@ -132,14 +145,19 @@ def explain(
             )
         return _encoded(encoded, style, svg, latex)
     if is_asynchronous(instruction):
-        if question != Question() or (a_source, stride, svg, latex) != (None, None, None, None):
+        if question != Question(element=element) or (a_source, stride, svg, latex) != (None,) * 4:
             raise LanewiseError(
                 "questions and pictures are for instructions with fragments in registers: tcgen05 and bulk "
-                "copies have none"
+                "copies have none; of tcgen05.mma, --element D 3 4 says where an element lies"
             )
-        from lanewise.cli.explanation.asynchronous import of_async
+        from lanewise.cli.explanation.asynchronous import of_async, of_place
 
-        return partial(show, of_async(instruction, arch), style)
+        bits = instruction_descriptor(descriptor)
+        if element is not None:
+            return partial(show, of_place(instruction, arch, bits, element), style)
+        return partial(show, of_async(instruction, arch, bits), style)
+    if descriptor is not None:
+        raise LanewiseError(f"--descriptor is for tcgen05.mma; {instruction} has no instruction descriptor")
     if re.match(r"\s*(\(|\d+:|Layout\s*<|Sw<|SW_|ComposedLayout)", instruction):
         raise LanewiseError(f"{instruction} is a layout: `lanewise draw layout '{instruction}'` shows it")
     if instruction.strip() in TRAIT_LAYOUTS:

@@ -18,6 +18,8 @@ from lanewise.errors import LanewiseError
 from lanewise.formats import AMBIGUOUS, SPELLINGS
 from lanewise.isa import ARCHS, FAMILIES, describe_targets, find_arch, instructions
 from lanewise.isa.asynchronous import AsyncInstruction, async_instructions, families, is_asynchronous
+from lanewise.isa.asynchronous.descriptor import legal_shapes, product_of
+from lanewise.isa.naming.tcgen05_names import SCALED
 
 if TYPE_CHECKING:
     from lanewise.isa import Instruction
@@ -106,6 +108,7 @@ def list_forms(
     lanewise list --count                          how many forms each arch has
     lanewise list --arch sm_90a --family wgmma --csv > wgmma.csv
     lanewise list tcgen05.mma kind::f16            also tcgen05, bulk copies and tensor copies
+    lanewise list tcgen05.mma bf16 m256n64         those whose kind has this format and this shape
     lanewise list --all --json > forms.json        all of them
 
     Operand variants are listed as their own: wgmma with A in registers or behind a descriptor,
@@ -237,13 +240,32 @@ def _said(note: str) -> Answer:
     return Answer((), [], (note,), Table("", columns, [], catalogue=True))
 
 
+def _fits_word(form: AsyncInstruction, word: str) -> bool:
+    """Whether a form has a word in its name, or a tcgen05.mma the format or shape that it names."""
+    if _has_word(form.text, word):
+        return True
+    if not form.multiplies:
+        return False
+    product = product_of(form.text)
+    plain = word.strip(".").lower()
+    if plain in SCALED:
+        kind, _, block = SCALED[plain]
+        return (product.kind.name, product.block) == (kind, block)
+    sizes = re.fullmatch(r"m(\d+)n(\d+)(?:k(\d+))?", _shape(plain) or "")
+    if sizes is not None:
+        legal = legal_shapes(product)
+        return all(int(size) in each for size, each in zip(sizes.groups(), legal, strict=True) if size)
+    formats = AMBIGUOUS.get(plain) or (SPELLINGS.get(plain, plain),)
+    return any(name in (*product.kind.formats, *product.kind.d, *product.kind.scales) for name in formats)
+
+
 def _asynchronous(family: str, arch: str | None, words: list[str], count: bool) -> Answer:
     """List tcgen05 instructions, bulk copies or tensor copies: an opcode, or all that begin with it."""
     exact = family in families()
     forms = [
         form
         for form in async_instructions(arch, family if exact else None)
-        if (exact or form.family.startswith(family)) and all(_has_word(form.text, word) for word in words)
+        if (exact or form.family.startswith(family)) and all(_fits_word(form, word) for word in words)
     ]
     if not exact and not any(name.startswith(family) for name in families()):
         raise LanewiseError(f"unknown family {family!r}; the families are {', '.join(families())}")

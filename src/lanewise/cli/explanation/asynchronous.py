@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
 
-from lanewise.cli.terminal.answer import Answer, Table, facts
-from lanewise.isa import describe_targets
-from lanewise.isa.asynchronous import async_instruction
-from lanewise.isa.asynchronous.descriptor import product_of, shapes
+from lanewise.cli.terminal.answer import Answer, Cell, Table, facts
+from lanewise.errors import LanewiseError
+from lanewise.isa import describe_targets, instruction
+from lanewise.isa.asynchronous import AsyncInstruction, Tcgen05Instruction
+from lanewise.isa.asynchronous.descriptor import shapes
 
 if TYPE_CHECKING:
     from lanewise.atoms import Copy_Atom
 
 
-def of_async(text: str, arch: str | None) -> Answer:
+def of_async(text: str, arch: str | None, descriptor: int | None = None) -> Answer:
     """Explain an asynchronous instruction, for an arch if one is given.
 
     >>> of_async("tcgen05.mma.cta_group::1.kind::f16", None).data["shapes"]["k"]
     '16'
     """
-    found = async_instruction(text, arch=arch)
+    subject = instruction(text, arch=arch, descriptor=descriptor)
+    product = subject if isinstance(subject, Tcgen05Instruction) else None
+    found = product.form if product is not None else cast(AsyncInstruction, subject)
     rows: list[tuple[str, Any]] = [("instruction", found.text), ("does", found.does)]
     rows += [("operands", found.operands)] if found.operands else []
     rows += [("archs", describe_targets(found.archs)), ("PTX", f"{found.since} and later")]
@@ -32,27 +36,112 @@ def of_async(text: str, arch: str | None) -> Answer:
         "since": found.since,
         "words": dict(found.words),
     }
-    tables = []
-    if ".mma." in found.text:
-        sizes = shapes(found.text)
-        rows += [("M", sizes.m), ("N", sizes.n), ("K", sizes.k)]
-        data["shapes"] = sizes._asdict()
-        fields = product_of(found.text).kind.fields()
-        data["instruction_descriptor"] = [field._asdict() for field in fields]
-        tables.append(
-            Table(
-                "instruction descriptor, 32 bits",
-                ("field", "bits", "says"),
-                [(field.name, _bits(field.first, field.bits), field.says) for field in fields],
-            )
+    tables = [Table("words", ("word", "says"), list(found.words))] if found.words else []
+    if product is not None:
+        rows += _shape_facts(product, data)
+        tables += [_in_tensor_memory(product, data), _descriptor(product, data)]
+        tables.append(_bits_of_archs(product, arch, data))
+        note = "On arrays: lw.instruction, `lanewise compute`. What is not chosen follows the arrays."
+    elif found.family.startswith("tcgen05"):
+        note = "docs/blackwell.md says what of tcgen05 the CPU machine runs."
+    else:
+        note = "docs/hopper.md says which of these copies the CPU machine runs."
+    return Answer((facts("", rows), *tables), data, (note,))
+
+
+def _shape_facts(product: Tcgen05Instruction, data: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Return M, N and K in words: those that were chosen, and those that there are."""
+    sizes = shapes(product.text)
+    data["shapes"] = sizes._asdict()
+    rows = [("M", sizes.m), ("N", sizes.n), ("K", sizes.k)]
+    if product.chosen:
+        d, a, b = product.types
+        data |= {"shape": list(product.shape), "formats": {"d": d, "a": a, "b": b}}
+        rows.append(("chosen", f"{product.shape_text}, A {a}, B {b}, D {d}"))
+    if product.scale_type:
+        m, n, vector = product.m, product.n, product.scale_vec
+        data["scales"] = {"format": product.scale_type, "a": [m, vector], "b": [vector, n]}
+        rows.append(("scales", f"{product.scale_type}, {vector} along K: A {m}×{vector}, B {vector}×{n}"))
+    return rows
+
+
+def _in_tensor_memory(product: Tcgen05Instruction, data: dict[str, Any]) -> Table:
+    """Return which lanes and columns of tensor memory hold which part of D."""
+    d = product.d
+    first = [block * d.rows // d.cta_group for block in range(d.cta_group)]
+    rows: list[Sequence[Cell]] = [
+        (
+            block,
+            _span(start + each.row, each.rows),
+            _span(each.column, each.columns),
+            _span(each.lane, each.rows),
+            _span(0, each.columns),
         )
-    words = Table("words", ("word", "says"), list(found.words))
-    note = (
-        "The CPU machine does not run tcgen05: a launch with it is refused."
-        if found.family.startswith("tcgen05")
-        else "docs/hopper.md says which of these copies the CPU machine runs."
-    )
-    return Answer((facts("", rows), *((words,) if found.words else ()), *tables), data, (note,))
+        for block, start in enumerate(first)
+        for each in d.regions
+    ]
+    names = ("block", "rows", "columns", "lanes", "tensor_columns")
+    data["d"] = [dict(zip(names, row, strict=True)) for row in rows]
+    title = f"D in tensor memory, for {product.shape_text}"
+    return Table(title, ("block", "rows of D", "columns of D", "lanes", "columns"), rows)
+
+
+def _span(first: int, count: int) -> str:
+    return f"{first}-{first + count - 1}"
+
+
+def of_place(text: str, arch: str | None, descriptor: int | None, element: tuple[str, int, int]) -> Answer:
+    """Explain where an element of D lies in tensor memory.
+
+    >>> of_place("tcgen05 m64n8k16 f16", None, None, ("D", 20, 3)).data["lane"]
+    36
+    """
+    product = instruction(text, arch=arch, descriptor=descriptor)
+    name, row, column = element
+    if not isinstance(product, Tcgen05Instruction) or name.upper() not in ("C", "D"):
+        raise LanewiseError(f"only D of tcgen05.mma has a place in tensor memory here, not {name} of {text}")
+    place = product.d.place(row, column)
+    rows: list[tuple[str, Cell]] = [("instruction", str(product)), ("element", f"D[{row}][{column}]")]
+    rows += [("block", f"{place.block}, of the pair")] if product.cta_group == 2 else []
+    rows += [("lane", place.lane), ("column", f"{place.column}, from the address of D")]
+    rows.append(("loaded by", place.warps))
+    data = {"instruction": product.text, "shape": list(product.shape), "element": [row, column]}
+    return Answer((facts("", rows),), data | place._asdict())
+
+
+def _descriptor(product: Tcgen05Instruction, data: dict[str, Any]) -> Table:
+    """Return the fields of the instruction descriptor, with their values where some were chosen."""
+    bits = product.descriptor.encode()
+    fields = product.descriptor.fields
+    data["instruction_descriptor"] = [field._asdict() for field in fields]
+    title = "instruction descriptor, 32 bits"
+    if not product.chosen:
+        rows = [(field.name, _bits(field.first, field.bits), field.says) for field in fields]
+        return Table(title, ("field", "bits", "says"), rows)
+    data["descriptor"] = f"{bits:#010x}"
+    values = {field.name: getattr(product.descriptor, field.attribute) for field in fields}
+    for row in data["instruction_descriptor"]:
+        row["value"] = values[row["name"]]
+    chosen = [
+        (field.name, _bits(field.first, field.bits), field.of(bits), str(values[field.name]), field.says)
+        for field in fields
+    ]
+    return Table(f"{title}: {bits:#010x}", ("field", "bits", "number", "means", "says"), chosen)
+
+
+def _bits_of_archs(product: Tcgen05Instruction, arch: str | None, data: dict[str, Any]) -> Table:
+    """Return how archs add the products, and how far that is known."""
+    archs = (product.require(arch),) if arch is not None else product.archs
+    models = {name: product.model(name) for name in archs}
+    data["bits"] = {
+        name: {"model": str(model), "fidelity": model.fidelity, "source": model.source}
+        for name, model in models.items()
+    }
+    same: dict[tuple[str, str, str], list[str]] = {}
+    for name, model in models.items():
+        same.setdefault((str(model), model.fidelity, model.source), []).append(name)
+    rows = [(" ".join(names), *known) for known, names in same.items()]
+    return Table("computed bits", ("archs", "sum", "known", "source"), rows)
 
 
 def _bits(first: int, count: int) -> str:

@@ -72,6 +72,11 @@ def _descriptor_notes(found: MatrixDescriptor, number: int) -> list[str]:
         notes.append(
             f"Bits that belong to no field are set: {unknown:#x}. Descriptors of sm_90 have zeros there."
         )
+    if number >> 32 == 0:
+        notes.append(
+            "An instruction descriptor of tcgen05.mma has 32 bits, too: "
+            f"`lanewise explain tcgen05.mma.cta_group::1.kind::f16 --descriptor {number:#x}`."
+        )
     notes.append(f"Draw it: lanewise draw descriptor {number:#x} --bits 16 --major K -o descriptor.svg")
     return notes
 

@@ -46,6 +46,23 @@ def read_encoded(text: str) -> int | bytes | None:
     return found
 
 
+def instruction_descriptor(text: str | None) -> int | None:
+    """Return the 32 bits of an instruction descriptor that a text writes, in any base that Python has.
+
+    >>> instruction_descriptor("0x8400490") == 0x8400490
+    True
+    """
+    if text is None:
+        return None
+    try:
+        number = int(text, 0)
+    except ValueError:
+        raise LanewiseError(f"--descriptor is a number such as 0x8400490, not {text!r}") from None
+    if not 0 <= number < 1 << 32:
+        raise LanewiseError(f"an instruction descriptor has 32 bits; {text} does not fit")
+    return number
+
+
 def drawable(encoded: int | bytes) -> MatrixDescriptor | TiledTensor:
     """Return what has the picture of a descriptor or of a tensor map."""
     return MatrixDescriptor.decode(encoded) if isinstance(encoded, int) else decode(encoded)[1]

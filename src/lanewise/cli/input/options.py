@@ -43,6 +43,15 @@ ASource = Annotated[
         show_default=False,
     ),
 ]
+Descriptor = Annotated[
+    str | None,
+    typer.Option(
+        "--descriptor",
+        metavar="BITS",
+        help="Of tcgen05.mma: its instruction descriptor, 32 bits such as 0x8400490.",
+        show_default=False,
+    ),
+]
 Stride = Annotated[
     bool | None,
     typer.Option(

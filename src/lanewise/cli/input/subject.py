@@ -36,7 +36,12 @@ def copy_named(text: str) -> Copy_Atom | None:
 
 
 def instruction_named(
-    text: str, *, arch: str | None = None, a_source: str | None = None, stride: bool | None = None
+    text: str,
+    *,
+    arch: str | None = None,
+    a_source: str | None = None,
+    stride: bool | None = None,
+    descriptor: int | None = None,
 ) -> Instruction:
     """The instruction that a text spells or that an atom stands for, legal on the arch if one is given.
 
@@ -44,10 +49,11 @@ def instruction_named(
     (16, 8, 16)
     """
     if not is_atom_name(text):
-        return instruction(text, arch=arch, a_source=a_source, stride=stride)
-    if a_source is not None or stride is not None:
+        return instruction(text, arch=arch, a_source=a_source, stride=stride, descriptor=descriptor)
+    if (a_source, stride, descriptor) != (None, None, None):
         raise LanewiseError(
-            f"{text} is an atom, whose name already decides this; leave --a-source and --stride out"
+            f"{text} is an atom, whose name already decides this; leave --a-source, --stride and "
+            "--descriptor out"
         )
     found = atom_named(text).instruction
     if found is None:

@@ -8,7 +8,7 @@ descriptor of a matrix in shared memory is in `isa/matrix_descriptor.py`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from operator import index
 from typing import Any, Literal, NamedTuple
 
@@ -79,8 +79,9 @@ _D = {"f16": 0, "f32": 1, "s32": 2}
 _SCALES = {"ue4m3": 0, "ue8m0": 1}
 _SHIFTS = {0: 0, 8: 1, 16: 2, 32: 3}
 _MAJORS: dict[Major, int] = {"K": 0, "MN": 1}
-#: Formats narrower than a byte lie K-major only.
+#: Formats narrower than a byte lie K-major only; those of a byte have fewer N if B is N-major.
 K_MAJOR_ONLY = ("e2m3", "e3m2", "e2m1")
+BYTES = ("e4m3", "e5m2", "s8", "u8")
 
 
 @dataclass(frozen=True)
@@ -226,6 +227,16 @@ def legal_shapes(product: Product) -> Shapes:
     return Shapes(m, n, k)
 
 
+def require_shape(product: Product, m: int, n: int, k: int) -> None:
+    """Raise an error if a form of tcgen05.mma does not have this M, N or K."""
+    legal = legal_shapes(product)
+    for name, value, allowed in zip("MNK", (m, n, k), legal, strict=True):
+        if value not in allowed:
+            raise LanewiseError(
+                f"{name} is {value}; tcgen05.mma with {product.words} has {name} {_steps(allowed)}"
+            )
+
+
 def shapes(text: str) -> ShapeWords:
     """The shapes of a tcgen05.mma, in words: M and N are chosen by the instruction descriptor.
 
@@ -320,7 +331,7 @@ class InstructionDescriptor:
         lanewise.errors.LanewiseError: format of A in bits 7-9 of the instruction descriptor 0x08400690 \
 is 5; kind::f16 has 0 (f16) or 1 (bf16)
         """
-        bits = index(descriptor)
+        bits = _integer("the number", descriptor)
         if not -(1 << 31) <= bits < 1 << 32:
             raise LanewiseError(f"an instruction descriptor has 32 bits; {bits:#x} has more")
         bits &= (1 << 32) - 1
@@ -357,33 +368,33 @@ is 5; kind::f16 has 0 (f16) or 1 (bf16)
                 f"bit 2 of the instruction descriptor (sparse) is {int(self.sparse)}, and the instruction is "
                 f"{'tcgen05.mma.sp' if form.sparse else 'not sparse (.sp)'}: both must say the same"
             )
-        legal = legal_shapes(form)
-        for name, value, allowed, words in (
-            ("M", self.m, legal.m, _either(legal.m)),
-            ("N", self.n, legal.n, _steps(legal.n)),
-            ("K", self.k, legal.k, _either(legal.k)),
-        ):
-            if value not in allowed:
-                raise LanewiseError(f"{name} is {value}; tcgen05.mma with {form.words} has {name} {words}")
+        require_shape(form, self.m, self.n, self.k)
         if self.max_shift and not form.ws:
             raise LanewiseError(
                 f"largest shift (bits 30-31 of the instruction descriptor) is {self.max_shift}; only "
                 "tcgen05.mma.ws shifts B, elsewhere it is 0"
             )
-        if form.block == 16 and self.k != form.kind.long_k and self.scale_a_id | self.scale_b_id:
-            raise LanewiseError(
-                f"scale ids of A and B are {self.scale_a_id} and {self.scale_b_id}; a scale factor for each "
-                "16 elements fills whole columns of tensor memory, so both are 0"
-            )
+        self._require_bytes(form)
         if form.block == 32 and self.scale == "ue4m3":
             raise LanewiseError("ue4m3 scales go with blocks of 16 elements (.block16, .scale_vec::4X)")
         if arch is not None and self.k == form.kind.long_k and arch_number(find_arch(arch)) != 103:
             raise LanewiseError(f"K is {self.k}; only sm_103a has that, {find_arch(arch)} has {form.kind.k}")
         return self
 
-    def with_shape(self, m: int, n: int) -> InstructionDescriptor:
-        """Return the descriptor with another M and N."""
-        return replace(self, m=m, n=n)
+    def _require_bytes(self, form: Product) -> None:
+        """Raise an error for an N or a scale id that bytes do not allow."""
+        step = 16 * form.cta_group
+        if self.b_major == "MN" and self.b in BYTES and self.n % step:
+            raise LanewiseError(
+                f"N is {self.n}; N-major B of 8-bit elements has N {step} to 256 by {step} with "
+                f"cta_group::{form.cta_group}"
+            )
+        ids = (0, 2) if self.k == form.kind.long_k else (0,)
+        if form.block == 16 and not {self.scale_a_id, self.scale_b_id} <= set(ids):
+            raise LanewiseError(
+                f"scale ids of A and B are {self.scale_a_id} and {self.scale_b_id}; with a scale factor for "
+                f"each 16 elements and K = {self.k} both are {_either(ids)}"
+            )
 
     def __str__(self) -> str:
         """The fields that differ from what they are when left out, as a call would give them."""
@@ -458,6 +469,7 @@ def _allowed(kind: Kind, given: InstructionDescriptor) -> dict[str, Iterable[Val
     major = ("K", "MN")
     k: tuple[int, ...] = (2 * kind.k,) if given.sparse else (kind.k, kind.long_k or kind.k)
     both_f16 = given.a == given.b == "f16"
+    ids = (0, 1, 2, 3) if given.k == kind.long_k else kind.scale_ids
     return {
         "a": kind.formats,
         "b": kind.formats,
@@ -473,8 +485,8 @@ def _allowed(kind: Kind, given: InstructionDescriptor) -> dict[str, Iterable[Val
         "sparsity_selector": kind.selectors if given.sparse else (0,),
         "max_shift": (0,) if kind.block_scaled else tuple(_SHIFTS),
         "scale": kind.scales or ("",),
-        "scale_a_id": kind.scale_ids,
-        "scale_b_id": kind.scale_ids,
+        "scale_a_id": ids,
+        "scale_b_id": ids,
     }
 
 
@@ -483,7 +495,7 @@ def _one_of(kind: Kind, name: str, value: Value, allowed: Iterable[Value]) -> No
     choices = tuple(allowed)
     if value in choices:
         return
-    words = "8 to 256 by 8" if name == "n" else " or ".join(repr(choice) for choice in choices)
+    words = "8 to 256 by 8" if name == "n" else _either(choices)
     why = {
         "a_major": ": formats narrower than 8 bits are K-major",
         "b_major": ": formats narrower than 8 bits are K-major",
@@ -513,8 +525,8 @@ def _numbered(codes: dict[str, int]) -> str:
     return ", ".join(f"{name} {code}" for name, code in codes.items())
 
 
-def _either(values: tuple[int, ...]) -> str:
-    """Some numbers in words.
+def _either(values: tuple[Value, ...]) -> str:
+    """Some values in words.
 
     >>> _either((32, 64, 128))
     '32, 64 or 128'

@@ -42,6 +42,11 @@ class AsyncInstruction:
         return self.row.operands
 
     @property
+    def multiplies(self) -> bool:
+        """Whether it computes D = A·B + D; `lw.instruction` returns those as instructions that compute."""
+        return ".mma" in self.family
+
+    @property
     def archs(self) -> tuple[str, ...]:
         """The archs that have it, by name."""
         return archs_of(self.row)
@@ -116,6 +121,15 @@ def async_instruction(text: str, *, arch: str | None = None) -> AsyncInstruction
     return found
 
 
+def is_form(head: str) -> bool:
+    """Whether a text without operands has the words of a form, in whatever order.
+
+    >>> is_form("tcgen05.mma.kind::f16.cta_group::1"), is_form("tcgen05 m128n256k16 bf16")
+    (True, False)
+    """
+    return frozenset(head.split(".")) in _forms()
+
+
 def async_instructions(arch: str | None = None, family: str | None = None) -> list[AsyncInstruction]:
     """Return every asynchronous instruction, or those of an arch and of a family.
 
@@ -134,7 +148,7 @@ def async_instructions(arch: str | None = None, family: str | None = None) -> li
 
 def is_asynchronous(text: str) -> bool:
     """Whether a text begins as one of these instructions does."""
-    return text.strip().lower().startswith(("tcgen05", "cp.async.bulk", "cp.reduce.async.bulk"))
+    return text.strip().lower().startswith(("tcgen05", "umma ", "cp.async.bulk", "cp.reduce.async.bulk"))
 
 
 def _spaces(text: str) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import FORMATS, Format, format_of
@@ -21,6 +21,7 @@ from lanewise.isa.asynchronous.descriptor import (
     Product,
     legal_shapes,
     product_of,
+    require_shape,
 )
 from lanewise.isa.asynchronous.instruction import AsyncInstruction, async_instruction
 from lanewise.isa.instruction import Instruction
@@ -28,6 +29,7 @@ from lanewise.isa.lowering import Lowering
 from lanewise.isa.operand import Operand
 from lanewise.isa.sparsity import Metadata
 from lanewise.isa.table import Legality
+from lanewise.isa.tensor_memory.operand import Accumulator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -131,6 +133,16 @@ class Tcgen05Instruction(Instruction):
         """The operands by name: A and B in shared memory, D (which is C before) in tensor memory."""
         return MappingProxyType(_operands(self))
 
+    @property
+    def c(self) -> Accumulator:
+        """C, what D holds before: a matrix in tensor memory, with shape (M, N)."""
+        return cast(Accumulator, self.operands["c"])
+
+    @property
+    def d(self) -> Accumulator:
+        """D, the result: a matrix in tensor memory, with shape (M, N)."""
+        return cast(Accumulator, self.operands["d"])
+
     def with_fields(self, fields: Mapping[str, Any]) -> Tcgen05Instruction:
         """Return the instruction with other fields of its descriptor, by name."""
         if not fields:
@@ -145,6 +157,11 @@ class Tcgen05Instruction(Instruction):
         descriptor's.
         """
         given = dict(zip("abc", operands, strict=False)) | options
+        if any(hasattr(each, "is_traced") for each in given.values()):
+            raise LanewiseError(
+                f"{self.text} has its operands in shared and tensor memory: inside a kernel it takes no "
+                "fragments; it computes on arrays"
+            )
         if {"a", "b"} <= given.keys():
             fitted = self.with_fields(_read_off(self, given, shapes=True))
             if fitted is not self:
@@ -161,8 +178,11 @@ class Tcgen05Instruction(Instruction):
         signs = {"negate_a": self.descriptor.negate_a, "negate_b": self.descriptor.negate_b}
         return {name: sign for name, sign in signs.items() if sign} | options
 
+    def __str__(self) -> str:
+        return f"{self.text} {self.shape_text} {'.'.join(self.types)}"
+
     def __repr__(self) -> str:
-        return f"<{self.text} {self.shape_text} {'.'.join(self.types)}>"
+        return f"<{self}>"
 
 
 def tcgen05_instruction(
@@ -207,6 +227,7 @@ def _default(text: str, product: Product, fields: dict[str, Any]) -> Instruction
     values: dict[str, Any] = {"m": legal.m[-1], "n": legal.n[-1], "sparse": product.sparse}
     if product.block == 16 and "ue4m3" in product.kind.scales:
         values["scale"] = "ue4m3"
+    require_shape(product, *(fields.get(name, getattr(legal, name)[0]) for name in "mnk"))
     values |= {
         name: _name(value) if name in ("a", "b", "d", "scale") else value for name, value in fields.items()
     }
@@ -260,11 +281,18 @@ def _operands(instruction: Tcgen05Instruction) -> dict[str, Operand]:
             transposed="b" in name.lower(), instruction=instruction.text,
         )  # fmt: skip
 
-    operands = {
+    def accumulator(name: str) -> Accumulator:
+        return Accumulator(
+            name, m, n, FORMATS[found.d], fragments.descriptor_layout(m, n), _SOURCE, slot_bits=32,
+            threads=128, where=TENSOR_MEMORY, instruction=instruction.text, cta_group=product.cta_group,
+            ws=product.ws, sparse=product.sparse,
+        )  # fmt: skip
+
+    operands: dict[str, Operand] = {
         "a": operand("A", (m, terms), FORMATS[found.a], SHARED_MEMORY),
         "b": operand("B", (k, n), FORMATS[found.b], SHARED_MEMORY),
-        "c": operand("C", (m, n), FORMATS[found.d], TENSOR_MEMORY),
-        "d": operand("D", (m, n), FORMATS[found.d], TENSOR_MEMORY),
+        "c": accumulator("C"),
+        "d": accumulator("D"),
     }
     if product.sparse:
         bits = 4 if product.kind.narrow else max(8, FORMATS[found.a].bits)
@@ -289,7 +317,7 @@ def _read_off(instruction: Tcgen05Instruction, given: Mapping[str, Any], shapes:
         found = _format_among(given.get(operand), choices)
         if found is not None and name not in instruction.chosen and getattr(descriptor, name) != found:
             fields[name] = found
-    a, b = (getattr(given[name], "shape", ()) for name in "ab")
+    a, b = (_shape(given[name]) for name in "ab")
     if shapes and len(a) >= 2 and len(b) >= 2:
         sizes = {"m": a[-2], "n": b[-1]} | ({"k": b[-2]} if b[-2] == kind.long_k else {})
         legal = legal_shapes(instruction.product)
@@ -298,6 +326,17 @@ def _read_off(instruction: Tcgen05Instruction, given: Mapping[str, Any], shapes:
             if open_field and size in getattr(legal, name):
                 fields[name] = size
     return fields
+
+
+def _shape(array: object) -> tuple[int, ...]:
+    """Return the shape of an array or of nested lists, nothing if it has none."""
+    if hasattr(array, "shape"):
+        return tuple(array.shape)
+    sizes = []
+    while isinstance(array, list | tuple) and array:
+        sizes.append(len(array))
+        array = array[0]
+    return tuple(sizes)
 
 
 def _format_among(array: object, choices: tuple[str, ...]) -> str | None:

@@ -1,4 +1,4 @@
-"""Where the scale factors of tcgen05.mma lie in tensor memory: one byte for a row (or column) and a block of K.
+"""Where the scale factors of tcgen05.mma lie in tensor memory: a byte for a row or column and a block of K.
 
 Facts: PTX ISA, "Scale factors in tensor memory"; CUTLASS's tmem_sf_frg
 (tests/isa/cutlass_tcgen05_layouts.json). None was seen on a GPU.

@@ -384,7 +384,8 @@ _B200 = "what a B200 computes for tcgen05.mma is from published models, or infer
 
 
 def _product(pattern: str, operands: str) -> tuple[InstructionRecord, ...]:
-    return _tensor(pattern, operands, "tensor_core.tcgen05:lower", multiplies=True, inferred=_B200)
+    facts = {"multiplies": True, "inferred": _B200, "memory": (_operand(2),), "counter": "utcmma"}
+    return _tensor(pattern, operands, "tensor_core.tcgen05:lower", **facts)
 
 
 TENSOR_MEMORY = (
@@ -407,6 +408,7 @@ TENSOR_MEMORY = (
     *_tensor(
         "tcgen05.st", "tmem use use?", shared_step="tensor_memory.loads_and_stores:step", waits=Waits.WARP,
         needs_values=True),
+    *_tensor("tcgen05.wait::ld tcgen05.wait::st", "", waits=Waits.WARP),
     *_product("tcgen05.mma", "tmem matrix use use use use*"),
     *_product("tcgen05.mma.sp", "tmem matrix use tmem use use use*"),
     *_product("tcgen05.mma.block_scale", "tmem matrix use use tmem tmem use"),

@@ -174,7 +174,7 @@ class MmaTable:
 
         if self._tensor_stage is None:  # all products of a block share it, since they run one by one
             self._tensor_stage = zeroed_bytes(STAGE["size"])
-            self._finder = Finder(self._find)
+            self._finder = _product_finder(self.failures)
         cache = zeroed_bytes(ProductCache.BYTES)
         self.keep.append(cache)
         return {
@@ -182,20 +182,6 @@ class MmaTable:
             MmaEntry.stage: address(self._tensor_stage),
             MmaEntry.pack_b: address(cache),
         }
-
-    def _find(self, cache: int, form: int, descriptor: int) -> int:
-        """Put the record of a product into a cache; 1 if no GPU has it, which the fault's sentence explains."""
-        from lanewise.machine.tensor_core.tcgen05_product import prepared
-
-        try:
-            found = prepared(form, descriptor)
-        except LanewiseError:
-            return 1
-        except BaseException as error:  # nothing may escape into compiled code
-            self.failures.append(error)
-            return 1
-        ctypes.c_int64.from_address(cache + ProductCache.record).value = found.address
-        return 0
 
     def _python(self, instruction: Instruction, arch: str) -> int:
         """A function that compiled code calls, which computes by `Instruction.__call__`."""
@@ -212,6 +198,30 @@ class MmaTable:
         callback = Callback(compute)
         self.keep.append(callback)
         return int(ctypes.cast(callback, ctypes.c_void_p).value or 0)
+
+
+def _product_finder(failures: list[BaseException]) -> Any:
+    """A function that compiled code calls, which puts the record of a product into a ProductCache.
+
+    It returns 1 if no GPU has such a product. Records live as long as the function.
+    """
+    records: dict[tuple[int, int], object] = {}
+
+    def find(cache: int, form: int, descriptor: int) -> int:
+        from lanewise.machine.tensor_core.tcgen05_product import prepared
+
+        try:
+            found = prepared(form, descriptor)
+        except LanewiseError:
+            return 1
+        except BaseException as error:  # nothing may escape into compiled code
+            failures.append(error)
+            return 1
+        records[form, descriptor] = found
+        ctypes.c_int64.from_address(cache + ProductCache.record).value = found.address
+        return 0
+
+    return Finder(find)
 
 
 def _compute(instruction: Instruction, arch: str, memory: Any) -> None:

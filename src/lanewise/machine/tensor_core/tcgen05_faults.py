@@ -28,6 +28,7 @@ class Wrong(IntEnum):
 
 
 _SENTENCES = {
+    Wrong.INSTRUCTION_DESCRIPTOR: "no model says what this arch computes for the product",
     Wrong.NO_PAIR: "cta_group::2 needs a pair of blocks: launch it with clusters of an even number of blocks",
     Wrong.ODD_RANK: (
         "the block of rank {0} in the cluster issues a product of cta_group::2; the block of the pair with "

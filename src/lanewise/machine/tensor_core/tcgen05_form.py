@@ -13,7 +13,7 @@ from lanewise.isa.tensor_memory.scale_factors import first_bytes
 
 _KINDS = tuple(KINDS.values())
 #: The bits of the number: the kind, then flags, then the number of the arch.
-_PAIR, _SPARSE, _WS, _BLOCK16, _TENSOR_A = (1 << bit for bit in range(4, 9))
+_PAIR, _SPARSE, _WS, _BLOCK16, _TENSOR_A, _SHIFTED = (1 << bit for bit in range(4, 10))
 _ARCH_SHIFT = 16
 
 
@@ -23,6 +23,8 @@ class Form(NamedTuple):
     product: Product
     a_in_tensor_memory: bool
     arch: str
+    #: Whether the rows of A are shifted by one (.ashift).
+    shifts_a: bool = False
 
     @property
     def text(self) -> str:
@@ -50,6 +52,7 @@ class Form(NamedTuple):
             (_WS, product.ws),
             (_BLOCK16, product.block == 16),
             (_TENSOR_A, self.a_in_tensor_memory),
+            (_SHIFTED, self.shifts_a),
         )
         number = _KINDS.index(product.kind) | sum(flag for flag, holds in flags if holds)
         return number | int("".join(filter(str.isdigit, self.arch))) << _ARCH_SHIFT
@@ -57,17 +60,16 @@ class Form(NamedTuple):
 
 def form_of(text: str, a_in_tensor_memory: bool, arch: str) -> Form:
     """Return the form of an instruction's text."""
-    return Form(product_of(text), a_in_tensor_memory, arch)
+    return Form(product_of(text), a_in_tensor_memory, arch, "ashift" in text.split("."))
 
 
 def unpacked(number: int) -> Form:
     """Return the form of a number."""
     kind = _KINDS[number & 15]
     block = 0 if not kind.block_scaled else 16 if number & _BLOCK16 else 32
-    product = Product(
-        kind, 2 if number & _PAIR else 1, bool(number & _SPARSE), bool(number & _WS), block
-    )
-    return Form(product, bool(number & _TENSOR_A), f"sm_{number >> _ARCH_SHIFT}a")
+    product = Product(kind, 2 if number & _PAIR else 1, bool(number & _SPARSE), bool(number & _WS), block)
+    arch = f"sm_{number >> _ARCH_SHIFT}a"
+    return Form(product, bool(number & _TENSOR_A), arch, bool(number & _SHIFTED))
 
 
 def checked_descriptor(form: Form, bits: int) -> InstructionDescriptor:
@@ -76,6 +78,8 @@ def checked_descriptor(form: Form, bits: int) -> InstructionDescriptor:
     found = InstructionDescriptor.decode(bits, product.kind.name).require(product, form.arch)
     if form.a_in_tensor_memory and found.a_major != "K":
         raise LanewiseError("A lies in tensor memory, which holds K-major matrices only: bit 15 has to be 0")
+    if form.shifts_a and found.m not in (128, 256):
+        raise LanewiseError(f"M is {found.m}; with .ashift it is 128 or 256")
     if found.k == product.kind.long_k:
         raise LanewiseError(f"K is {found.k}, which the machine does not compute")
     if found.sparsity_selector > 1:

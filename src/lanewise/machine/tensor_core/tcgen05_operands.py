@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from lanewise.isa.matrix_descriptor import PIECE_BYTES, TCGEN05_VERSION, Major
+from lanewise.isa.tensor_memory.accumulators import PARTITION
 from lanewise.jit import ir
 from lanewise.jit.simd import Pointer, Type, Value, f32, i32, i64, u8, u16, u32, u64
 from lanewise.machine import abi
@@ -21,7 +22,7 @@ from lanewise.machine.tensor_core.descriptors import LINES_TOGETHER, First, each
 from lanewise.machine.tensor_core.mma_function import half_numbers, half_words
 from lanewise.machine.tensor_core.sparsity_and_scales import TF32_CODES
 from lanewise.machine.tensor_core.tcgen05_faults import Wrong
-from lanewise.machine.tensor_core.wgmma_operands import interleaved
+from lanewise.machine.tensor_core.wgmma_operands import columns_of, interleaved
 from lanewise.machine.tensor_memory_records import LANE_BYTES
 
 #: Elements of a row of sums that are moved at a time.
@@ -143,11 +144,7 @@ def gather(module: ir.Module, name: str, storage: Storage, major: Major, turned:
                 for line, place in zip(lines, places, strict=True):
                     out.store(line.part(lanes // 2, lanes // 2), place + lanes // 2)
             return
-        while len(lines) > 1:  # the elements of all lines by turns
-            half = len(lines) // 2
-            lines = [interleaved(code, lines[each], lines[each + half]) for each in range(half)]
-        for number in range(lanes):
-            row = lines[0].part(number * LINES_TOGETHER, LINES_TOGETHER)
+        for number, row in enumerate(columns_of(code, lines)):
             out.store(row, (piece * lanes + number) * pitch + group * LINES_TOGETHER)
 
     first = First(code["first_group"], code["first_piece"])
@@ -160,11 +157,17 @@ def gather(module: ir.Module, name: str, storage: Storage, major: Major, turned:
 
 
 def tensor_rows(module: ir.Module, name: str, storage: Storage, count: int) -> ir.Function:
-    """Write `rows`: `count` elements of each of some lanes of tensor memory become rows of a matrix."""
-    code = _function(module, name, ("source", "rows", "out", "pitch", "sign"))
+    """Write `rows`: `count` elements of each of some lanes of tensor memory become rows of a matrix.
+
+    If `shifted` is 1, a row is that of the next lane, but in the last lane of a partition: as tcgen05.shift
+    moves rows. It rests on the same sentence of the PTX ISA (.ashift).
+    """
+    code = _function(module, name, ("source", "rows", "shifted", "out", "pitch", "sign"))
     sign = code["sign"].to(storage.word).spread(count)
     with code.loop(code["rows"]) as row:
-        value = tensor_elements(code, storage, Record(code, code["source"] + row * LANE_BYTES), count)
+        is_last = (row & (PARTITION - 1)).equals(PARTITION - 1)
+        lane = row + is_last.select(code.number(0), code["shifted"])
+        value = tensor_elements(code, storage, Record(code, code["source"] + lane * LANE_BYTES), count)
         code.pointer("out", storage.word).store(value ^ sign, row * code["pitch"])
     code.give(0)
     return code.function

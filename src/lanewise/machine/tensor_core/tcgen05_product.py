@@ -8,7 +8,7 @@ made by the functions of `arith` that compute the instruction on arrays.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,7 +24,7 @@ from lanewise.isa.asynchronous.products import tcgen05_instruction
 from lanewise.isa.tensor_memory.accumulators import METADATA, Region, block_rows, metadata_place, regions
 from lanewise.jit import ir, machine_code
 from lanewise.jit.host_memory import address, zeroed_bytes
-from lanewise.jit.simd import Type, Value, f32, i8, i16, i64, u8
+from lanewise.jit.simd import Type, Value, f32, i8, i16, u8
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockAnswer, BlockRecord, FaultKind, MemberRow
 from lanewise.machine.async_records import AsyncOperation
@@ -90,10 +90,12 @@ class ProductRecord(abi.RecordLayout):
     function = abi.field()
     pack_b = abi.field()
     sums = abi.field()
-    #: Blocks of the pair, 1 or 2; groups and pieces of A in one; the bits that negation flips.
+    #: Blocks of the pair, 1 or 2; groups and pieces of A in one; whether A's rows are shifted; the bits that
+    #: negation flips.
     blocks = abi.field()
     a_groups = abi.field()
     a_pieces = abi.field()
+    shifts_a = abi.field()
     a_sign = abi.field()
     b_sign = abi.field()
     #: Columns of B in whole strips, of a strip, and those of D that lie side by side in tensor memory.
@@ -272,6 +274,7 @@ class Tcgen05Product:
         values = {
             ProductRecord.function: program.place("product"),
             ProductRecord.blocks: product.cta_group,
+            ProductRecord.shifts_a: int(self.form.shifts_a),
             ProductRecord.a_groups: groups["a"][0],
             ProductRecord.a_pieces: groups["a"][1],
             ProductRecord.a_sign: found.negate_a << (self.model.a.bits - 1),
@@ -367,7 +370,7 @@ def _grid(rows: int, k: int, storage: Storage, major: str) -> tuple[int, int]:
     return lines // 8, -(-elements // storage.elements)
 
 
-@lru_cache(maxsize=None)
+@cache
 def prepared(form: int, descriptor: int) -> Prepared:
     """Return the product of a form (as a number) and an instruction descriptor, ready to be called."""
     found = unpacked(form)
@@ -565,7 +568,8 @@ class _Writer:
         """Write the rows of A that lie in the lanes of a region into the stage."""
         lane, row = region.get(RegionRow.lane), region.get(RegionRow.row)
         out = self.at["a"] + row * (self.how.packed_k * self.a.word.bits // 8)
-        values = [self.operation.address, self._tensor(block, A, lane), region.get(RegionRow.rows), out]
+        rows, shifted = region.get(RegionRow.rows), self._number(ProductRecord.shifts_a)
+        values = [self.operation.address, self._tensor(block, A, lane), rows, shifted, out]
         sign = self._number(ProductRecord.a_sign)
         call_in(self.code, self.rows_of_a, [*values, self.how.packed_k, sign])
 

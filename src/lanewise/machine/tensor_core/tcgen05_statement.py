@@ -39,8 +39,8 @@ class Statement:
         self.zero_mask = rest.pop(0) if rest and ws else None
         if rest:
             raise op.unsupported("it has more operands than its modifiers allow")
-        if "ashift" in words:
-            raise op.unsupported("the machine does not shift the rows of A (.ashift)")
+        if "ashift" in words and not isinstance(self.a, MemoryOperand):
+            raise op.unsupported(".ashift shifts rows of tensor memory, and A is in shared memory")
         self.form = form_of(op.source.head, isinstance(self.a, MemoryOperand), arch)
 
     def adds(self, code: BlockCode, lane: Value) -> Value:

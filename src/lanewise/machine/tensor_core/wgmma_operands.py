@@ -36,6 +36,15 @@ def interleaved(code: FunctionCode, first: Value, second: Value) -> Value:
     return shuffled(code, first, second, tuple(n // 2 + n % 2 * lanes for n in range(2 * lanes)))
 
 
+def columns_of(code: FunctionCode, lines: list[Value]) -> list[Value]:
+    """Return the columns of a small matrix, whose lines are vectors."""
+    count, lanes = len(lines), lines[0].type.lanes
+    while len(lines) > 1:  # the elements of all lines by turns
+        half = len(lines) // 2
+        lines = [interleaved(code, lines[each], lines[each + half]) for each in range(half)]
+    return [lines[0].part(number * count, count) for number in range(lanes)]
+
+
 # matrices in shared memory ----------------------------------------------------------------------------------
 
 
@@ -67,11 +76,7 @@ def gather(module: ir.Module, bits: int, major: Major, turned: bool) -> ir.Funct
                 for number, line in enumerate(lines):
                     out.store(line, (group * LINES_TOGETHER + number) * pitch + piece * lanes)
                 return
-            while len(lines) > 1:  # the elements of all lines by turns
-                half = len(lines) // 2
-                lines = [interleaved(code, lines[each], lines[each + half]) for each in range(half)]
-            for number in range(lanes):
-                row = lines[0].part(number * LINES_TOGETHER, LINES_TOGETHER)
+            for number, row in enumerate(columns_of(code, lines)):
                 out.store(row, (piece * lanes + number) * pitch + group * LINES_TOGETHER)
 
         each_piece(code, code["descriptor"], major, code["groups"], code["pieces"], body)

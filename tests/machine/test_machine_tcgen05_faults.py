@@ -1,0 +1,123 @@
+"""Mistakes in products of tcgen05: the launch stops, and a sentence says which rule is broken."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+import lanewise as lw
+from lanewise.isa.asynchronous.descriptor import InstructionDescriptor
+from lanewise.machine import KernelFault
+from machine.tcgen05_products import (
+    A_MATRIX,
+    B_MATRIX,
+    DESCRIPTOR,
+    METADATA_PLACE,
+    SCALE_PLACE,
+    Case,
+    D,
+    ptx,
+    random_case,
+)
+
+PLAIN = {"ws": False, "cta_group": 1, "a_in_tensor_memory": False, "disabled": False, "adds": False}
+
+
+@cache
+def cases() -> dict[str, Case]:
+    """Products that are right."""
+    return {
+        "dense": random_case(1, "f16", sparse=False, m=128, n=64, a="bf16", b="bf16", d="f32", **PLAIN),
+        "sparse": random_case(2, "f16", sparse=True, m=128, n=64, sparsity_selector=0, **PLAIN),
+        "scaled": random_case(3, "mxf8f6f4", sparse=False, m=128, n=64, **PLAIN),
+        "pair": random_case(4, "f16", sparse=False, **{**PLAIN, "cta_group": 2}),
+    }
+
+
+@cache
+def compiled(blocks: int) -> tuple[lw.Module, list[str]]:
+    """One kernel for all products of one block, or of a pair."""
+    statements = sorted({case.statement() for case in cases().values() if case.blocks == blocks})
+    return lw.load(ptx(statements, blocks)), statements
+
+
+def message(name: str, changed: dict[int, int]) -> str:
+    """What the fault says if some numbers are changed."""
+    case = cases()[name]
+    with pytest.raises(KernelFault) as caught:
+        case.run(*compiled(case.blocks), changed)
+    assert caught.value.kind == "tensor product" or "out of bounds" in str(caught.value)
+    text = str(caught.value)
+    assert case.text in text and "by thread (0, 0, 0) in block (0, 0, 0)" in text
+    return text
+
+
+DENSE = InstructionDescriptor("f16", 128, 64, "bf16", "bf16").encode()
+
+
+@pytest.mark.parametrize(
+    ("bits", "says"),
+    [
+        (InstructionDescriptor("f16", 256, 64, "bf16", "bf16").encode(), "M is 256"),
+        (DENSE | 1 << 2, "bit 2 of the instruction descriptor (sparse) is 1"),
+        (DENSE | 3 << 7, "kind::f16 has 0 (f16) or 1 (bf16)"),
+        (DENSE | 1 << 23, "bits set that kind::f16 reserves: 23"),
+        (DENSE & ~(63 << 17), "n of an instruction descriptor"),
+        (DENSE | 1 << 30, "largest shift"),
+    ],
+)
+def test_instruction_descriptors_that_are_none(bits: int, says: str) -> None:
+    assert says in message("dense", {DESCRIPTOR: bits})
+
+
+@pytest.mark.parametrize("matrix", [A_MATRIX, B_MATRIX])
+@pytest.mark.parametrize(
+    ("flipped", "says"),
+    [(1 << 46, "version of tcgen05"), (3 << 61, "swizzle mode"), (1 << 52, "absolute address")],
+)
+def test_matrix_descriptors_that_are_none(matrix: int, flipped: int, says: str) -> None:
+    right = int(cases()["dense"].numbers_of_kernel()[matrix]) & ~(7 << 61)
+    assert says in message("dense", {matrix: right ^ flipped})
+
+
+def test_a_matrix_beyond_shared_memory() -> None:
+    right = int(cases()["dense"].numbers_of_kernel()[A_MATRIX])
+    assert "shared read of 16 bytes out of bounds" in message("dense", {A_MATRIX: right & ~0x3FFF | 0x3000})
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "number", "says"),
+    [
+        ("dense", D, 460, "D does not lie in allocated columns of tensor memory; its first column is 460"),
+        ("dense", D, 3 << 16, "the lane of D's address is 3"),
+        ("sparse", METADATA_PLACE, 512, "the metadata of A does not lie in allocated columns"),
+        ("scaled", SCALE_PLACE, 510, "scale factors do not lie in allocated columns"),
+    ],
+)
+def test_addresses_of_tensor_memory_that_are_none(name: str, place: int, number: int, says: str) -> None:
+    assert says in message(name, {place: number})
+
+
+def test_metadata_that_selects_nothing() -> None:
+    case = random_case(2, "f16", sparse=True, m=128, n=64, sparsity_selector=0, **PLAIN)
+    case.before[:, 9, 500] = 0  # the second half of K of rows 1 and 9
+    with pytest.raises(KernelFault, match="row 1 of A has metadata that select no elements"):
+        case.run(*compiled(1))
+
+
+def test_the_block_of_odd_rank_does_not_issue() -> None:
+    case = cases()["pair"]
+    text = ptx([case.statement()], 2).replace(
+        "or.b32 %r54, %tid0, %rank;", "xor.b32 %r54, %rank, 1; or.b32 %r54, %r54, %tid0;"
+    )
+    with pytest.raises(
+        KernelFault, match="the block of rank 1 in the cluster issues a product of cta_group::2"
+    ):
+        case.run(lw.load(text), [case.statement()])
+
+
+def test_only_rows_of_tensor_memory_are_shifted() -> None:
+    statement = "tcgen05.mma.cta_group::1.kind::f16.ashift [%r1], %rd1, %rd2, %r3, %p1;"
+    with pytest.raises(lw.LanewiseError, match="A is in shared memory"):
+        lw.load(ptx([statement], 1))["k"][1, 128, 1024](*[0] * 4)
