@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import numpy as np
 import pytest
@@ -67,7 +68,7 @@ def address(column: int, lane: int, names_partition: bool) -> str:
     return f"    {own} add.u32 %r0, %taddr, %r1; add.u32 %r0, %r0, {(lane << 16) + column};\n"
 
 
-def checked(text: str, target: str = "sm_100a") -> lw.Kernel:
+def checked(text: str, target: str = "sm_100a") -> Any:
     """The kernel, after ptxas has taken its PTX."""
     if find_ptxas() is not None:
         assert assemble(text, target) == []
@@ -217,9 +218,30 @@ def test_addresses_that_a_warp_cannot_reach_are_faults(line: str, message: str) 
         lw.load(kernel("    mov.u32 %d0, 0;\n" + text))["k"][1, 128]()
 
 
+def test_a_second_half_may_lie_before_the_first() -> None:
+    """The columns to it are a signed constant."""
+    body = fill("before") + "\n    add.u32 %r0, %taddr, 9;\n"
+    body += "    tcgen05.ld.sync.aligned.16x32bx2.x2.b32 {%d0, %d1}, [%r0], -4;\n"
+    body += row_pointer("%rd0", "out", 2) + "\n" + registers_to_global("%rd0", "d", 2)
+    before = np.random.default_rng(SEED).integers(0, 1 << 32, (128, COLUMNS), dtype=np.uint32)
+    out = np.zeros((128, 2), np.uint32)
+    checked(kernel(body, ("before", "out")))[1, 128](before, out)
+    first = before.reshape(4, 32, COLUMNS)[:, :16]
+    expected = np.concatenate([first[:, :, 9:11], first[:, :, 5:7]], axis=1).reshape(128, 2)
+    np.testing.assert_array_equal(out, expected)
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
+        (
+            "tcgen05.shift.cta_group::2.down [%taddr];",
+            r"pair of blocks, and .* all have \.cta_group::1 or all",
+        ),
+        (
+            "tcgen05.ld.red.sync.aligned.32x32b.x2.min.u32 {%d0, %d1}, %r0, [%taddr];",
+            "needs sm_103a.*for sm_100a",
+        ),
         ("tcgen05.ld.sync.aligned.32x32b.x2.b32 {%d0}, [%taddr];", "takes 2 registers of 32 bits"),
         ("tcgen05.ld.sync.aligned.16x256b.x64.b32 {%d0}, [%taddr];", r"up to \.x32, not \.x64"),
         ("tcgen05.ld.sync.aligned.16x32bx2.x1.b32 {%d0}, [%taddr];", "second half, as a constant"),
@@ -229,3 +251,9 @@ def test_addresses_that_a_warp_cannot_reach_are_faults(line: str, message: str) 
 def test_forms_that_do_not_exist_are_refused_with_their_line(line: str, message: str) -> None:
     with pytest.raises(lw.machine.Unsupported, match=message):
         lw.load(kernel("    " + line))["k"][1, 128]()
+
+
+@pytest.mark.parametrize("target", ["sm_90a", "sm_100", "sm_120a"])
+def test_targets_without_tensor_memory_are_refused(target: str) -> None:
+    with pytest.raises(lw.machine.Unsupported, match=rf"needs sm_100.*this PTX is for {target}"):
+        lw.load(kernel("", target=target))["k"][1, 128]()

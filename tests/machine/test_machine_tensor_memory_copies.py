@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from ptxas import assemble, find_ptxas
 
 SEED = int(os.environ.get("LANEWISE_SEED", "20261116"))
 #: Rows and bits of each shape, and the lanes that get a row, counted from the address.
-SHAPES = {
+SHAPES: dict[str, tuple[int, int, Callable[[int], list[int]]]] = {
     "128x256b": (128, 256, lambda row: [row]),
     "128x128b": (128, 128, lambda row: [row]),
     "4x256b": (4, 256, lambda row: [32 * row]),
@@ -28,7 +30,7 @@ SWIZZLES = {0: 16, 2: 128, 4: 64, 6: 32}
 SHARED = 40 * 1024
 
 
-def checked(text: str) -> lw.Kernel:
+def checked(text: str) -> Any:
     """The kernel, after ptxas has taken its PTX."""
     if find_ptxas() is not None:
         assert assemble(text, "sm_100a") == []

@@ -3,8 +3,8 @@
 A warp allocates 32, 64, 128, 256 or 512 columns of all 128 lanes. If there are too few, it waits until
 another warp of its block frees some. With .cta_group::2 a warp of each block of a pair allocates, and both
 get the same columns; a warp that comes first waits for the other. The columns are the lowest that are free
-one after the other; which ones hardware chooses is not documented. Each block has 512 columns of its own here: on
-hardware the blocks that a multiprocessor runs at a time share them.
+one after the other; which ones hardware chooses is not documented. Each block has 512 columns of its own
+here: on hardware the blocks that a multiprocessor runs at a time share them.
 """
 
 from __future__ import annotations

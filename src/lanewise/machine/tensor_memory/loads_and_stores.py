@@ -116,8 +116,17 @@ class Access(NamedTuple):
         assert isinstance(address, MemoryOperand)
         together = min(count, MOST_TOGETHER)
         form = Form(shape, storing, op.has("pack::16b") or op.has("unpack::16b"), together)
-        offset = split[0].bits if split and isinstance(split[0], Immediate) else 0
+        offset = signed_word(split[0].bits) if split and isinstance(split[0], Immediate) else 0
         return cls(form, registers, address, offset)
+
+
+def signed_word(bits: int) -> int:
+    """Return the signed number that the low 32 bits of a constant stand for.
+
+    >>> signed_word(0xFFFF_FFFC)
+    -4
+    """
+    return (bits + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
 def tensor_address(op: Op, address: MemoryOperand) -> list[int]:
