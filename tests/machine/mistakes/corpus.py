@@ -19,7 +19,8 @@ safe on today's hardware: a finding of severity "advice" is enough. The first li
 arch: `//@arch sm_90`. Arguments are `f32[64]` (values), `f32[64]=0` (filled), `i32[64]%8` (0 to 7, repeated),
 `i32[8x8]` (two axes), `i32:5` (a number), `null`, `readonly f32[64]`, `map f16[64x64] 8x64 128B` (a tensor
 map of that array, its box and swizzle), or `@name`, a function of `arguments.py`. `hopper/` holds what only
-sm_90a has; its sources share `hopper/instructions.cuh`. `language.py` holds pairs in the Python language,
+sm_90a has; its sources share `hopper/instructions.cuh`. Those of `blackwell/` are for sm_100a, and share
+`kernels/blackwell/tcgen05.cuh`. `language.py` holds pairs in the Python language,
 where a constant decides which twin is traced; there the comment begins with `# @`, and `#!` marks a line.
 """
 
@@ -74,6 +75,7 @@ CAUSES = {
     "transactions": "mbarriers of TMA pipelines: init, parity, arrivals, bytes",
     "clusters": "distributed shared memory, remote barriers, multicast",
     "setmaxnreg": "registers moved between warpgroups",
+    "tensor memory": "tcgen05: columns, products in flight, waits, fences",
 }
 
 DTYPES = {
@@ -203,7 +205,8 @@ def module(file: str, wrong: bool, names: frozenset[str]) -> Any:
     text, arch = version(file, wrong), arch_of(file)
     if file.endswith(".ptx"):
         return lw.load(text)
-    options = [f"-I{FOLDER / 'hopper'}"] if file.startswith("hopper/") else []
+    folders = {"hopper": [FOLDER / "hopper"], "blackwell": [FOLDER / "blackwell", FOLDER.parent / "kernels" / "blackwell"]}
+    options = [f"-I{each}" for each in folders.get(file.split("/")[0], [])]
     return lw.cuda(with_kernels(text, names), arch=arch, options=options)
 
 

@@ -13,6 +13,7 @@ from lanewise.machine.abi import BlockRecord, FaultKind, WarpFrame
 from lanewise.machine.checker.access_descriptions import allocation_at, source_of
 from lanewise.machine.checker.mends import Place
 from lanewise.machine.checker.report import Finding
+from lanewise.machine.checker.tensor_mends import PRODUCT_MENDS, TENSOR_MENDS
 from lanewise.machine.errors import KernelFault
 from lanewise.machine.program.basic_blocks import BasicBlock, successors
 from lanewise.machine.program.instruction_record import Waits
@@ -87,6 +88,8 @@ def stopped(launch: LaunchState, state: BlockState, fault: KernelFault) -> Findi
     address, allocation = None, ""
     if state[BlockRecord.fault_kind] in (*abi.ADDRESS_FAULTS, FaultKind.BAD_TEXTURE, FaultKind.BULK_COPY):
         message += f" ({str(fault).splitlines()[-1].strip()})"
+    if state[BlockRecord.fault_kind] in (FaultKind.TENSOR_MEMORY, FaultKind.TENSOR_PRODUCT):
+        message = str(fault).splitlines()[-1].strip()
     if handle_operand(op) is not None:
         allocation = title_of(launch, state, op)
     elif state[BlockRecord.fault_kind] in abi.ADDRESS_FAULTS:
@@ -135,6 +138,10 @@ def _mend(launch: LaunchState, state: BlockState, op: Op) -> str:
             return f"name a rank below {launch.shape.cluster_blocks}, the number of blocks of the cluster"
         case FaultKind.STACK:
             return "nest fewer calls, or make a loop of the recursion"
+        case FaultKind.TENSOR_MEMORY:
+            return TENSOR_MENDS.get(size, f"give {here} an address that tcgen05.alloc has written")
+        case FaultKind.TENSOR_PRODUCT:
+            return PRODUCT_MENDS.get(size, f"make the descriptor of {here} anew")
         case FaultKind.CLUSTER_BARRIER:
             return "wait once for each arrival at the barrier of the cluster"
     return ""

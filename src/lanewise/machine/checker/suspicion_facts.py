@@ -338,9 +338,9 @@ class Facts:
 
     @property
     def tensor_access(self) -> str:
-        """What the instruction does, and to which place in tensor memory."""
+        """What the instruction does to tensor memory."""
         verb = {"ld": "reads", "st": "writes", "dealloc": "frees"}.get(self.op.modifiers[0], "accesses")
-        return f"{name_of(self.op)} {verb} {self.allocation}"
+        return f"{name_of(self.op)} {verb} tensor memory"
 
     @property
     def tensor_operation(self) -> str:

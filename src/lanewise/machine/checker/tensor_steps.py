@@ -119,6 +119,7 @@ def _check_move(code: BlockCode, operands: Record) -> None:
     names = ("register", "number", "lanes", "columns", "split", "stores")
     given = dict(zip(names, rest, strict=True))
     move_words.call(code, frame=_frame(code), row=row, active=code["active"], **given)
+    code.block.set(BlockRecord.issued_hook, 0)  # a store that is kept has been looked at
 
 
 def _check_wait(code: BlockCode, operands: Record) -> None:

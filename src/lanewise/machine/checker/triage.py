@@ -22,7 +22,7 @@ from lanewise.machine.checker.proxy_records import OPERATIONS_KEPT, AsyncKind, N
 from lanewise.machine.checker.records import SiteRow, WatchRecord
 from lanewise.machine.checker.report import Finding
 from lanewise.machine.checker.site_table import access_of, by_async_proxy, row_of_number
-from lanewise.machine.checker.suspicion_facts import Facts, Other
+from lanewise.machine.checker.suspicion_facts import Facts, Other, name_of
 from lanewise.machine.checker.suspicion_sentences import SUSPICIONS, Subject, Suspicion
 from lanewise.machine.program.instruction_record import AccessKind, BlockEnd, Size
 from lanewise.machine.program.instruction_table import MOST_ROWS
@@ -169,8 +169,9 @@ class Triage:
             self._operation(numbers["epoch"]) if kind.subject is Subject.TWO_ACCESSES else None,
             int(self.rows[row, SiteRow.alignment // 8]),
         )
+        of_tcgen05 = kind is Suspicion.SWIZZLE_DIFFERS and op.record.touches_tensor_memory
         finding = Finding(
-            kind.kind,
+            "tensor memory" if of_tcgen05 else kind.kind,
             facts.message(),
             op.line,
             str(op.source),
@@ -321,6 +322,8 @@ class Triage:
         op = launch.compiled.program.sites[row // MOST_ROWS]
         access = access_of(op, row)
         message = f"{space} {access.access.verb if access else 'asynchronous access'}"
+        if op.record.touches_tensor_memory:
+            message = f"{space} access by {name_of(op)}"
         if who & records.SEVERAL:
             message += " by several lanes, of which this is the first"
         collective = bool(who & records.COLLECTIVE)

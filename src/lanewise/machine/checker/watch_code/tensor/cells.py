@@ -32,7 +32,7 @@ from lanewise.machine.checker.watch_code.proxy.async_clocks import operation
 from lanewise.machine.checker.watch_code.proxy.completion import async_finished
 from lanewise.machine.checker.watch_code.proxy.tensor_commits import tensor_clock
 from lanewise.machine.checker.watch_code.watch_module import EVERY_LANE
-from lanewise.machine.tensor_memory_records import LANE_SHIFT, TENSOR_COLUMNS
+from lanewise.machine.tensor_memory_records import LANE_SHIFT, TENSOR_COLUMNS, UNIT, TensorAllocator
 
 #: The answers of `awaited`: no tcgen05.wait has followed; one has, but nothing orders it before; all is well.
 NOT_AWAITED, NOT_ORDERED, AWAITED = 0, 1, 2
@@ -157,6 +157,13 @@ def tell(
     suspect(kind, frame, row, lane, (group * CELL_LANES << LANE_SHIFT) | column, epoch, who)
 
 
+@inlined
+def is_allocated(frame: WarpFrame, home: BlockWatch, column: int) -> bool:
+    """Return whether a column is allocated; of another block it is not looked at."""
+    allocated = TensorAllocator.at(frame.block.tensor_allocator).allocated
+    return (home is not watch_of(frame.block)) | ((allocated >> (column // UNIT)) & 1 != 0)
+
+
 @compiled()
 def look_at_cells(
     frame: WarpFrame,
@@ -175,7 +182,7 @@ def look_at_cells(
         return
     reads, writes = flags & TensorFlag.READS != 0, flags & (TensorFlag.WRITES | TensorFlag.FREES) != 0
     good_write, good_load, good_use = 0, 0, 0
-    is_told, unwritten, last_unwritten = 0, 0, 0
+    is_told, unwritten, first_unwritten = 0, 0, 0
     for column in range(first, min(first + columns, TENSOR_COLUMNS)):
         has_value = 0
         for group in range(LANE_GROUPS):
@@ -207,11 +214,12 @@ def look_at_cells(
                         tell(frame, row, after_use, group, column, used, cell.user, me)
                 note_cell(cell, epoch, me, flags)
         if has_value == 0:
+            first_unwritten = column if unwritten == 0 else first_unwritten
             unwritten += 1
-            last_unwritten = column
-    if reads & (unwritten > 0):
+    # Columns that are not allocated are a fault.
+    if reads & (unwritten > 0) and is_allocated(frame, home, first_unwritten):
         is_error = (flags & TensorFlag.EVERY_COLUMN != 0) | (unwritten == columns)
         if is_error:
-            tell(frame, row, Suspicion.TENSOR_UNWRITTEN, 0, last_unwritten, 0, 0, me)
+            tell(frame, row, Suspicion.TENSOR_UNWRITTEN, 0, first_unwritten, 0, 0, me)
         elif flags & TensorFlag.ADVISES != 0:
-            tell(frame, row, Suspicion.TENSOR_PARTLY_UNWRITTEN, 0, last_unwritten, 0, 0, me)
+            tell(frame, row, Suspicion.TENSOR_PARTLY_UNWRITTEN, 0, first_unwritten, 0, 0, me)

@@ -39,7 +39,7 @@ from lanewise.machine.checker.watch_code.watch_module import (
     written,
 )
 from lanewise.machine.codegen.function_code import Record
-from lanewise.machine.codegen.tensor_pipe import other_block
+from lanewise.machine.codegen.tensor_pipe import is_paired, other_block
 from lanewise.machine.program.instruction_table import MOST_ROWS
 from lanewise.machine.tensor_core import tcgen05_product as product
 from lanewise.machine.tensor_core.descriptors import LINES_TOGETHER, each_piece
@@ -193,8 +193,9 @@ class _SharedReads:
                     runs.look(self.memory + address, PIECE_BYTES)
 
         majors: tuple[Major, ...] = ("K", "MN")
+        is_known = swizzle < 7  # else it is a fault
         for number, major in enumerate(majors):
-            with code.when(by_columns.equals(number)):
+            with code.when(by_columns.equals(number) & is_known):
                 each_piece(code, descriptor, major, groups, pieces, body, version=TCGEN05_VERSION)
 
 
@@ -234,7 +235,9 @@ def _write_product_issued(code: WatchCode) -> None:
 def _each_block(code: WatchCode, begun: BegunOperation, paired: Value) -> Iterator[Record]:
     """Run the body for the block that issues an operation, and for the other one if it is of a pair."""
     own = begun.block
-    with code.loop(paired + 1) as number:
+    # An operation of a pair that the launch does not have is a fault.
+    others = is_paired(own).select(paired, code.number(0))
+    with code.loop(others + 1) as number:
         chosen = code.variable(own.address)
         chosen.set(own.address)
         with code.when(number.differs(0)):
