@@ -17,6 +17,8 @@ SCOPE = "{.cta,.cluster,.gpu,.sys}"
 
 #: `$` in a pattern stands for a register as wide as the last type of the form, `#` for its own type's.
 PATTERNS = Path(__file__).with_name("forms.txt")
+#: Those of which GPUs have some from Blackwell on.
+BLACKWELL = Path(__file__).with_name("forms_blackwell.txt")
 
 _CHOICE = re.compile(r"(?<!\\)\{((?:[^{} ]|\\, )*)\}")
 
@@ -60,10 +62,10 @@ def _filled(form: str) -> str:
     return form
 
 
-def forms() -> list[str]:
-    """Every form, once."""
+def forms(*files: Path) -> list[str]:
+    """Every form, once: of all files, or of some."""
     found: dict[str, None] = {}
-    for line in PATTERNS.read_text().splitlines():
+    for line in "".join(each.read_text() for each in files or (PATTERNS, BLACKWELL)).splitlines():
         for old, new in (("ROUND", ROUND), ("COMPARE", COMPARE), ("SCOPE", SCOPE)):
             line = line.replace(old, new)
         for form in _expand(line):

@@ -10,13 +10,9 @@ from ptxas import assemble
 #: Forms that the machine refuses, and why.
 REFUSED = {
     r"tcgen05": "later",
-    r"tensormap.*swizzle_atomicity": "no field that sm_90 has",
     r"istypep": "removed texture and surface references",
     r"sust\.p": "formatted access",
     r"txq\.(channel_order|filter_mode)": "it can be asked for",
-    r"clusterlaunchcontrol": "cancels clusters",
-    r"cp.*(gather4|scatter4|cp_mask|cta_group)": "needs sm_100",
-    r"(st\.bulk|red\.async.*global)": "sm_100",
     r"multimem": "multicast",
 }
 

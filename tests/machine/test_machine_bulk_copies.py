@@ -126,7 +126,7 @@ def test_read_only_memory_is_not_written() -> None:
     "instruction, why",
     [
         ("st.async.mmio.release.gpu.global.u32 [%rd0], %r0;", "sm_100"),
-        (f"{TO_GLOBAL}.cp_mask [%rd1], [%r1], 64, %r0;", "cp_mask needs sm_100"),
+        (f"{TO_GLOBAL}.cp_mask [%rd1], [%r1], 64, %r0;", "needs sm_100; this PTX is for sm_90a"),
         ("st.bulk.weak.shared::cta [%r1], 64, 0;", "sm_100"),
         (f"{TO_SHARED}.multicast::cluster [%r1], [%rd0], 64, [%r2];", "operands do not fit"),
     ],

@@ -142,7 +142,7 @@ def test_an_array_on_the_host_and_what_lies_behind_it() -> None:
         ("cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
          "[%r1], [%rd1, {0, 0, 0, 0}], [%r1];", "0 offsets for 2 dimensions of pixels"),
         ("cp.async.bulk.tensor.3d.shared::cluster.global.im2col::w.mbarrier::complete_tx::bytes "
-         "[%r1], [%rd1, {0, 0, 0}], [%r1], {1, 2};", "im2col::w needs sm_100"),
+         "[%r1], [%rd1, {0, 0, 0}], [%r1], {1, 2};", "needs sm_100"),
     ],
 )  # fmt: skip
 def test_forms_that_are_not_run(form: str, says: str) -> None:

@@ -119,7 +119,7 @@ AGAIN:
     ("instruction", "why"),
     [
         ("cp.async.bulk.wait_group %r1;", "its number of groups is not a constant"),
-        ("clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 %p1, %r1;", "cancels clusters"),
+        ("clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 %p1, %r1;", "needs sm_100"),
         ("st.async.mmio.release.gpu.global.u32 [%rd0], %r1;", "needs sm_100"),
         ("setmaxnreg.inc.sync.aligned.u32 65;", "24 to 256 in steps of 8"),
         ("setmaxnreg.dec.sync.aligned.u32 %r1;", "24 to 256 in steps of 8"),
@@ -128,7 +128,7 @@ AGAIN:
             "tex.cube.v4.f32.f32 {%r0, %r1, %r2, %r3}, [%rd1, {%r4, %r4, %r4, %r4}];",
             "textures and surfaces are 1d",
         ),
-        ("tensormap.replace.tile.swizzle_atomicity.global.b1024.b32 [%rd0], 1;", "no field that sm_90 has"),
+        ("tensormap.replace.tile.swizzle_atomicity.global.b1024.b32 [%rd0], 1;", "needs a target with the suffix a or f"),
         ("tensormap.replace.tile.box_dim.global.b1024.b32 [%rd0], 5, %r1;", "a constant from 0 to 4"),
         ("frobnicate.u32 %r0, %r1;", "cannot run"),
         ("mbarrier.bf16x2.init.shared::cta.b64 [%r0], 1;", "stands directly after mbarrier"),

@@ -261,18 +261,18 @@ def test_a_store_of_whole_granules_ends_with_the_array(swizzle: Literal["none", 
         (
             "cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::complete_tx::bytes "
             "[%r1], [%rd4, {0, 0, 0, 0, 0}], [%r2];",
-            "gather4 needs sm_100",
+            "needs sm_100",
         ),
         (
             "cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group "
             "[%rd4, {0, 0, 0, 0, 0}], [%r1];",
-            "scatter4 needs sm_100",
+            "needs sm_100a",
         ),
         ("st.bulk.weak.shared::cta [%r1], 16, 0;", "sm_100"),
     ],
 )
 def test_modes_that_are_not_run_are_refused_by_name(instruction: str, why: str) -> None:
-    with pytest.raises(lw.LanewiseError, match=rf"line 16: .*: .*{why}"):
+    with pytest.raises(lw.LanewiseError, match=rf"line 16: .*{why}"):
         lw.load(one_copy(instruction))["copy"][1, 1](np.zeros(128, np.uint8), np.zeros(1))
 
 

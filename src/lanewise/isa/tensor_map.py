@@ -12,22 +12,24 @@ from lanewise.engines import Drawn
 from lanewise.errors import LanewiseError
 from lanewise.isa.tensor_map_fields import (
     DERIVED,
-    ELEMENT_TYPES,
+    EVERY_SWIZZLE,
+    EVERY_TYPE,
     FIELD,
     FIELDS,
     FILLS,
     IM2COL,
     INTERLEAVES,
     L2_PROMOTIONS,
+    LATER_SWIZZLES,
     MAP_BYTES,
     MOST_AXES,
-    SWIZZLES,
+    PACKED_TYPES,
     TILED,
     ElementType,
     Interleave,
     MapSwizzle,
 )
-from lanewise.isa.tensor_map_rules import Tiling, address_violation, violation
+from lanewise.isa.tensor_map_rules import LATER_ARCH, Tiling, address_violation, violation
 
 #: Bytes that a swizzle moves as one piece.
 SWIZZLE_UNIT = 16
@@ -53,12 +55,12 @@ class MappedTensor(ABC):
     @property
     def element(self) -> ElementType:
         """The type of the elements."""
-        return ELEMENT_TYPES[self.type]
+        return EVERY_TYPE[self.type]
 
     @property
     def swizzle_mode(self) -> MapSwizzle:
         """The swizzle with its numbers."""
-        return SWIZZLES[self.swizzle]
+        return EVERY_SWIZZLE[self.swizzle]
 
     @property
     def interleaving(self) -> Interleave:
@@ -114,7 +116,8 @@ class MappedTensor(ABC):
 
     def encode(self, address: int) -> bytes:
         """Return the 128 bytes for the tensor at a device address, as the driver gives them."""
-        broken = self.violation() or address_violation(self.interleave, address)
+        padded = self.type in EVERY_TYPE and self.element.is_padded
+        broken = self.violation() or address_violation(self.interleave, address, padded)
         if broken is not None:
             raise LanewiseError(broken)
         return self._bits(address).to_bytes(MAP_BYTES, "little")
@@ -153,7 +156,10 @@ class TiledTensor(Tiling, MappedTensor, Drawn):
 
     @property
     def place_bytes(self) -> int:
-        """The bytes that one place along the innermost axis has: those of an element, if not interleaved."""
+        """The bytes that one place along the innermost axis has: those of an element, if not interleaved.
+
+        Of packed types a place has 2 or 16 elements.
+        """
         return self.interleaving.alignment if self.is_interleaved else self.element.bytes
 
     @property
@@ -165,6 +171,7 @@ class TiledTensor(Tiling, MappedTensor, Drawn):
         """
         steps = (self.element_strides[0] if self.is_interleaved else 1, *self.element_strides[1:])
         found = [-(-box // step) for box, step in zip(self.box, steps, strict=True)]
+        found[0] //= self.element.elements
         if self.is_interleaved:
             found[-2] = 1
         return tuple(found)
@@ -185,8 +192,7 @@ class TiledTensor(Tiling, MappedTensor, Drawn):
         >>> TiledTensor("f16", (64, 64), (128,), (64, 64), (1, 1), swizzle="128B").swizzled(3 * 128)
         432
         """
-        bits = max((self.swizzle_mode.row_bytes // SWIZZLE_UNIT).bit_length() - 1, 0)
-        return offset ^ ((offset >> 7) & ((1 << bits) - 1)) << 4
+        return self.swizzle_mode.moved(offset)
 
     def violation(self) -> str | None:
         """Return the rule that the map breaks, with the nearest that is legal; None if it breaks none."""
@@ -212,6 +218,7 @@ def field_numbers(tensor: MappedTensor, address: int, mode: int, box_bytes: int)
         "type": element.code,
         "interleave": tensor.interleaving.code,
         "swizzle": swizzle.code,
+        "atomicity": swizzle.atomicity,
         "fill": FILLS[tensor.fill],
         "tf32": int(element.tf32),
         "l2_promotion": L2_PROMOTIONS[tensor.l2_promotion],
@@ -269,15 +276,22 @@ def decode_fields(raw: bytes, mode: int) -> tuple[int, TiledTensor]:
         )
     if rank > MOST_AXES:
         raise LanewiseError(f"this is no tensor map: it says {rank} axes, and a tensor has 1 to {MOST_AXES}")
-    types = {(each.code, each.tf32): each.name for each in ELEMENT_TYPES.values()}
+    types = {(each.code, each.tf32): each.name for each in EVERY_TYPE.values()}
     type = types.get((values["type"], bool(values["tf32"])))
     if type is None:
-        raise LanewiseError(f"this is no tensor map of sm_90: no type has the number {values['type']}")
+        raise LanewiseError(f"this is no tensor map: no type has the number {values['type']}")
     interleave = next((each.name for each in INTERLEAVES.values() if each.code == values["interleave"]), None)
     if interleave is None:
         raise LanewiseError(
             f"this is no tensor map: no interleaved layout has the number {values['interleave']}"
         )
+
+    modes = ((each.code, each.atomicity, each.name) for each in EVERY_SWIZZLE.values())
+    written = values["swizzle"], values["atomicity"]
+    swizzle = next((name for *numbers, name in modes if tuple(numbers) == written), None)
+    if swizzle is None:
+        raise LanewiseError(f"this is no tensor map: swizzle {written[0]} has no atomicity {written[1]}")
+    is_later = type in PACKED_TYPES or swizzle in LATER_SWIZZLES
 
     def sizes(name: str, first: int = 0) -> tuple[int, ...]:
         return tuple(values[f"{name}{axis}"] for axis in range(first, rank))
@@ -289,9 +303,10 @@ def decode_fields(raw: bytes, mode: int) -> tuple[int, TiledTensor]:
         sizes("box"),
         sizes("element_stride"),
         interleave,
-        next(each.name for each in SWIZZLES.values() if each.code == values["swizzle"]),
+        swizzle,
         next(name for name, code in L2_PROMOTIONS.items() if code == values["l2_promotion"]),
         next(name for name, code in FILLS.items() if code == values["fill"]),
+        f"sm_{LATER_ARCH}" if is_later else "sm_90",
     )
 
 

@@ -68,6 +68,8 @@ FIELDS = (
     Field("fill", ((79, 1),), "what elements outside of the tensor are read as"),
     Field("tf32", ((80, 1),), "f32 is rounded to tf32 on the way"),
     Field("l2_promotion", ((81, 2),), "bytes that L2 reads at least"),
+    # Where GPUs from sm_100 on have it is not known: the driver's maps for them have not been seen.
+    Field("atomicity", ((83, 2),), "bytes that a swizzle of 128 bytes keeps together (inferred place)"),
     *(
         Field(f"stride{axis}", ((96 + 32 * (axis - 1), 32), (224 + 4 * (axis - 1), 4)), "stride in bytes", 16)
         for axis in range(1, MOST_AXES)
@@ -130,6 +132,18 @@ class ElementType(NamedTuple):
     bytes: int
     #: Whether the map says that f32 is rounded to tf32.
     tf32: bool = False
+    #: Of packed types the elements that a unit of `bytes` has, and the unit's bytes in global memory.
+    elements: int = 1
+    packed_bytes: int = 0
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether a load puts padding behind every 16 elements."""
+        return bool(self.packed_bytes) and self.packed_bytes != self.bytes
+
+    def bytes_of(self, elements: int) -> int:
+        """Return the bytes of some elements in shared memory."""
+        return -(-elements // self.elements) * self.bytes
 
     @property
     def is_float(self) -> bool:
@@ -137,6 +151,14 @@ class ElementType(NamedTuple):
         return "f" in self.name
 
 
+#: The types of GPUs from sm_100 on, by PTX's names (PTX ISA, 5.5.1.1): numbers of 4 bits, two to a byte, or
+#: 16 numbers of 4 or 6 bits in 16 bytes of shared memory, of which the last are padding. Stores of the last
+#: type take a byte for each number, and write 6 bits.
+_LATER_TYPES = (
+    ElementType("b4x16", 13, "16U4_ALIGN8B", 13, 1, elements=2, packed_bytes=1),
+    ElementType("b4x16_p64", 14, "16U4_ALIGN16B", 14, 16, elements=16, packed_bytes=8),
+    ElementType("b6x16_p32", 15, "16U6_ALIGN16B", 15, 16, elements=16, packed_bytes=12),
+)
 _TYPES = (
     ElementType("u8", 0, "UINT8", 0, 1),
     ElementType("u16", 1, "UINT16", 1, 2),
@@ -154,8 +176,10 @@ _TYPES = (
 )
 #: The types by name, as PTX calls them.
 ELEMENT_TYPES = {each.name: each for each in _TYPES}
+#: The same with those of GPUs from sm_100 on.
+EVERY_TYPE = {each.name: each for each in (*_TYPES, *_LATER_TYPES)}
 #: Packed types: what PTX and the driver call them. The driver refuses them for sm_90.
-PACKED_TYPES = {"b4x16": "16U4_ALIGN8B", "b4x16_p64": "16U4_ALIGN16B", "b6x16_p32": "16U6_ALIGN16B"}
+PACKED_TYPES = {each.name: each.driver_name for each in _LATER_TYPES}
 
 
 class Interleave(NamedTuple):
@@ -180,19 +204,49 @@ class MapSwizzle(NamedTuple):
     code: int
     row_bytes: int
     alignment: int
+    #: The bytes that it keeps together, and PTX's number of that (PTX ISA, 5.5.7).
+    atom: int = 16
+    atomicity: int = 0
+    #: Whether it exchanges the halves of every 16 bytes in every other line of 128 bytes.
+    flips: bool = False
+
+    def moved(self, offset: int) -> int:
+        """Return where the byte lies that would lie at an offset of shared memory without the swizzle.
+
+        >>> SWIZZLES["128B"].moved(3 * 128), EVERY_SWIZZLE["128B_ATOM_32B"].moved(3 * 128)
+        (432, 480)
+        """
+        flip = (offset >> 4) & 8 if self.flips else 0
+        return offset ^ ((offset >> self.shift) & self.mask) ^ flip
+
+    @property
+    def mask(self) -> int:
+        """The bits of an address that the swizzle changes: which atom of a row it is in."""
+        return max(self.row_bytes - self.atom, 0)
+
+    @property
+    def shift(self) -> int:
+        """How far above these bits those lie by which it changes them: the number of the line."""
+        return 7 - (self.atom.bit_length() - 1)
 
 
-SWIZZLES = {
-    each.name: each
-    for each in (
-        MapSwizzle("none", 0, 0, 16),
-        MapSwizzle("32B", 1, 32, 256),
-        MapSwizzle("64B", 2, 64, 512),
-        MapSwizzle("128B", 3, 128, 1024),
-    )
-}
-#: Swizzles of later GPUs, by the driver's names; the driver refuses them for sm_90.
-LATER_SWIZZLES = {"128B_ATOM_32B": 4, "128B_ATOM_32B_FLIP_8B": 5, "128B_ATOM_64B": 6}
+_SWIZZLES = (
+    MapSwizzle("none", 0, 0, 16),
+    MapSwizzle("32B", 1, 32, 256),
+    MapSwizzle("64B", 2, 64, 512),
+    MapSwizzle("128B", 3, 128, 1024),
+)
+#: Swizzles of later GPUs, in the order of the driver's numbers, which follow those above.
+_LATER_SWIZZLES = (
+    MapSwizzle("128B_ATOM_32B", 3, 128, 1024, 32, 1),
+    MapSwizzle("128B_ATOM_32B_FLIP_8B", 3, 128, 1024, 32, 2, flips=True),
+    MapSwizzle("128B_ATOM_64B", 3, 128, 1024, 64, 3),
+)
+SWIZZLES = {each.name: each for each in _SWIZZLES}
+EVERY_SWIZZLE = {each.name: each for each in (*_SWIZZLES, *_LATER_SWIZZLES)}
+#: The driver's numbers of swizzles, and those of later GPUs, which the driver refuses for sm_90.
+SWIZZLE_NUMBERS = {name: number for number, name in enumerate(EVERY_SWIZZLE)}
+LATER_SWIZZLES = {each.name: SWIZZLE_NUMBERS[each.name] for each in _LATER_SWIZZLES}
 L2_PROMOTIONS = {"none": 0, "64B": 1, "128B": 2, "256B": 3}
 FILLS = {"zeros": 0, "nan": 1}
 
@@ -200,14 +254,13 @@ FILLS = {"zeros": 0, "nan": 1}
 DRIVER_ENUMERATIONS = {
     "CUtensorMapDataType": {
         **{f"CU_TENSOR_MAP_DATA_TYPE_{each.driver_name}": each.driver_code for each in _TYPES},
-        **{f"CU_TENSOR_MAP_DATA_TYPE_{name}": 13 + n for n, name in enumerate(PACKED_TYPES.values())},
+        **{f"CU_TENSOR_MAP_DATA_TYPE_{each.driver_name}": each.driver_code for each in _LATER_TYPES},
     },
     "CUtensorMapInterleave": {
         f"CU_TENSOR_MAP_INTERLEAVE_{each.name.upper()}": each.code for each in INTERLEAVES.values()
     },
     "CUtensorMapSwizzle": {
-        **{f"CU_TENSOR_MAP_SWIZZLE_{each.name.upper()}": each.code for each in SWIZZLES.values()},
-        **{f"CU_TENSOR_MAP_SWIZZLE_{name}": code for name, code in LATER_SWIZZLES.items()},
+        f"CU_TENSOR_MAP_SWIZZLE_{name.upper()}": number for name, number in SWIZZLE_NUMBERS.items()
     },
     "CUtensorMapL2promotion": {
         f"CU_TENSOR_MAP_L2_PROMOTION_{'NONE' if name == 'none' else 'L2_' + name}": code

@@ -7,11 +7,14 @@ for every combination of types and modes, and for each size at its limits.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
+from lanewise.isa.archs import arch_number
 from lanewise.isa.tensor_map_fields import (
     ELEMENT_TYPES,
+    EVERY_SWIZZLE,
+    EVERY_TYPE,
     FIELD,
     FILLS,
     INTERLEAVES,
@@ -28,6 +31,10 @@ BOX_UNIT = 16
 MOST_BOX_BYTES = 228 << 10
 #: Interleaved layouts have a channel axis and at least two more.
 LEAST_INTERLEAVED_AXES = 3
+#: The arch from which on there are packed types and more swizzles.
+LATER_ARCH = 100
+#: The elements of padded types along the innermost axis of a box, and what addresses are multiples of then.
+PADDED_BOX, PADDED_ALIGNMENT = 128, 32
 
 
 @dataclass(frozen=True)
@@ -46,12 +53,20 @@ class Tiling:
     swizzle: str = "none"
     l2_promotion: str = "none"
     fill: str = "zeros"
+    #: The arch that the map is for: sm_100 and later have more types and swizzles.
+    arch: str = field(default="sm_90", compare=False)
 
     @property
     def noted_bytes(self) -> int:
         """The bytes of a box as the driver counts them: element strides round each axis down."""
         steps = zip(self.box, self.element_strides, strict=True)
-        return prod(box // step for box, step in steps) * ELEMENT_TYPES[self.type].bytes
+        element = EVERY_TYPE[self.type]
+        return prod(box // step for box, step in steps) * element.bytes // element.elements
+
+    @property
+    def is_later(self) -> bool:
+        """Whether the map is for sm_100 or later."""
+        return arch_number(self.arch) >= LATER_ARCH
 
 
 def violation(tiling: Tiling) -> str | None:
@@ -59,9 +74,11 @@ def violation(tiling: Tiling) -> str | None:
     return next((broken for rule in _RULES if (broken := rule(tiling)) is not None), None)
 
 
-def address_violation(interleave: str, address: int) -> str | None:
+def address_violation(interleave: str, address: int, is_padded: bool = False) -> str | None:
     """Return the rule that the address of a tensor breaks; None if it is legal."""
     unit, limit = INTERLEAVES[interleave].alignment, FIELD["address"].limit
+    if is_padded and address % PADDED_ALIGNMENT:
+        return f"the address of a tensor with padded elements is a multiple of {PADDED_ALIGNMENT} bytes"
     if 0 <= address < limit and address % unit == 0:
         return None
     if not 0 <= address < limit:
@@ -97,24 +114,54 @@ def _axis(tiling: Tiling, axis: int) -> str:
 
 def _names(tiling: Tiling) -> str | None:
     """Return what is wrong with the type or with a mode."""
-    if tiling.type in PACKED_TYPES:
+    if tiling.type in PACKED_TYPES and not tiling.is_later:
         return (
             f"{tiling.type} (CU_TENSOR_MAP_DATA_TYPE_{PACKED_TYPES[tiling.type]}) needs sm_100 or later; "
             "on sm_90 packed values are copied as the bytes they lie in, u8"
         )
-    if tiling.swizzle in LATER_SWIZZLES:
+    if tiling.swizzle in LATER_SWIZZLES and not tiling.is_later:
         return f'swizzle {tiling.swizzle} needs sm_100 or later; sm_90 has "none", "32B", "64B" and "128B"'
     for what, value, known in (
-        ("the type of a tensor", tiling.type, ELEMENT_TYPES),
+        ("the type of a tensor", tiling.type, EVERY_TYPE if tiling.is_later else ELEMENT_TYPES),
         ("interleave", tiling.interleave, INTERLEAVES),
-        ("swizzle", tiling.swizzle, SWIZZLES),
+        ("swizzle", tiling.swizzle, EVERY_SWIZZLE if tiling.is_later else SWIZZLES),
         ("l2_promotion", tiling.l2_promotion, L2_PROMOTIONS),
         ("fill", tiling.fill, FILLS),
     ):
         if value not in known:
             return f"{what} is one of {', '.join(map(repr, known))}, not {value!r}"
-    if tiling.fill == "nan" and not ELEMENT_TYPES[tiling.type].is_float:
+    if tiling.fill == "nan" and not EVERY_TYPE[tiling.type].is_float:
         return f'fill "nan" is for floats; elements of {tiling.type} are filled with "zeros"'
+    return None
+
+
+def _padded(tiling: Tiling) -> str | None:
+    """Return which of the rules a map of a packed type breaks (PTX ISA, 9.7.9.25.5.1)."""
+    element = EVERY_TYPE[tiling.type]
+    if tiling.type not in PACKED_TYPES:
+        return None
+    if not element.is_padded:
+        if tiling.dims[0] % element.elements:
+            return f"the innermost axis has a multiple of 2 elements of {tiling.type}, not {tiling.dims[0]}"
+        return None
+    if tiling.interleave != "none":
+        return f"elements of {tiling.type} are not interleaved; interleave is none"
+    if tiling.swizzle not in ("none", "128B", "128B_ATOM_32B", "128B_ATOM_64B"):
+        return (
+            f"with elements of {tiling.type} the swizzle is none, 128B, 128B_ATOM_32B or 128B_ATOM_64B, "
+            f"not {tiling.swizzle}"
+        )
+    if tiling.box[0] != PADDED_BOX:
+        return f"the innermost axis of a box has {PADDED_BOX} elements of {tiling.type}, not {tiling.box[0]}"
+    if tiling.dims[0] % PADDED_BOX:
+        near = nearest(tiling.dims[0], PADDED_BOX, PADDED_BOX, 1 << 31)
+        return (
+            f"the innermost axis has a multiple of {PADDED_BOX} elements of {tiling.type}, not "
+            f"{tiling.dims[0]}: {near} is nearest"
+        )
+    bad = next((each for each in tiling.strides if each % PADDED_ALIGNMENT), None)
+    if bad is not None:
+        return f"strides of {tiling.type} are multiples of {PADDED_ALIGNMENT} bytes, and {bad} is not"
     return None
 
 
@@ -167,21 +214,22 @@ def _strides(tiling: Tiling) -> str | None:
 
 def _innermost_box(tiling: Tiling) -> str | None:
     """Return what is wrong with the innermost axis of the box."""
-    size = ELEMENT_TYPES[tiling.type].bytes
-    inner = tiling.box[0]
-    most = SWIZZLES[tiling.swizzle].row_bytes if tiling.interleave == "none" else 0
-    unit = BOX_UNIT // size
-    near = nearest(inner, unit, unit, most // size or (FIELD["box0"].limit - 1) // unit * unit)
-    if inner * size % BOX_UNIT:
+    element = EVERY_TYPE[tiling.type]
+    inner, size = tiling.box[0], element.bytes_of(tiling.box[0])
+    most = EVERY_SWIZZLE[tiling.swizzle].row_bytes if tiling.interleave == "none" else 0
+    unit = BOX_UNIT * element.elements // element.bytes
+    widest = most * element.elements // element.bytes
+    near = nearest(inner, unit, unit, widest or (FIELD["box0"].limit - 1) // unit * unit)
+    if inner % element.elements or size % BOX_UNIT:
         return (
             f"the innermost axis of a box is a multiple of {BOX_UNIT} bytes, and {inner} elements of "
-            f"{tiling.type} are {inner * size}: {near} elements are nearest"
+            f"{tiling.type} are {size}: {near} elements are nearest"
         )
-    if most and inner * size > most:
-        wider = next((each.name for each in SWIZZLES.values() if each.row_bytes >= inner * size), "none")
+    if most and size > most:
+        wider = next((each.name for each in SWIZZLES.values() if each.row_bytes >= size), "none")
         return (
             f"with swizzle {tiling.swizzle} the innermost axis of a box has at most {most} bytes, and "
-            f"{inner} elements of {tiling.type} are {inner * size}: {near} elements are nearest, or swizzle "
+            f"{inner} elements of {tiling.type} are {size}: {near} elements are nearest, or swizzle "
             f"{wider}"
         )
     return None
@@ -200,5 +248,5 @@ def _box_bytes(tiling: Tiling) -> str | None:
 
 
 _RULES: Sequence[Callable[[Tiling], str | None]] = (
-    _names, _rank, _ranges, _strides, _innermost_box, _box_bytes,
+    _names, _rank, _ranges, _strides, _padded, _innermost_box, _box_bytes,
 )  # fmt: skip

@@ -87,6 +87,9 @@ class AsyncOperation(RecordLayout):
     # coordinate of the first pixel and what is added to it; and the first and last coordinate in the
     # bounding box, beyond which the next axis is counted on.
     is_column = field()
+    # In the modes im2col::w and im2col::w::128 so many pixels more, the halo, follow each period of pixels.
+    halo = field()
+    halo_period = field()
     pixel_sizes = field(elements=5)
     pixel_pitches = field(elements=5)
     pixel_steps = field(elements=5)
@@ -94,11 +97,19 @@ class AsyncOperation(RecordLayout):
     offsets = field(elements=5)
     lows = field(elements=5)
     highs = field(elements=5)
+    #: Whether the rows of the box are four rows of a matrix in any order (gather4, scatter4), and which.
+    is_gather = field()
+    gathered_rows = field(elements=4)
     #: Bytes of an element, and of the box's rows as they lie in shared memory.
     element_bytes = field()
     row_bytes = field()
-    #: Bits 4 to 6 of an address that the swizzle may change.
+    #: The bits of an address that the swizzle may change, how far above them those lie by which it does, and
+    #: bit 3 if it exchanges the halves of 16 bytes in every other line.
     swizzle_mask = field()
+    swizzle_shift = field()
+    swizzle_flip = field()
+    #: The bytes of global memory that 16 bytes of shared memory hold, if these have padding; else 0.
+    packed_bytes = field()
     #: The element that a load writes where the box lies beyond the tensor, repeated to 8 bytes.
     fill = field()
     #: Whether a load rounds elements of f32 to tf32.

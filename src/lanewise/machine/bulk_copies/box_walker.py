@@ -72,9 +72,13 @@ def divided_up(number: Value, by: Value) -> Value:
     return Value(code, i64, code.builder.sdiv(dividend.handle, by.handle))
 
 
-def swizzled(mask: Value, address: Value) -> Value:
+def swizzled(box: Record, address: Value) -> Value:
     """Return where a byte of a box lies in shared memory, given where it would without a swizzle."""
-    return address ^ ((address >> 3) & mask)
+    mask, shift, flip = (
+        box.get(field)
+        for field in (AsyncOperation.swizzle_mask, AsyncOperation.swizzle_shift, AsyncOperation.swizzle_flip)
+    )
+    return address ^ ((address >> shift) & mask) ^ ((address >> 4) & flip)
 
 
 class Column:
@@ -83,24 +87,46 @@ class Column:
     def __init__(self, code: FunctionCode, box: Record) -> None:
         self.code, self.box = code, box
         self.is_column = box.get(AsyncOperation.is_column).differs(0)
-        self.counted = [
-            code.variable(box.get(at(AsyncOperation.first_pixel, axis))) for axis in range(DIMENSIONS)
-        ]
+        self.counted, self.last = (
+            [code.variable(box.get(at(AsyncOperation.first_pixel, axis))) for axis in range(DIMENSIONS)]
+            for _ in range(2)
+        )
+        #: The number of the pixel since the last halo began or ended.
+        self.number = code.variable(code.number(0))
+        self.number.set(code.number(0))
+
+    @property
+    def into_halo(self) -> Value:
+        """How many pixels into the halo the pixel is, 1 for its first one; 0 or less if it is in none."""
+        return self.number.get() - self.box.get(AsyncOperation.halo_period) + 1
 
     def pixel(self) -> tuple[Value, Value]:
-        """Return how many bytes the pixel is from the tensor's first one, and whether it is in the tensor."""
+        """Return how many bytes the pixel is from the tensor's first one, and whether it is in the tensor.
+
+        A halo goes on along the innermost axis of pixels, from the last pixel before it, without an end.
+        """
         box, distance = self.box, self.code.number(0)
-        inside = self.code.number(1).equals(1)
-        for axis, counted in enumerate(self.counted):
-            position = counted.get() + box.get(at(AsyncOperation.offsets, axis))
+        inside, into_halo = self.code.number(1).equals(1), self.into_halo
+        in_halo = into_halo > 0
+        for axis, (counted, last) in enumerate(zip(self.counted, self.last, strict=True)):
+            position = in_halo.select(last.get(), counted.get())
+            if axis == 0:
+                steps = in_halo.select(into_halo, self.code.number(0))
+                position = position + steps * box.get(AsyncOperation.pixel_steps)
+            position = position + box.get(at(AsyncOperation.offsets, axis))
             inside = inside & ~(position < 0) & (position < box.get(at(AsyncOperation.pixel_sizes, axis)))
             distance = distance + position * box.get(at(AsyncOperation.pixel_pitches, axis))
         return distance, inside
 
     def advance(self) -> None:
-        """Count on to the next pixel."""
-        box, carries = self.box, self.is_column
-        for axis, counted in enumerate(self.counted):
+        """Count on to the next pixel, unless this one is in a halo."""
+        box, in_halo = self.box, self.into_halo > 0
+        carries = self.is_column & ~in_halo
+        following = self.number.get() + 1
+        period = box.get(AsyncOperation.halo_period) + box.get(AsyncOperation.halo)
+        self.number.set((following < period).select(following, self.code.number(0)))
+        for axis, (counted, last) in enumerate(zip(self.counted, self.last, strict=True)):
+            last.set(in_halo.select(last.get(), counted.get()))
             further = counted.get() + box.get(at(AsyncOperation.pixel_steps, axis))
             wraps = further > box.get(at(AsyncOperation.highs, axis))
             next_one = wraps.select(box.get(at(AsyncOperation.lows, axis)), further)
@@ -131,24 +157,35 @@ def walk(
     places = get(AsyncOperation.boxes)
     width = places * size
     elements = get(AsyncOperation.sizes)
-    if whole_granules:
+    if whole_granules:  # a place of padded elements is a granule
         elements = divided_up((elements * size + (ATOM - 1)) & -ATOM, size)
     coordinate = get(AsyncOperation.coordinates)
-    start = coordinate * size
+    packed = box.get(AsyncOperation.packed_bytes)
+    is_packed = packed.differs(0)
+
+    def in_tensor(bytes: Value) -> Value:
+        """Return how many bytes of the tensor some bytes of shared memory hold: fewer if they are padded."""
+        return is_packed.select((bytes >> 4) * packed, bytes)
+
+    start = in_tensor(coordinate * size)
     # The places of a row that lie in the tensor, as bytes of the box.
     row_first, row_last = (
         clamped(divided_up(edge - coordinate, step), 0, places) * size for edge in (code.number(0), elements)
     )
     is_stretched = step.differs(1)
     mask = box.get(AsyncOperation.swizzle_mask)
-    in_atoms = mask.differs(0) | is_stretched
-    piece = in_atoms.select(code.number(ATOM), width)
-    pieces = in_atoms.select((width + (ATOM - 1)) >> 4, code.number(1))
-    is_even = mask.differs(0) & ~is_stretched & (width & (ATOM - 1)).equals(0)
+    in_atoms = mask.differs(0) | is_stretched | is_packed
+    is_flipped = box.get(AsyncOperation.swizzle_flip).differs(0)
+    atom = is_flipped.select(code.number(ATOM // 2), ATOM)
+    piece = in_atoms.select(atom, width)
+    atoms = Value(code, i64, code.builder.sdiv((width + atom - 1).handle, atom.handle))
+    pieces = in_atoms.select(atoms, code.number(1))
+    is_even = mask.differs(0) & ~is_stretched & ~is_packed & ~is_flipped & (width & (ATOM - 1)).equals(0)
     is_covered = is_even & row_first.equals(0) & row_last.equals(width)
     row = code.variable(box.get(AsyncOperation.shared_address))
     row.set(box.get(AsyncOperation.shared_address))
     column = Column(code, box)
+    is_gather = box.get(AsyncOperation.is_gather).differs(0)
     with ExitStack() as loops:
         tensor = box.get(AsyncOperation.tensor)
         address, good = tensor, code.number(1).equals(1)
@@ -156,6 +193,8 @@ def walk(
             index = loops.enter_context(code.loop(get(AsyncOperation.boxes, dimension)))
             steps = index * get(AsyncOperation.steps, dimension)
             position = get(AsyncOperation.coordinates, dimension) + steps
+            if dimension == 1:
+                position = is_gather.select(gathered_row(box, is_gather, index), position)
             good = good & ~(position < 0) & (position < get(AsyncOperation.sizes, dimension))
             address = address + position * get(AsyncOperation.pitches, dimension)
         located, lies_inside = code.variable(address), code.variable(good)
@@ -168,19 +207,20 @@ def walk(
         first, last = (good.select(each, width) for each in (row_first, row_last))
         if each_row is not None:
             span = (first < last).select((last - first) * step - (step - 1) * size, code.number(0))
-            each_row(address + start + first * step, row.get() + first, span, first, width - last)
+            begin = address + start + in_tensor(first * step)
+            each_row(begin, row.get() + first, in_tensor(span), first, width - last)
         left = pieces
         if atom_copy is not None:
             is_short = good & is_covered & atom_copy.applies(address + start, width)
             with code.loop(is_short.select(pieces, code.number(0))) as number:
                 offset = number * ATOM
-                atom_copy.copy(address + start + offset, swizzled(mask, row.get() + offset))
+                atom_copy.copy(address + start + offset, swizzled(box, row.get() + offset))
             left = is_short.select(code.number(0), pieces)
         with code.loop(left) as number:
             offset = number * piece
             end = least(offset + piece, width) - offset
             low, high = (clamped(each - offset, 0, end) for each in (first, last))
-            place = swizzled(mask, row.get() + offset)
+            place = swizzled(box, row.get() + offset)
             if outside is not None:
                 with code.when(low > 0):
                     outside(place, low)
@@ -190,18 +230,30 @@ def walk(
                 with code.when(is_stretched):
                     index = Value(code, i64, code.builder.sdiv(offset.handle, size.handle))
                     along.set(offset + index * size * (step - 1))
-                inside(address + start + along.get() + low, place + low, high - low)
+                begin = address + start + in_tensor(along.get() + low)
+                inside(begin, place + low, is_packed.select(packed, high - low))
             if outside is not None:
                 with code.when(end > high):
                     outside(place + high, end - high)
         row.set(row.get() + box.get(AsyncOperation.row_bytes))
 
 
+#: Rows of a matrix that gather4 and scatter4 copy.
+GATHERED = 4
+
+
+def gathered_row(box: Record, is_gather: Value, index: Value) -> Value:
+    """Return the coordinate of one of four rows, by its number; any number, if the box is not of such rows."""
+    place = is_gather.select(index, box.code.constant(i64, 0)) * 8
+    return Record(box.code, box.address + place).get(AsyncOperation.gathered_rows)
+
+
 def bounds(code: FunctionCode, box: Record) -> tuple[Value, Value]:
     """Return the addresses of the tensor's first byte in a box and past its last one; equal if none is."""
     zero = box.get(AsyncOperation.tensor)
     low, high, some = zero, zero, code.number(1).equals(1)
-    size = box.get(AsyncOperation.element_bytes)
+    packed = box.get(AsyncOperation.packed_bytes)
+    size = packed.equals(0).select(box.get(AsyncOperation.element_bytes), packed)
     row_low, row_high, in_row = zero, zero, some
     for dimension in range(DIMENSIONS):
         first = box.get(at(AsyncOperation.coordinates, dimension))
@@ -224,6 +276,15 @@ def bounds(code: FunctionCode, box: Record) -> tuple[Value, Value]:
     column = Column(code, box)
     with code.when(column.is_column):
         _column_bounds(code, box, column, (row_low, row_high + size), in_row, (lowest, highest))
+    is_gather = box.get(AsyncOperation.is_gather).differs(0)
+    with code.when(is_gather):
+        lowest.set(zero)
+        highest.set(zero)
+        elements, pitch = (box.get(at(field, 1)) for field in (AsyncOperation.sizes, AsyncOperation.pitches))
+        for number in range(GATHERED):
+            row = gathered_row(box, is_gather, code.number(number))
+            with code.when(in_row & ~(row < 0) & (row < elements)):
+                _widen((lowest, highest), row_low + row * pitch, row_high + size + row * pitch)
     return lowest.get(), highest.get()
 
 
@@ -243,7 +304,13 @@ def _column_bounds(
     with code.loop(box.get(at(AsyncOperation.boxes, 1))):
         offset, inside = column.pixel()
         with code.when(in_row & inside):
-            is_first = lowest.get().equals(highest.get())
-            lowest.set(is_first.select(row[0] + offset, least(lowest.get(), row[0] + offset)))
-            highest.set((row[1] + offset).max(highest.get()))
+            _widen(found, row[0] + offset, row[1] + offset)
         column.advance()
+
+
+def _widen(found: tuple[Variable, Variable], first: Value, end: Value) -> None:
+    """Let bounds include a row; they are equal before the first one."""
+    lowest, highest = found
+    is_first = lowest.get().equals(highest.get())
+    lowest.set(is_first.select(first, least(lowest.get(), first)))
+    highest.set(end.max(highest.get()))

@@ -20,14 +20,16 @@ from lanewise.machine.codegen.function_code import (
     BlockCode,
     FunctionCode,
     Kernel,
+    Record,
     call,
     shared,
     shared_code,
+    zero_bytes,
 )
 from lanewise.machine.codegen.pending_operations import address_of, call_function
 from lanewise.machine.codegen.threaded_code import Step
 from lanewise.machine.program.memory_accesses import accesses
-from lanewise.machine.program.operands import ResolvedOperand, elements_of
+from lanewise.machine.program.operands import Register, ResolvedOperand, elements_of
 from lanewise.machine.program.ops import Op
 from lanewise.machine.program.ptx_types import TYPE_BITS
 from lanewise.machine.warp_ops.addresses import WRITE
@@ -51,21 +53,22 @@ def each_receiver(
     with code.when((named >> blocks).differs(0)):
         code.fault(FaultKind.BULK_COPY, op.site, lane, named, int(Wrong.MULTICAST))
     with code.loop(blocks) as rank, code.when(((named >> rank) & 1).differs(0)):
-        yield tuple((each & abi.OFFSET_MASK) | (rank << abi.RANK_SHIFT) for each in addresses)
-
-
-#: Forms that sm_90 does not have, or that the machine does not run, and why.
-_NOT_RUN = {
-    **dict.fromkeys(("cp_mask", "ignore_oob", "cta_group::1", "cta_group::2"), "needs sm_100"),
-    **dict.fromkeys(("tile::gather4", "tile::scatter4", "im2col::w", "im2col::w::128"), "needs sm_100"),
-}
+        target, *barriers = addresses
+        there = (target & abi.OFFSET_MASK) | (rank << abi.RANK_SHIFT)
+        # With .cta_group::2 the mbarrier is in the block of the pair that has the rank's parity of its own.
+        told = [
+            (each & (abi.OFFSET_MASK | 1 << abi.RANK_SHIFT)) | ((rank & -2) << abi.RANK_SHIFT)
+            if op.has("cta_group::2")
+            else (each & abi.OFFSET_MASK) | (rank << abi.RANK_SHIFT)
+            for each in barriers
+        ]
+        yield there, *told
 
 
 def refuse_other_forms(op: Op) -> None:
-    """Raise an error for forms that sm_90 does not have, or that the machine does not run."""
-    for each in op.modifiers:
-        if each in _NOT_RUN:
-            raise op.unsupported(f".{each} {_NOT_RUN[each]}")
+    """Raise an error for forms that the machine does not run."""
+    if op.has("ignore_oob"):
+        raise op.unsupported(".ignore_oob is of a later version of PTX than 9.0")
 
 
 def after_size(op: Op, first: int) -> list[ResolvedOperand]:
@@ -74,7 +77,7 @@ def after_size(op: Op, first: int) -> list[ResolvedOperand]:
     if op.has("L2::cache_hint"):
         if not rest:
             raise op.unsupported("it names no cache policy")
-        rest.pop()
+        rest.pop(-2 if op.has("cp_mask") and len(rest) > 1 else -1)
     return rest
 
 
@@ -84,16 +87,18 @@ def lower(code: BlockCode, op: Op) -> None:
     written, read = accesses(op)[:2]
     is_told = not op.has("bulk_group")
     rest = after_size(op, 4 if is_told else 3)
-    if op.has("multicast::cluster") != (len(rest) == 1) or len(rest) > 1:
+    if (op.has("multicast::cluster") or op.has("cp_mask")) != (len(rest) == 1) or len(rest) > 1:
         raise op.unsupported("its operands do not fit its modifiers")
-    combine: Value = code.number(0)
+    combine, mask = code.number(0), []
+    if op.has("cp_mask"):
+        mask, rest = rest, []
     if op.opcode == "cp" and "reduce" in op.modifiers:
         fmt = op.types[-1] if op.types else ""
         if not fmt:
             raise op.unsupported("it names no type")
         space = BULK if written.space == "global" else written.space
         combine = address_of(code, reduction(code.module, op, operation_of(op), fmt, space))
-    function = _issuer(code.module, read.space, written.space, is_told)
+    function = _issuer(code.module, read.space, written.space, is_told, bool(mask))
     with code.each_lane(code.bits(code.active(op))) as lane:
         size = code.lane_read(op.operands[2], U32, lane).to(U64).to(i64)
         barrier: Value = code.number(0)
@@ -102,6 +107,7 @@ def lower(code: BlockCode, op: Op) -> None:
         target, source = (code.address_of(each.address, lane).to(i64) for each in (written, read))
         with each_receiver(code, op, rest, lane, target, barrier) as (there, told):
             values: list[Value | int] = [code["frame"], op.site, lane, there, source, size, told, combine]
+            values += [code.lane_read(each, Type("u", 16), lane) for each in mask]
             stop_unless_done(code, call(code, function, values))
 
 
@@ -111,7 +117,9 @@ def stop_unless_done(code: BlockCode, answer: Value) -> None:
         code.give(BlockAnswer.STOPPING)
 
 
-def _issuer(module: ir.Module, source_space: str, target_space: str, is_told: bool) -> ir.Function:
+def _issuer(
+    module: ir.Module, source_space: str, target_space: str, is_told: bool, is_masked: bool
+) -> ir.Function:
     """Return the function that issues a copy of some bytes: its operands are checked here."""
 
     def write(code: BlockCode) -> None:
@@ -135,12 +143,33 @@ def _issuer(module: ir.Module, source_space: str, target_space: str, is_told: bo
             made.to_shared(target)
         if is_told:
             made.told_to(code["barrier"])
-        made.give(executor(code.module))
+        if is_masked:
+            made.record.set(AsyncOperation.data, code["mask"])
+        made.give(_masked_executor(code.module) if is_masked else executor(code.module))
 
     name = f"bulk copy {source_space} to {target_space}{' with mbarrier' if is_told else ''}"
-    return shared_code(
-        module, name, (*ISSUER, "target", "source", "size", "barrier", "combine"), write, quickly=True
-    )
+    arguments = (*ISSUER, "target", "source", "size", "barrier", "combine")
+    if is_masked:
+        name, arguments = f"masked {name}", (*arguments, "mask")
+    return shared_code(module, name, arguments, write, quickly=True)
+
+
+def _masked_executor(module: ir.Module) -> ir.Function:
+    """Return `copy(operation)` for .cp_mask: of every 16 bytes those are copied whose bits are set."""
+
+    def write(module: ir.Module, name: str) -> None:
+        code = FunctionCode(module, name, ("operation",), ir.WORD, "")
+        operation, byte = code.record("operation"), Type("u", 8)
+        mask = operation.get(AsyncOperation.data)
+        # Byte by byte, since others may write the bytes between at the same time.
+        with code.loop(operation.get(AsyncOperation.size)) as offset:
+            chosen = (mask >> (offset & (GRANULE - 1))) & 1
+            with code.when(chosen.differs(0)):
+                source = Record(code, operation.get(AsyncOperation.source) + offset)
+                Record(code, operation.get(AsyncOperation.target) + offset).set(0, source.get(0, byte))
+        finish(code, operation)
+
+    return shared(module, "execute masked copy", ir.FunctionType(ir.WORD, [ir.LONG]), write, quickly=True)
 
 
 def executor(module: ir.Module) -> ir.Function:
@@ -167,20 +196,22 @@ def _write_executor(module: ir.Module, name: str) -> None:
 
 
 def lower_store(code: BlockCode, op: Op) -> None:
-    """Lower st.async and red.async: values of registers go to shared memory, and an mbarrier is told."""
-    if "global" in op.modifiers or op.has("mmio") or op.has("release"):
-        raise op.unsupported("its form without an mbarrier needs sm_100")
-    located = accesses(op)[0]
+    """Lower st.async and red.async: values of registers go to shared memory, and an mbarrier is told.
+
+    In the forms without an mbarrier they go to global memory at any later time.
+    """
+    located, is_told = accesses(op)[0], len(op.operands) > 2
     fmt = op.types[-1]
     elements = elements_of(op.operands[1])
     bits = TYPE_BITS[fmt]
-    if bits not in (32, 64) or len(elements) * bits > 128:
+    if bits not in (32, 64) and (is_told or bits not in (8, 16)) or len(elements) * bits > 128:
         raise op.unsupported("it stores 32 or 64 bits, or up to four of them")
     combine: Value = code.number(0)
     if op.opcode == "red":
-        combine = address_of(code, reduction(code.module, op, operation_of(op), fmt, "shared"))
+        space = "shared" if is_told else "global"
+        combine = address_of(code, reduction(code.module, op, operation_of(op), fmt, space))
     size = bits // 8 * len(elements)
-    function = storer(code.module)
+    function = storer(code.module) if is_told else _global_storer(code.module, located.space)
     with code.each_lane(code.bits(code.active(op))) as lane:
         words: list[Value] = [code.lane_read(each, Type("u", bits), lane).to(U64) for each in elements]
         if bits == 32:  # two to a word
@@ -188,7 +219,7 @@ def lower_store(code: BlockCode, op: Op) -> None:
             words = [low | (high << 32) for low, high in zip(words[::2], words[1::2], strict=True)]
         words += [code.constant(U64, 0)] * (2 - len(words))
         target = code.address_of(located.address, lane).to(i64)
-        barrier = code.address_of(op.address(2), lane).to(i64)
+        barrier = code.address_of(op.address(2), lane).to(i64) if is_told else code.number(0)
         data = [each.to(i64) for each in words]
         values: list[Value | int] = [code["frame"], op.site, lane, target, size, barrier, combine, *data]
         stop_unless_done(code, call(code, function, values))
@@ -202,20 +233,65 @@ def storer(module: ir.Module) -> ir.Function:
     return shared_code(module, "store asynchronously", _STORE_ARGUMENTS, _write_store)
 
 
+def _global_storer(module: ir.Module, space: str) -> ir.Function:
+    """Return the function that issues a store to global memory, whose end nobody is told."""
+
+    def write(code: BlockCode) -> None:
+        made = _stored(code, space)
+        made.record.set(AsyncOperation.group, 0)
+        made.give(executor(code.module))
+
+    return shared_code(module, f"store asynchronously to {space}", _STORE_ARGUMENTS, write)
+
+
 def _write_store(code: BlockCode) -> None:
+    made = _stored(code, "shared")
+    made.to_shared(code["target"])
+    made.told_to(code["barrier"])
+    made.give(executor(code.module))
+
+
+def _stored(code: BlockCode, space: str) -> Issue:
+    """Write the store of up to 16 bytes to a state space."""
     made = Issue(code)
     size, target = code["size"], code["target"]
     with code.when((target & (size - 1)).differs(0)):
         code.fault(FaultKind.MISALIGNED, code["site"], code["lane"], target, size)
-    made.record.set(AsyncOperation.target, made.host("shared", target, size, WRITE))
+    made.record.set(AsyncOperation.target, made.host(space, target, size, WRITE))
     made.record.set(AsyncOperation.source, 0)
     made.record.set(AsyncOperation.size, size)
     made.record.set(AsyncOperation.combine, code["combine"])
     for number, word in enumerate(("low", "high")):
         made.record.set(AsyncOperation.data + 8 * number, code[word])
-    made.to_shared(target)
-    made.told_to(code["barrier"])
-    made.give(executor(code.module))
+    return made
+
+
+#: What sizes and addresses of st.bulk are multiples of, and the most bytes.
+_ZEROED_UNIT, _MOST_ZEROED = 8, 1 << 24
+
+
+def zero(code: BlockCode, op: Op) -> None:
+    """Lower st.bulk: bytes of the block's shared memory become zeros."""
+    initial = op.operands[2]
+    if not isinstance(initial, Immediate) or initial.bits:
+        raise op.unsupported("its value must be 0")
+    address = op.address(0)
+    start = abi.SHARED_WINDOW if op.space == "generic" and isinstance(address.base, Register) else 0
+    function = shared_code(code.module, "zero shared memory", (*ISSUER, "target", "size"), _write_zero)
+    with code.each_lane(code.bits(code.active(op))) as lane:
+        target = code.address_of(address, lane).to(i64) - start
+        size = code.lane_read(op.operands[1], U64, lane).to(i64)
+        stop_unless_done(code, call(code, function, [code["frame"], op.site, lane, target, size]))
+
+
+def _write_zero(code: BlockCode) -> None:
+    made, target, size = Issue(code), code["target"], code["size"]
+    is_good = (size & (_ZEROED_UNIT - 1)).equals(0) & ~(size.to(U64) > _MOST_ZEROED)
+    made.demand(is_good, Wrong.BULK_STORE, size)
+    made.aligned(target, Wrong.BULK_STORE_ALIGNMENT, _ZEROED_UNIT)
+    with code.when(size.differs(0)):
+        zero_bytes(code, made.own_shared(target, size), size)
+    code.give(0)
 
 
 # groups -----------------------------------------------------------------------------------------------------

@@ -24,6 +24,15 @@ class Wrong(IntEnum):
     PIXEL = 14
     OFFSET = 15
     BOX_BEYOND = 16
+    PAIR = 17
+    ROWS = 18
+    GATHER_INTERLEAVED = 19
+    HALO = 20
+    BULK_STORE = 21
+    BULK_STORE_ALIGNMENT = 22
+    PACKED_COORDINATE = 23
+    ATOMICITY = 24
+    PADDED_STORE = 25
 
 
 _SENTENCES = {
@@ -63,6 +72,32 @@ _SENTENCES = {
     Wrong.OFFSET: (
         "the offset {0} is too large: with .3d offsets are below 65536, with .4d below 256, with .5d below 32"
     ),
+    Wrong.PAIR: (
+        "the mbarrier at {0:#x} is in another block than .cta_group allows: with ::1 in that of the "
+        "destination, with ::2 there or in the other block of its pair"
+    ),
+    Wrong.ROWS: (
+        "the box of the tensor map has {0} rows; .tile::gather4 and .tile::scatter4 take four single rows, "
+        "so that it must have one"
+    ),
+    Wrong.GATHER_INTERLEAVED: (
+        "the tensor map has the interleaved layout {0}, which .tile::gather4 and .tile::scatter4 do not take"
+    ),
+    Wrong.HALO: (
+        "wHalo or wOffset is {0}, which is too large: wHalo is below 512 with .im2col::w and below 32 with "
+        ".im2col::w::128, wOffset is below 32"
+    ),
+    Wrong.PACKED_COORDINATE: (
+        "the innermost coordinate {0} is not a multiple of 128, as the padded types b4x16_p64 and b6x16_p32 "
+        "need it, or of 2 for b4x16"
+    ),
+    Wrong.ATOMICITY: (
+        "the tensor map has swizzle and atomicity (number {0}) that do not go together: 32B and more is for "
+        "the swizzle of 128 bytes"
+    ),
+    Wrong.PADDED_STORE: "elements of the tensor map's type (number {0}) can be loaded, and not stored",
+    Wrong.BULK_STORE: "st.bulk of {0} bytes: a multiple of 8, and 16777216 at most, is allowed",
+    Wrong.BULK_STORE_ALIGNMENT: "the address {0:#x} is not a multiple of 8, as st.bulk needs it",
     Wrong.MAP_ALIGNMENT: "the address {0:#x} of a tensor map is not a multiple of 64",
 }
 

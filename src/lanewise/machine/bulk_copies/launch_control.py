@@ -55,7 +55,9 @@ def _write_try_cancel(code: BlockCode) -> None:
         made.own_shared(address, code.number(size))
     number, is_left = next_cluster(code, block)
     blocks = launch.get(LaunchRecord.cluster_blocks)
-    cluster = block_in_order(code, launch, shared_permuted(code.module), divided(code, number, blocks)[0])
+    # Only numbers of clusters that exist have a place in the order.
+    asked = is_left.select(divided(code, number, blocks)[0], code.number(0))
+    cluster = block_in_order(code, launch, shared_permuted(code.module), asked)
     x, y, z = (
         is_left.select(each, code.number(_COORDINATE)) for each in first_blocks(code, launch, cluster)
     )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from lanewise.isa.tensor_map_fields import ELEMENT_TYPES, OTHER_AXES
 from lanewise.jit import ir
 from lanewise.jit.simd import Pointer, Type, Value, i64
-from lanewise.machine.abi import BlockRecord, CacheEntry, LaunchRecord
+from lanewise.machine import abi
+from lanewise.machine.abi import BlockRecord, CacheEntry, FaultKind, LaunchRecord
 from lanewise.machine.async_records import AsyncOperation
-from lanewise.machine.bulk_copies.box_walker import ATOM, DIMENSIONS, AtomCopy, bounds, least, walk
+from lanewise.machine.bulk_copies.box_walker import ATOM, DIMENSIONS, GATHERED, AtomCopy, bounds, least, walk
 from lanewise.machine.bulk_copies.bulk_copy import (
     after_size,
     each_receiver,
@@ -17,7 +18,14 @@ from lanewise.machine.bulk_copies.bulk_copy import (
 from lanewise.machine.bulk_copies.faults import Wrong
 from lanewise.machine.bulk_copies.operation import ISSUER, Issue, finish
 from lanewise.machine.bulk_copies.reductions import copier, operation_of, reduction
-from lanewise.machine.bulk_copies.tensor_map import box_bytes, read_map, require_inside, spanned_bytes
+from lanewise.machine.bulk_copies.tensor_map import (
+    MATRIX_RANK,
+    BoxMode,
+    box_bytes,
+    read_map,
+    require_inside,
+    spanned_bytes,
+)
 from lanewise.machine.codegen.function_code import (
     U32,
     U64,
@@ -49,10 +57,22 @@ _ARGUMENTS = (*ISSUER, "map", "shared", "barrier", "rank", *(f"c{each}" for each
 MOST_OFFSETS = DIMENSIONS - OTHER_AXES
 _OFFSETS = tuple(f"offset{each}" for each in range(MOST_OFFSETS))
 _EXECUTES = ir.FunctionType(ir.WORD, [ir.LONG])
+#: The modifiers of each mode.
+_MODE_WORDS = {
+    BoxMode.COLUMN: ("im2col", "im2col_no_offs"),
+    BoxMode.ROWS: ("tile::gather4", "tile::scatter4"),
+    BoxMode.WIDE: ("im2col::w",),
+    BoxMode.WIDE_128: ("im2col::w::128",),
+}
 #: The NaN that a load rounds every NaN to, if it rounds to tf32.
 _TF32_NAN = 0x7FFFE000
 #: Bits of f32 that tf32 does not have.
 _TF32_LOST = 13
+
+
+def mode_of(op: Op) -> BoxMode:
+    """Return the mode in which an instruction copies; without one it copies boxes."""
+    return next((mode for mode, words in _MODE_WORDS.items() if any(map(op.has, words))), BoxMode.TILE)
 
 
 def _rank(op: Op) -> int:
@@ -66,10 +86,13 @@ def _rank(op: Op) -> int:
 def _issue(code: BlockCode, op: Op, function: ir.Function, tensor: int, shared: int, barrier: int) -> None:
     """Write the calls that issue a tensor copy of each active lane; `barrier`: -1 if it has none."""
     refuse_other_forms(op)
-    rank, place = _rank(op), op.operands[tensor]
+    rank, place, mode = _rank(op), op.operands[tensor], mode_of(op)
     assert isinstance(place, TexelOperand)
-    if len(place.coordinates) != rank:
-        raise op.unsupported(f"it has {len(place.coordinates)} coordinates for {rank} dimensions")
+    if mode is BoxMode.ROWS and rank != MATRIX_RANK:
+        raise op.unsupported(f"it copies rows of a matrix (.2d), not of a tensor of {rank} dimensions")
+    wanted = 1 + GATHERED if mode is BoxMode.ROWS else rank
+    if len(place.coordinates) != wanted:
+        raise op.unsupported(f"it has {len(place.coordinates)} coordinates, and takes {wanted}")
     rest = after_size(op, max(tensor, shared, barrier) + 1)
     offsets = _offsets(op, rank, rest)
     if op.has("multicast::cluster") != (len(rest) == 1) or len(rest) > 1:
@@ -77,27 +100,40 @@ def _issue(code: BlockCode, op: Op, function: ir.Function, tensor: int, shared: 
     signed = Type("i", 32)
     with code.each_lane(code.bits(code.active(op))) as lane:
         numbers = [code.lane_read(each, signed, lane).to(i64) for each in place.coordinates]
-        numbers += [code.number(0)] * (DIMENSIONS - rank)
-        if is_column(op):
+        numbers += [code.number(0)] * (DIMENSIONS - len(numbers))
+        if mode.is_column:
             given = [code.lane_read(each, Type("u", 16), lane).to(U64).to(i64) for each in offsets]
             numbers += [*given, *[code.number(0)] * (MOST_OFFSETS - len(given))]
         map, there, told = (
             code.address_of(op.address(each), lane).to(i64) if each >= 0 else code.number(0)
             for each in (tensor, shared, barrier)
         )
+        if op.has("cta_group::1") or op.has("cta_group::2"):
+            _require_pair(code, op, lane, there, told)
         with each_receiver(code, op, rest, lane, there, told) as places:
             values: list[Value | int] = [code["frame"], op.site, lane, map, *places, rank, *numbers]
             stop_unless_done(code, call(code, function, values))
 
 
-def is_column(op: Op) -> bool:
-    """Return whether an instruction copies a column of pixels."""
-    return op.has("im2col") or op.has("im2col_no_offs")
+def _require_pair(code: BlockCode, op: Op, lane: Value, there: Value, told: Value) -> None:
+    """Stop the launch if the mbarrier is in a block that .cta_group does not allow (PTX ISA).
+
+    With .multicast::cluster each block of the mask has a destination, and the mbarrier's block counts alone.
+    """
+    if op.has("multicast::cluster"):
+        return
+    shift = abi.RANK_SHIFT + (1 if op.has("cta_group::2") else 0)
+    with code.when((there >> shift).differs(told >> shift)):
+        code.fault(FaultKind.BULK_COPY, op.site, lane, told, int(Wrong.PAIR))
 
 
 def _offsets(op: Op, rank: int, rest: list[ResolvedOperand]) -> tuple[ResolvedOperand, ...]:
-    """Return the offsets that .im2col adds to the coordinates of pixels, taken from the further operands."""
-    if not is_column(op):
+    """Return the offsets that .im2col adds to the coordinates of pixels, taken from the further operands.
+
+    The modes .im2col::w and .im2col::w::128 have the pixels of a halo and one offset instead.
+    """
+    mode = mode_of(op)
+    if not mode.is_column:
         return ()
     axes = rank - OTHER_AXES
     if axes < 1:
@@ -105,7 +141,10 @@ def _offsets(op: Op, rank: int, rest: list[ResolvedOperand]) -> tuple[ResolvedOp
     if op.has("im2col_no_offs"):
         return ()
     found = elements_of(rest.pop(0)) if rest else ()
-    if len(found) != axes:
+    if mode is not BoxMode.COLUMN:
+        if len(found) != 2:
+            raise op.unsupported("it takes the pixels of the halo and the offset along W: {wHalo, wOffset}")
+    elif len(found) != axes:
         raise op.unsupported(f"it has {len(found)} offsets for {axes} dimensions of pixels")
     return found
 
@@ -115,7 +154,7 @@ def lower_load(code: BlockCode, op: Op) -> None:
     name, arguments = _variant("tensor load", op)
 
     def write(inner: BlockCode) -> None:
-        _write_load(inner, is_column(op))
+        _write_load(inner, mode_of(op))
 
     function = shared_code(code.module, name, arguments, write, quickly=True)
     _issue(code, op, function, tensor=1, shared=0, barrier=2)
@@ -123,9 +162,9 @@ def lower_load(code: BlockCode, op: Op) -> None:
 
 def _variant(name: str, op: Op) -> tuple[str, tuple[str, ...]]:
     """Return the name and the arguments of the function that issues a copy in the mode of an instruction."""
-    if is_column(op):
-        return f"{name} im2col", (*_ARGUMENTS, *_OFFSETS)
-    return name, _ARGUMENTS
+    mode = mode_of(op)
+    title = f"{name} {mode.value}".rstrip()
+    return title, (*_ARGUMENTS, *_OFFSETS) if mode.is_column else _ARGUMENTS
 
 
 def lower_store(code: BlockCode, op: Op) -> None:
@@ -140,12 +179,12 @@ def lower_store(code: BlockCode, op: Op) -> None:
     _issue(code, op, function, tensor=0, shared=1, barrier=-1)
 
 
-def _box(code: BlockCode, is_column: bool) -> tuple[Issue, Value, Value]:
+def _box(code: BlockCode, mode: BoxMode) -> tuple[Issue, Value, Value]:
     """Write the box of a copy; return it with its kind of elements, and the bytes that it spans."""
     made = Issue(code)
     coordinates = [code[f"c{each}"] for each in range(DIMENSIONS)]
-    offsets = [code[each] for each in _OFFSETS] if is_column else None
-    fields = read_map(made, code["map"], code["rank"], coordinates, offsets)
+    offsets = [code[each] for each in _OFFSETS] if mode.is_column else []
+    fields = read_map(made, code["map"], code["rank"], coordinates, mode, offsets)
     made.aligned(code["shared"], Wrong.TENSOR_ALIGNMENT, SHARED_ALIGNMENT)
     made.record.set(AsyncOperation.shared_address, code["shared"])
     made.record.set(AsyncOperation.size, box_bytes(made.record))
@@ -168,8 +207,8 @@ def _locate_tensor(made: Issue, flags: int) -> None:
             launch.set(LaunchRecord.outside_coordinates + 8 * dimension, code[f"c{dimension}"])
 
 
-def _write_load(code: BlockCode, is_column: bool) -> None:
-    made, _, span = _box(code, is_column)
+def _write_load(code: BlockCode, mode: BoxMode) -> None:
+    made, _, span = _box(code, mode)
     made.record.set(AsyncOperation.target, made.host("shared", code["shared"], span, WRITE))
     made.to_shared(code["shared"])
     _locate_tensor(made, 0)
@@ -178,12 +217,16 @@ def _write_load(code: BlockCode, is_column: bool) -> None:
 
 
 def _write_store(code: BlockCode, op: Op, name: str) -> None:
-    made, kind, span = _box(code, is_column(op))
+    mode = mode_of(op)
+    made, kind, span = _box(code, mode)
     for dimension in range(DIMENSIONS):
         coordinate = code[f"c{dimension}"]
         made.demand(~(coordinate < 0), Wrong.NEGATIVE, coordinate)
-    if is_column(op):
+    if mode.is_column:
         require_inside(made, code["rank"])
+    packed = made.record.get(AsyncOperation.packed_bytes)
+    can_be_stored = packed.equals(0) | packed.equals(SIX_BIT_BYTES)
+    made.demand(can_be_stored, Wrong.PADDED_STORE, kind)
     if name:
         combine = code.number(0)
         for each in REDUCED_TYPES[name]:
@@ -261,20 +304,39 @@ def _copy_tf32(code: FunctionCode, target: Value, source: Value, size: Value) ->
         Record(code, target + number * 4).set(0, is_nan.select(code.constant(U32, _TF32_NAN), rounded))
 
 
+#: Bytes of 16 numbers of 6 bits.
+SIX_BIT_BYTES = 12
+
+
+def _pack_six_bits(code: FunctionCode, target: Value, source: Value) -> None:
+    """Write a copy of 16 bytes to 12: of each byte the lower 6 bits (the type b6p2x16)."""
+    byte = Type("u", 8)
+    for group in range(0, 16, 4):
+        word = code.constant(U32, 0)
+        for number in range(4):
+            six = Record(code, source + (group + number)).get(0, byte).to(U32) & 63
+            word = word | (six << (6 * number))
+        for number in range(3):
+            Record(code, target + (group // 4 * 3 + number)).set(0, (word >> (8 * number)).to(byte))
+
+
 def _write_execute_store(module: ir.Module, name: str) -> None:
     code = FunctionCode(module, name, ("operation",), ir.WORD, "")
     box = code.record("operation")
     shift = box.get(AsyncOperation.source) - box.get(AsyncOperation.shared_address)
     tensor_shift, end = box.get(AsyncOperation.tensor_shift), box.get(AsyncOperation.tensor_end)
-    combine = box.get(AsyncOperation.combine)
+    combine, is_packed = box.get(AsyncOperation.combine), box.get(AsyncOperation.packed_bytes).differs(0)
 
     def inside(address: Value, place: Value, size: Value) -> None:
         # Whole 16 bytes are written, but nothing beyond the memory that the launch may write.
         left = least(size, end - address)
         target, source = address + tensor_shift, place + shift
         with code.builder.if_else(combine.equals(0).handle) as (copies, reduces):
-            with copies:
-                _copy(code, target, source, left)
+            with copies, code.builder.if_else(is_packed.handle) as (packs, plain):
+                with packs:
+                    _pack_six_bits(code, target, source)
+                with plain:
+                    _copy(code, target, source, left)
             with reduces:
                 call_function(code, combine, target, source, left)
 

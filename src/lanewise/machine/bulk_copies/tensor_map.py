@@ -5,10 +5,14 @@ Where each field lies stands in `isa/tensor_map_fields.py` alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from enum import Enum
+
 from lanewise.isa.tensor_map_fields import (
     CORNER_BITS,
     CORNERS,
-    ELEMENT_TYPES,
+    EVERY_SWIZZLE,
+    EVERY_TYPE,
     FIELD,
     IM2COL,
     INTERLEAVES,
@@ -16,14 +20,14 @@ from lanewise.isa.tensor_map_fields import (
     MAP_BYTES,
     OTHER_AXES,
     PIXELS,
-    SWIZZLES,
     TILED,
     Field,
 )
+from lanewise.isa.tensor_map_rules import PADDED_BOX
 from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi
 from lanewise.machine.async_records import AsyncOperation
-from lanewise.machine.bulk_copies.box_walker import DIMENSIONS, at
+from lanewise.machine.bulk_copies.box_walker import DIMENSIONS, GATHERED, at
 from lanewise.machine.bulk_copies.faults import Wrong
 from lanewise.machine.bulk_copies.operation import GRANULE, Issue
 from lanewise.machine.codegen.function_code import U32, U64, Record
@@ -32,11 +36,45 @@ from lanewise.machine.codegen.function_code import U32, U64, Record
 #: its halves or quarters. `fma.oob` knows it.
 OUT_OF_BOUNDS_NAN = 0x7FF77FF77FF77FF7
 #: Bits of a shared address that each swizzle changes, by its number.
-_SWIZZLE_MASKS = {each.code: max(each.row_bytes - GRANULE, 0) for each in SWIZZLES.values()}
-_SWIZZLE_ROWS = {each.code: each.row_bytes for each in SWIZZLES.values()}
-_TYPE_BYTES = {each.code: each.bytes for each in ELEMENT_TYPES.values()}
+_SWIZZLE_ROWS = {each.code: each.row_bytes for each in EVERY_SWIZZLE.values()}
+#: By the number of a swizzle, and that of its atomicity above it.
+_ATOMICITY_SHIFT = 2
+_SWIZZLE_MASKS, _SWIZZLE_SHIFTS, _SWIZZLE_FLIPS = (
+    {each.code | each.atomicity << _ATOMICITY_SHIFT: number(each) for each in EVERY_SWIZZLE.values()}
+    for number in (lambda each: each.mask, lambda each: each.shift, lambda each: 8 * each.flips)
+)
+#: Of each type the bytes of a place in shared memory, its elements, and its bytes in global memory if fewer.
+_TYPE_BYTES = {each.code: each.bytes for each in EVERY_TYPE.values()}
+_TYPE_ELEMENTS = {each.code: each.elements for each in EVERY_TYPE.values() if each.elements > 1}
+_PACKED_BYTES = {each.code: each.packed_bytes for each in EVERY_TYPE.values() if each.is_padded}
 #: The bytes that take the place of an element in an interleaved layout.
 _INTERLEAVED = {each.code: each.alignment for each in INTERLEAVES.values() if each.code}
+
+
+class BoxMode(Enum):
+    """What a tensor copy copies: a box, a column of pixels, or four rows of a matrix."""
+
+    TILE = ""
+    COLUMN = "im2col"
+    #: Pixels along W alone, then of the next image; a halo follows the last one, or every 32.
+    WIDE = "im2col::w"
+    WIDE_128 = "im2col::w::128"
+    #: Four rows of a matrix: gather4, scatter4.
+    ROWS = "four rows"
+
+    @property
+    def is_column(self) -> bool:
+        """Whether it is a column of pixels."""
+        return self in (BoxMode.COLUMN, BoxMode.WIDE, BoxMode.WIDE_128)
+
+
+#: The dimensions of a matrix.
+MATRIX_RANK = 2
+#: The pixels of .im2col::w::128, and those after which a halo follows.
+_WIDE_PIXELS, _WIDE_PERIOD = 128, 32
+#: The least wHalo and wOffset that are too large.
+_HALO_LIMITS = {BoxMode.WIDE: 512, BoxMode.WIDE_128: 32}
+_WIDE_OFFSET_LIMIT = 32
 
 
 def chosen(number: Value, table: dict[int, int], otherwise: int = 0) -> Value:
@@ -73,11 +111,16 @@ class MapFields:
 
 
 def read_map(
-    issue: Issue, address: Value, rank: Value, coordinates: list[Value], offsets: list[Value] | None = None
+    issue: Issue,
+    address: Value,
+    rank: Value,
+    coordinates: list[Value],
+    copied: BoxMode = BoxMode.TILE,
+    offsets: Sequence[Value] = (),
 ) -> MapFields:
     """Write the box of an operation from a tensor map at a generic address, which must hold one.
 
-    With `offsets` it is a map of the mode im2col, and the box is a column of pixels.
+    `offsets` are those of a column of pixels, for which the map must be of the mode im2col.
     """
     code, box = issue.code, issue.record
     issue.aligned(address, Wrong.MAP_ALIGNMENT, MAP_ALIGNMENT)
@@ -87,10 +130,10 @@ def read_map(
     box.set(AsyncOperation.map, host)
     fields = MapFields(issue, host)
     mode, held = fields.get("mode"), fields.get("rank")
-    if offsets is None:
-        issue.demand(mode.equals(TILED), Wrong.MODE, mode)
-    else:
+    if copied.is_column:
         issue.demand(mode.equals(IM2COL), Wrong.NO_COLUMN, mode)
+    else:
+        issue.demand(mode.equals(TILED), Wrong.MODE, mode)
     issue.demand(held.equals(rank), Wrong.RANK, held)
     kind, interleave = fields.get("type"), fields.get("interleave")
     size = chosen(kind, _TYPE_BYTES)
@@ -99,6 +142,8 @@ def read_map(
     size = is_plain.select(size, chosen(interleave, _INTERLEAVED, GRANULE))
     box.set(AsyncOperation.tensor, fields.get("address"))
     box.set(AsyncOperation.element_bytes, size)
+    packed, elements = chosen(kind, _PACKED_BYTES), chosen(kind, _TYPE_ELEMENTS, 1)
+    box.set(AsyncOperation.packed_bytes, packed)
     for dimension in range(DIMENSIONS):
         there = code.number(dimension) < rank
         step = fields.get(f"element_stride{dimension}")
@@ -108,20 +153,41 @@ def read_map(
         if 0 < dimension < DIMENSIONS - 1:
             count = (is_plain | slices.differs(dimension)).select(count, 1)
         places = Value(code, i64, code.builder.sdiv((count + step - 1).handle, step.handle))
-        pitch = fields.get(f"stride{dimension}") if dimension else size
+        whole, coordinate = fields.get(f"dim{dimension}"), coordinates[dimension]
+        if dimension == 0:  # a place has several elements of packed types
+            whole, places = (
+                Value(code, i64, code.builder.sdiv((each + elements - 1).handle, elements.handle))
+                for each in (whole, places)
+            )
+            quotient = Value(code, i64, code.builder.sdiv(coordinate.handle, elements.handle))
+            issue.demand((quotient * elements).equals(coordinate), Wrong.PACKED_COORDINATE, coordinate)
+            is_whole = packed.equals(0) | (coordinate & (PADDED_BOX - 1)).equals(0)
+            issue.demand(is_whole, Wrong.PACKED_COORDINATE, coordinate)
+            coordinate = quotient
+        pitch = fields.get(f"stride{dimension}") if dimension else packed.equals(0).select(size, packed)
         for field, value, without in (
-            (AsyncOperation.sizes, fields.get(f"dim{dimension}"), 1),
+            (AsyncOperation.sizes, whole, 1),
             (AsyncOperation.pitches, pitch, 0),
             (AsyncOperation.boxes, places, 1),
             (AsyncOperation.steps, step, 1),
-            (AsyncOperation.coordinates, coordinates[dimension], 0),
+            (AsyncOperation.coordinates, coordinate, 0),
         ):
             box.set(at(field, dimension), there.select(value, without))
-    box.set(AsyncOperation.is_column, 0 if offsets is None else 1)
-    if offsets is not None:
-        _read_column(issue, fields, rank, offsets)
+    box.set(AsyncOperation.is_column, int(copied.is_column))
+    box.set(AsyncOperation.is_gather, int(copied is BoxMode.ROWS))
+    if copied.is_column:
+        _read_column(issue, fields, rank, copied, offsets)
+    elif copied is BoxMode.ROWS:
+        _read_rows(issue, interleave, coordinates)
     swizzle = fields.get("swizzle")
-    box.set(AsyncOperation.swizzle_mask, chosen(swizzle, _SWIZZLE_MASKS))
+    mode_number = swizzle | (fields.get("atomicity") << _ATOMICITY_SHIFT)
+    issue.demand(chosen(mode_number, _SWIZZLE_SHIFTS) > 0, Wrong.ATOMICITY, mode_number)
+    for field, table in (
+        (AsyncOperation.swizzle_mask, _SWIZZLE_MASKS),
+        (AsyncOperation.swizzle_shift, _SWIZZLE_SHIFTS),
+        (AsyncOperation.swizzle_flip, _SWIZZLE_FLIPS),
+    ):
+        box.set(field, chosen(mode_number, table))
     width = box.get(AsyncOperation.boxes) * size
     box.set(AsyncOperation.row_bytes, is_plain.select(width.max(chosen(swizzle, _SWIZZLE_ROWS)), width))
     is_nan = fields.get("fill").differs(0)
@@ -137,12 +203,48 @@ def read_map(
 _ENDLESS, _PASSED = 1 << 62, -1 << 62
 
 
-def _read_column(issue: Issue, fields: MapFields, rank: Value, offsets: list[Value]) -> None:
+def _read_rows(issue: Issue, interleave: Value, coordinates: list[Value]) -> None:
+    """Write the four rows of a matrix: the column stands first among the coordinates, then the rows."""
+    code, box = issue.code, issue.record
+    issue.demand(interleave.equals(0), Wrong.GATHER_INTERLEAVED, interleave)
+    rows = box.get(at(AsyncOperation.boxes, 1))
+    issue.demand(rows.equals(1), Wrong.ROWS, rows)
+    box.set(at(AsyncOperation.boxes, 1), code.number(GATHERED))
+    for number in range(GATHERED):
+        box.set(at(AsyncOperation.gathered_rows, number), coordinates[1 + number])
+
+
+def _read_halo(issue: Issue, copied: BoxMode, halo: Value) -> Value:
+    """Write the halo of a column of pixels; return how many rows the column has with it."""
+    code, box = issue.code, issue.record
+    pixels, period = box.get(at(AsyncOperation.boxes, 1)), code.number(_ENDLESS)
+    if copied is BoxMode.WIDE:
+        period = pixels
+    elif copied is BoxMode.WIDE_128:
+        pixels, period = code.number(_WIDE_PIXELS), code.number(_WIDE_PERIOD)
+    box.set(AsyncOperation.halo, halo)
+    box.set(AsyncOperation.halo_period, period)
+    if copied is BoxMode.COLUMN:
+        return pixels
+    issue.demand(halo < _HALO_LIMITS[copied], Wrong.HALO, halo)
+    return pixels + halo * (1 if copied is BoxMode.WIDE else _WIDE_PIXELS // _WIDE_PERIOD)
+
+
+def _read_column(
+    issue: Issue, fields: MapFields, rank: Value, copied: BoxMode, given: Sequence[Value]
+) -> None:
     """Write the bounding box and the pixels of a column, of which the first pixel must lie in the box.
 
     In an interleaved layout pixels begin at dimension 0, and slices of channels lie between them and images.
+    A wide column has a bounding box along W alone, and its first pixel may lie left of it (PTX ISA, 5.5.5).
     """
     code, box = issue.code, issue.record
+    is_wide = copied is not BoxMode.COLUMN
+    halo = code.number(0)
+    offsets = list(given)
+    if is_wide:
+        halo, offsets[0], *offsets[1:] = given[0], given[1], *[code.number(0)] * (len(given) - 1)
+        issue.demand(offsets[0] < _WIDE_OFFSET_LIMIT, Wrong.HALO, offsets[0])
     is_plain, axes = fields.get("interleave").equals(0), rank - OTHER_AXES
     bits = chosen(rank, CORNER_BITS)
     lower, upper = (fields.read(Field(name, ((first, 16),), "")) for name, first in CORNERS.items())
@@ -163,10 +265,13 @@ def _read_column(issue: Issue, fields: MapFields, rank: Value, offsets: list[Val
             is_pixel = ~(axes < axis + 1)
             first, last = (_signed(corner >> (bits * axis), bits) for corner in (lower, upper))
             last = last + box.get(at(AsyncOperation.pixel_sizes, axis)) - 1
+            if is_wide and axis:  # it is never counted on
+                first, last = coordinate, code.number(_PASSED)
             low, high = is_pixel.select(first, low), is_pixel.select(last, high)
             offset = is_pixel.select(offsets[axis], offset)
-            outside = is_pixel & ((coordinate < low) | (coordinate > high))
-            issue.demand(~outside, Wrong.PIXEL, coordinate)
+            outside = coordinate > high if is_wide else (coordinate < low) | (coordinate > high)
+            if not (is_wide and axis):
+                issue.demand(~(is_pixel & outside), Wrong.PIXEL, coordinate)
             issue.demand((offset >> bits).equals(0), Wrong.OFFSET, offset)
         for field, value in (
             (AsyncOperation.offsets, offset),
@@ -177,6 +282,7 @@ def _read_column(issue: Issue, fields: MapFields, rank: Value, offsets: list[Val
     for dimension in range(DIMENSIONS):
         count = {0: is_plain.select(box.get(AsyncOperation.boxes), 1), 1: fields.read(PIXELS)}
         box.set(at(AsyncOperation.boxes, dimension), count.get(dimension, code.number(1)))
+    box.set(at(AsyncOperation.boxes, 1), _read_halo(issue, copied, halo))
     for field, alone in (
         (AsyncOperation.sizes, 1),
         (AsyncOperation.steps, 1),

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from lanewise.isa.tensor_map_fields import ELEMENT_TYPES, FIELD, MAP_ALIGNMENT, MAP_BYTES, MOST_AXES, Field
+from lanewise.isa import arch_number
+from lanewise.isa.tensor_map_fields import (
+    ELEMENT_TYPES,
+    EVERY_TYPE,
+    FIELD,
+    MAP_ALIGNMENT,
+    MAP_BYTES,
+    MOST_AXES,
+    Field,
+)
+from lanewise.isa.tensor_map_rules import LATER_ARCH
 from lanewise.jit.simd import Pointer, Value, i64
 from lanewise.machine.bulk_copies.bulk_copy import stop_unless_done
 from lanewise.machine.bulk_copies.faults import Wrong
@@ -21,10 +31,15 @@ _OF_DIMENSION = {
     "box_dim": ("box", 0), "global_dim": ("dim", 0), "global_stride": ("stride", 1),
     "element_stride": ("element_stride", 0),
 }  # fmt: skip
-_MODES = {"interleave_layout": "interleave", "swizzle_mode": "swizzle", "fill_mode": "fill"}
+_MODES = {
+    "interleave_layout": "interleave", "swizzle_mode": "swizzle", "swizzle_atomicity": "atomicity",
+    "fill_mode": "fill",
+}  # fmt: skip
 #: The element types by PTX's numbers: those of the map, then those that are rounded to tf32 (an H200).
 _TF32_TYPES = {11: "tf32", 12: "tf32.ftz"}
-_LARGEST_CODES = {"interleave_layout": 2, "swizzle_mode": 3, "fill_mode": 1}
+#: The last of the packed types that GPUs from sm_100 on have.
+_LARGEST_TYPE = max(each.code for each in EVERY_TYPE.values())
+_LARGEST_CODES = {"interleave_layout": 2, "swizzle_mode": 3, "swizzle_atomicity": 3, "fill_mode": 1}
 
 
 def replace(code: BlockCode, op: Op) -> None:
@@ -45,7 +60,7 @@ def _changes(code: BlockCode, op: Op, lane: Value) -> list[tuple[Field, Value]]:
         (each for each in op.modifiers if each in (*_OF_MAP, *_OF_DIMENSION, *_MODES, "elemtype")), ""
     )
     if not name:
-        raise op.unsupported("it names no field that sm_90 has")
+        raise op.unsupported("it names no field of a tensor map")
     rest = op.operands[1:]
     if name in _OF_DIMENSION:
         prefix, first = _OF_DIMENSION[name]
@@ -57,7 +72,8 @@ def _changes(code: BlockCode, op: Op, lane: Value) -> list[tuple[Field, Value]]:
     if name in _MODES:
         return [(FIELD[_MODES[name]], code.constant(U64, _constant(op, rest[0], _LARGEST_CODES[name])))]
     if name == "elemtype":
-        number = _constant(op, rest[0], max(_TF32_TYPES))
+        is_later = arch_number(code.kernel.program.module.arch) >= LATER_ARCH
+        number = _constant(op, rest[0], _LARGEST_TYPE if is_later else max(_TF32_TYPES))
         rounded = _TF32_TYPES.get(number)
         kind = ELEMENT_TYPES[rounded].code if rounded else number
         bits = {"type": kind, "tf32": int(rounded is not None)}

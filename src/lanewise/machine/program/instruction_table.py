@@ -317,8 +317,16 @@ BULK = (
             MemoryAccess(READ, 1, Size.RUN_TIME, space="shared"),
         ),
         since=90),
-    *refused("st.bulk", "it needs sm_100"),
-    *refused("st.async red.async", "its form without an mbarrier needs sm_100"),
+    *warp(
+        "st.bulk", "address use use", "bulk_copies.bulk_copy:zero", counter="st", since=100,
+        memory=(MemoryAccess(WRITE, 0, Size.RUN_TIME, space="shared"),)),
+    *warp(
+        "st.async", "address use", "bulk_copies.bulk_copy:lower_store", counter="st", since=100,
+        types="b8 u8 s8 b16 u16 s16 b32 u32 s32 f32 b64 u64 s64 f64",
+        memory=(_copy(WRITE, 0, "", size=Size.TYPE, data=1, strong=True),)),
+    *warp(
+        "red.async", "address use", "bulk_copies.bulk_copy:lower_store", counter="red", since=90,
+        types="b32 u32 s32 u64 s64", memory=(_copy(ATOMIC, 0, "", size=Size.TYPE, data=1, strong=True),)),
 )  # fmt: skip
 
 MATRICES = (

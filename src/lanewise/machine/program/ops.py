@@ -16,6 +16,7 @@ from lanewise.machine.program.operands import (
     IndirectCallee,
     MemoryOperand,
     Negated,
+    OperandList,
     Register,
     RegisterPart,
     ResolvedOperand,
@@ -98,6 +99,8 @@ class Op:
             allowed, role_name = _FITTING[role]
             if role is Role.DEFINED and Role.CALLEE in self.record.roles:
                 allowed = (*allowed, Symbol, StackVariable)  # a parameter that gets a result
+            if self.record.is_plain_store and isinstance(operand, OperandList):
+                allowed = (*allowed, Sink)  # an element that is not written
             for element in elements_of(operand):
                 if not isinstance(element, allowed):
                     raise self.unsupported(f"its operand {number + 1} is not {role_name}")

@@ -20,6 +20,7 @@ from lanewise.machine.program import size_limits
 from lanewise.machine.program.call_graph import CallGraph
 from lanewise.machine.program.instruction_record import BlockEnd
 from lanewise.machine.program.instruction_table import record_of
+from lanewise.machine.program.later_forms import needed_targets
 from lanewise.machine.program.operands import (
     BranchTarget,
     Callee,
@@ -211,6 +212,11 @@ class _Resolver:
         if record.since and record.since > arch_number(target):
             raise Unsupported(
                 f"line {operation.line}: '{operation}' needs sm_{record.since}; this PTX is for {target}"
+            )
+        needed = needed_targets(operation.opcode, operation.modifiers, len(operation.operands), target)
+        if needed:
+            raise Unsupported(
+                f"line {operation.line}: '{operation}' needs {needed}; this PTX is for {target}"
             )
         scope = operation.scope
         guard = None

@@ -36,6 +36,10 @@ from lanewise.machine.program.ops import Op
 from lanewise.machine.warp_ops.addresses import SHARED_CLUSTER, WRITE, Access, Window, reached_space
 
 
+#: The most bytes that a lane loads or stores.
+WIDEST = 32
+
+
 class Form(NamedTuple):
     """The operands of a load or a store: its address, registers, element type, size and state space."""
 
@@ -59,6 +63,8 @@ def form_of(op: Op) -> Form:
         raise op.unsupported("parameters are read-only")
     if not storing and not all(isinstance(operand, Register | Sink) for operand in data):
         raise op.unsupported("its destination is no register")
+    if storing and found.size != WIDEST and any(isinstance(operand, Sink) for operand in data):
+        raise op.unsupported("only stores of 256 bits leave elements of memory as they are")
     return Form(storing, found.address, data, element, found.size, space)
 
 
@@ -385,8 +391,12 @@ def _lane_data(
     """Move one lane's data between memory and its registers."""
     word = pointer.type
     if storing:
-        values = [code.lane_read(operand, word, lane) for operand in data]
-        for number, value in enumerate(values):
+        values = {
+            number: code.lane_read(operand, word, lane)
+            for number, operand in enumerate(data)
+            if not isinstance(operand, Sink)
+        }
+        for number, value in values.items():
             value = value.to(word) if value.type.bits == 1 else value
             _unaligned_store(code, pointer, value, number)
     else:

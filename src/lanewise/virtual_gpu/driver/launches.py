@@ -11,12 +11,12 @@ from lanewise.errors import LanewiseError
 from lanewise.isa.archs import arch_number
 from lanewise.isa.tensor_map import TiledTensor
 from lanewise.isa.tensor_map_fields import (
-    ELEMENT_TYPES,
+    EVERY_TYPE,
     FILLS,
     INTERLEAVES,
     L2_PROMOTIONS,
     MAP_BYTES,
-    SWIZZLES,
+    SWIZZLE_NUMBERS,
 )
 from lanewise.jit.host_memory import address
 from lanewise.launch import Configured
@@ -295,15 +295,16 @@ class LaunchCalls(ArrayCalls):
     ) -> TiledTensor:  # fmt: skip
         """Return a tensor as a tensor map describes it, of the numbers of cuda.h; axis 0 is the innermost."""
         tensor = TiledTensor(
-            _named({name: each.driver_code for name, each in ELEMENT_TYPES.items()}, type, "element type"),
+            _named({name: each.driver_code for name, each in EVERY_TYPE.items()}, type, "element type"),
             tuple(dims),
             tuple(strides),
             tuple(box),
             tuple(element_strides),
             _named({name: each.code for name, each in INTERLEAVES.items()}, interleave, "interleaved layout"),
-            _named({name: each.code for name, each in SWIZZLES.items()}, swizzle, "swizzle"),
+            _named(SWIZZLE_NUMBERS, swizzle, "swizzle"),
             _named(L2_PROMOTIONS, l2_promotion, "promotion of L2"),
             _named(FILLS, fill, "fill"),
+            self.device.arch,
         )
         try:
             tensor.require_legal()
