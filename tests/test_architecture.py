@@ -96,6 +96,7 @@ PACKAGES = {
         "order",
         "driver",
         "runtime",
+        "blas",
         "library",
         "programs",
         "frameworks",
