@@ -97,6 +97,7 @@ PACKAGES = {
         "order",
         "driver",
         "runtime",
+        "blas",
         "library",
         "programs",
         "frameworks",

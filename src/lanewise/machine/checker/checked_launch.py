@@ -387,7 +387,7 @@ def _run(
 ) -> CheckedLaunch:
     """Run a kernel under watch with one schedule; return the launch that found all that is to be found."""
     side_by_side = kernel.blocks_are_independent and shape.blocks > 1
-    # A run is repeated if blocks are not independent after all, or memory is written whose reads are not on record.
+    # It is repeated if blocks are not independent after all, or write memory whose reads are not on record.
     may_repeat = side_by_side or kernel.written_parameters is not None
     record_all = WANTED.get() or not may_repeat
     launch = CheckedLaunch(kernel, shape, values, steps, schedule, side_by_side, record_all)

@@ -106,7 +106,7 @@ def _forget_versions(image: bytearray, file: ElfFile) -> bool:
     before, at, is_changed = None, first, False
     while True:
         _, count, name, own, following = struct.unpack_from("<HHIII", image, at)
-        if file.dynamic_text(name).startswith(("libcudart.so", "libcuda.so")):
+        if file.dynamic_text(name).startswith(("libcudart.so", "libcuda.so", "libcublas")):
             is_changed = True
             numbers, place = set(), at + own
             for _ in range(count):

@@ -12,8 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lanewise.errors import LanewiseError
+from lanewise.virtual_gpu.blas import Blas
 from lanewise.virtual_gpu.driver import Driver
 from lanewise.virtual_gpu.library import DriverLibrary
+from lanewise.virtual_gpu.library.blas_library import SONAMES as BLAS_NAMES
+from lanewise.virtual_gpu.library.blas_library import BlasLibraries
 from lanewise.virtual_gpu.library.loading import SONAME as DRIVER_NAME
 from lanewise.virtual_gpu.library.runtime_library import SONAME as RUNTIME_NAME
 from lanewise.virtual_gpu.library.runtime_library import RuntimeLibrary
@@ -75,7 +78,7 @@ class _Program:
 
     def _opened(self, name: bytes | None, mode: int) -> int:
         """Load a library as dlopen does; the driver's and the runtime's are those of the virtual GPU."""
-        for soname in (DRIVER_NAME, RUNTIME_NAME):
+        for soname in (DRIVER_NAME, RUNTIME_NAME, *BLAS_NAMES):
             if name is not None and name.startswith(soname.partition(".so")[0].encode() + b".so"):
                 name = soname.encode()
         self._libc.dlopen.restype = ctypes.c_void_p
@@ -122,7 +125,7 @@ def run_program(path: Path, arguments: Sequence[str], driver: Driver, name: str 
     """
     driver_library = DriverLibrary(driver)
     runtime = Runtime(driver)
-    runtime_library = RuntimeLibrary(runtime)
+    runtime_library, blas_libraries = RuntimeLibrary(runtime), BlasLibraries(Blas(driver))
     sys.stdout.flush()
     sys.stderr.flush()
     try:
@@ -133,6 +136,7 @@ def run_program(path: Path, arguments: Sequence[str], driver: Driver, name: str 
         print("lanewise: interrupted", file=sys.stderr, flush=True)
         os._exit(128 + signal.SIGINT)  # threads of the program still run
     finally:
+        blas_libraries.close()
         runtime_library.close()
         driver_library.close()
 
@@ -175,12 +179,12 @@ def _why_not(title: str, reason: str) -> str:
     if missing.startswith(_CLOSED):
         return (
             f"{title} calls {missing}: its library has machine code for GPUs alone, which cannot run on a "
-            "virtual GPU"
+            "virtual GPU; of cuBLAS, products and a few functions of vectors are answered"
         )
     if "cannot open shared object file" in reason:
         name = reason.split(":")[0]
         return (
             f"{title} needs {name}, which is not there; libraries that have machine code for GPUs alone "
-            "(cuBLAS, cuFFT, …) cannot run on a virtual GPU"
+            "(cuFFT, cuDNN, …) cannot run on a virtual GPU"
         )
     return f"{title} cannot be loaded: {reason}"

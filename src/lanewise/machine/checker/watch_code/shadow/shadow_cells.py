@@ -105,7 +105,7 @@ class CellVector:
     def _written(self) -> Value:
         """Return the epochs of the last writes, without PENDING if these are copies known to be complete.
 
-        A lane of cp.async fills up to 16 bytes, and a warp fills its cells in one epoch: one answer is for all.
+        One instruction fills neighbouring cells in one epoch: mostly one answer is for all of them.
         """
         held = self._get(ShadowPlane.WRITE_EPOCH)
         first = held.lane(0) if self.count > 1 else held

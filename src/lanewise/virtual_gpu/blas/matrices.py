@@ -1,0 +1,190 @@
+"""Matrices and vectors in memory as arrays, and the product of two matrices, as cuBLAS defines it."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from lanewise.linalg.matmul import matmul
+from lanewise.linalg.planning.gpus import GPUS
+from lanewise.machine.runtime.initialised_bytes import INITIALISED
+from lanewise.virtual_gpu.driver.driver import Driver
+from lanewise.virtual_gpu.driver.results import DriverError, Result
+from lanewise.virtual_gpu.order.byte_ranges import AccessKind
+
+Array = npt.NDArray[Any]
+
+#: The types of elements by their number (cudaDataType).
+TYPES: dict[int, np.dtype[Any]] = {
+    0: np.dtype(np.float32),
+    1: np.dtype(np.float64),
+    2: np.dtype(np.float16),
+    3: np.dtype(np.int8),
+    10: np.dtype(np.int32),
+    14: np.dtype(ml_dtypes.bfloat16),
+    28: np.dtype(ml_dtypes.float8_e4m3fn),
+    29: np.dtype(ml_dtypes.float8_e5m2),
+}
+#: The types of sums by their number (cublasComputeType_t).
+SUMS: dict[int, str] = {
+    64: "f16", 65: "f16", 68: "f32", 69: "f32", 70: "f64", 71: "f64", 72: "i32", 73: "i32", 74: "tf32",
+    75: "tf32", 77: "tf32",
+}  # fmt: skip
+#: The type of alpha and beta for sums of a type.
+_SCALARS = {"f16": np.float16, "f32": np.float32, "tf32": np.float32, "f64": np.float64, "i32": np.int32}
+
+
+def element_type(number: int) -> np.dtype[Any]:
+    """Return the type of elements that a number stands for."""
+    if number not in TYPES:
+        names = ", ".join(str(each) for each in TYPES.values())
+        raise DriverError(Result.NOT_SUPPORTED, f"cudaDataType {number} is not supported; supported: {names}")
+    return TYPES[number]
+
+
+def sum_type(number: int) -> str:
+    """Return the type of sums that a number stands for."""
+    if number not in SUMS:
+        raise DriverError(Result.NOT_SUPPORTED, f"cublasComputeType_t {number} is not supported")
+    return SUMS[number]
+
+
+def scalar(address: int, type: str) -> float:
+    """Return alpha or beta, which lies in memory of the host or of the device."""
+    kind = np.dtype(_SCALARS[type])
+    return float(np.frombuffer(ctypes.string_at(address, kind.itemsize), kind)[0])
+
+
+class Place(NamedTuple):
+    """A matrix in column-major order in memory: its address, type, shape and the distance of columns.
+
+    Of a matrix in row-major order the transpose is meant.
+    """
+
+    address: int
+    type: np.dtype[Any]
+    rows: int
+    columns: int
+    leading: int
+
+    @property
+    def bytes(self) -> int:
+        """The bytes from the first element to the last."""
+        return ((self.columns - 1) * self.leading + self.rows) * self.type.itemsize
+
+    def transpose(self, driver: Driver, name: str) -> Array:
+        """Return the transpose as an array of the elements in memory."""
+        if self.leading < max(1, self.rows):
+            raise DriverError(
+                Result.INVALID_VALUE,
+                f"the leading dimension of {name} is {self.leading}, less than its {self.rows} rows",
+            )
+        return strided(driver, name, self.address, self.type, (self.columns, self.rows), (self.leading, 1))
+
+
+def strided(
+    driver: Driver,
+    name: str,
+    address: int,
+    type: np.dtype[Any],
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+) -> Array:
+    """Return elements of device memory as an array; an error if some of them lie outside."""
+    if 0 in shape:
+        return np.empty(shape, type)
+    last = sum((count - 1) * step for count, step in zip(shape, strides, strict=True))
+    size = (last + 1) * type.itemsize
+    home = driver.memory.find(address)
+    if home is None:
+        raise DriverError(Result.ILLEGAL_ADDRESS, f"{name} at {address:#x} is no memory of the device")
+    if address + size > home.first + home.size:
+        beyond = address + size - home.first - home.size
+        raise DriverError(
+            Result.ILLEGAL_ADDRESS,
+            f"{name} at {address:#x} has {size} bytes, {beyond} too many for its memory",
+        )
+    flat = np.frombuffer((ctypes.c_ubyte * size).from_address(address), np.uint8).view(type)
+    return np.lib.stride_tricks.as_strided(flat, shape, [each * type.itemsize for each in strides])
+
+
+class Product(NamedTuple):
+    """alpha · op(a) · op(b) + beta · c, to which a bias and an activation may be applied, written to d."""
+
+    sums: str
+    a: Place
+    b: Place
+    c: Place
+    d: Place
+    transpose_a: bool
+    transpose_b: bool
+    alpha: float
+    beta: float
+    bias: Array | None = None
+    activation: str | None = None
+
+
+def multiply(driver: Driver, product: Product) -> None:
+    """Compute a product and write its result: of the transposes, which are in row-major order."""
+    left, right = product.b.transpose(driver, "B"), product.a.transpose(driver, "A")
+    left = left.T if product.transpose_b else left
+    right = right.T if product.transpose_a else right
+    out = product.d.transpose(driver, "D" if product.c != product.d else "C")
+    residual = None
+    if product.beta != 0:
+        residual = product.c.transpose(driver, "C").copy()
+    if out.size == 0:
+        return
+    if left.dtype.itemsize < 4 or product.sums == "tf32":
+        result = _on_tensor_cores(driver, product, left, right, residual, out.dtype)
+    else:
+        result = _plainly(product, left, right, residual)
+    out[...] = result.astype(out.dtype)
+
+
+def _on_tensor_cores(
+    driver: Driver, product: Product, left: Array, right: Array, residual: Array | None, type: np.dtype[Any]
+) -> Array:
+    """Return a product by lw.matmul: the bits of tensor cores."""
+    arch = driver.device.arch
+    options: dict[str, Any] = {"arch": arch if arch in GPUS else None}
+    if product.sums == "tf32":
+        options["precision"] = "tf32"
+    if product.sums == "f16":
+        options["accumulate"] = np.float16
+    if residual is not None:
+        options |= {"residual": residual, "beta": product.beta}
+    if product.bias is not None:
+        options["bias"] = product.bias.astype(type) if product.bias.dtype != type else product.bias
+    result: Array = matmul(
+        left, right, alpha=product.alpha, activation=product.activation, out_dtype=type, **options
+    )
+    return result
+
+
+def _plainly(product: Product, left: Array, right: Array, residual: Array | None) -> Array:
+    """Return a product of numbers of 32 or 64 bits, whose order of sums is not defined."""
+    kind = left.dtype.type
+    result: Array = (left @ right) * kind(product.alpha)
+    if residual is not None:
+        result = result + residual * kind(product.beta)
+    if product.bias is not None:
+        result = result + product.bias.astype(result.dtype)
+    if product.activation == "relu":
+        result = np.maximum(result, 0)
+    if product.activation == "gelu_tanh":
+        result = result / 2 * (1 + np.tanh(kind(0.7978845608) * (result + kind(0.044715) * result**3)))
+    return result.astype(product.d.type)
+
+
+def note_product(driver: Driver, title: str, stream: int, reads: list[Place], written: Place) -> None:
+    """Let checks know what a call reads and writes."""
+    accesses = [driver.access(AccessKind.READ, each.address, each.bytes) for each in reads if each.bytes > 0]
+    if written.bytes > 0:
+        INITIALISED.write(written.address, written.bytes)
+        accesses.append(driver.access(AccessKind.WRITE, written.address, written.bytes))
+    driver.note(title, stream, [each for each in accesses if each is not None])
