@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-#: Columns that the kernels allocate, fill and read back; a thread moves them in pieces.
-COLUMNS, PIECE = 256, 128
+#: Columns that the kernels allocate, fill and read back if they need no more; the most that a thread moves.
+COLUMNS, MOST = 64, 128
 
 
 def registers(name: str, count: int) -> str:
@@ -24,8 +24,8 @@ def kernel(
 ) -> str:
     """PTX of a kernel of 128 threads that allocates columns, runs a body, and frees them.
 
-    The body finds the address in %taddr, the thread in %tid0, the warp in %warp, the pointers of parameters in
-    %p_NAME; it may use %a and %d (128 registers each), %r, %rd and %p.
+    The body finds the address in %taddr, the thread in %tid0, the warp in %warp, the pointers of parameters
+    in %p_NAME; it may use %a and %d (128 registers each), %r, %rd and %p.
     """
     pointers = "\n".join(f"    ld.param.u64 %p_{name}, [{name}];" for name in parameters)
     declared = " ".join(f".reg .b64 %p_{name};" for name in parameters)
@@ -77,11 +77,12 @@ def registers_to_global(pointer: str, name: str, count: int, start: int = 0) -> 
 def fill(parameter: str, columns: int = COLUMNS) -> str:
     """Code by which each thread fills its lane of tensor memory with a row of a matrix, and all wait."""
     lines = [row_pointer("%rd60", parameter, columns)]
-    for start in range(0, columns, PIECE):
+    piece = min(columns, MOST)
+    for start in range(0, columns, piece):
         lines += [
-            global_to_registers("%rd60", "a", PIECE, start),
+            global_to_registers("%rd60", "a", piece, start),
             f"    add.u32 %r60, %taddr, {start};",
-            f"    tcgen05.st.sync.aligned.32x32b.x{PIECE}.b32 [%r60], {registers('a', PIECE)};",
+            f"    tcgen05.st.sync.aligned.32x32b.x{piece}.b32 [%r60], {registers('a', piece)};",
         ]
     return "\n".join([*lines, "    tcgen05.wait::st.sync.aligned;", "    bar.sync 0;"])
 
@@ -89,11 +90,12 @@ def fill(parameter: str, columns: int = COLUMNS) -> str:
 def dump(parameter: str, columns: int = COLUMNS) -> str:
     """Code by which each thread writes its lane of tensor memory to a row of a matrix."""
     lines = ["    bar.sync 0;", row_pointer("%rd61", parameter, columns)]
-    for start in range(0, columns, PIECE):
+    piece = min(columns, MOST)
+    for start in range(0, columns, piece):
         lines += [
             f"    add.u32 %r60, %taddr, {start};",
-            f"    tcgen05.ld.sync.aligned.32x32b.x{PIECE}.b32 {registers('a', PIECE)}, [%r60];",
+            f"    tcgen05.ld.sync.aligned.32x32b.x{piece}.b32 {registers('a', piece)}, [%r60];",
             "    tcgen05.wait::ld.sync.aligned;",
-            registers_to_global("%rd61", "a", PIECE, start),
+            registers_to_global("%rd61", "a", piece, start),
         ]
     return "\n".join(lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import numpy as np
 import pytest
@@ -67,14 +68,14 @@ def address(column: int, lane: int, names_partition: bool) -> str:
     return f"    {own} add.u32 %r0, %taddr, %r1; add.u32 %r0, %r0, {(lane << 16) + column};\n"
 
 
-def checked(text: str, target: str = "sm_100a") -> lw.Kernel:
+def checked(text: str, target: str = "sm_100a") -> Any:
     """The kernel, after ptxas has taken its PTX."""
     if find_ptxas() is not None:
         assert assemble(text, target) == []
     return lw.load(text)["k"]
 
 
-@sampled(4)
+@sampled(6)
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "packed"])
 @pytest.mark.parametrize(("shape", "num"), CASES, ids=lambda each: str(each))
 def test_every_shape_loads_and_stores_what_the_figures_show(shape: str, num: int, packed: bool) -> None:
@@ -82,7 +83,7 @@ def test_every_shape_loads_and_stores_what_the_figures_show(shape: str, num: int
     count = REGISTERS[shape] * num
     wide = max(place(shape, num, packed, 0, t, r)[1] for t in range(32) for r in range(count)) + 1 + packed
     halves = 2 if shape == "16x32bx2" else 1
-    columns = COLUMNS if wide * halves <= COLUMNS else 512
+    columns = max(COLUMNS, 1 << (wide * halves - 1).bit_length())
     split = int(rng.integers(wide, columns - wide + 1)) if halves == 2 else 0
     column = int(rng.integers(0, columns - wide - split + 1))
     lane = 0 if shape == "32x32b" else int(rng.choice([0, 16]))
@@ -153,7 +154,7 @@ def reduced(values: np.ndarray, verb: str, modifiers: str) -> np.ndarray:
     return np.where(none, np.uint32(0x7FFFFFFF), found)
 
 
-@sampled(4)
+@sampled(8)
 @pytest.mark.parametrize("shape", ["32x32b", "16x32bx2"])
 @pytest.mark.parametrize(("verb", "modifiers"), REDUCTIONS, ids=lambda each: each)
 def test_reductions_leave_the_least_or_largest_word(shape: str, verb: str, modifiers: str) -> None:
@@ -181,7 +182,10 @@ def test_reductions_leave_the_least_or_largest_word(shape: str, verb: str, modif
     checked(text, "sm_103a")[1, 128](before, out)
     words = np.array(
         [
-            [before[warp * 32 + row, offset] for row, offset in (place(shape, num, False, num, t, r) for r in range(num))]
+            [
+                before[warp * 32 + row, offset]
+                for row, offset in (place(shape, num, False, num, t, r) for r in range(num))
+            ]
             for warp in range(4)
             for t in range(32)
         ]
@@ -196,13 +200,16 @@ def test_reductions_leave_the_least_or_largest_word(shape: str, verb: str, modif
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("tcgen05.ld.sync.aligned.32x32b.x32.b32 {d32}, [%taddr+240];", "columns from 240 on.*not all alloc"),
+        ("tcgen05.ld.sync.aligned.32x32b.x32.b32 {d32}, [%taddr+40];", "columns from 40 on.*not all alloc"),
         ("tcgen05.ld.sync.aligned.32x32b.x32.b32 {d32}, [%taddr+500];", "reaches column 531"),
         ("tcgen05.ld.sync.aligned.32x32b.x1.b32 {d1}, [%taddr+1048576];", "names lane 16, and this shape"),
         ("tcgen05.st.sync.aligned.16x64b.x1.b32 [%taddr+4194304], {d1};", "names lane 64, which this warp"),
         ("tcgen05.st.sync.aligned.16x32bx2.x1.b32 [%taddr], 300, {d1};", "columns from 300 on"),
         ("add.u32 %r0, %taddr, %tid0; tcgen05.ld.sync.aligned.32x32b.x1.b32 {d1}, [%r0];", "not the same in"),
-        ("setp.lt.u32 %p1, %tid0, 7; @%p1 tcgen05.ld.sync.aligned.32x32b.x1.b32 {d1}, [%taddr];", "wait for the other lanes"),
+        (
+            "setp.lt.u32 %p1, %tid0, 7; @%p1 tcgen05.ld.sync.aligned.32x32b.x1.b32 {d1}, [%taddr];",
+            "wait for the other lanes",
+        ),
     ],
 )
 def test_addresses_that_a_warp_cannot_reach_are_faults(line: str, message: str) -> None:
@@ -211,9 +218,30 @@ def test_addresses_that_a_warp_cannot_reach_are_faults(line: str, message: str) 
         lw.load(kernel("    mov.u32 %d0, 0;\n" + text))["k"][1, 128]()
 
 
+def test_a_second_half_may_lie_before_the_first() -> None:
+    """The columns to it are a signed constant."""
+    body = fill("before") + "\n    add.u32 %r0, %taddr, 9;\n"
+    body += "    tcgen05.ld.sync.aligned.16x32bx2.x2.b32 {%d0, %d1}, [%r0], -4;\n"
+    body += row_pointer("%rd0", "out", 2) + "\n" + registers_to_global("%rd0", "d", 2)
+    before = np.random.default_rng(SEED).integers(0, 1 << 32, (128, COLUMNS), dtype=np.uint32)
+    out = np.zeros((128, 2), np.uint32)
+    checked(kernel(body, ("before", "out")))[1, 128](before, out)
+    first = before.reshape(4, 32, COLUMNS)[:, :16]
+    expected = np.concatenate([first[:, :, 9:11], first[:, :, 5:7]], axis=1).reshape(128, 2)
+    np.testing.assert_array_equal(out, expected)
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
+        (
+            "tcgen05.shift.cta_group::2.down [%taddr];",
+            r"pair of blocks, and .* all have \.cta_group::1 or all",
+        ),
+        (
+            "tcgen05.ld.red.sync.aligned.32x32b.x2.min.u32 {%d0, %d1}, %r0, [%taddr];",
+            "needs sm_103a.*for sm_100a",
+        ),
         ("tcgen05.ld.sync.aligned.32x32b.x2.b32 {%d0}, [%taddr];", "takes 2 registers of 32 bits"),
         ("tcgen05.ld.sync.aligned.16x256b.x64.b32 {%d0}, [%taddr];", r"up to \.x32, not \.x64"),
         ("tcgen05.ld.sync.aligned.16x32bx2.x1.b32 {%d0}, [%taddr];", "second half, as a constant"),
@@ -223,3 +251,9 @@ def test_addresses_that_a_warp_cannot_reach_are_faults(line: str, message: str) 
 def test_forms_that_do_not_exist_are_refused_with_their_line(line: str, message: str) -> None:
     with pytest.raises(lw.machine.Unsupported, match=message):
         lw.load(kernel("    " + line))["k"][1, 128]()
+
+
+@pytest.mark.parametrize("target", ["sm_90a", "sm_100", "sm_120a"])
+def test_targets_without_tensor_memory_are_refused(target: str) -> None:
+    with pytest.raises(lw.machine.Unsupported, match=rf"needs sm_100.*this PTX is for {target}"):
+        lw.load(kernel("", target=target))["k"][1, 128]()

@@ -25,7 +25,7 @@ HEAD = """
 
 
 def ptx(body: str) -> str:
-    """A kernel: %r0 is the thread, %r1 the warp, %r2 the rank in the cluster, %r3 the block, %rd0 the output."""
+    """A kernel: %r0 is the thread, %r1 its warp, %r2 the rank, %r3 the block, %rd0 the output."""
     return f"{HEAD}{body}\n    ret;\n}}\n"
 
 
@@ -89,7 +89,10 @@ def test_columns_are_given_out_once(columns: int) -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("    mov.u32 %r9, 48;\n" + alloc("%r9"), "48 columns: tensor memory is allocated and freed in 32, 64"),
+        (
+            "    mov.u32 %r9, 48;\n" + alloc("%r9"),
+            "48 columns: tensor memory is allocated and freed in 32, 64",
+        ),
         ("    mov.u32 %r9, 1024;\n" + alloc("%r9"), "1024 columns"),
         ("    mov.u32 %r9, 0;\n" + alloc("%r9"), "0 columns"),
         ("    mov.u32 %r9, 16;\n" + alloc("%r9"), "16 columns"),
@@ -121,7 +124,9 @@ def test_wrong_allocations_are_faults(body: str, message: str) -> None:
 def test_allocations_that_wait_for_each_other_are_a_deadlock_that_says_so() -> None:
     """Both warps have 256 columns and ask for 128 more: nobody can free any."""
     with pytest.raises(Deadlock) as caught:
-        run(alloc(256, "place") + "    bar.sync 0;\n" + alloc(128, "place+4"), (1, 64), np.zeros(4, np.uint32))
+        run(
+            alloc(256, "place") + "    bar.sync 0;\n" + alloc(128, "place+4"), (1, 64), np.zeros(4, np.uint32)
+        )
     message = str(caught.value)
     assert "64 threads wait for free columns of tensor memory before line" in message
     assert "all 512 columns are allocated" in message
@@ -130,7 +135,9 @@ def test_allocations_that_wait_for_each_other_are_a_deadlock_that_says_so() -> N
 
 def test_blocks_that_follow_one_another_begin_with_free_columns() -> None:
     """A block that never freed its columns leaves them free to the next one, and memory is bounded."""
-    body = alloc(512) + "    ld.shared.u32 %r9, [place]; mul.wide.u32 %rd1, %r3, 4; add.u64 %rd1, %rd0, %rd1;\n"
+    body = (
+        alloc(512) + "    ld.shared.u32 %r9, [place]; mul.wide.u32 %rd1, %r3, 4; add.u64 %rd1, %rd0, %rd1;\n"
+    )
     body += "    add.u32 %r9, %r9, 1; st.global.u32 [%rd1], %r9;"
     assert (run(body, (500, 32), np.zeros(500, np.uint32)) == 1).all()
 
@@ -245,7 +252,7 @@ AGAIN:
     tcgen05.fence::after_thread_sync;
     tcgen05.ld.sync.aligned.32x32b.x8.b32 {d8}, [%r10];
     tcgen05.wait::ld.sync.aligned;
-    mov.u32 %r12, %ctaid.x; mad.lo.u32 %r12, %r12, 128, %r0; mul.wide.u32 %rd3, %r12, 4; add.u64 %rd3, %rd0, %rd3;
+    mad.lo.u32 %r12, %r3, 128, %r0; mul.wide.u32 %rd3, %r12, 4; add.u64 %rd3, %rd0, %rd3;
     st.global.u32 [%rd3], %d7;
     tcgen05.fence::before_thread_sync;
     bar.sync 0;
@@ -274,9 +281,15 @@ def test_operations_of_the_pipe_take_effect_in_order(schedule: object) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [bars];", "no mbarrier was init"),
+        (
+            "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [bars];",
+            "no mbarrier was init",
+        ),
         ("tcgen05.commit.cta_group::1.mbarrier::arrive::one.b64 [%rd0];", "not in the shared memory of the"),
-        ("tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.b64 [bars];", "needs the two blocks"),
+        (
+            "tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.b64 [bars];",
+            "needs the two blocks",
+        ),
         (
             "mov.b16 %h0, 5; tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster"
             ".multicast::cluster.b64 [bars], %h0;",
@@ -291,7 +304,10 @@ def test_operations_of_the_pipe_take_effect_in_order(schedule: object) -> None:
             "mov.u64 %rd1, 0x0000400100013FFF; tcgen05.cp.cta_group::1.128x256b [%r9], %rd1;",
             "shared read of 16 bytes out of bounds",
         ),
-        ("mov.u64 %rd1, 0x0000400100010100; tcgen05.cp.cta_group::1.4x256b [%r9+2097152], %rd1;", "reaches lane 128"),
+        (
+            "mov.u64 %rd1, 0x0000400100010100; tcgen05.cp.cta_group::1.4x256b [%r9+2097152], %rd1;",
+            "reaches lane 128",
+        ),
         ("tcgen05.mma.cta_group::1.kind::f16 [%r9], %rd0, %rd0, %r9, %p0;", "."),
     ],
 )
@@ -299,3 +315,34 @@ def test_wrong_operations_are_faults(line: str, message: str) -> None:
     body = alloc(64) + f"    ld.shared.u32 %r9, [place]; setp.eq.u32 %p0, %r0, 99; {line}\n"
     with pytest.raises((KernelFault, lw.machine.Unsupported), match=message):
         lw.load(ptx(body))["k"][1, 32](np.zeros(4, np.uint32))
+
+
+# stores that a schedule keeps -------------------------------------------------------------------------------
+
+STORE = """
+    tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [place], 32;
+    ld.shared.u32 %r10, [place];
+    mov.u32 %d0, 5; mov.u32 %d1, 6; add.u32 %d2, %r0, 100; add.u32 %d3, %r0, 200;
+    tcgen05.st.sync.aligned.32x32b.x2.b32 [%r10], {{%d0, %d1}};
+    tcgen05.st.sync.aligned.32x32b.x2.b32 [%r10], {{%d2, %d3}};
+    mov.u32 %d2, 0; mov.u32 %d3, 0;
+    {wait}
+    tcgen05.ld.sync.aligned.32x32b.x2.b32 {{%d8, %d9}}, [%r10];
+    tcgen05.wait::ld.sync.aligned;
+    mul.wide.u32 %rd1, %r0, 8; add.u64 %rd1, %rd0, %rd1; st.global.v2.u32 [%rd1], {{%d8, %d9}};
+    tcgen05.wait::st.sync.aligned;
+    tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r10, 32;
+"""
+
+
+@pytest.mark.parametrize("schedule", ["early", "late", *range(6)])
+def test_stores_have_taken_effect_after_their_wait(schedule: object) -> None:
+    """The registers may change after the store, and of two stores to one place the later one counts."""
+    text = STORE.format(wait="tcgen05.wait::st.sync.aligned;")
+    found = run(text, (1, 32), np.zeros((32, 2), np.uint32), schedule=schedule)
+    np.testing.assert_array_equal(found, np.arange(32)[:, None] + [100, 200])
+
+
+def test_a_late_schedule_shows_that_the_wait_is_missing() -> None:
+    found = run(STORE.format(wait=""), (1, 32), np.ones((32, 2), np.uint32), schedule="late")
+    assert not found.any()

@@ -1,9 +1,9 @@
 """Records of a block's tensor memory: its size, and which of its columns are allocated.
 
 The memory is 128 lanes of 512 columns of 32 bits, lane after lane: the word at a lane and a column lies at
-`lane * LANE_BYTES + column * 4` from `BlockRecord.tensor_memory`. A device address has the lane in its bits 16
-to 31 and the column in its bits 0 to 15. Hardware has this memory once for a multiprocessor, and the blocks
-that run there share it; here each block has all of it to itself, as if it were alone on its multiprocessor.
+`lane * LANE_BYTES + column * 4` from `BlockRecord.tensor_memory`. A device address has the lane in its bits
+16 to 31 and the column in its bits 0 to 15. Hardware has this memory once for a multiprocessor, and the
+blocks that run there share it; here each block has all of it to itself, as if it were alone there.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Shapes of tcgen05.ld and st: which lane and column of tensor memory each register of each thread holds.
 
-Facts: PTX ISA, "Data movement shape"; the layouts of CUTLASS's copy traits (tests/isa/cutlass_tensor_copies.json).
-None was seen on a GPU. Two facts that neither states come from Apache TVM's tests for a B200: an address whose
-lane is below 32 names the lanes of whichever warp uses it, and .pack::16b takes the low half of each column.
+Facts: PTX ISA, "Data movement shape"; the layouts of CUTLASS's copy traits, as they were printed
+(tests/isa/cutlass_tensor_copies.json). None was seen on a GPU. Two facts that neither states come from Apache
+TVM's tests for a B200: an address whose lane is below 32 names the lanes of whichever warp uses it, and
+.pack::16b takes the low half of each column.
 """
 
 from __future__ import annotations
@@ -85,8 +86,9 @@ class LoadShape:
         """
         import numpy as np
 
-        threads, layout = WARP // self.halves, self.layout(num)
-        words = np.array([[layout(t, r) for r in range(self.registers_of(num))] for t in range(threads)])
+        layout = self.layout(num)
+        threads = np.array([layout(thread, 0) for thread in range(WARP // self.halves)])
+        words = threads[:, None] + np.array([layout(0, each) for each in range(self.registers_of(num))])
         lanes, columns = words % self.lanes, words // self.lanes * (2 if packed else 1)
         return (
             np.concatenate([lanes] * self.halves),

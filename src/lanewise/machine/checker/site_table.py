@@ -150,13 +150,14 @@ def _as_i64(value: int) -> int:
 def _stored(op: Op) -> npt.NDArray[np.int64] | None:
     """Return a StoredElement for each element that decides on what is written; None if none is known.
 
-    Those are the elements of a plain store, and the count of mbarrier.init.
+    Those are the elements of a plain store, the count of mbarrier.init, and that of tcgen05.alloc.
     """
-    if not (op.record.is_plain_store or op.record.makes_mbarrier) or not watched_accesses(op):
+    decides = op.record.makes_mbarrier or op.record.allocates_tensor_memory
+    if not (op.record.is_plain_store or decides) or not watched_accesses(op):
         return None
     (located,) = watched_accesses(op)
     elements = elements_of(op.operands[located.access.data])
-    if op.record.makes_mbarrier:
+    if decides:
         elements = op.operands[1:2]
         if not elements:  # mbarrier.inval
             return None

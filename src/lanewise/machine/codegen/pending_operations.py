@@ -177,6 +177,24 @@ def _complete_earlier(code: FunctionCode, block: Record, queue: Record, index: V
     return own.get()
 
 
+def complete_pipe(code: FunctionCode, block: Record, pipe: Value) -> Value:
+    """Write code that completes all pending operations of a pipe; return 0, or a fault's answer.
+
+    The last of them completes the others before it. The block has a queue.
+    """
+    queue = block.at(BlockRecord.pending)
+    last = code.variable(code.number(-1))
+    last.set(code.number(-1))
+    with code.loop(queue.get(PendingOperations.count)) as number:
+        belongs = _operation(code, queue, number).get(AsyncOperation.pipe).equals(pipe)
+        last.set(belongs.select(number, last.get()))
+    answer = code.variable(code.constant(U32, 0))
+    answer.set(code.constant(U32, 0))
+    with code.when(~(last.get() < 0)):
+        answer.set(_complete_at(code, block, last.get()))
+    return answer.get()
+
+
 def complete(module: ir.Module) -> ir.Function:
     """Return `complete_operations(block, how)`: complete some as a CompleteHow says; NONE, SOME or FAULT."""
     kind = ir.FunctionType(ir.WORD, [ir.LONG] * 2)

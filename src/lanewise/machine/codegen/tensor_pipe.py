@@ -30,19 +30,8 @@ class PipeOperation:
 
     def __init__(self, code: BlockCode) -> None:
         self.code, self.block = code, code.block
-        self.record = stack_record(code, AsyncOperation)
-        for field in (
-            AsyncOperation.barrier,
-            AsyncOperation.target_block,
-            AsyncOperation.combine,
-            AsyncOperation.source,
-            AsyncOperation.element_bytes,
-            AsyncOperation.group,
-        ):
-            self.record.set(field, 0)
+        self.record = blank_operation(code, code["site"], code["lane"])
         self.record.set(AsyncOperation.pipe, TENSOR_PIPE)
-        self.record.set(AsyncOperation.site, code["site"])
-        self.record.set(AsyncOperation.lane, code["lane"])
 
     def operand(self, number: int, value: Value | int) -> None:
         """Put an operand on record: a 64-bit number that `operand_of` reads when the operation executes."""
@@ -53,6 +42,23 @@ class PipeOperation:
         self.record.set(AsyncOperation.execute, address_of(self.code, execute))
         values: list[Value | int] = [self.code["frame"], self.record.address]
         self.code.give(call(self.code, issue(self.code.module), values))
+
+
+def blank_operation(code: FunctionCode, site: Value, lane: Value) -> Record:
+    """Return an operation on the stack whose fields are those of one without an mbarrier and a group."""
+    record = stack_record(code, AsyncOperation)
+    for field in (
+        AsyncOperation.barrier,
+        AsyncOperation.target_block,
+        AsyncOperation.combine,
+        AsyncOperation.source,
+        AsyncOperation.element_bytes,
+        AsyncOperation.group,
+    ):
+        record.set(field, 0)
+    record.set(AsyncOperation.site, site)
+    record.set(AsyncOperation.lane, lane)
+    return record
 
 
 def stack_record(code: FunctionCode, layout: type[RecordLayout]) -> Record:
@@ -85,8 +91,8 @@ def is_paired(block: Record) -> Value:
 def other_row(code: FunctionCode, block: Record) -> Record:
     """Return the MemberRow of the other block of a pair, whose rank differs in the last bit.
 
-    Its `block` is that block's record, its `shared` the host address of its shared memory, and its `bytes` are
-    0 once it has exited. There is one only if `is_paired`.
+    Its `block` is that block's record, its `shared` the host address of its shared memory, and its `bytes`
+    are 0 once it has exited. There is one only if `is_paired`.
     """
     return member_row(code, block, block.get(BlockRecord.rank) ^ 1)
 

@@ -372,6 +372,11 @@ class InstructionRecord:
         return [(each.kind, each.size, each.strong) for each in self.memory] == made
 
     @property
+    def allocates_tensor_memory(self) -> bool:
+        """Whether it writes the address of columns that it has allocated: tcgen05.alloc."""
+        return any(each.size is Size.TENSOR_MEMORY_ADDRESS for each in self.memory)
+
+    @property
     def is_atomic(self) -> bool:
         """Whether it reads and writes memory in one step: atom, red."""
         return any(each.kind is AccessKind.ATOMIC for each in self.memory)

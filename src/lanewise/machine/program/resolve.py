@@ -44,6 +44,7 @@ from lanewise.machine.program.special_registers import (
     RESERVED_MEMORY_REGISTERS,
     SPECIAL_REGISTERS,
 )
+from lanewise.machine.program.tensor_memory_rules import check_tensor_memory
 from lanewise.ptx import (
     Address,
     Element,
@@ -94,6 +95,7 @@ def resolve(module: Module, entry: Function) -> Program:
     program.local_bytes = program.stack_base + (abi.STACK_BYTES if program.uses_stack else 0)
     program.dynamic_offset = aligned(program.shared_bytes, program.dynamic_alignment)
     size_limits.check_program(program)
+    check_tensor_memory(program)
     return program
 
 

@@ -91,7 +91,7 @@ def describe_deadlock(launch: LaunchState, state: BlockState) -> tuple[str, str,
 
 
 def _columns_in_words(lanes: list[WaitingLane]) -> str:
-    """Return which columns of tensor memory are allocated where lanes wait for some, as parts of a sentence."""
+    """Return how many columns of tensor memory are allocated where lanes wait for some."""
     blocks = {each.block[BlockRecord.linear]: each.block for each in lanes if _waits_for_columns(each)}
     parts = []
     for block in blocks.values():

@@ -1,4 +1,4 @@
-"""tcgen05.mma: a product whose accumulators are in tensor memory, issued by one thread for its block or pair.
+"""tcgen05.mma: a product with accumulators in tensor memory, issued by one thread for its block or pair.
 
 Its operands are evaluated when it is issued. When the pipe carries it out, the instruction descriptor says
 which product it is: the code of that one (`tcgen05_product.py`) is looked up, and compiled on first use.

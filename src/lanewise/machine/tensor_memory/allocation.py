@@ -1,10 +1,10 @@
 """tcgen05.alloc, dealloc and relinquish_alloc_permit: columns of tensor memory.
 
-A warp allocates 32, 64, 128, 256 or 512 columns of all 128 lanes. If there are too few, it waits until another
-warp of its block frees some. With .cta_group::2 a warp of each block of a pair allocates, and both get the same
-columns; a warp that comes first waits for the other. The columns are the lowest that are free one after the
-other; which ones hardware chooses is not documented. Each block has 512 columns of its own here: on hardware
-the blocks that a multiprocessor runs at a time share them.
+A warp allocates 32, 64, 128, 256 or 512 columns of all 128 lanes. If there are too few, it waits until
+another warp of its block frees some. With .cta_group::2 a warp of each block of a pair allocates, and both
+get the same columns; a warp that comes first waits for the other. The columns are the lowest that are free
+one after the other; which ones hardware chooses is not documented. Each block has 512 columns of its own
+here: on hardware the blocks that a multiprocessor runs at a time share them.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def register_or_number(op: Op, operand: ResolvedOperand) -> list[int]:
 
 
 def uniform(code: BlockCode, words: Record, operand: int, wrong: Wrong) -> Value:
-    """Return an operand of 32 bits, a register's value plus a number: the same in all lanes, or it is a fault.
+    """Return an operand of 32 bits, a register's value plus a number: the same in all lanes, else a fault.
 
     `register_or_number` gives the two words of it.
     """
@@ -135,7 +135,7 @@ def _write_allocate(code: BlockCode) -> None:
 
 
 def _allocate_for_pair(code: BlockCode, words: Record, own: Record, columns: Value) -> None:
-    """Write the allocation of a pair: the first warp leaves what it asks for, the second allocates for both."""
+    """Write the allocation of a pair: the first warp leaves its request, the second allocates for both."""
     index = code.frame.get(WarpFrame.index)
     mine = own.get(TensorAllocator.asked).differs(0) & own.get(TensorAllocator.asked_warp).equals(index)
     granted = own.get(TensorAllocator.granted)

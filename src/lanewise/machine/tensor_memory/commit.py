@@ -11,7 +11,15 @@ from lanewise.machine import abi
 from lanewise.machine.abi import BlockAnswer, FaultKind, LaunchRecord, MemberRow
 from lanewise.machine.async_records import AsyncOperation
 from lanewise.machine.codegen.cluster_scheduler import member_row
-from lanewise.machine.codegen.function_code import U32, U64, BlockCode, FunctionCode, call, shared, shared_code
+from lanewise.machine.codegen.function_code import (
+    U32,
+    U64,
+    BlockCode,
+    FunctionCode,
+    call,
+    shared,
+    shared_code,
+)
 from lanewise.machine.codegen.tensor_pipe import ISSUER, PipeOperation, fault_in, is_paired
 from lanewise.machine.program.memory_accesses import MBARRIER_BYTES
 from lanewise.machine.program.ops import Op

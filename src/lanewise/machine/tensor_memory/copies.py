@@ -36,7 +36,7 @@ _DESCRIPTOR = 2
 PATTERN_ROWS = 8
 #: Bits 46 to 48 of a descriptor of tcgen05.
 CONSTANT_BIT, CONSTANT_BITS, CONSTANT = 46, 3, 1
-#: The bits of addresses and offsets, which are counted in pieces; where the base offset and the swizzle begin.
+#: The bits of addresses and offsets, which are counted in pieces; where base offset and swizzle begin.
 ADDRESS_BITS, BASE_OFFSET_BIT, SWIZZLE_BIT = 14, 49, 61
 
 
@@ -109,7 +109,9 @@ class _Source:
     def __init__(self, code: FunctionCode, descriptor: Value) -> None:
         self.code = code
         swizzle = (descriptor >> SWIZZLE_BIT) & 7
-        self.row_bytes = swizzle.equals(0).select(code.number(PIECE_BYTES), code.number(256) >> (swizzle >> 1))
+        self.row_bytes = swizzle.equals(0).select(
+            code.number(PIECE_BYTES), code.number(256) >> (swizzle >> 1)
+        )
         self.swizzled = self.row_bytes - PIECE_BYTES
         self.start, leading, self.stride = (
             ((descriptor >> bit) & ((1 << ADDRESS_BITS) - 1)) * PIECE_BYTES for bit in (0, 16, 32)

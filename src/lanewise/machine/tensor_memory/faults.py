@@ -42,8 +42,8 @@ _SENTENCES = {
         "once, with the number of columns that it was asked for"
     ),
     Wrong.NO_PAIR: (
-        ".cta_group::2 needs the two blocks of a pair, and the cluster of this launch has {0}: launch clusters "
-        "of 2, 4, 6, … blocks"
+        ".cta_group::2 needs the two blocks of a pair, and the cluster of this launch has {0}: launch "
+        "clusters of 2, 4, 6, … blocks"
     ),
     Wrong.PAIR_EXITED: (
         "the other block of the pair (rank {0} in the cluster) has exited; let both meet at a barrier of the "
@@ -59,7 +59,9 @@ _SENTENCES = {
     Wrong.BEYOND_COLUMNS: (
         f"the instruction reaches column {{0}}: tensor memory has columns 0 to {TENSOR_COLUMNS - 1}"
     ),
-    Wrong.BEYOND_LANES: f"the instruction reaches lane {{0}}: tensor memory has lanes 0 to {TENSOR_LANES - 1}",
+    Wrong.BEYOND_LANES: (
+        f"the instruction reaches lane {{0}}: tensor memory has lanes 0 to {TENSOR_LANES - 1}"
+    ),
     Wrong.LANES_OF_OTHERS: (
         "the address names lane {0}, which this warp does not reach: a warp reaches the 32 lanes from "
         "32 * (its number in the block modulo 4) on"
@@ -69,8 +71,8 @@ _SENTENCES = {
     Wrong.MASK: "the mask {0:#x} names a block that is not in the cluster",
     Wrong.NOT_SHARED: "the address {0:#x} of the mbarrier is not in the shared memory of the cluster",
     Wrong.DESCRIPTOR: (
-        "the matrix descriptor {0:#x} is none that a copy takes: its bits 46 to 48 are 1, and its swizzle (bits "
-        "61 to 63) is 0 (none), 2 (128 bytes), 4 (64 bytes) or 6 (32 bytes)"
+        "the matrix descriptor {0:#x} is none that a copy takes: its bits 46 to 48 are 1, and its swizzle "
+        "(bits 61 to 63) is 0 (none), 2 (128 bytes), 4 (64 bytes) or 6 (32 bytes)"
     ),
 }
 

@@ -7,6 +7,7 @@ PTX ISA keeps the order of instructions that use them. A store may take effect a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +19,15 @@ from lanewise.jit.simd import Pointer, Type, Value, f32, u32
 from lanewise.machine import abi
 from lanewise.machine.abi import WarpFrame
 from lanewise.machine.arithmetic.float_bits import pick
-from lanewise.machine.codegen.function_code import BlockCode, Kernel, Record, shared_code
+from lanewise.machine.codegen.function_code import (
+    BYTE,
+    BlockCode,
+    FunctionCode,
+    Kernel,
+    Record,
+    shared,
+    shared_code,
+)
 from lanewise.machine.codegen.register_shuffles import VECTOR, Registers, index_bits, permuted, shuffled
 from lanewise.machine.codegen.tensor_pipe import columns_are_allocated, lane_and_column, tensor_word
 from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS, Step
@@ -26,6 +35,7 @@ from lanewise.machine.program.operands import MemoryOperand, Register, elements_
 from lanewise.machine.program.ops import Op
 from lanewise.machine.tensor_memory.allocation import fault, uniform, whole_warp
 from lanewise.machine.tensor_memory.faults import Wrong
+from lanewise.machine.tensor_memory.late_stores import Move, keep, kept_move
 from lanewise.machine.tensor_memory_records import LANE_BYTES, TENSOR_COLUMNS, TENSOR_LANES
 from lanewise.ptx import Immediate
 
@@ -106,8 +116,17 @@ class Access(NamedTuple):
         assert isinstance(address, MemoryOperand)
         together = min(count, MOST_TOGETHER)
         form = Form(shape, storing, op.has("pack::16b") or op.has("unpack::16b"), together)
-        offset = split[0].bits if split and isinstance(split[0], Immediate) else 0
+        offset = signed_word(split[0].bits) if split and isinstance(split[0], Immediate) else 0
         return cls(form, registers, address, offset)
+
+
+def signed_word(bits: int) -> int:
+    """Return the signed number that the low 32 bits of a constant stand for.
+
+    >>> signed_word(0xFFFF_FFFC)
+    -4
+    """
+    return (bits + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
 def tensor_address(op: Op, address: MemoryOperand) -> list[int]:
@@ -143,25 +162,50 @@ def _mover(module: ir.Module, form: Form) -> ir.Function:
     """Return the function of a step for one form."""
 
     def write(code: BlockCode) -> None:
-        words = code.record("operands")
+        module, words = code.module, code.record("operands")
         whole_warp(code, words)
-        _move(code, form, words)
+        move = _checked_move(code, form, words)
+        if form.storing:
+            keep(code, words.get(0), move, lambda number: _data(code, words, number), _kept(module, form))
+        _move(code, form, move, lambda number: _data(code, words, number).address)
         code.give(0)
 
     return shared_code(module, form.name, STEP_ARGUMENTS, write)
 
 
-def _move(code: BlockCode, form: Form, words: Record) -> None:
-    """Write the move of all chunks, after the address was checked."""
+def _kept(module: ir.Module, form: Form) -> ir.Function:
+    """Return the function that carries out a store that was kept."""
+
+    def write(module: ir.Module, name: str) -> None:
+        code = FunctionCode(module, name, ("operation",), ir.WORD, "")
+        move, register = kept_move(code.record("operation"), form.together)
+        _move(code, form, move, register)
+        code.give(0)
+
+    return shared(module, f"execute {form.name}", ir.FunctionType(ir.WORD, [ir.LONG]), write, quickly=True)
+
+
+def _data(code: BlockCode, words: Record, number: Value) -> Record:
+    """Return where the warp has a register of the vector, by its number."""
+    return Record(code, code["frame"] + words.get(number * 8 + _REGISTERS))
+
+
+def _checked_move(code: BlockCode, form: Form, words: Record) -> Move:
+    """Return what is moved, after the address was checked."""
     chunks = words.get(_CHUNKS)
     lane, column = _checked_place(code, form, words, chunks)
     start = tensor_word(code.block, lane, column)
-    with code.loop(chunks) as chunk:
-        rows = start + chunk * (form.step * 4)
-        halves = [rows, rows + words.get(_HALF_SPLIT) * 4][: form.shape.halves]
-        first = chunk * (form.together * 8) + _REGISTERS
-        offsets = [words.get(first + 8 * number) for number in range(form.together)]
-        registers = Registers(code, code.frame.handle, offsets, 32)
+    return Move(start, words.get(_HALF_SPLIT), chunks, form.together)
+
+
+def _move(code: FunctionCode, form: Form, move: Move, register: Callable[[Value], Value]) -> None:
+    """Write the move of all chunks; `register` gives the address of a register by its number."""
+    base = code.builder.inttoptr(code.number(0).handle, BYTE)
+    with code.loop(move.chunks) as chunk:
+        rows = move.start + chunk * (form.step * 4)
+        halves = [rows, rows + move.half_split * 4][: form.shape.halves]
+        addresses = [register(chunk * form.together + number) for number in range(form.together)]
+        registers = Registers(code, base, addresses, 32)
         lines = [Record(code, half + n * LANE_BYTES) for half in halves for n in range(form.shape.lanes)]
         (_store if form.storing else _load)(code, form, lines, registers)
 
@@ -171,7 +215,7 @@ def _vector(form: Form) -> int:
     return min(form.columns, VECTOR // 32)
 
 
-def _load(code: BlockCode, form: Form, lines: list[Record], registers: Registers) -> None:
+def _load(code: FunctionCode, form: Form, lines: list[Record], registers: Registers) -> None:
     """Write the load of a chunk: rows of neighbouring columns become registers."""
     width = _vector(form)
     vectors = []
@@ -185,7 +229,7 @@ def _load(code: BlockCode, form: Form, lines: list[Record], registers: Registers
     registers.store(_reordered(code, vectors, form.words(), width))
 
 
-def _alternating(code: BlockCode, words: Pointer, width: int) -> list[Value]:
+def _alternating(code: FunctionCode, words: Pointer, width: int) -> list[Value]:
     """Return the words of even and of odd numbers among neighbours, so many of each."""
     if width == 1:
         return [words.load(number) for number in (0, 1)]
@@ -193,7 +237,7 @@ def _alternating(code: BlockCode, words: Pointer, width: int) -> list[Value]:
     return [shuffled(code, both, None, tuple(range(n, 2 * width, 2))) for n in (0, 1)]
 
 
-def _store(code: BlockCode, form: Form, lines: list[Record], registers: Registers) -> None:
+def _store(code: FunctionCode, form: Form, lines: list[Record], registers: Registers) -> None:
     """Write the store of a chunk. The upper half of a column that an unpacked half goes to becomes 0."""
     width = _vector(form)
     source = np.argsort(form.words())
@@ -212,7 +256,7 @@ def _store(code: BlockCode, form: Form, lines: list[Record], registers: Register
             line.pointer(part * width * 4, u32).store(vector)
 
 
-def _reordered(code: BlockCode, vectors: list[Value], order: np.ndarray, width: int) -> list[Value]:
+def _reordered(code: FunctionCode, vectors: list[Value], order: np.ndarray, width: int) -> list[Value]:
     """Return vectors whose elements are those of others at some numbers."""
     if width == 1:
         return [vectors[int(each)] for each in order]
@@ -259,8 +303,8 @@ def demand_columns(code: BlockCode, words: Record, first: Value, count: Value) -
 def _reducing(module: ir.Module, op: Op, form: Form) -> ir.Function:
     """Return the function of a step that loads, and leaves the least or largest of a thread's registers.
 
-    The reduced value is one of each thread's own registers. The PTX ISA speaks of the columns of a lane, which
-    two threads share in .16x32bx2: that each reduces its own half is an assumption.
+    The reduced value is one of each thread's own registers. The PTX ISA speaks of the columns of a lane,
+    which two threads share in .16x32bx2: that each reduces its own half is an assumption.
     """
     larger, kind = op.has("max"), op.types[-1] if op.types else ""
     if op.has("min") == larger or kind not in ("f32", "u32", "s32"):
@@ -271,7 +315,7 @@ def _reducing(module: ir.Module, op: Op, form: Form) -> ir.Function:
     def write(code: BlockCode) -> None:
         words = code.record("operands")
         whole_warp(code, words)
-        _move(code, form, words)
+        _move(code, form, _checked_move(code, form, words), lambda number: _data(code, words, number).address)
         count = words.get(_CHUNKS) * form.together
 
         def value(number: Value) -> Value:
@@ -293,5 +337,3 @@ def _reducing(module: ir.Module, op: Op, form: Form) -> ir.Function:
 
     verb = "max" if larger else "min"
     return shared_code(module, f"{form.name} {verb} {options} {kind}", STEP_ARGUMENTS, write)
-
-

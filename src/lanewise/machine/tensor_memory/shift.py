@@ -1,8 +1,8 @@
 """tcgen05.shift: 31 of 32 lanes of tensor memory take the words of the next lane, in eight columns.
 
 The PTX ISA says that rows are shifted "down, except the last", and CUTLASS that what refills them is the last
-lane of each partition (by the copy of shape .4x256b). So lane r takes the words of lane r + 1, and the last one
-keeps its own. No GPU has confirmed it.
+lane of each partition (by the copy of shape .4x256b). So lane r takes the words of lane r + 1, and the last
+one keeps its own. No GPU has confirmed it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ def _write_issue(code: BlockCode) -> None:
     demand_target(code, Target(ROWS, ROWS - 1, WIDTH))
     made.operand(ADDRESS, code["address"])
     made.operand(PAIRED, code["paired"])
-    made.give(shared(code.module, "execute tcgen05.shift", ir.FunctionType(ir.WORD, [ir.LONG]), _write_execute))
+    made.give(
+        shared(code.module, "execute tcgen05.shift", ir.FunctionType(ir.WORD, [ir.LONG]), _write_execute)
+    )
 
 
 def _write_execute(module: ir.Module, name: str) -> None:

@@ -88,5 +88,3 @@ def each_block(code: FunctionCode, operation: Record) -> Iterator[Record]:
         with code.when(number.differs(0)):
             chosen.set(other_block(code, own).address)
         yield Record(code, chosen.get(), BlockRecord)
-
-

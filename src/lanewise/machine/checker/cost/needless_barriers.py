@@ -89,7 +89,8 @@ def needless_barriers(kernel: CheckedKernel, arguments_overlap: bool = False) ->
 def _is_plain(sites: Iterable[Op]) -> bool:
     """Return whether only accesses can be the reason for a barrier: not clocks, no asynchronous proxy."""
     for op in sites:
-        if op.record.level in (Level.WARPGROUP, Level.CLUSTER) or "%clock" in str(op.source):
+        unseen = op.record.level in (Level.WARPGROUP, Level.CLUSTER) or op.record.touches_tensor_memory
+        if unseen or "%clock" in str(op.source):
             return False
         if any(access.proxy is Proxy.ASYNC for access in op.record.memory):
             return False
