@@ -409,12 +409,12 @@ TENSOR_MEMORY = (
         "tcgen05.st", "tmem use use?", shared_step="tensor_memory.loads_and_stores:step", waits=Waits.WARP,
         needs_values=True),
     *_tensor("tcgen05.wait::ld", "", waits=Waits.WARP),
+    *_tensor(
+        "tcgen05.wait::st", "", shared_step="tensor_memory.late_stores:wait_step", waits=Waits.WARP),
     *_product("tcgen05.mma", "tmem matrix descriptor use use use*"),
     *_product("tcgen05.mma.sp", "tmem matrix descriptor tmem use use use*"),
     *_product("tcgen05.mma.block_scale", "tmem matrix descriptor use tmem tmem use"),
     *_product("tcgen05.mma.sp.block_scale", "tmem matrix descriptor tmem use tmem tmem use"),
-    *_tensor(
-        "tcgen05.wait::st", "", shared_step="tensor_memory.late_stores:wait_step", waits=Waits.WARP),
     *_tensor(
         "tcgen05.cp", "tmem descriptor", "tensor_memory.copies:lower", memory=(_operand(1),),
         counter="utccp"),
