@@ -21,6 +21,7 @@ from lanewise.arith.on_arrays import required_model
 from lanewise.arith.plain_engine import cut_for
 from lanewise.isa.asynchronous.descriptor import InstructionDescriptor
 from lanewise.isa.asynchronous.products import tcgen05_instruction
+from lanewise.isa.matrix_descriptor import Major
 from lanewise.isa.tensor_memory.accumulators import METADATA, Region, block_rows, metadata_place, regions
 from lanewise.jit import ir, machine_code
 from lanewise.jit.host_memory import address, zeroed_bytes
@@ -146,8 +147,8 @@ class Code:
 
     a: str
     b: str
-    a_major: str
-    b_major: str
+    a_major: Major
+    b_major: Major
     a_in_tensor_memory: bool
     accumulator: operands.Accumulator
     #: Elements of A and of B along K.
@@ -523,11 +524,11 @@ class _Writer:
             call_kernel(code, self._number(ProductRecord.pack_b), fused_kernel.PACK_B, given)
             return
         signed = how.signed[1]
-        raw, out = pointer_to(code, self.at["b"], u8), pointer_to(code, self.at["b_elements"], i16)
+        raw, elements = pointer_to(code, self.at["b"], u8), pointer_to(code, self.at["b_elements"], i16)
         with code.loop(strips) as number, code.loop(how.k) as k, code.loop(strip >> 3) as part:
             value = raw.load(k * columns + number * strip + part * 8, 8)
             value = value.view(i8).to(i16) if signed else value.to(i16)
-            out.store(value, (number * how.k + k) * strip + part * 8)
+            elements.store(value, (number * how.k + k) * strip + part * 8)
         Record(code, self.at["zero"]).set(0, 0)
 
     def _zero_columns(self) -> None:
@@ -558,7 +559,8 @@ class _Writer:
         """Write a block's rows of A into the stage."""
         groups, pieces = (self._number(each) for each in (ProductRecord.a_groups, ProductRecord.a_pieces))
         sign = self._number(ProductRecord.a_sign)
-        values = [self.operation.address, block.address, self._operand(A), 0, groups, 0, pieces]
+        values: list[Value | int] = [self.operation.address, block.address, self._operand(A)]
+        values += [0, groups, 0, pieces]
         call_in(self.code, self.gather_a, [*values, self.at["a"], self.how.packed_k, sign])
 
     def _rows_of_a(self, block: Record, region: Record) -> None:
