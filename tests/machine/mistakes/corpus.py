@@ -205,7 +205,10 @@ def module(file: str, wrong: bool, names: frozenset[str]) -> Any:
     text, arch = version(file, wrong), arch_of(file)
     if file.endswith(".ptx"):
         return lw.load(text)
-    folders = {"hopper": [FOLDER / "hopper"], "blackwell": [FOLDER / "blackwell", FOLDER.parent / "kernels" / "blackwell"]}
+    folders = {
+        "hopper": [FOLDER / "hopper"],
+        "blackwell": [FOLDER / "blackwell", FOLDER.parent / "kernels" / "blackwell"],
+    }
     options = [f"-I{each}" for each in folders.get(file.split("/")[0], [])]
     return lw.cuda(with_kernels(text, names), arch=arch, options=options)
 

@@ -13,7 +13,7 @@ from lanewise.machine.abi import BlockRecord, FaultKind, WarpFrame
 from lanewise.machine.checker.access_descriptions import allocation_at, source_of
 from lanewise.machine.checker.mends import Place
 from lanewise.machine.checker.report import Finding
-from lanewise.machine.checker.tensor_mends import PRODUCT_MENDS, TENSOR_MENDS
+from lanewise.machine.checker.tensor_memory.fault_mends import PRODUCT_MENDS, TENSOR_MENDS
 from lanewise.machine.errors import KernelFault
 from lanewise.machine.program.basic_blocks import BasicBlock, successors
 from lanewise.machine.program.instruction_record import Waits

@@ -37,11 +37,9 @@ class Language(Enum):
         return cls.OTHER_PYTHON if source.rpartition(":")[0].endswith(".py") else cls.CPLUSPLUS
 
 
-
 def _in_all(instruction: str) -> tuple[str, str, str]:
     """Return an instruction that all languages write as PTX does."""
     return instruction, instruction, instruction
-
 
 
 #: What each language calls the instructions that mends propose: CUDA C++, Python, PTX.

@@ -23,7 +23,7 @@ from lanewise.machine.checker.site_table import (
     first_access_row,
     has_order_row,
 )
-from lanewise.machine.checker.tensor_steps import TENSOR_STEPS, tensor_step
+from lanewise.machine.checker.tensor_memory.steps import TENSOR_STEPS, tensor_step
 from lanewise.machine.checker.warpgroup_steps import (
     check_product,
     event_operands,

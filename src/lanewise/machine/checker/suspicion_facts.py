@@ -30,7 +30,6 @@ from lanewise.machine.runtime.fault_report import KEEP_ALIVE
 from lanewise.machine.runtime.heap import heap_of
 from lanewise.machine.runtime.launch import Launch
 from lanewise.machine.runtime.shared_names import shared_name
-
 from lanewise.machine.tensor_memory_records import UNIT
 
 if TYPE_CHECKING:
@@ -43,8 +42,8 @@ _COMPLETE = {
     "committed it, and this thread has not synchronised with that thread since",
     AsyncKind.PHASE: "the copy is complete when the phase of its mbarrier is complete, and this thread has "
     "neither waited for that phase nor synchronised with a thread that has",
-    AsyncKind.TENSOR: "it is complete when an mbarrier is that a later tcgen05.commit of its thread names, and "
-    "this thread has neither waited for that phase nor synchronised with a thread that has",
+    AsyncKind.TENSOR: "it is complete when an mbarrier is that a later tcgen05.commit of its thread names, "
+    "and this thread has neither waited for that phase nor synchronised with a thread that has",
 }
 
 
@@ -355,17 +354,15 @@ class Facts:
     @property
     def tensor_wait(self) -> str:
         """What waits for an operation of the pipe."""
-        commit, after = self.tensor_commit, self.after_other
-        return f"{commit} to an mbarrier {after}, in the thread that issues it, and a wait for it before {self.here}"
+        commit = f"{self.tensor_commit} to an mbarrier {self.after_other}, in the thread that issues it"
+        return f"{commit}, and a wait for that mbarrier before {self.here}"
 
     @property
     def tensor_initialise(self) -> str:
         """What gives tensor memory a value before it is read."""
         if self.op.modifiers[0] == "mma":
-            return (
-                f"let the first tcgen05.mma of a sum not accumulate (enable-input-d false), or fill the columns "
-                f"before {self.here} (tcgen05.st, tcgen05.cp)"
-            )
+            first = "let the first tcgen05.mma of a sum not accumulate (enable-input-d false)"
+            return f"{first}, or fill the columns before {self.here} (tcgen05.st, tcgen05.cp)"
         return f"write these columns before {self.here} (tcgen05.mma, tcgen05.st, tcgen05.cp)"
 
     @property

@@ -47,7 +47,7 @@ from lanewise.machine.checker.records import (
 )
 from lanewise.machine.checker.shadow_pool import SHADOWS
 from lanewise.machine.checker.site_table import fresh_table
-from lanewise.machine.checker.tensor_records import CELLS, TensorCell, TensorClock
+from lanewise.machine.checker.tensor_memory.records import CELLS, TensorCell, TensorClock
 from lanewise.machine.checker.triage import Triage
 from lanewise.machine.runtime.device_memory import Allocation
 from lanewise.machine.runtime.heap import heap_of

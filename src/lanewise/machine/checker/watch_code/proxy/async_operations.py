@@ -228,7 +228,9 @@ class BegunOperation:
 class Runs:
     """Looks at the runs of one operation in one memory, if there is anything to look at."""
 
-    def __init__(self, begun: BegunOperation, block: Record, host: Value, flags: Value | int, who: Value) -> None:
+    def __init__(
+        self, begun: BegunOperation, block: Record, host: Value, flags: Value | int, who: Value
+    ) -> None:
         self.code = code = begun.code
         self.view = code.stack_bytes(RunView.BYTES, RunView)
         self.wanted = code.run(

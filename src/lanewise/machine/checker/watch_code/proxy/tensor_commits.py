@@ -9,7 +9,7 @@ from __future__ import annotations
 from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine.checker.proxy_records import NotedOperation
 from lanewise.machine.checker.records import BlockWatch
-from lanewise.machine.checker.tensor_records import COMMITS_KEPT, TensorClock
+from lanewise.machine.checker.tensor_memory.records import COMMITS_KEPT, TensorClock
 from lanewise.machine.checker.watch_code.proxy.phases import phase_is_known
 
 
@@ -33,7 +33,7 @@ def tensor_is_complete(watch: BlockWatch, product: NotedOperation, epoch: int, m
         return True
     for number in range(max(count - COMMITS_KEPT, 0), count):
         commit = clock.commits[number & (COMMITS_KEPT - 1)]
-        if (commit.epoch > epoch) & (commit.lane == product.lane):
-            if phase_is_known(watch, commit.home, commit.number, commit.phase, me):
-                return True
+        is_later = (commit.epoch > epoch) & (commit.lane == product.lane)
+        if is_later and phase_is_known(watch, commit.home, commit.number, commit.phase, me):
+            return True
     return False

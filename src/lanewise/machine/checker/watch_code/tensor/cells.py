@@ -12,7 +12,7 @@ from lanewise.machine.abi import WarpFrame
 from lanewise.machine.checker import records
 from lanewise.machine.checker.records import BlockWatch
 from lanewise.machine.checker.suspicion_sentences import Suspicion
-from lanewise.machine.checker.tensor_records import (
+from lanewise.machine.checker.tensor_memory.records import (
     CELL_LANES,
     LANE_GROUPS,
     WAITS_KEPT,

@@ -20,7 +20,7 @@ from lanewise.machine.abi import BlockRecord, LaunchRecord, WarpFrame
 from lanewise.machine.async_records import AsyncOperation
 from lanewise.machine.checker.proxy_records import AsyncFlag, AsyncKind, RunView
 from lanewise.machine.checker.records import BlockWatch, Flag
-from lanewise.machine.checker.tensor_records import CELL_LANES, COMMITS_KEPT, TensorFlag
+from lanewise.machine.checker.tensor_memory.records import CELL_LANES, COMMITS_KEPT, TensorFlag
 from lanewise.machine.checker.watch_code.accesses import Access
 from lanewise.machine.checker.watch_code.clocks.strong_accesses import access_strongly
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import begin_epoch, watch_of, watch_of_running
@@ -133,9 +133,7 @@ def look_at_product(
     writes = TensorFlag.WRITES | TensorFlag.PIPE
     both = writes | TensorFlag.READS | TensorFlag.EVERY_COLUMN
     flags = both if adds else writes
-    look_at_cells(
-        frame, row, home, groups, d & COLUMN_MASK, columns_of_d(form, m, n), epoch, me, flags
-    )
+    look_at_cells(frame, row, home, groups, d & COLUMN_MASK, columns_of_d(form, m, n), epoch, me, flags)
 
 
 # what a product reads from shared memory --------------------------------------------------------------------
@@ -355,7 +353,7 @@ def arrive_by_commit(frame: WarpFrame, operation: AsyncOperation, home: BlockWat
 
 @compiled(name="check_commit_issued", external=True)
 def commit_issued(frame: WarpFrame, operation: AsyncOperation) -> None:
-    """tcgen05.commit is about to be issued: an arrival at an mbarrier, after all that its thread has issued."""
+    """tcgen05.commit is about to be issued: an arrival after all that its thread has issued."""
     watch, home = watch_of_running(frame), watch_of(operation.barrier_block)
     offset = operation.barrier - operation.barrier_block.shared
     number = follow_barrier(home, offset, load_long(operation.barrier))

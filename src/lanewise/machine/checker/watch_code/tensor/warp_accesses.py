@@ -8,7 +8,7 @@ from lanewise.machine.abi import WarpFrame
 from lanewise.machine.checker import records
 from lanewise.machine.checker.records import BlockWatch
 from lanewise.machine.checker.suspicion_sentences import Suspicion
-from lanewise.machine.checker.tensor_records import CELL_LANES, WAITS_KEPT, TensorFlag
+from lanewise.machine.checker.tensor_memory.records import CELL_LANES, WAITS_KEPT, TensorFlag
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     operand_of,
     suspect,

@@ -1,4 +1,4 @@
-"""The checker's steps before instructions of tcgen05: what they do to tensor memory, and what they wait for."""
+"""The checker's steps before instructions of tcgen05: what they do to tensor memory, what they wait for."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from lanewise.machine.program.operands import MemoryOperand, Register, ResolvedO
 from lanewise.machine.program.ops import Op
 from lanewise.ptx import Immediate
 
-#: What is called when an operation of the pipe is issued, by the second word of the instruction, and the shape
-#: of a copy.
+#: What is called when an operation of the pipe is issued, by the second word of the instruction, and for a
+#: copy by its shape.
 _HOOKS: dict[str, Hook] = {"mma": product_issued, "shift": shift_issued, "commit": commit_issued} | {
     f"cp {name}": hook for name, hook in copy_hooks.items()
 }
