@@ -17,6 +17,7 @@ from lanewise.machine.compile.kernel_writer import KernelWriter
 from lanewise.machine.program.basic_blocks import split
 from lanewise.machine.program.resolve import resolve
 from lanewise.ptx import parse
+from lanewise.ptx.compatibility import instruction_version
 from machine.forms import BLACKWELL, FIRST, forms, module_of
 from machine.legal_forms import legal, reason
 from ptxas import find_ptxas
@@ -96,3 +97,17 @@ def test_forms_of_blackwell_run_where_ptxas_takes_them(target: str) -> None:
         else:
             with pytest.raises(Unsupported, match=f"line {FIRST}: .* needs .*; this PTX is for {target}"):
                 written([form], target)
+
+
+def test_the_version_of_forms_of_blackwell_is_the_first_that_ptxas_takes() -> None:
+    if find_ptxas() is None:
+        pytest.skip("no ptxas: pip install 'nvidia-cuda-nvcc==13.0.*'")
+    every = forms_of_blackwell()
+    operations = parse(module_of(every, "sm_100a"))["e"].function.operations
+    found = dict(zip(every, map(instruction_version, operations), strict=False))
+    left = every
+    for version in ("8.6", "8.7", "8.8", "9.0"):
+        taken = set(legal(left, "sm_100a", version))
+        assert {form: found[form] for form in taken} == dict.fromkeys(taken, version)
+        left = [form for form in left if form not in taken]
+    assert not left

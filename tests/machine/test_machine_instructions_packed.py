@@ -278,6 +278,33 @@ def test_reductions_of_floats_over_a_warp() -> None:
         assert (got.reshape(-1, 32) == got.reshape(-1, 32)[:, :1]).all()
 
 
+def test_pairs_of_f32() -> None:
+    """Each half of an f32x2 is what an instruction of f32 gives, in all roundings; NaNs are the GPU's."""
+    from machine.exact import operate
+
+    rng = np.random.default_rng(23)
+    given = {64: [edges(32, rng, 2 * COUNT, "f32").view(np.uint64) for _ in range(3)]}
+    cases: list[Case] = []
+    oracles: list[Callable[..., int]] = []
+
+    def both(words: tuple[int, ...], name: str, mode: str) -> int:
+        halves = ([word >> shift & 0xFFFFFFFF for word in words] for shift in (0, 32))
+        low, high = (operate(name, half, F32, mode) for half in halves)
+        return high << 32 | low
+
+    for name, count in (("add", 2), ("sub", 2), ("mul", 2), ("fma", 3)):
+        for mode in ("rn", "rz", "rm", "rp"):
+            cases.append(Case(f"{name}.{mode}.f32x2", (64,) * count, 64))
+            oracles.append(lambda *words, n=name, m=mode: both(words, n, m))
+    hold(cases, given, oracles, "sm_100")
+    for name, count in (("add", 2), ("sub", 2), ("mul", 2), ("fma", 3)):
+        for mode in ("rn", "rz", "rm", "rp"):
+            pair = run_cases([Case(f"{name}.{mode}.ftz.f32x2", (64,) * count, 64)], given, "sm_100")[0]
+            alone = {32: [each.view(np.uint32) for each in given[64]]}
+            single = run_cases([Case(f"{name}.{mode}.ftz.f32", (32,) * count, 32)], alone, "sm_100")[0]
+            assert (pair.view(np.uint32) == single).all(), (name, mode)
+
+
 def test_sums_of_f32_and_half_precision() -> None:
     rng = np.random.default_rng(9)
     for name, fmt in (("f16", F16), ("bf16", BF16)):

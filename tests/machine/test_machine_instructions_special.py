@@ -128,7 +128,10 @@ AGAIN:
             "tex.cube.v4.f32.f32 {%r0, %r1, %r2, %r3}, [%rd1, {%r4, %r4, %r4, %r4}];",
             "textures and surfaces are 1d",
         ),
-        ("tensormap.replace.tile.swizzle_atomicity.global.b1024.b32 [%rd0], 1;", "needs a target with the suffix a or f"),
+        (
+            "tensormap.replace.tile.swizzle_atomicity.global.b1024.b32 [%rd0], 1;",
+            "needs a target with the suffix a or f",
+        ),
         ("tensormap.replace.tile.box_dim.global.b1024.b32 [%rd0], 5, %r1;", "a constant from 0 to 4"),
         ("frobnicate.u32 %r0, %r1;", "cannot run"),
         ("mbarrier.bf16x2.init.shared::cta.b64 [%r0], 1;", "stands directly after mbarrier"),

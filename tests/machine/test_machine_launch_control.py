@@ -230,9 +230,11 @@ def test_wrong_addresses_are_faults(cancel: str, words: str) -> None:
 def test_a_response_that_nobody_waits_for_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """A late schedule shows that the response is asynchronous: before the wait there are zeros."""
     monkeypatch.setattr(threads, "processors", lambda: 1)
-    text = (HEAD.format(target="sm_100") + WAITS_FOR_LAST.format(cancel=CANCEL)).replace(
-        "WAIT:\n", "bra READ;\nWAIT:\n", 1
-    ).replace("ld.shared.b128", "READ:\nld.shared.b128", 1)
+    text = (
+        (HEAD.format(target="sm_100") + WAITS_FOR_LAST.format(cancel=CANCEL))
+        .replace("WAIT:\n", "bra READ;\nWAIT:\n", 1)
+        .replace("ld.shared.b128", "READ:\nld.shared.b128", 1)
+    )
     seen = {}
     for schedule in ("early", "late"):
         flags, out = np.ones(2, np.uint32), np.zeros(2, np.uint32)

@@ -81,7 +81,11 @@ def test_elements_that_are_left_out_are_neither_read_nor_written(kept: int) -> N
     names = [f"%r{1 + number}" if kept >> number & 1 else "_" for number in range(8)]
     a, b = words(8 * 32, 6), words(8 * 32, 7)
     before = b.copy()
-    run(f"ld.global.v8.b32 {{{', '.join(names)}}}, [%rd3];\nst.global.v8.b32 [%rd4], {{{', '.join(names)}}};", a, b)
+    run(
+        f"ld.global.v8.b32 {{{', '.join(names)}}}, [%rd3];\nst.global.v8.b32 [%rd4], {{{', '.join(names)}}};",
+        a,
+        b,
+    )
     chosen = np.tile([bool(kept >> number & 1) for number in range(8)], 32)
     assert np.array_equal(b, np.where(chosen, a, before))
 
@@ -223,7 +227,12 @@ OPERATIONS = {
 def test_asynchronous_reductions(name: str, schedule: object) -> None:
     a, b = words(8 * 32, 11), words(1, 12)
     wanted = OPERATIONS[name](np.concatenate([b, a[::8]]))
-    run(f"ld.global.u32 %r1, [%rd3];\nred.async.relaxed.gpu.global.{name} [%rd1], %r1;", a, b, schedule=schedule)
+    run(
+        f"ld.global.u32 %r1, [%rd3];\nred.async.relaxed.gpu.global.{name} [%rd1], %r1;",
+        a,
+        b,
+        schedule=schedule,
+    )
     assert int(b[0]) == wanted
 
 

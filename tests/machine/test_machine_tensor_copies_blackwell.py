@@ -93,9 +93,7 @@ def matrix(chance: random.Random) -> tuple[TiledTensor, Bytes, int]:
     box = chance.randrange(16, min(widest, 256 * size) + 1, 16) // size
     columns, rows = chance.randrange(1, 300), chance.randrange(1, 40)
     pitch = -(-columns * size // 16) * 16 + chance.choice([0, 16])
-    made = TiledTensor(
-        kind, (columns, rows), (pitch,), (box, 1), (1, 1), swizzle=swizzle, arch="sm_100a"
-    )
+    made = TiledTensor(kind, (columns, rows), (pitch,), (box, 1), (1, 1), swizzle=swizzle, arch="sm_100a")
     seed = chance.randrange(1 << 30)
     memory = np.random.default_rng(seed).integers(0, 256, pitch * rows + 64, dtype=np.uint8)
     return made, memory, pitch
@@ -121,9 +119,7 @@ def test_four_rows_are_gathered(seed: int) -> None:
     image = np.full(IMAGE, UNTOUCHED, np.uint8)
     instruction = f"{LOAD.format(rank=2, mode='tile::gather4')} [%r3], [%rd4, {GATHERED}], [bar];"
     schedule = chance.choice(["early", "late", seed])
-    copy(
-        "load", instruction, tensor, memory, image, (first, *chosen), 4 * box * size, schedule=schedule
-    )
+    copy("load", instruction, tensor, memory, image, (first, *chosen), 4 * box * size, schedule=schedule)
     row_pitch = WIDTHS[tensor.swizzle] or box * size
     assert np.array_equal(image, swizzled(tensor.swizzle, wanted, row_pitch)), tensor
 
@@ -175,7 +171,9 @@ def test_a_box_of_several_rows_cannot_be_gathered() -> None:
     tensor = TiledTensor("f32", (64, 32), (256,), (8, 2), (1, 1))
     instruction = f"{LOAD.format(rank=2, mode='tile::gather4')} [%r3], [%rd4, {GATHERED}], [bar];"
     with pytest.raises(KernelFault, match="2 rows; .tile::gather4 and .tile::scatter4 take four single rows"):
-        copy("load", instruction, tensor, np.zeros(8192, np.uint8), np.zeros(IMAGE, np.uint8), (0, 1, 2, 3, 4))
+        copy(
+            "load", instruction, tensor, np.zeros(8192, np.uint8), np.zeros(IMAGE, np.uint8), (0, 1, 2, 3, 4)
+        )
 
 
 # swizzles of 128 bytes with larger atoms ------------------------------------------------------------------
@@ -253,9 +251,7 @@ def test_packed_types_are_padded_on_the_way(kind: str, swizzle: str) -> None:
     columns, rows, first = 384, 11, -128 if swizzle == "128B" else 128
     pitch = columns * bits // 8
     memory = np.random.default_rng(len(kind) + len(swizzle)).integers(0, 256, pitch * rows, dtype=np.uint8)
-    tensor = TiledTensor(
-        kind, (columns, rows), (pitch,), (128, 6), (1, 1), swizzle=swizzle, arch="sm_100a"
-    )
+    tensor = TiledTensor(kind, (columns, rows), (pitch,), (128, 6), (1, 1), swizzle=swizzle, arch="sm_100a")
     wanted = []
     for number in range(7, 13):
         line = np.zeros(128 * bits // 8, np.uint8)

@@ -25,16 +25,23 @@ _INSTRUCTIONS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     for version, pattern in (
         (
             "8.8",
-            r"(?:ld|st)\..*\.(?:v8\.b32|v4\.b64)|(?:min|max)\.(?:\w+\.)*f32 [^,]+,[^,]+,[^,]+,",
+            r"(?:ld|st)\.(?:.*\.)?(?:v8\.[busf]32|v4\.[busf]64)\b"
+            r"|(?:min|max)\.(?:\w+\.)*f32 [^,]+,[^,]+,[^,]+,",
         ),
+        ("8.7", r"cvt\.rs|(?:st|red)\.async(?!.*mbarrier)|tensormap\.replace\..*elemtype\..*, 1[345];"),
         (
             "8.6",
             r".*\.f32x2\b|st\.bulk|redux\..*\.f32|clusterlaunchcontrol|tcgen05|cvt\..*\.(?:e2m1|e2m3|e3m2|ue8m0)"
-            r"|cp\.async\.bulk\.shared::cta",
+            r"|cp\.(?:reduce\.)?async\.bulk\..*(?:shared::cta\.global|cta_group|gather4|scatter4|im2col::w|cp_mask)"
+            r"|(?:add|sub|fma)\.(?:\w+\.)*f32\.b?f16\b|cvt\.r[nz]\.(?:\w+\.)*satfinite\.(?:\w+\.)*tf32"
+            r"|tensormap.*swizzle_atomicity|mbarrier\.(?:arrive|test|try).*\.relaxed|.*sync_restrict",
         ),
         ("8.3", r".*\.b128\b|tensormap|fence\.proxy\.tensormap|(?:ld|st)\.param::"),
         ("8.2", r"lop3\.(?:or|and|xor)\."),
-        ("8.1", r"(?:st|red)\.async|multimem|(?:atom|red)\..*\.v[248]\b|.*\.oob\b|.*%aggr_smem_size"),
+        (
+            "8.1",
+            r"(?:st|red)\.async|multimem|cvt\..*satfinite\.(?:\w+\.)*(?:b?f16(?:x2)?|tf32)\.f32|(?:atom|red)\..*\.v[248]\b|.*\.oob\b|.*%aggr_smem_size",
+        ),
         (
             "8.0",
             r"wgmma|setmaxnreg|elect|cp\.async\.bulk|cp\.reduce|fence\.proxy\.async|fence\.mbarrier_init"

@@ -58,17 +58,13 @@ def _write_try_cancel(code: BlockCode) -> None:
     # Only numbers of clusters that exist have a place in the order.
     asked = is_left.select(divided(code, number, blocks)[0], code.number(0))
     cluster = block_in_order(code, launch, shared_permuted(code.module), asked)
-    x, y, z = (
-        is_left.select(each, code.number(_COORDINATE)) for each in first_blocks(code, launch, cluster)
-    )
+    x, y, z = (is_left.select(each, code.number(_COORDINATE)) for each in first_blocks(code, launch, cluster))
     low, high = x | (y << _COORDINATE_BITS), z | (is_left.to(i64) << _COORDINATE_BITS)
     own = block.get(BlockRecord.rank)
     with code.loop(blocks) as rank:
         is_receiver = code["everyone"].differs(0) | rank.equals(own)
         with code.when(is_receiver):
-            there, told = (
-                (each & abi.OFFSET_MASK) | (rank << abi.RANK_SHIFT) for each in (target, barrier)
-            )
+            there, told = ((each & abi.OFFSET_MASK) | (rank << abi.RANK_SHIFT) for each in (target, barrier))
             store: list[Value | int] = [there, RESPONSE_BYTES, told, 0, low, high]
             answer = call(code, storer(code.module), [code["frame"], code["site"], code["lane"], *store])
             with code.when(answer.differs(0)):

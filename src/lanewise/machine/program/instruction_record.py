@@ -77,6 +77,8 @@ class Size(Enum):
     TYPE = auto()
     #: An operand that is a constant.
     OPERAND = auto()
+    #: An operand; if it is not a constant, the size is known only when the instruction runs.
+    ANY_OPERAND = auto()
     #: The row of a matrix for ldmatrix: 16 bytes.
     MATRIX_ROW = auto()
     #: A line of the matrix that wmma.load or wmma.store moves.
@@ -101,7 +103,7 @@ class MemoryAccess:
     #: The number of the operand that is its address.
     operand: int
     size: Size
-    #: The number of the operand that is its data (Size.TYPE) or its number of bytes (Size.OPERAND).
+    #: The number of the operand that is its data (Size.TYPE) or its number of bytes (Size.OPERAND, ANY_OPERAND).
     data: int = 0
     #: The state space, where the modifiers do not decide it.
     space: str = ""

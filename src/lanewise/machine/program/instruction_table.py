@@ -268,6 +268,19 @@ def _bulk(pattern: str, target: str, source: str, write: AccessKind = WRITE) -> 
     )  # fmt: skip
 
 
+#: What of im2col::w is not confirmed.
+_HALO = "which pixels the halo of im2col::w has is inferred from the text of the PTX ISA"
+
+
+def _tensor_load(pattern: str, **facts: Any) -> tuple[InstructionRecord, ...]:
+    """Return the record of a tensor copy to shared memory: [target], [map, coordinates], [mbarrier]."""
+    return warp(
+        pattern, "address tensor address use? use? use?", "bulk_copies.tensor_copy:lower_load",
+        memory=(_copy(WRITE, 0, "shared"), _copy(READ, 1, "global"), _counted(2)), counter="tma",
+        **{"since": 90, **facts},
+    )  # fmt: skip
+
+
 def _tensor_store(pattern: str, write: AccessKind) -> tuple[InstructionRecord, ...]:
     """Return the record of a tensor copy from shared memory: [map, coordinates], [source]."""
     return warp(
@@ -293,10 +306,9 @@ BULK = (
         orders=Order.BULK_WAIT_READ, since=90),
     *warp("cp.async.bulk.prefetch", "address use use?", counter="tma", since=90),
     *warp("cp.async.bulk.prefetch.tensor", "tensor use? use?", counter="tma", since=90),
-    *warp(
-        f"cp.async.bulk.tensor.global.{_COUNTED}", "address tensor address use? use? use?",
-        "bulk_copies.tensor_copy:lower_load",
-        memory=(_copy(WRITE, 0, "shared"), _copy(READ, 1, "global"), _counted(2)), counter="tma", since=90),
+    *_tensor_load(f"cp.async.bulk.tensor.global.{_COUNTED}"),
+    *_tensor_load(f"cp.async.bulk.tensor.global.{_COUNTED}.im2col::w", inferred=_HALO, since=100),
+    *_tensor_load(f"cp.async.bulk.tensor.global.{_COUNTED}.im2col::w::128", inferred=_HALO, since=100),
     *_tensor_store("cp.async.bulk.tensor.global.bulk_group", WRITE),
     *_tensor_store("cp.reduce.async.bulk.tensor.global.bulk_group", ATOMIC),
     *warp(
@@ -319,7 +331,7 @@ BULK = (
         since=90),
     *warp(
         "st.bulk", "address use use", "bulk_copies.bulk_copy:zero", counter="st", since=100,
-        memory=(MemoryAccess(WRITE, 0, Size.RUN_TIME, space="shared"),)),
+        memory=(MemoryAccess(WRITE, 0, Size.ANY_OPERAND, 1, space="shared"),)),
     *warp(
         "st.async", "address use", "bulk_copies.bulk_copy:lower_store", counter="st", since=100,
         types="b8 u8 s8 b16 u16 s16 b32 u32 s32 f32 b64 u64 s64 f64",

@@ -71,7 +71,7 @@ LATER_FORMS = (
         LaterForm("cp", word, DATACENTER)
         for word in ("tile::scatter4", "im2col::w::128", "cta_group::1", "cta_group::2")
     ),
-    *(LaterForm("red", f"async {word}", BLACKWELL) for word in ("release", "sys", "mmio")),
+    *(LaterForm("red", f"async {word}", BLACKWELL) for word in ("release", "mmio")),
     LaterForm("tensormap", "swizzle_atomicity", FAMILIES),
     LaterForm("clusterlaunchcontrol", "multicast::cluster::all", FAMILIES),
 )

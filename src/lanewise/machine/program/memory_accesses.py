@@ -50,7 +50,7 @@ def watched_accesses(op: Op) -> list[LocatedAccess]:
     """
     if op.space in _CONSTANT_SPACES or any(each.proxy is Proxy.ASYNC for each in op.record.memory):
         return []
-    return [each for each in accesses(op) if each.access.size is not Size.RUN_TIME]
+    return [each for each in accesses(op) if each.size]
 
 
 def size_of(op: Op, access: MemoryAccess) -> int:
@@ -65,6 +65,9 @@ def size_of(op: Op, access: MemoryAccess) -> int:
             if not isinstance(operand, Immediate):
                 raise op.unsupported("its number of bytes is not a constant")
             return int(operand.bits)
+        case Size.ANY_OPERAND:
+            operand = op.operands[access.data]
+            return int(operand.bits) if isinstance(operand, Immediate) else 0
         case Size.MATRIX_ROW | Size.DESCRIPTOR:  # both are read in pieces of 16 bytes
             return MATRIX_ROW_BYTES
         case Size.RUN_TIME:
