@@ -111,23 +111,23 @@ class Blas(LightCalls):
     # handles ------------------------------------------------------------------------------------------------
 
     def cublasCreate_v2(self) -> int:
-        """Return a handle."""
+        """Return a new handle of cuBLAS."""
         made = Settings()
         number = self.driver.handle(made)
         self.handles[number] = made
         return number
 
     def cublasDestroy_v2(self, blas: int) -> None:
-        """Forget a handle."""
+        """Forget a handle of cuBLAS."""
         self.settings(blas)
         del self.handles[blas]
 
     def cublasGetVersion_v2(self, blas: int) -> int:
-        """Return the version."""
+        """Return the version that the library has."""
         return VERSION
 
     def cublasLtGetVersion(self) -> int:
-        """Return the version."""
+        """Return the version that the library has."""
         return VERSION
 
     def cublasSetStream_v2(self, blas: int, stream: int) -> None:
@@ -147,7 +147,7 @@ class Blas(LightCalls):
         self.settings(blas).math_mode = mode & 0xF
 
     def cublasGetMathMode(self, blas: int) -> int:
-        """Return what was set."""
+        """Return the mode that was set."""
         return self.settings(blas).math_mode
 
     def cublasSetPointerMode_v2(self, blas: int, mode: int) -> None:
@@ -155,7 +155,7 @@ class Blas(LightCalls):
         self.settings(blas).pointer_mode = mode
 
     def cublasGetPointerMode_v2(self, blas: int) -> int:
-        """Return what was set."""
+        """Return the mode that was set."""
         return self.settings(blas).pointer_mode
 
     def cublasSetAtomicsMode(self, blas: int, mode: int) -> None:
@@ -163,7 +163,7 @@ class Blas(LightCalls):
         self.settings(blas).atomics_mode = mode
 
     def cublasGetAtomicsMode(self, blas: int) -> int:
-        """Return what was set."""
+        """Return the mode that was set."""
         return self.settings(blas).atomics_mode
 
     def cublasGetStatusName(self, status: int) -> int:
@@ -246,21 +246,21 @@ class Blas(LightCalls):
     def vector_copy(
         self, kind: np.dtype[Any], stream: int, n: int, x: int, step_x: int, y: int, step_y: int
     ) -> None:
-        """Copy x to y."""
+        """Copy a vector to another one."""
         self._vector(kind, y, n, step_y)[...] = self._vector(kind, x, n, step_x)
         self._written(kind, stream, y, n, step_y)
 
     def vector_swap(
         self, kind: np.dtype[Any], stream: int, n: int, x: int, step_x: int, y: int, step_y: int
     ) -> None:
-        """Exchange x and y."""
+        """Exchange two vectors of one length."""
         one, other = self._vector(kind, x, n, step_x), self._vector(kind, y, n, step_y)
         one[...], other[...] = other.copy(), one.copy()
         self._written(kind, stream, x, n, step_x)
         self._written(kind, stream, y, n, step_y)
 
     def vector_scal(self, kind: np.dtype[Any], stream: int, n: int, alpha: Any, x: int, step_x: int) -> None:
-        """Multiply x by alpha."""
+        """Multiply a vector by alpha."""
         target = self._vector(kind, x, n, step_x)
         target *= alpha
         self._written(kind, stream, x, n, step_x)
@@ -268,7 +268,7 @@ class Blas(LightCalls):
     def vector_dot(
         self, kind: np.dtype[Any], stream: int, n: int, x: int, step_x: int, y: int, step_y: int, result: int
     ) -> None:
-        """Write the sum of products."""
+        """Write the dot product of two vectors."""
         one, other = self._vector(kind, x, n, step_x), self._vector(kind, y, n, step_y)
         self._result(kind, stream, result, np.dot(one, other))
 

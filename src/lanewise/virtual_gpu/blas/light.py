@@ -96,11 +96,11 @@ class LightCalls(ProductCalls):
     """The entry points of cuBLASLt."""
 
     def cublasLtCreate(self) -> int:
-        """Return a handle."""
+        """Return a new handle of cuBLASLt."""
         return self.cublasCreate_v2()
 
     def cublasLtDestroy(self, blas: int) -> None:
-        """Forget a handle."""
+        """Forget a handle of cuBLASLt."""
         self.cublasDestroy_v2(blas)
 
     def cublasCreate_v2(self) -> int:
@@ -117,7 +117,7 @@ class LightCalls(ProductCalls):
         return self.driver.handle(Description(values))
 
     def cublasLtMatmulDescDestroy(self, product: int) -> None:
-        """Forget a description."""
+        """Forget the description that a handle names."""
         self.driver.forget(product, Description)
 
     def cublasLtMatmulDescSetAttribute(self, product: int, attribute: int, value: int, bytes: int) -> None:
@@ -133,7 +133,7 @@ class LightCalls(ProductCalls):
         return self.driver.handle(Layout(dict(zip(named, (type, rows, columns, leading), strict=True))))
 
     def cublasLtMatrixLayoutDestroy(self, layout: int) -> None:
-        """Forget a description."""
+        """Forget the description that a handle names."""
         self.driver.forget(layout, Layout)
 
     def cublasLtMatrixLayoutSetAttribute(self, layout: int, attribute: int, value: int, bytes: int) -> None:
@@ -146,11 +146,11 @@ class LightCalls(ProductCalls):
         self.driver.known(layout, Layout).values[LayoutAttribute(attribute)] = number
 
     def cublasLtMatmulPreferenceCreate(self) -> int:
-        """Return a preference."""
+        """Return a new preference without attributes."""
         return self.driver.handle(Preference())
 
     def cublasLtMatmulPreferenceDestroy(self, preference: int) -> None:
-        """Forget a preference."""
+        """Forget the preference that a handle names."""
         self.driver.forget(preference, Preference)
 
     def cublasLtMatmulPreferenceSetAttribute(

@@ -12,7 +12,6 @@ from typing import Any
 from lanewise.virtual_gpu.driver.devices import DeviceCalls
 from lanewise.virtual_gpu.driver.entry_points import C_TYPES, EntryPoint, entry_points
 from lanewise.virtual_gpu.driver.graphs import GraphCalls
-from lanewise.virtual_gpu.driver.library_kernels import LibraryKernelCalls
 from lanewise.virtual_gpu.driver.linking import LinkCalls
 from lanewise.virtual_gpu.driver.occupancy import OccupancyCalls
 from lanewise.virtual_gpu.driver.results import DriverError, Result
@@ -22,7 +21,7 @@ from lanewise.virtual_gpu.driver.virtual_memory import VirtualMemoryCalls
 LOG_VARIABLE = "LANEWISE_GPU_LOG"
 
 
-class Driver(DeviceCalls, GraphCalls, OccupancyCalls, LibraryKernelCalls, LinkCalls, VirtualMemoryCalls):
+class Driver(DeviceCalls, GraphCalls, OccupancyCalls, LinkCalls, VirtualMemoryCalls):
     """The CUDA driver API over the CPU machine.
 
     A method has the name of its entry point, takes what C takes without the pointers for results, and returns
@@ -39,6 +38,8 @@ class Driver(DeviceCalls, GraphCalls, OccupancyCalls, LibraryKernelCalls, LinkCa
 
     #: Calls from C by name, and how often each was made.
     calls: Counter[str]
+    #: The process in which a program called cuInit; as with CUDA, processes forked later have no GPU.
+    _process: int | None = None
 
     def call(self, name: str, raw: Sequence[int]) -> Result:
         """Call an entry point as C does: 64-bit words in, results written to memory; return the result."""
@@ -46,6 +47,7 @@ class Driver(DeviceCalls, GraphCalls, OccupancyCalls, LibraryKernelCalls, LinkCa
         calls[name] += 1
         declared = entry_points().get(name)
         try:
+            self._require_own_process(name)
             if declared is None or not hasattr(self, name):
                 raise DriverError(Result.NOT_SUPPORTED, f"{name} is not supported")
             self._call(declared, raw)
@@ -57,6 +59,17 @@ class Driver(DeviceCalls, GraphCalls, OccupancyCalls, LibraryKernelCalls, LinkCa
             self.__dict__.setdefault("unseen", []).append(error)
         self._log(name, declared, raw, result, reason)
         return result
+
+    def _require_own_process(self, name: str) -> None:
+        """Raise an error in a process that was forked after cuInit."""
+        if self._process is None and name == "cuInit":
+            self._process = os.getpid()
+        elif self._process is not None and self._process != os.getpid():
+            raise DriverError(
+                Result.NOT_INITIALIZED,
+                "this process was forked from one that uses the virtual GPU, and CUDA does not work in "
+                'such a process: start it by "spawn" (multiprocessing.set_start_method)',
+            )
 
     def take_unseen(self) -> list[Exception]:
         """Return the exceptions that a program in C has not seen, and forget them."""
@@ -102,6 +115,7 @@ class Driver(DeviceCalls, GraphCalls, OccupancyCalls, LibraryKernelCalls, LinkCa
 
 #: Results that a program seldom explains: the reason is written to stderr.
 _ALWAYS_LOGGED = (
+    Result.NOT_INITIALIZED,
     Result.ILLEGAL_ADDRESS,
     Result.MISALIGNED_ADDRESS,
     Result.LAUNCH_TIMEOUT,
