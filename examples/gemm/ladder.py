@@ -250,9 +250,7 @@ def main(
     every = sorted([*RUNGS, *(VARIANTS if variants else ())], key=lambda each: (each.number, each.letter))
     chosen = [each for each in every if not rung or each.number in rung]
     console = Console()
-    table = Table(
-        "rung", "what it adds", "bits", "findings", "bank conflicts", title=f"CPU, {m} × {n} × {k}"
-    )
+    table = Table("rung", "what it adds", "bits", "findings", "bank conflicts", title=f"CPU, {m} × {n} × {k}")
     for each in chosen:
         seen = climb(each, m, n, k)
         table.add_row(
