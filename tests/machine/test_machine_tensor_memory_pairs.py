@@ -283,6 +283,32 @@ def test_operations_of_the_pipe_take_effect_in_order(schedule: object) -> None:
 
 
 @pytest.mark.parametrize(
+    ("address", "commit"),
+    [
+        ("mov.u32 %r5, bars; cvt.u64.u32 %rd4, %r5;", ".b64 [%rd4]"),  # as Triton 3.6 writes it
+        ("mov.u64 %rd4, bars; cvta.shared.u64 %rd4, %rd4;", ".b64 [%rd4]"),
+        ("mov.u32 %r5, bars;", ".shared::cluster.b64 [%r5]"),
+        ("mov.u32 %r5, bars; mapa.shared::cluster.u32 %r5, %r5, 1;", ".shared::cluster.b64 [%r5]"),
+        ("mov.u64 %rd4, bars; cvta.shared.u64 %rd4, %rd4; mapa.u64 %rd4, %rd4, 1;", ".b64 [%rd4]"),
+    ],
+)
+def test_a_commit_names_its_mbarrier_by_any_address_of_the_cluster(address: str, commit: str) -> None:
+    """Rank 0 commits to its own mbarrier, or to that of rank 1; the block that owns it waits."""
+    owner = int("mapa" in address)
+    body = (
+        "    setp.eq.u32 %p0, %r0, 0; @%p0 mbarrier.init.shared::cta.b64 [bars], 1;\n" + alloc(32) + MEET
+        + f"    {address} setp.ne.u32 %p1, %r2, 0; @%p1 bra ISSUED;\n"
+        + f"    @%p0 tcgen05.commit.cta_group::1.mbarrier::arrive::one{commit};\n"
+        + f"ISSUED:\n    setp.ne.u32 %p1, %r2, {owner}; @%p1 bra DONE;\n"
+        + "WAITING:\n    mbarrier.try_wait.parity.shared::cta.b64 %p2, [bars], 0; @!%p2 bra WAITING;\n"
+        + "    mov.u32 %r6, 3; st.global.u32 [%rd0], %r6;\nDONE:\n" + MEET
+        + "    ld.shared.u32 %r9, [place];\n" + dealloc("%r9", 32)
+    )  # fmt: skip
+    for schedule in ("early", "late"):
+        assert run(body, (2, 32), np.zeros(1, np.uint32), cluster=2, schedule=schedule)[0] == 3
+
+
+@pytest.mark.parametrize(
     ("line", "message"),
     [
         (
