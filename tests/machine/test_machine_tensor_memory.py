@@ -82,7 +82,7 @@ def checked(text: str, target: str = "sm_100a") -> Any:
     return lw.load(text)["k"]
 
 
-@sampled(6)
+@sampled(10)
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "packed"])
 @pytest.mark.parametrize(("shape", "num"), CASES, ids=lambda each: str(each))
 def test_every_shape_loads_and_stores_what_the_figures_show(shape: str, num: int, packed: bool) -> None:
