@@ -146,7 +146,7 @@ def test_the_masks_of_the_isa() -> None:
 
 @pytest.mark.parametrize(("m", "shift", "major"), [(32, 13, "K"), (64, 32, "MN"), (128, 5, "K")])
 def test_a_mask_shifts_the_columns_of_b(m: int, shift: int, major: str) -> None:
-    """B's columns from `shift` on are used: one of N + shift columns is stored, and a part of it multiplied."""
+    """B's columns from `shift` on are used: a wider B is stored, and a part of it multiplied."""
     case = random_case(SEED, "f16", ws=True, m=m, n=128, sparse=False, specials=False, b_major=major)
     wide = random_case(SEED + 1, "f16", ws=True, m=m, n=256, sparse=False, specials=False, b_major=major,
                        a=case.descriptor.a, b=case.descriptor.b, d=case.descriptor.d)  # fmt: skip

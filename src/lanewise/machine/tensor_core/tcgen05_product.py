@@ -563,15 +563,9 @@ class _Writer:
             if how.b_major == "MN":
                 groups, pieces = code.number(how.k // 8), (last + lanes - 1) // lanes
             wide = code.number(_COLUMNS)
-            values: list[Value | int] = [
-                self.operation.address,
-                self.first.address,
-                self._operand(B),
-                0,
-                groups,
-            ]
-            sign = self._number(ProductRecord.b_sign)
-            call_in(code, self.gather_b, [*values, 0, pieces, self.at["dense"], wide, sign])
+            values: list[Value | int] = [self.operation.address, self.first.address, self._operand(B)]
+            values += [0, groups, 0, pieces, self.at["dense"], wide, self._number(ProductRecord.b_sign)]
+            call_in(code, self.gather_b, values)
             source = pointer_to(code, self.at["dense"], self.b.word)
             target = pointer_to(code, self.at["b"], self.b.word)
             with code.loop(how.k) as k, code.loop(parts) as part, code.loop(size >> 3) as number:
