@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 import lanewise as lw
 from everything import EVERYTHING
 from lanewise.isa.asynchronous.descriptor import KINDS
-from machine.tcgen05_products import Case, ptx, random_case
+from machine.tcgen05_products import Case, ptx, random_case, store_shared
 from ptxas import assemble, find_ptxas
 
 SEED = int(os.environ.get("LANEWISE_SEED", "20261116"))
@@ -122,6 +123,39 @@ def test_a_mask_sets_columns_of_b_to_zero(m: int) -> None:
     columns = zeroed(case.zero_mask, 64, 128 // m)
     assert 0 < columns.sum() < 64
     case.b[:, columns] = 0
+    assert np.array_equal(after, case.expected())
+
+
+def test_the_masks_of_the_isa() -> None:
+    """The examples of PTX ISA 9.0, "Zero-Column Mask Descriptor", by `zeroed`, which the test above uses."""
+    spans = 1 << 39 | 2 << 40 | 3 << 48
+
+    def bits(mask: int, parts: int) -> list[str]:
+        found = zeroed(mask, 16 * parts, parts).reshape(parts, 16)
+        return ["".join(str(int(each)) for each in part[::-1]) for part in found]
+
+    assert bits(spans, 1)[0].endswith("11100001110000")
+    first, second = bits(spans | 1 << 32, 2)
+    assert first.endswith("1110000111") and second.endswith("00001110000")
+    four = bits(spans | 0b0011 << 32 | 0 | 1 << 8 | 2 << 16 | 1 << 24, 4)
+    for found, end in zip(
+        four, ("00001110000111", "0000111000011", "111000011100", "1110000111000"), strict=True
+    ):
+        assert found.endswith(end)
+
+
+@pytest.mark.parametrize(("m", "shift", "major"), [(32, 13, "K"), (64, 32, "MN"), (128, 5, "K")])
+def test_a_mask_shifts_the_columns_of_b(m: int, shift: int, major: str) -> None:
+    """B's columns from `shift` on are used: a wider B is stored, and a part of it multiplied."""
+    case = random_case(SEED, "f16", ws=True, m=m, n=128, sparse=False, specials=False, b_major=major)
+    wide = random_case(SEED + 1, "f16", ws=True, m=m, n=256, sparse=False, specials=False, b_major=major,
+                       a=case.descriptor.a, b=case.descriptor.b, d=case.descriptor.d)  # fmt: skip
+    case.b = wide.b[:, shift : shift + 128].copy()
+    case.b_matrix = replace(wide.b_matrix, start_address=32 << 10)
+    for_b = case.descriptor.b
+    store_shared(case.shared[0], case.b_matrix, wide.b.T, for_b, 16, major)
+    case.zero_mask = shift << 56
+    after = case.run(lw.load(ptx([case.statement()], 1)), [case.statement()])
     assert np.array_equal(after, case.expected())
 
 
