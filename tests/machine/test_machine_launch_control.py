@@ -15,7 +15,7 @@ from lanewise.machine import KernelFault, Unsupported
 
 HEAD = ".version 8.6\n.target {target}\n.address_size 64\n"
 CANCEL = "clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes"
-#: Registers: %r1 to %r3 the tile, %r6 the parity, %p0 whether it is not thread 0, %r13 the block's number + 1.
+#: Registers: %r1 to %r3 the tile, %r6 the parity, %r13 the block's number + 1, %p0 unless it is thread 0.
 PERSISTENT = """
 .visible .entry k(.param .u64 out, .param .u64 starts, .param .u32 most) {{
     .reg .b64 %rd<6>; .reg .b32 %r<24>; .reg .pred %p<8>; .reg .b128 %q<2>;

@@ -1,4 +1,4 @@
-"""Stores that GPUs have from sm_100 on: 256 bits, st.bulk, masked bulk copies, asynchronous stores to global memory."""
+"""Stores that GPUs have from sm_100 on: of 256 bits, st.bulk, masked bulk copies, asynchronous ones."""
 
 from __future__ import annotations
 
@@ -205,7 +205,8 @@ def test_asynchronous_stores_have_happened_at_the_end(
     head: str, register: str, size: int, schedule: object
 ) -> None:
     a, b = words(8 * 32, 9), np.zeros(8 * 32, np.uint32)
-    body = f"ld.global.u64 %rd6, [%rd3]; cvt.u32.u64 %r1, %rd6; cvt.u16.u32 %h0, %r1;\n{head} [%rd4], {register};"
+    body = f"""ld.global.u64 %rd6, [%rd3]; cvt.u32.u64 %r1, %rd6; cvt.u16.u32 %h0, %r1;
+    {head} [%rd4], {register};"""
     run(body, a, b, schedule=schedule)
     wanted = np.zeros((32, 32), np.uint8)
     wanted[:, :size] = a.view(np.uint8).reshape(32, 32)[:, :size]

@@ -7,7 +7,8 @@ for every combination of types and modes, and for each size at its limits.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from dataclasses import field as data_field
 from math import prod
 
 from lanewise.isa.archs import arch_number
@@ -54,7 +55,7 @@ class Tiling:
     l2_promotion: str = "none"
     fill: str = "zeros"
     #: The arch that the map is for: sm_100 and later have more types and swizzles.
-    arch: str = field(default="sm_90", compare=False)
+    arch: str = data_field(default="sm_90", compare=False)
 
     @property
     def noted_bytes(self) -> int:

@@ -243,7 +243,7 @@ GATHERED = 4
 
 
 def gathered_row(box: Record, is_gather: Value, index: Value) -> Value:
-    """Return the coordinate of one of four rows, by its number; any number, if the box is not of such rows."""
+    """Return the coordinate of one of four rows, by its number; of other boxes, what does not matter."""
     place = is_gather.select(index, box.code.constant(i64, 0)) * 8
     return Record(box.code, box.address + place).get(AsyncOperation.gathered_rows)
 

@@ -204,7 +204,7 @@ def lower_store(code: BlockCode, op: Op) -> None:
     fmt = op.types[-1]
     elements = elements_of(op.operands[1])
     bits = TYPE_BITS[fmt]
-    if bits not in (32, 64) and (is_told or bits not in (8, 16)) or len(elements) * bits > 128:
+    if (bits not in (32, 64) and (is_told or bits not in (8, 16))) or len(elements) * bits > 128:
         raise op.unsupported("it stores 32 or 64 bits, or up to four of them")
     combine: Value = code.number(0)
     if op.opcode == "red":

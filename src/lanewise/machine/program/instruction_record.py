@@ -103,7 +103,8 @@ class MemoryAccess:
     #: The number of the operand that is its address.
     operand: int
     size: Size
-    #: The number of the operand that is its data (Size.TYPE) or its number of bytes (Size.OPERAND, ANY_OPERAND).
+    #: The number of the operand that is its data (Size.TYPE), or its number of bytes (Size.OPERAND and
+    #: Size.ANY_OPERAND).
     data: int = 0
     #: The state space, where the modifiers do not decide it.
     space: str = ""

@@ -25,7 +25,7 @@ class Targets(NamedTuple):
         match = re.fullmatch(r"sm_(\d+)([af]?)", target)
         if match is None or not self.least <= int(match[1]) < self.limit:
             return False
-        return not self.suffixes or bool(match[2]) and match[2] in self.suffixes
+        return not self.suffixes or (bool(match[2]) and match[2] in self.suffixes)
 
 
 BLACKWELL = Targets(100, 1000, "", "sm_100")
@@ -36,7 +36,7 @@ ARCH_100 = Targets(100, 110, "a", "sm_100a or sm_103a")
 
 
 class LaterForm(NamedTuple):
-    """Forms by their opcodes, by modifiers of which all must be there, and by the least number of operands."""
+    """Forms by their opcodes, by modifiers that all must be there, and by the least number of operands."""
 
     opcodes: str
     modifiers: str

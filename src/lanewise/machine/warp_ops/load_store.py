@@ -35,7 +35,6 @@ from lanewise.machine.program.operands import (
 from lanewise.machine.program.ops import Op
 from lanewise.machine.warp_ops.addresses import SHARED_CLUSTER, WRITE, Access, Window, reached_space
 
-
 #: The most bytes that a lane loads or stores.
 WIDEST = 32
 
