@@ -51,7 +51,7 @@ def _named(given: Sequence[Any]) -> dict[str, Any]:
     return usual | dict(zip(_ARGUMENTS, given, strict=False))
 
 
-def _call(a: Tensor, b: Tensor, **given: Any) -> Tensor:
+def _call(a: Tensor, b: Tensor, **given: object) -> Tensor:
     """Call the operator."""
     found: Tensor = _OPERATOR(a, b, *(given.get(name, usual) for name, (_, usual) in _ARGUMENTS.items()))
     return found
@@ -68,7 +68,7 @@ def matmul(
     beta: float = 1.0,
     scale_a: Tensor | None = None,
     scale_b: Tensor | None = None,
-    out_dtype: Any = None,
+    out_dtype: object = None,
     precision: str | None = None,
     batch_invariant: bool = False,
 ) -> Tensor:
@@ -83,7 +83,7 @@ def matmul(
 # what it computes -------------------------------------------------------------------------------------------
 
 
-def _computed(a: Tensor, b: Tensor, *rest: Any) -> Tensor:
+def _computed(a: Tensor, b: Tensor, *rest: object) -> Tensor:
     """Compute the operator on plain tensors."""
     given = _named(rest)
     if given["residual"] is None:
@@ -101,7 +101,7 @@ _LIBRARY.impl("matmul", _computed, "CUDA")
 
 
 @torch.library.register_fake(_NAME, lib=_LIBRARY)
-def _fake(a: Tensor, b: Tensor, *rest: Any) -> Tensor:
+def _fake(a: Tensor, b: Tensor, *rest: object) -> Tensor:
     """Return a tensor of the result's shape and type without computing it."""
     if not a.ndim or not b.ndim:
         raise LanewiseError("a product takes vectors, matrices and batches of matrices")
@@ -207,7 +207,7 @@ def _cast_for(device: str, key: str) -> Callable[..., Tensor]:
     """Return the operator under autocast: factors in the type that autocast has for a device."""
     excluded = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
 
-    def cast(a: Tensor, b: Tensor, bias: Tensor | None = None, *rest: Any) -> Tensor:
+    def cast(a: Tensor, b: Tensor, bias: Tensor | None = None, *rest: object) -> Tensor:
         wanted = torch.get_autocast_dtype(device)
 
         def lowered(each: Tensor | None) -> Tensor | None:
@@ -313,7 +313,7 @@ def _fake_attention_lse(q: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     return _fake_attention(q, *rest), q.new_empty(q.shape[:-1], dtype=torch.float32)
 
 
-def _no_gradient(ctx: Any, *gradients: Tensor) -> Any:
+def _no_gradient(ctx: object, *gradients: Tensor) -> Any:
     """Refuse a backward pass."""
     raise LanewiseError(
         "attention of lanewise has no gradient: call it under torch.no_grad(), or use "
@@ -346,8 +346,8 @@ class Linear(torch.nn.Linear):
         in_features: int,
         out_features: int,
         bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
+        device: object = None,
+        dtype: object = None,
         *,
         activation: str | None = None,
         precision: str | None = None,
@@ -419,7 +419,7 @@ def _register_sharding() -> None:
         bias, residual = given["bias"], given["residual"]
         scales = [each for each in (given["scale_a"], given["scale_b"]) if hasattr(each, "ndim")]
 
-        def row(out: Any, of_a: Any, of_b: Any, of_bias: Any, of_residual: Any) -> Any:
+        def row(out: object, of_a: object, of_b: object, of_bias: object, of_residual: object) -> Any:
             placed = {"bias": of_bias, "residual": of_residual, "scale_a": whole, "scale_b": whole}
             there = [name if hasattr(given[name], "ndim") else "" for name in _ARGUMENTS]
             return [out], [of_a, of_b, *(placed.get(name) for name in there)]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from everything import only_with_everything
+from everything import EVERYTHING, only_with_everything
 from lanewise.lang.frontend import control_flow, loop_values, merge
 from lanewise.lang.frontend.loop_values import LoopValues
 from lanewise.lang.trace import compare as trace_compare
@@ -38,9 +38,10 @@ def test_random_kernels_do_what_python_does() -> None:
         counts, findings = look_in_processes(first, SECONDS, processes)
         print(dict(counts))
     else:
-        counts, findings, _ = look(7, 300, 20)
+        counts, findings, _ = look(7, 300, 20 if EVERYTHING else 10)
     assert not findings, "\n\n".join(findings)
-    assert counts["same"] >= LEAST_SHARE * counts.total() > 0
+    # Ten programs are too few for a share.
+    assert counts["same"] >= (LEAST_SHARE * counts.total() if counts.total() >= 20 else 1)
 
 
 def test_programs_are_deterministic_and_differ() -> None:

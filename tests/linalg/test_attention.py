@@ -38,9 +38,7 @@ def random_sizes(rng: Any, depth: int) -> Sizes:
 USUAL = ((64, False, BF16), (64, True, BF16), (96, True, np.float16))
 #: The others take seconds each, most of them for the compilation of their kernels.
 CASES = [
-    pytest.param(
-        depth, causal, dtype, marks=() if (depth, causal, dtype) in USUAL else only_with_everything
-    )
+    pytest.param(depth, causal, dtype, marks=() if (depth, causal, dtype) in USUAL else only_with_everything)
     for depth in HEAD_SIZES
     for causal in (False, True)
     for dtype in (BF16, np.float16)

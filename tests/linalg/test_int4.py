@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from everything import only_with_everything
 from lanewise.formats import f32, format_of
 from lanewise.linalg.kernels.int4.kernels import PARTS
 from lanewise.linalg.kernels.int4.launches import few_rows_launch, unpack_launch
@@ -115,7 +116,7 @@ def test_unpacked_weights_have_the_bits_of_dequantize() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", [BF16, np.float16])
+@pytest.mark.parametrize("dtype", [BF16, pytest.param(np.float16, marks=only_with_everything)])
 def test_the_checker_finds_nothing(dtype: Any) -> None:
     x, weights, _ = random_layer(np.random.default_rng(6), dtype, 70, 64 * (PARTS + 3), 50)
     launch, out = kernel_result(x, weights, 1)

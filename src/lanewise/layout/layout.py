@@ -257,7 +257,7 @@ def _measure(layout: object, name: str) -> int:
     return result
 
 
-def slice_and_offset(crd: Nested, layout: Any) -> tuple[Nested, Nested]:
+def slice_and_offset(crd: Nested, layout: object) -> tuple[Nested, Nested]:
     """The layout of a slice, and the index at which it begins (0 for a composition, which keeps it inside).
 
     >>> slice_and_offset((None, 3), Layout((4, 8), (8, 1)))

@@ -137,7 +137,7 @@ def _with_new(
     return f(x if isinstance(x, tuple) else (x,), 1 if new is None else new)
 
 
-def dice(crd: Nested, x: Any) -> Any:
+def dice(crd: Nested, x: object) -> Any:
     """The modes that crd fixes, of a layout or a tuple: the rest of a slice.
 
     >>> dice((None, 3), Layout((4, 8)))

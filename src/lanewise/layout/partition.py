@@ -58,7 +58,7 @@ def _filled(name: str, crd: object, shape: object) -> Nested:
     return crd + (None,) * (len(shape) - len(crd))
 
 
-def local_tile(tensor: Tensor, tiler: Any, crd: Nested, proj: Nested = None) -> Tensor:
+def local_tile(tensor: Tensor, tiler: object, crd: Nested, proj: Nested = None) -> Tensor:
     """The tile of a tensor that belongs to the block at crd.
 
     With proj, a tuple, the entries of tiler and crd where proj has None are left out: a tiler of (M, N, K)

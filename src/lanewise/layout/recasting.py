@@ -56,7 +56,7 @@ recast_layout = recast
 
 def _cast(
     name: str,
-    layout: Any,
+    layout: object,
     n: int,
     mode: Callable[[int, int, int], tuple[Nested, Nested]],
     swizzle: Callable[[Swizzle, int], Swizzle],

@@ -50,10 +50,10 @@ class Memory(Protocol):
     def reshape(self, one: int, two: int, three: int, /) -> Memory:
         """Return the array with three axes of so many elements."""
 
-    def view(self, dtype: Any, /) -> Memory:
+    def view(self, dtype: object, /) -> Memory:
         """Return the array's memory as elements of another type."""
 
-    def __getitem__(self, index: Any, /) -> Memory:
+    def __getitem__(self, index: object, /) -> Memory:
         """Return a part of the array."""
 
     def __len__(self) -> int:

@@ -88,7 +88,7 @@ def attention(
 # the rules --------------------------------------------------------------------------------------------------
 
 
-def _operand(array: Any, name: str) -> View:
+def _operand(array: object, name: str) -> View:
     """Return the view of queries, keys or values; an error if no attention takes it."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor):  # noqa: SIM102
@@ -141,13 +141,13 @@ def _require_fitting(q: View, k: View, v: View) -> None:
         raise LanewiseError(f"{shapes}: lw.attention takes less than 2³¹ rows in all")
 
 
-def _flag(value: Any, name: str) -> bool:
+def _flag(value: object, name: str) -> bool:
     if not isinstance(value, bool | np.bool_):
         raise LanewiseError(f"{name}={value!r} must be True or False")
     return bool(value)
 
 
-def _scale(given: Any, depth: int) -> float:
+def _scale(given: object, depth: int) -> float:
     """Return the factor of scores: the given one, or 1/√(head size)."""
     if given is None:
         return 1 / sqrt(depth)

@@ -44,7 +44,7 @@ _NOT_TAKEN = ("residual", "scale_a", "scale_b", "plan", "beta")
 
 
 @short_traceback
-def grouped_matmul(a: Array, b: Array, offsets: object, *, counts: object = None, **keywords: Any) -> Any:
+def grouped_matmul(a: Array, b: Array, offsets: object, *, counts: object = None, **keywords: object) -> Any:
     """Return the rows of `a` multiplied by the matrix of their group: one matrix of `b` for each group.
 
     `a` is (rows, K), `b` (groups, K, N). `offsets` are integers, one for each group: where the group's rows
@@ -140,7 +140,7 @@ def _is_plain(options: Options) -> bool:
     return given_names(options) <= {"out", "out_dtype", "arch"}
 
 
-def _one_group(a: Any, b: Any, options: Options) -> None:
+def _one_group(a: object, b: object, options: Options) -> None:
     """Compute one group by a plan whose sums are one chain along K."""
     request = request_of(a, b, options)
     assert request.problem is not None
@@ -238,7 +238,9 @@ def _in_one_launch(left: View, right: View, given: View) -> Problem | None:
     return problem if possible else None
 
 
-def _launched(problem: Problem, left: View, right: View, given: View, bounds: Any, out: Any) -> Prepared:
+def _launched(
+    problem: Problem, left: View, right: View, given: View, bounds: object, out: object
+) -> Prepared:
     """Compute all groups in one launch on the GPU; returns what repeats it."""
     from lanewise.linalg.launch.prepare import run
 
@@ -251,7 +253,7 @@ def _launched(problem: Problem, left: View, right: View, given: View, bounds: An
     return prepared
 
 
-def _bounds(offsets: Any, groups: int, rows: int) -> tuple[Integers, Integers]:
+def _bounds(offsets: object, groups: int, rows: int) -> tuple[Integers, Integers]:
     """Return where the rows of each group begin and end, if they ascend."""
     ends = _integers(offsets, "offsets", groups)
     starts = np.zeros_like(ends)

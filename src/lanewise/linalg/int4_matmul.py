@@ -28,7 +28,9 @@ PARTS, ARCH = 8, "sm_90"
 _LEAST_BITS = 16
 
 
-def product(a: Any, b: QuantizedMatrix, options: Options, dense: Callable[[Any, Any, Options], Any]) -> Any:
+def product(
+    a: object, b: QuantizedMatrix, options: Options, dense: Callable[[Any, Any, Options], Any]
+) -> Any:
     """Return the product with quantized weights; `dense` computes one of two arrays."""
     for name in ("accumulate", "precision", "plan", "scale_a", "scale_b"):
         if getattr(options, name) is not None:
@@ -58,7 +60,7 @@ def product(a: Any, b: QuantizedMatrix, options: Options, dense: Callable[[Any, 
     return request.result if options.out is None else options.out
 
 
-def _request(a: Any, b: QuantizedMatrix, options: Options, left: View) -> Request:
+def _request(a: object, b: QuantizedMatrix, options: Options, left: View) -> Request:
     """Return what a call asks for; b stands for a matrix of its type that is nowhere."""
     kept = View((b.k, b.shape[1]), (1, b.k), b.format, 0, left.library, left.device, None)
     return request_of(a, b, options, kept=kept)

@@ -40,7 +40,13 @@ def _machine_code_first(function: _Call) -> _Call:
 
     @wraps(function)
     def matmul(
-        a: Any, b: Any, *, out: Any = None, bias: Any = None, activation: Any = None, **more: Any
+        a: object,
+        b: object,
+        *,
+        out: object = None,
+        bias: object = None,
+        activation: object = None,
+        **more: object,
     ) -> Any:
         try:
             if REPEATS:
@@ -109,7 +115,7 @@ def matmul(
     )  # fmt: skip
 
 
-def product(a: Any, b: Any, options: Options) -> Any:
+def product(a: object, b: object, options: Options) -> Any:
     """Return the product of two arrays by options; every product of the library is computed here."""
     if options.stream is not None:
         from lanewise.linalg.launch.streams import working_on
@@ -167,10 +173,10 @@ def _scattered(operand: Operand | None) -> bool:
     return operand is not None and (operand.inner != 1 or operand.leading < 0)
 
 
-def _on_copies(request: Request, problem: Problem, a: Any, b: Any, options: Options) -> Any:
+def _on_copies(request: Request, problem: Problem, a: object, b: object, options: Options) -> Any:
     """Compute a product on a GPU whose operands are scattered, on copies that their library makes of them."""
 
-    def compact(array: Any, operand: Operand | None) -> Any:
+    def compact(array: object, operand: Operand | None) -> Any:
         if array is None or not _scattered(operand):
             return array
         if hasattr(array, "contiguous"):
@@ -235,7 +241,7 @@ def _returned(request: Request, a: Any) -> Any:
 
 
 @short_traceback
-def plan(a: Array, b: Array, *, arch: str | None = None, **keywords: Any) -> PlannedProduct:
+def plan(a: Array, b: Array, *, arch: str | None = None, **keywords: object) -> PlannedProduct:
     """Return the plan for a call of `lw.matmul` with the same arguments: what runs, how, and why.
 
     >>> import numpy as np

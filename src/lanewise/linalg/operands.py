@@ -50,7 +50,7 @@ class View(NamedTuple):
         return self.format.word_bits // 8
 
 
-def view_of(value: Any, name: str) -> View:
+def view_of(value: object, name: str) -> View:
     """Return the view of an array; anything else, and arrays of other types, are errors that name it.
 
     >>> view_of(np.zeros((4, 6), np.float16)[:, ::2], "a")[:3]
@@ -150,7 +150,7 @@ def plain_tensors() -> tuple[type, ...]:
     return torch.Tensor, torch.nn.Parameter, torch.nn.Buffer
 
 
-def _other_view(value: Any, name: str) -> View:
+def _other_view(value: object, name: str) -> View:
     """Return the view of an array of another library."""
     from lanewise.gpu.arrays import interface_of, library_of, locate
 
@@ -362,7 +362,7 @@ def empty(like: View, shape: Sequence[int], fmt: Format) -> Any:
     )
 
 
-def with_items(array: Any, name: str) -> Any:
+def with_items(array: object, name: str) -> Any:
     """Return an array whose matrices can be taken one by one: itself, or NumPy's view of the same memory."""
     if array is None or isinstance(array, int | float) or hasattr(array, "__getitem__"):
         return array

@@ -50,7 +50,7 @@ _USUAL = tuple((name, _DEFAULTS[name]) for name in SETTINGS)
 NO_SETTINGS = tuple(value for _, value in _USUAL)
 
 
-def settings_of(given: Mapping[str, Any]) -> tuple[Any, ...]:
+def settings_of(given: Mapping[str, object]) -> tuple[object, ...]:
     """Return the settings of a call, in their order.
 
     >>> settings_of({"activation": "relu"}) == ("relu", *NO_SETTINGS[1:])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from lanewise.errors import LanewiseError
 
@@ -77,5 +76,5 @@ def require_fields(plan: Plan) -> None:
             raise LanewiseError(f"{name}={value!r}: a plan takes one of {', '.join(map(repr, allowed))}")
 
 
-def _is_positive(value: Any) -> bool:
+def _is_positive(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1

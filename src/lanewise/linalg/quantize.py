@@ -139,7 +139,7 @@ def quantize(w: AnyArray, format: str = "int4", *, group: int = 128, dtype: obje
     return found
 
 
-def _detached(array: Any) -> Any:
+def _detached(array: object) -> Any:
     """Return a parameter of a model as plain numbers: quantized weights have no gradient."""
     return array.detach() if hasattr(array, "detach") else array
 

@@ -165,7 +165,7 @@ def _as_matrices(
     return view._replace(shape=tuple(shape), strides=tuple(strides))
 
 
-def _number(value: Any, name: str) -> float:
+def _number(value: object, name: str) -> float:
     """Return a number of the epilogue as a float; arrays are refused.
 
     -0.0 counts as 0.0: calls that differ in nothing but this are one kind of call.
@@ -185,7 +185,7 @@ def _number(value: Any, name: str) -> float:
         raise LanewiseError(f"{name} must be at most 1.8e308; this integer is larger") from None
 
 
-def _flag(value: Any) -> bool:
+def _flag(value: object) -> bool:
     """Return batch_invariant as a bool; anything else is refused."""
     if isinstance(value, bool | np.bool_) or (isinstance(value, int) and value in (0, 1)):
         return bool(value)
@@ -204,7 +204,7 @@ def _function(given: Any) -> object | None:
     return function
 
 
-def _bias(given: Any, m: int, n: int) -> tuple[View | None, str | None]:
+def _bias(given: object, m: int, n: int) -> tuple[View | None, str | None]:
     """Return a bias as a vector, and whether it is added to every row, or to every column."""
     if given is None:
         return None, None

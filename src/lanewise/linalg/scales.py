@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -27,7 +26,7 @@ class Scale:
 
 
 def scale_of(
-    given: Any, name: str, side: str, batch: tuple[int, ...], rows: int, k: int, product: Product, a: View
+    given: object, name: str, side: str, batch: tuple[int, ...], rows: int, k: int, product: Product, a: View
 ) -> Scale:
     """Return the scale of A (`side` "a") or B, whose form its shape tells; an error if none fits."""
     if given is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import s32
@@ -15,7 +14,7 @@ from lanewise.linalg.rules import Request, request_of
 from lanewise.linalg.sparsify import SparseMatrix
 
 
-def sparse_request(a: Any, b: SparseMatrix, options: Options) -> Request:
+def sparse_request(a: object, b: SparseMatrix, options: Options) -> Request:
     """Return what a call with a sparse b asks for; an error if it breaks a rule."""
     for name in ("accumulate", "precision", "plan"):
         if getattr(options, name) is not None:

@@ -37,7 +37,7 @@ class OnDevice(NamedTuple):
     metadata_address: int
 
     @classmethod
-    def of(cls, values: Any, metadata: Any) -> OnDevice:
+    def of(cls, values: object, metadata: object) -> OnDevice:
         """Return a matrix whose values and metadata are two arrays of bytes."""
         from lanewise.gpu.arrays import locate
 

@@ -102,7 +102,7 @@ def format_named(given: Any, name: str) -> Format:
         ) from None
 
 
-def sums_of(product: Product, a: Format, accumulate: Any) -> tuple[Format, int | None]:
+def sums_of(product: Product, a: Format, accumulate: object) -> tuple[Format, int | None]:
     """Return the format of the sums, and the block of K after which they are promoted, if they are."""
     if accumulate is None:
         return FORMATS[product.sums[0]], None
@@ -114,7 +114,7 @@ def sums_of(product: Product, a: Format, accumulate: Any) -> tuple[Format, int |
     return wanted, BLOCK if product is _SMALL_FLOATS else None
 
 
-def precision_of(product: Product, a: Format, precision: Any) -> str:
+def precision_of(product: Product, a: Format, precision: object) -> str:
     """Return the precision of products of f32: "tf32" if asked for, else "f32"; "" of other types."""
     if precision is None:
         return product.precisions[0]
@@ -130,7 +130,7 @@ def precision_of(product: Product, a: Format, precision: Any) -> str:
     return str(precision)
 
 
-def result_of(product: Product, a: Format, given: Format | None, out_dtype: Any, scaled: bool) -> Format:
+def result_of(product: Product, a: Format, given: Format | None, out_dtype: object, scaled: bool) -> Format:
     """Return the format of the result: that of `out`, or `out_dtype`, or the default of the product."""
     wanted = None if out_dtype is None else format_named(out_dtype, "out_dtype")
     if given is not None and wanted is not None and given != wanted:
@@ -153,7 +153,7 @@ def result_of(product: Product, a: Format, given: Format | None, out_dtype: Any,
     return found
 
 
-def activation_of(name: Any) -> str | None:
+def activation_of(name: object) -> str | None:
     """Return an activation's own name; "gelu" is the one with erf, as in torch."""
     if name is None:
         return None

@@ -11,28 +11,26 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from lanewise.formats import Format, e4m3, f32, format_of
 from lanewise.linalg.problem import Epilogue, Problem
 from lanewise.linalg.rules import Request
 from lanewise.linalg.scales import Scale
-
-Array = npt.NDArray[Any]
+from lanewise.numpy_types import AnyArray
 
 _THREADS = 128
 #: Elements of one launch of the epilogue's kernel, whose indices have 32 bits.
 _MOST_ELEMENTS = 1 << 28
 
 
-def as_matrices(array: Array, shape: tuple[int, ...]) -> Array:
+def as_matrices(array: AnyArray, shape: tuple[int, ...]) -> AnyArray:
     """Return an array in the shape of its view: axes of one element are put in, none is copied."""
     view = array.reshape(shape) if array.shape != shape else array
     assert np.shares_memory(view, array) or not array.size
     return view
 
 
-def finished(request: Request, problem: Problem, total: Array) -> Array:
+def finished(request: Request, problem: Problem, total: AnyArray) -> AnyArray:
     """Return what is stored for the sums: the epilogue applied, and rounded to the format of the result."""
     epilogue = replace(problem.epilogue, folded=None)  # each matrix of a batch is computed by itself
     if epilogue.scale_a == "block":  # they are in the sums already
@@ -45,7 +43,7 @@ def finished(request: Request, problem: Problem, total: Array) -> Array:
     return rounded(_by_kernel(request, epilogue, np.ascontiguousarray(total), result), result)
 
 
-def rounded(values: Array, fmt: Format) -> Array:
+def rounded(values: AnyArray, fmt: Format) -> AnyArray:
     """Return sums in the format of the result; e4m3 becomes the largest number where a sum is larger."""
     if values.dtype == fmt.dtype:
         return values
@@ -55,7 +53,7 @@ def rounded(values: Array, fmt: Format) -> Array:
         return values.astype(fmt.dtype)
 
 
-def _finished_f64(request: Request, epilogue: Epilogue, total: Array) -> Array:
+def _finished_f64(request: Request, epilogue: Epilogue, total: AnyArray) -> AnyArray:
     """Return an epilogue of f64: each operation is one of NumPy's, rounded by itself."""
     with np.errstate(all="ignore"):
         if epilogue.alpha:
@@ -113,7 +111,7 @@ def _element_kernel(epilogue: Epilogue, sums: Format, residual: Format | None, r
     return matmul_epilogue
 
 
-def _by_kernel(request: Request, epilogue: Epilogue, total: Array, result: Format) -> Array:
+def _by_kernel(request: Request, epilogue: Epilogue, total: AnyArray, result: Format) -> AnyArray:
     """Return the epilogue of sums as f32, by its own functions in a kernel on the CPU machine.
 
     The format of the result says how accurate activations are.
@@ -151,7 +149,7 @@ def _by_kernel(request: Request, epilogue: Epilogue, total: Array, result: Forma
     return out
 
 
-def _vector(scale: Scale, size: int, batch: tuple[int, ...], matrix: tuple[int, ...]) -> Array:
+def _vector(scale: Scale, size: int, batch: tuple[int, ...], matrix: tuple[int, ...]) -> AnyArray:
     """Return the scales of one matrix of the batch as a vector, or as one number."""
     assert scale.view is not None
     array = np.asarray(scale.view.array)

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from lanewise.formats import bf16
 from lanewise.isa import Instruction
@@ -23,8 +21,7 @@ from lanewise.linalg.rules import Request
 from lanewise.linalg.scales import Scale
 from lanewise.linalg.sparsify import SparseMatrix
 from lanewise.linalg.types import BLOCK
-
-Array = npt.NDArray[Any]
+from lanewise.numpy_types import AnyArray
 
 #: The bits of f32 that tf32 does not have, and the NaN that TMA makes of every NaN when it rounds.
 _TF32_LOST, _TF32_NAN = 13, 0x7FFFE000
@@ -47,7 +44,7 @@ def compute(request: Request, problem: Problem, plan: Plan, b: object = None) ->
 # the sums ---------------------------------------------------------------------------------------------------
 
 
-def sums(request: Request, problem: Problem, plan: Plan) -> Array:
+def sums(request: Request, problem: Problem, plan: Plan) -> AnyArray:
     """Return the sums of a request, (…, M, N), in the order of a plan: f32, f16, f64 or s32."""
     a = as_matrices(request.a.array, request.a.shape)
     b = as_matrices(request.b.array, request.b.shape)
@@ -74,7 +71,7 @@ class Chains:
         self.multiply, self.arch, self.k = multiply, arch, multiply.k
         self.products, self.progress, self.done = products, progress, 0
 
-    def gemm(self, a: Array, b: Array, times: int = 1) -> Array:
+    def gemm(self, a: AnyArray, b: AnyArray, times: int = 1) -> AnyArray:
         """Return the product of matrices; each of its elements is a chain of instructions in order of K.
 
         `times` is how many products of the chain are one of those that are counted.
@@ -91,7 +88,7 @@ class Chains:
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-2)
 
 
-def sparse_sums(request: Request, problem: Problem, plan: Plan, b: SparseMatrix) -> Array:
+def sparse_sums(request: Request, problem: Problem, plan: Plan, b: SparseMatrix) -> AnyArray:
     """Return the sums of a product with a sparse b, (…, M, N), in order of K."""
     multiply = instruction_of(problem, plan)
     dense = np.ascontiguousarray(as_matrices(request.a.array, request.a.shape))
@@ -107,7 +104,7 @@ def sparse_sums(request: Request, problem: Problem, plan: Plan, b: SparseMatrix)
     return np.ascontiguousarray(total.T).reshape((*request.batch, request.m, request.n))
 
 
-def _added(parts: Sequence[Array]) -> Array:
+def _added(parts: Sequence[AnyArray]) -> AnyArray:
     """Return the sum of parts, added in order, each sum rounded."""
     total = parts[0]
     with np.errstate(all="ignore"):
@@ -121,20 +118,20 @@ def _part_of(
     problem: Problem,
     chains: Chains,
     plan: Plan,
-    a: Array,
-    b: Array,
+    a: AnyArray,
+    b: AnyArray,
     start: int,
     end: int,
-) -> Array:
+) -> AnyArray:
     """Return the sums over a part of K: one chain of instructions, or several that are promoted to f32."""
 
-    def chain(first: int, last: int) -> Array:
+    def chain(first: int, last: int) -> AnyArray:
         return chains.gemm(a[..., first:last], b[..., first:last, :])
 
     if problem.promote is None and problem.precision != "f32":
         return chain(start, end)
     # Sums of a block of K begin at zero, and are added to a total by ordinary arithmetic.
-    total: Array = np.zeros((), np.float32)
+    total: AnyArray = np.zeros((), np.float32)
     step = problem.promote or plan.tile[2]
     for first in range(start, end, step):
         last = min(first + step, end)
@@ -148,7 +145,7 @@ def _part_of(
     return total
 
 
-def _split_chain(chains: Chains, a: Array, b: Array, first: int, last: int) -> Array:
+def _split_chain(chains: Chains, a: AnyArray, b: AnyArray, first: int, last: int) -> AnyArray:
     """Return the sum of the products of split f32 over a stage of K: one chain, the small products first.
 
     A and B have their three parts along a first axis.
@@ -161,10 +158,10 @@ def _split_chain(chains: Chains, a: Array, b: Array, first: int, last: int) -> A
     return chains.gemm(long_a, long_b, times=len(SPLIT_PRODUCTS))
 
 
-def _block_factor(request: Request, block: int) -> Array:
+def _block_factor(request: Request, block: int) -> AnyArray:
     """Return scale_a · scale_b of a block of K, rounded to f32, for each element of the result."""
 
-    def numbers(scale: Scale, axis: int) -> Array:
+    def numbers(scale: Scale, axis: int) -> AnyArray:
         assert scale.view is not None
         array = np.asarray(scale.view.array)
         array = array.reshape((1,) * (2 - array.ndim) + array.shape)
@@ -179,7 +176,7 @@ def _block_factor(request: Request, block: int) -> Array:
         return np.asarray(of_a * of_b, np.float32)
 
 
-def fused_multiply_add(x: Array, y: Array, z: Any) -> Array:
+def fused_multiply_add(x: AnyArray, y: AnyArray, z: object) -> AnyArray:
     """Return x·y + z of f32, rounded once.
 
     The product is exact in f64. The sum is rounded to odd there (its last bit says that something was lost),
@@ -202,7 +199,7 @@ def fused_multiply_add(x: Array, y: Array, z: Any) -> Array:
         return np.asarray(odd, np.float32)
 
 
-def rounded_tf32(array: Array) -> Array:
+def rounded_tf32(array: AnyArray) -> AnyArray:
     """Return f32 rounded to tf32, to nearest even, as tensor maps of tf32 load it; every NaN becomes one.
 
     >>> float(rounded_tf32(np.float32(1 + 2**-11 + 2**-20))) == 1 + 2**-10
@@ -214,7 +211,7 @@ def rounded_tf32(array: Array) -> Array:
     return np.where(np.isnan(words.view(np.float32)), np.uint32(_TF32_NAN), rounded).view(np.float32)
 
 
-def split_bf16(array: Array) -> Array:
+def split_bf16(array: AnyArray) -> AnyArray:
     """Return f32 as three bf16 whose sum it is, along a new first axis.
 
     The first is rounded towards zero, the others, of what is left, to nearest. Of infinities and NaN the

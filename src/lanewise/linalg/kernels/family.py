@@ -18,6 +18,7 @@ from lanewise.linalg.pointers import Pointers, flat
 from lanewise.linalg.problem import Problem
 
 if TYPE_CHECKING:
+    from lanewise.lang.frontend.kernel import Kernel
     from lanewise.lang.frontend.launching import ConfiguredKernel
     from lanewise.launch import Configured
 
@@ -27,7 +28,7 @@ class Launch(NamedTuple):
     ahead of it has ended."""
 
     kernel: ConfiguredKernel
-    arguments: tuple[Any, ...]
+    arguments: tuple[object, ...]
     overlap: bool = False
 
     def __call__(self, stream: object = None) -> None:
@@ -57,7 +58,7 @@ class Family(Protocol):
         Its first bytes are counters: they are zero before the first launch, and each launch leaves them zero.
         """
 
-    def kernel(self, problem: Problem, plan: Plan) -> Any:
+    def kernel(self, problem: Problem, plan: Plan) -> Kernel:
         """Return the kernel of a plan, cached by what is compiled in."""
 
     def require_kernel(self, problem: Problem, plan: Plan) -> None:

@@ -17,7 +17,7 @@ from lanewise.recently_used import RecentlyUsed
 
 #: Kinds of calls that are remembered.
 _MOST_KINDS = 1024
-_PREPARED: RecentlyUsed[Any, Prepared] = RecentlyUsed(_MOST_KINDS)
+_PREPARED: RecentlyUsed[object, Prepared] = RecentlyUsed(_MOST_KINDS)
 #: The arch of the kernel's instructions.
 _ARCH = "sm_90"
 
@@ -108,5 +108,5 @@ def require_hopper(device: Device, what: str) -> None:
         )
 
 
-def _operand_of(memory: Any) -> int | None:
+def _operand_of(memory: object) -> int | None:
     return memory.operand if isinstance(memory, DeviceView) else None

@@ -18,7 +18,7 @@ from lanewise.linalg.quantize import QuantizedMatrix
 from lanewise.linalg.rules import Request
 from lanewise.recently_used import RecentlyUsed
 
-_PREPARED: RecentlyUsed[Any, Prepared] = RecentlyUsed(1024)
+_PREPARED: RecentlyUsed[object, Prepared] = RecentlyUsed(1024)
 #: Bytes that rows begin at multiples of.
 _ALIGNED = 16
 
@@ -114,5 +114,5 @@ def unpack(b: QuantizedMatrix, like: View, target: View) -> None:
     found(addresses, current_stream(like, ordinal))
 
 
-def _operand_of(memory: Any) -> int | None:
+def _operand_of(memory: object) -> int | None:
     return memory.operand if isinstance(memory, DeviceView) else None

@@ -66,7 +66,7 @@ class Prepared:
             launch(addresses, stream)
 
 
-_PREPARED: RecentlyUsed[Any, Prepared] = RecentlyUsed(_MOST_KINDS)
+_PREPARED: RecentlyUsed[object, Prepared] = RecentlyUsed(_MOST_KINDS)
 
 
 def arch_of_device(ordinal: int) -> str:
@@ -98,7 +98,7 @@ def plan_on_gpu(problem: Problem, ordinal: int, arch: str | None, given: Plan | 
 
 
 def run(
-    request: Request, problem: Problem, arch: str | None, given: Plan | None, stream: Any
+    request: Request, problem: Problem, arch: str | None, given: Plan | None, stream: object
 ) -> Prepared | None:
     """Compute a request on its GPU; returns what repeats it, None where nothing had to be launched."""
     if not (problem.m and problem.n and problem.batch):
@@ -204,7 +204,7 @@ def _recorded(request: Request, problem: Problem, plan: Plan, there: Context, na
     return Prepared([launch for launch, _ in launches], size, counts)
 
 
-def _operand_of(memory: Any) -> int | None:
+def _operand_of(memory: object) -> int | None:
     return memory.operand if isinstance(memory, DeviceView) else None
 
 
@@ -276,7 +276,7 @@ def _scale_view(name: str, scale: Scale, strides: tuple[int, int, int], problem:
     return DeviceView(number, view.address, (size,), (1,), f32)
 
 
-def _addresses(request: Request, workspace: Any) -> list[int]:
+def _addresses(request: Request, workspace: object) -> list[int]:
     """Return the operands' addresses in the order of OPERANDS; 0 for those that are not there."""
     views = (
         request.a, request.b, request.out, request.bias, request.residual, request.scale_a.view,
@@ -291,7 +291,7 @@ def _addresses(request: Request, workspace: Any) -> list[int]:
     return [*given, _address(workspace), *bounds, metadata]
 
 
-def _address(workspace: Any) -> int:
+def _address(workspace: object) -> int:
     if workspace is None:
         return 0
     library = library_of(workspace)
@@ -306,7 +306,7 @@ def current_stream(like: View, ordinal: int) -> int:
 
 
 def _without_terms(
-    request: Request, problem: Problem, arch: str | None, given: Plan | None, stream: Any
+    request: Request, problem: Problem, arch: str | None, given: Plan | None, stream: object
 ) -> Prepared | None:
     """Compute a product with a K of 0, whose sums are zeros: as one of zeros with a short K."""
     from lanewise.linalg.operands import operand, view_of

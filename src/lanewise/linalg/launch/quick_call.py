@@ -72,8 +72,8 @@ class QuickCalls:
     """Calls that machine code makes: `call(a, b, out)` returns the result, None, or a status."""
 
     def __init__(
-        self, types: Sequence[type], empty: Any, recording: Any, *, launch: int, capturing: int, last: int,
-        stream: int = 0,
+        self, types: Sequence[type], empty: object, recording: object, *, launch: int, capturing: int,
+        last: int, stream: int = 0,
     ) -> None:  # fmt: skip
         """`empty` makes tensors, `recording` tells whether gradients are recorded; the others are places of
         driver functions and of the last kernel's number.
@@ -85,8 +85,8 @@ class QuickCalls:
         #: Whether there is machine code at all.
         self.possible = bool(program is not None and read and stream)
         self._slots = (c_uint64 * (2 * _ROOM))()
-        self._kept: dict[bytes, Any] = {}
-        self._before: dict[bytes, Any] = {}
+        self._kept: dict[bytes, tuple[object, ...]] = {}
+        self._before: dict[bytes, tuple[object, ...]] = {}
         #: Where calls are among the slots, by their keys; one thread at a time adds some.
         self._taken: dict[bytes, int] = {}
         self._adding = Lock()
@@ -105,8 +105,9 @@ class QuickCalls:
             self.call = made(program, "quick", words, held)
 
     def add(
-        self, arguments: Sequence[Any], launches: Sequence[RecordedLaunch], device: int, name: int,
-        result: tuple[Any, ...], workspace: tuple[Any, ...] | None, extents: Sequence[tuple[int, int] | None],
+        self, arguments: Sequence[object], launches: Sequence[RecordedLaunch], device: int, name: int,
+        result: tuple[object, ...], workspace: tuple[object, ...] | None,
+        extents: Sequence[tuple[int, int] | None],
         counting: tuple[int, int, object] | None = None, adds_out: bool = False,
     ) -> None:  # fmt: skip
         """Have calls of the kind of these arguments made by machine code.

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 _OFTEN = 8
 #: Kinds of calls that are remembered; when there are more, all are forgotten.
 _MOST_CALLS = 4096
-_CALLS: dict[Any, Any] = {}
+_CALLS: dict[object, Any] = {}
 #: Machine code that makes calls, once one was made often.
 REPEATS: list[QuickCalls] = []
 #: The numbers by which machine code knows settings (with the kind of a sparse b).
-_NUMBERS: dict[tuple[Any, ...], int] = {}
+_NUMBERS: dict[tuple[object, ...], int] = {}
 _NEXT = count()  # threads never get the same one
 #: Types of values that are their own kind; made once, as this is asked of every operand of a call.
 _SHORT = (int, float, str)
@@ -48,14 +48,14 @@ def kind_of_tensor(value: Any) -> Any:
     return value.shape, value.stride(), value.dtype, value.data_ptr() & 15, value.get_device()
 
 
-def remember(key: Any, call: Any) -> None:
+def remember(key: object, call: object) -> None:
     """Keep what makes a kind of call."""
     if len(_CALLS) >= _MOST_CALLS:
         _CALLS.clear()
     _CALLS[key] = call
 
 
-def find(key: Any) -> Any:
+def find(key: object) -> Any:
     """Return what makes a kind of call; None if none was made before."""
     return _CALLS.get(key)
 
@@ -74,8 +74,8 @@ def forget() -> None:
 class CallKind(NamedTuple):
     """A kind of call: its key, its settings, and what makes it, if one was made before."""
 
-    key: tuple[Any, ...]
-    settings: tuple[Any, ...]
+    key: tuple[object, ...]
+    settings: tuple[object, ...]
     call: KnownCall | None
 
     def remember(self, prepared: Prepared, request: Request, options: Options) -> None:
@@ -83,7 +83,7 @@ class CallKind(NamedTuple):
         if request.a.library == "torch":
             remember(self.key, KnownCall(prepared, request, options.out is not None))
 
-    def offer(self, a: Any, b: Any, options: Options) -> None:
+    def offer(self, a: object, b: object, options: Options) -> None:
         """Give a call that is made often to machine code, which makes it from now on, if it can."""
         call = self.call
         assert call is not None
@@ -95,7 +95,7 @@ class CallKind(NamedTuple):
         arrays = [getattr(options, name) for name in ARRAYS]
         plain = self.settings == NO_SETTINGS and not any(each is not None for each in arrays[1:])
         arguments, settings = [a, b, *arrays], self.settings
-        metadata: tuple[Any, ...] = ()
+        metadata: tuple[object, ...] = ()
         if type(b) is SparseMatrix:
             there = b.copies["torch", call.ordinal]
             arguments[1], metadata, settings = there.values, (there.metadata,), (*settings, b.kind)
@@ -124,7 +124,7 @@ def known_call(a: Any, b: Any, options: Options) -> CallKind | None:
         return None
 
 
-def _settings(given: Mapping[str, Any]) -> tuple[Any, ...]:
+def _settings(given: Mapping[str, object]) -> tuple[object, ...]:
     """Return the settings of a call, a user's function as it is now."""
     function = given.get("epilogue")
     if type(function) is EpilogueFunction:
@@ -165,7 +165,7 @@ class KnownCall:
             )
         ]  # fmt: skip
 
-    def __call__(self, a: Any, b: Any, options: Options) -> Any:
+    def __call__(self, a: object, b: object, options: Options) -> Any:
         """Make the call; returns its result, or None if the rules have to be looked at."""
         result, residual, scale_out = options.out, options.residual, options.scale_out
         metadata = None
@@ -216,7 +216,7 @@ class KnownCall:
                 return True
         return False
 
-    def give_to(self, machine_code: QuickCalls, arguments: list[Any]) -> None:
+    def give_to(self, machine_code: QuickCalls, arguments: list[object]) -> None:
         """Have machine code make calls of the kind of these arguments."""
         prepared, workspace, counting = self.prepared, None, None
         if prepared.counts:
@@ -249,7 +249,9 @@ def _reach(view: View) -> tuple[int, int]:
 # in machine code --------------------------------------------------------------------------------------------
 
 
-def repeated(a: Any, b: Any, out: Any, bias: Any, activation: Any, more: Mapping[str, Any]) -> Any:
+def repeated(
+    a: object, b: object, out: object, bias: object, activation: object, more: Mapping[str, object]
+) -> Any:
     """Make a call by machine code; returns its result, or None if it has to be made in Python.
 
     `more` are the other keywords; out, bias and activation are apart, as they are common.
@@ -262,7 +264,7 @@ def repeated(a: Any, b: Any, out: Any, bias: Any, activation: Any, more: Mapping
             return None
         try:
             settings: Any = _settings({"activation": activation, **more}) if more else (activation, *_REST)
-            metadata: tuple[Any, ...] = ()
+            metadata: tuple[object, ...] = ()
             if type(b) is SparseMatrix:
                 there = b.copies.get(("torch", 0))  # it launches where there is one device alone
                 if there is None:

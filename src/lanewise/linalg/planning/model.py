@@ -170,7 +170,7 @@ class Case:
     direct: Values
     raster: Values
 
-    def of(self, chosen: Any) -> Case:
+    def of(self, chosen: object) -> Case:
         """Return some of the plans, by their places."""
         return Case(**{each.name: getattr(self, each.name)[chosen] for each in fields(self)})
 

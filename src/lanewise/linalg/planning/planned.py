@@ -58,7 +58,7 @@ class PlannedProduct:
             return None
         return count
 
-    def with_(self, **fields: Any) -> PlannedProduct:
+    def with_(self, **fields: object) -> PlannedProduct:
         """Return the plan with some fields changed: `found.with_(split=4)`.
 
         Unless `stages` is given, there are fewer where shared memory has no room for as many. A plan of which

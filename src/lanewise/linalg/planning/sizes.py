@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from lanewise.formats import Format
 from lanewise.linalg.problem import Operand, Problem
 from lanewise.linalg.types import format_named, precision_of, product_of, result_of, sums_of
@@ -13,9 +11,9 @@ def problem_of_sizes(
     m: int,
     n: int,
     k: int,
-    dtype: Any,
+    dtype: object,
     *,
-    out: Any = None,
+    out: object = None,
     precision: str | None = None,
     layout: str = "nn",
     batch: int = 1,

@@ -7,6 +7,7 @@ from typing import Any
 
 from lanewise import lang as lw
 from lanewise.formats import f32
+from lanewise.lang.frontend.kernel import Kernel
 from lanewise.linalg.kernels.attention.consumer import Consumer
 from lanewise.linalg.kernels.attention.shared_memory import boxes
 from lanewise.linalg.kernels.attention.tile_scheduler import QueryTiles
@@ -44,7 +45,7 @@ def produce(T, tiles, maps, pipelines, heads, group) -> None:
 
 
 @cache
-def compiled(traits: Traits) -> Any:
+def compiled(traits: Traits) -> Kernel:
     """Return the kernel for some constants. Arrays are (batch, head, row, column)."""
     T = traits
     of_queries: Any = lw.TensorMap[T.dtype, (1, 1, T.queries, T.width), T.line]

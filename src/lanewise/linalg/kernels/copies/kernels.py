@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from lanewise import lang as lw
 from lanewise.formats import bf16, f32, u8
+from lanewise.lang.frontend.kernel import Kernel
 from lanewise.lang.trace.types import u16, u32
 from lanewise.linalg.kernels.copies.chunks import CHUNK, Chunk, store_chunk, whole_granules
 from lanewise.linalg.kernels.copies.tiles import split_tile, transpose_bytes, transpose_tile
@@ -87,7 +88,7 @@ def division(divisor: int) -> tuple[int, int]:
 
 
 @cache
-def copying(first: Kind, second: Kind | None = None) -> Any:
+def copying(first: Kind, second: Kind | None = None) -> Kernel:
     """Return the kernel that copies one operand, or two."""
     of_1, to_1 = first.source, first.target
     if second is None:

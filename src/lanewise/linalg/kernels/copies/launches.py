@@ -114,7 +114,7 @@ class Copy:
             return self.batch * tiles_of(self.length, self.padded, self.kind.transposes_words)
         return -(-self._chunks // (THREADS * CHUNKS_EACH[self.planes]))
 
-    def arguments(self, array: Memory, target: Memory) -> tuple[Any, ...]:
+    def arguments(self, array: Memory, target: Memory) -> tuple[object, ...]:
         """Return what the kernel gets of it: `array` has the lines, `target` is its part of the workspace."""
         source, into = flat(array), flat(target)
         if self.planes == 1:
@@ -160,7 +160,7 @@ def copied(problem: Problem, plan: Plan, pointers: Pointers) -> tuple[Problem, P
     return problem, pointers, copy_launch(jobs)
 
 
-def copy_launch(jobs: list[tuple[Copy, tuple[Any, ...]]]) -> Launch:
+def copy_launch(jobs: list[tuple[Copy, tuple[object, ...]]]) -> Launch:
     """Return the one launch that makes one or two copies."""
     blocks = [copy.blocks for copy, _ in jobs]
     arguments = [each for _, given in jobs for each in given]

@@ -13,6 +13,7 @@ from typing import Any
 
 from lanewise import lang as lw
 from lanewise.formats import f32, s32
+from lanewise.lang.frontend.kernel import Kernel
 from lanewise.linalg.kernels.fused_epilogue import EpilogueValues
 from lanewise.linalg.kernels.hopper.block_scales import COPYING, BlockScales
 from lanewise.linalg.kernels.hopper.cluster import Place, leave_together
@@ -109,7 +110,7 @@ def epilogue_of(traits: Traits, C, given, own, N, leading) -> TileEpilogue:
 
 
 @cache
-def compiled(traits: Traits) -> Any:
+def compiled(traits: Traits) -> Kernel:
     """Return the kernel for some constants."""
     require_possible(traits)
     T = traits

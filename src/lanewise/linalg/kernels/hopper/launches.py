@@ -14,6 +14,7 @@ import numpy as np
 from lanewise.errors import LanewiseError
 from lanewise.formats import s32, tf32
 from lanewise.isa.launch_limits import LARGEST_GRID
+from lanewise.lang.frontend.kernel import Kernel
 from lanewise.linalg.kernels.copies.launches import copied, copies
 from lanewise.linalg.kernels.copies.launches import workspace_bytes as copy_bytes
 from lanewise.linalg.kernels.family import Launch, or_null, residual_strides
@@ -154,7 +155,7 @@ def _multiprocessors(plan: Plan) -> int:
     return GPUS[plan.arch].multiprocessors
 
 
-def kernel(problem: Problem, plan: Plan) -> Any:
+def kernel(problem: Problem, plan: Plan) -> Kernel:
     """Return the kernel of a plan, cached by what is compiled in."""
     return compiled(traits_of(oriented(problem, plan), plan))
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from lanewise import lang as lw
 from lanewise.formats import f32
+from lanewise.lang.frontend.kernel import Kernel
 from lanewise.layout import Layout
 from lanewise.linalg.kernels.fused_epilogue import EpilogueValues
 from lanewise.linalg.kernels.hopper.register_stores import RegisterEpilogue
@@ -120,7 +121,7 @@ def _added_by_teams(groups, place, crew):
 
 
 @cache
-def reduction(traits: Traits) -> Any:
+def reduction(traits: Traits) -> Kernel:
     """Return the second kernel for some constants."""
     T = traits
     across, along = T.plan.cluster

@@ -8,6 +8,7 @@ from typing import Any
 
 from lanewise import lang as lw
 from lanewise.formats import Format, f32
+from lanewise.lang.frontend.kernel import Kernel
 from lanewise.layout import Layout
 from lanewise.linalg.kernels.fused_epilogue import EpilogueValues
 from lanewise.linalg.kernels.int4.packing import CHUNK, COLUMNS, TILE_BYTES
@@ -155,7 +156,7 @@ def mainloop(T, mma, X, W, scales, first_row, M, leading, chunks, per_group, pad
 
 
 @cache
-def few_rows(T: FewRows) -> Any:
+def few_rows(T: FewRows) -> Kernel:
     """Return the kernel of a product of few rows; the grid is (rows, columns)."""
     from lanewise.isa import instruction
 
@@ -214,7 +215,7 @@ def strides_of(T: FewRows) -> tuple[int, int, int]:
 
 
 @cache
-def unpacking(dtype: Format) -> Any:
+def unpacking(dtype: Format) -> Kernel:
     """Return the kernel that writes weights as a matrix (N, K): a warp a tile."""
 
     @lw.kernel(max_threads=PARTS * LANES)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from lanewise.formats import Format
 from lanewise.linalg.kernels.family import Launch, residual_strides
@@ -17,7 +16,7 @@ _BLOCKS, _TILES = (1, 2, 4, 8), 2
 
 
 def few_rows_launch(
-    problem: Problem, memory: Sequence[Any], leading: int, packed: tuple[int, int, int],
+    problem: Problem, memory: Sequence[object], leading: int, packed: tuple[int, int, int],
     factors: tuple[float, float], multiprocessors: int,
 ) -> Launch:  # fmt: skip
     """Return the launch of a product of few rows.
@@ -51,7 +50,7 @@ def _compiled_in(problem: Problem) -> Problem:
     )  # fmt: skip
 
 
-def unpack_launch(dtype: Format, memory: Sequence[Any], n: int, packed: tuple[int, int, int]) -> Launch:
+def unpack_launch(dtype: Format, memory: Sequence[object], n: int, packed: tuple[int, int, int]) -> Launch:
     """Return the launch that writes weights (N, K); `memory` are words, scales and the matrix as words."""
     chunks, group, columns = packed
     arguments = (*memory, n, chunks, group // CHUNK, columns)

@@ -8,12 +8,9 @@ elements. So an instruction does not multiply 16 neighbours along K, but four of
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+from lanewise.numpy_types import AnyArray
 
 #: Columns and elements of K of a tile, and its bytes.
 COLUMNS, CHUNK, TILE_BYTES = 16, 64, 512
@@ -34,7 +31,7 @@ def padded(columns: int, k: int) -> tuple[int, int]:
     return -(-columns // (2 * COLUMNS)) * 2 * COLUMNS, -(-k // CHUNK) * CHUNK
 
 
-def pack(values: Array) -> Array:
+def pack(values: AnyArray) -> AnyArray:
     """Return weights (N, K) from -8 to 7 as words: (tile of columns, tile of K, lane, word)."""
     n, k = values.shape
     whole = np.full(padded(n, k), OFFSET, np.uint32)
@@ -46,7 +43,7 @@ def pack(values: Array) -> Array:
     return np.ascontiguousarray(words.transpose(0, 2, 1, 3, 4)).reshape(words.shape[0], -1, 32, 4)
 
 
-def unpack(words: Array, n: int, k: int) -> Array:
+def unpack(words: AnyArray, n: int, k: int) -> AnyArray:
     """Return the weights (N, K) of words.
 
     >>> weights = np.arange(-8, 8).reshape(1, 16).repeat(40, 0)
@@ -61,7 +58,7 @@ def unpack(words: Array, n: int, k: int) -> Array:
     return np.ascontiguousarray(ordered).reshape(tiles * COLUMNS, chunks * CHUNK)[:n, :k]
 
 
-def order_of_k() -> Array:
+def order_of_k() -> AnyArray:
     """Return the elements of a chunk of K in the order in which instructions multiply them.
 
     >>> order_of_k()[:16].tolist()

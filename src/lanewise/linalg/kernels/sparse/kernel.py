@@ -11,6 +11,7 @@ from typing import Any
 
 from lanewise import lang as lw
 from lanewise.formats import f32
+from lanewise.lang.frontend.kernel import Kernel
 from lanewise.layout import Layout
 from lanewise.linalg.kernels.fused_epilogue import EpilogueValues
 from lanewise.linalg.kernels.hopper.cluster import Place, leave_together
@@ -130,7 +131,7 @@ class SparseConsumer(Consumer):
 
 
 @cache
-def compiled(traits: Traits) -> Any:
+def compiled(traits: Traits) -> Kernel:
     """Return the kernel for some constants."""
     require_possible(traits)
     T = traits

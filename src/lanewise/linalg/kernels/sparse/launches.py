@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 from lanewise.errors import LanewiseError
+from lanewise.lang.frontend.kernel import Kernel
 from lanewise.linalg.kernels.copies.launches import copied
 from lanewise.linalg.kernels.copies.launches import workspace_bytes as copy_bytes
 from lanewise.linalg.kernels.family import Launch, or_null, residual_strides
@@ -54,7 +54,7 @@ def workspace_bytes(problem: Problem, plan: Plan) -> int:
     return bytes_ + COUNTER_BYTES if bytes_ else 0
 
 
-def kernel(problem: Problem, plan: Plan) -> Any:
+def kernel(problem: Problem, plan: Plan) -> Kernel:
     """Return the kernel of a plan, cached by what is compiled in."""
     return compiled(traits_of(oriented(problem, plan), plan))
 

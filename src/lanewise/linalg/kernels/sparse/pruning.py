@@ -6,10 +6,10 @@ Each thread makes one word of the metadata, as the instruction has it, and the v
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 from lanewise import lang as lw
 from lanewise.formats import Format, u8
+from lanewise.lang.frontend.kernel import Kernel
 from lanewise.lang.matrix.element_coordinates import element_coordinates
 from lanewise.linalg.kernels.hopper.traits import LINE, ROWS, SPARSE_GROUP, WARPGROUP, metadata_words
 from lanewise.linalg.kernels.sparse.metadata import metadata_shape, sparse_instruction
@@ -28,7 +28,7 @@ def _infinity(fmt: Format) -> int:
 
 
 @cache
-def pruning(fmt: Format) -> Any:
+def pruning(fmt: Format) -> Kernel:
     """Return the kernel for a format. Its blocks are 64 rows along x, stages and words along y."""
     element = u8 if fmt.bits == 8 else lw.u16
     mma, words, stage_k = sparse_instruction(fmt), metadata_words(fmt.bits // 8), LINE // (fmt.bits // 8)

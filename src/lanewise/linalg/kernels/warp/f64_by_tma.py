@@ -16,6 +16,7 @@ from typing import Any
 
 from lanewise import lang as lw
 from lanewise.formats import f32
+from lanewise.lang.frontend.kernel import Kernel
 from lanewise.layout import Layout
 from lanewise.linalg.kernels.fused_epilogue import EpilogueValues
 from lanewise.linalg.kernels.hopper.operand_tiles import line_swizzle
@@ -33,7 +34,7 @@ def spread(index) -> Any:
 
 
 @cache
-def compiled(T: WarpTraits) -> Any:
+def compiled(T: WarpTraits) -> Kernel:
     """Return the kernel for some constants."""
     T.require_possible()
     (bm, bn, bk), (wm, wn), stages, size = T.plan.tile, T.warp, T.plan.stages, T.a.bits // 8

@@ -12,6 +12,7 @@ from typing import Any
 
 from lanewise import lang as lw
 from lanewise.formats import f32, tf32
+from lanewise.lang.frontend.kernel import Kernel
 from lanewise.linalg.kernels.fused_epilogue import EpilogueValues
 from lanewise.linalg.kernels.warp.epilogue import store, store_lines
 from lanewise.linalg.kernels.warp.tiles import LANES, fragment, share_out
@@ -26,7 +27,7 @@ def in_groups(number, tall, wide, group: int) -> tuple[Any, Any]:
 
 
 @cache
-def compiled(T: WarpTraits) -> Any:
+def compiled(T: WarpTraits) -> Kernel:
     """Return the kernel for some constants."""
     T.require_possible()
     (bm, bn, _), (wm, wn), stages = T.plan.tile, T.warp, T.plan.stages

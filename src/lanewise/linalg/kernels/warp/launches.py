@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from lanewise.lang.frontend.kernel import Kernel
 from lanewise.linalg.kernels.family import Launch, or_null, residual_strides
 from lanewise.linalg.kernels.warp.kernel import compiled
 from lanewise.linalg.kernels.warp.traits import WarpTraits, traits_of
@@ -13,7 +12,7 @@ from lanewise.linalg.pointers import Pointers, flat
 from lanewise.linalg.problem import Problem
 
 
-def kernel(problem: Problem, plan: Plan) -> Any:
+def kernel(problem: Problem, plan: Plan) -> Kernel:
     """Return the kernel of a plan, cached by what is compiled in."""
     traits = traits_of(oriented(problem, plan), plan)
     if traits.by_tma:
