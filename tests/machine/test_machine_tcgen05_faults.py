@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -32,6 +33,9 @@ def cases() -> dict[str, Case]:
         "sparse": random_case(2, "f16", sparse=True, m=128, n=64, sparsity_selector=0, **PLAIN),
         "scaled": random_case(3, "mxf8f6f4", sparse=False, m=128, n=64, **PLAIN),
         "tf32": random_case(6, "tf32", sparse=False, m=64, n=64, b_major="MN", **PLAIN),
+        "masked": replace(
+            random_case(5, "f16", m=32, n=64, sparse=False, **PLAIN | {"ws": True}), zero_mask=1
+        ),
         "pair": random_case(4, "f16", sparse=False, **{**PLAIN, "cta_group": 2}),
     }
 
@@ -92,10 +96,9 @@ def test_swizzles_that_do_not_fit_the_matrix(name: str, mode: int, says: str) ->
 
 
 def test_a_shift_of_columns_that_is_too_large() -> None:
-    case = random_case(5, "f16", ws=True, m=32, n=64, sparse=False)
-    case.zero_mask = 17 << 56
+    case = replace(cases()["masked"], zero_mask=17 << 56)
     with pytest.raises(KernelFault, match="shifts columns by 17; the largest shift is 16 for M = 32"):
-        case.run(lw.load(ptx([case.statement()], 1)), [case.statement()])
+        case.run(*compiled(1))
 
 
 def test_a_matrix_beyond_shared_memory() -> None:
