@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(THREADS, 1) pair(MAP a, MAP b, typename Kind::
         typename Kind::Sum* tile = d + static_cast<size_t>(row) * n + column;
         if (M == 256) store_tile<128, N>(tile, n, sums);
         else  // 64 rows in 128 lanes: the upper 64 have the second half of the columns
-            store_tile<128, N / 2>(tile + WARP % 4 / 2 * (N / 2 - 64 * n), n, sums);
+            store_tile<128, N / 2>(WARP % 4 < 2 ? tile : tile + N / 2 - 64 * n, n, sums);
         fence_before_sync();
     }
     cluster_sync();  // the other block's operands and barriers were in use until now
