@@ -293,12 +293,12 @@ PAIRS: list[Pair] = read_all()
 
 @functools.cache
 def in_the_suite() -> frozenset[str]:
-    """Return the names of the pairs that are tried each time: some of each cause, of Hopper fewer.
+    """Return the names of the pairs that are tried each time: some of each cause, fewer of Hopper and later.
 
     With LANEWISE_EVERYTHING in the environment all are, and `report.py` tries all.
     """
     first_of_cause = {pair.cause: pair.name for pair in reversed(PAIRS)}
-    shares = {pair.name: 120 if pair.file.startswith("hopper") else 80 for pair in PAIRS}
+    shares = {pair.name: 120 if "/" in pair.file else 80 for pair in PAIRS}
     return frozenset(
         name for name, share in shares.items() if name in first_of_cause.values() or one_of(share, name)
     )

@@ -52,20 +52,24 @@ from lanewise.machine.tensor_memory_records import LANE_SHIFT
 Hook = Function[[WarpFrame, AsyncOperation], None]
 
 
-def _form(kind: str = "f16", in_tensor_memory: bool = False, **words: int) -> int:
+def _number(words: Product, in_tensor_memory: bool = False) -> int:
     """Return a form of tcgen05.mma as the number that its operations carry."""
-    return Form(Product(KINDS[kind], **words), in_tensor_memory, "sm_100a").packed()
+    return Form(words, in_tensor_memory, "sm_100a").packed()
 
 
+_PLAIN = Product(KINDS["f16"])
 #: The bits of a form that say what matters here.
-PAIRED, SPARSE = _form() ^ _form(cta_group=2), _form() ^ _form(sparse=True)
-WS, TENSOR_A = _form() ^ _form(ws=True), _form() ^ _form(in_tensor_memory=True)
+PAIRED, SPARSE, WS = (
+    _number(_PLAIN) ^ _number(each)
+    for each in (_PLAIN._replace(cta_group=2), _PLAIN._replace(sparse=True), _PLAIN._replace(ws=True))
+)
+TENSOR_A = _number(_PLAIN) ^ _number(_PLAIN, in_tensor_memory=True)
 KIND_BITS = 15
 #: The numbers of kinds with elements of 32 bits, of 16 bits and of 4 bits; others have 8.
-TF32, F16 = (_form(each) & KIND_BITS for each in ("tf32", "f16"))
-MXF4, MXF4NVF4 = (_form(each, block=32) & KIND_BITS for each in ("mxf4", "mxf4nvf4"))
+TF32, F16 = (_number(Product(KINDS[each])) & KIND_BITS for each in ("tf32", "f16"))
+MXF4, MXF4NVF4 = (_number(Product(KINDS[each], block=32)) & KIND_BITS for each in ("mxf4", "mxf4nvf4"))
 #: The first number of the kinds with scale factors.
-SCALED_FROM = _form("mxf8f6f4", block=32) & KIND_BITS
+SCALED_FROM = _number(Product(KINDS["mxf8f6f4"], block=32)) & KIND_BITS
 #: Fields of the instruction descriptor: first bit, mask, unit.
 N_BIT, N_MASK, M_BIT, M_MASK, A_MAJOR_BIT, B_MAJOR_BIT = 17, 63, 24, 31, 15, 16
 #: Columns of A in tensor memory: 32 bytes of K.

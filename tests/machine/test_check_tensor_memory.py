@@ -1,0 +1,95 @@
+"""Checks of kernels with tcgen05: right ones are silent with the same bits, wrong ones have a mend."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lanewise as lw
+from everything import sampled
+from machine.mistakes.corpus import PAIRS, Pair
+from machine.tensor_memory_kernels import dump, fill, kernel, registers
+from shared_tests import blackwell
+
+SCHEDULES = ("in order", "early", "late", 1, 2)
+BLACKWELL = [pair for pair in PAIRS if pair.file.startswith("blackwell/")]
+
+
+def checked_everywhere(launched: Any, arguments: tuple[Any, ...], out: np.ndarray) -> np.ndarray:
+    """Check a kernel under every schedule: no finding, and the bits of a plain launch."""
+    begin = out.copy()
+    launched(*arguments)
+    result = out.copy()
+    for schedule in SCHEDULES:
+        out[...] = begin
+        report = lw.check(launched, *arguments, schedule=schedule)
+        assert not [str(each) for each in report.findings], schedule
+        assert out.tobytes() == result.tobytes(), schedule
+    return result
+
+
+@sampled(5)
+@pytest.mark.parametrize("case", blackwell.SINGLE[:1] + blackwell.SINGLE[8:], ids=str)
+def test_right_products_are_silent(case: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blackwell, "same_everywhere", checked_everywhere)
+    monkeypatch.setattr(blackwell, "require_right", lambda *_: None)  # what the plain test looks at
+    blackwell.test_gemm_of_single_blocks(case)
+
+
+def test_right_attention_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scores, weights and sums share tensor memory: loads, stores and products wait for each other."""
+    monkeypatch.setattr(blackwell, "same_everywhere", checked_everywhere)
+    blackwell.test_attention(True)
+
+
+def moved(body: str) -> Any:
+    """The findings about a kernel that fills tensor memory from x, runs a body, and writes it to y."""
+    x = np.arange(128 * 256, dtype=np.uint32).reshape(128, 256)
+    text = kernel(fill("x") + body + dump("y"), ("x", "y"))
+    return lw.check(lw.load(text)["k"][1, 128], x, np.zeros_like(x)).findings
+
+
+LOAD = "    tcgen05.ld.sync.aligned.32x32b.x32.b32 " + registers("d", 32) + ", [%taddr];\n"
+STORE = "    tcgen05.st.sync.aligned.32x32b.x32.b32 [%taddr], " + registers("d", 32) + ";\n"
+WAIT_LD, WAIT_ST = (f"    tcgen05.wait::{each}.sync.aligned;\n" for each in ("ld", "st"))
+
+
+def test_registers_of_a_load_need_no_wait() -> None:
+    """The PTX ISA keeps the order of instructions that use them."""
+    assert not moved(LOAD + "    add.u32 %r1, %d3, 1;\n" + STORE + WAIT_ST)
+
+
+def test_a_store_is_waited_for_before_it_is_loaded() -> None:
+    assert not moved(LOAD + WAIT_LD + STORE + WAIT_ST + LOAD + WAIT_LD)
+    (finding,) = moved(LOAD + WAIT_LD + STORE + LOAD + WAIT_LD + WAIT_ST)
+    assert finding.kind == "tensor memory" and "tcgen05.wait::st" in finding.mend
+    assert finding.text.startswith("tcgen05.ld") and finding.other.text.startswith("tcgen05.st")
+
+
+@pytest.mark.parametrize("columns, severity", [(32, "error"), (16, "advice")])
+def test_columns_without_a_value(columns: int, severity: str) -> None:
+    """A load of columns of which none was written is wrong; of some, it may drop the others."""
+    store = "    tcgen05.st.sync.aligned.32x32b.x16.b32 [%r1], " + registers("d", 16) + ";\n"
+    values = "".join(f"    mov.u32 %d{number}, 1;\n" for number in range(16))
+    begin = f"{values}    add.u32 %r1, %taddr, 64;\n" + store + WAIT_ST
+    load = f"    add.u32 %r2, %taddr, {64 - columns};\n" + LOAD.replace("[%taddr]", "[%r2]")
+    text = kernel(begin + load + WAIT_LD, columns=128)
+    (finding,) = lw.check(lw.load(text)["k"][1, 128]).findings
+    assert (finding.kind, finding.severity) == ("uninitialised", severity)
+
+
+@pytest.mark.parametrize("name", ["sums_never_waited_for", "columns_never_freed", "lanes_of_another_warp"])
+def test_findings_name_thread_place_and_mend(name: str) -> None:
+    (pair,) = [each for each in BLACKWELL if each.name == name]
+    for finding in pair.check(wrong=True).findings:
+        assert finding.kind == "tensor memory" and finding.thread and finding.mend and finding.source
+
+
+@sampled(12)
+@pytest.mark.parametrize("pair", BLACKWELL, ids=lambda pair: pair.name)
+def test_planted_mistakes_under_other_schedules(pair: Pair) -> None:
+    for schedule in ("late", 3):
+        assert pair.found(pair.check(wrong=True, schedule=schedule)), schedule
+        assert not pair.check(wrong=False, schedule=schedule).findings, schedule
