@@ -148,7 +148,7 @@ def _issuer(
         made.give(_masked_executor(code.module) if is_masked else executor(code.module))
 
     name = f"bulk copy {source_space} to {target_space}{' with mbarrier' if is_told else ''}"
-    arguments = (*ISSUER, "target", "source", "size", "barrier", "combine")
+    arguments: tuple[str, ...] = (*ISSUER, "target", "source", "size", "barrier", "combine")
     if is_masked:
         name, arguments = f"masked {name}", (*arguments, "mask")
     return shared_code(module, name, arguments, write, quickly=True)

@@ -39,10 +39,10 @@ OUT_OF_BOUNDS_NAN = 0x7FF77FF77FF77FF7
 _SWIZZLE_ROWS = {each.code: each.row_bytes for each in EVERY_SWIZZLE.values()}
 #: By the number of a swizzle, and that of its atomicity above it.
 _ATOMICITY_SHIFT = 2
-_SWIZZLE_MASKS, _SWIZZLE_SHIFTS, _SWIZZLE_FLIPS = (
-    {each.code | each.atomicity << _ATOMICITY_SHIFT: number(each) for each in EVERY_SWIZZLE.values()}
-    for number in (lambda each: each.mask, lambda each: each.shift, lambda each: 8 * each.flips)
-)
+_BY_NUMBER = {each.code | each.atomicity << _ATOMICITY_SHIFT: each for each in EVERY_SWIZZLE.values()}
+_SWIZZLE_MASKS = {number: each.mask for number, each in _BY_NUMBER.items()}
+_SWIZZLE_SHIFTS = {number: each.shift for number, each in _BY_NUMBER.items()}
+_SWIZZLE_FLIPS = {number: 8 * each.flips for number, each in _BY_NUMBER.items()}
 #: Of each type the bytes of a place in shared memory, its elements, and its bytes in global memory if fewer.
 _TYPE_BYTES = {each.code: each.bytes for each in EVERY_TYPE.values()}
 _TYPE_ELEMENTS = {each.code: each.elements for each in EVERY_TYPE.values() if each.elements > 1}
