@@ -109,7 +109,7 @@ def strided(
             Result.ILLEGAL_ADDRESS,
             f"{name} at {address:#x} has {size} bytes, {beyond} too many for its memory",
         )
-    flat = np.frombuffer((ctypes.c_ubyte * size).from_address(address), np.uint8).view(type)
+    flat = np.ctypeslib.as_array((ctypes.c_ubyte * size).from_address(address)).view(type)
     return np.lib.stride_tricks.as_strided(flat, shape, [each * type.itemsize for each in strides])
 
 
