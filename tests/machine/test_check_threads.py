@@ -408,3 +408,53 @@ def test_a_watch_without_memory(
         with pytest.raises(MemoryError, match="no memory for a watch"):
             lw.check(module["in_place"][64, 32], data)
     assert not capsys.readouterr().err
+
+
+# Blocks that share work by atomics run on one host thread. The last block of three writes `data` by way of a
+# pointer that is another parameter, so that `data` seems to be only read.
+SHARED_WORK = """
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry shared_work(.param .u64 counter, .param .u64 data, .param .u64 other, .param .u64 distance) {
+    .reg .b64 %rd<8>; .reg .b32 %r<8>; .reg .pred %p<2>;
+    ld.param.u64 %rd0, [counter];
+    ld.param.u64 %rd1, [data];
+    ld.param.u64 %rd2, [other];
+    ld.param.u64 %rd3, [distance];
+    ld.global.u32 %r0, [%rd1];
+    atom.global.gpu.acq_rel.add.u32 %r1, [%rd0], 1;
+    st.global.u32 [%rd2], %r1;
+    setp.ne.u32 %p0, %r1, 2;
+    @%p0 ret;
+    add.s64 %rd4, %rd2, %rd3;
+    st.global.u32 [%rd4], %r1;
+    ret;
+}
+"""
+
+
+def test_blocks_that_share_work_and_write_what_seems_to_be_only_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel: Any = lw.load(SHARED_WORK)["shared_work"]
+    counter, data, other = (np.zeros(4, np.uint32) for _ in range(3))
+    launch = Launch(
+        compiled(kernel.module, kernel.function, "sm_80"),
+        Shape((3, 1, 1), (1, 1, 1)),
+        (counter, data, other, 0),
+    )
+    places = {each.host: each.first for each in launch.allocations}
+    first, second = (places[each.ctypes.data] for each in (data, other))
+    recorded: list[int] = []
+    run = checked_launch.CheckedLaunch.run
+
+    def spy(own: checked_launch.CheckedLaunch, *arguments: Any) -> None:
+        recorded.append(len(own.written))
+        run(own, *arguments)
+
+    monkeypatch.setattr(checked_launch.CheckedLaunch, "run", spy)
+    lw.check(kernel[3, 1], counter, data, other, 0)
+    assert recorded == [2] and counter[0] == 3 and not data.any()
+    counter[:] = 0
+    lw.check(kernel[3, 1], counter, data, other, (first - second) % 2**64)
+    # The second run puts all reads on record, and begins with the memory as it was.
+    assert recorded == [2, 2, 3] and counter[0] == 3 and data.tolist() == [2, 0, 0, 0]

@@ -258,9 +258,10 @@ class LightCalls(ProductCalls):
             )
             bias = bias[:, np.newaxis] if by_rows else bias
         activation = "relu" if epilogue & _RELU else "gelu_tanh" if epilogue & _GELU else None
+        turns_a, turns_b = turns
         if by_rows:
-            a, b, turns = b, a, [not each for each in reversed(turns)]
-        return Product(sums, a, b, c, d, *turns, *factors, bias, activation)
+            a, b, turns_a, turns_b = b, a, not turns_b, not turns_a
+        return Product(sums, a, b, c, d, turns_a, turns_b, *factors, bias, activation)
 
 
 def _number(address: int, bytes: int) -> int:

@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from lanewise.launch import LAUNCHES
 from lanewise.linalg.matmul import matmul
 from lanewise.linalg.planning.gpus import GPUS
 from lanewise.machine.runtime.initialised_bytes import INITIALISED
@@ -108,7 +109,7 @@ def strided(
             Result.ILLEGAL_ADDRESS,
             f"{name} at {address:#x} has {size} bytes, {beyond} too many for its memory",
         )
-    flat = np.frombuffer((ctypes.c_ubyte * size).from_address(address), np.uint8).view(type)
+    flat = np.ctypeslib.as_array((ctypes.c_ubyte * size).from_address(address)).view(type)
     return np.lib.stride_tricks.as_strided(flat, shape, [each * type.itemsize for each in strides])
 
 
@@ -139,46 +140,37 @@ def multiply(driver: Driver, product: Product) -> None:
         residual = product.c.transpose(driver, "C").copy()
     if out.size == 0:
         return
-    if left.dtype.itemsize < 4 or product.sums == "tf32":
-        result = _on_tensor_cores(driver, product, left, right, residual, out.dtype)
-    else:
-        result = _plainly(product, left, right, residual)
-    out[...] = result.astype(out.dtype)
+    on_tensor_cores = left.dtype.itemsize < 4 or product.sums == "tf32"
+    sums = _sums(driver, product.sums, left, right) if on_tensor_cores else left @ right
+    out[...] = _finished(product, sums, residual).astype(out.dtype)
 
 
-def _on_tensor_cores(
-    driver: Driver, product: Product, left: Array, right: Array, residual: Array | None, type: np.dtype[Any]
-) -> Array:
-    """Return a product by lw.matmul: the bits of tensor cores."""
+def _sums(driver: Driver, type: str, left: Array, right: Array) -> Array:
+    """Return a product by lw.matmul: the bits of tensor cores, in the type of their sums."""
     arch = driver.device.arch
-    options: dict[str, Any] = {"arch": arch if arch in GPUS else None}
-    if product.sums == "tf32":
+    options: dict[str, Any] = {"arch": arch if arch in GPUS else None, "out_dtype": np.dtype(_SCALARS[type])}
+    if type == "tf32":
         options["precision"] = "tf32"
-    if product.sums == "f16":
+    if type == "f16":
         options["accumulate"] = np.float16
-    if residual is not None:
-        options |= {"residual": residual, "beta": product.beta}
-    if product.bias is not None:
-        options["bias"] = product.bias.astype(type) if product.bias.dtype != type else product.bias
-    result: Array = matmul(
-        left, right, alpha=product.alpha, activation=product.activation, out_dtype=type, **options
-    )
+    with LAUNCHES.unobserved():  # what it launches is not the program's
+        result: Array = matmul(left, right, **options)
     return result
 
 
-def _plainly(product: Product, left: Array, right: Array, residual: Array | None) -> Array:
-    """Return a product of numbers of 32 or 64 bits, whose order of sums is not defined."""
-    kind = left.dtype.type
-    result: Array = (left @ right) * kind(product.alpha)
+def _finished(product: Product, sums: Array, residual: Array | None) -> Array:
+    """Return what follows the sums: factors, bias and activation, in float for sums of fewer bits."""
+    kind = np.float32 if product.sums == "f16" else sums.dtype.type
+    result: Array = sums.astype(kind) * kind(product.alpha)
     if residual is not None:
-        result = result + residual * kind(product.beta)
+        result = result + residual.astype(kind) * kind(product.beta)
     if product.bias is not None:
-        result = result + product.bias.astype(result.dtype)
+        result = result + product.bias.astype(kind)
     if product.activation == "relu":
         result = np.maximum(result, 0)
     if product.activation == "gelu_tanh":
         result = result / 2 * (1 + np.tanh(kind(0.7978845608) * (result + kind(0.044715) * result**3)))
-    return result.astype(product.d.type)
+    return result
 
 
 def note_product(driver: Driver, title: str, stream: int, reads: list[Place], written: Place) -> None:

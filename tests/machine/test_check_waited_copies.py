@@ -1,0 +1,59 @@
+"""Copies by cp.async that another warp reads: waited for or not, in one round of a loop or in several."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import lanewise as lw
+
+#: Each of 4 warps copies 16 bytes per lane, all wait, and each warp reads what its neighbour copied.
+KERNEL = """
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry pipeline(.param .u64 source, .param .u64 out, .param .u32 rounds) {
+    .reg .b64 %rd<8>; .reg .b32 %r<16>; .reg .pred %p<2>;
+    .shared .align 16 .b8 tile[4096];
+    ld.param.u64 %rd0, [source];
+    ld.param.u64 %rd1, [out];
+    ld.param.u32 %r9, [rounds];
+    mov.u32 %r0, %tid.x;
+    mul.wide.u32 %rd2, %r0, 16;
+    add.s64 %rd3, %rd0, %rd2;
+    add.s64 %rd4, %rd1, %rd2;
+    mov.u32 %r1, tile;
+    shl.b32 %r2, %r0, 4;
+    add.u32 %r3, %r1, %r2;
+    xor.b32 %r4, %r2, 512;
+    add.u32 %r4, %r1, %r4;
+AGAIN:
+    cp.async.cg.shared.global [%r3], [%rd3], 16;
+    cp.async.commit_group;
+    WAIT
+    bar.sync 0;
+    ld.shared.v4.u32 {%r5, %r6, %r7, %r8}, [%r4];
+    BARRIER
+    sub.u32 %r9, %r9, 1;
+    setp.ne.u32 %p0, %r9, 0;
+    @%p0 bra AGAIN;
+    st.global.v4.u32 [%rd4], {%r5, %r6, %r7, %r8};
+    ret;
+}
+"""
+
+
+def _check(wait: str = "cp.async.wait_group 0;", barrier: str = "bar.sync 0;", rounds: int = 3) -> Any:
+    module = lw.load(KERNEL.replace("WAIT", wait).replace("BARRIER", barrier))
+    source, out = np.arange(512, dtype=np.uint32), np.zeros(512, np.uint32)
+    return lw.check(module["pipeline"][1, 128], source, out, rounds)
+
+
+def test_copies_that_are_waited_for_are_right_and_others_are_found() -> None:
+    assert _check().ok
+    assert [each.kind for each in _check(wait="").findings if each.severity == "error"]
+    kinds = {each.kind for each in _check(barrier="").findings if each.severity == "error"}
+    assert "race" in kinds
+    # One round needs no second barrier.
+    assert _check(barrier="", rounds=1).ok
