@@ -203,21 +203,21 @@ class MmaTable:
 def _product_finder(failures: list[BaseException]) -> Any:
     """A function that compiled code calls, which puts the record of a product into a ProductCache.
 
-    It returns 1 if no GPU has such a product. Records live as long as the function.
+    It returns 1 if no GPU has such a product. Records live as long as the function: of two that worker threads
+    make at the same time the first one stays, since a site may have its address already.
     """
-    records: dict[tuple[int, int], object] = {}
+    records: dict[tuple[int, int], Any] = {}
 
     def find(cache: int, form: int, descriptor: int) -> int:
         from lanewise.machine.tensor_core.tcgen05_product import prepared
 
         try:
-            found = prepared(form, descriptor)
+            found = records.setdefault((form, descriptor), prepared(form, descriptor))
         except LanewiseError:
             return 1
         except BaseException as error:  # nothing may escape into compiled code
             failures.append(error)
             return 1
-        records[form, descriptor] = found
         ctypes.c_int64.from_address(cache + ProductCache.record).value = found.address
         return 0
 
