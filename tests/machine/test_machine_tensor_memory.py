@@ -115,7 +115,7 @@ def test_every_shape_loads_and_stores_what_the_figures_show(shape: str, num: int
     stored = rng.integers(0, 1 << 32, (128, count), dtype=np.uint32)
     loaded, after = np.zeros((128, count), np.uint32), np.zeros_like(before)
     text = kernel(body, ("before", "loaded", "stored", "after"), columns=columns)
-    checked(text)[1, 128](before, loaded, stored, after)
+    run = checked(text)[1, 128]
     expected, changed = np.zeros_like(loaded), before.copy()
     for thread in range(128):
         for register in range(count):
@@ -128,8 +128,10 @@ def test_every_shape_loads_and_stores_what_the_figures_show(shape: str, num: int
             else:
                 expected[thread, register] = before[row, at]
                 changed[row, at] = stored[thread, register]
-    np.testing.assert_array_equal(loaded, expected)
-    np.testing.assert_array_equal(after, changed)
+    for schedule in ("early", "late", int(rng.integers(1000))):
+        run(before, loaded, stored, after, schedule=schedule)
+        np.testing.assert_array_equal(loaded, expected)
+        np.testing.assert_array_equal(after, changed)
 
 
 # reductions -------------------------------------------------------------------------------------------------

@@ -135,10 +135,12 @@ def test_copies_go_to_the_lanes_that_the_shape_names(shape: str, fmt: str, code:
     memory = rng.integers(0, 256, size, dtype=np.uint8)
     before = rng.integers(0, 1 << 32, (128, COLUMNS), dtype=np.uint32)
     after = np.zeros_like(before)
-    checked(text)[1, 128](before, memory, np.array([fields], np.uint64), after)
+    run = checked(text)[1, 128]
     copied = expanded(source_rows(memory, shape, start, leading, stride, code), FORMATS[fmt]).view(np.uint32)
     expected = before.copy()
     for row in range(rows):
         for each in lanes_of(row):
             expected[lane + each, column : column + bits // 32] = copied[row]
-    np.testing.assert_array_equal(after, expected)
+    for schedule in ("early", "late", int(rng.integers(1000))):
+        run(before, memory, np.array([fields], np.uint64), after, schedule=schedule)
+        np.testing.assert_array_equal(after, expected)
