@@ -212,7 +212,7 @@ def of_triton(python: str, words: list[str], seconds: float) -> Iterator[Outcome
             continue
         told = json.loads(line)
         verdict = "right" if told["right"] else "stopped" if "failed" in told else "wrong"
-        why = told.get("failed", "" if told["right"] else f"error {told['error']:.3g}")
+        why = told.get("failed") or ("" if told["right"] else f"error {told['error']:.3g}")
         name = f"Triton {told['triton']}"
         yield Outcome(name, told["kernel"], verdict, why.splitlines()[0] if why else "", told["seconds"])
 
