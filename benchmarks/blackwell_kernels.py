@@ -101,7 +101,7 @@ DSL_EXAMPLES: list[tuple[str, str, list[str]]] = [
 PASSED = re.compile(r"\bpass(ed)?\b|execution is successful|relative error: 0\.0|status: success", re.I)
 FAILED = re.compile(r"\bfail(ed)?\b|disposition: failed|execution is not successful|mismatch", re.I)
 #: Lines that say why a program stopped, the most telling first.
-REASONS = ("cannot run", "Unsupported", "KernelFault", "Error", "error", "lanewise:")
+REASONS = ("lanewise gpu:", "cannot run", "Unsupported", "KernelFault", "Error", "error", "lanewise:")
 
 
 @dataclass
