@@ -101,7 +101,7 @@ DSL_EXAMPLES: list[tuple[str, str, list[str]]] = [
 PASSED = re.compile(r"\bpass(ed)?\b|execution is successful|relative error: 0\.0|status: success", re.I)
 FAILED = re.compile(r"\bfail(ed)?\b|disposition: failed|execution is not successful|mismatch", re.I)
 #: Lines that say why a program stopped, the most telling first.
-REASONS = ("cannot run", "Unsupported", "KernelFault", "Error", "error", "lanewise:")
+REASONS = ("lanewise gpu:", "cannot run", "Unsupported", "KernelFault", "Error", "error", "lanewise:")
 
 
 @dataclass
@@ -212,7 +212,7 @@ def of_triton(python: str, words: list[str], seconds: float) -> Iterator[Outcome
             continue
         told = json.loads(line)
         verdict = "right" if told["right"] else "stopped" if "failed" in told else "wrong"
-        why = told.get("failed", "" if told["right"] else f"error {told['error']:.3g}")
+        why = told.get("failed") or ("" if told["right"] else f"error {told['error']:.3g}")
         name = f"Triton {told['triton']}"
         yield Outcome(name, told["kernel"], verdict, why.splitlines()[0] if why else "", told["seconds"])
 
