@@ -412,7 +412,8 @@ TENSOR_MEMORY = (
     *_product("tcgen05.mma.sp", "tmem matrix descriptor tmem use use use*"),
     *_product("tcgen05.mma.block_scale", "tmem matrix descriptor use tmem tmem use"),
     *_product("tcgen05.mma.sp.block_scale", "tmem matrix descriptor tmem use tmem tmem use"),
-    *_tensor("tcgen05.wait::ld", "", waits=Waits.WARP),
+    *_tensor(
+        "tcgen05.wait::ld", "", shared_step="tensor_memory.late_stores:load_wait_step", waits=Waits.WARP),
     *_tensor(
         "tcgen05.wait::st", "", shared_step="tensor_memory.late_stores:wait_step", waits=Waits.WARP),
     *_tensor(
