@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,13 @@ import pytest
 
 import lanewise as lw
 from everything import sampled
+from lanewise.isa.asynchronous.table import Row, archs_of, rows
+from lanewise.jit.ir import Module
 from lanewise.machine import KernelFault
+from lanewise.machine.codegen.function_code import Kernel
+from lanewise.machine.compile.kernel_writer import KernelWriter
+from lanewise.machine.program.basic_blocks import split
+from lanewise.machine.program.resolve import resolve
 from machine.tensor_memory_kernels import (
     COLUMNS,
     dump,
@@ -75,7 +82,7 @@ def checked(text: str, target: str = "sm_100a") -> Any:
     return lw.load(text)["k"]
 
 
-@sampled(6)
+@sampled(10)
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "packed"])
 @pytest.mark.parametrize(("shape", "num"), CASES, ids=lambda each: str(each))
 def test_every_shape_loads_and_stores_what_the_figures_show(shape: str, num: int, packed: bool) -> None:
@@ -257,3 +264,58 @@ def test_forms_that_do_not_exist_are_refused_with_their_line(line: str, message:
 def test_targets_without_tensor_memory_are_refused(target: str) -> None:
     with pytest.raises(lw.machine.Unsupported, match=rf"needs sm_100.*this PTX is for {target}"):
         lw.load(kernel("", target=target))["k"][1, 128]()
+
+
+# the sweep --------------------------------------------------------------------------------------------------
+
+
+def statement(text: str, operands: str) -> str:
+    """An instruction of the catalogue with operands that fit: as many registers as its shape takes."""
+    words = text.split(".")
+    count = next((REGISTERS[each] for each in words if each in REGISTERS), 1)
+    count *= next((int(each[1:]) for each in words if re.fullmatch(r"x\d+", each)), 1)
+    for name, given in (
+        ("{registers}", registers("d", count)),
+        ("[tensor address]", "[%taddr]"),
+        ("tensor address", "%taddr"),
+        ("half split offset", "128"),
+        ("reduced", "%r5"),
+        ("[shared address]", "[place]" if "shared::cta" in words else "[%rd0]"),
+        ("columns", "32"),
+        ("shared descriptor", "%rd1"),
+        ("[mbarrier]", "[bars]" if "shared::cluster" in words else "[%rd0]"),
+        ("mask of blocks", "%h0"),
+    ):
+        operands = operands.replace(name, given)
+    return f"{text} {operands};"
+
+
+FORMS = [
+    (text, statement(text, row.operands), row)
+    for row in rows()
+    if row.family.startswith("tcgen05") and "mma" not in row.family
+    for text in row.texts()
+]
+
+
+@sampled(40)
+@pytest.mark.parametrize(("text", "line", "row"), FORMS, ids=[text for text, _, _ in FORMS])
+def test_every_form_of_the_catalogue_becomes_code(text: str, line: str, row: Row) -> None:
+    """LLVM takes the code of the kernel, and of all functions that it calls."""
+    import llvmlite.binding as llvm
+
+    target = archs_of(row)[0]
+    module = lw.load(kernel("    " + line, target=target, group=2 if "cta_group::2" in text else 1))
+    program = resolve(module, module["k"].function)
+    waiting: list[Module] = []
+    KernelWriter(Kernel(program, target), split(program), None, waiting.append).write("table")
+    written: set[str] = set()
+    for each in waiting:
+        llvm.parse_assembly(str(each)).verify()
+        for name, write in each.apart.items():
+            if name not in written and "tcgen05" in name:
+                written.add(name)
+                inner = Module(name)
+                write(inner, name)
+                waiting.append(inner)
+    assert written or "alloc" in text or "fence" in text or "wait::ld" in text

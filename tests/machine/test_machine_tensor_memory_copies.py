@@ -106,7 +106,7 @@ WAITING:
 """
 
 
-@sampled(8)
+@sampled(12)
 @pytest.mark.parametrize("code", SWIZZLES)
 @pytest.mark.parametrize("fmt", FORMATS)
 @pytest.mark.parametrize("shape", SHAPES)

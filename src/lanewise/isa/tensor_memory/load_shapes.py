@@ -64,7 +64,7 @@ class LoadShape:
         """Return the layout from (thread, register) to `lane + lanes * column` of an access (of one half).
 
         >>> SHAPES["16x256b"].layout(2)
-        Layout(((4,8),((2,2),2)):((32,1),((16,8),128)))
+        ((4,8),((2,2),2)):((32,1),((16,8),128))
         """
         self.registers_of(num)
         step = self.lanes * self.columns

@@ -406,6 +406,9 @@ TENSOR_MEMORY = (
         "tcgen05.ld.red", "def def tmem use?", shared_step="tensor_memory.loads_and_stores:step",
         waits=Waits.WARP),
     *_tensor(
+        "tcgen05.ld.red.16x32bx2", "def def tmem use", shared_step="tensor_memory.loads_and_stores:step",
+        waits=Waits.WARP, inferred="that each thread reduces its own half of a lane is inferred"),
+    *_tensor(
         "tcgen05.st", "tmem use use?", shared_step="tensor_memory.loads_and_stores:step", waits=Waits.WARP,
         needs_values=True),
     *_product("tcgen05.mma", "tmem matrix descriptor use use use*"),
@@ -415,11 +418,17 @@ TENSOR_MEMORY = (
     *_tensor(
         "tcgen05.wait::ld", "", shared_step="tensor_memory.late_stores:load_wait_step", waits=Waits.WARP),
     *_tensor(
+        "tcgen05.st.unpack::16b", "tmem use use?", shared_step="tensor_memory.loads_and_stores:step",
+        waits=Waits.WARP, needs_values=True,
+        inferred="that the upper half of each column becomes 0 is inferred"),
+    *_tensor(
         "tcgen05.wait::st", "", shared_step="tensor_memory.late_stores:wait_step", waits=Waits.WARP),
     *_tensor(
         "tcgen05.cp", "tmem descriptor", "tensor_memory.copies:lower", memory=(_operand(1),),
         counter="utccp"),
-    *_tensor("tcgen05.shift", "tmem", "tensor_memory.shift:lower"),
+    *_tensor(
+        "tcgen05.shift", "tmem", "tensor_memory.shift:lower",
+        inferred="that each lane takes the words of the next one is inferred"),
     *_tensor(
         "tcgen05.commit", "address use?", "tensor_memory.commit:lower", counter="st",
         memory=(_copy(WRITE, 0, "shared", size=Size.MBARRIER, strong=True, releases=True),)),

@@ -24,8 +24,8 @@ def check_tensor_memory(program: Program) -> None:
     one, pair = of_group.values()
     if one is not None and pair is not None:
         raise Unsupported(
-            f"line {pair.line}: '{pair.source}' is for a pair of blocks, and '{one.source}' (line {one.line}) "
-            "for one: the tcgen05 instructions of a kernel all have .cta_group::1 or all .cta_group::2"
+            f"line {pair.line}: '{pair.source}' is for a pair of blocks, and '{one.source}' (line {one.line})"
+            " for one: the tcgen05 instructions of a kernel all have .cta_group::1 or all .cta_group::2"
         )
 
 

@@ -61,14 +61,19 @@ def _each_barrier(code: BlockCode, op: Op, lane: Value, blocks: Value) -> Iterat
 
 
 def _shared_address(code: BlockCode, op: Op, lane: Value) -> Value:
-    """Return the address of the mbarrier in the shared memory of the cluster; else it is a fault."""
+    """Return the address of the mbarrier in the shared memory of the cluster; else it is a fault.
+
+    Without .shared::cluster the PTX ISA calls the address generic. Kernels of Triton 3.6, which run on a
+    B200, give an address of shared memory there, extended to 64 bits: both are taken.
+    """
     address = code.address_of(op.address(0), lane)
     if op.space == "shared":
         return address.to(i64)
     offset = address - abi.SHARED_WINDOW
-    with code.when(~(offset < abi.WINDOW_BYTES)):
+    generic = offset < abi.WINDOW_BYTES
+    with code.when(~(generic | (address < abi.WINDOW_BYTES))):
         code.fault(FaultKind.TENSOR_MEMORY, op.site, lane, address.to(i64), int(Wrong.NOT_SHARED))
-    return offset.to(i64)
+    return generic.select(offset, address).to(i64)
 
 
 def _write_issue(code: BlockCode) -> None:
