@@ -80,6 +80,22 @@ def test_svg_of_wgmma(spelling: str, a_source: str) -> None:
     check_picture(instruction(spelling, a_source=a_source))
 
 
+@pytest.mark.parametrize(
+    ("spelling", "m", "n"), [("tcgen05 m64n8 f16", 64, 8), ("umma m128n16 pair f16", 128, 16)]
+)
+def test_tensor_memory_is_drawn_by_lane_and_column(spelling: str, m: int, n: int) -> None:
+    """From the PTX ISA: M = 64 has 16 rows in each partition, a pair's M = 128 two halves of columns."""
+    (cells,) = read_text(text(instruction(spelling).d)).values()
+    for row in range(m):
+        for col in range(n):
+            if m == 64:
+                lane, column = row // 16 * 32 + row % 16, col
+            else:
+                lane, column = row // 64 * 128 + row % 64 + col // (n // 2) * 64, col % (n // 2)
+            assert cells[row, col].split() == [f"T{lane}", f"V{column}"]
+    assert "tensor memory" in text(instruction(spelling)) and "<svg" in svg(instruction(spelling).d)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_has_pictures(family: str) -> None:
     found = instructions(family=family)

@@ -79,6 +79,9 @@ def test_names_of_atoms_are_looked_up_too() -> None:
     assert about("Copy_Atom<SM75_U32x4_LDSM_N, half_t>")["text"].startswith("ldmatrix")
     with pytest.raises(LanewiseError, match="SM80_17x8x16"):
         about("SM80_17x8x16_F32F16F16F32_TN")
+    for text in ("tcgen05 m64n8k16 f16", "tcgen05.shift.cta_group::1.down", "cp.async.bulk.commit_group"):
+        with pytest.raises(LanewiseError, match="no fragments in registers"):
+            about(text)
     with pytest.raises(LanewiseError, match="plain copy"):
         about("SM80_CP_ASYNC_CACHEALWAYS<uint128_t>")
 

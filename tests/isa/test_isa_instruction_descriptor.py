@@ -183,7 +183,7 @@ def test_the_long_k_is_that_of_one_arch() -> None:
 def test_numbers_of_numpy_are_numbers_and_too_many_bits_are_none() -> None:
     tile = InstructionDescriptor("f16", np.int64(64), np.uint8(8))  # type: ignore[arg-type]
     assert tile == InstructionDescriptor("kind::f16", 64, 8) and type(tile.m) is int
-    assert InstructionDescriptor.decode(np.uint32(tile.encode()), "f16") == tile
+    assert InstructionDescriptor.decode(np.uint32(tile.encode()), "f16") == tile  # type: ignore[arg-type]
     high = replace(tile, max_shift=32).encode()
     assert InstructionDescriptor.decode(high - (1 << 32), "f16").max_shift == 32  # a register read as signed
     with pytest.raises(LanewiseError, match="has 32 bits; 0x100000000 has more"):

@@ -57,7 +57,8 @@ def matrix_descriptor(
     rng: np.random.Generator, rows: int, k: int, bits: int, major: Any, start: int
 ) -> MatrixDescriptor:
     """A descriptor of a canonical layout, with a swizzle drawn."""
-    names = ["none", "32B", "64B", "128B"] + ["128B_ATOM_32B"] * (major == "MN" and bits == 32)
+    wide = major == "MN" and bits == 32
+    names = ["128B_ATOM_32B"] if wide else ["none", "32B", "64B", "128B"]
     mode = swizzle_mode(str(rng.choice(names)), 1)
     start = -(-start // 1024) * 1024
     if major == "K":
@@ -173,6 +174,7 @@ class Case:
                     for number, code in enumerate(self.codes[first_row + row]):
                         there, column, bit = metadata_place(lane, number, self.a_bits)
                         column += METADATA_COLUMN + found.sparsity_selector
+                        there += self.d_lane
                         memory[there, column] &= np.uint32(~(15 << bit) & 0xFFFFFFFF)
                         memory[there, column] |= np.uint32(int(code) << bit)
             if self.scales is not None:
@@ -251,7 +253,7 @@ class Case:
         masks = self.disabled + [0] * (8 - len(self.disabled))
         lane = self.d_lane << 16
         numbers = [
-            self.d_column | lane, A_COLUMN | lane, self.descriptor.encode(), METADATA_COLUMN, SCALE_A,
+            self.d_column | lane, A_COLUMN | lane, self.descriptor.encode(), METADATA_COLUMN | lane, SCALE_A,
             SCALE_B, int(self.adds), *masks, self.a_matrix.encode(), self.b_matrix.encode(), self.zero_mask,
         ]  # fmt: skip
         return np.array(numbers, np.uint64)
@@ -375,10 +377,13 @@ def random_case(seed: int, kind: str = "", **chosen: Any) -> Case:
         a = b = "f16"
     a_in_tensor_memory = bool(draw("a_in_tensor_memory", [False, False, True]))
     majors = [str(draw(f"{name}_major", ["K", "MN"])) for name in "ab"]
+    b_major = "K" if b in NARROW else majors[1]
+    step = 16 * group if b_major == "MN" and FORMATS[b].bits == 8 else 1  # of N
     fields: dict[str, Any] = {
-        "m": draw("m", legal.m), "n": draw("n", legal.n), "a": a, "b": b, "d": d, "sparse": sparse,
+        "m": draw("m", legal.m), "n": draw("n", [n for n in legal.n if n % step == 0]),
+        "a": a, "b": b, "d": d, "sparse": sparse,
         "a_major": "K" if a in NARROW or a_in_tensor_memory else majors[0],
-        "b_major": "K" if b in NARROW else majors[1],
+        "b_major": b_major,
     }  # fmt: skip
     if not about.integer:
         fields |= {f"negate_{name}": bool(draw(f"negate_{name}", [False, True])) for name in "ab"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -31,6 +32,10 @@ def cases() -> dict[str, Case]:
         "dense": random_case(1, "f16", sparse=False, m=128, n=64, a="bf16", b="bf16", d="f32", **PLAIN),
         "sparse": random_case(2, "f16", sparse=True, m=128, n=64, sparsity_selector=0, **PLAIN),
         "scaled": random_case(3, "mxf8f6f4", sparse=False, m=128, n=64, **PLAIN),
+        "tf32": random_case(6, "tf32", sparse=False, m=64, n=64, b_major="MN", **PLAIN),
+        "masked": replace(
+            random_case(5, "f16", m=32, n=64, sparse=False, **PLAIN | {"ws": True}), zero_mask=1
+        ),
         "pair": random_case(4, "f16", sparse=False, **{**PLAIN, "cta_group": 2}),
     }
 
@@ -81,6 +86,21 @@ def test_matrix_descriptors_that_are_none(matrix: int, flipped: int, says: str) 
     assert says in message("dense", {matrix: right ^ flipped})
 
 
+@pytest.mark.parametrize(
+    ("name", "mode", "says"),
+    [("dense", 1, "which only MN-major matrices of 32-bit elements have"), ("tf32", 2, "have mode 1")],
+)
+def test_swizzles_that_do_not_fit_the_matrix(name: str, mode: int, says: str) -> None:
+    right = int(cases()[name].numbers_of_kernel()[B_MATRIX]) & ~(7 << 61)
+    assert says in message(name, {B_MATRIX: right | mode << 61})
+
+
+def test_a_shift_of_columns_that_is_too_large() -> None:
+    case = replace(cases()["masked"], zero_mask=17 << 56)
+    with pytest.raises(KernelFault, match="shifts columns by 17; the largest shift is 16 for M = 32"):
+        case.run(*compiled(1))
+
+
 def test_a_matrix_beyond_shared_memory() -> None:
     right = int(cases()["dense"].numbers_of_kernel()[A_MATRIX])
     assert "shared read of 16 bytes out of bounds" in message("dense", {A_MATRIX: right & ~0x3FFF | 0x3000})
@@ -92,6 +112,7 @@ def test_a_matrix_beyond_shared_memory() -> None:
         ("dense", D, 460, "D does not lie in allocated columns of tensor memory; its first column is 460"),
         ("dense", D, 3 << 16, "the lane of D's address is 3"),
         ("sparse", METADATA_PLACE, 512, "the metadata of A does not lie in allocated columns"),
+        ("sparse", METADATA_PLACE, 500 | 16 << 16, "the lane of the metadata's address is 16"),
         ("scaled", SCALE_PLACE, 510, "scale factors do not lie in allocated columns"),
     ],
 )

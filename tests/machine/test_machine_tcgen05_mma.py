@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -11,12 +12,23 @@ import pytest
 import lanewise as lw
 from everything import EVERYTHING
 from lanewise.isa.asynchronous.descriptor import KINDS
-from machine.tcgen05_products import Case, ptx, random_case
+from machine.tcgen05_products import Case, ptx, random_case, store_shared
 from ptxas import assemble, find_ptxas
 
 SEED = int(os.environ.get("LANEWISE_SEED", "20261116"))
 #: Products of each kind that are drawn: what each compiles takes a part of a second.
 DRAWN = 24 if EVERYTHING else 2
+
+
+#: Instructions of the tests below, which share the kernel: it takes long to compile.
+MORE = (
+    "tcgen05.mma.cta_group::1.kind::f16 [%r1], %rd1, %rd2, %r3, %p1;",
+    "tcgen05.mma.cta_group::1.kind::f16.ashift [%r1], [%r2], %rd2, %r3, %p1;",
+    "tcgen05.mma.ws.cta_group::1.kind::f16 [%r1], %rd1, %rd2, %r3, %p1, %rd3;",
+)
+PLAIN = {"sparse": False, "ws": False, "cta_group": 1, "scale_d": 0, "disabled": False}
+#: Products of .ws whose B a mask changes.
+MASKED = {"ws": True, "sparse": False, "specials": False, "a_in_tensor_memory": False}
 
 
 @cache
@@ -42,6 +54,7 @@ def cases() -> dict[str, Case]:
 def compiled(blocks: int) -> tuple[lw.Module, list[str]]:
     """One kernel for all products of one block, or of a pair, and its instructions."""
     statements = sorted({case.statement() for case in cases().values() if case.blocks == blocks})
+    statements += [each for each in MORE if blocks == 1 and each not in statements]
     text = ptx(statements, blocks)
     if find_ptxas() is not None:
         assert assemble(text, "sm_100a") == []
@@ -80,9 +93,9 @@ def test_a_product_is_the_same_in_every_schedule(name: str, schedule: str | int)
 
 @pytest.mark.parametrize("m", [64, 128])
 def test_a_product_is_close_to_float64(m: int) -> None:
-    case = random_case(SEED, "f16", m=m, n=48, sparse=False, ws=False, cta_group=1, d="f32", specials=False,
-                       a_in_tensor_memory=False, adds=True, scale_d=0, disabled=False)  # fmt: skip
-    after = case.run(lw.load(ptx([case.statement()], 1)), [case.statement()])[0]
+    chosen = PLAIN | {"d": "f32", "specials": False, "a_in_tensor_memory": False, "adds": True}
+    case = random_case(SEED, "f16", m=m, n=48, **chosen)
+    after = case.run(*compiled(1))[0]
     numbers = {name: np.asarray(each, np.float64) for name, each in case.numbers().items()}
     signs = (-1) ** (case.descriptor.negate_a + case.descriptor.negate_b)
     exact = signs * (numbers["a"] @ numbers["b"]) + numbers["c"]
@@ -114,21 +127,53 @@ def zeroed(mask: int, columns: int, parts: int) -> np.ndarray:
 @pytest.mark.parametrize("m", [32, 64, 128])
 def test_a_mask_sets_columns_of_b_to_zero(m: int) -> None:
     rng = np.random.default_rng([SEED, m])
-    case = random_case(SEED, "f16", ws=True, m=m, n=64, sparse=False, specials=False, adds=True)
+    case = random_case(SEED, "f16", m=m, n=64, adds=True, **MASKED)
     starts = int.from_bytes(rng.integers(0, 9, 4).astype(np.uint8).tobytes(), "little")
     spans = int(rng.integers(9, 20)) << 40 | int(rng.integers(9, 20)) << 48
     case.zero_mask = starts | int(rng.integers(0, 16)) << 32 | 1 << 39 | spans
-    after = case.run(lw.load(ptx([case.statement()], 1)), [case.statement()])
+    after = case.run(*compiled(1))
     columns = zeroed(case.zero_mask, 64, 128 // m)
     assert 0 < columns.sum() < 64
     case.b[:, columns] = 0
     assert np.array_equal(after, case.expected())
 
 
+def test_the_masks_of_the_isa() -> None:
+    """The examples of PTX ISA 9.0, "Zero-Column Mask Descriptor", by `zeroed`, which the test above uses."""
+    spans = 1 << 39 | 2 << 40 | 3 << 48
+
+    def bits(mask: int, parts: int) -> list[str]:
+        found = zeroed(mask, 16 * parts, parts).reshape(parts, 16)
+        return ["".join(str(int(each)) for each in part[::-1]) for part in found]
+
+    assert bits(spans, 1)[0].endswith("11100001110000")
+    first, second = bits(spans | 1 << 32, 2)
+    assert first.endswith("1110000111") and second.endswith("00001110000")
+    four = bits(spans | 0b0011 << 32 | 0 | 1 << 8 | 2 << 16 | 1 << 24, 4)
+    for found, end in zip(
+        four, ("00001110000111", "0000111000011", "111000011100", "1110000111000"), strict=True
+    ):
+        assert found.endswith(end)
+
+
+@pytest.mark.parametrize(("m", "shift", "major"), [(32, 13, "K"), (64, 32, "MN"), (128, 5, "K")])
+def test_a_mask_shifts_the_columns_of_b(m: int, shift: int, major: str) -> None:
+    """B's columns from `shift` on are used: a wider B is stored, and a part of it multiplied."""
+    case = random_case(SEED, "f16", m=m, n=128, b_major=major, **MASKED)
+    formats = {"a": case.descriptor.a, "b": case.descriptor.b, "d": case.descriptor.d}
+    wide = random_case(SEED + 1, "f16", m=m, n=256, b_major=major, **MASKED, **formats)
+    case.b = wide.b[:, shift : shift + 128].copy()
+    case.b_matrix = replace(wide.b_matrix, start_address=32 << 10)
+    store_shared(case.shared[0], case.b_matrix, wide.b.T, case.descriptor.b, 16, major)
+    case.zero_mask = shift << 56
+    after = case.run(*compiled(1))
+    assert np.array_equal(after, case.expected())
+
+
 def test_rows_of_a_may_be_shifted_by_one() -> None:
-    case = random_case(SEED, "f16", sparse=False, ws=False, m=128, cta_group=1, a_in_tensor_memory=True)
+    case = random_case(SEED, "f16", m=128, a_in_tensor_memory=True, **PLAIN)
     case.text += ".ashift"
-    after = case.run(lw.load(ptx([case.statement()], 1)), [case.statement()])
+    after = case.run(*compiled(1))
     rows = np.arange(128)
     case.a = case.a[np.where(rows % 32 == 31, rows, rows + 1)]
     case.text = case.text.removesuffix(".ashift")

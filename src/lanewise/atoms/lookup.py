@@ -62,6 +62,8 @@ def _name_of(wanted: Instruction) -> str:
     for name, copy in copy_operations().items():
         if copy.instruction == wanted:
             return name
+    if wanted.text.startswith("tcgen05"):
+        raise LanewiseError(f"{wanted.text}: atoms are the matrix instructions of warps and warpgroups")
     raise LanewiseError(f"CUTLASS has no operation for {wanted.text}")
 
 

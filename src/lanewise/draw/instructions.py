@@ -12,6 +12,8 @@ from lanewise.draw.owners import Owner, Ownership, colour_legends, highlights, i
 from lanewise.draw.picture import Axis, Picture, check_extent
 from lanewise.errors import LanewiseError
 from lanewise.isa import Instruction, Metadata, Operand, SelectedOperand, describe_targets
+from lanewise.isa.tensor_memory.accumulators import LANES
+from lanewise.isa.tensor_memory.operand import Accumulator
 
 #: Where the panel of each operand stands: C at the origin, A at its left, B above.
 PLACES = {
@@ -32,16 +34,13 @@ def ownership(
     """Who holds each element of an operand."""
     rows, cols = operand.shape
     check_extent(operand.name, rows, cols, "choose a smaller instruction")
-    shared = operand.where != "registers"
+    tensor = isinstance(operand, Accumulator)
+    shared = operand.where != "registers" and not tensor
     owners = [
-        [
-            [Owner(h.lane, h.register * operand.slots + h.slot) for h in operand.holders(row, col, product)]
-            for col in range(0 if shared else cols)
-        ]
-        for row in range(rows)
+        [_owners(operand, row, col, product) for col in range(0 if shared else cols)] for row in range(rows)
     ]
     name = name or operand.name
-    where = ", shared memory" if shared else ""
+    where = f", {operand.where}" if operand.where != "registers" else ""
     row_axis, col_axis = axes or axes_of(operand)
     return Ownership(
         name,
@@ -49,11 +48,19 @@ def ownership(
         owners,
         Axis.counted(row_axis, rows),
         Axis.counted(col_axis, cols),
-        threads=operand.threads,
-        slots=operand.slots,
+        threads=LANES * operand.cta_group if isinstance(operand, Accumulator) else operand.threads,
+        slots=0 if tensor else operand.slots,
         shared=shared,
-        thread="thread" if operand.threads > 32 else "lane",
+        thread="thread" if operand.threads > 32 and not tensor else "lane",
     )
+
+
+def _owners(operand: Operand, row: int, col: int, product: int) -> list[Owner]:
+    """Who holds an element; in tensor memory a lane, with the column in place of a value."""
+    if isinstance(operand, Accumulator):
+        place = operand.place(row, col)
+        return [Owner(LANES * place.block + place.lane, place.column)]
+    return [Owner(h.lane, h.register * operand.slots + h.slot) for h in operand.holders(row, col, product)]
 
 
 def _unit(operand: Operand) -> str:
@@ -141,6 +148,12 @@ def meaning(named: Iterable[tuple[Operand, str]], product: int = 0) -> list[str]
             if operand.formulas is not None:
                 row, column = operand.formulas
                 notes += [f"{name}: row = {row}", f"{' ' * len(name)}  column = {column}"]
+    for operand in operands:
+        if isinstance(operand, Accumulator):
+            second = (
+                "; lanes from 128 on are those of the pair's second block" if operand.cta_group == 2 else ""
+            )
+            notes.append(f"D in tensor memory: T is the lane, V the column of 32 bits{second}.")
     if held and held[0].products > 1:
         notes.append(
             "Four products go side by side; product q has the same picture with every lane 4·q higher."

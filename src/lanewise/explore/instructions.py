@@ -15,6 +15,7 @@ from lanewise.explore.catalogue import catalogue
 from lanewise.explore.code_forms import forms_of_code
 from lanewise.explore.memory_pieces import of_descriptor, of_tensor_map
 from lanewise.isa import Instruction, Operand, instruction
+from lanewise.isa.asynchronous import is_asynchronous
 from lanewise.isa.operands import VOLTA_ARCHS, has_volta_fragments
 
 #: Names of CUTLASS's atoms.
@@ -61,7 +62,12 @@ def _named(text: str, source: str, arch: str) -> Instruction:
         if named is None:
             raise LanewiseError(f"{text.strip()[:80]} is a plain copy, which is no matrix instruction")
         return named
-    return instruction(text, a_source=source or None, arch=arch or None)
+    found = instruction(text, a_source=source or None, arch=arch or None)
+    if is_asynchronous(found.text):
+        raise LanewiseError(
+            f"{found.text} has no fragments in registers, which this page shows; `lanewise explain` knows it"
+        )
+    return found
 
 
 def described(found: Instruction) -> dict[str, Any]:

@@ -110,7 +110,7 @@ def is_shorthand(text: object) -> bool:
     """
     if not isinstance(text, str) or len(text) >= 100 or _OPERANDS.search(text):
         return False
-    if text.lstrip().lower().startswith(("tcgen05", "cp.")):
+    if text.lstrip().lower().startswith(("tcgen05", "umma ", "cp.")):
         return False
     return _PTX_WORDS.search(text) is None or _ONLY_BEGUN.fullmatch(text.strip()) is not None
 

@@ -25,6 +25,9 @@ class Wrong(IntEnum):
     METADATA_COLUMNS = 11
     BAD_METADATA = 12
     COLUMN_SHIFT = 13
+    WIDE_SWIZZLE = 14
+    OTHER_SWIZZLE = 15
+    METADATA_LANE = 16
 
 
 _SENTENCES = {
@@ -54,7 +57,18 @@ _SENTENCES = {
         "row {0} of A has metadata that select no elements: a code names two different elements of four, the "
         "first one first (tf32: 0b0100 or 0b1110)"
     ),
-    Wrong.COLUMN_SHIFT: "the zero-column mask shifts columns by {0}, which the machine does not compute",
+    Wrong.COLUMN_SHIFT: (
+        "the zero-column mask shifts columns by {0}; the largest shift is 16 for M = 32, and 32 otherwise"
+    ),
+    Wrong.WIDE_SWIZZLE: (
+        "the swizzle mode of the matrix descriptor (bits 61 to 63) is {0}; MN-major matrices of 32-bit "
+        "elements have mode 1, the 128-byte swizzle with atoms of 32 bytes"
+    ),
+    Wrong.OTHER_SWIZZLE: (
+        "the swizzle mode of the matrix descriptor (bits 61 to 63) is {0}, the 128-byte swizzle with atoms "
+        "of 32 bytes, which only MN-major matrices of 32-bit elements have"
+    ),
+    Wrong.METADATA_LANE: "the lane of the metadata's address is {0}, and has to be that of D",
 }
 
 

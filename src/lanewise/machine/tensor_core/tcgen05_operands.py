@@ -109,12 +109,10 @@ def gather(module: ir.Module, name: str, storage: Storage, major: Major, turned:
     """Write `gather`: the part of a matrix that begins at a group of lines and a piece of them.
 
     Lines become rows of `pitch` elements, or columns if it is turned; `sign` has the bits of an element that
-    are flipped. Of the last piece of a line only the first half is part of the matrix if `halved` is not 0.
-    Pieces that are out of the bounds of shared memory stop the launch.
+    are flipped. Pieces that are out of the bounds of shared memory stop the launch.
     """
     arguments = (
-        "block", "descriptor", "first_group", "groups", "first_piece", "pieces", "halved", "out", "pitch",
-        "sign",
+        "block", "descriptor", "first_group", "groups", "first_piece", "pieces", "out", "pitch", "sign",
     )  # fmt: skip
     code = _function(module, name, arguments)
     operation, block = code.record("operation"), Record(code, code["block"], BlockRecord)
@@ -136,13 +134,8 @@ def gather(module: ir.Module, name: str, storage: Storage, major: Major, turned:
                     code.give(BlockAnswer.STOPPING)
         lines = [piece_elements(code, storage, Record(code, memory + each)) ^ sign for each in addresses]
         if not turned:
-            places = [(group * LINES_TOGETHER + each) * pitch + piece * lanes for each in range(len(lines))]
-            for line, place in zip(lines, places, strict=True):
-                out.store(line.part(0, lanes // 2), place)
-            whole = code["halved"].equals(0) | piece.differs(code["pieces"] - 1)
-            with code.when(whole):
-                for line, place in zip(lines, places, strict=True):
-                    out.store(line.part(lanes // 2, lanes // 2), place + lanes // 2)
+            for number, line in enumerate(lines):
+                out.store(line, (group * LINES_TOGETHER + number) * pitch + piece * lanes)
             return
         for number, row in enumerate(columns_of(code, lines)):
             out.store(row, (piece * lanes + number) * pitch + group * LINES_TOGETHER)

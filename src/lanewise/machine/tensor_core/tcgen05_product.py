@@ -21,6 +21,7 @@ from lanewise.arith.on_arrays import required_model
 from lanewise.arith.plain_engine import cut_for
 from lanewise.isa.asynchronous.descriptor import InstructionDescriptor
 from lanewise.isa.asynchronous.products import tcgen05_instruction
+from lanewise.isa.matrix_descriptor import Major
 from lanewise.isa.tensor_memory.accumulators import METADATA, Region, block_rows, metadata_place, regions
 from lanewise.jit import ir, machine_code
 from lanewise.jit.host_memory import address, zeroed_bytes
@@ -54,6 +55,8 @@ D, A, B, DESCRIPTOR, FORM, ADDS, SCALE_D = range(7)
 MASK, SCALE_A, SCALE_B, METADATA_ADDRESS, ZERO_MASK = 7, 11, 12, 13, 14
 #: Rows whose sums are made at a time: they stay in the processor's first cache.
 ROWS_TOGETHER = 32
+#: The most columns by which a zero-column mask shifts B.
+MOST_SHIFT = 32
 #: The most rows of a block, columns of B with those that fill its strips, and elements of K.
 _ROWS, _COLUMNS, _K = 128, 320, 128
 
@@ -78,8 +81,6 @@ class RunRow(abi.RecordLayout):
     groups = abi.field()
     first_piece = abi.field()
     pieces = abi.field()
-    #: Whether of the last piece only a half belongs to it.
-    halved = abi.field()
     column = abi.field()
 
 
@@ -148,8 +149,8 @@ class Code:
 
     a: str
     b: str
-    a_major: str
-    b_major: str
+    a_major: Major
+    b_major: Major
     a_in_tensor_memory: bool
     accumulator: operands.Accumulator
     #: Elements of A and of B along K.
@@ -297,8 +298,7 @@ class Tcgen05Product:
         for number, (block, first, size, column) in enumerate(runs):
             lines = _grid(size, code.k, b, code.b_major)
             begin = (first // 8, 0) if code.b_major == "K" else (0, first // b.elements)
-            halved = int(code.b_major == "MN" and size % b.elements > 0)
-            row = (block, begin[0], lines[0], begin[1], lines[1], halved, column)
+            row = (block, begin[0], lines[0], begin[1], lines[1], column)
             for offset, value in enumerate(row):
                 values[ProductRecord.runs + number * RunRow.BYTES + 8 * offset] = value
         values |= self._engine(keep) | self._scales(keep) | self._metadata(keep)
@@ -453,7 +453,8 @@ class _Writer:
 
     def _check_descriptors(self) -> None:
         """Stop unless the matrix descriptors are tcgen05's; the sentence finds out what is wrong."""
-        for number in (B,) if self.how.a_in_tensor_memory else (A, B):
+        matrices = ((A, self.a, self.how.a_major), (B, self.b, self.how.b_major))
+        for number, storage, major in matrices[1:] if self.how.a_in_tensor_memory else matrices:
             descriptor = self._operand(number)
             version = (descriptor >> 46) & 7
             mode = (descriptor >> 61) & 7
@@ -461,6 +462,10 @@ class _Writer:
             other = (descriptor >> 52) & 0x1FF
             wrong = version.differs(1) | known.equals(0) | other.differs(0)
             self._fault(wrong, Wrong.MATRIX_DESCRIPTOR, descriptor)
+            if major == "MN" and storage.bits == 32:
+                self._fault(mode.differs(1), Wrong.WIDE_SWIZZLE, mode)
+            else:
+                self._fault(mode.equals(1), Wrong.OTHER_SWIZZLE, mode)
 
     def _check_columns(self, block: Record) -> None:
         """Stop unless everything in tensor memory lies in allocated columns."""
@@ -481,6 +486,8 @@ class _Writer:
                 rows = code.number(1)
             checks += [(SCALE_A, rows, Wrong.SCALE_COLUMNS), (SCALE_B, columns, Wrong.SCALE_COLUMNS)]
         if self.how.sparse:
+            there, _ = lane_and_column(self._operand(METADATA_ADDRESS))
+            self._fault(there.differs(lane), Wrong.METADATA_LANE, there)
             count = self._number(ProductRecord.selector) + METADATA[self.how.element_bits].columns
             checks.append((METADATA_ADDRESS, count, Wrong.METADATA_COLUMNS))
         for number, count, why in checks:
@@ -507,17 +514,12 @@ class _Writer:
         code, how = self.code, self.how
         columns, strip = self._number(ProductRecord.columns), self._number(ProductRecord.strip)
         zero_bytes(code, self.at["b"], columns * (how.k * self.b.word.bits // 8))
-        with code.loop(self._number(ProductRecord.run_count)) as number:
-            run = Record(code, self.record.address + number * RunRow.BYTES + ProductRecord.runs)
-            out = self.at["b"] + run.get(RunRow.column) * (self.b.word.bits // 8)
-            block = self._block(run.get(RunRow.block))
-            places = [run.get(RunRow.first_group), run.get(RunRow.groups)]
-            places += [run.get(each) for each in (RunRow.first_piece, RunRow.pieces, RunRow.halved)]
-            sign = self._number(ProductRecord.b_sign)
-            values = [self.operation.address, block.address, self._operand(B), *places, out, columns, sign]
-            call_in(code, self.gather_b, [*values])
         if how.ws:
+            self._gather_shifted(columns)
             self._zero_columns()
+        else:
+            with code.loop(self._number(ProductRecord.run_count)) as number:
+                self._gather_run(number, columns)
         strips = columns // strip
         if how.fused:
             given = self.at | {
@@ -526,19 +528,55 @@ class _Writer:
             call_kernel(code, self._number(ProductRecord.pack_b), fused_kernel.PACK_B, given)
             return
         signed = how.signed[1]
-        raw, out = pointer_to(code, self.at["b"], u8), pointer_to(code, self.at["b_elements"], i16)
+        raw, elements = pointer_to(code, self.at["b"], u8), pointer_to(code, self.at["b_elements"], i16)
         with code.loop(strips) as number, code.loop(how.k) as k, code.loop(strip >> 3) as part:
             value = raw.load(k * columns + number * strip + part * 8, 8)
             value = value.view(i8).to(i16) if signed else value.to(i16)
-            out.store(value, (number * how.k + k) * strip + part * 8)
+            elements.store(value, (number * how.k + k) * strip + part * 8)
         Record(code, self.at["zero"]).set(0, 0)
+
+    def _gather_run(self, number: Value, columns: Value) -> None:
+        """Write a part of B, by its number, into the stage."""
+        run = Record(self.code, self.record.address + number * RunRow.BYTES + ProductRecord.runs)
+        out = self.at["b"] + run.get(RunRow.column) * (self.b.word.bits // 8)
+        block = self._block(run.get(RunRow.block))
+        fields = (RunRow.first_group, RunRow.groups, RunRow.first_piece, RunRow.pieces)
+        values = [self.operation.address, block.address, self._operand(B)]
+        values += [*(run.get(each) for each in fields), out, columns, self._number(ProductRecord.b_sign)]
+        call_in(self.code, self.gather_b, [*values])
+
+    def _gather_shifted(self, columns: Value) -> None:
+        """Write B of .ws into the stage: from the column on that the zero-column mask shifts to."""
+        code, how = self.code, self.how
+        shift = (self._operand(ZERO_MASK) >> 56) & 63
+        parts, size = self._number(ProductRecord.run_count), self._number(ProductRecord.d_columns)
+        most = parts.equals(4).select(code.number(16), MOST_SHIFT)
+        self._fault(shift > most, Wrong.COLUMN_SHIFT, shift)
+        with code.when(shift.equals(0)), code.loop(parts) as number:
+            self._gather_run(number, columns)
+        with code.when(shift.differs(0)):
+            # All columns and as many further ones go side by side, and from there to where parts begin.
+            n = parts * size
+            lanes = code.number(self.b.elements)
+            last = n + shift
+            groups, pieces = (last + 7) >> 3, code.number(-(-how.k // self.b.elements))
+            if how.b_major == "MN":
+                groups, pieces = code.number(how.k // 8), (last + lanes - 1) // lanes
+            wide = code.number(_COLUMNS)
+            values: list[Value | int] = [self.operation.address, self.first.address, self._operand(B)]
+            values += [0, groups, 0, pieces, self.at["dense"], wide, self._number(ProductRecord.b_sign)]
+            call_in(code, self.gather_b, values)
+            source = pointer_to(code, self.at["dense"], self.b.word)
+            target = pointer_to(code, self.at["b"], self.b.word)
+            with code.loop(how.k) as k, code.loop(parts) as part, code.loop(size >> 3) as number:
+                value = source.load(k * wide + part * size + number * 8 + shift, 8)
+                row = Record(code, self.record.address + part * RunRow.BYTES + ProductRecord.runs)
+                target.store(value, k * columns + row.get(RunRow.column) + number * 8)
 
     def _zero_columns(self) -> None:
         """Write zeros into the columns of B that the mask of .ws names."""
         code = self.code
         mask = self._operand(ZERO_MASK)
-        shift = (mask >> 56) & 63
-        self._fault(shift.differs(0), Wrong.COLUMN_SHIFT, shift)
         with code.when(((mask >> 39) & 1).differs(0)):
             columns = self._number(ProductRecord.columns)
             skipped, used = ((mask >> first & 255) + 1 for first in (40, 48))
@@ -561,7 +599,8 @@ class _Writer:
         """Write a block's rows of A into the stage."""
         groups, pieces = (self._number(each) for each in (ProductRecord.a_groups, ProductRecord.a_pieces))
         sign = self._number(ProductRecord.a_sign)
-        values = [self.operation.address, block.address, self._operand(A), 0, groups, 0, pieces, 0]
+        values: list[Value | int] = [self.operation.address, block.address, self._operand(A)]
+        values += [0, groups, 0, pieces]
         call_in(self.code, self.gather_a, [*values, self.at["a"], self.how.packed_k, sign])
 
     def _rows_of_a(self, block: Record, region: Record) -> None:

@@ -20,7 +20,7 @@ from lanewise.isa import Instruction
 from lanewise.jit import ir
 from lanewise.jit.simd import Pointer, Type, Value, f32, i16, i64, u32, u64
 from lanewise.machine import abi
-from lanewise.machine.codegen.function_code import BlockCode, Record, call, shared_code
+from lanewise.machine.codegen.function_code import BlockCode, FunctionCode, Record, call, shared_code
 from lanewise.machine.codegen.register_shuffles import Registers
 from lanewise.machine.tensor_core.sparsity_and_scales import Selections
 from lanewise.machine.tensor_core.wgmma_operands import WARP_ROWS, warp_frames
@@ -146,7 +146,7 @@ def form_of(instruction: Instruction, arch: str) -> Form:
     return Form(instruction, arch)
 
 
-def call_kernel(code: BlockCode, function: Value, names: tuple[str, ...], given: dict[str, Value]) -> None:
+def call_kernel(code: FunctionCode, function: Value, names: tuple[str, ...], given: dict[str, Value]) -> None:
     """Write a call of a function of `arith`, which takes a list of numbers; those that are missing are 0."""
     kind = ir.FunctionType(ir.VoidType(), [ir.LONG.as_pointer()])
     with code.builder.goto_entry_block():
