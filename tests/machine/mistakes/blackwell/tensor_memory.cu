@@ -726,13 +726,13 @@ extern "C" __global__ void load_by_one_lane(const __half* a, const __half* b, fl
     BEGIN(32)
 #define STEP(t) multiply(d, TILE(sa), TILE(stage[t % 2]), SHAPE, t > 0)
 
-//@ tensor memory | asynchronous copy/race | 1, 128 | f16[2048], f16[512], f32[4096]=0 | a stage is loaded again, and nobody waits until the product has read it
+//@ tensor memory | asynchronous copy/race/mbarrier | 1, 128 | f16[2048], f16[512], f32[4096]=0 | a stage is loaded again, and nobody waits until the product has read it
 extern "C" __global__ void stage_refilled_too_early(const __half* a, const __half* b, float* y) {
     RING
     if (T == 64)
         REPEAT(t, 6) {
             wait(empty[t % 2], t / 2 + 1 & 1);  //+
-            arrive_expect(full[t % 2], 1024);
+            arrive_expect(full[t % 2], 1024);  //!
             bulk_load(stage[t % 2], b, 1024, full[t % 2]);  //!
         }
     if (T == 0) {
