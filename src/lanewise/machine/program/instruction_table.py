@@ -435,13 +435,14 @@ TENSOR_MEMORY = (
         "tcgen05.st.unpack::16b", "tmem use use?", shared_step="tensor_memory.loads_and_stores:step",
         waits=Waits.WARP, needs_values=True,
         inferred="that the upper half of each column becomes 0 is inferred"),
+    *_tensor(
+        "tcgen05.wait::ld", "", shared_step="tensor_memory.late_stores:load_wait_step", waits=Waits.WARP),
+    *_tensor(
+        "tcgen05.wait::st", "", shared_step="tensor_memory.late_stores:wait_step", waits=Waits.WARP),
     *_product("tcgen05.mma", "tmem matrix descriptor use use use*"),
     *_product("tcgen05.mma.sp", "tmem matrix descriptor tmem use use use*"),
     *_product("tcgen05.mma.block_scale", "tmem matrix descriptor use tmem tmem use"),
     *_product("tcgen05.mma.sp.block_scale", "tmem matrix descriptor tmem use tmem tmem use"),
-    *_tensor("tcgen05.wait::ld", "", waits=Waits.WARP),
-    *_tensor(
-        "tcgen05.wait::st", "", shared_step="tensor_memory.late_stores:wait_step", waits=Waits.WARP),
     *_tensor(
         "tcgen05.cp", "tmem descriptor", "tensor_memory.copies:lower", memory=(_operand(1),),
         counter="utccp"),

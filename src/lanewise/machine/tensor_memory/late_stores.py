@@ -82,6 +82,12 @@ def wait_step(module: ir.Module, op: Op, kernel: Kernel) -> Step:
     return Step(shared_code(module, "tcgen05.wait::st", STEP_ARGUMENTS, _write_wait, quickly=True), [])
 
 
+def load_wait_step(module: ir.Module, op: Op, kernel: Kernel) -> Step:
+    """Return tcgen05.wait::ld as a shared step that does nothing: loads are done, but a check sees the wait."""
+    function = shared_code(module, "tcgen05.wait::ld", STEP_ARGUMENTS, lambda code: code.give(0), quickly=True)
+    return Step(function, [])
+
+
 def _write_wait(code: BlockCode) -> None:
     with code.when((code["active"].equals(0)) | code.block.get(BlockRecord.pending).equals(0)):
         code.give(0)

@@ -450,6 +450,24 @@ extern "C" __global__ void loads_not_waited_for(const __half* a, const __half* b
     END(32)
 }
 
+//@ tensor memory | - | 1, 128 | f16[2048], f16[512], f32[4096]=0 | a wait in a branch that every warp takes is a wait
+extern "C" __global__ void loads_waited_for_in_a_branch(const __half* a, const __half* b, float* y) {
+    BEGIN(32)
+    REPEAT(t, 2) {
+        if (T == 0) {
+            MULTIPLY(d, 0);
+            commit(bar);
+        }
+        wait(bar, t);
+        fence_after_sync();
+        load_lanes(x, mine);
+        if (y != nullptr) wait_loads();
+        MEET
+    }
+    STORE(y)
+    END(32)
+}
+
 //@ tensor memory | tensor memory | 1, 128 | f16[2048], f16[512], f32[4096]=0 | the next product overwrites the sums, and nobody waits for the warps that load them
 extern "C" __global__ void loads_not_synchronised(const __half* a, const __half* b, float* y) {
     __shared__ u64 next;
@@ -692,5 +710,124 @@ extern "C" __global__ void load_by_one_lane(const __half* a, const __half* b, fl
     load_lanes(x, mine);  //+
     wait_loads();
     STORE(y)
+    END(32)
+}
+
+// stages ----------------------------------------------------------------------------------------------------
+
+// Two stages of B, which one thread loads and another multiplies.
+#define RING                                                                             \
+    __shared__ __align__(128) __half stage[2][512];                                      \
+    __shared__ u64 full[2], empty[2];                                                    \
+    if (T == 0) {                                                                        \
+        for (int i = 0; i < 2; i++) init(full[i], 1), init(empty[i], 1);                 \
+        fence_init();                                                                    \
+    }                                                                                    \
+    BEGIN(32)
+#define STEP(t) multiply(d, TILE(sa), TILE(stage[t % 2]), SHAPE, t > 0)
+
+//@ tensor memory | asynchronous copy/race/mbarrier | 1, 128 | f16[2048], f16[512], f32[4096]=0 | a stage is loaded again, and nobody waits until the product has read it
+extern "C" __global__ void stage_refilled_too_early(const __half* a, const __half* b, float* y) {
+    RING
+    if (T == 64)
+        REPEAT(t, 6) {
+            wait(empty[t % 2], t / 2 + 1 & 1);  //+
+            arrive_expect(full[t % 2], 1024);  //!
+            bulk_load(stage[t % 2], b, 1024, full[t % 2]);  //!
+        }
+    if (T == 0) {
+        REPEAT(t, 6) {
+            wait(full[t % 2], t / 2 & 1);
+            STEP(t);  //!
+            commit(empty[t % 2]);
+        }
+        commit(bar);
+    }
+    __syncthreads();
+    wait(bar, 0);
+    fence_after_sync();
+    load_lanes(x, mine);
+    wait_loads();
+    STORE(y)
+    END(32)
+}
+
+//@ tensor memory | asynchronous copy/race | 1, 128 | f16[2048], f16[512], f32[4096]=0 | a stage is released by a plain arrival before its product is complete
+extern "C" __global__ void stage_released_by_arrival(const __half* a, const __half* b, float* y) {
+    RING
+    if (T == 64)
+        REPEAT(t, 6) {
+            wait(empty[t % 2], t / 2 + 1 & 1);
+            arrive_expect(full[t % 2], 1024);
+            bulk_load(stage[t % 2], b, 1024, full[t % 2]);  //!
+        }
+    if (T == 0) {
+        REPEAT(t, 6) {
+            wait(full[t % 2], t / 2 & 1);
+            STEP(t);  //!
+            arrive(empty[t % 2]);  //-
+            commit(empty[t % 2]);  //+
+        }
+        commit(bar);
+    }
+    __syncthreads();
+    wait(bar, 0);
+    fence_after_sync();
+    load_lanes(x, mine);
+    wait_loads();
+    STORE(y)
+    END(32)
+}
+
+//@ tensor memory | asynchronous copy/race/uninitialised | 1, 128 | f16[2048], f16[512], f32[4096]=0 | the product does not wait until its stage is full
+extern "C" __global__ void stage_not_full(const __half* a, const __half* b, float* y) {
+    RING
+    if (T == 64)
+        REPEAT(t, 6) {
+            wait(empty[t % 2], t / 2 + 1 & 1);
+            arrive_expect(full[t % 2], 1024);
+            bulk_load(stage[t % 2], b, 1024, full[t % 2]);  //!
+        }
+    if (T == 0) {
+        REPEAT(t, 6) {
+            wait(full[t % 2], t / 2 & 1);  //+
+            STEP(t);  //!
+            commit(empty[t % 2]);
+        }
+        commit(bar);
+    }
+    __syncthreads();
+    wait(full[0], 0);
+    wait(bar, 0);
+    fence_after_sync();
+    load_lanes(x, mine);
+    wait_loads();
+    STORE(y)
+    END(32)
+}
+
+//@ tensor memory | tensor memory | 1, 128 | f16[2048], f16[512], f32[4096]=0 | the sums are loaded after the commit of the last stage but one
+extern "C" __global__ void sums_after_another_stage(const __half* a, const __half* b, float* y) {
+    RING
+    if (T == 64)
+        REPEAT(t, 6) {
+            wait(empty[t % 2], t / 2 + 1 & 1);
+            arrive_expect(full[t % 2], 1024);
+            bulk_load(stage[t % 2], b, 1024, full[t % 2]);
+        }
+    if (T == 0)
+        REPEAT(t, 6) {
+            wait(full[t % 2], t / 2 & 1);
+            STEP(t);  //!
+            commit(empty[t % 2]);
+        }
+    __syncthreads();
+    wait(empty[0], 0);
+    wait(empty[1], 0);  //+
+    fence_after_sync();
+    load_lanes(x, mine);  //!
+    wait_loads();
+    STORE(y)
+    wait(empty[1], 0);
     END(32)
 }
