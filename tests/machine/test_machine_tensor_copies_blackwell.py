@@ -214,6 +214,18 @@ def test_maps_of_later_gpus_are_encoded_and_decoded() -> None:
             TiledTensor(kind, (128, 5), (pitch,), (128, 5), (1, 1)).encode(4096)
 
 
+def test_maps_of_arrays_for_later_gpus() -> None:
+    array = np.arange(64 * 24, dtype=np.float32).reshape(24, 64)
+    with pytest.raises(LanewiseError, match="needs sm_100 or later"):
+        lw.tensor_map(array, (17, 32), swizzle="128B_ATOM_64B")
+    made = lw.tensor_map(array, (17, 32), swizzle="128B_ATOM_64B", arch="B200")
+    assert decode(bytes(made))[1].swizzle == "128B_ATOM_64B"
+    raw = lw.encode_tiled("b4x16_p64", 0, (256, 5), (128,), (128, 5), swizzle="128B", arch="sm_100a")
+    assert decode(raw)[1].type == "b4x16_p64"
+    with pytest.raises(LanewiseError, match="arch"):
+        lw.encode_tiled("f16", 0, (256, 5), (512,), (64, 5), arch="sm_1")
+
+
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
