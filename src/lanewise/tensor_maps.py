@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from operator import index
 from typing import Any, Literal
 
 import numpy as np
 
 from lanewise.errors import LanewiseError, shown
+from lanewise.isa import find_arch
 from lanewise.isa.im2col_map import Im2colTensor
 from lanewise.isa.tensor_map import TiledTensor
 from lanewise.isa.tensor_map_fields import ELEMENT_TYPES, FILLS, INTERLEAVES, L2_PROMOTIONS, SWIZZLES
@@ -23,7 +25,9 @@ from lanewise.tracebacks import short_traceback
 Interleave = Literal["16B", "32B"] | None
 Promotion = Literal["64B", "128B", "256B"] | None
 Fill = Literal["zeros", "nan"]
-Swizzle = Literal["none", "32B", "64B", "128B"]
+Swizzle = Literal[
+    "none", "32B", "64B", "128B", "128B_ATOM_32B", "128B_ATOM_32B_FLIP_8B", "128B_ATOM_64B"
+]  # fmt: skip
 
 #: The element type of a tensor by the array's own, as NumPy, ml_dtypes and torch name it. Types of one byte
 #: that are not here (fp8, bool, int8) are copied as u8.
@@ -45,14 +49,16 @@ def tensor_map(
     l2_promotion: Promotion = None,
     fill: Fill = "zeros",
     dtype: str | None = None,
+    arch: str = "sm_90",
 ) -> TensorMap:
     """Return a tensor map of an array: what TMA copies boxes by. It is passed for a `CUtensorMap`.
 
     The array is one of NumPy, a tensor in host memory (torch, DLPack), or an array on a GPU. The tensor has
     its shape and strides, so that a strided view serves; `box` and `element_strides` are in the array's
     order, the outermost axis first. `box` is how many elements a copy passes over along each axis. `dtype` is
-    the type where the array's own does not say it: "tf32", "f32.ftz", "tf32.ftz". What the driver's encoder
-    refuses is an error that names the rule.
+    the type where the array's own does not say it: "tf32", "f32.ftz", "tf32.ftz". With `arch="sm_100"` or
+    later there are swizzles that keep 32 or 64 bytes together ("128B_ATOM_32B" and so on). What the driver's
+    encoder refuses is an error that names the rule.
 
     With `im2col=(lower, upper)` the map is for `.im2col` copies of images (N, …, C): `box` is (pixels,
     channels), and `lower` and `upper` are the corners of the bounding box, one number for each axis of
@@ -89,7 +95,8 @@ def tensor_map(
     modes = _modes(interleave, swizzle, l2_promotion, fill)
     tensor: TiledTensor | Im2colTensor
     if im2col is None:
-        tensor = TiledTensor(*common, _numbers("box", box, rank)[::-1], steps or (1,) * rank, *modes)
+        sizes = _numbers("box", box, rank)[::-1]
+        tensor = TiledTensor(*common, sizes, steps or (1,) * rank, *modes, find_arch(arch))
     else:
         pixels, channels = _column(box)
         lower, upper = (corner[::-1] for corner in _corners(im2col))
@@ -111,12 +118,14 @@ def encode_tiled(
     swizzle: Swizzle = "none",
     l2_promotion: Promotion = None,
     fill: Fill = "zeros",
+    arch: str = "sm_90",
 ) -> bytes:
     """Return the 128 bytes that `cuTensorMapEncodeTiled` gives for a tensor at a device address.
 
     The arguments are the driver's and in its order: the innermost axis comes first, `strides` are those of
-    all axes but the innermost, in bytes. `dtype` is "f16", "bf16", "u8", "tf32" and so on. The bytes are
-    passed to a kernel for a `CUtensorMap`, or put into memory for it.
+    all axes but the innermost, in bytes. `dtype` is "f16", "bf16", "u8", "tf32" and so on, and with
+    `arch="sm_100"` or later also "b4x16", "b4x16_p64" or "b6x16_p32". The bytes are passed to a kernel for a
+    `CUtensorMap`, or put into memory for it.
 
     >>> import lanewise as lw
     >>> raw = lw.encode_tiled("f16", 0x10000, (1024, 4096), (2048,), (64, 64), swizzle="128B")
@@ -125,7 +134,8 @@ def encode_tiled(
     """
     modes = _modes(interleave, swizzle, l2_promotion, fill)
     own = (_integers("box", box),)
-    return _encoded(TiledTensor, dtype, address, dims, strides, own, element_strides, modes)
+    kind = partial(TiledTensor, arch=find_arch(arch))
+    return _encoded(kind, dtype, address, dims, strides, own, element_strides, modes)
 
 
 @short_traceback

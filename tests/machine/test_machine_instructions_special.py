@@ -137,6 +137,7 @@ AGAIN:
         ("mbarrier.bf16x2.init.shared::cta.b64 [%r0], 1;", "stands directly after mbarrier"),
         ("max.wide.u32 %rd1, %r0, 16, %rd0;", "for .f32 alone"),
         ("testp.tiny.f32 %p1, %r1;", "does not test for .tiny"),
+        ("red.global.max.s32 [%rd0], %p1;", "numbers, and not predicates"),
         ("add.frob.u32 %r0, %r1, %r2, %r3, %r4;", "cannot run"),
     ],
 )

@@ -214,6 +214,18 @@ def test_maps_of_later_gpus_are_encoded_and_decoded() -> None:
             TiledTensor(kind, (128, 5), (pitch,), (128, 5), (1, 1)).encode(4096)
 
 
+def test_maps_of_arrays_for_later_gpus() -> None:
+    array = np.arange(64 * 24, dtype=np.float32).reshape(24, 64)
+    with pytest.raises(LanewiseError, match="needs sm_100 or later"):
+        lw.tensor_map(array, (17, 32), swizzle="128B_ATOM_64B")
+    made = lw.tensor_map(array, (17, 32), swizzle="128B_ATOM_64B", arch="B200")
+    assert decode(bytes(made))[1].swizzle == "128B_ATOM_64B"
+    raw = lw.encode_tiled("b4x16_p64", 0, (256, 5), (128,), (128, 5), swizzle="128B", arch="sm_100a")
+    assert decode(raw)[1].type == "b4x16_p64"
+    with pytest.raises(LanewiseError, match="arch"):
+        lw.encode_tiled("f16", 0, (256, 5), (512,), (64, 5), arch="sm_1")
+
+
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
@@ -430,3 +442,49 @@ def test_an_mbarrier_outside_of_the_pair_is_a_fault(group: int, owner: int) -> N
         lw.load(PAIRS.format(instruction=head))["k"][4, 1](
             lw.tensor_map(np.zeros(64, np.uint32), (64,)), np.zeros(8, np.uint64), 0, owner, cluster=4
         )
+
+
+# checked launches -------------------------------------------------------------------------------------------
+
+ROWS = TiledTensor("f32", (64, 40), (256,), (32, 1), (1, 1), swizzle="128B")
+FLIPPED = TiledTensor(
+    "f32", (64, 24), (256,), (32, 17), (1, 1), swizzle="128B_ATOM_32B_FLIP_8B", arch="sm_100a"
+)
+FOUR_BITS = TiledTensor("b4x16_p64", (128, 20), (64,), (128, 6), (1, 1), arch="sm_100a")
+SIX_BITS = TiledTensor("b6x16_p32", (128, 20), (96,), (128, 6), (1, 1), swizzle="128B", arch="sm_100a")
+PIXELS = Im2colTensor("f32", (8, 9, 2), (32, 288), (0,), (0,), 8, 16, (1, 1, 1))
+BOX, COLUMN = "{%c0, %c1}", "{%c0, %c1, %c2}"
+
+
+@pytest.mark.parametrize(
+    ("verb", "mode", "tensor", "coordinates", "bytes"),
+    [
+        ("load", "tile::gather4", ROWS, (0, 3, 39, 41, 2), 512),
+        ("store", "tile::scatter4", ROWS, (0, 3, 39, 41, 2), 0),
+        ("load", "tile", FLIPPED, (16, 3), 17 * 128),
+        ("load", "tile", FOUR_BITS, (0, 7), 6 * 128),
+        ("store", "tile", SIX_BITS, (0, 7), 0),
+        ("load", "im2col::w", PIXELS, (0, 3, 0), 18 * 32),
+    ],
+)
+@pytest.mark.parametrize("schedule", ("early", "late"))
+def test_a_check_of_right_copies_finds_nothing(
+    verb: str,
+    mode: str,
+    tensor: TiledTensor | Im2colTensor,
+    coordinates: tuple[int, ...],
+    bytes: int,
+    schedule: str,
+) -> None:
+    memory, image = np.ones(64 * 40 * 4, np.uint8), np.zeros(IMAGE, np.uint8)
+    places = {"tile": BOX, "im2col::w": COLUMN}.get(mode, GATHERED)
+    rank = 3 if mode == "im2col::w" else 2
+    more = ", {2, 1}" if mode == "im2col::w" else ""
+    instruction = f"{LOAD.format(rank=rank, mode=mode)} [%r3], [%rd4, {places}], [bar]{more};"
+    if verb == "store":
+        instruction = f"{STORE.format(rank=rank, mode=mode)} [%rd4, {places}], [%r3];"
+    encoded = np.frombuffer(tensor.encode(int(lw.address(memory))), np.uint8)
+    given = (*coordinates, 0, 0, 0, 0)[:5]
+    configured = kernel(verb, instruction)["copy"][1, THREADS, IMAGE]
+    report = lw.check(configured, encoded, image, *given, 0, bytes, schedule=schedule)
+    assert report.ok, report

@@ -13,7 +13,7 @@ from lanewise.machine.arithmetic.small_floats import flush, is_nan, round_to, wi
 from lanewise.machine.codegen.function_code import BlockCode
 from lanewise.machine.program.instruction_record import Role
 from lanewise.machine.program.memory_accesses import accesses
-from lanewise.machine.program.operands import ResolvedOperand, Sink, elements_of
+from lanewise.machine.program.operands import Register, ResolvedOperand, Sink, elements_of
 from lanewise.machine.program.ops import Op
 from lanewise.machine.program.ptx_types import TYPE_BITS
 from lanewise.machine.warp_ops.addresses import WRITE, Access, reached_space
@@ -94,6 +94,8 @@ def lower(code: BlockCode, op: Op) -> None:
     if width not in (16, 32, 64, 128):
         raise op.unsupported(f"of {width} bits")
     elements = elements_of(sources[0])
+    if any(isinstance(each, Register) and each.is_predicate for each in (*elements, *sources[1:])):
+        raise op.unsupported("its operands are numbers, and not predicates")
     word = Type("u", width)
     size = width // 8
     whole = size * len(elements)
