@@ -1,6 +1,8 @@
-"""Warm launches of Triton kernels on a virtual GPU, plain and checked, by turns: prints ratios, writes JSON.
+"""Launches of Triton kernels on a virtual GPU, plain and checked, by turns: prints ratios, writes JSON.
 
-    python benchmarks/virtual_gpu_checks.py [--turns 3] [--out FILE]
+    python benchmarks/virtual_gpu_checks.py [--turns 3] [--first 2] [--out FILE]
+
+`--first` measures first calls of the product with empty caches: Triton's compiler alone, then the call.
 
 Each turn is a process for the plain launches and one for the checked ones. The figures are the least
 processor time of 20 launches, on which other work of the machine has little effect. Needs torch and Triton.
@@ -14,6 +16,7 @@ import os
 import platform
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 LAUNCHES = """
@@ -88,7 +91,19 @@ with lw.virtual_gpu("A100", check=os.environ["CHECKED"] == "1") as gpu:
         "sum of 2^20 numbers by atomics": lambda: reduction[(1024,)](r, total, 1 << 20, 1024),
         "one small block": lambda: add[(1,)](r, s_out, 128, 128),
     }
+    def spent():
+        times = os.times()
+        return times.user + times.system + times.children_user + times.children_system
+
     figures = {}
+    if os.environ["CHECKED"] == "first":
+        begin = spent()
+        product.warmup(a, b, c, n, n, 64, 64, 32, grid=(8, 8))
+        figures["compiler_s"] = spent() - begin
+        begin = spent()
+        product[(8, 8)](a, b, c, n, n, 64, 64, 32)
+        figures["first_call_s"] = figures["compiler_s"] + spent() - begin
+        cases = {}
     for name, launch in cases.items():
         launch()
         times = []
@@ -97,14 +112,14 @@ with lw.virtual_gpu("A100", check=os.environ["CHECKED"] == "1") as gpu:
             launch()
             times.append(time.process_time() - begin)
         figures[name] = min(times) * 1000
-    assert os.environ["CHECKED"] == "0" or not gpu.findings
+    assert os.environ["CHECKED"] != "1" or not gpu.findings
 print(json.dumps(figures))
 """
 
 
-def measured(is_checked: bool) -> dict[str, float]:
-    """Return the milliseconds of processor time of each kernel, from a process of its own."""
-    environment = {**os.environ, "CHECKED": str(int(is_checked))}
+def measured(what: str, **variables: str) -> dict[str, float]:
+    """Return the figures of a process: plain launches ("0"), checked ones ("1"), or a first call."""
+    environment = {**os.environ, "CHECKED": what, **variables}
     with_file = Path(__file__).resolve().parent / ".virtual_gpu_checks_launches.py"
     with_file.write_text(LAUNCHES)  # Triton reads the source of kernels
     try:
@@ -117,21 +132,33 @@ def measured(is_checked: bool) -> dict[str, float]:
     return figures
 
 
+def first_call() -> dict[str, float]:
+    """Return the seconds of processor time of a first call, with empty caches."""
+    with tempfile.TemporaryDirectory() as folder:
+        caches = {"LANEWISE_CACHE_DIR": f"{folder}/lanewise", "TRITON_CACHE_DIR": f"{folder}/triton"}
+        figures = measured("first", **caches)
+    return {**figures, "ratio": round(figures["first_call_s"] / figures["compiler_s"], 2)}
+
+
 def main() -> None:
     """Measure by turns, print the ratios, and write them to a file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--first", type=int, default=2)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    turns = [(measured(False), measured(True)) for _ in range(options.turns)]
+    turns = [(measured("0"), measured("1")) for _ in range(options.turns)]
     rows = {
         name: {
             "plain_ms": [round(plain[name], 2) for plain, _ in turns],
             "checked_ms": [round(checked[name], 2) for _, checked in turns],
             "ratios": [round(checked[name] / plain[name], 2) for plain, checked in turns],
         }
-        for name in turns[0][0]
+        for name in (turns[0][0] if turns else ())
     }
+    firsts = [first_call() for _ in range(options.first)]
+    for each in firsts:
+        print(f"first call: {each['ratio']} times the compiler's {each['compiler_s']:.1f} s")
     for name, row in rows.items():
         print(f"{name:56} {min(row['ratios'])} to {max(row['ratios'])}")
     if options.out is not None:
@@ -141,7 +168,7 @@ def main() -> None:
             "cores": os.cpu_count(),
             "load": os.getloadavg()[0],
         }
-        options.out.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
+        options.out.write_text(json.dumps({**about, "rows": rows, "first_calls": firsts}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
