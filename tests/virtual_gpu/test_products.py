@@ -13,7 +13,7 @@ import pytest
 
 from doc_pages import environment
 
-PRODUCTS = """
+ON_DEVICE = """
 import ctypes
 import sys
 
@@ -37,8 +37,9 @@ class OnDevice:
         result = np.empty_like(self.array)
         ctypes.memmove(result.ctypes.data, self.address, result.nbytes)
         return result
+"""
 
-
+PRODUCTS = """
 rng = np.random.default_rng(int(sys.argv[1]))
 with lw.virtual_gpu("H200") as gpu:
     for dtype in (np.float16, np.float64, np.int8):
@@ -54,14 +55,31 @@ with lw.virtual_gpu("H200") as gpu:
     print(len(gpu.launches) >= 9)
 """
 
+ATTENTION = """
+rng = np.random.default_rng(int(sys.argv[1]))
+with lw.virtual_gpu("H200") as gpu:
+    q, k, v = (rng.standard_normal((1, 2, length, 64)).astype(np.float16) for length in (30, 41, 41))
+    wanted = lw.attention(q, k, v)
+    out = OnDevice(gpu.driver, np.zeros_like(wanted))
+    for _ in range(2):
+        lw.attention(*[OnDevice(gpu.driver, each) for each in (q, k, v)], out=out)
+        print("attention", out.read().tobytes() == wanted.tobytes())
+    print(len(gpu.launches) >= 2)
+"""
+#: What a script prints, beside whether there were as many launches.
+SCRIPTS = {
+    PRODUCTS: [f"{name} True" for name in ("float16", "float64", "int8") for _ in range(3)],
+    ATTENTION: ["attention True", "attention True"],
+}
+
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the driver's library is for Linux")
-def test_products_on_a_virtual_gpu_have_the_bits_of_the_cpu(tmp_path: Path) -> None:
-    script = tmp_path / "products.py"
-    script.write_text(PRODUCTS)
-    command = [sys.executable, str(script), "1"]
-    expected = [f"{name} True" for name in ("float16", "float64", "int8") for _ in range(3)]
+@pytest.mark.parametrize("script", SCRIPTS, ids=["products", "attention"])
+def test_products_on_a_virtual_gpu_have_the_bits_of_the_cpu(script: str, tmp_path: Path) -> None:
+    path = tmp_path / "products.py"
+    path.write_text(ON_DEVICE + script)
+    command = [sys.executable, str(path), "1"]
     for _ in range(2):  # nothing that a process keeps on disk may trip the next one
         ended = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
         assert ended.returncode == 0, ended.stderr
-        assert ended.stdout.splitlines() == [*expected, "True"]
+        assert ended.stdout.splitlines() == [*SCRIPTS[script], "True"]

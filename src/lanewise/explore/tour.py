@@ -52,6 +52,11 @@ def tour() -> list[dict[str, Any]]:
     >>> tour()[0]["title"]
     'Nobody has the whole matrix'
     """
+    return [*_on_fragments(), *_on_ldmatrix(), *_on_banks(), *_onwards()]
+
+
+def _on_fragments() -> list[dict[str, object]]:
+    """Who holds which elements, and who multiplies."""
     mma = instruction(MMA)
     a_holder, b_holder = mma.a.holder(3, 9), mma.b.holder(9, 3)
     row, col = mma.d.element(lane=5, value=2)
@@ -110,6 +115,12 @@ def tour() -> list[dict[str, Any]]:
                 "right": f"D[{row}][{col}]: mma.d.element(lane=5, value=2).",
             },
         },
+    ]
+
+
+def _on_ldmatrix() -> list[dict[str, object]]:
+    """How fragments are loaded from shared memory."""
+    return [
         {
             "key": "ldmatrix",
             "title": "ldmatrix: rows become fragments",
@@ -131,6 +142,12 @@ def tour() -> list[dict[str, Any]]:
             ],
             "widget": {"kind": "moves", "asks": [["instructions", "about", {"text": TRANSPOSING}]]},
         },
+    ]
+
+
+def _on_banks() -> list[dict[str, object]]:
+    """Bank conflicts, and how longer rows and swizzles remove them."""
+    return [
         {
             "key": "banks",
             "title": "Shared memory has 32 banks",
@@ -168,6 +185,12 @@ def tour() -> list[dict[str, Any]]:
                 "3)).",
             },
         },
+    ]
+
+
+def _onwards() -> list[dict[str, object]]:
+    """The last page: where to go from here."""
+    return [
         {
             "key": "on",
             "title": "And now a kernel",

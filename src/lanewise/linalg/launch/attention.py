@@ -7,11 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from lanewise.errors import LanewiseError
-from lanewise.gpu import recorded
 from lanewise.gpu.device import Context, Device, context
 from lanewise.linalg.attention_call import AttentionCall
 from lanewise.linalg.launch.device_view import DeviceView
-from lanewise.linalg.launch.prepare import Prepared, current_stream
+from lanewise.linalg.launch.prepare import Prepared, current_stream, kept_launches, record_launches
 from lanewise.linalg.operands import View
 from lanewise.recently_used import RecentlyUsed
 
@@ -79,9 +78,9 @@ def _prepared(call: AttentionCall, views: list[View], there: Context, name: str)
     """Return the launch of a call: from disk, or made on the call's own memory and recorded."""
     require_hopper(there.device, "attention")
     name = f"attention {name}"
-    kept = recorded.kept(name, there)
+    kept = kept_launches(name, there)
     if kept is not None:
-        return Prepared(kept[0], 0, counts=False)
+        return kept
     from lanewise.linalg.kernels.attention.launches import launch_of, traits_of
 
     traits = traits_of(call.sizes, call.dtype, call.causal)
@@ -92,11 +91,7 @@ def _prepared(call: AttentionCall, views: list[View], there: Context, name: str)
     lse = arrays[4] if call.lse is not None else None
     q, k, v, out = arrays[:4]
     launch = launch_of(traits, call.sizes, (q, k, v, out), lse, call.scale, there.device.multiprocessors)
-    kernel, arguments = launch.traced()
-    addresses = [view.address for view in views]
-    made = recorded.record(kernel.entry, kernel.shape, arguments, there, _operand_of, addresses)
-    recorded.keep(name, [(made, kernel.entry)], {})
-    return Prepared([made], 0, counts=False)
+    return record_launches(name, [launch], there, [view.address for view in views])
 
 
 def require_hopper(device: Device, what: str) -> None:
@@ -106,7 +101,3 @@ def require_hopper(device: Device, what: str) -> None:
             f"{what} runs on Hopper GPUs, {_ARCH}, and {device.name} is {device.arch}; arrays in host memory "
             "are computed on the CPU"
         )
-
-
-def _operand_of(memory: object) -> int | None:
-    return memory.operand if isinstance(memory, DeviceView) else None

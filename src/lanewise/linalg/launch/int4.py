@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from lanewise.formats import f32, s32
-from lanewise.gpu import recorded
 from lanewise.gpu.device import Context, context
-from lanewise.linalg.kernels.family import Launch
 from lanewise.linalg.kernels.int4.packing import CHUNK
 from lanewise.linalg.launch.attention import require_hopper
 from lanewise.linalg.launch.device_view import DeviceView
-from lanewise.linalg.launch.prepare import Prepared, current_stream
+from lanewise.linalg.launch.prepare import Prepared, current_stream, kept_launches, record_launches
 from lanewise.linalg.operands import View, empty, view_of
 from lanewise.linalg.problem import Problem
 from lanewise.linalg.quantize import QuantizedMatrix
@@ -61,9 +59,9 @@ def _prepared(
 ) -> Prepared:  # fmt: skip
     """Return the launch of a call: from disk, or made and recorded."""
     require_hopper(there.device, "products with weights of lw.quantize")
-    kept = recorded.kept(name, there) if name is not None else None
+    kept = kept_launches(name, there)
     if kept is not None:
-        return Prepared(kept[0], 0, counts=False)
+        return kept
     from lanewise.linalg.kernels.int4.launches import few_rows_launch
 
     formats = (b.format, s32, b.format, problem.out.dtype, *problem.epilogue.added_dtypes, f32)
@@ -75,15 +73,7 @@ def _prepared(
         problem, memory, leading, (b.chunks, b.group, b.columns), (request.alpha, request.beta),
         there.device.multiprocessors,
     )  # fmt: skip
-    return _recorded(name, there, addresses, launch)
-
-
-def _recorded(name: str | None, there: Context, addresses: list[int], launch: Launch) -> Prepared:
-    kernel, arguments = launch.traced()
-    made = recorded.record(kernel.entry, kernel.shape, arguments, there, _operand_of, addresses)
-    if name is not None:
-        recorded.keep(name, [(made, kernel.entry)], {})
-    return Prepared([made], 0, counts=False)
+    return record_launches(name, [launch], there, addresses)
 
 
 def unpack(b: QuantizedMatrix, like: View, target: View) -> None:
@@ -97,10 +87,8 @@ def unpack(b: QuantizedMatrix, like: View, target: View) -> None:
     if found is None:
         device = context(ordinal)
         require_hopper(device.device, "products with weights of lw.quantize")
-        kept = recorded.kept(repr(key), device)
-        if kept is not None:
-            found = Prepared(kept[0], 0, counts=False)
-        else:
+        found = kept_launches(repr(key), device)
+        if found is None:
             from lanewise.linalg.kernels.int4.launches import unpack_launch
 
             formats = (s32, b.format, b.format)
@@ -109,10 +97,6 @@ def unpack(b: QuantizedMatrix, like: View, target: View) -> None:
                 for number, (address, fmt) in enumerate(zip(addresses, formats, strict=True))
             ]
             launch = unpack_launch(b.format, memory, b.shape[1], (b.chunks, b.group, b.columns))
-            found = _recorded(repr(key), device, addresses, launch)
+            found = record_launches(repr(key), [launch], device, addresses)
         _PREPARED.put(key, found)
     found(addresses, current_stream(like, ordinal))
-
-
-def _operand_of(memory: object) -> int | None:
-    return memory.operand if isinstance(memory, DeviceView) else None

@@ -8,7 +8,7 @@ addresses change. So the first call records the launches that the family makes
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from lanewise.gpu.arrays import library_of
 from lanewise.gpu.device import Context, context
 from lanewise.gpu.faults import GpuError
 from lanewise.gpu.streams import stream_handle
-from lanewise.linalg.kernels.family import family_of
+from lanewise.linalg.kernels.family import Launch, family_of
 from lanewise.linalg.launch.device_view import DeviceView
 from lanewise.linalg.launch.workspaces import workspace_for
 from lanewise.linalg.operands import View, empty
@@ -173,11 +173,10 @@ def _made(
     """Return the launches of a call by the plan that was tuned, the given one or the planner's."""
     key = (problem, given, arch, request.alpha, request.beta, fastest)
     name = None if problem.epilogue.function is not None else repr(key)
-    kept = recorded.kept(name, there) if name is not None else None
-    if kept is not None:
-        return Prepared(kept[0], kept[1]["workspace"], kept[1]["counts"], fastest is not None)
-    plan = fastest or plan_on_gpu(problem, there.device.ordinal, arch, given)
-    found = _recorded(request, problem, plan, there, name)
+    found = kept_launches(name, there)
+    if found is None:
+        plan = fastest or plan_on_gpu(problem, there.device.ordinal, arch, given)
+        found = _recorded(request, problem, plan, there, name)
     found.tuned = fastest is not None
     return found
 
@@ -193,15 +192,29 @@ def _recorded(request: Request, problem: Problem, plan: Plan, there: Context, na
         fused = replace(problem.epilogue, scale_a=None, scale_b=None)
         problem = replace(problem, epilogue=fused)
     pointers = Pointers(**views, alpha=request.alpha, beta=request.beta)
-    launches: list[tuple[RecordedLaunch, Entry]] = []
-    for each in family.launches(problem, plan, pointers, there.device.multiprocessors):
+    launches = family.launches(problem, plan, pointers, there.device.multiprocessors)
+    return record_launches(name, launches, there, addresses, size, plan.groups > 1 and not plan.gather)
+
+
+def kept_launches(name: str | None, there: Context) -> Prepared | None:
+    """Return the launches that were kept on disk under a name; None if there are none."""
+    kept = recorded.kept(name, there) if name is not None else None
+    return None if kept is None else Prepared(kept[0], kept[1]["workspace"], kept[1]["counts"])
+
+
+def record_launches(
+    name: str | None, launches: Iterable[Launch], there: Context, addresses: list[int],
+    workspace_bytes: int = 0, counts: bool = False,
+) -> Prepared:  # fmt: skip
+    """Return launches on operands at these addresses, recorded; with a name they are kept on disk, too."""
+    made: list[tuple[RecordedLaunch, Entry]] = []
+    for each in launches:
         kernel, arguments = each.traced()
         launch = recorded.record(kernel.entry, kernel.shape, arguments, there, _operand_of, addresses)
-        launches.append((launch, kernel.entry))
-    counts = plan.groups > 1 and not plan.gather
-    if name is not None and launches:
-        recorded.keep(name, launches, {"workspace": size, "counts": counts})
-    return Prepared([launch for launch, _ in launches], size, counts)
+        made.append((launch, kernel.entry))
+    if name is not None and made:
+        recorded.keep(name, made, {"workspace": workspace_bytes, "counts": counts})
+    return Prepared([launch for launch, _ in made], workspace_bytes, counts)
 
 
 def _operand_of(memory: object) -> int | None:
