@@ -203,8 +203,8 @@ class MmaTable:
 def _product_finder(failures: list[BaseException]) -> Any:
     """A function that compiled code calls, which puts the record of a product into a ProductCache.
 
-    It returns 1 if no GPU has such a product. Records live as long as the function: of two that worker threads
-    make at the same time the first one stays, since a site may have its address already.
+    It returns 1 if no GPU has such a product. Records live as long as the function: of two that threads make
+    at the same time the first one stays, since a site may have its address already.
     """
     records: dict[tuple[int, int], Any] = {}
 
