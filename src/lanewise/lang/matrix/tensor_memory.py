@@ -104,6 +104,9 @@ class TmemMatrix(Node):
         address = self.address + columns_u32(first * self.slot_bits // 32)
         return TmemMatrix(address, self.dtype, self.spread._replace(columns=end - first), self.slot_bits)
 
+    def __iter__(self) -> Any:
+        raise current().error(f"{self} is not iterated over: load a row, and iterate over that")
+
     def load(self, column: Any = 0, count: int | None = None, *, wait: bool = True) -> TmemRow:
         """Return `count` neighbouring elements of this thread's row; all lanes of the warp call it.
 
