@@ -83,9 +83,12 @@ def wait_step(module: ir.Module, op: Op, kernel: Kernel) -> Step:
 
 
 def load_wait_step(module: ir.Module, op: Op, kernel: Kernel) -> Step:
-    """Return tcgen05.wait::ld as a shared step that does nothing: loads are done, but a check sees the wait."""
-    function = shared_code(module, "tcgen05.wait::ld", STEP_ARGUMENTS, lambda code: code.give(0), quickly=True)
-    return Step(function, [])
+    """Return tcgen05.wait::ld as a shared step that does nothing: loads are done; a check sees the wait."""
+    return Step(shared_code(module, "tcgen05.wait::ld", STEP_ARGUMENTS, _write_nothing, quickly=True), [])
+
+
+def _write_nothing(code: BlockCode) -> None:
+    code.give(0)
 
 
 def _write_wait(code: BlockCode) -> None:
