@@ -153,13 +153,31 @@ def test_st_bulk_writes_nothing_but_zeros() -> None:
         run("st.bulk.weak.shared::cta [%r21], 8, 1;", words(4, 0), words(4, 0))
 
 
-def test_a_check_takes_what_st_bulk_wrote_for_written() -> None:
-    body = "@!%p0 st.bulk.weak.shared::cta [tile], 4096, 0;\nbar.sync 0;\n" + (
+@pytest.mark.parametrize("size", ("4096", "%rd5"))
+def test_a_check_takes_what_st_bulk_wrote_for_written(size: str) -> None:
+    body = f"@!%p0 st.bulk.weak.shared::cta [tile], {size}, 0;\nbar.sync 0;\n" + (
         "mad.lo.u32 %r1, %r0, 4, %r21; ld.shared.u32 %r2, [%r1]; st.global.u32 [%rd4], %r2;"
     )
     configured = lw.load(KERNEL.format(body=body, target="sm_100"))["k"][1, 32]
-    report = lw.check(configured, words(8, 0), words(256, 0), 0)
-    assert report.ok, report
+    assert lw.check(configured, words(8, 0), words(256, 0), 4096).ok
+
+
+@pytest.mark.parametrize("first", (0, 1024))
+def test_a_check_finds_what_st_bulk_did_not_write(first: int) -> None:
+    body = f"@!%p0 st.bulk.weak.shared::cta [tile+{first}], 1024, 0;\nbar.sync 0;\n" + (
+        "mad.lo.u32 %r1, %r0, 4, %r21; ld.shared.u32 %r2, [%r1]; st.global.u32 [%rd4], %r2;"
+    )
+    configured = lw.load(KERNEL.format(body=body, target="sm_100"))["k"][1, 32]
+    kinds = [each.kind for each in lw.check(configured, words(8, 0), words(256, 0), 0).findings]
+    assert ("uninitialised" in kinds) == (first > 0)
+
+
+def test_a_check_finds_a_race_with_st_bulk() -> None:
+    body = "@!%p0 st.bulk.weak.shared::cta [tile], 4096, 0;\n" + (
+        "mad.lo.u32 %r1, %r0, 4, %r21; st.shared.u32 [%r1], %r0;"
+    )
+    configured = lw.load(KERNEL.format(body=body, target="sm_100"))["k"][1, 64]
+    assert any("race" in each.kind for each in lw.check(configured, words(8, 0), words(256, 0), 0).findings)
 
 
 # masked bulk copies -----------------------------------------------------------------------------------------

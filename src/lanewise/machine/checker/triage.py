@@ -26,7 +26,7 @@ from lanewise.machine.checker.suspicion_facts import Facts, Other, name_of
 from lanewise.machine.checker.suspicion_sentences import SUSPICIONS, Subject, Suspicion
 from lanewise.machine.program.instruction_record import AccessKind, BlockEnd, Size
 from lanewise.machine.program.instruction_table import MOST_ROWS
-from lanewise.machine.program.memory_accesses import LocatedAccess, accesses
+from lanewise.machine.program.memory_accesses import LocatedAccess, accesses, writes_unseen_bytes
 from lanewise.machine.program.operands import Register, elements_of
 from lanewise.machine.program.ops import Op
 from lanewise.machine.runtime.launch import Launch
@@ -88,6 +88,7 @@ class Triage:
         self.callback = ctypes.CFUNCTYPE(None, *kinds)(self._guarded)
         #: The ways through the kernel, by which mends are placed.
         self.flow = ControlFlow(launch.compiled.blocks)
+        self.writes_unseen_bytes = writes_unseen_bytes(launch.compiled.program.sites)
 
     @property
     def address(self) -> int:
@@ -124,7 +125,9 @@ class Triage:
         op = launch.compiled.program.sites[row // MOST_ROWS]
         access = access_of(op, row)
         harmless = kind is Suspicion.SAME_ADDRESS and rows_agree(state, warp, op, address)
-        if harmless or (kind is Suspicion.UNINITIALISED and in_reserved_memory(launch, address)):
+        if kind is Suspicion.UNINITIALISED:
+            harmless = self.writes_unseen_bytes or in_reserved_memory(launch, address)
+        if harmless:
             self.rows[row, (SiteRow.counts + 8 * kind) // 8] -= 1
             return
         advice = kind.is_advice

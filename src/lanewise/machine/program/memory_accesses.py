@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from lanewise.isa import Instruction
@@ -51,6 +52,15 @@ def watched_accesses(op: Op) -> list[LocatedAccess]:
     if op.space in _CONSTANT_SPACES or any(each.proxy is Proxy.ASYNC for each in op.record.memory):
         return []
     return [each for each in accesses(op) if each.size]
+
+
+def writes_unseen_bytes(ops: Iterable[Op]) -> bool:
+    """Return whether instructions write shared memory whose size is not known ahead (st.bulk)."""
+    return any(
+        access.size is Size.ANY_OPERAND and not size_of(op, access)
+        for op in ops
+        for access in op.record.memory
+    )
 
 
 def size_of(op: Op, access: MemoryAccess) -> int:
