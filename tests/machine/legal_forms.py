@@ -9,7 +9,6 @@ from ptxas import assemble
 
 #: Forms that the machine refuses, and why.
 REFUSED = {
-    r"tcgen05": "later",
     r"istypep": "removed texture and surface references",
     r"sust\.p": "formatted access",
     r"txq\.(channel_order|filter_mode)": "it can be asked for",
