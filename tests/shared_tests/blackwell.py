@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 
 import lanewise as lw
-from everything import only_with_everything, sampled
+from everything import EVERYTHING, only_with_everything, sampled
 from machine.classics import classic
 
 ARCH = "sm_100a"
 STAGES, THREADS = 3, 192
 BARRIERS = 1024  # bytes of shared memory that are enough for them
+#: Schedules besides the default one.
+SCHEDULES = ("early", "late", 1, 2) if EVERYTHING else ("late",)
 
 
 class Type(NamedTuple):
@@ -51,7 +53,7 @@ def same_everywhere(launched: Any, arguments: tuple[Any, ...], out: np.ndarray) 
     begin = out.copy()
     launched(*arguments)
     result = out.copy()
-    for schedule in ("early", "late", 1, 2):
+    for schedule in SCHEDULES:
         out[...] = begin
         launched(*arguments, schedule=schedule)
         assert out.tobytes() == result.tobytes(), schedule
@@ -124,7 +126,7 @@ def written(value: object) -> str:
     return str(value).lower()
 
 
-@sampled(4)
+@sampled(14)
 @pytest.mark.parametrize("case", SINGLE, ids=["-".join(map(written, case)) for case in SINGLE])
 def test_gemm_of_single_blocks(case: tuple[str, int, int, int, bool, bool]) -> None:
     """A warp loads by TMA through three stages, one multiplies into tensor memory, four store."""
@@ -147,7 +149,7 @@ def test_gemm_of_single_blocks(case: tuple[str, int, int, int, bool, bool]) -> N
 PAIRS = [("bf16", 256, 128), ("e4m3", 256, 64), ("tf32", 256, 64), ("s8", 256, 64), ("bf16", 128, 128)]
 
 
-@sampled(3)
+@sampled(5)
 @pytest.mark.parametrize("case", PAIRS, ids=["-".join(map(written, case)) for case in PAIRS])
 def test_gemm_of_pairs_of_blocks(case: tuple[str, int, int]) -> None:
     """Both blocks of a pair hold a half of A, of B and of D; the even one multiplies for both."""
@@ -170,7 +172,7 @@ def test_persistent_gemm_with_cluster_launch_control() -> None:
     tiles = np.zeros((2, 5), np.int32)
     launched = source("gemm")["persistent<bf16, 64>"][(5, 2), THREADS, STAGES * 192 * 128 + BARRIERS]
     arguments = (operand_map(a, "bf16", 128), operand_map(b, "bf16", 64), d, n, steps, tiles)
-    for schedule in (None, "early", "late", 1):
+    for schedule in (None, *SCHEDULES):
         d[...], tiles[...] = 0, 0
         launched(*arguments, **({} if schedule is None else {"schedule": schedule}))
         assert (tiles == 1).all()
@@ -224,7 +226,7 @@ def packed(array: np.ndarray) -> np.ndarray:
     return codes[:, ::2] | codes[:, 1::2] << 4
 
 
-@sampled(2)
+@sampled(3)
 @pytest.mark.parametrize("kind", SCALED)
 def test_gemm_with_scale_factors(kind: str) -> None:
     """Scale factors are copied to tensor memory in order with the products that use them."""
@@ -256,7 +258,8 @@ def test_gemm_with_scale_factors(kind: str) -> None:
 # attention --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("causal", [pytest.param(False, marks=only_with_everything), True])
+@only_with_everything
+@pytest.mark.parametrize("causal", [False, True])
 def test_attention(causal: bool) -> None:
     """Scores, weights and sums stay in tensor memory; weights are the A of the second product."""
     heads, length, depth = 2, 256, 64

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
-from everything import only_with_everything, sampled
+from everything import only_with_everything
 from shared_tests.blackwell import ARCH, SCALED, factors, in_chunks, packed, same_everywhere
 
 FOLDER = Path(__file__).parents[1] / "machine" / "triton"
@@ -58,6 +58,7 @@ def product(kind: str, left: np.ndarray, right: np.ndarray, **formats: str) -> n
     return np.asarray(instruction.gemm(left, np.ascontiguousarray(right.T), arch=ARCH))
 
 
+@only_with_everything
 def test_dot() -> None:
     """Tiles of 64 rows, sizes that are not multiples of them, operands by cp.async."""
     m, n, k = 100, 72, 144
@@ -107,7 +108,7 @@ def test_persistent_and_warp_specialised() -> None:
     assert result.tobytes() == expected.tobytes()
 
 
-@sampled(3)
+@only_with_everything
 @pytest.mark.parametrize("kind", SCALED)
 def test_scaled(kind: str) -> None:
     """Scale factors go to tensor memory by tcgen05.cp."""
