@@ -2,6 +2,7 @@
 
 import ctypes
 import sys
+from typing import Any, Literal
 
 import ml_dtypes
 import numpy as np
@@ -96,9 +97,8 @@ def test_products_of_any_shape_and_type_batched_by_strides(
     a = [matrix(rng, *shape_a, lda, kind) for _ in range(count)]
     b = [matrix(rng, *shape_b, ldb, kind) for _ in range(count)]
     c = [matrix(rng, m, n, ldc, out) for _ in range(count)]
-    scales = {SUM_F16: ctypes.c_uint16, SUM_F64: ctypes.c_double, SUM_I32: ctypes.c_int32}.get(
-        sums, ctypes.c_float
-    )
+    kinds: dict[int, Any] = {SUM_F16: ctypes.c_uint16, SUM_F64: ctypes.c_double, SUM_I32: ctypes.c_int32}
+    scales = kinds.get(sums, ctypes.c_float)
     alpha, beta = (1, 0) if kind == I8 else (0.5, 2.0 if seed else 0.0)
     raw = [int(np.float16(each).view(np.uint16)) if sums == SUM_F16 else each for each in (alpha, beta)]
     at = [device.put(np.stack(each)) for each in (a, b, c)]
@@ -183,8 +183,8 @@ def test_cublaslt_with_epilogues_in_both_orders(device: Device, by_rows: bool, e
         if by_rows:
             assert c.cublasLtMatrixLayoutSetAttribute(layout, 1, ctypes.byref(order), ctypes.c_size_t(4)) == 0
         layouts.append(layout)
-    order = "C" if by_rows else "F"
-    at = [device.put(np.frombuffer(each.tobytes(order), np.uint8)) for each in (a, b)]
+    in_memory: Literal["C", "F"] = "C" if by_rows else "F"
+    at = [device.put(np.frombuffer(each.tobytes(in_memory), np.uint8)) for each in (a, b)]
     out = np.zeros(m * n, np.float16)
     at.append(device.put(out))
     one, none = ctypes.c_float(1), ctypes.c_float(0)
@@ -199,7 +199,7 @@ def test_cublaslt_with_epilogues_in_both_orders(device: Device, by_rows: bool, e
         wanted = np.maximum(wanted, 0)
     if epilogue & 32:
         wanted = wanted / 2 * (1 + np.tanh(0.7978845608 * (wanted + 0.044715 * wanted**3)))
-    got = device.get(at[2], out).reshape((m, n), order=order).astype(np.float64)
+    got = device.get(at[2], out).reshape((m, n), order=in_memory).astype(np.float64)
     assert np.abs(got - wanted).max() < 0.02
 
 
