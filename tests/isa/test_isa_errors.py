@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everything import examples
+from everything import EVERYTHING, examples
 from isa.near_misses import near_misses
 from isa.probe import TYPE_NAMES
 from lanewise.errors import IllegalInstruction, LanewiseError
@@ -386,7 +386,7 @@ soup = st.builds(
 
 
 @given(soup | st.text(max_size=80))
-@settings(max_examples=examples(180), deadline=None)
+@settings(max_examples=400 if EVERYTHING else 45, deadline=None)
 def test_garbage_is_refused_politely(text: str) -> None:
     try:
         found = instruction(text)
