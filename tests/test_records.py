@@ -194,3 +194,13 @@ def test_docs_quote_the_recorded_cost_of_instructions_beside_wgmma() -> None:
     assert f"a step takes {cycles['64 fma']} cycles with 64 fma beside it and without" in text
     assert f"with 128 it takes {cycles['128 fma']}" in text and cycles["copies of 16 bytes"] == alone
     assert f"takes {single} cycles instead of {alone}, and {together} together with 64 fma" in text
+
+
+def test_docs_may_say_how_many_blackwell_kernels_are_right() -> None:
+    seen = record("blackwell_kernels")
+    text = page("docs/blackwell.md")
+    for project, count in seen["counts"].items():
+        rows = [each for each in seen["programs"] if each["project"] == project]
+        assert count == {"tried": len(rows), "right": sum(each["verdict"] == "right" for each in rows)}
+        assert all(each["verdict"] == "right" or each["why_not"] for each in rows)
+        assert f"| {count['right']} of {count['tried']} |" in text

@@ -209,7 +209,7 @@ def test_maps_of_later_gpus_are_encoded_and_decoded() -> None:
     for kind, pitch in (("b4x16", 64), ("b4x16_p64", 64), ("b6x16_p32", 96)):
         tensor = TiledTensor(kind, (128, 5), (pitch,), (128, 5), (1, 1), swizzle="128B", arch="sm_103a")
         assert decode(tensor.encode(4096)) == (4096, tensor)
-        assert tensor.box_bytes == 5 * (64 if kind == "b4x16" else 128)
+        assert tensor.box_bytes == 5 * pitch
         with pytest.raises(LanewiseError, match="needs sm_100"):
             TiledTensor(kind, (128, 5), (pitch,), (128, 5), (1, 1)).encode(4096)
 
@@ -462,7 +462,7 @@ BOX, COLUMN = "{%c0, %c1}", "{%c0, %c1, %c2}"
         ("load", "tile::gather4", ROWS, (0, 3, 39, 41, 2), 512),
         ("store", "tile::scatter4", ROWS, (0, 3, 39, 41, 2), 0),
         ("load", "tile", FLIPPED, (16, 3), 17 * 128),
-        ("load", "tile", FOUR_BITS, (0, 7), 6 * 128),
+        ("load", "tile", FOUR_BITS, (0, 7), 6 * 64),
         ("store", "tile", SIX_BITS, (0, 7), 0),
         ("load", "im2col::w", PIXELS, (0, 3, 0), 18 * 32),
     ],

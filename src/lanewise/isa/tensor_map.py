@@ -92,8 +92,13 @@ class MappedTensor(ABC):
 
     @property
     def box_bytes(self) -> int:
-        """The bytes of what a copy takes: what its mbarrier has to expect."""
-        return self.rows * self.row_bytes
+        """The bytes of what a copy takes: what its mbarrier has to expect.
+
+        Elements that are padded in shared memory count as they lie in the tensor.
+        """
+        element = EVERY_TYPE.get(self.type)
+        told = self.rows * self.row_bytes
+        return told * element.packed_bytes // element.bytes if element and element.is_padded else told
 
     @property
     def shared_bytes(self) -> int:

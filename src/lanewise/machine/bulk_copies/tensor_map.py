@@ -308,8 +308,13 @@ def _signed(number: Value, bits: Value) -> Value:
 
 
 def box_bytes(code_box: Record) -> Value:
-    """Return the bytes of a box, those beyond the tensor included; rows are not widened."""
-    found = code_box.get(AsyncOperation.element_bytes)
+    """Return the bytes that the mbarrier of a box is told of, those beyond the tensor included.
+
+    Rows are not widened, and padded types count as many bytes as in the tensor: Triton's and CUTLASS's kernels
+    expect so.
+    """
+    packed = code_box.get(AsyncOperation.packed_bytes)
+    found = packed.differs(0).select(packed, code_box.get(AsyncOperation.element_bytes))
     for dimension in range(DIMENSIONS):
         found = found * code_box.get(at(AsyncOperation.boxes, dimension))
     return found
