@@ -1,6 +1,7 @@
 """cuBLAS of a virtual GPU, called as C calls it, against products in double precision."""
 
 import ctypes
+from collections.abc import Iterator
 import sys
 from typing import Any, Literal
 
@@ -56,7 +57,7 @@ class Device:
 
 
 @pytest.fixture
-def device():  # type: ignore[no-untyped-def]
+def device() -> Iterator[Device]:
     made = Device()
     yield made
     made.libraries.close()

@@ -205,12 +205,16 @@ def module(file: str, wrong: bool, names: frozenset[str]) -> Any:
     text, arch = version(file, wrong), arch_of(file)
     if file.endswith(".ptx"):
         return lw.load(text)
+    return lw.cuda(with_kernels(text, names), arch=arch, options=options_of(file))
+
+
+def options_of(file: str) -> list[str]:
+    """Return the compiler's options for a source: the folders of its headers."""
     folders = {
         "hopper": [FOLDER / "hopper"],
         "blackwell": [FOLDER / "blackwell", FOLDER.parent / "kernels" / "blackwell"],
     }
-    options = [f"-I{each}" for each in folders.get(file.split("/")[0], [])]
-    return lw.cuda(with_kernels(text, names), arch=arch, options=options)
+    return [f"-I{each}" for each in folders.get(file.split("/")[0], [])]
 
 
 def with_kernels(text: str, names: frozenset[str]) -> str:

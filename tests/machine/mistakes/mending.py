@@ -13,7 +13,16 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import lanewise as lw
-from machine.mistakes.corpus import FOLDER, PAIRS, STEPS, Pair, accusations, arch_of, version, with_kernels
+from machine.mistakes.corpus import (
+    PAIRS,
+    STEPS,
+    Pair,
+    accusations,
+    arch_of,
+    options_of,
+    version,
+    with_kernels,
+)
 
 #: What is written into CUDA C++ for an instruction that a mend names.
 STATEMENTS = {
@@ -72,8 +81,7 @@ def mended_texts(pair: Pair, added: list[Insertion]) -> Iterator[str]:
 
 def check(pair: Pair, text: str) -> Any:
     """Check a version of a kernel."""
-    options = [f"-I{FOLDER / 'hopper'}"] if pair.file.startswith("hopper/") else []
-    module = lw.cuda(text, arch=arch_of(pair.file), options=options)
+    module = lw.cuda(text, arch=arch_of(pair.file), options=options_of(pair.file))
     launch: Any = (pair.grid, pair.block, pair.shared) if pair.shared else (pair.grid, pair.block)
     return lw.check(module[pair.name][launch], *pair.make_arguments(), steps=STEPS, cluster=pair.cluster)
 

@@ -310,8 +310,8 @@ def _signed(number: Value, bits: Value) -> Value:
 def box_bytes(code_box: Record) -> Value:
     """Return the bytes that the mbarrier of a box is told of, those beyond the tensor included.
 
-    Rows are not widened, and padded types count as many bytes as in the tensor: Triton's and CUTLASS's kernels
-    expect so.
+    Rows are not widened, and padded types count as many bytes as in the tensor: Triton's and CUTLASS's
+    kernels expect so.
     """
     packed = code_box.get(AsyncOperation.packed_bytes)
     found = packed.differs(0).select(packed, code_box.get(AsyncOperation.element_bytes))
