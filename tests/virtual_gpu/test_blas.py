@@ -1,8 +1,8 @@
 """cuBLAS of a virtual GPU, called as C calls it, against products in double precision."""
 
 import ctypes
-from collections.abc import Iterator
 import sys
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import ml_dtypes
