@@ -68,12 +68,13 @@ def instruction(dtype: lw.Format, accumulate: lw.Format, n: int = TILING.columns
 def kernel(dtype: lw.Format, accumulate: lw.Format, T: Tiling = TILING) -> lw.Kernel:
     """The kernel for a format of A, B and C, and one of the sums."""
     mma = instruction(dtype, accumulate, T.columns)
+    box_a, box_b, box_c = (T.BM, T.BK), (T.BK, WIDE), (T.BM, WIDE)
 
     @lw.kernel(max_threads=T.threads, min_blocks=1, cluster=PAIR)
     def in_pairs(
-        A: lw.TensorMap[dtype, (T.BM, T.BK), 128],
-        B: lw.TensorMap[dtype, (T.BK, WIDE), 128],
-        C: lw.TensorMap[dtype, (T.BM, WIDE), 128],
+        A: lw.TensorMap[dtype, box_a, 128],
+        B: lw.TensorMap[dtype, box_b, 128],
+        C: lw.TensorMap[dtype, box_c, 128],
         M: lw.i32, N: lw.i32, K: lw.i32,
     ) -> None:  # fmt: skip
         sA = tiles_of_a(T, dtype)

@@ -1,5 +1,7 @@
 """CUTLASS's names of tcgen05.mma: each gives the instruction and the fields of its template arguments."""
 
+from typing import Any
+
 import pytest
 
 import lanewise as lw
@@ -31,9 +33,10 @@ def test_a_name_gives_the_instruction(name: str, text: str, shape: str, types: t
 
 
 def test_orders_signs_and_saturation_are_fields_of_the_descriptor() -> None:
-    assert lw.instruction(NAMES[0][0]).descriptor.b_major == "MN"
-    assert lw.instruction(NAMES[1][0]).descriptor.negate_a
-    assert lw.instruction(NAMES[3][0]).descriptor.saturate
+    instructions: list[Any] = [lw.instruction(name) for name, *_ in NAMES]
+    assert instructions[0].descriptor.b_major == "MN"
+    assert instructions[1].descriptor.negate_a
+    assert instructions[3].descriptor.saturate
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -30,7 +32,9 @@ KERNEL = """
 """
 
 
-def run(body: str, a: npt.NDArray, b: npt.NDArray, n: int = 0, threads: int = 32, **how: object) -> None:
+def run(
+    body: str, a: npt.NDArray[Any], b: npt.NDArray[Any], n: int = 0, threads: int = 32, **how: object
+) -> None:
     lw.load(KERNEL.format(body=body, target=how.pop("target", "sm_100")))["k"][1, threads](a, b, n, **how)
 
 

@@ -342,10 +342,10 @@ def test_columns_along_w(seed: int) -> None:
     half = {3: 5, 4: 5, 5: 5}[rank]
     low = chance.randrange(-half, 1)
     high = chance.randrange(max(low - width + 1, -half), half)
-    corners = [(each, *(0,) * (rank - 3)) for each in (low, high)]
+    lower, upper = ((each, *(0,) * (rank - 3)) for each in (low, high))
     pixels = chance.randrange(1, 140)
     step = chance.randrange(1, 4)
-    tensor = Im2colTensor("f32", dims, strides, *corners, channels, pixels, (1, step, *(1,) * (rank - 2)))
+    tensor = Im2colTensor("f32", dims, strides, lower, upper, channels, pixels, (1, step, *(1,) * (rank - 2)))
     first = chance.randrange(low - 3, width + high)
     halo, offset = chance.randrange(6), chance.randrange(4)
     inner = tuple(chance.randrange(-1, size + 1) for size in middle)

@@ -98,7 +98,8 @@ def operand_map(
     depth = TYPES[kind].elements * row_bytes // 128
     if by_columns:
         return lw.tensor_map(np.ascontiguousarray(array.T), (depth, depth), swizzle="128B", dtype=dtype)
-    return lw.tensor_map(array, (rows, depth), swizzle=f"{row_bytes}B", dtype=dtype)
+    swizzle: Any = f"{row_bytes}B"
+    return lw.tensor_map(array, (rows, depth), swizzle=swizzle, dtype=dtype)
 
 
 # products ---------------------------------------------------------------------------------------------------
@@ -271,10 +272,10 @@ def test_attention(causal: bool) -> None:
     launched = kernel[(length // 128, heads), THREADS, 6 * 8192 + BARRIERS]
     arguments = (*maps, out, length, depth**-0.5 * np.log2(np.e))
     result = same_everywhere(launched, arguments, out).reshape(heads, length, depth)
-    q, k, v = (array.astype(np.float64).reshape(heads, length, depth) for array in (q, k, v))
-    scores = np.einsum("hqd,hkd->hqk", q, k) * depth**-0.5
+    query, key, value = (array.astype(np.float64).reshape(heads, length, depth) for array in (q, k, v))
+    scores = np.einsum("hqd,hkd->hqk", query, key) * depth**-0.5
     if causal:
         scores = np.where(np.tri(length, dtype=bool), scores, -np.inf)
     weights = np.exp(scores - scores.max(-1, keepdims=True))
-    exact = np.einsum("hqk,hkd->hqd", weights / weights.sum(-1, keepdims=True), v)
+    exact = np.einsum("hqk,hkd->hqd", weights / weights.sum(-1, keepdims=True), value)
     assert np.abs(result - exact).max() < 2**-9 * np.abs(exact).max()  # weights are rounded to f16

@@ -75,10 +75,10 @@ def product(mma: Any, a_in_tensor_memory: bool = False) -> lw.Kernel:
         lw.tcgen05.fence_after()
         for column in range(0, n, 32):
             sums = acc.load(column, 32)
-            for i in range(32):
-                row, col = sums.element(i)
+            for each in range(32):
+                row, col = sums.element(each)
                 if m == 128 or lw.lane_id() < 16:
-                    D[row * n + col] = sums[i]
+                    D[row * n + col] = sums[each]
         memory.free()
 
     return one_tile

@@ -31,7 +31,8 @@ def described(name: str, arrays: dict[str, np.ndarray]) -> dict[str, tuple[Any, 
     """Return what Triton passes for tensors that the host describes: a map, the shape, the strides."""
     passed = {}
     for (key, array), (box, swizzle) in zip(arrays.items(), KERNELS[name]["boxes"], strict=True):
-        tensor_map = lw.tensor_map(array, tuple(box), swizzle=SWIZZLES[swizzle])
+        mode: Any = SWIZZLES[swizzle]
+        tensor_map = lw.tensor_map(array, tuple(box), swizzle=mode)
         strides = [stride // array.itemsize for stride in array.strides]
         passed[key] = (tensor_map, *array.shape, *strides)
     return passed
@@ -52,7 +53,7 @@ def normal(dtype: Any, *shapes: tuple[int, int]) -> list[np.ndarray]:
     return [rng.standard_normal(shape).astype(dtype) for shape in shapes]
 
 
-def product(kind: str, left: np.ndarray, right: np.ndarray, **formats: str) -> np.ndarray:
+def product(kind: str, left: np.ndarray, right: np.ndarray, **formats: Any) -> np.ndarray:
     """Return the product with the second matrix transposed, as the instruction computes it."""
     instruction: Any = lw.instruction(f"tcgen05.mma.cta_group::1.kind::{kind}", **formats)
     return np.asarray(instruction.gemm(left, np.ascontiguousarray(right.T), arch=ARCH))

@@ -4,6 +4,8 @@
 each kernel: its name, the largest error (relative to the sums of absolute products) and whether it is right.
 """
 
+# mypy: ignore-errors
+# (Triton compiles these functions, and its language has no types for them.)
 from __future__ import annotations
 
 import json

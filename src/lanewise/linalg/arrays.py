@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -44,16 +45,20 @@ class Memory(Protocol):
     def dtype(self) -> Any:
         """The type of the elements, as the array's library has it."""
 
-    def swapaxes(self, one: int, other: int, /) -> Memory:
+    # Libraries declare these with parameters of their own, so that only what they give is said here.
+    @property
+    def swapaxes(self) -> Callable[..., Any]:
         """Return the array with two axes exchanged."""
 
-    def reshape(self, one: int, two: int, three: int, /) -> Memory:
-        """Return the array with three axes of so many elements."""
+    @property
+    def reshape(self) -> Callable[..., Any]:
+        """Return the array with other axes."""
 
-    def view(self, dtype: object, /) -> Memory:
+    @property
+    def view(self) -> Callable[..., Any]:
         """Return the array's memory as elements of another type."""
 
-    def __getitem__(self, index: object, /) -> Memory:
+    def __getitem__(self, index: Any, /) -> Any:
         """Return a part of the array."""
 
     def __len__(self) -> int:

@@ -49,9 +49,9 @@ class DescriptorFields(TypedDict, total=False):
     m: int
     n: int
     k: int
-    a: str
-    b: str
-    d: str
+    a: str | Format
+    b: str | Format
+    d: str | Format
     a_major: Major
     b_major: Major
     negate_a: bool
@@ -59,7 +59,7 @@ class DescriptorFields(TypedDict, total=False):
     saturate: bool
     sparsity_selector: int
     max_shift: int
-    scale: str
+    scale: str | Format
     scale_a_id: int
     scale_b_id: int
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from lanewise.formats import Format
+from lanewise.isa import Instruction
 from lanewise.isa.asynchronous.products import Tcgen05Instruction
 from lanewise.isa.tensor_memory.accumulators import COLUMNS
 from lanewise.lang.hopper import cluster
@@ -48,7 +49,7 @@ class TensorMemory(Node):
     def with_children(self, children: list[Any], fresh: bool = False) -> TensorMemory:
         return TensorMemory(children[0], self.columns, self.cta_group, self.warp)
 
-    def accumulator(self, mma: Tcgen05Instruction, column: Any = 0) -> TmemMatrix:
+    def accumulator(self, mma: Instruction, column: Any = 0) -> TmemMatrix:
         """Return the accumulator of a product, which begins at a column: the part of D that this block holds.
 
         `mma` is an instruction, lw.instruction("tcgen05.mma…", m=128, n=256, …).

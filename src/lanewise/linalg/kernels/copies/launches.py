@@ -61,7 +61,7 @@ class Copy:
         if self.planes > 1:
             return self._planes_view(workspace[offset : offset + self.bytes], like)
         part = workspace[offset : offset + self.bytes].view(like.dtype)
-        found = part.reshape(self.batch, self.new_lines, self.padded)[:, :, : self.new_length]
+        found: Memory = part.reshape(self.batch, self.new_lines, self.padded)[:, :, : self.new_length]
         if like.ndim == 2:
             found = found[0]
         elif self.batch == 1 and like.shape[0] > 1:
@@ -77,9 +77,9 @@ class Copy:
             import torch
 
             kind = torch.bfloat16
-        return part.view(kind).reshape(self.batch * self.planes, self.new_lines, self.padded)[
-            :, :, : self.new_length
-        ]
+        planes = part.view(kind).reshape(self.batch * self.planes, self.new_lines, self.padded)
+        found: Memory = planes[:, :, : self.new_length]
+        return found
 
     @property
     def kind(self) -> Kind:
