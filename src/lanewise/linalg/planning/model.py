@@ -23,6 +23,8 @@ _SUM_BYTES, _SECTOR, _ATOM = 4, 32, 64
 _SHARED, _REGISTERS, _WARP_REGISTERS = 227_000, 65_536, 160
 #: Bytes that a thread loads in the time of one load, if 16 are put together of others.
 _SHIFTED = 4
+#: Columns of the widest tile whose sums are promoted at once.
+_WIDEST_PROMOTED = 192
 #: How many times the size of a cluster is doubled, by its size.
 _DOUBLINGS = np.array([0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 3.0])
 #: Bytes of a row of a box of results that TMA stores, by the 16 bytes of a tile's row: boxes divide the tile.
@@ -90,9 +92,10 @@ class Costs:
     #: What share of a full wave's time a last one takes at least.
     last_wave: float
     #: Adding the sums of a step to f32 totals, for 64 × 64 of a warpgroup; with two accumulators, so that
-    #: products go on meanwhile.
+    #: products go on meanwhile; of a wide tile in two halves, beside the products of the other warpgroup.
     promotion: float
     promotion_by_turns: float
+    promotion_in_halves: float
     #: Parts of K: an exchange in a cluster and the bytes of sums that a block gets, one through memory by who
     #: comes last and the bytes of sums that it reads, a second kernel and the bytes that all of it reads.
     cluster_exchange: float
@@ -318,9 +321,11 @@ def _products_of_step(case: Case, costs: Costs, consumers: Values) -> Values:
     rate = c.products * np.where(x.element_bytes == 1, c.eight_bit, 2 / x.element_bytes)
     columns = np.maximum(x.columns, c.least_columns) + c.extra_columns
     multiply = x.rows * columns * (LINE / x.element_bytes) * x.plane_products / rate
-    promotion = np.where(x.by_turns > 0, c.promotion_by_turns, c.promotion)
+    promotion = np.where(x.columns > _WIDEST_PROMOTED, c.promotion_in_halves, c.promotion)
+    promotion = np.where(x.by_turns > 0, c.promotion_by_turns, promotion)
     promoted = x.promotes * promotion * x.rows / consumers * x.columns / ROWS**2
-    return multiply + np.where(consumers == 1, c.step_alone, c.step_shared) + promoted
+    alone = (consumers == 1) & (x.by_turns == 0)  # two accumulators keep the tensor cores busy
+    return multiply + np.where(alone, c.step_alone, c.step_shared) + promoted
 
 
 def _epilogue(case: Case, costs: Costs, consumers: Values) -> Values:
