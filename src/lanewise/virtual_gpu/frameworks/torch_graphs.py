@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_leaves
 
+from lanewise.errors import LanewiseError
 from lanewise.virtual_gpu.frameworks.patches import Patches
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Recording:
         """Record an operator of torch's, whose arguments name host memory."""
         name = getattr(function, "__name__", "")
         if name in _NOT_REPEATED:
-            raise NotImplementedError(
+            raise LanewiseError(
                 f"lanewise's virtual GPU captures no {name} into a CUDA graph; capture the forward pass, or "
                 "run without a graph"
             )
@@ -126,7 +127,7 @@ def _graph_class(gpu: FrameworkState) -> type:
 
 
 def _no_graphed_callables(*_: Any, **__: Any) -> Any:
-    raise NotImplementedError(
+    raise LanewiseError(
         "lanewise's virtual GPU has no torch.cuda.make_graphed_callables, which captures a backward pass; "
         "call the module itself, or capture its forward pass with torch.cuda.graph"
     )
