@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+from limited_process import run_limited
 
 #: Words in a CMakeLists.txt, in a folder's name or in its sources, and why such a sample is left out.
 LEFT_OUT = {
@@ -119,17 +119,7 @@ def run(program: dict[str, object], gpu: str, seconds: float, command: str) -> d
         *(f"--option={each}" for each in others), main, "--", *arguments,
     ]  # fmt: skip
     begin = time.perf_counter()
-    process = subprocess.Popen(
-        words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-        start_new_session=True,
-    )  # fmt: skip
-    try:
-        raw, _ = process.communicate(timeout=seconds)
-        status: int | None = process.returncode
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        raw, status = process.communicate()[0], None
-    output = raw.decode(errors="replace")
+    status, output = run_limited(words, folder, seconds)
     own = [line for line in output.splitlines() if not line.startswith("lanewise")]
     verdict = "time" if status is None else "failed" if status else "passed"
     said = bool(PASSED.search("\n".join(own)))
