@@ -186,7 +186,7 @@ def _script(asked: Asked, prompt: Prompt, limit: int | None) -> int:
 
 
 def _serve(asked: Asked, limit: int | None, check: bool, port: int | None) -> int:
-    from lanewise.debug.adapter.serving import serve_port, serve_stdio
+    from lanewise.debug.adapter.adapter import serve_port, serve_stdio
 
     program = launched_program(asked, limit, check)
     return serve_stdio(program) if port is None else serve_port(program, port)

@@ -1,7 +1,8 @@
-"""tcgen05.cp: a matrix that a descriptor names in shared memory is copied to lanes of tensor memory.
+"""tcgen05.cp and tcgen05.shift, which write lanes of tensor memory: copied rows, or those of the next lane.
 
-The shapes are those of `isa/tensor_memory/copy_shapes.py`. Rows are read in pieces of 16 bytes; each goes to
-all lanes that get it. Of a pair, each block copies from its own shared memory to its own tensor memory.
+A copy reads the matrix that a descriptor names in shared memory. The shapes are those of
+`isa/tensor_memory/copy_shapes.py`. Rows are read in pieces of 16 bytes; each goes to all lanes that get it.
+Of a pair, each block copies from its own shared memory to its own tensor memory.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ from lanewise.machine.tensor_memory_records import LANE_BYTES
 
 #: The operand that is the descriptor of the matrix in shared memory.
 DESCRIPTOR = 2
+#: Lanes that are shifted together, and the columns of an element of 32 bytes.
+SHIFTED_ROWS, SHIFTED_COLUMNS = 32, 8
 
 
 def lower(code: BlockCode, op: Op) -> None:
@@ -127,3 +130,35 @@ def _words(code: FunctionCode, held: Record, expansion: Expansion | None) -> lis
             word = word | (element << (8 * number + expansion.first_bit))
         found.append(word.to(u32))
     return found
+
+
+def lower_shift(code: BlockCode, op: Op) -> None:
+    """Lower tcgen05.shift.down: one operation for each active lane.
+
+    The PTX ISA says that rows are shifted "down, except the last", and CUTLASS that what refills them is the
+    last lane of each partition (by the copy of shape .4x256b). So lane r takes the words of lane r + 1, and
+    the last one keeps its own. No GPU has confirmed it.
+    """
+    if not op.has("down"):
+        raise op.unsupported("it shifts .down")
+    issue_each(code, op, "tcgen05.shift", _write_shift_issue)
+
+
+def _write_shift_issue(code: BlockCode) -> None:
+    made = PipeOperation(code)
+    demand_target(code, Target(SHIFTED_ROWS, SHIFTED_ROWS - 1, SHIFTED_COLUMNS))
+    made.operand(ADDRESS, code["address"])
+    made.operand(PAIRED, code["paired"])
+    made.give(shared(code.module, "execute tcgen05.shift", ir.FunctionType(ir.WORD, [ir.LONG]), _write_shift))
+
+
+def _write_shift(module: ir.Module, name: str) -> None:
+    code = FunctionCode(module, name, ("operation",), ir.WORD, "")
+    operation = code.record("operation")
+    lane, column = lane_and_column(operand_of(operation, ADDRESS))
+    with each_block(code, operation) as block:
+        first = tensor_word(block, lane, column)
+        with code.loop(SHIFTED_ROWS - 1) as row:
+            place = Record(code, first + row * LANE_BYTES)
+            place.pointer(0, u32).store(place.get(LANE_BYTES, u32, SHIFTED_COLUMNS))
+    code.give(0)
