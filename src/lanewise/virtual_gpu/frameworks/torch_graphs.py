@@ -62,8 +62,8 @@ def _tensors(values: Any) -> list[Any]:
     return [each for each in tree_leaves(values) if isinstance(each, torch.Tensor)]
 
 
-def _graph_class(gpu: FrameworkState) -> type:
-    """Return the class of graphs of a virtual GPU."""
+def _graph_classes(gpu: FrameworkState) -> tuple[type, type]:
+    """Return the classes of graphs of a virtual GPU, and of blocks that capture one."""
     driver, storages = gpu.driver, gpu.torch
 
     class CUDAGraph:
@@ -122,8 +122,7 @@ def _graph_class(gpu: FrameworkState) -> type:
         def __exit__(self, *_: object) -> None:
             self.cuda_graph.capture_end()
 
-    CUDAGraph.graph = graph  # type: ignore[attr-defined]
-    return CUDAGraph
+    return CUDAGraph, graph
 
 
 def _no_graphed_callables(*_: Any, **__: Any) -> Any:
@@ -135,9 +134,9 @@ def _no_graphed_callables(*_: Any, **__: Any) -> Any:
 
 def install_torch_graphs(gpu: FrameworkState, patches: Patches) -> None:
     """Let `torch.cuda` capture graphs, until the patches are taken back."""
-    graphs: Any = _graph_class(gpu)
+    graphs, capture = _graph_classes(gpu)
     patches.set(torch.cuda, "CUDAGraph", graphs)
-    patches.set(torch.cuda, "graph", graphs.graph)
+    patches.set(torch.cuda, "graph", capture)
     patches.set(torch.cuda, "graph_pool_handle", lambda: (0, 0))
     patches.set(torch.cuda, "make_graphed_callables", _no_graphed_callables)
     patches.set(torch.cuda, "is_current_stream_capturing", lambda: gpu.torch.recording is not None)
