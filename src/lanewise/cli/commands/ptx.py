@@ -10,23 +10,18 @@ from typing import Annotated
 
 import typer
 
-from lanewise.cli.input.compiling import (
-    Compiler,
-    CompilerName,
-    CompilerOptions,
-    Definitions,
-    Includes,
-    Standard,
-    compilation,
-)
+from lanewise.cli.input.compiling import CompilingOptions
+from lanewise.cli.input.option_groups import with_groups
 from lanewise.cli.input.options import ArchName
 from lanewise.cli.launching import entry_of, module_in, require_code
 
 
+@with_groups
 def ptx(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="CUDA C++ (.cu), or PTX to be tidied.", show_default=False)
     ],
+    compiling: CompilingOptions,
     arch: ArchName = None,
     entry: Annotated[
         str | None,
@@ -40,11 +35,6 @@ def ptx(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it to a file.")
     ] = None,
-    define: Definitions = None,
-    include: Includes = None,
-    std: Standard = None,
-    option: CompilerOptions = None,
-    compiler: CompilerName = Compiler.AUTO,
     lines: Annotated[
         bool, typer.Option("--lines/--no-lines", help="Keep the lines of the source (.loc).")
     ] = False,
@@ -58,7 +48,7 @@ def ptx(
     """
     from lanewise.ptx.model.one_kernel import one_kernel
 
-    module = module_in(file, arch, compilation(define, include, std, option, compiler), lines=lines)
+    module = module_in(file, arch, compiling.compilation, lines=lines)
     if entry is not None:
         found = entry_of(module, file, entry)
         module = found.module
