@@ -104,11 +104,11 @@ class Wanted(ReportOptions):
 @with_groups
 def check(
     file: KernelFile,
+    arguments: ScriptArguments = None,
+    *,
     launching: LaunchOptions,
     compiling: CompilingOptions,
     shown: ReportOptions,
-    on_gpu: GpuChecks,
-    arguments: ScriptArguments = None,
     schedules: Annotated[
         int,
         typer.Option(
@@ -120,6 +120,7 @@ def check(
         ),
     ] = 1,
     gpu: Gpu = None,
+    on_gpu: GpuChecks,
     progress: Bar = None,
     json: AsJson = False,
 ) -> Callable[[], int]:

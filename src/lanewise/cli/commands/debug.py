@@ -41,10 +41,11 @@ _MEBIBYTE = 1 << 20
 
 @with_groups
 def debug(
-    launching: LaunchOptions,
-    compiling: CompilingOptions,
     file: FileOrNone = None,
     arguments: ScriptArguments = None,
+    *,
+    launching: LaunchOptions,
+    compiling: CompilingOptions,
     check: Annotated[
         bool, typer.Option("--check", help="Start at the first finding of the checker, and stop at each.")
     ] = False,

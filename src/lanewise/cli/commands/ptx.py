@@ -21,7 +21,6 @@ def ptx(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="CUDA C++ (.cu), or PTX to be tidied.", show_default=False)
     ],
-    compiling: CompilingOptions,
     arch: ArchName = None,
     entry: Annotated[
         str | None,
@@ -35,6 +34,8 @@ def ptx(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it to a file.")
     ] = None,
+    *,
+    compiling: CompilingOptions,
     lines: Annotated[
         bool, typer.Option("--lines/--no-lines", help="Keep the lines of the source (.loc).")
     ] = False,

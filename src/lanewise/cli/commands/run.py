@@ -138,9 +138,9 @@ def _refuse_registers(entry: Entry, threads: int, arch: str) -> None:
 @with_groups
 def run(
     file: KernelFile,
-    launching: LaunchOptions,
-    compiling: CompilingOptions,
     arguments: ScriptArguments = None,
+    *,
+    launching: LaunchOptions,
     save: Annotated[
         list[str] | None,
         typer.Option(
@@ -156,6 +156,7 @@ def run(
             "--print", metavar="NUMBER", help="Print an argument after the run.", show_default=False
         ),
     ] = None,
+    compiling: CompilingOptions,
     gpu: Gpu = None,
     executor: ExecutorName = None,
     progress: Bar = None,

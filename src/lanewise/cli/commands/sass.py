@@ -41,12 +41,13 @@ def sass(
             show_default=False,
         ),
     ],
-    compiling: CompilingOptions,
     arch: ArchName = None,
     entry: Annotated[
         str | None,
         typer.Option("--entry", metavar="NAME", help="Show this kernel alone.", show_default=False),
     ] = None,
+    *,
+    compiling: CompilingOptions,
     block: Annotated[
         str | None,
         typer.Option(
