@@ -14,13 +14,13 @@ import argparse
 import json
 import os
 import re
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+
+from limited_process import run_limited
 
 HERE = Path(__file__).parent
 GPU = ["--gpu", "B200"]
@@ -129,18 +129,7 @@ class Program:
 
 def ended(words: list[str], folder: Path, seconds: float) -> tuple[int | None, str]:
     """Run a command; return its exit status, None if its time was over, and what it printed."""
-    environment = os.environ | {"PYTHONPATH": str(LIBRARY)}
-    process = subprocess.Popen(
-        words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-        start_new_session=True, env=environment,
-    )  # fmt: skip
-    try:
-        output, _ = process.communicate(timeout=seconds)
-        status: int | None = process.returncode
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        output, status = process.communicate()[0], None
-    return status, output.decode(errors="replace")
+    return run_limited(words, folder, seconds, os.environ | {"PYTHONPATH": str(LIBRARY)})
 
 
 def reason(output: str) -> str:

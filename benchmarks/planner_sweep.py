@@ -289,7 +289,7 @@ def measure(shape: Shape, index: int, lt: Any, lock: Any, count: int, until: flo
 
 def work(number: int, workers: int, given: Any, done: set[int], lock: Any, until: float) -> None:
     """Measure every product of a worker until the time is over; append rows to its own file."""
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # it is a file
     import torch
     from cublaslt import CublasLt
 

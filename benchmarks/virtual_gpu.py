@@ -21,17 +21,8 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-TRITON = """
-import json, os, sys, time
-import lanewise as lw
-from contextlib import nullcontext
-
-virtual = os.environ.get("TRITON_INTERPRET", "0") != "1"
-with lw.virtual_gpu("H100") if virtual else nullcontext() as gpu:
-    import torch
-    import triton
-    import triton.language as tl
-
+#: A product in Triton, indented for a script in which triton.language is tl.
+PRODUCT = """
     @triton.jit
     def product(
         a, b, c, K: tl.constexpr, N: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
@@ -45,7 +36,21 @@ with lw.virtual_gpu("H100") if virtual else nullcontext() as gpu:
             y = tl.load(b + depth[:, None] * N + columns[None, :])
             total += tl.dot(x, y)
         tl.store(c + rows[:, None] * N + columns[None, :], total.to(tl.float16))
+"""
+TRITON = (
+    """
+import json, os, sys, time
+import lanewise as lw
+from contextlib import nullcontext
 
+virtual = os.environ.get("TRITON_INTERPRET", "0") != "1"
+with lw.virtual_gpu("H100") if virtual else nullcontext() as gpu:
+    import torch
+    import triton
+    import triton.language as tl
+"""
+    + PRODUCT
+    + """
     @triton.jit
     def nothing(a):
         pass
@@ -90,6 +95,7 @@ with lw.virtual_gpu("H100") if virtual else nullcontext() as gpu:
         figures["machine_launch_s"] = least(lambda: kernel[1, block](*values, unchecked=True))
 print(json.dumps(figures))
 """
+)
 
 NUMBA = """
 import json, os, time

@@ -14,12 +14,13 @@ import argparse
 import json
 import os
 import platform
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
-LAUNCHES = """
+from virtual_gpu import PRODUCT, measured
+
+LAUNCHES = (
+    """
 import json, os, time
 import lanewise as lw
 
@@ -27,21 +28,9 @@ with lw.virtual_gpu("A100", check=os.environ["CHECKED"] == "1") as gpu:
     import torch
     import triton
     import triton.language as tl
-
-    @triton.jit
-    def product(
-        a, b, c, K: tl.constexpr, N: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
-    ):
-        rows = tl.program_id(0) * BM + tl.arange(0, BM)
-        columns = tl.program_id(1) * BN + tl.arange(0, BN)
-        total = tl.zeros((BM, BN), tl.float32)
-        for k in range(0, K, BK):
-            depth = k + tl.arange(0, BK)
-            x = tl.load(a + rows[:, None] * K + depth[None, :])
-            y = tl.load(b + depth[:, None] * N + columns[None, :])
-            total += tl.dot(x, y)
-        tl.store(c + rows[:, None] * N + columns[None, :], total.to(tl.float16))
-
+"""
+    + PRODUCT
+    + """
     @triton.jit
     def softmax(x, y, n, stride, B: tl.constexpr):
         at = tl.arange(0, B)
@@ -115,28 +104,19 @@ with lw.virtual_gpu("A100", check=os.environ["CHECKED"] == "1") as gpu:
     assert os.environ["CHECKED"] != "1" or not gpu.findings
 print(json.dumps(figures))
 """
+)
 
 
-def measured(what: str, **variables: str) -> dict[str, float]:
+def launched(what: str, **variables: str) -> dict[str, float]:
     """Return the figures of a process: plain launches ("0"), checked ones ("1"), or a first call."""
-    environment = {**os.environ, "CHECKED": what, **variables}
-    with_file = Path(__file__).resolve().parent / ".virtual_gpu_checks_launches.py"
-    with_file.write_text(LAUNCHES)  # Triton reads the source of kernels
-    try:
-        done = subprocess.run(
-            [sys.executable, str(with_file)], env=environment, capture_output=True, text=True, check=True
-        )
-    finally:
-        with_file.unlink()
-    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return figures
+    return measured(LAUNCHES, CHECKED=what, **variables)
 
 
 def first_call() -> dict[str, float]:
     """Return the seconds of processor time of a first call, with empty caches."""
     with tempfile.TemporaryDirectory() as folder:
         caches = {"LANEWISE_CACHE_DIR": f"{folder}/lanewise", "TRITON_CACHE_DIR": f"{folder}/triton"}
-        figures = measured("first", **caches)
+        figures = launched("first", **caches)
     return {**figures, "ratio": round(figures["first_call_s"] / figures["compiler_s"], 2)}
 
 
@@ -147,7 +127,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=2)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    turns = [(measured("0"), measured("1")) for _ in range(options.turns)]
+    turns = [(launched("0"), launched("1")) for _ in range(options.turns)]
     rows = {
         name: {
             "plain_ms": [round(plain[name], 2) for plain, _ in turns],

@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
+
+from limited_process import run_limited
 
 #: Words in a CMakeLists.txt, in a folder's name or in its sources, and why such a sample is left out.
 LEFT_OUT = {
@@ -52,9 +53,9 @@ PASSED = re.compile(r"pass|success|test ok|\bok\b|verified|correct", re.IGNORECA
 FAILED = re.compile(r"\bFAIL|test failed|\bmismatch")
 
 
-def cuda_samples(root: Path) -> list[dict[str, object]]:
+def cuda_samples(root: Path) -> list[dict[str, Any]]:
     """Return the samples: name, folder, sources, options, or why one is left out."""
-    programs: list[dict[str, object]] = []
+    programs: list[dict[str, Any]] = []
     for listing in sorted(root.glob("Samples/*/*/CMakeLists.txt")):
         folder, text = listing.parent, listing.read_text()
         text = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
@@ -77,9 +78,9 @@ def cuda_samples(root: Path) -> list[dict[str, object]]:
     return programs
 
 
-def single_files(root: Path) -> list[dict[str, object]]:
+def single_files(root: Path) -> list[dict[str, Any]]:
     """Return each .cu of a folder that has a main() as a program."""
-    programs: list[dict[str, object]] = []
+    programs: list[dict[str, Any]] = []
     for file in sorted(root.rglob("*.cu")):
         text = file.read_text(errors="replace")
         if not re.search(r"\bint\s+main\s*\(", text):
@@ -106,30 +107,20 @@ def side_files(folder: Path, arch: str) -> None:
         subprocess.run(["nvcc", kind, *how, "-o", folder / file, folder / source], check=False)
 
 
-def run(program: dict[str, object], gpu: str, seconds: float, command: str) -> dict[str, object]:
+def run(program: dict[str, Any], gpu: str, seconds: float, command: str) -> dict[str, object]:
     """Run a program; return how it ended."""
     name, folder = str(program["name"]), Path(str(program["folder"]))
-    main, *others = sorted(program["sources"], key=lambda each: str(each).endswith(".c"))  # type: ignore[call-overload]
+    main, *others = sorted(program["sources"], key=lambda each: str(each).endswith(".c"))
     side_files(folder, "compute_90")
     title = name.rpartition("/")[2]
     arguments, macros = ARGUMENTS.get(title, []), [SMALL_MACRO] if title in SMALL else []
     buffer = ["stdbuf", "-oL"] if shutil.which("stdbuf") else []  # what was printed before a time limit
     words = [
-        *buffer, sys.executable, "-m", "lanewise", command, "--gpu", gpu, *program["options"], *macros,  # type: ignore[misc]
+        *buffer, sys.executable, "-m", "lanewise", command, "--gpu", gpu, *program["options"], *macros,
         *(f"--option={each}" for each in others), main, "--", *arguments,
     ]  # fmt: skip
     begin = time.perf_counter()
-    process = subprocess.Popen(
-        words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-        start_new_session=True,
-    )  # fmt: skip
-    try:
-        raw, _ = process.communicate(timeout=seconds)
-        status: int | None = process.returncode
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        raw, status = process.communicate()[0], None
-    output = raw.decode(errors="replace")
+    status, output = run_limited(words, folder, seconds)
     own = [line for line in output.splitlines() if not line.startswith("lanewise")]
     verdict = "time" if status is None else "failed" if status else "passed"
     said = bool(PASSED.search("\n".join(own)))
@@ -169,7 +160,7 @@ def main() -> None:
             why = program["left_out"] or "no sources"
             results.append({"name": program["name"], "verdict": "left out", "why": why})
         else:
-            program["options"] = [*program["options"], *asked.option]  # type: ignore[misc]
+            program["options"] = [*program["options"], *asked.option]
             results.append(run(program, asked.gpu, asked.seconds, asked.command))
         last = results[-1]
         print(

@@ -65,7 +65,7 @@ class Dlpack:
 class NeitherTrueNorFalse:
     """As an array of several elements is."""
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # as an array has none
 
     def __bool__(self) -> bool:
         raise ValueError("ambiguous")

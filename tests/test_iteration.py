@@ -44,13 +44,13 @@ def test_a_class_with_items_says_how_it_is_iterated_over() -> None:
 
 
 @lw.kernel
-def traced(x: lw.Ptr[lw.f32]):  # type: ignore[no-untyped-def]
+def traced(x: lw.Ptr[lw.f32]):  # type: ignore[no-untyped-def]  # a kernel may have no result type
     x[0] = 1.0
 
 
 @lw.autotune({"N": (1, 2)})
 @lw.kernel
-def tuned(x: lw.Ptr[lw.f32], N: lw.Constexpr):  # type: ignore[no-untyped-def]
+def tuned(x: lw.Ptr[lw.f32], N: lw.Constexpr):  # type: ignore[no-untyped-def]  # a kernel may have no result type
     x[0] = float(N)
 
 
@@ -101,7 +101,7 @@ def test_values_of_a_kernel_are_refused_in_a_sentence(
     made: Callable[[Any], Any], ask: Callable[[Any], Any]
 ) -> None:
     @lw.kernel
-    def kernel(p: lw.Ptr[lw.f32]):  # type: ignore[no-untyped-def]
+    def kernel(p: lw.Ptr[lw.f32]):  # type: ignore[no-untyped-def]  # a kernel may have no result type
         ask(made(p))
 
     with pytest.raises(lw.KernelError, match=r"iterated|length|number of groups|lw\.range|not iterable"):

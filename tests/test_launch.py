@@ -261,7 +261,7 @@ def test_warm_launches_know_constants_by_their_type_and_see_what_python_changes(
     number = 1
 
     @lw.kernel
-    def typed(x: lw.Ptr[lw.f32], C: lw.Constexpr):  # type: ignore[no-untyped-def]
+    def typed(x: lw.Ptr[lw.f32], C: lw.Constexpr):  # type: ignore[no-untyped-def]  # a kernel may have no result type
         x[number] = 1.0 if isinstance(C, float) else 2.0
 
     fake.sizes = (8,)
@@ -278,7 +278,7 @@ def test_warm_launches_know_constants_by_their_type_and_see_what_python_changes(
 
 def test_warm_launches_know_constants_by_their_bits_and_parts(fake: FakeDriver) -> None:
     @lw.kernel
-    def stored(x: lw.Ptr[lw.f32], C: lw.Constexpr):  # type: ignore[no-untyped-def]
+    def stored(x: lw.Ptr[lw.f32], C: lw.Constexpr):  # type: ignore[no-untyped-def]  # a kernel may have no result type
         x[0] = C[0]
 
     fake.sizes = (8,)

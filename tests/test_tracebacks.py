@@ -75,7 +75,7 @@ WRONG: list[tuple[Callable[[], Any], list[str]]] = [
     (lambda: lw.load(PTX)["k"][0, 32], ['lw.load(PTX)["k"][0, 32]']),
     (lambda: lw.load(PTX)["k"](X), ['lw.load(PTX)["k"](X)']),
     (lambda: lw.load(PTX)["k"][1, 32](X, 2), ['lw.load(PTX)["k"][1, 32](X, 2)']),
-    (lambda: lw.cuda("", compiler="gcc"), ['lw.cuda("", compiler="gcc")']),  # type: ignore[arg-type]
+    (lambda: lw.cuda("", compiler="gcc"), ['lw.cuda("", compiler="gcc")']),  # type: ignore[arg-type]  # the mistake
     (lambda: lw.matmul(H, H), ["lw.matmul(H, H)"]),
     (lambda: lw.plan(H, H), ["lw.plan(H, H)"]),
     (lambda: lw.tune(H, H), ["lw.tune(H, H)"]),

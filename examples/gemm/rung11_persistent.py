@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 import parts
+import rung9_tma_wgmma
 from rung9_tma_wgmma import WIDE, instruction
 
 import lanewise as lw
@@ -20,13 +21,9 @@ WARPGROUP = 128
 
 
 @dataclass(frozen=True)
-class Tiling:
-    """A block's tile of C, its step along K, the stages in flight, the cluster, and rows grouped for L2."""
+class Tiling(rung9_tma_wgmma.Tiling):
+    """A block's tile of C, 128×256, its step along K and stages; the cluster, and rows grouped for L2."""
 
-    BM: int = 128
-    BN: int = 256
-    BK: int = 64
-    stages: int = 4
     cluster: int = 2
     group: int = 8
     #: Columns of C that a warpgroup keeps in shared memory while TMA stores them.
@@ -43,14 +40,9 @@ class Tiling:
         return (1 + self.consumers) * WARPGROUP
 
     @property
-    def stage_bytes(self) -> int:
-        """Bytes of one tile of A and one of B."""
-        return 2 * (self.BM + self.BN) * self.BK
-
-    @property
     def shared_bytes(self) -> int:
-        """Dynamic shared memory of a block."""
-        return self.stages * self.stage_bytes + 2 * self.BM * self.store_columns
+        """Dynamic shared memory of a block: the stages, and what TMA stores."""
+        return super().shared_bytes + 2 * self.BM * self.store_columns
 
 
 TILING = Tiling()

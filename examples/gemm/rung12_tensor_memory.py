@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 
 import parts
+import rung9_tma_wgmma
 from rung9_tma_wgmma import SWIZZLE, WIDE, tiles_of_a, tiles_of_b
 
 import lanewise as lw
@@ -21,24 +22,18 @@ LOADER, MULTIPLIER = 4, 5
 
 
 @dataclass(frozen=True)
-class Tiling:
-    """A block's tile of C, its step along K, and the stages in flight."""
-
-    BM: int = 128
-    BN: int = 256
-    BK: int = 64
-    stages: int = 4
-    threads: int = ROWS + 2 * 32
+class Tiling(rung9_tma_wgmma.Tiling):
+    """A block's tile of C, 128×256, its step along K of 64, and four stages in flight; a box of C."""
 
     @property
-    def stage_bytes(self) -> int:
-        """Bytes of one tile of A and one of B."""
-        return 2 * (self.BM + self.BN) * self.BK
+    def threads(self) -> int:
+        """Threads of a block: a row of the tile each, a warp that loads and one that multiplies."""
+        return ROWS + 2 * 32
 
     @property
     def shared_bytes(self) -> int:
         """Dynamic shared memory of a block: the stages, and a box of C."""
-        return self.stages * self.stage_bytes + 2 * self.BM * WIDE
+        return super().shared_bytes + 2 * self.BM * WIDE
 
 
 TILING = Tiling()
@@ -104,7 +99,7 @@ def kernel(dtype: lw.Format, accumulate: lw.Format, T: Tiling = TILING) -> lw.Ke
         if warp < LOADER:
             done.wait(0)
             lw.tcgen05.fence_after()
-            write_rows(T, acc, sC, C, first_row, first_column, warp)
+            write_rows(T.BN, acc, sC, C, first_row, first_column, warp)
         lw.syncwarp()
         memory.free()
 
@@ -112,10 +107,10 @@ def kernel(dtype: lw.Format, accumulate: lw.Format, T: Tiling = TILING) -> lw.Ke
 
 
 @lw.device
-def write_rows(T: Any, acc: Any, sC: Any, C: Any, first_row: Any, first_column: Any, warp: Any) -> None:
+def write_rows(columns: int, acc: Any, sC: Any, C: Any, first_row: Any, first_column: Any, warp: Any) -> None:
     """Bring the sums to C, 64 columns at a time, through a box in shared memory that TMA stores."""
     row = lw.thread_idx.x
-    for column in range(0, T.BN, WIDE):
+    for column in range(0, columns, WIDE):
         sums = acc.load(column, WIDE)
         for piece in range(0, WIDE, 8):
             values = tuple(sums[piece + i].to(C.dtype) for i in range(8))

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 import parts
+import rung12_tensor_memory
 from rung9_tma_wgmma import SWIZZLE, WIDE, tiles_of_a, tiles_of_b
 from rung12_tensor_memory import LOADER, MULTIPLIER, ROWS, write_rows
 
@@ -21,42 +22,21 @@ PAIR, BOTH = 2, 0b11
 
 
 @dataclass(frozen=True)
-class Tiling:
-    """What a block of the pair loads in a step, the stages and accumulators, and rows grouped for L2."""
+class Tiling(rung12_tensor_memory.Tiling):
+    """A block's half of the pair's tile; two accumulators in tensor memory, and rows grouped for L2."""
 
-    BM: int = 128
-    #: Columns of B that a block loads: half of the tile.
+    #: Columns of B that a block loads.
     BN: int = 128
-    BK: int = 64
-    stages: int = 4
     accumulators: int = 2
     group: int = 8
-    threads: int = ROWS + 2 * 32
 
     @property
     def columns(self) -> int:
         """Columns of the pair's tile."""
         return PAIR * self.BN
 
-    @property
-    def stage_bytes(self) -> int:
-        """Bytes that a block loads in a step."""
-        return 2 * (self.BM + self.BN) * self.BK
-
-    @property
-    def shared_bytes(self) -> int:
-        """Dynamic shared memory of a block: the stages, and a box of C."""
-        return self.stages * self.stage_bytes + 2 * self.BM * WIDE
-
 
 TILING = Tiling()
-
-
-@dataclass(frozen=True)
-class Written:
-    """What `write_rows` has to know: the columns of the tile."""
-
-    BN: int
 
 
 def instruction(dtype: lw.Format, accumulate: lw.Format, n: int = TILING.columns) -> Any:
@@ -139,9 +119,8 @@ def kernel(dtype: lw.Format, accumulate: lw.Format, T: Tiling = TILING) -> lw.Ke
                 full[which].wait(tile // T.accumulators % 2)
                 lw.tcgen05.fence_after()
                 acc = memory.accumulator(mma, column=which * T.columns)
-                write_rows(
-                    Written(T.columns), acc, sC, C, (row * PAIR + rank) * T.BM, column * T.columns, warp
-                )
+                first_row = (row * PAIR + rank) * T.BM
+                write_rows(T.columns, acc, sC, C, first_row, column * T.columns, warp)
                 lw.tcgen05.fence_before()
                 lw.barrier(1, ROWS)
                 if lw.thread_idx.x == 0:

@@ -156,7 +156,7 @@ def _sass_listing() -> SassListing:
 
 @SHOW_HTML.provided_by
 def _show_html() -> Callable[[object], str]:
-    from lanewise.lang.frontend.kernel_page import shown
+    from lanewise.lang.frontend.kernel_html import shown
 
     return shown
 

@@ -133,7 +133,7 @@ def element(mma: Tcgen05Instruction, given: dict[str, Any], row: int, column: in
         sides = words(mma, given, "scale_a")[row], [each[column] for each in words(mma, given, "scale_b")]
         scales = [tuple(oracle.number(x, mma.scale_type) for x in pair) for pair in zip(*sides, strict=True)]
     c = oracle.number(words(mma, given, "c")[row][column], d)
-    return oracle.fused(pairs, c, d, scales, grouped=mma.kind.startswith("mxf4"))  # type: ignore[arg-type]
+    return oracle.fused(pairs, c, d, scales, grouped=mma.kind.startswith("mxf4"))  # type: ignore[arg-type]  # pairs, each of two numbers
 
 
 def words(mma: Tcgen05Instruction, given: dict[str, Any], name: str) -> list[list[int]]:

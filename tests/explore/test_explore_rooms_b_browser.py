@@ -158,7 +158,7 @@ def test_a_wrong_swizzle_is_seen(room: Any) -> None:
 def test_a_missing_barrier_is_shown_first(room: Any) -> None:
     page = ran(room("#/kernels?example=barrier"))
     buttons = page.locator("button.finding").all_inner_texts()
-    title, step = re.fullmatch(r"(.*) at step (\d+)", buttons[0]).groups()  # type: ignore[union-attr]
+    title, step = re.fullmatch(r"(.*) at step (\d+)", buttons[0]).groups()  # type: ignore[union-attr]  # else the test fails here
     assert step_of(page) == int(step)
     page.wait_for_selector(f"#inspected .problem:has-text('{title}')")
     page.wait_for_selector(".lines li.here")

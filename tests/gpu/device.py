@@ -20,8 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
+from lanewise import gpu
 from ptxas import find_ptxas
 
 
@@ -49,6 +51,20 @@ def available() -> bool:
         return False
     status, count = driver.cuDeviceGetCount()
     return bool(status == driver.CUresult.CUDA_SUCCESS and count > 0)
+
+
+#: Compute capabilities with tensor memory.
+TENSOR_MEMORY = ((10, 0), (10, 3), (11, 0))
+
+
+def torch_here(needs: str = "", fits: Callable[[tuple[int, int]], bool] = lambda capability: True) -> Any:
+    """torch on a GPU; without one, or if its compute capability does not fit, the test file is skipped."""
+    if not gpu.available():
+        pytest.skip("no CUDA device here: these tests launch on one", allow_module_level=True)
+    torch = pytest.importorskip("torch")
+    if not fits(torch.cuda.get_device_capability()):
+        pytest.skip(needs, allow_module_level=True)
+    return torch
 
 
 def _call(result: tuple[Any, ...]) -> Any:

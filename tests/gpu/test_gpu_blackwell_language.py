@@ -8,15 +8,11 @@ import numpy as np
 import pytest
 
 import lanewise as lw
-from lanewise import gpu
+from gpu.device import torch_here
 from shared_tests.tensor_memory import PRODUCTS, every_block_once, product, there_and_back
 
 pytestmark = pytest.mark.gpu
-if not gpu.available():
-    pytest.skip("no CUDA device here: these tests launch on one", allow_module_level=True)
-torch = pytest.importorskip("torch")
-if torch.cuda.get_device_capability()[0] != 10:
-    pytest.skip("tensor memory needs sm_100a", allow_module_level=True)
+torch = torch_here("tensor memory needs sm_100a", lambda capability: capability[0] == 10)
 
 
 def on_both(kernel: lw.Kernel, grid: int, block: int, *arrays: Any) -> None:

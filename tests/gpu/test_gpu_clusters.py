@@ -9,13 +9,9 @@ import pytest
 
 import cluster_kernels as kernels
 import lanewise as lw
-from lanewise import gpu
+from gpu.device import torch_here
 
-if not gpu.available():
-    pytest.skip("no CUDA device here: these tests launch on one", allow_module_level=True)
-torch = pytest.importorskip("torch")
-if torch.cuda.get_device_capability() != (9, 0):
-    pytest.skip("these kernels are for sm_90a", allow_module_level=True)
+torch = torch_here("these kernels are for sm_90a", lambda capability: capability == (9, 0))
 
 
 def both(launch: Any, shape: tuple[int, ...], **options: Any) -> tuple[Any, Any]:

@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lanewise import gpu
+from gpu.device import torch_here
 
 pytestmark = pytest.mark.gpu
-if not gpu.available():
-    pytest.skip("no CUDA device here: these tests launch on one", allow_module_level=True)
-torch = pytest.importorskip("torch")
+torch = torch_here()
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -8,16 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lanewise import gpu
+from gpu.device import torch_here
 from lanewise.ptx.tensor_maps import TensorMap
 from shared_tests import collected_from
 from shared_tests import hopper as kernels
 
-if not gpu.available():
-    pytest.skip("no CUDA device here: these tests launch on one", allow_module_level=True)
-torch = pytest.importorskip("torch")
-if torch.cuda.get_device_capability() != (9, 0):
-    pytest.skip("these kernels are for sm_90a", allow_module_level=True)
+torch = torch_here("these kernels are for sm_90a", lambda capability: capability == (9, 0))
 
 
 def whole(array: np.ndarray) -> np.ndarray:

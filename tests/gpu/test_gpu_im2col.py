@@ -11,17 +11,13 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from gpu.device import torch_here
 from im2col_cases import Case, arguments, module, random_case, random_interleaved, run, sources
 from im2col_map_cases import random_im2col
-from lanewise import gpu
 from lanewise.isa.tensor_map_fields import FILLS, INTERLEAVES, L2_PROMOTIONS, MAP_BYTES, SWIZZLES
 from tensor_copy_cases import IMAGE, THREADS
 
-if not gpu.available():
-    pytest.skip("no CUDA device here: these tests launch on one", allow_module_level=True)
-torch = pytest.importorskip("torch")
-if torch.cuda.get_device_capability()[0] < 9:
-    pytest.skip("tensor copies need sm_90", allow_module_level=True)
+torch = torch_here("tensor copies need sm_90", lambda capability: capability >= (9, 0))
 
 pytestmark = pytest.mark.gpu
 #: How many random cases are tried of each kind, and the first seed.

@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from gpu.device import torch_here
 from lanewise import gpu
 from lang import reduction_kernels as reductions
 from lang import small_float_kernels as small_floats
 
 pytestmark = pytest.mark.gpu
-if not gpu.available():
-    pytest.skip("no CUDA device here: these tests launch on one", allow_module_level=True)
-torch = pytest.importorskip("torch")
+torch = torch_here()
 
 
 def there(array: Any) -> Any:

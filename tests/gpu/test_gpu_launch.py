@@ -18,6 +18,7 @@ import pytest
 
 import lanewise as lw
 from gpu.both import Both
+from gpu.device import torch_here
 from lanewise import gpu
 from lanewise.gpu import assemble
 from lanewise.gpu.device import context
@@ -25,9 +26,7 @@ from lanewise.gpu.loading import loaded
 from lanewise.launch import watched
 from lanewise.ptx import parse
 
-if not gpu.available():
-    pytest.skip("no CUDA device here: these tests launch on one", allow_module_level=True)
-torch = pytest.importorskip("torch")
+torch = torch_here()
 
 #: Writes its arguments, as they reach it, one a thread-block word: the machine and the GPU must agree.
 COLLECT = """

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lanewise import gpu
+from gpu.device import torch_here
 from lanewise.formats import bf16, e4m3, f32, tf32
 from lanewise.linalg.kernels.family import run
 from lanewise.linalg.kernels.fused_epilogue import ACTIVATIONS
@@ -21,11 +21,7 @@ from linalg.split_sums import in_parts
 from linalg.warpgroup_cases import CASES, rounded
 
 pytestmark = pytest.mark.gpu
-if not gpu.available():
-    pytest.skip("no CUDA device here: these tests launch on one", allow_module_level=True)
-torch = pytest.importorskip("torch")
-if torch.cuda.get_device_capability()[0] != 9:
-    pytest.skip("wgmma needs sm_90a", allow_module_level=True)
+torch = torch_here("wgmma needs sm_90a", lambda capability: capability[0] == 9)
 
 _TYPES = {
     "bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32, "int32": torch.int32,

@@ -10,17 +10,13 @@ import numpy as np
 import pytest
 
 import lanewise as lw
-from lanewise import gpu
+from gpu.device import torch_here
 
 pytestmark = pytest.mark.gpu
-if not gpu.available():
-    pytest.skip("no CUDA device here: these tests launch on one", allow_module_level=True)
-torch = pytest.importorskip("torch")
 #: The rungs of each generation, by its compute capability.
 RUNGS = {9: (9, 10, 11), 10: (12, 13)}
+torch = torch_here("these rungs need sm_90a or sm_100a", lambda capability: capability[0] in RUNGS)
 CAPABILITY = torch.cuda.get_device_capability()[0]
-if CAPABILITY not in RUNGS:
-    pytest.skip("these rungs need sm_90a or sm_100a", allow_module_level=True)
 
 FOLDER = Path(__file__).parents[2] / "examples" / "gemm"
 SHAPES = [(256, 256, 64), (520, 264, 328), (130, 8, 72), (1, 1032, 8)]

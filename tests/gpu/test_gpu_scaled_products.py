@@ -8,15 +8,11 @@ import numpy as np
 import pytest
 
 import lanewise as lw
-from lanewise import gpu
+from gpu.device import torch_here
 from lanewise.linalg.plan import Plan
 
 pytestmark = pytest.mark.gpu
-if not gpu.available():
-    pytest.skip("no CUDA device here: these tests launch on one", allow_module_level=True)
-torch = pytest.importorskip("torch")
-if torch.cuda.get_device_capability()[0] != 9:
-    pytest.skip("wgmma needs sm_90a", allow_module_level=True)
+torch = torch_here("wgmma needs sm_90a", lambda capability: capability[0] == 9)
 
 
 def plan(tile: tuple[int, int], cluster: tuple[int, int] = (1, 1), **given: Any) -> Plan:

@@ -8,16 +8,12 @@ import numpy as np
 import pytest
 
 import lanewise as lw
-from lanewise import gpu
+from gpu.device import torch_here
 from machine.bulk_copy_kernels import REDUCED, STORED, WITHIN, copied, remote
 from machine.recorded_copies import recorded
 from tensor_copy_cases import IMAGE, THREADS, UNTOUCHED, Case, box_bytes, kernel_text, run, sources
 
-if not gpu.available():
-    pytest.skip("no CUDA device here: these tests launch on one", allow_module_level=True)
-torch = pytest.importorskip("torch")
-if torch.cuda.get_device_capability()[0] < 9:
-    pytest.skip("bulk copies need sm_90", allow_module_level=True)
+torch = torch_here("bulk copies need sm_90", lambda capability: capability >= (9, 0))
 
 pytestmark = pytest.mark.gpu
 

@@ -10,15 +10,11 @@ import numpy as np
 import pytest
 
 import lanewise as lw
-from lanewise import gpu
+from gpu.device import torch_here
 from lanewise.isa.tensor_map_fields import FILLS, INTERLEAVES, L2_PROMOTIONS, MAP_BYTES, SWIZZLES
 from tensor_map_cases import random_tensor
 
-if not gpu.available():
-    pytest.skip("no CUDA device here: these tests launch on one", allow_module_level=True)
-torch = pytest.importorskip("torch")
-if torch.cuda.get_device_capability()[0] < 9:
-    pytest.skip("tensor maps need sm_90", allow_module_level=True)
+torch = torch_here("tensor maps need sm_90", lambda capability: capability >= (9, 0))
 
 SOURCE = """
 __device__ CUtensorMap in_global;

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
-from lanewise import gpu
+from gpu.device import TENSOR_MEMORY, torch_here
 from lanewise.isa.tensor_memory import copy_shapes, load_shapes
 from machine.tensor_memory_kernels import (
     COLUMNS,
@@ -24,12 +24,8 @@ from machine.tensor_memory_kernels import (
     row_pointer,
 )
 
-if not gpu.available():
-    pytest.skip("no CUDA device here: these tests launch on one", allow_module_level=True)
-torch = pytest.importorskip("torch")
+torch = torch_here("only sm_100, sm_103 and sm_110 have tensor memory", TENSOR_MEMORY.__contains__)
 CAPABILITY = torch.cuda.get_device_capability()
-if CAPABILITY not in ((10, 0), (10, 3), (11, 0)):
-    pytest.skip("only sm_100, sm_103 and sm_110 have tensor memory", allow_module_level=True)
 ARCH = f"sm_{CAPABILITY[0]}{CAPABILITY[1]}a"
 
 

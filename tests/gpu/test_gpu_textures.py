@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 
 import lanewise as lw
-from lanewise import gpu
+from gpu.device import torch_here
 
-if not gpu.available():
-    pytest.skip("no CUDA device here: these tests launch on one", allow_module_level=True)
-torch = pytest.importorskip("torch")
+torch = torch_here()
 
 SOURCE = """
 extern "C" __global__ void plane(cudaTextureObject_t t, const float2* x, float* o) {

@@ -7,13 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lanewise import gpu
+from gpu.device import torch_here
 from lanewise.ptx.tensor_maps import TensorMap
 
 pytestmark = pytest.mark.gpu
-if not gpu.available():
-    pytest.skip("no CUDA device here: these tests launch on one", allow_module_level=True)
-torch = pytest.importorskip("torch")
+torch = torch_here()
 
 from traces.probes import (  # noqa: E402  # after the test for a GPU
     CASES,

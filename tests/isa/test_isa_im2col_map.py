@@ -72,7 +72,7 @@ IMAGES = np.zeros((2, 9, 11, 32), np.float16)
 )
 def test_rules_in_words(box: object, im2col: object, options: dict[str, object], says: str) -> None:
     with pytest.raises(LanewiseError, match=says):
-        lw.tensor_map(IMAGES, box, im2col=im2col, **options)  # type: ignore[arg-type]
+        lw.tensor_map(IMAGES, box, im2col=im2col, **options)  # type: ignore[arg-type]  # wrong ones among them
 
 
 def test_two_axes_have_no_pixels() -> None:

@@ -141,7 +141,7 @@ REFUSED = [
 @pytest.mark.parametrize(("fields", "says"), REFUSED, ids=lambda value: str(value)[:40])
 def test_fields_that_a_kind_does_not_have_are_refused(fields: dict[str, object], says: str) -> None:
     with pytest.raises(LanewiseError, match=says):
-        InstructionDescriptor(**{"kind": "f16", "m": 128, "n": 64, **fields})  # type: ignore[arg-type]
+        InstructionDescriptor(**{"kind": "f16", "m": 128, "n": 64, **fields})  # type: ignore[arg-type]  # of any type
 
 
 F16 = "tcgen05.mma.cta_group::1.kind::f16"
@@ -165,7 +165,7 @@ UNFIT = [
 def test_descriptors_that_a_form_does_not_take_are_refused(
     text: str, fields: dict[str, object], says: str
 ) -> None:
-    tile = InstructionDescriptor(**{"kind": "f16", "m": 128, "n": 64, **fields})  # type: ignore[arg-type]
+    tile = InstructionDescriptor(**{"kind": "f16", "m": 128, "n": 64, **fields})  # type: ignore[arg-type]  # of any type
     with pytest.raises(LanewiseError, match=says):
         tile.require(text)
 
@@ -181,9 +181,9 @@ def test_the_long_k_is_that_of_one_arch() -> None:
 
 
 def test_numbers_of_numpy_are_numbers_and_too_many_bits_are_none() -> None:
-    tile = InstructionDescriptor("f16", np.int64(64), np.uint8(8))  # type: ignore[arg-type]
+    tile = InstructionDescriptor("f16", np.int64(64), np.uint8(8))  # type: ignore[arg-type]  # NumPy's integers are taken, too
     assert tile == InstructionDescriptor("kind::f16", 64, 8) and type(tile.m) is int
-    assert InstructionDescriptor.decode(np.uint32(tile.encode()), "f16") == tile  # type: ignore[arg-type]
+    assert InstructionDescriptor.decode(np.uint32(tile.encode()), "f16") == tile  # type: ignore[arg-type]  # NumPy's integers are taken, too
     high = replace(tile, max_shift=32).encode()
     assert InstructionDescriptor.decode(high - (1 << 32), "f16").max_shift == 32  # a register read as signed
     with pytest.raises(LanewiseError, match="has 32 bits; 0x100000000 has more"):

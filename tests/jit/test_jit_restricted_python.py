@@ -414,7 +414,7 @@ def assigns_a_parameter(outer: Outer) -> int:
 
 @compiled()
 def unused_value(outer: Outer) -> int:
-    outer.total == 1  # noqa: B015
+    outer.total == 1  # noqa: B015  # the mistake
     return 1
 
 

@@ -105,7 +105,7 @@ def test_scopes_and_orders_have_names() -> None:
 
         @lw.kernel
         def kernel(out: lw.Ptr[lw.u32]):
-            lw.atomic_add(out, 1, **keywords)  # noqa: B023
+            lw.atomic_add(out, 1, **keywords)  # noqa: B023  # traced within the loop
 
         with pytest.raises(lw.KernelError, match=says):
             kernel.ptx()

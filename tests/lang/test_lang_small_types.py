@@ -206,7 +206,7 @@ def test_memory_holds_no_truth_values() -> None:
 
         @lw.kernel
         def kernel(out: lw.Ptr[lw.i32]):
-            declare(lw.pred, 32)  # noqa: B023
+            declare(lw.pred, 32)  # noqa: B023  # traced within the loop
 
         with pytest.raises(lw.KernelError, match="holds no truth values"):
             kernel.ptx()

@@ -359,4 +359,4 @@ def test_what_tune_does_not_take() -> None:
         ({}, "host memory"),
     ):  # fmt: skip
         with pytest.raises(LanewiseError, match=said):
-            lw.tune(half, half, **keywords)  # type: ignore[arg-type]
+            lw.tune(half, half, **keywords)  # type: ignore[arg-type]  # the mistakes

@@ -138,7 +138,7 @@ def test_a_register_is_never_taken_for_a_number_of_bytes() -> None:
     """The size of a copy in a register was once read as the register's own width."""
     op = resolved("cp.async.ca.shared.global [%r0], [%rd0], %r1;")
     with pytest.raises(Unsupported, match="its number of bytes is not a constant"):
-        accesses(op)  # type: ignore[arg-type]  # it is an Op
+        accesses(op)  # type: ignore[arg-type]  # resolved: it is an Op
 
 
 def test_the_documentation_lists_what_is_refused() -> None:

@@ -347,6 +347,20 @@ def test_wrong_operations_are_faults(line: str, message: str) -> None:
         lw.load(ptx(body))["k"][1, 32](np.zeros(4, np.uint32))
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_copy_from_out_of_bounds_is_in_the_block_s_own_memory(rank: int) -> None:
+    body = f"""
+    setp.ne.u32 %p0, %r2, {rank};
+    @%p0 ret;
+    {alloc(64)}
+    ld.shared.u32 %r9, [place];
+    mov.u64 %rd1, 0x0000400100013FFF; tcgen05.cp.cta_group::1.128x256b [%r9], %rd1;
+    """
+    message = rf"(?s)shared read of 16 bytes out of bounds.*in the block of rank {rank}"
+    with pytest.raises(KernelFault, match=message):
+        lw.load(ptx(body))["k"][2, 32](np.zeros(4, np.uint32), cluster=2)
+
+
 # stores that a schedule keeps -------------------------------------------------------------------------------
 
 STORE = """

@@ -307,6 +307,19 @@ def test_mistakes_are_faults(threads: int, body: str, message: str) -> None:
     assert "wgmma.mma_async" in str(caught.value)
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_matrix_out_of_bounds_is_in_the_block_s_own_memory(rank: int) -> None:
+    body = f"""
+    mov.u32 %r9, %cluster_ctarank;
+    setp.ne.u32 %p0, %r9, {rank};
+    @%p0 ret;
+    mov.b64 %rd1, 0x4000004000003e00; {WGMMA}
+    """
+    message = rf"(?s)shared read of 16 bytes out of bounds.*in the block of rank {rank}"
+    with pytest.raises(KernelFault, match=message):
+        lw.load(module(body))["k"][2, 128](np.zeros(4, np.float32), arch=ARCH, cluster=2)
+
+
 @pytest.mark.parametrize(
     ("written", "instead", "message"),
     [

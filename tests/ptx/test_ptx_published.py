@@ -416,7 +416,7 @@ def test_asking_for_instances() -> None:
     with pytest.raises(ToolFailed, match="strange"):
         cuda("template <int N> __global__ void f(int* p) { *p = N; }", instances=["f<strange>"])
     with pytest.raises(LanewiseError, match='"nvrtc" or "nvcc"'):
-        cuda("__global__ void k() {}", compiler="gcc")  # type: ignore[arg-type]
+        cuda("__global__ void k() {}", compiler="gcc")  # type: ignore[arg-type]  # the mistake
 
 
 # the survey ---------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ def test_findings_of_launches_that_were_not_checked_are_not_none() -> None:
         launch(gpu, 0, gpu.driver.cuMemAlloc_v2(128))
     assert len(gpu.launches) == 1
     with pytest.raises(lw.LanewiseError, match="check=True"):
-        gpu.findings  # noqa: B018
+        gpu.findings  # noqa: B018  # reading it is what raises
 
 
 def test_watchers_of_launches_see_those_of_the_virtual_gpu() -> None:
@@ -106,8 +106,8 @@ def test_a_package_is_seen_when_it_is_imported_and_not_afterwards(
         calls.append(sys.modules["lanewise_seen"].value)
 
     with when_imported("lanewise_seen", seen), when_imported("lanewise_unseen", lambda: calls.append(-1)):
-        import lanewise_seen  # type: ignore[import-not-found]  # noqa: F401
-    import lanewise_unseen  # type: ignore[import-not-found]  # noqa: F401
+        import lanewise_seen  # type: ignore[import-not-found]  # noqa: F401  # a module that the test writes
+    import lanewise_unseen  # type: ignore[import-not-found]  # noqa: F401  # a module that the test writes
 
     assert calls == [3]
     with when_imported("lanewise_seen", seen):
@@ -122,7 +122,7 @@ def test_patches_are_put_back_in_reverse_order_and_new_names_are_removed() -> No
         patches.set(Library, "answer", 2)
         patches.set(Library, "answer", 3)
         patches.set(Library, "new", 4)
-        assert (Library.answer, Library.new) == (3, 4)  # type: ignore[attr-defined]
+        assert (Library.answer, Library.new) == (3, 4)  # type: ignore[attr-defined]  # put there by the program
     assert Library.answer == 1
     assert not hasattr(Library, "new")
 

@@ -10,7 +10,7 @@ from lanewise.virtual_gpu.devices import find_device
 from lanewise.virtual_gpu.driver import Driver, DriverError
 from lanewise.virtual_gpu.driver.entry_points import entry_points
 from lanewise.virtual_gpu.frameworks.cute_dsl import RuntimeFunctions, _translation
-from lanewise.virtual_gpu.library.stand_in import StandIn
+from lanewise.virtual_gpu.library.stand_in import Arguments, StandIn
 from virtual_gpu.programs import WRITE
 
 ON_LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a library for Linux")
@@ -30,7 +30,7 @@ def _cubin(number: int) -> bytes:
 def test_python_answers_functions_of_a_library_with_words_of_64_bits() -> None:
     seen = []
 
-    def answer(name: str, words) -> int:  # type: ignore[no-untyped-def]
+    def answer(name: str, words: Arguments) -> int:
         seen.append((name, words(10)))
         return 0x1234_5678_9ABC_DEF0
 

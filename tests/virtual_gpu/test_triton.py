@@ -18,7 +18,7 @@ triton = pytest.importorskip("triton")
 if torch.cuda.is_available():
     pytest.skip("torch has a GPU of its own here", allow_module_level=True)
 
-from virtual_gpu import triton_kernels as kernels  # noqa: E402
+from virtual_gpu import triton_kernels as kernels  # noqa: E402  # needs triton
 
 
 @pytest.fixture

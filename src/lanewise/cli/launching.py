@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from lanewise.cli.input.compiling import USUAL, Compilation
+from lanewise.cli.input.compiling import USUAL, Compilation, CompilingOptions
 from lanewise.errors import LanewiseError
 from lanewise.tracebacks import shorten
 
@@ -157,6 +157,21 @@ Bar = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class LaunchOptions:
+    """The options of a launch that `run`, `check` and `debug` have."""
+
+    entry: EntryName = None
+    grid: Grid = None
+    block: Block = None
+    shared: Shared = None
+    cluster: Cluster = None
+    arg: Args = None
+    arch: Arch = None
+    steps: Steps = None
+    unchecked: Unchecked = False
+
+
 def three(text: str, option: str) -> tuple[int, ...]:
     """Return a grid or a block: up to three sizes between commas."""
     from lanewise.ptx.launch_text import three
@@ -251,6 +266,25 @@ class Asked:
     command: str = "run"
     #: The virtual GPU that a script has; None if it has none.
     gpu: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        file: Path,
+        arguments: list[str] | None,
+        launching: LaunchOptions,
+        compiling: CompilingOptions,
+        *,
+        command: str = "run",
+        progress: bool | None = None,
+        gpu: str | None = None,
+    ) -> Asked:
+        """Return what a command was asked for."""
+        return cls(
+            file, tuple(arguments or ()), launching.entry, launching.grid, launching.block, launching.shared,
+            launching.arch, launching.steps, tuple(launching.arg or ()), compiling.compilation, progress,
+            launching.cluster, launching.unchecked, command, gpu,
+        )  # fmt: skip
 
     @property
     def is_script(self) -> bool:

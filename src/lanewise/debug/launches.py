@@ -13,7 +13,7 @@ from lanewise.machine.checker.report import Finding
 from lanewise.machine.tracer.traced_launch import TracedLaunch
 from lanewise.numpy_types import AnyArray
 from lanewise.traces.recording import Recording, Three
-from lanewise.traces.run import record
+from lanewise.traces.run import TraceOptions, record
 from lanewise.traces.step import Step
 from lanewise.traces.trace import Trace
 
@@ -81,15 +81,8 @@ class DebuggedLaunch:
                     array[...] = before
         self._ran = True
         options = {name: value for name, value in self.options.items() if name in _KEPT}
-        trace = record(
-            self.configured,
-            tuple(self.arguments),
-            {},
-            blocks=[block],
-            limit=self.limit,
-            started=self.started,
-            **options,
-        )
+        chosen = TraceOptions(blocks=[block], limit=self.limit, **options)
+        trace = record(self.configured, tuple(self.arguments), {}, chosen, self.started)
         recording = trace.recording
         arrays = {
             each.name: copy

@@ -28,7 +28,7 @@ from lanewise.traces.origin import Origin, shown
 from lanewise.traces.page import packed, page_data
 from lanewise.traces.places import MemoryPlace
 from lanewise.traces.recording import Recording
-from lanewise.traces.run import record
+from lanewise.traces.run import TraceOptions, record
 from lanewise.traces.trace import Trace
 
 #: Bytes that are recorded of a launch, and bytes of them that the page is given.
@@ -84,10 +84,8 @@ def view_of(
     notes: list[str] = []
     limit = _limit()
     try:
-        trace = record(
-            launch.configured, launch.arguments, constants, blocks=[tuple(traced)], limit=limit,
-            steps=MOST_STEPS, schedule=schedule, started=begin, **options,
-        )  # fmt: skip
+        chosen = TraceOptions([tuple(traced)], limit=limit, steps=MOST_STEPS, schedule=schedule, **options)
+        trace = record(launch.configured, launch.arguments, constants, chosen, begin)
     finally:
         for each in timers:
             each.cancel()

@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from ctypes import c_char_p, c_uint64, c_void_p, py_object
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from lanewise.gpu.python_functions import TABLE_TEXT, can_be_made, load, made, places_in_python, with_places
 from lanewise.jit import machine_code
@@ -381,38 +381,35 @@ def _program() -> machine_code.Program | None:
     return load("launch", with_places(TABLE_TEXT + _TEXT, _PLACES))
 
 
+class LaunchPlaces(NamedTuple):
+    """The words of a launch in machine code: addresses of the driver's functions, and handles."""
+
+    #: The function that reads arrays, those of the driver that launch and that return the current context.
+    read: int
+    launch: int
+    current: int
+    context: int
+    function: int
+    #: The device of arrays, and the bits that addresses must not have.
+    ordinal: int
+    low_bits: int
+    #: Where the name of the last launch is kept, and the number of this one's.
+    last: int
+    name: int
+    device_type: int = _CUDA
+
+
 def compiled(
-    parameters: Sequence[tuple[int, type, int, int]],
-    config: bytes,
-    *,
-    read: int,
-    launch: int,
-    current: int,
-    context: int,
-    function: int,
-    ordinal: int,
-    low_bits: int,
-    last: int,
-    name: int,
-    device_type: int = _CUDA,
+    parameters: Sequence[tuple[int, type, int, int]], config: bytes, places: LaunchPlaces
 ) -> Callable[[tuple[Any, ...], int], int] | None:
     """A function of arguments and a stream's handle that launches: it returns the status, or NOT_TAKEN."""
     program = _program()
-    if program is None or not read:
+    if program is None or not places.read:
         return None
     words = places_in_python(_PYTHON)
-    words += [
-        read,
-        launch,
-        current,
-        context,
-        function,
-        device_type | ordinal << 32,
-        low_bits,
-        len(parameters),
-        last,
-        name,
-    ]
+    words += [places.read, places.launch, places.current, places.context, places.function]
+    words += [places.device_type | places.ordinal << 32, places.low_bits, len(parameters)]
+    words += [places.last, places.name]
     words += [int.from_bytes(config[start : start + 8], "little") for start in range(0, 56, 8)]
     for kind, type_, low, high in parameters:
         words += [kind, id(type_), low, high]

@@ -232,9 +232,7 @@ class Plan:
             return None
         context = self.loaded.context
         launch, current = context.driver.places
-        return native.compiled(
-            expected,
-            launch_config(self.shape),
+        places = native.LaunchPlaces(
             read=reads.pop(),
             launch=launch,
             current=0 if context.alone else current,
@@ -245,6 +243,7 @@ class Plan:
             last=context.last_place,
             name=context.numbered(self._name),
         )
+        return native.compiled(expected, launch_config(self.shape), places)
 
 
 def _taken(places: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:

@@ -1,4 +1,4 @@
-"""Tensor maps as arguments of a launch on a GPU: 128 bytes by value, or in device memory of their own."""
+"""Tensor maps as arguments on a GPU, loaded by the few launches that have one: as bytes or as an address."""
 
 from __future__ import annotations
 

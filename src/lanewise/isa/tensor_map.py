@@ -31,9 +31,6 @@ from lanewise.isa.tensor_map_fields import (
 )
 from lanewise.isa.tensor_map_rules import LATER_ARCH, Tiling, address_violation, violation
 
-#: Bytes that a swizzle moves as one piece.
-SWIZZLE_UNIT = 16
-
 
 class MappedTensor(ABC):
     """What tensor maps of both modes say of their tensor, and how they are encoded and described."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import ast
 import linecache
 import operator
@@ -57,7 +58,7 @@ _COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 }
 
 
-class Expressions:
+class Expressions(abc.ABC):
     """The expressions of one function, whose code is written at the end of the code so far."""
 
     def __init__(
@@ -68,9 +69,9 @@ class Expressions:
         #: What names stand for here, and all names that are assigned somewhere.
         self.scope, self.assigned = scope, assigned
 
+    @abc.abstractmethod
     def expand(self, function: Declared[..., object], bound: dict[str, object]) -> object:
         """Write the body of a function in place; return its result."""
-        raise NotImplementedError
 
     # errors -----------------------------------------------------------------------------------------------
 

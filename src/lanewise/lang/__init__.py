@@ -59,7 +59,17 @@ from lanewise.lang.intrinsics.maths import (
 from lanewise.lang.intrinsics.maths import maximum as max
 from lanewise.lang.intrinsics.maths import minimum as min
 from lanewise.lang.intrinsics.maths import permute_bytes as prmt
-from lanewise.lang.intrinsics.sync import arrive, barrier, fence, syncthreads, syncwarp
+from lanewise.lang.intrinsics.sync import (
+    arrive,
+    barrier,
+    fence,
+    fence_mbarrier_init,
+    fence_proxy_async,
+    launch_dependents,
+    syncthreads,
+    syncwarp,
+    wait_on_dependencies,
+)
 from lanewise.lang.intrinsics.warp import (
     activemask,
     all_sync,
@@ -128,12 +138,6 @@ if TYPE_CHECKING:
         ue8m0x2,
     )
     from lanewise.lang.hopper import cluster, tma
-    from lanewise.lang.hopper.fences import (
-        fence_mbarrier_init,
-        fence_proxy_async,
-        launch_dependents,
-        wait_on_dependencies,
-    )
     from lanewise.lang.hopper.mbarrier import mbarrier
     from lanewise.lang.hopper.warpgroup import (
         elect_one,
@@ -179,10 +183,6 @@ _LATER = {
     "tmem": "blackwell.tmem",
     "cluster": "hopper.cluster",
     "tma": "hopper.tma",
-    "fence_mbarrier_init": "hopper.fences",
-    "fence_proxy_async": "hopper.fences",
-    "launch_dependents": "hopper.fences",
-    "wait_on_dependencies": "hopper.fences",
     "mbarrier": "hopper.mbarrier",
     "TensorMap": "hopper.tensor_map",
     "elect_one": "hopper.warpgroup",

@@ -91,12 +91,12 @@ def attention(
 def _operand(array: object, name: str) -> View:
     """Return the view of queries, keys or values; an error if no attention takes it."""
     torch = sys.modules.get("torch")
-    if torch is not None and isinstance(array, torch.Tensor):  # noqa: SIM102
-        if array.requires_grad and torch.is_grad_enabled():
-            raise LanewiseError(
-                f"{name} requires a gradient, and lw.attention has none: pass {name}.detach(), or call it "
-                "under torch.no_grad()"
-            )
+    is_tensor = torch is not None and isinstance(array, torch.Tensor)
+    if torch is not None and is_tensor and array.requires_grad and torch.is_grad_enabled():
+        raise LanewiseError(
+            f"{name} requires a gradient, and lw.attention has none: pass {name}.detach(), or call it "
+            "under torch.no_grad()"
+        )
     view = view_of(array, name)
     if view.format.name not in _FORMATS:
         raise LanewiseError(f"{name} is {view.format.dtype_name}; lw.attention takes float16 and bfloat16")

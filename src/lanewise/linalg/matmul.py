@@ -23,8 +23,7 @@ from lanewise.linalg.planning.planner import plan_of
 from lanewise.linalg.problem import Operand, Problem
 from lanewise.linalg.quantize import QuantizedMatrix
 from lanewise.linalg.rules import Request, request_of
-from lanewise.linalg.sparse import sparse_plan_of, sparse_request
-from lanewise.linalg.sparsify import SparseMatrix
+from lanewise.linalg.sparsify import SparseMatrix, sparse_plan_of, sparse_request
 from lanewise.tracebacks import short_traceback, shorten
 
 #: The GPU that arrays in host memory are computed like, unless arch= says otherwise.

@@ -15,7 +15,6 @@ from lanewise.ptx.launch_refusals import (
     shared_refusals,
 )
 from lanewise.ptx.launch_shape import Shape
-from lanewise.ptx.loading import load
 from lanewise.ptx.model.directives import Alias, Data, Dwarf, File, Limit, Pragma, Prototype, Section, Targets
 from lanewise.ptx.model.function import Function, Scope, Statement
 from lanewise.ptx.model.module import Entry, Item, Module
@@ -45,7 +44,7 @@ from lanewise.ptx.model.variables import (
     Variable,
 )
 from lanewise.ptx.syntax.operand_parser import constant
-from lanewise.ptx.syntax.parser import parse
+from lanewise.ptx.syntax.parser import load, parse
 from lanewise.ptx.syntax_error import PtxSyntaxError
 
 if TYPE_CHECKING:

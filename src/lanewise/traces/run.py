@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from lanewise.errors import LanewiseError
@@ -64,25 +65,29 @@ def trace(
     >>> run.at(-1).registers["y"][:4].tolist(), str(run.writer("x[3]").step.op.opcode)
     ([0.0, 2.0, 4.0, 6.0], 'st')
     """
-    return record(
-        configured, arguments, constants, blocks=blocks, warps=warps, limit=limit, arch=arch, steps=steps,
-        schedule=schedule, cluster=cluster, unchecked=unchecked,
-    )  # fmt: skip
+    options = TraceOptions(blocks, warps, limit, arch, steps, schedule, cluster, unchecked)
+    return record(configured, arguments, constants, options)
+
+
+@dataclass(frozen=True)
+class TraceOptions:
+    """How a launch is traced: the options of `trace`, which says what they are."""
+
+    blocks: object = ((0, 0),)
+    warps: Iterable[int] | int | None = None
+    limit: int | None = None
+    arch: str | None = None
+    steps: int | None = None
+    schedule: object = None
+    cluster: object = None
+    unchecked: bool = False
 
 
 def record(
     configured: object,
     arguments: tuple[object, ...],
     constants: dict[str, object],
-    *,
-    blocks: object = ((0, 0),),
-    warps: Iterable[int] | int | None = None,
-    limit: int | None = None,
-    arch: str | None = None,
-    steps: int | None = None,
-    schedule: object = None,
-    cluster: object = None,
-    unchecked: bool = False,
+    options: TraceOptions,
     started: Callable[[TracedLaunch], None] | None = None,
 ) -> Trace:
     """Run a kernel as `trace` does, for a debugger that may interrupt the launch.
@@ -95,25 +100,25 @@ def record(
             "lw.trace takes a kernel with its grid and block, then its arguments: "
             f"lw.trace(kernel[grid, block], a, b, …), not {type(configured).__name__}"
         )
-    order = run_schedule(schedule)
-    bytes = _limit(limit)
-    bound, values = configured.bind(*arguments, arch=arch, **constants)
-    if cluster is not None:
-        bound = bound.in_clusters(cluster)
+    order = run_schedule(options.schedule)
+    bytes = _limit(options.limit)
+    bound, values = configured.bind(*arguments, arch=options.arch, **constants)
+    if options.cluster is not None:
+        bound = bound.in_clusters(options.cluster)
     values = host_arguments(values)
-    if not isinstance(unchecked, bool):
-        raise LanewiseError(f"unchecked= is True or False, not {unchecked!r}")
-    if not unchecked:
+    if not isinstance(options.unchecked, bool):
+        raise LanewiseError(f"unchecked= is True or False, not {options.unchecked!r}")
+    if not options.unchecked:
         require_signature(bound.entry, values)
     shape: Shape = bound.shape
-    linear, chosen = _blocks(blocks, shape), _warps(warps, shape)
+    linear, chosen = _blocks(options.blocks, shape), _warps(options.warps, shape)
     module = bound.entry.module
-    name = find_arch(arch if arch is not None else module.arch)
+    name = find_arch(options.arch if options.arch is not None else module.arch)
     ready = traced(module, bound.entry.function, name)
     if refused := shape_refusals(bound.entry.function, shape):
         raise LanewiseError(refused[0])
     require_shared_memory(ready.launch_info, shape, name, bound.entry.demangled)
-    launch = TracedLaunch(ready, shape, values, steps, order, linear, chosen, bytes)
+    launch = TracedLaunch(ready, shape, values, options.steps, order, linear, chosen, bytes)
     if started is not None:
         started(launch)
     log = launch.trace(keep_interrupted=started is not None)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lanewise.cli.input.options import AsCsv, AsJson, AsMarkdown
+from lanewise.cli.input.option_groups import with_groups
+from lanewise.cli.input.options import StyleOptions
 from lanewise.cli.terminal.answer import Answer, Table
 from lanewise.cli.terminal.render import show, style_of
 
@@ -16,13 +17,13 @@ if TYPE_CHECKING:
     from lanewise.atoms import Copy_Atom, MMA_Atom
 
 
+@with_groups
 def atom_names(
     pattern: Annotated[
         str, typer.Argument(metavar="PATTERN", help="A part of the name; * and ? stand for anything.")
     ] = "*",
-    json: AsJson = False,
-    csv: AsCsv = False,
-    markdown: AsMarkdown = False,
+    *,
+    shown: StyleOptions,
 ) -> Callable[[], None]:
     """List CUTLASS's atoms and the instructions behind them.
 
@@ -33,7 +34,7 @@ def atom_names(
     """
     from lanewise.atoms import atom, atoms
 
-    style = style_of(json=json, csv=csv, markdown=markdown)
+    style = style_of(**vars(shown))
     known = {name: atom(name) for name in atoms(pattern)}
     found = {name: each.instruction for name, each in known.items()}
     rows = [(name, form.text if form else _copied(known[name])) for name, form in found.items()]

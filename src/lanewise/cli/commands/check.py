@@ -12,33 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lanewise.cli.input.compiling import (
-    Compiler,
-    CompilerName,
-    CompilerOptions,
-    Definitions,
-    Includes,
-    Standard,
-    compilation,
-)
-from lanewise.cli.input.gpu_options import Fast, First, GpuChecks, Only, Streams
+from lanewise.cli.input.compiling import CompilingOptions
+from lanewise.cli.input.gpu_options import GpuChecks
+from lanewise.cli.input.option_groups import with_groups
 from lanewise.cli.input.options import AsJson
 from lanewise.cli.launching import (
     FAILED,
-    Arch,
-    Args,
     Asked,
     Bar,
-    Block,
-    Cluster,
-    EntryName,
     Gpu,
-    Grid,
     KernelFile,
+    LaunchOptions,
     ScriptArguments,
-    Shared,
-    Steps,
-    Unchecked,
     run_script,
     what_it_prints,
 )
@@ -66,55 +51,21 @@ class Format(StrEnum):
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """How reports are to be shown."""
+class ReportOptions:
+    """The options that say how reports are shown."""
 
-    lines: bool
-    strict: bool
-    format: Format
-    save: Path | None
-    #: What the text has besides: counters of the launch, PTX of findings, calls that inlined a line.
-    counters: bool
-    ptx: bool
-    inlined: bool
-    #: The file with the kernel, for lines of the PTX; a script has the kernels of others.
-    file: Path | None
-
-    @property
-    def is_data(self) -> bool:
-        """Whether stdout is for programs alone: what kernels print goes elsewhere."""
-        return self.format in (Format.JSON, Format.SARIF)
-
-
-def check(
-    file: KernelFile,
-    arguments: ScriptArguments = None,
-    entry: EntryName = None,
-    grid: Grid = None,
-    block: Block = None,
-    shared: Shared = None,
-    cluster: Cluster = None,
-    arg: Args = None,
-    arch: Arch = None,
-    steps: Steps = None,
-    define: Definitions = None,
-    include: Includes = None,
-    std: Standard = None,
-    option: CompilerOptions = None,
-    compiler: CompilerName = Compiler.AUTO,
-    unchecked: Unchecked = False,
     lines: Annotated[
         bool, typer.Option("--lines", help="Show the source with counters and findings beside each line.")
-    ] = False,
+    ] = False
     strict: Annotated[
         bool, typer.Option("--strict", help="Let what wastes time count for the exit status, too.")
-    ] = False,
+    ] = False
     format: Annotated[
         Format,
         typer.Option(
             "--format", help="Write text, JSON, SARIF 2.1.0, or annotations that GitHub reads from a log."
         ),
-    ] = Format.TEXT,
+    ] = Format.TEXT
     save: Annotated[
         Path | None,
         typer.Option(
@@ -123,18 +74,41 @@ def check(
             help="Write the report to a file as well: .html, .json, .sarif or .txt.",
             show_default=False,
         ),
-    ] = None,
+    ] = None
     counters: Annotated[
         bool,
         typer.Option("--counters", help="Show the counters of the launch, as Nsight Compute names them."),
-    ] = False,
+    ] = False
     ptx: Annotated[
         bool, typer.Option("--ptx", help="Show the instructions of the PTX and addresses of each finding.")
-    ] = False,
+    ] = False
     inlined: Annotated[
         bool,
         typer.Option("--inlined", help="Show the calls through which the line of a finding was inlined."),
-    ] = False,
+    ] = False
+
+
+@dataclass(frozen=True)
+class Wanted(ReportOptions):
+    """How reports are to be shown, of one file or of a script."""
+
+    #: The file with the kernel, for lines of the PTX; a script has the kernels of others.
+    file: Path | None = None
+
+    @property
+    def is_data(self) -> bool:
+        """Whether stdout is for programs alone: what kernels print goes elsewhere."""
+        return self.format in (Format.JSON, Format.SARIF)
+
+
+@with_groups
+def check(
+    file: KernelFile,
+    arguments: ScriptArguments = None,
+    *,
+    launching: LaunchOptions,
+    compiling: CompilingOptions,
+    shown: ReportOptions,
     schedules: Annotated[
         int,
         typer.Option(
@@ -146,10 +120,7 @@ def check(
         ),
     ] = 1,
     gpu: Gpu = None,
-    streams: Streams = False,
-    only: Only = None,
-    first: First = None,
-    fast: Fast = False,
+    on_gpu: GpuChecks,
     progress: Bar = None,
     json: AsJson = False,
 ) -> Callable[[], int]:
@@ -172,19 +143,14 @@ def check(
     """
     from lanewise.cli.terminal.interrupt import ends_soon
 
-    asked = Asked(
-        file, tuple(arguments or ()), entry, grid, block, shared, arch, steps, tuple(arg or ()),
-        compilation(define, include, std, option, compiler), progress, cluster, unchecked, "check", gpu,
-    )  # fmt: skip
-    if json and format not in (Format.TEXT, Format.JSON):
-        raise LanewiseError(f"--json and --format {format} exclude each other; give one")
-    shown = Format.JSON if json else format
-    on_gpu = GpuChecks(streams, tuple(only or ()), first, fast)
+    asked = Asked.of(file, arguments, launching, compiling, progress=progress, command="check", gpu=gpu)
+    if json and shown.format not in (Format.TEXT, Format.JSON):
+        raise LanewiseError(f"--json and --format {shown.format} exclude each other; give one")
     on_gpu.require_gpu(gpu)
+    options = vars(shown) | ({"format": Format.JSON} if json else {})
     if asked.is_script:
-        wanted = Wanted(lines, strict, shown, save, counters, ptx, inlined, None)
-        return partial(_script, asked, schedules, wanted, on_gpu)
-    wanted = Wanted(lines, strict, shown, save, counters, ptx, inlined, file)
+        return partial(_script, asked, schedules, Wanted(**options), on_gpu)
+    wanted = Wanted(**options, file=file)
     with ends_soon(), what_it_prints(wanted.is_data):
         configured, values = asked.kernel()
         report = _checked(asked, schedules, configured, values, {})
@@ -258,7 +224,8 @@ def _nothing_checked(asked: Asked, reports: list[Report], gpu: VirtualGPU | None
         return ""
     if gpu is not None and gpu.launches and not gpu.report.checked:
         launched = ", ".join(sorted({each.kernel.partition("(")[0] for each in gpu.launches}))
-        return f"no kernel that is called {' or '.join(on_gpu.only)} was launched; launched were: {launched}"
+        names = " or ".join(on_gpu.only or ())
+        return f"no kernel that is called {names} was launched; launched were: {launched}"
     if not reports or (gpu is not None and not gpu.launches and len(reports) == len(gpu.report.parts)):
         return f"{asked.file} launches nothing: nothing was checked"
     return ""

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lanewise.cli.input.options import AsCsv, AsJson, AsMarkdown, ASource, Descriptor, InstructionText
+from lanewise.cli.input.option_groups import with_groups
+from lanewise.cli.input.options import ASource, Descriptor, InstructionText, StyleOptions
 from lanewise.cli.terminal.answer import Answer, Cell, Table, facts
 from lanewise.cli.terminal.render import show, style_of
 from lanewise.errors import LanewiseError
@@ -34,6 +35,29 @@ def _array(name: str) -> object:
     return typer.Argument(metavar=name, help=f"{name}, a .npy file.", show_default=False)
 
 
+@dataclass(frozen=True)
+class ProductOptions:
+    """How a product is computed, and its operands besides A, B and C."""
+
+    metadata: Annotated[
+        Path | None, _file("--metadata", "Sparse A: indices of the packed elements in their groups.")
+    ] = None
+    scale_a: Annotated[Path | None, _file("--scale-a", "Block-scaled: the scale factors of A.")] = None
+    scale_b: Annotated[Path | None, _file("--scale-b", "Block-scaled: the scale factors of B.")] = None
+    gemm: Annotated[
+        bool, typer.Option("--gemm", help="Whole matrices: repeat the instruction along M, N and K.")
+    ] = False
+    satfinite: Annotated[
+        bool, typer.Option("--satfinite", help="wmma: results clamped, as satf = true in CUDA C++.")
+    ] = False
+    convert: Annotated[
+        bool, typer.Option("--convert", help="Round numbers of other dtypes to the operands' formats.")
+    ] = False
+    a_source: ASource = None
+    descriptor: Descriptor = None
+
+
+@with_groups
 def compute(
     instruction: InstructionText,
     a: Annotated[Path, _array("A")],
@@ -60,25 +84,9 @@ def compute(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Save D, as .npy.")
     ] = None,
-    metadata: Annotated[
-        Path | None, _file("--metadata", "Sparse A: indices of the packed elements in their groups.")
-    ] = None,
-    scale_a: Annotated[Path | None, _file("--scale-a", "Block-scaled: the scale factors of A.")] = None,
-    scale_b: Annotated[Path | None, _file("--scale-b", "Block-scaled: the scale factors of B.")] = None,
-    gemm: Annotated[
-        bool, typer.Option("--gemm", help="Whole matrices: repeat the instruction along M, N and K.")
-    ] = False,
-    satfinite: Annotated[
-        bool, typer.Option("--satfinite", help="wmma: results clamped, as satf = true in CUDA C++.")
-    ] = False,
-    convert: Annotated[
-        bool, typer.Option("--convert", help="Round numbers of other dtypes to the operands' formats.")
-    ] = False,
-    a_source: ASource = None,
-    descriptor: Descriptor = None,
-    json: AsJson = False,
-    csv: AsCsv = False,
-    markdown: AsMarkdown = False,
+    *,
+    options: ProductOptions,
+    shown: StyleOptions,
 ) -> Callable[[], None]:
     """Compute D = A·B + C with the very bits that a GPU returns.
 
@@ -100,28 +108,28 @@ def compute(
     from lanewise.cli.input.encoded import instruction_descriptor
     from lanewise.cli.input.subject import instruction_named
 
-    style = style_of(json=json, csv=csv, markdown=markdown)
+    style = style_of(**vars(shown))
     everywhere = versus == "all"
     if arch is None and not everywhere:
         raise LanewiseError("give the arch whose bits are wanted: --arch sm_80, --arch H100, …")
-    bits = instruction_descriptor(descriptor)
-    subject = instruction_named(instruction, arch=arch, a_source=a_source, descriptor=bits)
+    bits = instruction_descriptor(options.descriptor)
+    subject = instruction_named(instruction, arch=arch, a_source=options.a_source, descriptor=bits)
     if not subject.multiplies:
         raise LanewiseError(
             f"{subject.text} moves data and computes nothing; compute takes mma, wmma.mma, wgmma and "
             "tcgen05.mma"
         )
     archs = [subject.require(name) for name in (arch, versus) if name not in (None, "all")]
-    files = {"a": a, "b": b, "c": c, "metadata": metadata, "scale_a": scale_a, "scale_b": scale_b}
-    inputs = _read(subject, files, convert)
+    more = {"metadata": options.metadata, "scale_a": options.scale_a, "scale_b": options.scale_b}
+    inputs = _read(subject, {"a": a, "b": b, "c": c, **more}, options.convert)
     if everywhere:
-        given = {"--metadata": metadata, "--scale-a": scale_a, "--scale-b": scale_b, "--satfinite": satfinite}
-        for option in (name for name, value in given.items() if value):
+        for name in (name for name, value in {**more, "satfinite": options.satfinite}.items() if value):
+            option = f"--{name.replace('_', '-')}"
             raise LanewiseError(f"--versus all compares plain products; leave {option} out")
         return partial(show, _everywhere(subject, inputs), style)
-    if satfinite:
+    if options.satfinite:
         inputs["satfinite"] = True
-    results = [(subject.gemm if gemm else subject)(**inputs, arch=name) for name in archs]
+    results = [(subject.gemm if options.gemm else subject)(**inputs, arch=name) for name in archs]
     if output is not None:
         save(output, results[0])
     if versus is not None:

@@ -12,28 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lanewise.cli.input.compiling import (
-    Compiler,
-    CompilerName,
-    CompilerOptions,
-    Definitions,
-    Includes,
-    Standard,
-    compilation,
-)
+from lanewise.cli.input.compiling import CompilingOptions
+from lanewise.cli.input.option_groups import with_groups
 from lanewise.cli.launching import (
     FAILED,
-    Arch,
-    Args,
     Asked,
-    Block,
-    Cluster,
-    EntryName,
-    Grid,
+    LaunchOptions,
     ScriptArguments,
-    Shared,
-    Steps,
-    Unchecked,
     run_script,
 )
 from lanewise.errors import LanewiseError
@@ -54,23 +39,13 @@ FileOrNone = Annotated[
 _MEBIBYTE = 1 << 20
 
 
+@with_groups
 def debug(
     file: FileOrNone = None,
     arguments: ScriptArguments = None,
-    entry: EntryName = None,
-    grid: Grid = None,
-    block: Block = None,
-    shared: Shared = None,
-    cluster: Cluster = None,
-    arg: Args = None,
-    arch: Arch = None,
-    steps: Steps = None,
-    define: Definitions = None,
-    include: Includes = None,
-    std: Standard = None,
-    option: CompilerOptions = None,
-    compiler: CompilerName = Compiler.AUTO,
-    unchecked: Unchecked = False,
+    *,
+    launching: LaunchOptions,
+    compiling: CompilingOptions,
     check: Annotated[
         bool, typer.Option("--check", help="Start at the first finding of the checker, and stop at each.")
     ] = False,
@@ -127,10 +102,7 @@ def debug(
         raise LanewiseError("--port is for editors: give --dap as well")
     from lanewise.debug.prompt import Prompt
 
-    asked = Asked(
-        file or Path(), tuple(arguments or ()), entry, grid, block, shared, arch, steps, tuple(arg or ()),
-        compilation(define, include, std, option, compiler), None, cluster, unchecked, "debug",
-    )  # fmt: skip
+    asked = Asked.of(file or Path(), arguments, launching, compiling, command="debug")
     bytes = limit * _MEBIBYTE if limit is not None else None
     if dap:
         return partial(_serve, asked, bytes, check, port)
@@ -186,7 +158,7 @@ def _script(asked: Asked, prompt: Prompt, limit: int | None) -> int:
 
 
 def _serve(asked: Asked, limit: int | None, check: bool, port: int | None) -> int:
-    from lanewise.debug.adapter.serving import serve_port, serve_stdio
+    from lanewise.debug.adapter.adapter import serve_port, serve_stdio
 
     program = launched_program(asked, limit, check)
     return serve_stdio(program) if port is None else serve_port(program, port)

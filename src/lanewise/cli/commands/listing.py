@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lanewise.cli.input.options import ArchName, AsCsv, AsJson, AsMarkdown
+from lanewise.cli.input.option_groups import with_groups
+from lanewise.cli.input.options import ArchName, StyleOptions
 from lanewise.cli.terminal.answer import Answer, Cell, Table
 from lanewise.cli.terminal.render import show, style_of
 from lanewise.errors import LanewiseError
@@ -37,6 +39,52 @@ def _format_option(name: str) -> Any:
     )
 
 
+@dataclass(frozen=True)
+class Filters:
+    """The conditions that listed forms fit."""
+
+    arch: ArchName = None
+    family: Annotated[
+        str | None,
+        typer.Option(
+            "--family",
+            metavar="FAMILY",
+            help=f"One of {', '.join(FAMILIES)}; or tcgen05, cp.async.bulk, …",
+            show_default=False,
+        ),
+    ] = None
+    a: Annotated[str | None, _format_option("A")] = None
+    b: Annotated[str | None, _format_option("B")] = None
+    c: Annotated[str | None, _format_option("C")] = None
+    d: Annotated[str | None, _format_option("D")] = None
+    shape: Annotated[
+        str | None,
+        typer.Option(
+            "--shape",
+            metavar="SHAPE",
+            help="The shape, such as m16n8k16, or m64n*k16 for any N.",
+            show_default=False,
+        ),
+    ] = None
+    sparse: Annotated[
+        bool | None,
+        typer.Option("--sparse/--dense", help="Sparse forms only, or dense only.", show_default=False),
+    ] = None
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--kind",
+            metavar="KIND",
+            help="f8f6f4, mxf8f6f4, mxf4, mxf4nvf4, or none for instructions without a kind.",
+            show_default=False,
+        ),
+    ] = None
+    withdrawn: Annotated[
+        bool, typer.Option("--withdrawn", help="List also forms that later versions of PTX withdrew.")
+    ] = False
+
+
+@with_groups
 def list_forms(
     words: Annotated[
         list[str] | None,
@@ -46,45 +94,8 @@ def list_forms(
             show_default=False,
         ),
     ] = None,
-    arch: ArchName = None,
-    family: Annotated[
-        str | None,
-        typer.Option(
-            "--family",
-            metavar="FAMILY",
-            help=f"One of {', '.join(FAMILIES)}; or tcgen05, cp.async.bulk, …",
-            show_default=False,
-        ),
-    ] = None,
-    a: Annotated[str | None, _format_option("A")] = None,
-    b: Annotated[str | None, _format_option("B")] = None,
-    c: Annotated[str | None, _format_option("C")] = None,
-    d: Annotated[str | None, _format_option("D")] = None,
-    shape: Annotated[
-        str | None,
-        typer.Option(
-            "--shape",
-            metavar="SHAPE",
-            help="The shape, such as m16n8k16, or m64n*k16 for any N.",
-            show_default=False,
-        ),
-    ] = None,
-    sparse: Annotated[
-        bool | None,
-        typer.Option("--sparse/--dense", help="Sparse forms only, or dense only.", show_default=False),
-    ] = None,
-    kind: Annotated[
-        str | None,
-        typer.Option(
-            "--kind",
-            metavar="KIND",
-            help="f8f6f4, mxf8f6f4, mxf4, mxf4nvf4, or none for instructions without a kind.",
-            show_default=False,
-        ),
-    ] = None,
-    withdrawn: Annotated[
-        bool, typer.Option("--withdrawn", help="List also forms that later versions of PTX withdrew.")
-    ] = False,
+    *,
+    filters: Filters,
     count: Annotated[
         bool, typer.Option("--count", help="Count the forms of each family on each arch.")
     ] = False,
@@ -92,9 +103,7 @@ def list_forms(
         bool,
         typer.Option("--all", help="List every form; without this and any condition, families are counted."),
     ] = False,
-    json: AsJson = False,
-    csv: AsCsv = False,
-    markdown: AsMarkdown = False,
+    shown: StyleOptions,
 ) -> Callable[[], None]:
     """List the matrix instructions that fit all conditions; without any, the families and what each is for.
 
@@ -114,20 +123,23 @@ def list_forms(
     Operand variants are listed as their own: wgmma with A in registers or behind a descriptor,
     wmma.load and store with and without a stride.
     """
-    style = style_of(json=json, csv=csv, markdown=markdown)
-    name = find_arch(arch) if arch is not None else None
+    style = style_of(**vars(shown))
+    name = find_arch(filters.arch) if filters.arch is not None else None
+    family, sparse, withdrawn = filters.family, filters.sparse, filters.withdrawn
     for word in words or ():
         sparse = _SPARSITY.get(word.lower(), sparse)
     words = [word for word in words or () if word.lower() not in _SPARSITY]
     if family is None and words and any(each.startswith(words[0]) for each in families()):
         family, *words = words
+    chosen = {"--a": filters.a, "--b": filters.b, "--c": filters.c, "--d": filters.d}
+    chosen |= {"--shape": filters.shape, "--sparse": sparse, "--kind": filters.kind}
+    given = {option: value for option, value in chosen.items() if value is not None}
     if family is not None and is_asynchronous(family):
-        if any(given is not None for given in (a, b, c, d, shape, sparse, kind)):
+        if given:
             raise LanewiseError(f"{family} is chosen by words alone, such as kind::f16 or cta_group::2")
         return partial(show, _asynchronous(family, name, words, count), style)
-    chosen = {"--arch": name, "--family": family, "--a": a, "--b": b, "--c": c, "--d": d, "--shape": shape,
-              "--sparse": sparse, "--kind": kind}  # fmt: skip
-    given = {option: value for option, value in chosen.items() if value is not None}
+    given = {"--arch": name, "--family": family} | given
+    given = {option: value for option, value in given.items() if value is not None}
     if not (given or words or count or every or withdrawn) and style == "text":
         return partial(show, _families(), style)
     found = _fitting(given, words, withdrawn)

@@ -10,19 +10,13 @@ from typing import Annotated
 
 import typer
 
-from lanewise.cli.input.compiling import (
-    Compiler,
-    CompilerName,
-    CompilerOptions,
-    Definitions,
-    Includes,
-    Standard,
-    compilation,
-)
+from lanewise.cli.input.compiling import CompilingOptions
+from lanewise.cli.input.option_groups import with_groups
 from lanewise.cli.input.options import ArchName
 from lanewise.cli.launching import entry_of, module_in, require_code
 
 
+@with_groups
 def ptx(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="CUDA C++ (.cu), or PTX to be tidied.", show_default=False)
@@ -40,11 +34,8 @@ def ptx(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it to a file.")
     ] = None,
-    define: Definitions = None,
-    include: Includes = None,
-    std: Standard = None,
-    option: CompilerOptions = None,
-    compiler: CompilerName = Compiler.AUTO,
+    *,
+    compiling: CompilingOptions,
     lines: Annotated[
         bool, typer.Option("--lines/--no-lines", help="Keep the lines of the source (.loc).")
     ] = False,
@@ -58,7 +49,7 @@ def ptx(
     """
     from lanewise.ptx.model.one_kernel import one_kernel
 
-    module = module_in(file, arch, compilation(define, include, std, option, compiler), lines=lines)
+    module = module_in(file, arch, compiling.compilation, lines=lines)
     if entry is not None:
         found = entry_of(module, file, entry)
         module = found.module

@@ -12,32 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lanewise.cli.input.compiling import (
-    Compiler,
-    CompilerName,
-    CompilerOptions,
-    Definitions,
-    Includes,
-    Standard,
-    compilation,
-)
+from lanewise.cli.input.compiling import CompilingOptions
 from lanewise.cli.input.gpu_options import ExecutorName, executor_of
+from lanewise.cli.input.option_groups import with_groups
 from lanewise.cli.input.options import AsJson
 from lanewise.cli.launching import (
-    Arch,
-    Args,
     Asked,
     Bar,
-    Block,
-    Cluster,
-    EntryName,
     Gpu,
-    Grid,
     KernelFile,
+    LaunchOptions,
     ScriptArguments,
-    Shared,
-    Steps,
-    Unchecked,
     run_script,
     what_it_prints,
 )
@@ -150,15 +135,12 @@ def _refuse_registers(entry: Entry, threads: int, arch: str) -> None:
         raise LanewiseError(f"{entry.demangled}: {refused[0]}")
 
 
+@with_groups
 def run(
     file: KernelFile,
     arguments: ScriptArguments = None,
-    entry: EntryName = None,
-    grid: Grid = None,
-    block: Block = None,
-    shared: Shared = None,
-    cluster: Cluster = None,
-    arg: Args = None,
+    *,
+    launching: LaunchOptions,
     save: Annotated[
         list[str] | None,
         typer.Option(
@@ -174,14 +156,7 @@ def run(
             "--print", metavar="NUMBER", help="Print an argument after the run.", show_default=False
         ),
     ] = None,
-    arch: Arch = None,
-    steps: Steps = None,
-    define: Definitions = None,
-    include: Includes = None,
-    std: Standard = None,
-    option: CompilerOptions = None,
-    compiler: CompilerName = Compiler.AUTO,
-    unchecked: Unchecked = False,
+    compiling: CompilingOptions,
     gpu: Gpu = None,
     executor: ExecutorName = None,
     progress: Bar = None,
@@ -206,11 +181,7 @@ def run(
     from lanewise.cli.terminal.interrupt import ends_soon
     from lanewise.machine import KernelFault
 
-    asked = Asked(
-        file, tuple(arguments or ()), entry, grid, block, shared, arch, steps, tuple(arg or ()),
-        compilation(define, include, std, option, compiler), progress, cluster, unchecked,
-        gpu=gpu,
-    )  # fmt: skip
+    asked = Asked.of(file, arguments, launching, compiling, progress=progress, gpu=gpu)
     if asked.is_script:
         if save or print_:
             raise LanewiseError(f"{file} is a script; --save and --print are for a kernel's arguments")

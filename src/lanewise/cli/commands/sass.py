@@ -11,15 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lanewise.cli.input.compiling import (
-    Compiler,
-    CompilerName,
-    CompilerOptions,
-    Definitions,
-    Includes,
-    Standard,
-    compilation,
-)
+from lanewise.cli.input.compiling import CompilingOptions
+from lanewise.cli.input.option_groups import with_groups
 from lanewise.cli.input.options import ArchName, AsJson
 from lanewise.cli.launching import (
     Asked,
@@ -38,6 +31,7 @@ if TYPE_CHECKING:
     from lanewise.ptx import Module, Resources
 
 
+@with_groups
 def sass(
     file: Annotated[
         Path,
@@ -52,11 +46,8 @@ def sass(
         str | None,
         typer.Option("--entry", metavar="NAME", help="Show this kernel alone.", show_default=False),
     ] = None,
-    define: Definitions = None,
-    include: Includes = None,
-    std: Standard = None,
-    option: CompilerOptions = None,
-    compiler: CompilerName = Compiler.AUTO,
+    *,
+    compiling: CompilingOptions,
     block: Annotated[
         str | None,
         typer.Option(
@@ -97,7 +88,7 @@ def sass(
     lanewise sass script.py --arch sm_90           every kernel that the script launches, each once
     """
     shown = _Shown(arch, block, shared, lines, encodings)
-    options = compilation(define, include, std, option, compiler)
+    options = compiling.compilation
     if file.suffix == ".py":
         with what_it_prints(True):  # stdout is for the machine code
             entries = launched_by(Asked(file, compilation=options, arch=arch), entry)

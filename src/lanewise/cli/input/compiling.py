@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -121,12 +122,18 @@ class Compilation(NamedTuple):
 USUAL = Compilation()
 
 
-def compilation(
-    define: list[str] | None,
-    include: list[Path] | None,
-    std: str | None,
-    option: list[str] | None,
-    compiler: Compiler,
-) -> Compilation:
-    """Return how CUDA C++ is to be compiled, as a command was asked."""
-    return Compilation(tuple(define or ()), tuple(include or ()), std, tuple(option or ()), compiler)
+@dataclass(frozen=True)
+class CompilingOptions:
+    """The options for CUDA C++ of a command."""
+
+    define: Definitions = None
+    include: Includes = None
+    std: Standard = None
+    option: CompilerOptions = None
+    compiler: CompilerName = Compiler.AUTO
+
+    @property
+    def compilation(self) -> Compilation:
+        """How CUDA C++ is to be compiled."""
+        given = tuple(self.define or ()), tuple(self.include or ()), self.std, tuple(self.option or ())
+        return Compilation(*given, self.compiler)

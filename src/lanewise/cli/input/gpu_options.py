@@ -65,12 +65,12 @@ ExecutorName = Annotated[
 
 @dataclass(frozen=True)
 class GpuChecks:
-    """Which launches on a virtual GPU are checked, and how."""
+    """Which launches on a virtual GPU are checked, and how: options of a command."""
 
-    streams: bool = False
-    only: tuple[str, ...] = ()
-    first: int | None = None
-    fast: bool = False
+    streams: Streams = False
+    only: Only = None
+    first: First = None
+    fast: Fast = False
 
     def require_gpu(self, gpu: str | None) -> None:
         """Raise an error if an option was given without a virtual GPU."""
@@ -87,7 +87,7 @@ class GpuChecks:
             raise LanewiseError(
                 "--fast runs launches plainly, and --streams needs to know what they access; give one of them"
             )
-        return Checking(self.only, self.first, self.fast, self.streams)
+        return Checking(tuple(self.only or ()), self.first, self.fast, self.streams)
 
 
 def executor_of(text: str | None, gpu: str | None) -> AbstractContextManager[Executor | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -60,3 +61,12 @@ Stride = Annotated[
         show_default=False,
     ),
 ]
+
+
+@dataclass(frozen=True)
+class StyleOptions:
+    """The options that say in which form an answer is written."""
+
+    json: AsJson = False
+    csv: AsCsv = False
+    markdown: AsMarkdown = False

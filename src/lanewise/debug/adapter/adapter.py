@@ -5,7 +5,10 @@ from __future__ import annotations
 import _thread
 import contextlib
 import io
+import os
 import queue
+import socket
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -480,3 +483,36 @@ class _Output(io.TextIOBase):
 
     def writable(self) -> bool:
         return True
+
+
+def serve_stdio(program: Program) -> int:
+    """Serve one session on stdin and stdout; what anybody else prints goes to stderr."""
+    out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    # A copy, because Python waits for whoever reads its own stdin when it ends.
+    given = os.fdopen(os.dup(sys.stdin.fileno()), "rb")
+    return Adapter(Connection(given, out), program).serve()
+
+
+def serve_port(program: Program, port: int) -> int:
+    """Serve one session on a port of the loopback address; 0 takes a free port. It is said on stderr."""
+    with socket.socket() as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise LanewiseError(f"--port {port} cannot be used: {error.strerror}") from None
+        listening.listen(1)
+        print(
+            f"lanewise: waiting for an editor at 127.0.0.1:{listening.getsockname()[1]}",
+            file=sys.stderr,
+            flush=True,
+        )
+        connected, _ = listening.accept()
+    with connected:
+        reader, writer = connected.makefile("rb"), connected.makefile("wb")
+        try:
+            return Adapter(Connection(reader, writer), program).serve()
+        finally:
+            with contextlib.suppress(OSError):  # an editor that went away has not read everything
+                writer.close()

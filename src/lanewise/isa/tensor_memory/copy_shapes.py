@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-#: Bytes of a row that a matrix descriptor keeps together, and the columns of tensor memory that they fill.
-PIECE_BYTES, PIECE_COLUMNS = 16, 4
+#: Bytes of a row that a matrix descriptor keeps together: four columns of tensor memory.
+PIECE_BYTES = 16
 
 
 @dataclass(frozen=True)

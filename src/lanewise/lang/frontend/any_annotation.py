@@ -1,4 +1,4 @@
-"""Every name of this module is Any for mypy: annotations that it cannot read otherwise.
+"""A module of its own, because every name of it is Any for mypy: annotations that it cannot read otherwise.
 
 `annotations.py` says why; nothing imports this module when a program runs.
 """

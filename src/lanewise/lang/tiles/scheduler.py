@@ -1,4 +1,4 @@
-"""lw.PersistentTiles: which tiles of a matrix a block computes that stays for several of them.
+"""The tile scheduler, lw.PersistentTiles: which tiles a block computes that stays for several of them.
 
 Tiles are counted in groups of rows, column by column inside a group, so that tiles computed at the same time
 lie close together and share what they read in L2.

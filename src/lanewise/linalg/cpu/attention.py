@@ -1,4 +1,4 @@
-"""Attention on arrays in host memory: the kernel of Hopper GPUs, run by the CPU machine."""
+"""Attention on arrays in host memory, as `launch/attention.py` has it on GPUs: by the CPU machine."""
 
 from __future__ import annotations
 

@@ -3,10 +3,16 @@
 What the analysis cannot decide is followed at run time, lane by lane. An instruction that only moves, chooses
 or converts bits passes the lack of a value on: compilers write such for values that nobody reads afterwards.
 An instruction that computes, stores, branches or exchanges values needs them.
+
+Compilers may fold a variable without a value, too: LLVM computes a sum or product with an undefined operand
+ahead, as NaN. So a register that was never set is gone from the PTX of straight-line code; the constant,
+0x7FC00000 or its like in double precision, stays. `is_folded` finds such NaNs that the source does not ask
+for.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -15,8 +21,17 @@ from lanewise.machine.program.basic_blocks import BasicBlock, successors
 from lanewise.machine.program.instruction_record import Level, Role
 from lanewise.machine.program.operands import Register, ResolvedOperand, elements_of, registers_in
 from lanewise.machine.program.ops import FunctionBody, Op
-from lanewise.ptx import Immediate
+from lanewise.ptx import Immediate, Module
 
+#: The quiet NaNs that LLVM makes; those of CUDA's math functions are others.
+_NANS = frozenset((0x7FC00000, 0x7FF8000000000000))
+#: How PTX spells them.
+_IN_PTX = re.compile(r"0f7FC00000|2143289344|0d7FF8000000000000|9221120237041090560", re.IGNORECASE)
+#: How a source asks for a NaN: by its name (NAN, nanf, quiet_NaN), by its bits, or as 0/0.
+_ASKED_FOR = re.compile(
+    r"nan(?![a-eg-z])|7fc0|7ff8|2143289344|9221120237041090560|\b0\.?0*f?\s*/\s*\(?-?0\.?0*f?\b",
+    re.IGNORECASE,
+)
 #: State spaces of copies of values: what is stored there may be padding that nobody reads.
 _COPIES = frozenset(("local", "param"))
 #: Roles of operands whose registers need a value in any case.
@@ -384,3 +399,21 @@ def _tainted(
                 without |= targets
                 changed = True
     return found
+
+
+def has_folded_values(module: Module) -> bool:
+    """Return whether the PTX has a NaN of LLVM's, and its source does not ask for one."""
+    source = module.cuda
+    if source is None or _IN_PTX.search(module.text or "") is None:
+        return False
+    return not any(_ASKED_FOR.search(text) for text in source.texts())
+
+
+def is_folded(op: Op) -> bool:
+    """Return whether an instruction gives nothing but such a NaN: it moves the constant, or adds to it."""
+    constants = [each for each in op.operands if isinstance(each, Immediate) and each.bits in _NANS]
+    if not constants or op.record.level is not Level.LANE:
+        return False
+    if op.record.needs_values:
+        return op.has("f32") or op.has("f64")
+    return not op.registers(Role.USED)

@@ -1,4 +1,4 @@
-"""Which parameters of a kernel lead to memory that it may write.
+"""Which parameters of a kernel lead to memory that it may write, and how small its accesses are.
 
 An address is followed from where a parameter is loaded, through copies, sums and choices, to the instructions
 that write. What cannot be followed, such as a pointer that was itself loaded from memory, may lead anywhere.
@@ -8,8 +8,10 @@ on this has to notice a write elsewhere.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from lanewise.machine.program.instruction_record import Level, Role
-from lanewise.machine.program.memory_accesses import accesses
+from lanewise.machine.program.memory_accesses import accesses, watched_accesses
 from lanewise.machine.program.operands import Register, ResolvedOperand, Symbol, registers_in
 from lanewise.machine.program.ops import Op, Program
 
@@ -18,6 +20,8 @@ _POINTER_BYTES = 8
 #: The offsets of parameters that a value may be made from; None if it may be made from anything.
 Origin = frozenset[int] | None
 _NOTHING: frozenset[int] = frozenset()
+#: The bytes that are returned where no access is smaller.
+WORD_BYTES = 4
 
 
 def written_parameters(program: Program) -> frozenset[int] | None:
@@ -91,3 +95,42 @@ def origin_of(operand: ResolvedOperand, origins: dict[Register, Origin]) -> Orig
             return None
         found |= origin
     return found
+
+
+@dataclass(frozen=True)
+class AccessSizes:
+    """The bytes of the smallest accesses, at most WORD_BYTES."""
+
+    #: To shared memory.
+    shared: int
+    #: To memory that a parameter leads to, by the parameter's offset.
+    by_parameter: dict[int, int]
+    #: To memory that may be anywhere.
+    elsewhere: int
+
+    @property
+    def smallest(self) -> int:
+        """The bytes of the smallest access to any memory but shared."""
+        return min((self.elsewhere, *self.by_parameter.values()))
+
+
+def access_sizes(program: Program) -> AccessSizes:
+    """Return the smallest accesses of a kernel."""
+    origins = origins_of(program)
+    shared = elsewhere = WORD_BYTES
+    by_parameter: dict[int, int] = {}
+    for op in program.sites:
+        for each in watched_accesses(op):
+            size = min(each.size, WORD_BYTES)
+            if each.space == "local" or size == WORD_BYTES:
+                continue
+            if each.space in ("shared", "generic"):
+                shared = min(shared, size)
+            if each.space == "shared":
+                continue
+            origin = origin_of(op.operands[each.access.operand], origins)
+            if not origin:  # a variable, or anything
+                elsewhere = min(elsewhere, size)
+            for parameter in origin or ():
+                by_parameter[parameter] = min(by_parameter.get(parameter, WORD_BYTES), size)
+    return AccessSizes(shared, by_parameter, elsewhere)

@@ -11,7 +11,7 @@ from lanewise.machine.program.ops import Op
 
 #: Types of integers, bits and conditions; those of 128 bits are only moved.
 WORD_TYPES = frozenset(("pred", *(f"{kind}{bits}" for kind in "bus" for bits in (8, 16, 32, 64))))
-U32, I32, U64, I64 = Type("u", 32), Type("i", 32), Type("u", 64), Type("i", 64)
+U32, I32, U64 = Type("u", 32), Type("i", 32), Type("u", 64)
 
 
 def operands(lanes: Lanes, op: Op, type: Type, count: int | None = None) -> list[Value]:

@@ -134,6 +134,47 @@ class Column:
             carries = carries & wraps
 
 
+class RowBytes:
+    """The bytes of a row of a box: those in the tensor, and the pieces in which it is walked over."""
+
+    def __init__(self, code: FunctionCode, box: Record, whole_granules: bool) -> None:
+        self.size, self.step = (
+            box.get(at(field, 0)) for field in (AsyncOperation.element_bytes, AsyncOperation.steps)
+        )
+        places, elements, coordinate = (
+            box.get(at(field, 0))
+            for field in (AsyncOperation.boxes, AsyncOperation.sizes, AsyncOperation.coordinates)
+        )
+        size, step = self.size, self.step
+        self.width = places * size
+        if whole_granules:  # a place of padded elements is a granule
+            elements = divided_up((elements * size + (ATOM - 1)) & -ATOM, size)
+        self.packed = box.get(AsyncOperation.packed_bytes)
+        self.is_packed = self.packed.differs(0)
+        self.start = self.in_tensor(coordinate * size)
+        # The places of a row that lie in the tensor, as bytes of the box.
+        self.first, self.last = (
+            clamped(divided_up(edge - coordinate, step), 0, places) * size
+            for edge in (code.number(0), elements)
+        )
+        self.is_stretched = step.differs(1)
+        mask = box.get(AsyncOperation.swizzle_mask)
+        in_atoms = mask.differs(0) | self.is_stretched | self.is_packed
+        is_flipped = box.get(AsyncOperation.swizzle_flip).differs(0)
+        atom = is_flipped.select(code.number(ATOM // 2), ATOM)
+        self.piece = in_atoms.select(atom, self.width)
+        atoms = Value(code, i64, code.builder.sdiv((self.width + atom - 1).handle, atom.handle))
+        self.pieces = in_atoms.select(atoms, code.number(1))
+        is_plain = ~self.is_stretched & ~self.is_packed & ~is_flipped
+        is_even = mask.differs(0) & is_plain & (self.width & (ATOM - 1)).equals(0)
+        #: Whether it lies in the tensor and consists of whole atoms that are only swizzled.
+        self.is_covered = is_even & self.first.equals(0) & self.last.equals(self.width)
+
+    def in_tensor(self, bytes: Value) -> Value:
+        """Return how many bytes of the tensor some bytes of shared memory hold: fewer if they are padded."""
+        return self.is_packed.select((bytes >> 4) * self.packed, bytes)
+
+
 def walk(
     code: FunctionCode,
     box: Record,
@@ -150,38 +191,12 @@ def walk(
     With `atom_copy`, rows for which it applies are handled by it.
     """
 
-    def get(field: int, dimension: int = 0) -> Value:
+    def get(field: int, dimension: int) -> Value:
         return box.get(at(field, dimension))
 
-    size, step = get(AsyncOperation.element_bytes), get(AsyncOperation.steps)
-    places = get(AsyncOperation.boxes)
-    width = places * size
-    elements = get(AsyncOperation.sizes)
-    if whole_granules:  # a place of padded elements is a granule
-        elements = divided_up((elements * size + (ATOM - 1)) & -ATOM, size)
-    coordinate = get(AsyncOperation.coordinates)
-    packed = box.get(AsyncOperation.packed_bytes)
-    is_packed = packed.differs(0)
-
-    def in_tensor(bytes: Value) -> Value:
-        """Return how many bytes of the tensor some bytes of shared memory hold: fewer if they are padded."""
-        return is_packed.select((bytes >> 4) * packed, bytes)
-
-    start = in_tensor(coordinate * size)
-    # The places of a row that lie in the tensor, as bytes of the box.
-    row_first, row_last = (
-        clamped(divided_up(edge - coordinate, step), 0, places) * size for edge in (code.number(0), elements)
-    )
-    is_stretched = step.differs(1)
-    mask = box.get(AsyncOperation.swizzle_mask)
-    in_atoms = mask.differs(0) | is_stretched | is_packed
-    is_flipped = box.get(AsyncOperation.swizzle_flip).differs(0)
-    atom = is_flipped.select(code.number(ATOM // 2), ATOM)
-    piece = in_atoms.select(atom, width)
-    atoms = Value(code, i64, code.builder.sdiv((width + atom - 1).handle, atom.handle))
-    pieces = in_atoms.select(atoms, code.number(1))
-    is_even = mask.differs(0) & ~is_stretched & ~is_packed & ~is_flipped & (width & (ATOM - 1)).equals(0)
-    is_covered = is_even & row_first.equals(0) & row_last.equals(width)
+    of_row = RowBytes(code, box, whole_granules)
+    size, step, width = of_row.size, of_row.step, of_row.width
+    start, in_tensor = of_row.start, of_row.in_tensor
     row = code.variable(box.get(AsyncOperation.shared_address))
     row.set(box.get(AsyncOperation.shared_address))
     column = Column(code, box)
@@ -204,21 +219,21 @@ def walk(
             lies_inside.set(inside_tensor)
             column.advance()
         address, good = located.get(), lies_inside.get()
-        first, last = (good.select(each, width) for each in (row_first, row_last))
+        first, last = (good.select(each, width) for each in (of_row.first, of_row.last))
         if each_row is not None:
             span = (first < last).select((last - first) * step - (step - 1) * size, code.number(0))
             begin = address + start + in_tensor(first * step)
             each_row(begin, row.get() + first, in_tensor(span), first, width - last)
-        left = pieces
+        left = of_row.pieces
         if atom_copy is not None:
-            is_short = good & is_covered & atom_copy.applies(address + start, width)
-            with code.loop(is_short.select(pieces, code.number(0))) as number:
+            is_short = good & of_row.is_covered & atom_copy.applies(address + start, width)
+            with code.loop(is_short.select(of_row.pieces, code.number(0))) as number:
                 offset = number * ATOM
                 atom_copy.copy(address + start + offset, swizzled(box, row.get() + offset))
-            left = is_short.select(code.number(0), pieces)
+            left = is_short.select(code.number(0), of_row.pieces)
         with code.loop(left) as number:
-            offset = number * piece
-            end = least(offset + piece, width) - offset
+            offset = number * of_row.piece
+            end = least(offset + of_row.piece, width) - offset
             low, high = (clamped(each - offset, 0, end) for each in (first, last))
             place = swizzled(box, row.get() + offset)
             if outside is not None:
@@ -227,11 +242,11 @@ def walk(
             with code.when(high > low):
                 along = code.variable(offset)
                 along.set(offset)
-                with code.when(is_stretched):
+                with code.when(of_row.is_stretched):
                     index = Value(code, i64, code.builder.sdiv(offset.handle, size.handle))
                     along.set(offset + index * size * (step - 1))
                 begin = address + start + in_tensor(along.get() + low)
-                inside(begin, place + low, is_packed.select(packed, high - low))
+                inside(begin, place + low, of_row.is_packed.select(of_row.packed, high - low))
             if outside is not None:
                 with code.when(end > high):
                     outside(place + high, end - high)

@@ -22,6 +22,7 @@ from lanewise.machine.codegen.function_code import (
     record_fault,
 )
 from lanewise.machine.codegen.pending_operations import address_of, call_function, issue
+from lanewise.machine.codegen.tensor_pipe import blank_operation
 from lanewise.machine.warp_ops.addresses import CLUSTER, GENERIC, WRITE, locate
 from lanewise.machine.warp_ops.mbarrier import complete_bytes
 
@@ -37,22 +38,9 @@ class Issue:
 
     def __init__(self, code: BlockCode) -> None:
         self.code, self.block = code, code.block
-        with code.builder.goto_entry_block():
-            kind = ir.ArrayType(ir.IntType(8), AsyncOperation.BYTES)
-            place = code.builder.alloca(kind, align=8)
-        self.record = Record(code, Value(code, i64, code.builder.ptrtoint(place, ir.LONG)))
-        for field in (
-            AsyncOperation.barrier,
-            AsyncOperation.target_block,
-            AsyncOperation.combine,
-            AsyncOperation.source,
-            AsyncOperation.element_bytes,
-        ):
-            self.record.set(field, 0)
+        self.record = blank_operation(code, code["site"], code["lane"])
         self.record.set(AsyncOperation.group, OPEN_GROUP)
         self.record.set(AsyncOperation.pipe, NO_PIPE)
-        self.record.set(AsyncOperation.site, code["site"])
-        self.record.set(AsyncOperation.lane, code["lane"])
 
     def demand(self, holds: Value, why: Wrong, number: Value) -> None:
         """Stop the launch unless a condition holds."""

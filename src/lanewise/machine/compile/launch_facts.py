@@ -1,4 +1,4 @@
-"""Collects what a launch has to know of a kernel from its resolved program."""
+"""What a launch has to know of a resolved program; kernels that are kept on disk do without this file."""
 
 from __future__ import annotations
 

@@ -447,7 +447,7 @@ TENSOR_MEMORY = (
         "tcgen05.cp", "tmem descriptor", "tensor_memory.copies:lower", memory=(_operand(1),),
         counter="utccp"),
     *_tensor(
-        "tcgen05.shift", "tmem", "tensor_memory.shift:lower",
+        "tcgen05.shift", "tmem", "tensor_memory.copies:lower_shift",
         inferred="that each lane takes the words of the next one is inferred"),
     *_tensor(
         "tcgen05.commit", "address use?", "tensor_memory.commit:lower", counter="st",

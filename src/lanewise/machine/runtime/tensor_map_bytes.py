@@ -1,4 +1,4 @@
-"""Tensor maps among the arguments of a launch on the machine: their arrays, and where their 128 bytes lie."""
+"""Tensor maps as arguments on the machine, loaded by the few launches that have one: arrays and 128 bytes."""
 
 from __future__ import annotations
 

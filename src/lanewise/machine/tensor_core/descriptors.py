@@ -15,6 +15,7 @@ from lanewise.isa.matrix_descriptor import (
     TCGEN05_FIELD,
     TCGEN05_MODES,
     TCGEN05_VERSION,
+    Field,
     Major,
     Mode,
     PieceGrid,
@@ -37,9 +38,8 @@ _PIECE_BITS, _SWIZZLE_BITS, _SHIFT, _LINE_BITS, _COLUMNS = 12, 13, 14, 15, 16
 SHIFT = 3
 
 
-def field_of(code: FunctionCode, descriptor: Value, name: str) -> Value:
+def field_of(descriptor: Value, field: Field) -> Value:
     """Return a field of a descriptor, in bytes where it is an address or an offset."""
-    field = FIELD[name]
     found = (descriptor >> field.first_bit) & ((1 << field.bits) - 1)
     return found * field.unit if field.unit > 1 else found
 
@@ -100,10 +100,10 @@ def each_piece(
     """
     rows = _table(code, major, version)
     is_tcgen05 = version == TCGEN05_VERSION
-    swizzle_field = TCGEN05_FIELD["swizzle"] if is_tcgen05 else FIELD["swizzle"]
-    mode = ((descriptor >> swizzle_field.first_bit) & ((1 << swizzle_field.bits) - 1)) * _COLUMNS
+    fields = TCGEN05_FIELD if is_tcgen05 else FIELD
+    mode = field_of(descriptor, fields["swizzle"]) * _COLUMNS
     leading, stride = (
-        field_of(code, descriptor, name) for name in ("leading_byte_offset", "stride_byte_offset")
+        field_of(descriptor, fields[name]) for name in ("leading_byte_offset", "stride_byte_offset")
     )
 
     def number(column: int) -> Value:
@@ -122,8 +122,8 @@ def each_piece(
         in_pattern = (code.constant(i64, 1) << line_bits) - 1
         lines = [(each & in_pattern) * line + (each >> line_bits) * group for each in numbers]
         group = group * (code.constant(i64, LINES_TOGETHER) >> line_bits)
-    start = field_of(code, descriptor, "start_address")
-    pattern = field_of(code, descriptor, "base_offset") << 7
+    start = field_of(descriptor, fields["start_address"])
+    pattern = field_of(descriptor, fields["base_offset"]) << 7
     with code.loop(groups) as group_number, code.loop(pieces) as piece_number:
         at_group = group_number + first.group if first else group_number
         at_piece = piece_number + first.piece if first else piece_number
@@ -136,10 +136,23 @@ def each_piece(
         body(group_number, piece_number, addresses)
 
 
+def stop_outside(
+    code: FunctionCode, addresses: list[Value], limit: Value, fault: Callable[[Value], None]
+) -> None:
+    """Write a test that no address lies beyond the last piece; `fault` writes what stops the launch."""
+    outside = addresses[0] > limit
+    for address in addresses[1:]:
+        outside = outside | (address > limit)
+    with code.when(outside):
+        for address in addresses:
+            with code.when(address > limit):
+                fault(address)
+
+
 def swizzled_bits(code: FunctionCode, descriptor: Value) -> Value:
     """Return the bits of an address that the swizzle of a descriptor changes."""
     rows = _table(code, "K", version=0)
-    return rows.load(field_of(code, descriptor, "swizzle") * _COLUMNS + _SWIZZLE_BITS).to(i64)
+    return rows.load(field_of(descriptor, FIELD["swizzle"]) * _COLUMNS + _SWIZZLE_BITS).to(i64)
 
 
 def grid_of(rows: int, k: int, bits: int, major: Major) -> PieceGrid:

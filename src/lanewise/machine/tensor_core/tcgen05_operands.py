@@ -18,11 +18,11 @@ from lanewise.machine.abi import BlockAnswer, BlockRecord, FaultKind, LaunchReco
 from lanewise.machine.codegen.function_code import FunctionCode, Record
 from lanewise.machine.codegen.register_shuffles import shuffled
 from lanewise.machine.codegen.tensor_pipe import fault_in
-from lanewise.machine.tensor_core.descriptors import LINES_TOGETHER, First, each_piece
+from lanewise.machine.tensor_core.descriptors import First, each_piece, stop_outside
 from lanewise.machine.tensor_core.mma_function import half_numbers, half_words
 from lanewise.machine.tensor_core.sparsity_and_scales import TF32_CODES
 from lanewise.machine.tensor_core.tcgen05_faults import Wrong
-from lanewise.machine.tensor_core.wgmma_operands import columns_of, interleaved
+from lanewise.machine.tensor_core.wgmma_operands import interleaved, store_lines
 from lanewise.machine.tensor_memory_records import LANE_BYTES
 
 #: Elements of a row of sums that are moved at a time.
@@ -118,27 +118,18 @@ def gather(module: ir.Module, name: str, storage: Storage, major: Major, turned:
     operation, block = code.record("operation"), Record(code, code["block"], BlockRecord)
     limit = block.at(BlockRecord.launch).get(LaunchRecord.shared_bytes) - PIECE_BYTES
     memory = block.get(BlockRecord.shared)
-    out, pitch = code.pointer("out", storage.word), code["pitch"]
-    lanes = storage.elements
-    sign = code["sign"].to(storage.word).spread(lanes)
+    out = code.pointer("out", storage.word)
+    sign = code["sign"].to(storage.word).spread(storage.elements)
+
+    def fault(address: Value) -> None:
+        shown = address | block.get(BlockRecord.shared_first)
+        fault_in(code, operation, FaultKind.OUT_OF_BOUNDS, shown, PIECE_BYTES)
+        code.give(BlockAnswer.STOPPING)
 
     def body(group: Value, piece: Value, addresses: list[Value]) -> None:
-        outside = addresses[0] > limit
-        for address in addresses[1:]:
-            outside = outside | (address > limit)
-        with code.when(outside):
-            for address in addresses:
-                with code.when(address > limit):
-                    shown = address | block.get(BlockRecord.shared_first)
-                    fault_in(code, operation, FaultKind.OUT_OF_BOUNDS, shown, PIECE_BYTES)
-                    code.give(BlockAnswer.STOPPING)
+        stop_outside(code, addresses, limit, fault)
         lines = [piece_elements(code, storage, Record(code, memory + each)) ^ sign for each in addresses]
-        if not turned:
-            for number, line in enumerate(lines):
-                out.store(line, (group * LINES_TOGETHER + number) * pitch + piece * lanes)
-            return
-        for number, row in enumerate(columns_of(code, lines)):
-            out.store(row, (piece * lanes + number) * pitch + group * LINES_TOGETHER)
+        store_lines(code, out, lines, group, piece, turned)
 
     first = First(code["first_group"], code["first_piece"])
     each_piece(

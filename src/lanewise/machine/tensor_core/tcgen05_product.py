@@ -220,7 +220,7 @@ class Tcgen05Product:
             a_major=found.a_major,
             b_major=found.b_major,
             a_in_tensor_memory=self.form.a_in_tensor_memory,
-            accumulator=found.d,  # type: ignore[arg-type]  # f16, f32 or s32
+            accumulator=found.d,  # type: ignore[arg-type]  # one of the three
             packed_k=found.k // 2 if sparse else found.k,
             k=found.k,
             ws=self.form.product.ws,

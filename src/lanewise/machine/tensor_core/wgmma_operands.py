@@ -20,7 +20,7 @@ from lanewise.machine.codegen.function_code import (
     shared_code,
 )
 from lanewise.machine.codegen.register_shuffles import joined, shuffled
-from lanewise.machine.tensor_core.descriptors import LINES_TOGETHER, each_piece
+from lanewise.machine.tensor_core.descriptors import LINES_TOGETHER, each_piece, stop_outside
 from lanewise.machine.tensor_core.mma_function import half_numbers, half_words
 
 #: Rows of a warp, and the columns of a tile of accumulators.
@@ -45,6 +45,19 @@ def columns_of(code: FunctionCode, lines: list[Value]) -> list[Value]:
     return [lines[0].part(number * count, count) for number in range(lanes)]
 
 
+def store_lines(
+    code: FunctionCode, out: Pointer, lines: list[Value], group: Value, piece: Value, turned: bool
+) -> None:
+    """Store the pieces of eight lines in a matrix: as rows of `pitch` elements, or as columns if turned."""
+    lanes, pitch = lines[0].type.lanes, code["pitch"]
+    if not turned:
+        for number, line in enumerate(lines):
+            out.store(line, (group * LINES_TOGETHER + number) * pitch + piece * lanes)
+        return
+    for number, row in enumerate(columns_of(code, lines)):
+        out.store(row, (piece * lanes + number) * pitch + group * LINES_TOGETHER)
+
+
 # matrices in shared memory ----------------------------------------------------------------------------------
 
 
@@ -60,24 +73,17 @@ def gather(module: ir.Module, bits: int, major: Major, turned: bool) -> ir.Funct
         lanes = 8 * PIECE_BYTES // bits
         limit = code.launch.get(LaunchRecord.shared_bytes) - PIECE_BYTES
         memory = code.block.get(BlockRecord.shared)
-        out, pitch = code.pointer("out", element), code["pitch"]
+        out = code.pointer("out", element)
         sign = (code["flipped"].to(element) << (bits - 1)).spread(lanes)
 
+        def fault(address: Value) -> None:
+            shown = address | code.block.get(BlockRecord.shared_first)
+            code.fault(FaultKind.OUT_OF_BOUNDS, code["site"], 0, shown, PIECE_BYTES)
+
         def body(group: Value, piece: Value, addresses: list[Value]) -> None:
-            outside = addresses[0] > limit
-            for address in addresses[1:]:
-                outside = outside | (address > limit)
-            with code.when(outside):
-                for address in addresses:
-                    with code.when(address > limit):
-                        code.fault(FaultKind.OUT_OF_BOUNDS, code["site"], 0, address, PIECE_BYTES)
+            stop_outside(code, addresses, limit, fault)
             lines = [Record(code, memory + each).get(0, element, lanes) ^ sign for each in addresses]
-            if not turned:
-                for number, line in enumerate(lines):
-                    out.store(line, (group * LINES_TOGETHER + number) * pitch + piece * lanes)
-                return
-            for number, row in enumerate(columns_of(code, lines)):
-                out.store(row, (piece * lanes + number) * pitch + group * LINES_TOGETHER)
+            store_lines(code, out, lines, group, piece, turned)
 
         each_piece(code, code["descriptor"], major, code["groups"], code["pieces"], body)
         code.give(0)

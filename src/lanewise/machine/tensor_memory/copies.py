@@ -1,11 +1,13 @@
-"""tcgen05.cp: a matrix that a descriptor names in shared memory is copied to lanes of tensor memory.
+"""tcgen05.cp and tcgen05.shift, which write lanes of tensor memory: copied rows, or those of the next lane.
 
-The shapes are those of `isa/tensor_memory/copy_shapes.py`. Rows are read in pieces of 16 bytes; each goes to
-all lanes that get it. Of a pair, each block copies from its own shared memory to its own tensor memory.
+A copy reads the matrix that a descriptor names in shared memory. The shapes are those of
+`isa/tensor_memory/copy_shapes.py`. Rows are read in pieces of 16 bytes; each goes to all lanes that get it.
+Of a pair, each block copies from its own shared memory to its own tensor memory.
 """
 
 from __future__ import annotations
 
+from lanewise.isa.matrix_descriptor import TCGEN05_FIELD, TCGEN05_VERSION
 from lanewise.isa.tensor_memory.copy_shapes import EXPANSIONS, PIECE_BYTES, SHAPES, CopyShape, Expansion
 from lanewise.jit import ir
 from lanewise.jit.simd import Value, i64, u32
@@ -20,6 +22,7 @@ from lanewise.machine.codegen.tensor_pipe import (
     tensor_word,
 )
 from lanewise.machine.program.ops import Op
+from lanewise.machine.tensor_core.descriptors import LINES_TOGETHER, each_piece, field_of, stop_outside
 from lanewise.machine.tensor_memory.faults import Wrong
 from lanewise.machine.tensor_memory.targets import (
     ADDRESS,
@@ -31,13 +34,10 @@ from lanewise.machine.tensor_memory.targets import (
 )
 from lanewise.machine.tensor_memory_records import LANE_BYTES
 
+#: The operand that is the descriptor of the matrix in shared memory.
 DESCRIPTOR = 2
-#: Rows of a swizzle's pattern.
-PATTERN_ROWS = 8
-#: Bits 46 to 48 of a descriptor of tcgen05.
-CONSTANT_BIT, CONSTANT_BITS, CONSTANT = 46, 3, 1
-#: The bits of addresses and offsets, which are counted in pieces; where base offset and swizzle begin.
-ADDRESS_BITS, BASE_OFFSET_BIT, SWIZZLE_BIT = 14, 49, 61
+#: Lanes that are shifted together, and the columns of an element of 32 bytes.
+SHIFTED_ROWS, SHIFTED_COLUMNS = 32, 8
 
 
 def lower(code: BlockCode, op: Op) -> None:
@@ -55,9 +55,9 @@ def lower(code: BlockCode, op: Op) -> None:
 def _write_issue(code: BlockCode, name: str, shape: CopyShape, expansion: Expansion | None) -> None:
     made, descriptor = PipeOperation(code), code["descriptor"]
     demand_target(code, Target(shape.first_lane, shape.last_lane, shape.columns))
-    constant = ((descriptor >> CONSTANT_BIT) & ((1 << CONSTANT_BITS) - 1)).equals(CONSTANT)
-    even = ((descriptor >> SWIZZLE_BIT) & 1).equals(0)
-    with code.when(~(constant & even)):
+    version = field_of(descriptor, TCGEN05_FIELD["version"])
+    swizzle = field_of(descriptor, TCGEN05_FIELD["swizzle"])
+    with code.when(version.differs(TCGEN05_VERSION) | (swizzle & 1).differs(0)):
         code.fault(FaultKind.TENSOR_MEMORY, code["site"], code["lane"], descriptor, int(Wrong.DESCRIPTOR))
     made.operand(ADDRESS, code["address"])
     made.operand(PAIRED, code["paired"])
@@ -70,26 +70,34 @@ def _write_issue(code: BlockCode, name: str, shape: CopyShape, expansion: Expans
 
 
 def _write_execute(code: FunctionCode, shape: CopyShape, expansion: Expansion | None) -> None:
-    """Write the function that carries out a copy: row by row, piece by piece."""
+    """Write the function that carries out a copy: eight rows after the others, piece by piece."""
     operation = code.record("operation")
     lane, column = lane_and_column(operand_of(operation, ADDRESS))
-    source = _Source(code, operand_of(operation, DESCRIPTOR))
+    groups = code.number(-(-shape.rows // LINES_TOGETHER))
     with each_block(code, operation) as block:
         memory = block.get(BlockRecord.shared)
         limit = block.at(BlockRecord.launch).get(LaunchRecord.shared_bytes) - PIECE_BYTES
         first = tensor_word(block, lane, column)
-        with code.loop(shape.rows) as row:
-            lanes = [_lane(shape, row, copy) for copy in range(shape.copies)]
-            for piece in range(shape.pieces):
-                address = source.address(row, piece)
-                with code.when(address > limit):
-                    fault_in(code, operation, FaultKind.OUT_OF_BOUNDS, address, PIECE_BYTES)
-                    code.give(BlockAnswer.STOPPING)
-                held = Record(code, memory + address)
-                for number, words in enumerate(_words(code, held, expansion)):
+
+        def fault(address: Value) -> None:
+            shown = address | block.get(BlockRecord.shared_first)
+            fault_in(code, operation, FaultKind.OUT_OF_BOUNDS, shown, PIECE_BYTES)
+            code.give(BlockAnswer.STOPPING)
+
+        def body(group: Value, piece: Value, addresses: list[Value]) -> None:
+            stop_outside(code, addresses[: shape.rows], limit, fault)
+            for number, address in enumerate(addresses[: shape.rows]):
+                row = group * LINES_TOGETHER + number
+                lanes = [_lane(shape, row, copy) for copy in range(shape.copies)]
+                for place, words in enumerate(_words(code, Record(code, memory + address), expansion)):
                     for each in lanes:
                         target = Record(code, first + each * LANE_BYTES + piece * PIECE_BYTES)
-                        target.pointer(words.type.lanes * 4 * number, u32).store(words)
+                        target.pointer(words.type.lanes * 4 * place, u32).store(words)
+
+        pieces = code.number(shape.pieces)
+        each_piece(
+            code, operand_of(operation, DESCRIPTOR), "K", groups, pieces, body, version=TCGEN05_VERSION
+        )
     code.give(0)
 
 
@@ -101,30 +109,6 @@ def _lane(shape: CopyShape, row: Value, copy: int) -> Value:
         found = found + (rest & (extent - 1)) * stride
         rest = rest >> (extent.bit_length() - 1)
     return found
-
-
-class _Source:
-    """The matrix that a descriptor names: rows of pieces, K-major, as for tcgen05.mma."""
-
-    def __init__(self, code: FunctionCode, descriptor: Value) -> None:
-        self.code = code
-        swizzle = (descriptor >> SWIZZLE_BIT) & 7
-        self.row_bytes = swizzle.equals(0).select(
-            code.number(PIECE_BYTES), code.number(256) >> (swizzle >> 1)
-        )
-        self.swizzled = self.row_bytes - PIECE_BYTES
-        self.start, leading, self.stride = (
-            ((descriptor >> bit) & ((1 << ADDRESS_BITS) - 1)) * PIECE_BYTES for bit in (0, 16, 32)
-        )
-        self.pattern = ((descriptor >> BASE_OFFSET_BIT) & 7) << 7
-        #: The bytes to the second piece of a row: without a swizzle a row of the pattern is one piece.
-        self.to_second = swizzle.equals(0).select(leading, code.number(PIECE_BYTES))
-
-    def address(self, row: Value, piece: int) -> Value:
-        """Return the offset of a piece in shared memory."""
-        inside, group = row & (PATTERN_ROWS - 1), row >> (PATTERN_ROWS.bit_length() - 1)
-        linear = self.start + inside * self.row_bytes + group * self.stride + self.to_second * piece
-        return linear ^ (((linear - self.pattern) >> 3) & self.swizzled)
 
 
 def _words(code: FunctionCode, held: Record, expansion: Expansion | None) -> list[Value]:
@@ -146,3 +130,35 @@ def _words(code: FunctionCode, held: Record, expansion: Expansion | None) -> lis
             word = word | (element << (8 * number + expansion.first_bit))
         found.append(word.to(u32))
     return found
+
+
+def lower_shift(code: BlockCode, op: Op) -> None:
+    """Lower tcgen05.shift.down: one operation for each active lane.
+
+    The PTX ISA says that rows are shifted "down, except the last", and CUTLASS that what refills them is the
+    last lane of each partition (by the copy of shape .4x256b). So lane r takes the words of lane r + 1, and
+    the last one keeps its own. No GPU has confirmed it.
+    """
+    if not op.has("down"):
+        raise op.unsupported("it shifts .down")
+    issue_each(code, op, "tcgen05.shift", _write_shift_issue)
+
+
+def _write_shift_issue(code: BlockCode) -> None:
+    made = PipeOperation(code)
+    demand_target(code, Target(SHIFTED_ROWS, SHIFTED_ROWS - 1, SHIFTED_COLUMNS))
+    made.operand(ADDRESS, code["address"])
+    made.operand(PAIRED, code["paired"])
+    made.give(shared(code.module, "execute tcgen05.shift", ir.FunctionType(ir.WORD, [ir.LONG]), _write_shift))
+
+
+def _write_shift(module: ir.Module, name: str) -> None:
+    code = FunctionCode(module, name, ("operation",), ir.WORD, "")
+    operation = code.record("operation")
+    lane, column = lane_and_column(operand_of(operation, ADDRESS))
+    with each_block(code, operation) as block:
+        first = tensor_word(block, lane, column)
+        with code.loop(SHIFTED_ROWS - 1) as row:
+            place = Record(code, first + row * LANE_BYTES)
+            place.pointer(0, u32).store(place.get(LANE_BYTES, u32, SHIFTED_COLUMNS))
+    code.give(0)

@@ -6,6 +6,7 @@ Bodies are read by `body_parser.py`, declarations by `declaration_parser.py`, op
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from lanewise.errors import LanewiseError
 from lanewise.ptx.lexer import Reader, Source
@@ -32,6 +33,12 @@ from lanewise.ptx.syntax.directive_parser import (
     read_targets,
 )
 from lanewise.ptx.syntax.operand_parser import read_count
+from lanewise.ptx.syntax_error import PtxSyntaxError
+from lanewise.ptx.text_or_path import read_text_or_path
+from lanewise.tracebacks import short_traceback
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _IN_MODULE = (*LINKING, "entry", "func", "file", "section", "pragma", "alias", "target", *SPACES)
 _IN_BODY = ("loc", "pragma", "callprototype", "calltargets", "branchtargets", "file", "section", *SPACES)
@@ -170,3 +177,28 @@ def _body_directive(reader: Reader) -> list[Statement]:
         case "branchtargets" | "calltargets":
             return [read_targets(reader)]
     raise reader.unknown(_IN_BODY)
+
+
+@short_traceback
+def load(path_or_text: str | Path) -> Module:
+    """Read PTX: a Path, the path of a file as text, or the PTX itself.
+
+    >>> load(".version 9.0\\n.target sm_80\\n.visible .entry k() { ret; }")["k"]
+    <entry k>
+    """
+    text, path = read_text_or_path(path_or_text, suffixes=(".ptx",), what="PTX")
+    if path is None:
+        if ".version" not in text and "\n" not in text.strip():
+            raise LanewiseError(
+                f"{text.strip()[:80]!r} is neither a file nor PTX (which begins with .version)"
+            )
+        return parse(text)
+    if path.endswith((".cu", ".cuh")):
+        raise LanewiseError(f"{path} is CUDA C++, not PTX: lanewise.cuda(path, arch=…) compiles it")
+    if text.startswith("\x7fELF"):
+        raise LanewiseError(f"{path} is a cubin or another ELF file, not PTX")
+    try:
+        return parse(text)
+    except PtxSyntaxError as error:
+        error.add_note(f"in {path}")
+        raise

@@ -15,7 +15,6 @@ from lanewise.errors import LanewiseError
 from lanewise.virtual_gpu.blas.entry_points import LETTERS, entry_points
 from lanewise.virtual_gpu.blas.light import VERSION, LightCalls
 from lanewise.virtual_gpu.blas.matrices import Array, Place, note_product, scalar, strided
-from lanewise.virtual_gpu.blas.products import Settings
 from lanewise.virtual_gpu.driver.driver import LOG_VARIABLE, Driver
 from lanewise.virtual_gpu.driver.entry_points import C_TYPES
 from lanewise.virtual_gpu.driver.results import DriverError, Result
@@ -108,19 +107,7 @@ class Blas(LightCalls):
             return self._vectors(name, plain, call)
         return getattr(self, name)(**call)
 
-    # handles ------------------------------------------------------------------------------------------------
-
-    def cublasCreate_v2(self) -> int:
-        """Return a new handle of cuBLAS."""
-        made = Settings()
-        number = self.driver.handle(made)
-        self.handles[number] = made
-        return number
-
-    def cublasDestroy_v2(self, blas: int) -> None:
-        """Forget a handle of cuBLAS."""
-        self.settings(blas)
-        del self.handles[blas]
+    # settings of a handle -----------------------------------------------------------------------------------
 
     def cublasGetVersion_v2(self, blas: int) -> int:
         """Return the version that the library has."""

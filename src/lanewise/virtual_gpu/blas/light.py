@@ -103,14 +103,6 @@ class LightCalls(ProductCalls):
         """Forget a handle of cuBLASLt."""
         self.cublasDestroy_v2(blas)
 
-    def cublasCreate_v2(self) -> int:
-        """Return a handle; `Blas` makes it."""
-        raise NotImplementedError
-
-    def cublasDestroy_v2(self, blas: int) -> None:
-        """Forget a handle; `Blas` does it."""
-        raise NotImplementedError
-
     def cublasLtMatmulDescCreate(self, compute: int, scale_type: int) -> int:
         """Return a description of a product."""
         values = {ProductAttribute.COMPUTE: compute, ProductAttribute.SCALE_TYPE: scale_type}

@@ -45,6 +45,18 @@ class ProductCalls:
         """The settings of each handle."""
         return {}
 
+    def cublasCreate_v2(self) -> int:
+        """Return a new handle of cuBLAS."""
+        made = Settings()
+        number = self.driver.handle(made)
+        self.handles[number] = made
+        return number
+
+    def cublasDestroy_v2(self, blas: int) -> None:
+        """Forget a handle of cuBLAS."""
+        self.settings(blas)
+        del self.handles[blas]
+
     def settings(self, blas: int) -> Settings:
         """Return the settings of a handle."""
         if blas not in self.handles:

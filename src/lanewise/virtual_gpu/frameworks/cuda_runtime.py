@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from lanewise.errors import LanewiseError
 from lanewise.virtual_gpu.driver.results import DriverError
 from lanewise.virtual_gpu.frameworks.patches import Patches
 from lanewise.virtual_gpu.runtime.entry_points import entry_points
@@ -74,9 +75,9 @@ def _refusal(name: str) -> Callable[..., Any]:
     """Return a function that says that one of the runtime is not supported."""
 
     def function(*_: Any) -> Any:
-        raise NotImplementedError(
-            f"lanewise's virtual GPU does not answer {name} of cuda.bindings.runtime; the functions of "
-            "cuda.bindings.driver are"
+        raise LanewiseError(
+            f"lanewise's virtual GPU does not answer {name} of cuda.bindings.runtime; call the function of "
+            "cuda.bindings.driver that does the same"
         )
 
     return function

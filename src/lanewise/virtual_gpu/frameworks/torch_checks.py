@@ -72,7 +72,7 @@ class _Schema:
 _schema = cache(_Schema)
 
 
-class TorchChecks(_DispatchMode):  # type: ignore[misc]
+class TorchChecks(_DispatchMode):  # type: ignore[misc]  # torch's class has no types
     """Sees every operator of torch's, for checks of memory and of streams."""
 
     supports_higher_order_operators = True

@@ -126,7 +126,7 @@ def _storage(tensor: Any) -> Any:
     try:
         with torch._C.DisableTorchFunction():
             return tensor.untyped_storage()
-    except (NotImplementedError, RuntimeError):
+    except RuntimeError:  # torch's NotImplementedError for sparse tensors is one, too
         return None
 
 

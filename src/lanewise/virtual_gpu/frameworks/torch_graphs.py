@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_leaves
 
+from lanewise.errors import LanewiseError
 from lanewise.virtual_gpu.frameworks.patches import Patches
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Recording:
         """Record an operator of torch's, whose arguments name host memory."""
         name = getattr(function, "__name__", "")
         if name in _NOT_REPEATED:
-            raise NotImplementedError(
+            raise LanewiseError(
                 f"lanewise's virtual GPU captures no {name} into a CUDA graph; capture the forward pass, or "
                 "run without a graph"
             )
@@ -61,8 +62,8 @@ def _tensors(values: Any) -> list[Any]:
     return [each for each in tree_leaves(values) if isinstance(each, torch.Tensor)]
 
 
-def _graph_class(gpu: FrameworkState) -> type:
-    """Return the class of graphs of a virtual GPU."""
+def _graph_classes(gpu: FrameworkState) -> tuple[type, type]:
+    """Return the classes of graphs of a virtual GPU, and of blocks that capture one."""
     driver, storages = gpu.driver, gpu.torch
 
     class CUDAGraph:
@@ -121,12 +122,11 @@ def _graph_class(gpu: FrameworkState) -> type:
         def __exit__(self, *_: object) -> None:
             self.cuda_graph.capture_end()
 
-    CUDAGraph.graph = graph  # type: ignore[attr-defined]
-    return CUDAGraph
+    return CUDAGraph, graph
 
 
 def _no_graphed_callables(*_: Any, **__: Any) -> Any:
-    raise NotImplementedError(
+    raise LanewiseError(
         "lanewise's virtual GPU has no torch.cuda.make_graphed_callables, which captures a backward pass; "
         "call the module itself, or capture its forward pass with torch.cuda.graph"
     )
@@ -134,9 +134,9 @@ def _no_graphed_callables(*_: Any, **__: Any) -> Any:
 
 def install_torch_graphs(gpu: FrameworkState, patches: Patches) -> None:
     """Let `torch.cuda` capture graphs, until the patches are taken back."""
-    graphs: Any = _graph_class(gpu)
+    graphs, capture = _graph_classes(gpu)
     patches.set(torch.cuda, "CUDAGraph", graphs)
-    patches.set(torch.cuda, "graph", graphs.graph)
+    patches.set(torch.cuda, "graph", capture)
     patches.set(torch.cuda, "graph_pool_handle", lambda: (0, 0))
     patches.set(torch.cuda, "make_graphed_callables", _no_graphed_callables)
     patches.set(torch.cuda, "is_current_stream_capturing", lambda: gpu.torch.recording is not None)

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from lanewise.errors import LanewiseError
 from lanewise.isa.launch_limits import MOST_THREADS
 from lanewise.isa.multiprocessor import MOST_REGISTERS
 from lanewise.isa.tensor_map_fields import L2_PROMOTIONS
@@ -380,6 +381,10 @@ def _parameter_names(signature: dict[Any, Any]) -> Iterator[str]:
             yield str(name)
 
 
+class MissingProduct(LanewiseError, AttributeError):
+    """The error for a product of Triton's cuBLAS that a virtual GPU does not have; also for `hasattr`."""
+
+
 class Products:
     """Triton's class of cuBLAS, which has only machine code for GPUs: products by torch, in float32."""
 
@@ -395,9 +400,9 @@ class Products:
         d.copy_((alpha * (a.float() @ b.float().T) + beta * c.float()).to(d.dtype))
 
     def __getattr__(self, name: str) -> Any:
-        raise NotImplementedError(
-            f"cuBLAS has machine code for GPUs alone, which a virtual GPU cannot run; {name} is not "
-            "answered, matmul and gemm are"
+        raise MissingProduct(
+            f"lanewise's virtual GPU has no {name} of Triton's CublasLt, only matmul and gemm; compute this "
+            "product with torch, or with a kernel"
         )
 
 

@@ -7,6 +7,7 @@ import sys
 import sysconfig
 from functools import cache
 from pathlib import Path
+from types import FrameType
 
 #: The folder of this library.
 _OWN = str(Path(__file__).parents[2])
@@ -23,9 +24,9 @@ def _is_library(file: str) -> bool:
 
 def host_line() -> str | None:
     """Return the file and line of the innermost frame of the program itself; None if it is not in Python."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if not _is_library(frame.f_code.co_filename):
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return None

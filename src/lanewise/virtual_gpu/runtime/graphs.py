@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from functools import partial
 
 from lanewise.virtual_gpu.driver import DriverError, Result
 from lanewise.virtual_gpu.driver.graphs import Graph, Node, NodeKind, Work
@@ -87,12 +88,12 @@ class GraphCalls(MemoryCalls):
 
     def cudaGraphAddMemcpyNodeToSymbol(self, graph: int, dependencies: int, count: int, *copy: int) -> int:
         """Return a new node that copies bytes to a variable."""
-        work: Work = lambda: self.cudaMemcpyToSymbol(*copy)  # noqa: E731
+        work = partial(self.cudaMemcpyToSymbol, *copy)
         return self.driver.add_to(graph, dependencies, count, NodeKind.MEMCPY, work).handle
 
     def cudaGraphAddMemcpyNodeFromSymbol(self, graph: int, dependencies: int, count: int, *copy: int) -> int:
         """Return a new node that copies bytes of a variable."""
-        work: Work = lambda: self.cudaMemcpyFromSymbol(*copy)  # noqa: E731
+        work = partial(self.cudaMemcpyFromSymbol, *copy)
         return self.driver.add_to(graph, dependencies, count, NodeKind.MEMCPY, work).handle
 
     def cudaGraphAddMemsetNode(self, graph: int, dependencies: int, count: int, parameters: int) -> int:

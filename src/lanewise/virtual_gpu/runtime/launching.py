@@ -35,7 +35,7 @@ class LaunchCalls:
     registered: Registered
 
     def __init__(self, driver: Driver) -> None:
-        super().__init__(driver)  # type: ignore[call-arg]
+        super().__init__(driver)  # type: ignore[call-arg]  # of the class that it is mixed into
         self._calls = PerThread()
 
     # what nvcc writes ---------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What ptxas says of a kernel and a launch does not show: registers that it had to spill to local memory."""
+"""What ptxas alone knows of a kernel: spilled registers. Apart from the verdicts that few checks ask for."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ The walkers of boxes and of matrix descriptors, which the machine copies and mul
 
 from __future__ import annotations
 
-from lanewise.isa.matrix_descriptor import PIECE_BYTES, Major
+from lanewise.isa.matrix_descriptor import FIELD, PIECE_BYTES, Major
 from lanewise.isa.tensor_map_fields import MAP_BYTES
 from lanewise.jit.compiled_functions import signature_only
 from lanewise.jit.lane_functions import unsigned_less
@@ -393,7 +393,7 @@ def _write_operand_read(code: WatchCode) -> None:
     limit = begun.block.at(BlockRecord.launch).get(LaunchRecord.shared_bytes) - PIECE_BYTES
     runs = begun.runs(begun.block, memory, AsyncFlag.READS | AsyncFlag.SHARED)
     runs.view.set(RunView.swizzle, swizzled_bits(code, code["descriptor"]) + 1)
-    extent = Extent(code, field_of(code, code["descriptor"], "start_address"))
+    extent = Extent(code, field_of(code["descriptor"], FIELD["start_address"]))
 
     def body(group: Value, piece: Value, addresses: list[Value]) -> None:
         for address in addresses:

@@ -45,7 +45,7 @@ from lanewise.machine.tensor_core import tcgen05_product as product
 from lanewise.machine.tensor_core.descriptors import LINES_TOGETHER, each_piece
 from lanewise.machine.tensor_core.tcgen05_form import Form
 from lanewise.machine.tensor_memory import copies, targets
-from lanewise.machine.tensor_memory.shift import WIDTH as SHIFTED_COLUMNS
+from lanewise.machine.tensor_memory.copies import SHIFTED_COLUMNS
 from lanewise.machine.tensor_memory_records import LANE_SHIFT
 
 #: A function that is called when an operation of the pipe is issued.
