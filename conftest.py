@@ -21,7 +21,8 @@ NumPy and torch compute with one thread. Otherwise each worker, and each program
 as many threads as the machine has processors, and these spin while they wait for each other.
 
 Python's garbage collector walks through all that is alive: thousands of tests, and the modules that they
-import. What is there once the tests are collected stays for the whole run, so the collector leaves it alone.
+import. It would do so again and again while they are collected, and find nothing to free; it is off until
+then. What is there once the tests are collected stays for the whole run, so the collector leaves it alone.
 
 The checkers of types (`tests/type_checkers`) and the page in a browser (`tests/explore/*browser.py`) take
 half a minute and more. They run if they are named, as CI does, or with LANEWISE_EVERYTHING=1.
@@ -66,6 +67,7 @@ ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Heed SIGINT, and make the cache folder of this run, unless the environment names one."""
+    gc.disable()  # until the tests are collected
     pytest.register_assert_rewrite("shared_tests")
     os.environ.setdefault(RAISE_INTERNAL_ERRORS, "1")
     os.environ.setdefault(*PATIENCE)
@@ -144,8 +146,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: (item.path.name not in LONGEST, item.path.parts))
 
 
+@pytest.fixture
+def only_new_objects() -> None:
+    """Let `gc.collect()` look at what the test makes, not at all that tests before it have left in caches."""
+    gc.freeze()
+
+
 def pytest_collection_finish() -> None:
     """Let the garbage collector leave alone what stays for the whole run, and come less often."""
+    gc.enable()
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 100)

@@ -55,7 +55,7 @@ def rows_of_page(word: str) -> list[list[str]]:
     raise AssertionError(word)
 
 
-@sampled(4)
+@sampled(7)
 @pytest.mark.slow
 @pytest.mark.parametrize("number", CLIMBED)
 def test_a_rung_is_exact_and_clean(ladder: Any, number: int) -> None:
@@ -67,7 +67,7 @@ def test_a_rung_is_exact_and_clean(ladder: Any, number: int) -> None:
     assert [str(number), seen.rung.adds, conflicts, f"{seen.fetched:,}"] in rows_of_page("bank conflicts")
 
 
-@sampled(2)
+@sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("label", ["2b", "4b", "5b", "7b"])
 def test_a_variant_is_exact_and_clean(ladder: Any, label: str) -> None:
@@ -116,7 +116,7 @@ HOPPER_OPCODES = ("HGMMA", "UTMALDG", "SYNCS", "WARPGROUP", "BAR")
 BLACKWELL_OPCODES = ("UTCHMMA", "UTCBAR", "SYNCS", "BAR")
 
 
-@sampled(8)
+@sampled(12)
 @pytest.mark.parametrize("number", NUMBERS)
 def test_the_page_shows_the_machine_code(ladder: Any, number: int) -> None:
     from lanewise.ptx import ToolMissing

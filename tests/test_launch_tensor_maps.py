@@ -90,6 +90,7 @@ def test_it_agrees_with_lw_address() -> None:
     assert read("by_value", tensor_map)[0] == lw.address(array) + 16
 
 
+@pytest.mark.usefixtures("only_new_objects")
 @sampled(2)
 @pytest.mark.parametrize(("kernel", "name"), [("from_global", "in_global"), ("from_const", "in_const")])
 def test_variables_of_the_module_hold_maps(kernel: str, name: str) -> None:
@@ -109,6 +110,7 @@ def test_variables_of_the_module_hold_maps(kernel: str, name: str) -> None:
     assert kept() is None
 
 
+@pytest.mark.usefixtures("only_new_objects")
 def test_a_map_keeps_its_array() -> None:
     tensor_map = lw.tensor_map(np.full((64, 64), 7, np.float32), (8, 32))
     out = np.zeros(2, np.float32)
@@ -172,6 +174,7 @@ def test_a_gpu_gets_the_bytes_for_the_arrays_address(fake: FakeDriver) -> None:
     assert tensor_map.tensor.strides == (64,)
 
 
+@pytest.mark.usefixtures("only_new_objects")
 def test_a_pointer_is_to_memory_of_the_map_that_is_made_once(fake: FakeDriver) -> None:
     fake.sizes = (8, 8)
     tensor_map = lw.tensor_map(FakeArray(0x2000), (4, 8))

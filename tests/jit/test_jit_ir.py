@@ -23,6 +23,7 @@ def read(module: ir.Module) -> str:
     return str(parsed)
 
 
+@pytest.mark.usefixtures("only_new_objects")
 def test_equal_types_are_one_object() -> None:
     assert ir.IntType(32) is ir.WORD
     assert ir.VectorType(ir.WORD, 8) is ir.VectorType(ir.WORD, 8)
@@ -31,6 +32,7 @@ def test_equal_types_are_one_object() -> None:
     assert ir.FunctionType(ir.WORD, [ir.LONG]) is ir.FunctionType(ir.WORD, (ir.LONG,))
 
 
+@pytest.mark.usefixtures("only_new_objects")
 def test_array_types_go_with_the_code_that_used_them() -> None:
     types = [weakref.ref(ir.ArrayType(ir.WORD, count).as_pointer()) for count in range(5000, 5100)]
     gc.collect()

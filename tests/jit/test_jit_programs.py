@@ -50,6 +50,7 @@ def added(program: machine_code.Program) -> int:
     return int(word[0])
 
 
+@pytest.mark.usefixtures("only_new_objects")
 def test_programs_that_nobody_uses_are_bounded() -> None:
     for number in range(100):
         assert added(load(number)) == number
@@ -57,6 +58,7 @@ def test_programs_that_nobody_uses_are_bounded() -> None:
     assert len(machine_code._LOADED) == len(machine_code._RECENT) == 16
 
 
+@pytest.mark.usefixtures("only_new_objects")
 def test_a_program_in_use_is_never_unloaded_nor_loaded_twice() -> None:
     used = load(-1)
     place = used.place("add")
@@ -144,6 +146,7 @@ def test_a_running_program_outlives_the_cache() -> None:
     assert answers == [0] * 800
 
 
+@pytest.mark.usefixtures("only_new_objects")
 def test_an_engine_goes_with_its_last_reference() -> None:
     program = load(5)
     engine = weakref.ref(program._engine)

@@ -21,7 +21,7 @@ from everything import EVERYTHING
 from lanewise.errors import InternalError, LanewiseError
 
 #: Calls that are drawn for each function.
-CALLS = 3000 if EVERYTHING else 80
+CALLS = 3000 if EVERYTHING else 40
 KEYWORDS = (
     "out", "bias", "activation", "residual", "alpha", "beta", "scale_a", "scale_b", "scale_out", "epilogue",
     "out_dtype", "accumulate", "precision", "batch_invariant", "arch", "plan", "stream",

@@ -35,7 +35,7 @@ KERNELS: dict[str, Callable[[], None]] = {
 }
 
 
-@sampled(4)
+@sampled(6)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", KERNELS)
 def test_is_silent(name: str) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lanewise
-from everything import sampled
+from everything import only_with_everything, sampled
 from lanewise.machine import Deadlock, KernelFault
 from lanewise.ptx import Module, parse
 
@@ -494,6 +494,7 @@ LOOK:
     assert not lanewise.check(kernel(body)["k"][8, 64], out, cluster=4).findings
 
 
+@only_with_everything
 @pytest.mark.slow
 def test_barriers_of_the_standard_library() -> None:
     """cuda::barrier, as NVRTC compiles it."""

@@ -30,9 +30,9 @@ def images(
     """
     with machine_code.Compilation() as compilation:
         made: list[Future[bytes]] = []
-        if instrumentation is not None:
-            made.append(compilation.begin_kept(*instrumentation.library()))
         shared = _SharedImages(compilation)
+        if instrumentation is not None:
+            shared.add_library(*instrumentation.library())
         shared.add_scheduler(instrumentation)
         kernel, blocks = make()
         compilation.begin_beside(partial(load_products, kernel.program, kernel.arch))
@@ -60,6 +60,14 @@ class _SharedImages:
         #: Images that are being compiled.
         self._begun: list[Future[bytes]] = []
 
+    def add_library(self, key: str, write: Callable[[], str]) -> None:
+        """Add the functions of an instrumentation, which are one module and call no shared functions."""
+        kept = _SHARED.get(key)
+        if kept is not None:
+            self._kept.append(kept[0])
+        else:
+            self._begin(key, write, machine_code.compile, {})
+
     def add_scheduler(self, instrumentation: Instrumentation | None) -> None:
         """Add the scheduler: what runs once for a block is not worth the time of all LLVM's passes."""
         hook = instrumentation.barrier_hook() if instrumentation is not None else None
@@ -85,10 +93,16 @@ class _SharedImages:
             module = ir.Module(key)
             write(module)
             text, needed = str(module), module.apart
-            image_to_be = self._compilation.begin_kept(key, lambda: text, how)
-            image_to_be.add_done_callback(partial(_remember, key, needed))
-            self._begun.append(image_to_be)
+            self._begin(key, lambda: text, how, needed)
         self.add(needed)
+
+    def _begin(
+        self, key: str, write: Callable[[], str], how: Callable[[str], bytes], needed: dict[str, Write]
+    ) -> None:
+        """Begin to read or compile an image, which is kept in memory for later kernels."""
+        image_to_be = self._compilation.begin_kept(key, write, how)
+        image_to_be.add_done_callback(partial(_remember, key, needed))
+        self._begun.append(image_to_be)
 
     def images(self) -> list[bytes]:
         """Return all images, once they are compiled."""
