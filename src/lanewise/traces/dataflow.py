@@ -36,6 +36,7 @@ from lanewise.traces.fragments import MatrixOperand, matrix_operands
 from lanewise.traces.places import MemoryPlace, RegisterPlace
 from lanewise.traces.recording import Recording
 from lanewise.traces.sources import Source
+from lanewise.traces.tensor_origins import TensorOrigins
 from lanewise.traces.warpgroup import WarpgroupProducts
 
 #: Types of two numbers in one register.
@@ -47,7 +48,7 @@ class Dataflow:
 
     def __init__(self, recording: Recording) -> None:
         self.recording, self.log = recording, recording.log
-        self._warpgroup = WarpgroupProducts(recording)
+        self._warpgroup, self.tensor = WarpgroupProducts(recording), TensorOrigins(recording)
 
     # what a register was made from ------------------------------------------------------------------------
 
@@ -62,6 +63,8 @@ class Dataflow:
             )
         if op.opcode == BARRIER_RESULT:
             return []
+        if op.record.touches_tensor_memory and op.has("ld"):
+            return self.tensor.loaded(entry, op, place)
         operands = matrix_operands(op, self.recording.run.arch)
         if op.record.multiplies:
             return self._product(entry, op, operands, place)
@@ -313,6 +316,8 @@ class Dataflow:
         number = int(writes.access[write])
         if number == TOLD:
             number = int(np.searchsorted(log.runs.entry, writes.entry[write]))
+            if number == len(log.runs.entry) or log.runs.entry[number] != writes.entry[write]:
+                return None  # it wrote nothing else: a commit of tcgen05
         entry = int(log.runs.issuer[number])
         return (entry, int(log.runs.lane[number])) if entry >= 0 else None
 
@@ -321,7 +326,8 @@ class Dataflow:
         found, run = self.issuer(write), int(self.log.writes.access[write])
         old = Source(MemoryPlace(place.address, place.size, place.block), "the value before")
         if run == TOLD:
-            return [old, Source(None, "the bytes that have arrived")]
+            told = "the bytes that have arrived" if found is not None else "an arrival by tcgen05.commit"
+            return [old, Source(None, told)]
         runs = self.log.runs
         source, offset = int(runs.source[run]), place.address - int(runs.target[run])
         if source == FILLED:
@@ -330,6 +336,8 @@ class Dataflow:
         if found is None or op is None:
             return []
         entry, lane = found
+        if op.record.touches_tensor_memory:
+            return self.tensor.written(entry, lane, int(self.log.writes.entry[write]), place)
         header, accesses = self.log.entries[entry], self.log.point(entry).accesses
         here = RegisterPlace(int(header["block"]), int(header["warp"]), lane, (), 0, 0)
         reads = [each for each in accesses if each.located.access.kind is AccessKind.READ]

@@ -9,11 +9,15 @@ from typing import Any
 import numpy as np
 
 from lanewise.errors import LanewiseError
+from lanewise.machine import abi
 from lanewise.machine.abi import LANES
 from lanewise.machine.program.operands import Register
+from lanewise.machine.tensor_memory_records import LANE_BYTES, TENSOR_COLUMNS, TENSOR_LANES
 from lanewise.numpy_types import AnyArray
 from lanewise.traces.arrays import ArgumentArray
+from lanewise.traces.descriptions import TENSOR_NAME
 from lanewise.traces.recording import Recording
+from lanewise.traces.tensor_memory import tensor_reading
 
 
 def is_integer(value: object) -> bool:
@@ -132,6 +136,8 @@ class PlaceNames:
             if each.name == name:
                 return self._argument(each, index, block)
         shared = self.recording.shared_arrays.declared.get(name)
+        if shared is None and name == TENSOR_NAME and tensor_reading(self.recording).is_used:
+            return _tensor_word(index, block)
         if shared is None:
             return None
         address, size = shared.element(index)
@@ -163,6 +169,16 @@ class PlaceNames:
             raise LanewiseError(f"{of} is a register, and each lane has its own: give lane=")
         registers = variable.elements[element]
         return RegisterPlace(block, warp, lane, registers, 0, registers[0].bits // 8)
+
+
+def _tensor_word(index: tuple[int, ...], block: int) -> MemoryPlace:
+    """Return a word of tensor memory by its lane and column."""
+    if len(index) != 2 or not (0 <= index[0] < TENSOR_LANES and 0 <= index[1] < TENSOR_COLUMNS):
+        raise LanewiseError(
+            f"{TENSOR_NAME}[lane, column] has lanes 0 to {TENSOR_LANES - 1} and columns 0 to "
+            f"{TENSOR_COLUMNS - 1}; there is no {list(index)}"
+        )
+    return MemoryPlace(abi.TENSOR_WINDOW + index[0] * LANE_BYTES + 4 * index[1], 4, block)
 
 
 def _listed(items: Any) -> str:
