@@ -12,6 +12,7 @@ from lanewise.draw import (
     mma_atoms,
     moves,
     tensor_maps,
+    tensor_memory,
 )
 from lanewise.draw.options import Options
 from lanewise.draw.picture import Picture, cut
@@ -60,6 +61,8 @@ def _described(thing: object, options: Options) -> Picture:
             return descriptors.picture_of_matrix(descriptors.described_matrix(thing), options)
         case descriptors.DescribedMatrix():
             return descriptors.picture_of_matrix(thing, options)
+        case tensor_memory.TensorMemory():
+            return tensor_memory.picture_of_memory(thing, options)
         case Picture():
             return thing
     tensor = getattr(thing, "tensor", None)

@@ -17,7 +17,7 @@ from lanewise.draw.palette import PASTELS, SHARED, WHITE
 from lanewise.draw.picture import Axis, Cell, Legend, Panel, Picture
 from lanewise.engines import Drawn
 from lanewise.errors import LanewiseError
-from lanewise.formats import format_of
+from lanewise.formats import Format, format_of
 from lanewise.isa.tensor_memory.accumulators import COLUMNS, LANES, PARTITION
 from lanewise.numpy_types import AnyArray
 
@@ -73,8 +73,7 @@ class TensorMemory(Drawn):
         fmt = format_of(dtype)
         if fmt.word_bits > 32:
             raise LanewiseError(f"a word of tensor memory has 32 bits; {fmt.name} has {fmt.word_bits}")
-        low = self.words & np.uint32((1 << fmt.bits) - 1 if fmt.bits < 32 else 0xFFFFFFFF)
-        return fmt.from_bits(low.astype(f"uint{fmt.word_bits}"))
+        return bits_as(self.words, fmt)
 
     @property
     def is_allocated(self) -> npt.NDArray[np.bool_]:
@@ -87,6 +86,12 @@ class TensorMemory(Drawn):
     def __repr__(self) -> str:
         written = int((self.writers != UNWRITTEN).any(axis=0).sum())
         return f"<tensor memory: {allocated_text(self.allocated)}, {written} columns with values>"
+
+
+def bits_as(words: npt.NDArray[np.uint32], fmt: Format) -> AnyArray:
+    """Return the low bits of words as numbers of a format."""
+    low = words & np.uint32((1 << fmt.bits) - 1 if fmt.bits < 32 else 0xFFFFFFFF)
+    return fmt.from_bits(low.astype(f"uint{fmt.word_bits}"))
 
 
 def allocated_text(allocated: tuple[range, ...]) -> str:

@@ -313,20 +313,22 @@ class Dataflow:
     def issuer(self, write: int) -> tuple[int, int] | None:
         """Return the entry and the lane that issued the asynchronous operation behind a write, if known."""
         log, writes = self.log, self.log.writes
-        number = int(writes.access[write])
+        number, made = int(writes.access[write]), log.runs
+        issuers, lanes = made.issuer, made.lane
         if number == TOLD:
-            number = int(np.searchsorted(log.runs.entry, writes.entry[write]))
-            if number == len(log.runs.entry) or log.runs.entry[number] != writes.entry[write]:
-                return None  # it wrote nothing else: a commit of tcgen05
-        entry = int(log.runs.issuer[number])
-        return (entry, int(log.runs.lane[number])) if entry >= 0 else None
+            number = int(np.searchsorted(log.told.entry, writes.entry[write]))
+            issuers, lanes = log.told.issuer, log.told.lane
+        entry = int(issuers[number])
+        return (entry, int(lanes[number])) if entry >= 0 else None
 
     def _copied(self, write: int, place: MemoryPlace) -> list[Source]:
         """Return what an asynchronous operation has written: from memory, from registers, or filled in."""
         found, run = self.issuer(write), int(self.log.writes.access[write])
         old = Source(MemoryPlace(place.address, place.size, place.block), "the value before")
         if run == TOLD:
-            told = "the bytes that have arrived" if found is not None else "an arrival by tcgen05.commit"
+            op = self.log.point(found[0]).op if found is not None else None
+            commits = op is not None and op.record.touches_tensor_memory
+            told = "an arrival by tcgen05.commit" if commits else "the bytes that have arrived"
             return [old, Source(None, told)]
         runs = self.log.runs
         source, offset = int(runs.source[run]), place.address - int(runs.target[run])

@@ -136,12 +136,26 @@ class PlaceNames:
             if each.name == name:
                 return self._argument(each, index, block)
         shared = self.recording.shared_arrays.declared.get(name)
-        if shared is None and name == TENSOR_NAME and tensor_reading(self.recording).is_used:
+        tensor = tensor_reading(self.recording)
+        if shared is None and name in tensor.matrices:
+            return self._tensor_element(name, index, block)
+        if shared is None and name == TENSOR_NAME and tensor.is_used:
             return _tensor_word(index, block)
         if shared is None:
             return None
         address, size = shared.element(index)
         return MemoryPlace(address, size, block)
+
+    def _tensor_element(self, name: str, index: tuple[int, ...], block: int) -> MemoryPlace:
+        """Return an element of a matrix of the source in tensor memory, at the address that it had last."""
+        recording = self.recording
+        lanes, columns, bits, fmt = tensor_reading(recording).matrix_places(
+            name, block, recording.run.warps[0], len(recording.log)
+        )
+        if len(index) != 2 or not all(0 <= i < n for i, n in zip(index, lanes.shape, strict=False)):
+            raise LanewiseError(f"{name} has the shape {lanes.shape}; there is no element {list(index)}")
+        address = abi.TENSOR_WINDOW + int(lanes[index]) * LANE_BYTES + 4 * int(columns[index])
+        return MemoryPlace(address + int(bits[index]) // 8, max(fmt.bits // 8, 1), block)
 
     def _register(
         self, of: str, match: re.Match[str] | None, lane: int | None, warp: int, block: int

@@ -12,8 +12,9 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from lanewise.draw.tensor_memory import UNWRITTEN, TensorMemory, Touched
+from lanewise.draw.tensor_memory import UNWRITTEN, TensorMemory, Touched, bits_as
 from lanewise.errors import LanewiseError
+from lanewise.formats import Format
 from lanewise.isa.tensor_memory.accumulators import COLUMNS, LANES, PARTITION
 from lanewise.machine import abi
 from lanewise.machine.program.operands import MemoryOperand, Negated, Register, ResolvedOperand, elements_of
@@ -32,10 +33,13 @@ from lanewise.machine.tracer.tensor_areas import (
     product_accesses,
     shift_accesses,
 )
+from lanewise.numpy_types import AnyArray
 from lanewise.ptx import Immediate
+from lanewise.ptx.model.source_names import SourceMatrix
 from lanewise.traces.recording import Recording
 
 Words = npt.NDArray[np.uint32]
+Numbers = npt.NDArray[np.int64]
 
 
 class TensorReading:
@@ -52,14 +56,14 @@ class TensorReading:
     # contents ---------------------------------------------------------------------------------------------
 
     @cached_property
-    def _written(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def _written(self) -> tuple[Numbers, Numbers]:
         """The numbers of the runs that lie in tensor memory, and where each entry's begin among them."""
         target = self.log.runs.target
         numbers = np.flatnonzero((target >= abi.TENSOR_WINDOW) & (target < abi.TENSOR_WINDOW + abi.WINDOW_BYTES))
         borders = np.flatnonzero(np.diff(self.log.runs.entry[numbers])) + 1
         return numbers, np.concatenate([[0], borders, [len(numbers)]]).astype(np.int64)
 
-    def contents(self, block: int, entry: int) -> tuple[Words, npt.NDArray[np.int64]]:
+    def contents(self, block: int, entry: int) -> tuple[Words, Numbers]:
         """Return the words of a block after an entry, and for each the entry of the write; -1 if none."""
         runs, (numbers, borders) = self.log.runs, self._written
         words, writers = np.zeros((LANES, COLUMNS), np.uint32), np.full((LANES, COLUMNS), UNWRITTEN)
@@ -78,7 +82,7 @@ class TensorReading:
                 writers[lanes[:, None], columns] = int(runs.entry[mine[0]])
         return words, writers
 
-    def steps_of(self, writers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def steps_of(self, writers: Numbers) -> Numbers:
         """Return the steps that issued the writes of some entries; UNWRITTEN where it is not known."""
         found = writers.copy()
         runs = self.log.runs
@@ -113,6 +117,47 @@ class TensorReading:
         shape = self.recording.run.shape
         members = [cluster_member(shape, block, rank) for rank in range(shape.cluster_blocks)]
         return members[(members.index(block) ^ 1) % len(members)]
+
+    # matrices of the source -------------------------------------------------------------------------------
+
+    @cached_property
+    def matrices(self) -> dict[str, SourceMatrix]:
+        """The matrices that the source has in tensor memory, by name."""
+        names = self.recording.module.names
+        return dict(names.matrices) if names is not None else {}
+
+    def matrix(self, name: str, block: int, warp: int, entry: int) -> AnyArray:
+        """Return a matrix of the source as it is in tensor memory after an entry, by its rows and columns.
+
+        A warp's register has its address.
+        """
+        lanes, columns, shifts, fmt = self.matrix_places(name, block, warp, entry)
+        words, _ = self.contents(block, entry)
+        return bits_as(words[lanes, columns] >> shifts.astype(np.uint32), fmt)
+
+    def matrix_places(
+        self, name: str, block: int, warp: int, entry: int
+    ) -> tuple[Numbers, Numbers, Numbers, Format]:
+        """Return the lane, the column and the first bit of each element of a matrix, and its format."""
+        found = self.matrices[name]
+        registers = [each for held in found.registers for each in self.recording.names.by_name.get(held, ())]
+        if not registers:
+            raise LanewiseError(f"no register holds the address of {name} in tensor memory")
+        values, writers = self.recording.registers.last(block, warp, registers, entry)
+        if int(writers[0]) < 0:
+            raise LanewiseError(f"{name} has no columns of tensor memory yet: it is allocated later")
+        first_lane, first = lane_and_column(int(values[0]))
+        lanes, elements = np.indices((LANES - first_lane, found.spread.lane_columns))
+        rows, cols = (np.broadcast_to(each, lanes.shape) for each in found.spread.place(lanes, elements))
+        kept = lanes % found.spread.lanes < found.spread.rows
+        shape = int(rows[kept].max()) + 1, int(cols[kept].max()) + 1
+        columns, bits = np.divmod(elements * found.slot_bits, 32)
+        made = []
+        for each in (lanes + first_lane, np.minimum(first + columns, COLUMNS - 1), bits):
+            ordered = np.zeros(shape, np.int64)
+            ordered[rows[kept], cols[kept]] = each[kept]
+            made.append(ordered)
+        return made[0], made[1], made[2], found.format
 
     # allocation -------------------------------------------------------------------------------------------
 
