@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from lanewise.formats import FORMATS, Format
 from lanewise.isa.asynchronous.descriptor import InstructionDescriptor
+from lanewise.isa.asynchronous.tensor_places import stored_bits
 from lanewise.isa.matrix_descriptor import TCGEN05_VERSION, Major, MatrixDescriptor
 from lanewise.isa.tensor_memory import copy_shapes
 from lanewise.isa.tensor_memory.accumulators import PARTITION, block_rows
@@ -180,7 +181,7 @@ class TensorOrigins:
         k = decoded.k // 2 if numbers.form.product.sparse else decoded.k
         descriptor = self.reading.number(issuer, statement.a, lane)
         rows = block_rows(decoded.m, numbers.form.product.cta_group)
-        bits = stored_bits(numbers, decoded.a)
+        bits = stored_bits(decoded, numbers.form.product, "a")[0]
         addresses = _addresses(descriptor, rows, k, bits, decoded.a_major)[row[0]]
         return _elements(addresses, bits, place.block, lambda n: f"a[{row[1]}, {n}]", decoded, "a", entry)
 
@@ -198,16 +199,9 @@ class TensorOrigins:
         columns = decoded.n // numbers.form.product.cta_group
         block = own if col < columns else self.reading.partner(own)
         descriptor = self.reading.number(issuer, statement.b, lane)
-        bits = stored_bits(numbers, decoded.b)
+        bits = stored_bits(decoded, numbers.form.product, "b")[0]
         addresses = _addresses(descriptor, columns, decoded.k, bits, decoded.b_major)[col % columns]
         return _elements(addresses, bits, block, lambda n: f"b[{n}, {col}]", decoded, "b", entry)
-
-
-def stored_bits(numbers: ProductNumbers, name: str) -> int:
-    """Return the bits that an element takes in shared memory: fp4 and fp6 beside FP8 lie in pieces of 16."""
-    kind = numbers.form.product.kind
-    bits = FORMATS[name].bits
-    return 32 if name == "tf32" else bits if kind.narrow else max(bits, 8)
 
 
 def _elements(
