@@ -162,7 +162,7 @@ class TensorReading:
     # allocation -------------------------------------------------------------------------------------------
 
     @cached_property
-    def _allocations(self) -> list[tuple[int, int, int, int]]:
+    def allocations(self) -> list[tuple[int, int, int, int]]:
         """Allocations and releases in order: entry, block, first column, and columns (negative: freed)."""
         points = [
             point.number
@@ -187,7 +187,7 @@ class TensorReading:
     def allocated(self, block: int, entry: int) -> tuple[range, ...]:
         """Return the columns of a block that are allocated after an entry, a range for each allocation."""
         now: dict[int, int] = {}
-        for at, owner, first, columns in self._allocations:
+        for at, owner, first, columns in self.allocations:
             if at > entry or owner != block:
                 continue
             if columns > 0:
