@@ -1,4 +1,4 @@
-"""What a debugger tells of a moment: barriers, copies, shared and tensor memory, findings, breakpoints, origins."""
+"""What a debugger tells of a moment: barriers, copies, memory, findings, breakpoints, origins."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ class Moment:
 
     @property
     def tensor_names(self) -> list[str]:
-        """The names of what is in tensor memory: all of it as f32 and as words, and matrices of the source."""
+        """The names of what is in tensor memory: matrices of the source, all of it as f32 and as words."""
         used = tensor_reading(self.recording).is_used
         return [*self.matrix_names, *((TENSOR_NAME, TENSOR_WORDS) if used else ())]
 

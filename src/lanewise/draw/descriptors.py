@@ -1,4 +1,4 @@
-"""Matrix descriptors of wgmma and tcgen05: where each row of an operand lies in shared memory, and in which banks."""
+"""Matrix descriptors of wgmma and tcgen05: where each row lies in shared memory, and its banks."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ def described_matrix(
     """
     if not isinstance(descriptor, MatrixDescriptor):
         descriptor = MatrixDescriptor.read(index(descriptor))
-    of, sizes = ("tcgen05", _TCGEN05_BITS) if descriptor.version == TCGEN05_VERSION else ("wgmma", _ELEMENT_BITS)
+    of, sizes = (
+        ("tcgen05", _TCGEN05_BITS) if descriptor.version == TCGEN05_VERSION else ("wgmma", _ELEMENT_BITS)
+    )
     if bits not in sizes:
         raise LanewiseError(f"elements of {of} have {', '.join(map(str, sizes))} bits, not {bits}")
     if major not in ("K", "MN"):

@@ -126,7 +126,9 @@ def _within(options: Options, key: str, name: str, part: BlockPart) -> Options:
         return replace(options, operand=None, element=None, inputs=False)
     if reads and key not in ("a", "b", "d"):
         return replace(options, operand=None, element=None, inputs=False)
-    if reads and ((key == "a" and not 0 <= row < len(part.rows)) or (key == "b" and not 0 <= col < len(part.columns))):
+    if reads and (
+        (key == "a" and not 0 <= row < len(part.rows)) or (key == "b" and not 0 <= col < len(part.columns))
+    ):
         return replace(options, operand=None, element=None, inputs=False)
     return replace(options, operand=None, element=(matrix, row, col), inputs=reads)
 
@@ -201,7 +203,7 @@ def _notes(instruction: Tcgen05Instruction, keys: Iterable[str], options: Option
     if "a" in keys and options.operand is not None:
         bits = instruction.tensor_bits("a", 0, 0)[0].bits
         notes.append(
-            f"This is A where it lies in tensor memory, {32 // max(bits, 1)} elements of {bits} bits in a column; "
+            f"This is A where it lies in tensor memory, {32 // bits} elements of {bits} bits in a column; "
             "behind a descriptor it lies in shared memory: lanewise draw descriptor."
         )
     if {"scale_a", "scale_b"} & set(keys):
@@ -211,8 +213,9 @@ def _notes(instruction: Tcgen05Instruction, keys: Iterable[str], options: Option
         key = instruction.operand_key(name)
         if key != "b":
             found = instruction.tensor_bits(key, int(row), int(col))
+            pair = instruction.cta_group == 2
             places = "; ".join(
-                f"{f'block {each.block}, ' * (instruction.cta_group == 2)}lane {each.lane}, column {each.text}"
+                f"{f'block {each.block}, ' if pair else ''}lane {each.lane}, column {each.text}"
                 for each in found
             )
             notes.append(f"Marked: {instruction.operands[key].name}[{row}][{col}], {places}.")
@@ -235,15 +238,20 @@ def picture_of_accumulator(operand: Accumulator, options: Options) -> Picture:
             owners.append([[Owner(each.lane, each.column)] for each in places])
         matrix = Ownership(
             name, f"{name}: {rows}×{operand.cols} {operand.format.name}, tensor memory", owners,
-            Axis("m", tuple(map(str, range(block * rows, (block + 1) * rows)))), Axis.counted("n", operand.cols),
+            Axis("m", tuple(map(str, range(block * rows, (block + 1) * rows)))),
+            Axis.counted("n", operand.cols),
             threads=LANES, thread="lane", value="column", letters=("L", "C"),
         )  # fmt: skip
         part = BlockPart(block, range(block * rows, (block + 1) * rows), range(operand.cols))
-        asked = options if options.element is None or len(options.element) == 3 else replace(
-            options, element=(operand.name, *options.element)
+        asked = (
+            options
+            if options.element is None or len(options.element) == 3
+            else replace(options, element=(operand.name, *options.element))
         )
         panels.append(panel_of(matrix, _within(asked, "d", name, part), at=(block, 0)))
-        panels.append(lanes_panel(operand.regions, block * rows, block if operand.cta_group == 2 else None, (block, 1)))
+        panels.append(
+            lanes_panel(operand.regions, block * rows, block if operand.cta_group == 2 else None, (block, 1))
+        )
         matrices.append(matrix)
     return Picture(
         operand.instruction or str(operand), str(operand), tuple(panels), colour_legends(matrices, options),
@@ -289,10 +297,16 @@ def _picture_of_move(instruction: AsyncInstruction, options: Options) -> Picture
         name = "tensor memory" if shape.halves == 1 else ("first half", "second half")[number]
         matrices.append(
             Ownership(
-                name, f"{name}: {shape.lanes} lanes × {columns} columns", owners,
-                Axis.counted("lane", shape.lanes), Axis.counted("column", columns),
-                threads=load_shapes.WARP, thread="thread", value="register", letters=("T", "R"),
-            )  # fmt: skip
+                name,
+                f"{name}: {shape.lanes} lanes × {columns} columns",
+                owners,
+                Axis.counted("lane", shape.lanes),
+                Axis.counted("column", columns),
+                threads=load_shapes.WARP,
+                thread="thread",
+                value="register",
+                letters=("T", "R"),
+            )
         )
     panels = tuple(panel_of(each, options, at=(number, 0)) for number, each in enumerate(matrices))
     return Picture(
@@ -312,8 +326,8 @@ def load_form(instruction: AsyncInstruction) -> tuple[load_shapes.LoadShape, int
 def _move_notes(instruction: AsyncInstruction, options: Options) -> list[str]:
     shape, num, packed = load_form(instruction)
     notes = [
-        f"T is the thread of the warp and R its register, 0 to {shape.registers_of(num) - 1}. Lanes and columns "
-        "are counted from the address; a warp reaches the 32 lanes of its number modulo 4."
+        f"T is the thread of the warp and R its register, 0 to {shape.registers_of(num) - 1}. Lanes and "
+        "columns are counted from the address; a warp reaches the 32 lanes of its number modulo 4."
     ]
     if shape.lanes < load_shapes.PARTITION:
         notes.append("The address may begin at lane 0 or 16 of the warp's 32.")
@@ -369,12 +383,15 @@ def _picture_of_copy(instruction: AsyncInstruction, options: Options) -> Picture
             at=(0, 1), rule=(32, 0),
         ),
     )  # fmt: skip
-    notes = ["r is the row of the matrix that the descriptor names, p the 16 bytes of it; a cell fills 4 columns."]
+    notes = [
+        "r is the row of the matrix that the descriptor names, p the 16 bytes of it; a cell fills 4 columns."
+    ]
     if shape.copies > 1:
         notes.append(f"Each row goes to {shape.copies} lanes.")
     if expansion is not None:
         notes.append(
-            f"The 16 bytes have 16 elements of {expansion.bits} bits; each becomes a byte, from bit {expansion.first_bit} on."
+            f"The 16 bytes have 16 elements of {expansion.bits} bits; each becomes a byte, from bit "
+            f"{expansion.first_bit} on."
         )
     if "cta_group::2" in instruction.text:
         notes.append("Both blocks of the pair copy from their own shared memory to their own tensor memory.")

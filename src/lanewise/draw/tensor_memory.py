@@ -57,13 +57,13 @@ class TensorMemory(Drawn):
             return self.words[index]
         except IndexError:
             raise LanewiseError(
-                f"tensor memory has lanes 0 to {LANES - 1} and columns 0 to {COLUMNS - 1}; {index} is not there"
+                f"tensor memory has lanes 0 to {LANES - 1} and columns 0 to {COLUMNS - 1}; not {index}"
             ) from None
 
     def __iter__(self) -> Any:
         return iter(self.words)
 
-    def read(self, dtype: object = "f32") -> AnyArray:
+    def read(self, dtype: Any = "f32") -> AnyArray:
         """Return the words as numbers of a format with 32 bits; of a smaller one, the low bits of each.
 
         >>> ones = np.full((128, 512), 0x3F800000, np.uint32)

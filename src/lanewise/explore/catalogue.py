@@ -10,8 +10,8 @@ import re
 from functools import cache
 from typing import Any
 
-from lanewise.formats import SPELLINGS
 from lanewise.explore import tensor_instructions
+from lanewise.formats import SPELLINGS
 from lanewise.isa import ARCHS, Instruction, describe_targets, instructions
 from lanewise.isa.asynchronous import AsyncInstruction
 from lanewise.isa.asynchronous.descriptor import KINDS

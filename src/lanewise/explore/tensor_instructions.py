@@ -87,7 +87,10 @@ def described(found: Tcgen05Instruction | AsyncInstruction) -> dict[str, Any]:
     if isinstance(found, Tcgen05Instruction):
         return about | _product(found)
     if found.family in ("tcgen05.ld", "tcgen05.st", "tcgen05.ld.red"):
-        return about | {"operands": _moved(found), "tensor": {"thread": "thread", "value": "register", "letters": "TR"}}
+        return about | {
+            "operands": _moved(found),
+            "tensor": {"thread": "thread", "value": "register", "letters": "TR"},
+        }
     try:
         return about | {"picture": svg(found)}
     except LanewiseError:  # commit, fence, wait, shift: words say it
@@ -154,7 +157,8 @@ def _operand(found: Tcgen05Instruction, key: str) -> dict[str, Any]:
         "bits": operand.format.bits,
         "registers": 1,
         "slots": slots,
-        "packing": f"in {where}" + (f", half of it in each block of a pair" if blocks == 2 and key in "abd" else ""),
+        "packing": f"in {where}"
+        + (", half of it in each block of a pair" if blocks == 2 and key in "abd" else ""),
         "layout": "",
         "source": operand.source,
         "at": _PLACES[key],
@@ -213,7 +217,8 @@ def _moved(found: AsyncInstruction) -> list[dict[str, Any]]:
                 "key": f"t{number}", "name": name, "rows": shape.lanes, "cols": columns, "row_axis": "lane",
                 "col_axis": "column", "format": "b32", "bits": 32, "registers": shape.registers_of(num),
                 "slots": slots, "packing": f"{shape.registers_of(num)} registers a thread",
-                "layout": str(shape.layout(num)), "source": "PTX ISA, Data movement shape", "at": (2, 3 + number),
+                "layout": str(shape.layout(num)), "source": "PTX ISA, Data movement shape",
+                "at": (2, 3 + number),
                 "held": {"all": held}, "second": 0, "where": "",
             }
         )  # fmt: skip
@@ -226,7 +231,8 @@ def _code(found: Tcgen05Instruction | AsyncInstruction) -> dict[str, str]:
     code = {"PTX": f"{form.text} {form.operands};".replace(" ;", ";")}
     if isinstance(found, Tcgen05Instruction):
         fields = ", ".join(
-            f"{name}={getattr(found.descriptor, name)!r}".replace("'", '"') for name in ("m", "n", "a", "b", "d")
+            f"{name}={getattr(found.descriptor, name)!r}".replace("'", '"')
+            for name in ("m", "n", "a", "b", "d")
         )
         code["lanewise"] = (
             f'import lanewise as lw\n\nmma = lw.instruction("{found.text}", {fields})\n'

@@ -1,4 +1,4 @@
-"""Tensor memory of a traced block as the room Kernels shows it: what was written when, and what steps touch."""
+"""Tensor memory of a traced block as the room Kernels shows it: what was written, what steps touch."""
 
 from __future__ import annotations
 
@@ -67,7 +67,9 @@ def _allocated(recording: Recording, kept: int) -> list[list[int]]:
 def _touched(recording: Recording, kept: int) -> list[list[Any]]:
     """Return what steps do to the tensor memory of the block: step, kind, operand, and areas of lanes."""
     reading, found = tensor_reading(recording), []
-    points = np.array([point.op is not None and point.op.record.touches_tensor_memory for point in recording.log.points])
+    points = np.array(
+        [point.op is not None and point.op.record.touches_tensor_memory for point in recording.log.points]
+    )
     entries = recording.log.entries
     block = recording.run.blocks[0]
     steps = np.flatnonzero(points[entries["point"][recording.steps[:kept]]])[:MOST_TOUCHED]

@@ -238,11 +238,13 @@ class MatrixDescriptor(Drawn):
     def read(cls, descriptor: int) -> MatrixDescriptor:
         """Return the fields of 64 bits, read as those of the version that bits 46 to 48 say.
 
-        >>> MatrixDescriptor.read(0x4000404000000040).version, MatrixDescriptor.read(0x4000004000000040).version
-        (1, 0)
+        >>> [MatrixDescriptor.read(each).version for each in (0x4000404000000040, 0x4000004000000040)]
+        [1, 0]
         """
         bits = index(descriptor)
-        return cls.decode(bits, TCGEN05_VERSION if TCGEN05_FIELD["version"].of(bits) == TCGEN05_VERSION else 0)
+        return cls.decode(
+            bits, TCGEN05_VERSION if TCGEN05_FIELD["version"].of(bits) == TCGEN05_VERSION else 0
+        )
 
     def advanced(self, offset: int) -> MatrixDescriptor:
         """Return the descriptor with its start address moved by so many bytes, as a step along K does."""

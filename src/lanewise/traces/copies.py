@@ -18,13 +18,13 @@ from lanewise.traces.tensor_memory import tensor_reading
 
 
 class Copy(NamedTuple):
-    """An asynchronous copy, or tcgen05 operation, of a warp: the steps of its issue, of its group's commit, and of its completion.
+    """An asynchronous copy of a warp, or a tcgen05 operation: the steps of issue, commit and completion.
 
     A copy with a group is complete where its warp has waited for the group. One that tells an mbarrier has no
     group, and is complete where its bytes have arrived. None stands for what had not happened when the trace
     ended. cp.async arrives at once on the machine, which is one of the times that the PTX ISA allows; nobody
-    may read the bytes before `completed`. A tcgen05.mma, cp or shift is committed by the next tcgen05.commit of
-    its warp, and complete where that commit has arrived at its mbarrier; a tcgen05.st where its warp has waited.
+    may read the bytes before `completed`. A tcgen05.mma, cp or shift is committed by the next tcgen05.commit
+    of its warp, and complete where that has arrived at its mbarrier; a tcgen05.st where its warp has waited.
     """
 
     warp: int

@@ -6,6 +6,7 @@ off its operands here, as the lanes held them when it was executed.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from functools import cached_property
 
@@ -59,7 +60,9 @@ class TensorReading:
     def _written(self) -> tuple[Numbers, Numbers]:
         """The numbers of the runs that lie in tensor memory, and where each entry's begin among them."""
         target = self.log.runs.target
-        numbers = np.flatnonzero((target >= abi.TENSOR_WINDOW) & (target < abi.TENSOR_WINDOW + abi.WINDOW_BYTES))
+        numbers = np.flatnonzero(
+            (target >= abi.TENSOR_WINDOW) & (target < abi.TENSOR_WINDOW + abi.WINDOW_BYTES)
+        )
         borders = np.flatnonzero(np.diff(self.log.runs.entry[numbers])) + 1
         return numbers, np.concatenate([[0], borders, [len(numbers)]]).astype(np.int64)
 
@@ -67,7 +70,7 @@ class TensorReading:
         """Return the words of a block after an entry, and for each the entry of the write; -1 if none."""
         runs, (numbers, borders) = self.log.runs, self._written
         words, writers = np.zeros((LANES, COLUMNS), np.uint32), np.full((LANES, COLUMNS), UNWRITTEN)
-        for first, last in zip(borders, borders[1:], strict=False):
+        for first, last in itertools.pairwise(borders):
             mine = numbers[first:last]
             if not len(mine) or int(runs.entry[mine[0]]) > entry:
                 break
@@ -219,7 +222,7 @@ class TensorReading:
         return 0
 
     def accesses(self, entry: int) -> list[TensorAccess]:
-        """Return what the instruction of an entry reads and writes in tensor memory; by one lane of several."""
+        """Return what the instruction of an entry reads and writes in tensor memory."""
         op = self.recording.op(entry)
         if op is None or not op.record.touches_tensor_memory or not int(self.log.entries["active"][entry]):
             return []

@@ -66,7 +66,11 @@ class TensorOrigins:
         for number in numbers:
             at = lane + int(lanes[place.lane, number]), column + int(columns[place.lane, number])
             if access.form.packed:  # the low halves of two columns
-                halves = (half for half in range(2) if place.first < 2 * half + 2 and 2 * half < place.first + place.size)
+                halves = (
+                    half
+                    for half in range(2)
+                    if place.first < 2 * half + 2 and 2 * half < place.first + place.size
+                )
                 found += [Source(word_place(at[0], at[1] + half, place.block, 0, 2)) for half in halves]
             else:
                 found.append(Source(word_place(*at, place.block, place.first, place.size)))
@@ -123,7 +127,9 @@ class TensorOrigins:
 
     def _copied(self, issuer: int, op: Op, lane: int, entry: int, place: MemoryPlace) -> list[Source]:
         """Return the bytes of shared memory that a tcgen05.cp copied to a word."""
-        shape = next(each for name, each in copy_shapes.SHAPES.items() if {*name.split(".")} <= {*op.modifiers})
+        shape = next(
+            each for name, each in copy_shapes.SHAPES.items() if {*name.split(".")} <= {*op.modifiers}
+        )
         first_lane, first_column = lane_and_column(self.reading.number(issuer, op.operands[0], lane))
         row_lane, column, first = lane_column(place)
         row = next(n for n in range(shape.rows) if row_lane - first_lane in shape.lanes_of(n))
@@ -142,9 +148,7 @@ class TensorOrigins:
         decoded, own = numbers.decoded, int(self.recording.log.entries["block"][issuer])
         at, column, _ = lane_column(place)
         first_lane, first_column = lane_and_column(numbers.d)
-        region = next(
-            each for each in numbers.regions if 0 <= at - first_lane - each.lane < each.rows
-        )
+        region = next(each for each in numbers.regions if 0 <= at - first_lane - each.lane < each.rows)
         row, col = region.row + at - first_lane - region.lane, region.column + column - first_column
         names = row + block_rows(decoded.m, numbers.form.product.cta_group) * int(place.block != own), col
         found = []
@@ -153,7 +157,10 @@ class TensorOrigins:
         found += self._row_of_a(numbers, statement, issuer, lane, entry, place, (row, names[0], at))
         found += self._column_of_b(numbers, statement, issuer, lane, entry, (own, col))
         if numbers.form.product.block:
-            for name, address, number in (("scale a", numbers.scale_a, row), ("scale b", numbers.scale_b, col - region.column)):
+            for name, address, number in (
+                ("scale a", numbers.scale_a, row),
+                ("scale b", numbers.scale_b, col - region.column),
+            ):
                 spot = factor_place(number, 0, 0, at // PARTITION * PARTITION)
                 word = word_place(spot.lane, lane_and_column(address)[1] + spot.column, place.block)
                 found.append(Source(word, f"{name}[{number}]", entry=entry))

@@ -56,7 +56,9 @@ class _DrawGroup(TyperGroup):
 def _begins_instruction(word: str) -> bool:
     """Whether a word is the text of an instruction, or one by which instructions are named."""
     try:
-        return is_asynchronous(f"{word} ") or bool(possible_texts(word)) or instruction_named(word) is not None
+        return (
+            is_asynchronous(f"{word} ") or bool(possible_texts(word)) or instruction_named(word) is not None
+        )
     except LanewiseError:
         return False
 

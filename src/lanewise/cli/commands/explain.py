@@ -149,10 +149,12 @@ def explain(
     if is_asynchronous(instruction):
         if question not in (Question(element=element), Question(lane=lane)) or a_source or stride:
             raise LanewiseError(
-                "--register, --operand and their like are for instructions with fragments in registers, which "
-                "tcgen05 and bulk copies do not have; ask them with --element D 3 4 or --lane 5"
+                "--register, --operand and their like are for instructions with fragments in registers, "
+                "which tcgen05 and bulk copies do not have; ask them with --element D 3 4 or --lane 5"
             )
-        return _asynchronous(instruction, arch, instruction_descriptor(descriptor), question, style, svg, latex)
+        return _asynchronous(
+            instruction, arch, instruction_descriptor(descriptor), question, style, svg, latex
+        )
     if descriptor is not None:
         raise LanewiseError(f"--descriptor is for tcgen05.mma; {instruction} has no instruction descriptor")
     if re.match(r"\s*(\(|\d+:|Layout\s*<|Sw<|SW_|ComposedLayout)", instruction):

@@ -15,7 +15,7 @@ from lanewise.isa.tensor_map_rules import address_violation, violation
 
 
 def of_descriptor(number: int) -> Answer:
-    """Explain a matrix descriptor; 32 bits may be an instruction descriptor of tcgen05.mma, which comes first.
+    """Explain a matrix descriptor; 32 bits may be an instruction descriptor of tcgen05.mma.
 
     >>> of_descriptor(0x4000004000000040).data["swizzle"]
     '128B'
@@ -70,7 +70,9 @@ def _as_instruction_descriptor(number: int, data: dict[str, object]) -> Table:
         shape = f"m{said.m}n{said.n}k{said.k}, A {said.a}, B {said.b}, D {said.d}"
         rows.append((name, "yes", ", ".join((shape, *flags))))
     data["instruction_descriptor"] = [dict(zip(("kind", "legal", "says"), row, strict=True)) for row in rows]
-    return Table(f"as an instruction descriptor of tcgen05.mma, {number:#010x}", ("kind", "legal", "says"), rows)
+    return Table(
+        f"as an instruction descriptor of tcgen05.mma, {number:#010x}", ("kind", "legal", "says"), rows
+    )
 
 
 def _descriptor_notes(found: MatrixDescriptor, number: int, is_tcgen05: bool) -> list[str]:

@@ -98,12 +98,18 @@ def _other_operands(product: Tcgen05Instruction, data: Data) -> Table:
     if "metadata" in product.operands:
         width = 4 if found.kind.narrow else 32 if descriptor.a == "tf32" else max(8, product.a.format.bits)
         layout = METADATA[width]
-        paired = "two rows 8 apart share two lanes; the selector is a column" if layout.paired else "a row a lane"
-        rows.append(("E", layout.columns, f"{layout.bits} bits a row, a code of 4 bits for {layout.group}; {paired}"))
+        paired = (
+            "two rows 8 apart share two lanes; the selector is a column" if layout.paired else "a row a lane"
+        )
+        rows.append(
+            ("E", layout.columns, f"{layout.bits} bits a row, a code of 4 bits for {layout.group}; {paired}")
+        )
     for key, name in (("scale_a", "scale A"), ("scale_b", "scale B")):
         if key in product.operands:
             operand = product.operands[key]
-            last = product.tensor_bits(key, *((operand.rows - 1, 0) if key == "scale_a" else (0, operand.cols - 1)))
+            last = product.tensor_bits(
+                key, *((operand.rows - 1, 0) if key == "scale_a" else (0, operand.cols - 1))
+            )
             line = "row" if key == "scale_a" else "column"
             says = f"{line} n: lane n mod 32 of each partition, column n div 32, a byte for each block of K"
             rows.append((name, last[0].column + 1, says))
@@ -128,7 +134,9 @@ def of_element(product: Tcgen05Instruction, element: tuple[str, int, int]) -> An
         held = next((each for each in parts if row in each.rows and column in each.columns), None)
         if held is None:
             b = product.b
-            raise LanewiseError(f"B of {product.text} is {b.rows}×{b.cols}: there is no element [{row}][{column}]")
+            raise LanewiseError(
+                f"B of {product.text} is {b.rows}×{b.cols}: there is no element [{row}][{column}]"
+            )
         rows.append(("block", f"{held.block}, in its shared memory"))
         return Answer((facts("", rows),), data | {"block": held.block, "where": "shared memory"})
     places = product.tensor_bits(key, row, column)
@@ -136,7 +144,9 @@ def of_element(product: Tcgen05Instruction, element: tuple[str, int, int]) -> An
     if key == "a":
         part = next(each for each in product.block_parts("a") if row in each.rows)
         rows.append(("behind a descriptor", f"in shared memory of block {part.block}"))
-    table = Table("in tensor memory", ("block", "lane", "column from its address", "bits", "warps"), _lines(places))
+    table = Table(
+        "in tensor memory", ("block", "lane", "column from its address", "bits", "warps"), _lines(places)
+    )
     return Answer((facts("", rows), table), data)
 
 
@@ -165,7 +175,9 @@ def of_tensor_lane(product: Tcgen05Instruction, lane: int) -> Answer:
             if each.lane <= lane < each.lane + each.rows:
                 row = block * d.rows // d.cta_group + each.row + lane - each.lane
                 lines.append((block, f"D[{row}][{span(each.column, each.columns)}]", span(0, each.columns)))
-                found.append({"block": block, "row": row, "first_column": each.column, "columns": each.columns})
+                found.append(
+                    {"block": block, "row": row, "first_column": each.column, "columns": each.columns}
+                )
     rows: list[tuple[str, Cell]] = [("instruction", str(product)), ("lane", lane)]
     rows.append(("loaded by", Place(0, lane, 0).warps))
     tables = [Table("holds", ("block", "elements", "columns"), lines)] if lines else []
@@ -220,9 +232,17 @@ def _of_load(instruction: AsyncInstruction, data: Data) -> list[Table]:
     )
     lanes, places = shape.places(num, packed)
     shown = min(registers, _REGISTERS)
-    half = ["" if shape.halves == 1 else f" of half {thread * shape.halves // WARP}" for thread in range(WARP)]
+    half = [
+        "" if shape.halves == 1 else f" of half {thread * shape.halves // WARP}" for thread in range(WARP)
+    ]
     rows = [
-        [str(thread), *(f"{lanes[thread, n]}:{_columns(int(places[thread, n]), packed)}{half[thread]}" for n in range(shown))]
+        [
+            str(thread),
+            *(
+                f"{lanes[thread, n]}:{_columns(int(places[thread, n]), packed)}{half[thread]}"
+                for n in range(shown)
+            ),
+        ]
         for thread in range(WARP)
     ]
     title = "lane:column of each thread's registers" + (f", the first {shown}" if shown < registers else "")
@@ -277,7 +297,9 @@ def of_word(instruction: AsyncInstruction, lane: int, column: int) -> Answer:
         ("thread", found[0]["thread"]),
         ("register", f"R{found[0]['register']}"),
     ]
-    return Answer((facts("", rows),), {"instruction": instruction.text, "lane": lane, "column": column, **found[0]})
+    return Answer(
+        (facts("", rows),), {"instruction": instruction.text, "lane": lane, "column": column, **found[0]}
+    )
 
 
 def _of_copy(instruction: AsyncInstruction, data: Data) -> Table:
@@ -288,7 +310,9 @@ def _of_copy(instruction: AsyncInstruction, data: Data) -> Table:
     start = 0
     while start < shape.rows:
         count = 1
-        while start + count < shape.rows and _follow(shape.lanes_of(start), shape.lanes_of(start + count), count):
+        while start + count < shape.rows and _follow(
+            shape.lanes_of(start), shape.lanes_of(start + count), count
+        ):
             count += 1
         lanes = ", ".join(span(lane, count) for lane in shape.lanes_of(start))
         rows.append((span(start, count), lanes, span(0, shape.columns), shape.bits // 8))

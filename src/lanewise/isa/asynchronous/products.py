@@ -145,7 +145,7 @@ class Tcgen05Instruction(Instruction):
         return cast(Accumulator, self.operands["d"])
 
     def tensor_bits(self, operand: str, row: int, col: int) -> tuple[Bits, ...]:
-        """Return where an element lies in tensor memory, each copy of it: of A (if it is there), E, scales, D.
+        """Return where an element of A (if it is there), E, scales or D lies in tensor memory: each copy.
 
         Columns are counted from the operand's address.
 

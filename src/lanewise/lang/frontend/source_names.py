@@ -45,10 +45,10 @@ def source_names(
         if name not in variables and name not in arrays
     }
     matrices = {
-        name: found
+        name: matrix
         for name, values in bound.items()
         for value in values
-        if isinstance(value, TmemMatrix) and (found := _matrix(name, value, by_hint)) is not None
+        if isinstance(value, TmemMatrix) and (matrix := _matrix(name, value, by_hint)) is not None
     }
     for hint, registers in by_hint.items():  # parameters, and what only loops and branches have named
         variables.setdefault(hint, SourceVariable((tuple(registers),)))

@@ -107,7 +107,7 @@ def product_accesses(numbers: ProductNumbers) -> list[TensorAccess]:
 
 
 def _lanes(first: int, region: Region) -> tuple[int, ...]:
-    """Return the lanes of a region of D whose address begins at a lane (0, or 16 where rows are scattered)."""
+    """Return the lanes of a region of D whose address begins at a lane: 0, or 16 where rows are scattered."""
     return tuple(n for n in range(first + region.lane, first + region.lane + region.rows) if n < TENSOR_LANES)
 
 
@@ -162,7 +162,9 @@ def _both(op: Op, accesses: list[TensorAccess]) -> list[TensorAccess]:
     return accesses + pair
 
 
-def moved_area(shape: LoadShape, num: int, packed: bool, half_split: int, lane: int, column: int) -> TensorAccess:
+def moved_area(
+    shape: LoadShape, num: int, packed: bool, half_split: int, lane: int, column: int
+) -> TensorAccess:
     """Return the words that a tcgen05.ld or st of a warp reaches from a lane and column on."""
     lanes, columns = tuple(range(lane, lane + shape.lanes)), shape.columns_of(num, packed)
     starts: Sequence[int] = [column + half * half_split for half in range(shape.halves)]
