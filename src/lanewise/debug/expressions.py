@@ -237,6 +237,8 @@ class _Evaluation:
         if name in moment.argument_names:
             return Value(Kind.ARRAY, moment.argument(name))
         names = moment.recording.names
+        if name in moment.matrix_names:
+            return Value(Kind.ARRAY, moment.tensor(name))
         if name in names.values and name not in names.variables:
             return self.held(name, names.values[name])
         try:
@@ -244,6 +246,8 @@ class _Evaluation:
         except LanewiseError:
             if name in OWN_NAMES:
                 return self.own(name)
+            if name in moment.tensor_names:
+                return Value(Kind.ARRAY, moment.tensor(name))
             if name in COORDINATES:
                 raise LanewiseError(f"{name} has three coordinates: {name}.x, {name}.y, {name}.z") from None
             if name in (source_name(each) for each in moment.recording.shared_arrays.variables):

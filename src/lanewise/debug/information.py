@@ -1,7 +1,8 @@
-"""What a debugger tells of a moment: barriers, copies, shared memory, findings, breakpoints, origins."""
+"""What a debugger tells of a moment: barriers, copies, memory, findings, breakpoints, origins."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from lanewise.debug.lines import PTX, Frame
 from lanewise.debug.moments import COORDINATES
 from lanewise.debug.stops import lanes_text, shown
 from lanewise.debug.tables import columns, printed, shown_lanes
+from lanewise.draw.tensor_memory import UNWRITTEN, allocated_text
 from lanewise.errors import LanewiseError
 from lanewise.traces.arrays import source_name
 from lanewise.traces.step import Step
@@ -119,6 +121,43 @@ def _shared(debugger: Debugger) -> str:
     return columns(rows) if rows else "The kernel has no shared memory."
 
 
+def _tensor(debugger: Debugger) -> str:
+    """Return which columns of tensor memory are allocated, who wrote them last, what the next step does."""
+    memory = debugger.moment.tensor_memory()
+    text = allocated_text(memory.allocated)
+    lines = [f"{text[0].upper()}{text[1:]}."]
+    written = memory.writers.max(axis=0)
+    rows = [["columns", "lanes", "last written by"]]
+    edges = [0, *(np.flatnonzero(np.diff(written)) + 1).tolist(), len(written)]
+    for first, last in itertools.pairwise(edges):
+        step = int(written[first])
+        if step != UNWRITTEN:
+            lanes = np.flatnonzero((memory.writers[:, first:last] != UNWRITTEN).any(axis=1)).tolist()
+            text = _shortened(debugger.recorded.trace.at(step).op.head)
+            rows.append([_spans(range(first, last)), _spans(lanes), f"step {step}: {text}"])
+    lines += [columns(rows)] if len(rows) > 1 else ["Nothing has been written to it."]
+    for each in memory.touched:
+        lanes, cols = (np.flatnonzero(each.words.any(axis=axis)).tolist() for axis in (1, 0))
+        verb = {"read": "reads", "write": "writes"}.get(each.kind, "reads and writes")
+        lines.append(f"The next step {verb} {each.operand}: lanes {_spans(lanes)}, columns {_spans(cols)}.")
+    return "\n".join(lines)
+
+
+def _spans(numbers: Sequence[int]) -> str:
+    """Return numbers in ascending order as ranges.
+
+    >>> _spans([0, 1, 2, 3, 8, 10, 11])
+    '0-3, 8, 10-11'
+    """
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
+
+
 def _findings(debugger: Debugger) -> str:
     lines = []
     for finding, step in debugger.recorded.findings:
@@ -171,10 +210,11 @@ def _warps(debugger: Debugger) -> str:
 
 
 def _variables(debugger: Debugger) -> str:
-    recording = debugger.recorded.recording
+    recording, tensor = debugger.recorded.recording, debugger.moment.tensor_names
     lines = [
         f"arrays: {', '.join(each.name for each in recording.arguments) or 'none'}",
         f"shared: {', '.join(debugger.moment.shared_names) or 'none'}",
+        *([f"tensor memory: {', '.join(tensor)}"] if tensor else []),
         f"variables: {', '.join(recording.names.variables) or 'none'}",
         f"registers: {', '.join(list(recording.names.by_name)[:40])}",
         f"special: $lane, $warp, $step, {', '.join(f'{each}.x' for each in COORDINATES)}",
@@ -186,6 +226,7 @@ TOPICS: dict[str, Callable[[Debugger], str]] = {
     "barriers": _barriers,
     "copies": _copies,
     "shared": _shared,
+    "tensor": _tensor,
     "findings": _findings,
     "breakpoints": _breakpoints,
     "registers": _registers,
@@ -228,9 +269,11 @@ def draw(debugger: Debugger, name: str, path: str) -> Path:
     from lanewise.draw import save
 
     moment = debugger.moment
+    if name in moment.tensor_names:
+        return save(moment.tensor_memory(), path)
     if name in moment.shared_names:
         return save(moment.recording.shared_arrays.declared[name].layout, path)
     operand = moment.operand(moment.recording.names.find(name))
     if operand is None:
-        raise LanewiseError(f"{name} is neither a fragment nor an array in shared memory")
+        raise LanewiseError(f"{name} is neither a fragment nor an array in shared or tensor memory")
     return save(operand, path)

@@ -9,15 +9,18 @@ import numpy as np
 import numpy.typing as npt
 
 from lanewise.debug.launches import Recorded
+from lanewise.draw.tensor_memory import TensorMemory
 from lanewise.errors import LanewiseError
 from lanewise.isa import Operand
 from lanewise.machine.abi import LANES, WARPGROUP
 from lanewise.machine.tracer.log import NOT_KEPT
 from lanewise.numpy_types import AnyArray
+from lanewise.traces.descriptions import TENSOR_NAME
 from lanewise.traces.fragments import operands_with
 from lanewise.traces.history import NOTHING
 from lanewise.traces.names import Variable
 from lanewise.traces.step import Registers, Step
+from lanewise.traces.tensor_memory import tensor_reading
 
 #: What the kernel language and CUDA C++ call the special registers of a thread's coordinates.
 COORDINATES = {
@@ -27,6 +30,8 @@ COORDINATES = {
     **dict.fromkeys(("nctaid", "gridDim", "grid_dim"), "grid_dim"),
 }
 Lanes = AnyArray
+#: What the words of tensor memory are called, as they are.
+TENSOR_WORDS = "tmem_bits"
 
 
 class Moment:
@@ -108,6 +113,33 @@ class Moment:
             kept = int(writes.offset[number])
             memory[first : first + size] = self.recording.log.memory[kept : kept + size]
         return memory.view(array.array.dtype).reshape(array.array.shape, order=order)
+
+    def tensor_memory(self) -> TensorMemory:
+        """Return the tensor memory of the block; an error if the kernel has none."""
+        if not tensor_reading(self.recording).is_used:
+            raise LanewiseError("the kernel has no tcgen05 instructions: there is no tensor memory")
+        step = self.step
+        return tensor_reading(self.recording).memory(
+            self.block, self.entry, step.entry if step is not None else None
+        )
+
+    def tensor(self, name: str) -> Lanes:
+        """Return tensor memory as f32 (tmem) or as words (tmem_bits), or a matrix of the source in it."""
+        if name in self.matrix_names:
+            return tensor_reading(self.recording).matrix(name, self.block, self.warp, self.entry)
+        memory = self.tensor_memory()
+        return memory.words if name == TENSOR_WORDS else memory.read("f32")
+
+    @property
+    def matrix_names(self) -> list[str]:
+        """The names of the matrices that the source has in tensor memory."""
+        return list(tensor_reading(self.recording).matrices)
+
+    @property
+    def tensor_names(self) -> list[str]:
+        """The names of what is in tensor memory: matrices of the source, all of it as f32 and as words."""
+        used = tensor_reading(self.recording).is_used
+        return [*self.matrix_names, *((TENSOR_NAME, TENSOR_WORDS) if used else ())]
 
     @property
     def argument_names(self) -> list[str]:

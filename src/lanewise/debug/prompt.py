@@ -166,6 +166,7 @@ def completions(debugger: Debugger, line: str, text: str) -> list[str]:
         known = [
             *(each.name for each in recording.arguments),
             *debugger.moment.shared_names,
+            *debugger.moment.tensor_names,
             *recording.names.variables,
             *recording.names.by_name,
         ]

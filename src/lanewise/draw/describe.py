@@ -11,14 +11,18 @@ from lanewise.draw import (
     layouts,
     mma_atoms,
     moves,
+    tcgen05,
     tensor_maps,
+    tensor_memory,
 )
 from lanewise.draw.options import Options
 from lanewise.draw.picture import Picture, cut
 from lanewise.errors import LanewiseError
 from lanewise.isa import Instruction, Operand
+from lanewise.isa.asynchronous import AsyncInstruction, Tcgen05Instruction
 from lanewise.isa.matrix_descriptor import MatrixDescriptor
 from lanewise.isa.tensor_map import TiledTensor
+from lanewise.isa.tensor_memory.operand import Accumulator
 from lanewise.layout import ComposedLayout, Layout, Swizzle, Tensor
 
 
@@ -36,8 +40,14 @@ def _described(thing: object, options: Options) -> Picture:
             return moves.picture_of_rows(thing, options)
         case Instruction(family="movmatrix"):
             return moves.picture_of_transpose(thing, options)
+        case Tcgen05Instruction():
+            return tcgen05.picture_of_tensor_product(thing, options)
         case Instruction():
             return instructions.picture_of_product(thing, options)
+        case AsyncInstruction():
+            return tcgen05.picture_of_async(thing, options)
+        case Accumulator():
+            return tcgen05.picture_of_accumulator(thing, options)
         case MMA_Atom():
             return mma_atoms.picture_of_mma(thing, options)
         case Copy_Atom():
@@ -60,6 +70,8 @@ def _described(thing: object, options: Options) -> Picture:
             return descriptors.picture_of_matrix(descriptors.described_matrix(thing), options)
         case descriptors.DescribedMatrix():
             return descriptors.picture_of_matrix(thing, options)
+        case tensor_memory.TensorMemory():
+            return tensor_memory.picture_of_memory(thing, options)
         case Picture():
             return thing
     tensor = getattr(thing, "tensor", None)

@@ -1,4 +1,4 @@
-"""Matrix descriptors of wgmma: where each row of an operand lies in shared memory, and in which banks."""
+"""Matrix descriptors of wgmma and tcgen05: where each row lies in shared memory, and its banks."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from lanewise.draw.shared_lines import (
 )
 from lanewise.engines import Drawn
 from lanewise.errors import LanewiseError
-from lanewise.isa.matrix_descriptor import Major, MatrixDescriptor
+from lanewise.isa.matrix_descriptor import TCGEN05_VERSION, Major, MatrixDescriptor
 
 #: Bytes of a row that a wgmma reads along K.
 _K_BYTES = 32
 #: Rows of an operand that a picture shows.
 _MOST_ROWS = 32
-_ELEMENT_BITS = (1, 8, 16, 32)
+_ELEMENT_BITS, _TCGEN05_BITS = (1, 8, 16, 32), (4, 8, 16, 32)
 _MOST_SIZE = 256
 
 
@@ -53,9 +53,12 @@ def described_matrix(
     '128B'
     """
     if not isinstance(descriptor, MatrixDescriptor):
-        descriptor = MatrixDescriptor.decode(index(descriptor))
-    if bits not in _ELEMENT_BITS:
-        raise LanewiseError(f"elements of wgmma have {', '.join(map(str, _ELEMENT_BITS))} bits, not {bits}")
+        descriptor = MatrixDescriptor.read(index(descriptor))
+    of, sizes = (
+        ("tcgen05", _TCGEN05_BITS) if descriptor.version == TCGEN05_VERSION else ("wgmma", _ELEMENT_BITS)
+    )
+    if bits not in sizes:
+        raise LanewiseError(f"elements of {of} have {', '.join(map(str, sizes))} bits, not {bits}")
     if major not in ("K", "MN"):
         raise LanewiseError(f'a matrix is "K"-major or "MN"-major, not {major!r}')
     depth = 8 * _K_BYTES // bits if k is None else k

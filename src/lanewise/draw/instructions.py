@@ -12,8 +12,6 @@ from lanewise.draw.owners import Owner, Ownership, colour_legends, highlights, i
 from lanewise.draw.picture import Axis, Picture, check_extent
 from lanewise.errors import LanewiseError
 from lanewise.isa import Instruction, Metadata, Operand, SelectedOperand, describe_targets
-from lanewise.isa.tensor_memory.accumulators import LANES
-from lanewise.isa.tensor_memory.operand import Accumulator
 
 #: Where the panel of each operand stands: C at the origin, A at its left, B above.
 PLACES = {
@@ -34,8 +32,7 @@ def ownership(
     """Who holds each element of an operand."""
     rows, cols = operand.shape
     check_extent(operand.name, rows, cols, "choose a smaller instruction")
-    tensor = isinstance(operand, Accumulator)
-    shared = operand.where != "registers" and not tensor
+    shared = operand.where != "registers"
     owners = [
         [_owners(operand, row, col, product) for col in range(0 if shared else cols)] for row in range(rows)
     ]
@@ -48,18 +45,15 @@ def ownership(
         owners,
         Axis.counted(row_axis, rows),
         Axis.counted(col_axis, cols),
-        threads=LANES * operand.cta_group if isinstance(operand, Accumulator) else operand.threads,
-        slots=0 if tensor else operand.slots,
+        threads=operand.threads,
+        slots=operand.slots,
         shared=shared,
-        thread="thread" if operand.threads > 32 and not tensor else "lane",
+        thread="thread" if operand.threads > 32 else "lane",
     )
 
 
 def _owners(operand: Operand, row: int, col: int, product: int) -> list[Owner]:
-    """Who holds an element; in tensor memory a lane, with the column in place of a value."""
-    if isinstance(operand, Accumulator):
-        place = operand.place(row, col)
-        return [Owner(LANES * place.block + place.lane, place.column)]
+    """Who holds an element."""
     return [Owner(h.lane, h.register * operand.slots + h.slot) for h in operand.holders(row, col, product)]
 
 
@@ -126,7 +120,7 @@ def _alike(c: Operand, d: Operand) -> bool:
 
 
 def _subtitle(instruction: Instruction) -> str:
-    groups = {128: "a warpgroup (128 threads)", 32: "a warp (32 lanes)", 1: "one thread, which starts it"}
+    groups = {128: "a warpgroup (128 threads)", 32: "a warp (32 lanes)"}
     group = groups[instruction.threads]
     does = "D = A·B + C" if instruction.multiplies else instruction.family
     return f"{does} by {group}; legal on {describe_targets(instruction.archs)}"
@@ -148,12 +142,6 @@ def meaning(named: Iterable[tuple[Operand, str]], product: int = 0) -> list[str]
             if operand.formulas is not None:
                 row, column = operand.formulas
                 notes += [f"{name}: row = {row}", f"{' ' * len(name)}  column = {column}"]
-    for operand in operands:
-        if isinstance(operand, Accumulator):
-            second = (
-                "; lanes from 128 on are those of the pair's second block" if operand.cta_group == 2 else ""
-            )
-            notes.append(f"D in tensor memory: T is the lane, V the column of 32 bits{second}.")
     if held and held[0].products > 1:
         notes.append(
             "Four products go side by side; product q has the same picture with every lane 4·q higher."

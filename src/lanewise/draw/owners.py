@@ -31,7 +31,8 @@ Owners = Sequence[Sequence[Sequence[Owner]]]
 class Ownership:
     """A matrix and the owners of each of its elements, [row][col]; `slots` values share a register.
 
-    `shared` matrices have no owners: they lie in shared memory. `thread` is the word for a thread here.
+    `shared` matrices have no owners: they lie in shared memory. `thread` is the word for a thread here, which
+    may be a lane of tensor memory; then `value` is its column.
     """
 
     name: str
@@ -43,6 +44,9 @@ class Ownership:
     slots: int = 0
     shared: bool = False
     thread: str = "thread"
+    #: The word for a value, and the letters by which thread and value are told in a cell.
+    value: str = "value"
+    letters: tuple[str, str] = ("T", "V")
 
     @property
     def extent(self) -> tuple[int, int]:
@@ -57,7 +61,7 @@ class Ownership:
         if not owners:
             return f"no {self.thread} holds it"
         threads, values = {o.thread for o in owners}, {o.value for o in owners}
-        words = f"{_counted(self.thread, threads)}, {_counted('value', values)}"
+        words = f"{_counted(self.thread, threads)}, {_counted(self.value, values)}"
         if self.slots and len(owners) == 1:
             register, slot = divmod(owners[0].value, self.slots)
             words += f" (register {register}, slot {slot})"
@@ -144,7 +148,7 @@ def panel_of(
             title = f"{matrix.name}[{row}][{col}]: {matrix.holders(row, col)}" if explain else ""
             empty = SHARED if matrix.shared else WHITE
             is_marked = (row, col) == marked or reads(row, col)
-            line.append(_cell(owners, colour, empty, options.lane, title, is_marked))
+            line.append(_cell(owners, colour, empty, options.lane, title, is_marked, matrix.letters))
         cells.append(line)
     return Panel(matrix.name, matrix.caption, cells, matrix.rows, matrix.cols, at, rule)
 
@@ -202,14 +206,15 @@ def _cell(
     lane: int | None,
     title: str,
     marked: bool,
+    letters: tuple[str, str],
 ) -> Cell:
     if not owners:
         return Cell((), empty, title, marked, lane is not None)
-    first = owners[0]
+    first, (t, v) = owners[0], letters
     if len(owners) == 1:
-        lines = (f"T{first.thread}", f"V{first.value}")
+        lines = (f"{t}{first.thread}", f"{v}{first.value}")
     else:
-        lines = (f"T{ranges(o.thread for o in owners)}", f"V{ranges(o.value for o in owners)}")
+        lines = (f"{t}{ranges(o.thread for o in owners)}", f"{v}{ranges(o.value for o in owners)}")
     if lane is not None and all(owner.thread != lane for owner in owners):
         return Cell(lines, FADED, title, marked, True)
     return Cell(lines, PASTELS[colour(first) % 8], title, marked)
@@ -224,7 +229,12 @@ def colour_legends(matrices: Sequence[Ownership], options: Options) -> tuple[Leg
     threads = [matrix.thread for matrix in matrices if not matrix.shared]
     if not threads:
         return ()
-    by = {"thread": f"{threads[0]} T", "value": "value V", "register": "register"}[options.colour or "thread"]
+    first = next(matrix for matrix in matrices if not matrix.shared)
+    by = {
+        "thread": f"{threads[0]} {first.letters[0]}",
+        "value": f"{first.value} {first.letters[1]}",
+        "register": "register",
+    }[options.colour or "thread"]
     return (Legend(f"colour: {by} mod 8", tuple((pastel, str(i)) for i, pastel in enumerate(PASTELS))),)
 
 

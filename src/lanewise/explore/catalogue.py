@@ -10,8 +10,11 @@ import re
 from functools import cache
 from typing import Any
 
+from lanewise.explore import tensor_instructions
 from lanewise.formats import SPELLINGS
 from lanewise.isa import ARCHS, Instruction, describe_targets, instructions
+from lanewise.isa.asynchronous import AsyncInstruction
+from lanewise.isa.asynchronous.descriptor import KINDS
 from lanewise.isa.gpu_models import gpu_names
 
 #: Families in the order in which most people look for them.
@@ -36,6 +39,7 @@ def catalogue() -> dict[str, Any]:
         entries.setdefault(key, []).append(form)
     listed = sorted(entries.items(), key=lambda pair: _rank(pair[1][0]))
     found = [_entry(text, forms) for (text, _), forms in listed]
+    found += [_tensor_entry(each) for each in tensor_instructions.listed()]
     return {
         # Many entries have the same words, sizes and archs: each list is sent once, entries have its number.
         **{name: _numbered(found, name) for name in ("words", "sizes", "on")},
@@ -95,6 +99,24 @@ def _entry(text: str, forms: list[Instruction]) -> dict[str, Any]:
         found |= {"sizes": tuple(sizes), "usual": usual}
     sources = sorted({form.a_source for form in forms} - {""})
     return found | ({"sources": sources} if len(sources) > 1 else {})
+
+
+def _tensor_entry(form: AsyncInstruction) -> dict[str, Any]:
+    """Return the entry of a tcgen05 instruction; formats and shapes are found by the words of its kind."""
+    words = {"tcgen05", "blackwell", "umma" if ".mma" in form.text else "tmem"}
+    kind = next((word for word in form.text.split(".") if word.startswith("kind::")), "")
+    if kind:
+        formats = KINDS[kind.removeprefix("kind::")].formats
+        spelled = {name for name, known in SPELLINGS.items() if known in formats} | set(formats)
+        words |= {re.sub(r"[^a-z0-9_]", "", name.lower()) for name in spelled}
+        words |= {"pair"} if "cta_group::2" in form.text else set()
+        words |= {"sparse"} if ".sp" in form.family else set()
+    return {
+        "text": form.text,
+        "words": " ".join(sorted(words - {""})),
+        "archs": sum(1 << ARCHS.index(arch) for arch in form.archs),
+        "on": describe_targets(form.archs),
+    }
 
 
 def _words(form: Instruction, sizes: list[int]) -> set[str]:

@@ -10,12 +10,13 @@ from lanewise.draw.in_words import does, runs_of
 from lanewise.draw.instructions import PLACES, axes_of, choose
 from lanewise.draw.options import Options
 from lanewise.errors import LanewiseError
+from lanewise.explore import tensor_instructions
 from lanewise.explore.answers import question
 from lanewise.explore.catalogue import catalogue
 from lanewise.explore.code_forms import forms_of_code
 from lanewise.explore.memory_pieces import of_descriptor, of_tensor_map
 from lanewise.isa import Instruction, Operand, instruction
-from lanewise.isa.asynchronous import is_asynchronous
+from lanewise.isa.asynchronous import Tcgen05Instruction, is_asynchronous
 from lanewise.isa.operands import VOLTA_ARCHS, has_volta_fragments
 
 #: Names of CUTLASS's atoms.
@@ -31,12 +32,18 @@ def the_catalogue() -> dict[str, object]:
 
 
 @question("instructions", "about")
-def about(text: str, source: str = "", arch: str = "") -> dict[str, Any]:
+def about(text: str, source: str = "", arch: str = "", fields: str = "") -> dict[str, Any]:
     """Return all that the page shows of an instruction: legality, fragments, code.
+
+    `fields` are those of the instruction descriptor of a tcgen05.mma, such as "m=64 n=16 a=bf16".
 
     >>> about("m16n8k16 bf16")["threads"]
     32
     """
+    if is_asynchronous(text) or _ATOM.match(text.strip()):
+        found = _asynchronous(text, fields)
+        if found is not None:
+            return found
     return described(_named(text, source, arch))
 
 
@@ -52,6 +59,19 @@ def descriptor(
 def tensor_map(type: str, shape: list[int], box: list[int], swizzle: str = "none") -> dict[str, Any]:
     """Return where a tensor copy (TMA) puts each 16 bytes of a box."""
     return of_tensor_map(type, shape, box, swizzle)
+
+
+def _asynchronous(text: str, fields: str) -> dict[str, Any] | None:
+    """Return all that the page shows of a tcgen05 instruction; None if the text names something else."""
+    if len(text) > MOST_LETTERS or len(fields) > MOST_LETTERS:
+        raise LanewiseError(f"an instruction has fewer than {MOST_LETTERS} letters")
+    if _ATOM.match(text.strip()):
+        product = atom(text.strip()).instruction
+        return tensor_instructions.described(product) if isinstance(product, Tcgen05Instruction) else None
+    found = tensor_instructions.named(text, fields)
+    if not found.text.startswith("tcgen05"):
+        return None
+    return tensor_instructions.described(found)
 
 
 def _named(text: str, source: str, arch: str) -> Instruction:

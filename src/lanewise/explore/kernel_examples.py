@@ -63,6 +63,8 @@ EXAMPLES = {
                 "pipeline.py.txt", arch="sm_80"),
         Example("tma-wgmma", "Hopper: TMA and wgmma", "a tile by TMA, an mbarrier, four warps multiply",
                 "tma_wgmma.py.txt"),
+        Example("tcgen05", "Blackwell: tensor memory", "one thread multiplies, 128 threads read the sums",
+                "tcgen05.py.txt", arch="sm_100a"),
         Example("barrier", "A missing barrier", "a mistake to find: who reads too early?", "barrier.py.txt"),
         Example("swizzle", "A wrong swizzle", "a mistake to find: which rows are exchanged?",
                 "swizzle.py.txt"),

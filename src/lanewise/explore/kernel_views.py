@@ -14,6 +14,7 @@ import numpy as np
 
 from lanewise.errors import LanewiseError
 from lanewise.explore.kernel_requests import RequestedLaunch
+from lanewise.explore.tensor_views import tensor_data
 from lanewise.explore.time_limits import seconds
 from lanewise.machine import abi
 from lanewise.machine.checker.check import check
@@ -143,6 +144,7 @@ def data_of(view: KernelView) -> dict[str, Any]:
         "sharedBytes": recording.run.shared_bytes,
         "variables": _shared_variables(recording),
         "sharedWrites": shared_writes(recording, data["kept"]),
+        "tensor": tensor_data(recording, data["kept"], SHOWN_BYTES),
     }
     return data
 

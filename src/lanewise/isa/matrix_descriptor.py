@@ -234,6 +234,18 @@ class MatrixDescriptor(Drawn):
         name = _TCGEN05_MODE[TCGEN05_FIELD["swizzle"].of(bits)].name
         return cls(start, leading, stride, base, name, version)
 
+    @classmethod
+    def read(cls, descriptor: int) -> MatrixDescriptor:
+        """Return the fields of 64 bits, read as those of the version that bits 46 to 48 say.
+
+        >>> [MatrixDescriptor.read(each).version for each in (0x4000404000000040, 0x4000004000000040)]
+        [1, 0]
+        """
+        bits = index(descriptor)
+        return cls.decode(
+            bits, TCGEN05_VERSION if TCGEN05_FIELD["version"].of(bits) == TCGEN05_VERSION else 0
+        )
+
     def advanced(self, offset: int) -> MatrixDescriptor:
         """Return the descriptor with its start address moved by so many bytes, as a step along K does."""
         return replace(self, start_address=self.start_address + offset)

@@ -161,6 +161,8 @@ class BlockRecord(RecordLayout):
     written_hook = field()
     kept_hook = field()
     log_entry = field()
+    #: In a traced launch: a function(operation) when an operation of a pipe (tcgen05) has taken effect.
+    piped_hook = field()
     # What a checked launch is told of: function(frame, operation) when an asynchronous operation is issued,
     # and function(frame, site, descriptor, groups, pieces, mn_major) when wgmma reads a matrix.
     issued_hook = field()
@@ -383,4 +385,6 @@ PARAM_WINDOW = 0x7200_0000_0000
 FUNCTION_BASE = 0x7300_0000_0000
 #: The handle of the first texture or surface; those of a launch follow one another in steps.
 TEXTURE_BASE, TEXTURE_STEP = 0x7400_0000_0000, 64
+#: Where a trace's log has tensor memory; no instruction has such an address.
+TENSOR_WINDOW = 0x7500_0000_0000
 WINDOW_BYTES = 1 << 32

@@ -1,4 +1,7 @@
-"""Asynchronous copies of a trace: where each was issued, where its group was closed, where it was done."""
+"""Asynchronous operations of a trace: where each was issued, where its group was closed, where it was done.
+
+These are copies, and what a block gives to the pipe of tcgen05: products, copies, shifts and commits.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,17 @@ from lanewise.machine.program.ops import Op
 from lanewise.machine.tracer.points import Point
 from lanewise.ptx import Immediate
 from lanewise.traces.recording import Recording
+from lanewise.traces.tensor_memory import tensor_reading
 
 
 class Copy(NamedTuple):
-    """An asynchronous copy of a warp: the steps of its issue, of its group's commit, and of its completion.
+    """An asynchronous copy of a warp, or a tcgen05 operation: the steps of issue, commit and completion.
 
     A copy with a group is complete where its warp has waited for the group. One that tells an mbarrier has no
     group, and is complete where its bytes have arrived. None stands for what had not happened when the trace
     ended. cp.async arrives at once on the machine, which is one of the times that the PTX ISA allows; nobody
-    may read the bytes before `completed`.
+    may read the bytes before `completed`. A tcgen05.mma, cp or shift is committed by the next tcgen05.commit
+    of its warp, and complete where that has arrived at its mbarrier; a tcgen05.st where its warp has waited.
     """
 
     warp: int
@@ -71,7 +76,7 @@ class _Groups:
 
 def copies_of(recording: Recording) -> list[Copy]:
     """Return the asynchronous copies in the order in which they were issued."""
-    log, groups = recording.log, _Groups()
+    log, groups, pipe = recording.log, _Groups(), _TensorPipe(recording)
     issues = [_issued_by(point) for point in log.points]
     for step, entry in enumerate(recording.steps.tolist()):
         header = log.entries[entry]
@@ -80,7 +85,9 @@ def copies_of(recording: Recording) -> list[Copy]:
             continue
         block, warp, order = int(header["block"]), int(header["warp"]), op.record.orders
         proxy = issues[point.number]
-        if proxy is not None:
+        if op.record.touches_tensor_memory:
+            pipe.step(groups.found, op, entry, Copy(warp, block, step, None, None, op.head))
+        elif proxy is not None:
             number = len(groups.found)
             size = _bytes(recording, entry, point)
             groups.found.append(Copy(warp, block, step, None, None, op.head, size))
@@ -94,6 +101,38 @@ def copies_of(recording: Recording) -> list[Copy]:
         elif order in _WAITS:
             groups.wait((block, warp, _WAITS[order]), step, _kept(op), order is Order.WAIT_ALL)
     return groups.found
+
+
+class _TensorPipe:
+    """The tcgen05 operations of each warp that no commit, and the stores that no wait has followed yet."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+        self.issued: dict[tuple[int, int], list[int]] = {}
+        self.stores: dict[tuple[int, int], list[int]] = {}
+
+    def step(self, found: list[Copy], op: Op, entry: int, now: Copy) -> None:
+        """Add what a step issues to the operations found, or complete those that it commits or waits for."""
+        key = now.block, now.warp
+        if op.has("commit"):
+            arrived = self._arrival(entry)
+            for number in self.issued.pop(key, []):
+                found[number] = found[number]._replace(committed=now.issued, completed=arrived)
+            found.append(now._replace(completed=arrived))
+        elif "wait::st" in op.head:
+            for number in self.stores.pop(key, []):
+                found[number] = found[number]._replace(completed=now.issued)
+        elif op.record.multiplies or op.has("st") or op.has("cp") or op.has("shift"):
+            own = self.stores if op.has("st") else self.issued
+            own.setdefault(key, []).append(len(found))
+            words = sum(each.words for each in tensor_reading(self.recording).accesses(entry) if each.writes)
+            found.append(now._replace(bytes=4 * words))
+
+    def _arrival(self, entry: int) -> int | None:
+        """Return the step at which the mbarriers of a commit were told; None if one of them was not."""
+        told = self.recording.log.told
+        mine = told.entry[told.issuer == entry]
+        return _step_of(self.recording, int(mine[-1])) if len(mine) else None
 
 
 def _issued_by(point: Point) -> Proxy | None:
@@ -118,9 +157,13 @@ def _arrival(recording: Recording, entry: int) -> int | None:
     mine = np.unique(log.runs.entry[issuer == entry])
     if len(mine) < lanes:  # a lane's copy has not taken effect, or was not logged
         return None
-    last = int(mine[-1])
-    during = int(log.entries["barrier"][last])
-    return max(int(np.searchsorted(recording.steps, last)) - bool(during), 0)
+    return _step_of(recording, int(mine[-1]))
+
+
+def _step_of(recording: Recording, entry: int) -> int:
+    """Return the step at which, or before which, an asynchronous operation took effect."""
+    during = int(recording.log.entries["barrier"][entry])
+    return max(int(np.searchsorted(recording.steps, entry)) - bool(during), 0)
 
 
 def _bytes(recording: Recording, entry: int, point: Point) -> int | None:

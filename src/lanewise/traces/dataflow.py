@@ -36,6 +36,7 @@ from lanewise.traces.fragments import MatrixOperand, matrix_operands
 from lanewise.traces.places import MemoryPlace, RegisterPlace
 from lanewise.traces.recording import Recording
 from lanewise.traces.sources import Source
+from lanewise.traces.tensor_origins import TensorOrigins
 from lanewise.traces.warpgroup import WarpgroupProducts
 
 #: Types of two numbers in one register.
@@ -47,7 +48,7 @@ class Dataflow:
 
     def __init__(self, recording: Recording) -> None:
         self.recording, self.log = recording, recording.log
-        self._warpgroup = WarpgroupProducts(recording)
+        self._warpgroup, self.tensor = WarpgroupProducts(recording), TensorOrigins(recording)
 
     # what a register was made from ------------------------------------------------------------------------
 
@@ -62,6 +63,8 @@ class Dataflow:
             )
         if op.opcode == BARRIER_RESULT:
             return []
+        if op.record.touches_tensor_memory and op.has("ld"):
+            return self.tensor.loaded(entry, op, place)
         operands = matrix_operands(op, self.recording.run.arch)
         if op.record.multiplies:
             return self._product(entry, op, operands, place)
@@ -310,18 +313,23 @@ class Dataflow:
     def issuer(self, write: int) -> tuple[int, int] | None:
         """Return the entry and the lane that issued the asynchronous operation behind a write, if known."""
         log, writes = self.log, self.log.writes
-        number = int(writes.access[write])
+        number, made = int(writes.access[write]), log.runs
+        issuers, lanes = made.issuer, made.lane
         if number == TOLD:
-            number = int(np.searchsorted(log.runs.entry, writes.entry[write]))
-        entry = int(log.runs.issuer[number])
-        return (entry, int(log.runs.lane[number])) if entry >= 0 else None
+            number = int(np.searchsorted(log.told.entry, writes.entry[write]))
+            issuers, lanes = log.told.issuer, log.told.lane
+        entry = int(issuers[number])
+        return (entry, int(lanes[number])) if entry >= 0 else None
 
     def _copied(self, write: int, place: MemoryPlace) -> list[Source]:
         """Return what an asynchronous operation has written: from memory, from registers, or filled in."""
         found, run = self.issuer(write), int(self.log.writes.access[write])
         old = Source(MemoryPlace(place.address, place.size, place.block), "the value before")
         if run == TOLD:
-            return [old, Source(None, "the bytes that have arrived")]
+            op = self.log.point(found[0]).op if found is not None else None
+            commits = op is not None and op.record.touches_tensor_memory
+            told = "an arrival by tcgen05.commit" if commits else "the bytes that have arrived"
+            return [old, Source(None, told)]
         runs = self.log.runs
         source, offset = int(runs.source[run]), place.address - int(runs.target[run])
         if source == FILLED:
@@ -330,6 +338,8 @@ class Dataflow:
         if found is None or op is None:
             return []
         entry, lane = found
+        if op.record.touches_tensor_memory:
+            return self.tensor.written(entry, lane, int(self.log.writes.entry[write]), place)
         header, accesses = self.log.entries[entry], self.log.point(entry).accesses
         here = RegisterPlace(int(header["block"]), int(header["warp"]), lane, (), 0, 0)
         reads = [each for each in accesses if each.located.access.kind is AccessKind.READ]

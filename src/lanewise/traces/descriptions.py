@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from lanewise.machine import abi
+from lanewise.machine.tensor_memory_records import LANE_BYTES
 from lanewise.traces.arrays import source_name
 from lanewise.traces.history import space_of
 from lanewise.traces.recording import Recording
+
+#: What tensor memory is called: an element has a lane and a column.
+TENSOR_NAME = "tmem"
 
 
 class Descriptions:
@@ -21,6 +25,9 @@ class Descriptions:
             return self._global(address)
         if space == "shared":
             return self._shared((address - abi.SHARED_WINDOW) & abi.OFFSET_MASK)
+        if space == "tensor":
+            lane, byte = divmod(address - abi.TENSOR_WINDOW, LANE_BYTES)
+            return f"{TENSOR_NAME}[{lane}, {byte // 4}]"
         window = abi.LOCAL_WINDOW if space == "local" else abi.PARAM_WINDOW
         return f"{space} {address - window:#x}"
 

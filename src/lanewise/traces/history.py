@@ -103,6 +103,9 @@ class MemoryHistory:
     def _by_word(self) -> tuple[npt.NDArray[np.uint64], Numbers]:
         """Words of 4 bytes that were written, in order, and the number of each write to them."""
         writes = self.writes
+        # Tensor memory has many words and few writes: those are looked through one by one.
+        elsewhere = np.flatnonzero(writes.address < np.uint64(abi.TENSOR_WINDOW))
+        writes = MemoryWrites._make(each[elsewhere] for each in writes)
         first = writes.address >> np.uint64(2)
         last = (writes.address + np.maximum(writes.size, 1).astype(np.uint64) - np.uint64(1)) >> np.uint64(2)
         counts = (last - first).astype(np.int64) + 1
@@ -110,25 +113,28 @@ class MemoryHistory:
         within = np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)
         words = first[which] + within.astype(np.uint64)
         order = np.lexsort((which, words))
-        return words[order], which[order]
+        return words[order], elsewhere[which[order]]
 
     def before(self, address: int, entry: int, block: int, warp: int = 0, lane: int = 0) -> Iterator[int]:
         """Yield the writes of a byte before an entry, the last first, as numbers of `writes`.
 
-        Of shared memory, those of the block; of local memory, those of the thread.
+        Of shared and tensor memory, those of the block; of local memory, those of the thread.
         """
-        words, which = self._by_word
-        word = np.uint64(address >> 2)
-        low, high = np.searchsorted(words, word, "left"), np.searchsorted(words, word, "right")
-        writes, entries = self.writes, self.log.entries
-        found = which[low:high]
+        writes, entries, space = self.writes, self.log.entries, space_of(address)
+        if space == "tensor":
+            found = np.flatnonzero(writes.address <= np.uint64(address))
+            found = found[writes.address[found].astype(np.int64) + writes.size[found] > address]
+        else:
+            words, which = self._by_word
+            word = np.uint64(address >> 2)
+            low, high = np.searchsorted(words, word, "left"), np.searchsorted(words, word, "right")
+            found = which[low:high]
         found = found[: np.searchsorted(writes.entry[found], entry, "left")]
-        space = space_of(address)
         for number in found[::-1]:
             if not 0 <= address - int(writes.address[number]) < int(writes.size[number]):
                 continue
             owner = entries[int(writes.entry[number])]
-            if space in ("shared", "local") and int(writes.block[number]) != block:
+            if space in ("shared", "local", "tensor") and int(writes.block[number]) != block:
                 continue
             if space == "local" and (int(owner["warp"]), int(writes.row[number])) != (warp, lane):
                 continue
@@ -188,6 +194,7 @@ def space_of(address: int) -> str:
         ("shared", abi.SHARED_WINDOW),
         ("local", abi.LOCAL_WINDOW),
         ("param", abi.PARAM_WINDOW),
+        ("tensor", abi.TENSOR_WINDOW),
     ):
         if 0 <= address - window < abi.WINDOW_BYTES:
             return name

@@ -102,6 +102,9 @@ class Origins:
             raw = self.recording.log.memory[start : start + place.size].tobytes()
         key = (place, writer)
         if key not in self._kept:
+            if space_of(place.address) == "tensor":
+                issuer = self.dataflow.issuer(write)
+                format = self.dataflow.tensor.format_of(issuer[0]) or format if issuer else format
             self._kept[key] = Origin(self, what, place, writer, raw, format, write=write)
         return self._kept[key]
 
@@ -224,7 +227,7 @@ class Origin:
         if point.op is None:
             return False
         record = point.op.record
-        moves = record.address_flow is AddressFlow.COPY or record.shuffles
+        moves = record.address_flow is AddressFlow.COPY or record.shuffles or record.touches_tensor_memory
         return (moves or bool(point.accesses)) and not record.is_atomic and not record.multiplies
 
     def walk(self, limit: int = MOST_NODES) -> Iterator[Origin]:
@@ -284,7 +287,8 @@ class Origin:
             return "written by an asynchronous copy"
         step = recording.step_of(found[0])
         who = f"step {step}" if step is not None else "a warp that is not traced"
-        return f"copied asynchronously by {who}: {_shortened(str(op.source))}"
+        verb = "computed" if op.record.multiplies else "written" if op.has("st") else "copied"
+        return f"{verb} asynchronously by {who}: {_shortened(str(op.source))}"
 
     def tree(self, depth: int = DEPTH, width: int = WIDTH) -> str:
         """Return the tree as text, so many levels deep and with so many sources for each node."""

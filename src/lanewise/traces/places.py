@@ -9,11 +9,15 @@ from typing import Any
 import numpy as np
 
 from lanewise.errors import LanewiseError
+from lanewise.machine import abi
 from lanewise.machine.abi import LANES
 from lanewise.machine.program.operands import Register
+from lanewise.machine.tensor_memory_records import LANE_BYTES, TENSOR_COLUMNS, TENSOR_LANES
 from lanewise.numpy_types import AnyArray
 from lanewise.traces.arrays import ArgumentArray
+from lanewise.traces.descriptions import TENSOR_NAME
 from lanewise.traces.recording import Recording
+from lanewise.traces.tensor_memory import tensor_reading
 
 
 def is_integer(value: object) -> bool:
@@ -132,10 +136,26 @@ class PlaceNames:
             if each.name == name:
                 return self._argument(each, index, block)
         shared = self.recording.shared_arrays.declared.get(name)
+        tensor = tensor_reading(self.recording)
+        if shared is None and name in tensor.matrices:
+            return self._tensor_element(name, index, block)
+        if shared is None and name == TENSOR_NAME and tensor.is_used:
+            return _tensor_word(index, block)
         if shared is None:
             return None
         address, size = shared.element(index)
         return MemoryPlace(address, size, block)
+
+    def _tensor_element(self, name: str, index: tuple[int, ...], block: int) -> MemoryPlace:
+        """Return an element of a matrix of the source in tensor memory, at the address that it had last."""
+        recording = self.recording
+        lanes, columns, bits, fmt = tensor_reading(recording).matrix_places(
+            name, block, recording.run.warps[0], len(recording.log)
+        )
+        if len(index) != 2 or not all(0 <= i < n for i, n in zip(index, lanes.shape, strict=False)):
+            raise LanewiseError(f"{name} has the shape {lanes.shape}; there is no element {list(index)}")
+        address = abi.TENSOR_WINDOW + int(lanes[index]) * LANE_BYTES + 4 * int(columns[index])
+        return MemoryPlace(address + int(bits[index]) // 8, max(fmt.bits // 8, 1), block)
 
     def _register(
         self, of: str, match: re.Match[str] | None, lane: int | None, warp: int, block: int
@@ -163,6 +183,16 @@ class PlaceNames:
             raise LanewiseError(f"{of} is a register, and each lane has its own: give lane=")
         registers = variable.elements[element]
         return RegisterPlace(block, warp, lane, registers, 0, registers[0].bits // 8)
+
+
+def _tensor_word(index: tuple[int, ...], block: int) -> MemoryPlace:
+    """Return a word of tensor memory by its lane and column."""
+    if len(index) != 2 or not (0 <= index[0] < TENSOR_LANES and 0 <= index[1] < TENSOR_COLUMNS):
+        raise LanewiseError(
+            f"{TENSOR_NAME}[lane, column] has lanes 0 to {TENSOR_LANES - 1} and columns 0 to "
+            f"{TENSOR_COLUMNS - 1}; there is no {list(index)}"
+        )
+    return MemoryPlace(abi.TENSOR_WINDOW + index[0] * LANE_BYTES + 4 * index[1], 4, block)
 
 
 def _listed(items: Any) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lanewise.draw.tensor_memory import TensorMemory
 from lanewise.errors import LanewiseError
 from lanewise.isa import Operand
 from lanewise.machine.abi import LANES, WARPGROUP
@@ -25,6 +26,7 @@ from lanewise.traces.fragments import MatrixOperand, matrix_operands, no_fragmen
 from lanewise.traces.history import lanes_of, space_of
 from lanewise.traces.names import Variable, typed
 from lanewise.traces.recording import Recording, Three
+from lanewise.traces.tensor_memory import tensor_reading
 from lanewise.traces.waits import Waiting, waits_of
 
 
@@ -295,6 +297,24 @@ class Step:
         if array.offset + (int(array.indices.max(initial=0)) + 1) * array.element_bytes > size:
             raise LanewiseError(f"{name} would reach beyond the block's {size} bytes of shared memory")
         return array.values(memory)
+
+    @property
+    def tensor_memory(self) -> TensorMemory:
+        """The tensor memory of the block: words, allocated columns, and what the step reads and writes.
+
+        A product that the step issues has its words there from the step at which it takes effect.
+        """
+        return self.tensor_memory_of(self.block)
+
+    def tensor_memory_of(self, block: Three) -> TensorMemory:
+        """Return the tensor memory of a traced block, such as the other one of a pair, after the step."""
+        reading = tensor_reading(self._recording)
+        if not reading.is_used:
+            raise LanewiseError("the kernel has no tcgen05 instructions: there is no tensor memory")
+        traced = {self._recording.block_at(each): each for each in self._recording.run.blocks}
+        if block not in traced:
+            raise LanewiseError(f"block {block} was not traced; traced are {', '.join(map(str, traced))}")
+        return reading.memory(traced[block], self._last_entry, self.entry)
 
     @property
     def _last_entry(self) -> int:

@@ -25,10 +25,11 @@ from lanewise.cli.input.drawing_options import (
     Output,
     Permutation,
 )
-from lanewise.cli.input.encoded import drawable, read_encoded
-from lanewise.cli.input.options import ASource, InstructionWords, Stride
+from lanewise.cli.input.encoded import drawable, instruction_descriptor, read_encoded
+from lanewise.cli.input.options import ASource, Descriptor, InstructionWords, Stride
 from lanewise.cli.input.subject import atom_named, instruction_named, usual_instruction
 from lanewise.errors import LanewiseError
+from lanewise.isa.asynchronous import is_asynchronous
 from lanewise.isa.naming.shorthand import is_cutlass_name, possible_texts
 from lanewise.layout import ComposedLayout, Layout, recast
 from lanewise.layout.reading import read_integers, read_layout, read_plain_layout, read_swizzle
@@ -55,7 +56,9 @@ class _DrawGroup(TyperGroup):
 def _begins_instruction(word: str) -> bool:
     """Whether a word is the text of an instruction, or one by which instructions are named."""
     try:
-        return bool(possible_texts(word)) or instruction_named(word) is not None
+        return (
+            is_asynchronous(f"{word} ") or bool(possible_texts(word)) or instruction_named(word) is not None
+        )
     except LanewiseError:
         return False
 
@@ -339,6 +342,7 @@ def instruction(
     labels: Labels = True,
     a_source: ASource = None,
     stride: Stride = None,
+    descriptor: Descriptor = None,
 ) -> Callable[[], None]:
     """Draw an instruction: which lane holds which element.
 
@@ -349,12 +353,23 @@ def instruction(
     lanewise draw instruction $MMA --element D 3 4 --inputs -o inputs.svg
     lanewise draw instruction ldmatrix.sync.aligned.m8n8.x4.shared.b16 -o ldmatrix.svg
     lanewise draw instruction wgmma m64n256k16 bf16 --operand D --columns 64 -o wide.svg
+    lanewise draw instruction tcgen05 m256n32k16 bf16 -o pair.svg
+    lanewise draw instruction tcgen05.ld.sync.aligned.16x256b.x2.b32 --lane 5
     """
-    found = usual_instruction(" ".join(words), a_source=a_source, stride=stride)
-    if operand is not None:
-        operand = operand_named(found, operand).name
-    if element is not None:
-        element = (operand_named(found, element[0]).name, *element[1:])
+    text = " ".join(words)
+    found: Any
+    if is_asynchronous(text):
+        found = instruction_named(
+            text, a_source=a_source, stride=stride, descriptor=instruction_descriptor(descriptor)
+        )
+    elif descriptor is not None:
+        raise LanewiseError(f"--descriptor is for tcgen05.mma; {text} has no instruction descriptor")
+    else:
+        found = usual_instruction(text, a_source=a_source, stride=stride)
+        if operand is not None:
+            operand = operand_named(found, operand).name
+        if element is not None:
+            element = (operand_named(found, element[0]).name, *element[1:])
     return _drawn(
         found,
         output,
@@ -412,7 +427,7 @@ def descriptor(
     output: Output = None,
     labels: Labels = True,
 ) -> Callable[[], None]:
-    """Draw the matrix that a descriptor of wgmma names.
+    """Draw the matrix that a descriptor of wgmma or tcgen05 names.
 
     \b
     lanewise draw descriptor 0x4000004000000040

@@ -122,7 +122,9 @@ def explain(
     lanewise explain tcgen05 m128n256k16 bf16      tcgen05.mma with this shape and these formats
     lanewise explain tcgen05 m64n8k16 bf16 --element D 20 3   where D[20][3] lies in tensor memory
     lanewise explain tcgen05.mma.cta_group::1.kind::f16 --descriptor 0x8400490   or with 32 bits
-    lanewise explain 0x4000004000000040            what a matrix descriptor of wgmma says
+    lanewise explain tcgen05.ld.sync.aligned.16x256b.x2.b32 --lane 5   the words of thread 5
+    lanewise explain 0x8400490                     what an instruction descriptor of tcgen05.mma says
+    lanewise explain 0x4000004000000040            what a matrix descriptor of wgmma or tcgen05 says
     lanewise explain map.bin                       what the 128 bytes of a tensor map say (or hex text)
     """
     from lanewise.atoms.trait_layouts import NAMES as TRAIT_LAYOUTS
@@ -145,17 +147,14 @@ def explain(
             )
         return _encoded(encoded, style, svg, latex)
     if is_asynchronous(instruction):
-        if question != Question(element=element) or (a_source, stride, svg, latex) != (None,) * 4:
+        if question not in (Question(element=element), Question(lane=lane)) or a_source or stride:
             raise LanewiseError(
-                "questions and pictures are for instructions with fragments in registers: tcgen05 and bulk "
-                "copies have none; of tcgen05.mma, --element D 3 4 says where an element lies"
+                "--register, --operand and their like are for instructions with fragments in registers, "
+                "which tcgen05 and bulk copies do not have; ask them with --element D 3 4 or --lane 5"
             )
-        from lanewise.cli.explanation.asynchronous import of_async, of_place
-
-        bits = instruction_descriptor(descriptor)
-        if element is not None:
-            return partial(show, of_place(instruction, arch, bits, element), style)
-        return partial(show, of_async(instruction, arch, bits), style)
+        return _asynchronous(
+            instruction, arch, instruction_descriptor(descriptor), question, style, svg, latex
+        )
     if descriptor is not None:
         raise LanewiseError(f"--descriptor is for tcgen05.mma; {instruction} has no instruction descriptor")
     if re.match(r"\s*(\(|\d+:|Layout\s*<|Sw<|SW_|ComposedLayout)", instruction):
@@ -173,6 +172,38 @@ def explain(
     subject = usual_instruction(instruction, arch=arch, a_source=a_source, stride=stride)
     answer = question.answer(subject, arch)
     _save_pictures(subject, question, svg, latex)
+    return partial(show, answer, style)
+
+
+def _asynchronous(
+    text: str,
+    arch: str | None,
+    descriptor: int | None,
+    question: Question,
+    style: str,
+    svg: Path | None,
+    latex: Path | None,
+) -> Callable[[], None]:
+    """Explain tcgen05 or a bulk copy, or answer a question about its lanes, and draw it if asked to."""
+    from lanewise.cli.explanation.asynchronous import of_async, of_lane, of_place
+    from lanewise.isa import instruction
+
+    if question.element is not None:
+        answer = of_place(text, arch, descriptor, question.element)
+    elif question.lane is not None:
+        answer = of_lane(text, arch, descriptor, question.lane)
+    else:
+        answer = of_async(text, arch, descriptor)
+    if svg is not None or latex is not None:
+        from lanewise import draw
+
+        subject = instruction(text, arch=arch, descriptor=descriptor)
+        options = {"lane": question.lane} if question.lane is not None else {}
+        if question.element is not None and subject.multiplies:
+            options["element"] = question.element
+        for path, write in ((svg, draw.svg), (latex, draw.latex)):
+            if path is not None:
+                path.write_text(write(subject, **options), encoding="utf-8")
     return partial(show, answer, style)
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from lanewise.cli.terminal.answer import Answer, Cell, Table, facts
+from lanewise.cli.explanation import tensor_memory
+from lanewise.cli.terminal.answer import Answer, Table, facts
 from lanewise.errors import LanewiseError
 from lanewise.isa import describe_targets, instruction
 from lanewise.isa.asynchronous import AsyncInstruction, Tcgen05Instruction
@@ -13,6 +13,9 @@ from lanewise.isa.asynchronous.descriptor import shapes
 
 if TYPE_CHECKING:
     from lanewise.atoms import Copy_Atom
+
+#: Instructions that move words between tensor memory and registers.
+MOVES = ("tcgen05.ld", "tcgen05.st", "tcgen05.ld.red")
 
 
 def of_async(text: str, arch: str | None, descriptor: int | None = None) -> Answer:
@@ -39,10 +42,11 @@ def of_async(text: str, arch: str | None, descriptor: int | None = None) -> Answ
     tables = [Table("words", ("word", "says"), list(found.words))] if found.words else []
     if product is not None:
         rows += _shape_facts(product, data)
-        tables += [_in_tensor_memory(product, data), _descriptor(product, data)]
+        tables += [*tensor_memory.product_tables(product, data), _descriptor(product, data)]
         tables.append(_bits_of_archs(product, arch, data))
         note = "On arrays: lw.instruction, `lanewise compute`. What is not chosen follows the arrays."
     elif found.family.startswith("tcgen05"):
+        tables += tensor_memory.move_tables(found, data)
         note = "docs/blackwell.md says what of tcgen05 the CPU machine runs."
     else:
         note = "docs/hopper.md says which of these copies the CPU machine runs."
@@ -65,48 +69,34 @@ def _shape_facts(product: Tcgen05Instruction, data: dict[str, Any]) -> list[tupl
     return rows
 
 
-def _in_tensor_memory(product: Tcgen05Instruction, data: dict[str, Any]) -> Table:
-    """Return which lanes and columns of tensor memory hold which part of D."""
-    d = product.d
-    first = [block * d.rows // d.cta_group for block in range(d.cta_group)]
-    rows: list[Sequence[Cell]] = [
-        (
-            block,
-            _span(start + each.row, each.rows),
-            _span(each.column, each.columns),
-            _span(each.lane, each.rows),
-            _span(0, each.columns),
-        )
-        for block, start in enumerate(first)
-        for each in d.regions
-    ]
-    names = ("block", "rows", "columns", "lanes", "tensor_columns")
-    data["d"] = [dict(zip(names, row, strict=True)) for row in rows]
-    title = f"D in tensor memory, for {product.shape_text}"
-    return Table(title, ("block", "rows of D", "columns of D", "lanes", "columns"), rows)
-
-
-def _span(first: int, count: int) -> str:
-    return f"{first}-{first + count - 1}"
-
-
 def of_place(text: str, arch: str | None, descriptor: int | None, element: tuple[str, int, int]) -> Answer:
-    """Explain where an element of D lies in tensor memory.
+    """Explain where an element of a product lies, or who holds a word of tensor memory that is moved.
 
     >>> of_place("tcgen05 m64n8k16 f16", None, None, ("D", 20, 3)).data["lane"]
     36
     """
-    product = instruction(text, arch=arch, descriptor=descriptor)
+    subject = instruction(text, arch=arch, descriptor=descriptor)
     name, row, column = element
-    if not isinstance(product, Tcgen05Instruction) or name.upper() not in ("C", "D"):
-        raise LanewiseError(f"only D of tcgen05.mma has a place in tensor memory here, not {name} of {text}")
-    place = product.d.place(row, column)
-    rows: list[tuple[str, Cell]] = [("instruction", str(product)), ("element", f"D[{row}][{column}]")]
-    rows += [("block", f"{place.block}, of the pair")] if product.cta_group == 2 else []
-    rows += [("lane", place.lane), ("column", f"{place.column}, from the address of D")]
-    rows.append(("loaded by", place.warps))
-    data = {"instruction": product.text, "shape": list(product.shape), "element": [row, column]}
-    return Answer((facts("", rows),), data | place._asdict())
+    if isinstance(subject, Tcgen05Instruction):
+        return tensor_memory.of_element(subject, element)
+    found = cast(AsyncInstruction, subject)
+    if found.family in MOVES and name.lower() == "tmem":
+        return tensor_memory.of_word(found, row, column)
+    raise LanewiseError(
+        f"{name} is no matrix of {found.text}: tcgen05.mma has A, B and D (and E, scale-a, scale-b), and of "
+        "tcgen05.ld and st a word is named by lane and column, as in --element tmem 3 5"
+    )
+
+
+def of_lane(text: str, arch: str | None, descriptor: int | None, lane: int) -> Answer:
+    """Explain what a thread's registers hold for a load or store, or what a lane holds of a product's D."""
+    subject = instruction(text, arch=arch, descriptor=descriptor)
+    if isinstance(subject, Tcgen05Instruction):
+        return tensor_memory.of_tensor_lane(subject, lane)
+    found = cast(AsyncInstruction, subject)
+    if found.family not in MOVES:
+        raise LanewiseError(f"{found.text} has no lanes: tcgen05.mma, ld and st have")
+    return tensor_memory.of_thread(found, lane)
 
 
 def _descriptor(product: Tcgen05Instruction, data: dict[str, Any]) -> Table:

@@ -1,4 +1,4 @@
-"""What 64 bits or 128 bytes mean: a matrix descriptor of wgmma, a tensor map of TMA, field by field."""
+"""What 32 or 64 bits or 128 bytes mean: descriptors of wgmma and tcgen05, a tensor map of TMA, by fields."""
 
 from __future__ import annotations
 
@@ -7,41 +7,75 @@ from collections.abc import Sequence
 from lanewise.cli.terminal.answer import Answer, Cell, Table, facts
 from lanewise.errors import LanewiseError
 from lanewise.isa import matrix_descriptor, tensor_map, tensor_map_fields
+from lanewise.isa.asynchronous.descriptor import KINDS, InstructionDescriptor
 from lanewise.isa.im2col_map import decode_im2col
-from lanewise.isa.matrix_descriptor import MatrixDescriptor
+from lanewise.isa.matrix_descriptor import TCGEN05_FIELD, TCGEN05_VERSION, MatrixDescriptor
 from lanewise.isa.tensor_map import TiledTensor
 from lanewise.isa.tensor_map_rules import address_violation, violation
 
 
 def of_descriptor(number: int) -> Answer:
-    """Explain a matrix descriptor.
+    """Explain a matrix descriptor; 32 bits may be an instruction descriptor of tcgen05.mma.
 
     >>> of_descriptor(0x4000004000000040).data["swizzle"]
     '128B'
+    >>> of_descriptor(0x4000404000000040).data["version"]
+    1
     """
-    found = MatrixDescriptor.decode(number)
+    data: dict[str, object] = {"kind": "matrix descriptor", "bits": f"{number:#018x}"}
+    tables = []
+    if number >> 32 == 0:
+        tables.append(_as_instruction_descriptor(number, data))
+    is_tcgen05 = TCGEN05_FIELD["version"].of(number) == TCGEN05_VERSION
+    problem = matrix_descriptor.tcgen05_fault(number) if is_tcgen05 else ""
+    found = MatrixDescriptor.decode(number, TCGEN05_VERSION if is_tcgen05 and not problem else 0)
+    table = matrix_descriptor.TCGEN05_FIELDS if is_tcgen05 else matrix_descriptor.FIELDS
     fields = []
-    for field in matrix_descriptor.FIELDS:
-        value: Cell = found.swizzle if field.name == "swizzle" else field.of(number)
+    for field in table:
+        value: Cell = found.swizzle if field.name == "swizzle" and not problem else field.of(number)
         if field.name == "start_address":
             value = f"{value:#x}"
         fields.append((field.name, _bits(((field.first_bit, field.bits),)), value, field.meaning))
-    data = {"kind": "matrix descriptor", "bits": f"{number:#018x}"}
     data |= {field.name: getattr(found, field.name) for field in matrix_descriptor.FIELDS}
-    return Answer(
-        (
-            facts(
-                "",
-                [("matrix descriptor", f"{number:#018x}"), ("names", "a matrix in shared memory, for wgmma")],
-            ),
-            Table("fields", ("field", "bits", "value", "meaning"), fields),
-        ),
-        data,
-        tuple(_descriptor_notes(found, number)),
+    data["version"] = TCGEN05_VERSION if is_tcgen05 else 0
+    whose = "tcgen05 (version 1)" if is_tcgen05 else "wgmma"
+    named = f"a matrix in shared memory, for {whose}"
+    tables += [
+        facts("", [("matrix descriptor", f"{number:#018x}"), ("names", named)]),
+        Table("fields", ("field", "bits", "value", "meaning"), fields),
+    ]
+    notes = _descriptor_notes(found, number, is_tcgen05)
+    if problem:
+        data["problem"] = problem
+        notes = [f"tcgen05 does not take it: {problem}."]
+    return Answer(tuple(tables), data, tuple(notes))
+
+
+def _as_instruction_descriptor(number: int, data: dict[str, object]) -> Table:
+    """Return what 32 bits say as an instruction descriptor of tcgen05.mma, for each kind."""
+    rows: list[Sequence[Cell]] = []
+    for name in KINDS:
+        try:
+            said = InstructionDescriptor.decode(number, name)
+        except LanewiseError as error:
+            why = str(error).replace(f" of the instruction descriptor {number:#010x}", "")
+            rows.append((name, "no", why.removeprefix(f"the instruction descriptor {number:#010x} ")))
+            continue
+        flags = [
+            f"{word} {getattr(said, word)}"
+            for word in ("a_major", "b_major", "scale", "scale_a_id", "scale_b_id")
+            if getattr(said, word) not in ("K", "", 0)
+        ]
+        flags += [word for word in ("negate_a", "negate_b", "sparse", "saturate") if getattr(said, word)]
+        shape = f"m{said.m}n{said.n}k{said.k}, A {said.a}, B {said.b}, D {said.d}"
+        rows.append((name, "yes", ", ".join((shape, *flags))))
+    data["instruction_descriptor"] = [dict(zip(("kind", "legal", "says"), row, strict=True)) for row in rows]
+    return Table(
+        f"as an instruction descriptor of tcgen05.mma, {number:#010x}", ("kind", "legal", "says"), rows
     )
 
 
-def _descriptor_notes(found: MatrixDescriptor, number: int) -> list[str]:
+def _descriptor_notes(found: MatrixDescriptor, number: int, is_tcgen05: bool) -> list[str]:
     """Return what the fields together say."""
     mode = found.mode
     stride, leading = found.stride_byte_offset, found.leading_byte_offset
@@ -54,7 +88,7 @@ def _descriptor_notes(found: MatrixDescriptor, number: int) -> list[str]:
         ]
     else:
         notes = [
-            f"Swizzle {mode.name}: 8 rows of {mode.row_bytes} bytes lie one after the other, "
+            f"Swizzle {mode.name}: {mode.lines} rows of {mode.row_bytes} bytes lie one after the other, "
             f"{mode.pattern_bytes} bytes; the 16-byte pieces of a row are permuted by {mode.swizzle!r}.",
             f"K-major: the next 8 rows are {stride} bytes further, the next {mode.row_bytes} bytes along K "
             f"{leading}; a step within them adds to the start address.",
@@ -67,14 +101,14 @@ def _descriptor_notes(found: MatrixDescriptor, number: int) -> list[str]:
                 f"The start is {start} bytes past a multiple of {mode.pattern_bytes}, where patterns begin; "
                 f"if the pattern begins at it, base_offset is {found.start_address >> 7 & 7}."
             )
-    unknown = matrix_descriptor.reserved_bits(number)
+    unknown = 0 if is_tcgen05 else matrix_descriptor.reserved_bits(number)
     if unknown:
         notes.append(
             f"Bits that belong to no field are set: {unknown:#x}. Descriptors of sm_90 have zeros there."
         )
     if number >> 32 == 0:
         notes.append(
-            "An instruction descriptor of tcgen05.mma has 32 bits, too: "
+            "Field by field, for one kind: "
             f"`lanewise explain tcgen05.mma.cta_group::1.kind::f16 --descriptor {number:#x}`."
         )
     notes.append(f"Draw it: lanewise draw descriptor {number:#x} --bits 16 --major K -o descriptor.svg")

@@ -65,7 +65,7 @@ def instruction_descriptor(text: str | None) -> int | None:
 
 def drawable(encoded: int | bytes) -> MatrixDescriptor | TiledTensor:
     """Return what has the picture of a descriptor or of a tensor map."""
-    return MatrixDescriptor.decode(encoded) if isinstance(encoded, int) else decode(encoded)[1]
+    return MatrixDescriptor.read(encoded) if isinstance(encoded, int) else decode(encoded)[1]
 
 
 def _map_of_words(text: str) -> bytes | None:

@@ -49,6 +49,10 @@ def scopes(moment: Moment) -> list[tuple[str, Callable[[], list[Shown]], bool]]:
         found.append(
             ("Shared memory", lambda: list(_arrays(moment, moment.shared_names, moment.shared)), False)
         )
+    if moment.tensor_names:
+        found.append(
+            ("Tensor memory", lambda: list(_arrays(moment, moment.tensor_names, moment.tensor)), True)
+        )
     if moment.argument_names:
         found.append(("Arrays", lambda: list(_arrays(moment, moment.argument_names, moment.argument)), False))
     found.append(("Special registers", lambda: _special(moment), False))

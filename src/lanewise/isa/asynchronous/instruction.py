@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 
+from lanewise.engines import Drawn
 from lanewise.errors import IllegalInstruction, LanewiseError
 from lanewise.isa.archs import describe_targets, find_arch
 from lanewise.isa.asynchronous.table import Row, archs_of, families, rows
@@ -20,7 +21,7 @@ _MOST_LISTED = 6
 
 
 @dataclass(frozen=True)
-class AsyncInstruction:
+class AsyncInstruction(Drawn):
     """An instruction that one thread or warp starts and that completes later: tcgen05, or a bulk copy.
 
     >>> alloc = async_instruction("tcgen05.alloc.cta_group::1.sync.aligned.b32")

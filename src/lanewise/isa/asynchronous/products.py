@@ -24,9 +24,10 @@ from lanewise.isa.asynchronous.descriptor import (
     require_shape,
 )
 from lanewise.isa.asynchronous.instruction import AsyncInstruction, async_instruction
+from lanewise.isa.asynchronous.tensor_places import Bits, BlockPart, block_parts, tensor_bits
 from lanewise.isa.instruction import Instruction
 from lanewise.isa.lowering import Lowering
-from lanewise.isa.operand import Operand
+from lanewise.isa.operand import Operand, within
 from lanewise.isa.sparsity import Metadata
 from lanewise.isa.table import Legality
 from lanewise.isa.tensor_memory.operand import Accumulator
@@ -142,6 +143,38 @@ class Tcgen05Instruction(Instruction):
     def d(self) -> Accumulator:
         """D, the result: a matrix in tensor memory, with shape (M, N)."""
         return cast(Accumulator, self.operands["d"])
+
+    def tensor_bits(self, operand: str, row: int, col: int) -> tuple[Bits, ...]:
+        """Return where an element of A (if it is there), E, scales or D lies in tensor memory: each copy.
+
+        Columns are counted from the operand's address.
+
+        >>> from lanewise.isa import instruction
+        >>> instruction("tcgen05 nvfp4 m128n8k64").tensor_bits("scale_a", 70, 1)
+        (Bits(block=0, lane=70, column=2, first_bit=8, bits=8),)
+        """
+        key = self.operand_key(operand)
+        found = self.operands[key]
+        row, col = within(row, found.rows, "row", found.title), within(col, found.cols, "column", found.title)
+        return tensor_bits(self.descriptor, self.product, key, row, col)
+
+    def operand_key(self, name: str) -> str:
+        """Return the key of an operand by its name, in either case: "D", "scale A" or "scale-a", "E"."""
+        plain = str(name).strip().lower().replace("-", "_").replace(" ", "_")
+        plain = "metadata" if plain == "e" else plain
+        if plain not in self.operands:
+            names = ", ".join(each.name for each in self.operands.values())
+            raise LanewiseError(f"{self.text} has no operand {name!r}; it has {names}")
+        return plain
+
+    def block_parts(self, operand: str) -> tuple[BlockPart, ...]:
+        """Return the rows and columns of A, B, C or D that each block of a pair holds.
+
+        >>> from lanewise.isa import instruction
+        >>> instruction("tcgen05 m256n64k16 f16").block_parts("B")[1].columns
+        range(32, 64)
+        """
+        return block_parts(self.descriptor, self.product, self.operand_key(operand))
 
     def with_fields(self, fields: Mapping[str, Any]) -> Tcgen05Instruction:
         """Return the instruction with other fields of its descriptor, by name."""

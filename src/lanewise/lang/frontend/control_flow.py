@@ -17,6 +17,7 @@ from lanewise.lang.frontend.loops import For, PythonLoop, While
 from lanewise.lang.frontend.loops import range as traced_range
 from lanewise.lang.frontend.merge import CarriedValues, Undefined, move
 from lanewise.lang.intrinsics.debug import assert_, print_values
+from lanewise.lang.matrix.tensor_memory import TmemMatrix
 from lanewise.lang.trace.bitwise import bitwise, invert
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.compare import as_predicate, select, where
@@ -351,5 +352,5 @@ def _name(name: str, value: object) -> None:
         for number, each in enumerate(value):
             if isinstance(each, Traced):
                 _name(f"{name}{number}", each)
-    if isinstance(value, list | tuple | dict | int | float):  # for the debugger
+    if isinstance(value, list | tuple | dict | int | float | TmemMatrix):  # for the debugger
         current().bound.setdefault(name, []).append(value)

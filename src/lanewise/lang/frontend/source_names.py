@@ -7,10 +7,17 @@ from collections.abc import Callable, Iterator, Mapping, Set
 from itertools import count
 from typing import Any
 
+from lanewise.lang.matrix.tensor_memory import TmemMatrix
 from lanewise.lang.memory.array import Array, Strided
 from lanewise.lang.trace.ir import Register, Symbol
 from lanewise.lang.trace.scalar import Scalar
-from lanewise.ptx.model.source_names import SourceArray, SourceNames, SourceValue, SourceVariable
+from lanewise.ptx.model.source_names import (
+    SourceArray,
+    SourceMatrix,
+    SourceNames,
+    SourceValue,
+    SourceVariable,
+)
 
 
 def source_names(
@@ -37,9 +44,15 @@ def source_names(
         for name, each in bound.items()
         if name not in variables and name not in arrays
     }
+    matrices = {
+        name: matrix
+        for name, values in bound.items()
+        for value in values
+        if isinstance(value, TmemMatrix) and (matrix := _matrix(name, value, by_hint)) is not None
+    }
     for hint, registers in by_hint.items():  # parameters, and what only loops and branches have named
         variables.setdefault(hint, SourceVariable((tuple(registers),)))
-    return SourceNames(variables, arrays, others)
+    return SourceNames(variables, arrays, others, matrices)
 
 
 def _value(name: str, value: object, by_hint: Mapping[str, list[str]], leaves: Iterator[int]) -> SourceValue:
@@ -80,6 +93,15 @@ def _array(array: Array, computed: Set[Symbol | None]) -> SourceArray | None:
         return None
     by_pointers = base in computed or None in computed
     return SourceArray(base.name, offset, array.dtype, array.layout, by_pointers)
+
+
+def _matrix(name: str, matrix: TmemMatrix, by_hint: Mapping[str, list[str]]) -> SourceMatrix | None:
+    """Return a matrix in tensor memory; None if no register holds its address."""
+    own = _register_name(matrix.address)
+    names = (*([own] if own else ()), *by_hint.get(name, ()), *by_hint.get(f"{name}0", ()))
+    if not names:
+        return None
+    return SourceMatrix(tuple(dict.fromkeys(names)), matrix.dtype, matrix.slot_bits, matrix.spread)
 
 
 def _variable(name: str, value: object, by_hint: Mapping[str, list[str]]) -> SourceVariable | None:

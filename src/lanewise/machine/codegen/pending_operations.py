@@ -106,7 +106,7 @@ def _write_issue(code: BlockCode) -> None:
     with code.when(block.get(BlockRecord.issued_hook).differs(0)):
         call_function(code, block.get(BlockRecord.issued_hook), code["frame"], operation.address)
     with code.when(block.get(BlockRecord.pending).equals(0)):
-        code.give(call_function(code, operation.get(AsyncOperation.execute), operation.address))
+        code.give(_carried_out(code, operation))
     queue = block.at(BlockRecord.pending)
     queue.set(PendingOperations.complete, address_of(code, complete(code.module)))
     at_once = drawn_at_once(code, block)
@@ -156,7 +156,23 @@ def _write_complete_at(module: ir.Module, name: str) -> None:
         copy_bytes(code, _operation(code, queue, number).address, following.address, bytes_each)
     with code.when(count.equals(0)):
         queue.set(PendingOperations.staged_bytes, 0)
-    code.give(call_function(code, mine.get(AsyncOperation.execute), mine.address))
+    code.give(_carried_out(code, mine))
+
+
+def _carried_out(code: FunctionCode, operation: Record) -> Value:
+    """Write code that carries out an operation, and tells a trace of those of pipes; return the answer."""
+    answer = call_function(code, operation.get(AsyncOperation.execute), operation.address)
+    piped = operation.get(AsyncOperation.pipe).differs(NO_PIPE)
+    with code.when(piped & answer.equals(0)):
+        tell_piped(code, operation)
+    return answer
+
+
+def tell_piped(code: FunctionCode, operation: Record) -> None:
+    """Write code that tells a trace, if there is one, of an operation of a pipe that has taken effect."""
+    hook = operation.at(AsyncOperation.block).get(BlockRecord.piped_hook)
+    with code.when(hook.differs(0)):
+        call_function(code, hook, operation.address)
 
 
 def _complete_earlier(code: FunctionCode, block: Record, queue: Record, index: Value) -> Value:

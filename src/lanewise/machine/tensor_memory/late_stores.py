@@ -15,7 +15,7 @@ from lanewise.machine import abi
 from lanewise.machine.abi import BlockAnswer, BlockRecord, WarpFrame
 from lanewise.machine.async_records import STAGE_BYTES, TENSOR_PIPE, AsyncOperation, PendingOperations
 from lanewise.machine.codegen.function_code import BlockCode, Kernel, Record, call, shared_code
-from lanewise.machine.codegen.pending_operations import address_of, complete_pipe, issue
+from lanewise.machine.codegen.pending_operations import address_of, complete_pipe, issue, tell_piped
 from lanewise.machine.codegen.tensor_pipe import blank_operation, operand_of
 from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS, Step
 from lanewise.machine.program.ops import Op
@@ -23,7 +23,7 @@ from lanewise.machine.program.ops import Op
 #: Bytes of a register of all lanes.
 REGISTER_BYTES = 4 * abi.LANES
 #: Operands of a store that is kept, beside its source.
-_START, _HALF_SPLIT, _CHUNKS = range(3)
+START, HALF_SPLIT, CHUNKS = range(3)
 
 
 class Move(NamedTuple):
@@ -61,18 +61,34 @@ def keep(
             with code.loop(move.chunks * move.together) as number:
                 values = register(number).get(0, u32, abi.LANES)
                 Record(code, place + number * REGISTER_BYTES).pointer(0, u32).store(values)
-            operation = blank_operation(code, site, code.number(0))
-            operation.set(AsyncOperation.pipe, pipe_of(code.frame.get(WarpFrame.index)))
+            operation = _store_of(code, site, move)
             operation.set(AsyncOperation.source, place)
-            for operand, value in enumerate((move.start, move.half_split, move.chunks)):
-                operation.set(AsyncOperation.tensor_operands + 8 * operand, value)
             operation.set(AsyncOperation.execute, address_of(code, execute))
             code.give(call(code, issue(code.module), [code["frame"], operation.address]))
 
 
+def _store_of(code: BlockCode, site: Value, move: Move) -> Record:
+    """Return a store of the running warp as an operation of its pipe, without its values."""
+    operation = blank_operation(code, site, code.number(0))
+    operation.set(AsyncOperation.pipe, pipe_of(code.frame.get(WarpFrame.index)))
+    for operand, value in enumerate((move.start, move.half_split, move.chunks)):
+        operation.set(AsyncOperation.tensor_operands + 8 * operand, value)
+    return operation
+
+
+def tell_store(code: BlockCode, site: Value, move: Move) -> None:
+    """Write code that tells a trace, if there is one, of a store that took effect at once."""
+    with code.when(code.block.get(BlockRecord.piped_hook).differs(0)):
+        operation = _store_of(code, site, move)
+        operation.set(AsyncOperation.block, code.block.address)
+        operation.set(AsyncOperation.warp, code.frame.get(WarpFrame.index))
+        operation.set(AsyncOperation.issue_entry, code.block.get(BlockRecord.log_entry))
+        tell_piped(code, operation)
+
+
 def kept_move(operation: Record, together: int) -> tuple[Move, Callable[[Value], Value]]:
     """Return what a kept store moves, and where its copied registers are, by their number."""
-    start, half_split, chunks = (operand_of(operation, each) for each in (_START, _HALF_SPLIT, _CHUNKS))
+    start, half_split, chunks = (operand_of(operation, each) for each in (START, HALF_SPLIT, CHUNKS))
     source = operation.get(AsyncOperation.source)
     return Move(start, half_split, chunks, together), lambda number: source + number * REGISTER_BYTES
 

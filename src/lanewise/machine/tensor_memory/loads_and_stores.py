@@ -35,7 +35,7 @@ from lanewise.machine.program.operands import MemoryOperand, Register, elements_
 from lanewise.machine.program.ops import Op
 from lanewise.machine.tensor_memory.allocation import fault, uniform, whole_warp
 from lanewise.machine.tensor_memory.faults import Wrong
-from lanewise.machine.tensor_memory.late_stores import Move, keep, kept_move
+from lanewise.machine.tensor_memory.late_stores import Move, keep, kept_move, tell_store
 from lanewise.machine.tensor_memory_records import LANE_BYTES, TENSOR_COLUMNS, TENSOR_LANES
 from lanewise.ptx import Immediate
 
@@ -168,6 +168,8 @@ def _mover(module: ir.Module, form: Form) -> ir.Function:
         if form.storing:
             keep(code, words.get(0), move, lambda number: _data(code, words, number), _kept(module, form))
         _move(code, form, move, lambda number: _data(code, words, number).address)
+        if form.storing:
+            tell_store(code, words.get(0), move)
         code.give(0)
 
     return shared_code(module, form.name, STEP_ARGUMENTS, write)

@@ -68,13 +68,15 @@ class AsyncRuns(NamedTuple):
 
 
 class Told(NamedTuple):
-    """Mbarriers that asynchronous operations have told of their bytes, one element for each."""
+    """Mbarriers that asynchronous operations have told of their bytes or arrivals, one element for each."""
 
     entry: Numbers
     block: Numbers
     lane: Numbers
     address: Numbers
     offset: Numbers
+    #: The entry that issued the operation; -1: not logged.
+    issuer: Numbers
 
 
 class Log:
@@ -178,10 +180,12 @@ class Log:
         entries, made = self._async_writes
         which = np.flatnonzero(made[:, AsyncWrite.barrier // 8])
         chosen = made[which]
+        issuer = chosen[:, AsyncWrite.issuer // 8]
         return Told(
             entries[which], chosen[:, AsyncWrite.barrier_block // 8], chosen[:, AsyncWrite.lane // 8],
             chosen[:, AsyncWrite.barrier // 8],
             self.entries["payload"][entries[which]] + AsyncWrite.barrier_word,
+            np.where(issuer < 0, -1, issuer // ENTRY.itemsize),
         )  # fmt: skip
 
     @cached_property

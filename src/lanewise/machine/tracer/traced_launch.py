@@ -26,6 +26,7 @@ from lanewise.machine.tracer.log import Log, cluster_member
 from lanewise.machine.tracer.points import Points
 from lanewise.machine.tracer.records import BlockChoice, EntryHeader, TracerRecord
 from lanewise.machine.tracer.steps import TracerSteps
+from lanewise.machine.tracer.tensor_log import TensorLog
 from lanewise.ptx import Function, Module, Shape
 
 #: The bytes of a log unless a limit is given, if the machine has twice as many.
@@ -138,6 +139,7 @@ class TracedLaunch(CheckedLaunch):
         ):
             self._record[field // 8] = value
         self[LaunchRecord.tracer] = address(self._record)
+        self._tensor_log = TensorLog(kernel.program, self._record, self._memory, self._blocks_logged)
         self.findings: list[LoggedFinding] = []
         #: The fault that ended the launch.
         self.fault: KernelFault | None = None
@@ -156,6 +158,7 @@ class TracedLaunch(CheckedLaunch):
         for member in state.members:
             member[BlockRecord.written_hook] = self.compiled.native.place(ASYNC_WRITTEN)
             member[BlockRecord.kept_hook] = self.compiled.native.place(COPY_KEPT)
+            member[BlockRecord.piped_hook] = self._tensor_log.address
         for watch in self.watches:
             watch.triage.on_finding = self._note
         return state
@@ -187,5 +190,7 @@ class TracedLaunch(CheckedLaunch):
             if not keep_interrupted:
                 raise
             self.interrupted = True
+        if self._tensor_log.failures:
+            raise self._tensor_log.failures[0]
         is_full = bool(self._record[TracerRecord.full // 8])
         return Log(self._memory, self._entries, self.traced_kernel.points.all, is_full, self.shape)

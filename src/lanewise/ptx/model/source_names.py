@@ -43,6 +43,20 @@ class SourceArray:
 
 
 @dataclass(frozen=True)
+class SourceMatrix:
+    """A matrix of the source in tensor memory: the registers that may hold its address, and how it lies.
+
+    `spread.place(lane, column)` is the row and column of the matrix that a lane holds; an element takes
+    `slot_bits` bits, and `spread.lane_columns` of them lie in a lane.
+    """
+
+    registers: tuple[str, ...]
+    format: Format
+    slot_bits: int
+    spread: Any
+
+
+@dataclass(frozen=True)
 class SourceNames:
     """All variables and arrays of a kernel, by the names that the source gives them."""
 
@@ -50,3 +64,5 @@ class SourceNames:
     arrays: Mapping[str, SourceArray] = field(default_factory=dict)
     #: Variables that are numbers, lists, tuples or dicts while the kernel is traced.
     values: Mapping[str, SourceValue] = field(default_factory=dict)
+    #: Matrices in tensor memory.
+    matrices: Mapping[str, SourceMatrix] = field(default_factory=dict)

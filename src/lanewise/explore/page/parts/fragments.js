@@ -4,8 +4,11 @@ import { element } from "../shell.js";
 import { matrix, wordsShown } from "./matrix.js";
 
 // The most and the least pixels of a cell, and what a matrix needs beside its cells: numbers, caption, gap.
-const MOST_CELL = [34, 28], LEAST_CELL = [2, 2], NUMBERS = 26, CAPTION = 46, GAP = 16;
+const MOST_CELL = [34, 28], LEAST_CELL = [1, 1], NUMBERS = 26, CAPTION = 46, GAP = 16;
+const LETTER = 7; // pixels of a letter of a caption, at most
 const LEAST_CORNER = 300, CONTROLS = 100; // pixels that the controls need beside B, and above it where there is no room
+
+const caption = (each) => `${each.name}: ${each.rows}×${each.cols} ${each.format}${each.where ? `, in ${each.where}` : each.held ? "" : ", in shared memory"}`;
 
 // The pixels of a cell with which all operands, as they stand, fit into a space; the same for all of them.
 function fitted(operands, lines, columns, stacked, space) {
@@ -13,9 +16,18 @@ function fitted(operands, lines, columns, stacked, space) {
   const wide = stacked ? [Math.max(...operands.map((each) => each.cols))] : most("cols", columns, 1);
   const high = stacked ? [Math.max(...operands.map((each) => each.rows))] : most("rows", lines, 0);
   const sum = (list) => list.reduce((total, each) => total + each, 0);
-  const width = (space.width - wide.length * NUMBERS - (wide.length - 1) * GAP) / sum(wide);
+  const all = space.width - wide.length * NUMBERS - (wide.length - 1) * GAP;
+  let width = all / sum(wide);
+  if (!stacked) {
+    // A column is at least as wide as the captions in it: the others have the rest.
+    const captions = columns.map((number) => LETTER * Math.max(...operands.filter((each) => each.at[1] === number).map((each) => caption(each).length)));
+    const narrow = wide.map((cols, n) => cols * width < captions[n]);
+    const rest = sum(wide.filter((_, n) => !narrow[n]));
+    if (rest) width = (all - sum(captions.filter((_, n) => narrow[n]))) / rest;
+  }
   const height = (space.height - high.length * CAPTION) / sum(high);
-  const within = (size, n) => Math.floor(Math.min(MOST_CELL[n], Math.max(LEAST_CELL[n], size)));
+  const whole = (size) => (size < 3 ? Math.floor(4 * size) / 4 : Math.floor(size));
+  const within = (size, n) => whole(Math.min(MOST_CELL[n], Math.max(LEAST_CELL[n], size)));
   return [within(width, 0), within(height, 1)];
 }
 
@@ -52,7 +64,14 @@ export function ranges(numbers) {
 // `state` is {lane, at: [key, row, col] or null, row, col, by, product, large}; `space` is what the picture may
 // take, {width, height} in pixels, or nothing where it may scroll; `controls` stand beside the matrices.
 export function fragments(about, state, changed, space = null, controls = null) {
-  const thread = about.threads > 32 ? "thread" : "lane";
+  // Of tcgen05 a holder is a lane of tensor memory (of two blocks, where 128 and more are the second's), and a value a column.
+  const tensor = about.tensor ?? null;
+  const thread = tensor?.thread ?? (about.threads > 32 ? "thread" : "lane");
+  const [holder, held_as] = tensor?.letters ?? "TV";
+  const isMemory = Boolean(tensor) && about.multiplies;
+  const own = (lane) => (about.pair ? lane % 128 : lane);
+  const inBlock = (lane) => (about.pair ? ` of block ${Math.floor(lane / 128)}` : "");
+  const reached = (lane) => { const first = Math.floor(own(lane) / 32); return `; warps ${first}, ${first + 4}, … can load it`; };
   const plural = `${thread}s`;
   const operands = unpacked(about).operands;
   const table = () => new Map(operands.map((each) => [each.key, holders(each, state.product ?? 0)]));
@@ -84,14 +103,16 @@ export function fragments(about, state, changed, space = null, controls = null) 
     if (owners.length) {
       const [lane, value] = owners[0];
       const lanes = owners.length > 1 ? new Set(owners.map((o) => o[0])) : null;
-      found.words = [lanes?.size > 1 ? `T${lane}…` : `T${lane}`, owners.length > 1 && lanes.size === 1 ? `V${value}…` : `V${value}`];
-      if (small) found.words = [state.by === "value" ? `V${value}` : state.by === "register" ? `R${Math.floor(value / each.slots)}` : found.words[0]];
-      found.colour = state.by === "value" ? value : state.by === "register" ? Math.floor(value / each.slots) : lane;
+      const number = tensor ? Math.floor(value / each.slots) : value;
+      found.words = [lanes?.size > 1 ? `${holder}${own(lane)}…` : `${holder}${own(lane)}`, owners.length > 1 && lanes.size === 1 ? `${held_as}${number}…` : `${held_as}${number}`];
+      if (small) found.words = [state.by === "value" ? `${held_as}${number}` : state.by === "register" ? `R${Math.floor(value / each.slots)}` : found.words[0]];
+      found.colour = state.by === "value" ? number : state.by === "register" ? Math.floor(value / each.slots) : state.by === "block" ? 2 * Math.floor(lane / 128) : lane;
     }
     if (!each.held) {
       const [r, c] = now.at?.[0] === result?.key ? now.at.slice(1) : [now.row, now.col];
       const feeds = about.multiplies && ((each.key === "a" && row === r) || (each.key === "b" && col === c));
       if (feeds) found.colour = each.key === "a" ? 0 : 1;
+      else if (about.pair && state.by === "block") found.colour = 2 * Number((each.key === "b" ? col : row) >= each.second);
       if (now.at?.[0] === each.key && now.at[1] === row && now.at[2] === col) found.outline = "mark";
     } else if (now.lane !== undefined) {
       found.faded = !owners.some(([lane]) => lane === now.lane);
@@ -114,23 +135,27 @@ export function fragments(about, state, changed, space = null, controls = null) 
   }
 
   function place(each, value) {
+    if (isMemory) return `column ${Math.floor(value / each.slots)}${each.slots > 1 ? `, bits ${(value % each.slots) * (32 / each.slots)} to ${((value % each.slots) + 1) * (32 / each.slots) - 1}` : ""}`;
     return `register ${Math.floor(value / each.slots)}${each.slots > 1 ? `, slot ${value % each.slots}` : ""}`;
   }
 
   function sentence() {
     if (now.lane !== undefined) {
-      const parts = operands.filter((each) => each.held).map((each) => `${each.held[now.lane].length} of ${each.name}`);
-      return `${thread} ${now.lane} holds ${parts.join(", ")}.`.replace(/^./, (l) => l.toUpperCase());
+      const parts = operands.filter((each) => each.held).map((each) => `${each.held[now.lane].filter((index) => index >= 0).length} of ${each.name}`);
+      return `${thread} ${own(now.lane)}${inBlock(now.lane)} holds ${parts.join(", ")}${isMemory ? reached(now.lane) : ""}.`.replace(/^./, (l) => l.toUpperCase());
     }
     if (now.at) {
       const [key, row, col] = now.at;
       const each = operand(key);
       const name = `${each.name.split(", ").at(-1)}[${row}][${col}]`; // D of "C, D"
       const owners = holdersOf(now.at);
+      if (!owners.length && isMemory) return `${name} lies in shared memory${about.pair ? ` of block ${Number((key === "b" ? col : row) >= each.second)}` : ""}, behind a descriptor.`;
       if (!owners.length) return each.held ? `${name} is held by no ${thread} of this product.` : `${name} lies in shared memory; no ${thread} holds it.`;
       const first = owners[0];
       const lanes = new Set(owners.map(([lane]) => lane));
-      let words = owners.length === 1
+      let words = isMemory
+        ? `${name} is in tensor memory: ${owners.map(([lane, value]) => `lane ${own(lane)}, ${place(each, value)}${inBlock(lane)}`).slice(0, 4).join("; ")}${owners.length > 4 ? " …" : reached(first[0])}.`
+        : owners.length === 1
         ? `${name} is in ${thread} ${first[0]}, ${place(each, first[1])} (value ${first[1]}).`
         : `${name} is in ${lanes.size > 1 ? plural : thread} ${ranges(lanes)}, first in ${place(each, first[1])}.`;
       if (about.multiplies && key === result?.key) words += ` ${product(row, col)}`;
@@ -139,7 +164,7 @@ export function fragments(about, state, changed, space = null, controls = null) 
     if (now.row !== undefined || now.col !== undefined) {
       if (now.row !== null && now.col !== null) {
         const owners = holdersOf([result.key, now.row, now.col]);
-        const where = owners.length ? ` It is summed into ${thread} ${owners[0][0]}, ${place(result, owners[0][1])}.` : "";
+        const where = owners.length ? ` It is summed into ${thread} ${own(owners[0][0])}${inBlock(owners[0][0])}, ${place(result, owners[0][1])}.` : "";
         return `D[${now.row}][${now.col}]: ${product(now.row, now.col)}${where}`;
       }
       const [key, name, number] = now.row !== null ? ["a", "Row", now.row] : ["b", "Column", now.col];
@@ -179,7 +204,7 @@ export function fragments(about, state, changed, space = null, controls = null) 
       const cells = [];
       const values = each.held[lane];
       for (let first = 0; first < Math.min(values.length, 64); first += each.slots) {
-        const slots = values.slice(first, first + each.slots).map((index) => {
+        const slots = values.slice(first, first + each.slots).filter((index) => index >= 0).map((index) => {
           const within = index % (each.rows * each.cols);
           return `[${Math.floor(within / each.cols)}][${within % each.cols}]`;
         });
@@ -188,8 +213,8 @@ export function fragments(about, state, changed, space = null, controls = null) 
       if (values.length > 64) cells.push(element("td", {}, `and ${values.length - 64} more`));
       return element("tr", {}, element("th", { scope: "row" }, each.name), ...cells);
     });
-    const most = Math.max(...operands.filter((each) => each.held).map((each) => Math.min(each.registers, 64)));
-    const head = element("tr", {}, element("th", {}, `${thread} ${lane}`), ...Array.from({ length: most }, (_, n) => element("th", { scope: "col" }, `R${n}`)));
+    const most = Math.max(...operands.filter((each) => each.held).map((each) => Math.min(isMemory ? each.held[lane].length / each.slots : each.registers, 64)));
+    const head = element("tr", {}, element("th", {}, `${thread} ${own(lane)}`), ...Array.from({ length: most }, (_, n) => element("th", { scope: "col" }, `${isMemory ? "C" : "R"}${n}`)));
     registers.replaceChildren(element("table", { class: "data" }, element("caption", { class: "unseen" }, `Registers of ${thread} ${lane}`), element("thead", {}, head), element("tbody", {}, ...rows)));
   }
 
@@ -215,8 +240,9 @@ export function fragments(about, state, changed, space = null, controls = null) 
   for (const each of operands) {
     const made = matrix({
       size, rows: each.rows, cols: each.cols, rowName: each.row_axis, colName: each.col_axis, large: state.large && each.held && each.rows * each.cols <= 8192,
-      caption: `${each.name}: ${each.rows}×${each.cols} ${each.format}${each.held ? "" : ", in shared memory"}`,
-      ruleRows: about.rows ? about.rows.rows / about.rows.matrices : 0,
+      caption: caption(each),
+      ruleRows: about.rows ? about.rows.rows / about.rows.matrices : each.second && each.key !== "b" ? each.second : 0,
+      ruleCols: each.second && each.key === "b" ? each.second : 0,
       cell: (row, col) => cell(each, row, col),
       onPoint: (row, col) => { pointed = [each.key, row, col]; refresh(); },
       onLeave: () => { if (pointed) { pointed = null; refresh(); } },

@@ -1,5 +1,6 @@
 // The room Instructions: search, legality, fragments, animations, code to copy.
 import { fragments } from "../parts/fragments.js";
+import { lanesAndColumns } from "../parts/tensor.js";
 import { moves } from "../parts/moves.js";
 import { pieces } from "../parts/pieces.js";
 
@@ -19,7 +20,7 @@ export async function mount(main, state, shell) {
     i: state.i || USUAL, source: state.source || "", arch: state.arch || "", q: state.q ?? "", lane: state.lane ?? "", at: state.at ?? "",
     row: state.row ?? "", col: state.col ?? "", by: state.by ?? "", product: state.product ?? "", step: state.step ?? "",
     code: state.code ?? "", large: state.large ?? "", major: state.major ?? "", swizzle: state.swizzle ?? "", operand: state.operand ?? "", number: state.number ?? "",
-    map: state.map ?? "",
+    map: state.map ?? "", fields: state.fields ?? "",
   };
   if (document.activeElement !== room.search) room.search.value = room.state.q;
   list(shell);
@@ -169,12 +170,13 @@ const clean = (state) => ({ ...state, i: state.i === USUAL ? "" : state.i });
 
 async function show(shell) {
   const { state, detail } = room;
-  const key = JSON.stringify([state.i, state.source, state.arch]);
+  const key = JSON.stringify([state.i, state.source, state.arch, state.fields]);
   if (room.shown !== key || !room.about) {
     try {
       const body = { text: state.i };
       if (state.source) body.source = state.source;
       if (state.arch) body.arch = state.arch;
+      if (state.fields) body.fields = state.fields;
       const announced = room.about !== undefined;
       room.about = await shell.ask("instructions", "about", body);
       if (announced) shell.announce(room.about.text);
@@ -202,6 +204,8 @@ function render(shell, about) {
   if (entry?.sources) choices.push(select(shell, "A from", entry.sources.map((each) => [each, each === "descriptor" ? "shared memory" : "registers"]), about.source, (source) => shell.go("instructions", clean({ ...state, source: source === "descriptor" ? "" : source, at: "" }))));
   if (about.other_fragments.length) choices.push(select(shell, "Fragments as on", [["", "sm_75 and later"], [about.other_fragments[0], about.other_fragments.join(", ")]], state.arch, (arch) => shell.go("instructions", clean({ ...state, arch, at: "" }))));
 
+  if (about.choices && !shell.isStatic) choices.push(...fieldChoices(shell, about));
+
   const on = new Set(about.archs);
   const archs = element("div", { class: "archs", role: "list", "aria-label": "Archs" }, element("span", { class: "quiet small", "aria-hidden": "true" }, "sm_"),
     catalogue.archs.map((arch) => element("span", { role: "listitem", class: `chip ${on.has(arch) ? "yes" : "no"}`, title: [`${arch} ${on.has(arch) ? "has it" : "does not have it"}`, ...(catalogue.gpus[arch] ?? [])].join(", "), "aria-label": `${arch}: ${on.has(arch) ? "has it" : "does not have it"}` }, arch.replace("sm_", ""))));
@@ -216,12 +220,16 @@ function render(shell, about) {
   const at = state.at.split(",");
   const focus = {
     lane: number(state.lane, about.threads),
-    at: null, row: about.multiplies ? number(state.row, sizeOf("a")?.rows) : null, col: about.multiplies ? number(state.col, sizeOf("b")?.cols) : null, large: state.large === "1", by: state.by || "lane", product: number(state.product, about.products) ?? 0,
+    at: null, row: about.multiplies ? number(state.row, sizeOf("a")?.rows) : null, col: about.multiplies ? number(state.col, sizeOf("b")?.cols) : null, large: state.large === "1", by: state.by || (about.pair ? "block" : "lane"), product: number(state.product, about.products) ?? 0,
   };
   const pointed = about.operands.find((each) => each.key === at[0]);
   if (pointed && number(at[1], pointed.rows) !== null && number(at[2] ?? "", pointed.cols) !== null) focus.at = [at[0], Number(at[1]), Number(at[2])];
   const isMove = ["ldmatrix", "stmatrix", "movmatrix"].includes(about.family);
-  const name = about.threads > 32 ? "thread" : "lane";
+  const name = about.tensor?.thread ?? (about.threads > 32 ? "thread" : "lane");
+  if (!about.operands.length) {
+    detail.append(withoutOperands(shell, about, runs), code(shell, about, save));
+    return;
+  }
   const slider = element("input", { type: "range", min: 0, max: about.threads - 1, value: focus.lane ?? 0, "aria-label": `Choose a ${name}` });
   const box = element("input", { type: "number", min: 0, max: about.threads - 1, value: focus.lane ?? "", placeholder: "all", style: { width: "5.5em" }, "aria-label": `Number of the ${name}` });
   const pick = (text) => {
@@ -234,14 +242,14 @@ function render(shell, about) {
   const controls = element("div", { class: "player" }, choices,
     element("span", {}, name === "lane" ? "Lane" : "Thread"), slider, box,
     element("button", { type: "button", onclick: () => pick("") }, "All"),
-    select(shell, "Colour by", [["lane", name], ["value", "value"], ["register", "register"]], focus.by, (by) => picture.set({ by })),
+    select(shell, "Colour by", about.tensor && about.multiplies ? [["lane", "lane"], ["value", "column"], ...(about.pair ? [["block", "block"]] : [])] : [["lane", name], ["value", "value"], ["register", "register"]], focus.by, (by) => picture.set({ by })),
     large,
     about.products > 1 ? select(shell, "Product", Array.from({ length: about.products }, (_, n) => [String(n), String(n)]), String(focus.product), (product) => picture.set({ product: Number(product) })) : null);
   // All operands fit below the heading, so that nobody has to scroll to see who holds D.
   const above = isMove ? 0 : archs.getBoundingClientRect().bottom + scrollY;
   const space = { width: detail.clientWidth - (innerWidth <= 760 ? 30 : 34), height: Math.max(420, innerHeight - above - (innerWidth <= 760 ? 130 : 44)) };
   const picture = fragments(about, focus, (now) => {
-    Object.assign(state, { lane: now.lane ?? "", at: now.at ? now.at.join(",") : "", row: now.row ?? "", col: now.col ?? "", by: now.by === "lane" ? "" : now.by, product: now.product || "" });
+    Object.assign(state, { lane: now.lane ?? "", at: now.at ? now.at.join(",") : "", row: now.row ?? "", col: now.col ?? "", by: now.by === (about.pair ? "block" : "lane") ? "" : now.by, product: now.product || "" });
     slider.value = now.lane ?? 0;
     box.value = now.lane ?? "";
     save();
@@ -250,7 +258,7 @@ function render(shell, about) {
   const facts = element("details", {}, element("summary", {}, "Registers and CuTe layouts"), element("div", { class: "scroll" }, element("table", { class: "data" },
     element("thead", {}, element("tr", {}, ["operand", "held as", "layout (thread, value) → element", "known from"].map((each) => element("th", { scope: "col" }, each)))),
     element("tbody", {}, about.operands.map((each) => element("tr", {}, element("th", { scope: "row" }, each.name), element("td", {}, each.packing),
-      element("td", { class: "mono small" }, each.held ? element("a", { href: shell.address("layouts", { l: each.layout, tv: `${each.rows},${each.cols}` }) }, each.layout) : each.layout), element("td", { class: "small" }, each.source)))))));
+      element("td", { class: "mono small" }, each.held && each.layout ? element("a", { href: shell.address("layouts", { l: each.layout, tv: `${each.rows},${each.cols}` }) }, each.layout) : each.layout), element("td", { class: "small" }, each.source)))))));
   const volta = about.fragments_of ? element("p", { class: "note" }, `Fragments of ${about.fragments_of}.`) : null;
   if (isMove) {
     const made = moves(about, Number(state.step) || 0, (step) => { state.step = step || ""; save(); });
@@ -259,7 +267,41 @@ function render(shell, about) {
   }
   detail.append(element("section", { class: "panel", "aria-label": "Fragments" }, element("h3", { class: "unseen" }, "Who holds what"), volta, picture.view, facts, runs));
   if (about.family.startsWith("wgmma")) detail.append(descriptors(shell, about, save));
+  if (about.tensor && about.multiplies) detail.append(lanesAndColumns(about, detail.clientWidth - 30, (at) => picture.set({ lane: null, at, row: null, col: null })));
+  if (about.descriptor) detail.append(instructionDescriptor(shell, about));
   detail.append(code(shell, about, save));
+}
+
+// tcgen05: M, N and formats are fields of a descriptor ------------------------------------------------------
+
+function fieldChoices(shell, about) {
+  const { fields, choices } = about;
+  const go = (changed) => {
+    const all = { ...fields, ...changed };
+    shell.go("instructions", clean({ ...room.state, i: about.text, at: "", row: "", col: "", lane: "", fields: ["m", "n", "a", "b", "d"].map((name) => `${name}=${all[name]}`).join(" ") }));
+  };
+  return ["m", "n", "a", "b"].filter((name) => choices[name].length > 1).map((name) => select(shell, name.toUpperCase(), choices[name], String(fields[name]), (value) => go({ [name]: value })));
+}
+
+function instructionDescriptor(shell, about) {
+  const { element } = shell;
+  const { descriptor } = about;
+  const typed = element("input", { class: "mono", placeholder: "0x…", style: { width: "9em" }, spellcheck: "false", onchange: (event) => shell.go("instructions", clean({ ...room.state, i: about.text, fields: `descriptor=${event.target.value.trim()}` })) });
+  return element("section", { class: "panel", "aria-label": "Instruction descriptor" }, element("h3", {}, "Instruction descriptor"),
+    element("div", { class: "row" }, element("code", {}, descriptor.number), shell.copyButton(descriptor.number), shell.isStatic ? null : element("label", { class: "inline" }, "or 32 bits of your own ", typed)),
+    element("div", { class: "scroll" }, element("table", { class: "data" },
+      element("thead", {}, element("tr", {}, ["field", "bits", "number", "means", "says"].map((each) => element("th", { scope: "col" }, each)))),
+      element("tbody", {}, descriptor.fields.map((each) => element("tr", {}, element("td", {}, each.name), element("td", { class: "mono" }, each.bits > 1 ? `${each.first + each.bits - 1}..${each.first}` : String(each.first)), element("td", { class: "mono" }, String(each.number)), element("td", { class: "mono" }, each.value), element("td", {}, each.says)))))));
+}
+
+// An instruction that holds nothing: what its words say, and its picture if it has one.
+function withoutOperands(shell, about, runs) {
+  const { element } = shell;
+  const picture = element("div", { class: "scroll picture" });
+  if (about.picture) picture.innerHTML = about.picture; // SVG of lanewise.draw, whose texts are escaped
+  return element("section", { class: "panel", "aria-label": "What it does" },
+    about.words?.length ? element("div", { class: "scroll" }, element("table", { class: "data" }, element("tbody", {}, about.words.map(([word, says]) => element("tr", {}, element("th", { scope: "row", class: "mono" }, word), element("td", {}, says)))))) : null,
+    about.picture ? picture : null, about.runs.length ? runs : null);
 }
 
 // Cells are as large as the window lets them be.

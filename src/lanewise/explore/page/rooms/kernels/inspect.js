@@ -2,9 +2,10 @@
 
 import { ArrayView } from "./array.js";
 import { BITS, SHARED, bit, number, search } from "./log.js";
+import { TensorView } from "./tensor.js";
 
 const BANKS = 32, MOST_ROWS = 32, MOST_COLUMNS = 32;
-const TABS = [["step", "Step"], ["registers", "Registers"], ["fragments", "Fragments"], ["shared", "Shared memory"], ["arrays", "Arrays"], ["report", "Report"]];
+const ALL_TABS = [["step", "Step"], ["registers", "Registers"], ["fragments", "Fragments"], ["shared", "Shared memory"], ["tensor", "Tensor memory"], ["arrays", "Arrays"], ["report", "Report"]];
 
 // A table that is updated in place: only cells whose text or class has changed are touched.
 class CellTable {
@@ -41,6 +42,7 @@ class CellTable {
 
 export function inspector(log, shell, options) {
   const { element } = shell;
+  const TABS = ALL_TABS.filter(([name]) => name !== "tensor" || log.data.tensor);
   let step = 0, tab = options.tab, hex = false, filter = "", firstRow = 0, shown = null;
   const buttons = new Map(TABS.map(([name, title]) => [name, element("button", {
     type: "button", role: "tab", id: `tab-${name}`, "aria-controls": "inspected", "aria-selected": "false", onclick: () => choose(name),
@@ -68,9 +70,9 @@ export function inspector(log, shell, options) {
   function render() {
     const point = log.at(step);
     body.setAttribute("aria-labelledby", `tab-${tab}`);
-    const update = { registers: updateRegisters, shared: updateShared }[tab];
+    const update = { registers: updateRegisters, shared: updateShared, tensor: () => tensor.update(step) }[tab];
     if (tab === "report" && drawn === tab) return;
-    if (!update || drawn !== tab) body.replaceChildren(...{ step: stepView, registers: registersView, fragments: fragmentsView, shared: sharedView, arrays: arraysView, report: reportView }[tab](point));
+    if (!update || drawn !== tab) body.replaceChildren(...{ step: stepView, registers: registersView, fragments: fragmentsView, shared: sharedView, tensor: () => tensor.elements, arrays: arraysView, report: reportView }[tab](point));
     drawn = tab;
     update?.();
   }
@@ -171,7 +173,13 @@ export function inspector(log, shell, options) {
       const found = list.filter(([, , issued, , done]) => issued <= step && (done === null || done > step));
       if (found.length) parts.push(element("p", { class: "small" }, `${words}: ${found.length}, issued at `, ...found.slice(-6).flatMap(([, , issued, , , text, bytes], n) => [n ? ", " : "", stepLink(issued), text ? ` (${text.split(".").slice(0, 4).join(".")}${bytes ? `, ${bytes} bytes` : ""})` : ""])));
     };
-    under(log.data.copies, "Asynchronous copies under way");
+    const isTensor = (each) => each[5].startsWith("tcgen05");
+    under(log.data.copies.filter((each) => !isTensor(each)), "Asynchronous copies under way");
+    under(log.data.copies.filter(isTensor), "tcgen05 operations in flight");
+    for (const [, kind, operand, areas] of log.tensorTouched?.get(step) ?? []) {
+      const words = areas.slice(0, 4).map(([lane, lanes, column, columns]) => `lanes ${lane} to ${lane + lanes - 1}, columns ${column} to ${column + columns - 1}`).join("; ");
+      parts.push(element("p", { class: "small" }, `Tensor memory: ${{ read: "reads", write: "writes" }[kind] ?? "reads and writes"} ${operand}, ${words}${areas.length > 4 ? " …" : ""}.`));
+    }
     under(log.data.groups, "Groups of wgmma in flight");
     for (const each of point.registers) {
       parts.push(laneGrid(`written: ${log.titled(each.name)}`, each.name, (lane) => {
@@ -333,6 +341,8 @@ export function inspector(log, shell, options) {
       return { text, kind, lane: null, of: () => log.sharedName(at), title: () => `${log.sharedName(at) || `byte ${at}`}, bank ${bank}${mark ? `, lane or row ${mark.lane}` : ""}, ${writer < 0 ? "not written" : `written at step ${log.writes.step[writer]}`}` };
     });
   }
+
+  const tensor = log.data.tensor ? new TensorView(log, element, (of) => origin(of, null), stepLink) : null;
 
   // Arrays and the report -------------------------------------------------------------------------------------
 

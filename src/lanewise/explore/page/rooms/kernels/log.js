@@ -75,6 +75,14 @@ export class Log {
       step: await unpack(w.step, Int32Array), offset: await unpack(w.offset, Int32Array), size: await unpack(w.size, Int32Array),
       lane: await unpack(w.lane, Int32Array), bytes: await unpack(w.bytes, Uint8Array),
     };
+    if (data.tensor) {
+      const names = ["step", "issuer", "lane", "column", "words"];
+      const lists = await Promise.all(names.map((name) => unpack(data.tensor[name], Int32Array)));
+      log.tensorWrites = Object.fromEntries(names.map((name, n) => [name, lists[n]]));
+      log.tensorWrites.bytes = new Uint32Array((await unpack(data.tensor.bytes, Uint8Array)).buffer);
+      log.tensorTouched = new Map();
+      for (const each of data.tensor.touched) log.tensorTouched.set(each[0], [...(log.tensorTouched.get(each[0]) ?? []), each]);
+    }
     log.#index();
     return log;
   }
@@ -172,6 +180,31 @@ export class Log {
       state.memory.set(w.bytes.subarray(start, start + w.size[n]), w.offset[n]);
       state.by.fill(n, w.offset[n], w.offset[n] + w.size[n]);
     }
+  }
+
+  // A block's tensor memory after a step: 128 lanes × 512 columns, and the step that issued the write of each word.
+  tensor(step) {
+    const w = this.tensorWrites, end = search(w.step, step) + 1;
+    let state = this.lastTensor;
+    if (!state || state.end > end) state = { words: new Uint32Array(128 * 512), by: new Int32Array(128 * 512).fill(-1), end: 0, at: 0 };
+    for (let n = state.end; n < end; n++) {
+      const first = w.lane[n] * 512 + w.column[n];
+      state.words.set(w.bytes.subarray(state.at, state.at + w.words[n]), first);
+      state.by.fill(w.issuer[n], first, first + w.words[n]);
+      state.at += w.words[n];
+    }
+    state.end = end;
+    return (this.lastTensor = state);
+  }
+
+  // The columns that are allocated after a step, as pairs of the first and how many.
+  allocated(step) {
+    const found = new Map();
+    for (const [at, first, columns] of this.data.tensor.allocated) {
+      if (at > step) break;
+      if (columns > 0) found.set(first, columns); else found.delete(first);
+    }
+    return [...found].sort((a, b) => a[0] - b[0]);
   }
 
   // What a step reads and writes: for each row the address, its name, and the values.

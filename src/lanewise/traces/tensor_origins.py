@@ -1,0 +1,239 @@
+"""What words of tensor memory, and registers that tcgen05.ld filled, were made from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from lanewise.formats import FORMATS, Format
+from lanewise.isa.asynchronous.descriptor import InstructionDescriptor
+from lanewise.isa.asynchronous.tensor_places import stored_bits
+from lanewise.isa.matrix_descriptor import TCGEN05_VERSION, Major, MatrixDescriptor
+from lanewise.isa.tensor_memory import copy_shapes
+from lanewise.isa.tensor_memory.accumulators import PARTITION, block_rows
+from lanewise.isa.tensor_memory.scale_factors import factor_place
+from lanewise.machine import abi
+from lanewise.machine.program.operands import MemoryOperand
+from lanewise.machine.program.ops import Op
+from lanewise.machine.tensor_core.tcgen05_statement import Statement
+from lanewise.machine.tensor_memory.loads_and_stores import Access
+from lanewise.machine.tensor_memory_records import LANE_BYTES
+from lanewise.machine.tracer.tensor_areas import A_COLUMNS, ProductNumbers, lane_and_column
+from lanewise.traces.places import MemoryPlace, RegisterPlace
+from lanewise.traces.recording import Recording
+from lanewise.traces.sources import Source
+from lanewise.traces.tensor_memory import tensor_reading
+
+
+def word_place(lane: int, column: int, block: int, first: int = 0, size: int = 4) -> MemoryPlace:
+    """Return the place of a word of tensor memory, or of some of its bytes."""
+    return MemoryPlace(abi.TENSOR_WINDOW + lane * LANE_BYTES + 4 * column + first, size, block)
+
+
+def lane_column(place: MemoryPlace) -> tuple[int, int, int]:
+    """Return the lane, the column and the first byte in it of a place in tensor memory."""
+    lane, rest = divmod(place.address - abi.TENSOR_WINDOW, LANE_BYTES)
+    return lane, rest // 4, rest % 4
+
+
+class TensorOrigins:
+    """Finds the sources of tcgen05 instructions in a recording."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording, self.reading = recording, tensor_reading(recording)
+
+    def format_of(self, issuer: int) -> Format | None:
+        """Return the format of what an instruction writes to tensor memory, if it says it: D of a product."""
+        op = self.recording.op(issuer)
+        if op is None or not op.record.multiplies:
+            return None
+        return FORMATS[self.reading.product(issuer, op).decoded.d]
+
+    # loads and stores ---------------------------------------------------------------------------------------
+
+    def loaded(self, entry: int, op: Op, place: RegisterPlace) -> list[Source]:
+        """Return the words that a tcgen05.ld put into a register of a lane."""
+        access = Access.of(op)
+        numbers = [n for n, each in enumerate(access.registers) if each in place.registers]
+        if op.has("red") and not numbers:  # the reduced value
+            numbers = list(range(len(access.registers)))
+        lanes, columns = self._places(access)
+        lane, column = self._first(entry)
+        found = []
+        for number in numbers:
+            at = lane + int(lanes[place.lane, number]), column + int(columns[place.lane, number])
+            if access.form.packed:  # the low halves of two columns
+                halves = (
+                    half
+                    for half in range(2)
+                    if place.first < 2 * half + 2 and 2 * half < place.first + place.size
+                )
+                found += [Source(word_place(at[0], at[1] + half, place.block, 0, 2)) for half in halves]
+            else:
+                found.append(Source(word_place(*at, place.block, place.first, place.size)))
+        return found
+
+    def _places(self, access: Access) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        shape = access.form.shape
+        num = len(access.registers) // shape.registers.size()
+        return shape.places(num, access.form.packed, access.half_split)
+
+    def _first(self, entry: int) -> tuple[int, int]:
+        """Return the first lane and column that a load or store reaches."""
+        op = self.recording.op(entry)
+        assert op is not None
+        area = self.reading.moved(entry, op).areas[0]
+        return area.lanes[0], area.column
+
+    def _stored(self, issuer: int, op: Op, place: MemoryPlace) -> list[Source]:
+        """Return the register of the lane that a tcgen05.st took a word from."""
+        access, (lane, column, first) = Access.of(op), lane_column(place)
+        lanes, columns = self._places(access)
+        start = self._first(issuer)
+        wide = 2 if access.form.packed else 1
+        hit = np.argwhere((lanes + start[0] == lane) & ((columns + start[1]) // wide == column // wide))
+        header = self.recording.log.entries[issuer]
+        found = []
+        for thread, number in hit.tolist():
+            offset = (column - start[1]) % 2 * 2 if access.form.packed else first
+            if access.form.packed and first >= 2:
+                continue  # the upper half is 0
+            where = RegisterPlace(
+                int(header["block"]), int(header["warp"]), thread, (access.registers[number],), offset,
+                min(place.size, 2 if access.form.packed else 4),
+            )  # fmt: skip
+            found.append(Source(where, access.registers[number].name, entry=issuer))
+        return found
+
+    # what operations have written ---------------------------------------------------------------------------
+
+    def written(self, issuer: int, lane: int, entry: int, place: MemoryPlace) -> list[Source]:
+        """Return the sources of a word that an instruction wrote, which took effect at an entry."""
+        op = self.recording.op(issuer)
+        assert op is not None
+        if op.record.multiplies:
+            return self._product(issuer, op, lane, entry, place)
+        if op.has("st"):
+            return self._stored(issuer, op, place)
+        if op.has("cp"):
+            return self._copied(issuer, op, lane, entry, place)
+        if op.has("shift"):
+            row, column, first = lane_column(place)
+            return [Source(word_place(row + 1, column, place.block, first, place.size), entry=entry)]
+        return []
+
+    def _copied(self, issuer: int, op: Op, lane: int, entry: int, place: MemoryPlace) -> list[Source]:
+        """Return the bytes of shared memory that a tcgen05.cp copied to a word."""
+        shape = next(
+            each for name, each in copy_shapes.SHAPES.items() if {*name.split(".")} <= {*op.modifiers}
+        )
+        first_lane, first_column = lane_and_column(self.reading.number(issuer, op.operands[0], lane))
+        row_lane, column, first = lane_column(place)
+        row = next(n for n in range(shape.rows) if row_lane - first_lane in shape.lanes_of(n))
+        addresses = _addresses(
+            self.reading.number(issuer, op.operands[1], lane), shape.rows, shape.bits // 8, 8, "K"
+        )[row]
+        byte, size = 4 * (column - first_column) + first, place.size
+        if op.has("b8x16"):  # 16 packed elements of a piece become 16 bytes: the piece is the source
+            byte, size = byte // copy_shapes.PIECE_BYTES * copy_shapes.PIECE_BYTES, copy_shapes.PIECE_BYTES
+        where = MemoryPlace(abi.SHARED_WINDOW + int(addresses[byte]), size, place.block)
+        return [Source(where, entry=entry)]
+
+    def _product(self, issuer: int, op: Op, lane: int, entry: int, place: MemoryPlace) -> list[Source]:
+        """D[row, col] comes from the sum before, if it is added, a row of A and a column of B."""
+        numbers, statement = self.reading.product(issuer, op, lane), Statement(op, self.recording.run.arch)
+        decoded, own = numbers.decoded, int(self.recording.log.entries["block"][issuer])
+        at, column, _ = lane_column(place)
+        first_lane, first_column = lane_and_column(numbers.d)
+        region = next(each for each in numbers.regions if 0 <= at - first_lane - each.lane < each.rows)
+        row, col = region.row + at - first_lane - region.lane, region.column + column - first_column
+        names = row + block_rows(decoded.m, numbers.form.product.cta_group) * int(place.block != own), col
+        found = []
+        if numbers.adds:
+            found.append(Source(place, f"d[{names[0]}, {names[1]}]", FORMATS[decoded.d], entry))
+        found += self._row_of_a(numbers, statement, issuer, lane, entry, place, (row, names[0], at))
+        found += self._column_of_b(numbers, statement, issuer, lane, entry, (own, col))
+        if numbers.form.product.block:
+            for name, address, number in (
+                ("scale a", numbers.scale_a, row),
+                ("scale b", numbers.scale_b, col - region.column),
+            ):
+                spot = factor_place(number, 0, 0, at // PARTITION * PARTITION)
+                word = word_place(spot.lane, lane_and_column(address)[1] + spot.column, place.block)
+                found.append(Source(word, f"{name}[{number}]", entry=entry))
+        return found
+
+    def _row_of_a(
+        self,
+        numbers: ProductNumbers,
+        statement: Statement,
+        issuer: int,
+        lane: int,
+        entry: int,
+        place: MemoryPlace,
+        row: tuple[int, int, int],
+    ) -> list[Source]:
+        """Return a row of A: in shared memory, or in the lane of D. `row` is its number in the block, its
+        number in the pair, and its lane."""
+        decoded = numbers.decoded
+        if isinstance(statement.a, MemoryOperand):
+            _, column = lane_and_column(numbers.a)
+            return [
+                Source(word_place(row[2], column + n, place.block), f"a[{row[1]}], word {n}", entry=entry)
+                for n in range(A_COLUMNS)
+            ]
+        k = decoded.k // 2 if numbers.form.product.sparse else decoded.k
+        descriptor = self.reading.number(issuer, statement.a, lane)
+        rows = block_rows(decoded.m, numbers.form.product.cta_group)
+        bits = stored_bits(decoded, numbers.form.product, "a")[0]
+        addresses = _addresses(descriptor, rows, k, bits, decoded.a_major)[row[0]]
+        return _elements(addresses, bits, place.block, lambda n: f"a[{row[1]}, {n}]", decoded, "a", entry)
+
+    def _column_of_b(
+        self,
+        numbers: ProductNumbers,
+        statement: Statement,
+        issuer: int,
+        lane: int,
+        entry: int,
+        place: tuple[int, int],
+    ) -> list[Source]:
+        """Return a column of B; of a pair, each block has half of the columns in its shared memory."""
+        decoded, (own, col) = numbers.decoded, place
+        columns = decoded.n // numbers.form.product.cta_group
+        block = own if col < columns else self.reading.partner(own)
+        descriptor = self.reading.number(issuer, statement.b, lane)
+        bits = stored_bits(decoded, numbers.form.product, "b")[0]
+        addresses = _addresses(descriptor, columns, decoded.k, bits, decoded.b_major)[col % columns]
+        return _elements(addresses, bits, block, lambda n: f"b[{n}, {col}]", decoded, "b", entry)
+
+
+def _elements(
+    addresses: npt.NDArray[np.int64],
+    bits: int,
+    block: int,
+    name: Callable[[int], str],
+    decoded: InstructionDescriptor,
+    operand: str,
+    entry: int,
+) -> list[Source]:
+    """Return elements of a matrix in shared memory as sources."""
+    fmt = FORMATS[getattr(decoded, operand)]
+    return [
+        Source(
+            MemoryPlace(abi.SHARED_WINDOW + int(address), max(bits // 8, 1), block),
+            name(n),
+            fmt if fmt.word_bits == max(bits, 8) else None,
+            entry,
+        )
+        for n, address in enumerate(addresses)
+    ]
+
+
+@lru_cache(maxsize=256)
+def _addresses(descriptor: int, rows: int, k: int, bits: int, major: Major) -> npt.NDArray[np.int64]:
+    """Return the shared address of each element of a matrix, by row of A or column of B, and k."""
+    return MatrixDescriptor.decode(descriptor, TCGEN05_VERSION).element_addresses(rows, k, bits, major)
