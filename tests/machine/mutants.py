@@ -52,11 +52,11 @@ _MORE = _words("""
     global_address box_dim global_dim swizzle_mode rank b1024
     cta_group::1 cta_group::2 kind::f16 kind::tf32 kind::f8f6f4 kind::i8 kind::mxf8f6f4 kind::mxf4
     kind::mxf4nvf4 block_scale scale_vec::1X scale_vec::2X scale_vec::4X block16 block32 ws ashift
-    collector::a::fill collector::a::use collector::a::discard collector::b0::fill collector::b3::lastuse 32x32b 16x64b
-    16x128b 16x256b 16x32bx2 x8 x16 x32 x64 x128 pack::16b unpack::16b red 128x256b 4x256b 128x128b 64x128b
-    32x128b warpx4 warpx2::02_13 warpx2::01_23 b8x16 b6x16_p32 b4x16_p64 mbarrier::arrive::one tile::gather4
-    tile::scatter4 im2col::w im2col::w::128 f32x2 is_canceled get_first_ctaid get_first_ctaid::x
-    multicast::cluster::all e2m1 e3m2 e2m3 ue8m0 ue4m3 weak m16n16 m8n16
+    collector::a::fill collector::a::use collector::a::discard collector::b0::fill collector::b3::lastuse
+    32x32b 16x64b 16x128b 16x256b 16x32bx2 x8 x16 x32 x64 x128 pack::16b unpack::16b red 128x256b 4x256b
+    128x128b 64x128b 32x128b warpx4 warpx2::02_13 warpx2::01_23 b8x16 b6x16_p32 b4x16_p64
+    mbarrier::arrive::one tile::gather4 tile::scatter4 im2col::w im2col::w::128 f32x2 is_canceled
+    get_first_ctaid get_first_ctaid::x multicast::cluster::all e2m1 e3m2 e2m3 ue8m0 ue4m3 weak m16n16 m8n16
 """)
 _OPCODES = _words("""
     add sub mul mad fma div rem abs neg min max and or xor not shl shr lop3 prmt bfe bfi bfind brev clz
