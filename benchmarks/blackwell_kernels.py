@@ -26,6 +26,9 @@ HERE = Path(__file__).parent
 GPU = ["--gpu", "B200"]
 LIBRARY = HERE.parent / "src"
 IMAGE = ["--n=1", "--d=2", "--h=8", "--w=8", "--iterations=0"]
+VERIFY = ["--verify", "--iterations=0", "--warmup_iterations=0"]
+HEADS = ["--b=1", "--h=1", "--k=256", *VERIFY]
+ATTENTION = ["-DFP16", "--use_fast_math"]
 SMALL = ["--m=256", "--n=256", "--k=256", "--iterations=0"]
 #: CuTe's tutorials and CUTLASS's examples: the file, its arguments, options of nvcc.
 EXAMPLES: list[tuple[str, list[str], list[str]]] = [
@@ -47,10 +50,17 @@ EXAMPLES: list[tuple[str, list[str], list[str]]] = [
     ("76_blackwell_conv/76_blackwell_conv_fprop.cu", IMAGE, []),
     ("76_blackwell_conv/76_blackwell_conv_dgrad.cu", IMAGE, []),
     ("76_blackwell_conv/76_blackwell_conv_wgrad.cu", IMAGE, []),
-    ("77_blackwell_fmha/77_blackwell_mla_fwd.cu",
-     ["--b=1", "--h=1", "--q=256", "--k=256", "--verify", "--iterations=0", "--warmup_iterations=0"],
-     ["-DFP16", "--use_fast_math"]),
+    ("77_blackwell_fmha/77_blackwell_fmha.cu", [*HEADS, "--q=256", "--d=64"], ATTENTION),
+    ("77_blackwell_fmha/77_blackwell_fmha_gen.cu", [*HEADS, "--d=128"], ATTENTION),
+    ("77_blackwell_fmha/77_blackwell_fmha_bwd.cu", [*HEADS, "--q=256", "--d=64"], ATTENTION),
+    ("77_blackwell_fmha/77_blackwell_fmha_2bwd.cu", [*HEADS, "--q=256", "--d=64"], ATTENTION),
+    ("77_blackwell_fmha/77_blackwell_mla.cu", ["--b=1", "--k=256", "--page=128", *VERIFY], ATTENTION),
+    ("77_blackwell_fmha/77_blackwell_mla_fwd.cu", [*HEADS, "--q=256"], ATTENTION),
     ("78_blackwell_emulated_bf16x9_gemm/78_blackwell_emulated_bf16x9_gemm.cu", SMALL, []),
+    ("79_blackwell_geforce_gemm/79a_blackwell_geforce_nvfp4_bf16_gemm.cu", SMALL, []),
+    ("79_blackwell_geforce_gemm/79b_blackwell_geforce_nvfp4_nvfp4_gemm.cu", SMALL, []),
+    ("79_blackwell_geforce_gemm/79c_blackwell_geforce_mixed_mxfp8_mxfp6_bf16_gemm.cu", SMALL, []),
+    ("79_blackwell_geforce_gemm/79d_blackwell_geforce_nvfp4_grouped_gemm.cu", [*SMALL, "--groups=2"], []),
     ("81_blackwell_gemm_blockwise/81_blackwell_gemm_blockwise.cu", SMALL, []),
     ("81_blackwell_gemm_blockwise/81_blackwell_gemm_groupwise.cu", SMALL, []),
     ("81_blackwell_gemm_blockwise/81_blackwell_grouped_gemm_blockwise.cu", [*SMALL, "--groups=2"], []),
@@ -159,18 +169,21 @@ def outcome(program: Program, seconds: float) -> Outcome:
     return Outcome(program.project, program.name, verdict, why[:300], taken, program.arguments)
 
 
-def of_cutlass(folder: Path, includes: list[str]) -> Iterator[Program]:
-    """Yield CuTe's tutorials and CUTLASS's examples in CUDA C++."""
+def of_cutlass(folder: Path, includes: list[str], built: Path | None) -> Iterator[Program]:
+    """Yield CuTe's tutorials and CUTLASS's examples in CUDA C++; `built` has what was built before."""
     examples = folder / "examples"
     folders = [f"-I{folder}/include", f"-I{folder}/tools/util/include", f"-I{examples}/common"]
     options = [*folders, "--expt-relaxed-constexpr", "-w", *includes]
     for name, arguments, extra in EXAMPLES:
         file = examples / name
-        flags = [*options, f"-I{file.parent}", *extra]
-        command = [
-            sys.executable, "-m", "lanewise", "run", *GPU, *(f"--option={flag}" for flag in flags), str(file),
-            "--", *arguments,
-        ]  # fmt: skip
+        flags = [f"--option={flag}" for flag in (*options, f"-I{file.parent}", *extra)]
+        program = [*flags, str(file)]
+        if built is not None:
+            program = [str(built / f"{file.stem}.so")]
+            if not Path(program[0]).is_file():
+                continue
+        gpu = ["--gpu", "RTX 5090"] if "geforce" in name else GPU
+        command = [sys.executable, "-m", "lanewise", "run", *gpu, *program, "--", *arguments]
         yield Program("CuTe" if "cute" in name else "CUTLASS", file.stem, command, file.parent, arguments)
 
 
@@ -237,6 +250,7 @@ def main() -> None:
     )
     parser.add_argument("--cutlass", type=Path)
     parser.add_argument("--include", action="append", default=[], help="a folder of headers (cuRAND's)")
+    parser.add_argument("--built", type=Path, help="a folder of NAME.so: examples that nvcc built before")
     parser.add_argument("--dsl", help="the Python that has CuTe DSL")
     parser.add_argument("--triton", help="the Python that has Triton and torch")
     parser.add_argument("--gluon", type=Path, help="a copy of Triton's sources")
@@ -260,7 +274,7 @@ def main() -> None:
     if asked.cutlass:
         cutlass = asked.cutlass.resolve()
         includes = [f"-I{folder}" for folder in asked.include]
-        programs += of_dsl(asked.dsl, cutlass) if asked.dsl else of_cutlass(cutlass, includes)
+        programs += of_dsl(asked.dsl, cutlass) if asked.dsl else of_cutlass(cutlass, includes, asked.built)
     if asked.triton and asked.gluon and asked.nodes:
         programs += of_gluon(asked.triton, asked.gluon.resolve(), asked.nodes)
     elif asked.triton:

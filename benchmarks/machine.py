@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from arithmetic import machine, seconds
+from arithmetic import machine, processor_seconds, seconds
 
 import lanewise as lw
 from lanewise.machine import compiled
@@ -311,16 +311,6 @@ def measure_rate(name: str) -> dict[str, Any]:
         "millions_a_second": round(rate, 1),
         "millions_a_processor_second": round(each, 1),
     }
-
-
-def processor_seconds(work: Callable[[], None], repeats: int) -> float:
-    """The least time that all processors together took for some work: what others run does not count."""
-    times = []
-    for _ in range(repeats):
-        start = time.process_time()
-        work()
-        times.append(time.process_time() - start)
-    return min(times)
 
 
 def measure_hgemm(size: int = 1024) -> dict[str, Any]:

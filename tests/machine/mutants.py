@@ -50,6 +50,13 @@ _MORE = _words("""
     L2::cache_hint read wait_group commit_group expect_tx complete_tx noComplete parity cluster e4m3 e5m2 s32
     m64n8k16 m64n64k16 m64n256k16 m64n64k32 m64n64k8 sp mma_async proxy mbarrier_init tensormap::generic
     global_address box_dim global_dim swizzle_mode rank b1024
+    cta_group::1 cta_group::2 kind::f16 kind::tf32 kind::f8f6f4 kind::i8 kind::mxf8f6f4 kind::mxf4
+    kind::mxf4nvf4 block_scale scale_vec::1X scale_vec::2X scale_vec::4X block16 block32 ws ashift
+    collector::a::fill collector::a::use collector::a::discard collector::b0::fill collector::b3::lastuse
+    32x32b 16x64b 16x128b 16x256b 16x32bx2 x8 x16 x32 x64 x128 pack::16b unpack::16b red 128x256b 4x256b
+    128x128b 64x128b 32x128b warpx4 warpx2::02_13 warpx2::01_23 b8x16 b6x16_p32 b4x16_p64
+    mbarrier::arrive::one tile::gather4 tile::scatter4 im2col::w im2col::w::128 f32x2 is_canceled
+    get_first_ctaid get_first_ctaid::x multicast::cluster::all e2m1 e3m2 e2m3 ue8m0 ue4m3 weak m16n16 m8n16
 """)
 _OPCODES = _words("""
     add sub mul mad fma div rem abs neg min max and or xor not shl shr lop3 prmt bfe bfi bfind brev clz
@@ -61,13 +68,17 @@ _OPCODES = _words("""
     cp.async.bulk.wait_group st.async red.async mbarrier.init mbarrier.arrive mbarrier.try_wait
     mbarrier.test_wait mbarrier.expect_tx mbarrier.inval barrier.cluster.arrive barrier.cluster.wait mapa
     getctarank fence.proxy.async setmaxnreg.inc setmaxnreg.dec tensormap.replace griddepcontrol.wait
-    elect.sync
+    elect.sync tcgen05.alloc tcgen05.dealloc tcgen05.relinquish_alloc_permit tcgen05.ld tcgen05.st tcgen05.cp
+    tcgen05.shift tcgen05.mma tcgen05.mma.sp tcgen05.mma.ws tcgen05.commit tcgen05.wait::ld tcgen05.wait::st
+    tcgen05.fence::before_thread_sync tcgen05.fence::after_thread_sync clusterlaunchcontrol.try_cancel
+    clusterlaunchcontrol.query_cancel st.bulk
 """)
 _NUMBERS = _words("""
     0 1 -1 2 3 4 7 8 15 16 17 31 32 33 63 64 127 128 255 256 1000 4095 65535 65536 2147483647
     -2147483648 4294967295 4294967296 9223372036854775807 -9223372036854775808 18446744073709551615
     0f7F800000 0fFFC00000 0f00000001 0d7FF0000000000000 0x7000000000 0x10000000000 0x700000000000
-    0x710000000000
+    0x710000000000 0x8020010 0x8400490 0x10200490 0x8820000 0x8020480 0x401000080000 0x4000404000080000
+    0x400000100000 0x200000 0x600000 0x10000 512
 """)
 
 
@@ -76,6 +87,17 @@ STRANGE = (
     "none", "text", "0-d", "complex", "big-endian", "read-only", "reversed", "every other", "column", "empty",
     "misaligned", "structured", "objects", "dates", "masked", "nan", "2**64", "a list",
 )  # fmt: skip
+
+
+def alone(text: str, entry: str) -> str:
+    """PTX with one entry of several: a mutant is then of what runs."""
+    import lanewise as lw
+
+    module = lw.load(text)
+    for name in list(module.entries):
+        if name != entry:
+            module.items.remove(module.entries[name])
+    return str(module)
 
 
 class Mutator:

@@ -3,7 +3,7 @@
 `LANEWISE_FUZZ_SECONDS=1200 python -m pytest tests/machine/test_machine_fuzz.py -s` looks for longer, with
 more kernels and the day's seeds (`LANEWISE_FUZZ_SEED` names the first); the folder
 `LANEWISE_FUZZ_FINDINGS` keeps what it finds. `LANEWISE_FUZZ_ARCH=sm_90a` mutates the kernels of that arch
-alone: wgmma, TMA and clusters.
+alone: wgmma, TMA and clusters; `sm_100a` those with tensor memory, tcgen05 and cluster launch control.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ import pytest
 import lanewise as lw
 from everything import EVERYTHING
 from lanewise.ptx import ToolMissing
+from machine.blackwell_seeds import of_blackwell
 from machine.classics import FOLDER
-from machine.mutants import Mutator, Runner, Seed
+from machine.mutants import Mutator, Runner, Seed, alone
 
 SRC = Path(lw.__file__).parents[1]
 TRITON = Path(__file__).parent / "triton"
@@ -126,15 +127,6 @@ MORE_TRITON: list[tuple[str, tuple[Any, ...]]] = [
 ]  # fmt: skip
 
 
-def alone(text: str, entry: str) -> str:
-    """PTX with one entry of several: a mutant is then of what runs."""
-    module = lw.load(text)
-    for name in list(module.entries):
-        if name != entry:
-            module.items.remove(module.entries[name])
-    return str(module)
-
-
 def seeds(long: bool) -> list[Seed]:
     found = []
     for file, entry, grid, block, shared, arguments in KEPT:
@@ -155,8 +147,9 @@ def seeds(long: bool) -> list[Seed]:
                 continue
             found.append(Seed(entry, alone(module.text, entry), entry, grid, block, shared, arguments))
         found += more_of_hopper(about)
+    found += of_blackwell(long)
     chosen = [each for each in found if f".target {ARCH}" in each.text]
-    assert chosen, f"no kernel here is for LANEWISE_FUZZ_ARCH={ARCH}; try sm_80 or sm_90a"
+    assert chosen, f"no kernel here is for LANEWISE_FUZZ_ARCH={ARCH}; try sm_80, sm_90a or sm_100a"
     return chosen
 
 
@@ -220,7 +213,7 @@ def test_the_kernels_themselves_run() -> None:
     runner = Runner(SRC, limit=60)
     try:
         kernels = seeds(long=bool(SECONDS))
-        for kernel in (*kernels[:2], *(each for each in kernels if "sm_90a" in each.text)):
+        for kernel in (*kernels[:2], *(each for each in kernels if ".target sm_80" not in each.text)):
             job = json.loads(kernel.job(0)) | {
                 "text": kernel.text,
                 "arguments": kernel.arguments,

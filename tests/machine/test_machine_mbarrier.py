@@ -138,6 +138,52 @@ NEXT:
     assert run(body)[32:].tolist() == expected
 
 
+AHEAD = f"""
+    @%p0 mbarrier.init.shared::cta.b64 [bar], 1;
+    @%p0 mbarrier.init.shared::cta.b64 [bar+8], 1;
+    bar.sync 0;
+    mov.u32 %r1, 0;
+    mov.u32 %r2, 0;
+NEXT:
+    @%p0 mbarrier.arrive.shared::cta.b64 _, [bar];
+    {wait("bar", "%r2", "LOADED")}
+    @%p0 mbarrier.arrive.shared::cta.b64 _, [bar+8];
+    {wait("bar+8", "%r2", "MULTIPLIED")}
+    xor.b32 %r2, %r2, 1;
+    add.u32 %r1, %r1, 1;
+    setp.lt.u32 %p2, %r1, 6;
+    @%p2 bra NEXT;
+    st.global.u32 [%rd1], %r1;
+"""
+
+
+def test_a_warp_that_completes_phases_lets_the_others_see_them() -> None:
+    """As in CuTe's tutorials: only a GPU's latency keeps the first warp from being two phases ahead."""
+    assert (run(AHEAD, 128) == 6).all()
+    with pytest.raises(Deadlock):  # without any latency the others miss phases
+        run(AHEAD, 128, schedule="early")
+
+
+def test_waits_for_complete_phases_are_no_deadlock_however_many() -> None:
+    """The loop's counter is in memory: registers are the same in each round."""
+    body = f"""
+    mbarrier.init.shared::cta.b64 [bar], 1;
+    mbarrier.arrive.shared::cta.b64 _, [bar];
+    st.shared.u32 [data], 0;
+AGAIN:
+    {wait("bar", "0", "DONE")}
+    ld.shared.u32 %r1, [data];
+    add.u32 %r1, %r1, 1;
+    st.shared.u32 [data], %r1;
+    setp.lt.u32 %p2, %r1, 10000;
+    mov.u32 %r1, 0;
+    @%p2 bra AGAIN;
+    ld.shared.u32 %r1, [data];
+    st.global.u32 [%rd1], %r1;
+"""
+    assert run(body, 1)[0] == 10_000
+
+
 def test_tokens_count_what_is_pending() -> None:
     body = """
     @!%p0 bra END;

@@ -13,6 +13,7 @@ from everything import sampled
 from lanewise.errors import LanewiseError
 from lanewise.isa.im2col_map import Im2colTensor
 from lanewise.isa.tensor_map import TiledTensor, decode
+from lanewise.isa.tensor_map_fields import FIELD
 from lanewise.machine.errors import KernelFault
 from tensor_copy_cases import IMAGE, THREADS, UNTOUCHED, Bytes, kernel_text
 
@@ -224,6 +225,30 @@ def test_maps_of_arrays_for_later_gpus() -> None:
     assert decode(raw)[1].type == "b4x16_p64"
     with pytest.raises(LanewiseError, match="arch"):
         lw.encode_tiled("f16", 0, (256, 5), (512,), (64, 5), arch="sm_1")
+
+
+@pytest.mark.parametrize(("number", "kind"), [(13, "b4x16"), (14, "b4x16_p64"), (15, "b6x16_p32")])
+def test_tensormap_replace_takes_the_numbers_of_ptx(number: int, kind: str) -> None:
+    """They are the driver's; the number in the map is another one for packed types."""
+    text = f"""
+.version 8.8
+.target sm_100a
+.address_size 64
+.visible .entry k(.param .u64 map) {{
+    .reg .b64 %rd<2>;
+    ld.param.u64 %rd0, [map];
+    tensormap.replace.tile.elemtype.global.b1024.b32 [%rd0], {number};
+    ret;
+}}"""
+    raw = lw.encode_tiled("u8", 0, (256, 5), (256,), (128, 5), swizzle="128B", arch="sm_100a")
+    words = np.frombuffer(raw, np.uint32).copy()
+    lw.load(text)["k"][1, 1](words)
+    assert decode(words.tobytes())[1].type == kind
+
+
+def test_the_number_of_4_bit_elements_is_that_of_maps_by_cute_dsl() -> None:
+    raw = lw.encode_tiled("b4x16", 0, (256, 5), (128,), (128, 5), swizzle="64B", arch="sm_100a")
+    assert FIELD["type"].of(int.from_bytes(raw, "little")) == 11
 
 
 @pytest.mark.parametrize(

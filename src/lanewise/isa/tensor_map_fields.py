@@ -153,11 +153,12 @@ class ElementType(NamedTuple):
 
 #: The types of GPUs from sm_100 on, by PTX's names (PTX ISA, 5.5.1.1): numbers of 4 bits, two to a byte, or
 #: 16 numbers of 4 or 6 bits in 16 bytes of shared memory, of which the last are padding. Stores of the last
-#: type take a byte for each number, and write 6 bits.
+#: type take a byte for each number, and write 6 bits. Their numbers in a map go on behind bf16's: 11 is in
+#: the maps that CuTe DSL 4.8.1 makes of 4-bit tensors by itself; the other two are inferred from it.
 _LATER_TYPES = (
-    ElementType("b4x16", 13, "16U4_ALIGN8B", 13, 1, elements=2, packed_bytes=1),
-    ElementType("b4x16_p64", 14, "16U4_ALIGN16B", 14, 16, elements=16, packed_bytes=8),
-    ElementType("b6x16_p32", 15, "16U6_ALIGN16B", 15, 16, elements=16, packed_bytes=12),
+    ElementType("b4x16", 11, "16U4_ALIGN8B", 13, 1, elements=2, packed_bytes=1),
+    ElementType("b4x16_p64", 12, "16U4_ALIGN16B", 14, 16, elements=16, packed_bytes=8),
+    ElementType("b6x16_p32", 13, "16U6_ALIGN16B", 15, 16, elements=16, packed_bytes=12),
 )
 _TYPES = (
     ElementType("u8", 0, "UINT8", 0, 1),

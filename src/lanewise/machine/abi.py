@@ -67,6 +67,8 @@ class LaunchRecord(RecordLayout):
     seed = field()
     #: When asynchronous operations take effect, a Completion (`async_records.py`).
     completion = field()
+    #: Whether a warp that waits for a phase lets the other warps run first, also where the phase is complete.
+    waits_in_turns = field()
     #: A TextureRow for each texture and surface among the arguments.
     textures = field()
     texture_count = field()

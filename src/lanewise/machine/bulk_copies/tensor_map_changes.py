@@ -10,6 +10,7 @@ from lanewise.isa.tensor_map_fields import (
     MAP_ALIGNMENT,
     MAP_BYTES,
     MOST_AXES,
+    PACKED_TYPES,
     Field,
 )
 from lanewise.isa.tensor_map_rules import LATER_ARCH
@@ -37,8 +38,8 @@ _MODES = {
 }  # fmt: skip
 #: The element types by PTX's numbers: those of the map, then those that are rounded to tf32 (an H200).
 _TF32_TYPES = {11: "tf32", 12: "tf32.ftz"}
-#: The last of the packed types that GPUs from sm_100 on have.
-_LARGEST_TYPE = max(each.code for each in EVERY_TYPE.values())
+#: The packed types of GPUs from sm_100 on: PTX's numbers, which are the driver's, and those in a map.
+_LATER_TYPES = {EVERY_TYPE[name].driver_code: EVERY_TYPE[name].code for name in PACKED_TYPES}
 _LARGEST_CODES = {"interleave_layout": 2, "swizzle_mode": 3, "swizzle_atomicity": 3, "fill_mode": 1}
 
 
@@ -73,9 +74,9 @@ def _changes(code: BlockCode, op: Op, lane: Value) -> list[tuple[Field, Value]]:
         return [(FIELD[_MODES[name]], code.constant(U64, _constant(op, rest[0], _LARGEST_CODES[name])))]
     if name == "elemtype":
         is_later = arch_number(code.kernel.program.module.arch) >= LATER_ARCH
-        number = _constant(op, rest[0], _LARGEST_TYPE if is_later else max(_TF32_TYPES))
+        number = _constant(op, rest[0], max(_LATER_TYPES if is_later else _TF32_TYPES))
         rounded = _TF32_TYPES.get(number)
-        kind = ELEMENT_TYPES[rounded].code if rounded else number
+        kind = ELEMENT_TYPES[rounded].code if rounded else _LATER_TYPES.get(number, number)
         bits = {"type": kind, "tf32": int(rounded is not None)}
         return [(FIELD[each], code.constant(U64, value)) for each, value in bits.items()]
     wide = op.has("b64")

@@ -70,6 +70,7 @@ class CheckedLaunch(Launch):
         self.kernel, self.side_by_side, self.schedule = kernel, side_by_side, schedule
         self[LaunchRecord.order], self[LaunchRecord.seed] = schedule.order, schedule.seed
         self[LaunchRecord.completion] = schedule.completion
+        self[LaunchRecord.waits_in_turns] = False  # the order of warps is the schedule's
         #: Whether all blocks ran to their end.
         self.ended = False
         self.resident: list[ResidentBlocks] = []

@@ -282,11 +282,7 @@ class EndWriter:
             case BlockEnd.BARRIER:
                 self._barrier(code, op, following)
             case BlockEnd.PHASE:
-                waits = mbarrier.unfinished(code, op)
-                with code.when(waits.equals(0)):
-                    code.give(following)
-                phase = code.constant(U32, abi.WAITS_FOR_PHASE)
-                park(code, waits, following, phase, phase)
+                self._phase(code, op, following)
             case BlockEnd.HOST_CALL:
                 bits = code.bits(code.active(op))
                 code.set_pcs(code.mask_lanes(), following)
@@ -298,6 +294,24 @@ class EndWriter:
                 assert block.end is BlockEnd.TRAP, block.end
                 code.fault_where(code.bits(code.active(op)), FaultKind.TRAP, op.site)
                 code.give(max(following, 0))
+
+    def _phase(self, code: BlockCode, op: Op, following: int) -> None:
+        """Write a wait for a phase of an mbarrier: lanes whose phase is not complete wait.
+
+        By default a warp whose phase is complete waits as well, until all warps have had their turn. The
+        machine has no latency: a warp whose copies and products are complete at once would otherwise run
+        phases ahead of warps that wait for the same ones, as on no GPU, and those would miss them.
+        """
+        waits = mbarrier.unfinished(code, op)
+        phase = code.constant(U32, abi.WAITS_FOR_PHASE)
+        with code.when(waits.equals(0)):
+            block = code.frame.at(WarpFrame.block)
+            in_turns = block.at(BlockRecord.launch).get(LaunchRecord.waits_in_turns).differs(0)
+            with code.when(~in_turns):
+                code.give(following)
+            block.set(BlockRecord.phases, block.get(BlockRecord.phases) + 1)  # this wait is not in vain
+            park(code, code.bits(code.active(op)), following, phase, phase)
+        park(code, waits, following, phase, phase)
 
     def _call(self, code: BlockCode, op: Op, block: BasicBlock, following: int) -> None:
         """Write a call: pass the arguments, then send the lanes to the callee."""

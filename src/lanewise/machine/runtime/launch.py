@@ -90,6 +90,7 @@ class Launch(LaunchState):
             self[LaunchRecord.texture_count] = len(self.textures.images)
         self.blocks = blocks if blocks is not None else range(shape.blocks)
         self[LaunchRecord.step_limit] = _budget(steps)
+        self[LaunchRecord.waits_in_turns] = schedule is None
         if schedule is not None:
             from lanewise.machine.runtime.completion import completion_of  # few launches ask for it
 

@@ -53,7 +53,7 @@ class _Program:
         self._open = _OPENS(self._opened)
         data = path.read_bytes()
         file = ElfFile(data)
-        library = as_library(path, title, file, runtime)
+        library = as_library(path, title, file, runtime).resolve()  # dlopen looks a bare name up elsewhere
         _prepare_streams()
         try:
             self._library = ctypes.CDLL(str(library), mode=os.RTLD_NOW | os.RTLD_LOCAL)
