@@ -23,8 +23,7 @@ from limited_process import run_limited
 
 #: Words in a CMakeLists.txt, in a folder's name or in its sources, and why such a sample is left out.
 LEFT_OUT = {
-    r"CUDA::(cublas|cufft|curand|cusolver|cusparse|npp|nvjpeg|nvJitLink)": "needs a closed library",
-    r"CUDA::nvrtc": "asks NVRTC for machine code",
+    r"CUDA::(cublas|cufft|curand|cusolver|cusparse|npp|nvjpeg|nvJitLink|nvjitlink)": "needs a closed library",
     r"GLUT|OPENGL|EGL|[Vv]ulkan|D3D1|FreeImage": "graphics",
     r"MC_EstimatePiInlineP|MC_SingleAsianOptionP": "needs a closed library",  # cuRAND's headers
     r"^\S*cdp|graphConditionalNodes": "kernels that launch kernels, by libcudadevrt: machine code alone",
@@ -38,7 +37,8 @@ ARGUMENTS: dict[str, list[str]] = {
     "reduction": ["--n=65536"],
     "reductionMultiBlockCG": ["--n=65536"],
     "threadFenceReduction": ["--n=65536"],
-    "radixSortThrust": ["-n=65536"],
+    "radixSortThrust": ["-n=65536", "-iterations=1"],
+    "UnifiedMemoryPerf": ["-kernel-iterations=1"],
     "transpose": ["-dimX=256", "-dimY=256"],
     "FDTD3d": ["--dimx=96", "--dimy=96", "--dimz=96", "--timesteps=2"],
     "SobolQRNG": ["--vectors=10000", "--dimensions=16"],
@@ -70,6 +70,8 @@ def cuda_samples(root: Path) -> list[dict[str, Any]]:
             *(each for each in (folder / "inc", folder / "src") if each.is_dir()),
         ]
         options = [*(f"-I{each}" for each in folders), "--option=--extended-lambda"]
+        if "CUDA::nvrtc" in text:
+            options += ["--option=-lnvrtc"]
         if "OpenMP" in text:
             options += ["--option=-Xcompiler=-fopenmp", "--option=-lgomp"]
         programs.append(

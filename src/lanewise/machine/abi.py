@@ -364,6 +364,9 @@ STACK_BYTES = 32768
 #: Bytes of shared memory that the system reserves in each block from sm_80 on, and those that it uses,
 #: as an H200 tells (driver 580.159.04, CUDA 13.0, 2026-11-15).
 RESERVED_SHARED_BYTES, RESERVED_USED_BYTES = 1024, 288
+#: Cycles that pass with every reading of a clock: about what a loop that only waits takes on a GPU, so that
+#: kernels that wait for milliseconds end soon.
+CLOCK_READING_CYCLES = 32
 #: The arch from which on they lie before the kernel's own shared memory; earlier, they lie behind it.
 RESERVED_FIRST_ARCH = 90
 #: The alignment of that memory where it lies behind.

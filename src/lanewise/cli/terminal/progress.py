@@ -9,6 +9,9 @@ from typing import Any, Self
 
 #: Seconds that a launch may take without a word.
 PATIENCE = 2.0
+#: Columns of the widest numbers beside the bar: blocks done, blocks in all, the time left.
+_NUMBERS = len(" 1000000/1000000 blocks, about 00:00:00 left ")
+_NARROW_BAR, _WIDE_BAR, _LONG_TITLE = 10, 40, 40
 
 
 def time_left(seconds: float, done: int, total: int) -> str:
@@ -22,6 +25,19 @@ def time_left(seconds: float, done: int, total: int) -> str:
     left = round(seconds / done * (total - done))
     hours = f"{left // 3600}:" if left >= 3600 else ""
     return f", about {hours}{left // 60 % 60:{'02d' if hours else 'd'}}:{left % 60:02d} left"
+
+
+def shortened(title: str, room: int) -> str:
+    """Return a title that has room beside the numbers: without a kernel's parameters, or cut.
+
+    >>> shortened("launch 10, void scale<__half, 4>(__half*, int)", 40)
+    'launch 10, void scale<__half, 4>'
+    >>> shortened("launch 10, void scale<__half, 4>(__half*, int)", 20)
+    'launch 10, void sca…'
+    """
+    if len(title) > room:
+        title = title.removesuffix(")").rpartition("(")[0] or title
+    return title if len(title) <= room else title[: max(0, room - 1)] + "…"
 
 
 class ProgressBar:
@@ -53,15 +69,19 @@ class ProgressBar:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+        console = Console(stderr=True, highlight=False, markup=False, force_terminal=self.forced)
+        spare = console.width - _NUMBERS - _LONG_TITLE
+        bar_columns = min(_WIDE_BAR, max(_NARROW_BAR, spare))
         self._bar = Progress(
             TextColumn("{task.description}"),
-            BarColumn(),
+            BarColumn(bar_width=bar_columns),
             MofNCompleteColumn(),
             TextColumn("blocks{task.fields[left]}"),
-            console=Console(stderr=True, highlight=False, markup=False, force_terminal=self.forced),
+            console=console,
             transient=True,
         )
-        self._task = self._bar.add_task(self.kernel, total=total, left="")
+        title = shortened(self.kernel, console.width - _NUMBERS - bar_columns)
+        self._task = self._bar.add_task(title, total=total, left="")
         self._bar.start()
 
     def __enter__(self) -> Self:

@@ -278,10 +278,10 @@ class Lanes:
         return self.constant(Type("u", 32), 0)
 
     def _time(self, block: ir.Operand) -> Value:
-        """Return the time of a block, which passes by one with every reading: two readings differ."""
+        """Return the time of a block, which passes with every reading: two readings differ."""
         own = Pointer(self.code, i64, block)
         idle = own.load(abi.BlockRecord.idle_time // 8)
-        own.store(idle + 1, abi.BlockRecord.idle_time // 8)
+        own.store(idle + abi.CLOCK_READING_CYCLES, abi.BlockRecord.idle_time // 8)
         time = own.load(abi.BlockRecord.steps // 8) + idle
         return time.spread(self.count).to(Type("u", 64))
 

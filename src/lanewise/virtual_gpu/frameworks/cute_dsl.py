@@ -26,49 +26,52 @@ if TYPE_CHECKING:
     from lanewise.virtual_gpu.frameworks.framework_state import FrameworkState
 
 _LIBRARY = "liblanewise_cute_dsl_runtime.so"
-#: Functions of the library, and the entry point of the driver that answers each. Its arguments are those of
-#: the function by their number, or a constant behind `=`.
-_FUNCTIONS = {
-    "_cuDeviceGet": "cuDeviceGet 0 1",
-    "_cuKernelGetAttribute": "cuKernelGetAttribute 0 1 2 3",
-    "_cuLibraryGetGlobal": "cuLibraryGetGlobal 0 1 2 3",
-    "_cuLibraryGetKernel": "cuLibraryGetKernel 0 1 2",
-    "_cuLibraryGetModule": "cuLibraryGetModule 0 1",
-    "_cuLibraryLoadData": "cuLibraryLoadData 0 1 2 3 4 5 6 7",
-    "_cuLibraryUnload": "cuLibraryUnload 0",
-    "_cuTensorMapEncodeTiled": "cuTensorMapEncodeTiled 0 1 2 3 4 5 6 7 8 9 10 11",
-    "_cudaDeviceGetAttribute": "cuDeviceGetAttribute 0 1 2",
+#: Functions of the library that are entry points of the driver, with a line before the name.
+_OF_THE_DRIVER = (
+    "cuDeviceGet",
+    "cuKernelGetAttribute",
+    "cuLibraryGetGlobal",
+    "cuLibraryGetKernel",
+    "cuLibraryGetModule",
+    "cuLibraryLoadData",
+    "cuLibraryUnload",
+    "cuTensorMapEncodeTiled",
+)
+#: Other functions of the library, and the entry point of the driver that answers each. It takes the
+#: arguments of the function in their order, unless their numbers are here, or a constant behind `=`.
+_OF_THE_RUNTIME = {
+    "_cudaDeviceGetAttribute": "cuDeviceGetAttribute",
     "_cudaDeviceSynchronize": "cuCtxSynchronize",
     "_cudaEventCreate": "cuEventCreate 0 =0",
-    "_cudaEventDestroy": "cuEventDestroy_v2 0",
-    "_cudaEventElapsedTime": "cuEventElapsedTime 0 1 2",
-    "_cudaEventRecord": "cuEventRecord 0 1",
-    "_cudaFree": "cuMemFree_v2 0",
-    "_cudaFreeAsync": "cuMemFreeAsync 0 1",
-    "_cudaFreeHost": "cuMemFreeHost 0",
-    "_cudaFuncSetAttribute": "cuFuncSetAttribute 0 1 2",
+    "_cudaEventDestroy": "cuEventDestroy_v2",
+    "_cudaEventElapsedTime": "cuEventElapsedTime",
+    "_cudaEventRecord": "cuEventRecord",
+    "_cudaFree": "cuMemFree_v2",
+    "_cudaFreeAsync": "cuMemFreeAsync",
+    "_cudaFreeHost": "cuMemFreeHost",
+    "_cudaFuncSetAttribute": "cuFuncSetAttribute",
     "_cudaGetDevice": "cuDeviceGet 0 =0",
-    "_cudaGetDeviceCount": "cuDeviceGetCount 0",
+    "_cudaGetDeviceCount": "cuDeviceGetCount",
     "_cudaKernelSetAttributeForDevice": "cuKernelSetAttribute 1 2 0 3",
     "_cudaLaunchKernel": "cuLaunchKernel 0 1 2 3 4 5 6 8 9 7 =0",
     "_cudaLaunchKernelEx": "cuLaunchKernelEx 0 1 2 =0",
-    "_cudaLibraryGetGlobal": "cuLibraryGetGlobal 0 1 2 3",
-    "_cudaLibraryGetKernel": "cuLibraryGetKernel 0 1 2",
-    "_cudaLibraryLoadData": "cuLibraryLoadData 0 1 2 3 4 5 6 7",
-    "_cudaLibraryUnload": "cuLibraryUnload 0",
-    "_cudaMalloc": "cuMemAlloc_v2 0 1",
-    "_cudaMallocAsync": "cuMemAllocAsync 0 1 2",
-    "_cudaMallocHost": "cuMemAllocHost_v2 0 1",
-    "_cudaMallocManaged": "cuMemAllocManaged 0 1 2",
-    "_cudaMemcpy": "cuMemcpy 0 1 2",
+    "_cudaLibraryGetGlobal": "cuLibraryGetGlobal",
+    "_cudaLibraryGetKernel": "cuLibraryGetKernel",
+    "_cudaLibraryLoadData": "cuLibraryLoadData",
+    "_cudaLibraryUnload": "cuLibraryUnload",
+    "_cudaMalloc": "cuMemAlloc_v2",
+    "_cudaMallocAsync": "cuMemAllocAsync",
+    "_cudaMallocHost": "cuMemAllocHost_v2",
+    "_cudaMallocManaged": "cuMemAllocManaged",
+    "_cudaMemcpy": "cuMemcpy",
     "_cudaMemcpyAsync": "cuMemcpyAsync 0 1 2 4",
-    "_cudaMemset": "cuMemsetD8_v2 0 1 2",
-    "_cudaMemsetAsync": "cuMemsetD8Async 0 1 2 3",
-    "_cudaOccupancyMaxActiveBlocksPerMultiprocessor": "cuOccupancyMaxActiveBlocksPerMultiprocessor 0 1 2 3",
+    "_cudaMemset": "cuMemsetD8_v2",
+    "_cudaMemsetAsync": "cuMemsetD8Async",
+    "_cudaOccupancyMaxActiveBlocksPerMultiprocessor": "cuOccupancyMaxActiveBlocksPerMultiprocessor",
     "_cudaSetDevice": "cuInit =0",
     "_cudaStreamCreate": "cuStreamCreate 0 =0",
-    "_cudaStreamDestroy": "cuStreamDestroy_v2 0",
-    "_cudaStreamSynchronize": "cuStreamSynchronize 0",
+    "_cudaStreamDestroy": "cuStreamDestroy_v2",
+    "_cudaStreamSynchronize": "cuStreamSynchronize",
     "_cudaStreamWaitEvent": "cuStreamWaitEvent 0 1 =0",
 }
 _INIT_ONCE, _UNLOAD_ONCE = "cuda_dialect_init_library_once", "cuda_dialect_unload_library_once"
@@ -84,7 +87,7 @@ class RuntimeFunctions:
     @staticmethod
     def names() -> tuple[str, ...]:
         """Return the functions that the library exports."""
-        return (*_FUNCTIONS, _INIT_ONCE, _UNLOAD_ONCE)
+        return (*(f"_{each}" for each in _OF_THE_DRIVER), *_OF_THE_RUNTIME, _INIT_ONCE, _UNLOAD_ONCE)
 
     def __call__(self, name: str, words: Callable[[int], list[int]]) -> int:
         """Answer a function of the library."""
@@ -119,7 +122,10 @@ class RuntimeFunctions:
 @cache
 def _translation(name: str) -> tuple[EntryPoint, list[Callable[[list[int]], int]], int]:
     """Return the entry point that answers a function, where its arguments are, and how many to read."""
-    target, *places = _FUNCTIONS[name].split()
+    target, *places = _OF_THE_RUNTIME.get(name, name.removeprefix("_")).split()
+    entry = entry_points()[target]
+    if not places:
+        places = [str(number) for number in range(len(entry.parameters))]
 
     def reader(place: str) -> Callable[[list[int]], int]:
         if place.startswith("="):
@@ -129,7 +135,7 @@ def _translation(name: str) -> tuple[EntryPoint, list[Callable[[list[int]], int]
         return lambda own: own[number]
 
     numbers = [int(each) for each in places if not each.startswith("=")]
-    return entry_points()[target], [reader(each) for each in places], max(numbers, default=-1) + 1
+    return entry, [reader(each) for each in places], max(numbers, default=-1) + 1
 
 
 class KeptPTX:

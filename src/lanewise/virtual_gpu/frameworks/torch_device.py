@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
@@ -130,6 +131,17 @@ def _storage(tensor: Any) -> Any:
         return None
 
 
+def _is_fake(args: tuple[Any, ...]) -> bool:
+    """Return whether a call computes shapes alone, as compilers do: such tensors have no memory to note.
+
+    A question that compilers ask of a real tensor meanwhile, such as its device, is none of these.
+    """
+    if any(isinstance(each, FakeTensor) for each in args):
+        return True
+    tracing = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
+    return tracing and not any(isinstance(each, torch.Tensor) for each in args)
+
+
 def _is_cuda(device: Any) -> bool:
     """Return whether a device is the virtual one, as text, as a number or as torch has it."""
     if isinstance(device, torch.device):
@@ -174,6 +186,8 @@ class DeviceMode(TorchFunctionMode):
     ) -> Any:
         """Answer a call: by a function of this class, or by torch on host memory."""
         kwargs = dict(kwargs or {})
+        if _is_fake(args):
+            return func(*args, **kwargs)
         own = self._own.get(func)
         if own is not None:
             return own(*args, **kwargs)

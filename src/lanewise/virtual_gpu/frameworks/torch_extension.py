@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from lanewise.ptx.tools.nvrtc_library import installed_libraries
 from lanewise.virtual_gpu.frameworks.driver_library import install as load_driver_library
 from lanewise.virtual_gpu.frameworks.patches import Patches
+from lanewise.virtual_gpu.library.runtime_compiler import CompilerLibrary, load_compiler
 
 if TYPE_CHECKING:
     from lanewise.virtual_gpu.frameworks.framework_state import FrameworkState
@@ -62,7 +62,7 @@ def _install_libraries(gpu: FrameworkState, patches: Patches) -> None:
         return own()
 
     def compiler(own: Callable[[], Any]) -> Any:
-        return CompilerLibrary(gpu, _compiler_library(own))
+        return CompilerLibrary(gpu.driver, _compiler_library(own))
 
     patches.wrap(utils, "_get_cuda_library", driver)
     patches.wrap(utils, "_get_nvrtc_library", compiler)
@@ -75,32 +75,10 @@ def _compiler_library(own: Callable[[], Any]) -> Any:
     try:
         return own()
     except OSError:
-        for path in installed_libraries():
-            for builtins in path.parent.glob("libnvrtc-builtins.so*"):  # NVRTC asks for it by name
-                ctypes.CDLL(str(builtins))
-            return ctypes.CDLL(str(path))
-        raise
-
-
-class CompilerLibrary:
-    """NVRTC; where a program takes a cubin of it, the driver is told the PTX."""
-
-    def __init__(self, gpu: FrameworkState, library: Any) -> None:
-        self._gpu, self._library = gpu, library
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._library, name)
-
-    def nvrtcGetCUBIN(self, program: Any, place: Any) -> int:
-        """Write the cubin of a program."""
-        result = int(self._library.nvrtcGetCUBIN(program, place))
-        size, length = ctypes.c_size_t(), ctypes.c_size_t()
-        self._library.nvrtcGetCUBINSize(program, ctypes.byref(size))
-        if not self._library.nvrtcGetPTXSize(program, ctypes.byref(length)) and length.value > 1:
-            ptx = ctypes.create_string_buffer(length.value)
-            self._library.nvrtcGetPTX(program, ptx)
-            self._gpu.driver.know_ptx(ctypes.string_at(place, size.value), ptx.value.decode())
-        return result
+        library = load_compiler()
+        if library is None:
+            raise
+        return library
 
 
 def _handle_of(stream: Any) -> ctypes.c_void_p:

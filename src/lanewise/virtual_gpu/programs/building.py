@@ -16,8 +16,8 @@ from lanewise.ptx.tools.toolkit import ToolFailed, ToolMissing
 from lanewise.virtual_gpu.programs.elf_file import ElfFile
 
 _SOURCES = (".cu", ".cpp", ".cc", ".cxx")
-#: Options that name libraries which the virtual GPU answers for.
-_ANSWERED = ("-lcublas", "-lcublasLt", "-lcudart", "-lcuda")
+#: Options that name libraries which are loaded before the program: those of the virtual GPU, and NVRTC.
+_LOADED = ("-lcublas", "-lcublasLt", "-lcudart", "-lcuda", "-lnvrtc")
 #: How long nvcc may take: CUTLASS takes minutes.
 _SECONDS = 1800
 #: The end of the name under which a library is kept on disk.
@@ -56,8 +56,7 @@ def build(file: Path, arch: str, options: Iterable[str] = ()) -> Path:
             f"{file} has host code: {lacking} would be needed to build it, and is not installed; "
             'pip install "lanewise[test]" brings nvcc'
         )
-    # The virtual GPU has these libraries; the linker need not find them.
-    options = [each for each in options if each not in _ANSWERED]
+    options = [each for each in options if each not in _LOADED]  # the linker need not find them
     target = arch.replace("sm_", "compute_")
     if arch_number(arch) < 75 and tool.release >= (13, 0):
         raise ToolMissing(f"nvcc {tool.release[0]}.{tool.release[1]} has no {arch} any more; CUDA 12's has")

@@ -18,6 +18,7 @@ from lanewise.virtual_gpu.library import DriverLibrary
 from lanewise.virtual_gpu.library.blas_library import SONAMES as BLAS_NAMES
 from lanewise.virtual_gpu.library.blas_library import BlasLibraries
 from lanewise.virtual_gpu.library.loading import SONAME as DRIVER_NAME
+from lanewise.virtual_gpu.library.runtime_compiler import GET_CUBIN, CompilerLibrary, load_compiler
 from lanewise.virtual_gpu.library.runtime_library import SONAME as RUNTIME_NAME
 from lanewise.virtual_gpu.library.runtime_library import RuntimeLibrary
 from lanewise.virtual_gpu.programs.elf_file import ElfFile
@@ -35,6 +36,9 @@ _READ_WRITE = 3
 #: An object of C++ (std::ios_base::Init), which keeps the streams of C++ alive.
 _STREAMS = ctypes.create_string_buffer(16)
 _ENDS = ctypes.CFUNCTYPE(None, ctypes.c_int32)
+#: How the functions of NVRTC begin.
+_COMPILER = "nvrtc"
+_GETS_CUBIN = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
 _OPENS = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_char_p, ctypes.c_int32)
 _MAIN = ctypes.CFUNCTYPE(
     ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(ctypes.c_char_p)
@@ -51,10 +55,13 @@ class _Program:
         #: The program calls these: they must live as long as the process.
         self._end = _ENDS(self._ended)
         self._open = _OPENS(self._opened)
+        self._own: dict[str, object] = {**dict.fromkeys(_ENDING, self._end), "dlopen": self._open}
         data = path.read_bytes()
         file = ElfFile(data)
         library = as_library(path, title, file, runtime).resolve()  # dlopen looks a bare name up elsewhere
         _prepare_streams()
+        if any(each.startswith(_COMPILER) for each, _ in file.imports()):
+            self._prepare_compiler(title, runtime.runtime.driver)
         try:
             self._library = ctypes.CDLL(str(library), mode=os.RTLD_NOW | os.RTLD_LOCAL)
         except OSError as error:
@@ -66,9 +73,21 @@ class _Program:
             raise LanewiseError(f"{title} has no main(): it is no program, or its symbols were stripped")
         self._main = _MAIN(base + address)
 
+    def _prepare_compiler(self, title: str, driver: Driver) -> None:
+        """Load NVRTC, and let the driver know the PTX of the cubins that the program takes of it."""
+        library = load_compiler()
+        if library is None:
+            raise LanewiseError(f"{title} needs NVRTC, which is not installed: pip install nvidia-cuda-nvrtc")
+        compiler = CompilerLibrary(driver, library)
+
+        def get_cubin(program: int, place: int) -> int:
+            return compiler.nvrtcGetCUBIN(ctypes.c_void_p(program), ctypes.c_void_p(place))
+
+        self._own[GET_CUBIN] = _GETS_CUBIN(get_cubin)
+
     def _replace_imports(self, file: ElfFile, base: int) -> None:
         """Let the functions that end a process end main() instead, and the driver be found by any name."""
-        own = {**dict.fromkeys(_ENDING, self._end), "dlopen": self._open}
+        own = self._own
         for name, place in file.imports():
             if name in own:
                 start = (base + place) // _PAGE * _PAGE
