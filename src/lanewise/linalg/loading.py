@@ -33,7 +33,7 @@ def with_copies(problem: Problem, plan: Plan) -> Plan:
     >>> found.copy_a, found.copy_b
     (True, False)
     """
-    if plan.family != "warpgroup":
+    if plan.family not in ("warpgroup", "blackwell"):
         return replace(plan, copy_a=False, copy_b=False)
     return replace(
         plan,

@@ -17,6 +17,8 @@ from lanewise.linalg.problem import Problem
 _WGMMA_K = {"f16": 16, "bf16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32, "s8": 32}
 #: K of a sparse instruction: twice that of a dense one.
 _SPARSE_K = {"f16": 32, "bf16": 32, "e4m3": 64, "e5m2": 64, "s8": 64}
+#: Kinds of tcgen05.mma by the operands' format.
+_TCGEN05_KINDS = {"f16": "f16", "bf16": "f16", "tf32": "tf32", "e4m3": "f8f6f4", "e5m2": "f8f6f4", "s8": "i8"}
 #: Of f32 split into bf16, the products that are summed, small ones first: which part of A, which of B. Those
 #: below 2^-24 of the largest are left out.
 SPLIT_PRODUCTS = ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (0, 0))
@@ -78,7 +80,22 @@ def instruction_of(problem: Problem, plan: Plan) -> Instruction:
                 f"{', '.join(_SPARSE_K)} on sm_90a"
             )
         return instruction(sparse_name(256, problem.sums.name, problem.b.dtype.name, problem.a.dtype.name))
+    if plan.family == "blackwell":
+        return tcgen05_of(*multiplied_as(problem), problem.sums.name, plan.arch)
     return _instruction(plan.family == "warpgroup", plan.arch, *multiplied_as(problem), problem.sums)
+
+
+@cache
+def tcgen05_of(a: str, b: str, sums: str, arch: str = "sm_100a", columns: int = 256) -> Instruction:
+    """Return the tcgen05.mma of 128 rows and some columns that multiplies these formats, of one block.
+
+    >>> tcgen05_of("e4m3", "e5m2", "f32", columns=64).shape
+    (128, 64, 32)
+    """
+    if a not in _TCGEN05_KINDS or arch != "sm_100a":
+        raise LanewiseError(f"{arch} has no tcgen05.mma that multiplies {a}; plans of family 'warp' use mma.sync")
+    text = f"tcgen05.mma.cta_group::1.kind::{_TCGEN05_KINDS[a]}"
+    return instruction(text, m=128, n=columns, a=a, b=b, d=sums)
 
 
 def sparse_name(columns: int, sums: str, sparse: str, dense: str) -> str:

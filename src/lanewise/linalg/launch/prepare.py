@@ -70,9 +70,9 @@ _PREPARED: RecentlyUsed[object, Prepared] = RecentlyUsed(_MOST_KINDS)
 
 
 def arch_of_device(ordinal: int) -> str:
-    """Return the arch that products on a device are planned for: sm_90a on Hopper."""
+    """Return the arch that products on a device are planned for: sm_90a on Hopper, sm_100a on a B200."""
     arch = context(ordinal).device.arch
-    return planned_arch("sm_90a" if arch == "sm_90" else arch)
+    return planned_arch(f"{arch}a" if arch in ("sm_90", "sm_100") else arch)
 
 
 def plan_on_gpu(problem: Problem, ordinal: int, arch: str | None, given: Plan | None) -> Plan:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import isnan
 from typing import Any
 
 from lanewise.errors import LanewiseError
@@ -12,6 +13,7 @@ from lanewise.linalg.kernels.family import family_of
 from lanewise.linalg.order import instruction_of
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan, require_fields
+from lanewise.linalg.planning.blackwell import UNMEASURED
 from lanewise.linalg.planning.forced import with_fewer_stages
 from lanewise.linalg.planning.gpus import GPUS
 from lanewise.linalg.planning.planner import Estimate, estimate, require_possible
@@ -79,6 +81,11 @@ class PlannedProduct:
 
     def _instruction(self) -> str:
         """Return the name of the kernel's instruction: wgmma has as many columns as a piece of the tile."""
+        if self.plan.family == "blackwell":
+            from lanewise.linalg.kernels.blackwell.traits import traits_of as blackwell_traits_of
+
+            mma = blackwell_traits_of(oriented(self.problem, self.plan), self.plan).mma
+            return f"{mma.text}, {'m{}n{}k{}'.format(*mma.shape)}"
         if self.plan.family == "warpgroup":
             from lanewise.linalg.kernels.hopper.traits import traits_of
 
@@ -120,7 +127,8 @@ class PlannedProduct:
     def _expected(self) -> str:
         """Return the expected time, how sure it is, and what it consists of."""
         found = self.estimate
-        text = f"{found.seconds * 1e6:.1f} µs ± {100 * found.error:.0f} %"
+        text = f"{found.seconds * 1e6:.1f} µs"
+        text += f", {UNMEASURED}" if isnan(found.error) else f" ± {100 * found.error:.0f} %"
         parts = [f"{name} {value:.1f}" for name, value in found.parts.items() if value >= _LEAST_PART]
         return f"{text} (they overlap: {', '.join(parts)})" if parts else text
 
