@@ -162,7 +162,7 @@ def _why_of(candidates: Ranked, place: int) -> str:
 
 def chain_plan(problem: Problem, arch: str, fitted: bool = False) -> Plan:
     """Return a plan whose sums are one chain along K; without `fitted`, one for the order of sums alone."""
-    family = _family(problem, arch)
+    family = _family(replace(problem, batch_invariant=True), arch)  # whatever the number of rows is
     if fitted and family == "blackwell":
         return blackwell_plan(problem)
     if fitted and family != "warp":
