@@ -33,7 +33,7 @@ def normal(seed: int, *shapes: tuple[int, ...], dtype: Any = BF16) -> list[Any]:
     return [rng.normal(size=shape).astype(dtype) for shape in shapes]
 
 
-@sampled(30)
+@sampled(60)
 @pytest.mark.parametrize("seed", range(120))
 def test_host_arrays_get_the_bits_of_the_kernels(seed: int) -> None:
     """What `lw.matmul` computes for sm_100a is what the planned kernels compute on the CPU machine."""
@@ -43,7 +43,7 @@ def test_host_arrays_get_the_bits_of_the_kernels(seed: int) -> None:
     assert np.array_equal(bits(result), bits(expected)), str(call)
 
 
-@sampled(5)
+@sampled(10)
 @pytest.mark.parametrize("swap", [False, True])
 @pytest.mark.parametrize("columns", [16, 32, 64, 128, 256])
 def test_every_tile_has_the_bits_of_the_instruction(columns: int, swap: bool) -> None:

@@ -122,3 +122,5 @@ class Problem:
     #: 0, or the rows of each matrix of a batch that is computed as one long matrix: a user's function gets
     #: rows of its own matrix. It is an argument of the kernel, and not compiled in.
     folded_rows: int = 0
+    #: "", or the block-scaled format of A and B: "mxfp8", "mxfp4" or "nvfp4".
+    block_format: str = ""

@@ -15,12 +15,13 @@ from lanewise.linalg.kernels.blackwell.traits import (
     LINE,
     MOST_PROMOTED,
     ROWS,
+    SCALED_WIDTHS,
     WIDTHS,
     most_stages,
     traits_of,
 )
 from lanewise.linalg.loading import as_loaded, with_copies
-from lanewise.linalg.order import element_bytes, plane_products, planes_of
+from lanewise.linalg.order import plane_products, planes_of, stored_bits
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.gpus import GPUS
@@ -94,10 +95,10 @@ def suits_tcgen05(problem: Problem) -> bool:
 def blackwell_plans(problem: Problem) -> Iterator[Plan]:
     """Yield the plans that there are for a problem: tiles of each width, of the product and its transpose."""
     promotes = problem.promote is not None or planes_of(problem) > 1
-    step = LINE // element_bytes(problem)
+    step = LINE * 8 // stored_bits(problem)
     loaded = as_loaded(problem)
     for swap in (False, True):
-        for columns in reversed(WIDTHS):
+        for columns in SCALED_WIDTHS if problem.block_format else reversed(WIDTHS):
             if promotes and columns > MOST_PROMOTED:
                 continue
             plan = Plan("blackwell", ARCH, (ROWS, columns, step), 2, schedule="persistent", swap=swap)
@@ -126,7 +127,7 @@ def blackwell_plan(problem: Problem) -> Plan:
 
 def expected(problem: Problem, plan: Plan, costs: BlackwellCosts = B200) -> Expected:
     """Return what the model says of a plan."""
-    gpu, size = GPUS[ARCH], element_bytes(problem)
+    gpu, size = GPUS[ARCH], stored_bits(problem) / 8
     seen = oriented(problem, plan)
     rows, columns, step = plan.tile
     tiles = -(-seen.m // rows) * -(-seen.n // columns) * problem.batch
@@ -134,7 +135,7 @@ def expected(problem: Problem, plan: Plan, costs: BlackwellCosts = B200) -> Expe
     each = math.ceil(waves)  # tiles of the block that has most
     planes, products = planes_of(problem), len(plane_products(planes_of(problem)))
     steps = -(-problem.k // step)
-    line = step * size
+    line = LINE
     multiplied = products * max(
         rows * columns * line / costs.product_bytes, (rows + columns) * line / costs.shared_bytes
     )

@@ -21,6 +21,8 @@ EPILOGUE_THREADS, LOADER, MULTIPLIER, THREADS = 128, 4, 5, 192
 ACCUMULATORS = 2
 #: Columns of tiles; of promoted sums, whose totals are registers of one thread, fewer.
 WIDTHS, MOST_PROMOTED = (16, 32, 64, 128, 256), 128
+#: Columns of tiles of block-scaled products: 128 rows of scale factors of B.
+SCALED_WIDTHS = (128,)
 #: Columns of tensor memory: the fewest that can be allocated, and all.
 _LEAST_COLUMNS, _ALL_COLUMNS = 32, 512
 #: Dynamic shared memory that a block can have beside its mbarriers.
