@@ -11,10 +11,11 @@ from functools import cache
 from typing import Any
 
 from lanewise import lang as lw
-from lanewise.formats import f32
+from lanewise.formats import f32, s32
 from lanewise.lang.frontend.kernel import Kernel
 from lanewise.linalg.kernels.blackwell.epilogue import RowEpilogue
 from lanewise.linalg.kernels.blackwell.operand_tiles import operand_tiles
+from lanewise.linalg.kernels.blackwell.scale_factors import ScaleFactors
 from lanewise.linalg.kernels.blackwell.traits import (
     ACCUMULATORS,
     EPILOGUE_THREADS,
@@ -36,6 +37,7 @@ class Roles:
         self.pipeline = lw.Pipeline(traits.plan.stages, bytes=traits.stage_bytes)
         #: The accumulators: complete sums, and sums that were read.
         self.full, self.empty = lw.mbarrier(ACCUMULATORS), lw.mbarrier(ACCUMULATORS)
+        self.factors = ScaleFactors(traits)
 
     @lw.device
     def init(self) -> None:
@@ -50,7 +52,7 @@ class Roles:
         return lw.range(self.steps) if self.traits.promotes else range(1)
 
     @lw.device
-    def load(self, A, B) -> None:
+    def load(self, A, B, factor_maps) -> None:
         """Load all stages of this block's tiles; one thread calls it."""
         T, pipeline = self.traits, self.pipeline
         tile_a, tile_b = operand_tiles(T)
@@ -64,8 +66,10 @@ class Roles:
                 pipeline.acquire(filling)
                 pipeline.commit(filling)
                 full = pipeline.barrier(filling)
-                tile_a.load(A, to_a, (row * ROWS, step * T.bk, of_a), filling.stage, full, 0, None)
-                tile_b.load(B, to_b, (column * T.bn, step * T.bk, of_b), filling.stage, full, 0, None)
+                tile_a.load(A, to_a, (row * ROWS, step * T.depth, of_a), filling.stage, full, 0, None)
+                tile_b.load(B, to_b, (column * T.bn, step * T.depth, of_b), filling.stage, full, 0, None)
+                if T.block_format is not None:
+                    self.factors.load(factor_maps, (row, column), step, filling.stage, full)
                 filling = filling.next()
 
     @lw.device
@@ -84,17 +88,24 @@ class Roles:
                 for step in range(1) if T.promotes else lw.range(self.steps):
                     pipeline.wait(reading)
                     lw.tcgen05.fence_after()
+                    if T.block_format is not None:
+                        self.factors.copy(memory, reading.stage)
                     for number in range(len(T.products)):
-                        of_a, of_b = T.products[number]
                         for k in range(0, T.bk, mma.k):
-                            first = number == 0 and k == 0
-                            adds = (step != 0) if first else True
-                            at = reading.stage
-                            mma(a[0, k, of_a, at], b[0, k, of_b, at], acc, accumulate=adds)
+                            adds = (step != 0) if number == 0 and k == 0 else True
+                            operands = self.operands(a, b, number, k, reading.stage)
+                            scales = self.factors.of_product(memory, k) if T.block_format is not None else {}
+                            mma(*operands, acc, accumulate=adds, **scales)
                     lw.tcgen05.commit(pipeline.empty[reading.stage])  # gives the stage back when it was read
                     reading = reading.next()
                 lw.tcgen05.commit(self.full[which])
                 count = count + 1
+
+    def operands(self, a, b, number, k, stage) -> list[Any]:
+        """Return the descriptors of A and B for the products of a stage that begin at an element of K."""
+        planes, first = self.traits.products[number], k * self.traits.depth // self.traits.bk
+        found = [each[0, first, plane, stage] for each, plane in zip((a, b), planes, strict=True)]
+        return [each.bits for each in found] if self.traits.packed else found
 
     @lw.device
     def store(self, memory, epilogue) -> None:
@@ -141,8 +152,8 @@ def parameter_types(traits: BlackwellTraits) -> tuple[Any, Any]:
     tile_a, tile_b = operand_tiles(T)
     planes = (T.planes,) if T.batched else ()
     return (
-        lw.TensorMap[T.a, (*planes, *tile_a.box), tile_a.line],
-        lw.TensorMap[T.b, (*planes, *tile_b.box), tile_b.line],
+        lw.TensorMap[T.stored[0], (*planes, *tile_a.box), tile_a.line],
+        lw.TensorMap[T.stored[1], (*planes, *tile_b.box), tile_b.line],
     )
 
 
@@ -153,10 +164,13 @@ def compiled(traits: BlackwellTraits) -> Kernel:
     T = traits
     of_a, of_b = parameter_types(T)
     bias_dtype, residual_dtype = T.problem.epilogue.added_dtypes
+    of_factors: Any = lw.Ptr[lw.i32]  # null
+    if T.block_format is not None:
+        of_factors = lw.TensorMap[s32, ScaleFactors(T).box, 0]
 
     @lw.kernel(max_threads=THREADS, min_blocks=1)
     def blackwell(
-        A: of_a, B: of_b, C: lw.Ptr[T.out],
+        A: of_a, B: of_b, factors_a: of_factors, factors_b: of_factors, C: lw.Ptr[T.out],
         M: lw.i32, N: lw.i32, K: lw.i32, batch: lw.i32, group: lw.i32, leading: lw.i64, stride: lw.i64,
         bias: lw.Ptr[bias_dtype], residual: lw.Ptr[residual_dtype],
         residual_row: lw.i64, residual_column: lw.i64, residual_stride: lw.i64,
@@ -175,7 +189,7 @@ def compiled(traits: BlackwellTraits) -> Kernel:
             roles.init()
         memory = lw.tmem.alloc(T.columns)  # all threads meet in it
         if (warp == LOADER) & lw.elect_one():
-            roles.load(A, B)
+            roles.load(A, B, (factors_a, factors_b))
         if (warp == MULTIPLIER) & lw.elect_one():
             roles.multiply(memory)
         if warp < LOADER:

@@ -11,6 +11,8 @@ from lanewise.lang.frontend.kernel import Kernel
 from lanewise.linalg.kernels.blackwell.kernel import compiled
 from lanewise.linalg.kernels.blackwell.operand_tiles import operand_tiles
 from lanewise.linalg.kernels.blackwell.traits import ROWS, THREADS, BlackwellTraits, traits_of
+from lanewise.linalg.kernels.blackwell.scale_factors import ScaleFactors
+from lanewise.linalg.kernels.blackwell.scaled_operands import prepare, prepared_bytes
 from lanewise.linalg.kernels.copies.launches import copied, copies
 from lanewise.linalg.kernels.copies.launches import workspace_bytes as copy_bytes
 from lanewise.linalg.kernels.family import Launch, or_null, residual_strides
@@ -51,7 +53,7 @@ def _loaded(problem: Problem, plan: Plan) -> Problem:
 
 def workspace_bytes(problem: Problem, plan: Plan) -> int:
     """Return how many bytes of workspace a plan takes: those of copies of operands."""
-    bytes_ = copy_bytes(problem, plan)
+    bytes_ = copy_bytes(problem, plan) + prepared_bytes(problem)
     return bytes_ + COUNTER_BYTES if bytes_ else 0
 
 
@@ -64,16 +66,23 @@ def launches(
         problem, pointers, copy = copied(problem, plan, pointers)
         made.append(copy)
     problem, pointers = oriented_launch(problem, plan, pointers)
+    if problem.block_format:
+        assert pointers.workspace is not None
+        end = len(pointers.workspace)
+        first = end - prepared_bytes(problem)
+        problem, pointers, more = prepare(problem, pointers, pointers.workspace[first:end])
+        made += more
     traits = traits_of(problem, plan)
     tiles = -(-problem.m // ROWS) * -(-problem.n // traits.bn) * problem.batch
     blocks = min(tiles, multiprocessors or GPUS[plan.arch].multiprocessors)
     arguments = (
-        *tensor_maps(traits, pointers),
+        *tensor_maps(traits, pointers), *factor_maps(traits, pointers),
         flat(pointers.out.swapaxes(-1, -2) if traits.transposed else pointers.out),
         problem.m, problem.n, problem.k, problem.batch, plan.group,
         problem.out.leading, problem.out.batch_stride,
         or_null(pointers.bias), or_null(pointers.residual), *residual_strides(problem),
-        or_null(pointers.scale_a), or_null(pointers.scale_b), or_null(pointers.scale_out),
+        *((0, 0) if traits.block_format else (or_null(pointers.scale_a), or_null(pointers.scale_b))),
+        or_null(pointers.scale_out),
         *(scale_strides(pointers) if traits.scaled_by_blocks else (0, 0, 0, 0)),
         float(pointers.alpha), float(pointers.beta), problem.folded_rows,
     )  # fmt: skip
@@ -94,3 +103,13 @@ def tensor_maps(traits: BlackwellTraits, pointers: Pointers) -> tuple[Any, Any]:
         tensor_map(rows_a, (*planes, *tile_a.box), swizzle="128B", dtype=dtype),
         tensor_map(rows_b, (*planes, *tile_b.box), swizzle="128B", dtype=dtype),
     )
+
+
+def factor_maps(traits: BlackwellTraits, pointers: Pointers) -> tuple[Any, Any]:
+    """Return the tensor maps of scale factors; null if there are none."""
+    from lanewise.tensor_maps import tensor_map
+
+    if traits.block_format is None:
+        return 0, 0
+    box = ScaleFactors(traits).box
+    return tensor_map(pointers.scale_a, box), tensor_map(pointers.scale_b, box)

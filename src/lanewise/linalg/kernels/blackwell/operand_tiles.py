@@ -26,7 +26,8 @@ class UmmaTile(OperandTile):
 def operand_tiles(traits: BlackwellTraits) -> tuple[UmmaTile, UmmaTile]:
     """Return how tiles of A and B lie in shared memory."""
     T: Any = traits
+    of_a, of_b = T.stored
     return (
-        UmmaTile(T, T.a, (ROWS, T.bk), T.problem.a.k_major, 1, 0, "-"),
-        UmmaTile(T, T.b, (T.bn, T.bk), T.problem.b.k_major, 1, T.b_offset, "-"),
+        UmmaTile(T, of_a, (ROWS, T.depth), T.problem.a.k_major, 1, 0, "-"),
+        UmmaTile(T, of_b, (T.bn, T.depth), T.problem.b.k_major, 1, T.b_offset, "-"),
     )

@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from lanewise.errors import LanewiseError
-from lanewise.formats import Format, f32
+from lanewise.formats import Format, f32, u8
 from lanewise.isa import Instruction
 from lanewise.isa.launch_limits import shared_bytes_of
-from lanewise.linalg.order import multiplied_formats, plane_products, planes_of, tcgen05_of
+from lanewise.linalg.block_formats import BLOCK_FORMATS, SWIZZLED_BYTES, SWIZZLED_FACTORS, BlockFormat
+from lanewise.linalg.order import multiplied_formats, plane_products, planes_of, stored_bits, tcgen05_of
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Operand, Problem
 
@@ -23,8 +24,8 @@ ACCUMULATORS = 2
 WIDTHS, MOST_PROMOTED = (16, 32, 64, 128, 256), 128
 #: Columns of tiles of block-scaled products: 128 rows of scale factors of B.
 SCALED_WIDTHS = (128,)
-#: Columns of tensor memory: the fewest that can be allocated, and all.
-_LEAST_COLUMNS, _ALL_COLUMNS = 32, 512
+#: Columns of tensor memory: the fewest that can be allocated, and those of 128 × 4 scale factors.
+_LEAST_COLUMNS, FACTOR_COLUMNS = 32, 4
 #: Dynamic shared memory that a block can have beside its mbarriers.
 MOST_SHARED = shared_bytes_of("sm_100a") - 1024
 _LEAST_STAGES, _MOST_STAGES = 2, 8
@@ -103,12 +104,60 @@ class BlackwellTraits:
     @cached_property
     def mma(self) -> Instruction:
         """The instruction: 128 rows and as many columns as the tile."""
-        return tcgen05_of(self.a.name, self.b.name, self.problem.sums.name, columns=self.bn)
+        return tcgen05_of(
+            self.a.name, self.b.name, self.problem.sums.name, columns=self.bn,
+            block_format=self.problem.block_format,
+        )  # fmt: skip
+
+    # how operands lie in memory -----------------------------------------------------------------------------
+
+    @cached_property
+    def block_format(self) -> BlockFormat | None:
+        """The block-scaled format of A and B, if they have one."""
+        return BLOCK_FORMATS.get(self.problem.block_format)
+
+    @property
+    def packed(self) -> bool:
+        """Whether two elements of A and B lie in a byte."""
+        return self.bits == 4
+
+    @cached_property
+    def bits(self) -> int:
+        """Bits of an element of A and B in memory."""
+        return stored_bits(self.problem)
+
+    @property
+    def stored(self) -> tuple[Format, Format]:
+        """The formats of A and B in memory: bytes, where two elements lie in one."""
+        return (u8, u8) if self.packed else (self.a, self.b)
+
+    @property
+    def depth(self) -> int:
+        """Elements of these formats along K in one stage."""
+        return self.bk // 2 if self.packed else self.bk
+
+    @property
+    def factor_blocks(self) -> int:
+        """Blocks of 128 × 4 scale factors that A, and B, have in one stage; 0 without scale factors."""
+        if self.block_format is None:
+            return 0
+        return self.bk // self.block_format.block // SWIZZLED_FACTORS
+
+    @property
+    def factor_bytes(self) -> int:
+        """Bytes of the scale factors of A, and of those of B, in one stage."""
+        return self.factor_blocks * SWIZZLED_BYTES
+
+    @property
+    def factor_column(self) -> int:
+        """The first column of tensor memory that holds scale factors: those of A, then those of B."""
+        return ACCUMULATORS * self.bn
 
     @property
     def columns(self) -> int:
         """Columns of tensor memory that a block allocates: a power of two."""
-        return max(_LEAST_COLUMNS, 1 << (ACCUMULATORS * self.bn - 1).bit_length())
+        used = self.factor_column + 2 * FACTOR_COLUMNS * self.factor_blocks
+        return max(_LEAST_COLUMNS, 1 << (used - 1).bit_length())
 
     def repeats(self, operand: Operand) -> bool:
         """Return whether planes of A, or of B, are the same for all matrices of the batch."""
@@ -116,7 +165,7 @@ class BlackwellTraits:
 
     def line_elements(self, operand: Operand, rows: int) -> int:
         """Return the rows of a tile as they lie in shared memory: MN-major ones are whole lines."""
-        wide = LINE * 8 // self.a.word_bits
+        wide = LINE * 8 // self.bits
         return rows if operand.k_major else -(-rows // wide) * wide
 
     @property
@@ -125,12 +174,18 @@ class BlackwellTraits:
         return self.plan.stages * self._tile_bytes(self.problem.a, ROWS)
 
     @property
+    def factor_offset(self) -> int:
+        """Where the scale factors of all stages begin in shared memory: those of A, then those of B."""
+        return self.plan.stages * (self.stage_bytes - 2 * self.factor_bytes)
+
+    @property
     def stage_bytes(self) -> int:
         """Bytes that are loaded for a stage."""
-        return self._tile_bytes(self.problem.a, ROWS) + self._tile_bytes(self.problem.b, self.bn)
+        tiles = self._tile_bytes(self.problem.a, ROWS) + self._tile_bytes(self.problem.b, self.bn)
+        return tiles + 2 * self.factor_bytes
 
     def _tile_bytes(self, operand: Operand, rows: int) -> int:
-        return self.line_elements(operand, rows) * self.bk * self.planes * self.a.word_bits // 8
+        return self.line_elements(operand, rows) * self.bk * self.planes * self.bits // 8
 
     @property
     def shared_bytes(self) -> int:
@@ -140,12 +195,12 @@ class BlackwellTraits:
     def require_possible(self) -> None:
         """Raise an error if there is no kernel with these constants."""
         rows, columns, step = self.plan.tile
-        wanted = LINE * 8 // self.a.word_bits
+        wanted, widths = LINE * 8 // self.bits, SCALED_WIDTHS if self.block_format else WIDTHS
         reason = ""
         if rows != ROWS:
             reason = f"tiles have {ROWS} rows, not {rows}"
-        elif columns not in WIDTHS:
-            reason = f"tiles have {', '.join(map(str, WIDTHS))} columns, not {columns}"
+        elif columns not in widths:
+            reason = f"tiles have {', '.join(map(str, widths))} columns, not {columns}"
         elif self.promotes and columns > MOST_PROMOTED:
             reason = f"tiles of promoted sums have at most {MOST_PROMOTED} columns, not {columns}"
         elif step != wanted:
@@ -185,7 +240,7 @@ def traits_of(problem: Problem, plan: Plan) -> BlackwellTraits:
         batch=min(problem.batch, 2), epilogue=problem.epilogue.compiled_in, precision=problem.precision,
         promote=problem.promote,
         scale_blocks=problem.scale_blocks if problem.promote is not None else (0, 0),
-        is_transpose=problem.is_transpose and planes_of(problem) > 1,
+        is_transpose=problem.is_transpose and planes_of(problem) > 1, block_format=problem.block_format,
     )  # fmt: skip
     kept = replace(plan, group=8, swap=False, copy_a=False, copy_b=False, why="")
     return BlackwellTraits(compiled, kept, out.tma and row_bytes % 16 == 0)
