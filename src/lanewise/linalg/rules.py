@@ -139,7 +139,9 @@ def request_of(
     _require_epilogue(epilogue, residual, result_format, left.format)
     request.problem = _problem(request, epilogue, sums, precision, promote, _flag(options.batch_invariant))
     if block_format and request.problem is not None:  # kernels have one matrix of scale factors
-        request.problem = None if prod(batch) > 1 else replace(request.problem, block_format=block_format)
+        steps = scale_a.strides[1:], scale_b.strides[1:]
+        scaled_problem = replace(request.problem, block_format=block_format, factor_steps=steps)
+        request.problem = None if prod(batch) > 1 else scaled_problem
     return request
 
 

@@ -101,7 +101,7 @@ def _swizzled(given: SwizzledScales, name: str, rows: int, k: int, a: View) -> S
             f"{name} are scales of {given.rows} rows, {given.factors} each; {fmt.name} with a K of {k} has "
             f"{wanted[0]} rows, {wanted[1]} each"
         )
-    return Scale("factors", view, block_format=fmt, swizzled=True)
+    return Scale("factors", view, (0, -1, -1), block_format=fmt, swizzled=True)
 
 
 def _block_format(view: View, name: str, a: View) -> BlockFormat:

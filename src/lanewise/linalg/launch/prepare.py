@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from lanewise.errors import LanewiseError
@@ -277,6 +278,14 @@ def _scale_view(name: str, scale: Scale, strides: tuple[int, int, int], problem:
     view = scale.view
     assert view is not None
     number = OPERANDS.index(name)
+    if scale.swizzled:
+        return DeviceView(number, view.address, (prod(view.shape),), (1,), u8)
+    if scale.block_format is not None:
+        factors = -(-problem.k // scale.block_format.block)
+        _, across, along = scale.strides
+        if name == "scale_a":
+            return DeviceView(number, view.address, (problem.m, factors), (across, along), u8)
+        return DeviceView(number, view.address, (factors, problem.n), (along, across), u8)
     if scale.form == "block":
         blocks = -(-problem.k // BLOCK)
         if name == "scale_a":
