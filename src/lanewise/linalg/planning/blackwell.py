@@ -96,7 +96,7 @@ def blackwell_plans(problem: Problem) -> Iterator[Plan]:
     """Yield the plans that there are for a problem: tiles of each width, of the product and its transpose."""
     promotes = problem.promote is not None or planes_of(problem) > 1
     step = LINE * 8 // stored_bits(problem)
-    loaded = as_loaded(problem)
+    loaded = as_loaded(problem, tcgen05=True)
     for swap in (False, True):
         for columns in SCALED_WIDTHS if problem.block_format else reversed(WIDTHS):
             if promotes and columns > MOST_PROMOTED:

@@ -10,7 +10,7 @@ from typing import Any
 
 from lanewise.errors import LanewiseError
 from lanewise.linalg.kernels.family import family_of
-from lanewise.linalg.order import instruction_of
+from lanewise.linalg.order import instruction_of, stored_bits
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan, require_fields
 from lanewise.linalg.planning.blackwell import UNMEASURED
@@ -116,6 +116,7 @@ class PlannedProduct:
             ("split", str(plan.split) + _grouped(plan)),
             ("schedule", plan.schedule + (", transposed" if plan.swap else "")),
             ("copied first", " and ".join(copied) or "nothing"),
+            *([("made first", _made_first(problem))] if problem.block_format else []),
             ("registers", "not known without ptxas" if self.registers is None else str(self.registers)),
             ("waves", f"{self.waves:.2f}"),
             ("sums", order),
@@ -136,6 +137,12 @@ class PlannedProduct:
         return "\n".join(f"{name:<13} {value}" for name, value in self.rows())
 
 
+def _made_first(problem: Problem) -> str:
+    """Return what is made of block-scaled operands before they are multiplied, where it is not there yet."""
+    packed = "pairs of elements in bytes, " if stored_bits(problem) == 4 else ""
+    return f"{packed}scales in 128×4 order"
+
+
 def _grouped(plan: Plan) -> str:
     """Return what is said of groups of K: how many there are, and who adds their sums."""
     if plan.groups == 1:
@@ -147,4 +154,5 @@ def _types(problem: Problem) -> str:
     a, b, out = problem.a.dtype.name, problem.b.dtype.name, problem.out.dtype.name
     majors = ("T" if not problem.a.k_major else "N") + ("T" if problem.b.k_major else "N")
     how = f" as {problem.precision}" if problem.precision else ""
+    how += f" as {problem.block_format}" if problem.block_format else ""
     return f"{a} · {b} → {out}{how} ({majors}, sums in {problem.sums.name})"

@@ -34,7 +34,7 @@ def require_kernel(problem: Problem, plan: Plan) -> None:
     """Raise the error that a launch would raise if there is no kernel of a plan for a problem."""
     traits_of(oriented(_loaded(problem, plan), plan), plan).require_possible()
     for name, operand, is_copied in (("a", problem.a, plan.copy_a), ("b", problem.b, plan.copy_b)):
-        if needs_copy(operand, problem.precision) and not is_copied:
+        if needs_copy(operand, problem.precision, tcgen05=True) and not is_copied:
             raise LanewiseError(
                 f"copy_{name}=False: TMA cannot load {name} as it lies, and the plan does not copy it: make "
                 f"the plan for these arrays, or take copy_{name}=True"

@@ -225,6 +225,8 @@ def traits_of(problem: Problem, plan: Plan) -> BlackwellTraits:
     if problem.experts or problem.sparse:
         kind = "grouped products" if problem.experts else "products with a sparse b"
         raise LanewiseError(f"plans of family 'blackwell' have no {kind} yet")
+    if problem.block_format and problem.batch > 1:
+        raise LanewiseError(f"products of {problem.block_format} are planned one by one, not as a batch")
     for name in ("skew", "gather", "direct", "l2"):
         if getattr(plan, name):
             raise LanewiseError(f"plans of family 'blackwell' have no {name}: {name}={getattr(plan, name)!r}")
