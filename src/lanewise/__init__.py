@@ -61,10 +61,10 @@ if TYPE_CHECKING:
     )
     from lanewise.launch import address
     from lanewise.linalg.attention import attention
+    from lanewise.linalg.block_formats import SwizzledScales
     from lanewise.linalg.epilogue_function import epilogue
     from lanewise.linalg.grouped_matmul import grouped_matmul
     from lanewise.linalg.matmul import matmul, plan
-    from lanewise.linalg.block_formats import SwizzledScales
     from lanewise.linalg.quantize import quantize
     from lanewise.linalg.sparsify import sparsify
     from lanewise.linalg.tuning import tune

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
-from everything import EVERYTHING, sampled
+from everything import EVERYTHING, only_with_everything, sampled
 from lanewise.errors import LanewiseError
 from lanewise.linalg.kernels.family import family_of
 from lanewise.linalg.options import Options
@@ -56,7 +56,7 @@ def test_every_tile_has_the_bits_of_the_instruction(columns: int, swap: bool) ->
     assert np.array_equal(bits(result), bits(lw.matmul(a, b, plan=planned, out_dtype="f32")))
 
 
-@pytest.mark.parametrize("dtype", [BF16, pytest.param(np.float32, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("dtype", [BF16, pytest.param(np.float32, marks=only_with_everything)])
 def test_kernels_are_silent_under_check(dtype: Any) -> None:
     """Blocks compute several tiles, and stages and accumulators are used again."""
     a, b = normal(3, (200, 336), (336, 72), dtype=dtype)

@@ -20,6 +20,8 @@ SWIZZLED_ROWS, SWIZZLED_FACTORS = 128, 4
 SWIZZLED_BYTES = SWIZZLED_ROWS * SWIZZLED_FACTORS
 #: Rows that lie side by side in a block.
 _LANES = 32
+#: Steps of scale factors in this order, in `Problem.factor_steps`.
+SWIZZLED = (-1, -1)
 #: dtypes of scale factors.
 _FACTOR_DTYPES = ("float8_e8m0fnu", "float8_e4m3fn", "uint8")
 

@@ -24,8 +24,8 @@ _LEAST_EXPONENT, _MOST_EXPONENT = -127, 127
 class BlockScaledMatrix:
     """A matrix whose elements are values · scales · factor: small floats, one scale for each block along K.
 
-    `values` has the matrix's shape. `scales` has one element for each block of `axis`, which is that of K: the
-    last of an A, (M, K), and the first of a B, (K, N). `factor` is 1, or of nvfp4 the scale of the tensor.
+    `values` has the matrix's shape. `scales` has one element for each block of `axis`, the axis of K: that is
+    the last of an A, (M, K), and the first of a B, (K, N). `factor` is 1, or of nvfp4 the tensor's scale.
     """
 
     values: Any
@@ -56,7 +56,9 @@ def _numbers(array: Any) -> npt.NDArray[np.float64]:
     return np.asarray(array.float() if hasattr(array, "float") else array).astype(np.float64)
 
 
-def block_scaled(matrix: Array, fmt: BlockFormat, axis: int, dtype: object, library: str) -> BlockScaledMatrix:
+def block_scaled(
+    matrix: Array, fmt: BlockFormat, axis: int, dtype: object, library: str
+) -> BlockScaledMatrix:
     """Return numbers (rows, columns) in a block-scaled format, with blocks along an axis."""
     element = FORMATS[fmt.elements[0]] if dtype is None else format_named(dtype, "dtype")
     if element.name not in fmt.elements:
@@ -122,7 +124,7 @@ def _array_of(library: str, array: Array, fmt: Format) -> Any:
 
 
 def unwrapped(a: object, b: object, options: Options) -> tuple[Any, Any, Options]:
-    """Return a product's operands as arrays, and its options with the scales of those that are block-scaled."""
+    """Return a product's operands as arrays, and its options with the scales of block-scaled ones."""
     for name, given, axis in (("a", a, 1), ("b", b, 0)):
         if not isinstance(given, BlockScaledMatrix):
             continue

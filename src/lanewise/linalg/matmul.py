@@ -97,8 +97,8 @@ def matmul(
     (M, 1); `activation` is "relu", "gelu", "gelu_tanh", "silu" or "sigmoid"; `beta` without a residual scales
     what `out` holds. Scales of e4m3, e5m2 and int8 are numbers, one for each row of a or column of b, or, of
     small floats, blocks of 1×128 of a and 128×128 of b. Scales of mxfp8, mxfp4 and nvfp4 are float8_e8m0fnu
-    for each 32 elements of K or float8_e4m3fn for each 16, in rows or as `lw.SwizzledScales`. `accumulate` is the type of sums; `precision` of f32
-    arrays is "f32" or "tf32".
+    for each 32 elements of K, or float8_e4m3fn for each 16, in rows or as `lw.SwizzledScales`. `accumulate`
+    is the type of sums; `precision` of f32 arrays is "f32" or "tf32".
 
     `arch` is the GPU that arrays in host memory are computed like, sm_90a unless said otherwise. `plan` is
     what `lw.plan` returned; with `batch_invariant` a row's bits do not depend on how many rows are beside it.

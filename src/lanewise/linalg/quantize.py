@@ -127,8 +127,9 @@ def quantize(
     (nvfp4: 16) elements along `axis` have a scale. That is axis 0 of weights (K, N), and 1 of rows (M, K).
     The scale of an MX format is a power of two by OCP's rule; `dtype` is e4m3 or e5m2 of mxfp8.
 
-    "int4" has a scale for each column and `group` of K, 128 unless said otherwise. A scale is the largest magnitude of its group over 7, and weights are the nearest integers. `dtype`, f16
-    or bf16, is the type of scales and of the rows x: that of w, or bf16 for a w of f32.
+    "int4" has a scale for each column and `group` of K, 128 unless said otherwise: the largest magnitude of
+    its group over 7. Weights are the nearest integers. `dtype`, f16 or bf16, is the type of scales and of the
+    rows x: that of w, or bf16 for a w of f32.
 
     >>> import numpy as np
     >>> w = np.arange(-8, 8, dtype=np.float16).reshape(8, 2)

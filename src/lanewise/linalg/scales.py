@@ -9,7 +9,7 @@ import numpy as np
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format, f32
-from lanewise.linalg.block_formats import BlockFormat, SwizzledScales, block_format_of
+from lanewise.linalg.block_formats import SWIZZLED, BlockFormat, SwizzledScales, block_format_of
 from lanewise.linalg.operands import View, view_of
 from lanewise.linalg.types import BLOCK, Product
 
@@ -72,9 +72,7 @@ def scale_of(
     raise _unfitting(view, name, side, rows, k, product)
 
 
-def _factors(
-    view: View, name: str, side: str, batch: tuple[int, ...], rows: int, k: int, a: View
-) -> Scale:
+def _factors(view: View, name: str, side: str, batch: tuple[int, ...], rows: int, k: int, a: View) -> Scale:
     """Return the scale factors of a block-scaled format; an error if there is no such format, or shape."""
     fmt = _block_format(view, name, a)
     row, block = (-2, -1) if side == "a" else (-1, -2)
@@ -101,7 +99,7 @@ def _swizzled(given: SwizzledScales, name: str, rows: int, k: int, a: View) -> S
             f"{name} are scales of {given.rows} rows, {given.factors} each; {fmt.name} with a K of {k} has "
             f"{wanted[0]} rows, {wanted[1]} each"
         )
-    return Scale("factors", view, (0, -1, -1), block_format=fmt, swizzled=True)
+    return Scale("factors", view, (0, *SWIZZLED), block_format=fmt, swizzled=True)
 
 
 def _block_format(view: View, name: str, a: View) -> BlockFormat:

@@ -87,9 +87,7 @@ class RowEpilogue:
     def store_some(self, sums, column) -> None:
         """Store neighbours of this thread's row, from a column on: what lies inside of the result alone."""
         T, (M, N) = self.traits, self.sizes
-        values = [
-            finished_sum(T, self.given, sums[i], self.row, column + i, M, N) for i in range(len(sums))
-        ]
+        values = [finished_sum(T, self.given, sums[i], self.row, column + i, M, N) for i in range(len(sums))]
         small = T.out in (e4m3, e5m2)
         if T.transposed:
             for i in range(len(values)):

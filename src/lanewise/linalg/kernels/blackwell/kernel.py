@@ -48,7 +48,7 @@ class Roles:
         lw.fence_mbarrier_init()
 
     def sums_of_tile(self) -> Any:
-        """Return the loop over the accumulations of a tile: one, or one for each step if they are promoted."""
+        """Return the loop over the accumulations of a tile: one, or one for each step that is promoted."""
         return lw.range(self.steps) if self.traits.promotes else range(1)
 
     @lw.device

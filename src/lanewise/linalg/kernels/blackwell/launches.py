@@ -10,9 +10,9 @@ from lanewise.formats import tf32
 from lanewise.lang.frontend.kernel import Kernel
 from lanewise.linalg.kernels.blackwell.kernel import compiled
 from lanewise.linalg.kernels.blackwell.operand_tiles import operand_tiles
-from lanewise.linalg.kernels.blackwell.traits import ROWS, THREADS, BlackwellTraits, traits_of
 from lanewise.linalg.kernels.blackwell.scale_factors import ScaleFactors
 from lanewise.linalg.kernels.blackwell.scaled_operands import prepare, prepared_bytes
+from lanewise.linalg.kernels.blackwell.traits import ROWS, THREADS, BlackwellTraits, traits_of
 from lanewise.linalg.kernels.copies.launches import copied, copies
 from lanewise.linalg.kernels.copies.launches import workspace_bytes as copy_bytes
 from lanewise.linalg.kernels.family import Launch, or_null, residual_strides
@@ -67,10 +67,9 @@ def launches(
         made.append(copy)
     problem, pointers = oriented_launch(problem, plan, pointers)
     if problem.block_format:
-        assert pointers.workspace is not None
-        end = len(pointers.workspace)
-        first = end - prepared_bytes(problem)
-        problem, pointers, more = prepare(problem, pointers, pointers.workspace[first:end])
+        size = prepared_bytes(problem)  # at the end of the workspace
+        memory = None if pointers.workspace is None else pointers.workspace[len(pointers.workspace) - size :]
+        pointers, more = prepare(problem, pointers, memory)
         made += more
     traits = traits_of(problem, plan)
     tiles = -(-problem.m // ROWS) * -(-problem.n // traits.bn) * problem.batch

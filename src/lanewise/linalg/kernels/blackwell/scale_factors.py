@@ -1,4 +1,4 @@
-"""Scale factors of block-scaled products: TMA loads blocks of 128 × 4, tcgen05.cp brings them to tensor memory.
+"""Scale factors of block-scaled products: TMA loads blocks of 128 × 4, tcgen05.cp copies to tensor memory.
 
 Copies and products of one thread take effect in order, so that the factors of a stage may overwrite those of
 the stage before it.

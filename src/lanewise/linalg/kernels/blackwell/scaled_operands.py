@@ -17,6 +17,7 @@ from lanewise.formats import u8
 from lanewise.lang.frontend.kernel import Kernel
 from lanewise.linalg.block_formats import (
     BLOCK_FORMATS,
+    SWIZZLED,
     SWIZZLED_BYTES,
     SWIZZLED_FACTORS,
     SWIZZLED_ROWS,
@@ -36,7 +37,12 @@ def prepared_bytes(problem: Problem) -> int:
     """Return the bytes of workspace for packed operands and swizzled scale factors of a problem."""
     if not problem.block_format:
         return 0
-    return sum(_packed_bytes(problem, rows) + _factor_bytes(problem, rows) for rows in (problem.m, problem.n))
+    packed = sum(_packed_bytes(problem, rows) for rows in (problem.m, problem.n))
+    return packed + sum(
+        _factor_bytes(problem, rows)
+        for rows, steps in zip((problem.m, problem.n), problem.factor_steps, strict=True)
+        if steps != SWIZZLED
+    )
 
 
 def _packed_bytes(problem: Problem, rows: int) -> int:
@@ -57,10 +63,10 @@ def _factors(problem: Problem) -> int:
     return -(-problem.k // BLOCK_FORMATS[problem.block_format].block)
 
 
-def prepare(problem: Problem, pointers: Pointers, workspace: Any) -> tuple[Problem, Pointers, list[Launch]]:
-    """Return a problem and its arrays as kernels take them, and the launches that write what is new.
+def prepare(problem: Problem, pointers: Pointers, workspace: Any) -> tuple[Pointers, list[Launch]]:
+    """Return the arrays of a problem as kernels take them, and the launches that write what is new.
 
-    Operands are contiguous along K already. `workspace` are the bytes for it.
+    Packed operands are contiguous along K already. `workspace` are the bytes for what is new.
     """
     launches, offset = [], 0
     for name, rows in (("a", problem.m), ("b", problem.n)):
@@ -74,9 +80,12 @@ def prepare(problem: Problem, pointers: Pointers, workspace: Any) -> tuple[Probl
             made = target.reshape(rows, _packed_row(problem))
             pointers = replace(pointers, **{name: made if name == "a" else made.swapaxes(-1, -2)})
             offset += size
-    for name, rows in (("scale_a", problem.m), ("scale_b", problem.n)):
+    for name, rows, steps in (
+        ("scale_a", problem.m, problem.factor_steps[0]),
+        ("scale_b", problem.n, problem.factor_steps[1]),
+    ):
         given = getattr(pointers, name)
-        if given.ndim > 1:
+        if steps != SWIZZLED:
             size = _factor_bytes(problem, rows)
             plain = given if name == "scale_a" else given.swapaxes(-1, -2)
             target = workspace[offset : offset + size]
@@ -85,7 +94,7 @@ def prepare(problem: Problem, pointers: Pointers, workspace: Any) -> tuple[Probl
             offset += size
         shape = -(-rows // SWIZZLED_ROWS), -(-_factors(problem) // SWIZZLED_FACTORS), SWIZZLED_BYTES // 4
         pointers = replace(pointers, **{name: _bytes(given).view(np.dtype(np.int32)).reshape(*shape)})
-    return problem, pointers, launches
+    return pointers, launches
 
 
 def _bytes(array: Any) -> Any:
