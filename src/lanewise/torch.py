@@ -31,7 +31,7 @@ _ARGUMENTS: dict[str, tuple[str, Any]] = {
     "bias": ("Tensor?", None), "activation": ("str?", None), "residual": ("Tensor?", None),
     "alpha": ("float", 1.0), "beta": ("float", 1.0), "scale_a": ("Tensor?", None),
     "scale_b": ("Tensor?", None), "out_dtype": ("ScalarType?", None), "precision": ("str?", None),
-    "batch_invariant": ("bool", False),
+    "batch_invariant": ("bool", False), "arch": ("str?", None),
 }  # fmt: skip
 _TENSORS = tuple(name for name, (kind, _) in _ARGUMENTS.items() if kind == "Tensor?")
 
@@ -71,12 +71,14 @@ def matmul(
     out_dtype: object = None,
     precision: str | None = None,
     batch_invariant: bool = False,
+    arch: str | None = None,
 ) -> Tensor:
     """Return the product of two tensors, as `lw.matmul` does, with gradients: `torch.ops.lanewise.matmul`."""
     _look_for_dtensor()
     return _call(
         a, b, bias=bias, activation=activation, residual=residual, alpha=alpha, beta=beta, scale_a=scale_a,
         scale_b=scale_b, out_dtype=out_dtype, precision=precision, batch_invariant=batch_invariant,
+        arch=arch,
     )  # fmt: skip
 
 
@@ -132,7 +134,7 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.types = [None if each is None else each.dtype for each in (bias, residual)]
     ctx.activation, ctx.beta = activation, given["beta"]
     #: How products of the gradients are computed: as this one.
-    ctx.options = {name: given[name] for name in ("alpha", "precision", "batch_invariant")}
+    ctx.options = {name: given[name] for name in ("alpha", "precision", "batch_invariant", "arch")}
     ctx.scaled = given["scale_a"] is not None or given["scale_b"] is not None
 
 

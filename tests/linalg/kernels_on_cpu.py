@@ -67,6 +67,9 @@ def _pointers(request: Request, workspace: int) -> Pointers:
         if scale.view is None:
             continue
         array = np.asarray(scale.view.array)
+        if scale.form == "factors":
+            found[name] = array.reshape(-1) if scale.swizzled else array.reshape(array.shape[-2:])
+            continue
         found[name] = array.reshape(-1)
         if scale.form == "block":
             _, step, deep = getattr(problem.epilogue, f"{name}_strides")

@@ -1,4 +1,4 @@
-"""Which operands TMA and wgmma take as they lie in memory, and which a plan has to copy first: the one rule.
+"""Which operands TMA, wgmma and tcgen05 take as they lie, and which a plan has to copy first: the one rule.
 
 Planner, plans that a caller forces, tuned plans and the kernels' copies all ask here.
 """
@@ -11,17 +11,19 @@ from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Operand, Problem
 
 
-def needs_transpose(operand: Operand, precision: str) -> bool:
-    """Return whether wgmma cannot take an operand because its neighbours lie along M or N.
+def needs_transpose(operand: Operand, precision: str, tcgen05: bool = False) -> bool:
+    """Return whether wgmma (or tcgen05) cannot take an operand because its neighbours lie along M or N.
 
-    All but 16-bit types are taken along K alone.
+    wgmma takes all but 16-bit types along K alone, tcgen05 tf32 and elements of 4 bits.
     """
+    if tcgen05 and operand.dtype.bits == 8:
+        return False
     return not operand.k_major and (operand.dtype.word_bits != 16 or bool(precision))
 
 
-def needs_copy(operand: Operand, precision: str = "") -> bool:
-    """Return whether an operand has to be copied before TMA and wgmma can take it."""
-    return not operand.tma or precision == "f32" or needs_transpose(operand, precision)
+def needs_copy(operand: Operand, precision: str = "", tcgen05: bool = False) -> bool:
+    """Return whether an operand has to be copied before TMA and wgmma (or tcgen05) can take it."""
+    return not operand.tma or precision == "f32" or needs_transpose(operand, precision, tcgen05)
 
 
 def with_copies(problem: Problem, plan: Plan) -> Plan:
@@ -33,19 +35,22 @@ def with_copies(problem: Problem, plan: Plan) -> Plan:
     >>> found.copy_a, found.copy_b
     (True, False)
     """
-    if plan.family != "warpgroup":
+    if plan.family not in ("warpgroup", "blackwell"):
         return replace(plan, copy_a=False, copy_b=False)
     return replace(
         plan,
-        copy_a=needs_copy(problem.a, problem.precision),
-        copy_b=needs_copy(problem.b, problem.precision),
+        copy_a=needs_copy(problem.a, problem.precision, plan.family == "blackwell"),
+        copy_b=needs_copy(problem.b, problem.precision, plan.family == "blackwell"),
     )
 
 
-def as_loaded(problem: Problem) -> Problem:
-    """Return a problem with its operands as wgmma gets them, copied where it does not take their major."""
-    a, b = (
-        replace(each, k_major=each.k_major or needs_transpose(each, problem.precision))
-        for each in (problem.a, problem.b)
-    )
-    return replace(problem, a=a, b=b)
+def as_loaded(problem: Problem, tcgen05: bool = False) -> Problem:
+    """Return a problem with its operands as wgmma (or tcgen05) gets them: those that are copied are made
+    contiguous along K, where wgmma wants it."""
+
+    def loaded(operand: Operand) -> Operand:
+        copies = not tcgen05 or needs_copy(operand, problem.precision, tcgen05)
+        turned = copies and needs_transpose(operand, problem.precision)
+        return replace(operand, k_major=operand.k_major or turned)
+
+    return replace(problem, a=loaded(problem.a), b=loaded(problem.b))

@@ -10,6 +10,8 @@ from typing import Any, TypeVar, cast
 
 from lanewise.errors import LanewiseError
 from lanewise.linalg.arrays import Array, Scale
+from lanewise.linalg.block_formats import SwizzledScales
+from lanewise.linalg.block_scaled import BlockScaledMatrix, unwrapped
 from lanewise.linalg.epilogue_function import EpilogueFunction
 from lanewise.linalg.int4_matmul import product as int4_product
 from lanewise.linalg.launch.repeat import REPEATS, known_call, repeated
@@ -62,8 +64,8 @@ def _machine_code_first(function: _Call) -> _Call:
 
 @_machine_code_first
 def matmul(
-    a: Array,
-    b: Array | SparseMatrix | QuantizedMatrix,
+    a: Array | BlockScaledMatrix,
+    b: Array | SparseMatrix | QuantizedMatrix | BlockScaledMatrix,
     *,
     out: Array | None = None,
     bias: Array | None = None,
@@ -71,8 +73,8 @@ def matmul(
     residual: Array | None = None,
     alpha: float = 1.0,
     beta: float | None = None,
-    scale_a: Scale | None = None,
-    scale_b: Scale | None = None,
+    scale_a: Scale | SwizzledScales | None = None,
+    scale_b: Scale | SwizzledScales | None = None,
     scale_out: Array | None = None,
     epilogue: EpilogueFunction | None = None,
     out_dtype: object = None,
@@ -93,8 +95,9 @@ def matmul(
     of `out`, to `out_dtype`, or to the type of `a`. `bias` is one number for each column (N,) or each row
     (M, 1); `activation` is "relu", "gelu", "gelu_tanh", "silu" or "sigmoid"; `beta` without a residual scales
     what `out` holds. Scales of e4m3, e5m2 and int8 are numbers, one for each row of a or column of b, or, of
-    small floats, blocks of 1×128 of a and 128×128 of b. `accumulate` is the type of sums; `precision` of f32
-    arrays is "f32" or "tf32".
+    small floats, blocks of 1×128 of a and 128×128 of b. Scales of mxfp8, mxfp4 and nvfp4 are float8_e8m0fnu
+    for each 32 elements of K, or float8_e4m3fn for each 16, in rows or as `lw.SwizzledScales`. `accumulate`
+    is the type of sums; `precision` of f32 arrays is "f32" or "tf32".
 
     `arch` is the GPU that arrays in host memory are computed like, sm_90a unless said otherwise. `plan` is
     what `lw.plan` returned; with `batch_invariant` a row's bits do not depend on how many rows are beside it.
@@ -125,6 +128,8 @@ def product(a: object, b: object, options: Options) -> Any:
                 return product(a, b, replace(options, stream=None))
     if type(b) is QuantizedMatrix:
         return int4_product(a, b, options, product)
+    if type(a) is BlockScaledMatrix or type(b) is BlockScaledMatrix:
+        a, b, options = unwrapped(a, b, options)
     known = known_call(a, b, options)
     if known is not None and known.call is not None:
         result = known.call(a, b, options)
@@ -240,7 +245,9 @@ def _returned(request: Request, a: Any) -> Any:
 
 
 @short_traceback
-def plan(a: Array, b: Array, *, arch: str | None = None, **keywords: object) -> PlannedProduct:
+def plan(
+    a: Array | BlockScaledMatrix, b: Array | BlockScaledMatrix, *, arch: str | None = None, **keywords: object
+) -> PlannedProduct:
     """Return the plan for a call of `lw.matmul` with the same arguments: what runs, how, and why.
 
     >>> import numpy as np
@@ -248,7 +255,7 @@ def plan(a: Array, b: Array, *, arch: str | None = None, **keywords: object) -> 
     >>> found.plan.family, found.plan.tile
     ('warpgroup', (128, 256, 64))
     """
-    options = options_of("lw.plan", keywords, without=("plan", "stream"))
+    a, b, options = unwrapped(a, b, options_of("lw.plan", keywords, without=("plan", "stream")))
     request = request_of(a, b, options, empty_result=False)
     problem = request.problem
     if problem is None:

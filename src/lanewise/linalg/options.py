@@ -10,6 +10,7 @@ from lanewise.errors import LanewiseError
 
 if TYPE_CHECKING:
     from lanewise.linalg.arrays import Array, Scale
+    from lanewise.linalg.block_formats import SwizzledScales
     from lanewise.linalg.epilogue_function import EpilogueFunction
     from lanewise.linalg.plan import Plan
     from lanewise.linalg.planning.planned import PlannedProduct
@@ -25,8 +26,8 @@ class Options:
     residual: Array | None = None
     alpha: float = 1.0
     beta: float | None = None
-    scale_a: Scale | None = None
-    scale_b: Scale | None = None
+    scale_a: Scale | SwizzledScales | None = None
+    scale_b: Scale | SwizzledScales | None = None
     scale_out: Scale | None = None
     epilogue: EpilogueFunction | None = None
     #: Types of NumPy, ml_dtypes or torch, or names such as "f16".

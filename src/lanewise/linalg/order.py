@@ -10,6 +10,7 @@ from functools import cache
 from lanewise.errors import LanewiseError
 from lanewise.formats import FORMATS, Format
 from lanewise.isa import Instruction, instruction, instructions
+from lanewise.linalg.block_formats import BLOCK_FORMATS
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Problem
 
@@ -17,6 +18,8 @@ from lanewise.linalg.problem import Problem
 _WGMMA_K = {"f16": 16, "bf16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32, "s8": 32}
 #: K of a sparse instruction: twice that of a dense one.
 _SPARSE_K = {"f16": 32, "bf16": 32, "e4m3": 64, "e5m2": 64, "s8": 64}
+#: Kinds of tcgen05.mma by the operands' format.
+_TCGEN05_KINDS = {"f16": "f16", "bf16": "f16", "tf32": "tf32", "e4m3": "f8f6f4", "e5m2": "f8f6f4", "s8": "i8"}
 #: Of f32 split into bf16, the products that are summed, small ones first: which part of A, which of B. Those
 #: below 2^-24 of the largest are left out.
 SPLIT_PRODUCTS = ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (0, 0))
@@ -45,6 +48,13 @@ def element_bytes(problem: Problem) -> int:
     [2, 4]
     """
     return multiplied_formats(problem)[0].word_bits // 8
+
+
+def stored_bits(problem: Problem) -> int:
+    """Return the bits of an element of A or B in shared memory: two of e2m1 lie in a byte."""
+    if problem.block_format:
+        return BLOCK_FORMATS[problem.block_format].bits
+    return 8 * element_bytes(problem)
 
 
 def planes_of(problem: Problem) -> int:
@@ -78,7 +88,35 @@ def instruction_of(problem: Problem, plan: Plan) -> Instruction:
                 f"{', '.join(_SPARSE_K)} on sm_90a"
             )
         return instruction(sparse_name(256, problem.sums.name, problem.b.dtype.name, problem.a.dtype.name))
+    if problem.block_format and plan.family != "blackwell":
+        raise LanewiseError(
+            f"{plan.arch} has no products of {problem.block_format}: arch='sm_100a' has them; on {plan.arch} "
+            "scales of e4m3 and e5m2 are float32, for the whole tensor, for rows and columns, or for blocks "
+            "of 128"
+        )
+    if plan.family == "blackwell":
+        return tcgen05_of(
+            *multiplied_as(problem), problem.sums.name, plan.arch, block_format=problem.block_format
+        )
     return _instruction(plan.family == "warpgroup", plan.arch, *multiplied_as(problem), problem.sums)
+
+
+@cache
+def tcgen05_of(
+    a: str, b: str, sums: str, arch: str = "sm_100a", columns: int = 256, block_format: str = ""
+) -> Instruction:
+    """Return the tcgen05.mma of 128 rows and some columns that multiplies these formats, of one block.
+
+    >>> tcgen05_of("e4m3", "e5m2", "f32", columns=64).shape
+    (128, 64, 32)
+    """
+    kind = BLOCK_FORMATS[block_format].kind if block_format else _TCGEN05_KINDS.get(a)
+    if kind is None or arch != "sm_100a":
+        raise LanewiseError(
+            f"{arch} has no tcgen05.mma that multiplies {a}; plans of family 'warp' use mma.sync"
+        )
+    text = f"tcgen05.mma.cta_group::1.kind::{kind}"
+    return instruction(text, m=128, n=columns, a=a, b=b, d=sums)
 
 
 def sparse_name(columns: int, sums: str, sparse: str, dense: str) -> str:

@@ -62,6 +62,7 @@ def transposed(problem: Problem) -> Problem:
         b=problem.a,
         out=_transposed_operand(problem.out),
         scale_blocks=problem.scale_blocks[::-1],
+        factor_steps=problem.factor_steps[::-1],
         is_transpose=not problem.is_transpose,
         epilogue=replace(
             epilogue,

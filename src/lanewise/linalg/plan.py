@@ -6,15 +6,16 @@ from dataclasses import dataclass
 
 from lanewise.errors import LanewiseError
 
-FAMILIES = ("warpgroup", "sparse", "warp")
-SCHEDULES = ("cooperative", "pingpong", "by turns", "one tile")
+FAMILIES = ("warpgroup", "sparse", "warp", "blackwell")
+SCHEDULES = ("cooperative", "pingpong", "by turns", "one tile", "persistent")
 
 
 @dataclass(frozen=True)
 class Plan:
     """How a product is computed. Two runs of one plan on the same data give the same bits, on GPU and CPU."""
 
-    #: "warpgroup" (TMA and wgmma, sm_90a), "sparse" (wgmma.sp, sm_90a), "warp" (mma.sync).
+    #: "warpgroup" (TMA and wgmma, sm_90a), "sparse" (wgmma.sp, sm_90a), "warp" (mma.sync), "blackwell" (TMA
+    #: and tcgen05, sm_100a).
     family: str
     arch: str
     #: The block's tile of the result and its step along K.

@@ -122,3 +122,8 @@ class Problem:
     #: 0, or the rows of each matrix of a batch that is computed as one long matrix: a user's function gets
     #: rows of its own matrix. It is an argument of the kernel, and not compiled in.
     folded_rows: int = 0
+    #: "", or the block-scaled format of A and B: "mxfp8", "mxfp4" or "nvfp4".
+    block_format: str = ""
+    #: With a block-scaled format, the steps of the scale factors of A and of B in elements: from row to row
+    #: (of B: from column to column), and along K; -1 if they are in NVIDIA's 128×4 order.
+    factor_steps: tuple[tuple[int, int], tuple[int, int]] = ((0, 0), (0, 0))

@@ -1,12 +1,13 @@
-"""`lw.quantize`: weights of 4 bits with a scale for each group of K, in host memory and on GPUs.
+"""`lw.quantize`: matrices of few bits: 4-bit integers with a scale for each group of K, block-scaled formats.
 
-Products with them are in `int4_matmul.py`.
+Products with the former are in `int4_matmul.py`; the latter are made in `block_scaled.py`.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,8 @@ import numpy.typing as npt
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format, bf16
 from lanewise.linalg.arrays import Array as AnyArray
+from lanewise.linalg.block_formats import BLOCK_FORMATS, BlockFormat
+from lanewise.linalg.block_scaled import BlockScaledMatrix, block_scaled
 from lanewise.linalg.kernels.int4.packing import CHUNK, pack, padded, unpack
 from lanewise.linalg.operands import View, view_of
 from lanewise.linalg.sparsify import OnDevice, to_device
@@ -102,12 +105,31 @@ class QuantizedMatrix:
         return f"<int4 {k} × {n}, {self.format.name} scales of {self.group}, {self.nbytes} bytes>"
 
 
-@short_traceback
-def quantize(w: AnyArray, format: str = "int4", *, group: int = 128, dtype: object = None) -> QuantizedMatrix:
-    """Return weights (K, N) of 4 bits for `lw.matmul(x, w)`, with a scale for each column and `group` of K.
+@overload
+def quantize(
+    w: AnyArray, format: Literal["int4"] = "int4", *, group: int = 128, dtype: object = None
+) -> QuantizedMatrix: ...
 
-    A scale is the largest magnitude of its group over 7, and weights are the nearest integers. `dtype`, f16
-    or bf16, is the type of scales and of the rows x: that of w, or bf16 for a w of f32.
+
+@overload
+def quantize(
+    w: AnyArray, format: Literal["mxfp8", "mxfp4", "nvfp4"], *, axis: int = 0, dtype: object = None
+) -> BlockScaledMatrix: ...
+
+
+@short_traceback
+def quantize(
+    w: AnyArray, format: str = "int4", *, group: int | None = None, axis: int = 0, dtype: object = None
+) -> QuantizedMatrix | BlockScaledMatrix:
+    """Return weights (K, N) in a format of few bits for `lw.matmul(x, w)`.
+
+    "mxfp8", "mxfp4" and "nvfp4" are block-scaled formats, which products for sm_100a take on both sides: 32
+    (nvfp4: 16) elements along `axis` have a scale. That is axis 0 of weights (K, N), and 1 of rows (M, K).
+    The scale of an MX format is a power of two by OCP's rule; `dtype` is e4m3 or e5m2 of mxfp8.
+
+    "int4" has a scale for each column and `group` of K, 128 unless said otherwise: the largest magnitude of
+    its group over 7. Weights are the nearest integers. `dtype`, f16 or bf16, is the type of scales and of the
+    rows x: that of w, or bf16 for a w of f32.
 
     >>> import numpy as np
     >>> w = np.arange(-8, 8, dtype=np.float16).reshape(8, 2)
@@ -115,9 +137,22 @@ def quantize(w: AnyArray, format: str = "int4", *, group: int = 128, dtype: obje
     <int4 8 × 2, f16 scales of 128, 1088 bytes>
     >>> quantize(w).dequantize()[:2].tolist()
     [[-8.0, -7.0], [-5.7109375, -5.0]]
+    >>> quantize(w, "mxfp4").scales.tolist()
+    [[2, 1]]
     """
+    if format in BLOCK_FORMATS:
+        if group is not None:
+            raise LanewiseError(
+                f"group={group!r}: blocks of {format} have {BLOCK_FORMATS[format].block} elements"
+            )
+        return _block_scaled(w, BLOCK_FORMATS[format], axis, dtype)
     if format != "int4":
-        raise LanewiseError(f"lw.quantize makes 'int4', not {format!r}")
+        raise LanewiseError(
+            f"lw.quantize makes 'int4', {', '.join(map(repr, BLOCK_FORMATS))}, not {format!r}"
+        )
+    if axis != 0:
+        raise LanewiseError(f"axis={axis!r}: groups of int4 lie along axis 0, which is K")
+    group = 128 if group is None else group
     if isinstance(group, bool) or not isinstance(group, int | np.integer) or group < CHUNK or group % CHUNK:
         raise LanewiseError(f"group={group!r} must be a multiple of {CHUNK}, such as 128")
     view = view_of(_detached(w), "b")
@@ -137,6 +172,26 @@ def quantize(w: AnyArray, format: str = "int4", *, group: int = 128, dtype: obje
     found = QuantizedMatrix(words, scales, (int(view.shape[0]), int(view.shape[1])), int(group), fmt)
     found.library, found.device = view.library, view.device
     return found
+
+
+def _block_scaled(w: AnyArray, fmt: BlockFormat, axis: int, dtype: object) -> BlockScaledMatrix:
+    """Return a matrix in a block-scaled format."""
+    view = view_of(_detached(w), "b")
+    if view.format.name not in _SOURCES or len(view.shape) != 2:
+        raise LanewiseError(
+            f"w is {view.format.dtype_name} of shape {view.shape}; lw.quantize takes a matrix of float16, "
+            "bfloat16 or float32"
+        )
+    if isinstance(axis, bool) or axis not in (0, 1, -1, -2):
+        raise LanewiseError(f"axis={axis!r} must be 0, K of weights (K, N), or 1, K of rows (M, K)")
+    matrix = _on_host(view).astype(np.float32)
+    if not np.isfinite(matrix).all():
+        raise LanewiseError(f"w has infinities or NaN, which {fmt.name} has no scale for")
+    found = block_scaled(matrix, fmt, axis % 2, dtype, view.library)
+    if view.device is None or view.library != "torch":
+        return found
+    values, scales = (each.to(f"cuda:{view.device}") for each in (found.values, found.scales))
+    return replace(found, values=values, scales=scales)
 
 
 def _detached(array: object) -> Any:

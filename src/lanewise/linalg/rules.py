@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from lanewise.formats import Format, f32
 from lanewise.linalg.operands import View, empty, merged_axes, operand, overlap, require_own_elements, view_of
 from lanewise.linalg.options import Options
 from lanewise.linalg.problem import Epilogue, Operand, Problem
-from lanewise.linalg.scales import Scale, scale_of
+from lanewise.linalg.scales import Scale, matching_factors, scale_of
 from lanewise.linalg.types import (
     ADDED,
     BLOCK,
@@ -93,8 +94,9 @@ def request_of(
     scale_a = scale_of(options.scale_a, "scale_a", "a", batch, m, k, product, left)
     scale_b = scale_of(options.scale_b, "scale_b", "b", batch, n, k, product, left)
     scale_a, scale_b = _matching(scale_a, scale_b, k)
-    if scale_a.form == "block":
-        promote = BLOCK
+    block_format = matching_factors(scale_a, scale_b, left.format)
+    if scale_a.form == "block" or block_format:
+        promote = None if block_format else BLOCK
     shape = (*batch, *((m,) if len(shape_a) > 1 else ()), *((n,) if len(shape_b) > 1 else ()))
     given = None if options.out is None else view_of(options.out, "out")
     scaled = scale_a.form is not None or scale_b.form is not None or scale_a.number * scale_b.number != 1
@@ -127,8 +129,8 @@ def request_of(
         bias=bias_form,
         bias_dtype=None if bias is None else bias.format,
         activation=activation_of(options.activation),
-        scale_a=scale_a.form,
-        scale_b=scale_b.form,
+        scale_a=None if block_format else scale_a.form,
+        scale_b=None if block_format else scale_b.form,
         scale_a_strides=scale_a.strides,
         scale_b_strides=scale_b.strides,
         scale_out=scale_out is not None,
@@ -136,6 +138,10 @@ def request_of(
     )
     _require_epilogue(epilogue, residual, result_format, left.format)
     request.problem = _problem(request, epilogue, sums, precision, promote, _flag(options.batch_invariant))
+    if block_format and request.problem is not None:  # kernels have one matrix of scale factors
+        steps = scale_a.strides[1:], scale_b.strides[1:]
+        scaled_problem = replace(request.problem, block_format=block_format, factor_steps=steps)
+        request.problem = None if prod(batch) > 1 else scaled_problem
     return request
 
 

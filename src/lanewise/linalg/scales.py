@@ -1,4 +1,5 @@
-"""Scales of A and B: a number, one for each row of A or column of B, or one for each block of 128."""
+"""Scales of A and B: a number, one for each row of A or column of B, for each block of 128, or those of a
+block-scaled format."""
 
 from __future__ import annotations
 
@@ -7,14 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from lanewise.errors import LanewiseError
-from lanewise.formats import f32
+from lanewise.formats import Format, f32
+from lanewise.linalg.block_formats import SWIZZLED, BlockFormat, SwizzledScales, block_format_of
 from lanewise.linalg.operands import View, view_of
 from lanewise.linalg.types import BLOCK, Product
 
 
 @dataclass(frozen=True)
 class Scale:
-    """A scale in its form: None, "tensor", "row" or "block". A plain number is part of alpha."""
+    """A scale in its form: None, "tensor", "row", "block" or "factors". A plain number is part of alpha."""
 
     form: str | None = None
     view: View | None = None
@@ -23,6 +25,10 @@ class Scale:
     #: Strides along the axes of the batch.
     batch: tuple[int, ...] = ()
     number: float = 1.0
+    #: Of form "factors", one for each row (or column of B) and some elements of K: the block-scaled format,
+    #: and whether they are in NVIDIA's 128×4 order.
+    block_format: BlockFormat | None = None
+    swizzled: bool = False
 
 
 def scale_of(
@@ -42,9 +48,11 @@ def scale_of(
             return Scale(number=float(given))
         except OverflowError:
             raise LanewiseError(f"{name} must be at most 1.8e308; this integer is larger") from None
+    if isinstance(given, SwizzledScales):
+        return _swizzled(given, name, rows, k, a)
     view = view_of(given, name)
     if view.format != f32:
-        raise LanewiseError(f"{name} has elements of type {view.format.dtype_name}; scales must be float32")
+        return _factors(view, name, side, batch, rows, k, a)
     if all(size == 1 for size in view.shape):
         return Scale("tensor", view)
     blocks = -(-k // BLOCK)
@@ -62,6 +70,76 @@ def scale_of(
     if (along, deep) == wanted and "block" in product.scales:
         return Scale("block", view, strides, outer)
     raise _unfitting(view, name, side, rows, k, product)
+
+
+def _factors(view: View, name: str, side: str, batch: tuple[int, ...], rows: int, k: int, a: View) -> Scale:
+    """Return the scale factors of a block-scaled format; an error if there is no such format, or shape."""
+    fmt = _block_format(view, name, a)
+    row, block = (-2, -1) if side == "a" else (-1, -2)
+    wanted = (rows, -(-k // fmt.block))
+    if len(view.shape) < 2 or (view.shape[row], view.shape[block]) != wanted:
+        shape = wanted if side == "a" else wanted[::-1]
+        hint = f": pass {name}.T" if view.shape[-2:] == shape[::-1] and shape[0] != shape[1] else ""
+        raise LanewiseError(
+            f"{name} has shape {view.shape}; {fmt.name} has a factor for each {fmt.block} elements of K, "
+            f"{'(M, K/' if side == 'a' else '(K/'}{fmt.block}{')' if side == 'a' else ', N)'}, which is "
+            f"{shape}{hint}"
+        )
+    strides = (0, view.strides[row], view.strides[block])
+    return Scale("factors", view, strides, _batch(view, batch, name), block_format=fmt)
+
+
+def _swizzled(given: SwizzledScales, name: str, rows: int, k: int, a: View) -> Scale:
+    """Return scale factors in NVIDIA's order."""
+    view = view_of(given.array, name)
+    fmt = _block_format(view, name, a)
+    wanted = (rows, -(-k // fmt.block))
+    if (given.rows, given.factors) != wanted:
+        raise LanewiseError(
+            f"{name} are scales of {given.rows} rows, {given.factors} each; {fmt.name} with a K of {k} has "
+            f"{wanted[0]} rows, {wanted[1]} each"
+        )
+    return Scale("factors", view, (0, *SWIZZLED), block_format=fmt, swizzled=True)
+
+
+def _block_format(view: View, name: str, a: View) -> BlockFormat:
+    """Return the block-scaled format that scales belong to; an error if a's elements have no such format."""
+    fmt = block_format_of(a.format, view.format.dtype_name)
+    if fmt is None:
+        forms = {
+            "e2m1": "float8_e8m0fnu (mxfp4) or float8_e4m3fn (nvfp4)",
+            "s8": "float32",
+        }.get(a.format.name, "float32, or float8_e8m0fnu for blocks of 32 (mxfp8)")
+        raise LanewiseError(
+            f"{name} has elements of type {view.format.dtype_name}; scales of {a.format.dtype_name} must be "
+            f"{forms}"
+        )
+    return fmt
+
+
+def matching_factors(a: Scale, b: Scale, element: Format) -> str:
+    """Return the block-scaled format of a product, "" if it has none; an error if one of both lacks it."""
+    named = [each.block_format for each in (a, b)]
+    if named == [None, None]:
+        if element.name == "e2m1":
+            raise LanewiseError(
+                "products of float4_e2m1fn are block-scaled: pass scale_a and scale_b, of float8_e8m0fnu for "
+                "each 32 elements of K (mxfp4), or of float8_e4m3fn for each 16 (nvfp4)"
+            )
+        return ""
+    if named[0] is None or named[1] is None:
+        there, missing = ("a", "b") if named[1] is None else ("b", "a")
+        fmt = named[0] or named[1]
+        assert fmt is not None
+        raise LanewiseError(
+            f"scale_{there} has factors of {fmt.name}; scale_{missing} must have them, too: one for each "
+            f"{fmt.block} elements of K"
+        )
+    if named[0] != named[1]:
+        raise LanewiseError(
+            f"scale_a has factors of {named[0].name} and scale_b of {named[1].name}; both must have the same"
+        )
+    return named[0].name
 
 
 def _batch(view: View, batch: tuple[int, ...], name: str) -> tuple[int, ...]:

@@ -35,7 +35,9 @@ class Product:
     scales: tuple[str, ...] = ()
 
 
-_SMALL_FLOATS = Product(("f32",), ("bf16", "f16", "f32", "e4m3"), scales=("tensor", "row", "block"))
+_SMALL_FLOATS = Product(
+    ("f32",), ("bf16", "f16", "f32", "e4m3"), scales=("tensor", "row", "block", "factors")
+)
 PRODUCTS = {
     "f16": Product(("f32", "f16"), ("f16", "bf16", "f32", "e4m3")),
     "bf16": Product(("f32",), ("bf16", "f16", "f32", "e4m3")),
@@ -44,12 +46,13 @@ PRODUCTS = {
     "e4m3": _SMALL_FLOATS,
     "e5m2": _SMALL_FLOATS,
     "s8": Product(("s32",), ("s32", "f16", "bf16", "f32"), scales=("tensor", "row")),
+    "e2m1": Product(("f32",), _SMALL_FLOATS.results, scales=("factors",)),
 }
 #: Formats of a bias or residual.
 ADDED = ("f16", "bf16", "f32", "f64")
 _RESULTS = tuple(dict.fromkeys(name for each in PRODUCTS.values() for name in each.results))
 #: Formats of arrays that products take or give.
-TAKEN = tuple(dict.fromkeys((*PRODUCTS, *_RESULTS)))
+TAKEN = tuple(dict.fromkeys((*PRODUCTS, *_RESULTS, "ue8m0")))
 
 
 def names_taken(operand: str) -> str:

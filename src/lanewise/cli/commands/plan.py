@@ -20,7 +20,9 @@ def plan(
     m: Annotated[int, typer.Argument(min=1, help="Rows of A and of the result.")],
     n: Annotated[int, typer.Argument(min=1, help="Columns of B and of the result.")],
     k: Annotated[int, typer.Argument(min=1, help="Columns of A and rows of B.")],
-    dtype: Annotated[str, typer.Option("--dtype", help="f16, bf16, f32, f64, e4m3, e5m2 or s8.")] = "bf16",
+    dtype: Annotated[
+        str, typer.Option("--dtype", help="f16, bf16, f32, f64, e4m3, e5m2, s8, mxfp8, mxfp4, nvfp4.")
+    ] = "bf16",
     out: Annotated[str | None, typer.Option("--out", help="The type of the result.")] = None,
     precision: Annotated[
         str | None, typer.Option("--precision", help="How to multiply f32: as f32 or as tf32.")
@@ -29,7 +31,9 @@ def plan(
         str, typer.Option("--layout", help="nn, nt, tn or tt: t for a transposed A or B.")
     ] = "nn",
     batch: Annotated[int, typer.Option("--batch", min=1, help="How many products a batch has.")] = 1,
-    arch: Annotated[str, typer.Option("--arch", help="sm_75 … sm_90a, sm_120, or a GPU by name.")] = "sm_90a",
+    arch: Annotated[
+        str, typer.Option("--arch", help="sm_75 … sm_90a, sm_100a, sm_120, or a GPU.")
+    ] = "sm_90a",
     batch_invariant: Annotated[
         bool, typer.Option("--batch-invariant", help="Choose the order of sums from N, K and types alone.")
     ] = False,
@@ -42,6 +46,7 @@ def plan(
     \b
     lanewise plan 4096 4096 4096 --dtype bf16
     lanewise plan 16 4096 14336 --dtype e4m3 --out bf16 --layout nt
+    lanewise plan 4096 4096 4096 --dtype nvfp4 --arch sm_100a
     lanewise plan 1152 1152 1152 --regret
     """
     from lanewise.errors import LanewiseError

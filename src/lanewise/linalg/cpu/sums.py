@@ -10,8 +10,9 @@ from math import prod
 
 import numpy as np
 
-from lanewise.formats import bf16
+from lanewise.formats import FORMATS, bf16
 from lanewise.isa import Instruction
+from lanewise.linalg.block_formats import BLOCK_FORMATS, SwizzledScales
 from lanewise.linalg.cpu.epilogue import as_matrices, finished
 from lanewise.linalg.cpu.progress import Progress
 from lanewise.linalg.order import SPLIT_PRODUCTS, instruction_of, split_parts
@@ -36,6 +37,8 @@ def compute(request: Request, problem: Problem, plan: Plan, b: object = None) ->
         return
     if isinstance(b, SparseMatrix):
         total = sparse_sums(request, problem, plan, b)
+    elif problem.block_format:
+        total = block_scaled_sums(request, problem, plan)
     else:
         total = sums(request, problem, plan)
     out[...] = finished(request, problem, total)
@@ -102,6 +105,41 @@ def sparse_sums(request: Request, problem: Problem, plan: Plan, b: SparseMatrix)
     columns = np.pad(rows, ((0, 0), (0, padding))).T
     total = multiply.gemm(values, columns, arch=plan.arch, metadata=indices)
     return np.ascontiguousarray(total.T).reshape((*request.batch, request.m, request.n))
+
+
+def block_scaled_sums(request: Request, problem: Problem, plan: Plan) -> AnyArray:
+    """Return the sums of a product of block-scaled matrices, (…, M, N): one chain in order of K."""
+    m, n, k = request.m, request.n, request.k
+    shape = (*request.batch, m, n)
+    if not k:
+        return np.zeros(shape, np.float32)
+    multiply = instruction_of(problem, plan)
+    fmt = BLOCK_FORMATS[problem.block_format]
+    a = np.ascontiguousarray(request.a.array).reshape(m, k)
+    b = np.asarray(request.b.array).reshape(k, n)
+    missing = -(-k // multiply.k) * multiply.k // fmt.block - -(-k // fmt.block)
+    of_a = np.pad(_factors(request.scale_a, m, k, "a"), ((0, 0), (0, missing)))
+    of_b = np.pad(_factors(request.scale_b, n, k, "b"), ((0, 0), (0, missing)))
+    dtype = FORMATS[fmt.factor].dtype
+    slab, parts = max(1, _SLAB // (k * n)), []
+    with Progress("lw.matmul") as progress:
+        for first in range(0, m, slab):
+            rows = slice(first, first + slab)
+            scales = {"scale_a": of_a[rows].view(dtype), "scale_b": np.ascontiguousarray(of_b.T).view(dtype)}
+            parts.append(multiply.gemm(a[rows], b, arch=plan.arch, **scales))
+            progress(min(first + slab, m), m)
+    return np.concatenate(parts).reshape(shape)
+
+
+def _factors(scale: Scale, rows: int, k: int, side: str) -> AnyArray:
+    """Return the factors of A's rows or B's columns as bytes, (rows, factors)."""
+    assert scale.view is not None and scale.block_format is not None
+    count = -(-k // scale.block_format.block)
+    array = np.asarray(scale.view.array)
+    if scale.swizzled:
+        return SwizzledScales(array, rows, count).plain().view(np.uint8)
+    plain = array.reshape(array.shape[-2:])
+    return np.ascontiguousarray(plain if side == "a" else plain.T).view(np.uint8)
 
 
 def _added(parts: Sequence[AnyArray]) -> AnyArray:

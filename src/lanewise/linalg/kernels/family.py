@@ -66,7 +66,7 @@ class Family(Protocol):
 
 
 #: The packages of the families by their names in a plan.
-_PACKAGES = {"warpgroup": "hopper", "sparse": "sparse", "warp": "warp"}
+_PACKAGES = {"warpgroup": "hopper", "sparse": "sparse", "warp": "warp", "blackwell": "blackwell"}
 
 
 @cache

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from lanewise.errors import LanewiseError
@@ -70,9 +71,9 @@ _PREPARED: RecentlyUsed[object, Prepared] = RecentlyUsed(_MOST_KINDS)
 
 
 def arch_of_device(ordinal: int) -> str:
-    """Return the arch that products on a device are planned for: sm_90a on Hopper."""
+    """Return the arch that products on a device are planned for: sm_90a on Hopper, sm_100a on a B200."""
     arch = context(ordinal).device.arch
-    return planned_arch("sm_90a" if arch == "sm_90" else arch)
+    return planned_arch(f"{arch}a" if arch in ("sm_90", "sm_100") else arch)
 
 
 def plan_on_gpu(problem: Problem, ordinal: int, arch: str | None, given: Plan | None) -> Plan:
@@ -277,6 +278,14 @@ def _scale_view(name: str, scale: Scale, strides: tuple[int, int, int], problem:
     view = scale.view
     assert view is not None
     number = OPERANDS.index(name)
+    if scale.swizzled:
+        return DeviceView(number, view.address, (prod(view.shape),), (1,), u8)
+    if scale.block_format is not None:
+        factors = -(-problem.k // scale.block_format.block)
+        _, across, along = scale.strides
+        if name == "scale_a":
+            return DeviceView(number, view.address, (problem.m, factors), (across, along), u8)
+        return DeviceView(number, view.address, (factors, problem.n), (along, across), u8)
     if scale.form == "block":
         blocks = -(-problem.k // BLOCK)
         if name == "scale_a":

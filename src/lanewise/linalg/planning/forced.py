@@ -56,6 +56,10 @@ def _require_kernel(problem: Problem, plan: Plan) -> None:
         from lanewise.linalg.kernels.warp import launches as warp
 
         warp.require_kernel(_as_multiplied(problem), plan)
+    elif plan.family == "blackwell":
+        from lanewise.linalg.kernels.blackwell import launches as blackwell
+
+        blackwell.require_kernel(problem, plan)
     else:
         from lanewise.linalg.kernels.hopper import launches as hopper
 

@@ -73,10 +73,14 @@ GPUS = {
     "sm_89": _gpu("RTX 4090", "sm_89", 0.86e12, 140e12),
     "sm_90": _gpu("H200", "sm_90", 4.2e12, 560e12),
     "sm_90a": _gpu("H200", "sm_90a", 4.2e12, 859e12),
+    "sm_100a": _gpu("B200", "sm_100a", 6.8e12, 1900e12),
     "sm_120": _gpu("RTX 5090", "sm_120", 1.5e12, 180e12),
 }
 #: Archs that run as another one does here.
-_LIKE = {"sm_87": "sm_86", "sm_88": "sm_86", "sm_120a": "sm_120", "sm_120f": "sm_120", "sm_121": "sm_120"}
+_LIKE = {
+    "sm_87": "sm_86", "sm_88": "sm_86", "sm_100f": "sm_100a", "sm_120a": "sm_120",
+    "sm_120f": "sm_120", "sm_121": "sm_120",
+}  # fmt: skip
 
 
 def planned_arch(arch: str) -> str:

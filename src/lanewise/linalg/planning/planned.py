@@ -5,13 +5,15 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import isnan
 from typing import Any
 
 from lanewise.errors import LanewiseError
 from lanewise.linalg.kernels.family import family_of
-from lanewise.linalg.order import instruction_of
+from lanewise.linalg.order import instruction_of, stored_bits
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan, require_fields
+from lanewise.linalg.planning.blackwell import UNMEASURED
 from lanewise.linalg.planning.forced import with_fewer_stages
 from lanewise.linalg.planning.gpus import GPUS
 from lanewise.linalg.planning.planner import Estimate, estimate, require_possible
@@ -79,6 +81,11 @@ class PlannedProduct:
 
     def _instruction(self) -> str:
         """Return the name of the kernel's instruction: wgmma has as many columns as a piece of the tile."""
+        if self.plan.family == "blackwell":
+            from lanewise.linalg.kernels.blackwell.traits import traits_of as blackwell_traits_of
+
+            mma = blackwell_traits_of(oriented(self.problem, self.plan), self.plan).mma
+            return f"{mma.text}, {'m{}n{}k{}'.format(*mma.shape)}"
         if self.plan.family == "warpgroup":
             from lanewise.linalg.kernels.hopper.traits import traits_of
 
@@ -109,6 +116,7 @@ class PlannedProduct:
             ("split", str(plan.split) + _grouped(plan)),
             ("schedule", plan.schedule + (", transposed" if plan.swap else "")),
             ("copied first", " and ".join(copied) or "nothing"),
+            *([("made first", _made_first(problem))] if problem.block_format else []),
             ("registers", "not known without ptxas" if self.registers is None else str(self.registers)),
             ("waves", f"{self.waves:.2f}"),
             ("sums", order),
@@ -120,12 +128,19 @@ class PlannedProduct:
     def _expected(self) -> str:
         """Return the expected time, how sure it is, and what it consists of."""
         found = self.estimate
-        text = f"{found.seconds * 1e6:.1f} µs ± {100 * found.error:.0f} %"
+        text = f"{found.seconds * 1e6:.1f} µs"
+        text += f", {UNMEASURED}" if isnan(found.error) else f" ± {100 * found.error:.0f} %"
         parts = [f"{name} {value:.1f}" for name, value in found.parts.items() if value >= _LEAST_PART]
         return f"{text} (they overlap: {', '.join(parts)})" if parts else text
 
     def __repr__(self) -> str:
         return "\n".join(f"{name:<13} {value}" for name, value in self.rows())
+
+
+def _made_first(problem: Problem) -> str:
+    """Return what is made of block-scaled operands before they are multiplied, where it is not there yet."""
+    packed = "pairs of elements in bytes, " if stored_bits(problem) == 4 else ""
+    return f"{packed}scales in 128×4 order"
 
 
 def _grouped(plan: Plan) -> str:
@@ -139,4 +154,5 @@ def _types(problem: Problem) -> str:
     a, b, out = problem.a.dtype.name, problem.b.dtype.name, problem.out.dtype.name
     majors = ("T" if not problem.a.k_major else "N") + ("T" if problem.b.k_major else "N")
     how = f" as {problem.precision}" if problem.precision else ""
+    how += f" as {problem.block_format}" if problem.block_format else ""
     return f"{a} · {b} → {out}{how} ({majors}, sums in {problem.sums.name})"

@@ -18,6 +18,7 @@ from lanewise.linalg.loading import as_loaded, with_copies
 from lanewise.linalg.order import element_bytes, instruction_of, multiplied_as, plane_products, planes_of
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
+from lanewise.linalg.planning.blackwell import blackwell_plan, blackwell_plans, expected, suits_tcgen05
 from lanewise.linalg.planning.gpus import GPUS, Gpu
 from lanewise.linalg.planning.measured import measured_plan
 from lanewise.linalg.problem import Problem
@@ -47,7 +48,8 @@ class Estimate(NamedTuple):
     seconds: float
     waves: float
     bound: str
-    #: By what share of the time the model is typically off, on products that it was not fitted to.
+    #: By what share of the time the model is typically off, on products that it was not fitted to; NaN where
+    #: nobody has measured it.
     error: float = _ERROR_OF_SIMPLE_MODEL
     #: Microseconds of what the time consists of; parts of a kernel overlap.
     parts: dict[str, float] = {}  # noqa: RUF012, never written
@@ -79,6 +81,8 @@ def _plan_of(problem: Problem, arch: str) -> Plan:
     found = measured_plan(problem, arch)
     if family == "warp":
         return found or _warp_plan(problem, arch)
+    if family == "blackwell":
+        return blackwell_plan(problem)
     if found is not None:
         found = _as_can_be_had(problem, found)
     if problem.batch_invariant:
@@ -130,6 +134,8 @@ def _hopper_plan(problem: Problem, cuts: bool | tuple[int, int], most_groups: in
 
 def built(problem: Problem, plan: Plan) -> Plan | None:
     """Return a candidate with its stages, if there is a kernel of it; else None."""
+    if plan.family == "blackwell":
+        return plan
     if plan.family == "warpgroup":
         from lanewise.linalg.kernels.hopper.limits import fitted
 
@@ -156,7 +162,9 @@ def _why_of(candidates: Ranked, place: int) -> str:
 
 def chain_plan(problem: Problem, arch: str, fitted: bool = False) -> Plan:
     """Return a plan whose sums are one chain along K; without `fitted`, one for the order of sums alone."""
-    family = _family(problem, arch)
+    family = _family(replace(problem, batch_invariant=True), arch)  # whatever the number of rows is
+    if fitted and family == "blackwell":
+        return blackwell_plan(problem)
     if fitted and family != "warp":
         return with_copies(problem, _hopper_plan(problem, False))
     if fitted:
@@ -175,7 +183,9 @@ def _warp_plan(problem: Problem, arch: str) -> Plan:
 
 
 def _family(problem: Problem, arch: str) -> str:
-    """Return the family of kernels: wgmma where the arch and the types have it, mma.sync elsewhere."""
+    """Return the family of kernels: wgmma or tcgen05 where the arch and the types have it, else mma.sync."""
+    if arch == "sm_100a" and suits_tcgen05(problem):
+        return "blackwell"
     if arch != "sm_90a" or problem.a.dtype.name == "f64":
         return "warp"
     return "warpgroup"
@@ -202,6 +212,8 @@ def candidates(problem: Problem, arch: str) -> list[Plan]:
     """Return the plans that are worth measuring for a problem on an arch, the most promising first."""
     if _family(problem, arch) == "warp":
         return list(_warp_plans(problem, arch, GPUS[arch]))
+    if _family(problem, arch) == "blackwell":
+        return list(blackwell_plans(problem))
     from lanewise.linalg.planning.candidates import ranked
 
     found = ranked(problem)
@@ -241,6 +253,10 @@ def estimate(problem: Problem, plan: Plan, gpu: Gpu) -> Estimate:
     """Return what the model says of a plan."""
     if plan.arch == "sm_90a" and problem.a.dtype.name != "f64":
         return _hopper_estimate(problem, plan, gpu)
+    if plan.family == "blackwell":
+        found = expected(problem, plan)
+        longest = max(found.parts, key=lambda name: found.parts[name])
+        return Estimate(found.microseconds / 1e6, found.waves, longest, math.nan, found.parts)
     sizes = [operand.dtype.word_bits // 8 for operand in (problem.a, problem.b, problem.out)]
     moved = problem.batch * (
         problem.m * problem.k * sizes[0] + problem.k * problem.n * sizes[1] + problem.m * problem.n * sizes[2]
@@ -273,9 +289,9 @@ def _hopper_estimate(problem: Problem, plan: Plan, gpu: Gpu) -> Estimate:
     """Return what the model of the Hopper kernels says of a plan."""
     from lanewise.linalg.planning.cases import case_of
     from lanewise.linalg.planning.costs import ERRORS, H200
-    from lanewise.linalg.planning.model import expected
+    from lanewise.linalg.planning.model import expected as hopper_expected
 
-    found = expected(case_of(problem, [plan]), H200, gpu)
+    found = hopper_expected(case_of(problem, [plan]), H200, gpu)
     parts = {name: float(getattr(found, name)[0]) for name in _BOUNDS}
     longest = max(parts, key=lambda name: parts[name])
     said = {_BOUNDS[name]: value for name, value in parts.items()}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from lanewise.formats import Format
+from lanewise.errors import LanewiseError
+from lanewise.formats import FORMATS, Format
+from lanewise.linalg.block_formats import BLOCK_FORMATS
 from lanewise.linalg.problem import Operand, Problem
 from lanewise.linalg.types import format_named, precision_of, product_of, result_of, sums_of
 
@@ -24,7 +26,10 @@ def problem_of_sizes(
     >>> problem_of_sizes(64, 128, 256, "bf16", layout="nt").b.k_major
     True
     """
-    fmt = format_named(dtype, "dtype")
+    blocks = BLOCK_FORMATS.get(str(dtype))
+    fmt = FORMATS[blocks.elements[0]] if blocks else format_named(dtype, "dtype")
+    if fmt.name == "e2m1" and blocks is None:
+        raise LanewiseError(f"dtype={dtype!r}: products of e2m1 are block-scaled, mxfp4 or nvfp4")
     product = product_of(fmt, fmt)
     sums, promote = sums_of(product, fmt, None)
     kind = precision_of(product, fmt, precision)
@@ -41,6 +46,7 @@ def problem_of_sizes(
         precision=kind,
         promote=promote,
         batch_invariant=batch_invariant,
+        block_format=blocks.name if blocks else "",
     )
 
 

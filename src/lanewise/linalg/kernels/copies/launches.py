@@ -84,7 +84,7 @@ class Copy:
     @property
     def kind(self) -> Kind:
         """What of it is compiled in."""
-        size = self.operand.dtype.bits // 8
+        size = self.operand.dtype.word_bits // 8
         return Kind(
             size,
             self.transposed,
@@ -105,7 +105,7 @@ class Copy:
         """Bytes from the first element to the last."""
         operand = self.operand
         between = (self.lines - 1) * operand.leading + (self.batch - 1) * operand.batch_stride
-        return (between + self.length) * operand.dtype.bits // 8
+        return (between + self.length) * operand.dtype.word_bits // 8
 
     @property
     def blocks(self) -> int:

@@ -183,7 +183,7 @@ def _products(problem: Problem, plan: Plan, pointers: Pointers, multiprocessors:
         problem.out.leading, problem.out.batch_stride,
         or_null(pointers.bias), or_null(pointers.residual), *residual_strides(problem),
         or_null(pointers.scale_a), or_null(pointers.scale_b), or_null(pointers.scale_out),
-        *(_scale_strides(pointers) if traits.scaled_by_blocks else (0, 0, 0, 0)),
+        *(scale_strides(pointers) if traits.scaled_by_blocks else (0, 0, 0, 0)),
         float(pointers.alpha), float(pointers.beta),
         or_null(pointers.starts), or_null(pointers.ends), problem.experts, int(problem.clears_rest),
         problem.folded_rows,
@@ -281,7 +281,7 @@ def _split_memory(traits: Traits, problem: Problem, pointers: Pointers) -> tuple
     return parts
 
 
-def _scale_strides(pointers: Pointers) -> tuple[int, int, int, int]:
+def scale_strides(pointers: Pointers) -> tuple[int, int, int, int]:
     """Return the steps of block scales in elements: along rows and K of A's, along columns and K of B's."""
 
     def steps(array: Any) -> list[int]:

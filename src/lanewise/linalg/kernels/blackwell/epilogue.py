@@ -1,0 +1,114 @@
+"""How sums leave tensor memory: each thread loads its row, some columns at a time, and stores it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lanewise import lang as lw
+from lanewise.formats import e4m3, e5m2, f32
+from lanewise.linalg.kernels.blackwell.traits import BlackwellTraits
+from lanewise.linalg.kernels.warp.epilogue import finished_sum, store_pair
+from lanewise.linalg.types import BLOCK
+
+#: Columns that a thread loads at once.
+_COLUMNS = 32
+#: Bytes that are stored at once, at most.
+_TOGETHER = 16
+
+
+class RowEpilogue:
+    """The epilogue of one thread, which has a row of each tile; `steps` are those of the result's lines, of
+    its matrices, and of the residual's."""
+
+    def __init__(self, traits: BlackwellTraits, C, given, sizes, steps) -> None:
+        self.traits, self.C, self.given, self.sizes = traits, C, given, sizes
+        self.leading, self.stride, self.residual_stride = steps
+        self.residual = given.residual
+        self.row: Any = None
+        self.column: Any = None
+        self.line: Any = None
+
+    def begin(self, first_row, first_column, matrix) -> None:
+        """Begin a tile of a matrix of the batch."""
+        T = self.traits
+        self.row, self.column, self.line = first_row + lw.thread_idx.x, first_column, self.C
+        if T.problem.batch > 1:
+            which = matrix.to(lw.i64)
+            self.line = self.C + which * self.stride
+            if T.problem.epilogue.residual is not None:
+                self.given.residual = self.residual + which * self.residual_stride
+
+    @lw.device
+    def store(self, acc) -> None:
+        """Store this thread's row of a tile."""
+        count = min(_COLUMNS, self.traits.bn)
+        for first in lw.range(0, self.traits.bn, count):
+            sums = acc.load(first, count)
+            self.store_some([sums[i] for i in range(count)], self.column + first)
+
+    @lw.device
+    def promoted(self, acc, totals, step):
+        """Return this thread's totals with the sums of one stage: scaled by fma, or added."""
+        T, count = self.traits, min(_COLUMNS, self.traits.bn)
+        of_row = self.row_scale(step) if T.scaled_by_blocks else None
+        found = []
+        for first in range(0, T.bn, count):
+            sums = acc.load(first, count)
+            for i in range(count):
+                total = totals[first + i]
+                if of_row is None:
+                    found.append(total + sums[i])
+                else:
+                    found.append(lw.fma(sums[i], of_row * self.column_scale(step, first + i), total))
+        return found
+
+    def row_scale(self, step) -> Any:
+        """Return the scale of this thread's row and a block of K."""
+        (each, _), (M, _) = self.traits.problem.scale_blocks, self.sizes
+        row, row_k, _, _ = self.given.scale_strides
+        at = lw.min(self.row, M - 1)
+        return self.given.scale_a[(at if each == 1 else at // BLOCK) * row + step * row_k]
+
+    def column_scale(self, step, column) -> Any:
+        """Return the scale of a column and a block of K."""
+        (_, each), (_, N) = self.traits.problem.scale_blocks, self.sizes
+        _, _, across, across_k = self.given.scale_strides
+        at = lw.min(self.column + column, N - 1)
+        return self.given.scale_b[(at if each == 1 else at // BLOCK) * across + step * across_k]
+
+    @lw.device
+    def store_totals(self, totals) -> None:
+        """Store this thread's row of totals."""
+        count = min(_COLUMNS, self.traits.bn)
+        for first in range(0, self.traits.bn, count):
+            self.store_some(totals[first : first + count], self.column + first)
+
+    @lw.device
+    def store_some(self, sums, column) -> None:
+        """Store neighbours of this thread's row, from a column on: what lies inside of the result alone."""
+        T, (M, N) = self.traits, self.sizes
+        values = [finished_sum(T, self.given, sums[i], self.row, column + i, M, N) for i in range(len(sums))]
+        small = T.out in (e4m3, e5m2)
+        if T.transposed:
+            for i in range(len(values)):
+                place = self.line + ((column + i).to(lw.i64) * self.leading + self.row.to(lw.i64))
+                inside = (self.row < M) & (column + i < N)
+                if small:
+                    store_pair(T, place, [values[i], f32(0.0)], inside, inside & False, True)
+                elif inside:
+                    place.store(self.rounded(values[i]))
+            return
+        place = self.line + (self.row.to(lw.i64) * self.leading + column.to(lw.i64))
+        if T.aligned_rows and not small:
+            each = _TOGETHER * 8 // T.out.bits
+            for i in range(0, len(values), each):
+                if (self.row < M) & (column + i < N):
+                    (place + i).aligned(_TOGETHER).store([self.rounded(x) for x in values[i : i + each]])
+            return
+        for i in range(0, len(values), 2):
+            inside = [(self.row < M) & (column + i + j < N) for j in range(2)]
+            store_pair(T, place + i, values[i : i + 2], *inside, T.aligned_rows)
+
+    def rounded(self, value) -> Any:
+        """Return a finished value in the format of the result."""
+        return value if value.dtype == self.traits.out else value.to(self.traits.out)

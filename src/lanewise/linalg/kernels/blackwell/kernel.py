@@ -1,0 +1,204 @@
+"""The kernel of products by TMA and tcgen05: persistent blocks whose warps have roles, sums in tensor memory.
+
+One warp loads tiles of A and B, one multiplies, and four bring the sums to memory (`epilogue.py`). Tensor
+memory has two accumulators, so that the products of one tile overlap the stores of the one before it. Sums
+that are promoted go to the four warps after each stage, and are added up in their registers.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from lanewise import lang as lw
+from lanewise.formats import f32, s32
+from lanewise.lang.frontend.kernel import Kernel
+from lanewise.linalg.kernels.blackwell.epilogue import RowEpilogue
+from lanewise.linalg.kernels.blackwell.operand_tiles import operand_tiles
+from lanewise.linalg.kernels.blackwell.scale_factors import ScaleFactors
+from lanewise.linalg.kernels.blackwell.traits import (
+    ACCUMULATORS,
+    EPILOGUE_THREADS,
+    LOADER,
+    MULTIPLIER,
+    ROWS,
+    THREADS,
+    BlackwellTraits,
+)
+from lanewise.linalg.kernels.fused_epilogue import EpilogueValues
+from lanewise.linalg.kernels.hopper.tile_scheduler import TileScheduler
+
+
+class Roles:
+    """What the warps of a block share: the stages, the accumulators, the tiles, and the steps along K."""
+
+    def __init__(self, traits: BlackwellTraits, tiles, steps) -> None:
+        self.traits, self.tiles, self.steps = traits, tiles, steps
+        self.pipeline = lw.Pipeline(traits.plan.stages, bytes=traits.stage_bytes)
+        #: The accumulators: complete sums, and sums that were read.
+        self.full, self.empty = lw.mbarrier(ACCUMULATORS), lw.mbarrier(ACCUMULATORS)
+        self.factors = ScaleFactors(traits)
+
+    @lw.device
+    def init(self) -> None:
+        """Prepare the mbarriers; one thread calls it."""
+        self.pipeline.init()
+        self.full.init(1)
+        self.empty.init(1)
+        lw.fence_mbarrier_init()
+
+    def sums_of_tile(self) -> Any:
+        """Return the loop over the accumulations of a tile: one, or one for each step that is promoted."""
+        return lw.range(self.steps) if self.traits.promotes else range(1)
+
+    @lw.device
+    def load(self, A, B, factor_maps) -> None:
+        """Load all stages of this block's tiles; one thread calls it."""
+        T, pipeline = self.traits, self.pipeline
+        tile_a, tile_b = operand_tiles(T)
+        to_a, to_b = tile_a.target(), tile_b.target()
+        filling = pipeline.producer_state()
+        for number in lw.range(self.tiles.first, self.tiles.count, self.tiles.step):
+            row, column, matrix = self.tiles[number]
+            of_a = 0 if T.repeats(T.problem.a) else matrix
+            of_b = 0 if T.repeats(T.problem.b) else matrix
+            for step in lw.range(self.steps):
+                pipeline.acquire(filling)
+                pipeline.commit(filling)
+                full = pipeline.barrier(filling)
+                tile_a.load(A, to_a, (row * ROWS, step * T.depth, of_a), filling.stage, full, 0, None)
+                tile_b.load(B, to_b, (column * T.bn, step * T.depth, of_b), filling.stage, full, 0, None)
+                if T.block_format is not None:
+                    self.factors.load(factor_maps, (row, column), step, filling.stage, full)
+                filling = filling.next()
+
+    @lw.device
+    def multiply(self, memory) -> None:
+        """Multiply all stages of this block's tiles; one thread calls it."""
+        T, pipeline, mma = self.traits, self.pipeline, self.traits.mma
+        tile_a, tile_b = operand_tiles(T)
+        a, b = tile_a.descriptor(True), tile_b.descriptor(True)
+        reading, count = pipeline.consumer_state(), lw.i32(0)
+        for _ in lw.range(self.tiles.first, self.tiles.count, self.tiles.step):
+            for _ in self.sums_of_tile():
+                which = count % ACCUMULATORS
+                self.empty[which].wait((count // ACCUMULATORS + 1) % 2)
+                lw.tcgen05.fence_after()
+                acc = memory.accumulator(mma, column=which * T.bn)
+                for step in range(1) if T.promotes else lw.range(self.steps):
+                    pipeline.wait(reading)
+                    lw.tcgen05.fence_after()
+                    if T.block_format is not None:
+                        self.factors.copy(memory, reading.stage)
+                    for number in range(len(T.products)):
+                        for k in range(0, T.bk, mma.k):
+                            adds = (step != 0) if number == 0 and k == 0 else True
+                            operands = self.operands(a, b, number, k, reading.stage)
+                            scales = self.factors.of_product(memory, k) if T.block_format is not None else {}
+                            mma(*operands, acc, accumulate=adds, **scales)
+                    lw.tcgen05.commit(pipeline.empty[reading.stage])  # gives the stage back when it was read
+                    reading = reading.next()
+                lw.tcgen05.commit(self.full[which])
+                count = count + 1
+
+    def operands(self, a, b, number, k, stage) -> list[Any]:
+        """Return the descriptors of A and B for the products of a stage that begin at an element of K."""
+        planes, first = self.traits.products[number], k * self.traits.depth // self.traits.bk
+        found = [each[0, first, plane, stage] for each, plane in zip((a, b), planes, strict=True)]
+        return [each.bits for each in found] if self.traits.packed else found
+
+    @lw.device
+    def store(self, memory, epilogue) -> None:
+        """Bring the sums of this block's tiles to memory; the threads of four warps call it."""
+        T = self.traits
+        count = lw.i32(0)
+        for number in lw.range(self.tiles.first, self.tiles.count, self.tiles.step):
+            row, column, matrix = self.tiles[number]
+            epilogue.begin(row * ROWS, column * T.bn, matrix)
+            totals = [f32(0.0) for _ in range(T.bn if T.promotes else 0)]
+            if T.promotes:
+                for step in lw.range(self.steps):
+                    acc = self.acquired(memory, count)
+                    totals = epilogue.promoted(acc, totals, step)
+                    self.release(count)
+                    count = count + 1
+                epilogue.store_totals(totals)
+            else:
+                acc = self.acquired(memory, count)
+                epilogue.store(acc)
+                self.release(count)
+                count = count + 1
+
+    @lw.device
+    def acquired(self, memory, count):
+        """Return the next accumulator, when its sums are complete."""
+        which = count % ACCUMULATORS
+        self.full[which].wait(count // ACCUMULATORS % 2)
+        lw.tcgen05.fence_after()
+        return memory.accumulator(self.traits.mma, column=which * self.traits.bn)
+
+    @lw.device
+    def release(self, count) -> None:
+        """Give an accumulator back, when all four warps have loaded it."""
+        lw.tcgen05.fence_before()
+        lw.barrier(1, EPILOGUE_THREADS)
+        if lw.thread_idx.x == 0:
+            self.empty[count % ACCUMULATORS].arrive()
+
+
+def parameter_types(traits: BlackwellTraits) -> tuple[Any, Any]:
+    """Return the types of A and B: tensor maps."""
+    T = traits
+    tile_a, tile_b = operand_tiles(T)
+    planes = (T.planes,) if T.batched else ()
+    return (
+        lw.TensorMap[T.stored[0], (*planes, *tile_a.box), tile_a.line],
+        lw.TensorMap[T.stored[1], (*planes, *tile_b.box), tile_b.line],
+    )
+
+
+@cache
+def compiled(traits: BlackwellTraits) -> Kernel:
+    """Return the kernel for some constants."""
+    traits.require_possible()
+    T = traits
+    of_a, of_b = parameter_types(T)
+    bias_dtype, residual_dtype = T.problem.epilogue.added_dtypes
+    of_factors: Any = lw.Ptr[lw.i32]  # null
+    if T.block_format is not None:
+        of_factors = lw.TensorMap[s32, ScaleFactors(T).box, 0]
+
+    @lw.kernel(max_threads=THREADS, min_blocks=1)
+    def blackwell(
+        A: of_a, B: of_b, factors_a: of_factors, factors_b: of_factors, C: lw.Ptr[T.out],
+        M: lw.i32, N: lw.i32, K: lw.i32, batch: lw.i32, group: lw.i32, leading: lw.i64, stride: lw.i64,
+        bias: lw.Ptr[bias_dtype], residual: lw.Ptr[residual_dtype],
+        residual_row: lw.i64, residual_column: lw.i64, residual_stride: lw.i64,
+        scale_a: lw.Ptr[f32], scale_b: lw.Ptr[f32], scale_out: lw.Ptr[f32],
+        scale_row: lw.i32, scale_row_k: lw.i32, scale_column: lw.i32, scale_column_k: lw.i32,
+        alpha: f32, beta: f32, folded_rows: lw.i32,
+    ):  # fmt: skip
+        M, N, K = (lw.assume(each, nonnegative=True) for each in (M, N, K))
+        warp = lw.shfl_sync(lw.warp_id(), 0)  # the same in a warp, and the compiler knows
+        tiles = TileScheduler(
+            lw.cdiv(M, ROWS), lw.cdiv(N, T.bn), batch if T.batched else None,
+            lw.assume(group, nonnegative=True), 1,
+        )  # fmt: skip
+        roles = Roles(T, tiles, lw.cdiv(K, T.bk))
+        if lw.thread_idx.x == 0:
+            roles.init()
+        memory = lw.tmem.alloc(T.columns)  # all threads meet in it
+        if (warp == LOADER) & lw.elect_one():
+            roles.load(A, B, (factors_a, factors_b))
+        if (warp == MULTIPLIER) & lw.elect_one():
+            roles.multiply(memory)
+        if warp < LOADER:
+            given = EpilogueValues(
+                alpha, beta, bias, residual, residual_row, residual_column, scale_a, scale_b, scale_out,
+                (scale_row, scale_row_k, scale_column, scale_column_k), folded_rows,
+            )  # fmt: skip
+            roles.store(memory, RowEpilogue(T, C, given, (M, N), (leading, stride, residual_stride)))
+        lw.syncwarp()
+        memory.free()
+
+    return blackwell

@@ -1,0 +1,173 @@
+"""What block-scaled operands become before their products: bytes of two elements, and scales in 128×4 order.
+
+Arrays of e2m1 have a byte for each element, and scale factors lie row by row; tcgen05 wants both otherwise.
+Two small kernels write them to a workspace.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from lanewise import lang as lw
+from lanewise.formats import u8
+from lanewise.lang.frontend.kernel import Kernel
+from lanewise.linalg.block_formats import (
+    BLOCK_FORMATS,
+    SWIZZLED,
+    SWIZZLED_BYTES,
+    SWIZZLED_FACTORS,
+    SWIZZLED_ROWS,
+    swizzled_bytes,
+)
+from lanewise.linalg.kernels.family import Launch
+from lanewise.linalg.order import stored_bits
+from lanewise.linalg.pointers import Pointers, flat
+from lanewise.linalg.problem import Operand, Problem
+
+_THREADS = 256
+#: Bytes that rows of packed operands are padded to.
+_ROW = 128
+
+
+def prepared_bytes(problem: Problem) -> int:
+    """Return the bytes of workspace for packed operands and swizzled scale factors of a problem."""
+    if not problem.block_format:
+        return 0
+    packed = sum(_packed_bytes(problem, rows) for rows in (problem.m, problem.n))
+    return packed + sum(
+        _factor_bytes(problem, rows)
+        for rows, steps in zip((problem.m, problem.n), problem.factor_steps, strict=True)
+        if steps != SWIZZLED
+    )
+
+
+def _packed_bytes(problem: Problem, rows: int) -> int:
+    """Return the bytes of an operand with some rows, two elements in a byte; 0 if it stays as it is."""
+    return rows * _packed_row(problem) if stored_bits(problem) == 4 else 0
+
+
+def _packed_row(problem: Problem) -> int:
+    return -(-problem.k // (2 * _ROW)) * _ROW
+
+
+def _factor_bytes(problem: Problem, rows: int) -> int:
+    return swizzled_bytes(rows, _factors(problem))
+
+
+def _factors(problem: Problem) -> int:
+    """Return how many factors a row has."""
+    return -(-problem.k // BLOCK_FORMATS[problem.block_format].block)
+
+
+def prepare(problem: Problem, pointers: Pointers, workspace: Any) -> tuple[Pointers, list[Launch]]:
+    """Return the arrays of a problem as kernels take them, and the launches that write what is new.
+
+    Packed operands are contiguous along K already. `workspace` are the bytes for what is new.
+    """
+    launches, offset = [], 0
+    for name, rows in (("a", problem.m), ("b", problem.n)):
+        size = _packed_bytes(problem, rows)
+        if size:
+            operand: Operand = getattr(problem, name)
+            given = getattr(pointers, name)
+            source = given if name == "a" else given.swapaxes(-1, -2)
+            target = workspace[offset : offset + size]
+            launches.append(_packing_launch(problem, source, operand.leading, target, rows))
+            made = target.reshape(rows, _packed_row(problem))
+            pointers = replace(pointers, **{name: made if name == "a" else made.swapaxes(-1, -2)})
+            offset += size
+    for name, rows, steps in (
+        ("scale_a", problem.m, problem.factor_steps[0]),
+        ("scale_b", problem.n, problem.factor_steps[1]),
+    ):
+        given = getattr(pointers, name)
+        if steps != SWIZZLED:
+            size = _factor_bytes(problem, rows)
+            plain = given if name == "scale_a" else given.swapaxes(-1, -2)
+            target = workspace[offset : offset + size]
+            launches.append(_swizzling_launch(plain, target, rows, _factors(problem)))
+            given = target
+            offset += size
+        shape = -(-rows // SWIZZLED_ROWS), -(-_factors(problem) // SWIZZLED_FACTORS), SWIZZLED_BYTES // 4
+        pointers = replace(pointers, **{name: _bytes(given).view(np.dtype(np.int32)).reshape(*shape)})
+    return pointers, launches
+
+
+def _bytes(array: Any) -> Any:
+    """Return an array of one axis as bytes."""
+    return array.view(np.dtype(np.uint8)) if isinstance(array, np.ndarray) else array
+
+
+@cache
+def packing() -> Kernel:
+    """Return the kernel that puts two elements of a row into each byte, those of even columns low."""
+
+    @lw.kernel(max_threads=_THREADS)
+    def pack_two(
+        source: lw.Ptr[u8], target: lw.Ptr[u8], rows: lw.i32, k: lw.i32, leading: lw.i64, padded: lw.i32
+    ):
+        at = lw.block_idx.x.to(lw.i64) * _THREADS + lw.thread_idx.x.to(lw.i64)
+        if at < rows.to(lw.i64) * padded.to(lw.i64):
+            row, column = at // padded.to(lw.i64), (at % padded.to(lw.i64)).to(lw.i32) * 2
+            line = source + row * leading
+            low, high = lw.u32(0), lw.u32(0)
+            if column < k:
+                low = line[column].to(lw.u32) & 15
+            if column + 1 < k:
+                high = line[column + 1].to(lw.u32) & 15
+            target[at] = (low | (high << 4)).to(u8)
+
+    return pack_two
+
+
+def _packing_launch(problem: Problem, source: Any, leading: int, target: Any, rows: int) -> Launch:
+    """Return the launch that packs the rows of an operand."""
+    padded = _packed_row(problem)
+    arguments = (_raw(flat(source)), target, rows, problem.k, leading, padded)
+    return Launch(packing()[-(-rows * padded // _THREADS), _THREADS], arguments)
+
+
+@cache
+def swizzling() -> Kernel:
+    """Return the kernel that puts scale factors into NVIDIA's 128×4 order; padding becomes zeros."""
+
+    @lw.kernel(max_threads=_THREADS)
+    def swizzle_factors(
+        source: lw.Ptr[u8], target: lw.Ptr[u8], rows: lw.i32, factors: lw.i32, row_step: lw.i64,
+        factor_step: lw.i64, deep: lw.i32, size: lw.i32,
+    ):  # fmt: skip
+        at = lw.block_idx.x * _THREADS + lw.thread_idx.x
+        if at < size:
+            block, inner = at // SWIZZLED_BYTES, at % SWIZZLED_BYTES
+            lane, part, factor = inner // 16, inner // 4 % 4, inner % 4
+            row = block // deep * SWIZZLED_ROWS + part * 32 + lane
+            factor = block % deep * SWIZZLED_FACTORS + factor
+            value = u8(0)
+            if (row < rows) & (factor < factors):
+                value = source[row.to(lw.i64) * row_step + factor.to(lw.i64) * factor_step]
+            target[at] = value
+
+    return swizzle_factors
+
+
+def _swizzling_launch(plain: Any, target: Any, rows: int, factors: int) -> Launch:
+    """Return the launch that swizzles the scale factors of an operand."""
+    size = swizzled_bytes(rows, factors)
+    steps = plain.stride() if hasattr(plain, "stride") else plain.strides  # of bytes, which are elements
+    deep = -(-factors // SWIZZLED_FACTORS)
+    source = flat(plain) if _ordered(steps) else flat(plain.swapaxes(-1, -2))
+    arguments = (_raw(source), target, rows, factors, int(steps[0]), int(steps[1]), deep, size)
+    return Launch(swizzling()[-(-size // _THREADS), _THREADS], arguments)
+
+
+def _ordered(steps: Any) -> bool:
+    return int(steps[0]) >= int(steps[1])
+
+
+def _raw(array: Any) -> Any:
+    """Return memory as bytes."""
+    return array.view(np.uint8) if isinstance(array, np.ndarray) else array
