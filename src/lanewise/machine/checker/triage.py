@@ -267,7 +267,9 @@ class Triage:
         elif "undelivered" in numbers and self.undelivered[numbers["register"]]:
             op = sites[numbers["undelivered"] // MOST_ROWS]
             what = "a shuffle from a lane that takes no part or has no value there"
-            if not op.record.shuffles:
+            if op.record.decodes_answer:
+                what = "the block of an answer that names none"
+            elif not op.record.shuffles:
                 what = "a read of local memory that nothing was written to"
         else:
             return None

@@ -15,6 +15,7 @@ from lanewise.machine.checker.suspicion_sentences import Suspicion
 from lanewise.machine.checker.tensor_memory.records import (
     CELL_LANES,
     LANE_GROUPS,
+    OPERAND_SHIFT,
     WAITS_KEPT,
     TensorCell,
     TensorClock,
@@ -182,9 +183,10 @@ def look_at_cells(
         return
     reads, writes = flags & TensorFlag.READS != 0, flags & (TensorFlag.WRITES | TensorFlag.FREES) != 0
     good_write, good_load, good_use = 0, 0, 0
-    is_told, unwritten, first_unwritten = 0, 0, 0
+    is_told, unwritten, first_unwritten, group_unwritten = 0, 0, 0, 0
+    every_cell = flags & TensorFlag.EVERY_CELL != 0
     for column in range(first, min(first + columns, TENSOR_COLUMNS)):
-        has_value = 0
+        has_value, unwritten_here = 0, -1
         for group in range(LANE_GROUPS):
             if (groups >> group) & 1 != 0:
                 cell = tensor_cell(home, group, column)
@@ -197,6 +199,8 @@ def look_at_cells(
                         if kind != GOOD:
                             is_told = 1
                             tell(frame, row, kind, group, column, written, cell.writer, me)
+                elif unwritten_here < 0:
+                    unwritten_here = group
                 loaded = cell.loaded
                 frees = flags & TensorFlag.FREES != 0
                 if writes & (not frees) & (loaded >= home.start) & (loaded != good_load) & (is_told == 0):
@@ -213,13 +217,17 @@ def look_at_cells(
                         is_told = 1
                         tell(frame, row, after_use, group, column, used, cell.user, me)
                 note_cell(cell, epoch, me, flags)
-        if has_value == 0:
-            first_unwritten = column if unwritten == 0 else first_unwritten
+        if (has_value == 0) | (every_cell & (unwritten_here >= 0)):
+            if unwritten == 0:
+                first_unwritten = column
+                group_unwritten = unwritten_here
             unwritten += 1
     # Columns that are not allocated are a fault.
     if reads & (unwritten > 0) and is_allocated(frame, home, first_unwritten):
-        is_error = (flags & TensorFlag.EVERY_COLUMN != 0) | (unwritten == columns)
+        is_error = every_cell | (flags & TensorFlag.EVERY_COLUMN != 0) | (unwritten == columns)
+        operand = flags >> OPERAND_SHIFT
         if is_error:
-            tell(frame, row, Suspicion.TENSOR_UNWRITTEN, 0, first_unwritten, 0, 0, me)
+            kind_of_read = Suspicion.TENSOR_UNWRITTEN
+            tell(frame, row, kind_of_read, group_unwritten, first_unwritten, operand, 0, me)
         elif flags & TensorFlag.ADVISES != 0:
-            tell(frame, row, Suspicion.TENSOR_PARTLY_UNWRITTEN, 0, first_unwritten, 0, 0, me)
+            tell(frame, row, Suspicion.TENSOR_PARTLY_UNWRITTEN, 0, first_unwritten, operand, 0, me)
