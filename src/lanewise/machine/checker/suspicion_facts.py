@@ -384,7 +384,8 @@ class Facts:
             in_python = self.language is mends.Language.PYTHON
             how = "`accumulate=False`" if in_python else "enable-input-d false"
             first = f"let the first product of a sum not accumulate ({how})"
-            return f"{first}, or fill the columns before {self.here} ({self.tensor_stores}, {self.tensor_copies})"
+            writers = f"{self.tensor_stores}, {self.tensor_copies}"
+            return f"{first}, or fill the columns before {self.here} ({writers})"
         writers = f"{self.tensor_products}, {self.tensor_stores}, {self.tensor_copies}"
         return f"write these columns before {self.here} ({writers})"
 

@@ -107,6 +107,10 @@ def wrong_after_warp(
     watch: BlockWatch, home: BlockWatch, epoch: int, me: int, flags: int, stores: bool
 ) -> int:
     """Return what is wrong with a cell that a warp loaded, or `stores`, before; GOOD if nothing is."""
+    if flags & TensorFlag.FREES != 0:
+        # Whoever has used what it loaded has waited for it, so that an order is enough.
+        is_ordered = ordered(watch, epoch, 0, EVERY_LANE, me) != UNORDERED
+        return GOOD if is_ordered else Suspicion.TENSOR_UNORDERED
     by_pipe = flags & TensorFlag.PIPE != 0
     is_own = (home is watch) & (local_warp(home, epoch) == watch.clock.index)
     # Stores of a warp after its own accesses: what it stores may depend on what it loaded.
@@ -124,8 +128,6 @@ def wrong_before(watch: BlockWatch, home: BlockWatch, cell: TensorCell, me: int,
     epoch, who = cell.written, cell.writer
     if who & records.ASYNC_PROXY != 0:
         return wrong_after_pipe(watch, epoch, who, me, flags, reads=False)
-    if flags & TensorFlag.FREES != 0:
-        return GOOD
     return wrong_after_warp(watch, home, epoch, me, flags, stores=True)
 
 
@@ -202,8 +204,7 @@ def look_at_cells(
                 elif unwritten_here < 0:
                     unwritten_here = group
                 loaded = cell.loaded
-                frees = flags & TensorFlag.FREES != 0
-                if writes & (not frees) & (loaded >= home.start) & (loaded != good_load) & (is_told == 0):
+                if writes & (loaded >= home.start) & (loaded != good_load) & (is_told == 0):
                     after_load = wrong_after_warp(watch, home, loaded, me, flags, stores=False)
                     good_load = loaded
                     if after_load != GOOD:
