@@ -87,6 +87,62 @@ def test_findings_name_thread_place_and_mend(name: str) -> None:
         assert finding.kind == "tensor memory" and finding.thread and finding.mend and finding.source
 
 
+MMA = lw.instruction("tcgen05.mma.cta_group::1.kind::f16", m=128, n=32, a="f16", b="f16", d="f32")
+
+
+def in_the_language(mistake: str) -> Any:
+    """Return a kernel of the language that multiplies once, with a mistake."""
+
+    @lw.kernel
+    def product(A: lw.Ptr[lw.f16], C: lw.Ptr[lw.f32]) -> None:
+        tile = lw.shared(lw.f16, (128, 16), swizzle=lw.Swizzle(1, 3, 3), align=1024)
+        thread, done = lw.thread_idx.x, lw.mbarrier(1)[0]
+        if thread == 0:
+            done.init(1)
+            lw.fence_mbarrier_init()
+        for k in range(16):
+            tile[thread, k] = A[thread * 16 + k]
+        lw.fence_proxy_async()
+        memory = lw.tmem.alloc(32)
+        sums = memory.accumulator(MMA)
+        sums.store(0, [lw.f32(1)] * 32, wait=mistake != "wait_store")
+        lw.syncthreads()
+        if thread == 0:
+            whole = lw.make_umma_desc(tile)
+            MMA(whole[0, 0], whole[0, 0], sums, accumulate=True)
+            lw.tcgen05.commit(done)
+        if mistake != "commit":
+            done.wait(0)
+        lw.tcgen05.fence_after()
+        row = sums.load(0, 32)
+        for i in range(32):
+            C[thread * 32 + i] = row[i]
+        done.wait(0)
+        if mistake != "free":
+            memory.free()
+        if mistake == "twice":
+            memory.free()
+
+    return product
+
+
+@pytest.mark.parametrize(
+    "mistake, mend",
+    [
+        ("", ""),
+        ("commit", "`lw.tcgen05.commit`"),
+        ("wait_store", "`lw.tcgen05.wait_store()`"),
+        ("free", "`memory.free()` before the kernel ends, in all threads"),
+        ("twice", "call `memory.free()` once"),
+    ],
+)
+def test_mends_have_the_words_of_the_language(mistake: str, mend: str) -> None:
+    a, c = np.ones((128, 16), np.float16), np.zeros((128, 32), np.float32)
+    findings = lw.check(in_the_language(mistake)[1, 128], a, c, arch="sm_100a").findings
+    assert [mend in each.mend for each in findings] == [True] * bool(mistake)
+    assert not any("tcgen05." in each.mend.replace("lw.tcgen05.", "") for each in findings)
+
+
 @sampled(20)
 @pytest.mark.parametrize("pair", BLACKWELL, ids=lambda pair: pair.name)
 def test_planted_mistakes_under_other_schedules(pair: Pair) -> None:

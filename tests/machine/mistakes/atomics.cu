@@ -265,3 +265,24 @@ extern "C" __global__ void cleared_by_one_that_counts(const int* x, int* y) {
     start = __shfl_sync(0xffffffffu, start, 0);
     if (x[T] % 3 == 0) y[start + __popc(kept & ((1u << T % 32) - 1))] = x[T];
 }
+
+//@ atomics | race | 1, 64 | i32[1]=0 | the first flag is waited for, and the data is written between it and the second one
+extern "C" __global__ void flag_of_earlier_release(int* y) {
+    __shared__ int first, second, data;
+    if (T == 0) first = 0, second = 0, data = 0;
+    __syncthreads();
+    if (T == 0) {
+        asm volatile("st.release.cta.shared.u32 [%0], 1;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(&first))) : "memory");
+        data = 5;  //!
+        asm volatile("st.release.cta.shared.u32 [%0], 1;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(&second))) : "memory");
+        int seen = 0;
+        while (!seen) asm volatile("ld.acquire.cta.shared.u32 %0, [%1];" : "=r"(seen) : "r"(static_cast<unsigned>(__cvta_generic_to_shared(&second))) : "memory");
+    }
+    if (T == 32) {
+        int* flag = &first;  //-
+        int* flag = &second;  //+
+        int seen = 0;
+        while (!seen) asm volatile("ld.acquire.cta.shared.u32 %0, [%1];" : "=r"(seen) : "r"(static_cast<unsigned>(__cvta_generic_to_shared(flag))) : "memory");
+        *y = data;  //!
+    }
+}

@@ -76,6 +76,7 @@ CAUSES = {
     "clusters": "distributed shared memory, remote barriers, multicast",
     "setmaxnreg": "registers moved between warpgroups",
     "tensor memory": "tcgen05: columns, products in flight, waits, fences",
+    "launch control": "cluster launch control: answers read too early, overwritten, not expected, refused",
 }
 
 DTYPES = {

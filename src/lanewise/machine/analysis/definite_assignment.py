@@ -113,9 +113,14 @@ def may_deliver_nothing(op: Op) -> bool:
     """Return whether an instruction may leave its result without a value, which shows when it runs.
 
     A shuffle does if it reads a lane that takes no part, or a register without a value there; a load from
-    local memory if nothing was written to it.
+    local memory if nothing was written to it; the block that an answer names if it names none.
     """
-    return op.record.shuffles or (op.record.is_plain_load and op.space == "local")
+    return op.record.shuffles or (op.record.is_plain_load and op.space == "local") or decodes_block(op)
+
+
+def decodes_block(op: Op) -> bool:
+    """Return whether an instruction decodes which block an answer of cluster launch control names."""
+    return op.record.decodes_answer and not op.has("is_canceled")
 
 
 def _is_guarded_load(op: Op) -> bool:
@@ -152,6 +157,8 @@ class Assignment:
     shuffled: int | None = None
     #: Of a load from local memory: the elements of the load that the targets are.
     loaded: tuple[int, ...] | None = None
+    #: Of the block that an answer of cluster launch control names: the answer's offset in the frame.
+    answer: int | None = None
 
 
 @dataclass
@@ -172,7 +179,7 @@ class Plan:
     clears: dict[int, list[int]] = field(default_factory=dict)
     #: Registers that get what stands for no value.
     folded: set[int] = field(default_factory=set)
-    #: Predicates that say for which lanes registers are assigned: the steps read them.
+    #: Predicates, and answers, that say for which lanes registers are assigned: the steps read them.
     predicates: set[Register] = field(default_factory=set)
 
 
@@ -304,6 +311,7 @@ def _add_body(
             made.folded |= {index[each] for each in assigned(op) - gives(op) if each in index}
             if key_of(op) in made.checks or key_of(op) in made.assignments:
                 chooses = [op.operands[3]] if op.record.chooses else []
+                chooses += [op.operands[1]] if decodes_block(op) else []
                 made.predicates.update(each for each in chooses if isinstance(each, Register))
                 if op.guard is not None:
                     made.predicates.add(op.guard[0])
@@ -316,6 +324,9 @@ def _assignment(op: Op, index: dict[Register, int], undelivered: set[Register]) 
     targets = tuple(sorted(index[each] for each in assigned(op) if each in index))
     if op.record.shuffles:
         return Assignment(targets, shuffled=_index_of(registers_in(op.operands[1]), index))
+    if decodes_block(op):
+        response = op.operands[1]
+        return Assignment(targets, answer=response.offset if isinstance(response, Register) else None)
     if may_deliver_nothing(op):
         numbered = {
             index[each]: number

@@ -20,7 +20,7 @@ from lanewise.machine.program.ops import Op
 
 RESPONSE_BYTES = 16
 #: Bits of a coordinate in the response, and the bit that says that a cluster was taken over.
-_COORDINATE_BITS, _SUCCESS_BIT = 32, 96
+_COORDINATE_BITS, SUCCESS_BIT = 32, 96
 _COORDINATE = (1 << _COORDINATE_BITS) - 1
 
 
@@ -80,7 +80,7 @@ def query_cancel(lanes: Lanes, op: Op) -> None:
         return (response >> (number * _COORDINATE_BITS)).to(Type("u", _COORDINATE_BITS))
 
     if op.has("is_canceled"):
-        lanes.write(op.operands[0], (word(_SUCCESS_BIT // _COORDINATE_BITS) & 1).to(BOOL))
+        lanes.write(op.operands[0], (word(SUCCESS_BIT // _COORDINATE_BITS) & 1).to(BOOL))
         return
     elements = elements_of(op.operands[0])
     if op.has("get_first_ctaid"):

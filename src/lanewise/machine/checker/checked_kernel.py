@@ -31,6 +31,7 @@ from lanewise.machine.checker.site_table import (
 )
 from lanewise.machine.checker.steps import CheckerSteps
 from lanewise.machine.compile.compiled import Compiled, ReadyKernels
+from lanewise.machine.program.operands import registers_in
 from lanewise.machine.program.source_lines import source_line
 from lanewise.ptx import Function, Module
 
@@ -45,7 +46,13 @@ class CheckedKernel(Compiled):
 
     def _instrumentation(self) -> CheckerSteps:
         has_warp_barriers = any(is_warp_barrier(op) for op in self.program.sites)
-        return CheckerSteps(self.plan, self.warpgroups, self.follows_async, has_warp_barriers)
+        answers = {
+            each
+            for op in self.program.sites
+            if op.record.decodes_answer
+            for each in registers_in(op.operands[1])
+        }
+        return CheckerSteps(self.plan, self.warpgroups, self.follows_async, has_warp_barriers, answers)
 
     @cached_property
     def plan(self) -> definite_assignment.Plan:

@@ -11,9 +11,9 @@ from lanewise.isa.archs import arch_number
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, FaultKind, WarpFrame
 from lanewise.machine.checker.access_descriptions import allocation_at, source_of
-from lanewise.machine.checker.mends import Place
+from lanewise.machine.checker.mends import Language, Place
 from lanewise.machine.checker.report import Finding
-from lanewise.machine.checker.tensor_memory.fault_mends import PRODUCT_MENDS, TENSOR_MENDS
+from lanewise.machine.checker.tensor_memory.fault_mends import PRODUCT_MENDS, TENSOR_MENDS, Mend
 from lanewise.machine.errors import KernelFault
 from lanewise.machine.program.basic_blocks import BasicBlock, successors
 from lanewise.machine.program.instruction_record import Waits
@@ -105,7 +105,8 @@ def stopped(launch: LaunchState, state: BlockState, fault: KernelFault) -> Findi
 def _mend(launch: LaunchState, state: BlockState, op: Op) -> str:
     """Return what mends a fault."""
     size, address = state[BlockRecord.fault_size], state[BlockRecord.fault_address] & _MASK
-    here = Place(op, source_of(launch, op)).named()
+    source = source_of(launch, op)
+    here, language = Place(op, source).named(), Language.of(launch.compiled.module, source)
     access = faulting_access(launch, state, op)
     space = access.space if access is not None else op.space
     space = space_of_generic(address)[0] if space == "generic" else space
@@ -139,9 +140,10 @@ def _mend(launch: LaunchState, state: BlockState, op: Op) -> str:
         case FaultKind.STACK:
             return "nest fewer calls, or make a loop of the recursion"
         case FaultKind.TENSOR_MEMORY:
-            return TENSOR_MENDS.get(size, f"give {here} an address that tcgen05.alloc has written")
+            anew = Mend(f"give {here} an address that tcgen05.alloc has written")
+            return TENSOR_MENDS.get(size, anew).spelled(language)
         case FaultKind.TENSOR_PRODUCT:
-            return PRODUCT_MENDS.get(size, f"make the descriptor of {here} anew")
+            return PRODUCT_MENDS.get(size, Mend(f"make the descriptor of {here} anew")).spelled(language)
         case FaultKind.CLUSTER_BARRIER:
             return "wait once for each arrival at the barrier of the cluster"
     return ""

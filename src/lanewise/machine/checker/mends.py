@@ -37,9 +37,9 @@ class Language(Enum):
         return cls.OTHER_PYTHON if source.rpartition(":")[0].endswith(".py") else cls.CPLUSPLUS
 
 
-def _in_all(instruction: str) -> tuple[str, str, str]:
-    """Return an instruction that all languages write as PTX does."""
-    return instruction, instruction, instruction
+def _in_ptx(instruction: str, in_python: str) -> tuple[str, str, str]:
+    """Return an instruction that CUDA C++ writes as PTX does, and how the Python language writes it."""
+    return instruction, in_python, instruction
 
 
 #: What each language calls the instructions that mends propose: CUDA C++, Python, PTX.
@@ -66,12 +66,16 @@ SPELLINGS = {
     "wgmma_fence": ("wgmma.fence", "lw.wgmma_fence()", "wgmma.fence.sync.aligned"),
     "wgmma_commit": ("wgmma.commit_group", "lw.wgmma_commit()", "wgmma.commit_group.sync.aligned"),
     "wgmma_wait": ("wgmma.wait_group 0", "lw.wgmma_wait()", "wgmma.wait_group.sync.aligned 0"),
-    "tensor_wait_ld": _in_all("tcgen05.wait::ld.sync.aligned"),
-    "tensor_wait_st": _in_all("tcgen05.wait::st.sync.aligned"),
-    "tensor_before": _in_all("tcgen05.fence::before_thread_sync"),
-    "tensor_after": _in_all("tcgen05.fence::after_thread_sync"),
-    "tensor_commit": _in_all("tcgen05.commit"),
-    "tensor_dealloc": _in_all("tcgen05.dealloc"),
+    "tensor_wait_ld": _in_ptx("tcgen05.wait::ld.sync.aligned", "lw.tcgen05.wait_load()"),
+    "tensor_wait_st": _in_ptx("tcgen05.wait::st.sync.aligned", "lw.tcgen05.wait_store()"),
+    "tensor_before": _in_ptx("tcgen05.fence::before_thread_sync", "lw.tcgen05.fence_before()"),
+    "tensor_after": _in_ptx("tcgen05.fence::after_thread_sync", "lw.tcgen05.fence_after()"),
+    "tensor_commit": _in_ptx("tcgen05.commit", "lw.tcgen05.commit"),
+    "tensor_dealloc": _in_ptx("tcgen05.dealloc", "memory.free()"),
+    "tensor_products": _in_ptx("tcgen05.mma", "a product"),
+    "tensor_stores": _in_ptx("tcgen05.st", "store"),
+    "tensor_copies": _in_ptx("tcgen05.cp", "lw.tcgen05.copy"),
+    "is_canceled": _in_ptx("clusterlaunchcontrol.query_cancel.is_canceled", "answer.read()[0]"),
 }
 
 

@@ -92,6 +92,11 @@ class BlockWatch(RecordLayout):
     unwritten_lanes = field(4, MOST_ELEMENTS + 1)
     #: The row of the last instruction that left a lane without a value: a shuffle, a load from local memory.
     undelivered_by = field()
+    # The epoch in which lanes learnt that cluster launch control has no block left for them, the lanes, and
+    # the row of the instruction.
+    refused = field()
+    refused_lanes = field()
+    refused_row = field()
     #: Not 0 if the running warp begins a new epoch with its next access.
     fresh = field()
     #: The WatchRecord.

@@ -11,11 +11,12 @@ from functools import partial
 
 from lanewise.jit import ir
 from lanewise.jit.compiled_functions import Function, Library, Reference
-from lanewise.jit.simd import Value, i64
+from lanewise.jit.simd import Type, Value, i64
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockAnswer, BlockRecord, WarpFrame
 from lanewise.machine.analysis.definite_assignment import Plan, key_of
 from lanewise.machine.analysis.warpgroup_registers import RegisterEvent, WarpgroupPlan
+from lanewise.machine.bulk_copies.launch_control import RESPONSE_BYTES, SUCCESS_BIT
 from lanewise.machine.checker.order_kinds import OrderKind, order_kind
 from lanewise.machine.checker.records import BlockWatch, WatchRecord
 from lanewise.machine.checker.site_table import (
@@ -36,6 +37,7 @@ from lanewise.machine.checker.watch_code.clocks.warp_order import left, meet, me
 from lanewise.machine.checker.watch_code.proxy.async_clocks import async_order
 from lanewise.machine.checker.watch_code.proxy.async_operations import copy_issued, operand_read
 from lanewise.machine.checker.watch_code.proxy.exits import exits
+from lanewise.machine.checker.watch_code.proxy.launch_requests import ask_for_block, note_refusal
 from lanewise.machine.checker.watch_code.proxy.register_pool import set_registers
 from lanewise.machine.checker.watch_code.proxy.remote_accesses import cluster_wait
 from lanewise.machine.checker.watch_code.watch_module import WatchModule
@@ -46,10 +48,12 @@ from lanewise.machine.program.basic_blocks import BasicBlock
 from lanewise.machine.program.instruction_record import BlockEnd, Level, Order, Waits
 from lanewise.machine.program.instruction_table import MOST_ROWS
 from lanewise.machine.program.memory_accesses import watched_accesses
-from lanewise.machine.program.operands import Register
+from lanewise.machine.program.operands import Register, registers_in
 from lanewise.machine.program.ops import Op
 from lanewise.ptx import Immediate
 
+#: An answer of cluster launch control.
+_ANSWER = Type("u", 8 * RESPONSE_BYTES)
 #: A function of the watch for an instruction: of a warp, a row of the site table, and the active lanes.
 Visit = Function[[WarpFrame, int, int], None]
 
@@ -58,16 +62,23 @@ class CheckerSteps:
     """The steps that a checked launch adds to a kernel; they track the registers of a plan."""
 
     def __init__(
-        self, plan: Plan, warpgroups: WarpgroupPlan, follows_async: bool, has_warp_barriers: bool
+        self,
+        plan: Plan,
+        warpgroups: WarpgroupPlan,
+        follows_async: bool,
+        has_warp_barriers: bool,
+        answers: set[Register],
     ) -> None:
         self.plan, self.warpgroups = plan, warpgroups
         self.has_warp_barriers = has_warp_barriers
         #: Whether the kernel has asynchronous operations, moves registers, or belongs to clusters.
         self.follows_async = follows_async
+        #: Registers with answers of cluster launch control.
+        self.answers = answers
 
     def registers_read(self) -> set[Register]:
-        """Return the predicates that say for which lanes tracked registers are assigned."""
-        return self.plan.predicates
+        """Return what steps read: predicates, and answers of cluster launch control."""
+        return self.plan.predicates | self.answers
 
     def at_begin(self, data: ir.Module, block: BasicBlock, guarded: Op | None = None) -> list[Word]:
         """Return the steps where a basic block begins: count it, and check unassigned registers."""
@@ -120,6 +131,8 @@ class CheckerSteps:
             found += _step(data, step.name, step.operands, op) if step is not None else []
         elif by_async_proxy(op):
             found += _step(data, "set_async_hooks", [], op)
+        if record.takes_over_clusters:
+            found += _step(data, "check_request", [first], op)
         product = self.warpgroups.products.get(key_of(op))
         if product is not None:
             operands = product_operands(len(self.warpgroups.registers), op.site, product)
@@ -143,7 +156,11 @@ class CheckerSteps:
 
     def after(self, data: ir.Module, op: Op) -> list[Word]:
         """Return the steps after an instruction: which tracked registers have a value now."""
-        return self._assigned(data, op) + self._touched(data, self.warpgroups.after.get(key_of(op)))
+        found = self._assigned(data, op) + self._touched(data, self.warpgroups.after.get(key_of(op)))
+        if op.record.decodes_answer and op.has("is_canceled"):
+            (response,) = registers_in(op.operands[1])
+            found += _step(data, "check_answer", [MOST_ROWS * op.site, response.offset], op)
+        return found
 
     def _assigned(self, data: ir.Module, op: Op) -> list[Word]:
         """Return the steps that note which tracked registers an instruction has given a value."""
@@ -168,6 +185,9 @@ class CheckerSteps:
             pairs = [each for pair in zip(made.targets, made.loaded, strict=True) for each in pair]
             operands = [self._tracked, MOST_ROWS * op.site, len(made.targets), *pairs]
             return _step(data, "note_loaded", operands, op)
+        if made.answer is not None:
+            operands = [MOST_ROWS * op.site, made.answer, len(made.targets), *made.targets]
+            return _step(data, "note_decoded", [self._tracked, *operands], op)
         operands = [len(made.targets), *made.targets, len(made.sources), *made.sources]
         return _step(data, "note_values", [self._tracked, *operands], op)
 
@@ -409,6 +429,29 @@ def _note_loaded(code: BlockCode, operands: Record) -> None:
         values.set(offset, (values.get(offset, U32) & ~active) | written)
 
 
+def _naming(code: BlockCode, offset: Value) -> Value:
+    """Return the lanes whose answer of cluster launch control, a register of 128 bits, names a block."""
+    words = code.frame.get(offset, _ANSWER, abi.LANES) >> SUCCESS_BIT
+    return code.bits((words & 1).differs(0))
+
+
+def _note_decoded(code: BlockCode, operands: Record) -> None:
+    """Operands: tracked, row, the answer's offset, targets with their count."""
+    values, active = _assigned(code, operands.get(_TRACKED)), code["active"].to(U32)
+    naming = _naming(code, operands.get(_FIRST + 8)) & active
+    with code.when(naming.differs(active)):
+        _watch(code).set(BlockWatch.undelivered_by, operands.get(_FIRST))
+    with code.loop(operands.get(_FIRST + 16)) as number:
+        offset = operands.get(number * 8 + (_FIRST + 24)) * 4
+        values.set(offset, (values.get(offset, U32) & ~active) | naming)
+
+
+def _note_refusal(code: BlockCode, operands: Record) -> None:
+    """Operands: row, the answer's offset. Lanes have learnt whether an answer names a block."""
+    refused = (code["active"].to(U32) & ~_naming(code, operands.get(8))).to(U64).to(i64)
+    note_refusal.call(code, frame=_frame(code), row=operands.get(0), lanes=refused)
+
+
 def _branch(code: BlockCode, operands: Record) -> None:
     """Operands: the instruction. Count a divergence if some of the lanes, but not all, take the branch."""
     taken = code["active"].to(U32)
@@ -436,6 +479,8 @@ _ASYNC_STEPS: dict[str, Callable[[BlockCode, Record], None]] = {
     "check_registers": _visit(set_registers),
     "touch_registers": touch_registers,
     "check_product": check_product,
+    "check_request": _visit(ask_for_block),
+    "check_answer": _note_refusal,
 }
 _STEPS: dict[str, Callable[[BlockCode, Record], None]] = {
     "check_access": _access,
@@ -455,4 +500,5 @@ _STEPS: dict[str, Callable[[BlockCode, Record], None]] = {
     "choose_value": _choose_value,
     "note_shuffled": _note_shuffled,
     "note_loaded": _note_loaded,
+    "note_decoded": _note_decoded,
 }

@@ -22,6 +22,7 @@ from lanewise.machine.checker.allocations.pointer_bounds import view_name
 from lanewise.machine.checker.mends import Language, Place, Race, Reach
 from lanewise.machine.checker.proxy_records import AsyncKind, BarrierUse
 from lanewise.machine.checker.suspicion_sentences import Suspicion
+from lanewise.machine.checker.tensor_memory.records import TensorOperand
 from lanewise.machine.program.instruction_record import Waits
 from lanewise.machine.program.memory_accesses import LocatedAccess
 from lanewise.machine.program.operands import Register
@@ -44,6 +45,13 @@ _COMPLETE = {
     "neither waited for that phase nor synchronised with a thread that has",
     AsyncKind.TENSOR: "it is complete when an mbarrier is that a later tcgen05.commit of its thread names, "
     "and this thread has neither waited for that phase nor synchronised with a thread that has",
+}
+
+_OPERANDS = {
+    TensorOperand.MATRIX_A: "A",
+    TensorOperand.SCALES_OF_A: "the scale factors of A",
+    TensorOperand.SCALES_OF_B: "the scale factors of B",
+    TensorOperand.METADATA: "the metadata of A",
 }
 
 
@@ -197,6 +205,9 @@ class Facts:
         """What gives a register its value."""
         if self.other is not None and self.other.place.op.record.shuffles:
             return "take the value from a lane that takes part in the shuffle and has one"
+        if self.other is not None and self.other.place.op.record.decodes_answer:
+            decoded = self.other.place.named(self.here_place)
+            return f"use what {decoded} decodes only where the answer names a block ({self.is_canceled})"
         return f"give the variable a value on every way to {self.here}"
 
     @property
@@ -342,6 +353,14 @@ class Facts:
         return f"{name_of(self.op)} {verb} tensor memory"
 
     @property
+    def tensor_read(self) -> str:
+        """What the instruction reads from tensor memory."""
+        operand = TensorOperand(self.numbers["operand"])
+        if operand is TensorOperand.SUMS:
+            return self.tensor_access
+        return f"{name_of(self.op)} reads {_OPERANDS[operand]} from tensor memory"
+
+    @property
     def tensor_operation(self) -> str:
         """The name of the other instruction."""
         return f"a {name_of(self.other.place.op)}" if self.other is not None else "an operation"
@@ -360,10 +379,20 @@ class Facts:
     @property
     def tensor_initialise(self) -> str:
         """What gives tensor memory a value before it is read."""
-        if self.op.modifiers[0] == "mma":
-            first = "let the first tcgen05.mma of a sum not accumulate (enable-input-d false)"
-            return f"{first}, or fill the columns before {self.here} (tcgen05.st, tcgen05.cp)"
-        return f"write these columns before {self.here} (tcgen05.mma, tcgen05.st, tcgen05.cp)"
+        operand = TensorOperand(self.numbers["operand"])
+        if self.op.modifiers[0] == "mma" and operand is TensorOperand.SUMS:
+            in_python = self.language is mends.Language.PYTHON
+            how = "`accumulate=False`" if in_python else "enable-input-d false"
+            first = f"let the first product of a sum not accumulate ({how})"
+            writers = f"{self.tensor_stores}, {self.tensor_copies}"
+            return f"{first}, or fill the columns before {self.here} ({writers})"
+        writers = f"{self.tensor_products}, {self.tensor_stores}, {self.tensor_copies}"
+        return f"write these columns before {self.here} ({writers})"
+
+    @property
+    def by_whom(self) -> str:
+        """Who frees columns of tensor memory."""
+        return "in all threads" if self.language is mends.Language.PYTHON else "in one warp"
 
     @property
     def tensor_columns(self) -> int:

@@ -240,12 +240,12 @@ class Suspicion(IntEnum):
         "{tensor_after} before {here}; or let one thread issue both",
     )  # fmt: skip
     TENSOR_UNWRITTEN = (
-        "uninitialised", ERROR, Subject.ACCESS, _ACCESS,
-        "{tensor_access}: nothing was written there since the columns were allocated",
+        "uninitialised", ERROR, Subject.ACCESS, "lane address operand _",
+        "{tensor_read}: nothing was written there since the columns were allocated",
         "{tensor_initialise}",
     )  # fmt: skip
     TENSOR_PARTLY_UNWRITTEN = (
-        "uninitialised", ADVICE, Subject.ACCESS, _ACCESS,
+        "uninitialised", ADVICE, Subject.ACCESS, "lane address operand _",
         "{tensor_access}: nothing was written there since the columns were allocated, but some of the other "
         "columns of the instruction have values",
         "{tensor_initialise}, or load fewer columns",
@@ -253,7 +253,7 @@ class Suspicion(IntEnum):
     TENSOR_NEVER_FREED = (
         "tensor memory", ERROR, Subject.THREADS, "lane units _ _",
         "the block ends with {tensor_columns} columns of tensor memory that were never freed",
-        "{tensor_dealloc} before the kernel ends, in one warp, after all threads have used the columns",
+        "{tensor_dealloc} before the kernel ends, {by_whom}, after all threads have used the columns",
     )  # fmt: skip
 
     # mbarriers ----------------------------------------------------------------------------------------------
@@ -314,6 +314,14 @@ class Suspicion(IntEnum):
         "{access} in the block of rank {rank} of the cluster, which may have exited by then: the arrival at "
         "the cluster's barrier after it is relaxed, and does not wait for this access",
         "execute barrier.cluster.arrive without .relaxed after {here}",
+    )  # fmt: skip
+
+    #: Cluster launch control is asked again after it has answered that no block is left.
+    ASKED_AGAIN = (
+        "launch control", ERROR, Subject.THREADS, "lane _ _ other_row",
+        "a block asks for another block to take over after it has learnt that there is none left: what "
+        "clusterlaunchcontrol.try_cancel does then is not defined",
+        "ask again only where the last answer named a block ({is_canceled})",
     )  # fmt: skip
 
     # setmaxnreg: by some lanes of a warp only; by warps of a warpgroup that differ; more than the block has;

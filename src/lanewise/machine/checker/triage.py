@@ -21,7 +21,7 @@ from lanewise.machine.checker.mends import ControlFlow, Place, Reach
 from lanewise.machine.checker.proxy_records import OPERATIONS_KEPT, AsyncKind, NotedOperation
 from lanewise.machine.checker.records import SiteRow, WatchRecord
 from lanewise.machine.checker.report import Finding
-from lanewise.machine.checker.site_table import access_of, by_async_proxy, row_of_number
+from lanewise.machine.checker.site_table import PATIENCE, access_of, by_async_proxy, row_of_number
 from lanewise.machine.checker.suspicion_facts import Facts, Other, name_of
 from lanewise.machine.checker.suspicion_sentences import SUSPICIONS, Subject, Suspicion
 from lanewise.machine.program.instruction_record import AccessKind, BlockEnd, Size
@@ -39,6 +39,8 @@ ADVICE_AGAIN = 16
 #: How often an instruction may report a race again: another one may be of threads that are farther apart.
 RACES_AGAIN = 4096
 RACES = (Suspicion.AFTER_WRITE, Suspicion.AFTER_READ)
+#: Of bytes that a plain store wrote, before the asynchronous proxy accesses them.
+_FENCES = (Suspicion.UNFENCED, Suspicion.WEAKLY_FENCED)
 #: Findings with the same key are one: kind, line, text, allocation and severity.
 Key = tuple[str, int, str, str | None, str]
 
@@ -155,8 +157,9 @@ class Triage:
         other, side = None, None
         if kind.subject is Subject.TWO_ACCESSES:
             other, side = self._other(kind, state, warp, lane, space, allocation, numbers)
-            if kind is Suspicion.WEAKLY_FENCED and side.place.op.record.allocates_tensor_memory:
-                return  # accesses after tcgen05.alloc to the word that it writes are in order
+            if kind in _FENCES and side.place.op.record.allocates_tensor_memory:
+                self._after_alloc(kind, warp_frame, row, lane, address)
+                return
         elif (instruction := self._instruction(kind, numbers)) is not None:
             other, side = instruction
         facts = Facts(
@@ -191,6 +194,16 @@ class Triage:
             races=(facts.race,) if "{order}" in kind.mend else (),
         )
         self.add(finding, (row, kind))
+
+    def _after_alloc(self, kind: Suspicion, warp_frame: int, row: int, lane: int, address: int) -> None:
+        """Decide on a word that tcgen05.alloc wrote and the asynchronous proxy accesses.
+
+        What writes it is in order after the alloc. What reads it reads an address in place of data.
+        """
+        self.rows[row, (SiteRow.counts + 8 * kind) // 8] -= 1
+        self.rows[row, (SiteRow.limits + 8 * kind) // 8] = PATIENCE
+        if kind is Suspicion.UNFENCED:
+            self.consider(Suspicion.UNINITIALISED, warp_frame, row, lane, address, 0, 0)
 
     def _needs(self, op: Op, unwritten: int) -> bool:
         """Return whether a load needs elements that were never written, given as bits of its bytes.
@@ -267,7 +280,9 @@ class Triage:
         elif "undelivered" in numbers and self.undelivered[numbers["register"]]:
             op = sites[numbers["undelivered"] // MOST_ROWS]
             what = "a shuffle from a lane that takes no part or has no value there"
-            if not op.record.shuffles:
+            if op.record.decodes_answer:
+                what = "the block of an answer that names none"
+            elif not op.record.shuffles:
                 what = "a read of local memory that nothing was written to"
         else:
             return None

@@ -323,6 +323,8 @@ class InstructionRecord:
     takes_stack: bool = False
     #: Whether a cluster takes over another one by it, which then never begins.
     takes_over_clusters: bool = False
+    #: Whether it decodes the answer to such a request, its second operand.
+    decodes_answer: bool = False
     address_flow: AddressFlow = AddressFlow.NONE
     length: CodeLength = CodeLength.SHORT
     #: The first GPUs that have it, as 80 for sm_80; single forms may need later ones.

@@ -536,7 +536,7 @@ CLUSTERS = (
         memory=(_copy(WRITE, 0, "shared"), _counted(1)), counter="tma", takes_over_clusters=True, since=100),
     *records(
         "clusterlaunchcontrol.query_cancel", Level.LANE, "def use",
-        lowering="bulk_copies.launch_control:query_cancel", since=100),
+        lowering="bulk_copies.launch_control:query_cancel", decodes_answer=True, since=100),
 )  # fmt: skip
 
 REFUSED = (

@@ -140,3 +140,85 @@ extern "C" __global__ void partner_still_loads(const __half* a, const __half* b,
     STORE(y)
     END
 }
+
+//@ tensor memory | tensor memory/tensor product/cluster/barrier/deadlock | 2, 128, cluster 2 | f16[2048], f16[512], f32[8192]=0 | the second block ends while the first one's product may still read its half of B
+extern "C" __global__ void partner_leaves_early(const __half* a, const __half* b, float* y) {
+    BEGIN
+    if (leads && T == 0) {
+        MULTIPLY(d, 0);  //!
+        commit_to_pair(bar);  //!
+    }
+    if (!leads) {
+        if (WARP == 0) free_columns<2>(d, 32);  //-!
+        return;  //-
+    }
+    wait(bar, 0);
+    fence_after_sync();
+    load_lanes(x, mine);
+    wait_loads();
+    STORE(y)
+    END  //!
+}
+
+//@ tensor memory | tensor memory/barrier/deadlock/endless | 2, 128, cluster 2 | f16[2048], f16[512], f32[8192]=0 | the commit is for the second block alone, and the first one waits for ever
+extern "C" __global__ void issuer_not_told(const __half* a, const __half* b, float* y) {
+    BEGIN
+    if (leads && T == 0) {
+        MULTIPLY(d, 0);
+        asm volatile("tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%0], %1;" ::"r"(shared(&bar)), "h"(static_cast<unsigned short>(2)) : "memory");  //-!
+        commit_to_pair(bar);  //+
+    }
+    wait(bar, 0);  //!
+    fence_after_sync();
+    load_lanes(x, mine);
+    wait_loads();
+    STORE(y)
+    END
+}
+
+//@ tensor memory | asynchronous copy/race/uninitialised | 2, 128, cluster 2 | f16[2048], f16[512], f32[8192]=0 | the product waits for the copy of its own block, and the other one's half of B may not have come
+extern "C" __global__ void partner_still_copies(const __half* a, const __half* b, float* y) {
+    __shared__ u64 full;
+    if (T == 0) init(full, 1), fence_init();
+    BEGIN
+    if (T == 0) {
+        arrive_expect(full, 512);
+        bulk_load(sb, b, 512, full);  //!
+    }
+    if (T == 0) wait(full, 0);  //+
+    CLUSTER  //+
+    if (leads && T == 0) {
+        wait(full, 0);
+        MULTIPLY(d, 0);  //!
+        commit_to_pair(bar);
+    }
+    wait(bar, 0);
+    fence_after_sync();
+    load_lanes(x, mine);
+    wait_loads();
+    STORE(y)
+    wait(full, 0);
+    END
+}
+
+//@ tensor memory | uninitialised | 2, 128, cluster 2 | f16[2048], f16[512], f32[8192]=0 | the first block clears its half of the sums, and the second one does not
+extern "C" __global__ void partner_does_not_clear(const __half* a, const __half* b, float* y) {
+    BEGIN
+    for (int i = 0; i < 32; i++) x[i] = 0;
+    if (leads) store_lanes(mine, x);  //-
+    store_lanes(mine, x);  //+
+    wait_stores();
+    fence_before_sync();
+    CLUSTER
+    fence_after_sync();
+    if (leads && T == 0) {
+        MULTIPLY(d, 1);  //!
+        commit_to_pair(bar);
+    }
+    wait(bar, 0);
+    fence_after_sync();
+    load_lanes(x, mine);
+    wait_loads();
+    STORE(y)
+    END
+}

@@ -491,6 +491,29 @@ extern "C" __global__ void loads_not_synchronised(const __half* a, const __half*
     END(32)
 }
 
+//@ tensor memory | tensor memory | 1, 128 | f16[2048], f16[512], f32[4096]=0 | the thread that multiplies goes on to the next product, and does not wait for the warps that load the sums
+extern "C" __global__ void loads_not_synchronised_with_issuer(const __half* a, const __half* b, float* y) {
+    __shared__ u64 next;
+    if (T == 0) init(next, 1), fence_init();
+    BEGIN(32)
+    if (T == 0) {
+        MULTIPLY(d, 0);
+        commit(bar);
+    }
+    wait(bar, 0);
+    fence_after_sync();
+    load_lanes(x, mine);  //!
+    wait_loads();
+    MEET  //+
+    if (T == 0) {
+        MULTIPLY(d, 0);  //!
+        commit(next);
+    }
+    wait(next, 0);
+    STORE(y)
+    END(32)
+}
+
 //@ tensor memory | tensor memory | 1, 128 | f16[2048], f16[512], f32[4096]=0 | a warp loads what it has just stored, with no wait::st between
 extern "C" __global__ void load_after_store_not_waited_for(const __half* a, const __half* b, float* y) {
     BEGIN(32)

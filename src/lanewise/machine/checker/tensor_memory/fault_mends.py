@@ -2,33 +2,64 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from lanewise.machine.checker.mends import Language
 from lanewise.machine.tensor_core.tcgen05_faults import Wrong as WrongProduct
 from lanewise.machine.tensor_memory.faults import Wrong
 
-_ALLOCATE_MORE = (
+
+class Mend(NamedTuple):
+    """What mends a fault, and the same in the Python language if that has other words for it."""
+
+    text: str
+    in_python: str = ""
+
+    def spelled(self, language: Language) -> str:
+        """Return it as the kernel's language writes it."""
+        return self.in_python if self.in_python and language is Language.PYTHON else self.text
+
+
+_ALLOCATE_MORE = Mend(
     "allocate as many columns as are used (32, 64, 128, 256 or 512), and free them after their last use"
 )
-_BOTH_BLOCKS = "let both blocks of the pair meet at the barrier of the cluster before one of them ends"
-_CLUSTER = "launch clusters of an even number of blocks (__cluster_dims__(2, 1, 1))"
+_BOTH_BLOCKS = Mend(
+    "let both blocks of the pair meet at the barrier of the cluster before one of them ends",
+    "let both blocks of the pair call `lw.cluster.sync()` before one of them ends",
+)
+_CLUSTER = Mend(
+    "launch clusters of an even number of blocks (__cluster_dims__(2, 1, 1))",
+    "launch clusters of an even number of blocks: `@lw.kernel(cluster=2)`",
+)
 
 #: By the number of what is wrong with tensor memory.
-TENSOR_MENDS: dict[int, str] = {
-    Wrong.COUNT: "ask for 32, 64, 128, 256 or 512 columns",
-    Wrong.COUNTS_DIFFER: "give all lanes of the warp the same number of columns",
-    Wrong.RELINQUISHED: "allocate all columns before tcgen05.relinquish_alloc_permit",
-    Wrong.NOT_AN_ALLOCATION: "free what tcgen05.alloc wrote, once, with the same number of columns",
+TENSOR_MENDS: dict[int, Mend] = {
+    Wrong.COUNT: Mend("ask for 32, 64, 128, 256 or 512 columns"),
+    Wrong.COUNTS_DIFFER: Mend("give all lanes of the warp the same number of columns"),
+    Wrong.RELINQUISHED: Mend(
+        "allocate all columns before tcgen05.relinquish_alloc_permit",
+        "allocate with `relinquish=False` before the last `lw.tmem.alloc`",
+    ),
+    Wrong.NOT_AN_ALLOCATION: Mend(
+        "free what tcgen05.alloc wrote, once, with the same number of columns", "call `memory.free()` once"
+    ),
     Wrong.NO_PAIR: _CLUSTER,
     Wrong.PAIR_EXITED: _BOTH_BLOCKS,
-    Wrong.PAIR_COUNT: "let both blocks of the pair ask for the same number of columns",
+    Wrong.PAIR_COUNT: Mend("let both blocks of the pair ask for the same number of columns"),
     Wrong.NOT_ALLOCATED: _ALLOCATE_MORE,
     Wrong.BEYOND_COLUMNS: _ALLOCATE_MORE,
-    Wrong.LANES_OF_OTHERS: "add 32 * (warp % 4) to the lane of the address: address + ((warp % 4) << 21)",
-    Wrong.ADDRESSES_DIFFER: "give all lanes of the warp the same address, without the lane's own offset",
+    Wrong.LANES_OF_OTHERS: Mend(
+        "add 32 * (warp % 4) to the lane of the address: address + ((warp % 4) << 21)"
+    ),
+    Wrong.ADDRESSES_DIFFER: Mend(
+        "give all lanes of the warp the same address, without the lane's own offset",
+        "give all lanes of the warp the same column",
+    ),
 }
 #: By the number of what is wrong with a product.
-PRODUCT_MENDS: dict[int, str] = {
+PRODUCT_MENDS: dict[int, Mend] = {
     WrongProduct.NO_PAIR: _CLUSTER,
-    WrongProduct.ODD_RANK: "let the block of the pair with the even rank in the cluster issue it",
+    WrongProduct.ODD_RANK: Mend("let the block of the pair with the even rank in the cluster issue it"),
     WrongProduct.PARTNER_EXITED: _BOTH_BLOCKS,
     WrongProduct.D_COLUMNS: _ALLOCATE_MORE,
     WrongProduct.A_COLUMNS: _ALLOCATE_MORE,

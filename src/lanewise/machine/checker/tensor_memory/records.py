@@ -6,7 +6,7 @@ that fill single lanes, which count as the whole group. Only kernels with tcgen0
 
 from __future__ import annotations
 
-from enum import IntFlag, auto
+from enum import IntEnum, IntFlag, auto
 
 from lanewise.jit.record_layout import embedded, pointer
 from lanewise.machine.abi import RecordLayout, field
@@ -34,6 +34,23 @@ class TensorFlag(IntFlag):
     ADVISES = auto()
     #: The columns are freed.
     FREES = auto()
+    #: Every cell has to be written before it is read.
+    EVERY_CELL = auto()
+
+
+class TensorOperand(IntEnum):
+    """What a product reads from tensor memory; above the bits of TensorFlag, in one number with them."""
+
+    SUMS = 0
+    MATRIX_A = 1
+    SCALES_OF_A = 2
+    SCALES_OF_B = 3
+    METADATA = 4
+
+
+#: The first bit of a TensorOperand beside TensorFlags.
+OPERAND_SHIFT = 8
+assert max(TensorFlag) < 1 << OPERAND_SHIFT
 
 
 class TensorCell(RecordLayout):

@@ -18,6 +18,7 @@ from lanewise.machine.checker.watch_code.accesses import Access
 from lanewise.machine.checker.watch_code.clocks.cluster_order import learn_members
 from lanewise.machine.checker.watch_code.clocks.known_releases import (
     keep_earlier,
+    partial_release,
     see_releases,
     share_releases,
 )
@@ -132,6 +133,15 @@ def show(watch: BlockWatch, shown: LaneWords, publisher: WarpClock, index: int, 
 
 
 @inlined
+def show_known(watch: BlockWatch, shown: LaneWords, index: int, released: int) -> None:
+    """Fill in what a warp knew of the block when it released, if that is on record: it may know more now."""
+    noted = partial_release(watch, released)
+    is_noted = (noted.released == released) & (local_warp(watch, released) == index)
+    shown.words = noted.seen if is_noted else watch.clocks[index].seen
+    shown.words[index] = released
+
+
+@inlined
 def know_own_lane(watch: BlockWatch, lane: int, epoch: int) -> None:
     """Another lane of this warp has published: what its warp did up to then is known to this lane."""
     watch.running_lanes.seen[lane] = joined(watch.running_lanes.seen[lane], epoch)
@@ -155,8 +165,9 @@ def take_phase(strong: StrongAccess, publication: int, lane: int, arrivals: int)
     clock.phase_acquired = max(clock.phase_acquired, epoch)
     for index in set_bits(arrivals):
         arrived = watch.clocks[index]
-        shown.words = arrived.seen
-        show(watch, shown, arrived, index, min(arrived.published, epoch))
+        released = min(arrived.published, epoch)
+        show_known(watch, shown, index, released)
+        show(watch, shown, arrived, index, released)
         comes_back(clock, arrived, epoch)
         clock.glimpsed = max(clock.glimpsed, arrived.acquired)
 
@@ -185,11 +196,12 @@ def take(strong: StrongAccess, publication: int, lane: int) -> None:
         # in the same place, whether a fence followed or not.
         publisher, shown = watch.clocks[local], LaneWords.at(address_of(strong.shown))
         comes_back(clock, publisher, epoch)
-        shown.words = publisher.seen
+        show_known(watch, shown, local, epoch)
         show(watch, shown, publisher, local, epoch)
         if follows_async():
             hand_over(watch, shown.words)
         shown.words = publisher.glimpsed_seen
+        shown.words[local] = epoch
         show(watch, shown, publisher, local, epoch)
         if follows_async():
             hand_over(watch, shown.words)

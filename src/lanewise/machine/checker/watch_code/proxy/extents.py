@@ -55,6 +55,11 @@ class Extent:
         self.code, self.start = code, start
         self.low, self.high = code.variable(start), code.variable(start)
 
+    def begin(self) -> None:
+        """Forget all runs: in a loop, each round has its own."""
+        self.low.set(self.start)
+        self.high.set(self.start)
+
     def add(self, first: Value, size: Value | int) -> None:
         """Take in a run of bytes."""
         self.low.set(least(self.low.get(), first))

@@ -15,6 +15,7 @@ from lanewise.machine.checker.suspicion_sentences import Suspicion
 from lanewise.machine.checker.tensor_memory.records import (
     CELL_LANES,
     LANE_GROUPS,
+    OPERAND_SHIFT,
     WAITS_KEPT,
     TensorCell,
     TensorClock,
@@ -106,6 +107,10 @@ def wrong_after_warp(
     watch: BlockWatch, home: BlockWatch, epoch: int, me: int, flags: int, stores: bool
 ) -> int:
     """Return what is wrong with a cell that a warp loaded, or `stores`, before; GOOD if nothing is."""
+    if flags & TensorFlag.FREES != 0:
+        # Whoever has used what it loaded has waited for it, so that an order is enough.
+        is_ordered = ordered(watch, epoch, 0, EVERY_LANE, me) != UNORDERED
+        return GOOD if is_ordered else Suspicion.TENSOR_UNORDERED
     by_pipe = flags & TensorFlag.PIPE != 0
     is_own = (home is watch) & (local_warp(home, epoch) == watch.clock.index)
     # Stores of a warp after its own accesses: what it stores may depend on what it loaded.
@@ -123,8 +128,6 @@ def wrong_before(watch: BlockWatch, home: BlockWatch, cell: TensorCell, me: int,
     epoch, who = cell.written, cell.writer
     if who & records.ASYNC_PROXY != 0:
         return wrong_after_pipe(watch, epoch, who, me, flags, reads=False)
-    if flags & TensorFlag.FREES != 0:
-        return GOOD
     return wrong_after_warp(watch, home, epoch, me, flags, stores=True)
 
 
@@ -182,9 +185,10 @@ def look_at_cells(
         return
     reads, writes = flags & TensorFlag.READS != 0, flags & (TensorFlag.WRITES | TensorFlag.FREES) != 0
     good_write, good_load, good_use = 0, 0, 0
-    is_told, unwritten, first_unwritten = 0, 0, 0
+    is_told, unwritten, first_unwritten, group_unwritten = 0, 0, 0, 0
+    every_cell = flags & TensorFlag.EVERY_CELL != 0
     for column in range(first, min(first + columns, TENSOR_COLUMNS)):
-        has_value = 0
+        has_value, unwritten_here = 0, -1
         for group in range(LANE_GROUPS):
             if (groups >> group) & 1 != 0:
                 cell = tensor_cell(home, group, column)
@@ -197,9 +201,10 @@ def look_at_cells(
                         if kind != GOOD:
                             is_told = 1
                             tell(frame, row, kind, group, column, written, cell.writer, me)
+                elif unwritten_here < 0:
+                    unwritten_here = group
                 loaded = cell.loaded
-                frees = flags & TensorFlag.FREES != 0
-                if writes & (not frees) & (loaded >= home.start) & (loaded != good_load) & (is_told == 0):
+                if writes & (loaded >= home.start) & (loaded != good_load) & (is_told == 0):
                     after_load = wrong_after_warp(watch, home, loaded, me, flags, stores=False)
                     good_load = loaded
                     if after_load != GOOD:
@@ -213,13 +218,17 @@ def look_at_cells(
                         is_told = 1
                         tell(frame, row, after_use, group, column, used, cell.user, me)
                 note_cell(cell, epoch, me, flags)
-        if has_value == 0:
-            first_unwritten = column if unwritten == 0 else first_unwritten
+        if (has_value == 0) | (every_cell & (unwritten_here >= 0)):
+            if unwritten == 0:
+                first_unwritten = column
+                group_unwritten = unwritten_here
             unwritten += 1
     # Columns that are not allocated are a fault.
     if reads & (unwritten > 0) and is_allocated(frame, home, first_unwritten):
-        is_error = (flags & TensorFlag.EVERY_COLUMN != 0) | (unwritten == columns)
+        is_error = every_cell | (flags & TensorFlag.EVERY_COLUMN != 0) | (unwritten == columns)
+        operand = flags >> OPERAND_SHIFT
         if is_error:
-            tell(frame, row, Suspicion.TENSOR_UNWRITTEN, 0, first_unwritten, 0, 0, me)
+            kind_of_read = Suspicion.TENSOR_UNWRITTEN
+            tell(frame, row, kind_of_read, group_unwritten, first_unwritten, operand, 0, me)
         elif flags & TensorFlag.ADVISES != 0:
-            tell(frame, row, Suspicion.TENSOR_PARTLY_UNWRITTEN, 0, first_unwritten, 0, 0, me)
+            tell(frame, row, Suspicion.TENSOR_PARTLY_UNWRITTEN, 0, first_unwritten, operand, 0, me)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 from lanewise.isa.asynchronous.descriptor import KINDS, Product
 from lanewise.isa.matrix_descriptor import PIECE_BYTES, TCGEN05_VERSION, Major
+from lanewise.isa.tensor_memory.accumulators import METADATA
 from lanewise.isa.tensor_memory.copy_shapes import SHAPES, CopyShape
 from lanewise.jit.compiled_functions import Function, signature_only
 from lanewise.jit.lane_functions import address_of
@@ -19,13 +20,20 @@ from lanewise.jit.simd import Value
 from lanewise.machine.abi import BlockRecord, LaunchRecord, WarpFrame
 from lanewise.machine.async_records import AsyncOperation
 from lanewise.machine.checker.proxy_records import AsyncFlag, AsyncKind, RunView
-from lanewise.machine.checker.records import BlockWatch, Flag
-from lanewise.machine.checker.tensor_memory.records import CELL_LANES, COMMITS_KEPT, TensorFlag
+from lanewise.machine.checker.records import MOST_BOUNDED, BlockWatch, Flag
+from lanewise.machine.checker.tensor_memory.records import (
+    CELL_LANES,
+    COMMITS_KEPT,
+    OPERAND_SHIFT,
+    TensorFlag,
+    TensorOperand,
+)
 from lanewise.machine.checker.watch_code.accesses import Access
 from lanewise.machine.checker.watch_code.clocks.strong_accesses import access_strongly
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import begin_epoch, watch_of, watch_of_running
 from lanewise.machine.checker.watch_code.proxy.async_clocks import begin_operation
 from lanewise.machine.checker.watch_code.proxy.async_operations import BegunOperation, Issued, word_of
+from lanewise.machine.checker.watch_code.proxy.extents import Extent
 from lanewise.machine.checker.watch_code.proxy.phases import follow_barrier, phase_of_barrier
 from lanewise.machine.checker.watch_code.proxy.remote_accesses import is_in_cluster, note_remote
 from lanewise.machine.checker.watch_code.proxy.tensor_commits import tensor_clock
@@ -42,12 +50,15 @@ from lanewise.machine.codegen.function_code import Record
 from lanewise.machine.codegen.tensor_pipe import is_paired, other_block
 from lanewise.machine.program.instruction_table import MOST_ROWS
 from lanewise.machine.tensor_core import tcgen05_product as product
-from lanewise.machine.tensor_core.descriptors import LINES_TOGETHER, each_piece
+from lanewise.machine.tensor_core.descriptors import LINES_TOGETHER, each_piece, field_of
 from lanewise.machine.tensor_core.tcgen05_form import Form
 from lanewise.machine.tensor_memory import copies, targets
 from lanewise.machine.tensor_memory.copies import SHIFTED_COLUMNS
 from lanewise.machine.tensor_memory_records import LANE_SHIFT
 
+#: The accesses to shared memory by their numbers in the record of an instruction. A may lie in tensor memory,
+#: and has none: the number is one beyond all.
+MATRIX_B, SOURCE, MATRIX_A = 0, 0, MOST_BOUNDED - 1
 #: A function that is called when an operation of the pipe is issued.
 Hook = Function[[WarpFrame, AsyncOperation], None]
 
@@ -78,9 +89,11 @@ A_COLUMNS = 8
 ALL_GROUPS, SCATTERED_GROUPS, FIRST_PARTITION = 0xFF, 0x55, 0x3
 #: Rows whose scale factors share a column.
 ROWS_OF_COLUMN = 32
+#: Warps whose lanes are others, columns of metadata of 8- and 4-bit elements, the bits of the selector.
+PARTITIONS, NARROW_METADATA_COLUMNS, SELECTOR_MASK = 4, METADATA[8].columns, 3
 COLUMN_MASK = (1 << LANE_SHIFT) - 1
 #: The bits of addresses that a swizzle changes, plus one, by the code of the swizzle; 0: not compared.
-SWIZZLED_BITS = {0: 1, 2: 0x71, 4: 0x31, 6: 0x11}
+SWIZZLED_BITS = {0: 1, 1: 0x61, 2: 0x71, 4: 0x31, 6: 0x11}
 SWIZZLE_BIT = 61
 
 
@@ -115,6 +128,13 @@ def columns_of_d(form: int, m: int, n: int) -> int:
     return n // 2 if is_halved else n
 
 
+@inlined
+def is_wide(form: int) -> bool:
+    """Return whether elements have 16 or 32 bits: their metadata is a column that the selector chooses."""
+    kind = form & KIND_BITS
+    return (kind == TF32) | (kind == F16)
+
+
 @compiled()
 def look_at_product(
     frame: WarpFrame, issued: Issued, made: AsyncOperation, home: BlockWatch, form: int, descriptor: int
@@ -124,20 +144,35 @@ def look_at_product(
     m, n = ((descriptor >> M_BIT) & M_MASK) * 16, ((descriptor >> N_BIT) & N_MASK) * 8
     d, a = made.tensor_operands[product.D], made.tensor_operands[product.A]
     scale_a, scale_b = made.tensor_operands[product.SCALE_A], made.tensor_operands[product.SCALE_B]
-    groups, rows = groups_of_rows(form, m, d), m // 2 if form & PAIRED != 0 else m
-    reads = TensorFlag.READS | TensorFlag.PIPE
+    metadata = made.tensor_operands[product.METADATA_ADDRESS]
+    groups, columns = groups_of_rows(form, m, d), columns_of_d(form, m, n)
+    # Which lanes of .ws have copies is not looked at.
+    every = TensorFlag.EVERY_COLUMN if form & WS != 0 else TensorFlag.EVERY_CELL
+    reads = TensorFlag.READS | TensorFlag.PIPE | every
     if form & TENSOR_A != 0:
-        every = reads | TensorFlag.EVERY_COLUMN
-        look_at_cells(frame, row, home, groups, a & COLUMN_MASK, A_COLUMNS, epoch, me, every)
+        of_a = reads | TensorOperand.MATRIX_A << OPERAND_SHIFT
+        look_at_cells(frame, row, home, groups, a & COLUMN_MASK, A_COLUMNS, epoch, me, of_a)
+    if form & SPARSE != 0:
+        of_metadata = reads | TensorOperand.METADATA << OPERAND_SHIFT
+        first = (metadata & COLUMN_MASK) + (descriptor & SELECTOR_MASK if is_wide(form) else 0)
+        count = 1 if is_wide(form) else NARROW_METADATA_COLUMNS
+        look_at_cells(frame, row, home, groups, first, count, epoch, me, of_metadata)
     if form & KIND_BITS >= SCALED_FROM:
-        for_a, for_b = max(rows // ROWS_OF_COLUMN, 1), max(n // ROWS_OF_COLUMN, 1)
-        look_at_cells(frame, row, home, FIRST_PARTITION, scale_a & COLUMN_MASK, for_a, epoch, me, reads)
-        look_at_cells(frame, row, home, FIRST_PARTITION, scale_b & COLUMN_MASK, for_b, epoch, me, reads)
+        # Each warp's lanes have their own copy, of which the factors of A for other rows are not used.
+        of_scales = reads | TensorOperand.SCALES_OF_A << OPERAND_SHIFT
+        count = max((m // 2 if form & PAIRED != 0 else m) // ROWS_OF_COLUMN, 1)
+        for partition in range(PARTITIONS):
+            first = (scale_a & COLUMN_MASK) + partition % count
+            lanes = FIRST_PARTITION << 2 * partition
+            look_at_cells(frame, row, home, lanes, first, 1, epoch, me, of_scales)
+        of_scales = reads | TensorOperand.SCALES_OF_B << OPERAND_SHIFT
+        first = scale_b & COLUMN_MASK
+        count = (columns + ROWS_OF_COLUMN - 1) // ROWS_OF_COLUMN
+        look_at_cells(frame, row, home, ALL_GROUPS, first, count, epoch, me, of_scales)
     adds = made.tensor_operands[product.ADDS] != 0
     writes = TensorFlag.WRITES | TensorFlag.PIPE
-    both = writes | TensorFlag.READS | TensorFlag.EVERY_COLUMN
-    flags = both if adds else writes
-    look_at_cells(frame, row, home, groups, d & COLUMN_MASK, columns_of_d(form, m, n), epoch, me, flags)
+    flags = writes | reads if adds else writes
+    look_at_cells(frame, row, home, groups, d & COLUMN_MASK, columns, epoch, me, flags)
 
 
 # what a product reads from shared memory --------------------------------------------------------------------
@@ -178,9 +213,18 @@ class _SharedReads:
         self.limit = limit - PIECE_BYTES
 
     def matrix(
-        self, descriptor: Value, by_columns: Value, groups: Value, pieces: Value, lines: int = LINES_TOGETHER
+        self,
+        number: int,
+        descriptor: Value,
+        by_columns: Value,
+        groups: Value,
+        pieces: Value,
+        lines: int = LINES_TOGETHER,
     ) -> None:
-        """Look at the pieces that a descriptor names, of so many of each eight lines."""
+        """Look at the pieces that a descriptor names, of so many of each eight lines.
+
+        `number` is that of the access in its instruction's record.
+        """
         code = self.code
         runs = self.begun.runs(self.block, self.memory, AsyncFlag.READS | AsyncFlag.SHARED)
         swizzle = (descriptor >> SWIZZLE_BIT) & 7
@@ -189,9 +233,13 @@ class _SharedReads:
             bits = swizzle.equals(mode).select(code.number(changed), bits)
         runs.view.set(RunView.swizzle, bits)
 
+        extent = Extent(code, field_of(code, descriptor, "start_address"))
+        extent.begin()
+
         def body(group: Value, piece: Value, addresses: list[Value]) -> None:
             for address in addresses[:lines]:
                 with code.when(~(address > self.limit)):  # else it is a fault
+                    extent.add(address, PIECE_BYTES)
                     runs.look(self.memory + address, PIECE_BYTES)
 
         majors: tuple[Major, ...] = ("K", "MN")
@@ -199,6 +247,8 @@ class _SharedReads:
         for number, major in enumerate(majors):
             with code.when(by_columns.equals(number) & is_known):
                 each_piece(code, descriptor, major, groups, pieces, body, version=TCGEN05_VERSION)
+        lane = code.record("operation").get(AsyncOperation.lane)
+        extent.hold(self.begun.row, number, lane, shared=True)
 
 
 def _write_product_issued(code: WatchCode) -> None:
@@ -225,7 +275,8 @@ def _write_product_issued(code: WatchCode) -> None:
             groups, pieces = (code.run(each, **facts) for each in (groups_of_matrix, pieces_of_matrix))
             in_shared = (form & TENSOR_A).equals(0) if matrix == product.A else code.number(1).differs(0)
             with code.when(in_shared):
-                reads.matrix(operand(matrix), by_columns, groups, pieces)
+                number = MATRIX_B if matrix == product.B else MATRIX_A
+                reads.matrix(number, operand(matrix), by_columns, groups, pieces)
         code.run(
             look_at_product, frame=begun.frame, issued=begun.issued, made=made, home=home, form=form,
             descriptor=descriptor,
@@ -294,7 +345,7 @@ def _copy_hook(shape: CopyShape) -> Hook:
             by_eights = code.number(-(-shape.rows // LINES_TOGETHER))
             lines = min(shape.rows, LINES_TOGETHER)
             reads = _SharedReads(begun, block)
-            reads.matrix(descriptor, code.number(0), by_eights, code.number(shape.pieces), lines)
+            reads.matrix(SOURCE, descriptor, code.number(0), by_eights, code.number(shape.pieces), lines)
         _look_at_target(code, begun, made, groups, shape.columns, TensorFlag.WRITES | TensorFlag.PIPE)
         code.done()
 
