@@ -47,11 +47,14 @@ _LEAST_STAGES, _MOST_STAGES = 2, 16
 _LARGEST_PINGPONG = 6
 #: Which of two candidates comes first if the model expects the same of them: the last of these counts most.
 _ORDER_OF_TIES = ("swap", "gather", "groups", "split", "along", "across", "columns", "rows")
-#: Tiles of the mma.sync kernels, bytes of their steps of K, and stages of those; the largest K, in bytes, and
-#: the most rows or columns of products that are tried with them though nothing had to be copied.
+#: Tiles of the mma.sync kernels, bytes of their steps of K, stages of small and of large tiles, and into how
+#: many parts K is cut; the largest K, in bytes, and the most rows or columns of products that are tried with
+#: them though nothing had to be copied.
 _WARP_TILES = ((16, 64), (64, 8), (128, 8), (32, 32), (64, 64), (128, 64), (64, 128), (128, 128))
-_WARP_STEPS = ((32, 4), (64, 4), (128, 3))
+_WARP_STEPS, _WARP_STAGES, _WARP_SPLITS = (32, 64, 128), (4, 3), (1, 2, 4)
 _THIN, _FEW_ROWS = 128, 16
+#: The most tiles whose K is cut into parts that warps of one block sum.
+_MOST_SPLIT = 2048
 #: Rows of tiles that are run through together.
 _RASTER = 8.0
 #: Shared memory of results, for each warpgroup, and of a sum.
@@ -80,7 +83,9 @@ class Ranked:
         of = {name: int(values[place]) for name, values in self.choices.items()}
         if of["warp"]:
             tile, stages = (of["rows"], of["columns"], of["step"]), of["stages"]
-            return Plan("warp", ARCH, tile, stages, schedule="one tile", swap=bool(of["swap"]))
+            return Plan(
+                "warp", ARCH, tile, stages, split=of["split"], schedule="one tile", swap=bool(of["swap"])
+            )
         schedule = "by turns" if of["by_turns"] else ("pingpong" if of["pingpong"] else "cooperative")
         return Plan(
             "warpgroup", ARCH, (of["rows"], of["columns"], self.step), _LEAST_STAGES,
@@ -110,17 +115,18 @@ def ranked(
         forced = forced or (1, 1)
     orientations = [False, True] if min(problem.m, problem.n) <= _FEW else [False]
     parts = [_choices(problem, swap, forced, most_groups) for swap in orientations]
-    if forced in (None, (1, 1)):
-        plans = warp_plans(problem) if _suits_warps(problem) else []
+    if forced in (None, (1, 1)) and _suits_warps(problem):
+        plans = warp_plans(problem, forced is None and most_groups is None)
         parts += [_warp_choices(plans)] if plans else []
     return Ranked(problem, {name: np.concatenate([each[name] for each in parts]) for name in parts[0]})
 
 
-def warp_plans(problem: Problem) -> list[Plan]:
+def warp_plans(problem: Problem, cuts: bool = True) -> list[Plan]:
     """Return plans of the mma.sync kernels: threads load elements as they lie, nothing is copied first.
 
     The sums have the same bits as those of wgmma, except for e4m3, e5m2 and sums in f16, for which there are
-    no such plans, nor for results of 8 bits. There may be no kernel of some of them.
+    no such plans, nor for results of 8 bits. There may be no kernel of some of them. Without `cuts`, K is
+    summed in one chain.
     """
     if problem.promote or problem.precision == "f32" or problem.experts:
         return []
@@ -128,14 +134,18 @@ def warp_plans(problem: Problem) -> list[Plan]:
         return []
     size = element_bytes(problem)
     depth = problem.k * size
-    steps = [(step, stages) for step, stages in _WARP_STEPS if step <= depth] or [_WARP_STEPS[0]]
-    if depth > steps[-1][0] < _WARP_STEPS[-1][0]:
-        steps.append(_WARP_STEPS[len(steps)])
-    return [
-        Plan("warp", ARCH, (rows, columns, step // size), 2 if step >= depth else stages, schedule="one tile")
-        for rows, columns in _WARP_TILES
-        for step, stages in steps[-2:]
-    ]
+    last = next((number for number, step in enumerate(_WARP_STEPS) if step >= depth), len(_WARP_STEPS) - 1)
+    plans = []
+    for rows, columns in _WARP_TILES:
+        tiles = -(-problem.m // rows) * -(-problem.n // columns) * problem.batch
+        for step in _WARP_STEPS[max(last - 1, 0) : last + 1]:
+            stages = 2 if step >= depth else _WARP_STAGES[rows + columns > 2 * ROWS]
+            for split in _WARP_SPLITS if cuts and tiles < _MOST_SPLIT else (1,):
+                steps = -(-depth // step)
+                if split == 1 or (rows * columns <= ROWS**2 and steps >= split * _LEAST_STEPS):
+                    tile = (rows, columns, step // size)
+                    plans.append(Plan("warp", ARCH, tile, stages, split=split, schedule="one tile"))
+    return plans
 
 
 def _suits_warps(problem: Problem) -> bool:
@@ -155,7 +165,8 @@ def _warp_choices(plans: list[Plan]) -> Choices:
     rows, columns, steps = np.array([plan.tile for plan in plans]).T
     one, none = np.ones(len(plans), int), np.zeros(len(plans), int)
     return {
-        "rows": rows, "columns": columns, "step": steps, "across": one, "along": one, "split": one,
+        "rows": rows, "columns": columns, "step": steps, "across": one, "along": one,
+        "split": np.array([plan.split for plan in plans]),
         "groups": one, "gather": none, "direct": none, "by_turns": none, "pingpong": none, "swap": none,
         "warp": one, "stages": np.array([plan.stages for plan in plans]),
     }  # fmt: skip

@@ -20,9 +20,7 @@ ROWS, LINE = 64, 128
 #: Bytes of a partial sum, of a sector of L2, and of what memory moves at once.
 _SUM_BYTES, _SECTOR, _ATOM = 4, 32, 64
 #: Shared memory and registers of a multiprocessor, and registers of a thread of the mma.sync kernels.
-_SHARED, _REGISTERS, _WARP_REGISTERS = 227_000, 65_536, 160
-#: Bytes that a thread loads in the time of one load, if 16 are put together of others.
-_SHIFTED = 4
+_SHARED, _REGISTERS, _WARP_REGISTERS = 227_000, 65_536, 128
 #: How many times the size of a cluster is doubled, by its size.
 _DOUBLINGS = np.array([0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 3.0])
 #: Bytes of a row of a box of results that TMA stores, by the 16 bytes of a tile's row: boxes divide the tile.
@@ -106,15 +104,18 @@ class Costs:
     second_copy: float
     copy_bytes: float
     #: The mma.sync kernels: a launch, the first loads of a tile, products of bf16 numbers of one
-    #: multiprocessor, one load of a thread, one element that goes to a fragment by itself, a step of K at
-    #: least, a piece of 16 bytes that a thread puts together in registers, and 64 × 64 results.
+    #: multiprocessor, one load of a thread, one element that goes to a fragment by itself, from the request
+    #: of a stage to its arrival, a step of K beside all that, a piece of 16 bytes that a thread moves in
+    #: shared memory, the sums of another part of K, and 64 × 64 results.
     warp_launch: float
     warp_first: float
     warp_products: float
     warp_piece: float
     warp_element: float
+    warp_latency: float
     warp_step: float
     warp_shifted: float
+    warp_exchange: float
     warp_store: float
 
 
@@ -339,26 +340,26 @@ def _warp(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     """Return the time of plans of the mma.sync kernels: blocks of one tile, some of them at the same time."""
     c, x = costs, case
     tiles = ceiling(x.m, x.rows) * ceiling(x.n, x.columns) * x.batch / gpu.multiprocessors
-    shared = x.stages * (x.rows + x.columns) * x.step * x.element_bytes + 1024
-    threads = np.maximum(128, x.rows * x.columns / ROWS**2 * 32)
+    shared = x.stages * (x.rows + x.columns) * x.step * x.element_bytes * x.split + 1024
+    threads = np.maximum(128, x.rows * x.columns / ROWS**2 * 32) * x.split
     fitting = np.minimum(_SHARED // shared, _REGISTERS // (threads * _WARP_REGISTERS))
     here = np.minimum(ceiling(tiles, 1.0), np.maximum(fitting, 1))
     multiply = x.rows * np.maximum(x.columns, ROWS / 2) * x.step * x.element_bytes / 2 / c.warp_products
-    bytes_ = [np.where(each >= 4, each, _SHIFTED) for each in (x.aligned_a, x.aligned_b)]
+    bytes_ = [np.where(each >= 4, each, 16.0) for each in (x.aligned_a, x.aligned_b)]
     pieces = (x.rows / bytes_[0] + x.columns / bytes_[1]) * x.step * x.element_bytes
     single = (x.rows * x.single_a + x.columns * x.single_b) * x.step
-    loads = _larger(pieces * c.warp_piece, single * c.warp_element)
-    step = _larger(multiply * here, loads * here, c.warp_step)
+    odd = (x.rows * (x.aligned_a < 4) + x.columns * (x.aligned_b < 4)) * x.step * x.element_bytes / 16
+    loads = _larger(pieces * c.warp_piece, single * c.warp_element) + odd * c.warp_shifted
+    both = _larger(multiply, loads) * here * x.split
+    step = _larger(both, c.warp_latency / np.maximum(x.stages - 1, 1)) + c.warp_step
     store = c.warp_store * x.rows * x.columns / ROWS**2 * (1 + x.thread_stores) * here
-    rounds, steps = ceiling(tiles, here), ceiling(x.k, x.step)
-    odd = x.rows * (x.aligned_a < 4) + x.columns * (x.aligned_b < 4)
-    each = odd * x.step * x.element_bytes / 16 / threads  # pieces of a thread, one after the other
-    shifted = c.warp_shifted * np.maximum(each * steps - 1, 0)
+    rounds, steps = ceiling(tiles, here), ceiling(ceiling(x.k, x.step), x.split)
+    first = c.warp_first + c.warp_exchange * (x.split - 1)
     reads, stored = _memory_bytes(x, c)
     memory = (reads + stored) / c.memory_bytes + _drained(reads + stored, c)
-    total = c.warp_launch + _larger(rounds * (c.warp_first + steps * step + shifted + store), memory)
+    total = c.warp_launch + _larger(rounds * (first + steps * step + store), memory)
     none = np.zeros_like(total)
     return Parts(
-        total, tiles, none + c.warp_launch, rounds * steps * multiply * here, rounds * steps * loads * here,
-        memory, rounds * store, none, none,
+        total, tiles, none + c.warp_launch, rounds * steps * multiply * here * x.split,
+        rounds * steps * loads * here * x.split, memory, rounds * store, none, none,
     )  # fmt: skip

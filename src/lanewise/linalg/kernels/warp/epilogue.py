@@ -17,19 +17,11 @@ from lanewise.linalg.kernels.warp.tiles import LANES
 def store_lines(T, acc, matrix, leading, tile, own, M, N, given):
     """Store the tile of a block, which begins at a row and a column; `own` is a warp's part of it."""
     (bm, bn, _), warps = T.plan.tile, T.threads // LANES
-    (row, column), (own_row, own_column) = tile, own
+    row, column = tile
     results = lw.dynamic_shared(T.out, Layout((bm, bn), (T.staged_columns, 1)))
     lw.syncthreads()  # all warps have left the operands' tiles
-    for i in range(len(acc)):
-        for j in range(len(acc[i])):
-            values = acc[i][j]
-            for first in range(0, len(values), 2):
-                r, c = values.element(first)
-                r, c = own_row + i * T.mma.m + r, own_column + j * T.mma.n + c
-                pair = [
-                    finished_sum(T, given, values[first + n], row + r, column + c + n, M, N) for n in range(2)
-                ]
-                results.ptr(r, c).store([each if each.dtype == T.out else each.to(T.out) for each in pair])
+    if lw.thread_idx.x < T.team:
+        put_results(T, acc, results, tile, own, M, N, given)
     lw.syncthreads()
     together = 2 if T.problem.out.alignment * 8 >= 2 * T.out.bits else 1
     leading = lw.assume(leading, multiple_of=together)
@@ -44,6 +36,22 @@ def store_lines(T, acc, matrix, leading, tile, own, M, N, given):
                 (place + c).store(results.ptr(line, c).load(together) if together > 1 else results[line, c])
             elif inside:
                 (place + c).store(results[line, c])
+
+
+@lw.device
+def put_results(T, acc, results, tile, own, M, N, given):
+    """Write a warp's part of the results to shared memory."""
+    for i in range(len(acc)):
+        for j in range(len(acc[i])):
+            values = acc[i][j]
+            for first in range(0, len(values), 2):
+                r, c = values.element(first)
+                r, c = own[0] + i * T.mma.m + r, own[1] + j * T.mma.n + c
+                pair = [
+                    finished_sum(T, given, values[first + n], tile[0] + r, tile[1] + c + n, M, N)
+                    for n in range(2)
+                ]
+                results.ptr(r, c).store([each if each.dtype == T.out else each.to(T.out) for each in pair])
 
 
 @lw.device

@@ -10,7 +10,7 @@ from lanewise.formats import Format, f32, f64
 from lanewise.isa import Instruction, instruction
 from lanewise.isa.archs import arch_number
 from lanewise.isa.launch_limits import MOST_THREADS, shared_bytes_of
-from lanewise.linalg.kernels.warp.tiles import LANES, TileShape
+from lanewise.linalg.kernels.warp.tiles import LANES, PIECE, TileShape
 from lanewise.linalg.order import instruction_of, multiplied_formats
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Operand, Problem
@@ -25,6 +25,8 @@ _F64_STEP = 8
 _PADDING, _MOST_RESULT_BYTES = 8, 40_960
 #: One stage is loaded while another is multiplied.
 _LEAST_STAGES = 2
+#: Bytes of a sum of which K may be split.
+_SUM_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,17 @@ class WarpTraits:
     @property
     def threads(self) -> int:
         """Threads of a block."""
+        return self.team * self.plan.split
+
+    @property
+    def team(self) -> int:
+        """Threads that share a part of K."""
         return self.plan.tile[0] // self.warp[0] * (self.plan.tile[1] // self.warp[1]) * LANES
+
+    @property
+    def all_stages(self) -> int:
+        """Stages of all parts of K."""
+        return self.plan.stages * self.plan.split
 
     @property
     def tiles(self) -> tuple[TileShape, TileShape]:
@@ -87,8 +99,15 @@ class WarpTraits:
 
     @property
     def stage_bytes(self) -> int:
-        """Shared memory of the operands' tiles."""
-        return self.plan.stages * sum(each.elements * each.size for each in self.tiles)
+        """Shared memory of the operands' tiles, and of what lies behind their rows."""
+        return self.offsets_behind[1] + self.all_stages * self.tiles[1].rows * PIECE * self.shifted[1]
+
+    @property
+    def offsets_behind(self) -> tuple[int, int]:
+        """Where in shared memory the 16 bytes behind the rows of A and of B are."""
+        a, b = self.tiles
+        first = self.all_stages * (a.elements * a.size + b.elements * b.size)
+        return first, first + self.all_stages * a.rows * PIECE * self.shifted[0]
 
     @property
     def staged_columns(self) -> int:
@@ -109,16 +128,16 @@ class WarpTraits:
     @property
     def shared_bytes(self) -> int:
         """Dynamic shared memory of a block: results take the operands' place."""
-        return max(self.stage_bytes, self._result_bytes if self.stages_results else 0)
+        parts = self.plan.tile[0] * self.plan.tile[1] * (self.plan.split - 1) * _SUM_BYTES
+        return max(self.stage_bytes, parts, self._result_bytes if self.stages_results else 0)
 
     @property
     def shifted(self) -> tuple[bool, bool]:
-        """Whether pieces of A and of B are read at any address."""
-        alignments = self.problem.a.alignment, self.problem.b.alignment
-        found = [
-            tile.is_shifted(self.threads, each) for tile, each in zip(self.tiles, alignments, strict=True)
-        ]
-        return found[0], found[1]
+        """Whether pieces of A and of B are moved in shared memory to where they belong."""
+        (a, b), team = self.tiles, self.team
+        if not self.asynchronous or self.by_tma:
+            return False, False
+        return a.is_shifted(team, self.problem.a.alignment), b.is_shifted(team, self.problem.b.alignment)
 
     @property
     def asynchronous(self) -> bool:
@@ -142,12 +161,12 @@ class WarpTraits:
             reason = f"it takes {self.threads} threads; a block has at most {MOST_THREADS}"
         elif not self.by_tma:
             alignments = self.problem.a.alignment, self.problem.b.alignment
-            for name, tile, alignment in zip("ab", self.tiles, alignments, strict=True):
-                width = tile.piece(self.threads, tile.width(alignment))
-                if not tile.is_shifted(self.threads, alignment) and not tile.is_shared_evenly(
-                    self.threads, width
-                ):
-                    reason = f"{self.threads} threads cannot share the copies of {name} evenly"
+            for name, tile, alignment, is_shifted in zip(
+                "ab", self.tiles, alignments, self.shifted, strict=True
+            ):
+                width = tile.piece(self.team, tile.width(alignment))
+                if not is_shifted and not tile.is_shared_evenly(self.team, width):
+                    reason = f"{self.team} threads cannot share the copies of {name} evenly"
         if reason:
             raise LanewiseError(f"tile {self.plan.tile}, {self.plan.stages} stages: {reason}")
 
@@ -164,9 +183,10 @@ def traits_of(problem: Problem, plan: Plan) -> WarpTraits:
         raise LanewiseError(
             f"plans of family 'warp' have no {asked}; plans of family 'warpgroup' have (arch sm_90a)"
         )
-    if plan.split * plan.groups != 1:
+    if plan.groups != 1 or (plan.split > 1 and (problem.sums.bits != 32 or plan.tile == TILE_BY_TMA)):
         raise LanewiseError(
-            f"plans of family 'warp' do not split K: split={plan.split}, groups={plan.groups}"
+            "plans of family 'warp' split K among the warps of a block, for sums of 32 bits: "
+            f"split={plan.split}, groups={plan.groups}, sums={problem.sums.name}"
         )
     if plan.l2:
         raise LanewiseError(f"plans of family 'warp' tell L2 nothing: l2={plan.l2!r}")
