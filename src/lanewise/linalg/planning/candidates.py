@@ -53,6 +53,8 @@ _ORDER_OF_TIES = ("swap", "gather", "groups", "split", "along", "across", "colum
 _WARP_TILES = ((16, 64), (64, 8), (128, 8), (32, 32), (64, 64), (128, 64), (64, 128), (128, 128))
 _WARP_STEPS, _WARP_STAGES, _WARP_SPLITS = (32, 64, 128), (4, 3), (1, 2, 4)
 _THIN, _FEW_ROWS = 128, 16
+#: K of a step of f32 that is split into bf16.
+_SPLIT_STEP = 16
 #: The most tiles whose K is cut into parts that warps of one block sum.
 _MOST_SPLIT = 2048
 #: Rows of tiles that are run through together.
@@ -111,12 +113,14 @@ def ranked(
 
     `forced` says how K is cut, its split and its groups; `most_groups` bounds the latter.
     """
+    may_cut = cuts and forced is None and most_groups is None
     if not cuts or _is_chain(problem):
         forced = forced or (1, 1)
     orientations = [False, True] if min(problem.m, problem.n) <= _FEW else [False]
     parts = [_choices(problem, swap, forced, most_groups) for swap in orientations]
-    if forced in (None, (1, 1)) and _suits_warps(problem):
-        plans = warp_plans(problem, forced is None and most_groups is None)
+    is_invariant = problem.batch_invariant or most_groups is not None
+    if forced in (None, (1, 1)) and _suits_warps(problem) and not (is_invariant and planes_of(problem) > 1):
+        plans = warp_plans(problem, may_cut and problem.sums.bits == 32)
         parts += [_warp_choices(plans)] if plans else []
     return Ranked(problem, {name: np.concatenate([each[name] for each in parts]) for name in parts[0]})
 
@@ -126,25 +130,30 @@ def warp_plans(problem: Problem, cuts: bool = True) -> list[Plan]:
 
     The sums have the same bits as those of wgmma, except for e4m3, e5m2 and sums in f16, for which there are
     no such plans, nor for results of 8 bits. There may be no kernel of some of them. Without `cuts`, K is
-    summed in one chain.
+    summed in one chain. Sums of f32 that is split into bf16 are promoted after steps of their own.
     """
-    if problem.promote or problem.precision == "f32" or problem.experts:
+    if problem.promote or problem.experts:
         return []
     if problem.a.dtype.name in ("e4m3", "e5m2") or min(problem.sums.bits, problem.out.dtype.bits * 2) == 16:
         return []
     size = element_bytes(problem)
+    steps: tuple[int, ...] = _WARP_STEPS
+    if planes_of(problem) > 1:
+        size, steps = _SUM_BYTES, (_SPLIT_STEP * _SUM_BYTES,)
     depth = problem.k * size
-    last = next((number for number, step in enumerate(_WARP_STEPS) if step >= depth), len(_WARP_STEPS) - 1)
+    last = next((number for number, step in enumerate(steps) if step >= depth), len(steps) - 1)
     plans = []
     for rows, columns in _WARP_TILES:
         tiles = -(-problem.m // rows) * -(-problem.n // columns) * problem.batch
-        for step in _WARP_STEPS[max(last - 1, 0) : last + 1]:
+        for step in steps[max(last - 1, 0) : last + 1]:
             stages = 2 if step >= depth else _WARP_STAGES[rows + columns > 2 * ROWS]
             for split in _WARP_SPLITS if cuts and tiles < _MOST_SPLIT else (1,):
-                steps = -(-depth // step)
-                if split == 1 or (rows * columns <= ROWS**2 and steps >= split * _LEAST_STEPS):
+                small = rows * columns <= ROWS**2 // (4 if planes_of(problem) > 1 else 1)
+                if split == 1 or (small and -(-depth // step) >= split * _LEAST_STEPS):
                     tile = (rows, columns, step // size)
                     plans.append(Plan("warp", ARCH, tile, stages, split=split, schedule="one tile"))
+    if planes_of(problem) > 1:  # sums and totals of the largest do not fit into the registers
+        plans = [plan for plan in plans if plan.tile[0] * plan.tile[1] <= 2 * ROWS**2]
     return plans
 
 

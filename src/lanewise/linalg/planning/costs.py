@@ -58,6 +58,7 @@ H200 = Costs(
     warp_latency=0.9,
     warp_step=0.1,
     warp_shifted=0.0003,
+    warp_split=0.00004,
     warp_exchange=0.15,
     warp_store=0.29,
 )

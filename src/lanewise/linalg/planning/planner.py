@@ -192,7 +192,8 @@ def require_possible(problem: Problem, plan: Plan) -> None:
             f"split={plan.split}, groups={plan.groups}: K is {problem.k}, which is {steps} steps of {step}, "
             f"not enough for {parts} parts"
         )
-    if parts > 1 and (problem.promote is not None or problem.precision == "f32"):
+    is_split = problem.precision == "f32" and plan.family != "warp"
+    if parts > 1 and (problem.promote is not None or is_split):
         raise LanewiseError(
             f"split={plan.split}, groups={plan.groups}: K cannot be split where sums are promoted to f32"
         )

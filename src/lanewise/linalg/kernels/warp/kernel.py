@@ -16,8 +16,9 @@ from lanewise.lang.frontend.kernel import Kernel
 from lanewise.layout import Layout
 from lanewise.linalg.kernels.fused_epilogue import EpilogueValues
 from lanewise.linalg.kernels.warp.epilogue import store, store_lines
-from lanewise.linalg.kernels.warp.tiles import LANES, TileShape, fragment, share_out
+from lanewise.linalg.kernels.warp.tiles import LANES, fragment, share_out, split_fragments
 from lanewise.linalg.kernels.warp.traits import WarpTraits
+from lanewise.linalg.order import plane_products
 
 
 def in_groups(number, tall, wide, group: int) -> tuple[Any, Any]:
@@ -104,6 +105,19 @@ def part_of_k(T: WarpTraits, K) -> tuple[Any, Any, Any]:
 
 
 @lw.device
+def multiplied(T, a, b, total):
+    """Return sums with the products of two fragments added; those of split f32 are summed by themselves."""
+    if T.planes == 1:
+        return T.mma(a, b, total)
+    part = T.mma.zeros()
+    for plane_a, plane_b in plane_products(T.planes, T.problem.is_transpose):
+        part = T.mma(a[plane_a], b[plane_b], part)
+    for i in range(len(total)):
+        total[i] = total[i] + part[i]
+    return total
+
+
+@lw.device
 def added_parts(T, acc, team):
     """Return the sums of all parts of K, added in order, for the warps that have the first part."""
     parts, flat = T.plan.split - 1, [each for row in acc for each in row]
@@ -153,6 +167,11 @@ def mainloop(T, copies, shared, own, team, K):
     def load(step, stage):
         k = step * mma.k
         rows, columns = range(0, wm, mma.m), range(0, wn, mma.n)
+        if T.planes > 1:
+            return (
+                [split_fragments(mma.a, sA, tile_a, own_row + i, k, base + stage) for i in rows],
+                [split_fragments(mma.b, sB, tile_b, own_column + j, k, base + stage) for j in columns],
+            )
         return (
             [fragment(mma.a, sA, tile_a, own_row + i, k, base + stage, rounds) for i in rows],
             [fragment(mma.b, sB, tile_b, own_column + j, k, base + stage, rounds) for j in columns],
@@ -175,7 +194,7 @@ def mainloop(T, copies, shared, own, team, K):
             following = load((step + 1) % steps, read)
             for i in range(len(a)):
                 for j in range(len(b)) if i % 2 == 0 else reversed(range(len(b))):
-                    acc[i][j] = mma(a[i], b[j], acc[i][j])
+                    acc[i][j] = multiplied(T, a[i], b[j], acc[i][j])
             a, b = following
     if T.asynchronous:
         lw.cp_async_wait(0)

@@ -13,7 +13,8 @@ from lanewise import lang as lw
 from lanewise.formats import Format, u8
 from lanewise.lang.trace.types import u16, u32
 from lanewise.layout import Layout, Swizzle
-from lanewise.linalg.kernels.copies.chunks import moved_down
+from lanewise.linalg.kernels.copies.chunks import moved_down, split_number
+from lanewise.linalg.order import SPLIT_PARTS
 
 LANES = 32
 #: Bytes of a row of an 8×8 matrix, and of the widest copy; those of the narrowest that cp.async makes.
@@ -290,6 +291,25 @@ def by_element(operand, array, tile: TileShape, first, along_k: int, stage) -> A
         at = (first + along, along_k + deep) if tile.k_major else (along_k + deep, first + along)
         found[index] = array[(*at, stage)]
     return found
+
+
+def split_fragments(operand, array, tile: TileShape, first, along_k: int, stage) -> list[Any]:
+    """Return three fragments of bf16 whose sum one of f32 is."""
+    planes = [operand.full(0) for _ in range(SPLIT_PARTS)]
+    for index in range(0, len(planes[0]), 2):  # neighbours along K
+        row, column = planes[0].element(index)
+        along, deep = (row, column) if operand.name == "A" else (column, row)
+        along, deep = first + along, along_k + deep
+        if tile.k_major:
+            place = array.ptr(along, deep, stage)
+            both = lw.pointer(place.address, tile.dtype, "shared", 2 * tile.size).load(2)
+        else:
+            both = [array[deep, along, stage], array[deep + 1, along, stage]]
+        for n in range(2):
+            parts = split_number(both[n])
+            for plane in range(SPLIT_PARTS):
+                planes[plane][index + n] = parts[plane]
+    return planes
 
 
 def rounded_tf32(word) -> Any:

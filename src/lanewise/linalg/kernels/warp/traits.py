@@ -11,7 +11,7 @@ from lanewise.isa import Instruction, instruction
 from lanewise.isa.archs import arch_number
 from lanewise.isa.launch_limits import MOST_THREADS, shared_bytes_of
 from lanewise.linalg.kernels.warp.tiles import LANES, PIECE, TileShape
-from lanewise.linalg.order import instruction_of, multiplied_formats
+from lanewise.linalg.order import instruction_of, multiplied_formats, planes_of
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Operand, Problem
 
@@ -38,13 +38,18 @@ class WarpTraits:
 
     @cached_property
     def a(self) -> Format:
-        """The format of A as it is multiplied."""
-        return multiplied_formats(self.problem)[0]
+        """The format of A as it lies in shared memory; f32 may be split into bf16 behind it."""
+        return self.problem.a.dtype if self.planes > 1 else multiplied_formats(self.problem)[0]
 
     @cached_property
     def b(self) -> Format:
-        """The format of B as it is multiplied."""
-        return multiplied_formats(self.problem)[1]
+        """The format of B as it lies in shared memory."""
+        return self.problem.b.dtype if self.planes > 1 else multiplied_formats(self.problem)[1]
+
+    @property
+    def planes(self) -> int:
+        """Into how many bf16 each element is split; 3 make six products, whose sums are promoted."""
+        return planes_of(self.problem)
 
     @property
     def out(self) -> Format:
@@ -66,10 +71,12 @@ class WarpTraits:
 
     @property
     def warp(self) -> tuple[int, int]:
-        """A warp's part of the tile: 64 by 64, less for f64 and where four warps would not share a tile."""
+        """A warp's part of the tile: 64 by 64, less for f64, for f32 that is split into bf16, and where four
+        warps would not share a tile."""
         if self.by_tma:
             return self.plan.tile[0] // 4, self.plan.tile[1] // 2
-        m, n = min(64, self.plan.tile[0]), min(32 if self.a is f64 else 64, self.plan.tile[1])
+        m = min(64 if self.planes == 1 else 32, self.plan.tile[0])
+        n = min(32 if self.a is f64 or self.planes > 1 else 64, self.plan.tile[1])
         while self.plan.tile[0] // m * (self.plan.tile[1] // n) < 4 and max(m, n) > 16:
             m, n = (m // 2, n) if m >= n and m > self.mma.m else (m, n // 2)
         return m, n
@@ -153,6 +160,8 @@ class WarpTraits:
             reason = f"{bm} × {bn} cannot be divided among warps into multiples of {mma.m} × {mma.n}"
         elif bk % mma.k:
             reason = f"{bk} elements of K are not a multiple of {mma.k}, those of {mma.text}"
+        elif self.planes > 1 and bk != mma.k:
+            reason = f"{bk} elements of K are not those of {mma.text}, whose sums of split f32 are promoted"
         elif self.plan.stages < _LEAST_STAGES:
             reason = f"it needs at least {_LEAST_STAGES} stages"
         elif self.shared_bytes > most:
@@ -178,10 +187,9 @@ class WarpTraits:
 
 def traits_of(problem: Problem, plan: Plan) -> WarpTraits:
     """Return what is compiled for a problem, whose rows of the result are contiguous, and a plan."""
-    if problem.promote is not None or problem.precision == "f32":
-        asked = "sums promoted along K" if problem.promote is not None else 'precision="f32"'
+    if problem.promote is not None:
         raise LanewiseError(
-            f"plans of family 'warp' have no {asked}; plans of family 'warpgroup' have (arch sm_90a)"
+            "plans of family 'warp' have no sums promoted along K; plans of family 'warpgroup' have (arch sm_90a)"
         )
     if plan.groups != 1 or (plan.split > 1 and (problem.sums.bits != 32 or plan.tile == TILE_BY_TMA)):
         raise LanewiseError(
@@ -204,6 +212,7 @@ def traits_of(problem: Problem, plan: Plan) -> WarpTraits:
     compiled = Problem(
         0, 0, 0, kind(problem.a), kind(problem.b), kind(problem.out), problem.sums,
         epilogue=problem.epilogue.compiled_in, precision=problem.precision,
+        is_transpose=problem.is_transpose and planes_of(problem) > 1,
     )  # fmt: skip
     return WarpTraits(compiled, replace(plan, swap=False, why=""))
 
