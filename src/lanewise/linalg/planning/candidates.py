@@ -50,9 +50,9 @@ _ORDER_OF_TIES = ("swap", "gather", "groups", "split", "along", "across", "colum
 #: Tiles of the mma.sync kernels, bytes of their steps of K, stages of small and of large tiles, and into how
 #: many parts K is cut; the largest K, in bytes, and the most rows or columns of products that are tried with
 #: them though nothing had to be copied.
-_WARP_TILES = ((16, 64), (64, 8), (128, 8), (32, 32), (64, 64), (128, 64), (64, 128), (128, 128))
+_WARP_TILES = ((16, 64), (64, 8), (128, 8), (32, 32), (64, 64), (128, 64), (64, 128), (128, 128), (32, 256))
 _WARP_STEPS, _WARP_STAGES, _WARP_SPLITS = (32, 64, 128), (4, 3), (1, 2, 4)
-_THIN, _FEW_ROWS = 128, 16
+_THIN, _FEW_ROWS = 256, 16
 #: K of a step of f32 that is split into bf16.
 _SPLIT_STEP = 16
 #: The most tiles whose K is cut into parts that warps of one block sum.

@@ -359,7 +359,7 @@ def _warp(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     loads = loads + both * c.warp_split
     both = _larger(multiply, loads) * here * x.split
     step = _larger(both, c.warp_latency / np.maximum(x.stages - 1, 1)) + c.warp_step
-    store = c.warp_store * x.rows * x.columns / ROWS**2 * (1 + x.thread_stores) * here
+    store = c.warp_store * x.rows * x.columns / ROWS**2 * here
     rounds, steps = ceiling(tiles, here), ceiling(ceiling(x.k, x.step), x.split)
     first = c.warp_first + c.warp_exchange * (x.split - 1)
     reads, stored = _memory_bytes(x, c, size)

@@ -32,7 +32,7 @@ def in_groups(number, tall, wide, group: int) -> tuple[Any, Any]:
 def compiled(T: WarpTraits) -> Kernel:
     """Return the kernel for some constants."""
     T.require_possible()
-    (bm, bn, bk), (wm, wn) = T.plan.tile, T.warp
+    (bm, bn, _), (wm, wn) = T.plan.tile, T.warp
     tile_a, tile_b = T.tiles
     width_a, width_b = tile_a.width(T.problem.a.alignment), tile_b.width(T.problem.b.alignment)
     bias_type, residual_type = T.problem.epilogue.added_dtypes

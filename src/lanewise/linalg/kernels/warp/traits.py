@@ -189,7 +189,7 @@ def traits_of(problem: Problem, plan: Plan) -> WarpTraits:
     """Return what is compiled for a problem, whose rows of the result are contiguous, and a plan."""
     if problem.promote is not None:
         raise LanewiseError(
-            "plans of family 'warp' have no sums promoted along K; plans of family 'warpgroup' have (arch sm_90a)"
+            "plans of family 'warp' have no sums promoted along K; those of 'warpgroup' have, on sm_90a"
         )
     if plan.groups != 1 or (plan.split > 1 and (problem.sums.bits != 32 or plan.tile == TILE_BY_TMA)):
         raise LanewiseError(
