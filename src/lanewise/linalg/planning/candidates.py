@@ -146,7 +146,7 @@ def warp_plans(problem: Problem, cuts: bool = True) -> list[Plan]:
     for rows, columns in _WARP_TILES:
         tiles = -(-problem.m // rows) * -(-problem.n // columns) * problem.batch
         for step in steps[max(last - 1, 0) : last + 1]:
-            stages = 2 if step >= depth else _WARP_STAGES[rows + columns > 2 * ROWS]
+            stages = 1 if step >= depth else _WARP_STAGES[rows + columns > 2 * ROWS]
             for split in _WARP_SPLITS if cuts and tiles < _MOST_SPLIT else (1,):
                 small = rows * columns <= ROWS**2 // (4 if planes_of(problem) > 1 else 1)
                 if split == 1 or (small and -(-depth // step) >= split * _LEAST_STEPS):

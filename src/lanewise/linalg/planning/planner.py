@@ -217,6 +217,8 @@ def _warp_plans(problem: Problem, arch: str, gpu: Gpu) -> Iterator[Plan]:
     widest = 256
     if size == 8:  # a sum takes two registers: a wider tile would not fit
         widest, step = 128, 16
+    elif planes_of(problem) > 1:  # nor where sums have totals
+        size, widest, step = 4, 64, 16
     for rows, columns, _ in _WARP_TILES:
         if columns > widest or columns & (columns - 1):
             continue

@@ -53,6 +53,12 @@ def head_of(T, place):
 
 
 @lw.device
+def chunk_of(results, line, column):
+    """Return 16 bytes of a row in shared memory as four words."""
+    return [*lw.pointer(results.ptr(line, column).address, u32, "shared", CHUNK).load(4)]
+
+
+@lw.device
 def store_chunks(T, results, place, leading, high, wide):
     """Store what lies between the first and the last multiple of 16 bytes of each row, 16 bytes at once."""
     bn, size = T.plan.tile[1], T.out.bits // 8
@@ -64,10 +70,10 @@ def store_chunks(T, results, place, leading, high, wide):
         head = head_of(T, start)
         for first in range(0, across, lanes):
             chunk = first + lw.thread_idx.x % lanes
-            words = lw.pointer(results.ptr(line, chunk * per_chunk).address, u32, "shared", CHUNK)
-            found = [*words.load(4)]
+            found = chunk_of(results, line, chunk * per_chunk)
             if not is_aligned(T):
-                found = moved_down([*found, *(words + 4).load(4)], (head * size).to(lw.u32), size)
+                found += chunk_of(results, line, lw.min(chunk + 1, across - 1) * per_chunk)
+                found = moved_down(found, (head * size).to(lw.u32), size)
             if head + (chunk + 1) * per_chunk <= wide:
                 store_chunk(start + (head + chunk * per_chunk), found)
 

@@ -157,7 +157,7 @@ def mainloop(T, copies, shared, own, team, K):
 
     def arrive(stage):
         if T.asynchronous:
-            lw.cp_async_wait(stages - 2)
+            lw.cp_async_wait(max(stages - 2, 0))
         if any(T.shifted):
             lw.syncwarp()
         for each in copies:
@@ -177,10 +177,19 @@ def mainloop(T, copies, shared, own, team, K):
             [fragment(mma.b, sB, tile_b, own_column + j, k, base + stage, rounds) for j in columns],
         )
 
-    for stage in range(stages - 1):
+    def multiply(a, b):
+        for i in range(len(a)):
+            for j in range(len(b)) if i % 2 == 0 else reversed(range(len(b))):
+                acc[i][j] = multiplied(T, a[i], b[j], acc[i][j])
+
+    for stage in range(max(stages - 1, 1)):
         fetch(lw.i32(stage * bk), stage)
     arrive(lw.i32(0))
     acc = [[mma.zeros() for _ in range(0, wn, mma.n)] for _ in range(0, wm, mma.m)]
+    if stages == 1:  # it is all of K
+        for step in range(steps):
+            multiply(*load(step, 0))
+        return acc
     a, b = load(0, 0)
     read, write = lw.i32(0), lw.i32(stages - 1)
     for k in lw.range(0, K, bk):
@@ -192,9 +201,7 @@ def mainloop(T, copies, shared, own, team, K):
                 read = lw.where(read == stages - 1, 0, read + 1)
                 arrive(read)
             following = load((step + 1) % steps, read)
-            for i in range(len(a)):
-                for j in range(len(b)) if i % 2 == 0 else reversed(range(len(b))):
-                    acc[i][j] = multiplied(T, a[i], b[j], acc[i][j])
+            multiply(a, b)
             a, b = following
     if T.asynchronous:
         lw.cp_async_wait(0)

@@ -23,8 +23,6 @@ TILE_BY_TMA = (128, 112, 16)
 _F64_STEP = 8
 #: Columns between the rows of results in shared memory, and bytes that results may always have there.
 _PADDING, _MOST_RESULT_BYTES = 8, 40_960
-#: One stage is loaded while another is multiplied.
-_LEAST_STAGES = 2
 #: Bytes of a sum of which K may be split.
 _SUM_BYTES = 4
 
@@ -162,8 +160,6 @@ class WarpTraits:
             reason = f"{bk} elements of K are not a multiple of {mma.k}, those of {mma.text}"
         elif self.planes > 1 and bk != mma.k:
             reason = f"{bk} elements of K are not those of {mma.text}, whose sums of split f32 are promoted"
-        elif self.plan.stages < _LEAST_STAGES:
-            reason = f"it needs at least {_LEAST_STAGES} stages"
         elif self.shared_bytes > most:
             reason = f"they take {self.shared_bytes} bytes of shared memory; {self.plan.arch} has {most}"
         elif self.threads > MOST_THREADS:
@@ -195,6 +191,11 @@ def traits_of(problem: Problem, plan: Plan) -> WarpTraits:
         raise LanewiseError(
             "plans of family 'warp' split K among the warps of a block, for sums of 32 bits: "
             f"split={plan.split}, groups={plan.groups}, sums={problem.sums.name}"
+        )
+    if plan.stages == 1 and problem.k > plan.tile[2]:
+        raise LanewiseError(
+            f"plans of family 'warp' with one stage have all of K in it: K is {problem.k}, a stage has "
+            f"{plan.tile[2]} of it; take two stages, of which one is loaded while the other is multiplied"
         )
     if plan.l2:
         raise LanewiseError(f"plans of family 'warp' tell L2 nothing: l2={plan.l2!r}")
