@@ -105,6 +105,15 @@ def part_of_k(T: WarpTraits, K) -> tuple[Any, Any, Any]:
 
 
 @lw.device
+def with_products(T, a, b, acc):
+    """Return a warp's sums with the products of its fragments of one step added."""
+    for i in range(len(a)):
+        for j in range(len(b)) if i % 2 == 0 else reversed(range(len(b))):
+            acc[i][j] = multiplied(T, a[i], b[j], acc[i][j])
+    return acc
+
+
+@lw.device
 def multiplied(T, a, b, total):
     """Return sums with the products of two fragments added; those of split f32 are summed by themselves."""
     if T.planes == 1:
@@ -177,18 +186,13 @@ def mainloop(T, copies, shared, own, team, K):
             [fragment(mma.b, sB, tile_b, own_column + j, k, base + stage, rounds) for j in columns],
         )
 
-    def multiply(a, b):
-        for i in range(len(a)):
-            for j in range(len(b)) if i % 2 == 0 else reversed(range(len(b))):
-                acc[i][j] = multiplied(T, a[i], b[j], acc[i][j])
-
     for stage in range(max(stages - 1, 1)):
         fetch(lw.i32(stage * bk), stage)
     arrive(lw.i32(0))
     acc = [[mma.zeros() for _ in range(0, wn, mma.n)] for _ in range(0, wm, mma.m)]
     if stages == 1:  # it is all of K
         for step in range(steps):
-            multiply(*load(step, 0))
+            acc = with_products(T, *load(step, 0), acc)
         return acc
     a, b = load(0, 0)
     read, write = lw.i32(0), lw.i32(stages - 1)
@@ -201,7 +205,7 @@ def mainloop(T, copies, shared, own, team, K):
                 read = lw.where(read == stages - 1, 0, read + 1)
                 arrive(read)
             following = load((step + 1) % steps, read)
-            multiply(a, b)
+            acc = with_products(T, a, b, acc)
             a, b = following
     if T.asynchronous:
         lw.cp_async_wait(0)
