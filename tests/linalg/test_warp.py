@@ -61,6 +61,13 @@ CASES = {
     "thin, any row": case("sm_90a", np.float16, (3, 70, 37, 5), (64, 64, 16), turn_a=True),
     "thin, even rows": case("sm_90a", BF16, (70, 38, 21), (64, 64, 16), turn_b=True),
     "one column": case("sm_90a", BF16, (130, 1, 70), (128, 8, 64)),
+    "parts of K": case("sm_90a", BF16, (40, 3, 333), (64, 8, 32), turn_a=True, split=4, out_dtype="f32"),
+    "parts of K, two stages": case("sm_80", np.int8, (2, 5, 71, 201), (16, 64, 64), split=2, out_dtype="s32"),
+    "f32": case("sm_90a", np.float32, (33, 41, 50), (32, 32, 16), turn_b=True),
+    "f32 in parts": case("sm_90a", np.float32, (2, 5, 70, 101), (16, 64, 16), turn_a=True, split=2),
+    "f32, columns contiguous": case("sm_80", np.float32, (72, 40, 40), (64, 64, 16), turn_out=True),
+    "wide rows at any address": case("sm_90a", np.float16, (33, 271, 3), (32, 256, 16), turn_b=True),
+    "wide rows that end early": case("sm_90a", np.float16, (33, 140, 24), (64, 128, 32), out_dtype="f32"),
     "a large tile": case("sm_80", np.float16, (140, 130, 100), (128, 128, 32)),
 }  # fmt: skip
 USUAL = (
@@ -75,6 +82,10 @@ USUAL = (
     "everything",
     "thin, any row",
     "one column",
+    "parts of K",
+    "f32 in parts",
+    "f32, columns contiguous",
+    "wide rows at any address",
 )
 
 
@@ -86,6 +97,7 @@ def test_kernel_and_call_agree(name: str) -> None:
     more = dict(given)
     *lead, m, n, k = sizes
     stages = more.pop("stages", 2 if arch == "sm_75" else 3)
+    plan = Plan("warp", arch, tile, stages, split=more.pop("split", 1))
     turns = [more.pop(each, False) for each in ("turn_a", "turn_b", "turn_out")]
     a, b = matrix(1, (*lead, m, k), dtype, turns[0]), matrix(2, (*lead, k, n), dtype, turns[1])
     if (bias := more.pop("bias", None)) is not None:
@@ -95,12 +107,11 @@ def test_kernel_and_call_agree(name: str) -> None:
     if more.pop("scales", False):
         more |= {"scale_a": np.float32(0.5) * np.arange(1, m + 1, dtype=np.float32).reshape(m, 1)}
         more |= {"scale_b": np.arange(1, n + 1, dtype=np.float32).reshape(1, n)}
-    expected = lw.matmul(a, b, arch=arch, **more)
+    expected = lw.matmul(a, b, arch=arch, plan=plan, **more)
     out = np.zeros(expected.shape, expected.dtype)
     if turns[2]:
         out = np.ascontiguousarray(out.swapaxes(-1, -2)).swapaxes(-1, -2)
     planned = lw.plan(a, b, arch=arch, out=out, **more)
-    plan = Plan("warp", arch, tile, stages)
     pointers = Pointers(
         a, b, out, more.get("bias"), more.get("residual"), more.get("scale_a"), more.get("scale_b"), None,
         more.get("alpha", 1.0), more.get("beta", 1.0),
@@ -122,11 +133,36 @@ def test_rows_that_end_within_a_piece() -> None:
         assert np.array_equal(out, lw.matmul(a, b, arch=arch))
 
 
+def test_operands_at_any_address() -> None:
+    """Arrays that begin at any element: what lies before and behind them is neither read nor summed."""
+    rng = np.random.default_rng(5)
+    for dtype, (m, n, k), tile, split, out in (
+        (np.int8, (1, 1, 5), (64, 8, 64), 1, "s32"), (BF16, (17, 9, 131), (32, 32, 32), 2, "f32"),
+    ):  # fmt: skip
+        a, b = (
+            rng.integers(-9, 9, rows * columns + 1).astype(dtype)[1:].reshape(rows, columns)
+            for rows, columns in ((m, k), (k, n))
+        )
+        plan = Plan("warp", "sm_90a", tile, 2, split=split)
+        expected = lw.matmul(a, b, arch="sm_90a", plan=plan, out_dtype=out)
+        result = np.zeros(expected.shape, expected.dtype)
+        problem = lw.plan(a, b, arch="sm_90a", out_dtype=out).problem
+        configured, arguments, _ = warp.launches(problem, plan, Pointers(a, b, result))[0]
+        report = lw.check(configured, *arguments, arch="sm_90a")
+        assert not report.findings, report.findings[0]
+        assert np.array_equal(result, expected)
+
+
 def test_what_it_cannot_do() -> None:
     a = np.zeros((64, 64), np.float32)
     problem = lw.plan(a, a, precision="f32").problem
-    with pytest.raises(LanewiseError, match="have no"):
-        warp.kernel(problem, Plan("warp", "sm_80", (64, 64, 16), 3))
+    with pytest.raises(LanewiseError, match="32 elements of K are not those of"):
+        warp.kernel(problem, Plan("warp", "sm_80", (64, 64, 32), 3))
     half = lw.plan(a.astype(np.float16), a.astype(np.float16), arch="sm_80").problem
-    with pytest.raises(LanewiseError, match="do not split K"):
-        warp.kernel(half, Plan("warp", "sm_80", (64, 64, 32), 3, split=2))
+    with pytest.raises(LanewiseError, match="among the warps of a block"):
+        warp.kernel(half, Plan("warp", "sm_80", (64, 64, 32), 3, groups=2))
+    with pytest.raises(LanewiseError, match="with one stage have all of K in it"):
+        warp.kernel(half, Plan("warp", "sm_80", (64, 64, 32), 1))
+    small = lw.plan(a.astype(E4M3), a.astype(E4M3).T, accumulate="f32", arch="sm_90a").problem
+    with pytest.raises(LanewiseError, match="no sums promoted along K"):
+        warp.kernel(small, Plan("warp", "sm_89", (64, 64, 64), 3))

@@ -53,11 +53,16 @@ _LEAST_STAGES, _MOST_STAGES = 2, 16
 _LARGEST_PINGPONG = 6
 #: Which of two candidates comes first if the model expects the same of them: the last of these counts most.
 _ORDER_OF_TIES = ("swap", "gather", "groups", "split", "along", "across", "columns", "rows")
-#: Tiles of the mma.sync kernels, bytes of their steps of K, and stages of those; the largest K, in bytes, and
-#: the most rows or columns of products that are tried with them though nothing had to be copied.
-_WARP_TILES = ((16, 64), (64, 8), (128, 8), (32, 32), (64, 64), (128, 64), (64, 128), (128, 128))
-_WARP_STEPS = ((32, 4), (64, 4), (128, 3))
-_THIN, _FEW_ROWS = 128, 16
+#: Tiles of the mma.sync kernels, bytes of their steps of K, stages of small and of large tiles, and into how
+#: many parts K is cut; the largest K, in bytes, and the most rows or columns of products that are tried with
+#: them though nothing had to be copied.
+_WARP_TILES = ((16, 64), (64, 8), (128, 8), (32, 32), (64, 64), (128, 64), (64, 128), (128, 128), (32, 256))
+_WARP_STEPS, _WARP_STAGES, _WARP_SPLITS = (32, 64, 128), (4, 3), (1, 2, 4)
+_THIN, _FEW_ROWS = 256, 16
+#: K of a step of f32 that is split into bf16.
+_SPLIT_STEP = 16
+#: The most tiles whose K is cut into parts that warps of one block sum.
+_MOST_SPLIT = 2048
 #: Rows of tiles that are run through together.
 _RASTER = 8.0
 #: Shared memory of results, for each warpgroup, and of a sum.
@@ -86,7 +91,9 @@ class Ranked:
         of = {name: int(values[place]) for name, values in self.choices.items()}
         if of["warp"]:
             tile, stages = (of["rows"], of["columns"], of["step"]), of["stages"]
-            return Plan("warp", ARCH, tile, stages, schedule="one tile", swap=bool(of["swap"]))
+            return Plan(
+                "warp", ARCH, tile, stages, split=of["split"], schedule="one tile", swap=bool(of["swap"])
+            )
         schedule = "by turns" if of["by_turns"] else ("pingpong" if of["pingpong"] else "cooperative")
         return Plan(
             "warpgroup", ARCH, (of["rows"], of["columns"], self.step), _LEAST_STAGES,
@@ -112,36 +119,48 @@ def ranked(
 
     `forced` says how K is cut, its split and its groups; `most_groups` bounds the latter.
     """
+    may_cut = cuts and forced is None and most_groups is None
     if not cuts or _is_chain(problem):
         forced = forced or (1, 1)
     orientations = [False, True] if min(problem.m, problem.n) <= _FEW else [False]
     parts = [_choices(problem, swap, forced, most_groups) for swap in orientations]
-    if forced in (None, (1, 1)):
-        plans = warp_plans(problem) if _suits_warps(problem) else []
+    is_invariant = problem.batch_invariant or most_groups is not None
+    if forced in (None, (1, 1)) and _suits_warps(problem) and not (is_invariant and planes_of(problem) > 1):
+        plans = warp_plans(problem, may_cut and problem.sums.bits == 32)
         parts += [_warp_choices(plans)] if plans else []
     return Ranked(problem, {name: np.concatenate([each[name] for each in parts]) for name in parts[0]})
 
 
-def warp_plans(problem: Problem) -> list[Plan]:
+def warp_plans(problem: Problem, cuts: bool = True) -> list[Plan]:
     """Return plans of the mma.sync kernels: threads load elements as they lie, nothing is copied first.
 
     The sums have the same bits as those of wgmma, except for e4m3, e5m2 and sums in f16, for which there are
-    no such plans, nor for results of 8 bits. There may be no kernel of some of them.
+    no such plans, nor for results of 8 bits. There may be no kernel of some of them. Without `cuts`, K is
+    summed in one chain. Sums of f32 that is split into bf16 are promoted after steps of their own.
     """
-    if problem.promote or problem.precision == "f32" or problem.experts:
+    if problem.promote or problem.experts:
         return []
     if problem.a.dtype.name in ("e4m3", "e5m2") or min(problem.sums.bits, problem.out.dtype.bits * 2) == 16:
         return []
     size = element_bytes(problem)
+    steps: tuple[int, ...] = _WARP_STEPS
+    if planes_of(problem) > 1:
+        size, steps = _SUM_BYTES, (_SPLIT_STEP * _SUM_BYTES,)
     depth = problem.k * size
-    steps = [(step, stages) for step, stages in _WARP_STEPS if step <= depth] or [_WARP_STEPS[0]]
-    if depth > steps[-1][0] < _WARP_STEPS[-1][0]:
-        steps.append(_WARP_STEPS[len(steps)])
-    return [
-        Plan("warp", ARCH, (rows, columns, step // size), 2 if step >= depth else stages, schedule="one tile")
-        for rows, columns in _WARP_TILES
-        for step, stages in steps[-2:]
-    ]
+    last = next((number for number, step in enumerate(steps) if step >= depth), len(steps) - 1)
+    plans = []
+    for rows, columns in _WARP_TILES:
+        tiles = -(-problem.m // rows) * -(-problem.n // columns) * problem.batch
+        for step in steps[max(last - 1, 0) : last + 1]:
+            stages = 1 if step >= depth else _WARP_STAGES[rows + columns > 2 * ROWS]
+            for split in _WARP_SPLITS if cuts and tiles < _MOST_SPLIT else (1,):
+                small = rows * columns <= ROWS**2 // (4 if planes_of(problem) > 1 else 1)
+                if split == 1 or (small and -(-depth // step) >= split * _LEAST_STEPS):
+                    tile = (rows, columns, step // size)
+                    plans.append(Plan("warp", ARCH, tile, stages, split=split, schedule="one tile"))
+    if planes_of(problem) > 1:  # sums and totals of the largest do not fit into the registers
+        plans = [plan for plan in plans if plan.tile[0] * plan.tile[1] <= 2 * ROWS**2]
+    return plans
 
 
 def _suits_warps(problem: Problem) -> bool:
@@ -161,7 +180,8 @@ def _warp_choices(plans: list[Plan]) -> Choices:
     rows, columns, steps = np.array([plan.tile for plan in plans]).T
     one, none = np.ones(len(plans), int), np.zeros(len(plans), int)
     return {
-        "rows": rows, "columns": columns, "step": steps, "across": one, "along": one, "split": one,
+        "rows": rows, "columns": columns, "step": steps, "across": one, "along": one,
+        "split": np.array([plan.split for plan in plans]),
         "groups": one, "gather": none, "direct": none, "by_turns": none, "pingpong": none, "swap": none,
         "warp": one, "stages": np.array([plan.stages for plan in plans]),
     }  # fmt: skip

@@ -56,8 +56,11 @@ H200 = Costs(
     warp_products=8.66e5,
     warp_piece=0.000194,
     warp_element=0.000324,
-    warp_step=0.26,
-    warp_shifted=0.65,
+    warp_latency=0.9,
+    warp_step=0.1,
+    warp_shifted=0.0003,
+    warp_split=0.00004,
+    warp_exchange=0.15,
     warp_store=0.29,
 )
 #: By what share of the time the planner is typically off (the root of the mean square), by the part of the

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from lanewise.linalg.kernels.hopper.traits import WIDEST_PROMOTED
 from lanewise.linalg.planning.gpus import Gpu
 
 #: Rows of one wgmma; bytes of a line of shared memory, which is K of one stage.
@@ -20,11 +21,7 @@ ROWS, LINE = 64, 128
 #: Bytes of a partial sum, of a sector of L2, and of what memory moves at once.
 _SUM_BYTES, _SECTOR, _ATOM = 4, 32, 64
 #: Shared memory and registers of a multiprocessor, and registers of a thread of the mma.sync kernels.
-_SHARED, _REGISTERS, _WARP_REGISTERS = 227_000, 65_536, 160
-#: Bytes that a thread loads in the time of one load, if 16 are put together of others.
-_SHIFTED = 4
-#: Columns of the widest tile whose sums are promoted at once.
-_WIDEST_PROMOTED = 192
+_SHARED, _REGISTERS, _WARP_REGISTERS = 227_000, 65_536, 128
 #: How many times the size of a cluster is doubled, by its size.
 _DOUBLINGS = np.array([0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 3.0])
 #: Bytes of a row of a box of results that TMA stores, by the 16 bytes of a tile's row: boxes divide the tile.
@@ -109,15 +106,19 @@ class Costs:
     second_copy: float
     copy_bytes: float
     #: The mma.sync kernels: a launch, the first loads of a tile, products of bf16 numbers of one
-    #: multiprocessor, one load of a thread, one element that goes to a fragment by itself, a step of K at
-    #: least, a piece of 16 bytes that a thread puts together in registers, and 64 × 64 results.
+    #: multiprocessor, one load of a thread, one element that goes to a fragment by itself, from the request
+    #: of a stage to its arrival, a step of K beside all that, a piece of 16 bytes that a thread moves in
+    #: shared memory, an f32 that a warp splits into bf16, the sums of another part of K, and 64 × 64 results.
     warp_launch: float
     warp_first: float
     warp_products: float
     warp_piece: float
     warp_element: float
+    warp_latency: float
     warp_step: float
     warp_shifted: float
+    warp_split: float
+    warp_exchange: float
     warp_store: float
 
 
@@ -225,12 +226,13 @@ def expected(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     return Parts(**chosen)
 
 
-def _memory_bytes(case: Case, costs: Costs) -> tuple[Values, Values]:
-    """Return the bytes of operands, and those of results, more where sectors are written in parts."""
+def _memory_bytes(case: Case, costs: Costs, size: Values) -> tuple[Values, Values]:
+    """Return the bytes of operands, whose elements have a size, and of results: more where sectors are
+    written in parts."""
     x, c = case, costs
     rows = x.m * (1 + c.half_atoms * x.half_a)
     rows = rows + x.n * np.maximum(x.experts, 1) * (1 + c.half_atoms * x.half_b)
-    reads = rows * x.k * x.element_bytes * x.planes * x.batch
+    reads = rows * x.k * size * x.batch
     run = _run_bytes(x)
     edges = ceiling(x.line_bytes, run) * np.where(x.along_n > 0, x.m, x.n) * x.batch
     common = np.gcd(run.astype(int), np.asarray(x.line_bytes).astype(int))
@@ -288,7 +290,7 @@ def _hopper(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     last = np.maximum(last, np.minimum(c.last_wave, 1) * full * (whole > 0))
     computed = whole * (full + between) + (rest > 0) * (last + between) - between + finish
 
-    reads, stored = _memory_bytes(x, c)
+    reads, stored = _memory_bytes(x, c, x.element_bytes * x.planes)
     band = np.minimum(x.raster, high) * x.across
     beside = np.minimum(np.maximum(slots * size / x.split / band, 1), wide * x.along)
     again = (band * x.rows + beside * x.columns) * x.k * x.element_bytes * x.planes * tiles / slots - reads
@@ -321,7 +323,7 @@ def _products_of_step(case: Case, costs: Costs, consumers: Values) -> Values:
     rate = c.products * np.where(x.element_bytes == 1, c.eight_bit, 2 / x.element_bytes)
     columns = np.maximum(x.columns, c.least_columns) + c.extra_columns
     multiply = x.rows * columns * (LINE / x.element_bytes) * x.plane_products / rate
-    promotion = np.where(x.columns > _WIDEST_PROMOTED, c.promotion_in_halves, c.promotion)
+    promotion = np.where(x.columns > WIDEST_PROMOTED, c.promotion_in_halves, c.promotion)
     promotion = np.where(x.by_turns > 0, c.promotion_by_turns, promotion)
     promoted = x.promotes * promotion * x.rows / consumers * x.columns / ROWS**2
     alone = (consumers == 1) & (x.by_turns == 0)  # two accumulators keep the tensor cores busy
@@ -344,26 +346,31 @@ def _warp(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     """Return the time of plans of the mma.sync kernels: blocks of one tile, some of them at the same time."""
     c, x = costs, case
     tiles = ceiling(x.m, x.rows) * ceiling(x.n, x.columns) * x.batch / gpu.multiprocessors
-    shared = x.stages * (x.rows + x.columns) * x.step * x.element_bytes + 1024
-    threads = np.maximum(128, x.rows * x.columns / ROWS**2 * 32)
+    size = np.where(x.planes > 1, _SUM_BYTES, x.element_bytes)
+    shared = x.stages * (x.rows + x.columns) * x.step * size * x.split + 1024
+    own = np.where(x.planes > 1, ROWS / 2, ROWS)  # rows and columns of a warp
+    threads = np.maximum(128, x.rows * x.columns / own**2 * 32) * x.split
     fitting = np.minimum(_SHARED // shared, _REGISTERS // (threads * _WARP_REGISTERS))
     here = np.minimum(ceiling(tiles, 1.0), np.maximum(fitting, 1))
     multiply = x.rows * np.maximum(x.columns, ROWS / 2) * x.step * x.element_bytes / 2 / c.warp_products
-    bytes_ = [np.where(each >= 4, each, _SHIFTED) for each in (x.aligned_a, x.aligned_b)]
-    pieces = (x.rows / bytes_[0] + x.columns / bytes_[1]) * x.step * x.element_bytes
+    multiply = multiply * x.plane_products
+    bytes_ = [np.where(each >= 4, each, 16.0) for each in (x.aligned_a, x.aligned_b)]
+    pieces = (x.rows / bytes_[0] + x.columns / bytes_[1]) * x.step * size
     single = (x.rows * x.single_a + x.columns * x.single_b) * x.step
-    loads = _larger(pieces * c.warp_piece, single * c.warp_element)
-    step = _larger(multiply * here, loads * here, c.warp_step)
-    store = c.warp_store * x.rows * x.columns / ROWS**2 * (1 + x.thread_stores) * here
-    rounds, steps = ceiling(tiles, here), ceiling(x.k, x.step)
-    odd = x.rows * (x.aligned_a < 4) + x.columns * (x.aligned_b < 4)
-    each = odd * x.step * x.element_bytes / 16 / threads  # pieces of a thread, one after the other
-    shifted = c.warp_shifted * np.maximum(each * steps - 1, 0)
-    reads, stored = _memory_bytes(x, c)
+    odd = (x.rows * (x.aligned_a < 4) + x.columns * (x.aligned_b < 4)) * x.step * size / 16
+    both = (x.rows + x.columns + 2 * x.rows * x.columns / own) * x.step * (x.planes > 1)
+    loads = _larger(pieces * c.warp_piece, single * c.warp_element) + odd * c.warp_shifted
+    loads = loads + both * c.warp_split
+    both = _larger(multiply, loads) * here * x.split
+    step = _larger(both, c.warp_latency / np.maximum(x.stages - 1, 1)) + c.warp_step
+    store = c.warp_store * x.rows * x.columns / ROWS**2 * here
+    rounds, steps = ceiling(tiles, here), ceiling(ceiling(x.k, x.step), x.split)
+    first = c.warp_first + c.warp_exchange * (x.split - 1)
+    reads, stored = _memory_bytes(x, c, size)
     memory = (reads + stored) / c.memory_bytes + _drained(reads + stored, c)
-    total = c.warp_launch + _larger(rounds * (c.warp_first + steps * step + shifted + store), memory)
+    total = c.warp_launch + _larger(rounds * (first + steps * step + store), memory)
     none = np.zeros_like(total)
     return Parts(
-        total, tiles, none + c.warp_launch, rounds * steps * multiply * here, rounds * steps * loads * here,
-        memory, rounds * store, none, none,
+        total, tiles, none + c.warp_launch, rounds * steps * multiply * here * x.split,
+        rounds * steps * loads * here * x.split, memory, rounds * store, none, none,
     )  # fmt: skip

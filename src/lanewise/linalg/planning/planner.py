@@ -202,7 +202,8 @@ def require_possible(problem: Problem, plan: Plan) -> None:
             f"split={plan.split}, groups={plan.groups}: K is {problem.k}, which is {steps} steps of {step}, "
             f"not enough for {parts} parts"
         )
-    if parts > 1 and (problem.promote is not None or problem.precision == "f32"):
+    is_split = problem.precision == "f32" and plan.family != "warp"
+    if parts > 1 and (problem.promote is not None or is_split):
         raise LanewiseError(
             f"split={plan.split}, groups={plan.groups}: K cannot be split where sums are promoted to f32"
         )
@@ -228,6 +229,8 @@ def _warp_plans(problem: Problem, arch: str, gpu: Gpu) -> Iterator[Plan]:
     widest = 256
     if size == 8:  # a sum takes two registers: a wider tile would not fit
         widest, step = 128, 16
+    elif planes_of(problem) > 1:  # nor where sums have totals
+        size, widest, step = 4, 64, 16
     for rows, columns, _ in _WARP_TILES:
         if columns > widest or columns & (columns - 1):
             continue

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from lanewise import lang as lw
 from lanewise.formats import e4m3, e5m2, f32, f64
+from lanewise.lang.trace.types import u32
 from lanewise.layout import Layout
+from lanewise.linalg.kernels.copies.chunks import CHUNK, moved_down, store_chunk
 from lanewise.linalg.kernels.fused_epilogue import changes_values, column_terms, finished, row_terms
 from lanewise.linalg.kernels.warp.tiles import LANES
 
@@ -16,34 +18,95 @@ from lanewise.linalg.kernels.warp.tiles import LANES
 @lw.device
 def store_lines(T, acc, matrix, leading, tile, own, M, N, given):
     """Store the tile of a block, which begins at a row and a column; `own` is a warp's part of it."""
-    (bm, bn, _), warps = T.plan.tile, T.threads // LANES
-    (row, column), (own_row, own_column) = tile, own
+    (bm, bn, _), (row, column) = T.plan.tile, tile
     results = lw.dynamic_shared(T.out, Layout((bm, bn), (T.staged_columns, 1)))
     lw.syncthreads()  # all warps have left the operands' tiles
+    if lw.thread_idx.x < T.team:
+        put_results(T, acc, results, tile, own, M, N, given)
+    lw.syncthreads()
+    place = matrix + row.to(lw.i64) * leading + column
+    high, wide = lw.min(M - row, bm), lw.min(N - column, bn)
+    if bn <= LANES:
+        for first in range(0, bm * bn, T.threads):
+            number = first + lw.thread_idx.x
+            line, c = number // bn, number % bn
+            if (line < high) & (c < wide):
+                (place + line.to(lw.i64) * leading + c).store(results[line, c])
+    else:
+        store_chunks(T, results, place, leading, high, wide)
+        if not is_aligned(T) or wide % (CHUNK * 8 // T.out.bits) != 0:
+            store_ends(T, results, place, leading, high, wide)
+
+
+def is_aligned(T) -> bool:
+    """Return whether all rows of the result begin at multiples of 16 bytes."""
+    found: bool = T.problem.out.alignment >= CHUNK
+    return found
+
+
+@lw.device
+def head_of(T, place):
+    """Return how many elements there are from an address to the next multiple of 16 bytes."""
+    if is_aligned(T):
+        return lw.i32(0)
+    return ((0 - place.address.to(lw.u32)) & (CHUNK - 1)).to(lw.i32) // (T.out.bits // 8)
+
+
+@lw.device
+def chunk_of(results, line, column):
+    """Return 16 bytes of a row in shared memory as four words."""
+    return [*lw.pointer(results.ptr(line, column).address, u32, "shared", CHUNK).load(4)]
+
+
+@lw.device
+def store_chunks(T, results, place, leading, high, wide):
+    """Store what lies between the first and the last multiple of 16 bytes of each row, 16 bytes at once."""
+    bn, size = T.plan.tile[1], T.out.bits // 8
+    per_chunk = CHUNK // size
+    across = bn // per_chunk
+    lanes = min(across, LANES)
+    for line in lw.range(lw.thread_idx.x // lanes, high, T.threads // lanes):
+        start = place + line.to(lw.i64) * leading
+        head = head_of(T, start)
+        for first in range(0, across, lanes):
+            chunk = first + lw.thread_idx.x % lanes
+            found = chunk_of(results, line, chunk * per_chunk)
+            if not is_aligned(T):
+                found += chunk_of(results, line, lw.min(chunk + 1, across - 1) * per_chunk)
+                found = moved_down(found, (head * size).to(lw.u32), size)
+            if head + (chunk + 1) * per_chunk <= wide:
+                store_chunk(start + (head + chunk * per_chunk), found)
+
+
+@lw.device
+def store_ends(T, results, place, leading, high, wide):
+    """Store the elements of each row before the first and behind the last multiple of 16 bytes."""
+    per_chunk = CHUNK * 8 // T.out.bits
+    lanes = 2 * per_chunk
+    for line in lw.range(lw.thread_idx.x // lanes, high, T.threads // lanes):
+        start, number = place + line.to(lw.i64) * leading, lw.thread_idx.x % lanes
+        head = lw.min(head_of(T, start), wide)
+        behind = head + (wide - head) // per_chunk * per_chunk
+        is_first = number < per_chunk
+        c = lw.where(is_first, number, behind + number - per_chunk)
+        if c < lw.where(is_first, head, wide):
+            (start + c).store(results[line, c])
+
+
+@lw.device
+def put_results(T, acc, results, tile, own, M, N, given):
+    """Write a warp's part of the results to shared memory."""
     for i in range(len(acc)):
         for j in range(len(acc[i])):
             values = acc[i][j]
             for first in range(0, len(values), 2):
                 r, c = values.element(first)
-                r, c = own_row + i * T.mma.m + r, own_column + j * T.mma.n + c
+                r, c = own[0] + i * T.mma.m + r, own[1] + j * T.mma.n + c
                 pair = [
-                    finished_sum(T, given, values[first + n], row + r, column + c + n, M, N) for n in range(2)
+                    finished_sum(T, given, values[first + n], tile[0] + r, tile[1] + c + n, M, N)
+                    for n in range(2)
                 ]
                 results.ptr(r, c).store([each if each.dtype == T.out else each.to(T.out) for each in pair])
-    lw.syncthreads()
-    together = 2 if T.problem.out.alignment * 8 >= 2 * T.out.bits else 1
-    leading = lw.assume(leading, multiple_of=together)
-    warp, lane = lw.thread_idx.x // LANES, lw.lane_id()
-    for line in lw.range(warp, lw.min(M - row, bm), warps):
-        place = matrix + (row + line).to(lw.i64) * leading + column
-        for first in range(0, bn, LANES * together):
-            c = first + lane * together
-            inside = c < N - column if first + LANES * together <= bn else (c < N - column) & (c < bn)
-            whole = True if together == 1 else c + 1 < N - column
-            if inside & whole:
-                (place + c).store(results.ptr(line, c).load(together) if together > 1 else results[line, c])
-            elif inside:
-                (place + c).store(results[line, c])
 
 
 @lw.device

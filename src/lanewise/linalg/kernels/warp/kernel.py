@@ -13,10 +13,12 @@ from typing import Any
 from lanewise import lang as lw
 from lanewise.formats import f32, tf32
 from lanewise.lang.frontend.kernel import Kernel
+from lanewise.layout import Layout
 from lanewise.linalg.kernels.fused_epilogue import EpilogueValues
 from lanewise.linalg.kernels.warp.epilogue import store, store_lines
-from lanewise.linalg.kernels.warp.tiles import LANES, fragment, share_out
+from lanewise.linalg.kernels.warp.tiles import LANES, fragment, share_out, split_fragments
 from lanewise.linalg.kernels.warp.traits import WarpTraits
+from lanewise.linalg.order import plane_products
 
 
 def in_groups(number, tall, wide, group: int) -> tuple[Any, Any]:
@@ -30,10 +32,9 @@ def in_groups(number, tall, wide, group: int) -> tuple[Any, Any]:
 def compiled(T: WarpTraits) -> Kernel:
     """Return the kernel for some constants."""
     T.require_possible()
-    (bm, bn, _), (wm, wn), stages = T.plan.tile, T.warp, T.plan.stages
+    (bm, bn, _), (wm, wn) = T.plan.tile, T.warp
     tile_a, tile_b = T.tiles
     width_a, width_b = tile_a.width(T.problem.a.alignment), tile_b.width(T.problem.b.alignment)
-    shifted_a, shifted_b = T.shifted
     bias_type, residual_type = T.problem.epilogue.added_dtypes
     of_a: Any = lw.Ptr[T.a, T.problem.a.alignment]
     of_b: Any = lw.Ptr[T.b, T.problem.b.alignment]
@@ -56,18 +57,29 @@ def compiled(T: WarpTraits) -> Kernel:
         batch = lw.block_idx.y.to(lw.i64)
         row, column = in_groups(lw.block_idx.x, lw.cdiv(M, bm), lw.cdiv(N, bn), T.plan.group)
         row, column = row * bm, column * bn
-        warp = lw.thread_idx.x // LANES
+        team, start, length = part_of_k(T, K)
+        warp = lw.thread_idx.x % T.team // LANES
         own_row, own_column = warp % (bm // wm) * wm, warp // (bm // wm) * wn
-        sA = tile_a.array(stages, 0)
-        sB = tile_b.array(stages, stages * tile_a.elements * tile_a.size)
+        sA = tile_a.array(T.all_stages, 0)
+        sB = tile_b.array(T.all_stages, T.all_stages * tile_a.elements * tile_a.size)
+        behind_a, behind_b = (
+            tile.behind(T.all_stages, offset) if shifted else None
+            for tile, shifted, offset in zip(T.tiles, T.shifted, T.offsets_behind, strict=True)
+        )
         copies = [
-            share_out(tile, matrix, leading, first, (limit, K), array, T.threads, width, T.asynchronous)
-            for tile, matrix, leading, first, limit, array, width in (
-                (tile_a, A + batch * batch_a, lda, row, M, sA, 0 if shifted_a else width_a),
-                (tile_b, B + batch * batch_b, ldb, column, N, sB, 0 if shifted_b else width_b),
+            share_out(
+                tile, matrix + batch * stride + start.to(lw.i64) * (1 if tile.k_major else leading), leading,
+                first, (limit, lw.min(K - start, length)), array, T.team, width, T.asynchronous,
+                None if behind is None else (matrix, behind),
             )
-        ]
-        acc = mainloop(T, copies, (sA, sB), (own_row, own_column), K)
+            for tile, matrix, leading, stride, first, limit, array, width, behind in (
+                (tile_a, A, lda, batch_a, row, M, sA, width_a, behind_a),
+                (tile_b, B, ldb, batch_b, column, N, sB, width_b, behind_b),
+            )
+        ]  # fmt: skip
+        acc = mainloop(T, copies, (sA, sB), (own_row, own_column), team, length)
+        if T.plan.split > 1:
+            acc = added_parts(T, acc, team)
         residual = residual + batch * residual_batch
         given = EpilogueValues(
             alpha, beta, bias, residual, residual_row, residual_column, scale_a, scale_b, scale_out,
@@ -76,60 +88,124 @@ def compiled(T: WarpTraits) -> Kernel:
         matrix = Out + batch * batch_out
         if T.stages_results:
             store_lines(T, acc, matrix, ldo, (row, column), (own_row, own_column), M, N, given)
-        else:
+        elif team == 0:
             store(T, acc, matrix, ldo, row + own_row, column + own_column, M, N, given)
 
     return by_warps
 
 
+def part_of_k(T: WarpTraits, K) -> tuple[Any, Any, Any]:
+    """Return which part of K a warp sums, where it begins, and how long the parts are: all but the last."""
+    if T.plan.split == 1:
+        return lw.i32(0), lw.i32(0), K
+    step = T.plan.tile[2]
+    team = lw.thread_idx.x // T.team
+    length = lw.cdiv(lw.cdiv(K, step), T.plan.split) * step
+    return team, team * length, length
+
+
 @lw.device
-def mainloop(T, copies, shared, own, K):
-    """Return a warp's sums over K: tiles are copied some stages ahead, fragments are loaded a step ahead."""
+def with_products(T, a, b, acc):
+    """Return a warp's sums with the products of its fragments of one step added."""
+    for i in range(len(a)):
+        for j in range(len(b)) if i % 2 == 0 else reversed(range(len(b))):
+            acc[i][j] = multiplied(T, a[i], b[j], acc[i][j])
+    return acc
+
+
+@lw.device
+def multiplied(T, a, b, total):
+    """Return sums with the products of two fragments added; those of split f32 are summed by themselves."""
+    if T.planes == 1:
+        return T.mma(a, b, total)
+    part = T.mma.zeros()
+    for plane_a, plane_b in plane_products(T.planes, T.problem.is_transpose):
+        part = T.mma(a[plane_a], b[plane_b], part)
+    for i in range(len(total)):
+        total[i] = total[i] + part[i]
+    return total
+
+
+@lw.device
+def added_parts(T, acc, team):
+    """Return the sums of all parts of K, added in order, for the warps that have the first part."""
+    parts, flat = T.plan.split - 1, [each for row in acc for each in row]
+    per_tile = len(flat[0])
+    layout = Layout((T.team, len(flat) * per_tile, parts), (1, T.team, T.team * len(flat) * per_tile))
+    sums = lw.dynamic_shared(T.problem.sums, layout)
+    thread = lw.thread_idx.x % T.team
+    lw.syncthreads()  # all warps have left the operands' tiles
+    if team > 0:
+        for i in range(len(flat)):
+            for j in range(per_tile):
+                sums[thread, i * per_tile + j, team - 1] = flat[i][j]
+    lw.syncthreads()
+    if team == 0:
+        for part in range(parts):
+            for i in range(len(flat)):
+                for j in range(per_tile):
+                    flat[i][j] = flat[i][j] + sums[thread, i * per_tile + j, part]
+    return acc
+
+
+@lw.device
+def mainloop(T, copies, shared, own, team, K):
+    """Return a warp's sums over K: tiles are copied some stages ahead, fragments are loaded a step ahead.
+
+    Warps that sum another part of K have stages of their own.
+    """
     mma, stages, bk = T.mma, T.plan.stages, T.plan.tile[2]
     (wm, wn), (tile_a, tile_b), (sA, sB), (own_row, own_column) = T.warp, T.tiles, shared, own
-    steps, rounds = bk // mma.k, T.a is tf32
+    steps, rounds, base = bk // mma.k, T.a is tf32, team * stages
 
     def fetch(along_k, stage):
-        waiting = [piece for each in copies for piece in each.start(along_k, stage)]
+        for each in copies:
+            each.start(along_k, base + stage)
         if T.asynchronous:
             lw.cp_async_commit()
-        return waiting
 
-    def keep(waiting):
-        for target, words in waiting:
-            target.store(words)
+    def arrive(stage):
+        if T.asynchronous:
+            lw.cp_async_wait(max(stages - 2, 0))
+        if any(T.shifted):
+            lw.syncwarp()
+        for each in copies:
+            each.shift(base + stage)
+        lw.syncthreads()
 
     def load(step, stage):
         k = step * mma.k
         rows, columns = range(0, wm, mma.m), range(0, wn, mma.n)
+        if T.planes > 1:
+            return (
+                [split_fragments(mma.a, sA, tile_a, own_row + i, k, base + stage) for i in rows],
+                [split_fragments(mma.b, sB, tile_b, own_column + j, k, base + stage) for j in columns],
+            )
         return (
-            [fragment(mma.a, sA, tile_a, own_row + i, k, stage, rounds) for i in rows],
-            [fragment(mma.b, sB, tile_b, own_column + j, k, stage, rounds) for j in columns],
+            [fragment(mma.a, sA, tile_a, own_row + i, k, base + stage, rounds) for i in rows],
+            [fragment(mma.b, sB, tile_b, own_column + j, k, base + stage, rounds) for j in columns],
         )
 
-    for stage in range(stages - 1):
-        keep(fetch(lw.i32(stage * bk), stage))
-    if T.asynchronous:
-        lw.cp_async_wait(stages - 2)
-    lw.syncthreads()
+    for stage in range(max(stages - 1, 1)):
+        fetch(lw.i32(stage * bk), stage)
+    arrive(lw.i32(0))
     acc = [[mma.zeros() for _ in range(0, wn, mma.n)] for _ in range(0, wm, mma.m)]
+    if stages == 1:  # it is all of K
+        for step in range(steps):
+            acc = with_products(T, *load(step, 0), acc)
+        return acc
     a, b = load(0, 0)
     read, write = lw.i32(0), lw.i32(stages - 1)
     for k in lw.range(0, K, bk):
         for step in range(steps):
             if step == 0:  # the stage that all warps have left
-                waiting = fetch(k + (stages - 1) * bk, write)
+                fetch(k + (stages - 1) * bk, write)
                 write = lw.where(write == stages - 1, 0, write + 1)
             if step == steps - 1:
-                keep(waiting)
-                if T.asynchronous:
-                    lw.cp_async_wait(stages - 2)
-                lw.syncthreads()
                 read = lw.where(read == stages - 1, 0, read + 1)
+                arrive(read)
             following = load((step + 1) % steps, read)
-            for i in range(len(a)):
-                for j in range(len(b)) if i % 2 == 0 else reversed(range(len(b))):
-                    acc[i][j] = mma(a[i], b[j], acc[i][j])
+            acc = with_products(T, a, b, acc)
             a, b = following
     if T.asynchronous:
         lw.cp_async_wait(0)

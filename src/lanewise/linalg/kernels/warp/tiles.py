@@ -13,7 +13,8 @@ from lanewise import lang as lw
 from lanewise.formats import Format, u8
 from lanewise.lang.trace.types import u16, u32
 from lanewise.layout import Layout, Swizzle
-from lanewise.linalg.kernels.copies.chunks import moved_down
+from lanewise.linalg.kernels.copies.chunks import moved_down, split_number
+from lanewise.linalg.order import SPLIT_PARTS
 
 LANES = 32
 #: Bytes of a row of an 8×8 matrix, and of the widest copy; those of the narrowest that cp.async makes.
@@ -63,14 +64,20 @@ class TileShape:
         return width
 
     def is_shifted(self, threads: int, alignment: int) -> bool:
-        """Return whether 16 bytes at any address are read at once, and moved to where they belong.
+        """Return whether 16 bytes are copied at once and then moved to where they belong.
 
         This is for rows that begin at no multiple of four bytes, which nothing else copies together.
         """
         per_piece = PIECE // self.size
-        if alignment >= _WORD or self.size > 2 or self.columns < per_piece:
+        if alignment >= _WORD or self.size > 2 or not per_piece <= self.columns <= LANES * per_piece:
             return False
         return self.is_shared_evenly(threads, per_piece)
+
+    def behind(self, stages: int, offset: int) -> Any:
+        """Return 16 bytes behind each row of the tiles, in shared memory: (row, place, stage)."""
+        per_piece = PIECE // self.size
+        layout = Layout((self.rows, per_piece, stages), (per_piece, 1, self.rows * per_piece))
+        return lw.dynamic_shared(self.dtype, layout, offset=offset)
 
     def is_shared_evenly(self, threads: int, width: int) -> bool:
         """Return whether each thread copies as many pieces as the others, all of them in one column."""
@@ -116,15 +123,12 @@ class Copy:
     rows: Any
     columns: Any
     asynchronous: bool
-    #: The first and the last address of 32 bytes of the matrix that begin at a multiple of 16; None if pieces
-    #: are read as they lie.
-    limits: tuple[Any, Any] | None = None
+    #: Where the array begins, and the 16 bytes behind each row of the tile; None if pieces are copied as they
+    #: lie.
+    shifted: tuple[Any, Any] | None = None
 
-    def start(self, along_k, stage) -> list[Any]:
-        """Begin to copy the tile `along_k` elements along K into a stage; zeros lie outside the matrix.
-
-        Returns pieces that are in registers, and where they are to be stored before others read them.
-        """
+    def start(self, along_k, stage) -> None:
+        """Begin to copy the tile `along_k` elements along K into a stage; zeros lie outside the matrix."""
         down, right = (0, along_k) if self.tile.k_major else (along_k, 0)
         offset = along_k.to(lw.i64) * (1 if self.tile.k_major else self.leading)
         waiting = []
@@ -133,74 +137,98 @@ class Copy:
             source = self.source + self.leading * (number * self.step) + offset
             target = self.array.ptr(row, self.column, stage)
             # elements of the piece that are inside: its row may end within it
-            left = lw.where(row + down < self.rows, self.columns - right - self.column, 0)
+            left = lw.where(row + down < self.rows, self.columns - right - self.column, -self.width)
             size = self.width * self.tile.size
-            if self.limits is not None:
-                words = shifted(source, left, self.tile.size, self.limits)
-                waiting.append((lw.pointer(target.address, u32, "shared", PIECE), words))
+            if self.shifted is not None:
+                array, behind = self.shifted
+                is_last = self.column + self.width == self.tile.columns
+                copy_granules(target, behind.ptr(row, 0, stage), source, left, self.tile.size, array, is_last)
             elif self.asynchronous and size >= _WORD:
                 bytes_ = lw.max(lw.min(left, self.width), 0) * self.tile.size
                 lw.cp_async(target, source, size, src_bytes=bytes_)
             else:
                 waiting.append((target, load_or_zero(source, self.width, left)))
-        if self.limits is not None:
-            return waiting
         for target, values in waiting:
             target.store(values)
-        return []
+
+    @lw.device
+    def shift(self, stage) -> None:
+        """Move the pieces of a tile that has arrived to where they belong; a row is in the hands of one warp.
+
+        Steps along K are multiples of 16 bytes, so that a row begins as far behind one in all of them.
+        """
+        if self.shifted is not None:
+            moved = []
+            for number in range(self.count):
+                row = self.row + number * self.step
+                address = (self.source + self.leading * (number * self.step)).address.to(lw.u32)
+                following = _words(self.array.ptr(row, (self.column + self.width) % self.tile.columns, stage))
+                is_last = self.column + self.width == self.tile.columns
+                behind = _words(self.shifted[1].ptr(row, 0, stage))
+                first = _words(self.array.ptr(row, self.column, stage)).load(4)
+                second = lw.pointer(
+                    lw.where(is_last, behind.address, following.address), u32, "shared", PIECE
+                ).load(4)
+                moved.append(moved_down([*first, *second], address & (PIECE - 1), self.tile.size))
+            lw.syncwarp()  # all of its pieces are read
+            for number in range(self.count):
+                row = self.row + number * self.step
+                _words(self.array.ptr(row, self.column, stage)).store(moved[number])
 
 
-def share_out(
-    tile: TileShape, matrix, leading, first, limits: tuple[Any, Any], array,
-    threads: int, width: int, asynchronous: bool,
-) -> Copy:  # fmt: skip
-    """Who copies what: thread t begins with the t-th piece. `first` is the tile's place along M or N.
-
-    `limits` are the lengths of the matrix along M or N, and along K. Without a `width`, pieces are shifted.
-    """
-    is_shifted = width == 0
-    width = PIECE // tile.size if is_shifted else tile.piece(threads, width)
-    across = tile.columns // width
-    step, count = threads // across, tile.elements // width // threads
-    assert tile.is_shared_evenly(threads, width)
-    row, column = lw.thread_idx.x // across, lw.thread_idx.x % across * width
-    first_row, first_column = (first, 0) if tile.k_major else (0, first)
-    rows, columns = limits if tile.k_major else limits[::-1]
-    source = matrix + (row + first_row).to(lw.i64) * leading + (column + first_column)
-    inside = granules(matrix, (rows - 1).to(lw.i64) * leading + columns.to(lw.i64)) if is_shifted else None
-    return Copy(
-        tile, source, leading, array, row, column, count, step, width,
-        rows - first_row, columns - first_column, asynchronous, inside,
-    )  # fmt: skip
-
-
-def granules(matrix, elements) -> tuple[Any, Any]:
-    """Return the first and the last address of 32 bytes of a matrix that begin at a multiple of 16."""
-    start, end = matrix.address.to(lw.u64), (matrix + elements).address.to(lw.u64)
-    return (start + (PIECE - 1)) >> 4 << 4, (end >> 4 << 4) - 2 * PIECE
+def _words(place) -> Any:
+    """Return a pointer to 16 bytes of shared memory as four words."""
+    return lw.pointer(place.address, u32, "shared", PIECE)
 
 
 @lw.device
-def shifted(source, left, size: int, limits):
-    """Return 16 bytes at any address as four words: `left` of their elements lie inside, others are zero.
+def copy_granules(target, behind, source, left, size: int, array, is_last) -> None:
+    """Begin to copy the 16 bytes at a multiple of 16 in which a piece begins; for the last of a row, the next
+    as well.
 
-    Two times 16 bytes are read that begin at multiples of 16, where both are the matrix's, else elements.
+    What lies behind the end of the row becomes zero. Where the 16 bytes begin before the array, its elements
+    are stored one by one.
     """
-    per_word, address = 4 // size, source.address.to(lw.u64)
+    address = source.address.to(lw.u64)
     start = address >> 4 << 4
-    words = [lw.u32(0) for _ in range(PIECE // 4)]
-    if (left >= PIECE // size) & (start >= limits[0]) & (start.to(lw.i64) <= limits[1].to(lw.i64)):
-        place = lw.pointer(start, u32, "global", PIECE)
-        both = [*place.load(4), *(place + 4).load(4)]
-        moved = moved_down(both, address.to(lw.u32) & (PIECE - 1), size)
-        for i in range(PIECE // 4):
-            words[i] = moved[i]
+    bytes_ = left * size + (address - start).to(lw.i32)
+    place = lw.pointer(start, u32, "global", PIECE)
+    to = _words(target)
+    if start >= array.address.to(lw.u64):
+        lw.cp_async(to, place, PIECE, src_bytes=lw.max(lw.min(bytes_, PIECE), 0))
     else:
-        bits = lw.pointer(address, u16 if size == 2 else u8, "global", size)
+        kind = u16 if size == 2 else u8
+        into, bits = lw.pointer(to.address, kind, "shared", size), lw.pointer(start, kind, "global", size)
         for i in range(PIECE // size):
-            if i < left:
-                words[i // per_word] = words[i // per_word] | bits[i].to(lw.u32) << i % per_word * 8 * size
-    return words
+            value = kind(0)
+            if (i * size >= (address - start).to(lw.i32)) & (i * size < bytes_):
+                value = bits[i]
+            into[i] = value
+    if is_last:
+        lw.cp_async(_words(behind), place + 4, PIECE, src_bytes=lw.max(lw.min(bytes_ - PIECE, PIECE), 0))
+
+
+def share_out(
+    tile: TileShape, matrix, leading, first, lengths: tuple[Any, Any], array,
+    threads: int, width: int, asynchronous: bool, shifted: tuple[Any, Any] | None = None,
+) -> Copy:  # fmt: skip
+    """Who copies what: thread t of those that share the tile begins with the t-th piece.
+
+    `first` is the tile's place along M or N, `lengths` are those of the matrix along M or N, and along K.
+    """
+    width = PIECE // tile.size if shifted is not None else tile.piece(threads, width)
+    across = tile.columns // width
+    step, count = threads // across, tile.elements // width // threads
+    assert tile.is_shared_evenly(threads, width)
+    thread = lw.thread_idx.x % threads
+    row, column = thread // across, thread % across * width
+    first_row, first_column = (first, 0) if tile.k_major else (0, first)
+    rows, columns = lengths if tile.k_major else lengths[::-1]
+    source = matrix + (row + first_row).to(lw.i64) * leading + (column + first_column)
+    return Copy(
+        tile, source, leading, array, row, column, count, step, width,
+        rows - first_row, columns - first_column, asynchronous, shifted,
+    )  # fmt: skip
 
 
 @lw.device
@@ -263,6 +291,25 @@ def by_element(operand, array, tile: TileShape, first, along_k: int, stage) -> A
         at = (first + along, along_k + deep) if tile.k_major else (along_k + deep, first + along)
         found[index] = array[(*at, stage)]
     return found
+
+
+def split_fragments(operand, array, tile: TileShape, first, along_k: int, stage) -> list[Any]:
+    """Return three fragments of bf16 whose sum one of f32 is."""
+    planes = [operand.full(0) for _ in range(SPLIT_PARTS)]
+    for index in range(0, len(planes[0]), 2):  # neighbours along K
+        row, column = planes[0].element(index)
+        along, deep = (row, column) if operand.name == "A" else (column, row)
+        along, deep = first + along, along_k + deep
+        if tile.k_major:
+            place = array.ptr(along, deep, stage)
+            both = lw.pointer(place.address, tile.dtype, "shared", 2 * tile.size).load(2)
+        else:
+            both = [array[deep, along, stage], array[deep + 1, along, stage]]
+        for n in range(2):
+            parts = split_number(both[n])
+            for plane in range(SPLIT_PARTS):
+                planes[plane][index + n] = parts[plane]
+    return planes
 
 
 def rounded_tf32(word) -> Any:

@@ -10,8 +10,8 @@ from lanewise.formats import Format, f32, f64
 from lanewise.isa import Instruction, instruction
 from lanewise.isa.archs import arch_number
 from lanewise.isa.launch_limits import MOST_THREADS, shared_bytes_of
-from lanewise.linalg.kernels.warp.tiles import LANES, TileShape
-from lanewise.linalg.order import instruction_of, multiplied_formats
+from lanewise.linalg.kernels.warp.tiles import LANES, PIECE, TileShape
+from lanewise.linalg.order import instruction_of, multiplied_formats, planes_of
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Operand, Problem
 
@@ -23,8 +23,8 @@ TILE_BY_TMA = (128, 112, 16)
 _F64_STEP = 8
 #: Columns between the rows of results in shared memory, and bytes that results may always have there.
 _PADDING, _MOST_RESULT_BYTES = 8, 40_960
-#: One stage is loaded while another is multiplied.
-_LEAST_STAGES = 2
+#: Bytes of a sum of which K may be split.
+_SUM_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,18 @@ class WarpTraits:
 
     @cached_property
     def a(self) -> Format:
-        """The format of A as it is multiplied."""
-        return multiplied_formats(self.problem)[0]
+        """The format of A as it lies in shared memory; f32 may be split into bf16 behind it."""
+        return self.problem.a.dtype if self.planes > 1 else multiplied_formats(self.problem)[0]
 
     @cached_property
     def b(self) -> Format:
-        """The format of B as it is multiplied."""
-        return multiplied_formats(self.problem)[1]
+        """The format of B as it lies in shared memory."""
+        return self.problem.b.dtype if self.planes > 1 else multiplied_formats(self.problem)[1]
+
+    @property
+    def planes(self) -> int:
+        """Into how many bf16 each element is split; 3 make six products, whose sums are promoted."""
+        return planes_of(self.problem)
 
     @property
     def out(self) -> Format:
@@ -64,10 +69,12 @@ class WarpTraits:
 
     @property
     def warp(self) -> tuple[int, int]:
-        """A warp's part of the tile: 64 by 64, less for f64 and where four warps would not share a tile."""
+        """A warp's part of the tile: 64 by 64, less for f64, for f32 that is split into bf16, and where four
+        warps would not share a tile."""
         if self.by_tma:
             return self.plan.tile[0] // 4, self.plan.tile[1] // 2
-        m, n = min(64, self.plan.tile[0]), min(32 if self.a is f64 else 64, self.plan.tile[1])
+        m = min(64 if self.planes == 1 else 32, self.plan.tile[0])
+        n = min(32 if self.a is f64 or self.planes > 1 else 64, self.plan.tile[1])
         while self.plan.tile[0] // m * (self.plan.tile[1] // n) < 4 and max(m, n) > 16:
             m, n = (m // 2, n) if m >= n and m > self.mma.m else (m, n // 2)
         return m, n
@@ -75,7 +82,17 @@ class WarpTraits:
     @property
     def threads(self) -> int:
         """Threads of a block."""
+        return self.team * self.plan.split
+
+    @property
+    def team(self) -> int:
+        """Threads that share a part of K."""
         return self.plan.tile[0] // self.warp[0] * (self.plan.tile[1] // self.warp[1]) * LANES
+
+    @property
+    def all_stages(self) -> int:
+        """Stages of all parts of K."""
+        return self.plan.stages * self.plan.split
 
     @property
     def tiles(self) -> tuple[TileShape, TileShape]:
@@ -87,8 +104,15 @@ class WarpTraits:
 
     @property
     def stage_bytes(self) -> int:
-        """Shared memory of the operands' tiles."""
-        return self.plan.stages * sum(each.elements * each.size for each in self.tiles)
+        """Shared memory of the operands' tiles, and of what lies behind their rows."""
+        return self.offsets_behind[1] + self.all_stages * self.tiles[1].rows * PIECE * self.shifted[1]
+
+    @property
+    def offsets_behind(self) -> tuple[int, int]:
+        """Where in shared memory the 16 bytes behind the rows of A and of B are."""
+        a, b = self.tiles
+        first = self.all_stages * (a.elements * a.size + b.elements * b.size)
+        return first, first + self.all_stages * a.rows * PIECE * self.shifted[0]
 
     @property
     def staged_columns(self) -> int:
@@ -109,16 +133,16 @@ class WarpTraits:
     @property
     def shared_bytes(self) -> int:
         """Dynamic shared memory of a block: results take the operands' place."""
-        return max(self.stage_bytes, self._result_bytes if self.stages_results else 0)
+        parts = self.plan.tile[0] * self.plan.tile[1] * (self.plan.split - 1) * _SUM_BYTES
+        return max(self.stage_bytes, parts, self._result_bytes if self.stages_results else 0)
 
     @property
     def shifted(self) -> tuple[bool, bool]:
-        """Whether pieces of A and of B are read at any address."""
-        alignments = self.problem.a.alignment, self.problem.b.alignment
-        found = [
-            tile.is_shifted(self.threads, each) for tile, each in zip(self.tiles, alignments, strict=True)
-        ]
-        return found[0], found[1]
+        """Whether pieces of A and of B are moved in shared memory to where they belong."""
+        (a, b), team = self.tiles, self.team
+        if not self.asynchronous or self.by_tma:
+            return False, False
+        return a.is_shifted(team, self.problem.a.alignment), b.is_shifted(team, self.problem.b.alignment)
 
     @property
     def asynchronous(self) -> bool:
@@ -134,20 +158,20 @@ class WarpTraits:
             reason = f"{bm} × {bn} cannot be divided among warps into multiples of {mma.m} × {mma.n}"
         elif bk % mma.k:
             reason = f"{bk} elements of K are not a multiple of {mma.k}, those of {mma.text}"
-        elif self.plan.stages < _LEAST_STAGES:
-            reason = f"it needs at least {_LEAST_STAGES} stages"
+        elif self.planes > 1 and bk != mma.k:
+            reason = f"{bk} elements of K are not those of {mma.text}, whose sums of split f32 are promoted"
         elif self.shared_bytes > most:
             reason = f"they take {self.shared_bytes} bytes of shared memory; {self.plan.arch} has {most}"
         elif self.threads > MOST_THREADS:
             reason = f"it takes {self.threads} threads; a block has at most {MOST_THREADS}"
         elif not self.by_tma:
             alignments = self.problem.a.alignment, self.problem.b.alignment
-            for name, tile, alignment in zip("ab", self.tiles, alignments, strict=True):
-                width = tile.piece(self.threads, tile.width(alignment))
-                if not tile.is_shifted(self.threads, alignment) and not tile.is_shared_evenly(
-                    self.threads, width
-                ):
-                    reason = f"{self.threads} threads cannot share the copies of {name} evenly"
+            for name, tile, alignment, is_shifted in zip(
+                "ab", self.tiles, alignments, self.shifted, strict=True
+            ):
+                width = tile.piece(self.team, tile.width(alignment))
+                if not is_shifted and not tile.is_shared_evenly(self.team, width):
+                    reason = f"{self.team} threads cannot share the copies of {name} evenly"
         if reason:
             raise LanewiseError(f"tile {self.plan.tile}, {self.plan.stages} stages: {reason}")
 
@@ -159,14 +183,19 @@ class WarpTraits:
 
 def traits_of(problem: Problem, plan: Plan) -> WarpTraits:
     """Return what is compiled for a problem, whose rows of the result are contiguous, and a plan."""
-    if problem.promote is not None or problem.precision == "f32":
-        asked = "sums promoted along K" if problem.promote is not None else 'precision="f32"'
+    if problem.promote is not None:
         raise LanewiseError(
-            f"plans of family 'warp' have no {asked}; plans of family 'warpgroup' have (arch sm_90a)"
+            "plans of family 'warp' have no sums promoted along K; those of 'warpgroup' have, on sm_90a"
         )
-    if plan.split * plan.groups != 1:
+    if plan.groups != 1 or (plan.split > 1 and (problem.sums.bits != 32 or plan.tile == TILE_BY_TMA)):
         raise LanewiseError(
-            f"plans of family 'warp' do not split K: split={plan.split}, groups={plan.groups}"
+            "plans of family 'warp' split K among the warps of a block, for sums of 32 bits: "
+            f"split={plan.split}, groups={plan.groups}, sums={problem.sums.name}"
+        )
+    if plan.stages == 1 and problem.k > plan.tile[2]:
+        raise LanewiseError(
+            f"plans of family 'warp' with one stage have all of K in it: K is {problem.k}, a stage has "
+            f"{plan.tile[2]} of it; take two stages, of which one is loaded while the other is multiplied"
         )
     if plan.l2:
         raise LanewiseError(f"plans of family 'warp' tell L2 nothing: l2={plan.l2!r}")
@@ -184,6 +213,7 @@ def traits_of(problem: Problem, plan: Plan) -> WarpTraits:
     compiled = Problem(
         0, 0, 0, kind(problem.a), kind(problem.b), kind(problem.out), problem.sums,
         epilogue=problem.epilogue.compiled_in, precision=problem.precision,
+        is_transpose=problem.is_transpose and planes_of(problem) > 1,
     )  # fmt: skip
     return WarpTraits(compiled, replace(plan, swap=False, why=""))
 
