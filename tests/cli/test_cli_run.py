@@ -238,7 +238,7 @@ def test_endless_loop_ends_by_its_steps(lanewise: Callable[..., Any]) -> None:
 
 
 def test_bar_shows_blocks_done(lanewise: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lanewise.cli.terminal.progress.ProgressBar.patience", 0)
+    monkeypatch.setattr("lanewise.cli.terminal.progress.PATIENCE", 0)
     for name in "xy":
         np.save(f"{name}.npy", np.ones(1000, np.float32))
     said = lanewise(*saxpy(1000, "--progress"))

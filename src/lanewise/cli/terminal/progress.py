@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, ClassVar
+import time
+from types import TracebackType
+from typing import Any, Self
 
-from lanewise.linalg.cpu.progress import Progress
+#: Seconds that a launch may take without a word.
+PATIENCE = 2.0
 
 
 def time_left(seconds: float, done: int, total: int) -> str:
@@ -21,8 +24,8 @@ def time_left(seconds: float, done: int, total: int) -> str:
     return f", about {hours}{left // 60 % 60:{'02d' if hours else 'd'}}:{left % 60:02d} left"
 
 
-class ProgressBar(Progress):
-    """To be called with the blocks done and the blocks in all; shows itself once `patience` is over.
+class ProgressBar:
+    """To be called with the blocks done and the blocks in all; shows itself once `PATIENCE` is over.
 
     `wanted` is what the user said: True, False, or None for a bar on a terminal alone.
 
@@ -30,19 +33,27 @@ class ProgressBar(Progress):
     ...     bar(1, 4)
     """
 
-    patience: ClassVar[float] = 2.0
-
     def __init__(self, kernel: str, wanted: bool | None = None) -> None:
-        super().__init__(kernel)
+        self.kernel = kernel
         self.wanted = sys.stderr.isatty() if wanted is None else wanted
         self.forced = wanted
+        self.begin = time.perf_counter()
+        self._bar: Any = None
+        self._task: Any = None
 
-    def _made(self, total: int) -> Any:
+    def __call__(self, done: int, total: int) -> None:
+        seconds = time.perf_counter() - self.begin
+        if not self.wanted or seconds < PATIENCE:
+            return
+        if self._bar is None:
+            self._start(total)
+        self._bar.update(self._task, completed=done, left=time_left(seconds, done, total))
+
+    def _start(self, total: int) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-        from rich.progress import Progress as Bar
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-        bar = Bar(
+        self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
@@ -50,8 +61,14 @@ class ProgressBar(Progress):
             console=Console(stderr=True, highlight=False, markup=False, force_terminal=self.forced),
             transient=True,
         )
-        bar.add_task(self.title, total=total, left="")
-        return bar
+        self._task = self._bar.add_task(self.kernel, total=total, left="")
+        self._bar.start()
 
-    def _fields(self, seconds: float, done: int, total: int) -> dict[str, str]:
-        return {"left": time_left(seconds, done, total)}
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, place: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
