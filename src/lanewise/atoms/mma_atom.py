@@ -88,11 +88,15 @@ class MMA_Atom(MMA_Traits, Drawn):
         """Return the atom that adds to the accumulator (One) or overwrites it (Zero)."""
         return replace(self, accumulate_=accumulate)
 
-    def fma(self, a: Any, b: Any, c: Any, *more: Any, arch: str | None = None, **options: Any) -> AnyArray:
+    def fma(
+        self, a: object, b: object, c: object, *more: Any, arch: str | None = None, **options: Any
+    ) -> AnyArray:
         """Return the registers of D for the registers of A, B and C: see `lanewise.atoms.compute.fma`."""
         return fma(self, a, b, c, *more, arch=arch, **{"scale_D": self.accumulate_, **options})
 
-    def __call__(self, a: Any, b: Any, c: Any = None, *, arch: str | None = None, **options: Any) -> AnyArray:
+    def __call__(
+        self, a: object, b: object, c: object = None, *, arch: str | None = None, **options: Any
+    ) -> AnyArray:
         """Return D = A·B + C for whole matrices (M, K), (K, N), (M, N)."""
         return multiply(self, a, b, c, arch=arch, **{"scale_D": self.accumulate_, **options})
 
@@ -285,7 +289,7 @@ class ThrMMA:
         return self._part(self.mma.thrfrg_C, tensor, (v, (m, n)))
 
     @staticmethod
-    def _part(thrfrg: Any, tensor: Any, place: object) -> Tensor:
+    def _part(thrfrg: Any, tensor: object, place: object) -> Tensor:
         whole = thrfrg(tensor)
         if not isinstance(whole, Tensor):
             whole = Tensor(0, whole)

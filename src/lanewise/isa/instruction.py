@@ -220,7 +220,7 @@ class Instruction(Form, Drawn):
         """Return a fragment of C with zeros, inside a kernel: the accumulator to begin with."""
         return self.c.full(0)
 
-    def gemm(self, a: Any, b: Any, c: Any = None, *, arch: str, **options: Any) -> AnyArray:
+    def gemm(self, a: object, b: object, c: object = None, *, arch: str, **options: Any) -> AnyArray:
         """Multiply matrices of any size by repeating the instruction, along K in order as a kernel does."""
         return GEMM.function(self, a, b, c, arch=arch, **options)
 

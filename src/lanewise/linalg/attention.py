@@ -91,8 +91,8 @@ def attention(
 def _operand(array: object, name: str) -> View:
     """Return the view of queries, keys or values; an error if no attention takes it."""
     torch = sys.modules.get("torch")
-    is_tensor = torch is not None and isinstance(array, torch.Tensor)
-    if torch is not None and is_tensor and array.requires_grad and torch.is_grad_enabled():
+    needs_gradient = torch is not None and isinstance(array, torch.Tensor) and array.requires_grad
+    if torch is not None and needs_gradient and torch.is_grad_enabled():
         raise LanewiseError(
             f"{name} requires a gradient, and lw.attention has none: pass {name}.detach(), or call it "
             "under torch.no_grad()"

@@ -39,7 +39,7 @@ class EpilogueFunction:
             return self.current()
         return self._latest
 
-    def __call__(self, value: Any, row: Any, column: Any) -> Any:
+    def __call__(self, value: Any, row: object, column: object) -> Any:
         """Return the function's value in the format of the one that it gets."""
         result = self.function(value, row, column)
         if type(result) in (int, float):

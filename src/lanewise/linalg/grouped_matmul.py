@@ -70,7 +70,7 @@ def grouped_matmul(a: Array, b: Array, offsets: object, *, counts: object = None
     return _computed(a, b, offsets, counts, options, key)
 
 
-def _computed(a: Any, b: Any, offsets: Any, counts: Any, options: Options, key: Any) -> Any:
+def _computed(a: Any, b: Any, offsets: Any, counts: object, options: Options, key: object) -> Any:
     """Check the arguments of `grouped_matmul` and compute it: in one launch, or one product after another.
 
     With a `key` the launch is remembered for the next call.
@@ -164,7 +164,7 @@ def _is_beside(offsets: Any, left: View, groups: int) -> bool:
     return bool(offsets.get_device() == left.device)
 
 
-def _kind(a: Any, b: Any, offsets: Any) -> Any:
+def _kind(a: Any, b: object, offsets: Any) -> Any:
     """Return what of two of torch's tensors on a GPU, and of where groups end, decides a launch.
 
     None for other arrays, and for offsets on a GPU that no kernel reads as they lie.

@@ -61,7 +61,7 @@ def dlpack_device(value: object) -> tuple[int, int] | None:
         ) from None
 
 
-def _torch_array(torch: Any, tensor: Any) -> object:
+def _torch_array(torch: object, tensor: Any) -> object:
     """Return the array of a torch tensor; of bfloat16 and fp8, which NumPy does not have, by ml_dtypes."""
     if not tensor.ndim:
         return tensor.item()
@@ -73,7 +73,7 @@ def _torch_array(torch: Any, tensor: Any) -> object:
         raise LanewiseError(f"a torch tensor that NumPy cannot share cannot be passed: {reason}") from None
 
 
-def _numpy_view(torch: Any, tensor: Any, name: str) -> object:
+def _numpy_view(torch: object, tensor: Any, name: str) -> object:
     """Return the array of a torch tensor by the name of its type; the tensor itself if nothing has it."""
     if hasattr(np, name):
         return tensor.numpy()

@@ -131,15 +131,18 @@ def list_forms(
     words = [word for word in words or () if word.lower() not in _SPARSITY]
     if family is None and words and any(each.startswith(words[0]) for each in families()):
         family, *words = words
-    chosen = {"--a": filters.a, "--b": filters.b, "--c": filters.c, "--d": filters.d}
-    chosen |= {"--shape": filters.shape, "--sparse": sparse, "--kind": filters.kind}
+    chosen = {"--a": filters.a, "--b": filters.b, "--c": filters.c, "--d": filters.d,
+              "--shape": filters.shape, "--sparse": sparse, "--kind": filters.kind}  # fmt: skip
     given = {option: value for option, value in chosen.items() if value is not None}
     if family is not None and is_asynchronous(family):
         if given:
             raise LanewiseError(f"{family} is chosen by words alone, such as kind::f16 or cta_group::2")
         return partial(show, _asynchronous(family, name, words, count), style)
-    given = {"--arch": name, "--family": family} | given
-    given = {option: value for option, value in given.items() if value is not None}
+    given = {
+        **({"--arch": name} if name is not None else {}),
+        **({"--family": family} if family is not None else {}),
+        **given,
+    }
     if not (given or words or count or every or withdrawn) and style == "text":
         return partial(show, _families(), style)
     found = _fitting(given, words, withdrawn)

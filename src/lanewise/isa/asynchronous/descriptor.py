@@ -514,7 +514,7 @@ def _integer(name: str, value: Any) -> int:
         raise LanewiseError(f"{name} of an instruction descriptor is an integer, not {value!r}") from None
 
 
-def _flag(name: str, value: Any) -> bool:
+def _flag(name: str, value: object) -> bool:
     """Return a plain bool of 0, 1, False or True."""
     if value not in (0, 1):
         raise LanewiseError(f"{name} of an instruction descriptor is True or False, not {value!r}")

@@ -32,7 +32,7 @@ class _OfFunction:
     def __get__(self, instance: Any, owner: object = None) -> Any:
         return self if instance is None else getattr(instance.function, self.name)
 
-    def __set__(self, instance: Any, value: Any) -> None:
+    def __set__(self, instance: Any, value: object) -> None:
         setattr(instance.function, self.name, value)
 
 

@@ -70,7 +70,7 @@ class ConfiguredKernel:
         version.needs.check(configured.shape.block)
         return version, configured, arguments
 
-    def __call__(self, *args: Any, arch: str | None = None, stream: Any = None, **kwargs: Any) -> None:
+    def __call__(self, *args: Any, arch: str | None = None, stream: object = None, **kwargs: Any) -> None:
         """Launch it: on the machine for NumPy arrays, on the GPU for CUDA arrays.
 
         `steps`, `progress`, `executor`, `stream`, `cluster` and `overlap` are passed on to the launch; other

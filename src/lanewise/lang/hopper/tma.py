@@ -39,7 +39,7 @@ _MOST_GROUPS = 7
 
 
 def load(
-    target: Any,
+    target: object,
     map: Any,
     coordinates: object,
     barrier: object,
@@ -71,7 +71,7 @@ def load(
     )
 
 
-def store(map: Any, coordinates: object, source: Any, *, cache: object = None) -> None:
+def store(map: Any, coordinates: object, source: object, *, cache: object = None) -> None:
     """Store a box in shared memory to the tensor; what lies outside of the tensor is left out.
 
     Threads that wrote the box call lw.fence_proxy_async() before the barrier that precedes the store.
@@ -85,7 +85,7 @@ def store(map: Any, coordinates: object, source: Any, *, cache: object = None) -
     builder.emit(opcode, tensor, address, *_hint(cache))
 
 
-def reduce(operation: str, map: Any, coordinates: object, source: Any, *, cache: object = None) -> None:
+def reduce(operation: str, map: Any, coordinates: object, source: object, *, cache: object = None) -> None:
     """Combine a box in shared memory with the tensor: add, min, max, inc, dec, and, or, xor."""
     builder = current()
     builder.need("cp.reduce.async.bulk.tensor", 90, "8.0")

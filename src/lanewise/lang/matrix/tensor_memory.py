@@ -107,7 +107,7 @@ class TmemMatrix(Node):
     def __iter__(self) -> Any:
         raise current().error(f"{self} is not iterated over: load a row, and iterate over that")
 
-    def load(self, column: Any = 0, count: int | None = None, *, wait: bool = True) -> TmemRow:
+    def load(self, column: object = 0, count: int | None = None, *, wait: bool = True) -> TmemRow:
         """Return `count` neighbouring elements of this thread's row; all lanes of the warp call it.
 
         With wait=False it returns while they are on their way: lw.tcgen05.wait_load() before the first use.
@@ -121,7 +121,7 @@ class TmemMatrix(Node):
             emit_tcgen05("tcgen05.wait::ld.sync.aligned")
         return TmemRow(self.dtype, results, 16 if packs else self.slot_bits, (self.spread, column))
 
-    def store(self, column: Any, values: Any, *, wait: bool = True) -> None:
+    def store(self, column: object, values: object, *, wait: bool = True) -> None:
         """Store neighbouring elements of this thread's row; all lanes of the warp call it.
 
         With wait=False lw.tcgen05.wait_store() follows before anybody relies on them.

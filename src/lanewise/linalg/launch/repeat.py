@@ -108,7 +108,7 @@ class CallKind(NamedTuple):
         call.give_to(machine_code, arguments)
 
 
-def known_call(a: Any, b: Any, options: Options) -> CallKind | None:
+def known_call(a: Any, b: object, options: Options) -> CallKind | None:
     """Return the kind of a call on torch's tensors on a GPU; None of others, or if gradients are recorded."""
     torch = sys.modules.get("torch")
     if torch is None or type(a) not in plain_tensors() or not a.is_cuda:

@@ -129,7 +129,7 @@ def _check(library: Nvrtc, result: tuple[Any, ...], what: str) -> Any:
     return result[1] if len(result) > 1 else None
 
 
-def _text(library: Nvrtc, program: Any, size_of: Any, read: Any) -> str:
+def _text(library: Nvrtc, program: object, size_of: Any, read: Any) -> str:
     size = _check(library, size_of(program), "say how long its output is")
     buffer = bytes(size)
     _check(library, read(program, buffer), "give its output")

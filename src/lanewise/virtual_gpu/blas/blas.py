@@ -267,7 +267,7 @@ class Blas(LightCalls):
         """Write the sum of absolute values."""
         self._result(kind, stream, result, np.abs(self._vector(kind, x, n, step_x)).sum())
 
-    def _result(self, kind: np.dtype[Any], stream: int, place: int, value: Any) -> None:
+    def _result(self, kind: np.dtype[Any], stream: int, place: int, value: object) -> None:
         ctypes.memmove(place, kind.type(value).tobytes(), kind.itemsize)
         if self.driver.memory.find(place) is not None:
             self._written(kind, stream, place, 1, 1)

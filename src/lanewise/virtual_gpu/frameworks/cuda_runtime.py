@@ -74,7 +74,7 @@ def _answer(module: Any, runtime: Runtime, name: str) -> Callable[..., tuple[Any
 def _refusal(name: str) -> Callable[..., Any]:
     """Return a function that says that one of the runtime is not supported."""
 
-    def function(*_: Any) -> Any:
+    def function(*_: object) -> Any:
         raise LanewiseError(
             f"lanewise's virtual GPU does not answer {name} of cuda.bindings.runtime; call the function of "
             "cuda.bindings.driver that does the same"

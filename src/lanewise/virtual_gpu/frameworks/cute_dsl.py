@@ -182,10 +182,10 @@ def install(gpu: FrameworkState, patches: Patches) -> None:
     kept = KeptPTX(gpu.driver)
     patches.callback(kept.close)
 
-    def shared_libraries(own: Any, dsl: Any) -> list[str]:
+    def shared_libraries(own: Any, dsl: object) -> list[str]:
         return [str(library.path), *own(dsl)]
 
-    def settings(own: Any, compile_options: Any, envar: Any, function_name: str) -> None:
+    def settings(own: Any, compile_options: object, envar: Any, function_name: str) -> None:
         if not envar.lineinfo:  # findings name the line of the Python function
             patches.set(envar, "lineinfo", True)
         if not envar.disable_file_caching:  # of what is kept on disk, there is no PTX
@@ -198,7 +198,7 @@ def install(gpu: FrameworkState, patches: Patches) -> None:
         kept.note(dsl.compile_options)
         return result
 
-    def tensor(own: Any, made: Any, value: Any, *arguments: Any, **options: Any) -> None:
+    def tensor(own: Any, made: object, value: object, *arguments: Any, **options: Any) -> None:
         if gpu.torch is not None and hasattr(value, "untyped_storage"):
             gpu.torch.address(value)  # TVM-FFI takes it without asking torch for its address
         own(made, value, *arguments, **options)

@@ -44,7 +44,7 @@ def _bytes(code: Any) -> bytes:
     return code.encode() if isinstance(code, str) else bytes(code)
 
 
-def _text(code: Any) -> str:
+def _text(code: object) -> str:
     return _bytes(code).split(b"\0", 1)[0].decode()
 
 
@@ -52,7 +52,7 @@ def install(gpu: FrameworkState, patches: Patches) -> None:
     """Tell the driver the PTX of what numba-cuda links, until the patches are taken back."""
     from numba.cuda.cudadrv import driver as numba_driver
 
-    def complete(own: Any, linker: Any) -> Any:
+    def complete(own: Any, linker: object) -> Any:
         result = own(linker)
         if result.code_type == "cubin" and bytes(result.code[:4]) == b"\x7fELF":
             ptx = _linked_ptx(linker)

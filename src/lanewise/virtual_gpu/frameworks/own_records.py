@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lanewise.virtual_gpu.frameworks.patches import Patches
 
@@ -18,5 +18,5 @@ def install(gpu: FrameworkState, patches: Patches) -> None:
     patches.set(recorded, "keep", _nothing)
 
 
-def _nothing(*_: Any) -> None:
+def _nothing(*_: object) -> None:
     """Keep nothing and find nothing: a GPU's machine code does not run here, nor PTX there as fast."""

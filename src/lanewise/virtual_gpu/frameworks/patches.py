@@ -12,7 +12,7 @@ _MISSING: Any = object()
 class Patches(ExitStack):
     """Replaced attributes, which are put back in reverse order when the context ends."""
 
-    def set(self, owner: Any, name: str, value: Any) -> Any:
+    def set(self, owner: object, name: str, value: object) -> Any:
         """Replace an attribute, which may be new; return what it was before, or None."""
         own = (
             vars(owner).get(name, _MISSING) if hasattr(owner, "__dict__") else getattr(owner, name, _MISSING)
@@ -21,7 +21,7 @@ class Patches(ExitStack):
         self.callback(_restore, owner, name, own)
         return None if own is _MISSING else own
 
-    def wrap(self, owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
+    def wrap(self, owner: object, name: str, wrapper: Callable[..., Any]) -> None:
         """Replace a function by one that gets it as its first argument."""
         before = getattr(owner, name)
 
@@ -31,7 +31,7 @@ class Patches(ExitStack):
         self.set(owner, name, wrapped)
 
 
-def _restore(owner: Any, name: str, value: Any) -> None:
+def _restore(owner: object, name: str, value: object) -> None:
     if value is _MISSING:
         delattr(owner, name)
     else:

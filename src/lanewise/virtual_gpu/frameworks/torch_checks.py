@@ -90,7 +90,7 @@ class TorchChecks(_DispatchMode):  # type: ignore[misc]  # torch's class has no 
         self._followed: dict[int, tuple[Any, str | None]] = {}
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Let an operator compute, and note what it has read and written."""
         kwargs = kwargs or {}
@@ -112,7 +112,7 @@ class TorchChecks(_DispatchMode):  # type: ignore[misc]  # torch's class has no 
 
     # memory that nothing was written to ---------------------------------------------------------------------
 
-    def made(self, function: Any, result: Any, asked: bool) -> None:
+    def made(self, function: object, result: object, asked: bool) -> None:
         """Note new tensors on the device; `asked` if the program named the device, and operands did not."""
         for tensor in _tensors(result):
             if function in _EMPTY:
@@ -168,7 +168,7 @@ class TorchChecks(_DispatchMode):  # type: ignore[misc]  # torch's class has no 
 
     # streams ------------------------------------------------------------------------------------------------
 
-    def _note(self, schema: _Schema, changed: list[Any], operands: list[Any], result: Any) -> None:
+    def _note(self, schema: _Schema, changed: list[Any], operands: list[Any], result: object) -> None:
         """Note an operator on tensors of the device as an operation on the current stream."""
         on_device = [each for each in operands if each in self.storages]
         if not on_device:
@@ -206,7 +206,7 @@ def _at(args: tuple[Any, ...], number: int) -> Any:
     return args[number] if number < len(args) else None
 
 
-def _tensors(values: Any) -> list[Any]:
+def _tensors(values: object) -> list[Any]:
     """Return the tensors with memory of their own among values."""
     return [
         each

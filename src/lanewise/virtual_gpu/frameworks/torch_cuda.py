@@ -20,7 +20,7 @@ _CUDA_VERSION = "13.0"
 class _DeviceContext:
     """`torch.cuda.device(0)`: a context that changes nothing, for there is one device."""
 
-    def __init__(self, device: Any = None) -> None:
+    def __init__(self, device: object = None) -> None:
         self.idx = self.prev_idx = 0
 
     def __enter__(self) -> None:

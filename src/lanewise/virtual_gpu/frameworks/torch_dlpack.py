@@ -25,7 +25,7 @@ _api.PyCapsule_IsValid.restype = ctypes.c_int
 _api.PyCapsule_IsValid.argtypes = (ctypes.py_object, ctypes.c_char_p)
 
 
-def _capsule_device(capsule: Any) -> Any:
+def _capsule_device(capsule: object) -> Any:
     """Return the word of a capsule that has the kind of its device."""
     for name, offset in _DEVICE_OFFSETS.items():
         if _api.PyCapsule_IsValid(capsule, name):
@@ -33,7 +33,7 @@ def _capsule_device(capsule: Any) -> Any:
     raise TypeError("the capsule is not one of DLPack's, or its tensor was taken from it already")
 
 
-def set_capsule_device(capsule: Any, kind: int) -> None:
+def set_capsule_device(capsule: object, kind: int) -> None:
     """Change the kind of the device that a capsule names."""
     _capsule_device(capsule).value = kind
 

@@ -32,7 +32,9 @@ class Recording:
         """Record the launch of a kernel."""
         self.work.append(lambda: launch(*arguments))
 
-    def add_operator(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+    def add_operator(
+        self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: object
+    ) -> None:
         """Record an operator of torch's, whose arguments name host memory."""
         name = getattr(function, "__name__", "")
         if name in _NOT_REPEATED:
@@ -58,7 +60,7 @@ class Recording:
             each()
 
 
-def _tensors(values: Any) -> list[Any]:
+def _tensors(values: object) -> list[Any]:
     return [each for each in tree_leaves(values) if isinstance(each, torch.Tensor)]
 
 
@@ -72,7 +74,7 @@ def _graph_classes(gpu: FrameworkState) -> tuple[type, type]:
         def __init__(self, keep_graph: bool = False) -> None:
             self._recording: Recording | None = None
 
-        def capture_begin(self, *_: Any, **__: Any) -> None:
+        def capture_begin(self, *_: object, **__: object) -> None:
             """Record work from now on; it also runs."""
             if storages.recording is not None:
                 raise RuntimeError("a CUDA graph is being captured already")
@@ -113,7 +115,7 @@ def _graph_classes(gpu: FrameworkState) -> tuple[type, type]:
     class graph:
         """`torch.cuda.graph(g)`: captures what runs within it."""
 
-        def __init__(self, cuda_graph: Any, pool: Any = None, stream: Any = None, **_: Any) -> None:
+        def __init__(self, cuda_graph: Any, pool: object = None, stream: object = None, **_: object) -> None:
             self.cuda_graph = cuda_graph
 
         def __enter__(self) -> None:
@@ -125,7 +127,7 @@ def _graph_classes(gpu: FrameworkState) -> tuple[type, type]:
     return CUDAGraph, graph
 
 
-def _no_graphed_callables(*_: Any, **__: Any) -> Any:
+def _no_graphed_callables(*_: object, **__: object) -> Any:
     raise LanewiseError(
         "lanewise's virtual GPU has no torch.cuda.make_graphed_callables, which captures a backward pass; "
         "call the module itself, or capture its forward pass with torch.cuda.graph"

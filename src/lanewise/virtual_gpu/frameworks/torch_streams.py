@@ -31,7 +31,7 @@ class Stream:
     """A stream of torch's: one of the driver's that does not wait for the default stream."""
 
     def __init__(
-        self, device: Any = None, priority: int = 0, stream_ptr: int | None = None, **_: Any
+        self, device: object = None, priority: int = 0, stream_ptr: int | None = None, **_: object
     ) -> None:
         self.device, self.priority = torch.device("cuda", 0), priority
         self.cuda_stream = (
@@ -84,7 +84,7 @@ class Stream:
 class ExternalStream(Stream):
     """A stream that somebody else made, by its handle."""
 
-    def __init__(self, stream_ptr: int, device: Any = None, **_: Any) -> None:
+    def __init__(self, stream_ptr: int, device: object = None, **_: object) -> None:
         super().__init__(device, stream_ptr=stream_ptr)
 
 
@@ -92,7 +92,7 @@ class Event:
     """An event of torch's: one of the driver's, which keeps the time of the host."""
 
     def __init__(
-        self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, **_: Any
+        self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, **_: object
     ) -> None:
         self.cuda_event = _driver().cuEventCreate(0)
         self._is_recorded = False
