@@ -106,11 +106,11 @@ def test_without_nvcc_the_note_says_what_is_missing() -> None:
 
 #: Overloads that NVRTC refuses and nvcc takes, as ThunderKittens' headers have them.
 OVERLOADED = """
-#include <type_traits>
+template <bool B> struct If { }; template <> struct If<true> { using type = int; };
 template <int n> struct Size {
   int runtime;
-  template <int N = n> __device__ static constexpr std::enable_if_t<(N > 0), int> get() { return N; }
-  template <int N = n> __device__ std::enable_if_t<(N < 0), int> get() const { return runtime; }
+  template <int N = n> __device__ static constexpr typename If<(N > 0)>::type get() { return N; }
+  template <int N = n> __device__ typename If<(N < 0)>::type get() const { return runtime; }
 };
 __global__ void k(float* x) { Size<-1> size{4}; x[threadIdx.x] = size.get() + Size<3>::get(); }
 template <int N> __global__ void t(float* x) { x[threadIdx.x] = Size<N>::get(); }
