@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,8 +21,9 @@ from xml.etree import ElementTree
 
 LIBRARY = Path(__file__).parent.parent / "src"
 #: Beside the cases: kernels run in the process of the test, and what is found takes the place of the
-#: assertion of an instrumented kernel. The sentences that ConSan would print are not compared, and memory
-#: without values does not count: many cases multiply what nobody has written, and ConSan says nothing of it.
+#: assertion of an instrumented kernel. The sentences that ConSan would print are not compared. What ConSan
+#: does not look at is in the record, but does not count: memory without values (many cases multiply what
+#: nobody has written), global memory, and columns that are freed while a product may still write them.
 CONFTEST = """
 import pytest
 from lanewise.pytest import LaunchFailed
@@ -32,6 +32,12 @@ from lanewise.pytest import LaunchFailed
 class AnyText(str):
     def __contains__(self, text):
         return True
+
+
+def looked_at_by_consan(finding):
+    if finding.kind == "uninitialised" or finding.message.startswith("global "):
+        return False
+    return not finding.message.startswith("tcgen05.dealloc")
 
 
 class WithoutConsan(pytest.MonkeyPatch):
@@ -66,15 +72,20 @@ def told_by_lanewise(request, monkeypatch, record_property):
         if failed is not None and not reports:
             raise failed
         findings = [each for report in reports for each in report.findings if each.severity == "error"]
-        findings = [each for each in findings if each.kind != "uninitialised"]
         for finding in findings:
             record_property("found", f"{finding.kind}: {finding.message}")
+        findings = [each for each in findings if looked_at_by_consan(each)]
         error = RuntimeError("device-side assert triggered") if findings else None
         return module.ProcessResult(error, AnyText() if findings else "")
 
     monkeypatch.setattr(module, "run_in_process", run_in_process)
     yield
 """
+#: Cases that read past their input get a larger one: a launch stops at what is out of bounds.
+LARGER = {
+    "input = torch.randn((XBLOCK, ), device": "input = torch.randn((2 * XBLOCK * XBLOCK, ), device",
+    "A = torch.randn((BLOCK_M, BLOCK_K), device": "A = torch.randn((BLOCK_M, 512), device",
+}
 #: Cases about ConSan's own settings, which say nothing about kernels.
 SETTINGS = "not cache_miss and not profile_scratch and not initializes_allocations"
 
@@ -83,7 +94,10 @@ def run(cases: Path, python: str, words: str) -> dict[str, dict[str, object]]:
     """Run the cases; return of each whether it is told right, and what was found."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        shutil.copy(cases, root / "test_consan.py")
+        text = cases.read_text()
+        for small, large in LARGER.items():
+            text = text.replace(small, large)
+        (root / "test_consan.py").write_text(text)
         (root / "conftest.py").write_text(CONFTEST)
         options = ["-p", "lanewise.pytest", "--gpu", "B200", "--check-launches", "-q", "--tb=short"]
         options += ["-o", "junit_family=xunit1"]

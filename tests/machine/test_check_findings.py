@@ -162,6 +162,28 @@ def test_a_deadlock_names_the_mbarrier_what_it_lacks_and_who_could_send_it() -> 
     )
 
 
+def test_lanes_that_wait_for_one_at_an_mbarrier_are_not_the_cause() -> None:
+    """The other 31 wait for the lane that waits for a phase: what is wrong is the mbarrier."""
+
+    @lw.kernel
+    def one_waits(x: F32):
+        ready, t = lw.mbarrier()[0], lw.thread_idx.x
+        if t == 0:
+            ready.init(2)
+        lw.syncthreads()
+        if t == 0:
+            ready.arrive()
+            ready.wait(0)
+        lw.syncwarp()
+        x[t] = 1
+
+    (finding,) = lw.check(one_waits[1, 32], np.zeros(32, np.float32), arch="sm_90").findings
+    assert finding.kind == "barrier" and finding.source.endswith(
+        f":{one_waits.function.__code__.co_firstlineno + 8}"
+    )
+    assert "let 1 more arrive at ready" in finding.mend
+
+
 def test_a_plain_run_tells_of_too_many_arrivals() -> None:
     with pytest.raises(lw.LanewiseError, match="ready got more arrivals in one instruction than the 1 that"):
         many_arrive[1, 64](numbers(), arch="sm_90")

@@ -48,7 +48,8 @@ _RENAMED = {
     "host call": "trap",
 }
 _MASK = (1 << 64) - 1
-#: The threads that a deadlock is told of first: others, at barriers of many threads, wait for these.
+#: The threads that a deadlock is told of first: others, at barriers of many threads, wait for these. Lanes
+#: that wait for one of their warp which waits for a phase are among the others.
 _TOLD_FIRST = {abi.WAITS_FOR_SIBLINGS: 0, abi.WAITS_FOR_PHASE: 1}
 
 
@@ -159,8 +160,11 @@ def deadlock(launch: LaunchState, state: BlockState, message: str) -> Finding:
             barriers = block.lanes(warp, WarpFrame.barrier, 32)
             parked = (pcs >= abi.PARKED) & (pcs < abi.EXITED)
             tests_phase = (pcs < abi.PARKED) & (barriers == abi.WAITS_FOR_PHASE)
+            at_phase = bool(((parked | tests_phase) & (barriers == abi.WAITS_FOR_PHASE)).any())
             for stuck in np.flatnonzero(parked | tests_phase):
                 place = _TOLD_FIRST.get(int(barriers[stuck]), len(_TOLD_FIRST))
+                if at_phase and barriers[stuck] == abi.WAITS_FOR_SIBLINGS:
+                    place = len(_TOLD_FIRST)
                 waiting.append((place, rank, warp, int(stuck), int(pcs[stuck])))
     if not waiting:
         return finding_at(launch, "deadlock", message, None, None, state, mend=mend)

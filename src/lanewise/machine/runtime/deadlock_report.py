@@ -116,7 +116,13 @@ MEND = "    mend: "
 
 def _mend(launch: LaunchState, lanes: list[WaitingLane], lacking: list[LackingBarrier]) -> str:
     """Return what ends a deadlock: what its first mbarrier lacks, or threads at another barrier."""
-    reasons = {each.reason for each in lanes}
+    # Lanes that wait for one of their warp which waits for a phase go on when the phase is complete.
+    at_phase = {(each.block.ctaid, each.warp) for each in lanes if each.reason == abi.WAITS_FOR_PHASE}
+    reasons = {
+        each.reason
+        for each in lanes
+        if each.reason != abi.WAITS_FOR_SIBLINGS or (each.block.ctaid, each.warp) not in at_phase
+    }
     if abi.WAITS_FOR_SIBLINGS in reasons:
         return "move the instruction out of the branch, so that all lanes of its warp come to it"
     if not lacking:
