@@ -10,7 +10,7 @@ from functools import cache
 from lanewise.errors import LanewiseError
 from lanewise.formats import FORMATS, Format
 from lanewise.isa import Instruction, instruction, instructions
-from lanewise.linalg.block_formats import BLOCK_FORMATS
+from lanewise.linalg.block_scaling.formats import BLOCK_FORMATS
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Problem
 

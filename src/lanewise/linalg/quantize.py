@@ -15,8 +15,8 @@ import numpy.typing as npt
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format, bf16
 from lanewise.linalg.arrays import Array as AnyArray
-from lanewise.linalg.block_formats import BLOCK_FORMATS, BlockFormat
-from lanewise.linalg.block_scaled import BlockScaledMatrix, block_scaled
+from lanewise.linalg.block_scaling.formats import BLOCK_FORMATS, BlockFormat
+from lanewise.linalg.block_scaling.matrices import BlockScaledMatrix, block_scaled
 from lanewise.linalg.kernels.int4.packing import CHUNK, pack, padded, unpack
 from lanewise.linalg.operands import View, view_of
 from lanewise.linalg.sparsify import OnDevice, to_device

@@ -164,13 +164,14 @@ def compiled(traits: BlackwellTraits) -> Kernel:
     T = traits
     of_a, of_b = parameter_types(T)
     bias_dtype, residual_dtype = T.problem.epilogue.added_dtypes
+    of_c: Any = lw.Ptr[T.out]
     of_factors: Any = lw.Ptr[lw.i32]  # null
     if T.block_format is not None:
         of_factors = lw.TensorMap[s32, ScaleFactors(T).box, 0]
 
     @lw.kernel(max_threads=THREADS, min_blocks=1)
     def blackwell(
-        A: of_a, B: of_b, factors_a: of_factors, factors_b: of_factors, C: lw.Ptr[T.out],
+        A: of_a, B: of_b, factors_a: of_factors, factors_b: of_factors, C: of_c,
         M: lw.i32, N: lw.i32, K: lw.i32, batch: lw.i32, group: lw.i32, leading: lw.i64, stride: lw.i64,
         bias: lw.Ptr[bias_dtype], residual: lw.Ptr[residual_dtype],
         residual_row: lw.i64, residual_column: lw.i64, residual_stride: lw.i64,
