@@ -147,8 +147,9 @@ def quantize(
             )
         return _block_scaled(w, BLOCK_FORMATS[format], axis, dtype)
     if format != "int4":
+        known = ["int4", *BLOCK_FORMATS]
         raise LanewiseError(
-            f"lw.quantize makes 'int4', {', '.join(map(repr, BLOCK_FORMATS))}, not {format!r}"
+            f"lw.quantize makes {', '.join(map(repr, known[:-1]))} or {known[-1]!r}, not {format!r}"
         )
     if axis != 0:
         raise LanewiseError(f"axis={axis!r}: groups of int4 lie along axis 0, which is K")
