@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     )
     from lanewise.launch import address
     from lanewise.linalg.attention import attention
-    from lanewise.linalg.block_formats import SwizzledScales
+    from lanewise.linalg.block_scaling.formats import SwizzledScales
     from lanewise.linalg.epilogue_function import epilogue
     from lanewise.linalg.grouped_matmul import grouped_matmul
     from lanewise.linalg.matmul import matmul, plan
@@ -141,7 +141,7 @@ _LATER = {
     "plan": "linalg.matmul",
     "quantize": "linalg.quantize",
     "sparsify": "linalg.sparsify",
-    "SwizzledScales": "linalg.block_formats",
+    "SwizzledScales": "linalg.block_scaling.formats",
     "tune": "linalg.tuning",
     "prune_2_4": "isa.sparsity",
     "trace": "traces.run",

@@ -30,6 +30,21 @@ def test_other_archs_and_wrong_words(lanewise: Callable[..., Any]) -> None:
         assert said.code == 2 and said.err
 
 
+def test_plans_of_a_b200_are_estimates(lanewise: Callable[..., Any]) -> None:
+    said = lanewise("plan", "512", "512", "512", "--dtype", "nvfp4", "--arch", "sm_100a")
+    rows = dict(line.split(maxsplit=1) for line in said.out.splitlines())
+    assert said.code == 0 and rows["kernel"] == "blackwell (sm_100a)"
+    assert "no B200 has confirmed" in rows["expected"] and "±" not in rows["expected"]
+    assert "mxf4nvf4.block_scale.block16, m128n128k64" in rows["instruction"]
+    for arguments, words in (
+        (("--dtype", "mxfp8"), "arch='sm_100a' has them"),
+        (("--dtype", "e2m1", "--arch", "sm_100a"), "block-scaled, mxfp4 or nvfp4"),
+        (("--dtype", "mxfp8", "--arch", "sm_100a", "--batch", "2"), "planned one by one"),
+    ):
+        said = lanewise("plan", "64", "64", "64", *arguments)
+        assert said.code == 2 and words in said.err
+
+
 def test_what_is_expected_is_said(lanewise: Callable[..., Any]) -> None:
     """Microseconds, how sure they are, and what they consist of; copies are a part of it."""
     rows = dict(line.split(maxsplit=1) for line in lanewise("plan", "1001", "1001", "1001").out.splitlines())

@@ -142,7 +142,7 @@ def _mistakes() -> dict[str, tuple[Any, str]]:
     weights: Any = lw.quantize(w)
     x = np.ones((4, 64), np.float16)
     return {
-        "format": (lambda: lw.quantize(w, "int2"), "makes 'int4', not 'int2'"),
+        "format": (lambda: lw.quantize(w, "int2"), "makes 'int4', 'mxfp8', 'mxfp4' or 'nvfp4', not 'int2'"),
         "group": (lambda: lw.quantize(w, group=100), "group=100 must be a multiple of 64"),
         "no group": (lambda: lw.quantize(w, group=True), "group=True must be"),
         "a vector": (lambda: lw.quantize(w[0]), r"takes a matrix \(K, N\)"),

@@ -27,11 +27,11 @@ WRONG: dict[str, tuple[tuple[Any, Any], dict[str, Any], str]] = {
     "a batch does not broadcast": (
         (np.ones((2, 4, 8), "f2"), np.ones((3, 8, 4), "f2")), {}, "do not broadcast"),
     "types differ": ((HALF, SINGLE), {}, "a is float16 and b is float32"),
-    "uint8 factors": ((HALF.astype("u1"), OTHER), {}, "uint8; it must have .*, float8_e5m2, int8$"),
+    "uint8 factors": ((HALF.astype("u1"), OTHER), {}, "uint8; it must have .*, int8, float4_e2m1fn$"),
     "uint8 out": ((HALF, OTHER), {"out": np.ones((4, 6), "u1")}, "uint8; it must have .*, int32$"),
     "uint8 bias": ((HALF, OTHER), {"bias": np.ones(6, "u1")}, "must have float16, .*, float64$"),
     "no such type": ((HALF.astype(complex), OTHER), {}, "complex128"),
-    "int32 factors": ((HALF.astype("i4"), OTHER.astype("i4")), {}, "int32 cannot be multiplied; .*, int8$"),
+    "int32 factors": ((HALF.astype("i4"), OTHER.astype("i4")), {}, "int32 cannot be multiplied; .*, float4"),
     "a list": (([[1.0]], OTHER), {}, "a must be an array"),
     "no axes": ((np.float16(1), OTHER), {}, "a has no axes"),
     "masked": ((np.ma.masked_array(HALF), OTHER), {}, "masked"),
@@ -59,7 +59,7 @@ WRONG: dict[str, tuple[tuple[Any, Any], dict[str, Any], str]] = {
     "epilogue": ((HALF, OTHER), {"epilogue": lambda x: x}, "@lw.epilogue"),
     "scales of f16": ((HALF, OTHER), {"scale_a": 2.0}, "scaled by alpha="),
     "scales' shape": (SMALL, {"scale_a": scales(3)}, r"\(4, 1\) for the rows of a"),
-    "scales' type": (SMALL, {"scale_a": np.ones((4, 1))}, "scales must be float32"),
+    "scales' type": (SMALL, {"scale_a": np.ones((4, 1))}, "must be float32, or float8_e8m0fnu"),
     "blocks of a alone": (SMALL, {"scale_a": scales(4, 2)}, "must be given for both a and b"),
     "blocks of int8": (
         (np.ones((4, 256), "i1"), np.ones((256, 8), "i1")), {"scale_a": scales(4, 2)}, "scale_a has shape"),

@@ -213,3 +213,18 @@ def test_products_of_sharded_tensors(tmp_path: Any) -> None:
     command = [sys.executable, "-c", SHARDED, str(tmp_path / "store")]
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_operator_computes_as_a_b200() -> None:
+    """`arch` is that of the product and of its gradients; block scales are tensors like others."""
+    a, b = numbers(70, 96, dtype=torch.float16), numbers(96, 80, dtype=torch.float16)
+    product = lt.matmul(a, b, arch="sm_100a")
+    with torch.no_grad():
+        assert torch.equal(product, lw.matmul(a.detach(), b.detach(), arch="sm_100a"))
+        wanted = lw.matmul(torch.ones(70, 80, dtype=torch.float16), b.detach().T, arch="sm_100a")
+    product.sum().backward()
+    assert torch.equal(a.grad, wanted)
+    left, right = lw.quantize(a, "mxfp8", axis=1), lw.quantize(b, "mxfp8")
+    scaled = lt.matmul(left.values, right.values, scale_a=left.scales, scale_b=right.scales, arch="sm_100a")
+    assert scaled.dtype == torch.bfloat16
+    assert torch.equal(scaled, lw.matmul(left, right, arch="sm_100a"))

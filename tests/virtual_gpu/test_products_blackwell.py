@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from doc_pages import environment
-from virtual_gpu.test_products import ON_DEVICE
+from virtual_gpu.on_device import ON_DEVICE
 
 SCRIPT = """
 from dataclasses import replace

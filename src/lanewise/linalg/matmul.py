@@ -10,8 +10,8 @@ from typing import Any, TypeVar, cast
 
 from lanewise.errors import LanewiseError
 from lanewise.linalg.arrays import Array, Scale
-from lanewise.linalg.block_formats import SwizzledScales
-from lanewise.linalg.block_scaled import BlockScaledMatrix, unwrapped
+from lanewise.linalg.block_scaling.formats import SwizzledScales
+from lanewise.linalg.block_scaling.matrices import BlockScaledMatrix, unwrapped
 from lanewise.linalg.epilogue_function import EpilogueFunction
 from lanewise.linalg.int4_matmul import product as int4_product
 from lanewise.linalg.launch.repeat import REPEATS, known_call, repeated

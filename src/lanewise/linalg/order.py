@@ -10,7 +10,7 @@ from functools import cache
 from lanewise.errors import LanewiseError
 from lanewise.formats import FORMATS, Format
 from lanewise.isa import Instruction, instruction, instructions
-from lanewise.linalg.block_formats import BLOCK_FORMATS
+from lanewise.linalg.block_scaling.formats import BLOCK_FORMATS
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Problem
 
@@ -96,16 +96,18 @@ def instruction_of(problem: Problem, plan: Plan) -> Instruction:
         )
     if plan.family == "blackwell":
         return tcgen05_of(
-            *multiplied_as(problem), problem.sums.name, plan.arch, block_format=problem.block_format
-        )
+            *multiplied_as(problem), problem.sums.name, plan.arch, block_format=problem.block_format,
+            blocks=plan.cluster[0],
+        )  # fmt: skip
     return _instruction(plan.family == "warpgroup", plan.arch, *multiplied_as(problem), problem.sums)
 
 
 @cache
 def tcgen05_of(
-    a: str, b: str, sums: str, arch: str = "sm_100a", columns: int = 256, block_format: str = ""
-) -> Instruction:
-    """Return the tcgen05.mma of 128 rows and some columns that multiplies these formats, of one block.
+    a: str, b: str, sums: str, arch: str = "sm_100a", columns: int = 256, block_format: str = "",
+    blocks: int = 1,
+) -> Instruction:  # fmt: skip
+    """Return the tcgen05.mma of some columns, and 128 rows for each of one or two blocks, by its formats.
 
     >>> tcgen05_of("e4m3", "e5m2", "f32", columns=64).shape
     (128, 64, 32)
@@ -115,8 +117,8 @@ def tcgen05_of(
         raise LanewiseError(
             f"{arch} has no tcgen05.mma that multiplies {a}; plans of family 'warp' use mma.sync"
         )
-    text = f"tcgen05.mma.cta_group::1.kind::{kind}"
-    return instruction(text, m=128, n=columns, a=a, b=b, d=sums)
+    text = f"tcgen05.mma.cta_group::{blocks}.kind::{kind}"
+    return instruction(text, m=128 * blocks, n=columns, a=a, b=b, d=sums)
 
 
 def sparse_name(columns: int, sums: str, sparse: str, dense: str) -> str:

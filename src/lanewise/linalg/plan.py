@@ -21,7 +21,7 @@ class Plan:
     #: The block's tile of the result and its step along K.
     tile: tuple[int, int, int]
     stages: int
-    #: Blocks of a cluster along M and N.
+    #: Blocks of a cluster along M and N; (2, 1) of family "blackwell" is a pair that multiplies together.
     cluster: tuple[int, int] = (1, 1)
     #: Into how many parts K is cut; each part is summed on its own, the parts are added in order.
     split: int = 1

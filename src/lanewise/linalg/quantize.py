@@ -15,8 +15,8 @@ import numpy.typing as npt
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format, bf16
 from lanewise.linalg.arrays import Array as AnyArray
-from lanewise.linalg.block_formats import BLOCK_FORMATS, BlockFormat
-from lanewise.linalg.block_scaled import BlockScaledMatrix, block_scaled
+from lanewise.linalg.block_scaling.formats import BLOCK_FORMATS, BlockFormat
+from lanewise.linalg.block_scaling.matrices import BlockScaledMatrix, block_scaled
 from lanewise.linalg.kernels.int4.packing import CHUNK, pack, padded, unpack
 from lanewise.linalg.operands import View, view_of
 from lanewise.linalg.sparsify import OnDevice, to_device
@@ -147,8 +147,9 @@ def quantize(
             )
         return _block_scaled(w, BLOCK_FORMATS[format], axis, dtype)
     if format != "int4":
+        known = ["int4", *BLOCK_FORMATS]
         raise LanewiseError(
-            f"lw.quantize makes 'int4', {', '.join(map(repr, BLOCK_FORMATS))}, not {format!r}"
+            f"lw.quantize makes {', '.join(map(repr, known[:-1]))} or {known[-1]!r}, not {format!r}"
         )
     if axis != 0:
         raise LanewiseError(f"axis={axis!r}: groups of int4 lie along axis 0, which is K")

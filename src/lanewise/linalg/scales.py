@@ -9,7 +9,7 @@ import numpy as np
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format, f32
-from lanewise.linalg.block_formats import SWIZZLED, BlockFormat, SwizzledScales, block_format_of
+from lanewise.linalg.block_scaling.formats import SWIZZLED, BlockFormat, SwizzledScales, block_format_of
 from lanewise.linalg.operands import View, view_of
 from lanewise.linalg.types import BLOCK, Product
 

@@ -9,17 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 
 from lanewise.errors import LanewiseError
-from lanewise.linalg.kernels.blackwell.traits import (
-    LINE,
-    MOST_PROMOTED,
-    ROWS,
-    SCALED_WIDTHS,
-    WIDTHS,
-    most_stages,
-    traits_of,
-)
+from lanewise.linalg.kernels.blackwell.traits import CLUSTERS, LINE, ROWS, WIDTHS, most_stages, traits_of
 from lanewise.linalg.loading import as_loaded, with_copies
 from lanewise.linalg.order import plane_products, planes_of, stored_bits
 from lanewise.linalg.orientation import oriented
@@ -43,6 +36,8 @@ class BlackwellCosts:
     launch: float = 3.0
     first_loads: float = 1.2
     copy: float = 2.0
+    #: Microseconds in which both blocks of a pair meet, at the beginning and at the end.
+    pair: float = 1.0
     #: Bytes that a multiprocessor multiplies, reads of shared memory, and loads from L2, in a cycle; products
     #: are counted as bytes of A's rows times columns of B, so that all types have the same number.
     product_bytes: float = 8192.0
@@ -93,22 +88,20 @@ def suits_tcgen05(problem: Problem) -> bool:
 
 
 def blackwell_plans(problem: Problem) -> Iterator[Plan]:
-    """Yield the plans that there are for a problem: tiles of each width, of the product and its transpose."""
-    promotes = problem.promote is not None or planes_of(problem) > 1
+    """Yield the plans that there are for a problem: tiles of each width, of the product and its transpose, of
+    blocks alone and of pairs."""
     step = LINE * 8 // stored_bits(problem)
     loaded = as_loaded(problem, tcgen05=True)
-    for swap in (False, True):
-        for columns in SCALED_WIDTHS if problem.block_format else reversed(WIDTHS):
-            if promotes and columns > MOST_PROMOTED:
-                continue
-            plan = Plan("blackwell", ARCH, (ROWS, columns, step), 2, schedule="persistent", swap=swap)
-            traits = traits_of(oriented(loaded, plan), plan)
-            plan = replace(plan, stages=most_stages(traits))
-            try:
-                traits_of(oriented(loaded, plan), plan).require_possible()
-            except LanewiseError:
-                continue
-            yield with_copies(problem, plan)
+    for swap, cluster, columns in product((False, True), CLUSTERS, reversed(WIDTHS)):
+        tile = (ROWS, columns, step)
+        plan = Plan("blackwell", ARCH, tile, 2, cluster, schedule="persistent", swap=swap)
+        traits = traits_of(oriented(loaded, plan), plan)
+        plan = replace(plan, stages=most_stages(traits))
+        try:
+            traits_of(oriented(loaded, plan), plan).require_possible()
+        except LanewiseError:
+            continue
+        yield with_copies(problem, plan)
 
 
 def blackwell_plan(problem: Problem) -> Plan:
@@ -118,9 +111,10 @@ def blackwell_plan(problem: Problem) -> Plan:
     found = expected(problem, best)
     tiles = found.waves * GPUS[ARCH].multiprocessors
     rows, columns, _ = best.tile
+    who = "pairs of blocks" if best.cluster[0] > 1 else "blocks"
     why = (
         f"of {len(plans)} candidates a model expects the least time of it: {tiles:.0f} tiles of "
-        f"{rows}×{columns} on {GPUS[ARCH].multiprocessors} multiprocessors; {UNMEASURED}"
+        f"{rows}×{columns}, by {who}, on {GPUS[ARCH].multiprocessors} multiprocessors; {UNMEASURED}"
     )
     return replace(best, why=why)
 
@@ -129,17 +123,16 @@ def expected(problem: Problem, plan: Plan, costs: BlackwellCosts = B200) -> Expe
     """Return what the model says of a plan."""
     gpu, size = GPUS[ARCH], stored_bits(problem) / 8
     seen = oriented(problem, plan)
-    rows, columns, step = plan.tile
-    tiles = -(-seen.m // rows) * -(-seen.n // columns) * problem.batch
+    (rows, columns, step), pair = plan.tile, plan.cluster[0]
+    tiles = -(-seen.m // (rows * pair)) * pair * -(-seen.n // columns) * problem.batch
     waves = tiles / gpu.multiprocessors
+    read = rows + columns // pair  # rows of A and columns of B that a block loads, and reads of shared memory
     each = math.ceil(waves)  # tiles of the block that has most
     planes, products = planes_of(problem), len(plane_products(planes_of(problem)))
     steps = -(-problem.k // step)
     line = LINE
-    multiplied = products * max(
-        rows * columns * line / costs.product_bytes, (rows + columns) * line / costs.shared_bytes
-    )
-    loaded = planes * (rows + columns) * line / costs.l2_bytes
+    multiplied = products * max(rows * columns * line / costs.product_bytes, read * line / costs.shared_bytes)
+    loaded = planes * read * line / costs.l2_bytes
     promotes = problem.promote is not None or planes > 1
     stored = columns * costs.column + (steps * columns * costs.promoted_column if promotes else 0)
     cycle = 1e6 / costs.clock
@@ -151,7 +144,7 @@ def expected(problem: Problem, plan: Plan, costs: BlackwellCosts = B200) -> Expe
         for rows_of, is_copied in ((problem.m, plan.copy_a), (problem.n, plan.copy_b))
         if is_copied
     )
-    first = costs.first_loads
+    first = costs.first_loads + costs.pair * (pair - 1)
     return Expected(
         {
             "latency of a launch": costs.launch,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import FORMATS, Format
-from lanewise.linalg.block_formats import BLOCK_FORMATS
+from lanewise.linalg.block_scaling.formats import BLOCK_FORMATS
 from lanewise.linalg.problem import Operand, Problem
 from lanewise.linalg.types import format_named, precision_of, product_of, result_of, sums_of
 

@@ -34,7 +34,9 @@ class Roles:
 
     def __init__(self, traits: BlackwellTraits, tiles, steps) -> None:
         self.traits, self.tiles, self.steps = traits, tiles, steps
-        self.pipeline = lw.Pipeline(traits.plan.stages, bytes=traits.stage_bytes)
+        #: Which block of the pair this is; the first one counts the bytes of both, and multiplies for both.
+        self.rank = lw.cluster.rank() if traits.pair > 1 else 0
+        self.pipeline = lw.Pipeline(traits.plan.stages, bytes=traits.pair * traits.stage_bytes)
         #: The accumulators: complete sums, and sums that were read.
         self.full, self.empty = lw.mbarrier(ACCUMULATORS), lw.mbarrier(ACCUMULATORS)
         self.factors = ScaleFactors(traits)
@@ -44,7 +46,7 @@ class Roles:
         """Prepare the mbarriers; one thread calls it."""
         self.pipeline.init()
         self.full.init(1)
-        self.empty.init(1)
+        self.empty.init(self.traits.pair)
         lw.fence_mbarrier_init()
 
     def sums_of_tile(self) -> Any:
@@ -62,12 +64,18 @@ class Roles:
             row, column, matrix = self.tiles[number]
             of_a = 0 if T.repeats(T.problem.a) else matrix
             of_b = 0 if T.repeats(T.problem.b) else matrix
+            first_row, first_column = self.first_row(row), column * T.bn + self.rank * T.loaded_columns
             for step in lw.range(self.steps):
                 pipeline.acquire(filling)
-                pipeline.commit(filling)
                 full = pipeline.barrier(filling)
-                tile_a.load(A, to_a, (row * ROWS, step * T.depth, of_a), filling.stage, full, 0, None)
-                tile_b.load(B, to_b, (column * T.bn, step * T.depth, of_b), filling.stage, full, 0, None)
+                if T.pair == 1:
+                    pipeline.commit(filling)
+                else:
+                    if self.rank == 0:
+                        pipeline.commit(filling)
+                    full = full.remote(0)
+                tile_a.load(A, to_a, (first_row, step * T.depth, of_a), filling.stage, full, 0, None)
+                tile_b.load(B, to_b, (first_column, step * T.depth, of_b), filling.stage, full, 0, None)
                 if T.block_format is not None:
                     self.factors.load(factor_maps, (row, column), step, filling.stage, full)
                 filling = filling.next()
@@ -96,10 +104,22 @@ class Roles:
                             operands = self.operands(a, b, number, k, reading.stage)
                             scales = self.factors.of_product(memory, k) if T.block_format is not None else {}
                             mma(*operands, acc, accumulate=adds, **scales)
-                    lw.tcgen05.commit(pipeline.empty[reading.stage])  # gives the stage back when it was read
+                    self.commit(pipeline.empty[reading.stage])  # gives the stage back when it was read
                     reading = reading.next()
-                lw.tcgen05.commit(self.full[which])
+                self.commit(self.full[which])
                 count = count + 1
+
+    def first_row(self, row) -> Any:
+        """Return the first row of this block's part of a tile."""
+        return row * ROWS if self.traits.pair == 1 else (row * self.traits.pair + self.rank) * ROWS
+
+    def commit(self, barrier) -> None:
+        """Let an mbarrier, of a pair that of each block, count when the products so far are complete."""
+        pair = self.traits.pair
+        if pair == 1:
+            lw.tcgen05.commit(barrier)
+        else:
+            lw.tcgen05.commit(barrier, cta_group=pair, multicast=(1 << pair) - 1)
 
     def operands(self, a, b, number, k, stage) -> list[Any]:
         """Return the descriptors of A and B for the products of a stage that begin at an element of K."""
@@ -114,7 +134,7 @@ class Roles:
         count = lw.i32(0)
         for number in lw.range(self.tiles.first, self.tiles.count, self.tiles.step):
             row, column, matrix = self.tiles[number]
-            epilogue.begin(row * ROWS, column * T.bn, matrix)
+            epilogue.begin(self.first_row(row), column * T.bn, matrix)
             totals = [f32(0.0) for _ in range(T.bn if T.promotes else 0)]
             if T.promotes:
                 for step in lw.range(self.steps):
@@ -143,7 +163,8 @@ class Roles:
         lw.tcgen05.fence_before()
         lw.barrier(1, EPILOGUE_THREADS)
         if lw.thread_idx.x == 0:
-            self.empty[count % ACCUMULATORS].arrive()
+            read = self.empty[count % ACCUMULATORS]
+            (read if self.traits.pair == 1 else read.remote(0)).arrive()
 
 
 def parameter_types(traits: BlackwellTraits) -> tuple[Any, Any]:
@@ -164,13 +185,14 @@ def compiled(traits: BlackwellTraits) -> Kernel:
     T = traits
     of_a, of_b = parameter_types(T)
     bias_dtype, residual_dtype = T.problem.epilogue.added_dtypes
+    of_c: Any = lw.Ptr[T.out]
     of_factors: Any = lw.Ptr[lw.i32]  # null
     if T.block_format is not None:
         of_factors = lw.TensorMap[s32, ScaleFactors(T).box, 0]
 
-    @lw.kernel(max_threads=THREADS, min_blocks=1)
+    @lw.kernel(max_threads=THREADS, min_blocks=1, cluster=T.pair if T.pair > 1 else None)
     def blackwell(
-        A: of_a, B: of_b, factors_a: of_factors, factors_b: of_factors, C: lw.Ptr[T.out],
+        A: of_a, B: of_b, factors_a: of_factors, factors_b: of_factors, C: of_c,
         M: lw.i32, N: lw.i32, K: lw.i32, batch: lw.i32, group: lw.i32, leading: lw.i64, stride: lw.i64,
         bias: lw.Ptr[bias_dtype], residual: lw.Ptr[residual_dtype],
         residual_row: lw.i64, residual_column: lw.i64, residual_stride: lw.i64,
@@ -181,16 +203,16 @@ def compiled(traits: BlackwellTraits) -> Kernel:
         M, N, K = (lw.assume(each, nonnegative=True) for each in (M, N, K))
         warp = lw.shfl_sync(lw.warp_id(), 0)  # the same in a warp, and the compiler knows
         tiles = TileScheduler(
-            lw.cdiv(M, ROWS), lw.cdiv(N, T.bn), batch if T.batched else None,
-            lw.assume(group, nonnegative=True), 1,
+            lw.cdiv(M, ROWS * T.pair), lw.cdiv(N, T.bn), batch if T.batched else None,
+            lw.assume(group, nonnegative=True), T.pair,
         )  # fmt: skip
         roles = Roles(T, tiles, lw.cdiv(K, T.bk))
         if lw.thread_idx.x == 0:
             roles.init()
-        memory = lw.tmem.alloc(T.columns)  # all threads meet in it
+        memory = lw.tmem.alloc(T.columns, cta_group=T.pair)  # all threads meet in it, of a pair those of both
         if (warp == LOADER) & lw.elect_one():
             roles.load(A, B, (factors_a, factors_b))
-        if (warp == MULTIPLIER) & lw.elect_one():
+        if (warp == MULTIPLIER) & (roles.rank == 0) & lw.elect_one():
             roles.multiply(memory)
         if warp < LOADER:
             given = EpilogueValues(

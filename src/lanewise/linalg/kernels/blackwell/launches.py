@@ -72,8 +72,9 @@ def launches(
         pointers, more = prepare(problem, pointers, memory)
         made += more
     traits = traits_of(problem, plan)
-    tiles = -(-problem.m // ROWS) * -(-problem.n // traits.bn) * problem.batch
-    blocks = min(tiles, multiprocessors or GPUS[plan.arch].multiprocessors)
+    tiles = -(-problem.m // (ROWS * traits.pair)) * -(-problem.n // traits.bn) * problem.batch
+    at_once = (multiprocessors or GPUS[plan.arch].multiprocessors) // traits.pair
+    blocks = min(tiles, max(1, at_once)) * traits.pair
     arguments = (
         *tensor_maps(traits, pointers), *factor_maps(traits, pointers),
         flat(pointers.out.swapaxes(-1, -2) if traits.transposed else pointers.out),

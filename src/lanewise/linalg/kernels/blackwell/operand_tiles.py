@@ -27,7 +27,11 @@ def operand_tiles(traits: BlackwellTraits) -> tuple[UmmaTile, UmmaTile]:
     """Return how tiles of A and B lie in shared memory."""
     T: Any = traits
     of_a, of_b = T.stored
-    return (
+    tiles = (
         UmmaTile(T, of_a, (ROWS, T.depth), T.problem.a.k_major, 1, 0, "-"),
-        UmmaTile(T, of_b, (T.bn, T.depth), T.problem.b.k_major, 1, T.b_offset, "-"),
+        UmmaTile(T, of_b, (T.loaded_columns, T.depth), T.problem.b.k_major, 1, T.b_offset, "-"),
     )
+    if T.pair > 1:  # the first block of the pair counts the bytes of both
+        for each in tiles:
+            each.cache = {"cta_group": T.pair}
+    return tiles

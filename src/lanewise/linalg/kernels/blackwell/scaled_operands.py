@@ -15,7 +15,7 @@ import numpy as np
 from lanewise import lang as lw
 from lanewise.formats import u8
 from lanewise.lang.frontend.kernel import Kernel
-from lanewise.linalg.block_formats import (
+from lanewise.linalg.block_scaling.formats import (
     BLOCK_FORMATS,
     SWIZZLED,
     SWIZZLED_BYTES,

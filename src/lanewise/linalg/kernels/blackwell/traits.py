@@ -9,7 +9,7 @@ from lanewise.errors import LanewiseError
 from lanewise.formats import Format, f32, u8
 from lanewise.isa import Instruction
 from lanewise.isa.launch_limits import shared_bytes_of
-from lanewise.linalg.block_formats import BLOCK_FORMATS, SWIZZLED_BYTES, SWIZZLED_FACTORS, BlockFormat
+from lanewise.linalg.block_scaling.formats import BLOCK_FORMATS, SWIZZLED_BYTES, SWIZZLED_FACTORS, BlockFormat
 from lanewise.linalg.order import multiplied_formats, plane_products, planes_of, stored_bits, tcgen05_of
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Operand, Problem
@@ -22,8 +22,10 @@ EPILOGUE_THREADS, LOADER, MULTIPLIER, THREADS = 128, 4, 5, 192
 ACCUMULATORS = 2
 #: Columns of tiles; of promoted sums, whose totals are registers of one thread, fewer.
 WIDTHS, MOST_PROMOTED = (16, 32, 64, 128, 256), 128
-#: Columns of tiles of block-scaled products: 128 rows of scale factors of B.
-SCALED_WIDTHS = (128,)
+#: Columns of tiles of block-scaled products, 128 rows of scale factors of B, and of pairs of blocks.
+SCALED_WIDTHS, PAIRED_WIDTHS = (128,), (128, 256)
+#: Clusters along M and N: a block alone, or a pair whose tensor cores multiply together.
+CLUSTERS = ((1, 1), (2, 1))
 #: Columns of tensor memory: the fewest that can be allocated, and those of 128 × 4 scale factors.
 _LEAST_COLUMNS, FACTOR_COLUMNS = 32, 4
 #: Dynamic shared memory that a block can have beside its mbarriers.
@@ -67,6 +69,16 @@ class BlackwellTraits:
         return self.plan.tile[1]
 
     @property
+    def pair(self) -> int:
+        """Blocks that multiply together, each with rows of its own: 1 or 2. Each loads its share of B."""
+        return self.plan.cluster[0]
+
+    @property
+    def loaded_columns(self) -> int:
+        """Columns of B that a block loads."""
+        return self.bn // self.pair
+
+    @property
     def bk(self) -> int:
         """Elements of K in one stage."""
         return self.plan.tile[2]
@@ -106,7 +118,7 @@ class BlackwellTraits:
         """The instruction: 128 rows and as many columns as the tile."""
         return tcgen05_of(
             self.a.name, self.b.name, self.problem.sums.name, columns=self.bn,
-            block_format=self.problem.block_format,
+            block_format=self.problem.block_format, blocks=self.pair,
         )  # fmt: skip
 
     # how operands lie in memory -----------------------------------------------------------------------------
@@ -181,7 +193,7 @@ class BlackwellTraits:
     @property
     def stage_bytes(self) -> int:
         """Bytes that are loaded for a stage."""
-        tiles = self._tile_bytes(self.problem.a, ROWS) + self._tile_bytes(self.problem.b, self.bn)
+        tiles = self._tile_bytes(self.problem.a, ROWS) + self._tile_bytes(self.problem.b, self.loaded_columns)
         return tiles + 2 * self.factor_bytes
 
     def _tile_bytes(self, operand: Operand, rows: int) -> int:
@@ -196,6 +208,7 @@ class BlackwellTraits:
         """Raise an error if there is no kernel with these constants."""
         rows, columns, step = self.plan.tile
         wanted, widths = LINE * 8 // self.bits, SCALED_WIDTHS if self.block_format else WIDTHS
+        widths = PAIRED_WIDTHS if self.pair > 1 else widths
         reason = ""
         if rows != ROWS:
             reason = f"tiles have {ROWS} rows, not {rows}"
@@ -205,8 +218,10 @@ class BlackwellTraits:
             reason = f"tiles of promoted sums have at most {MOST_PROMOTED} columns, not {columns}"
         elif step != wanted:
             reason = f"a stage must have {wanted} elements of K (128 bytes), not {step}"
-        elif self.plan.cluster != (1, 1) or self.plan.split * self.plan.groups != 1:
-            reason = "these kernels have no clusters, and do not split K"
+        elif self.plan.cluster not in CLUSTERS or self.plan.split * self.plan.groups != 1:
+            reason = "these kernels have no clusters but pairs, (2, 1), and do not split K"
+        elif self.pair > 1 and self.block_format:
+            reason = "block-scaled products have no pairs of blocks yet"
         elif not _LEAST_STAGES <= self.plan.stages <= _MOST_STAGES:
             reason = f"there are {_LEAST_STAGES} to {_MOST_STAGES} stages, not {self.plan.stages}"
         elif self.shared_bytes > MOST_SHARED:

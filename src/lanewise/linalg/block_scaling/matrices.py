@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import FORMATS, Format
-from lanewise.linalg.block_formats import BLOCK_FORMATS, BlockFormat
+from lanewise.linalg.block_scaling.formats import BLOCK_FORMATS, BlockFormat
 from lanewise.linalg.options import Options
 from lanewise.linalg.types import format_named
 
