@@ -94,7 +94,7 @@ def test_what_a_kernel_reads_back_is_what_the_trace_has(case: Any, schedule: str
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_the_sums_and_their_origin(schedule: object) -> None:
-    trace, a, b, c = tile(schedule)
+    trace, a, _, c = tile(schedule)
     first = trace.first(lambda step: opcode(step, "ld"))
     assert first is not None
     memory = first.tensor_memory
@@ -130,7 +130,7 @@ def test_columns_are_allocated_between_alloc_and_dealloc() -> None:
 
 
 def test_a_pair_writes_both_blocks() -> None:
-    trace, a, b, c = pair()
+    trace, _, _, c = pair()
     first = trace.first(lambda step: opcode(step, "ld"))
     assert first is not None
     for block, rows in (((0, 0, 0), slice(0, 64)), ((1, 0, 0), slice(64, 128))):
