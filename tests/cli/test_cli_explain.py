@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import lanewise as lw
 from everything import sampled
 from lanewise.isa import FAMILIES, SelectedOperand, instruction, instructions
+from lanewise.isa.matrix_descriptor import MatrixDescriptor
 
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 VOLTA = "mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32"
@@ -359,7 +361,7 @@ def test_an_asynchronous_instruction(answered: Callable[..., str], lanewise: Cal
     assert told["words"]["cta_group::2"].startswith("a pair of blocks")
     said = lanewise("explain", "tcgen05.mma.cta_group::2.kind::f16", "--arch", "H100")
     assert said.code == 2 and "sm_90a does not have it" in said.err
-    said = lanewise("explain", "tcgen05.mma.cta_group::2.kind::f16", "--lane", "3")
+    said = lanewise("explain", "tcgen05.mma.cta_group::2.kind::f16", "--register", "D", "3", "0")
     assert said.code == 2 and "fragments in registers" in said.err
     listed = json.loads(answered("list", "--family", "tcgen05.cp", "warpx4", "--json"))
     assert len(listed) == 6
@@ -396,8 +398,65 @@ def test_a_tcgen05_product_by_name_and_by_descriptor(
         answered("explain", "umma", "m256n16k16", "f16", "--element", "D", "140", "3", "--json")
     )
     assert (place["block"], place["lane"], place["column"]) == (1, 12, 3)
-    said = lanewise("explain", text, "--element", "A", "0", "0")
-    assert said.code == 2 and "only D of tcgen05.mma" in said.err
+    said = lanewise("explain", text, "--element", "Q", "0", "0")
+    assert said.code == 2 and "has no operand 'Q'; it has A, B, C, D" in said.err
+
+
+def test_tensor_memory_element_by_element(answered: Callable[..., str], lanewise: Callable[..., Any]) -> None:
+    """From the PTX ISA: lanes and columns of D, of an A in tensor memory, and of scale factors."""
+
+    def places(*words: str) -> list[tuple[int, int, int, int]]:
+        found = json.loads(answered("explain", *words, "--json"))["places"]
+        return [(each["block"], each["lane"], each["column"], each["first_bit"]) for each in found]
+
+    assert places("tcgen05", "m64n16k16", "bf16", "--element", "D", "37", "9") == [(0, 69, 9, 0)]
+    # A pair with M = 128 has both halves of D's columns in a block, and a copy of A's row for each.
+    assert places("umma", "m128n64", "pair", "f16", "--element", "A", "100", "7") == [
+        (1, 36, 3, 16),
+        (1, 100, 3, 16),
+    ]
+    assert places("umma", "nvfp4", "m128n64", "--element", "scale-a", "70", "1") == [(0, 70, 2, 8)]
+    assert places("umma", "nvfp4", "m128n64", "--element", "scale-b", "3", "40") == [
+        (0, lane, 1, 24) for lane in (8, 40, 72, 104)
+    ]
+    told = json.loads(answered("explain", "umma", "m256n96k16", "f16", "--json"))
+    assert {"operand": "B", "block": 1, "rows": "0-15", "columns": "48-95"} in told["pair"]
+    said = lanewise("explain", "umma", "m256n96k16", "f16", "--element", "D", "256", "0")
+    assert said.code == 2 and "row" in said.err and "Traceback" not in said.err
+
+
+@pytest.mark.parametrize(
+    ("form", "thread", "register", "lane", "column"),
+    # Figures of the PTX ISA: .16x256b has two neighbours in a row, then 8 rows below; .16x64b takes turns.
+    [
+        ("16x256b.x2", 13, 7, 11, 11),
+        ("16x128b.x4", 9, 5, 10, 9),
+        ("16x64b.x8", 6, 3, 1, 7),
+        ("32x32b.x16", 31, 15, 31, 15),
+    ],
+)
+def test_loads_by_thread_and_by_word(
+    answered: Callable[..., str], form: str, thread: int, register: int, lane: int, column: int
+) -> None:
+    for verb in ("ld", "st"):
+        text = f"tcgen05.{verb}.sync.aligned.{form}.b32"
+        told = json.loads(answered("explain", text, "--lane", str(thread), "--json"))
+        assert told["words"][register] == {"register": register, "lane": lane, "column": column}
+        word = json.loads(answered("explain", text, "--element", "tmem", str(lane), str(column), "--json"))
+        assert (word["thread"], word["register"]) == (thread, register)
+
+
+def test_numbers_are_descriptors_of_tcgen05(answered: Callable[..., str]) -> None:
+    made = lw.InstructionDescriptor("f8f6f4", 64, 48, "e4m3", "e2m1", negate_b=True)
+    told = json.loads(answered("explain", hex(made.encode()), "--json"))
+    says = {row["kind"]: row for row in told["instruction_descriptor"]}
+    assert says["f8f6f4"]["legal"] == "yes" and says["i8"]["legal"] == "no"
+    assert says["f8f6f4"]["says"] == "m64n48k32, A e4m3, B e2m1, D f32, negate_b"
+    matrix = MatrixDescriptor(0x2000, 64, 512, swizzle="64B", version=1)
+    told = json.loads(answered("explain", hex(matrix.encode()), "--json"))
+    assert (told["version"], told["swizzle"], told["stride_byte_offset"]) == (1, "64B", 512)
+    broken = matrix.encode() | 1 << 55
+    assert "bits 53 to 60" in answered("explain", hex(broken))
 
 
 def test_words_need_no_quotes_and_the_most_common_meaning_is_explained(lanewise: Callable[..., Any]) -> None:

@@ -10,6 +10,8 @@ from everything import sampled
 from lanewise import LanewiseError
 from lanewise.draw import svg, text
 from lanewise.isa import FAMILIES, instruction, instructions
+from lanewise.isa.asynchronous import async_instructions
+from lanewise.isa.asynchronous.descriptor import legal_shapes, product_of
 
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 TEXTS = [
@@ -85,15 +87,73 @@ def test_svg_of_wgmma(spelling: str, a_source: str) -> None:
 )
 def test_tensor_memory_is_drawn_by_lane_and_column(spelling: str, m: int, n: int) -> None:
     """From the PTX ISA: M = 64 has 16 rows in each partition, a pair's M = 128 two halves of columns."""
-    (cells,) = read_text(text(instruction(spelling).d)).values()
+    panels = read_svg(svg(instruction(spelling).d)).panels
+    cells = [panel for name, panel in panels.items() if name.startswith("D")]
     for row in range(m):
         for col in range(n):
             if m == 64:
-                lane, column = row // 16 * 32 + row % 16, col
-            else:
-                lane, column = row // 64 * 128 + row % 64 + col // (n // 2) * 64, col % (n // 2)
-            assert cells[row, col].split() == [f"T{lane}", f"V{column}"]
+                block, lane, column = 0, row // 16 * 32 + row % 16, col
+            else:  # a block of the pair has 64 rows, with halves of their columns in halves of the lanes
+                block, lane, column = row // 64, row % 64 + col // (n // 2) * 64, col % (n // 2)
+            assert cells[block].labels[row % (m // len(cells)), col] == [f"L{lane}", f"C{column}"]
     assert "tensor memory" in text(instruction(spelling)) and "<svg" in svg(instruction(spelling).d)
+
+
+def test_a_pair_is_drawn_as_two_blocks() -> None:
+    mma = instruction("umma m256n32k16 bf16")
+    panels = read_svg(svg(mma)).panels
+    for name, rows, cols in (("A", 128, 16), ("B", 16, 16), ("C, D", 128, 32)):
+        for block in range(2):
+            assert panels[f"{name}, block {block}"].extent == (rows, cols)
+    assert panels["C, D, block 1"].rows[5] == "133" and panels["B, block 1"].cols[3] == "19"
+    marked = read_svg(svg(mma, element=("D", 133, 19), inputs=True)).panels
+    assert marked["C, D, block 1"].marks == [(5, 19)] and not marked["C, D, block 0"].marks
+    assert {row for row, _ in marked["A, block 1"].marks} == {5} and not marked["A, block 0"].marks
+    assert {col for _, col in marked["B, block 1"].marks} == {3} and not marked["B, block 0"].marks
+
+
+#: From the figures of the PTX ISA: thread and register of lane 9, column 3, and of lane 2, column 6.
+LOADS = {
+    "tcgen05.ld.sync.aligned.32x32b.x8.b32": [(9, 3), (2, 6)],
+    "tcgen05.ld.sync.aligned.16x64b.x4.b32": [(7, 1), (8, 3)],
+    "tcgen05.st.sync.aligned.16x128b.x2.b32": [(7, 1), (10, 2)],
+    "tcgen05.st.sync.aligned.16x256b.x1.b32": [(5, 3), (11, 0)],
+    "tcgen05.ld.sync.aligned.32x32b.x8.pack::16b.b32": [(9, 1), (2, 3)],
+}
+
+
+@pytest.mark.parametrize("form", LOADS)
+def test_a_load_is_drawn_by_thread_and_register(form: str) -> None:
+    (panel,) = read_svg(svg(instruction(form))).panels.values()
+    for place, (thread, register) in zip([(9, 3), (2, 6)], LOADS[form], strict=True):
+        assert panel.labels[place] == [f"T{thread}", f"R{register}"]
+
+
+def test_a_copy_is_drawn_with_the_lanes_of_each_row() -> None:
+    panels = read_svg(svg(instruction("tcgen05.cp.cta_group::1.64x128b.warpx2::01_23"))).panels
+    for lane, row in ((5, 5), (37, 5), (69, 37), (101, 37)):  # rows 0 to 31 go to warps 0 and 1
+        assert panels["tensor memory"].labels[lane, 0] == [f"r{row}", "p0"]
+    assert panels["shared memory"].extent == (64, 1) and panels["tensor memory"].extent == (128, 1)
+
+
+#: Forms of tcgen05 that differ in what is drawn.
+TENSOR_FORMS = [
+    each.text
+    for each in async_instructions()
+    if each.family.startswith("tcgen05") and not re.search("collector|ashift|ld.red", each.text)
+]
+
+
+@sampled(15)
+@pytest.mark.parametrize("form", TENSOR_FORMS)
+def test_every_form_of_tcgen05_has_a_picture_or_says_why(form: str) -> None:
+    fields = {"n": legal_shapes(product_of(form)).n[0]} if ".mma" in form else {}
+    try:
+        drawn = svg(instruction(form, **fields), labels=False, hover=False)
+    except LanewiseError as error:
+        assert re.search("has no picture|choose a smaller", str(error))
+    else:
+        assert drawn.startswith("<svg ")
 
 
 @pytest.mark.parametrize("family", FAMILIES)

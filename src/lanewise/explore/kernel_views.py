@@ -14,14 +14,15 @@ import numpy as np
 
 from lanewise.errors import LanewiseError
 from lanewise.explore.kernel_requests import RequestedLaunch
-from lanewise.explore.tensor_views import tensor_data
 from lanewise.explore.time_limits import seconds
 from lanewise.machine import abi
 from lanewise.machine.checker.check import check
 from lanewise.machine.checker.report import Finding, Report
 from lanewise.machine.program.instruction_record import Order
+from lanewise.machine.tensor_memory_records import LANE_BYTES
 from lanewise.machine.tracer.log import NOT_KEPT
 from lanewise.machine.tracer.records import ASYNC_WRITE_POINT
+from lanewise.machine.tracer.tensor_areas import Area
 from lanewise.machine.tracer.traced_launch import TracedLaunch
 from lanewise.ptx import Immediate, load, nvdisasm, ptxas
 from lanewise.ptx.tools.assembler import sass_of
@@ -30,6 +31,7 @@ from lanewise.traces.page import packed, page_data
 from lanewise.traces.places import MemoryPlace
 from lanewise.traces.recording import Recording
 from lanewise.traces.run import TraceOptions, record
+from lanewise.traces.tensor_memory import tensor_reading
 from lanewise.traces.trace import Trace
 
 #: Bytes that are recorded of a launch, and bytes of them that the page is given.
@@ -40,6 +42,8 @@ MOST_STEPS, TRACE_SECONDS = 20_000_000, seconds(6.0)
 CHECKED_SECONDS, TOOL_SECONDS = seconds(3.0), seconds(15.0)
 #: Rows and columns of an argument that are shown.
 CORNER = 16
+#: Steps whose accesses to tensor memory are sent.
+MOST_TOUCHED = 20_000
 #: How deep and wide an origin is shown, and nodes that are looked at for its inputs.
 DEPTH, WIDTH, MOST_NODES = 4, 40, 20_000
 #: The name of the file that SASS names where its lines are those of the PTX itself.
@@ -144,7 +148,7 @@ def data_of(view: KernelView) -> dict[str, Any]:
         "sharedBytes": recording.run.shared_bytes,
         "variables": _shared_variables(recording),
         "sharedWrites": shared_writes(recording, data["kept"]),
-        "tensor": tensor_data(recording, data["kept"], SHOWN_BYTES),
+        "tensor": tensor_data(recording, data["kept"]),
     }
     return data
 
@@ -350,6 +354,86 @@ def shared_writes(recording: Recording, kept: int) -> dict[str, object]:
         **{name: packed(np.ascontiguousarray(column.astype(np.int32))) for name, column in columns.items()},
         "bytes": packed(np.concatenate(content) if content else np.zeros(0, np.uint8)),
     }
+
+
+# Tensor memory ----------------------------------------------------------------------------------------------
+
+
+def tensor_data(recording: Recording, kept: int) -> dict[str, Any] | None:
+    """Return the tensor memory of the traced block, step by step; None for kernels without tcgen05.
+
+    Each write has the step after which it is there and the step that issued it, its lane, column and words.
+    """
+    reading = tensor_reading(recording)
+    if not reading.is_used:
+        return None
+    log, block = recording.log, recording.run.blocks[0]
+    runs = log.runs
+    numbers = np.flatnonzero((runs.target >= abi.TENSOR_WINDOW) & (runs.block == block))
+    steps = np.searchsorted(recording.steps, runs.entry[numbers], "right") - 1
+    numbers, steps = numbers[steps < kept], steps[steps < kept]
+    fits = int(np.searchsorted(np.cumsum(runs.size[numbers]), SHOWN_BYTES, "right"))
+    numbers, steps = numbers[:fits], steps[:fits]
+    lanes, first = np.divmod(runs.target[numbers] - abi.TENSOR_WINDOW, LANE_BYTES)
+    issuers = np.searchsorted(recording.steps, runs.issuer[numbers])
+    content = [
+        log.memory[start : start + size]
+        for start, size in zip(runs.offset[numbers].tolist(), runs.size[numbers].tolist(), strict=True)
+    ]
+    columns = {
+        "step": steps,
+        "issuer": np.where(runs.issuer[numbers] >= 0, issuers, steps),
+        "lane": lanes,
+        "column": first // 4,
+        "words": runs.size[numbers] // 4,
+    }
+    return {
+        **{name: packed(np.ascontiguousarray(each.astype(np.int32))) for name, each in columns.items()},
+        "bytes": packed(np.concatenate(content) if content else np.zeros(0, np.uint8)),
+        "allocated": _allocated(recording, kept),
+        "touched": _touched(recording, kept),
+        "matrices": sorted(reading.matrices),
+    }
+
+
+def _allocated(recording: Recording, kept: int) -> list[list[int]]:
+    """Return when columns of the block were allocated and freed: step, first column, columns (freed: < 0)."""
+    found = []
+    for entry, block, first, columns in tensor_reading(recording).allocations:
+        step = int(np.searchsorted(recording.steps, entry, "right")) - 1
+        if block == recording.run.blocks[0] and step < kept:
+            found.append([step, first, columns])
+    return found
+
+
+def _touched(recording: Recording, kept: int) -> list[list[Any]]:
+    """Return what steps do to the tensor memory of the block: step, kind, operand, and areas of lanes."""
+    reading, found = tensor_reading(recording), []
+    points = np.array(
+        [point.op is not None and point.op.record.touches_tensor_memory for point in recording.log.points]
+    )
+    entries = recording.log.entries
+    block = recording.run.blocks[0]
+    steps = np.flatnonzero(points[entries["point"][recording.steps[:kept]]])[:MOST_TOUCHED]
+    for step in steps.tolist():
+        entry = int(recording.steps[step])
+        own = int(entries["block"][entry])
+        for each in reading.accesses(entry):
+            if (reading.partner(own) if each.in_other else own) == block:
+                areas = [area for part in each.areas for area in _spans(part)]
+                found.append([step, each.kind, each.operand, areas])
+    return found
+
+
+def _spans(area: Area) -> list[list[int]]:
+    """Return an area as spans of neighbouring lanes: first lane, lanes, first column, columns."""
+    spans: list[list[int]] = []
+    for lane in area.lanes:
+        if spans and lane == spans[-1][0] + spans[-1][1]:
+            spans[-1][1] += 1
+        else:
+            spans.append([lane, 1, area.column, area.columns])
+    return spans
 
 
 # Origins ----------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ tmem_e_frg (tests/isa/cutlass_tcgen05_layouts.json). None was seen on a GPU.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from lanewise.errors import LanewiseError
@@ -58,6 +59,7 @@ def data_path(m: int, cta_group: int, ws: bool, sparse: bool) -> str:
     return found
 
 
+@cache
 def regions(m: int, n: int, cta_group: int = 1, ws: bool = False, sparse: bool = False) -> tuple[Region, ...]:
     """Return how the part of D that a block holds is spread over lanes and columns.
 
