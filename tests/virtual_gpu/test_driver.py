@@ -290,6 +290,10 @@ def test_tensor_maps_are_those_of_the_encoder() -> None:
     driver.cuTensorMapEncodeTiled(ctypes.addressof(raw), 6, 2, place, a, b, c, d, 0, 3, 2, 0)
     expected = lw.encode_tiled("f16", place, (128, 64), (256,), (64, 32), swizzle="128B", l2_promotion="128B")
     assert raw.raw == expected
+    driver.cuTensorMapReplaceAddress(ctypes.addressof(raw), place + 128)
+    assert raw.raw != expected
+    driver.cuTensorMapReplaceAddress(ctypes.addressof(raw), place)
+    assert raw.raw == expected
     with pytest.raises(DriverError, match="INVALID_VALUE"):
         driver.cuTensorMapEncodeTiled(ctypes.addressof(raw), 6, 2, place + 2, a, b, c, d, 0, 3, 2, 0)
 

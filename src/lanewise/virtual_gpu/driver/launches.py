@@ -13,6 +13,7 @@ from lanewise.isa.im2col_map import LEAST_AXES, Im2colTensor
 from lanewise.isa.tensor_map import MappedTensor, TiledTensor
 from lanewise.isa.tensor_map_fields import (
     EVERY_TYPE,
+    FIELD,
     FILLS,
     INTERLEAVES,
     L2_PROMOTIONS,
@@ -378,6 +379,16 @@ class LaunchCalls(ArrayCalls):
             (interleave, swizzle, l2_promotion, fill),
         )
         _write_map(map, tensor, address)
+
+    def cuTensorMapReplaceAddress(self, map: int, address: int) -> None:
+        """Let a tensor map be that of the tensor at another address."""
+        place = FIELD["address"]
+        if address % place.unit:
+            raise DriverError(
+                Result.INVALID_VALUE, f"the address of a tensor is a multiple of {place.unit} bytes"
+            )
+        bits = int.from_bytes(ctypes.string_at(map, MAP_BYTES), "little") & ~place.mask | place.put(address)
+        ctypes.memmove(map, bits.to_bytes(MAP_BYTES, "little"), MAP_BYTES)
 
 
 def _element_type(number: int) -> str:
