@@ -1,7 +1,9 @@
 """torch's "cuda" tensors under a virtual GPU, with a torch for CPUs."""
 
+import platform
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
 import lanewise as lw
@@ -27,6 +29,13 @@ def test_a_tensor_is_where_it_was_asked_for(gpu: VirtualGPU) -> None:
     assert torch.empty(2, device=0).is_cuda
     assert not torch.empty(2, device="cpu").is_cuda
     assert there.type() == "torch.cuda.FloatTensor"
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the code is for x86")
+def test_tensors_begin_where_device_memory_does(gpu: VirtualGPU) -> None:
+    made = [torch.empty(size, dtype=torch.uint8, device="cuda") for size in range(1, 200, 3)]
+    made += [(made[40] + 1), made[5].to(torch.float64), torch.from_numpy(np.ones(77)).cuda()]
+    assert {each.data_ptr() % 512 for each in made} == {0}
 
 
 def test_what_is_computed_from_a_device_tensor_is_on_the_device(gpu: VirtualGPU) -> None:

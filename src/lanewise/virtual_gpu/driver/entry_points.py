@@ -267,6 +267,10 @@ cuGraphExecUpdate_v2(handle executable, handle graph, pointer info)
 
 cuTensorMapEncodeTiled(pointer map, i32 type, u32 rank, u64 address, pointer dims, pointer strides, \
 pointer box, pointer element_strides, i32 interleave, i32 swizzle, i32 l2_promotion, i32 fill)
+cuTensorMapEncodeIm2col(pointer map, i32 type, u32 rank, u64 address, pointer dims, pointer strides, \
+    pointer lower, pointer upper, u32 channels, u32 pixels, pointer element_strides, i32 interleave, \
+    i32 swizzle, i32 l2_promotion, i32 fill)
+cuTensorMapReplaceAddress(pointer map, u64 address)
 """
 
 _PARAMETER = re.compile(r"(out )?(\w+) (\w+)")

@@ -5,17 +5,21 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterable, Sequence
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 from lanewise.errors import LanewiseError
 from lanewise.isa.archs import arch_number
-from lanewise.isa.tensor_map import TiledTensor
+from lanewise.isa.im2col_map import LEAST_AXES, Im2colTensor
+from lanewise.isa.tensor_map import MappedTensor, TiledTensor
 from lanewise.isa.tensor_map_fields import (
     EVERY_TYPE,
+    FIELD,
     FILLS,
     INTERLEAVES,
     L2_PROMOTIONS,
     MAP_BYTES,
+    MOST_AXES,
+    OTHER_AXES,
     SWIZZLE_NUMBERS,
 )
 from lanewise.jit.host_memory import address
@@ -47,6 +51,7 @@ _BUFFER, _BUFFER_SIZE, _END = 1, 2, 0
 _DYNAMIC_SHARED = 8
 
 Three = tuple[int, int, int]
+Tensor = TypeVar("Tensor", bound=MappedTensor)
 
 
 class _LaunchConfig(ctypes.Structure):
@@ -294,23 +299,41 @@ class LaunchCalls(ArrayCalls):
         element_strides: Sequence[int], interleave: int, swizzle: int, l2_promotion: int, fill: int,
     ) -> TiledTensor:  # fmt: skip
         """Return a tensor as a tensor map describes it, of the numbers of cuda.h; axis 0 is the innermost."""
-        tensor = TiledTensor(
-            _named({name: each.driver_code for name, each in EVERY_TYPE.items()}, type, "element type"),
-            tuple(dims),
-            tuple(strides),
-            tuple(box),
-            tuple(element_strides),
-            _named({name: each.code for name, each in INTERLEAVES.items()}, interleave, "interleaved layout"),
-            _named(SWIZZLE_NUMBERS, swizzle, "swizzle"),
-            _named(L2_PROMOTIONS, l2_promotion, "promotion of L2"),
-            _named(FILLS, fill, "fill"),
-            self.device.arch,
+        return _legal(
+            TiledTensor(
+                _element_type(type),
+                tuple(dims),
+                tuple(strides),
+                tuple(box),
+                tuple(element_strides),
+                *_modes(interleave, swizzle, l2_promotion, fill),
+                self.device.arch,
+            )
         )
-        try:
-            tensor.require_legal()
-        except LanewiseError as error:
-            raise DriverError(Result.INVALID_VALUE, str(error)) from None
-        return tensor
+
+    def im2col_tensor(
+        self, type: int, dims: Sequence[int], strides: Sequence[int],
+        corners: tuple[Sequence[int], Sequence[int]], column: tuple[int, int], element_strides: Sequence[int],
+        modes: tuple[int, int, int, int],
+    ) -> Im2colTensor:  # fmt: skip
+        """Return images as a tensor map of columns describes them; axis 0 is the innermost.
+
+        `column` is the channels of a pixel and the pixels that a copy takes; `modes` are the interleaved
+        layout, swizzle, promotion of L2 and fill.
+        """
+        lower, upper = (tuple(corner) for corner in corners)
+        return _legal(
+            Im2colTensor(
+                _element_type(type),
+                tuple(dims),
+                tuple(strides),
+                lower,
+                upper,
+                *column,
+                tuple(element_strides),
+                *_modes(*modes),
+            )
+        )
 
     def cuTensorMapEncodeTiled(
         self, map: int, type: int, rank: int, address: int, dims: int, strides: int, box: int,
@@ -330,11 +353,75 @@ class LaunchCalls(ArrayCalls):
             l2_promotion,
             fill,
         )
-        try:
-            raw = tensor.encode(address)
-        except LanewiseError as error:
-            raise DriverError(Result.INVALID_VALUE, str(error)) from None
-        ctypes.memmove(map, raw, MAP_BYTES)
+        _write_map(map, tensor, address)
+
+    def cuTensorMapEncodeIm2col(
+        self, map: int, type: int, rank: int, address: int, dims: int, strides: int, lower: int, upper: int,
+        channels: int, pixels: int, element_strides: int, interleave: int, swizzle: int, l2_promotion: int,
+        fill: int,
+    ) -> None:  # fmt: skip
+        """Write the 128 bytes of a tensor map for columns of pixels."""
+        if not LEAST_AXES <= rank <= MOST_AXES:
+            raise DriverError(
+                Result.INVALID_VALUE, f"images have {LEAST_AXES} to {MOST_AXES} axes, not {rank}"
+            )
+        pixel_axes = rank - OTHER_AXES
+        tensor = self.im2col_tensor(
+            type,
+            list((ctypes.c_uint64 * rank).from_address(dims)),
+            list((ctypes.c_uint64 * (rank - 1)).from_address(strides)),
+            (
+                list((ctypes.c_int32 * pixel_axes).from_address(lower)),
+                list((ctypes.c_int32 * pixel_axes).from_address(upper)),
+            ),
+            (channels, pixels),
+            list((ctypes.c_uint32 * rank).from_address(element_strides)),
+            (interleave, swizzle, l2_promotion, fill),
+        )
+        _write_map(map, tensor, address)
+
+    def cuTensorMapReplaceAddress(self, map: int, address: int) -> None:
+        """Let a tensor map be that of the tensor at another address."""
+        place = FIELD["address"]
+        if address % place.unit:
+            raise DriverError(
+                Result.INVALID_VALUE, f"the address of a tensor is a multiple of {place.unit} bytes"
+            )
+        bits = int.from_bytes(ctypes.string_at(map, MAP_BYTES), "little") & ~place.mask | place.put(address)
+        ctypes.memmove(map, bits.to_bytes(MAP_BYTES, "little"), MAP_BYTES)
+
+
+def _element_type(number: int) -> str:
+    """Return the name of an element type of cuda.h."""
+    return _named({name: each.driver_code for name, each in EVERY_TYPE.items()}, number, "element type")
+
+
+def _modes(interleave: int, swizzle: int, l2_promotion: int, fill: int) -> tuple[str, str, str, str]:
+    """Return the names of the modes of a tensor map."""
+    return (
+        _named({name: each.code for name, each in INTERLEAVES.items()}, interleave, "interleaved layout"),
+        _named(SWIZZLE_NUMBERS, swizzle, "swizzle"),
+        _named(L2_PROMOTIONS, l2_promotion, "promotion of L2"),
+        _named(FILLS, fill, "fill"),
+    )
+
+
+def _legal(tensor: Tensor) -> Tensor:
+    """Return a tensor that a tensor map can describe; another one is an error of the driver."""
+    try:
+        tensor.require_legal()
+    except LanewiseError as error:
+        raise DriverError(Result.INVALID_VALUE, str(error)) from None
+    return tensor
+
+
+def _write_map(map: int, tensor: MappedTensor, address: int) -> None:
+    """Write the 128 bytes of a tensor map to host memory."""
+    try:
+        raw = tensor.encode(address)
+    except LanewiseError as error:
+        raise DriverError(Result.INVALID_VALUE, str(error)) from None
+    ctypes.memmove(map, raw, MAP_BYTES)
 
 
 def three_sizes(sizes: Iterable[int]) -> Three:

@@ -28,6 +28,7 @@ from lanewise.virtual_gpu.frameworks.torch_dlpack import (
 )
 from lanewise.virtual_gpu.frameworks.torch_extension import install_torch_extension
 from lanewise.virtual_gpu.frameworks.torch_graphs import Recording, install_torch_graphs
+from lanewise.virtual_gpu.frameworks.torch_memory import align_tensors
 
 if TYPE_CHECKING:
     from lanewise.virtual_gpu.driver.driver import Driver
@@ -352,6 +353,7 @@ def _tensors(values: Any) -> list[Any]:
 
 def install(gpu: FrameworkState, patches: Patches) -> None:
     """Let "cuda" be the virtual GPU in torch, until the patches are taken back."""
+    align_tensors()
     storages = DeviceStorages(gpu.driver)
     gpu.torch = storages
     patches.enter_context(DeviceMode(storages))

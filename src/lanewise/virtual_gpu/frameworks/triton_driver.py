@@ -19,8 +19,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lanewise.errors import LanewiseError
+from lanewise.isa.im2col_map import Im2colTensor
 from lanewise.isa.launch_limits import MOST_THREADS
 from lanewise.isa.multiprocessor import MOST_REGISTERS
+from lanewise.isa.tensor_map import TiledTensor
 from lanewise.isa.tensor_map_fields import L2_PROMOTIONS
 from lanewise.ptx import Shape
 from lanewise.ptx.host_tensors import host_array
@@ -299,17 +301,30 @@ class Launcher:
             shape[-1] *= 2
         kind = layout["elem_type"]
         kind = _TF32 if getattr(value, "round_f32_to_tf32", False) else _ELEMENT_TYPES.get(kind, kind)
-        tensor = self.gpu.driver.tiled_tensor(
-            kind,
-            shape[::-1],
-            [stride * layout["elem_size"] for stride in value.strides[-2::-1]],
-            layout["block_size"][::-1],
-            [1] * len(shape),
+        strides = [stride * layout["elem_size"] for stride in value.strides[-2::-1]]
+        modes = (
             0,
             layout["swizzle"],
             L2_PROMOTIONS["128B"],
             _FILL_NAN if value.padding == "nan" else _FILL_ZEROS,
         )
+        tensor: TiledTensor | Im2colTensor
+        if layout.get("is_im2col"):
+            pixels, channels = layout["block_size"]
+            tensor = self.gpu.driver.im2col_tensor(
+                kind,
+                shape[::-1],
+                strides,
+                (value.pixel_box_lower_corner[::-1], value.pixel_box_upper_corner[::-1]),
+                (channels, pixels),
+                (value.element_strides or [1] * len(shape))[::-1],
+                modes,
+            )
+        else:
+            ones = [1] * len(shape)
+            tensor = self.gpu.driver.tiled_tensor(
+                kind, shape[::-1], strides, layout["block_size"][::-1], ones, *modes
+            )
         return TensorMap(self._pointer(value.base), tensor)
 
     def _argument(self, variable: Any, kind: str, value: Any) -> Any:
