@@ -21,6 +21,7 @@ from lanewise.virtual_gpu.library.loading import SONAME as DRIVER_NAME
 from lanewise.virtual_gpu.library.runtime_compiler import GET_CUBIN, CompilerLibrary, load_compiler
 from lanewise.virtual_gpu.library.runtime_library import SONAME as RUNTIME_NAME
 from lanewise.virtual_gpu.library.runtime_library import RuntimeLibrary
+from lanewise.virtual_gpu.order.native_lines import add_program
 from lanewise.virtual_gpu.programs.elf_file import ElfFile
 from lanewise.virtual_gpu.programs.executable import as_library, main_address
 from lanewise.virtual_gpu.runtime import Runtime
@@ -67,6 +68,7 @@ class _Program:
         except OSError as error:
             raise LanewiseError(_why_not(title, str(error))) from None
         base = _base_address(self._library)
+        add_program(library, base, file.loaded_bytes)
         self._replace_imports(file, base)
         address = main_address(file)
         if address is None:
