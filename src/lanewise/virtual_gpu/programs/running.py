@@ -52,6 +52,7 @@ class _Program:
     def __init__(self, path: Path, title: str, runtime: RuntimeLibrary) -> None:
         self._libc = ctypes.CDLL(None)
         self.status: int | None = None
+        self._process = os.getpid()
         self._over = threading.Event()
         #: The program calls these: they must live as long as the process.
         self._end = _ENDS(self._ended)
@@ -106,7 +107,13 @@ class _Program:
         return int(self._libc.dlopen(ctypes.c_char_p(name), ctypes.c_int32(mode)) or 0)
 
     def _ended(self, status: int) -> None:
-        """End main() with a status; the thread that called exit() waits for ever."""
+        """End main() with a status; the thread that called exit() waits for ever.
+
+        A process that the program forked has no other thread, and ends itself.
+        """
+        if os.getpid() != self._process:
+            self._libc.fflush(None)
+            os._exit(status & 0xFF)
         self._finish(status)
         threading.Event().wait()
 
