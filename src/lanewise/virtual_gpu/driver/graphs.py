@@ -522,7 +522,7 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
         self.enqueue(stream, NodeKind.GRAPH, work)
 
     def _run(self, order: Sequence[Node], work: Callable[[Node], object], stream: int = 0) -> None:
-        """Do the work of nodes; each follows those that it depends on and what the stream had to do before."""
+        """Do the work of nodes; each follows those that it depends on, and earlier work of the stream."""
         if self.races is None:
             for node in order:
                 work(node)

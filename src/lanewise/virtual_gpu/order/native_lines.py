@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-#: How many frames are walked: from the stub that nvcc writes for a launch to the program's own line are three.
+#: How many frames are walked; a launch is two or three below the program's own line.
 _FRAMES = 16
 _FRAME = struct.Struct("<QQ")
 #: A function that nvcc writes for a launch, and the kernel's own name in it.
@@ -68,7 +68,9 @@ def _return_addresses(call: NativeCall) -> Iterator[int]:
     """Yield the addresses that a call and its callers return to; code without frame pointers ends it."""
     yield call.return_address
     frame = call.frame
-    with open("/proc/self/mem", "rb", buffering=0) as memory:  # a wrong address is an error, and no crash
+    with Path("/proc/self/mem").open(
+        "rb", buffering=0
+    ) as memory:  # a wrong address is an error, and no crash
         for _ in range(_FRAMES):
             try:
                 outer, address = _FRAME.unpack(os.pread(memory.fileno(), _FRAME.size, frame))
