@@ -1,6 +1,8 @@
 // A program with host code that uses what the CUDA runtime has; its arguments say which parts.
 #include <cooperative_groups.h>
+#include <cuda.h>
 #include <cuda_runtime.h>
+#include <nvrtc.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -221,6 +223,42 @@ static int cooperative() {
     return 0;
 }
 
+// A kernel that NVRTC compiles to machine code, as programs do that know their GPU.
+static int compiled() {
+    const char *source = "extern \"C\" __global__ void set(int *p) { *p = 42; }", *options[] = {"-arch=sm_90"};
+    nvrtcProgram program;
+    size_t bytes;
+    int *values, result = 0;
+    nvrtcCreateProgram(&program, source, "set.cu", 0, nullptr, nullptr);
+    if (nvrtcCompileProgram(program, 1, options) != NVRTC_SUCCESS) return 1;
+    nvrtcGetCUBINSize(program, &bytes);
+    std::vector<char> cubin(bytes);
+    nvrtcGetCUBIN(program, cubin.data());
+    CUmodule module;
+    CUfunction function;
+    OK(cudaMalloc(&values, sizeof(int)));
+    if (cuModuleLoadData(&module, cubin.data()) || cuModuleGetFunction(&function, module, "set")) return 1;
+    void *arguments[] = {&values};
+    if (cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, nullptr, arguments, nullptr)) return 1;
+    OK(cudaMemcpy(&result, values, sizeof(int), cudaMemcpyDeviceToHost));
+    printf("compiled %d\n", result);
+    return 0;
+}
+
+static int streams() {
+    int *values;
+    cudaStream_t left, right;
+    OK(cudaMalloc(&values, 16 * sizeof(int)));  // the memory of both streams
+    OK(cudaMemset(values, 0, 16 * sizeof(int)));
+    OK(cudaDeviceSynchronize());
+    OK(cudaStreamCreateWithFlags(&left, cudaStreamNonBlocking));
+    OK(cudaStreamCreateWithFlags(&right, cudaStreamNonBlocking));
+    add<<<1, 16, 0, left>>>(values, 1);   // the first of two
+    add<<<1, 16, 0, right>>>(values, 2);  // the second of two
+    OK(cudaDeviceSynchronize());
+    return 0;
+}
+
 static int part(const char *what, int argc, char **argv) {
     int *values;
     if (!strcmp(what, "plain")) return plain(argc, argv);
@@ -228,6 +266,8 @@ static int part(const char *what, int argc, char **argv) {
     if (!strcmp(what, "textures")) return textures();
     if (!strcmp(what, "boxes")) return boxes();
     if (!strcmp(what, "cooperative")) return cooperative();
+    if (!strcmp(what, "compiled")) return compiled();
+    if (!strcmp(what, "streams")) return streams();
     if (!strcmp(what, "exit")) exit(7);
     if (!strcmp(what, "crash")) *(volatile int *)nullptr = 1;
     if (!strcmp(what, "abort")) abort();

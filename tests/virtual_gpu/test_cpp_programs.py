@@ -50,6 +50,7 @@ PARTS = {
     "textures": ["texels 4 5 6 7", "written 0 10 20 30", "at a pitch 4 5 6 7"],
     "boxes": ["sum 252, pitch at least 1"],
     "cooperative": ["total 32640, threads 1024"],
+    "compiled": ["compiled 42"],
     "memory": ["memory: cudaErrorMemoryAllocation"],
     "wrong": ["wrong", "launch: cudaErrorInvalidConfiguration", "then: cudaSuccess"],
     # An illegal access stays the answer of every later call, as on a GPU.
@@ -66,7 +67,7 @@ def test_a_program_prints_what_it_prints_on_a_gpu(library: Path) -> None:
     own = [line for line in done.stderr.splitlines() if not line.startswith(("lanewise gpu", "    "))]
     assert own == expected  # stdout is for JSON
     kernels = [each["kernel"].partition("(")[0] for each in json.loads(done.stdout)["launches"]]
-    assert kernels == ["scale", *["add"] * 6, *["sample"] * 2, "sum_of_grid", "beyond"]
+    assert kernels == ["scale", *["add"] * 6, *["sample"] * 2, "sum_of_grid", "set", "beyond"]
     assert "1,125,899,906,842,624 bytes are asked for" in done.stderr
 
 
@@ -83,9 +84,10 @@ def test_a_crash_of_host_code_is_told(library: Path, what: str, number: signal.S
 
 @needs_nvcc
 def test_findings_name_the_lines_of_the_source(library: Path) -> None:
-    done = lanewise("check", "--gpu", "H100", library, "--", "racy", "beyond", "exit")
+    done = lanewise("check", "--gpu", "H100", "--streams", library, "--", "racy", "streams", "beyond", "exit")
     assert done.returncode == 1, done.stderr  # not 7, the status of main()
-    for line in ("void racy", "line of the bug"):
+    host = ("the first of two", "the second of two", "the memory of both streams")
+    for line in ("void racy", "line of the bug", *host):
         number = next(at for at, text in enumerate(SOURCE.read_text().splitlines(), 1) if line in text)
         assert f"program.cu:{number}" in done.stdout
 

@@ -4,6 +4,7 @@ import ctypes
 import random
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,52 @@ def test_random_programs_race_as_the_oracle_says(seed: int, tmp_path: Path) -> N
             }  # fmt: skip
             exec(compile(source_of(program), path, "exec"), names)
         assert lines_of_races(gpu) == racing_pairs(program), source_of(program)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_nodes_of_a_graph_race_as_the_captured_program_does(seed: int, tmp_path: Path) -> None:
+    """A program that is captured from several streams has the same races as a graph, on the same lines."""
+    chance = random.Random(100 + seed)
+    captured = {"launch", "copy", "memset", "record", "wait"}
+    recorded: set[int] = set()
+    program = []
+    for step in draw_program(chance, 40):
+        if step.kind not in captured or (step.kind == "wait" and step.event not in recorded):
+            continue
+        recorded |= {step.event} if step.kind == "record" else set()
+        program.append(replace(step, stream=chance.choice(APART)))
+    path = tmp_path / "program.py"
+    path.write_text(source_of(program))
+    with lw.virtual_gpu("A100", streams=True) as gpu:
+        driver = gpu.driver
+        buffers = [driver.cuMemAlloc_v2(WORD * WORDS) for _ in range(BUFFERS)]
+        for each in buffers:
+            driver.cuMemsetD32_v2(each, 0, WORDS)
+        streams = {each: driver.cuStreamCreate(NON_BLOCKING) for each in APART}
+        first, *others = streams.values()
+        events = [driver.cuEventCreate(0) for _ in range(EVENTS)]
+        fork, *joins = [driver.cuEventCreate(0) for _ in streams]
+        driver.cuCtxSynchronize()
+        driver.cuStreamBeginCapture_v2(first, 0)
+        driver.cuEventRecord(fork, first)
+        for other in others:
+            driver.cuStreamWaitEvent(other, fork, 0)
+        names = {
+            "driver": driver, "program": Program(gpu), "buffers": buffers, "streams": streams,
+            "events": events,
+        }  # fmt: skip
+        exec(compile(path.read_text(), str(path), "exec"), names)
+        for other, event in zip(others, joins, strict=True):
+            driver.cuEventRecord(event, other)
+            driver.cuStreamWaitEvent(first, event, 0)
+        graph = driver.cuGraphInstantiateWithFlags(driver.cuStreamEndCapture(first), 0)
+        driver.cuGraphLaunch(graph, first)
+        inside = lines_of_races(gpu)
+        driver.cuEventRecord(fork, first)  # what waits for the graph races with none of its nodes
+        driver.cuStreamWaitEvent(others[0], fork, 0)
+        for each in buffers:
+            driver.cuMemsetD32Async(each, 1, WORDS, others[0])
+        assert lines_of_races(gpu) == inside == racing_pairs(program)
 
 
 # wrong programs and their right twins -----------------------------------------------------------------------

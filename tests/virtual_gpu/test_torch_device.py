@@ -48,6 +48,20 @@ def test_what_is_computed_from_a_device_tensor_is_on_the_device(gpu: VirtualGPU)
     assert not (torch.ones(3) + 1).is_cuda
 
 
+def test_compilers_compute_shapes_without_memory(gpu: VirtualGPU) -> None:
+    """Tensors of FakeTensorMode say that they are on the device, and are none of its memory."""
+    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+    real = torch.ones(4, 8, device="cuda", dtype=torch.float16)
+    with FakeTensorMode() as mode:
+        fake = mode.from_tensor(real)
+        made = [fake, fake @ fake.T, torch.empty(3, device="cuda"), fake.float(), fake.to("cuda")]
+    assert all(isinstance(each, FakeTensor) and each.device.type == "cuda" for each in made)
+    assert made[1].shape == (4, 4)
+    assert real.is_cuda
+    assert float((real @ real.T)[0, 0]) == 8
+
+
 def test_moves_copy_between_the_sides_and_not_within_one(gpu: VirtualGPU) -> None:
     x = torch.zeros(4)
     for moved in (

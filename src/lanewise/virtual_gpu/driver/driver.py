@@ -47,7 +47,7 @@ class Driver(DeviceCalls, GraphCalls, OccupancyCalls, LinkCalls, VirtualMemoryCa
         calls[name] += 1
         declared = entry_points().get(name)
         try:
-            self._require_own_process(name)
+            self.require_own_process(name)
             if declared is None or not hasattr(self, name):
                 raise DriverError(Result.NOT_SUPPORTED, f"{name} is not supported")
             self._call(declared, raw)
@@ -60,9 +60,9 @@ class Driver(DeviceCalls, GraphCalls, OccupancyCalls, LinkCalls, VirtualMemoryCa
         self._log(name, declared, raw, result, reason)
         return result
 
-    def _require_own_process(self, name: str) -> None:
-        """Raise an error in a process that was forked after cuInit."""
-        if self._process is None and name == "cuInit":
+    def require_own_process(self, name: str) -> None:
+        """Raise an error in a process that was forked after cuInit, or after a call of the CUDA runtime."""
+        if self._process is None and name.startswith(_INITIALISE):
             self._process = os.getpid()
         elif self._process is not None and self._process != os.getpid():
             raise DriverError(
@@ -113,6 +113,8 @@ class Driver(DeviceCalls, GraphCalls, OccupancyCalls, LinkCalls, VirtualMemoryCa
             print(f"lanewise gpu: {name}: {reason}", file=sys.stderr)
 
 
+#: How the calls begin that initialise a process for CUDA.
+_INITIALISE = ("cuInit", "cuda", "__cuda")
 #: Results that a program seldom explains: the reason is written to stderr.
 _ALWAYS_LOGGED = (
     Result.NOT_INITIALIZED,

@@ -18,6 +18,8 @@ from lanewise.virtual_gpu.driver.launches import LaunchCalls
 from lanewise.virtual_gpu.driver.modules import LoadedFunction
 from lanewise.virtual_gpu.driver.results import DriverError, Result
 from lanewise.virtual_gpu.driver.streams import StreamCalls
+from lanewise.virtual_gpu.order.host_lines import host_line
+from lanewise.virtual_gpu.order.stream_order import NODE, Clock
 
 Work = Callable[[], object]
 #: Whether a stream is captured (CUstreamCaptureStatus).
@@ -51,6 +53,8 @@ class Node:
     handle: int = 0
     #: The graph that a node of the kind GRAPH runs.
     graph: Graph | None = None
+    #: The line of the program that made it, while races between streams are looked for.
+    line: str | None = None
 
 
 @dataclass(eq=False)
@@ -125,7 +129,7 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
 
     def add_node(self, graph: Graph, kind: NodeKind, work: Work, before: Iterable[Node] = ()) -> Node:
         """Return a new node of a graph."""
-        node = Node(kind, work, list(before))
+        node = Node(kind, work, list(before), line=host_line() if self.races is not None else None)
         node.handle = self.handle(node)
         graph.nodes.append(node)
         return node
@@ -365,7 +369,13 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
     def cuGraphAddChildGraphNode(self, graph: int, dependencies: int, count: int, child: int) -> int:
         """Return a new node that runs a graph as it is now."""
         own = self._copied(self.known(child, Graph))[0]
-        node = self.add_to(graph, dependencies, count, NodeKind.GRAPH, lambda: self._run(own.in_order()))
+        node = self.add_to(
+            graph,
+            dependencies,
+            count,
+            NodeKind.GRAPH,
+            lambda: self._run(own.in_order(), lambda each: each.work()),
+        )
         node.graph = own
         return node.handle
 
@@ -458,7 +468,7 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
 
     def _copied(self, graph: Graph) -> tuple[Graph, dict[Node, Node]]:
         """Return a copy of a graph, and the copy of each node."""
-        copies = {each: Node(each.kind, each.work, [], 0, each.graph) for each in graph.nodes}
+        copies = {each: Node(each.kind, each.work, [], 0, each.graph, each.line) for each in graph.nodes}
         for each, copy in copies.items():
             copy.before = [copies[other] for other in each.before]
             copy.handle = self.handle(copy)
@@ -507,15 +517,31 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
         known = self.known(executable, ExecutableGraph)
 
         def work() -> None:
-            for node in known.order:
-                if node not in known.disabled:
-                    known.work[node]()
+            self._run(known.order, lambda node: () if node in known.disabled else known.work[node](), stream)
 
         self.enqueue(stream, NodeKind.GRAPH, work)
 
-    def _run(self, order: Sequence[Node]) -> None:
+    def _run(self, order: Sequence[Node], work: Callable[[Node], object], stream: int = 0) -> None:
+        """Do the work of nodes; each follows those that it depends on, and earlier work of the stream."""
+        if self.races is None:
+            for node in order:
+                work(node)
+            return
+        clocks, own, outer = self.races.order, self.stream_key(stream), getattr(self.thread, "node", None)
+        begin, ends = clocks.moment(own), dict[Node, Clock]()
         for node in order:
-            node.work()
+            key = (NODE, node.handle)
+            clocks.add(key, is_blocking=False)
+            for clock in (begin, *(ends[each] for each in node.before if each in ends)):
+                clocks.wait(key, clock)
+            self.thread.node = key, node.line
+            try:
+                work(node)
+            finally:
+                self.thread.node = outer
+            ends[node] = clocks.moment(key)
+        for clock in ends.values():
+            clocks.wait(own, clock)
 
     def set_work(self, executable: int, node: int, work: Work) -> None:
         """Change what a node of an executable graph does."""

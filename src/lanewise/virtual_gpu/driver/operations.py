@@ -43,8 +43,14 @@ class OperationCalls(DriverState):
     """What is noted of operations, for checks that follow memory and streams."""
 
     def stream_key(self, handle: int) -> StreamKey:
-        """Return the stream of a handle as checks know it; only while streams are followed."""
+        """Return the stream of a handle as checks know it; only while streams are followed.
+
+        A node of a graph that runs is ordered by itself, as if it had a stream of its own.
+        """
         assert self.races is not None
+        node: tuple[StreamKey, str | None] | None = getattr(self.thread, "node", None)
+        if node is not None:
+            return node[0]
         if handle in (DEFAULT, LEGACY_STREAM):
             return LEGACY
         if handle == PER_THREAD:
@@ -59,11 +65,12 @@ class OperationCalls(DriverState):
     def note(self, title: str, stream: int, accesses: Sequence[Access]) -> None:
         """Note an operation on a stream, if streams are followed."""
         if self.races is not None:
-            self.races.operation(title, self.stream_key(stream), accesses)
+            _, line = getattr(self.thread, "node", None) or (None, None)
+            self.races.operation(title, self.stream_key(stream), accesses, line)
 
     def wait_for(self, stream: int | None = None) -> None:
-        """Note that the host waits for a stream, or for everything."""
-        if self.races is not None:
+        """Note that the host waits for a stream, or for everything; for a node of a graph it does not."""
+        if self.races is not None and getattr(self.thread, "node", None) is None:
             if stream is None:
                 self.races.order.synchronize()
             else:

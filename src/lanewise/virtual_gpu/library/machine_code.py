@@ -24,10 +24,13 @@ class Processor:
     registers: int
     #: Bytes of the code of each entry point.
     stub_bytes: int
+    #: Where the routine keeps the caller's frame pointer and its return address, from the stored registers.
+    frame_offset: int
+    return_offset: int
 
 
-X86_64 = Processor("x86_64", 62, 6, 16)
-AARCH64 = Processor("aarch64", 183, 8, 8)
+X86_64 = Processor("x86_64", 62, 6, 16, frame_offset=48, return_offset=72)
+AARCH64 = Processor("aarch64", 183, 8, 8, frame_offset=-16, return_offset=-8)
 
 
 def this_processor() -> Processor:
@@ -58,6 +61,7 @@ def _x86_64(count: int, slot_distance: int) -> bytes:
         out += stub.ljust(X86_64.stub_bytes, b"\xcc")
     out += bytes.fromhex("4883ec48")  # sub rsp, 72: aligned to 16 bytes again
     out += bytes.fromhex("48893c24 4889742408 4889542410 48894c2418 4c89442420 4c894c2428")  # registers
+    out += bytes.fromhex("48896c2430")  # mov [rsp + 48], rbp: the frame of the caller
     out += bytes.fromhex("89c7 4889e6 488d542450")  # edi = number; rsi = registers; rdx = stack arguments
     out += b"\x48\x8b\x05" + struct.pack("<i", slot_distance - (len(out) + 7))  # mov rax, [slot]
     out += bytes.fromhex("4885c0 7407")  # test rax, rax; jz none

@@ -15,6 +15,7 @@ from pathlib import Path
 from lanewise.errors import LanewiseError
 from lanewise.virtual_gpu.library.elf import SLOT, shared_library
 from lanewise.virtual_gpu.library.machine_code import Processor, this_processor
+from lanewise.virtual_gpu.order.native_lines import NativeCall, enter_call, leave_call
 
 _DISPATCH = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint64)
 #: What has been loaded stays loaded: the libraries of this process by name, with their files.
@@ -33,6 +34,13 @@ class Arguments:
     def registers(self) -> list[int]:
         """The words in the registers that hold arguments."""
         return list((ctypes.c_uint64 * self.processor.registers).from_address(self._registers))
+
+    @property
+    def call(self) -> NativeCall:
+        """Who called: the address that the call returns to, and the caller's frame."""
+        frame = ctypes.c_uint64.from_address(self._registers + self.processor.frame_offset).value
+        address = ctypes.c_uint64.from_address(self._registers + self.processor.return_offset).value
+        return NativeCall(address, frame)
 
     def __call__(self, count: int) -> list[int]:
         """Return the words of the first arguments, of which none is a struct or a float."""
@@ -72,7 +80,12 @@ class StandIn:
         return ctypes.cast(getattr(self._library, name), ctypes.c_void_p).value or 0
 
     def _call(self, number: int, registers: int, stack: int) -> int:
-        return self._answer(self._names[number], Arguments(self._processor, registers, stack))
+        arguments = Arguments(self._processor, registers, stack)
+        outer = enter_call(arguments.call)
+        try:
+            return self._answer(self._names[number], arguments)
+        finally:
+            leave_call(outer)
 
 
 def _load(

@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 from types import FrameType
 
+from lanewise.virtual_gpu.order.native_lines import native_line
+
 #: The folder of this library.
 _OWN = str(Path(__file__).parents[2])
 
@@ -23,10 +25,10 @@ def _is_library(file: str) -> bool:
 
 
 def host_line() -> str | None:
-    """Return the file and line of the innermost frame of the program itself; None if it is not in Python."""
+    """Return the file and line of the program's innermost frame, in Python or in C++; None if unknown."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if not _is_library(frame.f_code.co_filename):
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
-    return None
+    return native_line()

@@ -15,6 +15,8 @@ StreamKey = tuple[str, int]
 #: The number of the last operation of each stream that happened before.
 Clock = dict[StreamKey, int]
 
+#: The kind of a node of a graph, which is ordered by itself.
+NODE = "node of a graph"
 #: The legacy default stream.
 LEGACY: StreamKey = ("default stream", 0)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from lanewise.virtual_gpu.order.byte_ranges import Access, AccessKind, Ranges, common
 from lanewise.virtual_gpu.order.host_lines import host_line
-from lanewise.virtual_gpu.order.stream_order import LEGACY, Moment, StreamKey, StreamOrder
+from lanewise.virtual_gpu.order.stream_order import LEGACY, NODE, Moment, StreamKey, StreamOrder
 
 if TYPE_CHECKING:
     from lanewise.machine.checker.report import Finding
@@ -31,6 +31,16 @@ class Operation:
         """The stream in words."""
         return stream_title(self.moment.stream)
 
+    @property
+    def is_node(self) -> bool:
+        """Whether it is a node of a graph."""
+        return self.moment.stream[0] == NODE
+
+    @property
+    def where(self) -> str:
+        """Where it runs, as messages say it."""
+        return "in a graph" if self.is_node else f"on {self.stream}"
+
 
 @dataclass(frozen=True)
 class _Kept:
@@ -44,6 +54,8 @@ class _Kept:
 def stream_title(key: StreamKey) -> str:
     """Return a stream as messages call it."""
     kind, number = key
+    if kind == NODE:
+        return "the graph's stream"
     return "the default stream" if key == LEGACY else f"{kind} {number}"
 
 
@@ -63,10 +75,12 @@ class StreamRaces:
         """The races, each pair of operations of the program once."""
         return list(self._found.values())
 
-    def operation(self, title: str, stream: StreamKey, accesses: Sequence[Access]) -> None:
-        """Note an operation that is issued now, and find what it races with."""
+    def operation(
+        self, title: str, stream: StreamKey, accesses: Sequence[Access], line: str | None = None
+    ) -> None:
+        """Note an operation that is issued now, by a line of the program, and find what it races with."""
         with self._lock:
-            now = Operation(title, self.order.operation(stream), host_line())
+            now = Operation(title, self.order.operation(stream), line or host_line())
             for access in accesses:
                 if access.ranges.size:
                     self._compare(now, access)
@@ -118,12 +132,10 @@ class StreamRaces:
         start, end = shared
         size = f"{end - start:,} byte{'s' if end - start != 1 else ''} at {start:#x}"
         message = (
-            f"{now.title} on {now.stream} {access.kind.verb} {size}, which {first.title} on {first.stream} "
+            f"{now.title} {now.where} {access.kind.verb} {size}, which {first.title} {first.where} "
             f"{before.kind.verb}; no event and no wait orders the two"
         )
-        other = Finding(
-            "race", f"{first.title} on {first.stream}", *_place(first.line), quote=_text(first.line)
-        )
+        other = Finding("race", f"{first.title} {first.where}", *_place(first.line), quote=_text(first.line))
         self._found[key] = Finding(
             "race",
             message,
@@ -158,6 +170,11 @@ def _mend(first: Operation, now: Operation) -> str:
         where = f" (line {operation.line.rpartition(':')[2]})" if operation.line else ""
         return f"{operation.title}{where}"
 
+    if first.is_node and now.is_node:
+        return (
+            f"let one node depend on the other: {at(first)} and {at(now)}; in a capture, by an event of one "
+            "stream that the other waits for"
+        )
     return (
         f"record an event on {first.stream} after {at(first)}, and let {now.stream} wait for it before "
         f"{at(now)}: cudaEventRecord and cudaStreamWaitEvent, or wait_stream in torch"

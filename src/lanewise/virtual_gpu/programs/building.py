@@ -68,6 +68,8 @@ def build(file: Path, arch: str, options: Iterable[str] = ()) -> Path:
         "-cudart=none",
         "--no-compress",
         "-lineinfo",
+        # Findings name lines of host code as well.
+        "-Xcompiler=-g1,-fno-omit-frame-pointer",
         "-gencode",
         f"arch={target},code={target}",
         *(() if any("-std" in option for option in options) else ("-std=c++17",)),

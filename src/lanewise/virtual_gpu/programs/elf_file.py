@@ -99,6 +99,11 @@ class ElfFile:
         return self.data[begin : self.data.index(b"\0", begin)].decode(errors="replace")
 
     @property
+    def loaded_bytes(self) -> int:
+        """How many bytes of addresses the file takes when it is loaded."""
+        return max((each[3] + each[6] for each in self.segments if each[0] == _LOAD), default=0)
+
+    @property
     def has_thread_variables(self) -> bool:
         """Whether there is memory that every thread has of its own."""
         return any(each[0] == _THREAD_LOCAL for each in self.segments)

@@ -21,6 +21,7 @@ from lanewise.virtual_gpu.library.loading import SONAME as DRIVER_NAME
 from lanewise.virtual_gpu.library.runtime_compiler import GET_CUBIN, CompilerLibrary, load_compiler
 from lanewise.virtual_gpu.library.runtime_library import SONAME as RUNTIME_NAME
 from lanewise.virtual_gpu.library.runtime_library import RuntimeLibrary
+from lanewise.virtual_gpu.order.native_lines import add_program
 from lanewise.virtual_gpu.programs.elf_file import ElfFile
 from lanewise.virtual_gpu.programs.executable import as_library, main_address
 from lanewise.virtual_gpu.runtime import Runtime
@@ -51,6 +52,7 @@ class _Program:
     def __init__(self, path: Path, title: str, runtime: RuntimeLibrary) -> None:
         self._libc = ctypes.CDLL(None)
         self.status: int | None = None
+        self._process = os.getpid()
         self._over = threading.Event()
         #: The program calls these: they must live as long as the process.
         self._end = _ENDS(self._ended)
@@ -67,6 +69,7 @@ class _Program:
         except OSError as error:
             raise LanewiseError(_why_not(title, str(error))) from None
         base = _base_address(self._library)
+        add_program(library, base, file.loaded_bytes)
         self._replace_imports(file, base)
         address = main_address(file)
         if address is None:
@@ -104,7 +107,13 @@ class _Program:
         return int(self._libc.dlopen(ctypes.c_char_p(name), ctypes.c_int32(mode)) or 0)
 
     def _ended(self, status: int) -> None:
-        """End main() with a status; the thread that called exit() waits for ever."""
+        """End main() with a status; the thread that called exit() waits for ever.
+
+        A process that the program forked has no other thread, and ends itself.
+        """
+        if os.getpid() != self._process:
+            self._libc.fflush(None)
+            os._exit(status & 0xFF)
         self._finish(status)
         threading.Event().wait()
 

@@ -67,6 +67,8 @@ class Runtime(LaunchCalls, GraphCalls):
     def _plain_call(self, name: str, raw: Sequence[int]) -> int:
         """Call what answers a value; what nvcc writes may fail as well, and then the next call says so."""
         try:
+            if not name.startswith("__cudaRegister"):
+                self.driver.require_own_process(name)
             values = self._values(entry_points()[name], raw)
         except DriverError as error:
             self._thread.error = error.result
@@ -83,6 +85,7 @@ class Runtime(LaunchCalls, GraphCalls):
             return self._staying, ""
         declared = entry_points().get(name)
         try:
+            self.driver.require_own_process(name)
             if declared is None:
                 raise DriverError(Result.NOT_SUPPORTED, f"{name} is not supported")
             self._values(declared, raw)
