@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from lanewise.isa.asynchronous.descriptor import KINDS, Product
-from lanewise.isa.matrix_descriptor import PIECE_BYTES, TCGEN05_VERSION, Major
+from lanewise.isa.matrix_descriptor import PIECE_BYTES, TCGEN05_FIELD, TCGEN05_VERSION, Major
 from lanewise.isa.tensor_memory.accumulators import METADATA
 from lanewise.isa.tensor_memory.copy_shapes import SHAPES, CopyShape
 from lanewise.jit.compiled_functions import Function, signature_only
@@ -94,7 +94,6 @@ PARTITIONS, NARROW_METADATA_COLUMNS, SELECTOR_MASK = 4, METADATA[8].columns, 3
 COLUMN_MASK = (1 << LANE_SHIFT) - 1
 #: The bits of addresses that a swizzle changes, plus one, by the code of the swizzle; 0: not compared.
 SWIZZLED_BITS = {0: 1, 1: 0x61, 2: 0x71, 4: 0x31, 6: 0x11}
-SWIZZLE_BIT = 61
 
 
 @compiled()
@@ -227,13 +226,13 @@ class _SharedReads:
         """
         code = self.code
         runs = self.begun.runs(self.block, self.memory, AsyncFlag.READS | AsyncFlag.SHARED)
-        swizzle = (descriptor >> SWIZZLE_BIT) & 7
+        swizzle = field_of(descriptor, TCGEN05_FIELD["swizzle"])
         bits = code.number(0)
         for mode, changed in SWIZZLED_BITS.items():
             bits = swizzle.equals(mode).select(code.number(changed), bits)
         runs.view.set(RunView.swizzle, bits)
 
-        extent = Extent(code, field_of(code, descriptor, "start_address"))
+        extent = Extent(code, field_of(descriptor, TCGEN05_FIELD["start_address"]))
         extent.begin()
 
         def body(group: Value, piece: Value, addresses: list[Value]) -> None:
