@@ -394,7 +394,10 @@ def _observer_of(watcher: Callable[..., None]) -> CheckObserver:
     """Return an observer of checks that hands each to a watcher of launches, on copies of the arrays."""
 
     def observer(
-        configured: object, values: Sequence[Any], options: dict[str, Any], perform: Callable[[], Report]
+        configured: object,
+        values: Sequence[object],
+        options: dict[str, object],
+        perform: Callable[[], Report],
     ) -> Report:
         watcher(configured, tuple(copy.copy(value) for value in values), options)
         return perform()

@@ -20,7 +20,7 @@ class SupportsCudaArrayInterface(Protocol):
     """An array on a GPU that says where it lies."""
 
     @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
+    def __cuda_array_interface__(self) -> dict[str, object]:
         """The array's address, shape, strides and type."""
 
 

@@ -115,7 +115,7 @@ def debug(
 
 
 def _debugged(
-    asked: Asked, limit: int | None, configured: Configured, arguments: Any, options: dict[str, Any]
+    asked: Asked, limit: int | None, configured: Configured, arguments: Any, options: dict[str, object]
 ) -> DebuggedLaunch:
     from lanewise.debug.launches import DebuggedLaunch
     from lanewise.gpu import any_on_gpu

@@ -301,7 +301,7 @@ def _asynchronous(family: str, arch: str | None, words: list[str], count: bool) 
     return Answer((table,) if forms else (), data, (note,), table)
 
 
-def _data(form: Instruction, arch: str | None) -> dict[str, Any]:
+def _data(form: Instruction, arch: str | None) -> dict[str, object]:
     data: dict[str, Any] = {
         "text": form.text,
         "family": form.family,
