@@ -20,7 +20,7 @@ class SupportsCudaArrayInterface(Protocol):
     """An array on a GPU that says where it lies."""
 
     @property
-    def __cuda_array_interface__(self) -> dict[str, object]:
+    def __cuda_array_interface__(self) -> dict[str, Any]:
         """The array's address, shape, strides and type."""
 
 
@@ -58,7 +58,7 @@ class Memory(Protocol):
     def view(self) -> Callable[..., Any]:
         """Return the array's memory as elements of another type."""
 
-    def __getitem__(self, index: object, /) -> Any:
+    def __getitem__(self, index: Any, /) -> Any:
         """Return a part of the array."""
 
     def __len__(self) -> int:
