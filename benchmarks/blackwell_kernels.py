@@ -139,7 +139,9 @@ class Program:
 
 def ended(words: list[str], folder: Path, seconds: float) -> tuple[int | None, str]:
     """Run a command; return its exit status, None if its time was over, and what it printed."""
-    return run_limited(words, folder, seconds, os.environ | {"PYTHONPATH": str(LIBRARY)})
+    environment = os.environ | {"PYTHONPATH": str(LIBRARY)}
+    found: tuple[int | None, str] = run_limited(words, folder, seconds, environment)
+    return found
 
 
 def reason(output: str) -> str:

@@ -17,7 +17,7 @@ import platform
 import tempfile
 from pathlib import Path
 
-from virtual_gpu import PRODUCT, measured
+from triton_scripts import PRODUCT, measured
 
 LAUNCHES = (
     """
@@ -109,7 +109,8 @@ print(json.dumps(figures))
 
 def launched(what: str, **variables: str) -> dict[str, float]:
     """Return the figures of a process: plain launches ("0"), checked ones ("1"), or a first call."""
-    return measured(LAUNCHES, CHECKED=what, **variables)
+    figures: dict[str, float] = measured(LAUNCHES, CHECKED=what, **variables)
+    return figures
 
 
 def first_call() -> dict[str, float]:

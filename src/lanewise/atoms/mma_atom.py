@@ -58,7 +58,7 @@ class MMA_Atom(MMA_Traits, Drawn):
         return LONE
 
     @property
-    def PermutationMNK(self) -> tuple[Any, ...]:
+    def PermutationMNK(self) -> tuple[object, ...]:
         """How each of M, N and K is rearranged before operations are distributed over it, or None."""
         return (None, None, None)
 

@@ -39,7 +39,6 @@ KernelFile = Annotated[
     typer.Argument(
         metavar="FILE",
         help="PTX (.ptx), CUDA C++ (.cu) or a Python script (.py); with --gpu also an executable.",
-        show_default=False,
     ),
 ]
 ScriptArguments = Annotated[
@@ -47,7 +46,6 @@ ScriptArguments = Annotated[
     typer.Argument(
         metavar="[-- ARGUMENTS]",
         help="Arguments for a Python script, which finds them in sys.argv, or for main() of a program.",
-        show_default=False,
     ),
 ]
 EntryName = Annotated[
@@ -58,7 +56,6 @@ EntryName = Annotated[
         help="The name of the kernel: plain, demangled or mangled; of a template an instance, "
         "'mm<half, float>'.",
         rich_help_panel=_SHAPE,
-        show_default=False,
     ),
 ]
 Grid = Annotated[
@@ -73,11 +70,7 @@ Grid = Annotated[
 Block = Annotated[
     str | None,
     typer.Option(
-        "--block",
-        metavar="X[,Y[,Z]]",
-        help="How many threads a block has.",
-        rich_help_panel=_SHAPE,
-        show_default=False,
+        "--block", metavar="X[,Y[,Z]]", help="How many threads a block has.", rich_help_panel=_SHAPE
     ),
 ]
 Shared = Annotated[
@@ -87,7 +80,6 @@ Shared = Annotated[
         metavar="BYTES",
         help="How many bytes of dynamic shared memory a block has.",
         rich_help_panel=_SHAPE,
-        show_default=False,
     ),
 ]
 Cluster = Annotated[
@@ -97,7 +89,6 @@ Cluster = Annotated[
         metavar="X[,Y[,Z]]",
         help="How many blocks a cluster has (sm_90 and later), unless the kernel itself says it.",
         rich_help_panel=_SHAPE,
-        show_default=False,
     ),
 ]
 Arch = Annotated[
@@ -107,17 +98,12 @@ Arch = Annotated[
         metavar="ARCH",
         help="The GPU to imitate, such as sm_90 or H100: CUDA C++ is compiled for it, and matrix "
         "instructions give its bits.",
-        show_default=False,
     ),
 ]
 Steps = Annotated[
     int | None,
     typer.Option(
-        "--steps",
-        metavar="N",
-        help="Stop a block after N steps, so that an endless loop ends.",
-        show_default=False,
-        min=1,
+        "--steps", metavar="N", help="Stop a block after N steps, so that an endless loop ends.", min=1
     ),
 ]
 Args = Annotated[
@@ -127,7 +113,6 @@ Args = Annotated[
         metavar="VALUE",
         help="An argument: a .npy file, zeros:f32:64x64 (zeros, ones, arange, random, normal; random and "
         "normal take :seed after that), a number, null, or a struct as hex:00ff.",
-        show_default=False,
     ),
 ]
 Unchecked = Annotated[
@@ -144,7 +129,6 @@ Gpu = Annotated[
         metavar="NAME",
         help="Give a script or a program a virtual GPU, such as H100: a Python script with Triton's kernels "
         'and torch\'s "cuda" tensors, CUDA C++ with a main(), or an executable that holds PTX.',
-        show_default=False,
     ),
 ]
 Bar = Annotated[
@@ -152,7 +136,6 @@ Bar = Annotated[
     typer.Option(
         "--progress/--no-progress",
         help="Show a bar on stderr for launches that take over 2 seconds; by default on a terminal.",
-        show_default=False,
     ),
 ]
 
@@ -394,7 +377,10 @@ def _observer_of(watcher: Callable[..., None]) -> CheckObserver:
     """Return an observer of checks that hands each to a watcher of launches, on copies of the arrays."""
 
     def observer(
-        configured: object, values: Sequence[Any], options: dict[str, Any], perform: Callable[[], Report]
+        configured: object,
+        values: Sequence[object],
+        options: dict[str, object],
+        perform: Callable[[], Report],
     ) -> Report:
         watcher(configured, tuple(copy.copy(value) for value in values), options)
         return perform()

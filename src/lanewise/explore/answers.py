@@ -48,7 +48,7 @@ class Question:
     """A question that a room answers: the function, and the types of its keyword arguments."""
 
     function: Callable[..., Any]
-    types: dict[str, Any]
+    types: dict[str, object]
     required: frozenset[str]
     takes_session: bool
 

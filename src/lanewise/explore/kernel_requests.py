@@ -275,7 +275,7 @@ def _of_script(name: str, text: str, arch: str, number: int = 1) -> RequestedLau
             reached.append(RequestedLaunch(configured, arguments, options))
             raise _LaunchReached
 
-    def launched(configured: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+    def launched(configured: Any, arguments: tuple[object, ...], options: dict[str, object]) -> None:
         count(configured, arguments, options)
         configured(*arguments, **options)
 

@@ -136,7 +136,7 @@ class WorkerProcess:
         self.kept.move_to_end(key)
         while len(self.kept) > MOST_VIEWS:
             self.kept.popitem(last=False)
-        answer: dict[str, Any] = found["answer"]
+        answer: dict[str, object] = found["answer"]
         return answer
 
     def _why_ended(self) -> str:

@@ -129,7 +129,7 @@ def opened(session: Session, number: int) -> dict[str, Any]:
 
 
 def add_launch(
-    session: Session, configured: Any, arguments: tuple[Any, ...], options: dict[str, Any]
+    session: Session, configured: Any, arguments: tuple[object, ...], options: dict[str, object]
 ) -> None:
     """Run a launch of a script that the command line opened, and keep what the room shows of it."""
     from lanewise.gpu import any_on_gpu

@@ -151,7 +151,7 @@ class Plan:
     def _record(self) -> Record:
         return Record(self.loaded, self.shape, self._offsets, self._size)
 
-    def __call__(self, arguments: tuple[Any, ...], stream: object) -> bool:
+    def __call__(self, arguments: tuple[object, ...], stream: object) -> bool:
         """Launch; False if these arguments are not of the kind that was prepared for."""
         handle = self.current_stream(self.ordinal) if stream is None else stream_handle(stream)
         context = self._context

@@ -1,6 +1,7 @@
-"""Times of work on a GPU, by events of the device itself: the L2 cache is swept before each run.
+"""Times of work on a GPU, by events of the device; apart from tuning, because this calls the driver.
 
-How often something is run, and what becomes of the times, is `lanewise.tuning.benchmarking`.
+The L2 cache is swept before each run. How often something is run, and what becomes of the times, is
+`lanewise.tuning.benchmarking`.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from functools import lru_cache
 from operator import index
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import TYPE_CHECKING, Unpack, cast
 
 from lanewise.engines import ATOM_INSTRUCTION
 from lanewise.errors import IllegalInstruction, LanewiseError
@@ -101,7 +101,7 @@ def instruction(
 
 
 def _asynchronous(
-    text: str, arch: str | None, descriptor: int | InstructionDescriptor | None, fields: dict[str, Any]
+    text: str, arch: str | None, descriptor: int | InstructionDescriptor | None, fields: dict[str, object]
 ) -> Instruction:
     """Return a tcgen05.mma that computes; of other tcgen05 instructions and copies, what they are."""
     from lanewise.isa.asynchronous import async_instruction, tcgen05_instruction

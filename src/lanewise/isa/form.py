@@ -30,7 +30,7 @@ def sizes(shape_text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in match.groups() if part)
 
 
-def stated(item: Any) -> dict[str, Any]:
+def stated(item: Any) -> dict[str, object]:
     """What of a frozen dataclass is pickled or copied: its fields, not what was worked out from them."""
     return {part.name: getattr(item, part.name) for part in fields(item)}
 

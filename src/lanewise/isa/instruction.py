@@ -236,13 +236,13 @@ class Instruction(Form, Drawn):
         """
         return INSTRUCTION_MODEL.function(self, arch)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return stated(self)
 
     def __repr__(self) -> str:
         return f"<{self.text}>"
 
 
-def _parts(operand: object) -> tuple[Any, ...]:
+def _parts(operand: object) -> tuple[object, ...]:
     """An operand, or the registers that it was given as."""
     return tuple(operand) if isinstance(operand, tuple | list) else (operand,)

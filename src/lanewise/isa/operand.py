@@ -362,7 +362,7 @@ class Operand(Drawn):
             f"{array.dtype}{list(array.shape)} was given"
         )
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return stated(self)
 
     def __repr__(self) -> str:

@@ -58,7 +58,7 @@ class Memory(Protocol):
     def view(self) -> Callable[..., Any]:
         """Return the array's memory as elements of another type."""
 
-    def __getitem__(self, index: object, /) -> Any:
+    def __getitem__(self, index: Any, /) -> Any:
         """Return a part of the array."""
 
     def __len__(self) -> int:

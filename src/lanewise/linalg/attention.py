@@ -276,7 +276,7 @@ def _call(views: list[View], out: View, lse: View | None, causal: bool, scale: f
 # calls that were made before --------------------------------------------------------------------------------
 
 
-def _kind(q: Any, k: Any, v: Any, options: tuple[Any, ...]) -> Any:
+def _kind(q: Any, k: Any, v: Any, options: tuple[object, ...]) -> Any:
     """Return what decides a launch: of tensors all but their addresses and numbers.
 
     None of other arrays, and of tensors for which the rules have to be asked again.
@@ -294,8 +294,8 @@ def _kind(q: Any, k: Any, v: Any, options: tuple[Any, ...]) -> Any:
 
 
 def _remember(
-    views: list[View], out: View, lse: View | None, tensors: tuple[Any, Any, Any], options: tuple[Any, ...],
-    scale: float,
+    views: list[View], out: View, lse: View | None, tensors: tuple[Any, Any, Any],
+    options: tuple[object, ...], scale: float,
 ) -> None:  # fmt: skip
     """Keep what repeats a call on torch's tensors."""
     key = _kind(*tensors, options)

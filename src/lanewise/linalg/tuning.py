@@ -91,7 +91,7 @@ def tune(a: Any, b: Any, *, progress: bool = True, **keywords: Any) -> PlannedPr
     return PlannedProduct(replace(verdict.best, why=why), problem)
 
 
-def _request(a: object, b: object, keywords: dict[str, Any], caller: str) -> tuple[Request, Problem, int]:
+def _request(a: object, b: object, keywords: dict[str, object], caller: str) -> tuple[Request, Problem, int]:
     """Return what a call asks for, if its plans can be measured: its problem, and the GPU that it is on."""
     for name in ("plan", "stream", "arch"):
         if keywords.get(name) is not None:

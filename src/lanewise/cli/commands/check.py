@@ -69,10 +69,7 @@ class ReportOptions:
     save: Annotated[
         Path | None,
         typer.Option(
-            "--save",
-            metavar="FILE",
-            help="Write the report to a file as well: .html, .json, .sarif or .txt.",
-            show_default=False,
+            "--save", metavar="FILE", help="Write the report to a file as well: .html, .json, .sarif or .txt."
         ),
     ] = None
     counters: Annotated[

@@ -28,11 +28,11 @@ _SHOWN_COLUMNS = 16
 
 
 def _file(option: str, what: str) -> object:
-    return typer.Option(option, metavar="FILE", help=what, show_default=False)
+    return typer.Option(option, metavar="FILE", help=what)
 
 
 def _array(name: str) -> object:
-    return typer.Argument(metavar=name, help=f"{name}, a .npy file.", show_default=False)
+    return typer.Argument(metavar=name, help=f"{name}, a .npy file.")
 
 
 @dataclass(frozen=True)
@@ -66,10 +66,7 @@ def compute(
     arch: Annotated[
         str | None,
         typer.Option(
-            "--arch",
-            metavar="ARCH",
-            help="The arch or GPU whose bits are wanted, such as sm_90 or H100.",
-            show_default=False,
+            "--arch", metavar="ARCH", help="The arch or GPU whose bits are wanted, such as sm_90 or H100."
         ),
     ] = None,
     versus: Annotated[
@@ -78,7 +75,6 @@ def compute(
             "--versus",
             metavar="ARCH|all",
             help="A second arch: show where the results differ. 'all' compares a GPU of each generation.",
-            show_default=False,
         ),
     ] = None,
     output: Annotated[

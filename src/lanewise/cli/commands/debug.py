@@ -30,10 +30,7 @@ if TYPE_CHECKING:
     from lanewise.launch import Configured
 
 FileOrNone = Annotated[
-    Path | None,
-    typer.Argument(
-        metavar="FILE", help="PTX (.ptx), CUDA C++ (.cu) or a Python script (.py).", show_default=False
-    ),
+    Path | None, typer.Argument(metavar="FILE", help="PTX (.ptx), CUDA C++ (.cu) or a Python script (.py).")
 ]
 #: Bytes in a mebibyte, in which the limit is given.
 _MEBIBYTE = 1 << 20
@@ -51,22 +48,12 @@ def debug(
     ] = False,
     limit: Annotated[
         int | None,
-        typer.Option(
-            "--limit",
-            metavar="MIB",
-            help="How much memory a recording may take, in MiB.",
-            show_default=False,
-            min=1,
-        ),
+        typer.Option("--limit", metavar="MIB", help="How much memory a recording may take, in MiB.", min=1),
     ] = None,
     command: Annotated[
         list[str] | None,
         typer.Option(
-            "--command",
-            "-x",
-            metavar="TEXT",
-            help="A command to execute first; may be given several times.",
-            show_default=False,
+            "--command", "-x", metavar="TEXT", help="A command to execute first; may be given several times."
         ),
     ] = None,
     dap: Annotated[
@@ -81,7 +68,6 @@ def debug(
             help="With --dap: listen on this port of the machine; 0 takes a free one.",
             min=0,
             max=65535,
-            show_default=False,
         ),
     ] = None,
 ) -> Callable[[], int]:
@@ -115,7 +101,7 @@ def debug(
 
 
 def _debugged(
-    asked: Asked, limit: int | None, configured: Configured, arguments: Any, options: dict[str, Any]
+    asked: Asked, limit: int | None, configured: Configured, arguments: Any, options: dict[str, object]
 ) -> DebuggedLaunch:
     from lanewise.debug.launches import DebuggedLaunch
     from lanewise.gpu import any_on_gpu

@@ -32,10 +32,7 @@ _SPARSITY = {"sparse": True, "dense": False}
 
 def _format_option(name: str) -> Any:
     return typer.Option(
-        f"--{name.lower()}",
-        metavar="FORMAT",
-        help=f"Format of {name}, such as f16, half or e4m3.",
-        show_default=False,
+        f"--{name.lower()}", metavar="FORMAT", help=f"Format of {name}, such as f16, half or e4m3."
     )
 
 
@@ -47,10 +44,7 @@ class Filters:
     family: Annotated[
         str | None,
         typer.Option(
-            "--family",
-            metavar="FAMILY",
-            help=f"One of {', '.join(FAMILIES)}; or tcgen05, cp.async.bulk, …",
-            show_default=False,
+            "--family", metavar="FAMILY", help=f"One of {', '.join(FAMILIES)}; or tcgen05, cp.async.bulk, …"
         ),
     ] = None
     a: Annotated[str | None, _format_option("A")] = None
@@ -59,16 +53,10 @@ class Filters:
     d: Annotated[str | None, _format_option("D")] = None
     shape: Annotated[
         str | None,
-        typer.Option(
-            "--shape",
-            metavar="SHAPE",
-            help="The shape, such as m16n8k16, or m64n*k16 for any N.",
-            show_default=False,
-        ),
+        typer.Option("--shape", metavar="SHAPE", help="The shape, such as m16n8k16, or m64n*k16 for any N."),
     ] = None
     sparse: Annotated[
-        bool | None,
-        typer.Option("--sparse/--dense", help="Sparse forms only, or dense only.", show_default=False),
+        bool | None, typer.Option("--sparse/--dense", help="Sparse forms only, or dense only.")
     ] = None
     kind: Annotated[
         str | None,
@@ -76,7 +64,6 @@ class Filters:
             "--kind",
             metavar="KIND",
             help="f8f6f4, mxf8f6f4, mxf4, mxf4nvf4, or none for instructions without a kind.",
-            show_default=False,
         ),
     ] = None
     withdrawn: Annotated[
@@ -89,9 +76,7 @@ def list_forms(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="WORD",
-            help="A word that the name of the instruction has, such as m16n8k16 or bf16.",
-            show_default=False,
+            metavar="WORD", help="A word that the name of the instruction has, such as m16n8k16 or bf16."
         ),
     ] = None,
     *,
@@ -301,7 +286,7 @@ def _asynchronous(family: str, arch: str | None, words: list[str], count: bool) 
     return Answer((table,) if forms else (), data, (note,), table)
 
 
-def _data(form: Instruction, arch: str | None) -> dict[str, Any]:
+def _data(form: Instruction, arch: str | None) -> dict[str, object]:
     data: dict[str, Any] = {
         "text": form.text,
         "family": form.family,

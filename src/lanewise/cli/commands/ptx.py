@@ -18,9 +18,7 @@ from lanewise.cli.launching import entry_of, module_in, require_code
 
 @with_groups
 def ptx(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="CUDA C++ (.cu), or PTX to be tidied.", show_default=False)
-    ],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="CUDA C++ (.cu), or PTX to be tidied.")],
     arch: ArchName = None,
     entry: Annotated[
         str | None,
@@ -28,7 +26,6 @@ def ptx(
             "--entry",
             metavar="NAME",
             help="This kernel alone; also an instance of a template, 'mm<half, float>'.",
-            show_default=False,
         ),
     ] = None,
     output: Annotated[

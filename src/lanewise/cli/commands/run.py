@@ -144,17 +144,11 @@ def run(
     save: Annotated[
         list[str] | None,
         typer.Option(
-            "--save",
-            metavar="NUMBER=FILE",
-            help="Save an argument after the run, as .npy; the first is 0.",
-            show_default=False,
+            "--save", metavar="NUMBER=FILE", help="Save an argument after the run, as .npy; the first is 0."
         ),
     ] = None,
     print_: Annotated[
-        list[int] | None,
-        typer.Option(
-            "--print", metavar="NUMBER", help="Print an argument after the run.", show_default=False
-        ),
+        list[int] | None, typer.Option("--print", metavar="NUMBER", help="Print an argument after the run.")
     ] = None,
     compiling: CompilingOptions,
     gpu: Gpu = None,

@@ -38,13 +38,11 @@ def sass(
         typer.Argument(
             metavar="FILE",
             help="PTX (.ptx), CUDA C++ (.cu), or a Python script (.py) whose launches say which kernels.",
-            show_default=False,
         ),
     ],
     arch: ArchName = None,
     entry: Annotated[
-        str | None,
-        typer.Option("--entry", metavar="NAME", help="Show this kernel alone.", show_default=False),
+        str | None, typer.Option("--entry", metavar="NAME", help="Show this kernel alone.")
     ] = None,
     *,
     compiling: CompilingOptions,
@@ -55,7 +53,6 @@ def sass(
             metavar="X[,Y[,Z]]",
             help="How many threads a block has, to compute the occupancy; by default the number with which "
             "most warps are resident.",
-            show_default=False,
         ),
     ] = None,
     shared: Annotated[
@@ -68,8 +65,7 @@ def sass(
         ),
     ] = 0,
     lines: Annotated[
-        bool,
-        typer.Option("--lines", help="Show the lines of the source between the instructions."),
+        bool, typer.Option("--lines", help="Show the lines of the source between the instructions.")
     ] = False,
     encodings: Annotated[
         bool, typer.Option("--encodings", help="Show the bits of each instruction beside it.")

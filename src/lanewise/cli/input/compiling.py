@@ -31,7 +31,6 @@ Definitions = Annotated[
         metavar="NAME[=VALUE]",
         help="Define a macro for CUDA C++.",
         rich_help_panel=_COMPILING,
-        show_default=False,
     ),
 ]
 Includes = Annotated[
@@ -42,7 +41,6 @@ Includes = Annotated[
         metavar="FOLDER",
         help="Search this folder for headers; the folder of the file itself is always searched.",
         rich_help_panel=_COMPILING,
-        show_default=False,
     ),
 ]
 Standard = Annotated[
@@ -52,7 +50,6 @@ Standard = Annotated[
         metavar="STANDARD",
         help="The C++ standard, such as c++20; c++17 if left out.",
         rich_help_panel=_COMPILING,
-        show_default=False,
     ),
 ]
 CompilerOptions = Annotated[
@@ -62,7 +59,6 @@ CompilerOptions = Annotated[
         metavar="OPTION",
         help="Pass another option to the compiler, as in --option=--use_fast_math.",
         rich_help_panel=_COMPILING,
-        show_default=False,
     ),
 ]
 CompilerName = Annotated[

@@ -32,7 +32,6 @@ Only = Annotated[
         metavar="NAME",
         help="Check the launches of kernels of this name (* stands for any text); others run plainly.",
         rich_help_panel=_PANEL,
-        show_default=False,
     ),
 ]
 First = Annotated[
@@ -43,7 +42,6 @@ First = Annotated[
         help="Check the first N launches; later ones run plainly.",
         min=1,
         rich_help_panel=_PANEL,
-        show_default=False,
     ),
 ]
 Fast = Annotated[
@@ -58,7 +56,6 @@ ExecutorName = Annotated[
         help="Spread the blocks of launches over so many processes, or over the Dask cluster at an address: "
         "4, tcp://scheduler:8786.",
         rich_help_panel=_PANEL,
-        show_default=False,
     ),
 ]
 

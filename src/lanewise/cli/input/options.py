@@ -14,21 +14,12 @@ _INSTRUCTION_HELP = (
     "name of a CUTLASS atom."
 )
 #: An instruction in one argument, where other arguments follow it.
-InstructionText = Annotated[
-    str, typer.Argument(metavar="INSTRUCTION", help=_INSTRUCTION_HELP, show_default=False)
-]
+InstructionText = Annotated[str, typer.Argument(metavar="INSTRUCTION", help=_INSTRUCTION_HELP)]
 #: An instruction in as many words as the user writes, with or without quotes.
-InstructionWords = Annotated[
-    list[str], typer.Argument(metavar="INSTRUCTION...", help=_INSTRUCTION_HELP, show_default=False)
-]
+InstructionWords = Annotated[list[str], typer.Argument(metavar="INSTRUCTION...", help=_INSTRUCTION_HELP)]
 ArchName = Annotated[
     str | None,
-    typer.Option(
-        "--arch",
-        metavar="ARCH",
-        help="An arch such as sm_86, or a GPU such as 'RTX 4090'.",
-        show_default=False,
-    ),
+    typer.Option("--arch", metavar="ARCH", help="An arch such as sm_86, or a GPU such as 'RTX 4090'."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Write JSON.", rich_help_panel=_STYLE)]
 AsCsv = Annotated[bool, typer.Option("--csv", help="Write CSV, one table.", rich_help_panel=_STYLE)]
@@ -41,7 +32,6 @@ ASource = Annotated[
         "--a-source",
         metavar="WHERE",
         help="Of wgmma: A is in 'registers' or behind a 'descriptor' (the default).",
-        show_default=False,
     ),
 ]
 Descriptor = Annotated[
@@ -50,7 +40,6 @@ Descriptor = Annotated[
         "--descriptor",
         metavar="BITS",
         help="Of tcgen05.mma: its instruction descriptor, 32 bits such as 0x8400490.",
-        show_default=False,
     ),
 ]
 Stride = Annotated[
@@ -58,7 +47,6 @@ Stride = Annotated[
     typer.Option(
         "--stride/--no-stride",
         help="Of wmma.load and wmma.store: the form with a stride operand (the default) or the one without.",
-        show_default=False,
     ),
 ]
 

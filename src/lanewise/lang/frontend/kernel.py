@@ -114,7 +114,7 @@ class Kernel:
         self._versions.put(key, found)
         return version
 
-    def _constants(self, given: dict[str, Any]) -> dict[str, Any]:
+    def _constants(self, given: dict[str, object]) -> dict[str, object]:
         """Return the values of the Constexpr parameters, from those that are given and the defaults."""
         known = {}
         names = [each.name for each in self.parameters if each.is_constexpr]
@@ -133,7 +133,7 @@ class Kernel:
                 known[each.name] = value
         return known
 
-    def _traced(self, arch: str | None, constants: dict[str, Any]) -> Traced[BlockNeeds]:
+    def _traced(self, arch: str | None, constants: dict[str, object]) -> Traced[BlockNeeds]:
         """Trace the kernel anew, and parse what it was traced to."""
         from lanewise.ptx import parse
 
@@ -143,11 +143,11 @@ class Kernel:
         roots = (self.function, *constants.values(), *builder.device_functions.values())
         return Traced(module, BlockNeeds.of(builder), roots)
 
-    def traced_text(self, arch: str | None, constants: dict[str, Any]) -> str:
+    def traced_text(self, arch: str | None, constants: dict[str, object]) -> str:
         """Trace the kernel anew and return its PTX."""
         return self._trace(arch, constants)[0]
 
-    def _trace(self, arch: str | None, constants: dict[str, Any]) -> tuple[str, SourceNames, Builder]:
+    def _trace(self, arch: str | None, constants: dict[str, object]) -> tuple[str, SourceNames, Builder]:
         """Trace the kernel anew and return its PTX, the names of its variables in it, and the builder."""
         from lanewise.lang.frontend.source_names import (  # it loads the model of PTX
             captured_numbers,
@@ -318,7 +318,7 @@ def kernel(function: Callable[..., Any] | None = None, **options: object) -> Any
     return _kernel(function, options, sys._getframe(1).f_locals)
 
 
-def _kernel(function: object, options: dict[str, Any], around: Mapping[str, Any]) -> Kernel:
+def _kernel(function: object, options: dict[str, object], around: Mapping[str, object]) -> Kernel:
     """Return the kernel of a function, its options checked.
 
     `around` are the local variables at its definition.

@@ -61,7 +61,7 @@ class ConfiguredKernel:
         return configured, arguments
 
     def _bind(
-        self, args: tuple[Any, ...], arch: str | None, kwargs: dict[str, Any]
+        self, args: tuple[object, ...], arch: str | None, kwargs: dict[str, object]
     ) -> tuple[Version[BlockNeeds], Configured, tuple[Any, ...]]:
         """Return the version of the kernel, the kernel ready to launch, and its arguments."""
         arguments, constants = split_arguments(self.kernel, args, kwargs)
@@ -96,7 +96,7 @@ class ConfiguredKernel:
                 self._launched.clear()
             self._launched[constants_key(kwargs)] = version, configured
 
-    def _takes_as_given(self, args: tuple[Any, ...]) -> bool:
+    def _takes_as_given(self, args: tuple[object, ...]) -> bool:
         """Return whether the PTX kernel takes the same arguments: no Constexpr, nothing that is encoded."""
         parameters = [each for each in self.kernel.parameters if not each.is_constexpr]
         encoded = [
@@ -114,7 +114,7 @@ class ConfiguredKernel:
 
 
 def split_arguments(
-    kernel: TraceableKernel, args: tuple[Any, ...], kwargs: dict[str, Any]
+    kernel: TraceableKernel, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments of a launch, checked, and apart from them the values of the Constexpr ones."""
     parameters = kernel.parameters

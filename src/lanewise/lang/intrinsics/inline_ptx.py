@@ -1,4 +1,4 @@
-"""`lw.asm`: PTX text of the user's own in a kernel, with typed operands.
+"""`lw.asm`, which is no instruction of its own: PTX text of the user's in a kernel, with typed operands.
 
 The text is written as it stands; the assembler says what is wrong with it.
 """

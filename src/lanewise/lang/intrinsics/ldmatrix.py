@@ -1,4 +1,4 @@
-"""ldmatrix, stmatrix and movmatrix as functions with options; the instructions are the catalogue's.
+"""ldmatrix, stmatrix and movmatrix as functions with options, in the file where one looks for them.
 
 They are emitted by `matrix/emit.py`.
 """

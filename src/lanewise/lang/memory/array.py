@@ -68,7 +68,7 @@ class Array(Node):
     def __init__(self, pointer: Pointer, layout: Any) -> None:
         self.pointer, self.layout = pointer, layout
 
-    def __class_getitem__(cls, what: Any) -> ArrayType:
+    def __class_getitem__(cls, what: object) -> ArrayType:
         dtype, layout = what if isinstance(what, tuple) and len(what) == 2 else (what, None)
         if not isinstance(dtype, Format) or layout is None:
             raise LanewiseError("lw.Array[dtype, layout] takes a format and a layout or a shape")
@@ -154,7 +154,7 @@ class Array(Node):
             return self.view("a slice")[coordinate]
         return self.ptr(coordinate).load()
 
-    def __setitem__(self, coordinate: Nested, value: Any) -> None:
+    def __setitem__(self, coordinate: Nested, value: object) -> None:
         self.ptr(coordinate).store(value)
 
     def __iter__(self) -> Any:
@@ -197,7 +197,7 @@ def as_layout(layout: Any, swizzle: Swizzle | None = None) -> Any:
     return layout
 
 
-def integer_entries(what: Any) -> tuple[Any, ...]:
+def integer_entries(what: object) -> tuple[Any, ...]:
     """Return a shape or a stride as a tuple; an error unless its entries are integers, traced or not."""
     entries = what if isinstance(what, tuple) else (what,)
     for each in entries:
@@ -221,7 +221,7 @@ def _no_truth_values(space: str) -> LanewiseError:
     return current().error(f"lw.{space} holds no truth values: take lw.u8, store x.to(lw.u8), compare with 0")
 
 
-def _declare(space: str, dtype: Format, layout: Any, swizzle: Swizzle | None, align: int) -> Array:
+def _declare(space: str, dtype: Format, layout: object, swizzle: Swizzle | None, align: int) -> Array:
     """Declare a variable in a state space and return it as an array."""
     builder = current()
     if not isinstance(dtype, Format):
@@ -250,7 +250,7 @@ def _declare(space: str, dtype: Format, layout: Any, swizzle: Swizzle | None, al
     return Array(Pointer(dtype, space, symbol, 0, align), laid)
 
 
-def shared(dtype: Format, layout: Any, *, swizzle: Swizzle | None = None, align: int = 0) -> Array:
+def shared(dtype: Format, layout: object, *, swizzle: Swizzle | None = None, align: int = 0) -> Array:
     """Declare an array in the block's shared memory; `layout` is a shape or an `lw.Layout`.
 
     Inside a kernel: `As = lw.shared(lw.f16, (64, 64), swizzle=lw.Swizzle(3, 3, 3))`.
@@ -258,12 +258,14 @@ def shared(dtype: Format, layout: Any, *, swizzle: Swizzle | None = None, align:
     return _declare("shared", dtype, layout, swizzle, align)
 
 
-def local(dtype: Format, layout: Any, *, align: int = 0) -> Array:
+def local(dtype: Format, layout: object, *, align: int = 0) -> Array:
     """Declare an array of this thread's own, for indices known only when the kernel runs; else use a list."""
     return _declare("local", dtype, layout, None, align)
 
 
-def dynamic_shared(dtype: Format, layout: Any, *, swizzle: Swizzle | None = None, offset: int = 0) -> Array:
+def dynamic_shared(
+    dtype: Format, layout: object, *, swizzle: Swizzle | None = None, offset: int = 0
+) -> Array:
     """Return an array in the shared memory whose size the launch gives: `kernel[grid, block, bytes]`.
 
     All such arrays begin at the same address; `offset` counts bytes from there. A launch that gives no bytes,

@@ -137,11 +137,11 @@ class Pointer(Node):
         if self.space.startswith("shared"):
             current().computed_addresses.add(self.variable)
 
-    def at(self, index: Any) -> Pointer:
+    def at(self, index: object) -> Pointer:
         """Return the pointer `index` elements further on, where the layout of an array leads."""
         return self.moved(index, self.size)
 
-    def __add__(self, index: Any) -> Pointer:
+    def __add__(self, index: object) -> Pointer:
         return self._computed(index)
 
     __radd__ = __add__
@@ -153,7 +153,7 @@ class Pointer(Node):
             index = convert(index, i64)  # its negative is no u32
         return self._computed(-index)
 
-    def _computed(self, index: Any) -> Pointer:
+    def _computed(self, index: object) -> Pointer:
         """Return the pointer `index` elements further on, where the kernel's own arithmetic leads."""
         if not (isinstance(index, int) and index == 0):
             self.leave_layout()
@@ -208,10 +208,10 @@ class Pointer(Node):
 
     # access ---------------------------------------------------------------------------------------------
 
-    def __getitem__(self, index: Any) -> Scalar:
+    def __getitem__(self, index: object) -> Scalar:
         return self._computed(index).load()
 
-    def __setitem__(self, index: Any, value: Any) -> None:
+    def __setitem__(self, index: object, value: object) -> None:
         self._computed(index).store(value)
 
     def __iter__(self) -> Any:
@@ -243,7 +243,7 @@ class Pointer(Node):
             found += self._unpacked(registers, kind)
         return found[0] if width == 1 else tuple(found)
 
-    def store(self, value: Any, *, cache: str = "", volatile: bool = False) -> None:
+    def store(self, value: object, *, cache: str = "", volatile: bool = False) -> None:
         """Store a value, or a tuple of values side by side."""
         values = list(value) if isinstance(value, tuple | list) else [value]
         items = [self._stored(each) for each in values]
@@ -316,7 +316,7 @@ class Pointer(Node):
             return [Scalar(self.dtype, each) for each in registers]
         return [element for each in registers for element in unpack_register(each, self.dtype, 8 * self.size)]
 
-    def packed(self, values: list[Scalar], kind: str) -> list[Any]:
+    def packed(self, values: list[Scalar], kind: str) -> list[object]:
         """Return registers of a kind that hold elements as they lie in memory."""
         if kind != "b32" or self.dtype.bits >= 32:
             return [each.in_register for each in values]
@@ -333,7 +333,7 @@ class Pointer(Node):
         return f"a pointer to {dtype_name(self.dtype)} in {self.space or 'generic'} memory"
 
 
-def pointer(address: Any, dtype: Format, space: str = "", align: int = 0) -> Pointer:
+def pointer(address: object, dtype: Format, space: str = "", align: int = 0) -> Pointer:
     """Return a pointer made of an address: u64, or u32 in shared memory.
 
     `space` is global, shared, local, or '' for a generic address.

@@ -86,7 +86,7 @@ class Pipeline:
         """Wait until a stage is full."""
         self.full[state.stage].wait(state.phase)
 
-    def release(self, state: PipelineState, rank: Any = None) -> None:
+    def release(self, state: PipelineState, rank: object = None) -> None:
         """Give a stage back to the producer of this block, or of the block with a rank in the cluster.
 
         A consumer has only read, and its reads are complete: a fence of the cluster would cost time alone.

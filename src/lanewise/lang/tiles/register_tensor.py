@@ -92,7 +92,7 @@ class RegisterTensor(Node):
     def same_kind(self, other: object) -> bool:
         return isinstance(other, RegisterTensor) and self._kind() == other._kind()
 
-    def _kind(self) -> tuple[Any, ...]:
+    def _kind(self) -> tuple[object, ...]:
         return self.dtype, self.layout, self.offset, len(self.registers)
 
     @property

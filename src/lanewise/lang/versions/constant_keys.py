@@ -78,7 +78,7 @@ def plain_key(value: Any) -> object:
     return None
 
 
-def _key(value: Any, around: tuple[Any, ...]) -> object:
+def _key(value: Any, around: tuple[object, ...]) -> object:
     """Return the key of a value; `around` are the values that it is in, for one that contains itself."""
     kind: Any = type(value)
     plain = plain_key(value)
@@ -106,7 +106,7 @@ def _key(value: Any, around: tuple[Any, ...]) -> object:
         return Same(value)
 
 
-def _attributes(value: object, slots: tuple[MemberDescriptorType, ...]) -> dict[str, Any]:
+def _attributes(value: object, slots: tuple[MemberDescriptorType, ...]) -> dict[str, object]:
     """Return the attributes that an object has in slots and in its dictionary."""
     found = {}
     for each in slots:

@@ -22,7 +22,7 @@ class Check:
     """An expression that holds as long as something is unchanged, with its operands for `{}`."""
 
     template: str
-    operands: tuple[Any, ...]
+    operands: tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,7 @@ class DeviceView:
         return DeviceView(self.operand, address, tuple(shape), tuple(strides), self.format)
 
     @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
+    def __cuda_array_interface__(self) -> dict[str, object]:
         return {
             "version": 3,
             "shape": self.shape,

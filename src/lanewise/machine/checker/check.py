@@ -93,7 +93,7 @@ CHECKS = Observers[CheckObserver]()
 
 def _checked_report(
     bound: Any,
-    values: tuple[Any, ...],
+    values: tuple[object, ...],
     arch: str,
     steps: int | None,
     schedules: list[RunSchedule],

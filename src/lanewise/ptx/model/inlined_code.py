@@ -1,4 +1,4 @@
-"""Which line of inlined code is the one that its author knows: not that of a library's header.
+"""A table of libraries' headers: which line of inlined code is the one that its author knows.
 
 CUTLASS, CuTe, CCCL and the CUDA toolkit consist of functions that are inlined. A message about one of their
 lines is about the line that calls them.

@@ -96,7 +96,7 @@ class Blas(LightCalls):
                 C_TYPES[each.type].from_address(word).value = value
         return value
 
-    def _answer(self, name: str, call: dict[str, Any]) -> Any:
+    def _answer(self, name: str, call: dict[str, object]) -> Any:
         """Answer a call: products and vectors by the letter of their type, others by a method."""
         plain = name.removeprefix("cublas").removesuffix("_v2")
         if plain.startswith("Gemm") or plain == "SgemmEx":

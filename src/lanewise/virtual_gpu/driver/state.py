@@ -44,7 +44,7 @@ class PerThread:
         self._values[threading.get_ident(), name] = value
 
 
-def plain_launch(configured: Configured, arguments: tuple[Any, ...], stream: int) -> None:
+def plain_launch(configured: Configured, arguments: tuple[object, ...], stream: int) -> None:
     """Launch a kernel as it is; watchers of launches see it."""
     configured(*arguments, unchecked=True)
 
@@ -56,7 +56,7 @@ class DriverState:
         self.device, self.launcher = device, launcher
         self.memory = Memory(device.memory_bytes)
         self._numbers = itertools.count(_FIRST_HANDLE, _HANDLE_STEP)
-        self._known: dict[int, Any] = {}
+        self._known: dict[int, object] = {}
         self._texts: dict[str, ctypes.Array[ctypes.c_char]] = {}
         self.thread = PerThread()
         #: Returns the address of an entry point by its name and version, once its library is loaded.

@@ -90,7 +90,7 @@ class TorchChecks(_DispatchMode):  # type: ignore[misc]  # torch's class has no 
         self._followed: dict[int, tuple[Any, str | None]] = {}
 
     def __torch_dispatch__(
-        self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self, func: Any, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
     ) -> Any:
         """Let an operator compute, and note what it has read and written."""
         kwargs = kwargs or {}
@@ -168,7 +168,7 @@ class TorchChecks(_DispatchMode):  # type: ignore[misc]  # torch's class has no 
 
     # streams ------------------------------------------------------------------------------------------------
 
-    def _note(self, schema: _Schema, changed: list[Any], operands: list[Any], result: object) -> None:
+    def _note(self, schema: _Schema, changed: list[object], operands: list[object], result: object) -> None:
         """Note an operator on tensors of the device as an operation on the current stream."""
         on_device = [each for each in operands if each in self.storages]
         if not on_device:
@@ -202,7 +202,7 @@ class TorchChecks(_DispatchMode):  # type: ignore[misc]  # torch's class has no 
             self.driver.wait_for(current_handle())
 
 
-def _at(args: tuple[Any, ...], number: int) -> Any:
+def _at(args: tuple[object, ...], number: int) -> Any:
     return args[number] if number < len(args) else None
 
 

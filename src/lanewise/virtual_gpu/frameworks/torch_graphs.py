@@ -28,7 +28,7 @@ class Recording:
     def __init__(self) -> None:
         self.work: list[Callable[[], None]] = []
 
-    def add_launch(self, launch: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    def add_launch(self, launch: Callable[..., None], arguments: tuple[object, ...]) -> None:
         """Record the launch of a kernel."""
         self.work.append(lambda: launch(*arguments))
 

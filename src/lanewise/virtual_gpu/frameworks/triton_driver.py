@@ -60,7 +60,7 @@ class VirtualDriver:
         self.utils = Utilities(gpu)
         self.launcher_cls = self.launcher
 
-    def launcher(self, source: Any, metadata: Any) -> Launcher:
+    def launcher(self, source: object, metadata: object) -> Launcher:
         """Return what launches a kernel."""
         return Launcher(self.gpu, source, metadata)
 
@@ -119,14 +119,14 @@ class VirtualDriver:
 
         return torch.empty(1, dtype=torch.int32)
 
-    def clear_cache(self, cache: Any) -> None:
+    def clear_cache(self, cache: object) -> None:
         """Do nothing: there is no cache."""
 
-    def assemble_tensormap_to_arg(self, maps: Any, arguments: Any) -> Any:
+    def assemble_tensormap_to_arg(self, maps: object, arguments: Any) -> Any:
         """Return the arguments as they are."""
         return arguments
 
-    def allocate_default_profile_scratch(self, size: int, alignment: int, stream: Any) -> Any:
+    def allocate_default_profile_scratch(self, size: int, alignment: int, stream: object) -> Any:
         """Return memory for a profile."""
         import torch
 
@@ -149,7 +149,7 @@ class Utilities:
         module = load_ptx(with_names(kernel.asm["ptx"], name, kernel.src), self.gpu.device)
         return module, function_of(module, name), registers_of(binary) or MOST_REGISTERS, 0, MOST_THREADS
 
-    def unload_module(self, module: Any) -> None:
+    def unload_module(self, module: object) -> None:
         """Do nothing: Python forgets a module that nobody has."""
 
     def get_device_properties(self, device: int) -> dict[str, int]:
@@ -187,7 +187,7 @@ class Utilities:
     def set_printf_fifo_size(self, size: int) -> None:
         """Do nothing: what kernels print is written at once."""
 
-    def cuOccupancyMaxActiveClusters(self, *_: Any) -> int:
+    def cuOccupancyMaxActiveClusters(self, *_: object) -> int:
         """Return how many clusters fit: one for each multiprocessor."""
         return self.gpu.device.multiprocessors
 
@@ -208,8 +208,8 @@ class Launcher:
         grid_z: int,
         stream: int,
         function: LoadedFunction,
-        packed: Any,
-        launch_metadata: Any,
+        packed: object,
+        launch_metadata: object,
         enter_hook: Any,
         exit_hook: Any,
         *arguments: Any,
@@ -223,7 +223,7 @@ class Launcher:
             exit_hook(launch_metadata)
 
     def _launch(
-        self, grid: tuple[int, int, int], stream: int, function: LoadedFunction, arguments: tuple[Any, ...]
+        self, grid: tuple[int, int, int], stream: int, function: LoadedFunction, arguments: tuple[object, ...]
     ) -> None:
         metadata = self.metadata
         clusters = getattr(metadata, "num_ctas", 1)
@@ -362,7 +362,7 @@ class Launcher:
         return int(value.data_ptr())
 
 
-def with_names(ptx: str, kernel: str, source: Any) -> str:
+def with_names(ptx: str, kernel: str, source: object) -> str:
     """Return the PTX of a kernel with the names of Triton's arguments, which messages then have.
 
     >>> from types import SimpleNamespace
@@ -403,7 +403,7 @@ class MissingProduct(LanewiseError, AttributeError):
 class Products:
     """Triton's class of cuBLAS, which has only machine code for GPUs: products by torch, in float32."""
 
-    def __init__(self, workspace: Any) -> None:
+    def __init__(self, workspace: object) -> None:
         pass
 
     def matmul(self, a: Any, b: Any, c: Any) -> None:
@@ -442,7 +442,7 @@ def _packed(kind: str, value: Any) -> bytes:
     return (int(value) % (1 << 8 * size)).to_bytes(size, "little")
 
 
-def called_once(function: Callable[[], Any], *_: Any, quantiles: Any = None, **options: Any) -> Any:
+def called_once(function: Callable[[], Any], *_: object, quantiles: Any = None, **options: Any) -> Any:
     """Call a function once and return the milliseconds that it took on the host, as do_bench returns them."""
     begin = time.perf_counter()
     function()
@@ -467,7 +467,7 @@ def install(gpu: FrameworkState, patches: Patches) -> None:
         own(kernel)
 
     patches.wrap(CompiledKernel, "_init_handles", init_handles)
-    tuned: list[Any] = []
+    tuned: list[object] = []
 
     def bench(own: Callable[..., Any], tuner: Any, *arguments: Any, config: Any, **meta: Any) -> Any:
         if getattr(tuner, "_lanewise_arguments", None) is tuner.nargs:
@@ -480,7 +480,7 @@ def install(gpu: FrameworkState, patches: Patches) -> None:
         return times
 
     def no_disk_cache(
-        own: Any, tuner: Any, key: Any, configurations: Any, benchmark: Callable[[], None]
+        own: object, tuner: object, key: object, configurations: object, benchmark: Callable[[], None]
     ) -> bool:
         benchmark()
         return False

@@ -1,4 +1,4 @@
-"""Reports as GitHub's workflow commands, which mark lines of a pull request."""
+"""Reports as GitHub's workflow commands, which mark lines of a pull request; each form has its file."""
 
 from __future__ import annotations
 
