@@ -47,6 +47,7 @@ MMA = "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%f0, %f1, %f2, %f3}, 
 MMA += "{%r8, %r9}, {%f0, %f1, %f2, %f3};"
 OPERANDS = "".join(f"mov.u32 %r{number}, 0; " for number in range(4, 10))
 WRONG = {
+    "packed and unpacked": "mov.b64 %rd2, {%r14, %r0}; mov.b64 {_, %r1}, %rd2; st.global.u32 [%rd0], %r1;",
     "stored": "st.global.u32 [%rd0], %r0;",
     "moved, then stored": "mov.u32 %r1, %r0; mov.u32 %r2, %r1; st.global.u32 [%rd0], %r2;",
     "xor": "xor.b32 %r1, %r0, %r14; st.global.u32 [%rd0], %r1;",
@@ -81,6 +82,8 @@ WRONG = {
     "setp.lt.u32 %p1, %r1, 4; @%p1 bra again; st.global.u32 [%rd0], %r0;",
 }
 RIGHT = {
+    "packed beside one without": "mov.b64 %rd2, {%r0, %r14}; mov.b64 {_, %r1}, %rd2;"
+    "st.global.u32 [%rd0], %r1;",
     "moved and dropped": "mov.u32 %r1, %r0; xor.b32 %r2, %r1, %r14; st.global.u32 [%rd0], %r14;",
     "the other one is chosen": "selp.b32 %r1, %r0, 7, %p1; st.global.u32 [%rd0], %r1;".replace(
         "selp", "setp.gt.u32 %p1, %r14, 1000; selp", 1

@@ -133,6 +133,47 @@ def passed(op: Op) -> set[Register]:
     return op.registers(Role.USED) if passes_on(op) and not is_zero_of_itself(op) else set()
 
 
+class PassedOn:
+    """The registers whose lack of a value instructions pass on, of one program.
+
+    A vector that is packed once, of registers that are assigned once at most, and unpacked: each element is
+    what was packed there. Compilers pack a register that nobody has set beside one that is read.
+    """
+
+    def __init__(self, blocks: list[BasicBlock]) -> None:
+        made: dict[Register, list[Op]] = {}
+        for op in (each for block in blocks for each in block.executed):
+            for register in assigned(op):
+                made.setdefault(register, []).append(op)
+        self._elements: dict[Register, tuple[ResolvedOperand, ...]] = {}
+        for register, ops in made.items():
+            elements = elements_of(ops[0].operands[1]) if _packs(ops[0]) else ()
+            settled = all(len(made.get(each, ())) <= 1 for each in elements if isinstance(each, Register))
+            if len(ops) == 1 and settled and len(elements) > 1:
+                self._elements[register] = tuple(elements)
+
+    def __call__(self, op: Op) -> set[Register]:
+        """Return the registers whose lack of a value an instruction passes on to its result."""
+        source = op.operands[1] if _unpacks(op) else None
+        elements = self._elements.get(source, ()) if isinstance(source, Register) else ()
+        targets = elements_of(op.operands[0]) if elements else []
+        if not elements or len(targets) != len(elements):
+            return passed(op)
+        pairs = zip(targets, elements, strict=True)
+        return {each for target, each in pairs if isinstance(target, Register) and isinstance(each, Register)}
+
+
+def _packs(op: Op) -> bool:
+    """Return whether an instruction packs a vector of registers into one, whatever lanes execute it."""
+    is_move = op.opcode == "mov" and op.guard is None and len(op.operands) == 2
+    return is_move and len(elements_of(op.operands[1])) > 1
+
+
+def _unpacks(op: Op) -> bool:
+    """Return whether an instruction unpacks a register into a vector of registers."""
+    return op.opcode == "mov" and len(op.operands) == 2 and len(elements_of(op.operands[0])) > 1
+
+
 def computes(op: Op) -> bool:
     """Return whether an instruction of each lane alone computes with its sources."""
     return op.record.level is Level.LANE and op.record.needs_values
@@ -201,12 +242,13 @@ def plan(blocks: list[BasicBlock], folded: Callable[[Op], bool] | None = None) -
         bodies.setdefault(id(block.body), []).append(block)
     made = Plan()
     slots = ParameterSlots(blocks)
+    moved = PassedOn(blocks)
     assigned_in = {number: _assigned_in(own, gives) for number, own in bodies.items()}
-    without = _slots_without_value(slots, bodies, assigned_in, gives)
+    without = _slots_without_value(slots, bodies, assigned_in, gives, moved)
     made.registers += sorted(without, key=lambda each: each.offset)
     made.undelivered += [False] * len(without)
     for number, own in bodies.items():
-        _add_body(made, own, assigned_in[number], slots, without, gives)
+        _add_body(made, own, assigned_in[number], slots, without, gives, moved)
     return made
 
 
@@ -226,11 +268,12 @@ def _slots_without_value(
     bodies: dict[int, list[BasicBlock]],
     assigned_in: dict[int, Known | None],
     gives: Assigned,
+    moved: PassedOn,
 ) -> set[Register]:
     """Return the slots of parameters and results through which a lack of values may pass."""
     found: set[Register] = set()
     doubtful = {
-        number: _used_without_value(own, known, slots, gives)
+        number: _used_without_value(own, known, slots, gives, moved)
         for number, own in bodies.items()
         if slots.followed and (known := assigned_in[number]) is not None
     }
@@ -238,7 +281,7 @@ def _slots_without_value(
     while grown:
         before = len(found)
         for number, here in doubtful.items():
-            tainted = _tainted(bodies[number], here | found, passed, gives, slots)
+            tainted = _tainted(bodies[number], here | found, moved, gives, slots)
             found |= {each for each in tainted if is_slot(each)}
         grown = len(found) > before
     return found
@@ -251,13 +294,14 @@ def _add_body(
     slots: ParameterSlots,
     without: set[Register],
     gives: Assigned,
+    moved: PassedOn,
 ) -> None:
     """Add the registers of one function; `without` are slots that may lack a value."""
     first = next(block for block in blocks if block.is_first)
     if known is None:
         return
-    doubtful = _used_without_value(blocks, known, slots, gives)
-    tainted = _tainted(blocks, doubtful | without, passed, gives, slots)
+    doubtful = _used_without_value(blocks, known, slots, gives, moved)
+    tainted = _tainted(blocks, doubtful | without, moved, gives, slots)
     tainted = {each for each in tainted if not is_slot(each)}
     # What a shuffle or a load leaves without a value is followed through arithmetic too: compilers compute
     # ahead with values that they drop afterwards.
@@ -307,7 +351,7 @@ def _add_body(
                     (places[each.target], source) for each, source in zip(moves, sources, strict=True)
                 ]
             elif not index.keys().isdisjoint(gives(op)):
-                made.assignments[key_of(op)] = _assignment(op, index, followed)
+                made.assignments[key_of(op)] = _assignment(op, index, followed, moved)
             made.folded |= {index[each] for each in assigned(op) - gives(op) if each in index}
             if key_of(op) in made.checks or key_of(op) in made.assignments:
                 chooses = [op.operands[3]] if op.record.chooses else []
@@ -319,7 +363,9 @@ def _add_body(
                 here |= gives(op)
 
 
-def _assignment(op: Op, index: dict[Register, int], undelivered: set[Register]) -> Assignment:
+def _assignment(
+    op: Op, index: dict[Register, int], undelivered: set[Register], moved: PassedOn
+) -> Assignment:
     """Return what an instruction does to tracked registers."""
     targets = tuple(sorted(index[each] for each in assigned(op) if each in index))
     if op.record.shuffles:
@@ -337,7 +383,7 @@ def _assignment(op: Op, index: dict[Register, int], undelivered: set[Register]) 
     if op.record.chooses and isinstance(op.operands[3], Register):
         first, second = (_index_of(registers_in(operand), index) for operand in op.operands[1:3])
         return Assignment(targets, (), (first, second, op.operands[3].offset))
-    sources = passed(op) | (read_by_lane(op) & undelivered)
+    sources = moved(op) | (read_by_lane(op) & undelivered - passed(op))
     return Assignment(targets, tuple(sorted(index[each] for each in sources if each in index)))
 
 
@@ -371,7 +417,7 @@ def _definitely_assigned(
 
 
 def _used_without_value(
-    blocks: list[BasicBlock], known: Known, slots: ParameterSlots, gives: Assigned
+    blocks: list[BasicBlock], known: Known, slots: ParameterSlots, gives: Assigned, moved: PassedOn
 ) -> set[Register]:
     """Return the registers that some instruction uses where a path may have left them without a value."""
     found: set[Register] = set()
@@ -380,7 +426,7 @@ def _used_without_value(
         for op in block.executed:
             shuffled = set(registers_in(op.operands[1])) if op.record.shuffles else set()
             where = needed_where(op)
-            used = needed(op) | passed(op) | shuffled | (where[0] if where is not None else set())
+            used = needed(op) | moved(op) | shuffled | (where[0] if where is not None else set())
             used |= {each.source for each in slots.moves(op) if each.source and not is_slot(each.source)}
             found |= used - here
             if op.guard is None:

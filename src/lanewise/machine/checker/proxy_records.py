@@ -260,6 +260,9 @@ class FollowedBarrier(RecordLayout):
     # The epoch of the last instruction that arrived, and how often its lanes have.
     arrival_epoch = field()
     arrivals = field()
+    # The last phase in which a tcgen05.commit was issued, and how many were.
+    commit_phase = field()
+    commits = field()
     #: How many phases are complete.
     phase = field()
     phases = embedded(PhaseRecord, PHASES_KEPT)

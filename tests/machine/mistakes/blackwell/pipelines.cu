@@ -53,7 +53,7 @@ extern "C" __global__ void commit_of_two_expected(const __half* a, const __half*
     END(32)
 }
 
-//@ tensor memory | tensor memory/mbarrier | 1, 128 | f16[2048], f16[512], f32[4096]=0 | two threads commit, and the mbarrier expects one: the phase is complete after the first
+//@ tensor memory | tensor memory/mbarrier/barrier | 1, 128 | f16[2048], f16[512], f32[4096]=0 | two threads commit, and the mbarrier expects one: the phase is complete after the first
 extern "C" __global__ void commits_of_two_threads(const __half* a, const __half* b, float* y) {
     constexpr int READERS = 1;
     constexpr int COMMITS = 1;  //-
@@ -67,7 +67,7 @@ extern "C" __global__ void commits_of_two_threads(const __half* a, const __half*
         MULTIPLY(d + 32, 0);  //!
         commit(full[0]);  //!
     }
-    wait(full[0], 0);
+    wait(full[0], 0);  //!
     fence_after_sync();
     load_lanes(x, mine + 32);  //!
     wait_loads();
@@ -153,7 +153,7 @@ extern "C" __global__ void sums_never_released(const __half* a, const __half* b,
             wait_loads();
             fence_before_sync();
             __syncwarp();
-            if (LANE == 0) arrive(empty[t % 2]);
+            if (LANE == 0) arrive(empty[t % 2]);  //!
         }
         STORE(y)
     }

@@ -119,6 +119,25 @@ def phase_of_barrier(home: BlockWatch, number: int) -> int:
     return followed_barrier(home, number).phase if number >= 0 else 0
 
 
+@compiled()
+def phase_of_commit(home: BlockWatch, number: int, word: int) -> int:
+    """Return the phase that a tcgen05.commit arrives in, which is issued now; 0 if it is not followed.
+
+    Commits that were issued before and have not arrived, at least as many as are not among the arrivals of
+    the phase, come first: the phase may be complete without this one.
+    """
+    if number < 0:
+        return 0
+    barrier = followed_barrier(home, number)
+    now, count, pending = barrier.phase, max(word & MOST, 1), (word >> PENDING) & MOST
+    if barrier.commit_phase != now:
+        barrier.commit_phase = now
+        barrier.commits = 0
+    under_way = max(barrier.commits - (count - pending), 0)
+    barrier.commits += 1
+    return now if under_way < pending else now + 1 + (under_way - pending) // count
+
+
 @inlined
 def initialise_barriers(frame: WarpFrame, home: BlockWatch, offsets: LaneLongs, active: int) -> None:
     """Put the mbarriers that some lanes initialise on record."""
