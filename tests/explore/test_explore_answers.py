@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 import lanewise as lw
+from everything import EVERYTHING
 from lanewise.draw.palette import CONFLICTS, MARK, PASTELS, TEXT
 from lanewise.errors import LanewiseError
-from lanewise.explore import answers
+from lanewise.explore import answers, tensor_instructions
 from lanewise.explore.answers import answer
 from lanewise.explore.catalogue import catalogue
 from lanewise.explore.code_forms import forms_of_code
@@ -79,9 +80,70 @@ def test_names_of_atoms_are_looked_up_too() -> None:
     assert about("Copy_Atom<SM75_U32x4_LDSM_N, half_t>")["text"].startswith("ldmatrix")
     with pytest.raises(LanewiseError, match="SM80_17x8x16"):
         about("SM80_17x8x16_F32F16F16F32_TN")
-    for text in ("tcgen05 m64n8k16 f16", "tcgen05.shift.cta_group::1.down", "cp.async.bulk.commit_group"):
-        with pytest.raises(LanewiseError, match="no fragments in registers"):
-            about(text)
+    with pytest.raises(LanewiseError, match="no fragments in registers"):
+        about("cp.async.bulk.commit_group")
+
+
+@pytest.mark.parametrize(
+    ("text", "fields"),
+    [
+        ("tcgen05 m64n24k16 f16", ""),
+        ("umma m128n64 pair bf16", ""),
+        ("umma nvfp4 m256n32k64", ""),
+        ("tcgen05.mma.ws.cta_group::1.kind::tf32", "m=32 n=64"),
+        ("tcgen05 sparse m64n8k32 f16", ""),
+    ],
+)
+def test_tensor_memory_says_where_every_element_lies(text: str, fields: str) -> None:
+    """What the page unpacks, a first element for each lane and steps, is what the instruction says."""
+    found, mma = about(text, fields=fields), tensor_instructions.named(text, fields)
+    for operand in found["operands"]:
+        if operand["held"] is None:
+            assert operand["key"] in ("a", "b") and operand["where"] == "shared memory"
+            continue
+        held = operand["held"]
+        lanes = held.get("all") or [[first + step for step in held["values"]] for first in held["lanes"]]
+        slots, size = operand["slots"], operand["rows"] * operand["cols"]
+        places = {
+            (number, lane, value // slots, value % slots)
+            for lane, values in enumerate(lanes)
+            for value, number in enumerate(values)
+            if number >= 0
+        }
+        expected = {
+            (
+                row * operand["cols"] + col,
+                128 * each.block + each.lane,
+                each.column,
+                each.first_bit * slots // 32,
+            )
+            for row in range(operand["rows"])
+            for col in range(operand["cols"])
+            for each in mma.tensor_bits(operand["key"], row, col)
+        }
+        assert places == expected and {number for number, *_ in places} == set(range(size))
+
+
+def test_every_tcgen05_of_the_list_is_described() -> None:
+    for form in tensor_instructions.listed()[:: 1 if EVERYTHING else 9]:
+        found = about(form.text)
+        assert found["text"] == form.text and found["code"]["PTX"].startswith(form.text)
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ("m", "is no field"),
+        ("m=65", "M is 65"),
+        ("descriptor=0xffffffff", "reserve"),
+        ("n=64 q=3", "no field 'q'"),
+        ("m=0x", "m"),
+        ("descriptor=99999999999999", "32 bits"),
+    ],
+)
+def test_fields_that_do_not_fit_are_sentences(fields: str, says: str) -> None:
+    with pytest.raises(LanewiseError, match=says):
+        about("tcgen05.mma.cta_group::1.kind::f16", fields=fields)
     with pytest.raises(LanewiseError, match="plain copy"):
         about("SM80_CP_ASYNC_CACHEALWAYS<uint128_t>")
 
@@ -95,7 +157,8 @@ def test_every_form_has_an_entry_and_every_entry_is_a_form() -> None:
         archs = {arch for number, arch in enumerate(found["archs"]) if entry["archs"] >> number & 1}
         first = entry["text"].replace("n*", f"n{entry.get('usual')}")
         assert archs == set(lw.instruction(first).archs)
-    assert texts == {form.text for form in lw.instructions()}
+    tensor = {form.text for form in tensor_instructions.listed()}
+    assert texts == {form.text for form in lw.instructions()} | tensor
 
 
 def test_words_of_sass_and_of_c_find_an_entry() -> None:

@@ -258,6 +258,9 @@ FORMS = [
     "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64",
     "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32",
     "mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.xor.popc",
+    "tcgen05 m64n16k16 bf16",
+    "umma m256n256k16 bf16",
+    "umma nvfp4 m128n32k64",
 ]
 
 

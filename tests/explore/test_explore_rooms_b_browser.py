@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from everything import only_with_everything
 from explore_pages import PATIENCE, instructions_of, step_behind
 from lanewise.explore.server import ExploreServer
 
@@ -375,6 +376,23 @@ def test_hopper_shows_waits_copies_groups_and_the_fragment_of_four_warps(room: A
     page.wait_for_selector(".origin:has-text('made from 128 elements of A: A[40, 0]')")
     told = page.inner_text(".origin")
     assert "of B: B[0, 9]" in told and f"= {shown:g} " in told and "cp.async.bulk.tensor" in told
+
+
+@only_with_everything
+def test_blackwell_shows_tensor_memory(room: Any) -> None:
+    step = step_behind("tcgen05", "tcgen05.ld")
+    page = ran(room(f"#/kernels?example=tcgen05&step={step}"))
+    page.get_by_role("tab", name="Tensor memory").click()
+    note = page.inner_text("#inspected p >> nth=0")
+    assert "Columns 0 to 63 are allocated" in note and "lanes 0 to 31, columns 0 to 31" in note
+    canvas = page.locator("#inspected canvas")
+    box = canvas.bounding_box()
+    canvas.click(position={"x": 60, "y": box["height"] / 2})  # a word of the lower lanes
+    page.wait_for_selector(".origin:has-text('made from 128 elements of A')")
+    assert "computed asynchronously by step" in page.inner_text(".origin")
+    page.get_by_role("tab", name="Step").click()
+    assert "Tensor memory: reads tmem" in page.inner_text("#inspected")
+    picture(page, "tensor_step")
 
 
 def test_shared_memory_is_shown_with_its_swizzle_undone(room: Any) -> None:

@@ -168,7 +168,7 @@ def moved_area(
     """Return the words that a tcgen05.ld or st of a warp reaches from a lane and column on."""
     lanes, columns = tuple(range(lane, lane + shape.lanes)), shape.columns_of(num, packed)
     starts: Sequence[int] = [column + half * half_split for half in range(shape.halves)]
-    return TensorAccess("move", "registers", tuple(Area(lanes, start, columns) for start in starts))
+    return TensorAccess("move", "tmem", tuple(Area(lanes, start, columns) for start in starts))
 
 
 def inside(access: TensorAccess) -> TensorAccess:

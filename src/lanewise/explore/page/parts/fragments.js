@@ -234,7 +234,7 @@ export function fragments(about, state, changed, space = null, controls = null) 
   // The corner above A and left of B is free: controls and what is said stand there, beside the matrices.
   const isCorner = lines.length > 1 && columns.length > 1 && columns.length === new Set(operands.filter((each) => each.at[0] === lines.at(-1)).map((each) => each.at[1])).size;
   const first = operands.find((each) => each.key === "a");
-  const usesCorner = isCorner && first && (stacked ? first.cols >= 12 : first.cols * (size ?? [30])[0] >= LEAST_CORNER);
+  const usesCorner = isCorner && first && !isMemory && (stacked ? first.cols >= 12 : first.cols * (size ?? [30])[0] >= LEAST_CORNER);
   if (size && !stacked && !usesCorner) size = fitted(operands, lines, columns, stacked, { width: space.width, height: space.height - CONTROLS });
   const small = Boolean(size) && wordsShown(size) < 2;
   for (const each of operands) {
