@@ -108,7 +108,9 @@ DSL_EXAMPLES: list[tuple[str, str, list[str]]] = [
     ("kernel/rmsnorm/rmsnorm.py", "", ["--M", "64", "--N", "1024"]),
 ]  # fmt: skip
 #: What a program says of itself.
-PASSED = re.compile(r"\bpass(ed)?\b|execution is successful|relative error: 0\.0|status: success", re.I)
+PASSED = re.compile(
+    r"\bpass(ed)?\b|execution is successful|relative error: 0\.0|status: success|\[OK *\]", re.I
+)
 FAILED = re.compile(r"\bfail(ed)?\b|disposition: failed|execution is not successful|mismatch", re.I)
 #: Lines that say why a program stopped, the most telling first.
 REASONS = ("lanewise gpu:", "cannot run", "Unsupported", "KernelFault", "Error", "error", "lanewise:")

@@ -169,6 +169,24 @@ def test_sparse_products(selector: int) -> None:
     assert (d[0] == mma.d.pack(mma(a, b, c, metadata=places, arch="sm_80"))).all()
 
 
+def test_metadata_of_zeros_may_be_any() -> None:
+    """CUTLASS's compressor writes the code 0 for a group of four zeros."""
+    mma = instruction("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
+    rng = np.random.default_rng(6)
+    a, b, c = (draw(mma.operands[name].format, mma.operands[name].shape, rng) for name in "abc")
+    places = np.tile(np.array([0, 1], np.uint8), (16, 8))
+    a[3] = 0
+    other = places.copy()
+    other[3, 1::2] = 2
+    valid, changed = (mma.metadata.pack(each, thread_id=0) for each in (places, other))
+    words = valid & ~(valid ^ changed)  # codes 0b0100 and 0b1000 become 0
+    d = np.zeros((1, 32, mma.d.registers), np.uint32)
+    configured = launch(entry(register_kernel(mma, "sm_80", 0).ptx), (1, 32))
+    operands = mma.a.pack(a), mma.b.pack(b), mma.c.pack(c)
+    configured(*operands, words, d, arch="sm_80")
+    assert (d[0] == mma.d.pack(mma(a, b, c, metadata=places, arch="sm_80"))).all()
+
+
 @pytest.mark.parametrize("text", [
     "ldmatrix.sync.aligned.m8n8.x4.shared.b16", "ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16",
     "ldmatrix.sync.aligned.m8n8.x1.b16", "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16",

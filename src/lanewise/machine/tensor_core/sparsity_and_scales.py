@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import numpy as np
@@ -109,6 +111,7 @@ class Selections:
         order = table(code, "places of k", k_places)
         with code.loop(rows) as row, code.loop(groups) as number:
             bits = self._slot(code, registers["metadata"], "metadata", row * groups + number)
+            values = [packed.load(row * (groups * each) + number * each + element) for element in range(each)]
             if metadata.per_code == 1:
                 first, second = TF32_CODES
                 with code.when(bits.differs(first) & bits.differs(second)):
@@ -116,13 +119,14 @@ class Selections:
                 indices = [bits.equals(second).to(Type("u", 64)).to(i64)]
             else:
                 indices = [(part & 3).to(u64).to(i64) for part in (bits, bits >> 2)]
-                with code.when(~(indices[0] < indices[1])):
+                # CUTLASS's compressor writes the code 0 for a group without elements: zeros may be anywhere.
+                is_zero = ~reduce(or_, (~value.equals(0) for value in values))
+                with code.when(~((indices[0] < indices[1]) | is_zero)):
                     code.give(1)
-            for element in range(each):
+            for element, value in enumerate(values):
                 index = indices[element // metadata.run]
                 column = number * group + index * metadata.run + element % metadata.run
                 place = order.load(column).to(u64).to(i64)
-                value = packed.load(row * (groups * each) + number * each + element)
                 dense.store(value, row * (groups * group) + place)
 
     # scale factors ------------------------------------------------------------------------------------------

@@ -7,6 +7,8 @@ the operation first; one that stops the launch returns a number other than 0.
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
 from typing import Literal, NamedTuple
 
 from lanewise.isa.matrix_descriptor import PIECE_BYTES, TCGEN05_VERSION, Major
@@ -235,13 +237,17 @@ def spread(module: ir.Module, name: str, how: Spread, element: Type) -> ir.Funct
         else:
             indices = [(part & 3).to(u64).to(i64) for part in (bits, bits >> 2)]
             wrong = ~(indices[0] < indices[1])
+        begin = row * code["packed_pitch"] + number * how.selected
+        values = [packed.load(begin + each) for each in range(how.selected)]
+        # CUTLASS's compressor writes the code 0 for a group without elements: zeros may be anywhere.
+        if how.selected > 1:
+            wrong = wrong & reduce(or_, (~each.equals(0) for each in values))
         with code.when(wrong):
             fault_in(code, code.record("operation"), FaultKind.TENSOR_PRODUCT, row, int(Wrong.BAD_METADATA))
             code.give(BlockAnswer.STOPPING)
-        for element_number in range(how.selected):
+        for element_number, value in enumerate(values):
             index = indices[element_number // how.run]
             column = number * how.group + index * how.run + element_number % how.run
-            value = packed.load(row * code["packed_pitch"] + number * how.selected + element_number)
             dense.store(value, row * dense_pitch + column)
     code.give(0)
     return code.function
