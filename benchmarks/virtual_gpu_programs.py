@@ -35,7 +35,7 @@ ARGUMENTS: dict[str, list[str]] = {
     "matrixMul": ["-wA=64", "-hA=64", "-wB=64", "-hB=64"],
     "eigenvalues": ["--iters-timing=1", "--matrix-size=128"],
     "reduction": ["--n=65536"],
-    "reductionMultiBlockCG": ["--n=65536"],
+    "reductionMultiBlockCG": ["--n=65536", "--maxblocks=16", "--threads=128"],
     "threadFenceReduction": ["--n=65536"],
     "radixSortThrust": ["-n=65536", "-iterations=1"],
     "UnifiedMemoryPerf": ["-kernel-iterations=1"],
@@ -107,6 +107,13 @@ def side_files(folder: Path, arch: str) -> None:
         kind = "-ptx" if file.endswith("ptx") else "-fatbin"
         how = [f"-arch={arch}"] if kind == "-ptx" else ["-gencode", f"arch={arch},code={arch}"]
         subprocess.run(["nvcc", kind, *how, "-o", folder / file, folder / source], check=False)
+
+    include = Path(shutil.which("nvcc") or "").resolve().parents[1] / "include"
+    for name in re.findall(r"\{CUDA_INCLUDE_DIR}/(\S+)", text):  # headers that NVRTC reads beside the program
+        if (include / name).is_dir():
+            shutil.copytree(include / name, folder / Path(name).name, dirs_exist_ok=True)
+        elif (include / name).is_file():
+            shutil.copy(include / name, folder)
 
 
 def run(program: dict[str, Any], gpu: str, seconds: float, command: str) -> dict[str, object]:

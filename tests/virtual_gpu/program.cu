@@ -3,6 +3,8 @@
 #include <cuda.h>
 #include <cuda_runtime.h>
 #include <nvrtc.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -259,6 +261,23 @@ static int streams() {
     return 0;
 }
 
+// A process that is forked has no GPU; it ends by itself.
+static int forked() {
+    int *values, state = 0;
+    OK(cudaMalloc(&values, sizeof(int)));
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        add<<<1, 1>>>(values, 1);
+        printf("child: %s\n", cudaGetErrorName(cudaGetLastError()));
+        fflush(stdout);
+        _exit(3);
+    }
+    waitpid(child, &state, 0);
+    printf("it ended with %d\n", WEXITSTATUS(state));
+    return 0;
+}
+
 static int part(const char *what, int argc, char **argv) {
     int *values;
     if (!strcmp(what, "plain")) return plain(argc, argv);
@@ -267,6 +286,7 @@ static int part(const char *what, int argc, char **argv) {
     if (!strcmp(what, "boxes")) return boxes();
     if (!strcmp(what, "cooperative")) return cooperative();
     if (!strcmp(what, "compiled")) return compiled();
+    if (!strcmp(what, "forked")) return forked();
     if (!strcmp(what, "streams")) return streams();
     if (!strcmp(what, "exit")) exit(7);
     if (!strcmp(what, "crash")) *(volatile int *)nullptr = 1;

@@ -51,6 +51,7 @@ PARTS = {
     "boxes": ["sum 252, pitch at least 1"],
     "cooperative": ["total 32640, threads 1024"],
     "compiled": ["compiled 42"],
+    "forked": ["child: cudaErrorInitializationError", "it ended with 3"],
     "memory": ["memory: cudaErrorMemoryAllocation"],
     "wrong": ["wrong", "launch: cudaErrorInvalidConfiguration", "then: cudaSuccess"],
     # An illegal access stays the answer of every later call, as on a GPU.

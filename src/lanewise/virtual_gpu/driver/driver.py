@@ -68,7 +68,7 @@ class Driver(DeviceCalls, GraphCalls, OccupancyCalls, LinkCalls, VirtualMemoryCa
             raise DriverError(
                 Result.NOT_INITIALIZED,
                 "this process was forked from one that uses the virtual GPU, and CUDA does not work in "
-                'such a process: start it by "spawn" (multiprocessing.set_start_method)',
+                'such a process: start it anew, by exec() or by "spawn" (multiprocessing.set_start_method)',
             )
 
     def take_unseen(self) -> list[Exception]:

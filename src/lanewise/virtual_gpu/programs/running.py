@@ -57,7 +57,7 @@ class _Program:
         #: The program calls these: they must live as long as the process.
         self._end = _ENDS(self._ended)
         self._open = _OPENS(self._opened)
-        self._own: dict[str, object] = {**dict.fromkeys(_ENDING, self._end), "dlopen": self._open}
+        self._own = {**dict.fromkeys(_ENDING, self._end), "dlopen": self._open}
         data = path.read_bytes()
         file = ElfFile(data)
         library = as_library(path, title, file, runtime).resolve()  # dlopen looks a bare name up elsewhere

@@ -66,6 +66,8 @@ class Registered:
 
     def function(self, host: int) -> int:
         """Return the handle of a kernel by its host address; a handle is returned as it is."""
+        if not host:  # nvcc's code asked for a kernel that has no PTX; that was told when it asked
+            raise DriverError(Result.NO_BINARY_FOR_GPU, "")
         known = self._functions.get(host)
         if known is None:
             if host not in self._names:

@@ -23,6 +23,8 @@ _NO_ERRORS = (
     "cudaGetLastError", "cudaPeekAtLastError", "cudaGetErrorName", "cudaGetErrorString",
     "cudaCreateChannelDesc", "__cudaRegisterFatBinary", "__cudaInitModule", "__cudaPushCallConfiguration",
 )  # fmt: skip
+#: What nvcc's code calls before a launch; if it fails, there is no launch.
+_BEFORE_LAUNCHES = "__cudaPushCallConfiguration"
 #: What answers although an error stays.
 _AFTER_ERRORS = (
     "cudaDeviceReset",
@@ -67,7 +69,7 @@ class Runtime(LaunchCalls, GraphCalls):
     def _plain_call(self, name: str, raw: Sequence[int]) -> int:
         """Call what answers a value; what nvcc writes may fail as well, and then the next call says so."""
         try:
-            if not name.startswith("__cudaRegister"):
+            if name == _BEFORE_LAUNCHES:
                 self.driver.require_own_process(name)
             values = self._values(entry_points()[name], raw)
         except DriverError as error:
