@@ -185,6 +185,7 @@ def test_a_new_file_and_a_removed_one_count(kept: Kept, library: Path) -> None:
 DIGEST = "import lanewise.disk_cache as disk_cache; print(disk_cache.package_digest())"
 
 
+@only_with_everything
 def test_a_library_in_an_archive(library: Path, tmp_path: Path) -> None:
     archive = tmp_path / "library.zip"
 
@@ -201,6 +202,7 @@ def test_a_library_in_an_archive(library: Path, tmp_path: Path) -> None:
     assert pack() != first
 
 
+@only_with_everything
 def test_without_a_folder_the_contents_are_read(library: Path, tmp_path: Path) -> None:
     settle(library)
     first = run(library, tmp_path / "cache", DIGEST)

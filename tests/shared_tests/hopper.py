@@ -111,6 +111,7 @@ def test_gemm_with_multicast_in_clusters(cluster: tuple[int, int]) -> None:
     assert same_everywhere(launched, (*maps, d, n, steps), d).tobytes() == product("bf16", a, b).tobytes()
 
 
+@only_with_everything
 @sampled(6)
 @pytest.mark.parametrize("kind", PINGPONG)
 def test_persistent_pingpong_gemm_with_tma_stores(kind: str) -> None:
@@ -125,6 +126,7 @@ def test_persistent_pingpong_gemm_with_tma_stores(kind: str) -> None:
     assert found.tobytes() == product(kind, a, b).tobytes()
 
 
+@only_with_everything
 def test_gemm_with_a_in_registers() -> None:
     """Weights of 8 bits become bf16 in registers and are multiplied from there."""
     m, n, k = 128, 128, 192
