@@ -18,8 +18,8 @@ workers import them in the opposite order, so that two workers find what the oth
 meet in the middle.
 
 Most kernels are launched once, so all code is compiled with few passes of LLVM, in this process and in
-programs that tests start. With LANEWISE_EVERYTHING=1, as in CI's second step and at night, code is compiled as
-users have it; also if LANEWISE_COMPILE_QUICKLY is set and empty.
+programs that tests start. With LANEWISE_EVERYTHING=1, as in CI's second step and at night, code is compiled
+as users have it; also if LANEWISE_COMPILE_QUICKLY is set and empty.
 
 NumPy and torch compute with one thread. Otherwise each worker, and each program that tests start, would have
 as many threads as the machine has processors, and these spin while they wait for each other.
