@@ -132,6 +132,7 @@ def test_an_unchanged_library_compiles_nothing_the_second_time(kept: Kept, libra
     assert run(library, kept.cache) == [kept.answer, "0"]
 
 
+@only_with_everything
 @sampled(14)
 @pytest.mark.parametrize("room", CHANGES)
 def test_a_changed_source_gives_the_new_answer(room: str, kept: Kept, library: Path) -> None:

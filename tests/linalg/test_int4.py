@@ -115,6 +115,7 @@ def test_unpacked_weights_have_the_bits_of_dequantize() -> None:
     assert rows[:, :200].tobytes() == np.ascontiguousarray(weights.dequantize().T).tobytes()
 
 
+@only_with_everything
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [BF16, pytest.param(np.float16, marks=only_with_everything)])
 def test_the_checker_finds_nothing(dtype: Any) -> None:

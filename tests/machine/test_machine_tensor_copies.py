@@ -203,7 +203,7 @@ LOAD = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_t
 STORE = "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group"
 
 
-@sampled(3)
+@sampled(2)
 @pytest.mark.parametrize(
     "instruction, words",
     [

@@ -98,6 +98,7 @@ def test_cooperative_gemm(kind: str) -> None:
     assert found.tobytes() == product(kind, a, b).tobytes()
 
 
+@only_with_everything
 @sampled(2)
 @pytest.mark.parametrize("cluster", [(2, 1), (1, 2)])
 def test_gemm_with_multicast_in_clusters(cluster: tuple[int, int]) -> None:
@@ -264,6 +265,7 @@ def test_multicast_tensor_copy() -> None:
 # distributed shared memory ----------------------------------------------------------------------------------
 
 
+@only_with_everything
 def test_distributed_histogram() -> None:
     data = np.random.default_rng(7).integers(0, 1 << 20, 3000, np.uint32)
     bins = np.zeros(4 * 40, np.uint32)
