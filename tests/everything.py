@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import zlib
+from collections.abc import Sequence
+from typing import TypeVar
 
 import pytest
+
+Case = TypeVar("Case")
 
 EVERYTHING = bool(os.environ.get("LANEWISE_EVERYTHING"))
 
@@ -26,6 +30,11 @@ def is_sampled(count: int, number: int) -> bool:
     Multiples of the golden ratio fall evenly, and do not keep step with the values of one parameter.
     """
     return EVERYTHING or number * 0.6180339887498949 % 1 < 1 / count
+
+
+def some_of(count: int, cases: Sequence[Case]) -> list[Case]:
+    """Return those of the cases within one test that are tried each time: one in `count`, the first too."""
+    return [case for number, case in enumerate(cases) if is_sampled(count, number)]
 
 
 def one_of(count: int, name: str) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from everything import sampled
+from everything import only_with_everything, sampled
 
 ROOT = Path(__file__).parents[1]
 
@@ -71,6 +71,7 @@ def test_a_folder_that_the_user_names_is_used_and_kept(tmp_path: Path) -> None:
     assert not list((tmp_path / "temporary").glob("lanewise-tests-*"))
 
 
+@only_with_everything
 def test_an_empty_name_keeps_nothing_on_disk(tmp_path: Path) -> None:
     notes = run(tmp_path, LANEWISE_CACHE_DIR="")
     assert {(used, asked) for _, used, asked, _ in notes} == {("", "None")}

@@ -132,6 +132,7 @@ def test_an_unchanged_library_compiles_nothing_the_second_time(kept: Kept, libra
     assert run(library, kept.cache) == [kept.answer, "0"]
 
 
+@only_with_everything
 @sampled(14)
 @pytest.mark.parametrize("room", CHANGES)
 def test_a_changed_source_gives_the_new_answer(room: str, kept: Kept, library: Path) -> None:
@@ -185,6 +186,7 @@ def test_a_new_file_and_a_removed_one_count(kept: Kept, library: Path) -> None:
 DIGEST = "import lanewise.disk_cache as disk_cache; print(disk_cache.package_digest())"
 
 
+@only_with_everything
 def test_a_library_in_an_archive(library: Path, tmp_path: Path) -> None:
     archive = tmp_path / "library.zip"
 
@@ -201,6 +203,7 @@ def test_a_library_in_an_archive(library: Path, tmp_path: Path) -> None:
     assert pack() != first
 
 
+@only_with_everything
 def test_without_a_folder_the_contents_are_read(library: Path, tmp_path: Path) -> None:
     settle(library)
     first = run(library, tmp_path / "cache", DIGEST)

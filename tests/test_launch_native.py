@@ -55,6 +55,7 @@ def test_numbers_and_the_stream_arrive() -> None:
     assert len(seen) == 1
 
 
+@pytest.mark.usefixtures("only_new_objects")
 def test_a_launch_that_is_dropped_takes_its_table_with_it() -> None:
     launch = Launch(lambda *_: 0)
     tables = []
@@ -68,6 +69,7 @@ def test_a_launch_that_is_dropped_takes_its_table_with_it() -> None:
     assert all(table() is None for table in tables)
 
 
+@pytest.mark.usefixtures("only_new_objects")
 def test_a_launch_may_be_dropped_while_it_runs() -> None:
     made: list[Any] = []
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from everything import sampled
 from lanewise.errors import InternalError, LanewiseError
 from lanewise.tracebacks import RAISE_AS_IS, short_traceback
 
@@ -92,6 +93,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(WHOLE, raising=False)
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("value", "n", "message"), [("mistaken", 0, "'mistaken'"), ("1.0", 1, "past the end")]
 )

@@ -39,7 +39,7 @@ CASES = list(FOUND.values())
 ENGINES = list({key[0]: case for key, case in FOUND.items()}.values())[:: 1 if EVERYTHING else 3]
 
 
-@sampled(5)
+@sampled(9)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("oracle", ["engine", "reference"])
 def test_the_steps_end_with_the_bits_of(oracle: str, kind: str) -> None:

@@ -72,3 +72,27 @@ def test_one_program_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     assert machine_code.load("a test's key", write) is first
     assert len(written) == 1
     first("f", [])
+
+
+def test_few_passes_where_the_environment_asks_for_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A sum in a loop becomes a product with all passes; what is kept on disk is told apart."""
+    text = """define i64 @f(i64 %n) {
+entry: br label %again
+again:
+  %i = phi i64 [0, %entry], [%next, %again]
+  %sum = phi i64 [0, %entry], [%more, %again]
+  %more = add i64 %sum, 7
+  %next = add i64 %i, 1
+  %on = icmp ult i64 %next, %n
+  br i1 %on, label %again, label %done
+done: ret i64 %more }"""
+    monkeypatch.setenv("LANEWISE_CACHE_DIR", str(tmp_path))
+    images = {}
+    for value in ("", "1"):
+        monkeypatch.setenv(machine_code.COMPILE_QUICKLY, value)
+        images[value] = machine_code.images("a sum", lambda: [machine_code.compile(text)])
+    assert images["1"] == [machine_code.compile_quickly(text)] != images[""]
+    monkeypatch.setenv(machine_code.COMPILE_QUICKLY, "")
+    assert machine_code.images("a sum", list) == images[""]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
-from everything import sampled
+from everything import only_with_everything, sampled
 from lanewise.jit import llvm_library, machine_code
 from lanewise.jit.host_memory import address
 from lanewise.recently_used import RecentlyUsed
@@ -76,6 +76,7 @@ def test_a_program_in_use_is_never_unloaded_nor_loaded_twice() -> None:
     assert gone() is None
 
 
+@only_with_everything
 @sampled(2)
 @pytest.mark.parametrize("directly", [True, False])
 def test_memory_of_dropped_programs_is_given_back(directly: bool) -> None:

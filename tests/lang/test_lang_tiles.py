@@ -134,7 +134,7 @@ def numbers(fmt: lw.Format, shape: tuple[int, int]) -> np.ndarray:
     return fmt.array(RNG.normal(size=shape))
 
 
-@sampled(4)
+@sampled(8)
 @pytest.mark.parametrize("name", sorted(MMA))
 def test_gemm_has_the_bits_of_the_instruction_repeated(name: str) -> None:
     """One block, straight from global memory to fragments, for any M, N and K."""

@@ -203,10 +203,11 @@ CHECKED = [
 ]
 
 
+@only_with_everything
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("sizes", "causal", "tile"),
-    [pytest.param(*each, marks=() if each[0].keys == 120 else only_with_everything) for each in CHECKED],
+    CHECKED,
 )
 def test_the_checker_finds_nothing_and_bits_do_not_depend_on_the_grid(
     sizes: Sizes, causal: bool, tile: Tile

@@ -50,6 +50,7 @@ def test_block_scales(swap: bool, schedule: str, k: int) -> None:
     assert lw.check(configured, *arguments, schedule="late").ok
 
 
+@only_with_everything
 @sampled(12)
 @pytest.mark.parametrize("schedule", ["cooperative", "by turns"])
 @pytest.mark.parametrize(
@@ -123,7 +124,7 @@ def shortest(shapes: tuple[Any, Any], scales: tuple[Any, Any]) -> tuple[Any, Any
     return a, b, powers[0].astype(np.float32), powers[1].astype(np.float32)
 
 
-@sampled(5)
+@sampled(9)
 @pytest.mark.parametrize(
     ("shapes", "scales"),
     [

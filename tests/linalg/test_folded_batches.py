@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
-from everything import sampled
+from everything import only_with_everything, sampled
 from lanewise.linalg.kernels.family import run
 from lanewise.linalg.kernels.hopper.traits import traits_of
 from lanewise.linalg.kernels.sparse import launches
@@ -102,6 +102,7 @@ def test_functions_of_groups_get_rows_of_their_group() -> None:
     assert np.array_equal(found, np.concatenate(wanted))
 
 
+@only_with_everything
 def test_functions_of_sparse_products() -> None:
     """wgmma.sp computes the transpose: the function gets its own matrix's rows there, too."""
     rng = np.random.default_rng(8)

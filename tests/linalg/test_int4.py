@@ -96,7 +96,7 @@ def kernel_result(x: Any, weights: Any, multiprocessors: int = 132) -> Any:
     return launch, out
 
 
-@pytest.mark.parametrize("dtype", [BF16, pytest.param(np.float16, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("dtype", [BF16, pytest.param(np.float16, marks=only_with_everything)])
 def test_the_kernel_has_the_bits_of_the_cpu(dtype: Any) -> None:
     """Parts of K that are empty, columns beyond the last, one tile or two for a block."""
     rng = np.random.default_rng(4)
@@ -115,6 +115,7 @@ def test_unpacked_weights_have_the_bits_of_dequantize() -> None:
     assert rows[:, :200].tobytes() == np.ascontiguousarray(weights.dequantize().T).tobytes()
 
 
+@only_with_everything
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [BF16, pytest.param(np.float16, marks=only_with_everything)])
 def test_the_checker_finds_nothing(dtype: Any) -> None:

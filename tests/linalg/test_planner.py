@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
-from everything import sampled
+from everything import only_with_everything, sampled
 from lanewise.linalg.planning.candidates import ranked
 from lanewise.linalg.planning.cases import case_of
 from lanewise.linalg.planning.costs import ERRORS, H200
@@ -137,6 +137,7 @@ def sweep(scripts: Any, count: int, microseconds: Any) -> list[dict[str, Any]]:
     return rows
 
 
+@only_with_everything
 def test_a_fit_finds_costs_that_choose_well(scripts: Any) -> None:
     """Times of a model with other costs: after the fit, plans are chosen as if those costs were known."""
     in_use = scripts.fit.IN_USE

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
-from everything import EVERYTHING, sampled
+from everything import EVERYTHING, only_with_everything, sampled
 from lanewise.formats import FORMATS, Format
 from lanewise.linalg.kernels.family import run
 from lanewise.linalg.kernels.sparse import launches
@@ -72,6 +72,7 @@ def test_kernel(case: Any) -> None:
         assert lw.check(configured, *arguments, schedule=schedule).ok
 
 
+@only_with_everything
 @pytest.mark.parametrize("name", some(("bf16", "e4m3"), "bf16"))
 def test_copied_operand_and_epilogue(name: str) -> None:
     """A dense operand that TMA cannot load is copied first; bias and activation are those of the CPU."""

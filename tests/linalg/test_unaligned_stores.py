@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
-from everything import sampled
+from everything import only_with_everything, sampled
 from lanewise.formats import bf16, e4m3, f16, f32
 from lanewise.linalg.kernels.family import run
 from lanewise.linalg.kernels.hopper import launches as hopper
@@ -18,7 +18,7 @@ from lanewise.linalg.plan import Plan
 from linalg.hopper_products import operand, plan, product, some
 
 
-@sampled(2)
+@sampled(4)
 @pytest.mark.parametrize("columns_contiguous", some([False, True], False, True))
 @pytest.mark.parametrize("dtype", some([bf16, f32, e4m3], bf16, e4m3))
 def test_lines_at_any_address(dtype: Any, columns_contiguous: bool) -> None:
@@ -65,6 +65,7 @@ ASIDE: dict[str, tuple[tuple[int, int, int], Any, Plan, int]] = {
 }
 
 
+@only_with_everything
 @sampled(5)
 @pytest.mark.parametrize("name", some(ASIDE, "a cluster", "a batch of e4m3", "nine chunks in a row"))
 def test_idle_warps_store_while_others_multiply(name: str) -> None:

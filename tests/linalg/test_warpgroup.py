@@ -49,7 +49,7 @@ def test_no_subtile_overwrites_what_tma_has_not_read(rows: int, columns: int) ->
                 read = max(read, place - 1 - unread)
 
 
-@sampled(3)
+@sampled(6)
 @pytest.mark.parametrize(
     "name",
     some(CASES, "small tiles in a cluster", "batch", "s8", "turns of different width", "stored by warps"),

@@ -35,7 +35,7 @@ KERNELS: dict[str, Callable[[], None]] = {
 }
 
 
-@sampled(6)
+@sampled(10)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", KERNELS)
 def test_is_silent(name: str) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
-from everything import EVERYTHING, sampled
+from everything import EVERYTHING, only_with_everything, sampled
 from machine.mistakes.corpus import PAIRS, Pair
 from machine.tensor_memory_kernels import dump, fill, kernel, registers
 from shared_tests import blackwell
@@ -38,6 +38,7 @@ def test_right_products_are_silent(case: Any, monkeypatch: pytest.MonkeyPatch) -
     blackwell.test_gemm_of_single_blocks(case)
 
 
+@only_with_everything
 def test_right_attention_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Scores, weights and sums share tensor memory: loads, stores and products wait for each other."""
     monkeypatch.setattr(blackwell, "same_everywhere", checked_everywhere)

@@ -73,6 +73,7 @@ def test_an_address_is_the_same_in_every_launch_and_for_arguments(module: lw.Mod
     assert [each.kind for each in report.findings] == ["race"]
 
 
+@pytest.mark.usefixtures("only_new_objects")
 def test_an_address_keeps_its_array_and_a_number_does_not(module: lw.Module) -> None:
     out = np.zeros(32, np.float32)
     kept = lw.address(np.arange(32, dtype=np.float32))

@@ -35,7 +35,7 @@ SECONDS = float(os.environ.get("LANEWISE_FUZZ_SECONDS", "0"))
 #: The first seed of a search, unless another is named: the date, with room for the seeds of a day.
 TODAY = int(f"{datetime.date.today():%Y%m%d}") * 1_000_000
 #: Mutants that are tried each time.
-MUTANTS = 30 if EVERYTHING else 12
+MUTANTS = 30 if EVERYTHING else 8
 #: The arch whose kernels are mutated; all of them if it is empty.
 ARCH = os.environ.get("LANEWISE_FUZZ_ARCH", "")
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
-from everything import sampled
+from everything import EVERYTHING, sampled
 from im2col_cases import (
     Case,
     arguments,
@@ -41,9 +41,9 @@ def result(case: Case, image: Any, memory: Any) -> Any:
 
 
 def test_copies_leave_the_bytes_that_an_h200_left(everything: bool) -> None:
-    chosen = COPIES if everything else COPIES[::8]
+    chosen = COPIES if everything else COPIES[:: 8 if EVERYTHING else 16]
     wrong = [case for case, seen in chosen if digest(result(case, *run(case))) != seen]
-    assert len(chosen) > 150 and not wrong
+    assert len(chosen) > 75 and not wrong
 
 
 def test_the_model_says_what_an_h200_does(everything: bool) -> None:
@@ -58,7 +58,7 @@ def test_what_stops_an_h200_stops_the_machine_with_its_line() -> None:
         assert raised.value.line
 
 
-@sampled(4)
+@sampled(3)
 @pytest.mark.parametrize("seed", range(40))
 def test_random_columns(seed: int) -> None:
     """As the model has them, under any schedule, and a check finds nothing."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
-from everything import EVERYTHING
+from everything import EVERYTHING, only_with_everything
 from lanewise.machine import KernelFault
 
 SOURCE = r"""
@@ -54,6 +54,7 @@ def module(target: str) -> lw.Module:
         pytest.skip(str(error).splitlines()[0])
 
 
+@only_with_everything
 def test_tiles_of_several_warps_leave_shared_memory_alone(module: lw.Module, target: str) -> None:
     out, registers = np.zeros(128, np.int32), np.zeros(6, np.int32)
     kernel = module["tiles"][2, 128, 128]

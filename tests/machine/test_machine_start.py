@@ -5,12 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
+import pytest
 
 import lanewise as lw
-from lanewise.jit import llvm_library
+from lanewise.jit import llvm_library, machine_code
+from lanewise.machine.compile import images
+from lanewise.recently_used import RecentlyUsed
 
 KERNELS = Path(__file__).parent / "kernels"
 #: What writes and compiles code, or resolves names: a kernel on disk needs nothing of it.
@@ -93,3 +99,26 @@ def test_variables_and_faults_are_the_same_from_disk(tmp_path: Path) -> None:
     assert "global write of 4 bytes out of bounds" in compiled
     assert "line 18: st.global.u32 [%d0], %r0;" in compiled
     assert "16 bytes past the end of argument 0 (out)" in compiled
+
+
+def test_functions_of_an_instrumentation_are_compiled_once_for_all_kernels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where nothing is kept on disk: they take seconds, far longer than a kernel."""
+    begun: list[str] = []
+
+    class Compilation:
+        """Compiles nothing, and counts."""
+
+        def begin_kept(self, key: str, write: Callable[[], str], how: object) -> Future[bytes]:
+            begun.append(key)
+            image = Future[bytes]()
+            image.set_result(write().encode())
+            return image
+
+    monkeypatch.setattr(images, "_SHARED", RecentlyUsed[Any, Any](4))
+    for _ in range(3):
+        shared = images._SharedImages(cast(machine_code.Compilation, Compilation()))
+        shared.add_library("a checker", lambda: "its text")
+        assert shared.images() == [b"its text"]
+    assert begun == ["a checker"]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
-from everything import EVERYTHING
+from everything import EVERYTHING, sampled
 from lanewise.isa.asynchronous.descriptor import KINDS
 from machine.tcgen05_products import Case, ptx, random_case, store_shared
 from ptxas import assemble, find_ptxas
@@ -65,6 +65,7 @@ NAMES = [f"{kind} {number}" for kind in KINDS for number in range(DRAWN)]
 NAMES += ["f16 .ws", "tf32 .ws.sp", "f16 .sp", "mxf4 .sp", "tf32 M-major"]
 
 
+@sampled(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_product_has_the_bits_that_arith_computes(name: str) -> None:
     case = cases()[name]

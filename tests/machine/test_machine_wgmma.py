@@ -383,6 +383,7 @@ def test_scale_d_as_a_predicate_and_its_negation() -> None:
 # a whole kernel ---------------------------------------------------------------------------------------------
 
 
+@sampled(2)
 @pytest.mark.parametrize("name", KERNELS)
 def test_gemm_in_cuda_is_the_instruction_repeated(name: str) -> None:
     """One warpgroup that loads and multiplies; three, of which one loads and two multiply."""

@@ -227,7 +227,7 @@ def packed(array: np.ndarray) -> np.ndarray:
     return codes[:, ::2] | codes[:, 1::2] << 4
 
 
-@sampled(3)
+@sampled(6)
 @pytest.mark.parametrize("kind", SCALED)
 def test_gemm_with_scale_factors(kind: str) -> None:
     """Scale factors are copied to tensor memory in order with the products that use them."""

@@ -98,6 +98,7 @@ def test_cooperative_gemm(kind: str) -> None:
     assert found.tobytes() == product(kind, a, b).tobytes()
 
 
+@only_with_everything
 @sampled(2)
 @pytest.mark.parametrize("cluster", [(2, 1), (1, 2)])
 def test_gemm_with_multicast_in_clusters(cluster: tuple[int, int]) -> None:
@@ -111,6 +112,7 @@ def test_gemm_with_multicast_in_clusters(cluster: tuple[int, int]) -> None:
     assert same_everywhere(launched, (*maps, d, n, steps), d).tobytes() == product("bf16", a, b).tobytes()
 
 
+@only_with_everything
 @sampled(6)
 @pytest.mark.parametrize("kind", PINGPONG)
 def test_persistent_pingpong_gemm_with_tma_stores(kind: str) -> None:
@@ -125,6 +127,7 @@ def test_persistent_pingpong_gemm_with_tma_stores(kind: str) -> None:
     assert found.tobytes() == product(kind, a, b).tobytes()
 
 
+@only_with_everything
 def test_gemm_with_a_in_registers() -> None:
     """Weights of 8 bits become bf16 in registers and are multiplied from there."""
     m, n, k = 128, 128, 192
@@ -262,6 +265,7 @@ def test_multicast_tensor_copy() -> None:
 # distributed shared memory ----------------------------------------------------------------------------------
 
 
+@only_with_everything
 def test_distributed_histogram() -> None:
     data = np.random.default_rng(7).integers(0, 1 << 20, 3000, np.uint32)
     bins = np.zeros(4 * 40, np.uint32)

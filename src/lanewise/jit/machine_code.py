@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from llvmlite.binding import ModuleRef, TargetMachine
     from llvmlite.binding.newpassmanagers import ModulePassManager, PassBuilder
 
+#: With this variable in the environment all code is compiled with few passes: it is there sooner and runs
+#: longer. Test suites, which launch most kernels once, take less time with it.
+COMPILE_QUICKLY = "LANEWISE_COMPILE_QUICKLY"
 _LOCK = threading.RLock()
 #: For each program that is being made, a lock that its maker holds: different ones are made side by side.
 _MAKING: dict[str, threading.RLock] = {}
@@ -139,7 +142,7 @@ def _noted(images: list[bytes], note: Callable[[], bytes]) -> list[bytes]:
 
 def images(key: str, make: Callable[[], list[bytes]]) -> list[bytes]:
     """The images of a key, from disk or made now; they lie in one file, each behind its length."""
-    request = f"{key} {_circumstances()}"
+    request = f"{key} {_circumstances()}{' quickly' if _few_passes() else ''}"
     content = disk_cache.read(request, ".o")
     if content is None:
         made = make()
@@ -160,6 +163,11 @@ def _circumstances() -> str:
     return f"{sys.platform} {name} {features} llvmlite {llvm_library.release()}"
 
 
+def _few_passes() -> bool:
+    """Return whether the environment asks for little optimisation."""
+    return bool(os.environ.get(COMPILE_QUICKLY))
+
+
 def _target_machine(effort: int = 3, features: str = "") -> TargetMachine:
     """Return a new description of this processor: an engine takes its own away when it goes."""
     from llvmlite import binding as llvm
@@ -177,7 +185,9 @@ def _target_machine(effort: int = 3, features: str = "") -> TargetMachine:
 
 
 def compile(text: str) -> bytes:
-    """An image of a module, optimised with all that LLVM has."""
+    """An image of a module, optimised with all that LLVM has, unless the environment asks for less."""
+    if _few_passes():
+        return compile_quickly(text)
     from llvmlite import binding as llvm
 
     machine = _target_machine()
