@@ -192,6 +192,7 @@ NV_A, NV_B = np.ones((20, 4), E4M3), np.ones((4, 12), E4M3)
      (A8, B8, (MX_A, MX_B.T), r"which is \(2, 12\): pass scale_b.T"),
      (A8, B8, (MX_A[:, :1], MX_B), r"has shape \(20, 1\); mxfp8 has a factor for each 32"),
      (A8, B8, (lw.SwizzledScales.of(MX_A[:3]), MX_B), "scales of 3 rows, 2 each; mxfp8 with a K of 64"),
+     (A8, B8, (lw.SwizzledScales(np.ones(1024, E8M0)[::2], 20, 2), MX_B), "scale_a is not contiguous"),
      (A4, B4, (None, None), "products of float4_e2m1fn are block-scaled"),
      (A4, B4, (2.0, 1.0), "products of float4_e2m1fn are block-scaled"),
      (A4, B4, (MX_A, NV_B), "scale_a has factors of mxfp4 and scale_b of nvfp4"),
