@@ -100,6 +100,8 @@ def _swizzled(given: SwizzledScales, name: str, rows: int, k: int, a: View) -> S
         if size > 1 and step != length:
             raise LanewiseError(f"{name} is not contiguous, as scales in 128×4 order must be: pass a copy")
         length *= size
+    if view.device is not None and view.address % 16:
+        raise LanewiseError(f"{name} lies at an address that is not a multiple of 16 bytes: pass a copy")
     wanted = (rows, -(-k // fmt.block))
     if (given.rows, given.factors) != wanted:
         raise LanewiseError(
