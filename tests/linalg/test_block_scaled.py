@@ -192,6 +192,7 @@ NV_A, NV_B = np.ones((20, 4), E4M3), np.ones((4, 12), E4M3)
      (A8, B8, (MX_A, MX_B.T), r"which is \(2, 12\): pass scale_b.T"),
      (A8, B8, (MX_A[:, :1], MX_B), r"has shape \(20, 1\); mxfp8 has a factor for each 32"),
      (A8, B8, (lw.SwizzledScales.of(MX_A[:3]), MX_B), "scales of 3 rows, 2 each; mxfp8 with a K of 64"),
+     (A8, B8, (lw.SwizzledScales(np.ones(1024, E8M0)[::2], 20, 2), MX_B), "scale_a is not contiguous"),
      (A4, B4, (None, None), "products of float4_e2m1fn are block-scaled"),
      (A4, B4, (2.0, 1.0), "products of float4_e2m1fn are block-scaled"),
      (A4, B4, (MX_A, NV_B), "scale_a has factors of mxfp4 and scale_b of nvfp4"),
@@ -236,7 +237,7 @@ def test_mx_formats_follow_ocp(name: str, dtype: Any) -> None:
     """The shared exponent is floor(log2(largest)) less that of the element's largest number; then elements
     are rounded to nearest even, and those beyond the largest number become it."""
     x = numbers(1, (30, 100))
-    found = lw.quantize(x, name, axis=1, dtype=dtype)  # type: ignore[call-overload]
+    found = lw.quantize(x, name, axis=1, dtype=dtype)
     assert found.values.dtype == dtype and found.scales.dtype == E8M0 and found.factor == 1
     assert found.scales.shape == (30, 4)
     most = float(ml_dtypes.finfo(dtype).max)
@@ -278,7 +279,7 @@ def test_nvfp4_has_a_scale_of_the_tensor_too() -> None:
 def test_quantized_operands_multiply(name: str) -> None:
     rng = np.random.default_rng(9)
     x, w = rng.normal(size=(30, 100)).astype(np.float32), rng.normal(size=(100, 20)).astype(np.float16)
-    left, right = lw.quantize(x, name, axis=1), lw.quantize(w, name)  # type: ignore[call-overload]
+    left, right = lw.quantize(x, name, axis=1), lw.quantize(w, name)
     assert abs(left.dequantize() - x).max() < 0.25 * abs(x).max()
     result = lw.matmul(left, right, arch=ARCH, out_dtype="f32")
     wanted = left.dequantize().astype(float) @ right.dequantize().astype(float)
@@ -289,7 +290,7 @@ def test_quantized_operands_multiply(name: str) -> None:
         alpha=left.factor * right.factor,
     )  # fmt: skip
     assert np.array_equal(result, apart)
-    zeros = lw.quantize(np.zeros((32, 4), np.float32), name)  # type: ignore[call-overload]
+    zeros = lw.quantize(np.zeros((32, 4), np.float32), name)
     assert not zeros.dequantize().any() and zeros.factor == 1
 
 

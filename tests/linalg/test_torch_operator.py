@@ -228,3 +228,24 @@ def test_the_operator_computes_as_a_b200() -> None:
     scaled = lt.matmul(left.values, right.values, scale_a=left.scales, scale_b=right.scales, arch="sm_100a")
     assert scaled.dtype == torch.bfloat16
     assert torch.equal(scaled, lw.matmul(left, right, arch="sm_100a"))
+
+
+def test_pairs_of_float4_are_unpacked() -> None:
+    """torch has two elements of e2m1 in a byte; b is a transposed matrix, whose pairs lie along K."""
+    left, right = (
+        lw.quantize(numbers(*shape).detach().numpy(), "nvfp4", axis=1) for shape in ((40, 96), (24, 96))
+    )
+    pairs = [
+        torch.from_numpy(words[:, ::2] | words[:, 1::2] << 4).view(torch.float4_e2m1fn_x2)
+        for words in (each.values.view("u1") for each in (left, right))
+    ]
+    scales = [torch.from_numpy(each.scales.view("u1")).view(torch.float8_e4m3fn) for each in (left, right)]
+    result = lw.matmul(
+        pairs[0], pairs[1].T, scale_a=scales[0], scale_b=scales[1].T, arch="sm_100a",
+        out_dtype=torch.float32,
+    )  # fmt: skip
+    wanted = lw.matmul(
+        left.values, right.values.T, scale_a=left.scales, scale_b=right.scales.T, arch="sm_100a",
+        out_dtype="f32",
+    )  # fmt: skip
+    assert isinstance(result, torch.Tensor) and (result.numpy() == wanted).all()

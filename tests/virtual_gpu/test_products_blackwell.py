@@ -59,6 +59,7 @@ with lw.virtual_gpu("B200") as gpu:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the driver's library is for Linux")
 def test_products_on_a_virtual_b200_have_the_bits_of_the_cpu(tmp_path: Path) -> None:
     path = tmp_path / "products.py"

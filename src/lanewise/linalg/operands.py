@@ -131,6 +131,8 @@ def _torch_view(torch: Any, tensor: Any, name: str) -> View:
         raise LanewiseError(
             f"{name} has layout {tensor.layout}, and not {torch.strided}: pass {name}.to_dense()"
         )
+    if str(tensor.dtype) == "torch.float4_e2m1fn_x2":
+        return _pairs_view(torch, tensor, name)
     fmt = _format(str(tensor.dtype).removeprefix("torch."), name)
     if not tensor.is_cuda:
         if tensor.device.type != "cpu":
@@ -141,6 +143,24 @@ def _torch_view(torch: Any, tensor: Any, name: str) -> View:
     return View(
         tuple(tensor.shape), tensor.stride(), fmt, tensor.data_ptr(), "torch", tensor.get_device(), tensor
     )
+
+
+def _pairs_view(torch: Any, tensor: Any, name: str) -> View:
+    """Return the view of torch's pairs of e2m1: a copy with one element in a byte, as NumPy has them.
+
+    The elements of a pair are neighbours along the axis whose steps are 1, the first in the low bits.
+    """
+    if tensor.is_cuda:
+        raise LanewiseError(f"{name} is float4_e2m1fn_x2 on a GPU, which lw.matmul takes in host memory only")
+    axes = [axis for axis, step in enumerate(tensor.stride()) if step == 1]
+    if not axes:
+        raise LanewiseError(f"{name} is float4_e2m1fn_x2 and contiguous along no axis: pass a copy of it")
+    axis = axes[-1]
+    words = tensor.view(torch.uint8).numpy()
+    pairs = np.stack([words & 15, words >> 4], axis=axis + 1)
+    shape = (*words.shape[:axis], 2 * words.shape[axis], *words.shape[axis + 1 :])
+    found = _format("float4_e2m1fn", name)
+    return _numpy_view(found.from_bits(pairs.reshape(shape)), name, "torch")
 
 
 @cache

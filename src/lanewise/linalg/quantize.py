@@ -117,6 +117,12 @@ def quantize(
 ) -> BlockScaledMatrix: ...
 
 
+@overload
+def quantize(
+    w: AnyArray, format: str, *, group: int | None = None, axis: int = 0, dtype: object = None
+) -> Any: ...
+
+
 @short_traceback
 def quantize(
     w: AnyArray, format: str = "int4", *, group: int | None = None, axis: int = 0, dtype: object = None

@@ -86,6 +86,8 @@ def _factors(view: View, name: str, side: str, batch: tuple[int, ...], rows: int
             f"{shape}{hint}"
         )
     strides = (0, view.strides[row], view.strides[block])
+    if view.device is not None and min(strides) < 0:
+        raise LanewiseError(f"{name} runs backwards through memory: pass a contiguous copy of it")
     return Scale("factors", view, strides, _batch(view, batch, name), block_format=fmt)
 
 
@@ -93,6 +95,13 @@ def _swizzled(given: SwizzledScales, name: str, rows: int, k: int, a: View) -> S
     """Return scale factors in NVIDIA's order."""
     view = view_of(given.array, name)
     fmt = _block_format(view, name, a)
+    length = 1
+    for size, step in zip(reversed(view.shape), reversed(view.strides), strict=True):
+        if size > 1 and step != length:
+            raise LanewiseError(f"{name} is not contiguous, as scales in 128×4 order must be: pass a copy")
+        length *= size
+    if view.device is not None and view.address % 16:
+        raise LanewiseError(f"{name} lies at an address that is not a multiple of 16 bytes: pass a copy")
     wanted = (rows, -(-k // fmt.block))
     if (given.rows, given.factors) != wanted:
         raise LanewiseError(

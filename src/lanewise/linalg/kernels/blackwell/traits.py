@@ -204,12 +204,17 @@ class BlackwellTraits:
         """Dynamic shared memory of a block."""
         return self.plan.stages * self.stage_bytes
 
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """The columns that tiles may have."""
+        if self.pair > 1:
+            return PAIRED_WIDTHS
+        return SCALED_WIDTHS if self.block_format else WIDTHS
+
     def require_possible(self) -> None:
         """Raise an error if there is no kernel with these constants."""
         rows, columns, step = self.plan.tile
-        wanted, widths = LINE * 8 // self.bits, SCALED_WIDTHS if self.block_format else WIDTHS
-        widths = PAIRED_WIDTHS if self.pair > 1 else widths
-        reason = ""
+        wanted, widths, reason = LINE * 8 // self.bits, self.widths, ""
         if rows != ROWS:
             reason = f"tiles have {ROWS} rows, not {rows}"
         elif columns not in widths:
