@@ -12,7 +12,7 @@ import lanewise as lw
 from everything import only_with_everything, sampled
 from lanewise.machine.checker.report import Inefficiency, Proposal, Report
 from machine.cuda_layouts import NotIndexed, applied
-from machine.mistakes.corpus import PAIRS, STEPS, Pair, arch_of, version, with_kernels
+from machine.mistakes.corpus import PAIRS, STEPS, Pair, arch_of, options_of, version, with_kernels
 from machine.shared_layout_kernels import KINDS, TYPES, draw, run
 from nvrtc import need_nvrtc
 
@@ -354,7 +354,8 @@ def in_the_corpus(pair: Pair) -> None:
     def checked(text: str) -> tuple[Report, list[Any]]:
         launch: Any = (pair.grid, pair.block, pair.shared) if pair.shared else (pair.grid, pair.block)
         arguments = pair.make_arguments()
-        kernel = lw.cuda(text, arch=arch_of(pair.file))[pair.name][launch]
+        module = lw.cuda(text, arch=arch_of(pair.file), options=options_of(pair.file))
+        kernel = module[pair.name][launch]
         return lw.check(kernel, *arguments, steps=STEPS), arguments
 
     before, expected = checked(source)

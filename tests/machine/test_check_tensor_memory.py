@@ -91,5 +91,6 @@ def test_findings_name_thread_place_and_mend(name: str) -> None:
 @pytest.mark.parametrize("pair", BLACKWELL, ids=lambda pair: pair.name)
 def test_planted_mistakes_under_other_schedules(pair: Pair) -> None:
     for schedule in ("late", 3):
-        assert pair.found(pair.check(wrong=True, schedule=schedule)), schedule
+        if pair.kinds:
+            assert pair.found(pair.check(wrong=True, schedule=schedule)), schedule
         assert not pair.check(wrong=False, schedule=schedule).findings, schedule

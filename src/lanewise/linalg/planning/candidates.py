@@ -11,7 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from lanewise.linalg.kernels.hopper.traits import MOST_SHARED, OTHER_REGISTERS, REGISTERS, ROWS
+from lanewise.linalg.kernels.hopper.traits import (
+    MOST_SHARED,
+    OTHER_REGISTERS,
+    REGISTERS,
+    ROWS,
+    WIDEST_PROMOTED,
+)
 from lanewise.linalg.loading import needs_copy
 from lanewise.linalg.order import element_bytes, instruction_widths, planes_of
 from lanewise.linalg.orientation import oriented
@@ -277,10 +283,15 @@ def _widths(problem: Problem, split: int) -> list[int]:
 
 
 def _has_registers(problem: Problem, rows: int, columns: int) -> bool:
-    """Return whether the sums of a tile fit into a warpgroup's registers."""
+    """Return whether the sums of a tile fit into a warpgroup's registers.
+
+    Those of a wide tile are promoted in halves, which is fast where no block of scales lies in both.
+    """
     consumers = 1 if rows < 2 * ROWS else (2 if rows % (2 * ROWS) == 0 else rows // ROWS)
     promotes = bool(problem.promote) or problem.precision == "f32"
-    sums = rows // consumers // ROWS * columns // 2 * (2 if promotes else 1)
+    in_halves = columns > WIDEST_PROMOTED and columns // 2 % (problem.scale_blocks[1] or columns) == 0
+    promoted = (columns // 2 if in_halves else columns) if promotes else 0
+    sums = rows // consumers // ROWS * (columns + promoted) // 2
     return sums * min(problem.sums.bits, 32) // 32 + OTHER_REGISTERS <= REGISTERS[consumers][1]
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from lanewise.linalg.kernels.hopper.traits import WIDEST_PROMOTED
 from lanewise.linalg.planning.gpus import Gpu
 
 #: Rows of one wgmma; bytes of a line of shared memory, which is K of one stage.
@@ -88,9 +89,10 @@ class Costs:
     #: What share of a full wave's time a last one takes at least.
     last_wave: float
     #: Adding the sums of a step to f32 totals, for 64 × 64 of a warpgroup; with two accumulators, so that
-    #: products go on meanwhile.
+    #: products go on meanwhile; of a wide tile in two halves, beside the products of the other warpgroup.
     promotion: float
     promotion_by_turns: float
+    promotion_in_halves: float
     #: Parts of K: an exchange in a cluster and the bytes of sums that a block gets, one through memory by who
     #: comes last and the bytes of sums that it reads, a second kernel and the bytes that all of it reads.
     cluster_exchange: float
@@ -321,9 +323,11 @@ def _products_of_step(case: Case, costs: Costs, consumers: Values) -> Values:
     rate = c.products * np.where(x.element_bytes == 1, c.eight_bit, 2 / x.element_bytes)
     columns = np.maximum(x.columns, c.least_columns) + c.extra_columns
     multiply = x.rows * columns * (LINE / x.element_bytes) * x.plane_products / rate
-    promotion = np.where(x.by_turns > 0, c.promotion_by_turns, c.promotion)
+    promotion = np.where(x.columns > WIDEST_PROMOTED, c.promotion_in_halves, c.promotion)
+    promotion = np.where(x.by_turns > 0, c.promotion_by_turns, promotion)
     promoted = x.promotes * promotion * x.rows / consumers * x.columns / ROWS**2
-    return multiply + np.where(consumers == 1, c.step_alone, c.step_shared) + promoted
+    alone = (consumers == 1) & (x.by_turns == 0)  # two accumulators keep the tensor cores busy
+    return multiply + np.where(alone, c.step_alone, c.step_shared) + promoted
 
 
 def _epilogue(case: Case, costs: Costs, consumers: Values) -> Values:
