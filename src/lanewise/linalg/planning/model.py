@@ -20,8 +20,9 @@ from lanewise.linalg.planning.gpus import Gpu
 ROWS, LINE = 64, 128
 #: Bytes of a partial sum, of a sector of L2, and of what memory moves at once.
 _SUM_BYTES, _SECTOR, _ATOM = 4, 32, 64
-#: Shared memory and registers of a multiprocessor, and registers of a thread of the mma.sync kernels.
-_SHARED, _REGISTERS, _WARP_REGISTERS = 227_000, 65_536, 128
+#: Shared memory and registers of a multiprocessor; registers of a thread of the mma.sync kernels beside its
+#: sums, without and with a loop over K.
+_SHARED, _REGISTERS, _WARP_REGISTERS, _LOOP_REGISTERS = 227_000, 65_536, 12, 90
 #: How many times the size of a cluster is doubled, by its size.
 _DOUBLINGS = np.array([0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 3.0])
 #: Bytes of a row of a box of results that TMA stores, by the 16 bytes of a tile's row: boxes divide the tile.
@@ -365,7 +366,9 @@ def _warp(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     shared = x.stages * (x.rows + x.columns) * x.step * size * x.split + 1024
     own = np.where(x.planes > 1, ROWS / 2, ROWS)  # rows and columns of a warp
     threads = np.maximum(128, x.rows * x.columns / own**2 * 32) * x.split
-    fitting = np.minimum(_SHARED // shared, _REGISTERS // (threads * _WARP_REGISTERS))
+    sums = x.rows * x.columns * x.split / threads * np.where(x.planes > 1, 2, 1)
+    registers = np.maximum(sums + np.where(x.stages > 1, _LOOP_REGISTERS, _WARP_REGISTERS), 40)
+    fitting = np.minimum(_SHARED // shared, _REGISTERS // (threads * registers))
     here = np.minimum(ceiling(tiles, 1.0), np.maximum(fitting, 1))
     multiply = x.rows * np.maximum(x.columns, ROWS / 2) * x.step * x.element_bytes / 2 / c.warp_products
     multiply = multiply * x.plane_products
