@@ -282,8 +282,10 @@ def _hopper(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     factor_a = (1 + c.loads_along_m * x.a_along_m) * (1 + c.half_sectors * x.half_a)
     factor_b = (1 + c.loads_along_n * x.b_along_n) * (1 + c.half_sectors * x.half_b)
     line = np.minimum(LINE, ceiling(x.k * x.element_bytes, _SECTOR) * _SECTOR) * x.planes
-    asked = (x.rows / x.along * factor_a + x.columns / x.across * factor_b) * line
-    port = (x.rows + x.columns) * line / c.port_bytes
+    box = LINE / x.element_bytes  # columns of B that are contiguous are loaded in whole lines
+    loaded = np.where(x.b_along_n > 0, ceiling(x.columns, box) * box, x.columns)
+    asked = (x.rows / x.along * factor_a + loaded / x.across * factor_b) * line
+    port = (x.rows + loaded) * line / c.port_bytes
     latency = c.load_latency / x.stages
     finish = _epilogue(x, c, consumers, tiles > slots)
     exposed = np.where(x.pingpong > 0, c.exposed_pingpong, c.exposed_cooperative)
