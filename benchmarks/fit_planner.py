@@ -46,7 +46,7 @@ _LEFT_OUT = 4
 _STEPS = 40
 #: The sweeps that the costs in use were fitted to, and a record of 8-bit products that is in the fit.
 RESULTS = Path(__file__).parent / "results"
-RECORDS = [RESULTS / "h200_plans_1.json.gz", RESULTS / "h200_plans_2.json.gz"]
+RECORDS = [RESULTS / f"h200_plans_{number}.json.gz" for number in (1, 2, 4)]
 EIGHT_BIT = RESULTS / "h200_matmul_8bit.json"
 
 

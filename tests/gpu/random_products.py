@@ -412,14 +412,25 @@ def bits(tensor: Any) -> bytes:
     return np.ascontiguousarray(host_array(tensor.cpu())).tobytes()
 
 
+def on_host(tensor: Any) -> Any:
+    """Return a tensor in host memory with the same strides: the planner's choice depends on them."""
+    elements = tensor.untyped_storage().nbytes() // tensor.element_size()
+    return (
+        tensor.as_strided((elements,), (1,), 0)
+        .cpu()
+        .as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+    )
+
+
 def on_cpu(call: Call) -> Any:
     """Return the result of the same call on tensors in host memory."""
     keywords = {
-        name: value.cpu() if hasattr(value, "cpu") else value for name, value in call.keywords.items()
+        name: on_host(value) if hasattr(value, "as_strided") else value
+        for name, value in call.keywords.items()
     }
     if call.before is not None:
         keywords["out"].copy_(call.before.cpu())
-    return lw.matmul(call.a.cpu(), call.b.cpu(), **keywords)
+    return lw.matmul(on_host(call.a), on_host(call.b), **keywords)
 
 
 def judged(torch: Any, seed: int, device: str = "cuda", most: int | None = None) -> str:

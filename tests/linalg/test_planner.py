@@ -49,7 +49,7 @@ def test_a_plan_can_be_had_and_its_time_is_said(problem: Problem) -> None:
     plan = plan_of(problem, "sm_90a")
     require_kernel(problem, plan)
     found = estimate(problem, plan, HOPPER)
-    assert 1e-6 < found.seconds < 1 and 0 < found.error < 0.5
+    assert 1e-6 < found.seconds < 1 and 0 < found.error < 0.6
     assert found.bound in found.parts
     assert found.seconds * 1e6 >= 0.8 * max(found.parts.values())
 
@@ -130,7 +130,6 @@ def sweep(scripts: Any, count: int, microseconds: Any) -> list[dict[str, Any]]:
     for number, shape in enumerate(scripts.sweep.drawn(11, 60)[:count]):
         problem = scripts.fit.problem_of(shape)
         plans = scripts.sweep.plans_for(problem, number, 8)
-        plans = [plan for plan in plans if plan.family == "warpgroup"]
         times = microseconds(case_of(problem, plans))
         timed = [[scripts.sweep.text_of(plan), time, 9] for plan, time in zip(plans, times, strict=True)]
         rows.append({"index": number, **shape.fields(), "plans": timed})

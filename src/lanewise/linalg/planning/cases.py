@@ -12,7 +12,7 @@ from lanewise.linalg.loading import needs_copy
 from lanewise.linalg.order import element_bytes, plane_products, planes_of
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
-from lanewise.linalg.planning.model import Case
+from lanewise.linalg.planning.model import LINE, Case
 from lanewise.linalg.problem import Operand, Problem
 
 #: Bytes of a sector of L2.
@@ -63,10 +63,12 @@ def _is_transposed_first(operand: Operand, problem: Problem) -> bool:
 
 
 def _copied_bytes(operand: Operand, rows: int, problem: Problem, planes: int) -> float:
-    """Return the bytes that a copy of an operand reads and writes."""
+    """Return the bytes that a copy of an operand reads and writes: its rows are padded to whole lines."""
     batch = problem.batch if operand.batch_stride else 1
-    size = operand.dtype.word_bits // 8
-    return float(batch) * rows * problem.k * (size + element_bytes(problem) * planes)
+    size, along_k = element_bytes(problem), operand.k_major or _is_transposed_first(operand, problem)
+    lines, length = (rows, problem.k) if along_k else (problem.k, rows)
+    written = lines * (-(-length * size // LINE) * LINE) * planes
+    return float(batch) * (rows * problem.k * operand.dtype.word_bits // 8 + written)
 
 
 def plan_columns(plan: Plan) -> dict[str, float]:

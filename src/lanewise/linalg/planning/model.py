@@ -20,8 +20,9 @@ from lanewise.linalg.planning.gpus import Gpu
 ROWS, LINE = 64, 128
 #: Bytes of a partial sum, of a sector of L2, and of what memory moves at once.
 _SUM_BYTES, _SECTOR, _ATOM = 4, 32, 64
-#: Shared memory and registers of a multiprocessor, and registers of a thread of the mma.sync kernels.
-_SHARED, _REGISTERS, _WARP_REGISTERS = 227_000, 65_536, 128
+#: Shared memory and registers of a multiprocessor; registers of a thread of the mma.sync kernels beside its
+#: sums, without and with a loop over K.
+_SHARED, _REGISTERS, _WARP_REGISTERS, _LOOP_REGISTERS = 227_000, 65_536, 12, 90
 #: How many times the size of a cluster is doubled, by its size.
 _DOUBLINGS = np.array([0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 3.0])
 #: Bytes of a row of a box of results that TMA stores, by the 16 bytes of a tile's row: boxes divide the tile.
@@ -74,11 +75,13 @@ class Costs:
     broken_sector: float
     broken_atom: float
     broken_line: float
-    #: An epilogue: of a tile, of 64 × 64 results of a warpgroup; more of the latter if threads store, if
-    #: values go through long functions, and if results have four bytes; of 64 × 8 straight from registers.
+    #: An epilogue: of a tile, of 64 × 64 results of a warpgroup; more of the latter if threads store, the
+    #: same where warpgroups alternate, if values go through long functions, and if results have four bytes;
+    #: of 64 × 8 straight from registers.
     epilogue: float
     epilogue_piece: float
     thread_stores: float
+    thread_stores_pingpong: float
     long_epilogue: float
     wide_results: float
     direct_piece: float
@@ -108,7 +111,8 @@ class Costs:
     #: The mma.sync kernels: a launch, the first loads of a tile, products of bf16 numbers of one
     #: multiprocessor, one load of a thread, one element that goes to a fragment by itself, from the request
     #: of a stage to its arrival, a step of K beside all that, a piece of 16 bytes that a thread moves in
-    #: shared memory, an f32 that a warp splits into bf16, the sums of another part of K, and 64 × 64 results.
+    #: shared memory, an f32 that a warp splits into bf16, the sums of another part of K, 64 × 64 results, and
+    #: the bytes that memory could move while two tiles write parts of one line.
     warp_launch: float
     warp_first: float
     warp_products: float
@@ -120,6 +124,7 @@ class Costs:
     warp_split: float
     warp_exchange: float
     warp_store: float
+    warp_broken: float
 
 
 @dataclass(frozen=True)
@@ -226,18 +231,19 @@ def expected(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     return Parts(**chosen)
 
 
-def _memory_bytes(case: Case, costs: Costs, size: Values) -> tuple[Values, Values]:
+def _memory_bytes(case: Case, costs: Costs, element: Values) -> tuple[Values, Values]:
     """Return the bytes of operands, whose elements have a size, and of results: more where sectors are
     written in parts."""
     x, c = case, costs
     rows = x.m * (1 + c.half_atoms * x.half_a)
     rows = rows + x.n * np.maximum(x.experts, 1) * (1 + c.half_atoms * x.half_b)
-    reads = rows * x.k * size * x.batch
+    reads = rows * x.k * element * x.batch
     run = _run_bytes(x)
     edges = ceiling(x.line_bytes, run) * np.where(x.along_n > 0, x.m, x.n) * x.batch
     common = np.gcd(run.astype(int), np.asarray(x.line_bytes).astype(int))
     pieces = ((_SECTOR, c.broken_sector), (_ATOM, c.broken_atom), (LINE, c.broken_line))
     broken = sum(cost * (1 - np.gcd(common, size) / size) for size, cost in pieces)
+    broken = np.where(x.warp > 0, c.warp_broken * (1 - np.gcd(common, LINE) / LINE), broken)
     return reads, x.m * x.n * x.out_bytes * x.batch + edges * broken
 
 
@@ -276,12 +282,15 @@ def _hopper(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     factor_a = (1 + c.loads_along_m * x.a_along_m) * (1 + c.half_sectors * x.half_a)
     factor_b = (1 + c.loads_along_n * x.b_along_n) * (1 + c.half_sectors * x.half_b)
     line = np.minimum(LINE, ceiling(x.k * x.element_bytes, _SECTOR) * _SECTOR) * x.planes
-    asked = (x.rows / x.along * factor_a + x.columns / x.across * factor_b) * line
-    port = (x.rows + x.columns) * line / c.port_bytes
+    box = LINE / x.element_bytes  # columns of B that are contiguous are loaded in whole lines
+    loaded = np.where(x.b_along_n > 0, ceiling(x.columns, box) * box, x.columns)
+    asked = (x.rows / x.along * factor_a + loaded / x.across * factor_b) * line
+    port = (x.rows + loaded) * line / c.port_bytes
     latency = c.load_latency / x.stages
-    finish = _epilogue(x, c, consumers)
+    finish = _epilogue(x, c, consumers, tiles > slots)
     exposed = np.where(x.pingpong > 0, c.exposed_pingpong, c.exposed_cooperative)
-    between = finish * np.minimum(exposed, 1) + c.tile
+    stored_by_threads = np.minimum(_thread_stores(x, c, consumers, tiles > slots), finish)
+    between = stored_by_threads + (finish - stored_by_threads) * np.minimum(exposed, 1) + c.tile
 
     def mainloop(active: Values) -> Values:
         return steps * _larger(multiply, active * asked / c.l2_bytes, port, latency)
@@ -330,16 +339,25 @@ def _products_of_step(case: Case, costs: Costs, consumers: Values) -> Values:
     return multiply + np.where(alone, c.step_alone, c.step_shared) + promoted
 
 
-def _epilogue(case: Case, costs: Costs, consumers: Values) -> Values:
+def _epilogue(case: Case, costs: Costs, consumers: Values, persistent: Values) -> Values:
     """Return the microseconds of a tile's epilogue."""
     x, c = case, costs
     high = np.where(x.pingpong > 0, x.rows, x.rows / consumers) / ROWS
-    ends = LINE / np.minimum(_run_bytes(x), 2 * LINE)  # threads store the ends of each run element by element
-    piece = c.epilogue_piece + c.thread_stores * ends * x.thread_stores + c.long_epilogue * x.long_epilogue
-    piece = piece + c.wide_results * (x.out_bytes > 2)
+    piece = c.epilogue_piece + c.long_epilogue * x.long_epilogue + c.wide_results * (x.out_bytes > 2)
     finish = c.epilogue + piece * high * x.columns / ROWS / x.split
+    finish = finish + _thread_stores(x, c, consumers, persistent)
     finish = np.where(x.direct > 0, c.epilogue + c.direct_piece * high * x.columns / 8, finish)
     return np.where(x.gather > 0, 0.5 * finish, finish)
+
+
+def _thread_stores(case: Case, costs: Costs, consumers: Values, persistent: Values) -> Values:
+    """Return the microseconds by which a tile's epilogue is longer if threads store it: no products hide
+    them. In a persistent block, the warps that neither load nor multiply store all of a tile."""
+    x, c = case, costs
+    high = np.where((x.pingpong > 0) | persistent, x.rows, x.rows / consumers) / ROWS
+    ends = LINE / np.minimum(_run_bytes(x), 2 * LINE)  # threads store the ends of each run element by element
+    piece = np.where(x.pingpong > 0, c.thread_stores_pingpong, c.thread_stores)
+    return piece * ends * x.thread_stores * high * x.columns / ROWS / x.split
 
 
 def _warp(case: Case, costs: Costs, gpu: Gpu) -> Parts:
@@ -350,7 +368,9 @@ def _warp(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     shared = x.stages * (x.rows + x.columns) * x.step * size * x.split + 1024
     own = np.where(x.planes > 1, ROWS / 2, ROWS)  # rows and columns of a warp
     threads = np.maximum(128, x.rows * x.columns / own**2 * 32) * x.split
-    fitting = np.minimum(_SHARED // shared, _REGISTERS // (threads * _WARP_REGISTERS))
+    sums = x.rows * x.columns * x.split / threads * np.where(x.planes > 1, 2, 1)
+    registers = np.maximum(sums + np.where(x.stages > 1, _LOOP_REGISTERS, _WARP_REGISTERS), 40)
+    fitting = np.minimum(_SHARED // shared, _REGISTERS // (threads * registers))
     here = np.minimum(ceiling(tiles, 1.0), np.maximum(fitting, 1))
     multiply = x.rows * np.maximum(x.columns, ROWS / 2) * x.step * x.element_bytes / 2 / c.warp_products
     multiply = multiply * x.plane_products
