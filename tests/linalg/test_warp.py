@@ -67,6 +67,7 @@ CASES = {
     "f32 in parts": case("sm_90a", np.float32, (2, 5, 70, 101), (16, 64, 16), turn_a=True, split=2),
     "f32, columns contiguous": case("sm_80", np.float32, (72, 40, 40), (64, 64, 16), turn_out=True),
     "wide rows at any address": case("sm_90a", np.float16, (33, 271, 3), (32, 256, 16), turn_b=True),
+    "all of K in one stage": case("sm_90a", BF16, (33, 70, 13), (32, 32, 16), stages=1, out_dtype="f32"),
     "wide rows that end early": case("sm_90a", np.float16, (33, 140, 24), (64, 128, 32), out_dtype="f32"),
     "a large tile": case("sm_80", np.float16, (140, 130, 100), (128, 128, 32)),
 }  # fmt: skip
