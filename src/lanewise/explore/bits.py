@@ -82,7 +82,7 @@ def chosen(unit: Unit, a: str, b: str, d: str) -> tuple[Instruction, Model] | No
 
 
 @cache
-def combinations() -> list[dict[str, object]]:
+def combinations() -> list[dict[str, Any]]:
     """Return the formats of A, B and D that some unit multiplies, with the units that do."""
     found: dict[tuple[str, str, str], list[str]] = {}
     for unit in UNITS:
@@ -111,7 +111,7 @@ def choices() -> dict[str, object]:
 
 
 @question("bits", "sum")
-def explained(a: list[str], b: list[str], c: str, formats: list[str], units: list[str]) -> dict[str, object]:
+def explained(a: list[str], b: list[str], c: str, formats: list[str], units: list[str]) -> dict[str, Any]:
     """Return each step of a sum on some GPUs, the exact sum, and where the GPUs part."""
     asked = Asked(a, b, c, formats)
     columns, missing = [], []
@@ -141,7 +141,7 @@ def random_numbers(formats: list[str], kind: str, count: int, seed: int) -> dict
 
 
 @question("bits", "part")
-def parting_numbers(formats: list[str], units: list[str], count: int, seed: int) -> dict[str, object]:
+def parting_numbers(formats: list[str], units: list[str], count: int, seed: int) -> dict[str, Any]:
     """Return random numbers for which the GPUs give different bits; none if the search finds none."""
     a, b, d = _formats(formats)
     _require_count(count)
@@ -267,7 +267,7 @@ class Asked:
         return Fraction(self.c) + sum((Fraction(x) * Fraction(y) for x, y in self.pairs), Fraction(0))
 
     @property
-    def reference(self) -> dict[str, object]:
+    def reference(self) -> dict[str, Any]:
         """The exact sum as a fraction, and the number of D's format that is nearest to it."""
         exact = self.exact
         if exact is None:

@@ -84,7 +84,7 @@ def _rank(form: Instruction) -> tuple[object, ...]:
     )
 
 
-def _entry(text: str, forms: list[Instruction]) -> dict[str, object]:
+def _entry(text: str, forms: list[Instruction]) -> dict[str, Any]:
     """Return an entry: its text, the words to find it by, the archs, and what can be chosen."""
     first = forms[0]
     sizes = sorted({form.n for form in forms}) if "n*" in text else []

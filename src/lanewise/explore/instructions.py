@@ -56,7 +56,7 @@ def descriptor(
 
 
 @question("instructions", "tensor_map")
-def tensor_map(type: str, shape: list[int], box: list[int], swizzle: str = "none") -> dict[str, object]:
+def tensor_map(type: str, shape: list[int], box: list[int], swizzle: str = "none") -> dict[str, Any]:
     """Return where a tensor copy (TMA) puts each 16 bytes of a box."""
     return of_tensor_map(type, shape, box, swizzle)
 
@@ -121,7 +121,7 @@ def described(found: Instruction) -> dict[str, Any]:
     }
 
 
-def _operand(key: str, operand: Operand, name: str) -> dict[str, object]:
+def _operand(key: str, operand: Operand, name: str) -> dict[str, Any]:
     """Return an operand: its matrix, and for each lane and value the element that it holds."""
     held = operand.where == "registers"
     row_axis, col_axis = axes_of(operand)
