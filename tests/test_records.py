@@ -204,3 +204,11 @@ def test_docs_may_say_how_many_blackwell_kernels_are_right() -> None:
         assert count == {"tried": len(rows), "right": sum(each["verdict"] == "right" for each in rows)}
         assert all(each["verdict"] == "right" or each["why_not"] for each in rows)
         assert f"| {count['right']} of {count['tried']} |" in text
+
+
+def test_docs_may_say_that_cases_of_consan_are_told_as_consan_tells_them() -> None:
+    seen = record("consan")
+    right = [each for each in seen["cases"].values() if each["right"]]
+    assert len(right) == len(seen["cases"]) == seen["right"]
+    quoted = f"all {len(right)} of Triton {seen['triton']} are told as ConSan tells them"
+    assert quoted in page("docs/checks.md")

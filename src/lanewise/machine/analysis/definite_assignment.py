@@ -165,13 +165,13 @@ class PassedOn:
 
 def _packs(op: Op) -> bool:
     """Return whether an instruction packs a vector of registers into one, whatever lanes execute it."""
-    is_move = op.opcode == "mov" and op.guard is None and len(op.operands) == 2
+    is_move = passes_on(op) and op.guard is None and len(op.operands) == 2
     return is_move and len(elements_of(op.operands[1])) > 1
 
 
 def _unpacks(op: Op) -> bool:
     """Return whether an instruction unpacks a register into a vector of registers."""
-    return op.opcode == "mov" and len(op.operands) == 2 and len(elements_of(op.operands[0])) > 1
+    return passes_on(op) and len(op.operands) == 2 and len(elements_of(op.operands[0])) > 1
 
 
 def computes(op: Op) -> bool:
