@@ -147,7 +147,7 @@ TENSOR_FORMS = [
 @sampled(15)
 @pytest.mark.parametrize("form", TENSOR_FORMS)
 def test_every_form_of_tcgen05_has_a_picture_or_says_why(form: str) -> None:
-    fields = {"n": legal_shapes(product_of(form)).n[0]} if ".mma" in form else {}
+    fields: dict[str, Any] = {"n": legal_shapes(product_of(form)).n[0]} if ".mma" in form else {}
     try:
         drawn = svg(instruction(form, **fields), labels=False, hover=False)
     except LanewiseError as error:

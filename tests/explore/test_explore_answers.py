@@ -28,6 +28,7 @@ from lanewise.explore.server import PAGE
 from lanewise.explore.session import MOST_KEPT, Session
 from lanewise.explore.static_site import file_name, questions
 from lanewise.explore.tour import tour
+from lanewise.isa.asynchronous import Tcgen05Instruction
 from lanewise.isa.tensor_map import TiledTensor
 from ptxas import assemble, find_ptxas
 
@@ -97,6 +98,7 @@ def test_names_of_atoms_are_looked_up_too() -> None:
 def test_tensor_memory_says_where_every_element_lies(text: str, fields: str) -> None:
     """What the page unpacks, a first element for each lane and steps, is what the instruction says."""
     found, mma = about(text, fields=fields), tensor_instructions.named(text, fields)
+    assert isinstance(mma, Tcgen05Instruction)
     for operand in found["operands"]:
         if operand["held"] is None:
             assert operand["key"] in ("a", "b") and operand["where"] == "shared memory"

@@ -380,7 +380,7 @@ def test_hopper_shows_waits_copies_groups_and_the_fragment_of_four_warps(room: A
 
 @only_with_everything
 def test_blackwell_shows_tensor_memory(room: Any) -> None:
-    step = step_behind("tcgen05", "tcgen05.ld")
+    step = next(n for n, text in enumerate(instructions_of("tcgen05")) if text.startswith("tcgen05.ld"))
     page = ran(room(f"#/kernels?example=tcgen05&step={step}"))
     page.get_by_role("tab", name="Tensor memory").click()
     note = page.inner_text("#inspected p >> nth=0")

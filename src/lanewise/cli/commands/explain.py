@@ -196,9 +196,10 @@ def _asynchronous(
         answer = of_async(text, arch, descriptor)
     if svg is not None or latex is not None:
         from lanewise import draw
+        from lanewise.draw.options import Choices
 
         subject = instruction(text, arch=arch, descriptor=descriptor)
-        options = {"lane": question.lane} if question.lane is not None else {}
+        options: Choices = {"lane": question.lane} if question.lane is not None else {}
         if question.element is not None and subject.multiplies:
             options["element"] = question.element
         for path, write in ((svg, draw.svg), (latex, draw.latex)):
