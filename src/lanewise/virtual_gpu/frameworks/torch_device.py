@@ -188,7 +188,8 @@ class DeviceMode(TorchFunctionMode):
         """Answer a call: by a function of this class, or by torch on host memory."""
         kwargs = dict(kwargs or {})
         if _is_fake(args):
-            return func(*args, **kwargs)
+            args, kwargs = tree_map(lambda each: _CUDA if _is_cuda(each) else each, (args, kwargs))
+            return func(*args, **kwargs)  # with its number: a build for CPUs has no current device
         own = self._own.get(func)
         if own is not None:
             return own(*args, **kwargs)
