@@ -240,7 +240,7 @@ def test_mx_formats_follow_ocp(name: str, dtype: Any) -> None:
     found = lw.quantize(x, name, axis=1, dtype=dtype)
     assert found.values.dtype == dtype and found.scales.dtype == E8M0 and found.factor == 1
     assert found.scales.shape == (30, 4)
-    most = float(ml_dtypes.finfo(dtype).max)
+    most = {E4M3: 448.0, E5M2: 57344.0, E2M1: 6.0}[dtype]
     for r, f in np.ndindex(30, 4):
         part = x[r, 32 * f : 32 * f + 32].astype(float)
         largest = abs(part).max()
