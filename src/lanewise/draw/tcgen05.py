@@ -371,7 +371,7 @@ def _picture_of_copy(instruction: AsyncInstruction, options: Options) -> Picture
         ]
         for lane in range(LANES)
     ]
-    wide = copy_shapes.PIECE_COLUMNS
+    wide = copy_shapes.PIECE_BYTES // 4
     panels = (
         Panel(
             "shared memory", f"shared memory: {shape.rows} rows of {shape.bits // 8} bytes", source,
