@@ -296,7 +296,7 @@ SPARSE = next(
         ),
         (
             128,
-            f"mov.b32 %r4, 0; {statement(SPARSE)}",
+            f"mov.b32 %r4, 0; mov.b32 %r0, 0x3f803f80; {statement(SPARSE)}",
             "does not take this sparsity selector or this metadata",
         ),
     ],

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +97,7 @@ def main() -> None:
     pair = Case("MajorE0ELS3_1E", (512, 256, 192), ((128, 64), (64, 64), (128, 64)))
     swapped = Case("Lj32ELj128ELj64E", (64, 512, 256), ((16, 64), (128, 64), (16, 64)))
     fp8 = Case("fp8_fp4_gemm_1d1d", (256, 256, 640), ((128, 128), (128, 128), (128, 32)))
-    runs = {
+    runs: dict[str, tuple[Callable[[], float], float]] = {
         "sm100_bf16_gemm": (lambda: run_bf16(module, single, 1, True, np.float32), 2.0**-21),
         "sm100_bf16_gemm, pair, B by columns": (lambda: run_bf16(module, pair, 2, False, BF16), 2.0**-8),
         "sm100_bf16_gemm, pair, A and B swapped": (lambda: run_bf16(module, swapped, 2, True, BF16), 2.0**-8),
