@@ -306,15 +306,22 @@ def test_maps_of_columns_of_pixels_are_those_of_the_encoder() -> None:
     numbers = (ctypes.c_uint64 * 4)(64, 7, 9, 2), (ctypes.c_uint64 * 3)(128, 896, 8064)
     corners = (ctypes.c_int32 * 2)(-1, -2), (ctypes.c_int32 * 2)(0, -1)
     raw, steps = ctypes.create_string_buffer(MAP_BYTES), (ctypes.c_uint32 * 4)(1, 2, 1, 1)
-    map, *places = (ctypes.addressof(each) for each in (raw, *numbers, *corners, steps))
-    driver.cuTensorMapEncodeIm2col(map, 6, 4, place, *places[:4], 64, 96, places[4], 0, 3, 2, 0)
+    every = (raw, *numbers, *corners, steps)
+    map, dims, strides, lower, upper, between = (ctypes.addressof(each) for each in every)
+
+    def encode(axes: int) -> None:
+        driver.cuTensorMapEncodeIm2col(
+            map, 6, axes, place, dims, strides, lower, upper, 64, 96, between, 0, 3, 2, 0
+        )
+
+    encode(4)
     expected = lw.encode_im2col(
         "f16", place, (64, 7, 9, 2), (128, 896, 8064), (-1, -2), (0, -1), 64, 96,
         element_strides=(1, 2, 1, 1), swizzle="128B", l2_promotion="128B",
     )  # fmt: skip
     assert raw.raw == expected
     with pytest.raises(DriverError, match="images have 3 to 5 axes, not 2"):
-        driver.cuTensorMapEncodeIm2col(map, 6, 2, place, *places[:4], 64, 96, places[4], 0, 3, 2, 0)
+        encode(2)
 
 
 def test_events_have_an_order_and_streams_are_known() -> None:
