@@ -17,10 +17,6 @@ Every worker of pytest-xdist imports every file, and pytest rewrites the asserti
 workers import them in the opposite order, so that two workers find what the other has rewritten when they
 meet in the middle.
 
-Most kernels are launched once, so all code is compiled with few passes of LLVM, in this process and in
-programs that tests start. With LANEWISE_EVERYTHING=1, as in CI's second step and at night, code is compiled
-as users have it; also if LANEWISE_COMPILE_QUICKLY is set and empty.
-
 NumPy and torch compute with one thread. Otherwise each worker, and each program that tests start, would have
 as many threads as the machine has processors, and these spin while they wait for each other.
 
@@ -63,8 +59,6 @@ APART = ("type_checkers", "browser")
 #: With this set, an error inside the machine's compiler is raised as it is, not as an InternalError, and
 #: tracebacks have every line.
 RAISE_INTERNAL_ERRORS = "LANEWISE_RAISE_INTERNAL_ERRORS"
-#: With this set, code is compiled with few passes.
-QUICKLY = "LANEWISE_COMPILE_QUICKLY"
 #: The factor of all time limits of `lanewise explore`, in this process and in those that tests start.
 PATIENCE = ("LANEWISE_PATIENCE", "1000")
 #: How many threads OpenMP's programs and OpenBLAS have; they ask when they are loaded.
@@ -77,7 +71,6 @@ def pytest_configure(config: pytest.Config) -> None:
     pytest.register_assert_rewrite("shared_tests")
     os.environ.setdefault(RAISE_INTERNAL_ERRORS, "1")
     os.environ.setdefault(*PATIENCE)
-    os.environ.setdefault(QUICKLY, "" if os.environ.get("LANEWISE_EVERYTHING") else "1")
     for variable in ONE_THREAD:
         os.environ.setdefault(variable, "1")
     _let_hypothesis_take_its_time()
