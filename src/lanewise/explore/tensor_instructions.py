@@ -16,6 +16,8 @@ from lanewise.isa.asynchronous.tensor_places import regions_of
 from lanewise.isa.tensor_memory.accumulators import LANES, block_rows
 from lanewise.isa.tensor_memory.load_shapes import WARP
 
+#: What the page is told of something: values that JSON has, by their names.
+Facts = dict[str, Any]
 #: The N that is shown where none was chosen: its cells are large enough to be read.
 _USUAL_N = 64
 #: What stands for a lane, or a part of one, that holds nothing: no element has this number.
@@ -42,7 +44,7 @@ def named(text: str, fields: str) -> Tcgen05Instruction | AsyncInstruction:
     >>> named("tcgen05.mma.cta_group::1.kind::f16", "m=64 n=16").shape
     (64, 16, 16)
     """
-    given: dict[str, Any] = {}
+    given: Facts = {}
     for part in fields.split():
         match = _FIELD.fullmatch(part)
         if match is None:
@@ -50,21 +52,22 @@ def named(text: str, fields: str) -> Tcgen05Instruction | AsyncInstruction:
         name, value = match.groups()
         is_hexadecimal = re.fullmatch(r"0[xX][0-9a-fA-F]+", value) is not None
         given[name] = int(value, 16) if is_hexadecimal else int(value) if value.isdecimal() else value
-    found: Any = instruction(text, **given)
+    found = instruction(text, **given)
     if not isinstance(found, Tcgen05Instruction):
-        return found  # type: ignore[no-any-return]
+        assert isinstance(found, AsyncInstruction), text
+        return found
     if not found.chosen and _USUAL_N in legal_shapes(found.product).n:
         return found.with_fields({"n": _USUAL_N})
     return found
 
 
-def described(found: Tcgen05Instruction | AsyncInstruction) -> dict[str, Any]:
+def described(found: Tcgen05Instruction | AsyncInstruction) -> Facts:
     """Return a tcgen05 instruction as JSON: matrices with the lanes or threads that hold their elements.
 
     >>> described(named("tcgen05 m64n8k16 f16", ""))["operands"][-1]["name"]
     'D'
     """
-    about: dict[str, Any] = {
+    about: Facts = {
         "text": found.text,
         "does": found.does.rstrip("."),
         "family": found.family,
@@ -97,7 +100,7 @@ def described(found: Tcgen05Instruction | AsyncInstruction) -> dict[str, Any]:
         return about
 
 
-def _product(found: Tcgen05Instruction) -> dict[str, Any]:
+def _product(found: Tcgen05Instruction) -> Facts:
     """Return the operands of a tcgen05.mma, what may be chosen, and its instruction descriptor."""
     descriptor, product = found.descriptor, found.product
     bits = descriptor.encode()
@@ -135,7 +138,7 @@ def _product(found: Tcgen05Instruction) -> dict[str, Any]:
     }
 
 
-def _operand(found: Tcgen05Instruction, key: str) -> dict[str, Any]:
+def _operand(found: Tcgen05Instruction, key: str) -> Facts:
     """Return an operand: its matrix, and the element that each lane holds in each part of a column."""
     operand, blocks = found.operands[key], found.cta_group
     held, slots = None, 1
@@ -198,7 +201,7 @@ def _bytes(found: Tcgen05Instruction, key: str) -> tuple[dict[str, object], int]
     return {"all": held}, slots
 
 
-def _moved(found: AsyncInstruction) -> list[dict[str, Any]]:
+def _moved(found: AsyncInstruction) -> list[Facts]:
     """Return the words that a tcgen05.ld or st moves: lanes × columns, held by registers of threads."""
     shape, num, packed = load_form(found)
     columns, slots = shape.columns_of(num, packed), 2 if packed else 1

@@ -51,7 +51,7 @@ class BlockScaledMatrix:
         return f"<{self.format} {' × '.join(map(str, self.shape))}, scaled along axis {self.axis}>"
 
 
-def _numbers(array: Any) -> npt.NDArray[np.float64]:
+def _numbers(array: object) -> npt.NDArray[np.float64]:
     """Return small floats of NumPy or torch as numbers."""
     return np.asarray(array.float() if hasattr(array, "float") else array).astype(np.float64)
 
@@ -137,7 +137,7 @@ def unwrapped(a: object, b: object, options: Options) -> tuple[Any, Any, Options
             )
         if not isinstance(options.alpha, int | float):
             raise LanewiseError(f"alpha must be a number, not {type(options.alpha).__name__}")
-        scales: Any = {f"scale_{name}": given.scales}
+        scales = {f"scale_{name}": given.scales}
         options = replace(options, alpha=options.alpha * given.factor, **scales)
     return (
         a.values if isinstance(a, BlockScaledMatrix) else a,

@@ -15,7 +15,7 @@ from lanewise.isa.tensor_memory.load_shapes import LoadShape
 from lanewise.isa.tensor_memory.scale_factors import factor_place
 from lanewise.machine.program.ops import Op
 from lanewise.machine.tensor_core.tcgen05_form import Form, checked_descriptor
-from lanewise.machine.tensor_memory.shift import ROWS, WIDTH
+from lanewise.machine.tensor_memory.copies import SHIFTED_COLUMNS, SHIFTED_ROWS
 from lanewise.machine.tensor_memory_records import LANE_SHIFT, TENSOR_COLUMNS, TENSOR_LANES
 
 #: Columns of A in tensor memory: 32 bytes of K.
@@ -151,8 +151,8 @@ def copy_accesses(op: Op, address: int) -> list[TensorAccess]:
 def shift_accesses(op: Op, address: int) -> list[TensorAccess]:
     """Return what a tcgen05.shift reads and writes: of 32 lanes the last one keeps its words."""
     lane, column = lane_and_column(address)
-    read = Area(tuple(range(lane + 1, lane + ROWS)), column, WIDTH)
-    written = Area(tuple(range(lane, lane + ROWS - 1)), column, WIDTH)
+    read = Area(tuple(range(lane + 1, lane + SHIFTED_ROWS)), column, SHIFTED_COLUMNS)
+    written = Area(tuple(range(lane, lane + SHIFTED_ROWS - 1)), column, SHIFTED_COLUMNS)
     return _both(op, [TensorAccess("read", "rows", (read,)), TensorAccess("write", "rows", (written,))])
 
 

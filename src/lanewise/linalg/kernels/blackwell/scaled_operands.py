@@ -93,13 +93,8 @@ def prepare(problem: Problem, pointers: Pointers, workspace: Any) -> tuple[Point
             given = target
             offset += size
         shape = -(-rows // SWIZZLED_ROWS), -(-_factors(problem) // SWIZZLED_FACTORS), SWIZZLED_BYTES // 4
-        pointers = replace(pointers, **{name: _bytes(given).view(np.dtype(np.int32)).reshape(*shape)})
+        pointers = replace(pointers, **{name: _raw(given).view(np.dtype(np.int32)).reshape(*shape)})
     return pointers, launches
-
-
-def _bytes(array: Any) -> Any:
-    """Return an array of one axis as bytes."""
-    return array.view(np.dtype(np.uint8)) if isinstance(array, np.ndarray) else array
 
 
 @cache
@@ -159,13 +154,10 @@ def _swizzling_launch(plain: Any, target: Any, rows: int, factors: int) -> Launc
     size = swizzled_bytes(rows, factors)
     steps = plain.stride() if hasattr(plain, "stride") else plain.strides  # of bytes, which are elements
     deep = -(-factors // SWIZZLED_FACTORS)
-    source = flat(plain) if _ordered(steps) else flat(plain.swapaxes(-1, -2))
+    is_ordered = int(steps[0]) >= int(steps[1])
+    source = flat(plain if is_ordered else plain.swapaxes(-1, -2))
     arguments = (_raw(source), target, rows, factors, int(steps[0]), int(steps[1]), deep, size)
     return Launch(swizzling()[-(-size // _THREADS), _THREADS], arguments)
-
-
-def _ordered(steps: Any) -> bool:
-    return int(steps[0]) >= int(steps[1])
 
 
 def _raw(array: Any) -> Any:
