@@ -146,7 +146,7 @@ def test_it_is_an_instruction_like_others() -> None:
         found.d.holder(0, 0)
     with pytest.raises(LanewiseError, match=r"A of tcgen05.* lies in shared memory behind a descriptor"):
         found.a.pack([[0.0]])
-    assert "one thread, which starts it" in lw.draw.text(found) and "<svg" in lw.draw.svg(found)
+    assert "started by one thread" in lw.draw.text(found) and "<svg" in lw.draw.svg(found)
 
 
 def test_every_element_of_d_has_a_place_of_its_own() -> None:

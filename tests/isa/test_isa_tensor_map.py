@@ -111,7 +111,7 @@ def test_what_is_no_tiled_map_of_sm_90() -> None:
         ("mode", 1, "im2col"),
         ("mode", 2, "its mode is 2"),
         ("rank", 6, "6 axes"),
-        ("type", 11, "no type has the number 11"),
+        ("type", 15, "no type has the number 15"),
         ("atomicity", 1, "swizzle 0 has no atomicity 1"),
         ("interleave", 3, "no interleaved layout"),
     ):

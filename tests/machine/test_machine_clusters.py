@@ -198,7 +198,7 @@ REMOTE = """
 GONE = f"""{REMOTE} {kernels.SYNC} setp.eq.u32 %p1, %r4, 1; @%p1 exit;
     mov.u64 %rd4, %clock64;
 AGAIN:
-    mov.u64 %rd5, %clock64; sub.u64 %rd5, %rd5, %rd4; setp.lt.u64 %p2, %rd5, 300000;
+    mov.u64 %rd5, %clock64; sub.u64 %rd5, %rd5, %rd4; setp.lt.u64 %p2, %rd5, 10000000;
     @%p2 bra AGAIN;
 """
 

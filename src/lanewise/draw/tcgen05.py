@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from lanewise.draw.options import Options
 from lanewise.draw.owners import Owner, Ownership, colour_legends, is_called, panel_of
 from lanewise.draw.palette import PASTELS, SHARED, WHITE
@@ -270,6 +268,8 @@ def picture_of_async(instruction: AsyncInstruction, options: Options) -> Picture
     if family == "tcgen05.cp":
         return _picture_of_copy(instruction, options)
     if family in ("tcgen05.alloc", "tcgen05.dealloc"):
+        import numpy as np  # here: answers without a picture must not load it
+
         empty = np.zeros((LANES, COLUMNS), np.uint32)
         memory = TensorMemory(empty, np.full(empty.shape, UNWRITTEN), (range(32),), (), instruction.text)
         picture = picture_of_memory(memory, options)

@@ -7,10 +7,7 @@ memory is drawn by `tcgen05.py`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lanewise.draw.options import Options
 from lanewise.draw.palette import PASTELS, SHARED, WHITE
@@ -19,7 +16,12 @@ from lanewise.engines import Drawn
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format, format_of
 from lanewise.isa.tensor_memory.accumulators import COLUMNS, LANES, PARTITION
-from lanewise.numpy_types import AnyArray
+
+if TYPE_CHECKING:  # answers without a picture must not load it
+    import numpy as np
+    import numpy.typing as npt
+
+    from lanewise.numpy_types import AnyArray
 
 #: Lanes and columns of a cell of the picture.
 CELL = 16
@@ -78,6 +80,8 @@ class TensorMemory(Drawn):
     @property
     def is_allocated(self) -> npt.NDArray[np.bool_]:
         """For each of the 512 columns, whether it is allocated."""
+        import numpy as np
+
         found = np.zeros(COLUMNS, np.bool_)
         for each in self.allocated:
             found[each.start : each.stop] = True
@@ -90,7 +94,7 @@ class TensorMemory(Drawn):
 
 def bits_as(words: npt.NDArray[np.uint32], fmt: Format) -> AnyArray:
     """Return the low bits of words as numbers of a format."""
-    low = words & np.uint32((1 << fmt.bits) - 1 if fmt.bits < 32 else 0xFFFFFFFF)
+    low = words & words.dtype.type((1 << fmt.bits) - 1 if fmt.bits < 32 else 0xFFFFFFFF)
     return fmt.from_bits(low.astype(f"uint{fmt.word_bits}"))
 
 
@@ -116,7 +120,7 @@ def picture_of_memory(memory: TensorMemory, options: Options) -> Picture:
     for lane in range(0, LANES, CELL):
         line = []
         for column in range(0, COLUMNS, CELL):
-            part = np.s_[lane : lane + CELL, column : column + CELL]
+            part = (slice(lane, lane + CELL), slice(column, column + CELL))
             writers = memory.writers[part]
             last = int(writers.max())
             fill = colour[last] if last != UNWRITTEN else WHITE if allocated[column] else SHARED

@@ -241,7 +241,8 @@ class Library(ir.Module):
                 raise TypeError(f"the module has another function {function.name}")
             kinds, _ = function.signature
             made = ir.Function(self, ir.FunctionType(ir.LONG, [ir.LONG] * len(kinds)), function.name)
-            made.linkage = "" if function.external else "internal"
+            # Not "internal": the linker of machine code takes a local symbol of another module for its own.
+            made.linkage = "" if function.external else "private"
             made.attributes.update(function.attributes)
             self._declared[function.name] = function
             self._unwritten.append(function)

@@ -209,7 +209,7 @@ class StagedProduct:
         given |= {name: code.constant(i64, number) for name, number in numbers.items()}
         kernel = plain_kernel.write_items(module, self.step, self.cut)
         kernel.function.attributes.add("noinline")
-        kernel.function.linkage = "internal"
+        kernel.function.linkage = "private"
         if self.model.rounding == "rn":
             code.call(kernel, **given)
         else:
@@ -255,7 +255,7 @@ class StagedProduct:
         rows = fused_kernel.write_rows(module, plan)
         for kernel in (pack_b, rows):
             kernel.function.attributes.add("noinline")
-            kernel.function.linkage = "internal"
+            kernel.function.linkage = "private"
         for product in range(self.products):
             given |= {
                 "a": a + product * m * k, "b": b + product * k * n, "sum": self.total + product * m * n,

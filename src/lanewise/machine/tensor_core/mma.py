@@ -120,7 +120,7 @@ def _compiled(
     kind = ir.ArrayType(ir.IntType(32), len(offsets))
     places = ir.GlobalVariable(code.module, kind, f"places of {op.site} in {code.function.name}")
     places.initializer = ir.Constant(kind, offsets)
-    places.global_constant, places.linkage = True, "internal"
+    places.global_constant, places.linkage = True, "private"
     chosen = code.constant(i64, 0)
     for number, selector in enumerate(selectors):
         value = code.lane_read(selector, U32, code.constant(i64, 0)).to(Type("u", 64)).to(i64)
