@@ -491,3 +491,30 @@ def test_names_are_unique_in_a_module() -> None:
     library.declared(fenced)
     with pytest.raises(TypeError, match="two functions are called fenced"):
         library.declared(other)
+
+
+def test_functions_of_two_libraries_may_have_one_name() -> None:
+    """Each library calls its own, though few passes leave both in the machine code."""
+
+    def library_of(name: str, function: Function[..., object]) -> bytes:
+        library = Library(name)
+        code = Code(library, f"main_{name}", ("number", "result"))
+        answer = code.builder.call(library.declared(function), [code["number"].handle])
+        code.pointer("result", i64).store(Value(code, i64, answer))
+        code.end()
+        library.finish()
+        return machine_code.compile_quickly(str(library))
+
+    @compiled(name="changed")
+    def doubled(number: int) -> int:
+        return number * 2
+
+    @compiled(name="changed")
+    def squared(number: int) -> int:
+        return number * number
+
+    program = machine_code.Program([library_of("a", doubled), library_of("b", squared)])
+    result = np.zeros(2, np.int64)
+    for place, name in enumerate("ab"):
+        program(f"main_{name}", [7, address(result[place:])])
+    assert result.tolist() == [14, 49]
