@@ -8,7 +8,7 @@ from enum import IntEnum, IntFlag
 import numpy as np
 import pytest
 
-from lanewise.jit import machine_code
+from lanewise.jit import ir, machine_code
 from lanewise.jit.compiled_functions import Function, Library
 from lanewise.jit.host_memory import address, zeroed_bytes
 from lanewise.jit.lane_functions import (
@@ -493,28 +493,27 @@ def test_names_are_unique_in_a_module() -> None:
         library.declared(other)
 
 
-def test_functions_of_two_libraries_may_have_one_name() -> None:
-    """Each library calls its own, though few passes leave both in the machine code."""
+def test_a_function_of_a_library_hides_no_other() -> None:
+    """The linker gives a module the function of that name that another module offers."""
 
-    def library_of(name: str, function: Function[..., object]) -> bytes:
-        library = Library(name)
-        code = Code(library, f"main_{name}", ("number", "result"))
-        answer = code.builder.call(library.declared(function), [code["number"].handle])
+    @compiled()
+    def changed(number: int) -> int:
+        return number * 2
+
+    def calling(name: str, library: Library, function: ir.Function) -> str:
+        code = Code(library, name, ("number", "result"))
+        answer = code.builder.call(function, [code["number"].handle])
         code.pointer("result", i64).store(Value(code, i64, answer))
         code.end()
         library.finish()
-        return machine_code.compile_quickly(str(library))
+        return str(library)
 
-    @compiled(name="changed")
-    def doubled(number: int) -> int:
-        return number * 2
-
-    @compiled(name="changed")
-    def squared(number: int) -> int:
-        return number * number
-
-    program = machine_code.Program([library_of("a", doubled), library_of("b", squared)])
+    own, other = Library("own"), Library("other")
+    declared = ir.Function(other, ir.FunctionType(ir.LONG, [ir.LONG]), "changed")
+    offering = "define i64 @changed(i64 %n) { %m = mul i64 %n, %n ret i64 %m }"
+    texts = calling("asking", other, declared), offering, calling("main", own, own.declared(changed))
+    program = machine_code.Program([machine_code.compile_quickly(text) for text in texts])
     result = np.zeros(2, np.int64)
-    for place, name in enumerate("ab"):
-        program(f"main_{name}", [7, address(result[place:])])
+    for place, name in enumerate(("main", "asking")):
+        program(name, [7, address(result[place:])])
     assert result.tolist() == [14, 49]
