@@ -68,6 +68,7 @@ class TensorMemory(Drawn):
     def read(self, dtype: Any = "f32") -> AnyArray:
         """Return the words as numbers of a format with 32 bits; of a smaller one, the low bits of each.
 
+        >>> import numpy as np
         >>> ones = np.full((128, 512), 0x3F800000, np.uint32)
         >>> TensorMemory(ones, np.zeros((128, 512), np.int64)).read("f32")[3, 5]
         np.float32(1.0)

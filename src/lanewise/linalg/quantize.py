@@ -143,8 +143,8 @@ def quantize(
     <int4 8 × 2, f16 scales of 128, 1088 bytes>
     >>> quantize(w).dequantize()[:2].tolist()
     [[-8.0, -7.0], [-5.7109375, -5.0]]
-    >>> quantize(w, "mxfp4").scales.tolist()
-    [[2, 1]]
+    >>> quantize(w, "mxfp4").scales.astype(float).tolist()
+    [[2.0, 1.0]]
     """
     if format in BLOCK_FORMATS:
         if group is not None:
