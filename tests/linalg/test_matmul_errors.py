@@ -120,15 +120,16 @@ def test_forced_plans_without_a_kernel_are_refused() -> None:
         ({**warp, "tile": (64, 64, 32), "stages": 100}, "bytes of shared memory; sm_90a has"),
         ({**warp, "tile": (512, 512, 16)}, "a block has at most 1024"),
         ({**warp, "tile": (64, 64, 48)}, "cannot share the copies of a evenly"),
-        ({**warp, "tile": (64, 64, 32), "groups": 2}, "split K among the warps of a block, .*: split=1, groups=2"),
+        ({**warp, "tile": (64, 64, 32), "groups": 2}, "among the warps of a block, .*: split=1, groups=2"),
     ):
         with pytest.raises(lw.LanewiseError, match=said):
             lw.matmul(a, b, plan=found.with_(**fields))
     single = a.astype(np.float32), b.astype(np.float32)
     with pytest.raises(lw.LanewiseError, match="must have 32 elements of K"):
         lw.matmul(*single, precision="tf32", plan=found)
+    large = np.ones((2048, 512), np.float32), np.ones((512, 2048), np.float32)  # by wgmma, which needs a copy
     with pytest.raises(lw.LanewiseError, match="the plan does not copy it"):
-        lw.matmul(*single, precision="tf32", plan=lw.plan(*single, precision="tf32").with_(copy_b=False))
+        lw.matmul(*large, precision="tf32", plan=lw.plan(*large, precision="tf32").with_(copy_b=False))
     usable = lw.matmul(a, b, plan=found.with_(**{**warp, "tile": (64, 64, 32)}))
     assert (usable == 512).all()
 
