@@ -142,10 +142,12 @@ def _mistakes() -> dict[str, tuple[Any, str]]:
     w = np.ones((64, 8), np.float16)
     weights: Any = lw.quantize(w)
     x = np.ones((4, 64), np.float16)
+    text: Any = "w"
     return {
         "format": (lambda: lw.quantize(w, "int2"), "makes 'int4', 'mxfp8', 'mxfp4' or 'nvfp4', not 'int2'"),
         "group": (lambda: lw.quantize(w, group=100), "group=100 must be a multiple of 64"),
         "no group": (lambda: lw.quantize(w, group=True), "group=True must be"),
+        "no array": (lambda: lw.quantize(text, "nvfp4"), "^w must be an array"),
         "a vector": (lambda: lw.quantize(w[0]), r"takes a matrix \(K, N\)"),
         "e4m3": (lambda: lw.quantize(w.astype(ml_dtypes.float8_e4m3fn)), "float16, bfloat16 or float32"),
         "dtype": (lambda: lw.quantize(w, dtype="f32"), "scales are float16 or bfloat16"),

@@ -162,7 +162,7 @@ def quantize(
     group = 128 if group is None else group
     if isinstance(group, bool) or not isinstance(group, int | np.integer) or group < CHUNK or group % CHUNK:
         raise LanewiseError(f"group={group!r} must be a multiple of {CHUNK}, such as 128")
-    view = view_of(_detached(w), "b")
+    view = view_of(_detached(w), "w")
     if view.format.name not in _SOURCES or len(view.shape) != 2:
         raise LanewiseError(
             f"w is {view.format.dtype_name} of shape {view.shape}; lw.quantize takes a matrix (K, N) of "
@@ -183,7 +183,7 @@ def quantize(
 
 def _block_scaled(w: AnyArray, fmt: BlockFormat, axis: int, dtype: object) -> BlockScaledMatrix:
     """Return a matrix in a block-scaled format."""
-    view = view_of(_detached(w), "b")
+    view = view_of(_detached(w), "w")
     if view.format.name not in _SOURCES or len(view.shape) != 2:
         raise LanewiseError(
             f"w is {view.format.dtype_name} of shape {view.shape}; lw.quantize takes a matrix of float16, "
