@@ -525,3 +525,28 @@ def test_what_ptxas_refuses_is_refused(statement: str) -> None:
     with pytest.raises(ValueError, match="ptxas refuses") as theirs:
         ptxas(text)
     assert f"line {mine.value.line}:" in str(theirs.value)
+
+
+def test_an_inline_asm_has_the_place_of_its_first_line() -> None:
+    """LLVM counts the lines of its text on: Triton 3.9 loads by an asm of several lines."""
+    body = """
+    .loc 1 12 19
+    // begin inline asm
+    .loc 1 12 19
+    mov.u32 %r1, 0;
+    .loc 1 13 19
+    ld.global.b32 %r1, [%rd1];
+    // end inline asm
+    .loc 1 13 5
+    add.u32 %r1, %r1, 1;
+"""
+    head = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k()\n{\n"
+    head += ".reg .b32 %r<2>; .reg .b64 %rd<2>;"
+    module = parse(f'{head}{body}    ret;\n}}\n.file 1 "a.py"\n')
+    place, places = 0, {}
+    for each in module["k"].body:
+        if isinstance(each, Loc):
+            place = each.source_line
+        elif isinstance(each, Operation):
+            places[str(each).split()[0]] = place
+    assert places == {"mov.u32": 12, "ld.global.b32": 12, "add.u32": 13, "ret;": 13}

@@ -44,6 +44,31 @@ _IN_MODULE = (*LINKING, "entry", "func", "file", "section", "pragma", "alias", "
 _IN_BODY = ("loc", "pragma", "callprototype", "calltargets", "branchtargets", "file", "section", *SPACES)
 
 
+#: An inline asm as LLVM writes it, and a `.loc` in it: its file and its column.
+_INLINE_ASM = re.compile(r"// begin inline asm\n.*?// end inline asm", re.DOTALL)
+_LOC = re.compile(r"^[ \t]*\.loc[ \t]+(\d+)[ \t]+\d+[ \t]+(\d+)\b[^\n]*$", re.MULTILINE)
+
+
+def _with_one_place_for_inline_asm(text: str) -> str:
+    """Return PTX whose inline asms keep their first `.loc` alone; lines stay where they are.
+
+    LLVM counts the lines of an asm's own text on from the line of the source in which it stands.
+    """
+    if "// begin inline asm" not in text or ".loc" not in text:
+        return text
+
+    def first_alone(asm: re.Match[str]) -> str:
+        first = _LOC.search(asm[0])
+
+        def kept(loc: re.Match[str]) -> str:
+            is_counted = first is not None and loc.start() != first.start() and loc.groups() == first.groups()
+            return "" if is_counted else loc[0]
+
+        return _LOC.sub(kept, asm[0])
+
+    return _INLINE_ASM.sub(first_alone, text)
+
+
 def parse(text: str) -> Module:
     """Read PTX text and return it as a Module, or raise a PtxSyntaxError that names line and column.
 
@@ -62,7 +87,7 @@ def parse(text: str) -> Module:
     """
     if not isinstance(text, str):
         raise LanewiseError(f"PTX is text, not {type(text).__name__}; `lanewise.load` reads files")
-    reader = Reader(Source(text))
+    reader = Reader(Source(_with_one_place_for_inline_asm(text)))
     module = _header(reader)
     module.text = text
     bodies = BodyParser(reader, _body_directive)
