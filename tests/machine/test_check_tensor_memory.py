@@ -151,3 +151,18 @@ def test_planted_mistakes_under_other_schedules(pair: Pair) -> None:
         if pair.kinds:
             assert pair.found(pair.check(wrong=True, schedule=schedule)), schedule
         assert not pair.check(wrong=False, schedule=schedule).findings, schedule
+
+
+def test_a_constant_is_decoded_as_an_answer() -> None:
+    """No request wrote it: there is nothing to look at."""
+    text = """.version 8.6
+.target sm_100a
+.address_size 64
+.visible .entry k()
+{
+    .reg .pred %p<2>;
+    clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 %p1, 16;
+    ret;
+}
+"""
+    assert not lw.check(lw.load(text)["k"][1, 32]).findings

@@ -158,8 +158,8 @@ class CheckerSteps:
         """Return the steps after an instruction: which tracked registers have a value now."""
         found = self._assigned(data, op) + self._touched(data, self.warpgroups.after.get(key_of(op)))
         if op.record.decodes_answer and op.has("is_canceled"):
-            (response,) = registers_in(op.operands[1])
-            found += _step(data, "check_answer", [MOST_ROWS * op.site, response.offset], op)
+            for response in registers_in(op.operands[1]):  # a constant has none
+                found += _step(data, "check_answer", [MOST_ROWS * op.site, response.offset], op)
         return found
 
     def _assigned(self, data: ir.Module, op: Op) -> list[Word]:
