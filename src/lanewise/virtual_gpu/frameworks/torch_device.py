@@ -128,7 +128,7 @@ def _storage(tensor: Any) -> Any:
     try:
         with torch._C.DisableTorchFunction():
             return tensor.untyped_storage()
-    except RuntimeError:  # torch's NotImplementedError for sparse tensors is one, too
+    except RuntimeError:  # sparse tensors have no storage, and torch raises a kind of it when asked for one
         return None
 
 
