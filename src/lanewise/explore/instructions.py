@@ -124,21 +124,13 @@ def described(found: Instruction) -> dict[str, Any]:
 def _operand(key: str, operand: Operand, name: str) -> dict[str, Any]:
     """Return an operand: its matrix, and for each lane and value the element that it holds."""
     held = operand.where == "registers"
-    row_axis, col_axis = axes_of(operand)
     return {
-        "key": key,
+        **tensor_instructions.matrix_facts(key, operand, axes_of(operand)),
         "name": name,
-        "rows": operand.rows,
-        "cols": operand.cols,
-        "row_axis": row_axis,
-        "col_axis": col_axis,
-        "format": operand.format.name,
-        "bits": operand.format.bits,
         "registers": operand.registers,
         "slots": operand.slots if held else 0,
         "packing": operand.packing,
         "layout": str(operand.layout),
-        "source": operand.source,
         "at": PLACES.get(key, (2, 3)),
         "held": _held(operand) if held else None,
     }

@@ -9,7 +9,7 @@ from lanewise.draw import svg
 from lanewise.draw.in_words import runs_of
 from lanewise.draw.tcgen05 import load_form
 from lanewise.errors import LanewiseError
-from lanewise.isa import instruction
+from lanewise.isa import Operand, instruction
 from lanewise.isa.asynchronous import AsyncInstruction, Tcgen05Instruction, async_instructions
 from lanewise.isa.asynchronous.descriptor import legal_shapes
 from lanewise.isa.asynchronous.tensor_places import regions_of
@@ -138,6 +138,21 @@ def _product(found: Tcgen05Instruction) -> Facts:
     }
 
 
+def matrix_facts(key: str, operand: Operand, axes: tuple[str, str]) -> Facts:
+    """Return what an operand's matrix is, whoever holds it: sizes, axes, format."""
+    row_axis, col_axis = axes
+    return {
+        "key": key,
+        "rows": operand.rows,
+        "cols": operand.cols,
+        "row_axis": row_axis,
+        "col_axis": col_axis,
+        "format": operand.format.name,
+        "bits": operand.format.bits,
+        "source": operand.source,
+    }
+
+
 def _operand(found: Tcgen05Instruction, key: str) -> Facts:
     """Return an operand: its matrix, and the element that each lane holds in each part of a column."""
     operand, blocks = found.operands[key], found.cta_group
@@ -147,23 +162,15 @@ def _operand(found: Tcgen05Instruction, key: str) -> Facts:
     elif key not in ("a", "b"):
         held, slots = _bytes(found, key)
     axes = {"b": ("k", "n"), "scale_b": ("block", "n"), "scale_a": ("m", "block"), "metadata": ("m", "group")}
-    row_axis, col_axis = axes.get(key, ("m", "k" if key == "a" else "n"))
     where = "shared memory" if key in ("a", "b") else "tensor memory"
     return {
-        "key": key,
+        **matrix_facts(key, operand, axes.get(key, ("m", "k" if key == "a" else "n"))),
         "name": operand.name,
-        "rows": operand.rows,
-        "cols": operand.cols,
-        "row_axis": row_axis,
-        "col_axis": col_axis,
-        "format": operand.format.name,
-        "bits": operand.format.bits,
         "registers": 1,
         "slots": slots,
         "packing": f"in {where}"
         + (", half of it in each block of a pair" if blocks == 2 and key in "abd" else ""),
         "layout": "",
-        "source": operand.source,
         "at": _PLACES[key],
         "held": held,
         # Where the second block's part begins: a row of A and D, a column of B.

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from lanewise.formats import FORMATS, Format
-from lanewise.isa.asynchronous.descriptor import InstructionDescriptor
 from lanewise.isa.asynchronous.tensor_places import stored_bits
 from lanewise.isa.matrix_descriptor import TCGEN05_VERSION, Major, MatrixDescriptor
 from lanewise.isa.tensor_memory import copy_shapes
 from lanewise.isa.tensor_memory.accumulators import PARTITION, block_rows
 from lanewise.isa.tensor_memory.scale_factors import factor_place
 from lanewise.machine import abi
-from lanewise.machine.program.operands import MemoryOperand
+from lanewise.machine.program.operands import MemoryOperand, ResolvedOperand
 from lanewise.machine.program.ops import Op
 from lanewise.machine.tensor_core.tcgen05_statement import Statement
 from lanewise.machine.tensor_memory.loads_and_stores import Access
@@ -37,6 +37,16 @@ def lane_column(place: MemoryPlace) -> tuple[int, int, int]:
     """Return the lane, the column and the first byte in it of a place in tensor memory."""
     lane, rest = divmod(place.address - abi.TENSOR_WINDOW, LANE_BYTES)
     return lane, rest // 4, rest % 4
+
+
+class _Product(NamedTuple):
+    """A tcgen05.mma in a recording: its numbers, its statement, who issued it, when it took effect."""
+
+    numbers: ProductNumbers
+    statement: Statement
+    issuer: int
+    lane: int
+    entry: int
 
 
 class TensorOrigins:
@@ -144,8 +154,10 @@ class TensorOrigins:
 
     def _product(self, issuer: int, op: Op, lane: int, entry: int, place: MemoryPlace) -> list[Source]:
         """D[row, col] comes from the sum before, if it is added, a row of A and a column of B."""
-        numbers, statement = self.reading.product(issuer, op, lane), Statement(op, self.recording.run.arch)
-        decoded, own = numbers.decoded, int(self.recording.log.entries["block"][issuer])
+        statement = Statement(op, self.recording.run.arch)
+        multiplied = _Product(self.reading.product(issuer, op, lane), statement, issuer, lane, entry)
+        numbers, own = multiplied.numbers, int(self.recording.log.entries["block"][issuer])
+        decoded = numbers.decoded
         at, column, _ = lane_column(place)
         first_lane, first_column = lane_and_column(numbers.d)
         region = next(each for each in numbers.regions if 0 <= at - first_lane - each.lane < each.rows)
@@ -154,8 +166,8 @@ class TensorOrigins:
         found = []
         if numbers.adds:
             found.append(Source(place, f"d[{names[0]}, {names[1]}]", FORMATS[decoded.d], entry))
-        found += self._row_of_a(numbers, statement, issuer, lane, entry, place, (row, names[0], at))
-        found += self._column_of_b(numbers, statement, issuer, lane, entry, (own, col))
+        found += self._row_of_a(multiplied, place.block, (row, names[0], at))
+        found += self._column_of_b(multiplied, own, col)
         if numbers.form.product.block:
             for name, address, number in (
                 ("scale a", numbers.scale_a, row),
@@ -166,71 +178,50 @@ class TensorOrigins:
                 found.append(Source(word, f"{name}[{number}]", entry=entry))
         return found
 
-    def _row_of_a(
-        self,
-        numbers: ProductNumbers,
-        statement: Statement,
-        issuer: int,
-        lane: int,
-        entry: int,
-        place: MemoryPlace,
-        row: tuple[int, int, int],
-    ) -> list[Source]:
+    def _row_of_a(self, multiplied: _Product, block: int, row: tuple[int, int, int]) -> list[Source]:
         """Return a row of A: in shared memory, or in the lane of D. `row` is its number in the block, its
         number in the pair, and its lane."""
-        decoded = numbers.decoded
-        if isinstance(statement.a, MemoryOperand):
+        numbers, entry = multiplied.numbers, multiplied.entry
+        decoded, product = numbers.decoded, numbers.form.product
+        if isinstance(multiplied.statement.a, MemoryOperand):
             _, column = lane_and_column(numbers.a)
             return [
-                Source(word_place(row[2], column + n, place.block), f"a[{row[1]}], word {n}", entry=entry)
+                Source(word_place(row[2], column + n, block), f"a[{row[1]}], word {n}", entry=entry)
                 for n in range(A_COLUMNS)
             ]
-        k = decoded.k // 2 if numbers.form.product.sparse else decoded.k
-        descriptor = self.reading.number(issuer, statement.a, lane)
-        rows = block_rows(decoded.m, numbers.form.product.cta_group)
-        bits = stored_bits(decoded, numbers.form.product, "a")[0]
-        addresses = _addresses(descriptor, rows, k, bits, decoded.a_major)[row[0]]
-        return _elements(addresses, bits, place.block, lambda n: f"a[{row[1]}, {n}]", decoded, "a", entry)
+        size = block_rows(decoded.m, product.cta_group), decoded.k // 2 if product.sparse else decoded.k
+        return self._elements(multiplied, "a", size, row[0], block, lambda n: f"a[{row[1]}, {n}]")
 
-    def _column_of_b(
-        self,
-        numbers: ProductNumbers,
-        statement: Statement,
-        issuer: int,
-        lane: int,
-        entry: int,
-        place: tuple[int, int],
-    ) -> list[Source]:
+    def _column_of_b(self, multiplied: _Product, own: int, col: int) -> list[Source]:
         """Return a column of B; of a pair, each block has half of the columns in its shared memory."""
-        decoded, (own, col) = numbers.decoded, place
-        columns = decoded.n // numbers.form.product.cta_group
+        decoded = multiplied.numbers.decoded
+        columns = decoded.n // multiplied.numbers.form.product.cta_group
         block = own if col < columns else self.reading.partner(own)
-        descriptor = self.reading.number(issuer, statement.b, lane)
-        bits = stored_bits(decoded, numbers.form.product, "b")[0]
-        addresses = _addresses(descriptor, columns, decoded.k, bits, decoded.b_major)[col % columns]
-        return _elements(addresses, bits, block, lambda n: f"b[{n}, {col}]", decoded, "b", entry)
+        size = columns, decoded.k
+        return self._elements(multiplied, "b", size, col % columns, block, lambda n: f"b[{n}, {col}]")
 
-
-def _elements(
-    addresses: npt.NDArray[np.int64],
-    bits: int,
-    block: int,
-    name: Callable[[int], str],
-    decoded: InstructionDescriptor,
-    operand: str,
-    entry: int,
-) -> list[Source]:
-    """Return elements of a matrix in shared memory as sources."""
-    fmt = FORMATS[getattr(decoded, operand)]
-    return [
-        Source(
-            MemoryPlace(abi.SHARED_WINDOW + int(address), max(bits // 8, 1), block),
-            name(n),
-            fmt if fmt.word_bits == max(bits, 8) else None,
-            entry,
+    def _elements(
+        self, multiplied: _Product, key: str, size: tuple[int, int], row: int, block: int,
+        name: Callable[[int], str],
+    ) -> list[Source]:  # fmt: skip
+        """Return a row of A, or a column of B, in a block's shared memory, element by element."""
+        decoded = multiplied.numbers.decoded
+        operand: ResolvedOperand = getattr(multiplied.statement, key)
+        descriptor = self.reading.number(multiplied.issuer, operand, multiplied.lane)
+        bits, fmt = (
+            stored_bits(decoded, multiplied.numbers.form.product, key)[0],
+            FORMATS[getattr(decoded, key)],
         )
-        for n, address in enumerate(addresses)
-    ]
+        addresses = _addresses(descriptor, *size, bits, getattr(decoded, f"{key}_major"))[row]
+        return [
+            Source(
+                MemoryPlace(abi.SHARED_WINDOW + int(address), max(bits // 8, 1), block),
+                name(n),
+                fmt if fmt.word_bits == max(bits, 8) else None,
+                multiplied.entry,
+            )
+            for n, address in enumerate(addresses)
+        ]
 
 
 @lru_cache(maxsize=256)

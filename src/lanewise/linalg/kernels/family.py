@@ -92,3 +92,35 @@ def residual_strides(problem: Problem) -> tuple[int, int, int]:
     """Return the residual's steps along rows, columns and the batch; zeros if there is none."""
     residual = problem.epilogue.residual
     return (0, 0, 0) if residual is None else (*residual.strides, residual.batch_stride)
+
+
+def epilogue_arguments(
+    problem: Problem, pointers: Pointers, batched: bool = True, block_strides: tuple[int, ...] = ()
+) -> tuple[object, ...]:
+    """Return the arguments of an epilogue in every kernel's order: bias, residual and its strides, scales,
+    the strides of block scales where a kernel has those, alpha and beta."""
+    return (
+        or_null(pointers.bias), or_null(pointers.residual), *residual_strides(problem)[: 3 if batched else 2],
+        or_null(pointers.scale_a), or_null(pointers.scale_b), or_null(pointers.scale_out), *block_strides,
+        float(pointers.alpha), float(pointers.beta),
+    )  # fmt: skip
+
+
+def block_scale_strides(pointers: Pointers) -> tuple[int, int, int, int]:
+    """Return the steps of block scales in elements: along rows and K of A's, along columns and K of B's."""
+
+    def steps(array: Any) -> list[int]:
+        if hasattr(array, "stride"):
+            return [int(each) for each in array.stride()]
+        return [each // array.itemsize for each in array.strides]
+
+    (row, row_k), (column_k, column) = steps(pointers.scale_a), steps(pointers.scale_b)
+    return row, row_k, column, column_k
+
+
+def rows_of_operands(problem: Problem, pointers: Pointers) -> tuple[Any, Any]:
+    """Return A and B as tensor maps see them: with the contiguous axis last."""
+    return (
+        pointers.a if problem.a.k_major else pointers.a.swapaxes(-1, -2),
+        pointers.b.swapaxes(-1, -2) if problem.b.k_major else pointers.b,
+    )

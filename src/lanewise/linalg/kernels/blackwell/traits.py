@@ -10,7 +10,8 @@ from lanewise.formats import Format, f32, u8
 from lanewise.isa import Instruction
 from lanewise.isa.launch_limits import shared_bytes_of
 from lanewise.linalg.block_scaling.formats import BLOCK_FORMATS, SWIZZLED_BYTES, SWIZZLED_FACTORS, BlockFormat
-from lanewise.linalg.order import multiplied_formats, plane_products, planes_of, stored_bits, tcgen05_of
+from lanewise.linalg.kernels.tile_traits import TileTraits, compiled_in, has_aligned_rows
+from lanewise.linalg.order import plane_products, stored_bits, tcgen05_of
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Operand, Problem
 
@@ -34,39 +35,16 @@ _LEAST_STAGES, _MOST_STAGES = 2, 8
 
 
 @dataclass(frozen=True)
-class BlackwellTraits:
+class BlackwellTraits(TileTraits):
     """The constants of one kernel; `traits_of` makes them."""
 
-    #: The problem as the kernel computes it, without what is an argument: sizes, strides, addresses.
-    problem: Problem
-    plan: Plan
     #: Whether rows of the result begin and end at multiples of 16 bytes, so that threads store 16 at once.
     aligned_rows: bool = False
-
-    @cached_property
-    def a(self) -> Format:
-        """The format of A as it is multiplied."""
-        return multiplied_formats(self.problem)[0]
-
-    @cached_property
-    def b(self) -> Format:
-        """The format of B as it is multiplied."""
-        return multiplied_formats(self.problem)[1]
-
-    @property
-    def out(self) -> Format:
-        """The format of the result."""
-        return self.problem.out.dtype
 
     @property
     def wide(self) -> Format:
         """The format of alpha, beta and everything that is done to a sum."""
         return f32
-
-    @property
-    def bn(self) -> int:
-        """Columns of a tile."""
-        return self.plan.tile[1]
 
     @property
     def pair(self) -> int:
@@ -79,34 +57,9 @@ class BlackwellTraits:
         return self.bn // self.pair
 
     @property
-    def bk(self) -> int:
-        """Elements of K in one stage."""
-        return self.plan.tile[2]
-
-    @cached_property
-    def planes(self) -> int:
-        """Into how many bf16 each element is split; 3 make six products, whose sums are promoted."""
-        return planes_of(self.problem)
-
-    @property
     def products(self) -> tuple[tuple[int, int], ...]:
         """Which planes of A and B are multiplied, in the order of sums."""
         return plane_products(self.planes, self.problem.is_transpose)
-
-    @property
-    def batched(self) -> bool:
-        """Whether tensor maps have a third axis: of the batch, or of planes."""
-        return self.problem.batch > 1 or self.planes > 1
-
-    @property
-    def transposed(self) -> bool:
-        """Whether the columns of the result are contiguous."""
-        return not self.problem.out.k_major
-
-    @property
-    def promotes(self) -> bool:
-        """Whether the sum of each stage is added to a total by ordinary arithmetic."""
-        return self.problem.promote is not None or self.planes > 1
 
     @property
     def scaled_by_blocks(self) -> bool:
@@ -170,10 +123,6 @@ class BlackwellTraits:
         """Columns of tensor memory that a block allocates: a power of two."""
         used = self.factor_column + 2 * FACTOR_COLUMNS * self.factor_blocks
         return max(_LEAST_COLUMNS, 1 << (used - 1).bit_length())
-
-    def repeats(self, operand: Operand) -> bool:
-        """Return whether planes of A, or of B, are the same for all matrices of the batch."""
-        return self.planes > 1 and self.problem.batch > 1 and not operand.batch_stride
 
     def line_elements(self, operand: Operand, rows: int) -> int:
         """Return the rows of a tile as they lie in shared memory: MN-major ones are whole lines."""
@@ -250,19 +199,5 @@ def traits_of(problem: Problem, plan: Plan) -> BlackwellTraits:
     for name in ("skew", "gather", "direct", "l2"):
         if getattr(plan, name):
             raise LanewiseError(f"plans of family 'blackwell' have no {name}: {name}={getattr(plan, name)!r}")
-    out = problem.out
-    row_bytes = (problem.n if out.k_major else problem.m) * out.dtype.word_bits // 8
-    many = planes_of(problem) > 1 and problem.batch > 1
-
-    def kind_of(operand: Operand, strided: bool = False) -> Operand:
-        return Operand(operand.dtype, operand.k_major, 0, int(strided and operand.batch_stride != 0))
-
-    compiled = Problem(
-        0, 0, 0, kind_of(problem.a, many), kind_of(problem.b, many), kind_of(out), problem.sums,
-        batch=min(problem.batch, 2), epilogue=problem.epilogue.compiled_in, precision=problem.precision,
-        promote=problem.promote,
-        scale_blocks=problem.scale_blocks if problem.promote is not None else (0, 0),
-        is_transpose=problem.is_transpose and planes_of(problem) > 1, block_format=problem.block_format,
-    )  # fmt: skip
     kept = replace(plan, group=8, swap=False, copy_a=False, copy_b=False, why="")
-    return BlackwellTraits(compiled, kept, out.tma and row_bytes % 16 == 0)
+    return BlackwellTraits(compiled_in(problem), kept, has_aligned_rows(problem))

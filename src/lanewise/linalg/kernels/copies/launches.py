@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from lanewise.errors import LanewiseError
 from lanewise.formats import bf16
 from lanewise.linalg.arrays import Memory
 from lanewise.linalg.kernels.copies.kernels import CHUNKS_EACH, THREADS, Kind, copying, division
 from lanewise.linalg.kernels.copies.tiles import tiles_of
 from lanewise.linalg.kernels.family import Launch
-from lanewise.linalg.loading import needs_transpose
+from lanewise.linalg.loading import needs_copy, needs_transpose
 from lanewise.linalg.order import SPLIT_PARTS
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.pointers import COUNTER_BYTES, Pointers, flat
@@ -136,6 +137,27 @@ def copies(problem: Problem, plan: Plan) -> tuple[Copy | None, Copy | None]:
 def workspace_bytes(problem: Problem, plan: Plan) -> int:
     """Return how many bytes of workspace, at an address that is a multiple of 128, a plan's copies take."""
     return sum(-(-each.bytes // _ROW) * _ROW for each in copies(problem, plan) if each is not None)
+
+
+def loaded(problem: Problem, plan: Plan) -> Problem:
+    """Return a problem with its operands as they are loaded: after the copies that a plan makes."""
+    of_a, of_b = copies(problem, plan)
+    return replace(
+        problem,
+        a=problem.a if of_a is None else of_a.result,
+        b=problem.b if of_b is None else of_b.result,
+    )
+
+
+def require_copies(problem: Problem, plan: Plan, tcgen05: bool = False) -> None:
+    """Raise an error if TMA or the instruction cannot take an operand that a plan does not copy."""
+    for name, operand, is_copied in (("a", problem.a, plan.copy_a), ("b", problem.b, plan.copy_b)):
+        if needs_copy(operand, problem.precision, tcgen05=tcgen05) and not is_copied:
+            raise LanewiseError(
+                f"copy_{name}=False: TMA and {'tcgen05' if tcgen05 else 'wgmma'} cannot take {name} as it "
+                "lies, and the plan does not copy it: make the plan for these arrays, or take "
+                f"copy_{name}=True"
+            )
 
 
 def copied(problem: Problem, plan: Plan, pointers: Pointers) -> tuple[Problem, Pointers, Launch]:

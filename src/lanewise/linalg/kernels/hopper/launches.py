@@ -15,16 +15,21 @@ from lanewise.errors import LanewiseError
 from lanewise.formats import s32, tf32
 from lanewise.isa.launch_limits import LARGEST_GRID
 from lanewise.lang.frontend.kernel import Kernel
-from lanewise.linalg.kernels.copies.launches import copied, copies
+from lanewise.linalg.kernels.copies.launches import copied, loaded, require_copies
 from lanewise.linalg.kernels.copies.launches import workspace_bytes as copy_bytes
-from lanewise.linalg.kernels.family import Launch, or_null, residual_strides
+from lanewise.linalg.kernels.family import (
+    Launch,
+    block_scale_strides,
+    epilogue_arguments,
+    or_null,
+    rows_of_operands,
+)
 from lanewise.linalg.kernels.hopper.kernel import compiled
 from lanewise.linalg.kernels.hopper.limits import require_possible
 from lanewise.linalg.kernels.hopper.operand_tiles import operand_tiles
 from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
 from lanewise.linalg.kernels.hopper.split_k_workspace import workspace_bytes as sum_bytes
 from lanewise.linalg.kernels.hopper.traits import MOST_SHARED, Store, Traits, traits_of
-from lanewise.linalg.loading import needs_copy
 from lanewise.linalg.orientation import oriented, oriented_launch
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.gpus import GPUS, resident
@@ -177,14 +182,12 @@ def _products(problem: Problem, plan: Plan, pointers: Pointers, multiprocessors:
     """Return the launch of the products of a problem as the kernel computes it."""
     traits, at_once = _traits_for_launch(problem, plan, multiprocessors)
     blocks = grid(traits, problem.m, problem.n, problem.batch, at_once)
+    strides = block_scale_strides(pointers) if traits.scaled_by_blocks else (0, 0, 0, 0)
     arguments = (
         *tensor_maps(traits, pointers),
         problem.m, problem.n, problem.k, problem.batch, plan.group,
         problem.out.leading, problem.out.batch_stride,
-        or_null(pointers.bias), or_null(pointers.residual), *residual_strides(problem),
-        or_null(pointers.scale_a), or_null(pointers.scale_b), or_null(pointers.scale_out),
-        *(scale_strides(pointers) if traits.scaled_by_blocks else (0, 0, 0, 0)),
-        float(pointers.alpha), float(pointers.beta),
+        *epilogue_arguments(problem, pointers, block_strides=strides),
         or_null(pointers.starts), or_null(pointers.ends), problem.experts, int(problem.clears_rest),
         problem.folded_rows,
         *_split_memory(traits, problem, pointers),
@@ -201,9 +204,7 @@ def _reduction(problem: Problem, plan: Plan, pointers: Pointers) -> Launch:
     arguments = (
         flat(pointers.out.swapaxes(-1, -2) if traits.transposed else pointers.out),
         problem.m, problem.n, problem.out.leading, problem.out.batch_stride,
-        or_null(pointers.bias), or_null(pointers.residual), *residual_strides(problem),
-        or_null(pointers.scale_a), or_null(pointers.scale_b), or_null(pointers.scale_out),
-        float(pointers.alpha), float(pointers.beta), problem.folded_rows,
+        *epilogue_arguments(problem, pointers), problem.folded_rows,
         _split_memory(traits, problem, pointers)[1],
     )  # fmt: skip
     shape = reduction_shape(traits, problem.m, problem.n, problem.batch)
@@ -218,8 +219,7 @@ def tensor_maps(traits: Traits, pointers: Pointers) -> tuple[Any, Any, Any]:
     lead, planes = ((1,), (T.planes,)) if T.batched else ((), ())
     tile_a, tile_b = operand_tiles(T)
     dtype = "tf32" if T.a is tf32 else None
-    rows_a = pointers.a if T.problem.a.k_major else pointers.a.swapaxes(-1, -2)
-    rows_b = pointers.b.swapaxes(-1, -2) if T.problem.b.k_major else pointers.b
+    rows_a, rows_b = rows_of_operands(T.problem, pointers)
     rows_out = pointers.out.swapaxes(-1, -2) if T.transposed else pointers.out
     if T.planes > 1 and rows_out.ndim == 2:
         rows_out = rows_out[None]
@@ -244,19 +244,9 @@ def _traits_for_launch(problem: Problem, plan: Plan, multiprocessors: int) -> tu
 
 def require_kernel(problem: Problem, plan: Plan) -> None:
     """Raise the error that a launch would raise if there is no kernel of a plan for a problem."""
-    of_a, of_b = copies(problem, plan)
-    loaded = replace(
-        problem,
-        a=problem.a if of_a is None else of_a.result,
-        b=problem.b if of_b is None else of_b.result,
-    )
-    require_possible(_traits_for_launch(oriented(loaded, plan), plan, _multiprocessors(plan))[0])
-    for name, operand, is_copied in (("a", problem.a, plan.copy_a), ("b", problem.b, plan.copy_b)):
-        if needs_copy(operand, problem.precision) and not is_copied:
-            raise LanewiseError(
-                f"copy_{name}=False: TMA and wgmma cannot take {name} as it lies, and the plan does not copy "
-                f"it: make the plan for these arrays, or take copy_{name}=True"
-            )
+    traits, _ = _traits_for_launch(oriented(loaded(problem, plan), plan), plan, _multiprocessors(plan))
+    require_possible(traits)
+    require_copies(problem, plan)
 
 
 def workspace_bytes(problem: Problem, plan: Plan) -> int:
@@ -279,15 +269,3 @@ def _split_memory(traits: Traits, problem: Problem, pointers: Pointers) -> tuple
     if isinstance(parts[0], np.ndarray):
         return parts[0].view(np.int32), parts[1].view(np.int32 if problem.sums is s32 else np.float32)
     return parts
-
-
-def scale_strides(pointers: Pointers) -> tuple[int, int, int, int]:
-    """Return the steps of block scales in elements: along rows and K of A's, along columns and K of B's."""
-
-    def steps(array: Any) -> list[int]:
-        if hasattr(array, "stride"):
-            return [int(each) for each in array.stride()]
-        return [each // array.itemsize for each in array.strides]
-
-    (row, row_k), (column_k, column) = steps(pointers.scale_a), steps(pointers.scale_b)
-    return row, row_k, column, column_k

@@ -12,12 +12,12 @@ from functools import cached_property
 from math import gcd
 
 from lanewise import isa
-from lanewise.formats import Format
 from lanewise.isa import Instruction
 from lanewise.isa.launch_limits import shared_bytes_of
-from lanewise.linalg.order import multiplied_formats, planes_of, sparse_name, wgmma_name
+from lanewise.linalg.kernels.tile_traits import TileTraits, compiled_in, has_aligned_rows
+from lanewise.linalg.order import sparse_name, wgmma_name
 from lanewise.linalg.plan import Plan
-from lanewise.linalg.problem import Epilogue, Operand, Problem
+from lanewise.linalg.problem import Epilogue, Problem
 
 #: Threads of a warpgroup, rows of a wgmma, bytes of a line of the 128-byte swizzle.
 WARPGROUP, ROWS, LINE = 128, 64, 128
@@ -53,58 +53,19 @@ class Store(Enum):
 
 
 @dataclass(frozen=True)
-class Traits:
+class Traits(TileTraits):
     """The constants of one kernel: `traits_of` makes them, `launches.for_shape` adds what sizes decide."""
 
-    #: The problem as the kernel computes it, without what is an argument: sizes, strides, addresses.
-    problem: Problem
-    #: The plan, without what is an argument, or what is in the problem already.
-    plan: Plan
     store: Store = Store.TMA
     #: Whether rows of the result begin and end at multiples of 16 bytes, so that threads store 16 at once.
     aligned_rows: bool = False
     #: Whether each block (or cluster) has one tile, by its place in the grid; else blocks are persistent.
     one_tile: bool = False
 
-    @cached_property
-    def a(self) -> Format:
-        """The format of A as it is multiplied."""
-        return multiplied_formats(self.problem)[0]
-
-    @cached_property
-    def b(self) -> Format:
-        """The format of B as it is multiplied."""
-        return multiplied_formats(self.problem)[1]
-
-    @property
-    def out(self) -> Format:
-        """The format of the result."""
-        return self.problem.out.dtype
-
-    @property
-    def bm(self) -> int:
-        """Rows of a block's tile."""
-        return self.plan.tile[0]
-
-    @property
-    def bn(self) -> int:
-        """Columns of a block's tile."""
-        return self.plan.tile[1]
-
-    @property
-    def bk(self) -> int:
-        """Elements of K in one stage."""
-        return self.plan.tile[2]
-
     @property
     def element_bytes(self) -> int:
         """Bytes of an element of A and of B."""
         return self.a.word_bits // 8
-
-    @cached_property
-    def planes(self) -> int:
-        """Into how many bf16 each element is split; 3 make six products, whose sums are promoted."""
-        return planes_of(self.problem)
 
     @property
     def pingpong(self) -> bool:
@@ -117,28 +78,9 @@ class Traits:
         return self.plan.schedule == "by turns"
 
     @property
-    def batched(self) -> bool:
-        """Whether tensor maps have a third axis: of the batch, of planes, or of experts."""
-        return self.problem.batch > 1 or self.planes > 1 or self.grouped
-
-    @property
-    def grouped(self) -> bool:
-        """Whether each matrix of B is multiplied by rows of A of its own, whose limits the kernel reads."""
-        return self.problem.experts > 0
-
-    @property
-    def transposed(self) -> bool:
-        """Whether the result's columns are contiguous, so that tiles are stored transposed."""
-        return not self.problem.out.k_major
-
-    @property
     def after_copy(self) -> bool:
         """Whether a kernel before this one copies operands: it begins early, and waits before it loads."""
         return self.plan.copy_a or self.plan.copy_b
-
-    def repeats(self, operand: Operand) -> bool:
-        """Return whether planes of A, or of B, are the same for all matrices of the batch."""
-        return self.planes > 1 and self.problem.batch > 1 and not operand.batch_stride
 
     # who computes what --------------------------------------------------------------------------------------
 
@@ -195,11 +137,6 @@ class Traits:
         """The wgmma that multiplies 64 rows by the columns of a piece."""
         name = sparse_name if self.problem.sparse else wgmma_name
         return isa.instruction(name(self.piece, self.problem.sums.name, self.a.name, self.b.name))
-
-    @property
-    def promotes(self) -> bool:
-        """Whether the sums of each stage are added to others by ordinary arithmetic."""
-        return self.problem.promote is not None or self.planes > 1
 
     @property
     def scale_blocks(self) -> tuple[int, int]:
@@ -294,29 +231,10 @@ def metadata_words(element_bytes: int) -> int:
 
 def traits_of(problem: Problem, plan: Plan) -> Traits:
     """Return what a problem, oriented as the kernel computes it, and its plan compile to."""
-    out = problem.out
-    row_bytes = (problem.n if out.k_major else problem.m) * out.dtype.bits // 8
-    aligned = out.tma and row_bytes % 16 == 0
+    aligned = has_aligned_rows(problem)
     store = Store.TMA if aligned and not problem.experts else Store.THREADS
     schedule = plan.schedule if plan.schedule in ("pingpong", "by turns") else "cooperative"
     compiled = replace(
         plan, schedule=schedule, group=8, swap=False, copy_a=plan.copy_a or plan.copy_b, copy_b=False, why=""
     )
-    return Traits(_compiled_in(problem), compiled, Store.REGISTERS if plan.direct else store, aligned)
-
-
-def _compiled_in(problem: Problem) -> Problem:
-    """Return a problem without what is an argument of its kernel: sizes, strides, and alignment."""
-    many = planes_of(problem) > 1 and problem.batch > 1
-
-    def kind(operand: Operand, strided: bool = False) -> Operand:
-        return Operand(operand.dtype, operand.k_major, 0, int(strided and operand.batch_stride != 0))
-
-    return Problem(
-        0, 0, 0, kind(problem.a, many), kind(problem.b, many), kind(problem.out), problem.sums,
-        batch=min(problem.batch, 2), epilogue=problem.epilogue.compiled_in, precision=problem.precision,
-        promote=problem.promote,
-        scale_blocks=problem.scale_blocks if problem.promote is not None else (0, 0),
-        experts=min(problem.experts, 1), sparse=problem.sparse,
-        is_transpose=problem.is_transpose and planes_of(problem) > 1,
-    )  # fmt: skip
+    return Traits(compiled_in(problem), compiled, Store.REGISTERS if plan.direct else store, aligned)

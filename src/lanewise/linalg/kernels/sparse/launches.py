@@ -8,7 +8,7 @@ from lanewise.errors import LanewiseError
 from lanewise.lang.frontend.kernel import Kernel
 from lanewise.linalg.kernels.copies.launches import copied
 from lanewise.linalg.kernels.copies.launches import workspace_bytes as copy_bytes
-from lanewise.linalg.kernels.family import Launch, or_null, residual_strides
+from lanewise.linalg.kernels.family import Launch, epilogue_arguments
 from lanewise.linalg.kernels.hopper.launches import tensor_maps, tiles_of
 from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
 from lanewise.linalg.kernels.hopper.traits import traits_of
@@ -40,9 +40,7 @@ def launches(
     arguments = (
         *tensor_maps(traits, pointers), flat(pointers.metadata),
         problem.m, problem.n, problem.k, stage_words, plan.group, problem.out.leading,
-        or_null(pointers.bias), or_null(pointers.residual), *residual_strides(problem)[:2],
-        or_null(pointers.scale_a), or_null(pointers.scale_b), or_null(pointers.scale_out),
-        float(pointers.alpha), float(pointers.beta), problem.folded_rows,
+        *epilogue_arguments(problem, pointers, batched=False), problem.folded_rows,
     )  # fmt: skip
     configured = compiled(traits)[blocks, traits.threads, SharedMemory(traits).total]
     return [*before, Launch(configured, arguments, overlap=plan.copy_a)]

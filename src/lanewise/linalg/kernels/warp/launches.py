@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lanewise.lang.frontend.kernel import Kernel
-from lanewise.linalg.kernels.family import Launch, or_null, residual_strides
+from lanewise.linalg.kernels.family import Launch, epilogue_arguments
 from lanewise.linalg.kernels.warp.kernel import compiled
 from lanewise.linalg.kernels.warp.traits import WarpTraits, traits_of
 from lanewise.linalg.orientation import oriented, oriented_launch
@@ -45,9 +45,7 @@ def launches(
     arguments = (
         flat(pointers.a), flat(pointers.b), flat(pointers.out), problem.m, problem.n, problem.k,
         *(each.leading for each in operands), *(each.batch_stride for each in operands),
-        or_null(pointers.bias), or_null(pointers.residual), *residual_strides(problem),
-        or_null(pointers.scale_a), or_null(pointers.scale_b), or_null(pointers.scale_out),
-        float(pointers.alpha), float(pointers.beta), problem.folded_rows,
+        *epilogue_arguments(problem, pointers), problem.folded_rows,
     )  # fmt: skip
     configured = compiled(traits)[(tiles, problem.batch), traits.threads, traits.shared_bytes]
     return [Launch(configured, arguments)]
@@ -64,9 +62,7 @@ def _launch_by_tma(problem: Problem, traits: WarpTraits, pointers: Pointers, til
         tensor_map(pointers.a, (bm, bk), swizzle="128B"),
         tensor_map(pointers.b.swapaxes(-1, -2), (bn, bk), swizzle="128B"),
         flat(pointers.out), problem.m, problem.n, problem.k, problem.out.leading,
-        or_null(pointers.bias), or_null(pointers.residual), *residual_strides(problem)[:2],
-        or_null(pointers.scale_a), or_null(pointers.scale_b), or_null(pointers.scale_out),
-        float(pointers.alpha), float(pointers.beta),
+        *epilogue_arguments(problem, pointers, batched=False),
     )  # fmt: skip
     configured = compiled_by_tma(traits)[tiles, WARPGROUP + traits.threads, traits.shared_bytes]
     return Launch(configured, arguments)

@@ -10,6 +10,7 @@ from lanewise.formats import Format, f32, f64
 from lanewise.isa import Instruction, instruction
 from lanewise.isa.archs import arch_number
 from lanewise.isa.launch_limits import MOST_THREADS, shared_bytes_of
+from lanewise.linalg.kernels.tile_traits import TileTraits
 from lanewise.linalg.kernels.warp.tiles import LANES, PIECE, TileShape
 from lanewise.linalg.order import instruction_of, multiplied_formats, planes_of
 from lanewise.linalg.plan import Plan
@@ -28,11 +29,8 @@ _SUM_BYTES = 4
 
 
 @dataclass(frozen=True)
-class WarpTraits:
+class WarpTraits(TileTraits):
     """The constants of one kernel: its problem without sizes and strides, and its plan."""
-
-    problem: Problem
-    plan: Plan
 
     @cached_property
     def a(self) -> Format:
@@ -43,16 +41,6 @@ class WarpTraits:
     def b(self) -> Format:
         """The format of B as it lies in shared memory."""
         return self.problem.b.dtype if self.planes > 1 else multiplied_formats(self.problem)[1]
-
-    @property
-    def planes(self) -> int:
-        """Into how many bf16 each element is split; 3 make six products, whose sums are promoted."""
-        return planes_of(self.problem)
-
-    @property
-    def out(self) -> Format:
-        """The format of the result."""
-        return self.problem.out.dtype
 
     @cached_property
     def mma(self) -> Instruction:

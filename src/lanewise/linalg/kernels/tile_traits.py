@@ -1,0 +1,107 @@
+"""What kernels of every family compile in of a problem and its plan: formats, a tile's sizes; never a size of
+the problem."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from lanewise.formats import Format
+from lanewise.linalg.order import multiplied_formats, planes_of
+from lanewise.linalg.plan import Plan
+from lanewise.linalg.problem import Operand, Problem
+
+
+@dataclass(frozen=True)
+class TileTraits:
+    """The constants of a kernel that follow from its problem and plan alone; families add theirs."""
+
+    #: The problem as the kernel computes it, without what is an argument: sizes, strides, addresses.
+    problem: Problem
+    #: The plan, without what is an argument, or what is in the problem already.
+    plan: Plan
+
+    @cached_property
+    def a(self) -> Format:
+        """The format of A as it is multiplied."""
+        return multiplied_formats(self.problem)[0]
+
+    @cached_property
+    def b(self) -> Format:
+        """The format of B as it is multiplied."""
+        return multiplied_formats(self.problem)[1]
+
+    @property
+    def out(self) -> Format:
+        """The format of the result."""
+        return self.problem.out.dtype
+
+    @property
+    def bm(self) -> int:
+        """Rows of a block's tile."""
+        return self.plan.tile[0]
+
+    @property
+    def bn(self) -> int:
+        """Columns of a block's tile."""
+        return self.plan.tile[1]
+
+    @property
+    def bk(self) -> int:
+        """Elements of K in one stage."""
+        return self.plan.tile[2]
+
+    @cached_property
+    def planes(self) -> int:
+        """Into how many bf16 each element is split; 3 make six products, whose sums are promoted."""
+        return planes_of(self.problem)
+
+    @property
+    def grouped(self) -> bool:
+        """Whether each matrix of B is multiplied by rows of A of its own, whose limits the kernel reads."""
+        return self.problem.experts > 0
+
+    @property
+    def batched(self) -> bool:
+        """Whether tensor maps have a third axis: of the batch, of planes, or of experts."""
+        return self.problem.batch > 1 or self.planes > 1 or self.grouped
+
+    @property
+    def transposed(self) -> bool:
+        """Whether the result's columns are contiguous, so that tiles are stored transposed."""
+        return not self.problem.out.k_major
+
+    @property
+    def promotes(self) -> bool:
+        """Whether the sums of each stage are added to others by ordinary arithmetic."""
+        return self.problem.promote is not None or self.planes > 1
+
+    def repeats(self, operand: Operand) -> bool:
+        """Return whether planes of A, or of B, are the same for all matrices of the batch."""
+        return self.planes > 1 and self.problem.batch > 1 and not operand.batch_stride
+
+
+def compiled_in(problem: Problem) -> Problem:
+    """Return a problem without what is an argument of its kernel: sizes, strides, and alignment."""
+    is_split = planes_of(problem) > 1
+
+    def kind(operand: Operand, strided: bool = False) -> Operand:
+        return Operand(operand.dtype, operand.k_major, 0, int(strided and operand.batch_stride != 0))
+
+    many = is_split and problem.batch > 1
+    return Problem(
+        0, 0, 0, kind(problem.a, many), kind(problem.b, many), kind(problem.out), problem.sums,
+        batch=min(problem.batch, 2), epilogue=problem.epilogue.compiled_in, precision=problem.precision,
+        promote=problem.promote,
+        scale_blocks=problem.scale_blocks if problem.promote is not None else (0, 0),
+        experts=min(problem.experts, 1), sparse=problem.sparse,
+        is_transpose=problem.is_transpose and is_split, block_format=problem.block_format,
+    )  # fmt: skip
+
+
+def has_aligned_rows(problem: Problem) -> bool:
+    """Return whether rows of the result (columns, if those are contiguous) begin and end at multiples of 16
+    bytes."""
+    out = problem.out
+    row_bytes = (problem.n if out.k_major else problem.m) * out.dtype.word_bits // 8
+    return out.tma and row_bytes % 16 == 0
