@@ -18,8 +18,8 @@ workers import them in the opposite order, so that two workers find what the oth
 meet in the middle.
 
 Most kernels are launched once, so all code is compiled with few passes of LLVM, in this process and in
-programs that tests start. With LANEWISE_EVERYTHING=1, as in CI's second step and at night, code is compiled as
-users have it; so it is if LANEWISE_COMPILE_QUICKLY is set and empty.
+programs that tests start. With LANEWISE_EVERYTHING=1, as in CI's second step and at night, code is compiled
+as users have it; so it is if LANEWISE_COMPILE_QUICKLY is set and empty.
 
 NumPy and torch compute with one thread. Otherwise each worker, and each program that tests start, would have
 as many threads as the machine has processors, and these spin while they wait for each other.
@@ -112,7 +112,7 @@ def _let_hypothesis_take_its_time() -> None:
 def _leave_constants_of_modules_alone() -> None:
     """Let Hypothesis draw examples without the constants of the project's modules.
 
-    There is no setting for it. A release of Hypothesis that has no such function, or another one, is left as it is.
+    There is no setting for it. A release of Hypothesis without such a function is left as it is.
     """
     with contextlib.suppress(ImportError, AttributeError):
         from hypothesis.internal.conjecture import providers

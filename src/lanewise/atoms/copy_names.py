@@ -142,10 +142,10 @@ def named_copy(text: str) -> CopyOperation:
     >>> named_copy("SM75_U16x8_LDSM_T").text
     'ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16'
     """
-    operation = find_copy(text)
-    if operation is None:
+    found = find_copy(text)
+    if found is None:
         raise unknown_name("copy operation", text, copy_operations())
-    return operation
+    return found
 
 
 def with_arguments(operation: CopyOperation, arguments: tuple[str, ...]) -> CopyOperation:

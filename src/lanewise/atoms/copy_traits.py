@@ -29,10 +29,10 @@ class Copy_Traits:
     operation: CopyOperation
 
     def __init__(self, operation: CopyOperation | str) -> None:
-        resolved = named_copy(operation) if isinstance(operation, str) else operation
-        if not isinstance(resolved, CopyOperation):
+        found = named_copy(operation) if isinstance(operation, str) else operation
+        if not isinstance(found, CopyOperation):
             raise LanewiseError(f"a copy operation is given by CUTLASS's name for it, not {operation!r}")
-        object.__setattr__(self, "operation", resolved)
+        object.__setattr__(self, "operation", found)
 
     @property
     def instruction(self) -> Instruction | None:

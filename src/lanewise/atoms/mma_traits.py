@@ -46,10 +46,10 @@ class MMA_Traits:
     arguments: Mapping[str, Enum] = field(hash=False)
 
     def __init__(self, operation: Operation | str, arguments: Mapping[str, Enum] | None = None) -> None:
-        resolved, chosen = named_operation(operation) if isinstance(operation, str) else (operation, {})
-        if not isinstance(resolved, Operation):
+        found, chosen = named_operation(operation) if isinstance(operation, str) else (operation, {})
+        if not isinstance(found, Operation):
             raise LanewiseError(f"an MMA operation is given by CUTLASS's name for it, not {operation!r}")
-        object.__setattr__(self, "operation", resolved)
+        object.__setattr__(self, "operation", found)
         object.__setattr__(self, "arguments", chosen if arguments is None else arguments)
         if self.instruction.a_source == "registers" and self.tnspA is Major.MN:
             raise LanewiseError(

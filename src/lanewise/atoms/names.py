@@ -173,10 +173,10 @@ def named_operation(text: str) -> tuple[Operation, dict[str, Enum]]:
     >>> named_operation("SM80_16x8x16_F32F16F16F32_TN")[0].arch
     'sm_80'
     """
-    named = find_operation(text)
-    if named is None:
+    found = find_operation(text)
+    if found is None:
         raise unknown_name("MMA operation", text, (operation.name for operation in operations()))
-    return named
+    return found
 
 
 def unknown_name(what: str, text: str, known: Iterable[str]) -> LanewiseError:

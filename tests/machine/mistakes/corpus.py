@@ -298,7 +298,7 @@ PAIRS: list[Pair] = read_all()
 
 @functools.cache
 def in_the_suite() -> frozenset[str]:
-    """Return the names of the pairs that are tried each time: one of each cause, and one advice in each folder.
+    """Return the names of the pairs that are tried each time: one of each cause, one advice in each folder.
 
     With LANEWISE_EVERYTHING in the environment, as in a step of CI, all are; `report.py` tries all, too.
     """

@@ -134,12 +134,12 @@ def layout(
     lanewise draw layout "Sw<2,0,3> o 0 o (8,8):(8,1)" -o swizzled.svg
     lanewise draw layout "((4,8),(2,2)):((32,1),(16,8))" --tv 16,8 -o c.svg
     """
-    found: object = read_layout(layout)
+    drawn: object = read_layout(layout)
     if tv is not None:
         from lanewise import draw
 
-        found = draw.tv(found, read_integers(tv, "the size of a matrix"))
-    return _drawn(found, output, colour=colour, columns=columns, labels=labels)
+        drawn = draw.tv(drawn, read_integers(tv, "the size of a matrix"))
+    return _drawn(drawn, output, colour=colour, columns=columns, labels=labels)
 
 
 def atom(
@@ -313,8 +313,8 @@ def swizzle(
     lanewise draw swizzle 3,4,3 --layout "(8,64):(64,1)" --bits 16 -o swizzle.svg
     lanewise draw swizzle 2,0,3 --layout "(8,8):(8,1)"
     """
-    found = read_swizzle(swizzle) if bits is None else recast(read_swizzle(swizzle), 8, bits)
-    drawn = found if layout is None else ComposedLayout(found, 0, read_plain_layout(layout))
+    pattern = read_swizzle(swizzle) if bits is None else recast(read_swizzle(swizzle), 8, bits)
+    drawn = pattern if layout is None else ComposedLayout(pattern, 0, read_plain_layout(layout))
     return _drawn(drawn, output, labels=labels)
 
 
@@ -357,21 +357,21 @@ def instruction(
     lanewise draw instruction tcgen05.ld.sync.aligned.16x256b.x2.b32 --lane 5
     """
     text = " ".join(words)
-    found: Any
+    drawn: Any
     if is_asynchronous(text):
-        found = instruction_named(
+        drawn = instruction_named(
             text, a_source=a_source, stride=stride, descriptor=instruction_descriptor(descriptor)
         )
     elif descriptor is not None:
         raise LanewiseError(f"--descriptor is for tcgen05.mma; {text} has no instruction descriptor")
     else:
-        found = usual_instruction(text, a_source=a_source, stride=stride)
+        drawn = usual_instruction(text, a_source=a_source, stride=stride)
         if operand is not None:
-            operand = operand_named(found, operand).name
+            operand = operand_named(drawn, operand).name
         if element is not None:
-            element = (operand_named(found, element[0]).name, *element[1:])
+            element = (operand_named(drawn, element[0]).name, *element[1:])
     return _drawn(
-        found,
+        drawn,
         output,
         operand=operand,
         lane=lane,
@@ -491,8 +491,8 @@ def _permutation(text: str | None) -> object:
 
 
 def _mode(text: str) -> object:
-    found = _drawable(read_plain_layout(text), "places")
-    return found.shape if ":" not in text and isinstance(found.shape, int) else found
+    drawable = _drawable(read_plain_layout(text), "places")
+    return drawable.shape if ":" not in text and isinstance(drawable.shape, int) else drawable
 
 
 def _split_modes(text: str) -> list[str]:
