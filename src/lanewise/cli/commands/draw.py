@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,6 +27,7 @@ from lanewise.cli.input.drawing_options import (
     Permutation,
 )
 from lanewise.cli.input.encoded import drawable, instruction_descriptor, read_encoded
+from lanewise.cli.input.option_groups import with_groups
 from lanewise.cli.input.options import ASource, Descriptor, InstructionWords, Stride
 from lanewise.cli.input.subject import atom_named, instruction_named, usual_instruction
 from lanewise.errors import LanewiseError
@@ -318,25 +320,42 @@ def swizzle(
     return _drawn(drawn, output, labels=labels)
 
 
-def instruction(
-    words: InstructionWords,
-    output: Output = None,
-    operand: OperandName = None,
-    lane: Lane = None,
+@dataclass(frozen=True)
+class MarkOptions:
+    """What is marked in a picture of an instruction, and of which operand."""
+
+    operand: OperandName = None
+    lane: Lane = None
     element: Annotated[
         tuple[str, int, int] | None,
         typer.Option("--element", metavar="OPERAND ROW COL", help="Mark one element.", show_default=False),
-    ] = None,
+    ] = None
     product: Annotated[
         int | None,
         typer.Option("--product", metavar="Q", help="Which product of Volta's m8n8k4.", show_default=False),
-    ] = None,
+    ] = None
     inputs: Annotated[
         bool,
         typer.Option(
             "--inputs", help="With --element D: mark the row of A and the column of B that make it."
         ),
-    ] = False,
+    ] = False
+
+    def of(self, drawn: Any) -> MarkOptions:
+        """Return the same with the names that an instruction's operands have: `--operand a` means A."""
+        operand = operand_named(drawn, self.operand).name if self.operand is not None else None
+        element = self.element
+        if element is not None:
+            element = (operand_named(drawn, element[0]).name, *element[1:])
+        return replace(self, operand=operand, element=element)
+
+
+@with_groups
+def instruction(
+    words: InstructionWords,
+    output: Output = None,
+    *,
+    marked: MarkOptions,
     columns: Columns = None,
     colour: Colour = None,
     labels: Labels = True,
@@ -366,22 +385,8 @@ def instruction(
         raise LanewiseError(f"--descriptor is for tcgen05.mma; {text} has no instruction descriptor")
     else:
         drawn = usual_instruction(text, a_source=a_source, stride=stride)
-        if operand is not None:
-            operand = operand_named(drawn, operand).name
-        if element is not None:
-            element = (operand_named(drawn, element[0]).name, *element[1:])
-    return _drawn(
-        drawn,
-        output,
-        operand=operand,
-        lane=lane,
-        element=element,
-        product=product,
-        inputs=inputs,
-        columns=columns,
-        colour=colour,
-        labels=labels,
-    )
+        marked = marked.of(drawn)
+    return _drawn(drawn, output, **vars(marked), columns=columns, colour=colour, labels=labels)
 
 
 def banks(
