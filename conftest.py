@@ -17,6 +17,10 @@ Every worker of pytest-xdist imports every file, and pytest rewrites the asserti
 workers import them in the opposite order, so that two workers find what the other has rewritten when they
 meet in the middle.
 
+Most kernels are launched once, so all code is compiled with few passes of LLVM, in this process and in
+programs that tests start. With LANEWISE_EVERYTHING=1, as in CI's second step and at night, code is compiled
+as users have it; so it is if LANEWISE_COMPILE_QUICKLY is set and empty.
+
 NumPy and torch compute with one thread. Otherwise each worker, and each program that tests start, would have
 as many threads as the machine has processors, and these spin while they wait for each other.
 
@@ -29,8 +33,9 @@ half a minute and more. They run if they are named, as CI does, or with LANEWISE
 
 Nothing in a test depends on how fast the machine is. What lanewise itself bounds in seconds (`lanewise
 explore`) is multiplied by LANEWISE_PATIENCE, which is so large here that no limit is met unless a test sets
-one. Hypothesis neither has a deadline nor complains that examples are drawn slowly. The time limit of
-pytest-timeout is for tests that hang.
+one. Hypothesis neither has a deadline nor complains that examples are drawn slowly. It would also parse the
+source of every module of the project, once in each worker, to draw the constants that stand there more often;
+it does so with LANEWISE_EVERYTHING=1. The time limit of pytest-timeout is for tests that hang.
 
 A script starts programs in the background with SIGINT ignored, and what they start inherits that. Tests of
 Ctrl-C would then wait for ever, so the run heeds the signal again.
@@ -38,6 +43,7 @@ Ctrl-C would then wait for ever, so the run heeds the signal again.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import shutil
@@ -59,6 +65,10 @@ APART = ("type_checkers", "browser")
 #: With this set, an error inside the machine's compiler is raised as it is, not as an InternalError, and
 #: tracebacks have every line.
 RAISE_INTERNAL_ERRORS = "LANEWISE_RAISE_INTERNAL_ERRORS"
+#: With this set and not empty, code is compiled with few passes.
+QUICKLY = "LANEWISE_COMPILE_QUICKLY"
+#: With this set and not empty, nothing is left out, and code is compiled as users have it.
+EVERYTHING = "LANEWISE_EVERYTHING"
 #: The factor of all time limits of `lanewise explore`, in this process and in those that tests start.
 PATIENCE = ("LANEWISE_PATIENCE", "1000")
 #: How many threads OpenMP's programs and OpenBLAS have; they ask when they are loaded.
@@ -71,6 +81,7 @@ def pytest_configure(config: pytest.Config) -> None:
     pytest.register_assert_rewrite("shared_tests")
     os.environ.setdefault(RAISE_INTERNAL_ERRORS, "1")
     os.environ.setdefault(*PATIENCE)
+    os.environ.setdefault(QUICKLY, "" if os.environ.get(EVERYTHING) else "1")
     for variable in ONE_THREAD:
         os.environ.setdefault(variable, "1")
     _let_hypothesis_take_its_time()
@@ -94,6 +105,21 @@ def _let_hypothesis_take_its_time() -> None:
         "any speed", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )
     settings.load_profile("any speed")
+    if not os.environ.get(EVERYTHING):
+        _leave_constants_of_modules_alone()
+
+
+def _leave_constants_of_modules_alone() -> None:
+    """Let Hypothesis draw examples without the constants of the project's modules.
+
+    There is no setting for it. A release of Hypothesis without such a function is left as it is.
+    """
+    with contextlib.suppress(ImportError, AttributeError):
+        from hypothesis.internal.conjecture import providers
+
+        constants = providers._local_constants
+        if hasattr(providers, "_get_local_constants"):
+            providers._get_local_constants = lambda: constants
 
 
 def _make_folder(variable: str, add_cleanup: Callable[[Callable[[], None]], None]) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from everything import only_with_everything
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 #: What an example prints, in part.
 SAYS = {
@@ -27,7 +29,15 @@ SAYS = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in EXAMPLES.glob("*.py")))
+#: Examples whose kernels are compiled for seconds.
+LONG = ("attention_hopper",)
+NAMES = [
+    pytest.param(path.stem, marks=only_with_everything) if path.stem in LONG else path.stem
+    for path in sorted(EXAMPLES.glob("*.py"))
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_an_example_runs(
     name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -211,8 +211,8 @@ def _sources() -> tuple[Source, ...]:
 
 def _below(folder: str, prefix: str) -> Iterator[Source]:
     """Yield the files of a folder and of all folders in it, in the order of their names."""
-    with os.scandir(folder) as found:
-        entries = sorted(found, key=lambda entry: entry.name)
+    with os.scandir(folder) as listing:
+        entries = sorted(listing, key=lambda entry: entry.name)
     for entry in entries:
         if entry.is_dir():
             if entry.name != "__pycache__":
@@ -291,15 +291,15 @@ def kept_files(directory: Path) -> list[Kept]:
     Others may have files in a folder that LANEWISE_CACHE_DIR names: an object file is ours only if it is
     called by a digest.
     """
-    found = []
+    files = []
     for path in directory.iterdir() if directory.is_dir() else ():
         if path.suffix == UNFINISHED or (path.suffix in KINDS and _is_digest(path.stem)):
             try:
                 status = path.stat()
             except OSError:  # removed by another process
                 continue
-            found.append(Kept(path, status.st_size, max(status.st_atime, status.st_mtime)))
-    return found
+            files.append(Kept(path, status.st_size, max(status.st_atime, status.st_mtime)))
+    return files
 
 
 def _is_digest(name: str) -> bool:

@@ -58,9 +58,9 @@ def as_array(values: object, what: str) -> AnyArray:
         return np.asarray(values)
     except (TypeError, ValueError) as error:
         if hasattr(values, "__dlpack_device__"):  # a tensor of bfloat16 or fp8, which NumPy does not have
-            found = HOST_ARRAY.function(values)
-            if isinstance(found, np.ndarray):
-                return found
+            array = HOST_ARRAY.function(values)
+            if isinstance(array, np.ndarray):
+                return array
         raise LanewiseError(f"{what}: what was given is not an array ({error})") from None
 
 
@@ -447,8 +447,8 @@ def format_of(what: str | Format | npt.DTypeLike) -> Format:
         return FORMATS[what.lower()]
     own = [each for each in FORMATS.values() if each not in (tf32, ue4m3)]  # these borrow another's dtype
     if isinstance(what, str):
-        found = [each for each in own if each.dtype_name == what]
-        if not found and what.lower() in SPELLINGS:
+        matching = [each for each in own if each.dtype_name == what]
+        if not matching and what.lower() in SPELLINGS:
             return FORMATS[SPELLINGS[what.lower()]]
     else:
         import numpy as np
@@ -457,12 +457,12 @@ def format_of(what: str | Format | npt.DTypeLike) -> Format:
             dtype = None if what is None else np.dtype(what)  # NumPy takes None for float64
         except TypeError:
             dtype = None
-        found = [each for each in own if each.dtype == dtype and dtype is not None]
-    if not found:
+        matching = [each for each in own if each.dtype == dtype and dtype is not None]
+    if not matching:
         if isinstance(what, str) and what.lower() in AMBIGUOUS:
             raise LanewiseError(f"{what!r} may mean {' or '.join(AMBIGUOUS[what.lower()])}; name one of them")
         raise LanewiseError(f"no format {what!r}{_hint(what)}; the formats are {', '.join(FORMATS)}")
-    return found[0]
+    return matching[0]
 
 
 def _hint(what: object) -> str:

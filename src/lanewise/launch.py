@@ -110,10 +110,10 @@ class Configured:
         shape = _three("a cluster", cluster)
         if shape == self.shape.cluster:
             return self
-        found = self._clustered.get(shape)
-        if found is None:
-            found = self._clustered[shape] = Configured(self.entry, replace(self.shape, cluster=shape))
-        return found
+        configured = self._clustered.get(shape)
+        if configured is None:
+            configured = self._clustered[shape] = Configured(self.entry, replace(self.shape, cluster=shape))
+        return configured
 
     def overlapping(self) -> Configured:
         """Return the same launch, which may begin while the kernel before it still runs."""
@@ -299,9 +299,9 @@ def address(array: object) -> Address:
     >>> lw.address(rows[0][1:]) - lw.address(rows[0])
     4
     """
-    found = Address(device_address(array, "lw.address"))
-    found.array = array
-    return found
+    address_of_array = Address(device_address(array, "lw.address"))
+    address_of_array.array = array
+    return address_of_array
 
 
 def device_address(array: object, asked_by: str) -> int:

@@ -58,11 +58,11 @@ class Globals(MutableMapping[str, "GlobalVariable"]):
 
     def __getitem__(self, name: str) -> GlobalVariable:
         """The variable of a name."""
-        found = matching_variables(name, self._names) if isinstance(name, str) else []
-        if len(found) != 1:
-            problem = f"{name!r} may be any of" if found else f"no variable {name!r}; there are"
-            raise LanewiseError(f"{problem}:\n{listed(found or self._names)}")
-        variable = self._module.variables[found[0]]
+        matches = matching_variables(name, self._names) if isinstance(name, str) else []
+        if len(matches) != 1:
+            problem = f"{name!r} may be any of" if matches else f"no variable {name!r}; there are"
+            raise LanewiseError(f"{problem}:\n{listed(matches or self._names)}")
+        variable = self._module.variables[matches[0]]
         dtype, shape = _layout(self._module, variable)
         return GlobalVariable(self._module, variable, dtype, shape)
 
@@ -92,14 +92,14 @@ def _layout(module: Module, variable: Variable) -> tuple[np.dtype, tuple[int, ..
     """Return the type and shape of a variable: by the source if it tells, else by the PTX."""
     if module.cuda is not None:
         declared = declared_variable(module.cuda.text, plain_name(demangle(variable.name).split("::")[-1]))
-        found = cuda_type(declared.type) if declared is not None else None
-        if declared is not None and found is None:
-            found = cuda_type(aliased_type(module.cuda.text, declared.type))
-        if declared is not None and found is not None:
+        layout = cuda_type(declared.type) if declared is not None else None
+        if declared is not None and layout is None:
+            layout = cuda_type(aliased_type(module.cuda.text, declared.type))
+        if declared is not None and layout is not None:
             known = [named_number(module.cuda.text, size) or 0 for size in declared.sizes]
-            shape = _shape(known, variable.size, found.size)
+            shape = _shape(known, variable.size, layout.size)
             if shape is not None:
-                return found.dtype, shape if found.numbers == 1 else (*shape, found.numbers)
+                return layout.dtype, shape if layout.numbers == 1 else (*shape, layout.numbers)
     bits = variable.element_size // max(variable.vector, 1)
     dims = list(variable.dims)
     if dims and dims[0] == 0:
@@ -155,9 +155,9 @@ class GlobalVariable:
     @property
     def array(self) -> Array:
         """A copy of its value now, which is read-only: a change of the copy would not reach the variable."""
-        found = self._read(self._source())
-        found.flags.writeable = False
-        return found
+        value = self._read(self._source())
+        value.flags.writeable = False
+        return value
 
     def view(self, dtype: npt.DTypeLike) -> GlobalVariable:
         """The same bytes in one dimension of another type: structs, or what the PTX calls bytes."""
@@ -229,8 +229,8 @@ class GlobalVariable:
             raise LanewiseError(f"{self.name} is {self.dtype}{sizes}: {error}") from None
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        found = self._read(self._source())
-        return found if dtype is None else found.astype(dtype)
+        value = self._read(self._source())
+        return value if dtype is None else value.astype(dtype)
 
     def __len__(self) -> int:
         if not self.shape:

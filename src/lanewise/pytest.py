@@ -61,8 +61,8 @@ class CheckedLaunches:
 
             INITIALISED.take_all_as_initialised()
             return
-        taken = {name: value for name, value in options.items() if name in _PASSED_ON}
-        report = check(configured, *arguments, schedule=self.schedule, **taken)
+        passed_on = {name: value for name, value in options.items() if name in _PASSED_ON}
+        report = check(configured, *arguments, schedule=self.schedule, **passed_on)
         self.reports.append(report)
         if not report.ok or (self.strict and report.performance):
             raise LaunchFailed(report)

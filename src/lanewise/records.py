@@ -38,14 +38,14 @@ def _made(given: type[C], frozen: bool) -> type[C]:
         name: value for name, value in vars(given).items() if name not in ("__dict__", "__weakref__")
     }
     names = tuple(given.__annotations__)
-    found = {name: _field(namespace.pop(name, MISSING)) for name in names}
+    fields = {name: _field(namespace.pop(name, MISSING)) for name in names}
     made: Any = type(given.__name__, given.__bases__, {**namespace, "__slots__": names})
     made.__qualname__ = given.__qualname__
     shared: dict[str, object] = {
-        "__init__": _initialiser(made, found),
-        "__repr__": _representation([name for name in names if found[name].repr]),
+        "__init__": _initialiser(made, fields),
+        "__repr__": _representation([name for name in names if fields[name].repr]),
         "__match_args__": names,
-        **_comparison([name for name in names if found[name].compare], frozen),
+        **_comparison([name for name in names if fields[name].compare], frozen),
     }
     if frozen:
         shared |= {"__setattr__": _refuse, "__delattr__": _refuse, "__setstate__": _set_state}
@@ -63,11 +63,11 @@ def _field(declared: Any) -> Field[object]:
     return made
 
 
-def _initialiser(made: type, found: dict[str, Field[object]]) -> Callable[..., None]:
+def _initialiser(made: type, fields: dict[str, Field[object]]) -> Callable[..., None]:
     """Return an `__init__` that sets each slot."""
     arguments, body = [], []
     names: dict[str, Any] = {"MISSING": MISSING}
-    for name, each in found.items():
+    for name, each in fields.items():
         default, value = "", name
         if each.default_factory is not MISSING:
             names[f"make_{name}"] = each.default_factory

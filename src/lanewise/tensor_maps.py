@@ -195,7 +195,7 @@ def _modes(
     interleave: object, swizzle: object, l2_promotion: object, fill: object
 ) -> tuple[str, str, str, str]:
     """Return the modes of a map by name; an error for what is no name of one."""
-    found = []
+    modes = []
     for what, value, known in (
         ("interleave", interleave, INTERLEAVES),
         ("swizzle", swizzle, SWIZZLES),
@@ -206,17 +206,17 @@ def _modes(
         if not isinstance(name, str):
             words = ", ".join(map(repr, known))
             raise LanewiseError(f"{what} is one of {words}, not {type(value).__name__} {shown(value)}")
-        found.append(name)
-    first, second, third, fourth = found
+        modes.append(name)
+    first, second, third, fourth = modes
     return first, second, third, fourth
 
 
 def _column(box: object) -> tuple[int, int]:
     """Return the pixels and the channels that a copy of a column takes."""
-    found = _integers("box", box)
-    if len(found) != 2:
+    corners = _integers("box", box)
+    if len(corners) != 2:
         raise LanewiseError(f"with im2col, box is (pixels, channels), two numbers, not {shown(box)}")
-    return found[0], found[1]
+    return corners[0], corners[1]
 
 
 def _corners(im2col: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -234,15 +234,15 @@ def _driver_type(dtype: Any) -> str:
     if isinstance(dtype, str) and dtype in ELEMENT_TYPES:
         return dtype
     try:
-        found = np.dtype(dtype) if dtype is not None else None
+        resolved = np.dtype(dtype) if dtype is not None else None
     except Exception:
-        found = None
-    if found is None or found.fields is not None:
+        resolved = None
+    if resolved is None or resolved.fields is not None:
         if isinstance(dtype, str):
             return dtype  # the rules of maps say which there are
         known = ", ".join(ELEMENT_TYPES)
         raise LanewiseError(f"dtype is one of {known}, not {type(dtype).__name__} {shown(dtype)}")
-    return _element_type(found.name, found.itemsize, None)
+    return _element_type(resolved.name, resolved.itemsize, None)
 
 
 def _layout(array: object) -> tuple[tuple[int, ...], tuple[int, ...], int, str]:
@@ -252,14 +252,14 @@ def _layout(array: object) -> tuple[tuple[int, ...], tuple[int, ...], int, str]:
         return array.shape, array.strides, array.itemsize, array.dtype.name
     from lanewise.gpu.array_layouts import layout_of
 
-    found = layout_of(array)
-    if found is None:
+    layout = layout_of(array)
+    if layout is None:
         raise LanewiseError(
             f"lw.tensor_map takes a NumPy array, a tensor in host memory or an array on a GPU, not "
             f"{type(array).__name__}"
             + ("; numpy.asarray makes a NumPy array of it without a copy" if _is_on_host(array) else "")
         )
-    return found
+    return layout
 
 
 def _is_on_host(array: object) -> bool:
@@ -270,12 +270,12 @@ def _is_on_host(array: object) -> bool:
 def _element_type(name: str, itemsize: int, wanted: str | None) -> str:
     """Return the element type of a tensor: as asked for, or that of the array's type."""
     if wanted is None:
-        found = _TYPES.get(name, "u8" if itemsize == 1 else None)
-        if found is None:
+        type_name = _TYPES.get(name, "u8" if itemsize == 1 else None)
+        if type_name is None:
             raise LanewiseError(
                 f"TMA copies {', '.join(ELEMENT_TYPES)}, and not {name}: view the array as one of them"
             )
-        return found
+        return type_name
     if not isinstance(wanted, str):
         raise LanewiseError(
             f"dtype is one of {', '.join(ELEMENT_TYPES)}, not {type(wanted).__name__} {shown(wanted)}"
@@ -291,21 +291,21 @@ def _element_type(name: str, itemsize: int, wanted: str | None) -> str:
 
 def _numbers(name: str, values: object, rank: int) -> tuple[int, ...]:
     """Return one integer for each axis, or raise an error."""
-    found = _integers(name, values)
-    if len(found) != rank:
-        raise LanewiseError(f"{name} {found} has {len(found)} sizes; the array has {rank} axes")
-    return found
+    numbers = _integers(name, values)
+    if len(numbers) != rank:
+        raise LanewiseError(f"{name} {numbers} has {len(numbers)} sizes; the array has {rank} axes")
+    return numbers
 
 
 def _integers(name: str, values: Any) -> tuple[int, ...]:
     """Return some integers, or raise an error."""
     try:
-        found = tuple(index(each) for each in values)
+        integers = tuple(index(each) for each in values)
     except Exception:  # whatever an object does that is no sequence of integers
         raise LanewiseError(
             f"{name} is an integer for each axis, not {type(values).__name__} {shown(values)}"
         ) from None
-    return found
+    return integers
 
 
 def _integer(name: str, value: Any) -> int:

@@ -19,7 +19,7 @@ TRIED = [
     for pair in PAIRS
     if pair.file in FILES
     for schedule in SCHEDULES
-    if one_of(80, f"{pair.name} {schedule}")
+    if one_of(120, f"{pair.name} {schedule}")
 ]
 
 

@@ -57,24 +57,24 @@ class ArchComparison:
         """D as an arch returns it."""
         name = find_arch(arch)
         names = (name, name.rstrip("af"))  # a GPU's name is that of its arch-specific target
-        found = [each.d for each in self.results if each.arch in names]
-        if not found:
+        results = [each.d for each in self.results if each.arch in names]
+        if not results:
             raise LanewiseError(f"{name}: {self.missing.get(name, 'it was not asked for')}")
-        return found[0]
+        return results[0]
 
     @cached_property
     def differing(self) -> npt.NDArray[np.bool_]:
         """Which elements of D have other bits on some arch than on the first."""
         bits = [each.instruction.d.format.to_bits(each.d) for each in self.results]
-        found = np.zeros(self.results[0].d.shape, bool)
+        differs = np.zeros(self.results[0].d.shape, bool)
         for other in bits[1:]:
-            found |= other != bits[0]
-        return found
+            differs |= other != bits[0]
+        return differs
 
     def __repr__(self) -> str:
         differing = int(self.differing.sum())
-        told = f"{differing} of {self.differing.size} elements differ" if differing else "all bits agree"
-        return f"<comparison of {', '.join(self.archs)}: {told}>"
+        verdict = f"{differing} of {self.differing.size} elements differ" if differing else "all bits agree"
+        return f"<comparison of {', '.join(self.archs)}: {verdict}>"
 
     def __str__(self) -> str:
         first = self.results[0]
@@ -125,11 +125,11 @@ def compare(
     results: list[ArchResult] = []
     missing: dict[str, str] = {}
     for arch in dict.fromkeys(names):
-        found = _widest(arch, a_format, b_format, d_format)
-        if found is None:
+        widest = _widest(arch, a_format, b_format, d_format)
+        if widest is None:
             missing[arch] = f"no mma of {a_format} and {b_format} with {d_format} whose arithmetic is known"
             continue
-        instruction, model = found
+        instruction, model = widest
         results.append(ArchResult(arch, instruction, model, gemm(instruction, left, right, c, arch=arch)))
     if missing and not results:
         mixed = "" if a_format == b_format else "; convert A or B, so that both have the same format"
@@ -150,10 +150,10 @@ def _result_format(a: Format, c: object, d: str | Format | None) -> Format:
 
 def _widest(arch: str, a: Format, b: Format, d: Format) -> tuple[Instruction, Model] | None:
     """Return the mma of an arch for some formats that has the largest K, and its model."""
-    found = [
+    candidates = [
         (each, model)
         for each in instructions(arch, "mma", a=a.name, b=b.name, c=d.name, d=d.name, kind="", sparse=False)
         if not each.satfinite and not each.rounding and (model := model_of(each, arch)) is not None
     ]
-    rows = [each for each in found if each[0].layouts == ("row", "col")] or found
+    rows = [each for each in candidates if each[0].layouts == ("row", "col")] or candidates
     return max(rows, key=lambda each: (each[0].k, each[0].m), default=None)

@@ -52,8 +52,8 @@ def _transposed(instruction: Instruction, given: AnyArray) -> AnyArray:
     if given.shape[-2:] == instruction.a.shape and given.dtype.itemsize == instruction.a.format.bits // 8:
         return np.swapaxes(given, -1, -2).copy()
     registers = given[:, None] if given.shape == (instruction.threads,) else given
-    found = instruction.d.pack(np.swapaxes(instruction.a.unpack(registers), -1, -2))
-    return found.reshape(given.shape)
+    transposed = instruction.d.pack(np.swapaxes(instruction.a.unpack(registers), -1, -2))
+    return transposed.reshape(given.shape)
 
 
 def _shared_bytes(instruction: Instruction, shared: object) -> npt.NDArray[np.uint8]:
@@ -67,15 +67,15 @@ def _shared_bytes(instruction: Instruction, shared: object) -> npt.NDArray[np.ui
 
 def _rows(instruction: Instruction, addresses: object, size: int) -> npt.NDArray[np.intp]:
     """Return the place of every byte of the rows that lanes point to, after a look at the addresses."""
-    found = np.asarray(addresses)
+    rows = np.asarray(addresses)
     count = instruction.row_addresses.rows
-    if found.dtype.kind not in "iu" or found.ndim != 1 or not count <= found.size <= instruction.threads:
-        given = f"{found.dtype}{list(found.shape)}"
+    if rows.dtype.kind not in "iu" or rows.ndim != 1 or not count <= rows.size <= instruction.threads:
+        given = f"{rows.dtype}{list(rows.shape)}"
         raise LanewiseError(
             f"{instruction.family} takes an address for each of {count} lanes, an array of integers; "
             f"{given} was given"
         )
-    for lane, address in enumerate(found[:count].tolist()):
+    for lane, address in enumerate(rows[:count].tolist()):
         if address % _ROW_BYTES:
             raise LanewiseError(
                 f"{instruction.family}: the address {address} of lane {lane} is not a multiple of 16"
@@ -84,4 +84,4 @@ def _rows(instruction: Instruction, addresses: object, size: int) -> npt.NDArray
             raise LanewiseError(
                 f"{instruction.family}: lane {lane} points to byte {address} of an array of {size} bytes"
             )
-    return found[:count, None].astype(np.intp) + np.arange(_ROW_BYTES)
+    return rows[:count, None].astype(np.intp) + np.arange(_ROW_BYTES)

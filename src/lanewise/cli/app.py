@@ -88,9 +88,9 @@ def command(wanted: str = "") -> Any:
     app.callback()(_root)
     for name in (wanted,) if wanted in COMMANDS else COMMANDS:
         module, _, function = COMMANDS[name].partition(":")
-        found = getattr(import_module(module), function)
+        loaded = getattr(import_module(module), function)
         if name == "draw":
-            app.add_typer(found(), name=name, short_help=SHORT[name])
+            app.add_typer(loaded(), name=name, short_help=SHORT[name])
         else:
-            app.command(name, short_help=SHORT.get(name))(found)
+            app.command(name, short_help=SHORT.get(name))(loaded)
     return typer.main.get_command(app)

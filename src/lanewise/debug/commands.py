@@ -123,8 +123,8 @@ class Commands:
 
     def _instructions(self, stop: Stop) -> str:
         step = self.debugger.moment.step
-        told = f"{step.line}\t{step.text}" if step is not None and self.debugger.lines.has_source else ""
-        return "\n".join(filter(None, (self._moved(stop), told)))
+        heading = f"{step.line}\t{step.text}" if step is not None and self.debugger.lines.has_source else ""
+        return "\n".join(filter(None, (self._moved(stop), heading)))
 
     @_command(
         "until",
@@ -293,13 +293,13 @@ class Commands:
         example="type As f16[64,64]",
     )
     def _type(self, rest: str) -> str:
-        found = re.fullmatch(r"(\S+)\s+(\w+)\s*\[([\d\s,]+)\]", rest)
-        if found is None:
+        match = re.fullmatch(r"(\S+)\s+(\w+)\s*\[([\d\s,]+)\]", rest)
+        if match is None:
             raise LanewiseError("write it as type As f16[64,64]")
-        shape = tuple(int(each) for each in found[3].split(",") if each.strip())
+        shape = tuple(int(each) for each in match[3].split(",") if each.strip())
         arrays = self.debugger.recorded.recording.shared_arrays
-        arrays.declared[found[1]] = arrays.find(found[1], found[2], shape)
-        return f"{found[1]} holds {found[2]}, {' × '.join(map(str, shape))}."
+        arrays.declared[match[1]] = arrays.find(match[1], match[2], shape)
+        return f"{match[1]} holds {match[2]}, {' × '.join(map(str, shape))}."
 
     @_command(
         "info",

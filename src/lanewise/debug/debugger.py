@@ -154,12 +154,12 @@ class Debugger:
         streams.append(self._findings(here, backwards))
         merged = heapq.merge(*streams, key=lambda pair: -pair[0] if backwards else pair[0])
         for _, stop in merged:
-            found = stop()
-            if found is not None:
-                made = self.stops.get(found.number)
+            stopped = stop()
+            if stopped is not None:
+                made = self.stops.get(stopped.number)
                 if isinstance(made, Breakpoint) and made.temporary:
                     del self.stops[made.number]
-                return self._arrive(found)
+                return self._arrive(stopped)
         if backwards:
             return self.to_start()
         fault = self.fault_step
@@ -198,10 +198,10 @@ class Debugger:
 
     def _findings(self, here: int, backwards: bool) -> Iterator[tuple[int, Callable[[], Stop | None]]]:
         """Yield the steps with findings, if these stop the launch."""
-        found = [(step, each) for each, step in self.recorded.findings if step is not None]
+        findings = [(step, each) for each, step in self.recorded.findings if step is not None]
         if not self.catches:
             return
-        for step, finding in sorted(found, key=lambda pair: -pair[0] if backwards else pair[0]):
+        for step, finding in sorted(findings, key=lambda pair: -pair[0] if backwards else pair[0]):
             if (step < here) if backwards else (step > here):
                 stop = Stop(step, int(self.lines.warps[step]), str(finding), "finding", kind=finding.title)
                 yield step, partial(_same, stop)

@@ -165,12 +165,12 @@ class Expression:
 
     def holds(self, moment: Moment) -> npt.NDArray[np.bool_]:
         """Return the lanes at the next instruction for which the expression is not 0."""
-        found = self.evaluate(moment)
-        if found.kind in (Kind.ARRAY, Kind.VECTOR, Kind.STRUCTURE):
+        value = self.evaluate(moment)
+        if value.kind in (Kind.ARRAY, Kind.VECTOR, Kind.STRUCTURE):
             raise LanewiseError(
-                f"{self.text} is {found.kind.value}, no condition: any(…) or all(…) makes one"
+                f"{self.text} is {value.kind.value}, no condition: any(…) or all(…) makes one"
             )
-        return np.asarray(moment.active & np.broadcast_to(found.data.astype(np.bool_), LANES))
+        return np.asarray(moment.active & np.broadcast_to(value.data.astype(np.bool_), LANES))
 
     def __str__(self) -> str:
         return self.text
@@ -203,19 +203,19 @@ class _Evaluation:
                 return _combined(_OPERATORS[type(op)], self.value(left), self.value(right), op)
             case ast.BoolOp(op=op, values=values):
                 both = np.logical_and if isinstance(op, ast.And) else np.logical_or
-                found = self.value(values[0])
+                result = self.value(values[0])
                 for each in values[1:]:
-                    found = _combined(both, found, self.value(each))
-                return found
+                    result = _combined(both, result, self.value(each))
+                return result
             case ast.Compare(left=left, ops=ops, comparators=comparators):
                 operands = [self.value(left), *(self.value(each) for each in comparators)]
-                found = Value(Kind.SCALAR, np.asarray(True))
+                result = Value(Kind.SCALAR, np.asarray(True))
                 for comparison, one, other in zip(ops, operands, operands[1:], strict=False):
                     if type(comparison) not in _OPERATORS:
                         raise LanewiseError("comparisons are ==, !=, <, <=, > and >=")
                     held = _combined(_OPERATORS[type(comparison)], one, other)
-                    found = _combined(np.logical_and, found, held)
-                return found
+                    result = _combined(np.logical_and, result, held)
+                return result
             case ast.IfExp(test=test, body=body, orelse=orelse):
                 chosen, one, other = self.value(test), self.value(body), self.value(orelse)
                 kind = _common(chosen, one, other)
@@ -299,12 +299,12 @@ class _Evaluation:
         """Return an element of a list, tuple or dict."""
         key: object = index.value if isinstance(index, ast.Constant) else None
         if not isinstance(key, str):
-            found = self.value(index)
-            if found.kind is not Kind.SCALAR:
+            item = self.value(index)
+            if item.kind is not Kind.SCALAR:
                 raise LanewiseError(
                     f"an index of {_plain(of)} is one number for all lanes: it is {whole.kind.value}"
                 )
-            key = found.data.item()
+            key = item.data.item()
         items = whole.items or {}
         key = key + len(items) if isinstance(key, int) and key < 0 else key
         if key in items:
@@ -352,15 +352,15 @@ class _Evaluation:
                 for each in (node.lower, node.upper, node.step)
             ]
             return slice(*ends)
-        found = self.value(node)
-        if found.kind not in (Kind.SCALAR, Kind.LANES) or found.data.dtype.kind not in "iub":
+        value = self.value(node)
+        if value.kind not in (Kind.SCALAR, Kind.LANES) or value.data.dtype.kind not in "iub":
             raise LanewiseError(f"an index of {_plain(of)} is an integer, not {_plain(node)}")
-        values = found.data.astype(np.int64)
-        seen = values[self.moment.active] if found.kind is Kind.LANES else values
+        values = value.data.astype(np.int64)
+        seen = values[self.moment.active] if value.kind is Kind.LANES else values
         if ((seen < 0) | (seen >= size)).any():
             wrong = int(np.atleast_1d(seen)[np.atleast_1d((seen < 0) | (seen >= size))][0])
             raise LanewiseError(f"{_plain(of)} has elements 0 to {size - 1} there, not {wrong}")
-        return np.clip(values, 0, size - 1) if found.kind is Kind.LANES else int(values)
+        return np.clip(values, 0, size - 1) if value.kind is Kind.LANES else int(values)
 
     def call(self, name: str, argument: Value) -> Value:
         """Return the result of one of the functions; reductions of lanes take those that are active."""

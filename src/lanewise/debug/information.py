@@ -59,10 +59,10 @@ def backtrace(debugger: Debugger) -> str:
 
 def info(debugger: Debugger, topic: str) -> str:
     """Return what is asked for by the name of a topic, or the beginning of it."""
-    found = [name for name in TOPICS if topic and name.startswith(topic.strip())]
-    if len(found) != 1:
+    topics = [name for name in TOPICS if topic and name.startswith(topic.strip())]
+    if len(topics) != 1:
         raise LanewiseError(f"info is asked for {', '.join(TOPICS)}; not for {topic!r}")
-    return TOPICS[found[0]](debugger)
+    return TOPICS[topics[0]](debugger)
 
 
 def _barriers(debugger: Debugger) -> str:

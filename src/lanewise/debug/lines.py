@@ -97,12 +97,12 @@ class Lines:
     @cached_property
     def files(self) -> dict[str, list[int]]:
         """The lines of each file that have code."""
-        found: dict[str, set[int]] = {}
+        numbers: dict[str, set[int]] = {}
         for frames in self._by_point:
             for frame in frames:
-                found.setdefault(frame.file, set()).add(frame.line)
-        found[PTX] = {int(each) for each in self._ptx_lines if each}
-        return {name: sorted(lines) for name, lines in found.items()}
+                numbers.setdefault(frame.file, set()).add(frame.line)
+        numbers[PTX] = {int(each) for each in self._ptx_lines if each}
+        return {name: sorted(lines) for name, lines in numbers.items()}
 
     @cached_property
     def main_file(self) -> str:

@@ -62,8 +62,8 @@ class Moment:
         if not variable.is_vector:
             return None
         arch = self.recording.run.arch
-        found = next(operands_with(self.recording.program, arch, list(variable.elements)), None)
-        operand = found.operand if found is not None else variable.operand
+        matching = next(operands_with(self.recording.program, arch, list(variable.elements)), None)
+        operand = matching.operand if matching is not None else variable.operand
         return operand if operand is not None and operand.registers == len(variable.elements) else None
 
     def fragment(self, variable: Variable) -> Lanes | None:

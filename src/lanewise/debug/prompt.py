@@ -43,7 +43,7 @@ class Prompt:
             stop = debugger.to_first_finding()
             print(f"Finding: {stop.reason}" if stop else "The checker found nothing.")
         print(where(debugger))
-        told = Commands(debugger)
+        commands = Commands(debugger)
         ask = _asker(debugger)
         while True:
             try:
@@ -54,7 +54,7 @@ class Prompt:
             if line is None:
                 raise Quit
             try:
-                answer = answered(told, line)
+                answer = answered(commands, line)
             except Leave as leave:
                 if leave.quits:
                     raise Quit from None
@@ -89,10 +89,10 @@ _REPEATED = {
 }
 
 
-def answered(told: Commands, line: str) -> str:
+def answered(commands: Commands, line: str) -> str:
     """Return the answer to a command: an error is an answer too, and so is Ctrl-C."""
     try:
-        return told.do(line)
+        return commands.do(line)
     except LanewiseError as error:
         return f"error: {error}"
     except KeyboardInterrupt:
@@ -140,8 +140,8 @@ def _asker(debugger: Debugger) -> Callable[[], str]:
     return ask
 
 
-def _nth(found: list[str], number: int) -> str | None:
-    return found[number] if number < len(found) else None
+def _nth(words: list[str], number: int) -> str | None:
+    return words[number] if number < len(words) else None
 
 
 def _history_file() -> Path | None:

@@ -96,10 +96,10 @@ class Watchpoint:
         place = PlaceNames(recording).find(self.what, lane, self.warp, None)
         if isinstance(place, MemoryPlace):
             return self._memory_changes(recorded)
-        found, _ = recording.registers.writes(place.block, place.warp, place.registers)
+        changes, _ = recording.registers.writes(place.block, place.warp, place.registers)
         return [
             change
-            for entry in found.tolist()
+            for entry in changes.tolist()
             if (change := self._register_change(recorded, place, entry)) is not None
         ]
 
@@ -122,7 +122,7 @@ class Watchpoint:
         return Change(step, self.warp, f"{values[0]} → {values[1]} in lane {one}{more}")
 
     def _memory_changes(self, recorded: Recorded) -> list[Change]:
-        recording, found = recorded.recording, []
+        recording, changes = recorded.recording, []
         place = PlaceNames(recording).find(self.what, 0, self.warp, None)
         assert isinstance(place, MemoryPlace)
         numbers: set[int] = set()
@@ -136,9 +136,9 @@ class Watchpoint:
             step = max(int(np.searchsorted(recording.steps, entry, "right")) - 1, 0)
             if not np.array_equal(before, after, equal_nan=np.asarray(after).dtype.kind == "f"):
                 warp = int(recording.log.entries["warp"][recording.steps[step]])
-                found.append(Change(step, warp, f"{shown(before)} → {shown(after)}"))
+                changes.append(Change(step, warp, f"{shown(before)} → {shown(after)}"))
             before = after
-        return found
+        return changes
 
     def _value(self, recorded: Recorded, entry: int) -> Any:
         """Return what an element of memory held before an entry."""

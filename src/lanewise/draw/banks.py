@@ -131,14 +131,14 @@ def bank_map(
         )
     if unit not in ("", "element", "chunk"):
         raise LanewiseError(f'unit={unit!r} is "element" or "chunk"')
-    found = BankMap(layout, element_bits, unit, phase)
-    if any(not isinstance(index, int) or index < 0 for line in found._indices for index in line):
+    drawn = BankMap(layout, element_bits, unit, phase)
+    if any(not isinstance(index, int) or index < 0 for line in drawn._indices for index in line):
         raise LanewiseError(f"{layout} leads to coordinates, or below 0, and not to places in shared memory")
-    if (unit == "chunk" or phase is not None) and found.across is None:
+    if (unit == "chunk" or phase is not None) and drawn.across is None:
         raise LanewiseError(f"{layout} has no aligned runs of 16 bytes: draw it by elements")
     if phase is not None:
-        _check_phase(phase, found.conflicts)
-    return found
+        _check_phase(phase, drawn.conflicts)
+    return drawn
 
 
 def _check_phase(phase: Any, conflicts: list[list[int]]) -> None:

@@ -81,12 +81,12 @@ def picture_of_matrix(matrix: DescribedMatrix, options: Options) -> Picture:
     for number, line in enumerate(pieces):
         for place, address in enumerate(line):
             span = f"{place * count}–{place * count + count - 1}"
-            told = f"{names[0]} {number}, {names[1]} {span}"
+            title = f"{names[0]} {number}, {names[1]} {span}"
             if address in held:  # offsets that let pieces lie on one another
-                told, span = f"{held[address].title}; {told}", f"{held[address].columns}+"
-                held[address] = held[address]._replace(columns=span, title=told)
+                title, span = f"{held[address].title}; {title}", f"{held[address].columns}+"
+                held[address] = held[address]._replace(columns=span, title=title)
                 continue
-            held[address] = Held(f"{names[0][0]}{number}", span, place, told)
+            held[address] = Held(f"{names[0][0]}{number}", span, place, title)
     first = min(held) // LINE_BYTES * LINE_BYTES
     lines = (max(held) - first) // LINE_BYTES + 1
     shown = min(lines, MOST_LINES)
@@ -111,8 +111,8 @@ def _operand(pieces: list[list[int]], names: tuple[str, str], count: int, option
     for number, line in enumerate(pieces):
         row = []
         for place, address in enumerate(line):
-            told = f"{names[0]} {number}: bytes {address:#x} to {address + CHUNK_BYTES - 1:#x}"
-            title = told if options.explains(len(pieces) * len(line)) else ""
+            tooltip = f"{names[0]} {number}: bytes {address:#x} to {address + CHUNK_BYTES - 1:#x}"
+            title = tooltip if options.explains(len(pieces) * len(line)) else ""
             row.append(Cell((f"{address:#x}", f"b{banks_of(address)}"), PASTELS[place % len(PASTELS)], title))
         cells.append(row)
     columns = tuple(f"{place * count}" for place in range(len(pieces[0])))

@@ -43,8 +43,8 @@ def runs_of(instruction: Instruction, archs: tuple[str, ...]) -> list[tuple[tupl
     >>> runs_of(instruction("movmatrix.sync.aligned.m8n8.trans.b16"), ("sm_75", "sm_80"))
     [(('sm_75', 'sm_80'), 'native: 1 MOVM', '')]
     """
-    found: dict[tuple[str, str], list[str]] = {}
+    runs: dict[tuple[str, str], list[str]] = {}
     for name in archs:
         fidelity = instruction.fidelity(name) if instruction.multiplies else ""
-        found.setdefault((str(instruction.lowering(name)), fidelity), []).append(name)
-    return [(tuple(names), *same) for same, names in found.items()]
+        runs.setdefault((str(instruction.lowering(name)), fidelity), []).append(name)
+    return [(tuple(names), *same) for same, names in runs.items()]

@@ -102,13 +102,13 @@ def picture_of_product(instruction: Instruction, options: Options) -> Picture:
 
 def choose(instruction: Instruction, options: Options) -> dict[str, tuple[Operand, str]]:
     """The operands to draw and the names to draw them by; C and D share a panel where they are held alike."""
-    found = {key: (operand, operand.name) for key, operand in instruction.operands.items()}
-    if "c" in found and "d" in found and _alike(found["c"][0], found["d"][0]):
-        found.pop("d")
-        found["c"] = (found["c"][0], "C, D")
+    operands = {key: (operand, operand.name) for key, operand in instruction.operands.items()}
+    if "c" in operands and "d" in operands and _alike(operands["c"][0], operands["d"][0]):
+        operands.pop("d")
+        operands["c"] = (operands["c"][0], "C, D")
     if options.operand is None:
-        return found
-    wanted = {key: pair for key, pair in found.items() if is_called(pair[1], options.operand)}
+        return operands
+    wanted = {key: pair for key, pair in operands.items() if is_called(pair[1], options.operand)}
     if not wanted:
         names = ", ".join(operand.name for operand in instruction.operands.values())
         raise LanewiseError(f"{instruction.text} has no operand {options.operand!r}; it has {names}")

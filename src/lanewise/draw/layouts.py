@@ -95,12 +95,12 @@ def picture_of_layout(layout: object, options: Options) -> Picture:
     options.refuse("a layout: it has indices, not threads; tv(layout, shape) draws those", "lane", "colour")
     options.refuse("a layout", "operand", "product")
     indices = indices_of(layout)
-    found = [index for row in indices for index in row]
+    elements = [index for row in indices for index in row]
     swizzled = _chunk_bits(layout) is not None
     return Picture(
         f"{'Swizzled layout' if swizzled else 'Layout'} {layout}",
-        f"{_counted(len(found), 'coordinate', 'coordinates')}, "
-        f"{_counted(len(set(found)), 'different index', 'different indices')}{_span(found)}",
+        f"{_counted(len(elements), 'coordinate', 'coordinates')}, "
+        f"{_counted(len(set(elements)), 'different index', 'different indices')}{_span(elements)}",
         (_panel(layout, indices, indices, options),),
         (_legend(layout),),
         _how_to_read(layout, "its index"),

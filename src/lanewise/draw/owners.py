@@ -81,7 +81,7 @@ def owners_of(
     >>> owners_of([(Owner(0, 0), 0), (Owner(1, 0), 3)], 2, 2)
     [[[Owner(thread=0, value=0)], []], [[], [Owner(thread=1, value=0)]]]
     """
-    found: list[list[list[Owner]]] = [[[] for _ in range(cols)] for _ in range(rows)]
+    owners: list[list[list[Owner]]] = [[[] for _ in range(cols)] for _ in range(rows)]
     outer = cols if transposed else rows
     for owner, index in pairs:
         if not 0 <= index < rows * cols:
@@ -91,8 +91,8 @@ def owners_of(
             )
         inner, high = index % outer, index // outer
         row, col = (high, inner) if transposed else (inner, high)
-        found[row][col].append(owner)
-    return found
+        owners[row][col].append(owner)
+    return owners
 
 
 def ranges(numbers: Iterable[int], most: int = 4) -> str:
@@ -249,10 +249,10 @@ def highlights(matrices: Sequence[Ownership], options: Options) -> list[str]:
             f'element={options.element!r}: name the matrix, too ({names}), as in ("A", row, col)'
         )
     marked = [(matrix, marked_cell(matrix.name, *matrix.extent, options)) for matrix in matrices]
-    found = [f"{m.name}[{at[0]}][{at[1]}], {m.holders(*at)}" for m, at in marked if at is not None]
-    if not found:
+    lines = [f"{m.name}[{at[0]}][{at[1]}], {m.holders(*at)}" for m, at in marked if at is not None]
+    if not lines:
         raise LanewiseError(f"element={options.element!r}: the picture has {names}")
     if options.inputs:
         row, col = options.element[-2:]
-        found.append(f"row {row} of A and column {col} of B, from which it is computed")
-    return [*notes, f"Marked: {'; '.join(found)}."]
+        lines.append(f"row {row} of A and column {col} of B, from which it is computed")
+    return [*notes, f"Marked: {'; '.join(lines)}."]

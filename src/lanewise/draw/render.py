@@ -120,8 +120,8 @@ def _converted(picture: str, suffix: str) -> bytes:
             ".svg needs nothing more"
         ) from None
     convert = getattr(cairosvg, _CONVERTED[suffix])
-    found: bytes = convert(bytestring=picture.encode(), scale=_PIXELS_A_UNIT if suffix == ".png" else 1.0)
-    return found
+    image: bytes = convert(bytestring=picture.encode(), scale=_PIXELS_A_UNIT if suffix == ".png" else 1.0)
+    return image
 
 
 def to_html(svg: str, title: str) -> str:

@@ -44,14 +44,14 @@ def lines_panel(
     for line in range(first, first + lines * LINE_BYTES, LINE_BYTES):
         row = []
         for address in range(line, line + LINE_BYTES, CHUNK_BYTES):
-            found = held.get(address)
-            if found is None:
+            piece = held.get(address)
+            if piece is None:
                 row.append(Cell((), SHARED))
                 continue
             last = address + CHUNK_BYTES - 1
-            told = f"bytes {address:#x} to {last:#x}, banks {banks_of(address)}: {found.title}"
-            title = told if options.explains(lines * _CHUNKS) else ""
-            row.append(Cell((found.row, found.columns), PASTELS[found.colour % len(PASTELS)], title))
+            tooltip = f"bytes {address:#x} to {last:#x}, banks {banks_of(address)}: {piece.title}"
+            title = tooltip if options.explains(lines * _CHUNKS) else ""
+            row.append(Cell((piece.row, piece.columns), PASTELS[piece.colour % len(PASTELS)], title))
         cells.append(row)
     return Panel(
         "memory",

@@ -164,13 +164,13 @@ def lanes_panel(
     for lane in range(0, LANES, _LANES):
         line = []
         for column in range(0, columns, wide):
-            found = next((each for each in spread if each.lane <= lane < each.lane + each.rows), None)
+            span = next((each for each in spread if each.lane <= lane < each.lane + each.rows), None)
             place = f"lanes {lane}–{lane + _LANES - 1}, columns {column}–{min(column + wide, columns) - 1}"
-            if found is None:
+            if span is None:
                 line.append(Cell((), SHARED, f"{place}: nothing of D"))
                 continue
-            row, col = first_row + found.row + lane - found.lane, found.column + column
-            last = min(col + wide, found.column + found.columns) - 1
+            row, col = first_row + span.row + lane - span.lane, span.column + column
+            last = min(col + wide, span.column + span.columns) - 1
             line.append(
                 Cell(
                     (f"m{row}–{row + _LANES - 1}", f"n{col}–{last}"),
@@ -210,11 +210,11 @@ def _notes(instruction: Tcgen05Instruction, keys: Iterable[str], options: Option
         name, row, col = options.element
         key = instruction.operand_key(name)
         if key != "b":
-            found = instruction.tensor_bits(key, int(row), int(col))
+            held = instruction.tensor_bits(key, int(row), int(col))
             pair = instruction.cta_group == 2
             places = "; ".join(
                 f"{f'block {each.block}, ' if pair else ''}lane {each.lane}, column {each.text}"
-                for each in found
+                for each in held
             )
             notes.append(f"Marked: {instruction.operands[key].name}[{row}][{col}], {places}.")
     if options.lane is not None:

@@ -88,8 +88,8 @@ def _boxes(tensor: TiledTensor, options: Options) -> Panel:
         inside = min(high, tall - i * high), min(broad, wide - j * broad)
         fill = PASTELS[0] if (i, j) == (0, 0) else WHITE if inside == (high, broad) else SHARED
         words = f"{inside[0]}×{inside[1]}" if tensor.rank > 1 else str(inside[1])
-        told = f"the box at coordinates {(j * broad, i * high)[: tensor.rank]}: {words} elements inside"
-        return Cell((words,), fill, told if options.explains(len(shown[0]) * len(shown[1])) else "")
+        title = f"the box at coordinates {(j * broad, i * high)[: tensor.rank]}: {words} elements inside"
+        return Cell((words,), fill, title if options.explains(len(shown[0]) * len(shown[1])) else "")
 
     names = ("", "axis 0") if tensor.rank == 1 else tuple(f"axis {tensor.rank - 2 + n}" for n in range(2))
     labels = tuple(
@@ -138,8 +138,8 @@ def _held(tensor: TiledTensor, lines: int) -> dict[int, Held]:
 
 def _coordinates(tensor: TiledTensor, row: int) -> tuple[int, ...]:
     """Return the coordinates of a row of the box, the outermost axis first."""
-    found: list[int] = []
+    coordinates: list[int] = []
     for extent in tensor.copied[1:]:
         row, part = divmod(row, extent)
-        found.append(part)
-    return tuple(reversed(found))
+        coordinates.append(part)
+    return tuple(reversed(coordinates))

@@ -83,10 +83,10 @@ class TensorMemory(Drawn):
         """For each of the 512 columns, whether it is allocated."""
         import numpy as np
 
-        found = np.zeros(COLUMNS, np.bool_)
+        allocated = np.zeros(COLUMNS, np.bool_)
         for each in self.allocated:
-            found[each.start : each.stop] = True
-        return found
+            allocated[each.start : each.stop] = True
+        return allocated
 
     def __repr__(self) -> str:
         written = int((self.writers != UNWRITTEN).any(axis=0).sum())

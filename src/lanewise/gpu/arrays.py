@@ -178,7 +178,7 @@ def interface_of(value: Any) -> dict[str, Any] | None:
     JAX does so for types that NumPy has not, PyTorch for tensors with a gradient.
     """
     try:
-        found = value.__cuda_array_interface__
+        interface = value.__cuda_array_interface__
     except (AttributeError, TypeError, RuntimeError):
         return None
     except Exception as error:  # what a library raises is its own
@@ -186,12 +186,14 @@ def interface_of(value: Any) -> dict[str, Any] | None:
             f"{type(value).__name__} cannot say where it lies: its __cuda_array_interface__ raises "
             f"{type(error).__name__}: {error}"
         ) from None
-    if not isinstance(found, dict):
+    if not isinstance(interface, dict):
         return None
-    wrong = next((why for field, rule in _FIELDS.items() if (why := rule(found.get(field), found))), "")
+    wrong = next(
+        (why for field, rule in _FIELDS.items() if (why := rule(interface.get(field), interface))), ""
+    )
     if wrong:
         raise LanewiseError(f"the __cuda_array_interface__ of {type(value).__name__} is malformed: {wrong}")
-    return found
+    return interface
 
 
 def _is_address(address: object) -> bool:
@@ -258,10 +260,10 @@ def ordinal_of(address: int | None) -> int | None:
     if not address:
         return None
     first = context(0)
-    found = ctypes.c_int()
+    ordinal = ctypes.c_int()
     with first.current():
-        first.driver("cuPointerGetAttribute", ctypes.byref(found), _POINTER_ORDINAL, address)
-    return found.value
+        first.driver("cuPointerGetAttribute", ctypes.byref(ordinal), _POINTER_ORDINAL, address)
+    return ordinal.value
 
 
 class _Tensor(ctypes.Structure):

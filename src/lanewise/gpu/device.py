@@ -89,8 +89,8 @@ def _driver_release() -> str:
         text = Path("/proc/driver/nvidia/version").read_text()
     except OSError:
         return ""
-    found = re.search(r"\b(\d{3,}\.\d+(?:\.\d+)?)\b", text)
-    return found.group(1) if found else ""
+    release = re.search(r"\b(\d{3,}\.\d+(?:\.\d+)?)\b", text)
+    return release.group(1) if release else ""
 
 
 class Context:

@@ -93,15 +93,15 @@ class Driver:
 
     def number(self, name: str, *arguments: object) -> int:
         """What a function puts into an integer."""
-        found = c_int()
-        self(name, ctypes.byref(found), *arguments)
-        return found.value
+        number = c_int()
+        self(name, ctypes.byref(number), *arguments)
+        return number.value
 
     def handle(self, name: str, *arguments: object, kernel: str = "") -> int:
         """What a function puts into a handle, as an integer; 0 for none."""
-        found = c_void_p()
-        self(name, ctypes.byref(found), *arguments, kernel=kernel)
-        return found.value or 0
+        handle = c_void_p()
+        self(name, ctypes.byref(handle), *arguments, kernel=kernel)
+        return handle.value or 0
 
     def error(self, status: int, kernel: str = "") -> GpuError:
         """The exception for a status."""

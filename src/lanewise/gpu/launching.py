@@ -92,14 +92,14 @@ def _images(
     entry: Entry,
 ) -> dict[str, DeviceImage]:
     """The objects of the textures and surfaces among the arguments, by the arguments' titles."""
-    found: dict[str, DeviceImage] = {}
+    images: dict[str, DeviceImage] = {}
     for (title, variable, value), where in zip(titles, locations, strict=True):
         if isinstance(value, ImageObject) and where is not None:
             require_handle(title, variable, value)
             fetched = fetches_integers(entry.function.body)
             with there.current():
-                found[title] = device_image(title, value, there, where.address, fetched)
-    return found
+                images[title] = device_image(title, value, there, where.address, fetched)
+    return images
 
 
 def argument_bytes(

@@ -97,8 +97,8 @@ class Loaded:
 def loaded(entry: Entry, there: Context) -> Loaded:
     """A kernel on a device, loaded now if it was not before."""
     key = (id(entry.module), entry.name, there.ordinal)
-    found = _KERNELS.get(key)
-    if found is None:
+    kernel = _KERNELS.get(key)
+    if kernel is None:
         driver = there.driver
         with there.current():
             function = driver.handle(
@@ -107,9 +107,9 @@ def loaded(entry: Entry, there: Context) -> Loaded:
                 entry.name.encode(),
                 kernel=entry.name,
             )
-        found = _KERNELS.setdefault(key, Loaded(entry.name, function, there))
+        kernel = _KERNELS.setdefault(key, Loaded(entry.name, function, there))
         weakref.finalize(entry.module, _KERNELS.pop, key, None)
-    return found
+    return kernel
 
 
 def loaded_on(module: Module) -> list[tuple[Context, int]]:

@@ -158,10 +158,10 @@ def keep(request: str, launches: Sequence[tuple[RecordedLaunch, Entry]], more: d
 
 def kept(request: str, there: Context) -> tuple[list[RecordedLaunch], dict[str, Any]] | None:
     """Return launches that a process kept, loaded on a device; None if there are none."""
-    found = disk_cache.read(_asked(request, there), _SUFFIX)
-    if found is None:
+    bytes_on_disk = disk_cache.read(_asked(request, there), _SUFFIX)
+    if bytes_on_disk is None:
         return None
-    content = json.loads(found)
+    content = json.loads(bytes_on_disk)
     launches = []
     for row in content["launches"] if content["form"] == _FORM else ():
         function = _function(row["code"], row["name"], there)

@@ -37,10 +37,10 @@ def stream_handle(stream: object) -> int:
             raise LanewiseError(f"version {version} of __cuda_stream__ is not known; 0 is")
         return int(handle)
     for name in _ATTRIBUTES:
-        found = getattr(stream, name, None)
-        found = getattr(found, "value", found)  # Numba's is a c_void_p
-        if isinstance(found, int) and not isinstance(found, bool):
-            return found
+        pointer = getattr(stream, name, None)
+        pointer = getattr(pointer, "value", pointer)  # Numba's is a c_void_p
+        if isinstance(pointer, int) and not isinstance(pointer, bool):
+            return pointer
     raise LanewiseError(
         f"{type(stream).__name__} {stream!r} is not a stream: pass one of torch, CuPy or cuda-core, "
         "anything with __cuda_stream__, or its handle as an integer"

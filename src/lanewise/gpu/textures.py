@@ -60,13 +60,13 @@ class DeviceImage:
             shape = _ARRAY_DESCRIPTOR.pack(width, tall, deep, kind, image.channels, flags)
             self.array = driver.handle("cuArray3DCreate_v2", create_string_buffer(shape))
             resource = _RESOURCE.pack(_FROM_ARRAY, self.array, 0, 0, 0)
-        found = c_uint64()
+        texture = c_uint64()
         if isinstance(image, Texture):
             settings = create_string_buffer(_settings(image))
-            driver("cuTexObjectCreate", byref(found), create_string_buffer(resource), settings, None)
+            driver("cuTexObjectCreate", byref(texture), create_string_buffer(resource), settings, None)
         else:
-            driver("cuSurfObjectCreate", byref(found), create_string_buffer(resource))
-        self.handle = found.value
+            driver("cuSurfObjectCreate", byref(texture), create_string_buffer(resource))
+        self.handle = texture.value
         end = weakref.finalize(image, _destroy, there, isinstance(image, Texture), self.handle, self.array)
         end.atexit = False  # the driver gives everything back by itself when the process ends
 

@@ -50,6 +50,6 @@ def event_times(
 
 def _elapsed(ordinal: int, before: int, after: int) -> float:
     """Return the milliseconds between two events that have happened."""
-    found = ctypes.c_float()
-    context(ordinal).driver("cuEventElapsedTime", ctypes.byref(found), before, after)
-    return float(found.value)
+    milliseconds = ctypes.c_float()
+    context(ordinal).driver("cuEventElapsedTime", ctypes.byref(milliseconds), before, after)
+    return float(milliseconds.value)

@@ -76,13 +76,13 @@ def instruction(
 
     wanted_arch = find_arch(arch) if arch is not None else None
     if is_cutlass_name(text):
-        found = _of_cutlass(text, a_source, stride)
-        return found.on(found.require(wanted_arch)) if wanted_arch is not None else found
+        named_form = _of_cutlass(text, a_source, stride)
+        return named_form.on(named_form.require(wanted_arch)) if wanted_arch is not None else named_form
     if is_shorthand(text) and a_source is None and stride is None:
         named = meant(text, wanted_arch)
         if named is not None:
-            found = _instruction(*named)
-            return found.on(wanted_arch) if wanted_arch is not None else found
+            named_form = _instruction(*named)
+            return named_form.on(wanted_arch) if wanted_arch is not None else named_form
     head, written = split_statement(text)
     try:
         form = read(head)
@@ -92,12 +92,12 @@ def instruction(
     legality = forms(form.family).get(form)
     if legality is None or not legality.documented:
         raise refuse(form, head, wanted_arch)
-    found = _instruction(form, legality)
+    named_form = _instruction(form, legality)
     if written:
-        check_operands(found, written)
+        check_operands(named_form, written)
     if wanted_arch is not None:
-        return found.on(found.require(wanted_arch))
-    return found
+        return named_form.on(named_form.require(wanted_arch))
+    return named_form
 
 
 def _asynchronous(
@@ -113,10 +113,10 @@ def _asynchronous(
     else:
         form = async_instruction(re.sub(r"^umma\b", "tcgen05.mma", split_statement(text)[0], flags=re.I))
     if ".mma" in form.family:
-        found = tcgen05_instruction(form, descriptor, **fields)
+        product = tcgen05_instruction(form, descriptor, **fields)
         if arch is not None:
-            found.require(arch)
-        return found
+            product.require(arch)
+        return product
     if descriptor is not None or fields:
         raise LanewiseError(f"{form.text} multiplies nothing: it takes no instruction descriptor")
     if arch is not None:
@@ -131,15 +131,15 @@ def _of_cutlass(text: str, a_source: str | None, stride: bool | None) -> Instruc
             f"{text} is an atom, whose name already decides this; leave a_source and stride out"
         )
     try:
-        found = ATOM_INSTRUCTION.function(text)
+        form = ATOM_INSTRUCTION.function(text)
     except LanewiseError as error:
         raise IllegalInstruction(str(error)) from None
-    if not isinstance(found, Instruction):
+    if not isinstance(form, Instruction):
         raise LanewiseError(
             f"{text} is no matrix instruction but a plain copy; lw.atom({text!r}) has it, and "
             f"`lanewise draw atom '{text}'` draws it"
         )
-    return found
+    return form
 
 
 @lru_cache(maxsize=8192)
@@ -181,7 +181,7 @@ def instructions(
     if sparse not in (None, False, True):
         raise LanewiseError(f"sparse is True, False or None (both), not {sparse!r}")
     shape_text = _shape_text(shape)
-    found = []
+    listed = []
     for name in (_family(family),) if family is not None else FAMILIES:
         for form, legality in forms(name).items():
             if not legality.documented or (legality.until is not None and not withdrawn):
@@ -194,8 +194,8 @@ def instructions(
                 continue
             if wanted and not _has_types(form, wanted):
                 continue
-            found.append(_instruction(form, legality))
-    return found
+            listed.append(_instruction(form, legality))
+    return listed
 
 
 def _family(name: str) -> str:

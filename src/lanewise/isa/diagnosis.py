@@ -107,14 +107,14 @@ def add_nearest(error: IllegalInstruction, written: str) -> IllegalInstruction:
 @cache
 def _entries(base_family: str) -> tuple[Entry, ...]:
     """The documented forms of a family, dense and sparse, one of those that differ in their operands only."""
-    found: dict[str, Entry] = {}
+    entries: dict[str, Entry] = {}
     for family in FAMILIES:
         if family == base_family or family.startswith(f"{base_family}.sp"):
             for form, legality in forms(family).items():
                 if legality.documented and legality.until is None:
                     words = Counter(split_family(form.text)[1])
-                    found.setdefault(form.text, Entry(form, legality, features(form), words))
-    return tuple(found.values())
+                    entries.setdefault(form.text, Entry(form, legality, features(form), words))
+    return tuple(entries.values())
 
 
 def _reason(form: Form, nearest: Entry) -> str:
@@ -137,14 +137,14 @@ def _reason(form: Form, nearest: Entry) -> str:
 def _allowed(form: Form) -> dict[str, list[object]]:
     """For each modifier whose change alone makes the form legal: the values that do."""
     mine = features(form)
-    found: dict[str, list[object]] = {}
+    allowed: dict[str, list[object]] = {}
     for entry in _entries(form.base_family):
         differ = list(map(ne, mine.values(), entry.features.values()))
         if sum(differ) == 1:
             name, value = list(entry.features.items())[differ.index(True)]
-            if value not in found.setdefault(name, []):
-                found[name].append(value)
-    return found
+            if value not in allowed.setdefault(name, []):
+                allowed[name].append(value)
+    return allowed
 
 
 def _nearest(form: Form, arch: str | None = None) -> Entry:

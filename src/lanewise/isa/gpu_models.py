@@ -79,8 +79,8 @@ def arch_of_gpu(name: str) -> str | None:
     >>> arch_of_gpu("NVIDIA H100 PCIe"), arch_of_gpu("rtx-4090"), arch_of_gpu("sm_90")
     ('sm_90a', 'sm_89', None)
     """
-    found = _known().get(_plain(name)) or _GENERATIONS.get(name.strip().lower(), ())
-    return found if isinstance(found, str) else found[0] if len(found) == 1 else None
+    archs = _known().get(_plain(name)) or _GENERATIONS.get(name.strip().lower(), ())
+    return archs if isinstance(archs, str) else archs[0] if len(archs) == 1 else None
 
 
 def what_is_known(name: str) -> str:

@@ -35,8 +35,8 @@ def shared_bytes_of(arch: str) -> int:
     >>> shared_bytes_of("sm_86"), shared_bytes_of("sm_90a")
     (101376, 232448)
     """
-    found = known_multiprocessor(arch)
-    return MOST_SHARED_BYTES if found is None else found.block_shared_bytes
+    limits = known_multiprocessor(arch)
+    return MOST_SHARED_BYTES if limits is None else limits.block_shared_bytes
 
 
 def cluster_blocks_of(arch: str) -> int:

@@ -97,8 +97,8 @@ def multiprocessor(arch: str) -> Multiprocessor:
     >>> multiprocessor("sm_86").warps, multiprocessor("sm_90a").shared_bytes
     (48, 233472)
     """
-    found = known_multiprocessor(arch)
-    if found is None:
+    figures = known_multiprocessor(arch)
+    if figures is None:
         known = ", ".join(f"sm_{number}" for number in _TABLE)
         raise LanewiseError(f"how much a multiprocessor of {arch} has is not published; known are {known}")
-    return found
+    return figures

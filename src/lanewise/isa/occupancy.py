@@ -119,5 +119,5 @@ def best_block(
     384
     """
     sizes = range(max(most_threads // WARP, 1) * WARP, 0, -WARP)
-    found = (occupancy(arch, size, registers, shared_bytes, barriers) for size in sizes)
-    return max(found, key=lambda each: each.warps)
+    occupancies = (occupancy(arch, size, registers, shared_bytes, barriers) for size in sizes)
+    return max(occupancies, key=lambda each: each.warps)

@@ -50,13 +50,13 @@ def within(number: int, limit: int, what: str, owner: str) -> int:
     5
     """
     try:
-        found = index(number)
+        value = index(number)
     except TypeError:
         raise LanewiseError(f"a {what} of {owner} is an integer, not {number!r}") from None
-    if not 0 <= found < limit:
+    if not 0 <= value < limit:
         span = f"{what}s 0 to {limit - 1}" if limit > 1 else f"{what} 0 only"
-        raise LanewiseError(f"{owner} has {span}; {what} {found} was asked for")
-    return found
+        raise LanewiseError(f"{owner} has {span}; {what} {value} was asked for")
+    return value
 
 
 class _Digit(NamedTuple):
@@ -73,12 +73,12 @@ class _Digit(NamedTuple):
 
 def _divisors(mode: object) -> list[tuple[int, int]]:
     """The digits of a number that counts through a mode: what it is divided by, and its extent."""
-    found, divisor = [], 1
+    divisors, divisor = [], 1
     for extent in flatten(mode):
         if extent > 1:
-            found.append((divisor, extent))
+            divisors.append((divisor, extent))
         divisor *= extent
-    return found
+    return divisors
 
 
 def _steps(digits: list[_Digit], number: int) -> tuple[int, int]:
@@ -197,11 +197,11 @@ class Operand(Drawn):
 
     @cached_property
     def _holders(self) -> dict[tuple[int, int, int], tuple[Holder, ...]]:
-        found: dict[tuple[int, int, int], list[Holder]] = {}
+        holders_of: dict[tuple[int, int, int], list[Holder]] = {}
         for lane, cells in enumerate(self._cells):
             for value, cell in enumerate(cells):
-                found.setdefault(cell, []).append(Holder(lane, *divmod(value, self.slots)))
-        return {cell: tuple(holders) for cell, holders in found.items()}
+                holders_of.setdefault(cell, []).append(Holder(lane, *divmod(value, self.slots)))
+        return {cell: tuple(holders) for cell, holders in holders_of.items()}
 
     def _in_registers(self) -> None:
         if self.where != "registers":

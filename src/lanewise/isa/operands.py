@@ -97,24 +97,24 @@ def _multiplied(form: Form, named: dict[str, Format], formats: Mapping[str, Form
         made = _make(form, name, shape, named[name], layout)
         return replace(made, threads=form.threads, where="shared memory")
 
-    found: dict[str, Operand] = {}
+    operands: dict[str, Operand] = {}
     if form.a_source == "descriptor":
-        found["a"] = in_shared_memory("a", (m, packed_k), fragments.descriptor_layout(m, packed_k))
+        operands["a"] = in_shared_memory("a", (m, packed_k), fragments.descriptor_layout(m, packed_k))
     else:
         e = _elements(named["a"], container)
-        found["a"] = in_registers("a", (m, packed_k), fragments.a_layout(m, packed_k, e, warps))
+        operands["a"] = in_registers("a", (m, packed_k), fragments.a_layout(m, packed_k, e, warps))
     if wgmma:
-        found["b"] = in_shared_memory("b", (k, n), fragments.descriptor_layout(n, k))
+        operands["b"] = in_shared_memory("b", (k, n), fragments.descriptor_layout(n, k))
     else:
         e = _elements(named["b"], container)
-        found["b"] = in_registers("b", (k, n), fragments.b_layout(n, k, e))
+        operands["b"] = in_registers("b", (k, n), fragments.b_layout(n, k, e))
     for name in ("c", "d"):
-        found[name] = in_registers(name, (m, n), fragments.c_layout(m, n, warps))
+        operands[name] = in_registers(name, (m, n), fragments.c_layout(m, n, warps))
     if form.sparse:
-        found["metadata"] = _metadata(form, container or named["a"].bits, warps, formats["u4"])
+        operands["metadata"] = _metadata(form, container or named["a"].bits, warps, formats["u4"])
     if form.scale_type:
-        found.update(_scales(form, formats[form.scale_type]))
-    return found
+        operands.update(_scales(form, formats[form.scale_type]))
+    return operands
 
 
 def _metadata(form: Form, bits: int, warps: int, code: Format) -> Metadata:
@@ -184,7 +184,7 @@ def _volta(form: Form, named: dict[str, Format]) -> dict[str, Operand]:
 
 def _wmma(form: Form, named: dict[str, Format]) -> dict[str, Operand]:
     m, n, k = form.shape
-    found: dict[str, Operand] = {}
+    operands: dict[str, Operand] = {}
     for name, fmt in named.items():
         e = _elements(fmt)
         rows, cols = {"a": (m, k), "b": (k, n)}.get(name, (m, n))
@@ -197,8 +197,8 @@ def _wmma(form: Form, named: dict[str, Format]) -> dict[str, Operand]:
             layout = fragments.a_layout(max(m, n), k, e, copies=copies)
         else:
             layout = fragments.b_layout(min(m, n), k, e, copies=copies)
-        found[name] = replace(_make(form, name, (rows, cols), fmt, layout), source=OBSERVED)
-    return found
+        operands[name] = replace(_make(form, name, (rows, cols), fmt, layout), source=OBSERVED)
+    return operands
 
 
 def has_volta_fragments(form: Form) -> bool:
@@ -217,7 +217,7 @@ def _volta_wmma(form: Form, formats: Mapping[str, Format]) -> dict[str, Operand]
         named, orders = {form.matrix: form.types[0]}, {form.matrix: form.layouts[0]}
     # Bits 2 and 3 of a lane choose 8 rows and 8 columns; where a matrix has 32 of them, both bits do.
     rows, columns = {16: ((8, 0), (0, 8)), 32: ((8, 16), (0, 0)), 8: ((0, 0), (8, 16))}[m]
-    found: dict[str, Operand] = {}
+    operands: dict[str, Operand] = {}
     for name, fmt in named.items():
         if name == "a":
             shape, layout = (m, k), fragments.volta_wmma_ab_layout(m, k, rows, orders["a"] == "row")
@@ -227,8 +227,8 @@ def _volta_wmma(form: Form, formats: Mapping[str, Format]) -> dict[str, Operand]
             pairs = [row + m * column for row, column in zip(rows, columns, strict=True)]
             shape, layout = (m, n), fragments.volta_wmma_c_layout(m, pairs, formats[fmt].bits == 32)
         source = VOLTA_PUBLISHED if m == 16 else VOLTA_ASSUMED
-        found[name] = replace(_make(form, name, shape, formats[fmt], layout), source=source)
-    return {name: found[name] for name in "abcd" if name in found}
+        operands[name] = replace(_make(form, name, shape, formats[fmt], layout), source=source)
+    return {name: operands[name] for name in "abcd" if name in operands}
 
 
 def _moved(form: Form) -> dict[str, Operand]:

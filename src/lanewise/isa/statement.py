@@ -68,7 +68,7 @@ def _split_operands(head: str, text: str) -> list[str]:
     return [part.strip() for part in parts]
 
 
-def expected_operands(found: Instruction) -> list[Expected]:
+def expected_operands(instruction: Instruction) -> list[Expected]:
     """The operands that a statement of this instruction takes, in order.
 
     >>> from lanewise.isa import instruction
@@ -78,9 +78,9 @@ def expected_operands(found: Instruction) -> list[Expected]:
     """
 
     def vector(name: str) -> Expected:
-        return Expected(name.upper(), found.operands[name].registers)
+        return Expected(name.upper(), instruction.operands[name].registers)
 
-    match found.family:
+    match instruction.family:
         case "ldmatrix":
             return [vector("d"), Expected("address")]
         case "stmatrix":
@@ -88,45 +88,49 @@ def expected_operands(found: Instruction) -> list[Expected]:
         case "movmatrix":
             return [Expected("D"), Expected("A")]
         case "wmma.load" | "wmma.store":
-            moved = vector(found.matrix), Expected("address")
+            moved = vector(instruction.matrix), Expected("address")
             return [
-                *(moved if found.family == "wmma.load" else moved[::-1]),
-                *[Expected("stride")] * found.stride,
+                *(moved if instruction.family == "wmma.load" else moved[::-1]),
+                *[Expected("stride")] * instruction.stride,
             ]
         case "wgmma" | "wgmma.sp":
-            return _wgmma_operands(found, vector("d"), vector("a"))
-    sparse = [Expected("metadata"), Expected("sparsity selector")] if found.sparse else []
-    scales = [Expected("scale A"), Expected("byte-id and thread-id of A", 2)] if found.scale_type else []
-    scales += [Expected("scale B"), Expected("byte-id and thread-id of B", 2)] if found.scale_type else []
+            return _wgmma_operands(instruction, vector("d"), vector("a"))
+    sparse = [Expected("metadata"), Expected("sparsity selector")] if instruction.sparse else []
+    scales = (
+        [Expected("scale A"), Expected("byte-id and thread-id of A", 2)] if instruction.scale_type else []
+    )
+    scales += (
+        [Expected("scale B"), Expected("byte-id and thread-id of B", 2)] if instruction.scale_type else []
+    )
     return [*(vector(name) for name in "dabc"), *sparse, *scales]
 
 
-def _wgmma_operands(found: Instruction, d: Expected, a: Expected) -> list[Expected]:
-    in_registers = found.a_source == "registers"
+def _wgmma_operands(instruction: Instruction, d: Expected, a: Expected) -> list[Expected]:
+    in_registers = instruction.a_source == "registers"
     parts = [d, a if in_registers else Expected("A's descriptor"), Expected("B's descriptor")]
-    if found.sparse:
+    if instruction.sparse:
         parts += [Expected("metadata"), Expected("sparsity selector")]
     parts.append(Expected("scale-d"))
-    if found.types[0] != "s32":
+    if instruction.types[0] != "s32":
         parts += [Expected("imm-scale-a"), Expected("imm-scale-b")]
-    if found.types[1] in ("f16", "bf16"):
+    if instruction.types[1] in ("f16", "bf16"):
         parts += (
             [Expected("imm-trans-b")] if in_registers else [Expected("imm-trans-a"), Expected("imm-trans-b")]
         )
     return parts
 
 
-def check_operands(found: Instruction, written: list[str]) -> None:
+def check_operands(instruction: Instruction, written: list[str]) -> None:
     """Raise unless the operands written are as many as the instruction takes, and each vector as long."""
-    expected = expected_operands(found)
+    expected = expected_operands(instruction)
     if len(written) != len(expected):
         names = ", ".join(wanted.name for wanted in expected)
         raise IllegalInstruction(
-            f"{found.text}: takes {len(expected)} operands ({names}); {len(written)} "
+            f"{instruction.text}: takes {len(expected)} operands ({names}); {len(written)} "
             f"{'is' if len(written) == 1 else 'are'} written"
         )
     for number, (wanted, operand) in enumerate(zip(expected, written, strict=True), start=1):
-        where = f"{found.text}: operand {number} ({wanted.name})"
+        where = f"{instruction.text}: operand {number} ({wanted.name})"
         if not operand:
             raise IllegalInstruction(f"{where} is empty")
         braced = operand.startswith("{") and operand.endswith("}")

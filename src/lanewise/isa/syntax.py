@@ -86,12 +86,12 @@ class Words:
 
     def one(self, name: str) -> str:
         """The word of a class that may stand once; empty if it is not there."""
-        found = self.all(name)
-        if len(found) > 1:
+        words = self.all(name)
+        if len(words) > 1:
             what = name if name.startswith(".") else f"the {name}"
-            given = "" if name.startswith(".") else f" ({', '.join('.' + word for word in found)})"
-            raise self.wrong(f"{what} is given {len(found)} times{given}; once is allowed")
-        return found[0] if found else ""
+            given = "" if name.startswith(".") else f" ({', '.join('.' + word for word in words)})"
+            raise self.wrong(f"{what} is given {len(words)} times{given}; once is allowed")
+        return words[0] if words else ""
 
     def wrong(self, message: str) -> IllegalInstruction:
         """The error that says so of this instruction."""

@@ -94,8 +94,8 @@ class MappedTensor(ABC):
         Elements that are padded in shared memory count as they lie in the tensor.
         """
         element = EVERY_TYPE.get(self.type)
-        told = self.rows * self.row_bytes
-        return told * element.packed_bytes // element.bytes if element and element.is_padded else told
+        size = self.rows * self.row_bytes
+        return size * element.packed_bytes // element.bytes if element and element.is_padded else size
 
     @property
     def shared_bytes(self) -> int:
@@ -172,11 +172,11 @@ class TiledTensor(Tiling, MappedTensor, Drawn):
         interleaved box has one slice of channels, the axis before the outermost.
         """
         steps = (self.element_strides[0] if self.is_interleaved else 1, *self.element_strides[1:])
-        found = [-(-box // step) for box, step in zip(self.box, steps, strict=True)]
-        found[0] //= self.element.elements
+        counts = [-(-box // step) for box, step in zip(self.box, steps, strict=True)]
+        counts[0] //= self.element.elements
         if self.is_interleaved:
-            found[-2] = 1
-        return tuple(found)
+            counts[-2] = 1
+        return tuple(counts)
 
     @property
     def rows(self) -> int:

@@ -48,11 +48,11 @@ class Field(NamedTuple):
 
     def put(self, value: int) -> int:
         """Return the bits of a map that say a value; what is too large for the field is cut off."""
-        code, found = (value - self.bias) // self.unit, 0
+        code, word = (value - self.bias) // self.unit, 0
         for first, bits in self.parts:
-            found |= (code & ((1 << bits) - 1)) << first
+            word |= (code & ((1 << bits) - 1)) << first
             code >>= bits
-        return found
+        return word
 
 
 #: Axes are numbered as the hardware has them: 0 is the innermost. `stride1` is the stride of axis 1.

@@ -196,8 +196,8 @@ def _ranges(tiling: Tiling) -> str | None:
         low, high = 1, field.limit - 1
         for axis, value in enumerate(sizes):
             if not low <= value <= high:
-                told = what.format(axis=_axis(tiling, axis), value=value)
-                return f"{told}; {low} to {high} are legal: {nearest(value, 1, low, high)} is nearest"
+                sentence = what.format(axis=_axis(tiling, axis), value=value)
+                return f"{sentence}; {low} to {high} are legal: {nearest(value, 1, low, high)} is nearest"
     return None
 
 

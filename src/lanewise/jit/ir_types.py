@@ -82,11 +82,11 @@ _ARRAYS: WeakValueDictionary[tuple[Type, int], Type] = WeakValueDictionary()
 
 def ArrayType(element: Type, count: int) -> Type:
     """Return the array of so many elements, which lies in memory."""
-    found = _ARRAYS.get((element, count))
-    if found is None:
+    array_type = _ARRAYS.get((element, count))
+    if array_type is None:
         text = f"[{count} x {element.text}]"
-        found = _ARRAYS.setdefault((element, count), Type(text, element.bytes * count, element, count))
-    return found
+        array_type = _ARRAYS.setdefault((element, count), Type(text, element.bytes * count, element, count))
+    return array_type
 
 
 @cache

@@ -64,14 +64,14 @@ def _functions() -> dict[str, Callable[..., Any]] | None:
             return None
         suffix = "dylib" if sys.platform == "darwin" else "so"
         library = ctypes.CDLL(f"{llvmlite.__path__[0]}/binding/libllvmlite.{suffix}")
-        found: dict[str, Callable[..., Any]] = {}
+        functions: dict[str, Callable[..., Any]] = {}
         for name, (result, *arguments) in _FUNCTIONS.items():
             function = library[f"LLVMPY_{name}"]  # an object of our own, not llvmlite's
             function.restype, function.argtypes = result, arguments
-            found[name] = function
+            functions[name] = function
     except (ValueError, OSError, AttributeError):
         return None
-    return found
+    return functions
 
 
 def _called_directly() -> dict[str, Callable[..., object]] | None:
@@ -82,9 +82,9 @@ def _called_directly() -> dict[str, Callable[..., object]] | None:
 def _text(call: Callable[..., object], dispose: Callable[..., object]) -> str:
     given = c_char_p()
     call(ctypes.byref(given))
-    found = (given.value or b"").decode()
+    text = (given.value or b"").decode()
     dispose(given)
-    return found
+    return text
 
 
 @cache

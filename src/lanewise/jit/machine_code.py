@@ -75,15 +75,15 @@ class Program:
 
     def place(self, name: str) -> int:
         """Return the address of a function. It is good for as long as this Program is kept."""
-        found = self._engine.function(name)
-        assert found, f"no function {name}"
-        return found
+        address_of_function = self._engine.function(name)
+        assert address_of_function, f"no function {name}"
+        return address_of_function
 
     def data(self, name: str) -> int:
         """Return the address of a variable. It is good for as long as this Program is kept."""
-        found = self._engine.variable(name)
-        assert found, f"no variable {name}"
-        return found
+        address_of_variable = self._engine.variable(name)
+        assert address_of_variable, f"no variable {name}"
+        return address_of_variable
 
 
 @cache
@@ -148,12 +148,12 @@ def images(key: str, make: Callable[[], list[bytes]]) -> list[bytes]:
         made = make()
         disk_cache.keep(request, ".o", b"".join(len(each).to_bytes(8, "little") + each for each in made))
         return made
-    found, place = [], 0
+    kept, place = [], 0
     while place < len(content):
         start = place + 8
         place = start + int.from_bytes(content[place:start], "little")
-        found.append(content[start:place])
-    return found
+        kept.append(content[start:place])
+    return kept
 
 
 @cache
@@ -282,9 +282,9 @@ def _unlocked(name: str) -> Any:
     from llvmlite import binding as llvm
 
     try:
-        found = getattr(ctypes.CDLL(llvm.ffi.lib._name), f"LLVMPY_{name}")
+        function = getattr(ctypes.CDLL(llvm.ffi.lib._name), f"LLVMPY_{name}")
         like = getattr(llvm.ffi.lib, f"LLVMPY_{name}")
     except (AttributeError, OSError):
         return None
-    found.argtypes, found.restype = like.argtypes, like.restype
-    return found
+    function.argtypes, function.restype = like.argtypes, like.restype
+    return function

@@ -134,15 +134,15 @@ class Expressions(abc.ABC):
         """Return what an expression of global names is in Python: a number, a class, a function."""
         if isinstance(node, ast.Name) and node.id not in self.scope:
             builtin = {each.__name__: each for each in (range, min, max, int, bool)}
-            found = self.globals.get(node.id, builtin.get(node.id, self))
-            if found is self:
+            value = self.globals.get(node.id, builtin.get(node.id, self))
+            if value is self:
                 self.fail(node, f"there is no `{node.id}`")
-            return found.value if isinstance(found, Enum) else found
+            return value.value if isinstance(value, Enum) else value
         if isinstance(node, ast.Attribute):
             owner = self.known(node.value)
             if isinstance(owner, ModuleType | type) and hasattr(owner, node.attr):
-                found = getattr(owner, node.attr)
-                return found.value if isinstance(found, Enum) else found
+                value = getattr(owner, node.attr)
+                return value.value if isinstance(value, Enum) else value
         self.fail(node, "it is not known while the code is written")
 
     def is_known(self, node: ast.expr) -> bool:
@@ -163,10 +163,10 @@ class Expressions(abc.ABC):
             if field is None:
                 self.fail(node, f"{owner.layout.__name__} has no field `{node.attr}`")
             return Place(self.code, owner.address + field.offset, field)
-        found = self.element(node)
-        if not isinstance(found, Place):
+        element = self.element(node)
+        if not isinstance(element, Place):
             self.fail(node, "a record as a whole is not assigned to")
-        return found
+        return element
 
     def element(self, node: ast.expr) -> Place | Reference:
         """Write where an element of an array is."""
@@ -188,8 +188,8 @@ class Expressions(abc.ABC):
         return place.load()
 
     def _Subscript(self, node: ast.Subscript) -> object:
-        found = self.element(node)
-        return found.load() if isinstance(found, Place) else found
+        element = self.element(node)
+        return element.load() if isinstance(element, Place) else element
 
     def _BinOp(self, node: ast.BinOp) -> object:
         return self.binary(node, node.op, self.evaluate(node.left), self.evaluate(node.right))

@@ -46,8 +46,8 @@ def _as_printed(text: str) -> str:
     if "<" not in plain:
         return plain
     plain = _INTEGER.sub(r"\1", plain)
-    found = _LAYOUT.fullmatch(plain)
-    parts = _at_commas(found[1]) if found is not None else [plain]
+    match = _LAYOUT.fullmatch(plain)
+    parts = _at_commas(match[1]) if match is not None else [plain]
     return ":".join(re.sub(r"\s*>", ")", _TUPLE.sub("(", part)).strip() for part in parts)
 
 

@@ -67,15 +67,15 @@ def _declarations(source: str, name: str, space: re.Pattern[str]) -> Iterator[De
     """Yield the declarations of a name that have a word for a state space."""
     text = _plain(source)
     pattern = rf"\b{re.escape(name)}\b\s*((?:\[[^\]]*\]\s*)*)(?=[=;,{{])"
-    for found in re.finditer(pattern, text):
-        start = max(text.rfind(mark, 0, found.start()) for mark in ";}#>") + 1
-        before = text[start : found.start()]
+    for match in re.finditer(pattern, text):
+        start = max(text.rfind(mark, 0, match.start()) for mark in ";}#>") + 1
+        before = text[start : match.start()]
         opened = before.rfind("{")
         if opened >= 0 and "=" not in before[:opened]:  # the beginning of a namespace or function
             before = before[opened + 1 :]
         if not space.search(before):
             continue
-        sizes = tuple(size.strip() for size in re.findall(r"\[([^\]]*)\]", found.group(1)))
+        sizes = tuple(size.strip() for size in re.findall(r"\[([^\]]*)\]", match.group(1)))
         kind = _type_before(before)
         if kind:
             yield Declared(kind, sizes)
@@ -90,14 +90,14 @@ def aliased_type(source: str, name: str) -> str:
     text = _plain(source)
     for _ in range(_MOST_ALIASES):
         word = re.escape(name)
-        found = (
+        match = (
             re.search(rf"\btypedef\s+([\w\s:]+?)\s+{word}\s*;", text)
             or re.search(rf"\busing\s+{word}\s*=\s*([\w\s:]+?)\s*;", text)
             or re.search(rf"(?m)^[ \t]*#[ \t]*define[ \t]+{word}[ \t]+([\w:][\w: \t]*?)[ \t]*$", text)
         )
-        if found is None or found.group(1) == name:
+        if match is None or match.group(1) == name:
             break
-        name = found.group(1)
+        name = match.group(1)
     return name
 
 
@@ -112,12 +112,12 @@ def named_number(source: str, name: str) -> int | None:
         if re.fullmatch(r"(0[xX][0-9a-fA-F]+|[1-9]\d*|0)[uUlL]*", name):
             return int(name.rstrip("uUlL"), 0)
         word = re.escape(name)
-        found = re.search(
+        match = re.search(
             rf"(?m)^[ \t]*#[ \t]*define[ \t]+{word}[ \t]+\(?(\w+)\)?[ \t]*$", text
         ) or re.search(rf"\b(?:const|constexpr)\b[\w\s]*\b{word}\s*=\s*(\w+)\s*;", text)
-        if found is None or found.group(1) == name:
+        if match is None or match.group(1) == name:
             return None
-        name = found.group(1)
+        name = match.group(1)
     return None
 
 
@@ -171,14 +171,14 @@ def declared_parameters(source: str, kernel: str) -> list[DeclaredParameter] | N
     [('const float4*', 'x'), ('half2', 's'), ('int', 'n')]
     """
     text = _plain(source)
-    found = {
+    signatures = {
         tuple(each.type for each in parameters): parameters  # declarations may name them otherwise
         for match in re.finditer(
             rf"__global__[^;{{}}()]*\b{re.escape(kernel)}\s*\(([^{{;]*?)\)\s*[{{;]", text
         )
         for parameters in [_parameters(match.group(1))]
     }
-    return next(iter(found.values())) if len(found) == 1 else None
+    return next(iter(signatures.values())) if len(signatures) == 1 else None
 
 
 def _parameters(text: str) -> list[DeclaredParameter]:

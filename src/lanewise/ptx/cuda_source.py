@@ -119,8 +119,8 @@ class CudaSource(CompiledSource):
             said = f"{expression!r}: {self.name} has no kernel {name!r}{hint}"
             return f"{said}\nkernels are {', '.join(dict.fromkeys(kernels))}" if kernels else said
         declared = re.search(rf"template\s*<[^;{{}}]*?__global__[^;{{}}()]*?\b{name}\s*\([^)]*\)", self.text)
-        told = [each for each in complaints if not each.startswith("Error in parsing")] or complaints
-        lines = [f"{expression!r} cannot be made: {'; '.join(told)}"]
+        shown = [each for each in complaints if not each.startswith("Error in parsing")] or complaints
+        lines = [f"{expression!r} cannot be made: {'; '.join(shown)}"]
         if declared is not None:
             lines.append(f"    {' '.join(declared[0].split())}")
         if undefined:
@@ -142,10 +142,10 @@ class CudaSource(CompiledSource):
         if name in self.refused:
             return self.refused[name]
         main, headers = self._published.read()
-        found = behind_conditions([main, *headers.files.values()], name)
-        if found is None:
+        conditional = behind_conditions([main, *headers.files.values()], name)
+        if conditional is None:
             return ""
-        file, line, conditions = found
+        file, line, conditions = conditional
         return (
             f"{name} is defined on line {line} of {file}, but behind {' and '.join(conditions)}, which does "
             'not hold: options=["-DNAME=value"] (--define NAME=value on the command line) defines a macro'
@@ -222,12 +222,12 @@ def _words(name: str, given: Any) -> list[str]:
     if isinstance(given, str):
         return [given]
     try:
-        found = list(given)
+        words = list(given)
     except Exception:  # whatever an object does that is no sequence
-        found = [None]
-    if not all(isinstance(each, str) for each in found):
+        words = [None]
+    if not all(isinstance(each, str) for each in words):
         raise LanewiseError(f"{name} is a list of texts, not {type(given).__name__} {shown(given)}")
-    return found
+    return words
 
 
 def has_nvcc() -> bool:

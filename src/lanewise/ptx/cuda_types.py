@@ -68,11 +68,11 @@ class _Layout(NamedTuple):
 @cache
 def _known() -> dict[str, _Layout]:
     """Return the layouts of all types by name."""
-    found: dict[str, _Layout] = {}
+    layouts: dict[str, _Layout] = {}
 
     def add(names: str, element: str, size: int, numbers: int = 1, alignment: int = 0) -> None:
         for name in names.split(", "):
-            found[name] = _Layout(element, numbers, alignment or size)
+            layouts[name] = _Layout(element, numbers, alignment or size)
 
     for code, names in _NUMBERS.items():
         dtype = np.dtype(code)
@@ -89,7 +89,7 @@ def _known() -> dict[str, _Layout]:
     add("cuFloatComplex, cuComplex", "float32", 4, 2, 8)
     add("cuDoubleComplex", "float64", 8, 2, 16)
     add("dim3", "uint32", 4, 3, 4)
-    return found
+    return layouts
 
 
 def _dtype(element: str) -> np.dtype:
@@ -98,8 +98,8 @@ def _dtype(element: str) -> np.dtype:
         return np.dtype(element)
     import ml_dtypes
 
-    found: np.dtype = np.dtype(getattr(ml_dtypes, element))
-    return found
+    dtype: np.dtype = np.dtype(getattr(ml_dtypes, element))
+    return dtype
 
 
 @lru_cache(maxsize=1024)
@@ -118,8 +118,8 @@ def elements_of(text: str) -> tuple[str, int] | None:
     >>> elements_of("__half2 const"), elements_of("__nv_bfloat16"), elements_of("Params")
     (('float16', 2), ('bfloat16', 1), None)
     """
-    found = _known().get(without_qualifiers(text))
-    return None if found is None else (found.element, found.numbers)
+    layout = _known().get(without_qualifiers(text))
+    return None if layout is None else (layout.element, layout.numbers)
 
 
 def cuda_type(text: str) -> CudaType | None:
@@ -133,5 +133,7 @@ def cuda_type(text: str) -> CudaType | None:
     plain = without_qualifiers(text)
     if plain.endswith("*") or "(*" in plain:
         return CudaType(plain, np.dtype("u8"), 1, 8)
-    found = _known().get(plain)
-    return None if found is None else CudaType(plain, _dtype(found.element), found.numbers, found.alignment)
+    layout = _known().get(plain)
+    return (
+        None if layout is None else CudaType(plain, _dtype(layout.element), layout.numbers, layout.alignment)
+    )

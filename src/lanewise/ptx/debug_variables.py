@@ -56,26 +56,26 @@ class _Section:
         self.at = 0
 
     def number(self, size: int) -> int:
-        found = int.from_bytes(self.bytes[self.at : self.at + size], "little")
+        number = int.from_bytes(self.bytes[self.at : self.at + size], "little")
         self.at += size
-        return found
+        return number
 
     def leb(self) -> int:
         """Return a number of unsigned LEB128."""
-        found = shift = 0
+        number = shift = 0
         while self.at < len(self.bytes):
             byte = self.number(1)
-            found |= (byte & 0x7F) << shift
+            number |= (byte & 0x7F) << shift
             shift += 7
             if not byte & 0x80:
                 break
-        return found
+        return number
 
     def string(self) -> str:
         end = self.bytes.find(b"\0", self.at)
-        found = self.bytes[self.at : end if end >= 0 else None].decode("utf-8", "replace")
+        text = self.bytes[self.at : end if end >= 0 else None].decode("utf-8", "replace")
         self.at = end + 1 if end >= 0 else len(self.bytes)
-        return found
+        return text
 
 
 def _encoded(text: str) -> Iterator[bytes]:
@@ -97,7 +97,7 @@ def debug_variables(text: str) -> list[DebugVariable]:
     kinds = _abbreviations(_Section(sections[".debug_abbrev"]))
     entries = dict(_entries(_Section(sections[".debug_info"]), kinds))
     places = sections.get(".debug_loc", "")
-    found: dict[tuple[str, str], DebugVariable] = {}
+    variables: dict[tuple[str, str], DebugVariable] = {}
     for each in entries.values():
         if each.tag not in (_VARIABLE, _PARAMETER) or _LOCATION not in each.values or not each.function:
             continue
@@ -109,15 +109,15 @@ def debug_variables(text: str) -> list[DebugVariable]:
             registers = tuple(_listed(_Section(places), int(str(where)))) if form == _DATA4 else ()
         key = each.function, name
         if registers and name:
-            held = found[key].registers if key in found else ()  # of another block of the function
+            held = variables[key].registers if key in variables else ()  # of another block of the function
             both = tuple(dict.fromkeys((*held, *registers)))
-            found[key] = DebugVariable(each.function, name, both, _type_of(entries, each))
-    return list(found.values())
+            variables[key] = DebugVariable(each.function, name, both, _type_of(entries, each))
+    return list(variables.values())
 
 
 def _abbreviations(section: _Section) -> dict[int, tuple[int, bool, list[tuple[int, int]]]]:
     """Return for each code the tag, whether entries have children, and attributes with their forms."""
-    found: dict[int, tuple[int, bool, list[tuple[int, int]]]] = {}
+    abbreviations: dict[int, tuple[int, bool, list[tuple[int, int]]]] = {}
     while section.at < len(section.bytes):
         code = section.leb()
         if not code:
@@ -128,8 +128,8 @@ def _abbreviations(section: _Section) -> dict[int, tuple[int, bool, list[tuple[i
             if not attribute:
                 break
             attributes.append((attribute, form))
-        found[code] = tag, children, attributes
-    return found
+        abbreviations[code] = tag, children, attributes
+    return abbreviations
 
 
 def _entries(
@@ -210,16 +210,16 @@ def _type_of(entries: dict[int, _Entry], entry: _Entry) -> str:
     """Return the type of a variable: a letter and bits."""
     for _ in range(16):
         reference = entry.values.get(_TYPE)
-        found = entries.get(int(str(reference[1]))) if reference is not None else None
-        if found is None:
+        referred = entries.get(int(str(reference[1]))) if reference is not None else None
+        if referred is None:
             return ""
-        if found.tag == _POINTER:
+        if referred.tag == _POINTER:
             return "u64"
-        if found.tag == _BASE:
-            letter = _LETTERS.get(int(str(found.values.get(_ENCODING, (0, 0))[1])), "")
-            bits = 8 * int(str(found.values.get(_SIZE, (0, 0))[1]))
+        if referred.tag == _BASE:
+            letter = _LETTERS.get(int(str(referred.values.get(_ENCODING, (0, 0))[1])), "")
+            bits = 8 * int(str(referred.values.get(_SIZE, (0, 0))[1]))
             return f"{letter}{bits}" if letter else ""
-        if found.tag not in _MODIFIERS:
+        if referred.tag not in _MODIFIERS:
             return ""
-        entry = found
+        entry = referred
     return ""

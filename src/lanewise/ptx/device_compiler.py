@@ -130,8 +130,8 @@ class PublishedSource:
         """Everything that the PTX depends on, as text."""
         texts = {str(path): file.text for path, file in headers.files.items()}
         names = {
-            name: {each: str(path) for each, path in found.items()}
-            for name, found in headers.resolved.items()
+            name: {each: str(path) for each, path in header.items()}
+            for name, header in headers.resolved.items()
         }
         parts = [
             "device code", self.text, self.name, self.arch, self.options, texts, names, sorted(headers.empty),
@@ -178,13 +178,13 @@ def _toolkit_stamp() -> list[tuple[str, int, int]]:
 
 def _include_options(options: Sequence[str]) -> list[Path]:
     """The folders that `-I` names, in any of its spellings."""
-    found = []
+    folders = []
     for at, option in enumerate(options):
         if option in ("-I", "--include-path") and at + 1 < len(options):
-            found.append(Path(options[at + 1]))
+            folders.append(Path(options[at + 1]))
         elif match := re.fullmatch(r"(?:-I|--include-path=)(.+)", option):
-            found.append(Path(match.group(1)))
-    return found
+            folders.append(Path(match.group(1)))
+    return folders
 
 
 class _Rounds:

@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 def shape_refusals(function: Function, shape: Shape) -> list[str]:
     """Return why no GPU would launch a kernel in such a shape; an empty list if one would."""
-    found, name = [], demangle(function.name)
+    refusals, name = [], demangle(function.name)
     for what, sizes, largest in (
         ("a grid", shape.grid, LARGEST_GRID),
         ("a block", shape.block, LARGEST_BLOCK),
     ):
         if any(size > most for size, most in zip(sizes, largest, strict=True)):
-            found.append(f"{what} is at most {largest}, not {sizes}")
+            refusals.append(f"{what} is at most {largest}, not {sizes}")
     if shape.threads > MOST_THREADS:
-        found.append(f"a block has at most {MOST_THREADS} threads; {shape.block} has {shape.threads}")
+        refusals.append(f"a block has at most {MOST_THREADS} threads; {shape.block} has {shape.threads}")
     for limit, wanted in (("maxntid", "at most"), ("reqntid", "exactly")):
         values = function.limit(limit)
         if values is None:
@@ -42,10 +42,10 @@ def shape_refusals(function: Function, shape: Shape) -> list[str]:
         full = (*values, 1, 1)[:3]
         product = full[0] * full[1] * full[2]
         if (limit == "reqntid" and shape.block != full) or shape.threads > product:
-            found.append(
+            refusals.append(
                 f"{name} says .{limit} {full}: {wanted} {product} threads a block, not {shape.block}"
             )
-    return found + _cluster_refusals(function, shape)
+    return refusals + _cluster_refusals(function, shape)
 
 
 def required_cluster(function: Function) -> tuple[int, int, int] | None:
@@ -66,28 +66,28 @@ def _cluster_refusals(function: Function, shape: Shape) -> list[str]:
         return []
     if min(shape.cluster) < 1:
         return [f"a cluster has at least one block along each axis; {shape.cluster} has not"]
-    found = []
+    refusals = []
     required, most = required_cluster(function), function.limit("maxclusterrank")
     if required is not None and shape.cluster != required:
-        found.append(
+        refusals.append(
             f"{name} says .reqnctapercluster {required}: cluster={shape.cluster} contradicts it; "
             "leave cluster= out"
         )
     if most is not None and shape.cluster_blocks > most[0]:
-        found.append(
+        refusals.append(
             f"{name} says .maxclusterrank {most[0]}: a cluster of {shape.cluster} has "
             f"{shape.cluster_blocks} blocks"
         )
     if shape.cluster_blocks > MOST_CLUSTER_BLOCKS:
-        found.append(
+        refusals.append(
             f"a cluster has at most {MOST_CLUSTER_BLOCKS} blocks; {shape.cluster} has {shape.cluster_blocks}"
         )
     if any(blocks % size for blocks, size in zip(shape.grid, shape.cluster, strict=True)):
-        found.append(
+        refusals.append(
             f"a grid is a whole number of clusters along each axis: {shape.grid} is not a multiple of "
             f"{shape.cluster}"
         )
-    return found
+    return refusals
 
 
 def cluster_refusal(shape: Shape, arch: str, target: str) -> str | None:

@@ -56,11 +56,11 @@ def _element_of_dtype(dtype: AnyDtype) -> Element | None:
 
 def _element_named(name: str) -> Element | None:
     """Return the type of elements by its name."""
-    found = _ELEMENT.match(name)
-    if found is None:
+    match = _ELEMENT.match(name)
+    if match is None:
         return None
-    bits = int(found[2]) if found[2] else 8
-    return Element(name, found[1], max(1, bits // 8))  # four bits have a byte each
+    bits = int(match[2]) if match[2] else 8
+    return Element(name, match[1], max(1, bits // 8))  # four bits have a byte each
 
 
 def require_signature(entry: Entry, values: Sequence[object]) -> None:
@@ -139,12 +139,12 @@ def _elements(name: str, source: str) -> tuple[str, int] | None:
     """Return the numbers of a type, by its own name or by that for which the source has it stand."""
     from lanewise.ptx.cuda_types import elements_of
 
-    found = elements_of(name)
-    if found is None and source:
+    elements = elements_of(name)
+    if elements is None and source:
         from lanewise.ptx.cuda_declarations import aliased_type
 
-        found = elements_of(aliased_type(source, name))
-    return found
+        elements = elements_of(aliased_type(source, name))
+    return elements
 
 
 def _takes(wanted: str, numbers: int, given: Element) -> bool:
@@ -159,8 +159,8 @@ def _takes(wanted: str, numbers: int, given: Element) -> bool:
     integer = wanted.startswith(("int", "uint"))
     if integer and numbers > 1:
         return True
-    found = _ELEMENT.match(wanted)
-    width = int(found[2]) // 8 if found is not None and found[2] else 1
+    match = _ELEMENT.match(wanted)
+    width = int(match[2]) // 8 if match is not None and match[2] else 1
     if given.bytes != width:
         return False
     if wanted.startswith("uint"):

@@ -100,17 +100,17 @@ class AutotunedLaunch:
             measure = partial(benchmark, stream=kwargs.get("stream") or 0, device=device)
         with _restored(*args, *kwargs.values()):
             for configuration in _with_progress(tuned.configurations, tuned.kernel.name):
-                found: Timing | Exception
+                outcome: Timing | Exception
                 try:
                     launch = self._configured(configuration, args, kwargs)
-                    found = measure(_bound(launch, args, {**kwargs, **configuration}))
+                    outcome = measure(_bound(launch, args, {**kwargs, **configuration}))
                 except LanewiseError as error:  # too much shared memory, a tile that does not divide, …
-                    found = error
-                tuned.trials.append((configuration, found))
+                    outcome = error
+                tuned.trials.append((configuration, outcome))
         timed = [
-            (found.median, number)
-            for number, (_, found) in enumerate(tuned.trials)
-            if isinstance(found, Timing)
+            (outcome.median, number)
+            for number, (_, outcome) in enumerate(tuned.trials)
+            if isinstance(outcome, Timing)
         ]
         if not timed:
             first, why = tuned.trials[0]
@@ -144,24 +144,24 @@ def autotune(
     """
     if isinstance(configurations, Mapping):
         names = list(configurations)
-        found = [
+        candidates = [
             dict(zip(names, values, strict=True))
             for values in itertools.product(*(tuple(each) for each in configurations.values()))
         ]
     else:
-        found = [dict(each) for each in configurations]
-    if not found or not all(found):
+        candidates = [dict(each) for each in configurations]
+    if not candidates or not all(candidates):
         raise LanewiseError("lw.autotune takes values to try: {'BLOCK': (64, 128)}, or a list of such dicts")
 
     def decorated(kernel: Kernel) -> AutotunedKernel:
         if not isinstance(kernel, Kernel):
             raise LanewiseError(f"@lw.autotune goes above @lw.kernel, and takes a kernel; not {kernel!r}")
         constants = [each.name for each in kernel.parameters if each.is_constexpr]
-        for name in {name for each in found for name in each}:
+        for name in {name for each in candidates for name in each}:
             if name not in constants:
                 has = ", ".join(constants) or "none"
                 raise LanewiseError(f"{kernel.name} has no Constexpr parameter {name}; it has {has}")
-        return AutotunedKernel(kernel, found, measure)
+        return AutotunedKernel(kernel, candidates, measure)
 
     return decorated
 

@@ -37,7 +37,7 @@ import ml_dtypes
 import numpy as np
 
 import lanewise as lw
-from everything import one_of
+from everything import EVERYTHING
 from lanewise.machine.checker.report import Report
 from machine.mistakes import language
 from machine.mistakes.arguments import ARGUMENTS
@@ -298,15 +298,15 @@ PAIRS: list[Pair] = read_all()
 
 @functools.cache
 def in_the_suite() -> frozenset[str]:
-    """Return the names of the pairs that are tried each time: some of each cause, fewer of Hopper and later.
+    """Return the names of the pairs that are tried each time: one of each cause, one advice in each folder.
 
-    With LANEWISE_EVERYTHING in the environment all are, and `report.py` tries all.
+    With LANEWISE_EVERYTHING in the environment, as in a step of CI, all are; `report.py` tries all, too.
     """
+    if EVERYTHING:
+        return frozenset(pair.name for pair in PAIRS)
     first_of_cause = {pair.cause: pair.name for pair in reversed(PAIRS)}
-    shares = {pair.name: 120 if "/" in pair.file else 80 for pair in PAIRS}
-    return frozenset(
-        name for name, share in shares.items() if name in first_of_cause.values() or one_of(share, name)
-    )
+    advice = {Path(pair.file).parent: pair.name for pair in reversed(PAIRS) if pair.advice}
+    return frozenset(first_of_cause.values()) | frozenset(advice.values())
 
 
 def compiled_together(pair: Pair) -> frozenset[str]:

@@ -106,12 +106,12 @@ def _cleared(folder: Path) -> Answer:
 
 def _counted(files: Iterable[Kept]) -> dict[str, dict[str, int]]:
     """Return how many files of each kind there are, and their bytes; kinds without files are left out."""
-    found = {}
+    counts = {}
     for suffix, kind in (KINDS | {UNFINISHED: "being written, or left unfinished"}).items():
         sizes = [file.size for file in files if file.path.suffix == suffix]
         if sizes:
-            found[kind] = {"files": len(sizes), "bytes": sum(sizes)}
-    return found
+            counts[kind] = {"files": len(sizes), "bytes": sum(sizes)}
+    return counts
 
 
 def _table(title: str, files: list[Kept]) -> tuple[Table, ...]:

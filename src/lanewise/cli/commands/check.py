@@ -187,15 +187,15 @@ def _script(asked: Asked, schedules: int, wanted: Wanted, on_gpu: GpuChecks) -> 
         status = run_script(asked, watcher, own_check, gpu)
     if gpu is not None:
         reports += gpu.report.parts
-    found = _show(reports, wanted)
+    verdict = _show(reports, wanted)
     if gpu is not None:
         print(f"lanewise: {gpu.report.summary}", file=sys.stderr)
     if not status and (missed := _nothing_checked(asked, reports, gpu, on_gpu)):
         print(f"lanewise: {missed}", file=sys.stderr)
         return FAILED
     if asked.is_program:
-        return found or status  # the exit status of main(), unless a check found an error
-    return FAILED if status else found
+        return verdict or status  # the exit status of main(), unless a check found an error
+    return FAILED if status else verdict
 
 
 def _gpu_of(asked: Asked, schedules: int, on_gpu: GpuChecks) -> VirtualGPU | None:

@@ -140,7 +140,7 @@ def _read(instruction: Instruction, files: dict[str, Path | None], convert: bool
     """The arrays in the files, by operand; those that the instruction takes and no others."""
     from lanewise.cli.input.arrays import load, read_array
 
-    found: dict[str, object] = {}
+    inputs: dict[str, object] = {}
     for name, path in files.items():
         option = f"--{name.replace('_', '-')}"
         operand = instruction.operands.get(name)
@@ -150,21 +150,21 @@ def _read(instruction: Instruction, files: dict[str, Path | None], convert: bool
         elif operand is None:
             raise LanewiseError(f"{instruction.text} takes no {name.replace('_', ' ')}; leave {option} out")
         elif name == "metadata":
-            found[name] = load(path)
+            inputs[name] = load(path)
         else:
-            found[name] = read_array(path, operand.name, operand.format, convert=convert)
-    return found
+            inputs[name] = read_array(path, operand.name, operand.format, convert=convert)
+    return inputs
 
 
 def _everywhere(instruction: Instruction, inputs: dict[str, object]) -> Answer:
     """The product on a GPU of each generation, with the instruction that each has for it."""
     from lanewise.arith.comparison import compare
 
-    found = compare(**inputs, archs="all", d=instruction.d.format)
+    comparison = compare(**inputs, archs="all", d=instruction.d.format)
     data = {
-        "differ": int(found.differing.sum()),
-        "elements": int(found.differing.size),
-        "missing": found.missing,
+        "differ": int(comparison.differing.sum()),
+        "elements": int(comparison.differing.size),
+        "missing": comparison.missing,
         "archs": [
             {
                 "arch": each.arch,
@@ -174,11 +174,11 @@ def _everywhere(instruction: Instruction, inputs: dict[str, object]) -> Answer:
                 "source": each.model.source,
                 "bits": each.instruction.d.format.to_bits(each.d).tolist(),
             }
-            for each in found.results
+            for each in comparison.results
         ],
     }
-    rows = [(each.arch, each.instruction.text, str(each.model)) for each in found.results]
-    return Answer((), data, (str(found),), Table("", ("arch", "instruction", "model"), rows))
+    rows = [(each.arch, each.instruction.text, str(each.model)) for each in comparison.results]
+    return Answer((), data, (str(comparison),), Table("", ("arch", "instruction", "model"), rows))
 
 
 @dataclass(frozen=True)

@@ -28,9 +28,9 @@ def doctor(json: AsJson = False) -> Callable[[], None]:
     lanewise doctor --json
     """
     installed = [*_python(), *_packages(), *_tools(), *_driver(), *_cache()]
-    works = _works({name for name, found, _ in installed if found})
+    works = _works({name for name, version, _ in installed if version})
     data = {
-        "installed": {name: {"version": found, "where": where} for name, found, where in installed},
+        "installed": {name: {"version": version, "where": where} for name, version, where in installed},
         "works": {what: {"works": fine, "note": note} for what, fine, note in works},
     }
     tables = (
@@ -56,7 +56,7 @@ def _version(package: str) -> str:
 
 def _packages() -> list[tuple[str, str, str]]:
     named = [(name, _version(name), "") for name in (*_PACKAGES, *_OPTIONAL)]
-    return [(name, found, "" if found else "optional") for name, found, _ in named]
+    return [(name, version, "" if version else "optional") for name, version, _ in named]
 
 
 def _tools() -> list[tuple[str, str, str]]:
@@ -64,22 +64,22 @@ def _tools() -> list[tuple[str, str, str]]:
     from lanewise.ptx.tools.offline_compiler import host_compiler
     from lanewise.ptx.tools.toolkit import find_tools
 
-    found: list[tuple[str, str, str]] = []
+    listed: list[tuple[str, str, str]] = []
     for major in (13, 12):
         library = load(major)
-        if library is not None and (major == 13 or not found):
+        if library is not None and (major == 13 or not listed):
             _, first, second = library.nvrtcVersion()
             archs = ", ".join(f"sm_{number}" for number in sorted(library.nvrtcGetSupportedArchs()[1]))
-            found.append(("NVRTC", f"{first}.{second}", archs))
-    if not found:
-        found.append(("NVRTC", "", ""))
+            listed.append(("NVRTC", f"{first}.{second}", archs))
+    if not listed:
+        listed.append(("NVRTC", "", ""))
     for name in ("ptxas", "nvdisasm", "nvcc"):
         tools = find_tools(name)
         release = ".".join(map(str, tools[0].release)) if tools else ""
-        found.append((name, release, str(tools[0].path) if tools else ""))
+        listed.append((name, release, str(tools[0].path) if tools else ""))
     compiler = host_compiler()
-    found.append(("host compiler", "yes" if compiler else "", compiler or ""))
-    return found
+    listed.append(("host compiler", "yes" if compiler else "", compiler or ""))
+    return listed
 
 
 def _driver() -> list[tuple[str, str, str]]:
@@ -108,18 +108,18 @@ def _cache() -> list[tuple[str, str, str]]:
     return [("cache", f"{len(files)} programs, {size / 1e6:.1f} MB", str(folder))]
 
 
-def _works(found: set[str]) -> list[tuple[str, bool, str]]:
-    has_gpu = "GPU 0" in found
+def _works(installed: set[str]) -> list[tuple[str, bool, str]]:
+    has_gpu = "GPU 0" in installed
     if has_gpu:
         gpu = ""
-    elif "driver" not in found:
+    elif "driver" not in installed:
         gpu = "no NVIDIA driver here; everything else does without"
     else:
         gpu = "the driver shows no GPU"
     missing = _NO_CUDA if sys.platform == "darwin" else install_command("cuda")
-    has_nvrtc, has_nvcc = "NVRTC" in found, {"nvcc", "host compiler"} <= found
+    has_nvrtc, has_nvcc = "NVRTC" in installed, {"nvcc", "host compiler"} <= installed
     by_nvcc = f'with --compiler nvcc (lw.cuda(…, compiler="nvcc")); for NVRTC: {missing}'
-    sass = {"ptxas", "nvdisasm"} <= found
+    sass = {"ptxas", "nvdisasm"} <= installed
     needed = missing if sys.platform == "darwin" else f"nvcc ({missing}) and a C++ compiler such as g++"
     return [
         ("run and check PTX on the CPU", True, ""),

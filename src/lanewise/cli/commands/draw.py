@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,6 +27,7 @@ from lanewise.cli.input.drawing_options import (
     Permutation,
 )
 from lanewise.cli.input.encoded import drawable, instruction_descriptor, read_encoded
+from lanewise.cli.input.option_groups import with_groups
 from lanewise.cli.input.options import ASource, Descriptor, InstructionWords, Stride
 from lanewise.cli.input.subject import atom_named, instruction_named, usual_instruction
 from lanewise.errors import LanewiseError
@@ -134,12 +136,12 @@ def layout(
     lanewise draw layout "Sw<2,0,3> o 0 o (8,8):(8,1)" -o swizzled.svg
     lanewise draw layout "((4,8),(2,2)):((32,1),(16,8))" --tv 16,8 -o c.svg
     """
-    found: object = read_layout(layout)
+    drawn: object = read_layout(layout)
     if tv is not None:
         from lanewise import draw
 
-        found = draw.tv(found, read_integers(tv, "the size of a matrix"))
-    return _drawn(found, output, colour=colour, columns=columns, labels=labels)
+        drawn = draw.tv(drawn, read_integers(tv, "the size of a matrix"))
+    return _drawn(drawn, output, colour=colour, columns=columns, labels=labels)
 
 
 def atom(
@@ -313,30 +315,47 @@ def swizzle(
     lanewise draw swizzle 3,4,3 --layout "(8,64):(64,1)" --bits 16 -o swizzle.svg
     lanewise draw swizzle 2,0,3 --layout "(8,8):(8,1)"
     """
-    found = read_swizzle(swizzle) if bits is None else recast(read_swizzle(swizzle), 8, bits)
-    drawn = found if layout is None else ComposedLayout(found, 0, read_plain_layout(layout))
+    pattern = read_swizzle(swizzle) if bits is None else recast(read_swizzle(swizzle), 8, bits)
+    drawn = pattern if layout is None else ComposedLayout(pattern, 0, read_plain_layout(layout))
     return _drawn(drawn, output, labels=labels)
 
 
-def instruction(
-    words: InstructionWords,
-    output: Output = None,
-    operand: OperandName = None,
-    lane: Lane = None,
+@dataclass(frozen=True)
+class MarkOptions:
+    """What is marked in a picture of an instruction, and of which operand."""
+
+    operand: OperandName = None
+    lane: Lane = None
     element: Annotated[
         tuple[str, int, int] | None,
         typer.Option("--element", metavar="OPERAND ROW COL", help="Mark one element.", show_default=False),
-    ] = None,
+    ] = None
     product: Annotated[
         int | None,
         typer.Option("--product", metavar="Q", help="Which product of Volta's m8n8k4.", show_default=False),
-    ] = None,
+    ] = None
     inputs: Annotated[
         bool,
         typer.Option(
             "--inputs", help="With --element D: mark the row of A and the column of B that make it."
         ),
-    ] = False,
+    ] = False
+
+    def of(self, drawn: Any) -> MarkOptions:
+        """Return the same with the names that an instruction's operands have: `--operand a` means A."""
+        operand = operand_named(drawn, self.operand).name if self.operand is not None else None
+        element = self.element
+        if element is not None:
+            element = (operand_named(drawn, element[0]).name, *element[1:])
+        return replace(self, operand=operand, element=element)
+
+
+@with_groups
+def instruction(
+    words: InstructionWords,
+    output: Output = None,
+    *,
+    marked: MarkOptions,
     columns: Columns = None,
     colour: Colour = None,
     labels: Labels = True,
@@ -357,31 +376,17 @@ def instruction(
     lanewise draw instruction tcgen05.ld.sync.aligned.16x256b.x2.b32 --lane 5
     """
     text = " ".join(words)
-    found: Any
+    drawn: Any
     if is_asynchronous(text):
-        found = instruction_named(
+        drawn = instruction_named(
             text, a_source=a_source, stride=stride, descriptor=instruction_descriptor(descriptor)
         )
     elif descriptor is not None:
         raise LanewiseError(f"--descriptor is for tcgen05.mma; {text} has no instruction descriptor")
     else:
-        found = usual_instruction(text, a_source=a_source, stride=stride)
-        if operand is not None:
-            operand = operand_named(found, operand).name
-        if element is not None:
-            element = (operand_named(found, element[0]).name, *element[1:])
-    return _drawn(
-        found,
-        output,
-        operand=operand,
-        lane=lane,
-        element=element,
-        product=product,
-        inputs=inputs,
-        columns=columns,
-        colour=colour,
-        labels=labels,
-    )
+        drawn = usual_instruction(text, a_source=a_source, stride=stride)
+        marked = marked.of(drawn)
+    return _drawn(drawn, output, **vars(marked), columns=columns, colour=colour, labels=labels)
 
 
 def banks(
@@ -491,8 +496,8 @@ def _permutation(text: str | None) -> object:
 
 
 def _mode(text: str) -> object:
-    found = _drawable(read_plain_layout(text), "places")
-    return found.shape if ":" not in text and isinstance(found.shape, int) else found
+    drawable = _drawable(read_plain_layout(text), "places")
+    return drawable.shape if ":" not in text and isinstance(drawable.shape, int) else drawable
 
 
 def _split_modes(text: str) -> list[str]:

@@ -130,10 +130,10 @@ def list_forms(
     }
     if not (given or words or count or every or withdrawn) and style == "text":
         return partial(show, _families(), style)
-    found = _fitting(given, words, withdrawn)
-    if not found:
+    fitting = _fitting(given, words, withdrawn)
+    if not fitting:
         return partial(show, _nothing(given, words, withdrawn), style)
-    answer = _counts(found, name) if count else _forms(found, name)
+    answer = _counts(fitting, name) if count else _forms(fitting, name)
     return partial(show, answer, style)
 
 
@@ -174,13 +174,13 @@ def _shape(text: str | None) -> str | None:
     return "".join(f"{letter}{size}" for letter, size in zip("mnk", match.groups(), strict=True) if size)
 
 
-def _forms(found: list[Instruction], arch: str | None) -> Answer:
-    variants = [_variant(form) for form in found]
+def _forms(forms: list[Instruction], arch: str | None) -> Answer:
+    variants = [_variant(form) for form in forms]
     columns = ["instruction", "D", "A", "B", "C", "archs", "PTX"]
     columns += ["variant"] if any(variants) else []
     columns += [f"runs on {arch} as"] if arch else []
     rows: list[list[Cell]] = []
-    for form, variant in zip(found, variants, strict=True):
+    for form, variant in zip(forms, variants, strict=True):
         row: list[Cell] = [
             form.text,
             *(_registers(form, name) for name in "dabc"),
@@ -191,9 +191,9 @@ def _forms(found: list[Instruction], arch: str | None) -> Answer:
         row += [str(form.lowering(arch))] if arch else []
         rows.append(row)
     table = Table("", tuple(columns), rows, catalogue=True)
-    total = f"{len(found)} form{'s' if len(found) != 1 else ''}"
+    total = f"{len(forms)} form{'s' if len(forms) != 1 else ''}"
     note = f"{total}; the columns D, A, B and C have the registers of each lane."
-    return Answer((table,), [_data(form, arch) for form in found], (note,), table)
+    return Answer((table,), [_data(form, arch) for form in forms], (note,), table)
 
 
 def _nothing(given: dict[str, Any], words: list[str], withdrawn: bool) -> Answer:
@@ -230,8 +230,8 @@ def _fitting(given: dict[str, Any], words: list[str], withdrawn: bool) -> list[I
     chosen = {option.lstrip("-"): value for option, value in given.items()}
     if "shape" in chosen:
         chosen["shape"] = _shape(chosen["shape"])
-    found = instructions(**chosen, withdrawn=withdrawn)
-    return [form for form in found if all(_has_word(form.text, word) for word in words)]
+    fitting = instructions(**chosen, withdrawn=withdrawn)
+    return [form for form in fitting if all(_has_word(form.text, word) for word in words)]
 
 
 def _said(note: str) -> Answer:
@@ -303,10 +303,10 @@ def _data(form: Instruction, arch: str | None) -> dict[str, object]:
     return data
 
 
-def _counts(found: list[Instruction], arch: str | None) -> Answer:
-    counted = Counter((form.family, name) for form in found for name in form.archs)
+def _counts(forms: list[Instruction], arch: str | None) -> Answer:
+    counted = Counter((form.family, name) for form in forms for name in form.archs)
     archs = (arch,) if arch else ARCHS
-    families = [family for family in FAMILIES if any(form.family == family for form in found)]
+    families = [family for family in FAMILIES if any(form.family == family for form in forms)]
     rows: list[list[Cell]] = [[family, *(counted[family, name] for name in archs)] for family in families]
     rows.append(["all", *(sum(counted[family, name] for family in families) for name in archs)])
     table = Table("", ("family", *archs), rows, grid=True)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from lanewise.cli.input.option_groups import with_groups
 
 if TYPE_CHECKING:
     from lanewise.linalg.problem import Operand, Problem
@@ -16,27 +19,35 @@ _TORCH_TYPES = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class ProductOptions:
+    """What is multiplied, beside the sizes: types, layout, batch."""
+
+    dtype: Annotated[
+        str, typer.Option("--dtype", help="f16, bf16, f32, f64, e4m3, e5m2, s8, mxfp8, mxfp4, nvfp4.")
+    ] = "bf16"
+    out: Annotated[str | None, typer.Option("--out", help="The type of the result.")] = None
+    precision: Annotated[
+        str | None, typer.Option("--precision", help="How to multiply f32: as f32 or as tf32.")
+    ] = None
+    layout: Annotated[str, typer.Option("--layout", help="nn, nt, tn or tt: t for a transposed A or B.")] = (
+        "nn"
+    )
+    batch: Annotated[int, typer.Option("--batch", min=1, help="How many products a batch has.")] = 1
+    batch_invariant: Annotated[
+        bool, typer.Option("--batch-invariant", help="Choose the order of sums from N, K and types alone.")
+    ] = False
+
+
+@with_groups
 def plan(
     m: Annotated[int, typer.Argument(min=1, help="Rows of A and of the result.")],
     n: Annotated[int, typer.Argument(min=1, help="Columns of B and of the result.")],
     k: Annotated[int, typer.Argument(min=1, help="Columns of A and rows of B.")],
-    dtype: Annotated[
-        str, typer.Option("--dtype", help="f16, bf16, f32, f64, e4m3, e5m2, s8, mxfp8, mxfp4, nvfp4.")
-    ] = "bf16",
-    out: Annotated[str | None, typer.Option("--out", help="The type of the result.")] = None,
-    precision: Annotated[
-        str | None, typer.Option("--precision", help="How to multiply f32: as f32 or as tf32.")
-    ] = None,
-    layout: Annotated[
-        str, typer.Option("--layout", help="nn, nt, tn or tt: t for a transposed A or B.")
-    ] = "nn",
-    batch: Annotated[int, typer.Option("--batch", min=1, help="How many products a batch has.")] = 1,
+    product: ProductOptions,
     arch: Annotated[
         str, typer.Option("--arch", help="sm_75 … sm_90a, sm_100a, sm_120, or a GPU.")
     ] = "sm_90a",
-    batch_invariant: Annotated[
-        bool, typer.Option("--batch-invariant", help="Choose the order of sums from N, K and types alone.")
-    ] = False,
     regret: Annotated[
         bool, typer.Option("--regret", help="Measure the plan and other candidates on this GPU.")
     ] = False,
@@ -54,22 +65,12 @@ def plan(
     from lanewise.linalg.planning.gpus import planned_arch
     from lanewise.linalg.planning.sizes import problem_of_sizes
 
-    if layout not in ("nn", "nt", "tn", "tt"):
-        raise LanewiseError(f"--layout is nn, nt, tn or tt; not {layout!r}")
-    problem = problem_of_sizes(
-        m,
-        n,
-        k,
-        dtype,
-        out=out,
-        precision=precision,
-        layout=layout,
-        batch=batch,
-        batch_invariant=batch_invariant,
-    )
+    if product.layout not in ("nn", "nt", "tn", "tt"):
+        raise LanewiseError(f"--layout is nn, nt, tn or tt; not {product.layout!r}")
+    problem = problem_of_sizes(m, n, k, **vars(product))
     print(planned(problem, planned_arch(arch)))
     if regret:
-        print(_measured_regret(problem, out))
+        print(_measured_regret(problem, product.out))
 
 
 def _measured_regret(problem: Problem, out: str | None) -> str:

@@ -48,10 +48,10 @@ def ptx(
 
     module = module_in(file, arch, compiling.compilation, lines=lines)
     if entry is not None:
-        found = entry_of(module, file, entry)
-        module = found.module
+        kernel = entry_of(module, file, entry)
+        module = kernel.module
         others = len(module.entries) > 1
-        text = str(one_kernel(module, found.name)) if others else module.text
+        text = str(one_kernel(module, kernel.name)) if others else module.text
     else:
         require_code(module, file)
         text = module.text if module.cuda is not None else str(module)

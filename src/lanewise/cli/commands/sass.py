@@ -178,16 +178,16 @@ def _occupancy(
     return occupancy_of(used, module.entries[name], threads, shared)
 
 
-def _plain(found: Occupancy | None) -> dict[str, object] | None:
+def _plain(occupancy: Occupancy | None) -> dict[str, object] | None:
     """An occupancy as plain data."""
-    if found is None:
+    if occupancy is None:
         return None
     return {
-        "threads": found.threads,
-        "blocks": found.blocks,
-        "warps": found.warps,
-        "most_warps": found.most_warps,
-        "limits": dict(found.limits),
+        "threads": occupancy.threads,
+        "blocks": occupancy.blocks,
+        "warps": occupancy.warps,
+        "most_warps": occupancy.most_warps,
+        "limits": dict(occupancy.limits),
     }
 
 

@@ -28,15 +28,15 @@ def of_descriptor(number: int) -> Answer:
         tables.append(_as_instruction_descriptor(number, data))
     is_tcgen05 = TCGEN05_FIELD["version"].of(number) == TCGEN05_VERSION
     problem = matrix_descriptor.tcgen05_fault(number) if is_tcgen05 else ""
-    found = MatrixDescriptor.decode(number, TCGEN05_VERSION if is_tcgen05 and not problem else 0)
+    decoded = MatrixDescriptor.decode(number, TCGEN05_VERSION if is_tcgen05 and not problem else 0)
     table = matrix_descriptor.TCGEN05_FIELDS if is_tcgen05 else matrix_descriptor.FIELDS
     fields = []
     for field in table:
-        value: Cell = found.swizzle if field.name == "swizzle" and not problem else field.of(number)
+        value: Cell = decoded.swizzle if field.name == "swizzle" and not problem else field.of(number)
         if field.name == "start_address":
             value = f"{value:#x}"
         fields.append((field.name, _bits(((field.first_bit, field.bits),)), value, field.meaning))
-    data |= {field.name: getattr(found, field.name) for field in matrix_descriptor.FIELDS}
+    data |= {field.name: getattr(decoded, field.name) for field in matrix_descriptor.FIELDS}
     data["version"] = TCGEN05_VERSION if is_tcgen05 else 0
     whose = "tcgen05 (version 1)" if is_tcgen05 else "wgmma"
     named = f"a matrix in shared memory, for {whose}"
@@ -44,7 +44,7 @@ def of_descriptor(number: int) -> Answer:
         facts("", [("matrix descriptor", f"{number:#018x}"), ("names", named)]),
         Table("fields", ("field", "bits", "value", "meaning"), fields),
     ]
-    notes = _descriptor_notes(found, number, is_tcgen05)
+    notes = _descriptor_notes(decoded, number, is_tcgen05)
     if problem:
         data["problem"] = problem
         notes = [f"tcgen05 does not take it: {problem}."]
@@ -75,10 +75,10 @@ def _as_instruction_descriptor(number: int, data: dict[str, object]) -> Table:
     )
 
 
-def _descriptor_notes(found: MatrixDescriptor, number: int, is_tcgen05: bool) -> list[str]:
+def _descriptor_notes(descriptor: MatrixDescriptor, number: int, is_tcgen05: bool) -> list[str]:
     """Return what the fields together say."""
-    mode = found.mode
-    stride, leading = found.stride_byte_offset, found.leading_byte_offset
+    mode = descriptor.mode
+    stride, leading = descriptor.stride_byte_offset, descriptor.leading_byte_offset
     if mode.name == "none":
         notes = [
             "Without a swizzle, 8 rows of 16 bytes lie one after the other, 128 bytes.",
@@ -95,11 +95,11 @@ def _descriptor_notes(found: MatrixDescriptor, number: int, is_tcgen05: bool) ->
             f"MN-major: the next 8 along K are {stride} bytes further, the next {mode.row_bytes} bytes along "
             f"M or N {leading}.",
         ]
-        start = found.start_address % mode.pattern_bytes
-        if start and not found.base_offset and start >= mode.row_bytes:
+        start = descriptor.start_address % mode.pattern_bytes
+        if start and not descriptor.base_offset and start >= mode.row_bytes:
             notes.append(
                 f"The start is {start} bytes past a multiple of {mode.pattern_bytes}, where patterns begin; "
-                f"if the pattern begins at it, base_offset is {found.start_address >> 7 & 7}."
+                f"if the pattern begins at it, base_offset is {descriptor.start_address >> 7 & 7}."
             )
     unknown = 0 if is_tcgen05 else matrix_descriptor.reserved_bits(number)
     if unknown:
@@ -146,7 +146,7 @@ def _of_columns(raw: bytes, values: dict[str, int], table: Table) -> Answer:
         address, tensor = decode_im2col(raw)
     except LanewiseError as error:
         return Answer((table,), data | {"problem": str(error)}, (str(error),))
-    found: list[tuple[str, Cell]] = [
+    cells: list[tuple[str, Cell]] = [
         ("tensor map", tensor.described()),
         (
             "tensor",
@@ -166,7 +166,7 @@ def _of_columns(raw: bytes, values: dict[str, int], table: Table) -> Answer:
         "lower": list(tensor.lower[::-1]), "upper": list(tensor.upper[::-1]), "pixels": tensor.pixels,
         "channels": tensor.channels, "box_bytes": tensor.box_bytes, "problem": broken or "",
     }  # fmt: skip
-    return Answer((facts("", found), table), data, notes)
+    return Answer((facts("", cells), table), data, notes)
 
 
 def _tensor_facts(address: int, tensor: TiledTensor) -> list[tuple[str, Cell]]:

@@ -76,8 +76,8 @@ class Holding(NamedTuple):
 
 def _named_selectors(operand: SelectedOperand, thread: int, byte: int) -> dict[str, int]:
     metadata = operand.name == "E"
-    found = {"sparsity-selector" if metadata else "thread-id": thread} if operand.lane_choices > 1 else {}
-    return found | ({"byte-id": byte} if operand.byte_choices > 1 else {})
+    selectors = {"sparsity-selector" if metadata else "thread-id": thread} if operand.lane_choices > 1 else {}
+    return selectors | ({"byte-id": byte} if operand.byte_choices > 1 else {})
 
 
 def operand_named(instruction: Instruction, name: str) -> Operand:
@@ -156,19 +156,19 @@ def of_lane(instruction: Instruction, lane: int, only: Operand | None, product: 
     20
     """
     chosen = [only] if only else [each for each in instruction.operands.values() if each.where == "registers"]
-    found = [each for operand in chosen for each in holdings_in(operand, lane)]
+    holdings = [each for operand in chosen for each in holdings_in(operand, lane)]
     if product is not None:
         chosen[0].holders(0, 0, product)  # says what is wrong with the product
-        found = [each for each in found if each.product == product]
+        holdings = [each for each in holdings if each.product == product]
     notes = list(_address_note(instruction, lane))
-    if product is not None and not found:
+    if product is not None and not holdings:
         notes.append(f"Lane {lane} has no part in product {product}.")
     data: dict[str, object] = {"instruction": instruction.text, "lane": lane}
-    data["holds"] = [each.record() for each in found]
+    data["holds"] = [each.record() for each in holdings]
     if instruction.family in ("ldmatrix", "stmatrix"):
         data["row_address"] = lane if lane < instruction.row_addresses.rows else None
     title = f"{_unit(instruction)} {lane} of {instruction.text}"
-    return Answer((table_of(title, found),), data, tuple(notes))
+    return Answer((table_of(title, holdings),), data, tuple(notes))
 
 
 def of_element(
@@ -181,9 +181,9 @@ def of_element(
     >>> len(of_element(mma, mma.d, 3, 4, 0, inputs=True).data["inputs"])
     33
     """
-    found = holdings_of(operand, row, col, product)
-    data: dict[str, object] = {"instruction": instruction.text, **found[0].element()}
-    data["holders"] = [each.place() for each in found]
+    holdings = holdings_of(operand, row, col, product)
+    data: dict[str, object] = {"instruction": instruction.text, **holdings[0].element()}
+    data["holders"] = [each.place() for each in holdings]
     companions, notes = _companions(instruction, operand, row, col)
     if inputs:
         more, remarks = _inputs(instruction, operand, row, col, product)
@@ -196,7 +196,7 @@ def of_element(
         data["address_from_lane"] = lane
         notes.append(f"Row {row} {_matrix_words(instruction, row)}: lane {lane} gives its address.")
     title = f"{operand.name}[{row}][{col}] of {instruction.text}"
-    return Answer((table_of(title, [*found, *companions]),), data, tuple(notes))
+    return Answer((table_of(title, [*holdings, *companions]),), data, tuple(notes))
 
 
 def of_register(instruction: Instruction, operand: Operand, lane: int, register: int, inputs: bool) -> Answer:
@@ -207,14 +207,14 @@ def of_register(instruction: Instruction, operand: Operand, lane: int, register:
     >>> of_register(mma, mma.d, 5, 2, inputs=False).data["holds"][0]["row"]
     9
     """
-    found = holdings_in(operand, lane, register)
+    holdings = holdings_in(operand, lane, register)
     data: dict[str, object] = {"instruction": instruction.text, "operand": operand.name}
-    data |= {"lane": lane, "register": register, "holds": [each.record() for each in found]}
-    shown = list(found)
+    data |= {"lane": lane, "register": register, "holds": [each.record() for each in holdings]}
+    shown = list(holdings)
     notes: list[str] = []
     if inputs:
         made_of: dict[Holding, None] = {}
-        for each in found:
+        for each in holdings:
             more, notes = _inputs(instruction, operand, each.row, each.col, each.product)
             made_of.update(dict.fromkeys(more))
         shown += made_of
@@ -245,14 +245,14 @@ def _companions(
     instruction: Instruction, operand: Operand, row: int, col: int
 ) -> tuple[list[Holding], list[str]]:
     """The metadata code and the scale factor that an element of A or B goes with."""
-    found: list[Holding] = []
+    holdings: list[Holding] = []
     notes: list[str] = []
     k, along_k = instruction.k, col if operand.name == "A" else row
     if operand.name == "A" and instruction.sparse:
         metadata = instruction.metadata
         index = col // metadata.run
         group = index // metadata.per_code
-        found += holdings_of(metadata, row, group)
+        holdings += holdings_of(metadata, row, group)
         start = group * metadata.group
         what = "pair of columns" if metadata.run == 2 else "column"
         notes.append(
@@ -261,10 +261,10 @@ def _companions(
         )
         along_k = start
     if operand.name == "A" and "scale_a" in instruction.operands:
-        found += holdings_of(instruction.scale_a, row, along_k * instruction.scale_vec // k)
+        holdings += holdings_of(instruction.scale_a, row, along_k * instruction.scale_vec // k)
     if operand.name == "B" and "scale_b" in instruction.operands:
-        found += holdings_of(instruction.scale_b, along_k * instruction.scale_vec // k, col)
-    return found, notes
+        holdings += holdings_of(instruction.scale_b, along_k * instruction.scale_vec // k, col)
+    return holdings, notes
 
 
 def _inputs(
@@ -275,7 +275,7 @@ def _inputs(
         raise LanewiseError(
             "--inputs asks what an element of D is computed from: give it with an element of D"
         )
-    found: list[Holding] = []
+    holdings: list[Holding] = []
     notes = []
     for name, each in instruction.operands.items():
         if each.where != "registers":
@@ -290,10 +290,10 @@ def _inputs(
                 cells = [(row, col)]
             case _:
                 continue
-        found += [holding for cell in cells for holding in holdings_of(each, *cell, product)]
+        holdings += [holding for cell in cells for holding in holdings_of(each, *cell, product)]
     if instruction.sparse:
         notes.append(f"Of the rows of B, those that E selects for row {row} take part.")
-    return found, notes
+    return holdings, notes
 
 
 def places(holders: Sequence[Holder]) -> str:

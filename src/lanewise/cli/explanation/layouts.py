@@ -97,8 +97,8 @@ def _heading(instruction: Instruction, operand: Operand) -> dict[str, object]:
     }
 
 
-def _element(found: Sequence[Holding]) -> dict[str, object]:
-    return found[0].element() | {"holders": [each.place() for each in found]}
+def _element(holdings: Sequence[Holding]) -> dict[str, object]:
+    return holdings[0].element() | {"holders": [each.place() for each in holdings]}
 
 
 def _elements(held: Sequence[Holding]) -> str:

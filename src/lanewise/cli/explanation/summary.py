@@ -142,7 +142,7 @@ def _other_fragments(instruction: Instruction) -> list[str]:
 
 
 def _selectors(instruction: Instruction) -> list[str]:
-    found = []
+    selectors = []
     if "metadata" in instruction.operands:
         metadata = instruction.metadata
         kept = (
@@ -153,13 +153,13 @@ def _selectors(instruction: Instruction) -> list[str]:
             if metadata.lane_choices > 1
             else ""
         )
-        found.append(f"E: a 4-bit code for each group of {metadata.group} along K keeps {kept}{which}.")
+        selectors.append(f"E: a 4-bit code for each group of {metadata.group} along K keeps {kept}{which}.")
     if instruction.scale_type:
         block = instruction.k // instruction.scale_vec
-        found.append(
+        selectors.append(
             f"Scales: one for each {block} along K; thread-id and byte-id say which lane and byte are read."
         )
-    return found
+    return selectors
 
 
 # where it runs ------------------------------------------------------------------------------------------

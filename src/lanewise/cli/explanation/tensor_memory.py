@@ -82,8 +82,8 @@ def _warps(lane: int, lanes: int) -> str:
 
 def _other_operands(product: Tcgen05Instruction, data: Data) -> Table:
     """Return how A (if it is in tensor memory), metadata and scale factors lie there."""
-    descriptor, found = product.descriptor, product.product
-    bits, first = stored_bits(descriptor, found, "a")
+    descriptor, form = product.descriptor, product.product
+    bits, first = stored_bits(descriptor, form, "a")
     terms = product.operands["a"].cols
     copies = len(product.tensor_bits("a", 0, 0))
     more = f", a copy in each of {copies} groups of lanes" if copies > 1 else ""
@@ -96,7 +96,7 @@ def _other_operands(product: Tcgen05Instruction, data: Data) -> Table:
         )
     ]
     if "metadata" in product.operands:
-        width = 4 if found.kind.narrow else 32 if descriptor.a == "tf32" else max(8, product.a.format.bits)
+        width = 4 if form.kind.narrow else 32 if descriptor.a == "tf32" else max(8, product.a.format.bits)
         layout = METADATA[width]
         paired = (
             "two rows 8 apart share two lanes; the selector is a column" if layout.paired else "a row a lane"
@@ -169,13 +169,13 @@ def of_tensor_lane(product: Tcgen05Instruction, lane: int) -> Answer:
         raise LanewiseError(f"tensor memory has lanes 0 to {LANES - 1}, not {lane}")
     d = product.d
     lines: list[Sequence[Cell]] = []
-    found = []
+    words = []
     for block in range(product.cta_group):
         for each in d.regions:
             if each.lane <= lane < each.lane + each.rows:
                 row = block * d.rows // d.cta_group + each.row + lane - each.lane
                 lines.append((block, f"D[{row}][{span(each.column, each.columns)}]", span(0, each.columns)))
-                found.append(
+                words.append(
                     {"block": block, "row": row, "first_column": each.column, "columns": each.columns}
                 )
     rows: list[tuple[str, Cell]] = [("instruction", str(product)), ("lane", lane)]
@@ -183,7 +183,7 @@ def of_tensor_lane(product: Tcgen05Instruction, lane: int) -> Answer:
     tables = [Table("holds", ("block", "elements", "columns"), lines)] if lines else []
     if not lines:
         rows.append(("holds", "nothing of D"))
-    return Answer((facts("", rows), *tables), {"instruction": product.text, "lane": lane, "holds": found})
+    return Answer((facts("", rows), *tables), {"instruction": product.text, "lane": lane, "holds": words})
 
 
 # loads, stores, copies --------------------------------------------------------------------------------------
@@ -280,13 +280,13 @@ def of_word(instruction: AsyncInstruction, lane: int, column: int) -> Answer:
     shape, num, packed = load_form(instruction)
     lanes, places = shape.places(num, packed)
     width = 2 if packed else 1
-    found = [
+    elements = [
         {"thread": thread, "register": register}
         for thread in range(WARP // shape.halves)
         for register in range(shape.registers_of(num))
         if lanes[thread, register] == lane and places[thread, register] // width == column // width
     ]
-    if not found:
+    if not elements:
         raise LanewiseError(
             f"{instruction.text} reaches lanes 0 to {shape.lanes - 1} and columns 0 to "
             f"{shape.columns_of(num, packed) - 1} from its address on, not lane {lane}, column {column}"
@@ -294,11 +294,11 @@ def of_word(instruction: AsyncInstruction, lane: int, column: int) -> Answer:
     rows: list[tuple[str, Cell]] = [
         ("instruction", instruction.text),
         ("word", f"lane {lane}, column {column}"),
-        ("thread", found[0]["thread"]),
-        ("register", f"R{found[0]['register']}"),
+        ("thread", elements[0]["thread"]),
+        ("register", f"R{elements[0]['register']}"),
     ]
     return Answer(
-        (facts("", rows),), {"instruction": instruction.text, "lane": lane, "column": column, **found[0]}
+        (facts("", rows),), {"instruction": instruction.text, "lane": lane, "column": column, **elements[0]}
     )
 
 

@@ -36,14 +36,14 @@ def read_encoded(text: str) -> int | bytes | None:
         if number >> 64:
             raise LanewiseError(f"{text} has more than 64 bits; a tensor map is 128 bytes, 256 digits")
         return number
-    found = _map_of_words(text)
-    if found is None and _is_file(text):
+    tensor_map = _map_of_words(text)
+    if tensor_map is None and _is_file(text):
         return _read_file(Path(text))
-    if found is None and Path(text).suffix in _FILE_NAMES:
+    if tensor_map is None and Path(text).suffix in _FILE_NAMES:
         raise LanewiseError(
             f"{text}: no such file; a tensor map is 128 bytes in a file, or hexadecimal digits"
         )
-    return found
+    return tensor_map
 
 
 def instruction_descriptor(text: str | None) -> int | None:
@@ -97,15 +97,15 @@ def _read_file(path: Path) -> int | bytes:
         return int.from_bytes(raw, "little")
     if len(raw) == MAP_BYTES:
         return raw
-    found = None
+    number = None
     try:
         text = raw.decode().strip()
-        found = int(text, 0) if _DESCRIPTOR.fullmatch(text) else _map_of_words(text)
+        number = int(text, 0) if _DESCRIPTOR.fullmatch(text) else _map_of_words(text)
     except (UnicodeDecodeError, ValueError):
         pass
-    if found is None:
+    if number is None:
         raise LanewiseError(
             f"{path} has {len(raw)} bytes that are neither a matrix descriptor (8 bytes) nor a tensor map "
             f"({MAP_BYTES} bytes), nor one of them as hexadecimal text"
         )
-    return found
+    return number

@@ -24,8 +24,8 @@ def ends_soon(status: int = 130) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    heard, told = socket.socketpair()
-    told.setblocking(False)
+    heard, sender = socket.socketpair()
+    sender.setblocking(False)
     over = threading.Event()
 
     def listen() -> None:
@@ -34,7 +34,7 @@ def ends_soon(status: int = 130) -> Iterator[None]:
                 print("lanewise: interrupted", file=sys.stderr, flush=True)
                 os._exit(status)
 
-    before = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
+    before = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
     listener = threading.Thread(target=listen, daemon=True, name="lanewise-interrupt")
     listener.start()
     try:
@@ -42,6 +42,6 @@ def ends_soon(status: int = 130) -> Iterator[None]:
     finally:
         over.set()
         signal.set_wakeup_fd(before)
-        told.close()
+        sender.close()
         listener.join()
         heard.close()

@@ -266,16 +266,16 @@ class Adapter:
         for number, old in list(debugger.stops.items()):
             if isinstance(old, Breakpoint) and old.asked_in == path:
                 del debugger.stops[number]
-        found: list[Message] = []
+        answers: list[Message] = []
         for each in wanted:
             try:
                 where = f"{path}:{int(each['line'])}"
                 made = debugger.add_breakpoint(where, str(each.get("condition") or ""))
                 made.asked_in = path
-                found.append({"id": made.number, "verified": True, "line": made.frame.line})
+                answers.append({"id": made.number, "verified": True, "line": made.frame.line})
             except LanewiseError as error:
-                found.append({"verified": False, "line": each.get("line"), "message": str(error)})
-        return found
+                answers.append({"verified": False, "line": each.get("line"), "message": str(error)})
+        return answers
 
     def _on_setExceptionBreakpoints(self, request: Message, arguments: Message) -> None:
         self._catches = "findings" in (arguments.get("filters") or ())
@@ -332,16 +332,16 @@ class Adapter:
         for number, each in list(debugger.stops.items()):
             if isinstance(each, Watchpoint):
                 del debugger.stops[number]
-        found: list[Message] = []
+        answers: list[Message] = []
         for identity in self._watched:
             try:
                 made = self._watchpoint(max(debugger.stops, default=0) + 1, identity)
                 made.changes(debugger.recorded)
                 debugger.stops[made.number] = made
-                found.append({"id": made.number, "verified": True})
+                answers.append({"id": made.number, "verified": True})
             except (LanewiseError, ValueError) as error:
-                found.append({"verified": False, "message": str(error)})
-        return found
+                answers.append({"verified": False, "message": str(error)})
+        return answers
 
     # moves -------------------------------------------------------------------------------------------------
 

@@ -39,25 +39,27 @@ class Shown:
 def scopes(moment: Moment) -> list[tuple[str, Callable[[], list[Shown]], bool]]:
     """Return the scopes of a moment: name, what makes their lines, whether they take long."""
     names = moment.recording.names
-    found: list[tuple[str, Callable[[], list[Shown]], bool]] = []
+    listed: list[tuple[str, Callable[[], list[Shown]], bool]] = []
     if names.variables:
-        found.append(("Variables", lambda: list(_registers(moment, list(names.variables))), False))
-    found.append(("Lanes", lambda: _lanes(moment), False))
+        listed.append(("Variables", lambda: list(_registers(moment, list(names.variables))), False))
+    listed.append(("Lanes", lambda: _lanes(moment), False))
     if any(moment.operand(each) is not None for each in names.variables.values()):
-        found.append(("Fragments", lambda: list(_fragments(moment)), False))
+        listed.append(("Fragments", lambda: list(_fragments(moment)), False))
     if moment.shared_names:
-        found.append(
+        listed.append(
             ("Shared memory", lambda: list(_arrays(moment, moment.shared_names, moment.shared)), False)
         )
     if moment.tensor_names:
-        found.append(
+        listed.append(
             ("Tensor memory", lambda: list(_arrays(moment, moment.tensor_names, moment.tensor)), True)
         )
     if moment.argument_names:
-        found.append(("Arrays", lambda: list(_arrays(moment, moment.argument_names, moment.argument)), False))
-    found.append(("Special registers", lambda: _special(moment), False))
-    found.append(("Registers", lambda: list(_registers(moment, list(names.by_name))), True))
-    return found
+        listed.append(
+            ("Arrays", lambda: list(_arrays(moment, moment.argument_names, moment.argument)), False)
+        )
+    listed.append(("Special registers", lambda: _special(moment), False))
+    listed.append(("Registers", lambda: list(_registers(moment, list(names.by_name))), True))
+    return listed
 
 
 def summary(values: AnyArray, active: npt.NDArray[np.bool_]) -> str:
@@ -117,14 +119,14 @@ def _lanes(moment: Moment) -> list[Shown]:
 
     def lane_of(lane: int) -> Callable[[], list[Shown]]:
         def inner() -> list[Shown]:
-            found = []
+            children = []
             for name in wanted:
                 if moment.is_written(names.find(name)):
                     data = moment.registers[name][lane]
                     text = ", ".join(map(shown, data)) if np.ndim(data) else shown(data)
                     watched = "" if np.ndim(data) else name
-                    found.append(Shown(name, text, expression=name, watched=watched, lane=lane))
-            return found
+                    children.append(Shown(name, text, expression=name, watched=watched, lane=lane))
+            return children
 
         return inner
 
@@ -158,32 +160,32 @@ def _rows(name: str, data: AnyArray, watched: str, index: tuple[int, ...] = ()) 
     """Return what makes the lines of an array: a row each, and elements below a row."""
 
     def inner() -> list[Shown]:
-        found = []
+        children = []
         for number, row in enumerate(data):
             place = (*index, number)
             label = f"[{', '.join(map(str, place))}]"
             if np.ndim(row):
                 text = ", ".join(shown(each, 4) for each in row.ravel()[:8]) + (", …" if row.size > 8 else "")
-                found.append(Shown(label, text, inner=_rows(name, row, watched, place), count=len(row)))
+                children.append(Shown(label, text, inner=_rows(name, row, watched, place), count=len(row)))
             else:
                 element = f"{watched}{label}" if watched else ""
-                found.append(Shown(label, shown(row), expression=element, watched=element))
-        return found
+                children.append(Shown(label, shown(row), expression=element, watched=element))
+        return children
 
     return inner
 
 
 def _special(moment: Moment) -> list[Shown]:
     active = moment.active
-    found = [_of_lanes("laneid", "", np.arange(LANES), active), Shown("warp", str(moment.warp))]
+    shown = [_of_lanes("laneid", "", np.arange(LANES), active), Shown("warp", str(moment.warp))]
     for name in ("tid", "ctaid", "ntid", "nctaid"):
         for axis in "xyz":
             value = moment.special(name, axis)
             if isinstance(value, int):
-                found.append(Shown(f"{name}.{axis}", str(value), expression=f"{name}.{axis}"))
+                shown.append(Shown(f"{name}.{axis}", str(value), expression=f"{name}.{axis}"))
             else:
-                found.append(_of_lanes(f"{name}.{axis}", "", np.asarray(value), active))
-    return found
+                shown.append(_of_lanes(f"{name}.{axis}", "", np.asarray(value), active))
+    return shown
 
 
 class References:
@@ -208,13 +210,13 @@ class References:
 
     def protocol(self, each: Shown) -> dict[str, object]:
         """Return a line as the protocol has it."""
-        found: dict[str, object] = {"name": each.name, "value": each.value, "variablesReference": 0}
+        message: dict[str, object] = {"name": each.name, "value": each.value, "variablesReference": 0}
         if each.type:
-            found["type"] = each.type
+            message["type"] = each.type
         if each.expression:
-            found["evaluateName"] = each.expression
+            message["evaluateName"] = each.expression
         if each.inner is not None:
-            found["variablesReference"] = self.add(each.inner)
+            message["variablesReference"] = self.add(each.inner)
             if each.count > MOST_ROWS:
-                found["indexedVariables"] = each.count
-        return found
+                message["indexedVariables"] = each.count
+        return message

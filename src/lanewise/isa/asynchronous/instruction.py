@@ -96,11 +96,11 @@ class AsyncInstruction(Drawn):
 @cache
 def _forms() -> dict[frozenset[str], AsyncInstruction]:
     """Every form by its words, in whatever order they are written."""
-    found: dict[frozenset[str], AsyncInstruction] = {}
+    forms: dict[frozenset[str], AsyncInstruction] = {}
     for row in rows():
         for text in row.texts():
-            found[frozenset(text.split("."))] = AsyncInstruction(text, row)
-    return found
+            forms[frozenset(text.split("."))] = AsyncInstruction(text, row)
+    return forms
 
 
 def async_instruction(text: str, *, arch: str | None = None) -> AsyncInstruction:
@@ -114,12 +114,12 @@ def async_instruction(text: str, *, arch: str | None = None) -> AsyncInstruction
     if not isinstance(text, str):
         raise LanewiseError(f"an instruction is text, not {text!r}")
     head = text.strip().partition(" ")[0].rstrip(";").partition("[")[0]
-    found = _forms().get(frozenset(head.split(".")))
-    if found is None or _spaces(head) != _spaces(found.text) or len(head) != len(found.text):
+    form = _forms().get(frozenset(head.split(".")))
+    if form is None or _spaces(head) != _spaces(form.text) or len(head) != len(form.text):
         raise _refusal(head)
     if arch is not None:
-        found.require(arch)
-    return found
+        form.require(arch)
+    return form
 
 
 def is_form(head: str) -> bool:

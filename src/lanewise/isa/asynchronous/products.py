@@ -154,8 +154,11 @@ class Tcgen05Instruction(Instruction):
         (Bits(block=0, lane=70, column=2, first_bit=8, bits=8),)
         """
         key = self.operand_key(operand)
-        found = self.operands[key]
-        row, col = within(row, found.rows, "row", found.title), within(col, found.cols, "column", found.title)
+        layout = self.operands[key]
+        row, col = (
+            within(row, layout.rows, "row", layout.title),
+            within(col, layout.cols, "column", layout.title),
+        )
         return tensor_bits(self.descriptor, self.product, key, row, col)
 
     def operand_key(self, name: str) -> str:
@@ -234,13 +237,13 @@ def tcgen05_instruction(
         )
     product = product_of(form.text)
     if isinstance(descriptor, InstructionDescriptor):
-        found = descriptor
+        decoded = descriptor
     elif descriptor is not None:
-        found = InstructionDescriptor.decode(descriptor, product.kind.name)
+        decoded = InstructionDescriptor.decode(descriptor, product.kind.name)
     else:
-        found = _default(form.text, product, fields)
+        decoded = _default(form.text, product, fields)
     chosen = frozenset(fields) if descriptor is None else frozenset(DescriptorFields.__annotations__)
-    return _made(form, found.require(product), chosen)
+    return _made(form, decoded.require(product), chosen)
 
 
 def _default(text: str, product: Product, fields: dict[str, Any]) -> InstructionDescriptor:
@@ -272,19 +275,19 @@ def _made(
 ) -> Tcgen05Instruction:
     """Return the instruction of a form and a descriptor."""
     product = product_of(form.text)
-    found = descriptor.require(product)
-    terms = found.k // 2 if product.sparse else found.k
+    checked = descriptor.require(product)
+    terms = checked.k // 2 if product.sparse else checked.k
     return Tcgen05Instruction(
         family=form.family,
-        shape_text=f"m{found.m}n{found.n}k{found.k}",
-        types=(found.d, found.a, found.b),
-        satfinite=found.saturate,
-        kind=found.kind,
+        shape_text=f"m{checked.m}n{checked.n}k{checked.k}",
+        types=(checked.d, checked.a, checked.b),
+        satfinite=checked.saturate,
+        kind=checked.kind,
         scale_vec=terms // product.block if product.block else 0,
-        scale_type=found.scale,
-        legality=Legality(_archs(form, found), form.since),
+        scale_type=checked.scale,
+        legality=Legality(_archs(form, checked), form.since),
         form=form,
-        descriptor=found,
+        descriptor=checked,
         chosen=chosen,
     )
 
@@ -299,7 +302,7 @@ def _archs(form: AsyncInstruction, descriptor: InstructionDescriptor) -> tuple[s
 def _operands(instruction: Tcgen05Instruction) -> dict[str, Operand]:
     """Return the operands: matrices in shared and tensor memory, which no thread holds."""
     m, n, k = instruction.shape
-    found, product = instruction.descriptor, instruction.product
+    descriptor, product = instruction.descriptor, instruction.product
     terms = k // 2 if product.sparse else k
 
     def operand(name: str, shape: tuple[int, int], fmt: Format, where: str) -> Operand:
@@ -311,26 +314,26 @@ def _operands(instruction: Tcgen05Instruction) -> dict[str, Operand]:
 
     def accumulator(name: str) -> Accumulator:
         return Accumulator(
-            name, m, n, FORMATS[found.d], fragments.descriptor_layout(m, n), _SOURCE, slot_bits=32,
+            name, m, n, FORMATS[descriptor.d], fragments.descriptor_layout(m, n), _SOURCE, slot_bits=32,
             threads=128, where=TENSOR_MEMORY, instruction=instruction.text, cta_group=product.cta_group,
             ws=product.ws, sparse=product.sparse,
         )  # fmt: skip
 
     operands: dict[str, Operand] = {
-        "a": operand("A", (m, terms), FORMATS[found.a], SHARED_MEMORY),
-        "b": operand("B", (k, n), FORMATS[found.b], SHARED_MEMORY),
+        "a": operand("A", (m, terms), FORMATS[descriptor.a], SHARED_MEMORY),
+        "b": operand("B", (k, n), FORMATS[descriptor.b], SHARED_MEMORY),
         "c": accumulator("C"),
         "d": accumulator("D"),
     }
     if product.sparse:
-        bits = 4 if product.kind.narrow else max(8, FORMATS[found.a].bits)
+        bits = 4 if product.kind.narrow else max(8, FORMATS[descriptor.a].bits)
         groups = k // {32: 2, 4: 8}.get(bits, 4)
         operands["metadata"] = Metadata(
             "E", m, groups, FORMATS["u4"], fragments.descriptor_layout(m, groups), _SOURCE, slot_bits=4,
             threads=128, where=TENSOR_MEMORY, instruction=instruction.text, element_bits=bits,
         )  # fmt: skip
     if product.block:
-        vector, scale = instruction.scale_vec, FORMATS[found.scale]
+        vector, scale = instruction.scale_vec, FORMATS[descriptor.scale]
         operands["scale_a"] = operand("scale A", (m, vector), scale, TENSOR_MEMORY)
         operands["scale_b"] = operand("scale B", (vector, n), scale, TENSOR_MEMORY)
     return operands
@@ -342,9 +345,13 @@ def _read_off(instruction: Tcgen05Instruction, given: Mapping[str, Any], shapes:
     fields: dict[str, Any] = {}
     for name, operand in (("a", "a"), ("b", "b"), ("d", "c"), ("scale", "scale_a")):
         choices = {"d": kind.d, "scale": kind.scales}.get(name, tuple(kind.formats))
-        found = _format_among(given.get(operand), choices)
-        if found is not None and name not in instruction.chosen and getattr(descriptor, name) != found:
-            fields[name] = found
+        given_format = _format_among(given.get(operand), choices)
+        if (
+            given_format is not None
+            and name not in instruction.chosen
+            and getattr(descriptor, name) != given_format
+        ):
+            fields[name] = given_format
     a, b = (_shape(given[name]) for name in "ab")
     if shapes and len(a) >= 2 and len(b) >= 2:
         sizes = {"m": a[-2], "n": b[-1]} | ({"k": b[-2]} if b[-2] == kind.long_k else {})

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from lanewise.isa.form import Form
 from lanewise.isa.table import Legality
 
-Found = tuple[Form, Legality]
+Candidate = tuple[Form, Legality]
 
 #: Families, the most common first.
 USUAL_FAMILIES = ("mma", "wgmma", "wmma.mma", "ldmatrix", "stmatrix", "movmatrix")
@@ -18,7 +18,7 @@ _TYPES = (
 )  # fmt: skip
 
 
-def usual(found: list[Found], flags: Iterable[str]) -> list[Found]:
+def usual(candidates: list[Candidate], flags: Iterable[str]) -> list[Candidate]:
     """Return the forms without what was not asked for, where there are such, the most common first.
 
     `flags` are the words that were given: "sparse", "trans", "satfinite" or a kind. Of forms of several
@@ -40,10 +40,10 @@ def usual(found: list[Found], flags: Iterable[str]) -> list[Found]:
         lambda form: len(form.types) < 3 or form.types[1] == form.types[2],
     )
     for prefers in preferences:
-        found = [each for each in found if prefers(each[0])] or found
+        candidates = [each for each in candidates if prefers(each[0])] or candidates
     seen: Counter[str] = Counter()
     turns = []
-    for each in sorted(found, key=_rarity):
+    for each in sorted(candidates, key=_rarity):
         kind = _type_of(each[0])
         turns.append((seen[kind], each))
         seen[kind] += 1
@@ -55,9 +55,9 @@ def _type_of(form: Form) -> str:
     return form.types[1] if len(form.types) >= 3 else form.types[0]
 
 
-def _rarity(found: Found) -> tuple[object, ...]:
+def _rarity(candidate: Candidate) -> tuple[object, ...]:
     """Return a key that is less for forms that are used more."""
-    form, _ = found
+    form, _ = candidate
     family = USUAL_FAMILIES.index(form.base_family) if form.base_family in USUAL_FAMILIES else 9
     kind = _TYPES.index(_type_of(form)) if _type_of(form) in _TYPES else len(_TYPES)
     volta = form.base_family == "mma" and form.shape_text == "m8n8k4" and form.types[0] != "f64"

@@ -16,7 +16,7 @@ from lanewise.errors import IllegalInstruction
 from lanewise.formats import AMBIGUOUS, SPELLINGS
 from lanewise.isa.archs import describe_targets
 from lanewise.isa.form import FAMILIES, Form
-from lanewise.isa.naming.commonness import USUAL_FAMILIES, Found, usual
+from lanewise.isa.naming.commonness import USUAL_FAMILIES, Candidate, usual
 from lanewise.isa.syntax import KINDS, TYPES
 from lanewise.isa.table import forms
 
@@ -115,7 +115,7 @@ def is_shorthand(text: object) -> bool:
     return _PTX_WORDS.search(text) is None or _ONLY_BEGUN.fullmatch(text.strip()) is not None
 
 
-def meant(text: str, arch: str | None = None) -> Found | None:
+def meant(text: str, arch: str | None = None) -> Candidate | None:
     """Return the form that a name means; None if none of its words is understood.
 
     A name that may mean several forms, or none, is an error that says which forms come near it.
@@ -144,7 +144,7 @@ def possible_texts(text: str, arch: str | None = None) -> list[str]:
     return [form.text for form, _ in _candidates(text, asked, arch)] if asked is not None else []
 
 
-def _candidates(text: str, asked: _Asked, arch: str | None) -> list[Found]:
+def _candidates(text: str, asked: _Asked, arch: str | None) -> list[Candidate]:
     """Return the forms that a name may mean on an arch, the most common first; an error if there are none."""
     fitting = _fitting(asked)
     here = [form for form in fitting if arch is None or arch in form[1].archs]
@@ -236,10 +236,10 @@ def _hint(word: str) -> str:
 # finding ------------------------------------------------------------------------------------------------
 
 
-def _fitting(asked: _Asked) -> list[Found]:
+def _fitting(asked: _Asked) -> list[Candidate]:
     """Return the documented forms that are as a name says; of those that differ in operands only, one."""
     for places in _readings(asked):
-        found: dict[str, Found] = {}
+        fitting: dict[str, Candidate] = {}
         for family in FAMILIES:
             if asked.family and not (family == asked.family or family.startswith(f"{asked.family}.sp")):
                 continue
@@ -249,9 +249,9 @@ def _fitting(asked: _Asked) -> list[Found]:
                 if not legality.documented or legality.until is not None or form.a_source == "registers":
                     continue
                 if _fits(form, asked, places):
-                    found.setdefault(form.text, (form, legality))
-        if found:
-            return list(found.values())
+                    fitting.setdefault(form.text, (form, legality))
+        if fitting:
+            return list(fitting.values())
     return []
 
 
@@ -299,22 +299,22 @@ def _fits(form: Form, asked: _Asked, places: dict[int, tuple[str, ...]]) -> bool
 # messages -----------------------------------------------------------------------------------------------
 
 
-def _listed(found: list[Found], asked: _Asked) -> str:
+def _listed(candidates: list[Candidate], asked: _Asked) -> str:
     """Return the first of some forms, one in each line, and how to see the others."""
-    lines = [f"    {form.text}" for form, _ in found[:_MOST_LISTED]]
-    if len(found) > _MOST_LISTED:
+    lines = [f"    {form.text}" for form, _ in candidates[:_MOST_LISTED]]
+    if len(candidates) > _MOST_LISTED:
         words = [asked.shape, *(each[0] for each in asked.types if len(each) == 1)]
-        if len({form.base_family for form, _ in found}) == 1:
-            words.insert(0, f"--family {found[0][0].base_family}")
+        if len({form.base_family for form, _ in candidates}) == 1:
+            words.insert(0, f"--family {candidates[0][0].base_family}")
         lines.append(
-            f"    and {len(found) - _MOST_LISTED} more: lanewise list {' '.join(filter(None, words))}"
+            f"    and {len(candidates) - _MOST_LISTED} more: lanewise list {' '.join(filter(None, words))}"
         )
     return "\n".join(lines)
 
 
-def _not_on(text: str, arch: str, asked: _Asked, found: list[Found]) -> str:
+def _not_on(text: str, arch: str, asked: _Asked, candidates: list[Candidate]) -> str:
     """Return the message for a name whose forms an arch does not have."""
-    form, legality = usual(found, asked.flags)[0]
+    form, legality = usual(candidates, asked.flags)[0]
     return f"{text!r} is {form.text}, which {arch} does not have; legal on {describe_targets(legality.archs)}"
 
 
@@ -327,9 +327,11 @@ def _nothing_fits(text: str, asked: _Asked, arch: str | None) -> str:
         (asked._replace(types=(), layouts=(), flags=frozenset()), "no instruction has all of these words"),
         (_Asked(family=asked.family, types=asked.types), "no instruction has all of these words"),
     ):
-        found = [each for each in _fitting(less) if arch is None or arch in each[1].archs]
-        if found:
-            near = sorted(usual(found, asked.flags), key=lambda each: _shapes_apart(each[0], asked.shape))
+        candidates = [each for each in _fitting(less) if arch is None or arch in each[1].archs]
+        if candidates:
+            near = sorted(
+                usual(candidates, asked.flags), key=lambda each: _shapes_apart(each[0], asked.shape)
+            )
             return f"{text!r}: {what}; the nearest are\n{_listed(near, less)}"
     return f"{text!r}: no instruction has all of these words; `lanewise list` shows which there are"
 

@@ -115,18 +115,18 @@ class _Reader:
     def _formats(self) -> dict[str, str]:
         """Return the formats of A, B and D: one is A's and B's; D stands first, as in PTX, or last."""
         given = list(self.formats)
-        found: dict[str, str] = {}
+        formats: dict[str, str] = {}
         if len(given) > 1:
             alike = len({_kind_of(name) for name in given}) == 1
             if given[0] in _RESULTS and (not alike or len(given) == 3):
-                found["d"] = given.pop(0)
+                formats["d"] = given.pop(0)
             elif given[-1] in _RESULTS and (not alike or len(given) == 3):
-                found["d"] = given.pop()
+                formats["d"] = given.pop()
         if len(given) > 2 or not all(_kind_of(name) for name in given):
             raise self._error("formats are those of A and B, and of D before or after them")
         if given:
-            found |= {"a": given[0], "b": given[-1]}
-        return found
+            formats |= {"a": given[0], "b": given[-1]}
+        return formats
 
     def _error(self, why: str) -> IllegalInstruction:
         return IllegalInstruction(

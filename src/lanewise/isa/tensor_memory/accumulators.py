@@ -49,14 +49,14 @@ def data_path(m: int, cta_group: int, ws: bool, sparse: bool) -> str:
     ('scattered', 'halved')
     """
     if ws:
-        found = {128: FULL, 64: HALVED, 32: QUARTERED}.get(m) if cta_group == 1 else None
+        path = {128: FULL, 64: HALVED, 32: QUARTERED}.get(m) if cta_group == 1 else None
     elif cta_group == 1:
-        found = {128: FULL, 64: SCATTERED}.get(m)
+        path = {128: FULL, 64: SCATTERED}.get(m)
     else:
-        found = {256: FULL, 128: SCATTERED if sparse else HALVED}.get(m)
-    if found is None:
+        path = {256: FULL, 128: SCATTERED if sparse else HALVED}.get(m)
+    if path is None:
         raise LanewiseError(f"tcgen05.mma{'.ws' if ws else ''} with cta_group::{cta_group} has no M of {m}")
-    return found
+    return path
 
 
 @cache

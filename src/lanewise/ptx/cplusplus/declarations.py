@@ -93,7 +93,7 @@ class Declaration:
         return (words[:1] == ["template"] and words[1:2] != ["<"]) or words[:2] == ["extern", "template"]
 
 
-def declarations(found: Sequence[Token]) -> list[Declaration]:
+def declarations(tokens: Sequence[Token]) -> list[Declaration]:
     """The declarations of a source; namespaces and `extern "C" {}` are looked into, classes are not.
 
     >>> from lanewise.ptx.cplusplus.tokens import tokens
@@ -101,7 +101,7 @@ def declarations(found: Sequence[Token]) -> list[Declaration]:
     >>> [(each.kind.name, sorted(each.names)) for each in declarations(tokens(text))]
     [('FUNCTION', ['f']), ('TYPE', ['S', 's']), ('VARIABLE', ['t'])]
     """
-    return _Splitter(found).run()
+    return _Splitter(tokens).run()
 
 
 def members(declaration: Declaration) -> list[Declaration]:
@@ -127,8 +127,8 @@ class _Conditional:
 
 
 class _Splitter:
-    def __init__(self, found: Sequence[Token], in_class: bool = False) -> None:
-        self.found = found
+    def __init__(self, tokens: Sequence[Token], in_class: bool = False) -> None:
+        self.found = tokens
         self.in_class = in_class
         self.done: list[Declaration] = []
         self.current: list[Token] = []
@@ -276,30 +276,30 @@ class _Splitter:
 # what a head says ---------------------------------------------------------------------------------------
 
 
-def _outside(found: Sequence[Token]) -> list[tuple[int, Token]]:
+def _outside(tokens: Sequence[Token]) -> list[tuple[int, Token]]:
     """The tokens outside brackets and outside the parameters of templates, with their indices."""
     kept: list[tuple[int, Token]] = []
     depth = at = 0
-    while at < len(found):
-        text = found[at].text
-        if depth == 0 and text == "template" and at + 1 < len(found) and found[at + 1].text == "<":
-            at = _after_angles(found, at + 1)
+    while at < len(tokens):
+        text = tokens[at].text
+        if depth == 0 and text == "template" and at + 1 < len(tokens) and tokens[at + 1].text == "<":
+            at = _after_angles(tokens, at + 1)
             continue
         if text in (")", "]", "}"):
             depth -= 1
         if depth == 0:
-            kept.append((at, found[at]))
+            kept.append((at, tokens[at]))
         if text in _CLOSING:
             depth += 1
         at += 1
     return kept
 
 
-def _after_angles(found: Sequence[Token], at: int) -> int:
+def _after_angles(tokens: Sequence[Token], at: int) -> int:
     """The index behind the `>` that closes the `<` at an index."""
     angles = depth = 0
-    while at < len(found):
-        text = found[at].text
+    while at < len(tokens):
+        text = tokens[at].text
         depth += (text in _CLOSING) - (text in (")", "]", "}"))
         if depth == 0:
             angles += (text == "<") - (text == ">")
@@ -371,9 +371,9 @@ def _function_name(head: Sequence[Token]) -> Token | None:
     return None
 
 
-def _describe(found: Sequence[Token], head: int, braces: _Braces | None) -> tuple[Kind, frozenset[str]]:
+def _describe(tokens: Sequence[Token], head: int, braces: _Braces | None) -> tuple[Kind, frozenset[str]]:
     """The kind of a declaration and the names that it declares."""
-    outside = [token for _, token in _outside(found[:head])]
+    outside = [token for _, token in _outside(tokens[:head])]
     words = [token.text for token in outside]
     if words[:1] == ["using"]:
         is_alias = "=" in words and words[1] != "namespace"
@@ -381,14 +381,14 @@ def _describe(found: Sequence[Token], head: int, braces: _Braces | None) -> tupl
     if words[:1] == ["namespace"]:
         return Kind.USING, frozenset(words[1:2])
     if words[:1] == ["typedef"]:
-        return Kind.ALIAS, _typedef_names(found)
+        return Kind.ALIAS, _typedef_names(tokens)
     if words[:1] in (["static_assert"], ["asm"], ["friend"]):
         return Kind.OTHER, frozenset()
     if braces is _Braces.CLASS or (
         words[:1] and words[0] in _CLASS_KEYS and "(" not in words and "=" not in words
     ):
-        return Kind.TYPE, _type_names(found, outside)
-    named = _function_name(found[:head])
+        return Kind.TYPE, _type_names(tokens, outside)
+    named = _function_name(tokens[:head])
     assigned = next(
         (at for at, text in enumerate(words) if text == "=" and "operator" not in words[:at]), None
     )
@@ -410,24 +410,26 @@ def _variable_names(outside: Sequence[Token]) -> frozenset[str]:
     return frozenset(names)
 
 
-def _typedef_names(found: Sequence[Token]) -> frozenset[str]:
+def _typedef_names(tokens: Sequence[Token]) -> frozenset[str]:
     """The names that a typedef declares, a pointer to functions' among them; not those inside a struct."""
-    outside = [token for _, token in _outside(found)]
+    outside = [token for _, token in _outside(tokens)]
     pointers = (
-        found[at + 2].text
-        for at in range(len(found) - 2)
-        if found[at].text == "(" and found[at + 1].text == "*" and found[at + 2].kind is TokenKind.NAME
+        tokens[at + 2].text
+        for at in range(len(tokens) - 2)
+        if tokens[at].text == "(" and tokens[at + 1].text == "*" and tokens[at + 2].kind is TokenKind.NAME
     )
     return _before(outside, (";", ",", "[")) | frozenset(list(pointers)[:1])
 
 
-def _before(found: Sequence[Token], marks: Sequence[str]) -> frozenset[str]:
+def _before(tokens: Sequence[Token], marks: Sequence[str]) -> frozenset[str]:
     return frozenset(
-        token.text for token, after in pairwise(found) if token.kind is TokenKind.NAME and after.text in marks
+        token.text
+        for token, after in pairwise(tokens)
+        if token.kind is TokenKind.NAME and after.text in marks
     )
 
 
-def _type_names(found: Sequence[Token], outside: Sequence[Token]) -> frozenset[str]:
+def _type_names(tokens: Sequence[Token], outside: Sequence[Token]) -> frozenset[str]:
     """The name of a type, the variables declared with it, and the constants of an enumeration."""
     names: set[str] = set()
     key = next(at for at, token in enumerate(outside) if token.text in _CLASS_KEYS)
@@ -443,11 +445,11 @@ def _type_names(found: Sequence[Token], outside: Sequence[Token]) -> frozenset[s
             and after != "("
         ):
             names.add(token.text)
-    opening = next((at for at, token in enumerate(found) if token.text == "{"), None)
+    opening = next((at for at, token in enumerate(tokens) if token.text == "{"), None)
     if opening is None:
         return frozenset(names)
-    closing = max(at for at, token in enumerate(found) if token.text == "}" or at == opening)
-    names |= {token.text for token in found[closing:] if token.kind is TokenKind.NAME}
+    closing = max(at for at, token in enumerate(tokens) if token.text == "}" or at == opening)
+    names |= {token.text for token in tokens[closing:] if token.kind is TokenKind.NAME}
     if outside[key].text == "enum":
-        names |= _before(found[opening : closing + 1], (",", "=", "}"))
+        names |= _before(tokens[opening : closing + 1], (",", "=", "}"))
     return frozenset(names)

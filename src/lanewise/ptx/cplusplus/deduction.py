@@ -16,13 +16,13 @@ _QUALIFIERS = frozenset(
 )  # fmt: skip
 
 
-def template_parameters(found: Sequence[Token]) -> list[tuple[str, bool]]:
+def template_parameters(tokens: Sequence[Token]) -> list[tuple[str, bool]]:
     """The names of a template's parameters, in order, and whether each has a default."""
-    if len(found) < 2 or found[0].text != "template" or found[1].text != "<":
+    if len(tokens) < 2 or tokens[0].text != "template" or tokens[1].text != "<":
         return []
-    closing = closing_angle(found, 1)
+    closing = closing_angle(tokens, 1)
     parameters = []
-    for part in split_at_commas(found[2:closing]) if closing is not None else ():
+    for part in split_at_commas(tokens[2:closing]) if closing is not None else ():
         words = [token.text for token in part]
         equals = words.index("=") if "=" in words else len(words)
         names = [token.text for token in part[:equals] if token.kind is TokenKind.NAME]
@@ -58,9 +58,9 @@ def _deduced(
         stars = words.count("*") + words.count("[")
         if not words or words[0] != name or "<" in words or "::" in words:
             continue
-        found = _type_of(argument, places)
-        if found is not None and len(found[1]) >= stars:
-            return [*found[0], *found[1][stars:]]
+        deduced = _type_of(argument, places)
+        if deduced is not None and len(deduced[1]) >= stars:
+            return [*deduced[0], *deduced[1][stars:]]
     return None
 
 
@@ -98,10 +98,10 @@ def _type_of(
         if before.text in (".", "->") and token.kind is TokenKind.NAME:
             last = token
     for place in places:
-        found = _declared(place, last.text)
-        if found is not None:
+        declared = _declared(place, last.text)
+        if declared is not None:
             star = last._replace(kind=TokenKind.MARK, text="*")
-            return (found[0], [*found[1], star]) if address and "[" not in words else found
+            return (declared[0], [*declared[1], star]) if address and "[" not in words else declared
     return None
 
 
@@ -143,6 +143,6 @@ def _type_run(place: Sequence[Token], last: int) -> list[Token]:
     return list(place[first : last + 1])
 
 
-def _base_and_stars(found: Sequence[Token]) -> tuple[list[Token], list[Token]] | None:
-    base = [token for token in found if token.text not in ("*", *_QUALIFIERS)]
-    return (base, [token for token in found if token.text == "*"]) if base else None
+def _base_and_stars(tokens: Sequence[Token]) -> tuple[list[Token], list[Token]] | None:
+    base = [token for token in tokens if token.text not in ("*", *_QUALIFIERS)]
+    return (base, [token for token in tokens if token.text == "*"]) if base else None

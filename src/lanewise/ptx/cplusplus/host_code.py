@@ -44,32 +44,32 @@ def holds_host_code(text: str) -> bool:
     return _HINT.search(text) is not None
 
 
-def is_host_code(found: Sequence[Token]) -> bool:
+def is_host_code(tokens: Sequence[Token]) -> bool:
     """Whether tokens are of the host: a launch, or names that only host code has."""
-    for at, token in enumerate(found):
+    for at, token in enumerate(tokens):
         if token.kind is TokenKind.NAME:
-            if _HOST.fullmatch(token.text) and not (token.text == "Tensor" and _is_cute(found)):
+            if _HOST.fullmatch(token.text) and not (token.text == "Tensor" and _is_cute(tokens)):
                 return True
-            if token.text == "std" and at + 2 < len(found) and found[at + 2].text in _HOST_STANDARD:
+            if token.text == "std" and at + 2 < len(tokens) and tokens[at + 2].text in _HOST_STANDARD:
                 return True
-            if token.text in ("at", "py") and at + 1 < len(found) and found[at + 1].text == "::":
+            if token.text in ("at", "py") and at + 1 < len(tokens) and tokens[at + 1].text == "::":
                 return True
-    return launch_in(found) is not None
+    return launch_in(tokens) is not None
 
 
-def _is_cute(found: Sequence[Token]) -> bool:
+def _is_cute(tokens: Sequence[Token]) -> bool:
     """Whether tokens use CuTe."""
-    return any(token.text in _CUTE for token in found)
+    return any(token.text in _CUTE for token in tokens)
 
 
-def launch_in(found: Sequence[Token]) -> int | None:
+def launch_in(tokens: Sequence[Token]) -> int | None:
     """The index of the first launch `<<<` among tokens, however it is spaced."""
-    for at in range(1, len(found) - 2):
-        if found[at].text == "<" and is_launch(found, at) and found[at - 1].text != "operator":
+    for at in range(1, len(tokens) - 2):
+        if tokens[at].text == "<" and is_launch(tokens, at) and tokens[at - 1].text != "operator":
             return at
     return None
 
 
-def is_launch(found: Sequence[Token], at: int) -> bool:
+def is_launch(tokens: Sequence[Token], at: int) -> bool:
     """Whether `<<<` begins at an index, written together or apart."""
-    return [token.text for token in found[at : at + 3]] == ["<", "<", "<"]
+    return [token.text for token in tokens[at : at + 3]] == ["<", "<", "<"]

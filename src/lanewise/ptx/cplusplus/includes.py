@@ -80,28 +80,28 @@ def read_headers(
     A name is looked for beside the file that has it, in the folders of `-I`, among the headers `provided`
     and in the `toolkit`'s folders, and then in the folders where projects keep their common headers.
     """
-    found = Headers()
+    headers = Headers()
     given = frozenset(provided)
     common = _common_folders(folder)
     waiting: list[tuple[SourceFile, Path | None]] = [(source, folder)]
     while waiting:
         file, beside = waiting.pop()
-        found.is_complete &= _COMPUTED.search(file.text) is None
-        names = found.resolved.setdefault(file.name, {})
+        headers.is_complete &= _COMPUTED.search(file.text) is None
+        names = headers.resolved.setdefault(file.name, {})
         for match in _INCLUDE.finditer(file.text):
             quoted, name = match.group(2) is not None, match.group(2) or match.group(3)
             path = _find(name, quoted, beside, include_options, given, toolkit, common)
             if not isinstance(path, Path):
                 place = LeftOut("header", name, file.name, file.lines.at(match.start()))
-                (found.empty if path is None else found.external).setdefault(name, place)
-            elif len(found.files) < _MOST_FILES:
+                (headers.empty if path is None else headers.external).setdefault(name, place)
+            elif len(headers.files) < _MOST_FILES:
                 names[name] = path
-                if path not in found.files:
+                if path not in headers.files:
                     text = path.read_text(encoding="utf-8-sig", errors="replace")
                     read = SourceFile(str(path), text, is_header=True)
-                    found.files[path] = read
+                    headers.files[path] = read
                     waiting.append((read, path.parent))
-    return found
+    return headers
 
 
 def _find(

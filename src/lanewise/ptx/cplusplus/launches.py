@@ -69,7 +69,7 @@ def used_instances(
         for each in file.declared
         if each.is_instantiation and all(each is not other.declaration for other in host)
     ]
-    found: dict[str, str] = {}
+    instances: dict[str, str] = {}
     launched: dict[str, None] = {}
     for each in host:
         for name, short, explicit, given in _uses(each.tokens, templates):
@@ -81,45 +81,45 @@ def used_instances(
                 parts = [_text(_substituted(argument, values)) for argument in arguments]
                 if any("decltype" in part for part in parts):
                     continue
-                if list(found.values()).count(short) < _MOST_OF_A_KERNEL and len(found) < _MOST:
-                    found.setdefault(f"{name}<{', '.join(parts)}>", short)
-    return UsedInstances(tuple(launched), found)
+                if list(instances.values()).count(short) < _MOST_OF_A_KERNEL and len(instances) < _MOST:
+                    instances.setdefault(f"{name}<{', '.join(parts)}>", short)
+    return UsedInstances(tuple(launched), instances)
 
 
 def _uses(
-    found: Sequence[Token], templates: Mapping[str, Declaration]
+    tokens: Sequence[Token], templates: Mapping[str, Declaration]
 ) -> Iterator[tuple[str, str, list[list[Token]], list[list[Token]] | None]]:
     """Where a template is named: its qualified and its short name, its arguments, and what it is given."""
-    for at, token in enumerate(found):
-        if token.text not in templates or at + 1 >= len(found):
+    for at, token in enumerate(tokens):
+        if token.text not in templates or at + 1 >= len(tokens):
             continue
         explicit: list[list[Token]] = []
         after = at + 1
-        if found[after].text == "<" and not is_launch(found, after):
-            closing = closing_angle(found, after)
+        if tokens[after].text == "<" and not is_launch(tokens, after):
+            closing = closing_angle(tokens, after)
             if closing is None:
                 continue
-            explicit = split_at_commas(found[after + 1 : closing])
+            explicit = split_at_commas(tokens[after + 1 : closing])
             after = closing + 1
-        given = _given(found, after) if is_launch(found, after) else None
+        given = _given(tokens, after) if is_launch(tokens, after) else None
         if not explicit and given is None:
             continue
         first = at
-        while first >= 2 and found[first - 1].text == "::" and found[first - 2].kind is TokenKind.NAME:
+        while first >= 2 and tokens[first - 1].text == "::" and tokens[first - 2].kind is TokenKind.NAME:
             first -= 2
-        yield "".join(each.text for each in found[first : at + 1]), token.text, explicit, given
+        yield "".join(each.text for each in tokens[first : at + 1]), token.text, explicit, given
 
 
-def _given(found: Sequence[Token], launch: int) -> list[list[Token]] | None:
+def _given(tokens: Sequence[Token], launch: int) -> list[list[Token]] | None:
     """The arguments of a launch, which stand in parentheses behind `>>>`."""
     depth = 0
-    for at in range(launch + 3, len(found) - 3):
-        text = found[at].text
+    for at in range(launch + 3, len(tokens) - 3):
+        text = tokens[at].text
         depth += (text in _OPENING) - (text in _CLOSING)
         if text == ";":
             return None
-        if depth == 0 and [each.text for each in found[at : at + 4]] == [">", ">", ">", "("]:
-            return parenthesised(found, at + 3)
+        if depth == 0 and [each.text for each in tokens[at : at + 4]] == [">", ">", ">", "("]:
+            return parenthesised(tokens, at + 3)
     return None
 
 
@@ -137,7 +137,7 @@ def _bindings(
     constants = _constants(each.tokens)
     if not each.parameters or depth == 0:
         return [constants]
-    found = []
+    bindings = []
     for user in host:
         if user is each:
             continue
@@ -146,23 +146,23 @@ def _bindings(
             for outer in _bindings(user, host, types, depth - 1):
                 values = {name: _substituted(argument, outer) for name, argument in pairs}
                 own = {name: _substituted(value, values) for name, value in constants.items()}
-                found.append({**own, **values})
-                if len(found) >= _MOST:
-                    return found
-    return found or [constants]
+                bindings.append({**own, **values})
+                if len(bindings) >= _MOST:
+                    return bindings
+    return bindings or [constants]
 
 
-def _constants(found: Sequence[Token]) -> dict[str, list[Token]]:
+def _constants(tokens: Sequence[Token]) -> dict[str, list[Token]]:
     """The constants and type names that code declares: `const int N = 8;`, `using T = float;`."""
     constants: dict[str, list[Token]] = {}
     start = 0
-    for at, token in enumerate(found):
+    for at, token in enumerate(tokens):
         if token.text not in (";", "{", "}"):
             continue
-        words = [part.text for part in found[start:at]]
+        words = [part.text for part in tokens[start:at]]
         equals = words.index("=") if "=" in words else 0
         if {"const", "constexpr", "static", "using"} & set(words[:equals]):
-            for number, part in enumerate(split_at_commas(found[start + equals - 1 : at])):
+            for number, part in enumerate(split_at_commas(tokens[start + equals - 1 : at])):
                 if len(part) > 2 and part[1].text == "=" and (number == 0 or part[0].kind is TokenKind.NAME):
                     constants[part[0].text] = _substituted(part[2:], constants)
         start = at + 1
@@ -170,24 +170,24 @@ def _constants(found: Sequence[Token]) -> dict[str, list[Token]]:
 
 
 def _calls(
-    found: Sequence[Token], code: _HostCode, types: Sequence[Sequence[Token]]
+    tokens: Sequence[Token], code: _HostCode, types: Sequence[Sequence[Token]]
 ) -> Iterator[list[list[Token]]]:
     """The template arguments of each use of a function: `run<64, float>(…)`, `run(a)`."""
     names = code.declaration.names | _class_of_member(code.declaration)
-    for at in range(len(found) - 1):
-        if found[at].text not in names:
+    for at in range(len(tokens) - 1):
+        if tokens[at].text not in names:
             continue
         explicit: list[list[Token]] = []
         after = at + 1
-        if found[after].text == "<":
-            closing = closing_angle(found, after)
+        if tokens[after].text == "<":
+            closing = closing_angle(tokens, after)
             if closing is None:
                 continue
-            explicit, after = split_at_commas(found[after + 1 : closing]), closing + 1
-        elif at and found[at - 1].kind is TokenKind.NAME and found[at - 1].text != "return":
+            explicit, after = split_at_commas(tokens[after + 1 : closing]), closing + 1
+        elif at and tokens[at - 1].kind is TokenKind.NAME and tokens[at - 1].text != "return":
             continue  # a declaration, not a call
-        given = parenthesised(found, after) if after < len(found) and found[after].text == "(" else None
-        complete = completed(explicit, given, code.declaration, [found, *types])
+        given = parenthesised(tokens, after) if after < len(tokens) and tokens[after].text == "(" else None
+        complete = completed(explicit, given, code.declaration, [tokens, *types])
         if complete is not None:
             yield complete
 
@@ -203,10 +203,10 @@ def _class_of_member(each: Declaration) -> frozenset[str]:
     return frozenset()
 
 
-def _substituted(found: Sequence[Token], values: Mapping[str, Sequence[Token]]) -> list[Token]:
+def _substituted(tokens: Sequence[Token], values: Mapping[str, Sequence[Token]]) -> list[Token]:
     """Tokens in which names are replaced by what they stand for, in parentheses where that takes several."""
     made: list[Token] = []
-    for token in found:
+    for token in tokens:
         value = values.get(token.text) if token.kind is TokenKind.NAME else None
         if value is None:
             made.append(token)
@@ -220,10 +220,10 @@ def _substituted(found: Sequence[Token], values: Mapping[str, Sequence[Token]]) 
     return made
 
 
-def _text(found: Sequence[Token]) -> str:
+def _text(tokens: Sequence[Token]) -> str:
     """Tokens as text: a space between words, and behind commas."""
     text = ""
-    for token in found:
+    for token in tokens:
         if (
             text
             and (text[-1].isalnum() or text[-1] == "_")

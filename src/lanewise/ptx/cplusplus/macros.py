@@ -28,7 +28,7 @@ _DEFINE = re.compile(r"(?P<name>[^\W\d]\w*)(?:\((?P<parameters>[^)]*)\))?")
 
 def defined_macros(files: Iterable[SourceFile]) -> dict[str, Macro]:
     """The macros that some files define, by name."""
-    found: dict[str, list[Token]] = {}
+    definitions: dict[str, list[Token]] = {}
     parameters: dict[str, tuple[str, ...]] = {}
     for file in files:
         lines = (
@@ -40,7 +40,7 @@ def defined_macros(files: Iterable[SourceFile]) -> dict[str, Macro]:
             name, rest = directive(text)
             match = _DEFINE.match(rest) if name == "define" else None
             if match:
-                found.setdefault(match["name"], []).extend(tokens(rest[match.end() :]))
+                definitions.setdefault(match["name"], []).extend(tokens(rest[match.end() :]))
                 if match["parameters"]:
                     parameters[match["name"]] = tuple(part.strip() for part in match["parameters"].split(","))
     return {
@@ -49,50 +49,50 @@ def defined_macros(files: Iterable[SourceFile]) -> dict[str, Macro]:
             frozenset(token.text for token in body if token.kind is TokenKind.NAME),
             parameters.get(name, ()),
         )
-        for name, body in found.items()
+        for name, body in definitions.items()
     }
 
 
 def expanding_to(words: frozenset[str], macros: Mapping[str, Macro]) -> frozenset[str]:
     """Some words, and all macros that expand to one of them."""
-    found = set(words)
+    names = set(words)
     growing = True
     while growing:
         fresh = {
-            name for name, macro in macros.items() if name not in found and not macro.words.isdisjoint(found)
+            name for name, macro in macros.items() if name not in names and not macro.words.isdisjoint(names)
         }
-        found |= fresh
+        names |= fresh
         growing = bool(fresh)
-    return frozenset(found)
+    return frozenset(names)
 
 
 def used_by(names: Iterable[str], macros: Mapping[str, Macro]) -> set[str]:
     """Some macros, and all that their definitions use."""
-    found, fresh = set(), set(names)
+    used, fresh = set(), set(names)
     while fresh:
-        found |= fresh
-        fresh = {word for name in fresh for word in macros[name].words if word in macros} - found
-    return found
+        used |= fresh
+        fresh = {word for name in fresh for word in macros[name].words if word in macros} - used
+    return used
 
 
-def expanded(found: Sequence[Token], macros: Mapping[str, Macro], depth: int) -> list[Token]:
+def expanded(tokens: Sequence[Token], macros: Mapping[str, Macro], depth: int) -> list[Token]:
     """Tokens in which calls of the project's macros are replaced by what these are defined as."""
     made: list[Token] = []
-    _expand(found, macros, depth, made)
+    _expand(tokens, macros, depth, made)
     return made
 
 
-def _expand(found: Sequence[Token], macros: Mapping[str, Macro], depth: int, made: list[Token]) -> None:
+def _expand(tokens: Sequence[Token], macros: Mapping[str, Macro], depth: int, made: list[Token]) -> None:
     at = 0
-    while at < len(found) and len(made) < _MOST_TOKENS:
-        token = found[at]
+    while at < len(tokens) and len(made) < _MOST_TOKENS:
+        token = tokens[at]
         macro = macros.get(token.text) if token.kind is TokenKind.NAME and depth else None
-        if macro is None or not macro.parameters or at + 1 >= len(found) or found[at + 1].text != "(":
+        if macro is None or not macro.parameters or at + 1 >= len(tokens) or tokens[at + 1].text != "(":
             made.append(token)
             at += 1
             continue
-        end = end_of_brackets(found, at + 1)
-        given = split_at_commas(found[at + 2 : end], angles=False)
+        end = end_of_brackets(tokens, at + 1)
+        given = split_at_commas(tokens[at + 2 : end], angles=False)
         values = dict(zip(macro.parameters, given, strict=False))
         if macro.parameters[-1] == "...":
             rest = given[len(macro.parameters) - 1 :]
@@ -103,21 +103,21 @@ def _expand(found: Sequence[Token], macros: Mapping[str, Macro], depth: int, mad
         at = end + 1
 
 
-def _pasted(found: Sequence[Token]) -> list[Token]:
+def _pasted(tokens: Sequence[Token]) -> list[Token]:
     """Tokens joined where `##` stands between them."""
     made: list[Token] = []
     at = 0
-    while at < len(found):
+    while at < len(tokens):
         if (
-            found[at].text == "#"
-            and found[at + 1 : at + 2]
-            and found[at + 1].text == "#"
+            tokens[at].text == "#"
+            and tokens[at + 1 : at + 2]
+            and tokens[at + 1].text == "#"
             and made
-            and at + 2 < len(found)
+            and at + 2 < len(tokens)
         ):
-            made[-1] = made[-1]._replace(text=made[-1].text + found[at + 2].text)
+            made[-1] = made[-1]._replace(text=made[-1].text + tokens[at + 2].text)
             at += 3
         else:
-            made.append(found[at])
+            made.append(tokens[at])
             at += 1
     return made

@@ -62,7 +62,7 @@ def tokens(text: str) -> list[Token]:
     >>> [token.text for token in tokens("int a; // b\\nchar c = '\\\\'';")]
     ['int', 'a', ';', 'char', 'c', '=', "'\\\\''", ';']
     """
-    found: list[Token] = []
+    listed: list[Token] = []
     skipped = 0  # the depth of conditionals inside an `#if 0`
     for match in _TOKEN.finditer(text):
         group = match.lastgroup if match.lastgroup != "fence" else "raw"
@@ -71,7 +71,7 @@ def tokens(text: str) -> list[Token]:
         token = Token(_KINDS[group], match.group(), match.start(), match.end())
         if token.kind is not TokenKind.DIRECTIVE:
             if not skipped:
-                found.append(token)
+                listed.append(token)
             continue
         name, rest = directive(token.text)
         if skipped:
@@ -82,8 +82,8 @@ def tokens(text: str) -> list[Token]:
             skipped = 0
         elif name == "if" and rest in ("0", "false"):
             skipped = 1
-        found.append(token)
-    return found
+        listed.append(token)
+    return listed
 
 
 def directive(text: str) -> tuple[str, str]:

@@ -93,19 +93,19 @@ class _Reader:
             raise _Unreadable
 
     def number(self) -> int:
-        found = _DIGITS.match(self.text, self.position)
-        if found is None:
+        match = _DIGITS.match(self.text, self.position)
+        if match is None:
             raise _Unreadable
-        self.position = found.end()
-        return int(found.group())
+        self.position = match.end()
+        return int(match.group())
 
     def sequence(self) -> int:
         """Return the number that `_`, `0_`, `1_`, … stand for, in digits and capitals: 0, 1, 2."""
-        found = _SEQUENCE.match(self.text, self.position)
-        if found is None:
+        match = _SEQUENCE.match(self.text, self.position)
+        if match is None:
             raise _Unreadable
-        self.position = found.end()
-        return int(found[1], 36) + 1 if found[1] else 0
+        self.position = match.end()
+        return int(match[1], 36) + 1 if match[1] else 0
 
     def counted(self) -> int:
         """Return the number that `_`, `0_`, `1_`, … stand for, in decimal digits: 1, 2, 3."""
@@ -145,12 +145,12 @@ class _Reader:
 
     def parameters(self, ends: str) -> str:
         """Return the types of parameters up to the end of the text or one of some letters."""
-        found = []
+        types = []
         while not self.at_end() and self.peek() not in ends:
             if self.peek(2) in ("RE", "OE"):  # the function type's own qualifier
                 break
-            found.append(str(self.type()))
-        return "" if found == ["void"] else ", ".join(each for each in found if each)
+            types.append(str(self.type()))
+        return "" if types == ["void"] else ", ".join(each for each in types if each)
 
     def name(self) -> _Component:
         if self.take("N"):
@@ -158,8 +158,8 @@ class _Reader:
         if self.take("Z"):
             return self.local_name()
         if self.peek() == "S" and self.peek(2) != "St":
-            found = self.substitution()
-            return self.with_arguments(_Component(found.left, _last(found.left)))
+            component = self.substitution()
+            return self.with_arguments(_Component(component.left, _last(component.left)))
         name = self.unqualified(f"{STANDARD['t']}::" if self.take("St") else "", "")
         if self.peek() == "I":
             self.kept.append(_Type(name.text))
@@ -176,8 +176,8 @@ class _Reader:
         name = _Component("", "")
         while not self.take("E"):
             if self.peek() == "S" and self.peek(2) != "St" and not name.text:
-                found = self.substitution()
-                name = _Component(found.left, _last(found.left))
+                component = self.substitution()
+                name = _Component(component.left, _last(component.left))
                 continue  # it is kept already
             if self.take("St"):
                 name = _Component("std", "std")
@@ -185,8 +185,8 @@ class _Reader:
             if self.peek() == "I":
                 name = name._replace(text=_closed(name.text, self.template_arguments()), is_template=True)
             elif self.peek() == "T":
-                found = self.template_parameter()
-                name = _Component(found.left, _last(found.left))
+                component = self.template_parameter()
+                name = _Component(component.left, _last(component.left))
             else:
                 prefix = f"{name.text}::" if name.text else ""
                 name = self.unqualified(prefix, name.last)
@@ -270,10 +270,10 @@ class _Reader:
     def template_argument(self) -> list[_Type]:
         """Return an argument; a pack has several, or none."""
         if self.take("J"):
-            found: list[_Type] = []
+            pack: list[_Type] = []
             while not self.take("E"):
-                found += self.template_argument()
-            return found
+                pack += self.template_argument()
+            return pack
         if self.peek() == "L":
             return [_Type(self.literal())]
         if self.take("X"):
@@ -321,16 +321,16 @@ class _Reader:
         """Return the types that a pack expansion stands for, with commas between them."""
         start, kept = self.position, list(self.kept)
         outer = self.element, self.pack_length
-        found: list[str] = []
+        parts: list[str] = []
         self.element, self.pack_length = 0, None
         self.type()
         length, end, after = self.pack_length or 0, self.position, self.kept
         for self.element in range(length):
             self.position, self.kept = start, list(kept)
-            found.append(str(self.type()))
+            parts.append(str(self.type()))
         self.position, self.kept = end, after
         self.element, self.pack_length = outer
-        return _Type(", ".join(found))
+        return _Type(", ".join(parts))
 
     # types --------------------------------------------------------------------------------------------
 
@@ -343,11 +343,11 @@ class _Reader:
         return self.kept[self.sequence()]
 
     def qualifiers(self) -> str:
-        found = ""
+        words = ""
         while self.peek() in QUALIFIERS and self.peek():
-            found = QUALIFIERS[self.peek()] + found
+            words = QUALIFIERS[self.peek()] + words
             self.position += 1
-        return found
+        return words
 
     def type(self) -> _Type:
         """Return a type. It is kept, so that it can be named again, unless it has a short name anyway."""
@@ -362,14 +362,14 @@ class _Reader:
             if pair == "DF":
                 return self.float_of_bits()
             if letter == "S" and pair != "St":
-                found = self.substitution()
+                substituted = self.substitution()
                 if self.peek() != "I":
-                    return found
-                found = _Type(_closed(found.left, self.arguments_of_type()))
+                    return substituted
+                substituted = _Type(_closed(substituted.left, self.arguments_of_type()))
             else:
-                found = self.compound(letter, pair)
-            self.kept.append(found)
-            return found
+                substituted = self.compound(letter, pair)
+            self.kept.append(substituted)
+            return substituted
 
     def compound(self, letter: str, pair: str) -> _Type:
         readers: dict[str, Callable[[], _Type]] = {
@@ -415,11 +415,11 @@ class _Reader:
         return _Type(self.identifier())
 
     def parameter_type(self) -> _Type:
-        found = self.template_parameter()
+        parameter = self.template_parameter()
         if self.peek() != "I":
-            return found
-        self.kept.append(found)
-        return _Type(_closed(found.left, self.arguments_of_type()))
+            return parameter
+        self.kept.append(parameter)
+        return _Type(_closed(parameter.left, self.arguments_of_type()))
 
     def arguments_of_type(self) -> str:
         """Return the template arguments of a type, which are not what `T_` names behind it."""

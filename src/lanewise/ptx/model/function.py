@@ -51,11 +51,11 @@ class Scope:
             return self.variables[name]
         stem = name.rstrip("0123456789")
         while len(stem) < len(name):  # %r12 may be of the range %r<20> or of %r1<5>
-            found = self.variables.get(f"{stem}<")
+            variable = self.variables.get(f"{stem}<")
             number = name[len(stem) :]
             plain = len(number) < 12 and (number == "0" or number[0] != "0")
-            if found is not None and plain and int(number) < found.count:
-                return found
+            if variable is not None and plain and int(number) < variable.count:
+                return variable
             stem = name[: len(stem) + 1]
         return None
 
@@ -100,9 +100,9 @@ class Function:
         ('.reg .b32 %r<4>;', None)
         """
         while 0 <= scope < len(self.scopes):
-            found = self.scopes[scope].variable(name)
-            if found is not None:
-                return found
+            variable = self.scopes[scope].variable(name)
+            if variable is not None:
+                return variable
             scope = self.scopes[scope].parent
         return next((part for part in (*self.parameters, *self.returns) if part.name == name), None)
 

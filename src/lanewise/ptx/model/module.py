@@ -258,15 +258,17 @@ class Module:
         return self.cuda.arch if self.cuda is not None else self.target
 
     def _functions(self, is_entry: bool) -> dict[str, Function]:
-        found: dict[str, Function] = {}
+        functions: dict[str, Function] = {}
         for item in self.items:
             if (
                 isinstance(item, Function)
                 and item.is_entry is is_entry
-                and (item.body is not None or item.name not in found)  # the definition, not its declaration
+                and (
+                    item.body is not None or item.name not in functions
+                )  # the definition, not its declaration
             ):
-                found[item.name] = item
-        return found
+                functions[item.name] = item
+        return functions
 
     @cached_property
     def entries(self) -> Mapping[str, Function]:
@@ -312,7 +314,7 @@ class Module:
         A function may be inlined in many places: the call is that of the nearest `.loc` before, in the same
         kernel, or of the first one after if there is none.
         """
-        found: dict[int, list[tuple[int, int, int]]] = {}
+        chains: dict[int, list[tuple[int, int, int]]] = {}
         for function in (item for item in self.items if isinstance(item, Function)):
             locs = [part for part in function.body or () if isinstance(part, Loc)]
             inlined = [(each, each.inlined_at) for each in locs if each.inlined_at is not None]
@@ -324,13 +326,13 @@ class Module:
                 while caller is not None and caller not in chain:
                     chain.append(caller)
                     caller = callers.get(caller)
-                found[id(loc)] = chain
-        return found
+                chains[id(loc)] = chain
+        return chains
 
     @cached_property
     def _lineless(self) -> Mapping[int, Loc]:
         """For each `.loc` of line 0, by `id`: the next of its function that has a line, or the one before."""
-        found: dict[int, Loc] = {}
+        places: dict[int, Loc] = {}
         for function in (item for item in self.items if isinstance(item, Function)):
             known: Loc | None = None
             waiting: list[Loc] = []
@@ -338,11 +340,11 @@ class Module:
                 if not part.source_line:
                     waiting.append(part)
                     continue
-                found |= {id(each): part for each in waiting}
+                places |= {id(each): part for each in waiting}
                 known, waiting = part, []
             if known is not None:
-                found |= {id(each): known for each in waiting}
-        return found
+                places |= {id(each): known for each in waiting}
+        return places
 
     def origin(self, loc: Loc) -> tuple[str, int]:
         """The file and line that a `.loc` names; of code inlined from a library, those of its caller.
@@ -421,11 +423,11 @@ class Module:
     def _entry(self, name: str) -> Entry:
         """The entry that a name means: mangled, demangled or plain; an instance of a template is compiled."""
         instances = self.cuda.instances if self.cuda is not None else {}
-        found = [instances[name]] if name in instances else matching(name, self.entries)
-        if len(found) == 1 and found[0] in self.entries:
-            return Entry(self, self.entries[found[0]])
-        if found:
-            raise LanewiseError(f"{name!r} may be any of:\n{listed(found)}")
+        matches = [instances[name]] if name in instances else matching(name, self.entries)
+        if len(matches) == 1 and matches[0] in self.entries:
+            return Entry(self, self.entries[matches[0]])
+        if matches:
+            raise LanewiseError(f"{name!r} may be any of:\n{listed(matches)}")
         launched = self.cuda.launched_instances(name) if self.cuda is not None else None
         if launched is not None and matching(name, launched.entries):
             return self._instance(launched._entry(name))

@@ -55,13 +55,13 @@ def demangle(name: str) -> str:
         return demangled(name) or name
     function, free = runtime
     status = ctypes.c_int()
-    found = function(name.encode(), None, None, ctypes.byref(status))
-    if not found or status.value != 0:
+    text = function(name.encode(), None, None, ctypes.byref(status))
+    if not text or status.value != 0:
         return demangled(name) or name  # an older runtime does not know the newest types
     try:
-        return ctypes.string_at(found).decode(errors="replace")
+        return ctypes.string_at(text).decode(errors="replace")
     finally:
-        free(found)
+        free(text)
 
 
 def plain_name(mangled: str) -> str:
@@ -74,14 +74,14 @@ def plain_name(mangled: str) -> str:
     """
     if not _MANGLED.fullmatch(mangled):
         return mangled
-    found, place, depth = "", 2, 0
+    word, place, depth = "", 2, 0
     nested = mangled[place : place + 1] == "N"
     place += nested
     while place < len(mangled):
         if number := _LENGTH.match(mangled, place):
             place = number.end() + int(number.group())
             if depth == 0:
-                found = mangled[number.end() : place]
+                word = mangled[number.end() : place]
             if not nested and depth == 0:
                 break
         elif skipped := _SUBSTITUTION.match(mangled, place):
@@ -94,7 +94,7 @@ def plain_name(mangled: str) -> str:
                 if depth < 0:
                     break
             place += 1
-    return found or mangled
+    return word or mangled
 
 
 # finding ------------------------------------------------------------------------------------------------
@@ -175,11 +175,11 @@ def _spellings(name: str) -> frozenset[str]:
     if full == name:
         return frozenset((name, plain_name(name)))
     head, parameters = _split_parameters(full)
-    found = {full}
+    spellings = {full}
     for qualified in _suffixes(head):
         bare = _without_arguments(qualified)
-        found |= {qualified, bare, qualified + parameters, bare + parameters}
-    return frozenset(_normal(spelling) for spelling in found)
+        spellings |= {qualified, bare, qualified + parameters, bare + parameters}
+    return frozenset(_normal(spelling) for spelling in spellings)
 
 
 def _split_parameters(full: str) -> tuple[str, str]:

@@ -160,7 +160,7 @@ class BodyParser:
         else:
             pieces = text.split(",")
         known = self._operands
-        found = []
+        operands = []
         for piece in pieces:
             operand = known.get(piece)
             if operand is None:
@@ -168,27 +168,27 @@ class BodyParser:
                 if operand is None:
                     return None
                 known[piece] = operand
-            found.append(operand)
-        return tuple(found)
+            operands.append(operand)
+        return tuple(operands)
 
     def _simple(self, text: str) -> Operand | None:
         known = self._operands.get(text)
         if known is not None:
             return known
-        found: Operand | None = None
+        operand: Operand | None = None
         if _NAME.fullmatch(text) and text != "WARP_SZ":
-            found = Name(text)
+            operand = Name(text)
         elif match := _ADDRESS.fullmatch(text):
             name, offset = match.groups()
             if name != "WARP_SZ":
-                found = Address(Name(name), int(offset or 0), says_zero=offset in ("0", "-0"))
+                operand = Address(Name(name), int(offset or 0), says_zero=offset in ("0", "-0"))
         elif text[:1] == "{":
             elements = self._known(text[1:-1])
-            found = Vector(elements) if elements is not None else None
+            operand = Vector(elements) if elements is not None else None
         elif _INTEGER.fullmatch(text) or _FLOAT.fullmatch(text):
-            found = literal(text)
+            operand = literal(text)
         elif match := _ELEMENT.fullmatch(text):
-            found = Element(*match.groups())
-        if found is not None:
-            self._operands[text] = found
-        return found
+            operand = Element(*match.groups())
+        if operand is not None:
+            self._operands[text] = operand
+        return operand

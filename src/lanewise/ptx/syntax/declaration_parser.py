@@ -44,28 +44,28 @@ def read_variables(reader: Reader, linking: str, start: int) -> list[Variable]:
     """One declaration from its state space to its semicolon; it may declare several variables."""
     line, column = reader.source.line_and_column(start)
     first = _typed(reader, reader.advance()[1:], linking, line, column)
-    found = [first]
+    variables = [first]
     _declarator(reader, first)
     while reader.take(","):
         line, column = reader.line_and_column()
         another = Variable(first.space, first.type, "", first.vector, first.align, line=line, column=column)
         another.linking, another.attributes = first.linking, first.attributes
         _declarator(reader, another)
-        found.append(another)
+        variables.append(another)
     reader.expect(";", "',' or ';'")
-    return found
+    return variables
 
 
 def read_parameters(reader: Reader) -> tuple[Variable, ...]:
     """Parameters, or results, in their parentheses."""
     reader.expect("(")
-    found: list[Variable] = []
+    parameters: list[Variable] = []
     if reader.token != ")":
-        found.append(_parameter(reader))
+        parameters.append(_parameter(reader))
         while reader.take(","):
-            found.append(_parameter(reader))
+            parameters.append(_parameter(reader))
     reader.expect(")", "',' or ')'")
-    return tuple(found)
+    return tuple(parameters)
 
 
 def _parameter(reader: Reader) -> Variable:
@@ -103,14 +103,14 @@ def _typed(reader: Reader, space: str, linking: str, line: int, column: int) -> 
 
 def read_attributes(reader: Reader) -> tuple[Attribute, ...]:
     """`.attribute(…)`, if it is at hand."""
-    found: list[Attribute] = []
+    attributes: list[Attribute] = []
     while reader.take(".attribute"):
         reader.expect("(")
-        found.append(_attribute(reader))
+        attributes.append(_attribute(reader))
         while reader.take(","):
-            found.append(_attribute(reader))
+            attributes.append(_attribute(reader))
         reader.expect(")", "',' or ')'")
-    return tuple(found)
+    return tuple(attributes)
 
 
 def _attribute(reader: Reader) -> Attribute:

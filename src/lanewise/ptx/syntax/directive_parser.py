@@ -39,10 +39,10 @@ _LABELS = re.compile(
 
 def read_limits(reader: Reader) -> tuple[Limit | Pragma, ...]:
     """The directives after the head of a function or prototype."""
-    found: list[Limit | Pragma] = []
+    limits: list[Limit | Pragma] = []
     while reader.kind == "directive":
         if reader.token == ".pragma":
-            found.append(read_pragma(reader))
+            limits.append(read_pragma(reader))
             continue
         line, column = reader.line_and_column()
         word = reader.token[1:]
@@ -53,8 +53,8 @@ def read_limits(reader: Reader) -> tuple[Limit | Pragma, ...]:
         values = [read_count(reader, f"a number for .{word}")] if fewest else []
         while len(values) < most and reader.take(","):
             values.append(read_count(reader, f"a number for .{word}"))
-        found.append(Limit(word, tuple(values), line, column))
-    return tuple(found)
+        limits.append(Limit(word, tuple(values), line, column))
+    return tuple(limits)
 
 
 def read_loc(reader: Reader) -> Loc:
@@ -191,8 +191,8 @@ def read_section(reader: Reader) -> Section:
         if text is not None:
             data = _section_data(text)
             if data is None:
-                found = f"'{' '.join(text.split())[:60]}'"
-                raise reader.source.wrong(position, found, "numbers, labels or names of sections")
+                excerpt = f"'{' '.join(text.split())[:60]}'"
+                raise reader.source.wrong(position, excerpt, "numbers, labels or names of sections")
             items.append(data)
         elif label is not None:
             items.append(Label(label, *reader.source.line_and_column(position)))
@@ -213,12 +213,12 @@ def _section_data(text: str) -> Data | None:
     if match is None:
         return None
     bits, values = match.groups()
-    found: list[int | str] = []
+    numbers: list[int | str] = []
     for value in (part.strip(SPACE) for part in values.split(",")):
         if _INTEGER.fullmatch(value):
-            found.append(int(value, 16) if value.lstrip("-")[:2] in ("0x", "0X") else int(value))
+            numbers.append(int(value, 16) if value.lstrip("-")[:2] in ("0x", "0X") else int(value))
         elif _LABELS.fullmatch(value):
-            found.append(value)
+            numbers.append(value)
         else:
             return None
-    return Data(int(bits), tuple(found))
+    return Data(int(bits), tuple(numbers))

@@ -48,10 +48,10 @@ def constant(text: str) -> Immediate:
     80
     """
     reader = Reader(Source(text))
-    found = read_constant(reader)
+    value = read_constant(reader)
     if reader.kind != "end":
         raise reader.wrong("an operator or the end of the constant")
-    return found
+    return value
 
 
 # constants ----------------------------------------------------------------------------------------------
@@ -142,8 +142,8 @@ def _unary(reader: Reader, depth: int) -> Constant:
     if reader.kind == "number":
         if _is_single(reader):
             raise reader.wrong("a number that can be computed with (0f… stands alone)")
-        found = read_literal(reader)
-        return found.type, found.value
+        literal = read_literal(reader)
+        return literal.type, literal.value
     if reader.take("WARP_SZ"):
         return "s64", 32
     if reader.token in ("-", "+", "!", "~"):

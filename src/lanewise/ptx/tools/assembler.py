@@ -128,8 +128,8 @@ def ptxas(
     text = str(ptx)
     Source(text)  # ptxas hangs on a comment that does not end; this refuses it
     if arch is None:
-        found = _TARGET.search(text) if isinstance(ptx, str) else None
-        arch = ptx.target if not isinstance(ptx, str) else found.group(1) if found else ""
+        target = _TARGET.search(text) if isinstance(ptx, str) else None
+        arch = ptx.target if not isinstance(ptx, str) else target.group(1) if target else ""
     name = find_arch(arch)
     tool = _assembler(name)
     notes: tuple[str, ...] = ()
@@ -186,12 +186,12 @@ def _refusal(log: str, text: str, arch: str, status: int) -> str:
 
 def _resources(log: str, arch: str) -> dict[str, Resources]:
     """What `ptxas -v` says of each function."""
-    found = {}
+    resources = {}
     for match in _PROPERTIES.finditer(log):
         rest = match["rest"] or ""
         shared = re.search(r"(\d+) bytes smem", rest)
         barriers = re.search(r"used (\d+) barriers", rest)
-        found[match["name"]] = Resources(
+        resources[match["name"]] = Resources(
             int(match["registers"] or 0),
             int(match["stack"]),
             int(match["stores"]),
@@ -201,7 +201,7 @@ def _resources(log: str, arch: str) -> dict[str, Resources]:
             {int(bank): int(size) for size, bank in re.findall(r"(\d+) bytes cmem\[(\d+)\]", rest)},
             arch,
         )
-    return found
+    return resources
 
 
 def sass_of(listing: str, name: str) -> str:

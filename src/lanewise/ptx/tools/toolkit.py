@@ -112,10 +112,10 @@ def find_tools(name: str) -> list[Tool]:
 
 def find_tool(name: str) -> Tool:
     """The program of that name that is found first."""
-    found = find_tools(name)
-    if not found:
+    tools = find_tools(name)
+    if not tools:
         raise ToolMissing(f"{name} is not installed: {EXTRA}, or install the CUDA toolkit")
-    return found[0]
+    return tools[0]
 
 
 #: Headers of CUDA that come in packages of their own.
@@ -125,14 +125,14 @@ _HEADERS = (_RUNTIME_HEADER, "cooperative_groups.h", "crt/mma.h")
 
 def include_folders(major: int = 13) -> list[Path]:
     """Where the headers of CUDA are, for a compiler of that major release; with libcu++'s beside them."""
-    found = [folder / "include" for folder in package_folders() if _major(folder) == major]
-    has_runtime = any((folder / _RUNTIME_HEADER).is_file() for folder in found)
-    if not all(any((folder / header).is_file() for folder in found) for header in _HEADERS):
+    folders = [folder / "include" for folder in package_folders() if _major(folder) == major]
+    has_runtime = any((folder / _RUNTIME_HEADER).is_file() for folder in folders)
+    if not all(any((folder / header).is_file() for folder in folders) for header in _HEADERS):
         # A toolkit gives what the packages lack. Without any, its release is as good as another.
         toolkits = [folder / "include" for folder in toolkit_folders()]
-        found += [each for each in toolkits if not has_runtime or header_release(each)[0] == major]
-    found = [folder for folder in found if folder.is_dir()]
-    return [*found, *(folder / "cccl" for folder in found if (folder / "cccl").is_dir())]
+        folders += [each for each in toolkits if not has_runtime or header_release(each)[0] == major]
+    folders = [folder for folder in folders if folder.is_dir()]
+    return [*folders, *(folder / "cccl" for folder in folders if (folder / "cccl").is_dir())]
 
 
 def header_release(folder: Path) -> tuple[int, int]:
