@@ -239,6 +239,21 @@ class Suspicion(IntEnum):
         "{tensor_before} {after_other}, a barrier or an mbarrier between the two threads, and "
         "{tensor_after} before {here}; or let one thread issue both",
     )  # fmt: skip
+    # Threads that are synchronised touch the same cells, without the fences that the PTX ISA asks for.
+    TENSOR_UNFENCED_BEFORE = (
+        "fence", ADVICE, Subject.TWO_ACCESSES, _BOTH,
+        "tcgen05.fence::before_thread_sync is missing: {tensor_access} after {tensor_operation} of another "
+        "thread, which has executed no such fence before the barrier or mbarrier that orders the two. "
+        "{tensor_fences}",
+        "{tensor_before} {after_other}, before the threads synchronise",
+    )  # fmt: skip
+    TENSOR_UNFENCED_AFTER = (
+        "fence", ADVICE, Subject.TWO_ACCESSES, _BOTH,
+        "tcgen05.fence::after_thread_sync is missing: {tensor_access} after {tensor_operation}, and no such "
+        "fence stands between this instruction and the barrier or mbarrier that orders the two. "
+        "{tensor_fences}",
+        "{tensor_after} before {here}, after the barrier or the wait for the mbarrier",
+    )  # fmt: skip
     TENSOR_UNWRITTEN = (
         "uninitialised", ERROR, Subject.ACCESS, "lane address operand _",
         "{tensor_read}: nothing was written there since the columns were allocated",

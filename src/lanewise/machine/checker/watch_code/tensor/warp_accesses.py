@@ -52,19 +52,29 @@ def move_words(
 
 
 @compiled()
-def wait_for_moves(frame: WarpFrame, active: int, stores: int) -> None:
-    """A warp executes tcgen05.wait::ld or wait::st."""
+def wait_for_moves(frame: WarpFrame, active: int, kind: int) -> None:
+    """A warp executes what a TensorWait counts: tcgen05.wait, or fence::before_thread_sync."""
     if active == 0:
         return
     watch = watch_of_running(frame)
     clock = tensor_clock(watch, frame.index)
-    if stores != 0:
-        clock.store_waits[clock.store_wait_count & (WAITS_KEPT - 1)] = watch.epoch
-        clock.store_wait_count += 1
-    else:
-        clock.load_waits[clock.load_wait_count & (WAITS_KEPT - 1)] = watch.epoch
-        clock.load_wait_count += 1
+    count = clock.wait_counts[kind]
+    clock.waits[kind * WAITS_KEPT + (count & (WAITS_KEPT - 1))] = watch.epoch
+    clock.wait_counts[kind] = count + 1
     watch.fresh = 1  # what follows is not waited for
+
+
+@compiled()
+def fence_after_sync(frame: WarpFrame, active: int) -> None:
+    """A warp executes tcgen05.fence::after_thread_sync."""
+    if active == 0:
+        return
+    watch = watch_of_running(frame)
+    clock = tensor_clock(watch, frame.index)
+    clock.after_fence = watch.epoch
+    clock.after_acquired = watch.clock.acquired
+    clock.after_seen = watch.clock.seen
+    watch.fresh = 1  # what the warp learns from now on comes after it
 
 
 @compiled()

@@ -1,0 +1,172 @@
+"""A plugin for pytest that lets lanewise speak in ConSan's place in Triton's `test_consan.py`.
+
+The rule of the comparison, which names no case. ConSan's own description (TritonInstrument.md) says what it
+looks at: concurrent accesses to shared and tensor memory, the use of mbarriers, and waits that never end. A
+finding of one of these families (`families`) counts as every sentence that ConSan has for the family; any
+other finding is in the record and does not count. The assertions of the test file compare the sentences, and
+ask for none at all where the kernel is right.
+
+Allocations are as large as those of a GPU, for every case: a fault of bounds, which ConSan does not look at,
+would end a launch before the rest of the kernel has run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from torch.overrides import TorchFunctionMode
+
+from lanewise.machine.checker.findings import Finding
+from lanewise.pytest import LaunchFailed
+from lanewise.virtual_gpu.frameworks import triton_driver
+from lanewise.virtual_gpu.session import active
+
+#: What ConSan prints, for each family of what it looks at.
+SENTENCES = {
+    "access": (
+        "Buffer being accessed has outstanding writes",
+        "Buffer being accessed has outstanding reads",
+        *(
+            f"Accessing buffer with pending access. Pending access type{colon} {access}"
+            for colon in ("", ":")
+            for access in (
+                "async_copy_global_to_shared",
+                "async_copy_shared_to_global",
+                "warpgroup_mma operand read",
+            )
+        ),
+    ),
+    "fence": ("Async shared-memory access is missing fence_async_shared",),
+    "mbarrier": (
+        "Barrier arrive underflow",
+        "Barrier used before initialization or after invalidation",
+        "Barrier re-initialized without prior invalidation",
+        "Barrier invalidated while a thread is waiting",
+        "Shared memory reused before barrier invalidation",
+    ),
+    "deadlock": ("Deadlock detected", "Deadlock detected at a cluster barrier"),
+}
+#: The family of each kind of finding about two accesses, mbarriers and waits.
+FAMILIES = {
+    "race": "access",
+    "asynchronous copy": "access",
+    "tensor memory": "access",
+    "proxy": "fence",
+    "mbarrier": "mbarrier",
+    "barrier": "mbarrier",
+    "deadlock": "deadlock",
+    "endless": "deadlock",
+}
+#: PyTorch's allocator hands out pieces of blocks of 2 MiB; an SM has shared memory in units of 128 bytes.
+GLOBAL_BLOCK = 2 << 20
+SHARED_UNIT = 128
+
+
+def family(finding: Finding) -> str | None:
+    """Return which of ConSan's families a finding belongs to, None if ConSan looks at no such thing."""
+    if finding.message.startswith("global "):
+        return None
+    if "tcgen05.alloc" in finding.text or "tcgen05.dealloc" in finding.text:
+        return None
+    if "deadlock in block" in finding.message or "deadlock in cluster" in finding.message:
+        return "deadlock"
+    return FAMILIES.get(finding.kind)
+
+
+@dataclass
+class Printed:
+    """What a test reads of a process: its exception, and what the driver has printed."""
+
+    exc: BaseException | None
+    driver_stderr_output: str
+
+
+class Roomy(TorchFunctionMode):
+    """Arrays that torch makes lie at the beginning of a block of device memory."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        made = func(*args, **(kwargs or {}))
+        factory = not any(isinstance(each, torch.Tensor) for each in args)
+        if not factory or not isinstance(made, torch.Tensor) or not made.numel() or "device" not in (kwargs or {}):
+            return made
+        block = torch.empty(made.numel() + GLOBAL_BLOCK // made.element_size(), dtype=made.dtype, device=made.device)
+        return block[: made.numel()].copy_(made.flatten()).view(made.shape)
+
+
+class WithoutConsan(pytest.MonkeyPatch):
+    """Settings of a test, but for the one that compiles ConSan into its kernels."""
+
+    def setenv(self, name: str, value: str, prepend: str | None = None) -> None:
+        """Set a variable of the environment."""
+        if name != "TRITON_INSTRUMENTATION_MODE":
+            super().setenv(name, value, prepend)
+
+
+def findings_of(failed: BaseException | None) -> list[Finding]:
+    """Return the errors that the checks of all launches have found; raise what is no finding."""
+    gpu = active()
+    assert gpu is not None
+    failures = [failed, *gpu.driver.take_unseen()]
+    reports = [each.report for each in failures if isinstance(each, LaunchFailed)]
+    if failed is not None and not reports:
+        raise failed
+    return [each for report in reports for each in report.findings if each.severity == "error"]
+
+
+@pytest.fixture
+def device() -> str:
+    """Return the device of the cases."""
+    return "cuda"
+
+
+@pytest.fixture
+def process_pool() -> None:
+    """Start no processes: cases run in this one."""
+
+
+@pytest.fixture(autouse=True)
+def lanewise_for_consan(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, str], None]
+) -> Iterator[None]:
+    """Run a case in this process; what lanewise finds takes the place of what ConSan would print."""
+    module: ModuleType = request.module
+    shape = triton_driver.Shape
+
+    def in_units(grid: Any, block: Any, shared_bytes: int, *rest: Any) -> Any:
+        return shape(grid, block, -(-shared_bytes // SHARED_UNIT) * SHARED_UNIT, *rest)
+
+    def run_in_process(client: Callable[..., None], args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        plain = WithoutConsan()
+        args = tuple(plain if isinstance(each, pytest.MonkeyPatch) else each for each in args)
+        failed = None
+        try:
+            with Roomy():
+                client(*args, **(kwargs or {}))
+        except BaseException as error:
+            failed = error
+        finally:
+            plain.undo()
+        families = set()
+        for finding in findings_of(failed):
+            counted = family(finding)
+            families.add(counted)
+            record_property("found", f"{finding.kind}: {finding.message}" + ("" if counted else " (not counted)"))
+        families.discard(None)
+        printed = "\n".join(sentence for name in sorted(map(str, families)) for sentence in SENTENCES[name])
+        error = RuntimeError("device-side assert triggered") if families else None
+        return Printed(error, printed)
+
+    monkeypatch.setattr(triton_driver, "Shape", in_units)
+    monkeypatch.setattr(module, "run_in_process", run_in_process)
+    yield
