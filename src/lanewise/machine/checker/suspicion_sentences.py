@@ -265,6 +265,19 @@ class Suspicion(IntEnum):
         "columns of the instruction have values",
         "{tensor_initialise}, or load fewer columns",
     )  # fmt: skip
+    #: The PTX ISA lets one warp of a block allocate and free; GPUs are known to let any warp free.
+    TENSOR_FREED_ELSEWHERE = (
+        "tensor memory", ADVICE, Subject.THREADS, "lane _ _ _",
+        "tcgen05.dealloc frees columns in a warp that has allocated none; the PTX ISA (9.7.16.7.1) asks for "
+        "one warp of a block that allocates and frees, but known kernels for a B200 free in another one",
+        "{tensor_dealloc} in the warp that executes tcgen05.alloc",
+    )  # fmt: skip
+    TENSOR_GROWING = (
+        "tensor memory", ADVICE, Subject.THREADS, "lane columns before _",
+        "tcgen05.alloc asks for {columns} columns after an allocation of {before}; by the PTX ISA "
+        "(9.7.16.7.1) the number of columns should not increase from one allocation of a block to the next",
+        "allocate the largest number of columns first",
+    )  # fmt: skip
     TENSOR_NEVER_FREED = (
         "tensor memory", ERROR, Subject.THREADS, "lane units _ _",
         "the block ends with {tensor_columns} columns of tensor memory that were never freed",

@@ -93,5 +93,7 @@ class TensorClock(RecordLayout):
     after_fence = field()
     after_acquired = field()
     after_seen = per_lane()
+    #: The columns that the warp asked for last; 0: it has allocated none.
+    allocated = field()
     commit_count = field()
     commits = embedded(Commit, COMMITS_KEPT)

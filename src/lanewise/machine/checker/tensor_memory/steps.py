@@ -70,7 +70,7 @@ def tensor_step(op: Op) -> TensorStep | None:
         case "fence::after_thread_sync":
             return TensorStep("check_tensor_fence", [])
         case "alloc":
-            return TensorStep("check_tensor_alloc", [row])
+            return TensorStep("check_tensor_alloc", [row, *_operand(op.operands[-1])])
         case "dealloc":
             address, count = op.operands
             return TensorStep("check_tensor_dealloc", [row, *_operand(address), *_operand(count)])
@@ -144,8 +144,10 @@ def _check_fence(code: BlockCode, operands: Record) -> None:
 
 
 def _check_alloc(code: BlockCode, operands: Record) -> None:
-    """Operands: row."""
-    allocate_columns.call(code, frame=_frame(code), row=operands.get(0), active=code["active"])
+    """Operands: row, columns."""
+    row, register, count = (operands.get(8 * number) for number in range(3))
+    frame, active = _frame(code), code["active"]
+    allocate_columns.call(code, frame=frame, row=row, active=active, count_register=register, count=count)
 
 
 def _check_dealloc(code: BlockCode, operands: Record) -> None:
