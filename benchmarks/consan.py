@@ -34,7 +34,9 @@ def run(cases: Path, python: str, words: str) -> dict[str, dict[str, object]]:
         options += ["-o", "junit_family=xunit1"]
         chosen = f"({SETTINGS}) and ({words})" if words else SETTINGS
         command = [python, "-m", "pytest", *options, "-k", chosen, "--junit-xml=record.xml", "test_consan.py"]
-        path = os.pathsep.join(filter(None, (str(HERE.parent / "src"), str(HERE), os.environ.get("PYTHONPATH", ""))))
+        path = os.pathsep.join(
+            filter(None, (str(HERE.parent / "src"), str(HERE), os.environ.get("PYTHONPATH", "")))
+        )
         subprocess.run(command, cwd=root, env=os.environ | {"PYTHONPATH": path}, check=False)
         told: dict[str, dict[str, object]] = {}
         for case in ElementTree.parse(root / "record.xml").iter("testcase"):

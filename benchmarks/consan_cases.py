@@ -98,9 +98,16 @@ class Roomy(TorchFunctionMode):
     ) -> Any:
         made = func(*args, **(kwargs or {}))
         factory = not any(isinstance(each, torch.Tensor) for each in args)
-        if not factory or not isinstance(made, torch.Tensor) or not made.numel() or "device" not in (kwargs or {}):
+        if (
+            not factory
+            or not isinstance(made, torch.Tensor)
+            or not made.numel()
+            or "device" not in (kwargs or {})
+        ):
             return made
-        block = torch.empty(made.numel() + GLOBAL_BLOCK // made.element_size(), dtype=made.dtype, device=made.device)
+        block = torch.empty(
+            made.numel() + GLOBAL_BLOCK // made.element_size(), dtype=made.dtype, device=made.device
+        )
         return block[: made.numel()].copy_(made.flatten()).view(made.shape)
 
 
@@ -137,7 +144,9 @@ def process_pool() -> None:
 
 @pytest.fixture(autouse=True)
 def lanewise_for_consan(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, str], None]
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    record_property: Callable[[str, str], None],
 ) -> Iterator[None]:
     """Run a case in this process; what lanewise finds takes the place of what ConSan would print."""
     module: ModuleType = request.module
@@ -161,7 +170,9 @@ def lanewise_for_consan(
         for finding in findings_of(failed):
             counted = family(finding)
             families.add(counted)
-            record_property("found", f"{finding.kind}: {finding.message}" + ("" if counted else " (not counted)"))
+            record_property(
+                "found", f"{finding.kind}: {finding.message}" + ("" if counted else " (not counted)")
+            )
         families.discard(None)
         printed = "\n".join(sentence for name in sorted(map(str, families)) for sentence in SENTENCES[name])
         error = RuntimeError("device-side assert triggered") if families else None

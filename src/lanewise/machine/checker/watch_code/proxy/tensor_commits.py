@@ -57,6 +57,12 @@ def is_fenced(watch: BlockWatch, epoch: int) -> bool:
     return knew | (not knows)  # known in another way, which is not followed back to the fence
 
 
+@inlined
+def knew_witness(watch: BlockWatch, epoch: int, lanes: int, me: int) -> bool:
+    """Return whether the warp knew at its last fence of lanes of another one that saw a phase complete."""
+    return is_fenced(watch, epoch) and ordered(watch, epoch, 0, lanes, me) == ORDERED
+
+
 @compiled()
 def completion_is_fenced(watch: BlockWatch, epoch: int, me: int) -> bool:
     """Return whether the warp knew at its last fence that an operation of the pipe, complete now, was."""
@@ -79,7 +85,6 @@ def completion_is_fenced(watch: BlockWatch, epoch: int, me: int) -> bool:
                     is_own = (warp == watch.clock.index) & (commit.home is watch)
                     if (at != 0) & is_own & (at <= own.after_fence):
                         return True
-                    if (at != 0) & (not is_own) and is_fenced(watch, at):
-                        if ordered(watch, at, 0, seen.witnesses[warp], me) == ORDERED:
-                            return True
+                    if (at != 0) & (not is_own) and knew_witness(watch, at, seen.witnesses[warp], me):
+                        return True
     return False
