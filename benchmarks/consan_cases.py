@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -43,6 +42,7 @@ SENTENCES = {
     ),
     "fence": ("Async shared-memory access is missing fence_async_shared",),
     "mbarrier": (
+        "Barrier arrive underflow: current count would become negative",
         "Barrier arrive underflow",
         "Barrier used before initialization or after invalidation",
         "Barrier re-initialized without prior invalidation",
@@ -111,15 +111,6 @@ class Roomy(TorchFunctionMode):
         return block[: made.numel()].copy_(made.flatten()).view(made.shape)
 
 
-class WithoutConsan(pytest.MonkeyPatch):
-    """Settings of a test, but for the one that compiles ConSan into its kernels."""
-
-    def setenv(self, name: str, value: str, prepend: str | None = None) -> None:
-        """Set a variable of the environment."""
-        if name != "TRITON_INSTRUMENTATION_MODE":
-            super().setenv(name, value, prepend)
-
-
 def findings_of(failed: BaseException | None) -> list[Finding]:
     """Return the errors that the checks of all launches have found; raise what is no finding."""
     gpu = active()
@@ -129,6 +120,36 @@ def findings_of(failed: BaseException | None) -> list[Finding]:
     if failed is not None and not reports:
         raise failed
     return [each for report in reports for each in report.findings if each.severity == "error"]
+
+
+def judged(item: pytest.Item, failed: BaseException | None) -> Printed:
+    """Return what ConSan would have printed where lanewise has found something; put that on record."""
+    families = set()
+    for finding in findings_of(failed):
+        counted = family(finding)
+        families.add(counted)
+        remark = "" if counted else " (not counted)"
+        item.user_properties.append(("found", f"{finding.kind}: {finding.message}{remark}"))
+    families.discard(None)
+    printed = "\n".join(sentence for name in sorted(map(str, families)) for sentence in SENTENCES[name])
+    return Printed(RuntimeError("device-side assert triggered") if families else None, printed)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[Any]:
+    """Judge a case that makes its launches in the process of the test: it is one of a right kernel."""
+    failed = None
+    try:
+        with Roomy():
+            yield
+    except LaunchFailed as error:
+        failed = error
+    found = judged(pyfuncitem, failed)
+    if found.exc is not None:
+        raise AssertionError(
+            f"ConSan finds nothing, and lanewise does: {found.driver_stderr_output}"
+        ) from failed
+    return True
 
 
 @pytest.fixture
@@ -143,41 +164,26 @@ def process_pool() -> None:
 
 
 @pytest.fixture(autouse=True)
-def lanewise_for_consan(
-    request: pytest.FixtureRequest,
-    monkeypatch: pytest.MonkeyPatch,
-    record_property: Callable[[str, str], None],
-) -> Iterator[None]:
-    """Run a case in this process; what lanewise finds takes the place of what ConSan would print."""
-    module: ModuleType = request.module
-    shape = triton_driver.Shape
+def lanewise_for_consan(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run a case in this process, without ConSan's instrumentation."""
+    shape, set_variable = triton_driver.Shape, pytest.MonkeyPatch.setenv
 
     def in_units(grid: Any, block: Any, shared_bytes: int, *rest: Any) -> Any:
         return shape(grid, block, -(-shared_bytes // SHARED_UNIT) * SHARED_UNIT, *rest)
 
+    def setenv(patch: pytest.MonkeyPatch, name: str, value: str, prepend: str | None = None) -> None:
+        if name != "TRITON_INSTRUMENTATION_MODE":
+            set_variable(patch, name, value, prepend)
+
     def run_in_process(client: Callable[..., None], args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
-        plain = WithoutConsan()
-        args = tuple(plain if isinstance(each, pytest.MonkeyPatch) else each for each in args)
         failed = None
         try:
             with Roomy():
                 client(*args, **(kwargs or {}))
         except BaseException as error:
             failed = error
-        finally:
-            plain.undo()
-        families = set()
-        for finding in findings_of(failed):
-            counted = family(finding)
-            families.add(counted)
-            record_property(
-                "found", f"{finding.kind}: {finding.message}" + ("" if counted else " (not counted)")
-            )
-        families.discard(None)
-        printed = "\n".join(sentence for name in sorted(map(str, families)) for sentence in SENTENCES[name])
-        error = RuntimeError("device-side assert triggered") if families else None
-        return Printed(error, printed)
+        return judged(request.node, failed)
 
     monkeypatch.setattr(triton_driver, "Shape", in_units)
-    monkeypatch.setattr(module, "run_in_process", run_in_process)
-    yield
+    monkeypatch.setattr(pytest.MonkeyPatch, "setenv", setenv)
+    monkeypatch.setattr(request.module, "run_in_process", run_in_process)
