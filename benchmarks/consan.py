@@ -19,73 +19,7 @@ from collections import Counter
 from pathlib import Path
 from xml.etree import ElementTree
 
-LIBRARY = Path(__file__).parent.parent / "src"
-#: Beside the cases: kernels run in the process of the test, and what is found takes the place of the
-#: assertion of an instrumented kernel. The sentences that ConSan would print are not compared. What ConSan
-#: does not look at is in the record, but does not count: memory without values (many cases multiply what
-#: nobody has written), global memory, and columns that are freed while a product may still write them.
-CONFTEST = """
-import pytest
-from lanewise.pytest import LaunchFailed
-
-
-class AnyText(str):
-    def __contains__(self, text):
-        return True
-
-
-def looked_at_by_consan(finding):
-    if finding.kind == "uninitialised" or finding.message.startswith("global "):
-        return False
-    return not finding.message.startswith("tcgen05.dealloc")
-
-
-class WithoutConsan(pytest.MonkeyPatch):
-    def setenv(self, name, value, prepend=None):
-        if name != "TRITON_INSTRUMENTATION_MODE":
-            super().setenv(name, value, prepend)
-
-
-@pytest.fixture
-def device():
-    return "cuda"
-
-
-@pytest.fixture(autouse=True)
-def told_by_lanewise(request, monkeypatch, record_property):
-    module = request.module
-
-    def run_in_process(client, args=(), kwargs={}):
-        plain = WithoutConsan()
-        args = tuple(plain if isinstance(each, pytest.MonkeyPatch) else each for each in args)
-        failed = None
-        try:
-            client(*args, **kwargs)
-        except BaseException as error:
-            failed = error
-        finally:
-            plain.undo()
-        from lanewise.virtual_gpu.session import active
-
-        found = [failed, *active().driver.take_unseen()]
-        reports = [each.report for each in found if isinstance(each, LaunchFailed)]
-        if failed is not None and not reports:
-            raise failed
-        findings = [each for report in reports for each in report.findings if each.severity == "error"]
-        for finding in findings:
-            record_property("found", f"{finding.kind}: {finding.message}")
-        findings = [each for each in findings if looked_at_by_consan(each)]
-        error = RuntimeError("device-side assert triggered") if findings else None
-        return module.ProcessResult(error, AnyText() if findings else "")
-
-    monkeypatch.setattr(module, "run_in_process", run_in_process)
-    yield
-"""
-#: Cases that read past their input get a larger one: a launch stops at what is out of bounds.
-LARGER = {
-    "input = torch.randn((XBLOCK, ), device": "input = torch.randn((2 * XBLOCK * XBLOCK, ), device",
-    "A = torch.randn((BLOCK_M, BLOCK_K), device": "A = torch.randn((BLOCK_M, 512), device",
-}
+HERE = Path(__file__).parent
 #: Cases about ConSan's own settings, which say nothing about kernels.
 SETTINGS = "not cache_miss and not profile_scratch and not initializes_allocations"
 
@@ -94,16 +28,15 @@ def run(cases: Path, python: str, words: str) -> dict[str, dict[str, object]]:
     """Run the cases; return of each whether it is told right, and what was found."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        text = cases.read_text()
-        for small, large in LARGER.items():
-            text = text.replace(small, large)
-        (root / "test_consan.py").write_text(text)
-        (root / "conftest.py").write_text(CONFTEST)
-        options = ["-p", "lanewise.pytest", "--gpu", "B200", "--check-launches", "-q", "--tb=short"]
+        (root / "test_consan.py").write_text(cases.read_text())
+        options = ["-p", "lanewise.pytest", "-p", "consan_cases", "--gpu", "B200", "--check-launches"]
+        options += ["-q", "--tb=short", "-W", "ignore::pytest.PytestUnknownMarkWarning"]
         options += ["-o", "junit_family=xunit1"]
         chosen = f"({SETTINGS}) and ({words})" if words else SETTINGS
         command = [python, "-m", "pytest", *options, "-k", chosen, "--junit-xml=record.xml", "test_consan.py"]
-        path = os.pathsep.join(filter(None, (str(LIBRARY), os.environ.get("PYTHONPATH", ""))))
+        path = os.pathsep.join(
+            filter(None, (str(HERE.parent / "src"), str(HERE), os.environ.get("PYTHONPATH", "")))
+        )
         subprocess.run(command, cwd=root, env=os.environ | {"PYTHONPATH": path}, check=False)
         told: dict[str, dict[str, object]] = {}
         for case in ElementTree.parse(root / "record.xml").iter("testcase"):

@@ -107,14 +107,18 @@ def in_the_language(mistake: str) -> Any:
         memory = lw.tmem.alloc(32)
         sums = memory.accumulator(MMA)
         sums.store(0, [lw.f32(1)] * 32, wait=mistake != "wait_store")
+        if mistake != "fence_before":
+            lw.tcgen05.fence_before()
         lw.syncthreads()
+        lw.tcgen05.fence_after()
         if thread == 0:
             whole = lw.make_umma_desc(tile)
             MMA(whole[0, 0], whole[0, 0], sums, accumulate=True)
             lw.tcgen05.commit(done)
         if mistake != "commit":
             done.wait(0)
-        lw.tcgen05.fence_after()
+        if mistake != "fence_after":
+            lw.tcgen05.fence_after()
         row = sums.load(0, 32)
         for i in range(32):
             C[thread * 32 + i] = row[i]
@@ -135,11 +139,15 @@ def in_the_language(mistake: str) -> Any:
         ("wait_store", "`lw.tcgen05.wait_store()`"),
         ("free", "`memory.free()` before the kernel ends, in all threads"),
         ("twice", "call `memory.free()` once"),
+        ("fence_before", "`lw.tcgen05.fence_before()` after line"),
+        ("fence_after", "`lw.tcgen05.fence_after()` before line"),
     ],
 )
 def test_mends_have_the_words_of_the_language(mistake: str, mend: str) -> None:
     a, c = np.ones((128, 16), np.float16), np.zeros((128, 32), np.float32)
-    findings = lw.check(in_the_language(mistake)[1, 128], a, c, arch="sm_100a").findings
+    report = lw.check(in_the_language(mistake)[1, 128], a, c, arch="sm_100a")
+    findings = report.findings
+    assert report.ok == (not mistake or mistake.startswith("fence"))
     assert [mend in each.mend for each in findings] == [True] * bool(mistake)
     assert not any("tcgen05." in each.mend.replace("lw.tcgen05.", "") for each in findings)
 

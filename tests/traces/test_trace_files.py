@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,9 +11,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
-from traces.traced import hgemm_trace, matrices, reduction
-
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+from traces.traced import BROWSER, hgemm_trace, matrices, page_at, reduction
 
 
 @pytest.fixture(scope="module")
@@ -60,14 +56,7 @@ def test_a_browser_shows_the_page(tmp_path: Path) -> None:
     step = run.first(lambda step: step.op.opcode == "mma")
     assert step is not None
     path = run.save(tmp_path / "run.html")
-    done = subprocess.run(
-        [
-            str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'b'}",
-            "--virtual-time-budget=5000", "--dump-dom", f"{path.as_uri()}#{step.number}",
-        ],
-        capture_output=True, text=True,
-    )  # fmt: skip
-    page = done.stdout
+    page = page_at(path, step.number)
     assert 'data-ready="1"' in page and '"note">The page cannot' not in page
     assert f"step {step.number}: block (0, 0, 0), warp 0, PTX line {step.line}" in page
     table = re.search(r'<table id="written">(.*?)</table>', page, re.S)

@@ -2,10 +2,30 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+from pathlib import Path
+
 import numpy as np
 import numpy.typing as npt
 
 import lanewise as lw
+
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+def page_at(path: Path, step: int) -> str:
+    """Return a saved page as a browser shows it at a step."""
+    profile = f"--user-data-dir={path.parent / 'b'}"
+    done = subprocess.run(
+        [
+            str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", profile,
+            "--virtual-time-budget=5000", "--dump-dom", f"{path.as_uri()}#{step}",
+        ],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    return done.stdout
+
 
 mma = lw.instruction("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
 SWIZZLE = lw.Swizzle(1, 3, 3)

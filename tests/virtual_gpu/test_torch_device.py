@@ -228,3 +228,19 @@ def test_torchs_module_of_c_answers(gpu: VirtualGPU) -> None:
     assert torch._C._cuda_getCurrentRawStream(0) == torch.cuda.current_stream().cuda_stream
     made = torch._C._dynamo.guards._empty_strided_cuda((3, 2), (1, 3), torch.float16)
     assert made.is_cuda and made.stride() == (1, 3) and made.dtype == torch.float16
+
+
+def test_a_launch_holds_the_memory_that_kernels_may_use(gpu: VirtualGPU) -> None:
+    """A check copies that memory: what is gone must not be among it, and nothing may go meanwhile."""
+    from torch.multiprocessing.reductions import StorageWeakRef
+
+    kept, gone = (torch.zeros(1 << 22, device="cuda") for _ in range(2))
+    first, second = kept.data_ptr(), gone.data_ptr()
+    del gone
+    held = gpu.torch.held()
+    assert gpu.driver.memory.find(first) is not None and gpu.driver.memory.find(second) is None
+    storage = StorageWeakRef(kept.untyped_storage())  # type: ignore[no-untyped-call]
+    del kept
+    assert not storage.expired()  # type: ignore[no-untyped-call]
+    del held
+    assert storage.expired()  # type: ignore[no-untyped-call]

@@ -20,9 +20,11 @@ from lanewise.isa import Operand
 from lanewise.machine.abi import LANES
 from lanewise.machine.program.instruction_record import BlockEnd, Waits
 from lanewise.machine.tracer.points import ADDRESS_BYTES, Point
+from lanewise.machine.tracer.tensor_areas import TensorAccess
 from lanewise.numpy_types import AnyArray, AnyDtype
 from lanewise.traces.fragments import MatrixOperand, matrix_operands, operands_with
 from lanewise.traces.recording import Recording
+from lanewise.traces.tensor_memory import tensor_reading
 from lanewise.traces.waits import NEVER, waits_of
 
 #: Bytes of the log that a page has at most, and that a picture in a notebook has.
@@ -88,6 +90,7 @@ def page_data(recording: Recording, most: int = MOST_BYTES) -> dict[str, Any]:
         "blocks": {str(each): recording.block_at(each) for each in run.blocks},
         "waits": _waits(recording),
         "shared": _shared(recording),
+        "tensor": _tensor(recording, count, most) if tensor_reading(recording).is_used else None,
         "arrays": [
             {
                 "name": array.name,
@@ -224,6 +227,57 @@ def _shared(recording: Recording) -> list[dict[str, object]]:
     ]
 
 
+def _tensor(recording: Recording, count: int, most: int) -> dict[str, object]:
+    """Return what the first steps do to tensor memory: words that arrive, allocations, areas touched."""
+    reading, log = tensor_reading(recording), recording.log
+    numbers = reading.runs
+    numbers = numbers[: int(np.searchsorted(np.cumsum(log.runs.size[numbers]), most, "right"))]
+    lanes, columns = reading.run_places(numbers)
+    entries = log.runs.entry[numbers]
+    spans = zip(log.runs.offset[numbers].tolist(), log.runs.size[numbers].tolist(), strict=True)
+    words = [log.memory[start : start + size] for start, size in spans]
+
+    def step_at(entry: int) -> int:
+        """Return the step that an entry belongs to: what asynchronous operations write follows a step."""
+        return max(int(np.searchsorted(recording.steps, entry, "right")) - 1, 0)
+
+    return {
+        "writes": {
+            name: packed(np.ascontiguousarray(values).astype(np.int32))
+            for name, values in (
+                ("step", np.maximum(np.searchsorted(recording.steps, entries, "right") - 1, 0)),
+                ("by", reading.steps_of(entries.astype(np.int64))),
+                ("block", log.runs.block[numbers]),
+                ("lane", lanes),
+                ("column", columns),
+                ("count", log.runs.size[numbers] // 4),
+            )
+        },
+        "words": packed(np.concatenate(words) if words else np.zeros(0, np.uint8)),
+        "allocations": [[step_at(entry), *rest] for entry, *rest in reading.allocations],
+        "touched": {
+            str(step): touched
+            for step, entry in enumerate(recording.steps[:count].tolist())
+            if (touched := [_touched(recording, entry, each) for each in reading.accesses(entry)])
+        },
+    }
+
+
+def _touched(recording: Recording, entry: int, access: TensorAccess) -> list[object]:
+    """Return what a step does to an operand in tensor memory: kind, name, block, rectangles.
+
+    A rectangle is its first lane, lanes, first column, columns.
+    """
+    own = int(recording.log.entries["block"][entry])
+    areas = []
+    for area in access.areas:
+        lanes = np.array(sorted(area.lanes))
+        for part in np.split(lanes, np.flatnonzero(np.diff(lanes) != 1) + 1):
+            areas.append([int(part[0]), len(part), area.column, area.columns])
+    block = tensor_reading(recording).partner(own) if access.in_other else own
+    return [access.kind, access.operand, block, areas]
+
+
 def _kind(point: Point) -> str:
     """Return the kind of an instruction, by which the time line colours it."""
     op = point.op
@@ -258,11 +312,11 @@ def _findings(recording: Recording) -> list[dict[str, object]]:
 
 
 def _waits(recording: Recording) -> list[list[object]]:
-    """Return the waits: step since which, first step after it, warp, what for, and what was missing then."""
+    """Return the waits: step since which, first step after it, warp, what for, what was missing, block."""
     found = []
     waits, count = waits_of(recording), len(recording.steps)
     for each in waits.all:
         said = waits.described(each, each.since)
         stop = count if each.until == NEVER else int(np.searchsorted(recording.steps, each.until))
-        found.append([said.since, stop, said.warp, said.what, said.missing])
+        found.append([said.since, stop, said.warp, said.what, said.missing, each.block])
     return found

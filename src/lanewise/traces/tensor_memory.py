@@ -66,6 +66,16 @@ class TensorReading:
         borders = np.flatnonzero(np.diff(self.log.runs.entry[numbers])) + 1
         return numbers, np.concatenate([[0], borders, [len(numbers)]]).astype(np.int64)
 
+    @property
+    def runs(self) -> Numbers:
+        """The numbers of the log's runs that lie in tensor memory, in the order of their writes."""
+        return self._written[0]
+
+    def run_places(self, numbers: Numbers) -> tuple[Numbers, Numbers]:
+        """Return the lane and the first column of some of these runs."""
+        lanes, start = np.divmod(self.log.runs.target[numbers] - abi.TENSOR_WINDOW, LANE_BYTES)
+        return lanes, start // 4
+
     def contents(self, block: int, entry: int) -> tuple[Words, Numbers]:
         """Return the words of a block after an entry, and for each the entry of the write; -1 if none."""
         runs, (numbers, borders) = self.log.runs, self._written
@@ -78,8 +88,8 @@ class TensorReading:
                 continue
             for part in np.split(mine, np.flatnonzero(np.diff(runs.size[mine])) + 1):
                 size = int(runs.size[part[0]])
-                lanes, start = np.divmod(runs.target[part] - abi.TENSOR_WINDOW, LANE_BYTES)
-                columns = start[:, None] // 4 + np.arange(size // 4)
+                lanes, start = self.run_places(part)
+                columns = start[:, None] + np.arange(size // 4)
                 raw = self.log.memory[runs.offset[part][:, None] + np.arange(size)]
                 words[lanes[:, None], columns] = np.ascontiguousarray(raw).view(np.uint32)
                 writers[lanes[:, None], columns] = int(runs.entry[mine[0]])

@@ -1,8 +1,8 @@
-"""Who waits for whom in a trace: at barriers of the block and the cluster, for mbarriers, for a warpgroup.
+"""Who waits in a trace: at barriers, for mbarriers, for a warpgroup, for columns of tensor memory.
 
 A warp arrives at a barrier of its block or cluster with an instruction that is logged, and goes on when the
-barrier is complete. It waits for a phase of an mbarrier, or for the other warps of its warpgroup, before the
-instruction that is logged; so its wait begins with the instruction before.
+barrier is complete. It waits for a phase of an mbarrier, for the other warps of its warpgroup, or for columns
+of tensor memory before the instruction that is logged; so its wait begins with the instruction before.
 """
 
 from __future__ import annotations
@@ -14,21 +14,25 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from lanewise.draw.tensor_memory import allocated_text
+from lanewise.isa.tensor_memory.accumulators import COLUMNS
 from lanewise.machine import abi
 from lanewise.machine.abi import LANES, WARPGROUP
 from lanewise.machine.program.instruction_record import BlockEnd, Order, Waits
 from lanewise.machine.program.operands import BranchTarget, MemoryOperand, Register, Symbol
 from lanewise.machine.program.ops import Op
+from lanewise.machine.tensor_memory_records import UNIT
 from lanewise.machine.tracer.log import Numbers
 from lanewise.machine.tracer.records import EntryState
 from lanewise.machine.warp_ops.mbarrier import PHASE, Phase
 from lanewise.ptx import Immediate
 from lanewise.traces.descriptions import Descriptions
 from lanewise.traces.recording import Recording
+from lanewise.traces.tensor_memory import tensor_reading
 
 #: Where a wait ends that did not end before the trace did.
 NEVER = np.iinfo(np.int64).max
-_WAITING = (Waits.BARRIER, Waits.CLUSTER, Waits.PHASE, Waits.WARPGROUP)
+_WAITING = (Waits.BARRIER, Waits.CLUSTER, Waits.PHASE, Waits.WARPGROUP, Waits.COLUMNS)
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,9 @@ class Wait:
     #: The number of a barrier of the block, or the generic address of an mbarrier; and the phase's parity.
     barrier: int = 0
     parity: int = 0
+    #: How many columns of tensor memory are waited for, and whether a pair of blocks allocates them.
+    columns: int = 0
+    of_pair: bool = False
 
     def goes_on(self, entry: int) -> bool:
         """Return whether it is a wait for an mbarrier that an entry does not end."""
@@ -59,7 +66,7 @@ class Waiting:
     #: The number of a barrier of the block; of an mbarrier, its address in shared memory.
     barrier: int
     since: int
-    #: "barrier", "mbarrier", "cluster" or "warpgroup".
+    #: "barrier", "mbarrier", "cluster", "warpgroup" or "columns".
     kind: str = "barrier"
     #: What is waited for, such as "at barrier 0" or "for phase 1 of full+8"; what is missing, in words.
     what: str = ""
@@ -136,6 +143,9 @@ class WaitHistory:
         if op.record.waits is Waits.WARPGROUP:
             until = self.recording.warpgroup_entry(entry)
             return Wait(Waits.WARPGROUP, block, warp, lanes, before, until)
+        if op.record.waits is Waits.COLUMNS:
+            wait = self._columns(op, block, warp, lanes, before, entry)
+            return wait if self._lacking(wait, before) else None
         return self._phase(op, block, warp, lanes, before)
 
     def _at_the_end(self, mine: Numbers) -> Iterator[Wait]:
@@ -157,6 +167,8 @@ class WaitHistory:
                         yield wait
                 elif there and following.record.waits is Waits.WARPGROUP:
                     yield Wait(Waits.WARPGROUP, block, warp, there, entry, NEVER)
+                elif there and following.record.waits is Waits.COLUMNS:
+                    yield self._columns(following, block, warp, there, entry, NEVER)
             if not left:
                 return
 
@@ -197,6 +209,39 @@ class WaitHistory:
             if int(self.log.entries["lanes"][entry]) & lanes:
                 return int(entry)
         return None
+
+    # columns of tensor memory ------------------------------------------------------------------------------
+
+    def _columns(self, op: Op, block: int, warp: int, lanes: int, since: int, until: int) -> Wait:
+        """Return the wait of a tcgen05.alloc."""
+        lane = (lanes & -lanes).bit_length() - 1
+        columns = self._held(op.operands[1], block, warp, lane, since) or 0
+        of_pair = op.has("cta_group::2")
+        return Wait(Waits.COLUMNS, block, warp, lanes, since, until, columns=columns, of_pair=of_pair)
+
+    def _lacking(self, wait: Wait, entry: int) -> str:
+        """Return why columns that a warp asks for cannot be had after an entry; empty if they can."""
+        reading = tensor_reading(self.recording)
+        blocks = [wait.block, reading.partner(wait.block)] if wait.of_pair else [wait.block]
+        allocated = [each for block in blocks for each in reading.allocated(block, entry)]
+        taken = {column for each in allocated for column in each}
+        places = range(0, COLUMNS - wait.columns + 1, UNIT)
+        if all(taken.intersection(range(first, first + wait.columns)) for first in places):
+            return allocated_text(tuple(sorted(allocated, key=lambda each: each.start)))
+        if wait.of_pair and not self._has_asked(blocks[1], entry):
+            return f"block {self.recording.block_at(blocks[1])} has not asked for its part"
+        return ""
+
+    def _has_asked(self, block: int, entry: int) -> bool:
+        """Return whether a warp of a block has come to a tcgen05.alloc by an entry."""
+        entries = self.log.entries
+        for warp in self.recording.run.warps:
+            mine = np.flatnonzero((entries["block"] == block) & (entries["warp"] == warp))
+            for position in range(1, len(mine)):
+                op = self.recording.op(int(mine[position]))
+                if op is not None and op.record.allocates_tensor_memory and int(mine[position - 1]) <= entry:
+                    return True
+        return False
 
     # mbarriers ---------------------------------------------------------------------------------------------
 
@@ -266,6 +311,8 @@ class WaitHistory:
             what, missing = "at the barrier of its cluster", self._cluster_arrivals(wait, entry)
         elif wait.kind is Waits.WARPGROUP:
             what, missing = "for the other warps of its warpgroup", self._missing_warps(wait, entry)
+        elif wait.kind is Waits.COLUMNS:
+            what, missing = f"for {wait.columns} columns of tensor memory", self._lacking(wait, entry)
         else:
             owner, plain = self._owner(wait.block, barrier)
             whose = "" if owner == wait.block else f" of block {self.recording.block_at(owner)}"

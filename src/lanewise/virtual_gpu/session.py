@@ -135,6 +135,8 @@ class VirtualGPU(FrameworkState):
                 "this process was forked from one that has a virtual GPU, and has none of its own: start it "
                 "with the method 'spawn' and enter lw.virtual_gpu there"
             )
+        # Tensors that the program drops meanwhile, or Python's garbage collector, stay until the launch ends.
+        held = self.torch.held() if self.torch is not None else []
         begin, report = time.perf_counter(), None
         options: dict[str, Any] = {"arch": self.device.arch, "unchecked": True}
         if self.steps is not None:
@@ -147,6 +149,7 @@ class VirtualGPU(FrameworkState):
             else:
                 report = self._checked(self.checking, configured, arguments, options, stream)
         finally:
+            del held
             shape = configured.shape
             self.launches.append(
                 LaunchRecord(

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: Kinds whose findings at one place differ by what they say.
 _SAID_APART = frozenset(("launch", "wmma", "divergence", "barrier"))
+#: Kinds of which a kernel has one finding for each thing that is missing, which the message begins with.
+_ONCE = frozenset(("fence",))
 #: What the two directions of a race add to its message.
 BOTH_WAYS = "; elsewhere they came in the opposite order"
 #: A line of the source with those that called it, or, where the PTX does not tell, a line of the PTX.
@@ -56,6 +58,8 @@ def place(finding: Finding) -> Place:
 
 def key(finding: Finding) -> Key:
     """Return what findings of one mistake have in common."""
+    if finding.kind in _ONCE:
+        return finding.severity, finding.kind, finding.message.partition(" ")[0]
     same: Key = (finding.severity, finding.kind, finding.allocation)
     if finding.other is not None and finding.kind == "race":
         return *same, frozenset((place(finding), place(finding.other)))

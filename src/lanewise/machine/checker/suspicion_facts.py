@@ -47,6 +47,10 @@ _COMPLETE = {
     "and this thread has neither waited for that phase nor synchronised with a thread that has",
 }
 
+_FENCES_LEFT_OUT = (
+    "The PTX ISA asks for it (9.7.16.6.4, canonical synchronization patterns of tcgen05); Triton and CUTLASS "
+    "leave such fences out"
+)
 _OPERANDS = {
     TensorOperand.MATRIX_A: "A",
     TensorOperand.SCALES_OF_A: "the scale factors of A",
@@ -364,6 +368,11 @@ class Facts:
     def tensor_operation(self) -> str:
         """The name of the other instruction."""
         return f"a {name_of(self.other.place.op)}" if self.other is not None else "an operation"
+
+    @property
+    def tensor_fences(self) -> str:
+        """Why a missing fence of tcgen05 is no error."""
+        return _FENCES_LEFT_OUT
 
     @property
     def tensor_complete(self) -> str:

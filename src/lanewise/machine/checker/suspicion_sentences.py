@@ -239,6 +239,21 @@ class Suspicion(IntEnum):
         "{tensor_before} {after_other}, a barrier or an mbarrier between the two threads, and "
         "{tensor_after} before {here}; or let one thread issue both",
     )  # fmt: skip
+    # Threads that are synchronised touch the same cells, without the fences that the PTX ISA asks for.
+    TENSOR_UNFENCED_BEFORE = (
+        "fence", ADVICE, Subject.TWO_ACCESSES, _BOTH,
+        "tcgen05.fence::before_thread_sync is missing: {tensor_access} after {tensor_operation} of another "
+        "thread, which has executed no such fence before the barrier or mbarrier that orders the two. "
+        "{tensor_fences}",
+        "{tensor_before} {after_other}, before the threads synchronise",
+    )  # fmt: skip
+    TENSOR_UNFENCED_AFTER = (
+        "fence", ADVICE, Subject.TWO_ACCESSES, _BOTH,
+        "tcgen05.fence::after_thread_sync is missing: {tensor_access} after {tensor_operation}, and no such "
+        "fence stands between this instruction and the barrier or mbarrier that orders the two. "
+        "{tensor_fences}",
+        "{tensor_after} before {here}, after the barrier or the wait for the mbarrier",
+    )  # fmt: skip
     TENSOR_UNWRITTEN = (
         "uninitialised", ERROR, Subject.ACCESS, "lane address operand _",
         "{tensor_read}: nothing was written there since the columns were allocated",
@@ -249,6 +264,19 @@ class Suspicion(IntEnum):
         "{tensor_access}: nothing was written there since the columns were allocated, but some of the other "
         "columns of the instruction have values",
         "{tensor_initialise}, or load fewer columns",
+    )  # fmt: skip
+    #: The PTX ISA lets one warp of a block allocate and free; GPUs are known to let any warp free.
+    TENSOR_FREED_ELSEWHERE = (
+        "tensor memory", ADVICE, Subject.THREADS, "lane _ _ _",
+        "tcgen05.dealloc frees columns in a warp that has allocated none; the PTX ISA (9.7.16.7.1) asks for "
+        "one warp of a block that allocates and frees, but known kernels for a B200 free in another one",
+        "{tensor_dealloc} in the warp that executes tcgen05.alloc",
+    )  # fmt: skip
+    TENSOR_GROWING = (
+        "tensor memory", ADVICE, Subject.THREADS, "lane columns before _",
+        "tcgen05.alloc asks for {columns} columns after an allocation of {before}; by the PTX ISA "
+        "(9.7.16.7.1) the number of columns should not increase from one allocation of a block to the next",
+        "allocate the largest number of columns first",
     )  # fmt: skip
     TENSOR_NEVER_FREED = (
         "tensor memory", ERROR, Subject.THREADS, "lane units _ _",

@@ -122,6 +122,16 @@ class DeviceStorages:
                     self._memory.disown(start)
                     del self._addressed[key]
 
+    def held(self) -> list[Any]:
+        """Return the storages whose addresses kernels may use: they stay while somebody has the list.
+
+        What is gone by now is out of the reach of kernels.
+        """
+        self.forget_expired()
+        with self._lock:
+            references = [reference for reference, _ in self._addressed.values()]
+        return [torch.UntypedStorage._new_with_weak_ptr(each.cdata) for each in references]
+
 
 def _storage(tensor: Any) -> Any:
     """Return the storage of a tensor; None if it has none, as sparse ones."""

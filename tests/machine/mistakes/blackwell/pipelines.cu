@@ -249,7 +249,7 @@ extern "C" __global__ void columns_freed_while_loaded(const __half* a, const __h
     wait_loads();
     STORE(y)
     MEET  //+
-    if (WARP == 3) free_columns<1>(d, 32);  //!
+    if (WARP == 0) free_columns<1>(d, 32);  //!
 }
 
 //@ tensor memory | race/uninitialised | 1, 128 | f16[2048], f16[512], f32[4096]=0 | the address of the columns is read before the warp that allocates has written it
@@ -283,12 +283,12 @@ extern "C" __global__ void columns_of_whole_memory(const __half* a, const __half
     if (WARP == 0) {
         asm volatile("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%0], 32;" ::"r"(shared(&first)) : "memory");
         asm volatile("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%0], 512;" ::"r"(shared(&second)) : "memory");  //-!
-        asm volatile("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%0], 256;" ::"r"(shared(&second)) : "memory");  //+
+        asm volatile("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%0], 32;" ::"r"(shared(&second)) : "memory");  //+
     }
     __syncthreads();
     y[T] = 1;
     if (WARP == 0) {
         free_columns<1>(first, 32);
-        free_columns<1>(second, 256);
+        free_columns<1>(second, 32);
     }
 }

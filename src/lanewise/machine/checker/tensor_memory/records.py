@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import IntEnum, IntFlag, auto
 
 from lanewise.jit.record_layout import embedded, pointer
-from lanewise.machine.abi import RecordLayout, field
+from lanewise.machine.abi import RecordLayout, field, per_lane
 from lanewise.machine.checker.records import BlockWatch
 from lanewise.machine.tensor_memory_records import TENSOR_COLUMNS, TENSOR_LANES
 
@@ -53,6 +53,14 @@ OPERAND_SHIFT = 8
 assert max(TensorFlag) < 1 << OPERAND_SHIFT
 
 
+class TensorWait(IntEnum):
+    """What a warp executes after its own instructions of tcgen05, so that others may rely on them."""
+
+    LOADS = 0  # tcgen05.wait::ld
+    STORES = 1  # tcgen05.wait::st
+    FENCE = 2  # tcgen05.fence::before_thread_sync
+
+
 class TensorCell(RecordLayout):
     """A cell: the epochs and words (`who`) of its last write, its last load, and its last use by the pipe."""
 
@@ -77,10 +85,15 @@ class Commit(RecordLayout):
 class TensorClock(RecordLayout):
     """What a warp has done to wait for its own tcgen05 instructions; the last ones of each are kept."""
 
-    #: The epochs of tcgen05.wait::ld and of tcgen05.wait::st, and how many there were.
-    load_waits = field(8, WAITS_KEPT)
-    load_wait_count = field()
-    store_waits = field(8, WAITS_KEPT)
-    store_wait_count = field()
+    #: The epochs of what a TensorWait counts, WAITS_KEPT for each kind of it, and how many there were.
+    waits = field(8, len(TensorWait) * WAITS_KEPT)
+    wait_counts = field(8, len(TensorWait))
+    # The epoch of the last tcgen05.fence::after_thread_sync, and what the warp knew of others by then, as in
+    # its WarpClock.
+    after_fence = field()
+    after_acquired = field()
+    after_seen = per_lane()
+    #: The columns that the warp asked for last; 0: it has allocated none.
+    allocated = field()
     commit_count = field()
     commits = embedded(Commit, COMMITS_KEPT)

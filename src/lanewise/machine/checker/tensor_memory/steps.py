@@ -9,6 +9,7 @@ from lanewise.jit import ir
 from lanewise.jit.compiled_functions import Library, Reference
 from lanewise.jit.simd import Value, i64
 from lanewise.machine.abi import BlockRecord, WarpFrame
+from lanewise.machine.checker.tensor_memory.records import TensorWait
 from lanewise.machine.checker.watch_code.tensor.pipe_operations import (
     Hook,
     commit_issued,
@@ -18,6 +19,7 @@ from lanewise.machine.checker.watch_code.tensor.pipe_operations import (
 )
 from lanewise.machine.checker.watch_code.tensor.warp_accesses import (
     allocate_columns,
+    fence_after_sync,
     free_columns,
     move_words,
     wait_for_moves,
@@ -38,6 +40,13 @@ _WHOLE_WARP = "32x32b"
 _HALVES = "16x32bx2"
 
 
+_WAITS = {
+    "wait::ld": TensorWait.LOADS,
+    "wait::st": TensorWait.STORES,
+    "fence::before_thread_sync": TensorWait.FENCE,
+}
+
+
 class TensorStep(NamedTuple):
     """A step by the name of its function, and its operands."""
 
@@ -56,10 +65,12 @@ def tensor_step(op: Op) -> TensorStep | None:
     match verb:
         case "ld" | "st":
             return TensorStep("check_tensor_move", [row, *_move(op, verb == "st")])
-        case "wait::ld" | "wait::st":
-            return TensorStep("check_tensor_wait", [int(verb == "wait::st")])
+        case "wait::ld" | "wait::st" | "fence::before_thread_sync":
+            return TensorStep("check_tensor_wait", [_WAITS[verb]])
+        case "fence::after_thread_sync":
+            return TensorStep("check_tensor_fence", [])
         case "alloc":
-            return TensorStep("check_tensor_alloc", [row])
+            return TensorStep("check_tensor_alloc", [row, *_operand(op.operands[-1])])
         case "dealloc":
             address, count = op.operands
             return TensorStep("check_tensor_dealloc", [row, *_operand(address), *_operand(count)])
@@ -123,13 +134,20 @@ def _check_move(code: BlockCode, operands: Record) -> None:
 
 
 def _check_wait(code: BlockCode, operands: Record) -> None:
-    """Operands: whether it waits for stores."""
-    wait_for_moves.call(code, frame=_frame(code), active=code["active"], stores=operands.get(0))
+    """Operands: a TensorWait."""
+    wait_for_moves.call(code, frame=_frame(code), active=code["active"], kind=operands.get(0))
+
+
+def _check_fence(code: BlockCode, operands: Record) -> None:
+    """There are no operands."""
+    fence_after_sync.call(code, frame=_frame(code), active=code["active"])
 
 
 def _check_alloc(code: BlockCode, operands: Record) -> None:
-    """Operands: row."""
-    allocate_columns.call(code, frame=_frame(code), row=operands.get(0), active=code["active"])
+    """Operands: row, columns."""
+    row, register, count = (operands.get(8 * number) for number in range(3))
+    frame, active = _frame(code), code["active"]
+    allocate_columns.call(code, frame=frame, row=row, active=active, count_register=register, count=count)
 
 
 def _check_dealloc(code: BlockCode, operands: Record) -> None:
@@ -143,6 +161,7 @@ def _check_dealloc(code: BlockCode, operands: Record) -> None:
 TENSOR_STEPS: dict[str, Callable[[BlockCode, Record], None]] = {
     "check_tensor_move": _check_move,
     "check_tensor_wait": _check_wait,
+    "check_tensor_fence": _check_fence,
     "check_tensor_alloc": _check_alloc,
     "check_tensor_dealloc": _check_dealloc,
 } | {_hook_step(verb): _set_hook(hook) for verb, hook in _HOOKS.items()}

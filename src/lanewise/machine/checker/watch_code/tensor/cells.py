@@ -20,6 +20,7 @@ from lanewise.machine.checker.tensor_memory.records import (
     TensorCell,
     TensorClock,
     TensorFlag,
+    TensorWait,
 )
 from lanewise.machine.checker.watch_code.clocks.happens_before import UNORDERED, lane_of, lanes_of, ordered
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
@@ -31,7 +32,11 @@ from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
 )
 from lanewise.machine.checker.watch_code.proxy.async_clocks import operation
 from lanewise.machine.checker.watch_code.proxy.completion import async_finished
-from lanewise.machine.checker.watch_code.proxy.tensor_commits import tensor_clock
+from lanewise.machine.checker.watch_code.proxy.tensor_commits import (
+    completion_is_fenced,
+    is_fenced,
+    tensor_clock,
+)
 from lanewise.machine.checker.watch_code.watch_module import EVERY_LANE
 from lanewise.machine.tensor_memory_records import LANE_SHIFT, TENSOR_COLUMNS, UNIT, TensorAllocator
 
@@ -48,26 +53,25 @@ def tensor_cell(home: BlockWatch, group: int, column: int) -> TensorCell:
 
 
 @inlined
-def wait_at(clock: TensorClock, stores: bool, number: int) -> int:
-    """Return the epoch of a tcgen05.wait of a warp by its number: for stores, or for loads."""
-    place = number & (WAITS_KEPT - 1)
-    return clock.store_waits[place] if stores else clock.load_waits[place]
+def wait_at(clock: TensorClock, kind: int, number: int) -> int:
+    """Return the epoch of what a TensorWait counts of a warp, by its number."""
+    return clock.waits[kind * WAITS_KEPT + (number & (WAITS_KEPT - 1))]
 
 
 @compiled()
-def awaited(watch: BlockWatch, home: BlockWatch, epoch: int, me: int, stores: bool) -> int:
+def awaited(watch: BlockWatch, home: BlockWatch, epoch: int, me: int, kind: int) -> int:
     """Return whether the running warp may rely on a load or store, which was issued in an epoch.
 
-    Its warp has executed tcgen05.wait, and that is ordered before `me`.
+    Its warp has executed what a TensorWait says, and that is ordered before `me`.
     """
     index = local_warp(home, epoch)
     if not in_block(home, index):
         return AWAITED  # of an earlier block
     clock = tensor_clock(home, index)
-    count = clock.store_wait_count if stores else clock.load_wait_count
+    count = clock.wait_counts[kind]
     first = 0
     for number in range(max(count - WAITS_KEPT, 0), count):
-        at = wait_at(clock, stores, number)
+        at = wait_at(clock, kind, number)
         if (at >= epoch) & (first == 0):
             first = at
     if first == 0:
@@ -76,7 +80,7 @@ def awaited(watch: BlockWatch, home: BlockWatch, epoch: int, me: int, stores: bo
     if is_own or ordered(watch, first, 0, EVERY_LANE, me) != UNORDERED:
         return AWAITED
     # The first wait after it may be longer ago than is on record.
-    return AWAITED if (count > WAITS_KEPT) & (wait_at(clock, stores, count) == first) else NOT_ORDERED
+    return AWAITED if (count > WAITS_KEPT) & (wait_at(clock, kind, count) == first) else NOT_ORDERED
 
 
 @inlined
@@ -116,7 +120,7 @@ def wrong_after_warp(
     # Stores of a warp after its own accesses: what it stores may depend on what it loaded.
     if is_own & (not by_pipe) & (flags & TensorFlag.READS == 0):
         return GOOD
-    found = awaited(watch, home, epoch, me, stores)
+    found = awaited(watch, home, epoch, me, TensorWait.STORES if stores else TensorWait.LOADS)
     if found == NOT_AWAITED:
         return Suspicion.TENSOR_STORE_UNAWAITED if stores else Suspicion.TENSOR_LOAD_UNAWAITED
     return Suspicion.TENSOR_UNORDERED if found == NOT_ORDERED else GOOD
@@ -129,6 +133,29 @@ def wrong_before(watch: BlockWatch, home: BlockWatch, cell: TensorCell, me: int,
     if who & records.ASYNC_PROXY != 0:
         return wrong_after_pipe(watch, epoch, who, me, flags, reads=False)
     return wrong_after_warp(watch, home, epoch, me, flags, stores=True)
+
+
+@compiled()
+def unfenced(watch: BlockWatch, home: BlockWatch, epoch: int, who: int, me: int, flags: int) -> int:
+    """Return which fence an access lacks after one of another thread that is ordered before; GOOD if none.
+
+    PTX ISA, "Canonical synchronization patterns" of tcgen05: asynchronous instructions of different threads
+    need tcgen05.fence::before_thread_sync and after_thread_sync on the two sides of what orders the threads;
+    a tcgen05.commit stands for the first one. tcgen05.dealloc is no asynchronous instruction.
+    """
+    if flags & TensorFlag.FREES != 0:
+        return GOOD
+    by_pipe = flags & TensorFlag.PIPE != 0
+    if who & records.ASYNC_PROXY != 0:
+        if by_pipe and is_of_running_thread(watch, epoch, me):
+            return GOOD
+        if async_finished(watch, epoch, me, reads=False):
+            return GOOD if completion_is_fenced(watch, epoch, me) else Suspicion.TENSOR_UNFENCED_AFTER
+    elif (home is watch) & (local_warp(home, epoch) == watch.clock.index):
+        return GOOD
+    if awaited(watch, home, epoch, me, TensorWait.FENCE) != AWAITED:
+        return Suspicion.TENSOR_UNFENCED_BEFORE
+    return GOOD if is_fenced(watch, epoch) else Suspicion.TENSOR_UNFENCED_AFTER
 
 
 @compiled()
@@ -185,7 +212,7 @@ def look_at_cells(
         return
     reads, writes = flags & TensorFlag.READS != 0, flags & (TensorFlag.WRITES | TensorFlag.FREES) != 0
     good_write, good_load, good_use = 0, 0, 0
-    is_told, unwritten, first_unwritten, group_unwritten = 0, 0, 0, 0
+    is_told, is_advised, unwritten, first_unwritten, group_unwritten = 0, 0, 0, 0, 0
     every_cell = flags & TensorFlag.EVERY_CELL != 0
     for column in range(first, min(first + columns, TENSOR_COLUMNS)):
         has_value, unwritten_here = 0, -1
@@ -198,8 +225,12 @@ def look_at_cells(
                     if (written != good_write) & (is_told == 0):
                         kind = wrong_before(watch, home, cell, me, flags)
                         good_write = written
-                        if kind != GOOD:
+                        if (kind == GOOD) & (is_advised == 0):
+                            kind = unfenced(watch, home, written, cell.writer, me, flags)
+                            is_advised = 1 if kind != GOOD else 0
+                        elif kind != GOOD:
                             is_told = 1
+                        if kind != GOOD:
                             tell(frame, row, kind, group, column, written, cell.writer, me)
                 elif unwritten_here < 0:
                     unwritten_here = group
@@ -207,15 +238,23 @@ def look_at_cells(
                 if writes & (loaded >= home.start) & (loaded != good_load) & (is_told == 0):
                     after_load = wrong_after_warp(watch, home, loaded, me, flags, stores=False)
                     good_load = loaded
-                    if after_load != GOOD:
+                    if (after_load == GOOD) & (is_advised == 0):
+                        after_load = unfenced(watch, home, loaded, cell.loader, me, flags)
+                        is_advised = 1 if after_load != GOOD else 0
+                    elif after_load != GOOD:
                         is_told = 1
+                    if after_load != GOOD:
                         tell(frame, row, after_load, group, column, loaded, cell.loader, me)
                 used = cell.used
                 if writes & (used >= home.start) & (used != good_use) & (is_told == 0):
                     after_use = wrong_after_pipe(watch, used, cell.user, me, flags, reads=True)
                     good_use = used
-                    if after_use != GOOD:
+                    if (after_use == GOOD) & (is_advised == 0):
+                        after_use = unfenced(watch, home, used, cell.user, me, flags)
+                        is_advised = 1 if after_use != GOOD else 0
+                    elif after_use != GOOD:
                         is_told = 1
+                    if after_use != GOOD:
                         tell(frame, row, after_use, group, column, used, cell.user, me)
                 note_cell(cell, epoch, me, flags)
         if (has_value == 0) | (every_cell & (unwritten_here >= 0)):

@@ -17,7 +17,7 @@ from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
 )
 from lanewise.machine.checker.watch_code.proxy.tensor_commits import tensor_clock
 from lanewise.machine.checker.watch_code.tensor.cells import look_at_cells
-from lanewise.machine.tensor_memory_records import LANE_SHIFT, TensorAllocator
+from lanewise.machine.tensor_memory_records import LANE_SHIFT, TENSOR_COLUMNS, TensorAllocator
 
 #: Lanes that a warp reaches, as groups of lanes of a cell, and warps that reach different ones.
 WARP_GROUPS, PARTITIONS = 32 // CELL_LANES, 4
@@ -52,26 +52,45 @@ def move_words(
 
 
 @compiled()
-def wait_for_moves(frame: WarpFrame, active: int, stores: int) -> None:
-    """A warp executes tcgen05.wait::ld or wait::st."""
+def wait_for_moves(frame: WarpFrame, active: int, kind: int) -> None:
+    """A warp executes what a TensorWait counts: tcgen05.wait, or fence::before_thread_sync."""
     if active == 0:
         return
     watch = watch_of_running(frame)
     clock = tensor_clock(watch, frame.index)
-    if stores != 0:
-        clock.store_waits[clock.store_wait_count & (WAITS_KEPT - 1)] = watch.epoch
-        clock.store_wait_count += 1
-    else:
-        clock.load_waits[clock.load_wait_count & (WAITS_KEPT - 1)] = watch.epoch
-        clock.load_wait_count += 1
+    count = clock.wait_counts[kind]
+    clock.waits[kind * WAITS_KEPT + (count & (WAITS_KEPT - 1))] = watch.epoch
+    clock.wait_counts[kind] = count + 1
     watch.fresh = 1  # what follows is not waited for
 
 
 @compiled()
-def allocate_columns(frame: WarpFrame, row: int, active: int) -> None:
-    """A warp executes tcgen05.alloc."""
-    if active != 0:
-        watch_of_running(frame).tensor_alloc_row = row
+def fence_after_sync(frame: WarpFrame, active: int) -> None:
+    """A warp executes tcgen05.fence::after_thread_sync."""
+    if active == 0:
+        return
+    watch = watch_of_running(frame)
+    clock = tensor_clock(watch, frame.index)
+    clock.after_fence = watch.epoch
+    clock.after_acquired = watch.clock.acquired
+    clock.after_seen = watch.clock.seen
+    watch.fresh = 1  # what the warp learns from now on comes after it
+
+
+@compiled()
+def allocate_columns(frame: WarpFrame, row: int, active: int, count_register: int, count: int) -> None:
+    """A warp executes tcgen05.alloc: it should not ask for more columns than any warp of its block before."""
+    if active == 0:
+        return
+    watch, lane = watch_of_running(frame), lowest_bit(active)
+    columns, before = operand_of(frame, lane, count_register, count), TENSOR_COLUMNS
+    for index in range(watch.warps):
+        asked = tensor_clock(watch, index).allocated
+        before = min(before, asked) if asked > 0 else before
+    if columns > before:
+        suspect(Suspicion.TENSOR_GROWING, frame, row, lane, columns, before, 0)
+    watch.tensor_alloc_row = row
+    tensor_clock(watch, frame.index).allocated = columns
 
 
 @compiled()
@@ -84,6 +103,8 @@ def free_columns(
     watch, lane = watch_of_running(frame), lowest_bit(active)
     column = (operand_of(frame, lane, register, 0) + number) & ((1 << LANE_SHIFT) - 1)
     columns = operand_of(frame, lane, count_register, count)
+    if tensor_clock(watch, frame.index).allocated == 0:
+        suspect(Suspicion.TENSOR_FREED_ELSEWHERE, frame, row, lane, 0, 0, 0)
     me = word_of(watch, row)
     look_at_cells(frame, row, watch, EVERY_GROUP, column, columns, watch.epoch, me, TensorFlag.FREES)
 
