@@ -263,14 +263,13 @@ class Schedule:
                 self._run(*task)
 
     def _build(self, group: Group) -> None:
-        left = self._asked.build_seconds - (time.monotonic() - self._begin)
-        if left < 30:
-            return
         begin = time.monotonic()
+        if begin - self._begin > self._asked.build_seconds:
+            return
         with self._lock:
             self._building += 1
         try:
-            wrong = self._builder.build(group, left)
+            wrong = self._builder.build(group, self._left())
         finally:
             with self._lock:
                 self._building -= 1
@@ -329,7 +328,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=22)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seconds", type=float, default=36000, help="when all must have ended")
-    parser.add_argument("--build-seconds", type=float, default=36000, help="when builds must have ended")
+    parser.add_argument("--build-seconds", type=float, default=36000, help="when the last build may begin")
     parser.add_argument("--test-seconds", type=float, default=600, help="a limit for each case")
     parser.add_argument("--only", default="", help="a regular expression for groups")
     parser.add_argument("--cases", default="", help="a regular expression for cases")

@@ -40,6 +40,20 @@ def test_run_lists_the_launches(script: str, capsys: pytest.CaptureFixture[str])
     assert [(each["kernel"], each["arch"]) for each in launches] == [("write", "sm_90a")] * 2
 
 
+def test_a_long_name_of_a_template_is_folded_in_the_table_and_whole_in_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, depth = tmp_path / "script.py", 40
+    path.write_text(SCRIPT.replace("write", f"_Z3runI{'4GemmI' * depth}f{'E' * depth}EvPjj"))
+    assert main(["run", "--gpu", "H100", str(path), "--", "4"]) == 0
+    row = capsys.readouterr().out.splitlines()[1]
+    assert row.startswith("void run<Gemm<Gemm<")
+    assert "<…>" in row
+    assert len(row) < 160
+    assert main(["run", "--gpu", "H100", "--json", str(path), "--", "4"]) == 0
+    assert json.loads(capsys.readouterr().out)["launches"][0]["kernel"].count("Gemm<") == depth
+
+
 @pytest.mark.parametrize(("strides", "status", "findings"), [("4 4", 0, 0), ("4 0 0 0", 1, 1)])
 def test_check_tells_a_finding_once_and_returns_a_status(
     script: str, strides: str, status: int, findings: int, capsys: pytest.CaptureFixture[str]
