@@ -2,10 +2,10 @@
 
     python benchmarks/cutlass_tests.py cutlass/ --gtest /usr/src/googletest/googletest --save results.json
 
-The sample is drawn from all test cases whose suites are named SM80… or SM90… and whose files CUTLASS's CMake lists build,
-before anything runs. nvcc takes a minute for CUTLASS's headers alone, so test cases that include the same testbed are
-built together, and the cases of their files that were not drawn are cut out (CUTLASS's split_test_cmake.py does the same).
-Each case then runs in a process of its own: SM80 on a virtual A100, SM90 on a virtual H100.
+The sample is drawn before anything runs, from all test cases whose suites are named SM80… or SM90… and whose
+files are in CUTLASS's lists for CMake. nvcc takes a minute for CUTLASS's headers alone, so test cases that
+include the same testbed are built together, and the cases of their files that were not drawn are cut out, as
+CUTLASS's split_test_cmake.py does. A case runs in a process of its own: SM80 on a virtual A100, SM90 on an H100.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ from pathlib import Path
 
 from limited_process import run_limited
 
-TEST = re.compile(r"^[ \t]*(TEST|TEST_F|TYPED_TEST|CUTLASS_TEST_L[0-2])\s*\(\s*(\w+)\s*,\s*(\w+)", re.MULTILINE)
+TEST = re.compile(
+    r"^[ \t]*(TEST|TEST_F|TYPED_TEST|CUTLASS_TEST_L[0-2])\s*\(\s*(\w+)\s*,\s*(\w+)", re.MULTILINE
+)
 TESTBED = re.compile(r'#include "([\w/.]*(?:testbed|configuration)\w*\.h(?:pp)?)"')
 #: Suites of these names, and the GPU that their cases run on.
 GPUS = {"SM80": "A100", "SM90": "H100"}
@@ -74,7 +76,9 @@ class Group:
 
 def without_comments(text: str) -> str:
     """Return C++ with spaces in place of comments and of what `#if 0` disables: offsets stay."""
-    text = re.sub(r"/\*.*?\*/|//[^\n]*", lambda match: re.sub(r"[^\n]", " ", match.group()), text, flags=re.DOTALL)
+    text = re.sub(
+        r"/\*.*?\*/|//[^\n]*", lambda match: re.sub(r"[^\n]", " ", match.group()), text, flags=re.DOTALL
+    )
     lines: list[str] = []
     depth, disabled = 0, 0
     for line in text.split("\n"):
@@ -90,7 +94,7 @@ def without_comments(text: str) -> str:
 
 
 def end_of(text: str, begin: int, macro: str) -> int:
-    """Return where a test case ends: at the brace that closes its body, or at the parenthesis of its macro."""
+    """Return where a test case ends: at the brace of its body, or at the parenthesis of its macro."""
     opening, closing = "()" if macro.startswith("CUTLASS") else "{}"
     depth = 0
     for at in range(text.index(opening, begin), len(text)):
@@ -134,7 +138,7 @@ def cut(text: str, wanted: set[tuple[str, str]]) -> tuple[str, bool]:
 
 
 def grouped(root: Path, sample: list[Case]) -> list[Group]:
-    """Return the cases in groups: those of one file together, files with the same testbed up to GROUP_SIZE cases."""
+    """Return the cases in groups: those of one file; files with one testbed up to GROUP_SIZE cases."""
     files: dict[tuple[str, str], list[Case]] = defaultdict(list)
     for case in sample:
         files[case.arch, case.file].append(case)
@@ -158,7 +162,7 @@ def grouped(root: Path, sample: list[Case]) -> list[Group]:
 
 
 class Builder:
-    """nvcc for the cases: PTX alone, as `lanewise run program.cu` builds, with GoogleTest in a library of its own."""
+    """nvcc for the cases: PTX alone, as `lanewise run program.cu` builds; GoogleTest has its own library."""
 
     def __init__(self, checkout: Path, gtest: Path, work: Path, options: list[str]) -> None:
         self.work, tests = work, checkout / "test/unit"
@@ -224,6 +228,8 @@ class Schedule:
         self._order = itertools.count()
         #: (0 for builds and 1 for runs, number, what)
         self._work: queue.PriorityQueue[tuple[int, int, Group | tuple[Group, Case]]] = queue.PriorityQueue()
+        #: Groups whose cases may still come to be run.
+        self._unbuilt = 0
         self.results: list[dict[str, object]] = []
 
     def add(self, group: Group) -> None:
@@ -234,6 +240,7 @@ class Schedule:
         if library.is_file():
             self._add_runs(group)
         else:
+            self._unbuilt += 1
             self._work.put((0, next(self._order), group))
 
     def _add_runs(self, group: Group) -> None:
@@ -250,15 +257,17 @@ class Schedule:
                 yield self._work.get(timeout=1)[2]
             except queue.Empty:
                 with self._lock:
-                    if not self._building:
+                    if not self._unbuilt:
                         return
-
-    _building = 0
 
     def _worker(self) -> None:
         for task in self._tasks():
             if isinstance(task, Group):
-                self._build(task)
+                try:
+                    self._build(task)
+                finally:
+                    with self._lock:
+                        self._unbuilt -= 1
             else:
                 self._run(*task)
 
@@ -266,19 +275,18 @@ class Schedule:
         begin = time.monotonic()
         if begin - self._begin > self._asked.build_seconds:
             return
-        with self._lock:
-            self._building += 1
-        try:
-            wrong = self._builder.build(group, self._left())
-        finally:
-            with self._lock:
-                self._building -= 1
-        print(f"built        {time.monotonic() - begin:6.1f}  {group.name} {len(group.cases)} {wrong[-300:]}", flush=True)
+        wrong = self._builder.build(group, self._left())
+        print(
+            f"built        {time.monotonic() - begin:6.1f}  {group.name} {len(group.cases)} {wrong[-300:]}",
+            flush=True,
+        )
         if not wrong:
             self._add_runs(group)
             if self._asked.keep:
                 library = self._builder.work / f"{group.name}.so"
-                (self._asked.keep / f"{group.name}.so.xz").write_bytes(lzma.compress(library.read_bytes(), preset=1))
+                (self._asked.keep / f"{group.name}.so.xz").write_bytes(
+                    lzma.compress(library.read_bytes(), preset=1)
+                )
         elif wrong != "nvcc: time":
             for case in group.cases:
                 self._add(case, group, {"verdict": "not built", "end": wrong})
@@ -355,7 +363,9 @@ def main() -> None:
             case for case in group.cases if case.filter not in passed and re.search(asked.cases, case.filter)
         ]
     groups = [group for group in groups if group.cases]
-    print(f"{len(sample)} of {len(cases)} test cases, {sum(len(group.cases) for group in groups)} of them now")
+    print(
+        f"{len(sample)} of {len(cases)} test cases, {sum(len(group.cases) for group in groups)} of them now"
+    )
     if asked.list:
         for group in groups:
             for case in group.cases:
