@@ -5,7 +5,7 @@
 The sample is drawn before anything runs, from all test cases whose suites are named SM80… or SM90… and whose
 files are in CUTLASS's lists for CMake. nvcc takes a minute for CUTLASS's headers alone, so test cases that
 include the same testbed are built together, and the cases of their files that were not drawn are cut out, as
-CUTLASS's split_test_cmake.py does. A case runs in a process of its own: SM80 on a virtual A100, SM90 on an H100.
+CUTLASS's split_test_cmake.py does. Each case has a process of its own: SM80 on an A100, SM90 on an H100.
 """
 
 from __future__ import annotations
