@@ -118,6 +118,19 @@ def test_some_launches_are_checked(
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "mangled", ["_Z3runILi4EfEvPjj", "_ZN12_GLOBAL__N_13runILi4EfEEvPjj", "_ZN3own3runEPjj", "run"]
+)
+@pytest.mark.parametrize(("pattern", "status"), [("run", 1), ("ru*", 1), ("un", 2)])
+def test_only_takes_the_plain_name_of_a_template(
+    mangled: str, pattern: str, status: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT.replace("write", mangled))
+    assert main(["check", "--gpu", "A100", "--only", pattern, str(path), "--", "0"]) == status
+    assert ("1 launch of 1 kernel was checked" in capsys.readouterr().err) == (status == 1)
+
+
 def test_fast_tells_what_stops_a_launch(script: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--gpu", "A100", "--fast", "--json", script, "--", "4", "400"]) == 1
     reports = json.loads(capsys.readouterr().out)["launches"]
