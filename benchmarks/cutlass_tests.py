@@ -220,13 +220,13 @@ def verdict_of(status: int | None, output: str) -> str:
 
 
 class Schedule:
-    """Builds and runs by several workers: builds come first; all end by a time."""
+    """Builds and runs by several workers: what is built runs first; all end by a time."""
 
     def __init__(self, asked: argparse.Namespace, builder: Builder) -> None:
         self._asked, self._builder, self._begin = asked, builder, time.monotonic()
         self._lock = threading.Lock()
         self._order = itertools.count()
-        #: (0 for builds and 1 for runs, number, what)
+        #: (0 for runs and 1 for builds, number, what)
         self._work: queue.PriorityQueue[tuple[int, int, Group | tuple[Group, Case]]] = queue.PriorityQueue()
         #: Groups whose cases may still come to be run.
         self._unbuilt = 0
@@ -241,12 +241,12 @@ class Schedule:
             self._add_runs(group)
         else:
             self._unbuilt += 1
-            self._work.put((0, next(self._order), group))
+            self._work.put((1, next(self._order), group))
 
     def _add_runs(self, group: Group) -> None:
         for case in group.cases:
             if not self._asked.build_alone:
-                self._work.put((1, next(self._order), (group, case)))
+                self._work.put((0, next(self._order), (group, case)))
 
     def _left(self) -> float:
         return float(self._asked.seconds - (time.monotonic() - self._begin))
@@ -300,6 +300,8 @@ class Schedule:
         begin, limit = time.monotonic(), min(self._asked.test_seconds, self._left())
         libraries = {"LD_LIBRARY_PATH": str(self._builder.work)}
         status, output = run_limited(words, self._builder.work, limit, {**os.environ, **libraries})
+        if status is None and limit < self._asked.test_seconds:
+            return  # all ends: nothing is known of this case
         seconds = round(time.monotonic() - begin, 1)
         verdict = verdict_of(status, output)
         lines = [line[:300] for line in output.splitlines()]
