@@ -183,7 +183,7 @@ class Builder:
         source = self._gtest / "src/gtest-all.cc"
         subprocess.run(["g++", "-O1", "-fPIC", "-shared", *folders, source, "-o", library], check=True)
         for name, file in (("main.o", "test_unit.cpp"), ("filter.o", "common/filter_architecture.cpp")):
-            command = ["nvcc", *self._options, "-c", self.tests / file, "-o", self.work / name]
+            command = ["nvcc", *self._options, "-c", str(self.tests / file), "-o", str(self.work / name)]
             subprocess.run(command, check=True)
 
     def build(self, group: Group, seconds: float) -> str:
