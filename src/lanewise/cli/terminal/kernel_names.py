@@ -1,4 +1,4 @@
-"""Names of C++ kernels in a table or beside a bar: template arguments fill pages, so inner ones are folded."""
+"""Names of C++ kernels in a table or beside a bar: template arguments fill pages, so they are folded."""
 
 from __future__ import annotations
 
