@@ -2,9 +2,13 @@
 
     python benchmarks/virtual_gpu_programs.py cuda-samples/ --suite cuda-samples --save results.json
     python benchmarks/virtual_gpu_programs.py llm.c/dev/cuda --suite folder
+    python benchmarks/virtual_gpu_programs.py LeetCUDA/kernels --suite leetcuda --option=-I/cublas/include
+    python benchmarks/virtual_gpu_programs.py SGEMM_CUDA --suite sgemm --option=-I/cublas/include
 
 The folder is a checkout of the programs. `cuda-samples` reads sources and libraries from CMakeLists.txt and
 leaves out what needs graphics, several GPUs or a library without PTX; `folder` takes each .cu as a program.
+`leetcuda` and `sgemm` take runners whose sizes and repeats stand in the source: a copy beside the file has
+smaller ones (`smaller` in the record has the words that were replaced).
 """
 
 from __future__ import annotations
@@ -53,6 +57,24 @@ PASSED = re.compile(r"pass|success|test ok|\bok\b|verified|correct", re.IGNORECA
 FAILED = re.compile(r"\bFAIL|test failed|\bmismatch")
 
 
+#: What makes LeetCUDA's runners small: arguments, and words of the source.
+LEETCUDA_ARGUMENTS = {
+    "relu": ["1"],
+    "elementwise": ["1"],
+    "hgemm_mma_swizzle": ["256", "256", "256", "0", "1"],
+}
+LEETCUDA_SMALLER = {
+    r"\btest_num = 64\b": "test_num = 1",
+    r"\bj < 5;": "j < test_num;",
+    r"\bouter_repeat = 10\b": "outer_repeat = 1",
+    r"\b(constexpr int [SK]) = 4096\b": r"\1 = 512",
+}
+SGEMM_SMALLER = {
+    r"SIZE = \{128, 256, 512, 1024, 2048, 4096\}": "SIZE = {128, 256}",
+    r"\brepeat_times = 50\b": "repeat_times = 1",
+}
+
+
 def cuda_samples(root: Path) -> list[dict[str, Any]]:
     """Return the samples: name, folder, sources, options, or why one is left out."""
     programs: list[dict[str, Any]] = []
@@ -98,6 +120,53 @@ def single_files(root: Path) -> list[dict[str, Any]]:
     return programs
 
 
+def smaller(file: Path, words: dict[str, str]) -> tuple[Path, list[str]]:
+    """Write a copy of a source file with smaller sizes beside it; return it, and what was replaced."""
+    text, replaced = file.read_text(errors="replace"), []
+    for pattern, word in words.items():
+        replaced += [f"{match.group()} -> {match.expand(word)}" for match in re.finditer(pattern, text)]
+        text = re.sub(pattern, word, text)
+    copy = file.with_name(f"{file.stem}.small.cu")
+    if replaced and not (copy.is_file() and copy.read_text() == text):  # what nvcc made of it is kept
+        copy.write_text(text)
+    return copy if replaced else file, replaced
+
+
+def leetcuda(root: Path) -> list[dict[str, Any]]:
+    """Return LeetCUDA's runners, those that compare with cuBLAS too, with small sizes."""
+    programs = [each for each in single_files(root) if ".small." not in str(each["name"])]
+    for program in programs:
+        file, replaced = smaller(Path(program["sources"][0]), LEETCUDA_SMALLER)
+        program["sources"], program["left_out"] = [str(file)], None
+        program["options"] += [f"-I{folder}" for folder in root.glob("hgemm/utils")]
+        program["smaller"] = replaced
+        program["arguments"] = LEETCUDA_ARGUMENTS.get(Path(program["name"]).stem, [])
+    return programs
+
+
+def sgemm(root: Path) -> list[dict[str, Any]]:
+    """Return SGEMM_CUDA's programs: two files alone, and its runner for each kernel (0 is cuBLAS)."""
+    options = [f"-I{root}", f"-I{root / 'src'}"]
+    programs: list[dict[str, Any]] = [
+        {"name": name, "folder": root, "sources": [str(root / name)], "options": options, "left_out": None}
+        for name in ("cuBLAS_sgemm.cu", "simplest_kernel.cu")
+    ]
+    file, replaced = smaller(root / "sgemm.cu", SGEMM_SMALLER)
+    for number in range(13):
+        programs.append(
+            {
+                "name": f"sgemm.cu {number}", "folder": root, "sources": [str(file)],
+                # One source with the other in it: what nvcc makes of it serves all kernels.
+                "options": [*options, "--option=-include", f"--option={root / 'src/runner.cu'}"],
+                "left_out": None, "smaller": replaced, "arguments": [str(number)],
+            }
+        )  # fmt: skip
+    return programs
+
+
+SUITES = {"cuda-samples": cuda_samples, "folder": single_files, "leetcuda": leetcuda, "sgemm": sgemm}
+
+
 def side_files(folder: Path, arch: str) -> None:
     """Build the fatbins and PTX that samples of the driver API load at run time, with PTX in them."""
     text = (folder / "CMakeLists.txt").read_text() if (folder / "CMakeLists.txt").is_file() else ""
@@ -122,7 +191,8 @@ def run(program: dict[str, Any], gpu: str, seconds: float, command: str) -> dict
     main, *others = sorted(program["sources"], key=lambda each: str(each).endswith(".c"))
     side_files(folder, "compute_90")
     title = name.rpartition("/")[2]
-    arguments, macros = ARGUMENTS.get(title, []), [SMALL_MACRO] if title in SMALL else []
+    arguments = program.get("arguments", ARGUMENTS.get(title, []))
+    macros = [SMALL_MACRO] if title in SMALL else []
     buffer = ["stdbuf", "-oL"] if shutil.which("stdbuf") else []  # what was printed before a time limit
     words = [
         *buffer, sys.executable, "-m", "lanewise", command, "--gpu", gpu, *program["options"], *macros,
@@ -138,7 +208,8 @@ def run(program: dict[str, Any], gpu: str, seconds: float, command: str) -> dict
     elif verdict == "passed" and not said:
         verdict = "ended, no verdict of its own"
     return {
-        "name": name, "arguments": [*macros, *arguments], "status": status, "verdict": verdict,
+        "name": name, "arguments": [*macros, *arguments], "smaller": program.get("smaller", []),
+        "status": status, "verdict": verdict,
         "seconds": round(time.perf_counter() - begin, 1), "end": output[-1500:],
     }  # fmt: skip
 
@@ -149,7 +220,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--suite", choices=("cuda-samples", "folder"), default="folder")
+    parser.add_argument("--suite", choices=tuple(SUITES), default="folder")
     parser.add_argument("--gpu", default="H100")
     parser.add_argument("--command", choices=("run", "check"), default="run")
     parser.add_argument("--seconds", type=float, default=300)
@@ -160,7 +231,7 @@ def main() -> None:
     )
     asked = parser.parse_args()
     root = asked.folder.resolve()
-    programs = cuda_samples(root) if asked.suite == "cuda-samples" else single_files(root)
+    programs = SUITES[asked.suite](root)
     results: list[dict[str, object]] = []
     for program in programs:
         if not re.search(asked.only, str(program["name"])):

@@ -74,6 +74,9 @@ WRONG = {
     "a sum": "add.u32 %r1, %r0, 1; st.global.u32 [%rd0], %r1;",
     "loaded under a guard and added": "@%p0 ld.global.u32 %r0, [%rd0]; add.u32 %r1, %r0, 1; "
     "st.global.u32 [%rd0], %r1;",
+    "copied from nothing, loaded under a guard and added": "mov.b32 %r0, %r3; "
+    "@%p0 ld.global.u32 %r0, [%rd0]; mul.lo.u32 %r1, %r0, 3; st.global.u32 [%rd0], %r1;",
+    "copied from nothing and added": "mov.b32 %r0, %r3; add.u32 %r1, %r0, 1; @%p0 st.global.u32 [%rd0], %r1;",
     "loaded under a guard, added, and branched on": "@%p0 ld.global.u32 %r0, [%rd0]; add.u32 %r1, %r0, 1; "
     "setp.eq.u32 %p1, %r1, 9; @%p1 bra on; st.global.u32 [%rd0], %r14; on:",
     "loaded under a guard, added, and stored under another": "setp.gt.u32 %p1, %r14, 3; "
@@ -91,6 +94,9 @@ RIGHT = {
     "chosen where it was set": "@%p0 mov.u32 %r0, 5; selp.b32 %r1, %r0, 7, %p0; st.global.u32 [%rd0], %r1;",
     "loaded, added and stored under its guard": "@%p0 ld.global.u32 %r0, [%rd0]; add.u32 %r1, %r0, 1; "
     "mul.lo.u32 %r2, %r1, %r0; @%p0 st.global.u32 [%rd0], %r2;",
+    "copied from nothing and loaded under a guard, as CUTLASS does": "mov.b32 %r0, %r3; "
+    "@%p0 ld.global.u32 %r0, [%rd0]; mul.lo.u32 %r1, %r0, 3; add.u32 %r2, %r1, 1; "
+    "@%p0 st.global.u32 [%rd0], %r2;",
     "loaded under a guard, shuffled and added as Triton reduces": "@%p0 ld.global.u32 %r0, [%rd0]; "
     "shfl.sync.bfly.b32 %r1, %r0, 1, 31, -1; add.u32 %r2, %r0, %r1; @%p0 st.global.u32 [%rd0], %r2;",
     "two guards": "@%p0 mov.u32 %r0, 5; @!%p0 mov.u32 %r0, 6; st.global.u32 [%rd0], %r0;",

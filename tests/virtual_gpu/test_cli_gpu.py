@@ -40,6 +40,20 @@ def test_run_lists_the_launches(script: str, capsys: pytest.CaptureFixture[str])
     assert [(each["kernel"], each["arch"]) for each in launches] == [("write", "sm_90a")] * 2
 
 
+def test_a_long_name_of_a_template_is_folded_in_the_table_and_whole_in_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, depth = tmp_path / "script.py", 40
+    path.write_text(SCRIPT.replace("write", f"_Z3runI{'4GemmI' * depth}f{'E' * depth}EvPjj"))
+    assert main(["run", "--gpu", "H100", str(path), "--", "4"]) == 0
+    row = capsys.readouterr().out.splitlines()[1]
+    assert row.startswith("void run<Gemm<Gemm<")
+    assert "<…>" in row
+    assert len(row) < 160
+    assert main(["run", "--gpu", "H100", "--json", str(path), "--", "4"]) == 0
+    assert json.loads(capsys.readouterr().out)["launches"][0]["kernel"].count("Gemm<") == depth
+
+
 @pytest.mark.parametrize(("strides", "status", "findings"), [("4 4", 0, 0), ("4 0 0 0", 1, 1)])
 def test_check_tells_a_finding_once_and_returns_a_status(
     script: str, strides: str, status: int, findings: int, capsys: pytest.CaptureFixture[str]
@@ -102,6 +116,19 @@ def test_some_launches_are_checked(
 ) -> None:
     assert main(["check", "--gpu", "A100", *options, script, "--", "4", "0", "4"]) == status
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "mangled", ["_Z3runILi4EfEvPjj", "_ZN12_GLOBAL__N_13runILi4EfEEvPjj", "_ZN3own3runEPjj", "run"]
+)
+@pytest.mark.parametrize(("pattern", "status"), [("run", 1), ("ru*", 1), ("un", 2)])
+def test_only_takes_the_plain_name_of_a_template(
+    mangled: str, pattern: str, status: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT.replace("write", mangled))
+    assert main(["check", "--gpu", "A100", "--only", pattern, str(path), "--", "0"]) == status
+    assert ("1 launch of 1 kernel was checked" in capsys.readouterr().err) == (status == 1)
 
 
 def test_fast_tells_what_stops_a_launch(script: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -88,10 +88,15 @@ class Checking:
 
 
 def is_named(entry: Entry, pattern: str) -> bool:
-    """Return whether a kernel has a name: mangled, demangled, or its plain name; `*` stands for any text."""
+    """Return whether a kernel has a name: mangled, demangled, or its plain name; `*` stands for any text.
+
+    A template's plain name may have arguments or not, and a name in a namespace may stand alone.
+    """
     whole = entry.demangled
-    plain = whole.partition("(")[0]
-    names = (entry.name, whole, plain, plain.partition("<")[0], plain.rpartition(" ")[2])
+    before = whole.replace("(anonymous namespace)::", "").partition("(")[0]
+    plain = before.removeprefix("void ")  # only templates have a type there
+    title = plain.partition("<")[0]
+    names = (entry.name, whole, before, plain, title, title.rpartition("::")[2])
     return any(fnmatchcase(name, pattern) for name in names)
 
 

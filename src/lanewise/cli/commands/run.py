@@ -27,6 +27,7 @@ from lanewise.cli.launching import (
     what_it_prints,
 )
 from lanewise.cli.terminal.answer import Answer, Table, facts
+from lanewise.cli.terminal.kernel_names import COLUMNS, folded
 from lanewise.cli.terminal.render import show
 from lanewise.errors import LanewiseError
 from lanewise.isa import find_arch
@@ -72,7 +73,7 @@ class Ran:
     def pairs(self) -> list[tuple[str, str | int]]:
         """It as properties and values."""
         return [
-            ("kernel", self.kernel),
+            ("kernel", folded(self.kernel, COLUMNS)),
             ("grid", dimensions(self.grid)),
             ("block", dimensions(self.block)),
             ("arch", self.arch),

@@ -7,6 +7,8 @@ import time
 from types import TracebackType
 from typing import Any, Self
 
+from lanewise.cli.terminal.kernel_names import folded
+
 #: Seconds that a launch may take without a word.
 PATIENCE = 2.0
 #: Columns of the widest numbers beside the bar: blocks done, blocks in all, the time left.
@@ -25,19 +27,6 @@ def time_left(seconds: float, done: int, total: int) -> str:
     left = round(seconds / done * (total - done))
     hours = f"{left // 3600}:" if left >= 3600 else ""
     return f", about {hours}{left // 60 % 60:{'02d' if hours else 'd'}}:{left % 60:02d} left"
-
-
-def shortened(title: str, room: int) -> str:
-    """Return a title that has room beside the numbers: without a kernel's parameters, or cut.
-
-    >>> shortened("launch 10, void scale<__half, 4>(__half*, int)", 40)
-    'launch 10, void scale<__half, 4>'
-    >>> shortened("launch 10, void scale<__half, 4>(__half*, int)", 20)
-    'launch 10, void sca…'
-    """
-    if len(title) > room:
-        title = title.removesuffix(")").rpartition("(")[0] or title
-    return title if len(title) <= room else title[: max(0, room - 1)] + "…"
 
 
 class ProgressBar:
@@ -80,7 +69,7 @@ class ProgressBar:
             console=console,
             transient=True,
         )
-        title = shortened(self.kernel, console.width - _NUMBERS - bar_columns)
+        title = folded(self.kernel, console.width - _NUMBERS - bar_columns)
         self._task = self._bar.add_task(title, total=total, left="")
         self._bar.start()
 

@@ -312,7 +312,7 @@ def _add_body(
     # So is what a load under a predicate leaves without a value: Triton's reductions add in all lanes, and
     # only those that loaded something store the sum.
     ahead = {each for block in blocks for op in block.executed if _is_guarded_load(op) for each in gives(op)}
-    ahead &= doubtful
+    ahead &= doubtful | tainted
     ahead |= _tainted(blocks, ahead, read_by_lane, gives)
     followed = undelivered | ahead
     tracked = sorted(doubtful | tainted | followed, key=lambda register: register.offset)
