@@ -45,8 +45,10 @@ class Costs:
     #: Products of bf16 numbers of one multiprocessor; how many times as fast 8-bit numbers are multiplied.
     products: float
     eight_bit: float
-    #: Columns that a wgmma takes beside its own, and the fewest that it takes time for.
+    #: Columns that a wgmma takes beside its own, if warpgroups share a tile and if they alternate; and the
+    #: fewest that it takes time for.
     extra_columns: float
+    extra_pingpong: float
     least_columns: float
     #: A step of K beside its products: for one warpgroup, and for several that share the tensor cores.
     step_alone: float
@@ -62,8 +64,10 @@ class Costs:
     #: Until L2 has written back what others left in it, if at least so many bytes are moved.
     drain: float
     dirty_bytes: float
-    #: Of operands that do not stay in L2, what share is read again for each wave of tiles.
+    #: Of operands that do not stay in L2, what share is read again for each wave of tiles. Of those that many
+    #: clusters read, what share is read by both halves of L2.
     read_again: float
+    far_reads: float
     #: What operands that are contiguous along M, or N, rows of boxes that lie in two lines of L2, and those
     #: that begin between two sectors of 32 bytes add to loads, and the latter to what memory reads (shares).
     loads_along_m: float
@@ -72,10 +76,11 @@ class Costs:
     half_sectors: float
     half_atoms: float
     #: Bytes that memory could move while a sector of 32 bytes, an atom of 64 or a line of 128 of the results
-    #: is written in two parts.
+    #: is written by two tiles, and while a sector is by two boxes of a tile.
     broken_sector: float
     broken_atom: float
     broken_line: float
+    broken_box: float
     #: An epilogue: of a tile, of 64 × 64 results of a warpgroup; more of the latter if threads store, the
     #: same where warpgroups alternate, if values go through long functions, and if results have four bytes;
     #: of 64 × 8 straight from registers.
@@ -86,7 +91,8 @@ class Costs:
     long_epilogue: float
     wide_results: float
     direct_piece: float
-    #: What share of it the next tile's products do not hide; a tile of a persistent block beside that.
+    #: What share of it the next tile's products do not hide; where warpgroups alternate, half of what an
+    #: epilogue takes longer than a tile's products comes to that. A tile of a persistent block beside it.
     exposed_cooperative: float
     exposed_pingpong: float
     tile: float
@@ -237,16 +243,19 @@ def _memory_bytes(case: Case, costs: Costs, element: Values) -> tuple[Values, Va
     """Return the bytes of operands, whose elements have a size, and of results: more where sectors are
     written in parts."""
     x, c = case, costs
-    rows = x.m * (1 + c.half_atoms * (x.lines_a < _SECTOR))
-    rows = rows + x.n * np.maximum(x.experts, 1) * (1 + c.half_atoms * (x.lines_b < _SECTOR))
-    reads = rows * x.k * element * x.batch
-    run = _run_bytes(x)
-    edges = ceiling(x.line_bytes, run) * np.where(x.along_n > 0, x.m, x.n) * x.batch
-    common = np.gcd(run.astype(int), np.asarray(x.line_bytes).astype(int))
+    readers_a, readers_b = ceiling(x.n, x.columns * x.along), ceiling(x.m, x.rows * x.across)
+    rows = x.m * (1 + c.half_atoms * (x.lines_a < _SECTOR) + c.far_reads * (1 - 1 / readers_a))
+    of_b = 1 + c.half_atoms * (x.lines_b < _SECTOR) + c.far_reads * (1 - 1 / readers_b)
+    reads = (rows + x.n * np.maximum(x.experts, 1) * of_b) * x.k * element * x.batch
+    lines = np.where(x.along_n > 0, x.m, x.n) * x.batch
+    line_bytes, run, tile = (np.asarray(each).astype(int) for each in (x.line_bytes, _run_bytes(x), _tile_bytes(x)))
+    common = np.gcd(tile, line_bytes)
     pieces = ((_SECTOR, c.broken_sector), (_ATOM, c.broken_atom), (LINE, c.broken_line))
     broken = sum(cost * (1 - np.gcd(common, size) / size) for size, cost in pieces)
     broken = np.where(x.warp > 0, c.warp_broken * (1 - np.gcd(common, LINE) / LINE), broken)
-    return reads, x.m * x.n * x.out_bytes * x.batch + edges * broken
+    broken_box = c.broken_box * (1 - np.gcd(np.gcd(run, line_bytes), _SECTOR) / _SECTOR)
+    edges = ceiling(x.line_bytes, tile) * broken + ceiling(x.line_bytes, run) * broken_box * (x.warp == 0)
+    return reads, x.m * x.n * x.out_bytes * x.batch + lines * edges
 
 
 def _drained(moved: Values, costs: Costs) -> Values:
@@ -254,10 +263,15 @@ def _drained(moved: Values, costs: Costs) -> Values:
     return costs.drain * np.minimum(1.0, moved / costs.dirty_bytes)
 
 
+def _tile_bytes(case: Case) -> Values:
+    """Return the bytes of a line of the result that one tile has."""
+    return np.where(case.along_n > 0, case.columns, case.rows) * case.out_bytes
+
+
 def _run_bytes(case: Case) -> Values:
     """Return how many neighbouring bytes of a line of the result are stored together."""
     x = case
-    tile = np.where(x.along_n > 0, x.columns, x.rows) * x.out_bytes
+    tile = _tile_bytes(x)
     whole = (x.direct > 0) | (x.warp > 0) | ((x.thread_stores > 0) & (tile % LINE == 0))
     return np.where(whole, tile, np.where(x.along_n > 0, _box_bytes(x), LINE))
 
@@ -342,14 +356,16 @@ def _hopper(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     port = (x.rows + loaded) * line / c.port_bytes
     latency = c.load_latency / x.stages
     finish = _epilogue(x, c, consumers, tiles > slots)
-    exposed = np.where(x.pingpong > 0, c.exposed_pingpong, c.exposed_cooperative)
-    stored_by_threads = np.minimum(_thread_stores(x, c, consumers, tiles > slots), finish)
-    between = stored_by_threads + (finish - stored_by_threads) * np.minimum(exposed, 1) + c.tile
 
     def mainloop(active: Values) -> Values:
         return steps * _larger(multiply, active * asked / c.l2_bytes, port, latency)
 
     full, last = mainloop(slots * size), mainloop(np.maximum(rest, 1) * size)
+    stored_by_threads = np.minimum(_thread_stores(x, c, consumers, tiles > slots), finish)
+    hidden = finish - stored_by_threads
+    alternating = c.exposed_pingpong * hidden + np.maximum(hidden - full, 0) / 2
+    exposed = np.where(x.pingpong > 0, alternating, c.exposed_cooperative * hidden)
+    between = stored_by_threads + np.minimum(exposed, hidden) + c.tile
     last = np.maximum(last, np.minimum(c.last_wave, 1) * full * (whole > 0))
     computed = whole * (full + between) + (rest > 0) * (last + between) - between + finish
 
@@ -384,7 +400,8 @@ def _products_of_step(case: Case, costs: Costs, consumers: Values) -> Values:
     """Return the microseconds of the products of one step of K of a tile."""
     x, c = case, costs
     rate = c.products * np.where(x.element_bytes == 1, c.eight_bit, 2 / x.element_bytes)
-    columns = np.maximum(x.columns, c.least_columns) + c.extra_columns
+    extra = np.where(x.pingpong > 0, c.extra_pingpong, c.extra_columns)
+    columns = np.maximum(x.columns, c.least_columns) + extra
     multiply = x.rows * columns * (LINE / x.element_bytes) * x.plane_products / rate
     promotion = np.where(x.columns > WIDEST_PROMOTED, c.promotion_in_halves, c.promotion)
     promotion = np.where(x.by_turns > 0, c.promotion_by_turns, promotion)
