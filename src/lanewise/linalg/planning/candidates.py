@@ -266,7 +266,8 @@ def _with_stages(problem: Problem, x: Choices) -> Choices:
     numbers: list[Any] = []
     places: list[Any] = []
     few, some = _RESULT_BYTES
-    least = np.where(by_tma, few, some) if problem.out.k_major else whole  # results leave transposed at once
+    transposed = whole * np.minimum(high // ROWS, 2)  # 64 rows leave at once, of two buffers
+    least = np.where(by_tma, few, some) if problem.out.k_major else transposed
     for results, kept in zip((least, some, whole), tried, strict=True):
         stages = np.minimum((MOST_SHARED - consumers * results - exchange) // stage, _MOST_STAGES)
         stages = stages if numbers else np.maximum(stages, _LEAST_STAGES)

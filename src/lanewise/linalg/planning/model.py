@@ -273,7 +273,7 @@ def _run_bytes(case: Case) -> Values:
     x = case
     tile = _tile_bytes(x)
     whole = (x.direct > 0) | (x.warp > 0) | ((x.thread_stores > 0) & (tile % LINE == 0))
-    return np.where(whole, tile, np.where(x.along_n > 0, _box_bytes(x), LINE))
+    return np.where(whole, tile, np.where(x.along_n > 0, box_bytes(x), LINE))
 
 
 @cache
@@ -288,7 +288,7 @@ def _widest_boxes() -> Any:
     return np.maximum.accumulate(np.where(divides & without_conflicts, box, 0), axis=1)
 
 
-def _box_bytes(case: Case) -> Values:
+def box_bytes(case: Case) -> Values:
     """Return the bytes of a row of a box that TMA stores: the widest of which several buffers fit."""
     x, widest = case, _widest_boxes()
     pieces = np.minimum(ceiling(x.columns / x.split * x.out_bytes, _PIECE), _WIDEST_TILE).astype(int)
