@@ -248,7 +248,9 @@ def _memory_bytes(case: Case, costs: Costs, element: Values) -> tuple[Values, Va
     of_b = 1 + c.half_atoms * (x.lines_b < _SECTOR) + c.far_reads * (1 - 1 / readers_b)
     reads = (rows + x.n * np.maximum(x.experts, 1) * of_b) * x.k * element * x.batch
     lines = np.where(x.along_n > 0, x.m, x.n) * x.batch
-    line_bytes, run, tile = (np.asarray(each).astype(int) for each in (x.line_bytes, _run_bytes(x), _tile_bytes(x)))
+    line_bytes, run, tile = (
+        np.asarray(each).astype(int) for each in (x.line_bytes, _run_bytes(x), _tile_bytes(x))
+    )
     common = np.gcd(tile, line_bytes)
     pieces = ((_SECTOR, c.broken_sector), (_ATOM, c.broken_atom), (LINE, c.broken_line))
     broken = sum(cost * (1 - np.gcd(common, size) / size) for size, cost in pieces)
@@ -326,9 +328,11 @@ def _load_factors(case: Case, costs: Costs) -> tuple[Values, Values]:
     x, c = case, costs
     columns = np.asarray(x.columns * x.element_bytes).astype(int)
     begin_b = np.gcd(np.asarray(x.lines_b).astype(int), np.where(x.b_along_n > 0, columns, LINE))
+    along_a, along_b = c.loads_along_m * x.a_along_m, c.loads_along_n * x.b_along_n
     factors = []
-    for begin, along in ((x.lines_a, c.loads_along_m * x.a_along_m), (begin_b, c.loads_along_n * x.b_along_n)):
-        factors.append((1 + along + c.split_lines * (1 - begin / LINE)) * (1 + c.half_sectors * (begin < _SECTOR)))
+    for begin, along in ((x.lines_a, along_a), (begin_b, along_b)):
+        crossing = c.split_lines * (1 - begin / LINE)
+        factors.append((1 + along + crossing) * (1 + c.half_sectors * (begin < _SECTOR)))
     return factors[0], factors[1]
 
 
