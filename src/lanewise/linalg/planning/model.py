@@ -352,7 +352,7 @@ def _hopper(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     steps = ceiling(ceiling(x.k, LINE // x.element_bytes), x.split * x.groups)
     consumers = consumers_of(x)
 
-    multiply = _products_of_step(x, c, consumers)
+    multiply = _products_of_step(x, c, consumers, tiles > slots)
     factor_a, factor_b = _load_factors(x, c)
     line = np.minimum(LINE, ceiling(x.k * x.element_bytes, _SECTOR) * _SECTOR) * x.planes
     loaded = _loaded_columns(x)
@@ -400,7 +400,7 @@ def _hopper(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     )  # fmt: skip
 
 
-def _products_of_step(case: Case, costs: Costs, consumers: Values) -> Values:
+def _products_of_step(case: Case, costs: Costs, consumers: Values, persistent: Values) -> Values:
     """Return the microseconds of the products of one step of K of a tile."""
     x, c = case, costs
     rate = c.products * np.where(x.element_bytes == 1, c.eight_bit, 2 / x.element_bytes)
@@ -410,7 +410,8 @@ def _products_of_step(case: Case, costs: Costs, consumers: Values) -> Values:
     promotion = np.where(x.columns > WIDEST_PROMOTED, c.promotion_in_halves, c.promotion)
     promotion = np.where(x.by_turns > 0, c.promotion_by_turns, promotion)
     promoted = x.promotes * promotion * x.rows / consumers * x.columns / ROWS**2
-    alone = (consumers == 1) & (x.by_turns == 0)  # two accumulators keep the tensor cores busy
+    # two accumulators keep the tensor cores busy; of those that alternate, one has a block's only tile
+    alone = ((consumers == 1) & (x.by_turns == 0)) | ((x.pingpong > 0) & ~persistent)
     return multiply + np.where(alone, c.step_alone, c.step_shared) + promoted
 
 
