@@ -49,6 +49,8 @@ LEAST_SIZE = 64
 #: How much longer than the best a candidate may take by the planner's model, and how many of a kind there
 #: are.
 NEAR, MOST_OF_A_KIND = 1.45, 3
+#: The most stages of a plan.
+_MOST_STAGES = 16
 
 
 def drawn(seed: int, count: int) -> list[Shape]:
@@ -114,6 +116,7 @@ def _pingpong(problem: Any, own: Plan, rng: random.Random, count: int) -> list[P
     if tiles < 100:
         return []
     base = replace(own, split=1, groups=1, gather=False, direct=False, skew=0, schedule="pingpong", l2="")
+    base = replace(base, stages=_MOST_STAGES)
     every = [
         replace(base, tile=(*tile, step), cluster=cluster, swap=False)
         for tile in rows

@@ -15,13 +15,16 @@ import pytest
 
 import lanewise as lw
 from everything import only_with_everything, sampled
+from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
+from lanewise.linalg.kernels.hopper.traits import Store, traits_of
+from lanewise.linalg.orientation import oriented
 from lanewise.linalg.planning.candidates import ranked
 from lanewise.linalg.planning.cases import case_of
 from lanewise.linalg.planning.costs import ERRORS, H200
 from lanewise.linalg.planning.forced import require_kernel
 from lanewise.linalg.planning.gpus import GPUS
-from lanewise.linalg.planning.model import expected
-from lanewise.linalg.planning.planner import candidates, estimate, plan_of
+from lanewise.linalg.planning.model import box_bytes, expected
+from lanewise.linalg.planning.planner import built, candidates, estimate, plan_of
 from lanewise.linalg.planning.sizes import problem_of_sizes
 from lanewise.linalg.problem import Problem
 
@@ -61,6 +64,37 @@ def test_a_plan_has_the_same_time_alone_and_beside_others() -> None:
         for place in np.random.default_rng(1).integers(0, len(found), 8):
             assert expected(found.case.of([place]), H200, HOPPER).total[0] == found.microseconds[place]
         assert (np.diff(found.microseconds) >= 0).all()
+
+
+def test_the_model_sees_the_kernels_stages_and_boxes() -> None:
+    """Candidates are built with the stages that they were ranked with, and store the boxes that count."""
+    rng = np.random.default_rng(7)
+    seen, fewer, boxes = 0, 0, 0
+    for _ in range(30):
+        m, n, k = (8 * int(2 ** rng.uniform(0, 10)) for _ in range(3))
+        problem = problem_of_sizes(m, n, k, "bf16", layout=str(rng.choice(["nn", "nt", "tn", "tt"])))
+        found = ranked(problem)
+        for place in rng.integers(0, len(found), 6).tolist():
+            plan = built(problem, found.plan(place))
+            if plan is None or plan.family != "warpgroup":
+                continue
+            seen, fewer = seen + 1, fewer + (plan.stages != found.plan(place).stages)
+            traits = traits_of(oriented(problem, plan), plan)
+            if traits.store is Store.TMA and not (plan.gather or traits.transposed):
+                box = SharedMemory(traits).box_columns * traits.out.bits // 8
+                assert box_bytes(case_of(problem, [plan]))[0] == box, (m, n, k, plan)
+                boxes += 1
+    assert seen > 100 and boxes > 30 and fewer < 0.03 * seen
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+def test_boxes_that_begin_between_lines_take_longer(layout: str) -> None:
+    """Where B is contiguous along N, a tile of 248 columns begins between sectors, one of 256 does not."""
+    problem = problem_of_sizes(1408, 4352, 5120, "f16", layout=layout, batch=16)
+    plan = plan_of(problem, "sm_90a")
+    plans = [replace(plan, tile=(128, columns, 64), cluster=(1, 2), stages=4) for columns in (248, 256)]
+    odd, even = expected(case_of(problem, plans), H200, HOPPER).loads
+    assert (odd / 248 > 1.1 * even / 256) == (layout[1] == "n")
 
 
 def test_longer_products_take_longer() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from lanewise.linalg.kernels.hopper.traits import (
+    FIRST_REGISTERS,
     MOST_SHARED,
     OTHER_REGISTERS,
     REGISTERS,
@@ -42,10 +43,11 @@ _GATHERED = 3
 #: Columns of results up to which tiles are tried that are narrower than 32, and of tiles up to which results
 #: are stored from registers.
 _SMALL, _DIRECT = 512, 24
-#: Bytes of K up to which it matters most how results are stored: lines of tiles are multiples of some bytes.
-_SHORT_K, _WHOLE = 1024, 64
-#: Columns of results for which the transpose is tried.
-_FEW = 128
+#: Bytes of K up to which fewer stages are tried, so that all results of a tile fit into shared memory.
+_SHORT_K = 4096
+#: Columns of results that are few: tiles are as wide. Columns up to which the transpose is tried: the columns
+#: of tiles are multiples of 8, and their rows of 64.
+_FEW, _TRANSPOSED = 128, 512
 #: Columns of promoted sums of which 64 rows fit into the registers twice, beside their totals.
 _TWICE = 128
 _LEAST_STAGES, _MOST_STAGES = 2, 16
@@ -65,8 +67,8 @@ _SPLIT_STEP = 16
 _MOST_SPLIT = 2048
 #: Rows of tiles that are run through together.
 _RASTER = 8.0
-#: Shared memory of results, for each warpgroup, and of a sum.
-_RESULT_BYTES, _SUM_BYTES = 16_384, 4
+#: Bytes of shared memory that results of each warpgroup have beside the stages, and of a sum.
+_RESULT_BYTES, _SUM_BYTES = (6_144, 16_384), 4
 #: Candidates as columns: an array for each field of a plan.
 Choices = dict[str, Any]
 
@@ -87,7 +89,7 @@ class Ranked:
         return len(self.microseconds)
 
     def plan(self, place: int) -> Plan:
-        """Return the plan of a candidate, its stages left open."""
+        """Return the plan of a candidate, with the most stages that it may have."""
         of = {name: int(values[place]) for name, values in self.choices.items()}
         if of["warp"]:
             tile, stages = (of["rows"], of["columns"], of["step"]), of["stages"]
@@ -96,7 +98,7 @@ class Ranked:
             )
         schedule = "by turns" if of["by_turns"] else ("pingpong" if of["pingpong"] else "cooperative")
         return Plan(
-            "warpgroup", ARCH, (of["rows"], of["columns"], self.step), _LEAST_STAGES,
+            "warpgroup", ARCH, (of["rows"], of["columns"], self.step), of["stages"],
             (of["across"], of["along"]), of["split"], schedule, swap=bool(of["swap"]), groups=of["groups"],
             gather=bool(of["gather"]), direct=bool(of["direct"]),
         )  # fmt: skip
@@ -122,7 +124,7 @@ def ranked(
     may_cut = cuts and forced is None and most_groups is None
     if not cuts or _is_chain(problem):
         forced = forced or (1, 1)
-    orientations = [False, True] if min(problem.m, problem.n) <= _FEW else [False]
+    orientations = [False, True] if min(problem.m, problem.n) <= _TRANSPOSED else [False]
     parts = [_choices(problem, swap, forced, most_groups) for swap in orientations]
     is_invariant = problem.batch_invariant or most_groups is not None
     if forced in (None, (1, 1)) and _suits_warps(problem) and not (is_invariant and planes_of(problem) > 1):
@@ -232,8 +234,7 @@ def _choices(
     pingpong = _can_pingpong(problem, x)
     x = {name: np.concatenate([values, values[pingpong]]) for name, values in x.items()}
     x["pingpong"][len(pingpong) :] = 1
-    x["stages"] = _stages(problem, x)
-    return x
+    return _with_stages(seen, x)
 
 
 def _can_pingpong(problem: Problem, x: Choices) -> Any:
@@ -247,13 +248,37 @@ def _can_pingpong(problem: Problem, x: Choices) -> Any:
     return small & several & whole
 
 
-def _stages(problem: Problem, x: Choices) -> Any:
-    """Return about as many stages as shared memory holds beside the results."""
+def _with_stages(problem: Problem, x: Choices) -> Choices:
+    """Return candidates with numbers of stages: as many as shared memory holds beside some of the results.
+
+    Where K is short, fewer are tried beside all results of a tile: their lines are stored whole then.
+    """
     consumers = np.where(x["rows"] == 3 * ROWS, 3, np.where((x["rows"] > ROWS) | (x["pingpong"] > 0), 2, 1))
     exchange = np.where(x["split"] > 1, x["rows"] * x["columns"] * _SUM_BYTES, 0)
-    stage = (x["rows"] + x["columns"]) * LINE * planes_of(problem)
-    left = MOST_SHARED - consumers * _RESULT_BYTES - exchange
-    return np.clip(left // stage, _LEAST_STAGES, _MOST_STAGES)
+    line = LINE // element_bytes(problem)
+    loaded = x["columns"] if problem.b.k_major else -(-x["columns"] // line) * line
+    stage = (x["rows"] + loaded) * LINE * planes_of(problem)
+    whole = ROWS * x["columns"] * problem.out.dtype.word_bits // 8
+    by_tma = (x["direct"] == 0) & (x["gather"] == 0) & problem.out.k_major & (problem.out.alignment == 16)
+    is_short = problem.k * element_bytes(problem) <= _SHORT_K
+    high = x["rows"] // np.where(x["pingpong"] > 0, 1, consumers)
+    tried = [np.ones(len(stage), bool), by_tma, by_tma & is_short & (high == ROWS)]
+    numbers: list[Any] = []
+    places: list[Any] = []
+    few, some = _RESULT_BYTES
+    transposed = whole * np.minimum(high // ROWS, 2)  # 64 rows leave at once, of two buffers
+    least = np.where(by_tma, few, some) if problem.out.k_major else transposed
+    for results, kept in zip((least, some, whole), tried, strict=True):
+        stages = np.minimum((MOST_SHARED - consumers * results - exchange) // stage, _MOST_STAGES)
+        stages = stages if numbers else np.maximum(stages, _LEAST_STAGES)
+        new = kept & (stages >= _LEAST_STAGES)
+        for other in numbers:
+            new &= stages != other
+        numbers.append(stages)
+        places.append(np.flatnonzero(new))
+    at = np.concatenate(places)
+    stages = np.concatenate([each[place] for each, place in zip(numbers, places, strict=True)])
+    return {**{name: values[at] for name, values in x.items()}, "stages": stages}
 
 
 def _tiles(problem: Problem, split: int) -> Iterator[tuple[int, int]]:
@@ -276,10 +301,7 @@ def _widths(problem: Problem, split: int) -> list[int]:
     if n <= _FEW:
         least = next(each for each in widths if each >= n)
         return [least, *(each for each in (32, 64) if each < least)]
-    found = [each for each in widths if (16 if n <= _SMALL else 32) <= each <= n + 56]
-    if problem.k * element_bytes(problem) < _SHORT_K:
-        found = [each for each in found if each * problem.out.dtype.word_bits // 8 % _WHOLE == 0] or found
-    return found
+    return [each for each in widths if (16 if n <= _SMALL else 32) <= each <= n + 56]
 
 
 def _has_registers(problem: Problem, rows: int, columns: int) -> bool:
@@ -291,6 +313,8 @@ def _has_registers(problem: Problem, rows: int, columns: int) -> bool:
     promotes = bool(problem.promote) or problem.precision == "f32"
     in_halves = columns > WIDEST_PROMOTED and columns // 2 % (problem.scale_blocks[1] or columns) == 0
     promoted = (columns // 2 if in_halves else columns) if promotes else 0
+    if columns // 2 * min(problem.sums.bits, 32) // 32 + OTHER_REGISTERS > FIRST_REGISTERS[consumers]:
+        return False
     sums = rows // consumers // ROWS * (columns + promoted) // 2
     return sums * min(problem.sums.bits, 32) // 32 + OTHER_REGISTERS <= REGISTERS[consumers][1]
 
@@ -324,7 +348,11 @@ def _can_be_cut(problem: Problem, x: Choices, forced: bool) -> Any:
     steps = -(-problem.k // (LINE // element_bytes(problem)))
     share = -(-steps // parts)
     possible = (x["columns"] // 8 % x["split"] == 0) & ((parts - 1) * share < steps)
+    line = LINE // element_bytes(problem)
+    boxes_a = x["rows"] // (8 if problem.a.k_major else line)
+    boxes_b = x["columns"] // 8 if problem.b.k_major else -(-x["columns"] // line)
+    shared = (boxes_a % x["along"] == 0) & (boxes_b % x["across"] == 0)
     if not forced:
         tiles = -(-problem.m // x["rows"]) * -(-problem.n // x["columns"]) * problem.batch
         possible &= (tiles * parts <= _slots(size) * size) & (share >= _LEAST_STEPS)
-    return (size <= _LARGEST_CLUSTER) & ((parts == 1) | possible)
+    return (size <= _LARGEST_CLUSTER) & shared & ((parts == 1) | possible)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,6 @@ from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.model import LINE, Case
 from lanewise.linalg.problem import Operand, Problem
-
-#: Bytes of a sector of L2.
-_SECTOR = 32
 
 
 def problem_columns(problem: Problem, plan: Plan) -> dict[str, float]:
@@ -36,7 +34,7 @@ def problem_columns(problem: Problem, plan: Plan) -> dict[str, float]:
         "m": seen.m, "n": seen.n, "k": seen.k, "batch": seen.batch, "element_bytes": size, "out_bytes": out,
         "planes": planes, "plane_products": len(plane_products(planes)),
         "a_along_m": along[0], "b_along_n": along[1],
-        "half_a": _begins_between(seen.a, problem), "half_b": _begins_between(seen.b, problem),
+        "lines_a": _begins_at(seen.a, problem), "lines_b": _begins_at(seen.b, problem),
         "aligned_a": min(seen.a.alignment, 16), "aligned_b": min(seen.b.alignment, 16),
         "single_a": not seen.a.k_major and size != 2, "single_b": not seen.b.k_major and size != 2,
         "line_bytes": across * out, "along_n": seen.out.k_major,
@@ -49,10 +47,11 @@ def problem_columns(problem: Problem, plan: Plan) -> dict[str, float]:
     }  # fmt: skip
 
 
-def _begins_between(operand: Operand, problem: Problem) -> bool:
-    """Return whether every second row of an operand begins between two sectors of 32 bytes."""
-    is_copied = needs_copy(operand, problem.precision)
-    return not is_copied and operand.leading * operand.dtype.word_bits // 8 % _SECTOR == _SECTOR // 2
+def _begins_at(operand: Operand, problem: Problem) -> int:
+    """Return the bytes, up to a line, at whose multiples the rows of an operand begin; copies have lines."""
+    if needs_copy(operand, problem.precision):
+        return LINE
+    return gcd(operand.leading * operand.dtype.word_bits // 8, LINE)
 
 
 def _is_transposed_first(operand: Operand, problem: Problem) -> bool:

@@ -9,11 +9,12 @@ far off the times are and what the choices cost.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from lanewise.linalg.kernels.hopper.traits import WIDEST_PROMOTED
+from lanewise.linalg.kernels.hopper.traits import MOST_SHARED, WIDEST_PROMOTED
 from lanewise.linalg.planning.gpus import Gpu
 
 #: Rows of one wgmma; bytes of a line of shared memory, which is K of one stage.
@@ -25,10 +26,9 @@ _SUM_BYTES, _SECTOR, _ATOM = 4, 32, 64
 _SHARED, _REGISTERS, _WARP_REGISTERS, _LOOP_REGISTERS = 227_000, 65_536, 12, 90
 #: How many times the size of a cluster is doubled, by its size.
 _DOUBLINGS = np.array([0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 3.0])
-#: Bytes of a row of a box of results that TMA stores, by the 16 bytes of a tile's row: boxes divide the tile.
-_BOXES = np.array(
-    [_ATOM] + [16 * max(d for d in (1, 2, 3, 4, 5, 7) if sixteens % d == 0) for sixteens in range(1, 129)]
-)
+#: What rows of boxes of results consist of, in bytes; the widest tile and the widest box in such pieces; rows
+#: of boxes whose pieces are swizzled; those of the narrowest box of which there are several buffers.
+_PIECE, _WIDEST_TILE, _WIDEST_BOX, _SWIZZLED, _NARROW_BOX = 16, 64, 32, (2, 4, 8), 4
 #: An array with a number for each plan, or one number for all of them.
 Values = Any
 
@@ -45,8 +45,10 @@ class Costs:
     #: Products of bf16 numbers of one multiprocessor; how many times as fast 8-bit numbers are multiplied.
     products: float
     eight_bit: float
-    #: Columns that a wgmma takes beside its own, and the fewest that it takes time for.
+    #: Columns that a wgmma takes beside its own, if warpgroups share a tile and if they alternate; and the
+    #: fewest that it takes time for.
     extra_columns: float
+    extra_pingpong: float
     least_columns: float
     #: A step of K beside its products: for one warpgroup, and for several that share the tensor cores.
     step_alone: float
@@ -62,19 +64,23 @@ class Costs:
     #: Until L2 has written back what others left in it, if at least so many bytes are moved.
     drain: float
     dirty_bytes: float
-    #: Of operands that do not stay in L2, what share is read again for each wave of tiles.
+    #: Of operands that do not stay in L2, what share is read again for each wave of tiles. Of those that many
+    #: clusters read, what share is read by both halves of L2.
     read_again: float
-    #: What operands that are contiguous along M, or N, and rows that begin between two sectors of 32 bytes
-    #: add to loads, and the latter to what memory reads (shares).
+    far_reads: float
+    #: What operands that are contiguous along M, or N, rows of boxes that lie in two lines of L2, and those
+    #: that begin between two sectors of 32 bytes add to loads, and the latter to what memory reads (shares).
     loads_along_m: float
     loads_along_n: float
+    split_lines: float
     half_sectors: float
     half_atoms: float
     #: Bytes that memory could move while a sector of 32 bytes, an atom of 64 or a line of 128 of the results
-    #: is written in two parts.
+    #: is written by two tiles, and while a sector is by two boxes of a tile.
     broken_sector: float
     broken_atom: float
     broken_line: float
+    broken_box: float
     #: An epilogue: of a tile, of 64 × 64 results of a warpgroup; more of the latter if threads store, the
     #: same where warpgroups alternate, if values go through long functions, and if results have four bytes;
     #: of 64 × 8 straight from registers.
@@ -85,7 +91,8 @@ class Costs:
     long_epilogue: float
     wide_results: float
     direct_piece: float
-    #: What share of it the next tile's products do not hide; a tile of a persistent block beside that.
+    #: What share of it the next tile's products do not hide; where warpgroups alternate, half of what an
+    #: epilogue takes longer than a tile's products comes to that. A tile of a persistent block beside it.
     exposed_cooperative: float
     exposed_pingpong: float
     tile: float
@@ -143,9 +150,10 @@ class Case:
     #: Whether A is contiguous along M, and B along N, as wgmma gets them.
     a_along_m: Values
     b_along_n: Values
-    #: Whether rows of A and of B begin between two sectors; the bytes at whose multiples all of them begin.
-    half_a: Values
-    half_b: Values
+    #: The bytes, up to a line, at whose multiples rows of A and of B begin as TMA loads them; the same, up to
+    #: 16, as they lie.
+    lines_a: Values
+    lines_b: Values
     aligned_a: Values
     aligned_b: Values
     #: Whether fragments of A and of B are put together element by element by mma.sync kernels.
@@ -235,16 +243,21 @@ def _memory_bytes(case: Case, costs: Costs, element: Values) -> tuple[Values, Va
     """Return the bytes of operands, whose elements have a size, and of results: more where sectors are
     written in parts."""
     x, c = case, costs
-    rows = x.m * (1 + c.half_atoms * x.half_a)
-    rows = rows + x.n * np.maximum(x.experts, 1) * (1 + c.half_atoms * x.half_b)
-    reads = rows * x.k * element * x.batch
-    run = _run_bytes(x)
-    edges = ceiling(x.line_bytes, run) * np.where(x.along_n > 0, x.m, x.n) * x.batch
-    common = np.gcd(run.astype(int), np.asarray(x.line_bytes).astype(int))
+    readers_a, readers_b = ceiling(x.n, x.columns * x.along), ceiling(x.m, x.rows * x.across)
+    rows = x.m * (1 + c.half_atoms * (x.lines_a < _SECTOR) + c.far_reads * (1 - 1 / readers_a))
+    of_b = 1 + c.half_atoms * (x.lines_b < _SECTOR) + c.far_reads * (1 - 1 / readers_b)
+    reads = (rows + x.n * np.maximum(x.experts, 1) * of_b) * x.k * element * x.batch
+    lines = np.where(x.along_n > 0, x.m, x.n) * x.batch
+    line_bytes, run, tile = (
+        np.asarray(each).astype(int) for each in (x.line_bytes, _run_bytes(x), _tile_bytes(x))
+    )
+    common = np.gcd(tile, line_bytes)
     pieces = ((_SECTOR, c.broken_sector), (_ATOM, c.broken_atom), (LINE, c.broken_line))
     broken = sum(cost * (1 - np.gcd(common, size) / size) for size, cost in pieces)
     broken = np.where(x.warp > 0, c.warp_broken * (1 - np.gcd(common, LINE) / LINE), broken)
-    return reads, x.m * x.n * x.out_bytes * x.batch + edges * broken
+    broken_box = c.broken_box * (1 - np.gcd(np.gcd(run, line_bytes), _SECTOR) / _SECTOR)
+    edges = ceiling(x.line_bytes, tile) * broken + ceiling(x.line_bytes, run) * broken_box * (x.warp == 0)
+    return reads, x.m * x.n * x.out_bytes * x.batch + lines * edges
 
 
 def _drained(moved: Values, costs: Costs) -> Values:
@@ -252,13 +265,75 @@ def _drained(moved: Values, costs: Costs) -> Values:
     return costs.drain * np.minimum(1.0, moved / costs.dirty_bytes)
 
 
+def _tile_bytes(case: Case) -> Values:
+    """Return the bytes of a line of the result that one tile has."""
+    return np.where(case.along_n > 0, case.columns, case.rows) * case.out_bytes
+
+
 def _run_bytes(case: Case) -> Values:
     """Return how many neighbouring bytes of a line of the result are stored together."""
     x = case
-    tile = np.where(x.along_n > 0, x.columns, x.rows) * x.out_bytes
-    box = _BOXES[np.minimum(tile // 16, 128).astype(int)]
+    tile = _tile_bytes(x)
     whole = (x.direct > 0) | (x.warp > 0) | ((x.thread_stores > 0) & (tile % LINE == 0))
-    return np.where(whole, tile, box)
+    return np.where(whole, tile, np.where(x.along_n > 0, box_bytes(x), LINE))
+
+
+@cache
+def _widest_boxes() -> Any:
+    """Return the pieces of the widest box by those of a tile's row and by the most that a box may have.
+
+    Boxes divide the tile, and have rows without conflicts of shared memory's banks (`shared_memory.py`).
+    """
+    tile, box = np.indices((_WIDEST_TILE + 1, _WIDEST_TILE + 1))
+    divides = (tile > 0) & (box > 0) & (box <= _WIDEST_BOX) & (tile % np.maximum(box, 1) == 0)
+    without_conflicts = (box % 2 == 1) | np.isin(box, _SWIZZLED)
+    return np.maximum.accumulate(np.where(divides & without_conflicts, box, 0), axis=1)
+
+
+def box_bytes(case: Case) -> Values:
+    """Return the bytes of a row of a box that TMA stores: the widest of which several buffers fit."""
+    x, widest = case, _widest_boxes()
+    pieces = np.minimum(ceiling(x.columns / x.split * x.out_bytes, _PIECE), _WIDEST_TILE).astype(int)
+    exchange = np.where(x.split > 1, x.rows * x.columns * _SUM_BYTES, 0)
+    stages = x.stages * (x.rows + _loaded_columns(x)) * LINE * x.planes
+    consumers = consumers_of(x)
+    room = (MOST_SHARED - stages - exchange) // consumers // (ROWS * _PIECE)
+    room = np.clip(room, 0, _WIDEST_TILE * 4).astype(int)
+    box = widest[pieces, np.minimum(room // 4, _WIDEST_TILE)]
+    box = np.where(box >= _NARROW_BOX, box, widest[pieces, np.minimum(room // 2, _WIDEST_TILE)])
+    box = np.where(box >= _NARROW_BOX, box, widest[pieces, _NARROW_BOX])
+    holds_all = (x.rows / np.where(x.pingpong > 0, 1, consumers) == ROWS) & (x.long_epilogue == 0)
+    box = np.where(holds_all & (pieces <= room), widest[pieces, pieces], box)
+    return np.maximum(box, 1) * _PIECE
+
+
+def consumers_of(case: Case) -> Values:
+    """Return the warpgroups that multiply in a block."""
+    x = case
+    several = np.where(x.pingpong > 0, 2.0, 1.0)
+    return np.where(x.rows >= 2 * ROWS, np.where(x.rows == 3 * ROWS, 3.0, 2.0), several)
+
+
+def _loaded_columns(case: Case) -> Values:
+    """Return the columns of B that a stage has: those that are contiguous are loaded in whole lines."""
+    x, line = case, LINE / case.element_bytes
+    return np.where(x.b_along_n > 0, ceiling(x.columns, line) * line, x.columns)
+
+
+def _load_factors(case: Case, costs: Costs) -> tuple[Values, Values]:
+    """Return how much longer loads of A and of B from L2 take than those of lines that TMA loads whole.
+
+    Boxes of a B that is contiguous along N begin at multiples of the tile's columns.
+    """
+    x, c = case, costs
+    columns = np.asarray(x.columns * x.element_bytes).astype(int)
+    begin_b = np.gcd(np.asarray(x.lines_b).astype(int), np.where(x.b_along_n > 0, columns, LINE))
+    along_a, along_b = c.loads_along_m * x.a_along_m, c.loads_along_n * x.b_along_n
+    factors = []
+    for begin, along in ((x.lines_a, along_a), (begin_b, along_b)):
+        crossing = c.split_lines * (1 - begin / LINE)
+        factors.append((1 + along + crossing) * (1 + c.half_sectors * (begin < _SECTOR)))
+    return factors[0], factors[1]
 
 
 def _hopper(case: Case, costs: Costs, gpu: Gpu) -> Parts:
@@ -275,27 +350,26 @@ def _hopper(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     whole = tiles // slots
     rest = tiles - whole * slots
     steps = ceiling(ceiling(x.k, LINE // x.element_bytes), x.split * x.groups)
-    several = np.where(x.pingpong > 0, 2.0, 1.0)
-    consumers = np.where(x.rows >= 2 * ROWS, np.where(x.rows == 3 * ROWS, 3.0, 2.0), several)
+    consumers = consumers_of(x)
 
-    multiply = _products_of_step(x, c, consumers)
-    factor_a = (1 + c.loads_along_m * x.a_along_m) * (1 + c.half_sectors * x.half_a)
-    factor_b = (1 + c.loads_along_n * x.b_along_n) * (1 + c.half_sectors * x.half_b)
+    multiply = _products_of_step(x, c, consumers, tiles > slots)
+    factor_a, factor_b = _load_factors(x, c)
     line = np.minimum(LINE, ceiling(x.k * x.element_bytes, _SECTOR) * _SECTOR) * x.planes
-    box = LINE / x.element_bytes  # columns of B that are contiguous are loaded in whole lines
-    loaded = np.where(x.b_along_n > 0, ceiling(x.columns, box) * box, x.columns)
+    loaded = _loaded_columns(x)
     asked = (x.rows / x.along * factor_a + loaded / x.across * factor_b) * line
     port = (x.rows + loaded) * line / c.port_bytes
     latency = c.load_latency / x.stages
     finish = _epilogue(x, c, consumers, tiles > slots)
-    exposed = np.where(x.pingpong > 0, c.exposed_pingpong, c.exposed_cooperative)
-    stored_by_threads = np.minimum(_thread_stores(x, c, consumers, tiles > slots), finish)
-    between = stored_by_threads + (finish - stored_by_threads) * np.minimum(exposed, 1) + c.tile
 
     def mainloop(active: Values) -> Values:
         return steps * _larger(multiply, active * asked / c.l2_bytes, port, latency)
 
     full, last = mainloop(slots * size), mainloop(np.maximum(rest, 1) * size)
+    stored_by_threads = np.minimum(_thread_stores(x, c, consumers, tiles > slots), finish)
+    hidden = finish - stored_by_threads
+    alternating = c.exposed_pingpong * hidden + np.maximum(hidden - full, 0) / 2
+    exposed = np.where(x.pingpong > 0, alternating, c.exposed_cooperative * hidden)
+    between = stored_by_threads + np.minimum(exposed, hidden) + c.tile
     last = np.maximum(last, np.minimum(c.last_wave, 1) * full * (whole > 0))
     computed = whole * (full + between) + (rest > 0) * (last + between) - between + finish
 
@@ -326,16 +400,18 @@ def _hopper(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     )  # fmt: skip
 
 
-def _products_of_step(case: Case, costs: Costs, consumers: Values) -> Values:
+def _products_of_step(case: Case, costs: Costs, consumers: Values, persistent: Values) -> Values:
     """Return the microseconds of the products of one step of K of a tile."""
     x, c = case, costs
     rate = c.products * np.where(x.element_bytes == 1, c.eight_bit, 2 / x.element_bytes)
-    columns = np.maximum(x.columns, c.least_columns) + c.extra_columns
+    extra = np.where(x.pingpong > 0, c.extra_pingpong, c.extra_columns)
+    columns = np.maximum(x.columns, c.least_columns) + extra
     multiply = x.rows * columns * (LINE / x.element_bytes) * x.plane_products / rate
     promotion = np.where(x.columns > WIDEST_PROMOTED, c.promotion_in_halves, c.promotion)
     promotion = np.where(x.by_turns > 0, c.promotion_by_turns, promotion)
     promoted = x.promotes * promotion * x.rows / consumers * x.columns / ROWS**2
-    alone = (consumers == 1) & (x.by_turns == 0)  # two accumulators keep the tensor cores busy
+    # two accumulators keep the tensor cores busy; of those that alternate, one has a block's only tile
+    alone = ((consumers == 1) & (x.by_turns == 0)) | ((x.pingpong > 0) & ~persistent)
     return multiply + np.where(alone, c.step_alone, c.step_shared) + promoted
 
 

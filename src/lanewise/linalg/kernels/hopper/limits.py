@@ -25,8 +25,8 @@ from lanewise.linalg.problem import Problem
 
 #: Blocks of the largest cluster that every launch can have.
 MOST_BLOCKS = 8
-#: Stages that are tried for a plan.
-_MOST_STAGES, _LEAST_STAGES = 16, 3
+#: Stages that are enough.
+_LEAST_STAGES = 3
 
 
 def require_possible(traits: Traits) -> None:
@@ -97,8 +97,8 @@ def _about_schedule(T: Traits) -> str:
         return "products of split f32 need K-major operands and clusters that share no loads"
     if T.promotes and plan.groups > 1:
         return "sums that are promoted cannot be split over K"
-    if plan.l2 and (len(plan.l2) != 2 or not set(plan.l2) <= set("fn-")):
-        return f"l2={plan.l2!r} must be two letters, one for A and one for B, each f, n or -"
+    if plan.l2 and (len(plan.l2) not in (2, 3) or not set(plan.l2) <= set("fn-")):
+        return f"l2={plan.l2!r} must be two or three letters, for A, B and the results, each f, n or -"
     return ""
 
 
@@ -120,7 +120,7 @@ def _about_results(T: Traits, memory: SharedMemory) -> str:
 
 
 def fitted(problem: Problem, plan: Plan) -> Plan | None:
-    """Return a plan with as many stages as shared memory holds; None if the kernel cannot have its tile.
+    """Return a plan with as many of its stages as shared memory holds; None if there is no such kernel.
 
     Results leave through two buffers at least. Those that threads store one by one, and those of sums that
     were promoted, leave all at once, if three stages are left then.
@@ -128,7 +128,7 @@ def fitted(problem: Problem, plan: Plan) -> Plan | None:
     seen = oriented(problem, plan)
     most: Plan | None = None
     stage_bytes = (plan.tile[0] + plan.tile[1]) * plan.tile[2] * element_bytes(problem) * planes_of(problem)
-    for stages in range(min(_MOST_STAGES, MOST_SHARED // stage_bytes), 1, -1):
+    for stages in range(min(plan.stages, MOST_SHARED // stage_bytes), 1, -1):
         tried = replace(plan, stages=stages)
         try:
             traits = traits_of(seen, tried)
