@@ -112,7 +112,7 @@ def test_forced_plans_without_a_kernel_are_refused() -> None:
         ({"tile": (7, 7, 7)}, "7 rows are not a multiple of 64"),
         ({"tile": (320, 64, 64)}, "320 rows take 5 warpgroups; a block has 3 at most"),
         ({"stages": 100}, "100 stages take .* bytes of shared memory"),
-        ({"l2": "q"}, "must be two or three letters"),
+        ({"l2": "q"}, "must be two letters"),
         ({"family": "sparse"}, r"a b of lw\.sparsify"),
         ({**warp, "tile": (7, 7, 7)}, "7 × 7 cannot be divided among warps"),
         ({**warp, "tile": (64, 64, 24)}, "24 elements of K are not a multiple of 16"),

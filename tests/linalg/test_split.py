@@ -82,7 +82,7 @@ def test_groups_added_by_a_second_kernel(chosen: Plan) -> None:
     ("fields", "reason"),
     [
         ({"gather": True}, "gather=True needs groups above 1"),
-        ({"l2": "x"}, "two or three letters, for A, B and the results"),
+        ({"l2": "x"}, "two letters, one for A and one for B"),
     ],
 )
 def test_what_kernels_do_not_have_is_refused(fields: dict[str, Any], reason: str) -> None:

@@ -45,9 +45,9 @@ class Plan:
     gather: bool = False
     #: Whether results go from registers to memory, not through shared memory by TMA; it changes no bits.
     direct: bool = False
-    #: What L2 is told of the lines of the kernel's A and B, and of results that TMA stores, a letter each: f,
-    #: they are the first to be given up; n, they are like others; -, nothing. Empty: f where an operand is
-    #: read once, or by all at the same time. It changes no bits.
+    #: What L2 is told of the lines of the kernel's A and B, a letter each: f, they are the first to be given
+    #: up; n, they are like others; -, nothing. Empty: f where an operand is read once, or by all at the same
+    #: time. It changes no bits.
     l2: str = ""
     #: Why this one: a sentence for people.
     why: str = ""

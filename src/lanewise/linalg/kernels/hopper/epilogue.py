@@ -8,7 +8,6 @@ from lanewise import lang as lw
 from lanewise.formats import bf16, e4m3, e5m2, f16, f32
 from lanewise.layout import Layout, Swizzle
 from lanewise.linalg.kernels.fused_epilogue import changes_values, finished, row_terms
-from lanewise.linalg.kernels.hopper.operand_tiles import cache_policy
 from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
 from lanewise.linalg.kernels.hopper.traits import ROWS, WARPGROUP, Store, Traits
 from lanewise.linalg.kernels.hopper.unaligned_stores import store_lines
@@ -194,8 +193,7 @@ class TileEpilogue:
                     place = (at[0], at[1] + box * memory.box_columns)
                     if T.transposed:
                         place = (at[1], at[0] + box * memory.box_columns)
-                    source = self.sC[None, None, box, buffer, self.own]
-                    lw.tma.store(self.C, (*lead, *place), source, **cache_policy(T.plan.l2[2:] or "-"))
+                    lw.tma.store(self.C, (*lead, *place), self.sC[None, None, box, buffer, self.own])
                 lw.tma.commit()
         elif T.aligned_rows and not T.transposed:
             self.store_wide(at, columns[1], buffer)

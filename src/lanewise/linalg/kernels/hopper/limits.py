@@ -97,8 +97,8 @@ def _about_schedule(T: Traits) -> str:
         return "products of split f32 need K-major operands and clusters that share no loads"
     if T.promotes and plan.groups > 1:
         return "sums that are promoted cannot be split over K"
-    if plan.l2 and (len(plan.l2) not in (2, 3) or not set(plan.l2) <= set("fn-")):
-        return f"l2={plan.l2!r} must be two or three letters, for A, B and the results, each f, n or -"
+    if plan.l2 and (len(plan.l2) != 2 or not set(plan.l2) <= set("fn-")):
+        return f"l2={plan.l2!r} must be two letters, one for A and one for B, each f, n or -"
     return ""
 
 

@@ -14,11 +14,6 @@ from lanewise.linalg.kernels.hopper.traits import LINE, ROWS, Traits
 _POLICIES = {"f": "evict_first", "n": "evict_normal"}
 
 
-def cache_policy(letter: str) -> dict[str, str]:
-    """Return the keyword of a copy by TMA whose lines a plan has a letter for."""
-    return {} if letter == "-" else {"cache": _POLICIES[letter]}
-
-
 def line_swizzle(element_bytes: int, line: int = LINE) -> Swizzle:
     """Return the swizzle of lines of 128 bytes, or of 64, for elements of a size."""
     return Swizzle({LINE: 3, LINE // 2: 2}[line], 4 - (element_bytes.bit_length() - 1), 3)
@@ -28,7 +23,7 @@ def operand_tiles(traits: Traits) -> tuple[OperandTile, OperandTile]:
     """Return how tiles of A and B lie in shared memory; of a sparse A, the half that is kept."""
     T, plan = traits, traits.plan
     across, along = plan.cluster
-    l2_a, l2_b = list(plan.l2[:2] or "--")
+    l2_a, l2_b = list(plan.l2 or "--")
     depth = T.bk // 2 if T.problem.sparse else T.bk
     return (
         OperandTile(T, T.a, (T.bm, depth), T.problem.a.k_major, along, 0, l2_a),
@@ -48,7 +43,7 @@ class OperandTile:
         l2: str,
     ) -> None:  # fmt: skip
         #: What L2 is told of the lines that are loaded.
-        self.cache = cache_policy(l2)
+        self.cache = {} if l2 == "-" else {"cache": _POLICIES[l2]}
         #: Matrices that lie one after the other, whose sum is meant; all of them are loaded at once.
         self.planes = traits.planes
         self.dtype, (self.rows, self.bk), self.stages = dtype, tile, traits.plan.stages
