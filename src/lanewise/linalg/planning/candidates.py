@@ -171,8 +171,7 @@ def _suits_warps(problem: Problem) -> bool:
 
 def _is_chain(problem: Problem) -> bool:
     """Return whether K is never cut."""
-    is_promoted = problem.promote is not None or problem.precision == "f32"
-    return is_promoted or problem.experts > 0 or problem.sums.bits == 16
+    return problem.promote is not None or problem.experts > 0 or problem.sums.bits == 16
 
 
 def _warp_choices(plans: list[Plan]) -> Choices:

@@ -84,7 +84,7 @@ def _about_memory(T: Traits, memory: SharedMemory) -> str:
 def _about_schedule(T: Traits) -> str:
     """Return what is wrong with how sums are split, promoted, or skewed."""
     plan = T.plan
-    if T.problem.promote is not None and plan.split > 1:
+    if T.problem.promote is not None and plan.split * plan.groups > 1:
         return "sums with block scales cannot be split over K"
     if plan.skew and (
         T.consumers == 1 or T.pingpong or T.promotes or T.grouped or not 0 < plan.skew <= plan.stages
@@ -95,8 +95,6 @@ def _about_schedule(T: Traits) -> str:
         )
     if T.planes > 1 and (T.multicasting > 1 or not (T.problem.a.k_major and T.problem.b.k_major)):
         return "products of split f32 need K-major operands and clusters that share no loads"
-    if T.promotes and plan.groups > 1:
-        return "sums that are promoted cannot be split over K"
     if plan.l2 and (len(plan.l2) != 2 or not set(plan.l2) <= set("fn-")):
         return f"l2={plan.l2!r} must be two letters, one for A and one for B, each f, n or -"
     return ""
