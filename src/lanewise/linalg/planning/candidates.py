@@ -16,6 +16,7 @@ from lanewise.linalg.kernels.hopper.traits import (
     OTHER_REGISTERS,
     REGISTERS,
     ROWS,
+    SPLIT_REGISTERS,
     WIDEST_PROMOTED,
 )
 from lanewise.linalg.loading import needs_copy
@@ -98,7 +99,7 @@ class Ranked:
         return Plan(
             "warpgroup", ARCH, (of["rows"], of["columns"], self.step), _LEAST_STAGES,
             (of["across"], of["along"]), of["split"], schedule, swap=bool(of["swap"]), groups=of["groups"],
-            gather=bool(of["gather"]), direct=bool(of["direct"]),
+            gather=bool(of["gather"]), direct=bool(of["direct"]), splits_a=bool(of["splits_a"]),
         )  # fmt: skip
 
     def next_tile(self, place: int) -> int | None:
@@ -182,7 +183,7 @@ def _warp_choices(plans: list[Plan]) -> Choices:
         "rows": rows, "columns": columns, "step": steps, "across": one, "along": one,
         "split": np.array([plan.split for plan in plans]),
         "groups": one, "gather": none, "direct": none, "by_turns": none, "pingpong": none, "swap": none,
-        "warp": one, "stages": np.array([plan.stages for plan in plans]),
+        "splits_a": none, "warp": one, "stages": np.array([plan.stages for plan in plans]),
     }  # fmt: skip
 
 
@@ -226,11 +227,14 @@ def _choices(
     twice = (x["rows"] == consumers * ROWS) & (consumers < 3) & (x["columns"] <= _TWICE)
     x["by_turns"] = twice & bool(problem.promote)
     x["swap"] = np.full(len(x["rows"]), swap)
-    x["warp"], x["pingpong"] = np.zeros((2, len(x["rows"])), int)
+    x["warp"], x["pingpong"], x["splits_a"] = np.zeros((3, len(x["rows"])), int)
     x["step"] = np.full(len(x["rows"]), LINE // element_bytes(problem))
     pingpong = _can_pingpong(problem, x)
     x = {name: np.concatenate([values, values[pingpong]]) for name, values in x.items()}
     x["pingpong"][len(pingpong) :] = 1
+    split = _can_split_a(seen, x)
+    x = {name: np.concatenate([values, values[split]]) for name, values in x.items()}
+    x["splits_a"][len(split) :] = 1
     x["stages"] = _stages(problem, x)
     return x
 
@@ -246,11 +250,20 @@ def _can_pingpong(problem: Problem, x: Choices) -> Any:
     return small & several & whole
 
 
+def _can_split_a(problem: Problem, x: Choices) -> Any:
+    """Return of which candidates the kernel's A may be split into bf16 in registers."""
+    if planes_of(problem) == 1 or not problem.a.tma:
+        return np.zeros(len(x["rows"]), bool)
+    consumers = x["rows"] // ROWS
+    most = np.array([0, *(REGISTERS[each][1] for each in (1, 2, 3)), 0])[consumers]
+    return (consumers <= 3) & (x["columns"] + SPLIT_REGISTERS + OTHER_REGISTERS <= most)
+
+
 def _stages(problem: Problem, x: Choices) -> Any:
     """Return about as many stages as shared memory holds beside the results."""
     consumers = np.where(x["rows"] == 3 * ROWS, 3, np.where((x["rows"] > ROWS) | (x["pingpong"] > 0), 2, 1))
     exchange = np.where(x["split"] > 1, x["rows"] * x["columns"] * _SUM_BYTES, 0)
-    stage = (x["rows"] + x["columns"]) * LINE * planes_of(problem)
+    stage = (x["rows"] + x["columns"]) * LINE * planes_of(problem) - x["splits_a"] * x["rows"] * LINE
     left = MOST_SHARED - consumers * _RESULT_BYTES - exchange
     return np.clip(left // stage, _LEAST_STAGES, _MOST_STAGES)
 

@@ -43,6 +43,7 @@ H200 = Costs(
     promotion=0.035,
     promotion_by_turns=0.005,
     promotion_in_halves=0.014,
+    register_split=0.3,
     cluster_exchange=0.55,
     cluster_bytes=4.9e4,
     memory_exchange=1.33,

@@ -96,6 +96,8 @@ class Costs:
     promotion: float
     promotion_by_turns: float
     promotion_in_halves: float
+    #: Splitting 64 × 64 f32 into bf16 in the registers of a warpgroup, while others multiply.
+    register_split: float
     #: Parts of K: an exchange in a cluster and the bytes of sums that a block gets, one through memory by who
     #: comes last and the bytes of sums that it reads, a second kernel and the bytes that all of it reads.
     cluster_exchange: float
@@ -160,9 +162,11 @@ class Case:
     promotes: Values
     #: 0, or how many matrices B has, each for some rows of A.
     experts: Values
-    #: Kernels that copy operands first, and the bytes that they read and write.
+    #: Kernels that copy operands first, and the bytes that they read and write, of all and of A that is split
+    #: into bf16.
     copies: Values
     copied_bytes: Values
+    copied_a_bytes: Values
     #: The plan. `warp`: it is one of mma.sync, which copies nothing.
     warp: Values
     rows: Values
@@ -177,6 +181,7 @@ class Case:
     pingpong: Values
     by_turns: Values
     direct: Values
+    splits_a: Values
     raster: Values
 
     def of(self, chosen: object) -> Case:
@@ -235,7 +240,7 @@ def _memory_bytes(case: Case, costs: Costs, element: Values) -> tuple[Values, Va
     """Return the bytes of operands, whose elements have a size, and of results: more where sectors are
     written in parts."""
     x, c = case, costs
-    rows = x.m * (1 + c.half_atoms * x.half_a)
+    rows = x.m * (1 + c.half_atoms * x.half_a) * _share_of_planes(x)
     rows = rows + x.n * np.maximum(x.experts, 1) * (1 + c.half_atoms * x.half_b)
     reads = rows * x.k * element * x.batch
     run = _run_bytes(x)
@@ -245,6 +250,11 @@ def _memory_bytes(case: Case, costs: Costs, element: Values) -> tuple[Values, Va
     broken = sum(cost * (1 - np.gcd(common, size) / size) for size, cost in pieces)
     broken = np.where(x.warp > 0, c.warp_broken * (1 - np.gcd(common, LINE) / LINE), broken)
     return reads, x.m * x.n * x.out_bytes * x.batch + edges * broken
+
+
+def _share_of_planes(case: Case) -> Values:
+    """Return what share of the bytes of its bf16 numbers A has: less if it is f32 that registers split."""
+    return np.where(case.splits_a > 0, 2 / 3, 1.0)
 
 
 def _drained(moved: Values, costs: Costs) -> Values:
@@ -284,8 +294,9 @@ def _hopper(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     line = np.minimum(LINE, ceiling(x.k * x.element_bytes, _SECTOR) * _SECTOR) * x.planes
     box = LINE / x.element_bytes  # columns of B that are contiguous are loaded in whole lines
     loaded = np.where(x.b_along_n > 0, ceiling(x.columns, box) * box, x.columns)
-    asked = (x.rows / x.along * factor_a + loaded / x.across * factor_b) * line
-    port = (x.rows + loaded) * line / c.port_bytes
+    rows = x.rows * _share_of_planes(x)
+    asked = (rows / x.along * factor_a + loaded / x.across * factor_b) * line
+    port = (rows + loaded) * line / c.port_bytes
     latency = c.load_latency / x.stages
     finish = _epilogue(x, c, consumers, tiles > slots)
     exposed = np.where(x.pingpong > 0, c.exposed_pingpong, c.exposed_cooperative)
@@ -315,8 +326,9 @@ def _hopper(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     sent = x.rows * x.columns * _SUM_BYTES
     exchange = np.where(x.split > 1, c.cluster_exchange + sent / c.cluster_bytes, 0.0)
     exchange = exchange + np.where(x.groups > 1, np.where(x.gather > 0, by_kernel, by_last), 0.0)
-    copies = np.where(x.copies > 0, c.copy + c.second_copy * (x.copies - 1), 0.0)
-    copies = copies + x.copied_bytes / c.copy_bytes
+    number = x.copies - x.splits_a
+    copies = np.where(number > 0, c.copy + c.second_copy * (number - 1), 0.0)
+    copies = copies + (x.copied_bytes - x.splits_a * x.copied_a_bytes) / c.copy_bytes
     total = launch + _larger(computed, memory) + exchange + copies
     waves = np.maximum(tiles / slots, 1)
     loads = waves * steps * _larger(np.minimum(tiles, slots) * size * asked / c.l2_bytes, port, latency)
@@ -336,6 +348,7 @@ def _products_of_step(case: Case, costs: Costs, consumers: Values) -> Values:
     promotion = np.where(x.by_turns > 0, c.promotion_by_turns, promotion)
     promoted = x.promotes * promotion * x.rows / consumers * x.columns / ROWS**2
     alone = (consumers == 1) & (x.by_turns == 0)  # two accumulators keep the tensor cores busy
+    multiply = np.maximum(multiply, x.splits_a * (multiply / consumers + c.register_split))
     return multiply + np.where(alone, c.step_alone, c.step_shared) + promoted
 
 

@@ -39,8 +39,9 @@ def parameter_types(traits: Traits) -> tuple[Any, Any, Any]:
     of_c: Any = lw.Ptr[T.out]
     if T.store is Store.TMA:
         of_c = lw.TensorMap[T.out, (*lead, memory.box_rows, memory.box_columns), memory.box_swizzle]
+    of_a = (() if T.grouped else planes) if not T.plan.splits_a else lead
     return (
-        lw.TensorMap[T.a, (*(() if T.grouped else planes), *tile_a.box), tile_a.line],
+        lw.TensorMap[f32 if T.plan.splits_a else T.a, (*of_a, *tile_a.box), tile_a.line],
         lw.TensorMap[T.b, (*planes, *tile_b.box), tile_b.line],
         of_c,
     )

@@ -25,7 +25,7 @@ from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
 from lanewise.linalg.kernels.hopper.split_k_workspace import workspace_bytes as sum_bytes
 from lanewise.linalg.kernels.hopper.traits import MOST_SHARED, Store, Traits, traits_of
 from lanewise.linalg.loading import needs_copy
-from lanewise.linalg.orientation import oriented, oriented_launch
+from lanewise.linalg.orientation import computes_transpose, oriented, oriented_launch
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.gpus import GPUS, resident
 from lanewise.linalg.pointers import COUNTER_BYTES, Pointers, flat
@@ -228,8 +228,12 @@ def tensor_maps(traits: Traits, pointers: Pointers) -> tuple[Any, Any, Any]:
         swizzle: Any = f"{memory.box_swizzle}B" if memory.box_swizzle else "none"
         of_out = tensor_map(rows_out, (*lead, memory.box_rows, memory.box_columns), swizzle=swizzle)
     swizzle_a: Any = f"{tile_a.line}B"
+    of_a = () if T.grouped else planes
+    if T.plan.splits_a:
+        of_a, rows_a = lead, rows_a[None] if rows_a.ndim == 2 else rows_a
+        rows_a = rows_a[:1] if T.repeats(T.problem.a) else rows_a
     return (
-        tensor_map(rows_a, (*(() if T.grouped else planes), *tile_a.box), swizzle=swizzle_a, dtype=dtype),
+        tensor_map(rows_a, (*of_a, *tile_a.box), swizzle=swizzle_a, dtype=dtype),
         tensor_map(rows_b, (*planes, *tile_b.box), swizzle="128B", dtype=dtype),
         of_out,
     )
@@ -252,6 +256,13 @@ def require_kernel(problem: Problem, plan: Plan) -> None:
     )
     require_possible(_traits_for_launch(oriented(loaded, plan), plan, _multiprocessors(plan))[0])
     for name, operand, is_copied in (("a", problem.a, plan.copy_a), ("b", problem.b, plan.copy_b)):
+        if plan.splits_a and (name == "b") == computes_transpose(problem, plan):
+            if is_copied or not operand.tma:
+                raise LanewiseError(
+                    f"splits_a=True: TMA loads {name} as it lies, which takes rows at multiples of 16 bytes "
+                    f"and copy_{name}=False"
+                )
+            continue
         if needs_copy(operand, problem.precision) and not is_copied:
             raise LanewiseError(
                 f"copy_{name}=False: TMA and wgmma cannot take {name} as it lies, and the plan does not copy "

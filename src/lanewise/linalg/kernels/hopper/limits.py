@@ -93,7 +93,13 @@ def _about_schedule(T: Traits) -> str:
             f"skew={plan.skew} must be 1 to {plan.stages}, for two or three cooperative warpgroups whose "
             "sums are not promoted, and not for grouped products"
         )
-    if T.planes > 1 and (T.multicasting > 1 or not (T.problem.a.k_major and T.problem.b.k_major)):
+    if plan.splits_a and (T.planes == 1 or T.consumer_rows != ROWS or T.piece != T.bn):
+        return (
+            "splits_a=True is for f32, 64 rows for each warpgroup, and sums that are not promoted in halves"
+        )
+    if T.planes > 1 and (
+        T.multicasting > 1 or not (T.problem.b.k_major and (T.problem.a.k_major or plan.splits_a))
+    ):
         return "products of split f32 need K-major operands and clusters that share no loads"
     if plan.l2 and (len(plan.l2) != 2 or not set(plan.l2) <= set("fn-")):
         return f"l2={plan.l2!r} must be two letters, one for A and one for B, each f, n or -"
@@ -126,6 +132,7 @@ def fitted(problem: Problem, plan: Plan) -> Plan | None:
     seen = oriented(problem, plan)
     most: Plan | None = None
     stage_bytes = (plan.tile[0] + plan.tile[1]) * plan.tile[2] * element_bytes(problem) * planes_of(problem)
+    stage_bytes -= plan.splits_a * plan.tile[0] * LINE
     for stages in range(min(_MOST_STAGES, MOST_SHARED // stage_bytes), 1, -1):
         tried = replace(plan, stages=stages)
         try:

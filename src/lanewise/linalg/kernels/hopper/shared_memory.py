@@ -34,6 +34,8 @@ class SharedMemory:
     def a_bytes(self) -> int:
         """Bytes of A in one stage; of a sparse A, of the values that are kept."""
         T = self.traits
+        if T.plan.splits_a:
+            return T.bm * T.bk * 4
         return T.bm * LINE // 2 if T.problem.sparse else self._operand_bytes(T.bm, T.problem.a.k_major)
 
     @cached_property

@@ -31,6 +31,8 @@ OTHER_REGISTERS = 28
 WIDEST_PROMOTED = 192
 #: Dynamic shared memory that a block can have beside some hundred bytes of barriers.
 MOST_SHARED = shared_bytes_of("sm_90a") - 1024
+#: Registers of a stage's A that is split in registers: three planes of 64 × 64 bf16.
+SPLIT_REGISTERS = 48
 #: The epilogue that rounds alone.
 PLAIN = Epilogue()
 #: Elements of a row of a sparse A of which one 4-bit code of the metadata selects two.
@@ -227,7 +229,8 @@ class Traits:
     def sum_registers(self) -> int:
         """Registers of a thread for sums; if they are promoted, for totals and one or two accumulators."""
         each = self.consumer_rows // ROWS * self.bn // 2 * self.problem.sums.bits // 32
-        return each + self.promotes * (1 + self.two_accumulators) * each * self.piece // self.bn
+        split = SPLIT_REGISTERS if self.plan.splits_a else 0
+        return split + each + self.promotes * (1 + self.two_accumulators) * each * self.piece // self.bn
 
     @property
     def scaled_by_blocks(self) -> bool:

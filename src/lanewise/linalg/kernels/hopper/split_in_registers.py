@@ -1,0 +1,102 @@
+"""A of f32 as TMA loads it, split into three bf16 in the registers of the warpgroup that multiplies it.
+
+Nothing is copied before, so that memory is read once: this is for an A that is much larger than B. The three
+bf16 are those of a copy (`copies/chunks.py`), and so are the bits of the product.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lanewise import lang as lw
+from lanewise.formats import f32
+from lanewise.layout import Layout
+from lanewise.linalg.kernels.hopper.operand_tiles import POLICIES, line_swizzle
+from lanewise.linalg.kernels.hopper.traits import LINE, Traits
+
+#: Elements of a line of 128 bytes; K of a fragment.
+_WIDE, _DEEP = LINE // 4, 16
+#: What conversions of two numbers to bf16 towards zero need.
+_NEEDS = ("sm_90", "7.8")
+
+
+class SplitTile:
+    """`rows` × `bk` f32 in each of several stages, in boxes with lines of 128 bytes.
+
+    Lines lie along K, 32 elements of all rows, or along M, 32 rows for all of K.
+    """
+
+    parts = 1
+    line = LINE
+
+    def __init__(self, traits: Traits) -> None:
+        plan, self.k_major = traits.plan, traits.problem.a.k_major
+        letter = plan.l2[:1] or "-"
+        self.cache = {} if letter == "-" else {"cache": POLICIES[letter]}
+        self.rows, self.bk, self.stages = traits.bm, traits.bk, plan.stages
+        lines, along = (self.rows, self.bk) if self.k_major else (self.bk, self.rows)
+        self.lines, self.boxes = lines, along // _WIDE
+
+    @property
+    def box(self) -> tuple[int, int]:
+        """The box of the tensor map, outermost first."""
+        return self.lines, _WIDE
+
+    def target(self) -> Any:
+        """Return the array that loads write: (line, place in it, which box, stage)."""
+        size = self.lines * _WIDE
+        layout = Layout((self.lines, _WIDE, self.boxes, self.stages), (_WIDE, 1, size, size * self.boxes))
+        return lw.dynamic_shared(f32, layout, swizzle=line_swizzle(4))
+
+    def load(self, map, target, at, stage, barrier, part, mask) -> None:
+        """Load a tile; `at` is its first row, its k, and its matrix of the batch."""
+        first, k, batch = at
+        for box in range(self.boxes):
+            place = (first, k + box * _WIDE) if self.k_major else (k, first + box * _WIDE)
+            lw.tma.load(target[None, None, box, stage], map, (batch, *place), barrier, **self.cache)
+
+    @lw.device
+    def fragments(self, array, first_row, stage):
+        """Return A of the wgmma of 64 rows from a first one on, by plane and step of K, of a stage."""
+        thread = lw.thread_idx.x % 128
+        row, column = first_row + thread // 32 * 16 + thread % 32 // 4, thread % 4 * 2
+        planes = [[], [], []]
+        for k in range(0, self.bk, _DEEP):
+            found = [[], [], []]
+            for deep in (0, 8):
+                for down in (0, 8):
+                    split = split_pair(*self.pair(array, row + down, column, k + deep, stage))
+                    for plane in range(3):
+                        found[plane].append(split[plane])
+            # registers of A: rows 0 and 8 of the first eight of K, then of the others
+            for plane in range(3):
+                planes[plane].append(tuple(found[plane]))
+        return planes
+
+    @lw.device
+    def pair(self, array, row, column, k: int, stage):
+        """Return two neighbours along K: of a row, from k and a column of the fragment on."""
+        if self.k_major:
+            place = array.ptr(row, k % _WIDE + column, k // _WIDE, stage)
+            return lw.pointer(place.address, f32, "shared", 8).load(2)
+        return [array[k + column + i, row % _WIDE, row // _WIDE, stage] for i in range(2)]
+
+
+@lw.device
+def split_pair(first, second):
+    """Return two f32 as three pairs of bf16 in a register each: their sums are the numbers."""
+    numbers = [first, second]
+    high = lw.asm("cvt.rz.bf16x2.f32 {d}, {y}, {x};", needs=_NEEDS, d=lw.u32, x=first, y=second)
+    left = unpacked_pair(high)
+    rest = [lw.where(lw.abs(numbers[i]) < float("inf"), numbers[i] - left[i], f32(0.0)) for i in range(2)]
+    middle = lw.asm("cvt.rn.bf16x2.f32 {d}, {y}, {x};", needs=_NEEDS, d=lw.u32, x=rest[0], y=rest[1])
+    left = unpacked_pair(middle)
+    low = [rest[i] - left[i] for i in range(2)]
+    lowest = lw.asm("cvt.rn.bf16x2.f32 {d}, {y}, {x};", needs=_NEEDS, d=lw.u32, x=low[0], y=low[1])
+    return high, middle, lowest
+
+
+@lw.device
+def unpacked_pair(register):
+    """Return the two bf16 of a register as f32."""
+    return lw.bitcast(register << 16, f32), lw.bitcast(register & 0xFFFF0000, f32)
