@@ -252,7 +252,7 @@ def _can_pingpong(problem: Problem, x: Choices) -> Any:
 
 def _can_split_a(problem: Problem, x: Choices) -> Any:
     """Return of which candidates the kernel's A may be split into bf16 in registers."""
-    if planes_of(problem) == 1 or not problem.a.tma:
+    if planes_of(problem) == 1 or problem.a.inner != 1:
         return np.zeros(len(x["rows"]), bool)
     consumers = x["rows"] // ROWS
     most = np.array([0, *(REGISTERS[each][1] for each in (1, 2, 3)), 0])[consumers]

@@ -44,6 +44,7 @@ H200 = Costs(
     promotion_by_turns=0.005,
     promotion_in_halves=0.014,
     register_split=0.3,
+    thread_load=0.0001,
     cluster_exchange=0.55,
     cluster_bytes=4.9e4,
     memory_exchange=1.33,

@@ -98,6 +98,8 @@ class Costs:
     promotion_in_halves: float
     #: Splitting 64 × 64 f32 into bf16 in the registers of a warpgroup, while others multiply.
     register_split: float
+    #: One load by a thread of such numbers, where TMA cannot load them.
+    thread_load: float
     #: Parts of K: an exchange in a cluster and the bytes of sums that a block gets, one through memory by who
     #: comes last and the bytes of sums that it reads, a second kernel and the bytes that all of it reads.
     cluster_exchange: float
@@ -298,13 +300,16 @@ def _hopper(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     asked = (rows / x.along * factor_a + loaded / x.across * factor_b) * line
     port = (rows + loaded) * line / c.port_bytes
     latency = c.load_latency / x.stages
+    by_threads = (
+        x.splits_a * (x.aligned_a < 16) * x.rows * ROWS * 4 / np.minimum(x.aligned_a, 8) * c.thread_load
+    )
     finish = _epilogue(x, c, consumers, tiles > slots)
     exposed = np.where(x.pingpong > 0, c.exposed_pingpong, c.exposed_cooperative)
     stored_by_threads = np.minimum(_thread_stores(x, c, consumers, tiles > slots), finish)
     between = stored_by_threads + (finish - stored_by_threads) * np.minimum(exposed, 1) + c.tile
 
     def mainloop(active: Values) -> Values:
-        return steps * _larger(multiply, active * asked / c.l2_bytes, port, latency)
+        return steps * _larger(multiply, active * asked / c.l2_bytes, port, latency, by_threads)
 
     full, last = mainloop(slots * size), mainloop(np.maximum(rest, 1) * size)
     last = np.maximum(last, np.minimum(c.last_wave, 1) * full * (whole > 0))

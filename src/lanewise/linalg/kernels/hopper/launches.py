@@ -187,7 +187,7 @@ def _products(problem: Problem, plan: Plan, pointers: Pointers, multiprocessors:
         float(pointers.alpha), float(pointers.beta),
         or_null(pointers.starts), or_null(pointers.ends), problem.experts, int(problem.clears_rest),
         problem.folded_rows,
-        *_split_memory(traits, problem, pointers),
+        *_split_memory(traits, problem, pointers), problem.a.leading, problem.a.batch_stride,
     )  # fmt: skip
     configured = compiled(traits)[blocks, traits.threads, SharedMemory(traits).total]
     return Launch(configured, arguments, overlap=traits.after_copy)
@@ -229,6 +229,8 @@ def tensor_maps(traits: Traits, pointers: Pointers) -> tuple[Any, Any, Any]:
         of_out = tensor_map(rows_out, (*lead, memory.box_rows, memory.box_columns), swizzle=swizzle)
     swizzle_a: Any = f"{tile_a.line}B"
     of_a = () if T.grouped else planes
+    if T.threads_load_a:
+        return flat(rows_a), tensor_map(rows_b, (*planes, *tile_b.box), swizzle="128B", dtype=dtype), of_out
     if T.plan.splits_a:
         of_a, rows_a = lead, rows_a[None] if rows_a.ndim == 2 else rows_a
         rows_a = rows_a[:1] if T.repeats(T.problem.a) else rows_a
@@ -257,10 +259,10 @@ def require_kernel(problem: Problem, plan: Plan) -> None:
     require_possible(_traits_for_launch(oriented(loaded, plan), plan, _multiprocessors(plan))[0])
     for name, operand, is_copied in (("a", problem.a, plan.copy_a), ("b", problem.b, plan.copy_b)):
         if plan.splits_a and (name == "b") == computes_transpose(problem, plan):
-            if is_copied or not operand.tma:
+            if is_copied or operand.inner != 1:
                 raise LanewiseError(
-                    f"splits_a=True: TMA loads {name} as it lies, which takes rows at multiples of 16 bytes "
-                    f"and copy_{name}=False"
+                    f"splits_a=True: {name} is loaded as it lies, which takes neighbours in memory and "
+                    f"copy_{name}=False"
                 )
             continue
         if needs_copy(operand, problem.precision) and not is_copied:

@@ -58,8 +58,9 @@ class SharedMemory:
 
     @property
     def loaded_bytes(self) -> int:
-        """Bytes that arrive in one stage."""
-        return self.a_bytes + self.b_bytes + self.metadata_bytes
+        """Bytes that TMA loads into one stage."""
+        by_tma = 0 if self.traits.threads_load_a else self.a_bytes
+        return by_tma + self.b_bytes + self.metadata_bytes
 
     @cached_property
     def stage_bytes(self) -> int:

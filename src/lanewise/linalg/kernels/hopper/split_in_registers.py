@@ -1,7 +1,8 @@
-"""A of f32 as TMA loads it, split into three bf16 in the registers of the warpgroup that multiplies it.
+"""A of f32 as it lies in memory, split into three bf16 in the registers of the warpgroup that multiplies it.
 
 Nothing is copied before, so that memory is read once: this is for an A that is much larger than B. The three
-bf16 are those of a copy (`copies/chunks.py`), and so are the bits of the product.
+bf16 are those of a copy (`copies/chunks.py`), and so are the bits of the product. TMA loads A; where its rows
+begin at no multiples of 16 bytes, the idle warps of the producer's warpgroup do, by cp.async.
 """
 
 from __future__ import annotations
@@ -12,10 +13,15 @@ from lanewise import lang as lw
 from lanewise.formats import f32
 from lanewise.layout import Layout
 from lanewise.linalg.kernels.hopper.operand_tiles import POLICIES, line_swizzle
+from lanewise.linalg.kernels.hopper.tile_scheduler import numbers
 from lanewise.linalg.kernels.hopper.traits import LINE, Traits
 
 #: Elements of a line of 128 bytes; K of a fragment.
 _WIDE, _DEEP = LINE // 4, 16
+#: Warps that load A where TMA cannot, their threads, and how each says that its loads are there.
+_LOADING = 3
+LOADING = 32 * _LOADING
+_ARRIVE = "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [{barrier}];"
 #: What conversions of two numbers to bf16 towards zero need.
 _NEEDS = ("sm_90", "7.8")
 
@@ -36,6 +42,8 @@ class SplitTile:
         self.rows, self.bk, self.stages = traits.bm, traits.bk, plan.stages
         lines, along = (self.rows, self.bk) if self.k_major else (self.bk, self.rows)
         self.lines, self.boxes = lines, along // _WIDE
+        #: Elements that a thread loads at once, if threads do.
+        self.width = traits.problem.a.alignment // 4
 
     @property
     def box(self) -> tuple[int, int]:
@@ -54,6 +62,46 @@ class SplitTile:
         for box in range(self.boxes):
             place = (first, k + box * _WIDE) if self.k_major else (k, first + box * _WIDE)
             lw.tma.load(target[None, None, box, stage], map, (batch, *place), barrier, **self.cache)
+
+    @lw.device
+    def load_by_threads(self, A, sizes, leading, at, stage) -> None:
+        """Begin this thread's loads of a tile: a line, or two, by each warp at once; zeros lie outside."""
+        M, K = sizes
+        first, k, _ = at
+        array, lane = self.target(), lw.lane_id()
+        warp = lw.thread_idx.x // 32 - 1
+        across = _WIDE // self.width
+        own = warp * self.width + lane // across
+        place = lane % across * self.width
+        first_line, first_place, lines, places = (first, k, M, K) if self.k_major else (k, first, K, M)
+        source = A + (first_line + own).to(lw.i64) * leading + (first_place + place).to(lw.i64)
+        each = _LOADING * self.width
+        for box in range(self.boxes):
+            left = lw.max(lw.min(places - first_place - place - box * _WIDE, self.width), 0) * 4
+            for begin in range(0, self.lines, each):
+                line = begin + own
+                if begin + each <= self.lines or line < self.lines:
+                    there = source + leading * begin + box * _WIDE
+                    bytes_ = lw.where(first_line + line < lines, left, 0)
+                    target = array.ptr(line, place, box, stage).aligned(4 * self.width)
+                    lw.cp_async(target, there.aligned(4 * self.width), 4 * self.width, src_bytes=bytes_)
+
+    @lw.device
+    def run_by_threads(self, T, pipeline, tiles, place, A, sizes, strides, steps) -> None:
+        """Load all stages of this block's tiles; `steps` are the first step of K, and how many there are."""
+        leading, stride = strides
+        first_step, count = steps
+        filling = pipeline.producer_state()
+        for number in numbers(tiles, tiles.first, tiles.step):
+            row, column, matrix = tiles[number]
+            first_row, _ = place.first_element(T, row, column)
+            of_batch = A if T.repeats(T.problem.a) else A + lw.i32(matrix).to(lw.i64) * stride
+            for step in lw.range(count):
+                pipeline.acquire(filling)
+                at = (first_row, (first_step + step) * self.bk, None)
+                self.load_by_threads(of_batch, sizes, leading, at, filling.stage)
+                lw.asm(_ARRIVE, needs=("sm_80", "7.0"), barrier=pipeline.barrier(filling).pointer)
+                filling = filling.next()
 
     @lw.device
     def fragments(self, array, first_row, stage):

@@ -142,6 +142,11 @@ class Traits:
         """Return whether planes of A, or of B, are the same for all matrices of the batch."""
         return self.planes > 1 and self.problem.batch > 1 and not operand.batch_stride
 
+    @property
+    def threads_load_a(self) -> bool:
+        """Whether idle warps load A, of f32, as its rows begin at no multiples of 16 bytes."""
+        return self.plan.splits_a and not self.problem.a.tma
+
     # who computes what --------------------------------------------------------------------------------------
 
     @cached_property
@@ -305,18 +310,23 @@ def traits_of(problem: Problem, plan: Plan) -> Traits:
     compiled = replace(
         plan, schedule=schedule, group=8, swap=False, copy_a=plan.copy_a or plan.copy_b, copy_b=False, why=""
     )
-    return Traits(_compiled_in(problem), compiled, Store.REGISTERS if plan.direct else store, aligned)
+    return Traits(
+        _compiled_in(problem, plan.splits_a), compiled, Store.REGISTERS if plan.direct else store, aligned
+    )
 
 
-def _compiled_in(problem: Problem) -> Problem:
+def _compiled_in(problem: Problem, splits_a: bool) -> Problem:
     """Return a problem without what is an argument of its kernel: sizes, strides, and alignment."""
     many = planes_of(problem) > 1 and problem.batch > 1
 
     def kind(operand: Operand, strided: bool = False) -> Operand:
         return Operand(operand.dtype, operand.k_major, 0, int(strided and operand.batch_stride != 0))
 
+    first = kind(problem.a, many)
+    if splits_a:
+        first = replace(first, leading=1, alignment=16 if problem.a.tma else min(problem.a.alignment, 8))
     return Problem(
-        0, 0, 0, kind(problem.a, many), kind(problem.b, many), kind(problem.out), problem.sums,
+        0, 0, 0, first, kind(problem.b, many), kind(problem.out), problem.sums,
         batch=min(problem.batch, 2), epilogue=problem.epilogue.compiled_in, precision=problem.precision,
         promote=problem.promote,
         scale_blocks=problem.scale_blocks if problem.promote is not None else (0, 0),
