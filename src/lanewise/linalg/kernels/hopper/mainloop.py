@@ -65,11 +65,11 @@ class Mainloop:
     def release(self, state) -> None:
         """Release a stage to all producers that load into it.
 
-        One thread speaks for the warpgroup, whose wgmma are complete. Scales are read by each warp on its
-        own: then one of each warp does.
+        One thread speaks for the warpgroup, whose wgmma are complete. Scales, and an A that registers split,
+        are read by each warp on its own: then one of each warp does.
         """
         T, thread = self.traits, self.thread
-        if self.block_scales is not None:
+        if T.releases_by_warps:
             lw.syncwarp()
             thread = lw.lane_id()
         if thread < T.multicasting:

@@ -244,8 +244,9 @@ class Traits:
 
     @property
     def releases_by_warps(self) -> bool:
-        """Whether each warp releases a stage: scales, and metadata of a sparse A, are read by each warp."""
-        return self.scaled_by_blocks or self.problem.sparse
+        """Whether each warp releases a stage: scales, metadata of a sparse A, and an A that registers split
+        are read by each warp."""
+        return self.scaled_by_blocks or self.problem.sparse or self.plan.splits_a
 
     @property
     def releases(self) -> int:
