@@ -25,7 +25,6 @@ from lanewise.linalg.kernels.hopper.operand_tiles import operand_tiles
 from lanewise.linalg.kernels.hopper.producer import Producer, clear_rest
 from lanewise.linalg.kernels.hopper.register_stores import RegisterEpilogue
 from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
-from lanewise.linalg.kernels.hopper.split_in_registers import LOADING as LOADING_A
 from lanewise.linalg.kernels.hopper.split_k_cluster import SplitInCluster
 from lanewise.linalg.kernels.hopper.split_k_workspace import SplitInWorkspace
 from lanewise.linalg.kernels.hopper.tile_scheduler import GroupedTiles, OneTile, TileScheduler
@@ -60,8 +59,8 @@ def begin(T, pipeline, split, maps, thread, role) -> None:
         if not T.threads_load_a:
             lw.tma.prefetch_map(A)
         lw.tma.prefetch_map(B)
-        if T.scaled_by_blocks or T.threads_load_a:  # a stage is full when what threads load is there, too
-            pipeline.full.init(1 + (COPYING if T.scaled_by_blocks else LOADING_A))
+        if T.scaled_by_blocks or T.plan.splits_a:  # a stage is full when what others load is there, too
+            pipeline.full.init(1 + (COPYING if T.scaled_by_blocks else operand_tiles(T)[0].arrivals))
             pipeline.empty.init(pipeline.consumers)
         else:
             pipeline.init()
@@ -75,8 +74,8 @@ def begin(T, pipeline, split, maps, thread, role) -> None:
         lw.cluster.arrive(relaxed=True)  # the fence has released the mbarriers
     if T.multicasting > 1:
         lw.cluster.wait()
-    elif T.releases_by_warps or T.threads_load_a:
-        lw.barrier(0, T.threads)  # other warps copy scales, or A, to the stages
+    elif T.releases_by_warps:
+        lw.barrier(0, T.threads)  # other warps load scales, or A, to the stages
     elif role == 0:
         lw.arrive(0, T.threads)  # loads need nothing of the other threads
     else:
@@ -166,11 +165,10 @@ def compiled(traits: Traits) -> Kernel:
             if T.scaled_by_blocks:  # noqa: SIM102, decided while tracing
                 if (thread >= 32) & (thread < 32 + COPYING):
                     block_scales.copy(pipeline, tiles, steps, place)
-            if T.threads_load_a:  # noqa: SIM102, decided while tracing
-                if thread >= 32:
-                    tile_a.run_by_threads(
-                        T, pipeline, tiles, place, A, (M, K), (a_leading, a_stride), (first_step, steps)
-                    )
+            if T.plan.splits_a:  # noqa: SIM102, decided while tracing
+                if (thread >= 32) & (T.threads_load_a | ((thread < 64) & lw.elect_one())):
+                    strides, all_steps = (a_leading, a_stride), (first_step, steps)
+                    tile_a.run(T, pipeline, tiles, place, A, (M, K), strides, all_steps)
             if T.store is Store.IDLE_WARPS:  # noqa: SIM102, decided while tracing
                 if thread >= LOADING:
                     IdleWarpStores(T, C, N, M, leading, stride).run(tiles, place)

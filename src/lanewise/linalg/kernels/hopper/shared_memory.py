@@ -58,9 +58,9 @@ class SharedMemory:
 
     @property
     def loaded_bytes(self) -> int:
-        """Bytes that TMA loads into one stage."""
-        by_tma = 0 if self.traits.threads_load_a else self.a_bytes
-        return by_tma + self.b_bytes + self.metadata_bytes
+        """Bytes that the producer loads into one stage: not those of an A that registers split."""
+        of_a = 0 if self.traits.plan.splits_a else self.a_bytes
+        return of_a + self.b_bytes + self.metadata_bytes
 
     @cached_property
     def stage_bytes(self) -> int:

@@ -1,8 +1,9 @@
 """A of f32 as it lies in memory, split into three bf16 in the registers of the warpgroup that multiplies it.
 
 Nothing is copied before, so that memory is read once: this is for an A that is much larger than B. The three
-bf16 are those of a copy (`copies/chunks.py`), and so are the bits of the product. TMA loads A; where its rows
-begin at no multiples of 16 bytes, the idle warps of the producer's warpgroup do, by cp.async.
+bf16 are those of a copy (`copies/chunks.py`), and so are the bits of the product. A warp beside the producer
+loads A by TMA, and does not wait until B is copied; where rows of A begin at no multiples of 16 bytes, all
+idle warps of the producer's warpgroup do, by cp.async.
 """
 
 from __future__ import annotations
@@ -32,7 +33,6 @@ class SplitTile:
     Lines lie along K, 32 elements of all rows, or along M, 32 rows for all of K.
     """
 
-    parts = 1
     line = LINE
 
     def __init__(self, traits: Traits) -> None:
@@ -43,7 +43,7 @@ class SplitTile:
         lines, along = (self.rows, self.bk) if self.k_major else (self.bk, self.rows)
         self.lines, self.boxes = lines, along // _WIDE
         #: Elements that a thread loads at once, if threads do.
-        self.width = traits.problem.a.alignment // 4
+        self.by_threads, self.width = not traits.problem.a.tma, traits.problem.a.alignment // 4
 
     @property
     def box(self) -> tuple[int, int]:
@@ -56,19 +56,24 @@ class SplitTile:
         layout = Layout((self.lines, _WIDE, self.boxes, self.stages), (_WIDE, 1, size, size * self.boxes))
         return lw.dynamic_shared(f32, layout, swizzle=line_swizzle(4))
 
-    def load(self, map, target, at, stage, barrier, part, mask) -> None:
-        """Load a tile; `at` is its first row, its k, and its matrix of the batch."""
+    @property
+    def arrivals(self) -> int:
+        """How many threads arrive at a stage's barrier for A."""
+        return LOADING if self.by_threads else 1
+
+    def load(self, map, target, at, stage, barrier) -> None:
+        """Load a tile by TMA; `at` is its first row, its k, and its matrix of the batch."""
         first, k, batch = at
         for box in range(self.boxes):
             place = (first, k + box * _WIDE) if self.k_major else (k, first + box * _WIDE)
             lw.tma.load(target[None, None, box, stage], map, (batch, *place), barrier, **self.cache)
 
     @lw.device
-    def load_by_threads(self, A, sizes, leading, at, stage) -> None:
+    def load_by_threads(self, A, array, sizes, leading, at, stage) -> None:
         """Begin this thread's loads of a tile: a line, or two, by each warp at once; zeros lie outside."""
         M, K = sizes
-        first, k, _ = at
-        array, lane = self.target(), lw.lane_id()
+        first, k = at
+        lane = lw.lane_id()
         warp = lw.thread_idx.x // 32 - 1
         across = _WIDE // self.width
         own = warp * self.width + lane // across
@@ -87,20 +92,26 @@ class SplitTile:
                     lw.cp_async(target, there.aligned(4 * self.width), 4 * self.width, src_bytes=bytes_)
 
     @lw.device
-    def run_by_threads(self, T, pipeline, tiles, place, A, sizes, strides, steps) -> None:
+    def run(self, T, pipeline, tiles, place, A, sizes, strides, steps) -> None:
         """Load all stages of this block's tiles; `steps` are the first step of K, and how many there are."""
         leading, stride = strides
         first_step, count = steps
-        filling = pipeline.producer_state()
+        filling, array = pipeline.producer_state(), self.target()
         for number in numbers(tiles, tiles.first, tiles.step):
             row, column, matrix = tiles[number]
             first_row, _ = place.first_element(T, row, column)
-            of_batch = A if T.repeats(T.problem.a) else A + lw.i32(matrix).to(lw.i64) * stride
+            matrix = lw.i32(0 if T.repeats(T.problem.a) else matrix)
             for step in lw.range(count):
+                k = (first_step + step) * self.bk
+                full = pipeline.barrier(filling)
                 pipeline.acquire(filling)
-                at = (first_row, (first_step + step) * self.bk, None)
-                self.load_by_threads(of_batch, sizes, leading, at, filling.stage)
-                lw.asm(_ARRIVE, needs=("sm_80", "7.0"), barrier=pipeline.barrier(filling).pointer)
+                if self.by_threads:
+                    source = A + matrix.to(lw.i64) * stride
+                    self.load_by_threads(source, array, sizes, leading, (first_row, k), filling.stage)
+                    lw.asm(_ARRIVE, needs=("sm_80", "7.0"), barrier=full.pointer)
+                else:
+                    full.arrive(expect=4 * self.rows * self.bk)
+                    self.load(A, array, (first_row, k, matrix), filling.stage, full)
                 filling = filling.next()
 
     @lw.device
