@@ -21,8 +21,9 @@ from lanewise.linalg.kernels.int4.kernels import (
 from lanewise.linalg.kernels.int4.packing import CHUNK, COLUMNS
 from lanewise.linalg.problem import Operand, Problem
 
-#: Instructions' rows of a block, and its tiles of columns: two where that leaves no multiprocessor idle.
-_BLOCKS, _TILES = (1, 2, 4, 8), 2
+#: Instructions' rows of a block, and its tiles of columns: two where that leaves no multiprocessor idle, and
+#: four where rows are many, of which each block reads all.
+_BLOCKS, _TILES, _MANY = (1, 2, 4, 8), 2, 4
 
 
 def few_rows_launch(
@@ -37,6 +38,8 @@ def few_rows_launch(
     chunks, group, columns = packed
     blocks = next((each for each in _BLOCKS if each * ROWS >= problem.m), _BLOCKS[-1])
     tiles = _TILES if problem.n > multiprocessors * COLUMNS else 1
+    if blocks >= _MANY and columns % (_MANY * COLUMNS) == 0:
+        tiles = _MANY
     traits = FewRows(_compiled_in(problem), tiles, blocks)
     grid = (-(-problem.m // traits.rows), -(-problem.n // traits.columns))
     traits = replace(traits, stages=_stages(traits, grid[0] * grid[1] > multiprocessors))
