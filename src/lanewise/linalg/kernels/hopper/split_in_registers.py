@@ -119,9 +119,9 @@ class SplitTile:
         """Return A of the wgmma of 64 rows from a first one on, by plane and step of K, of a stage."""
         thread = lw.thread_idx.x % 128
         row, column = first_row + thread // 32 * 16 + thread % 32 // 4, thread % 4 * 2
-        planes = [[], [], []]
+        planes: list[Any] = [[], [], []]
         for k in range(0, self.bk, _DEEP):
-            found = [[], [], []]
+            found: list[Any] = [[], [], []]
             for deep in (0, 8):
                 for down in (0, 8):
                     split = split_pair(*self.pair(array, row + down, column, k + deep, stage))
