@@ -22,7 +22,7 @@ CASES: dict[str, tuple[tuple[int, int, int, int], str, Any]] = {
     "columns by TMA": ((2, 132, 8, 68), "ab", plan((128, 8, 64), stages=2)),
     "rows at any address": ((1, 71, 12, 131), "b", plan((64, 16, 64), stages=3)),
     "columns at any address": ((3, 133, 8, 67), "a", plan((64, 8, 64), stages=2)),
-    "rows at multiples of 8 bytes, B first": ((1, 7, 138, 262), "b", plan((192, 8, 64), stages=2, swap=True)),
+    "rows at multiples of 8 bytes, B first": ((1, 7, 138, 262), "b", plan((128, 8, 64), stages=2, swap=True)),
     "parts of K": ((2, 70, 24, 329), "", plan((64, 16, 64), stages=2, split=2)),
     "groups of K": ((1, 130, 40, 578), "a", plan((128, 40, 64), stages=2, groups=3, gather=True)),
 }

@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 
 from lanewise.linalg.kernels.hopper.traits import (
+    FIRST_REGISTERS,
     MOST_SHARED,
     OTHER_REGISTERS,
     REGISTERS,
+    REGISTERS_OF_CONSUMERS,
     ROWS,
     SPLIT_REGISTERS,
     WIDEST_PROMOTED,
@@ -255,8 +257,11 @@ def _can_split_a(problem: Problem, x: Choices) -> Any:
     if planes_of(problem) == 1 or problem.a.inner != 1:
         return np.zeros(len(x["rows"]), bool)
     consumers = x["rows"] // ROWS
-    most = np.array([0, *(REGISTERS[each][1] for each in (1, 2, 3)), 0])[consumers]
-    return (consumers <= 3) & (x["columns"] + SPLIT_REGISTERS + OTHER_REGISTERS <= most)
+    registers = REGISTERS_OF_CONSUMERS if problem.a.tma else FIRST_REGISTERS
+    most = np.array([0, *registers.values(), 0])[consumers]
+    return (consumers <= (3 if problem.a.tma else 2)) & (
+        x["columns"] + SPLIT_REGISTERS + OTHER_REGISTERS <= most
+    )
 
 
 def _stages(problem: Problem, x: Choices) -> Any:

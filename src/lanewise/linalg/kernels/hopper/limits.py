@@ -56,7 +56,7 @@ def _about_tile(T: Traits) -> str:
     if T.bk * T.element_bytes != LINE:
         return f"a stage must have {LINE // T.element_bytes} elements of K (128 bytes), not {T.bk}"
     if (
-        T.sum_registers + OTHER_REGISTERS > REGISTERS[T.consumers][1]
+        T.sum_registers + OTHER_REGISTERS > T.most_registers
         or T.bn // 2 * sums.bits // 32 + OTHER_REGISTERS > FIRST_REGISTERS[T.consumers]
     ):
         return f"{T.consumer_rows} × {T.bn} sums do not fit into the registers of a warpgroup"
@@ -93,6 +93,8 @@ def _about_schedule(T: Traits) -> str:
             f"skew={plan.skew} must be 1 to {plan.stages}, for two or three cooperative warpgroups whose "
             "sums are not promoted, and not for grouped products"
         )
+    if T.threads_load_a and T.consumers > 2:
+        return "splits_a=True is for at most two warpgroups where TMA cannot load A"
     if plan.splits_a and (T.planes == 1 or T.consumer_rows != ROWS or T.piece != T.bn):
         return (
             "splits_a=True is for f32, 64 rows for each warpgroup, and sums that are not promoted in halves"

@@ -25,6 +25,7 @@ WARPGROUP, ROWS, LINE = 128, 64, 128
 #: at the beginning, which bound the accumulator of one instruction.
 REGISTERS = {1: (56, 255), 2: (40, 232), 3: (32, 160)}
 FIRST_REGISTERS = {1: 255, 2: 168, 3: 128}
+REGISTERS_OF_CONSUMERS = {consumers: most for consumers, (_, most) in REGISTERS.items()}
 #: Registers of a consumer beside its sums.
 OTHER_REGISTERS = 28
 #: Columns of the widest tile whose sums and totals fit into the registers of a warpgroup.
@@ -166,8 +167,15 @@ class Traits:
 
     @property
     def moves_registers(self) -> bool:
-        """Whether the warpgroup that loads gives registers to the others."""
+        """Whether the warpgroup that loads gives registers to the others; threads that load need theirs."""
+        if self.threads_load_a:
+            return False
         return self.consumers > 1 and not (self.one_tile and self.sum_registers <= 96)
+
+    @property
+    def most_registers(self) -> int:
+        """Registers of a thread that multiplies."""
+        return (FIRST_REGISTERS if self.threads_load_a else REGISTERS_OF_CONSUMERS)[self.consumers]
 
     @property
     def multicasting(self) -> int:

@@ -18,12 +18,10 @@ from lanewise.linalg.problem import Problem
 LANES = 32
 #: Warps of a block, each of which sums a part of K.
 PARTS = 8
-#: Chunks of K that are on their way to a warp, at most and at least.
-MOST_STAGES, LEAST_STAGES = 8, 3
-#: Instructions' rows up to which rows come through shared memory; more of them go to registers at once.
-_STAGED_BLOCKS = 2
-#: Pieces of 16 bytes of a row's chunk, and elements of such a piece.
-_PIECES, _PER_PIECE = 8, 8
+#: Chunks of K that are on their way to a warp.
+STAGES = 8
+#: Elements of 16 bytes of scales.
+_PER_PIECE = 8
 #: Rows of a result that an instruction computes.
 ROWS = 8
 #: What arithmetic of two bf16 at once needs.
@@ -41,8 +39,7 @@ class FewRows:
     #: Tiles of columns, and instructions' rows, of a block.
     tiles: int
     blocks: int
-    #: Chunks of K of a warp that are in shared memory at the same time.
-    stages: int = MOST_STAGES
+    stages = STAGES
 
     @property
     def dtype(self) -> Format:
@@ -68,15 +65,14 @@ class FewRows:
         return ROWS * self.blocks
 
     @property
-    def stages_rows(self) -> bool:
-        """Whether rows come through shared memory, some chunks ahead, as weights and scales do."""
-        return self.blocks <= _STAGED_BLOCKS
+    def loads_ahead(self) -> bool:
+        """Whether rows are loaded a chunk ahead: there are no registers for many."""
+        return self.blocks <= 2
 
     @property
-    def stage_bytes(self) -> tuple[int, int, int]:
-        """Bytes of the weights, scales and rows of a chunk for all warps."""
-        rows = self.rows * CHUNK * 2 if self.stages_rows else 0
-        return PARTS * self.tiles * TILE_BYTES, PARTS * self.columns * 2, PARTS * rows
+    def stage_bytes(self) -> tuple[int, int]:
+        """Bytes of the weights and scales of a chunk for all warps."""
+        return PARTS * self.tiles * TILE_BYTES, PARTS * self.columns * 2
 
     @property
     def shared_bytes(self) -> int:
@@ -107,24 +103,16 @@ def scale_pairs(scales, place):
 
 
 class Ring:
-    """What is on its way to a warp: some chunks of K of its weights, their scales, and the rows.
+    """What is on its way to a warp: some chunks of K of its weights, and their scales."""
 
-    A lane reads 32 bytes of a row as two pieces of 16. These are `exchanged` in every other row, so that
-    eight lanes, which read together, meet all banks.
-    """
-
-    def __init__(self, T, X, W, scales, rows, sizes) -> None:
-        self.traits, self.X, self.W, self.scales, self.rows = T, X, W, scales, rows
+    def __init__(self, T, W, scales, sizes) -> None:
+        self.traits, self.W, self.scales = T, W, scales
         self.chunks, self.per_group, self.padded = sizes
         self.lane, self.warp = lw.lane_id(), lw.thread_idx.x // LANES
         self.tile = lw.block_idx.y * T.tiles
-        weights, of_scales, _ = T.stage_bytes
-        after = T.stages * weights
         self.words = lw.dynamic_shared(lw.u32, (PARTS, T.stages, T.tiles, LANES, 4))
+        after = T.stages * T.stage_bytes[0]
         self.kept_scales = lw.dynamic_shared(T.dtype, (PARTS, T.stages, T.columns), offset=after)
-        if T.stages_rows:
-            shape, after = (PARTS, T.stages, T.rows, _PIECES, 4), after + T.stages * of_scales
-            self.kept_rows = lw.dynamic_shared(lw.u32, shape, offset=after)
 
     @lw.device
     def fetch(self, chunk, end, stage) -> None:
@@ -140,29 +128,15 @@ class Ring:
                 column = (self.tile * COLUMNS + lane * _PER_PIECE).to(lw.i64)
                 target = self.kept_scales.ptr(self.warp, stage, lane * _PER_PIECE)
                 lw.cp_async(target.aligned(16), (self.scales + group + column).aligned(16), 16)
-            if T.stages_rows:
-                for first in range(0, T.rows, LANES // _PIECES):
-                    row, piece = first + lane // _PIECES, lane % _PIECES
-                    source = self.X + self.rows[first // (LANES // _PIECES)] + chunk.to(lw.i64) * CHUNK
-                    exchanged = (piece ^ row) & 1
-                    target = self.kept_rows.ptr(self.warp, stage, row, exchanged * 4 + piece // 2, 0)
-                    lw.cp_async(target.aligned(16), (source + piece * _PER_PIECE).aligned(16), 16)
         lw.cp_async_commit()
 
     @lw.device
     def of_stage(self, stage):
-        """Return a lane's words of weights, its pairs of scales, and its eight words of each row."""
-        T, lane, numbers = self.traits, self.lane, range(self.traits.tiles)
+        """Return a lane's words of weights, and its pairs of scales."""
+        lane, numbers = self.lane, range(self.traits.tiles)
         words = [self.words.ptr(self.warp, stage, number, lane, 0).aligned(16).load(4) for number in numbers]
         places = self.kept_scales.ptr(self.warp, stage, lane // 4)
-        pairs = [scale_pairs(places, number * COLUMNS) for number in numbers]
-        x = []
-        for block in range(T.blocks if T.stages_rows else 0):
-            row, own = block * ROWS + lane // 4, lane % 4
-            pieces = [((half ^ row) & 1) * 4 + own for half in range(2)]
-            loaded = [self.kept_rows.ptr(self.warp, stage, row, piece, 0).aligned(16) for piece in pieces]
-            x.append([word for each in loaded for word in each.load(4)])
-        return words, pairs, x
+        return words, [scale_pairs(places, number * COLUMNS) for number in numbers]
 
 
 @lw.device
@@ -172,26 +146,32 @@ def mainloop(T, mma, X, W, scales, first_row, M, leading, sizes):
     share = lw.cdiv(chunks, PARTS)
     begin = lw.min(warp * share, chunks)
     end = lw.min(begin + share, chunks)
-
-    def row(number):
-        """Return where a row begins; of one that is beyond the last nothing is stored."""
-        return lw.min(first_row + number, M - 1).to(lw.i64) * leading
-
-    each = LANES // _PIECES
-    staged = [row(first + lane // _PIECES) for first in range(0, T.rows if T.stages_rows else 0, each)]
-    ring = Ring(T, X, W, scales, staged, sizes)
+    ring = Ring(T, W, scales, sizes)
     for ahead in range(T.stages - 1):
         ring.fetch(begin + ahead, end, ahead)
-    others = [X + row(n * ROWS + lane // 4) + lane % 4 * 16 for n in range(0 if T.stages_rows else T.blocks)]
+    rows = []
+    for block in range(T.blocks):
+        row = lw.min(first_row + block * ROWS + lane // 4, M - 1).to(lw.i64)  # what is beyond is not stored
+        rows.append(X + row * leading + lane % 4 * 16)
+
+    def load(chunk):
+        """Return a chunk of the rows."""
+        found = []
+        for row in rows:
+            source = lw.pointer((row + chunk.to(lw.i64) * CHUNK).address, lw.u32, "global", 16)
+            found.append([*source.load(4), *(source + 4).load(4)])
+        return found
+
     acc = [[mma.zeros() for _ in range(T.blocks)] for _ in range(T.tiles)]
     stage = lw.i32(0)
+    x = load(lw.min(begin, chunks - 1))
     for chunk in lw.range(begin, end):
+        following = load(lw.min(chunk + 1, end - 1)) if T.loads_ahead else None
+        if not T.loads_ahead:
+            x = load(chunk)
         lw.cp_async_wait(T.stages - 2)
         lw.syncwarp()  # all lanes' copies are there, and the stage before has been read
-        words, pairs, x = ring.of_stage(stage)
-        for other in others:
-            source = lw.pointer((other + chunk.to(lw.i64) * CHUNK).address, lw.u32, "global", 16)
-            x.append([*source.load(4), *(source + 4).load(4)])
+        words, pairs = ring.of_stage(stage)
         ring.fetch(chunk + (T.stages - 1), end, lw.where(stage == 0, T.stages - 1, stage - 1))
         stage = lw.where(stage == T.stages - 1, 0, stage + 1)
         for step in range(4):
@@ -200,6 +180,8 @@ def mainloop(T, mma, X, W, scales, first_row, M, leading, sizes):
                 for block in range(T.blocks):
                     b = x[block][2 * step : 2 * step + 2]
                     acc[number][block] = mma(a, b, acc[number][block])
+        if T.loads_ahead:
+            x = following
     lw.cp_async_wait(0)
     return acc
 

@@ -7,23 +7,12 @@ from dataclasses import replace
 
 from lanewise.formats import Format
 from lanewise.linalg.kernels.family import Launch, residual_strides
-from lanewise.linalg.kernels.hopper.traits import MOST_SHARED
-from lanewise.linalg.kernels.int4.kernels import (
-    LANES,
-    LEAST_STAGES,
-    MOST_STAGES,
-    PARTS,
-    ROWS,
-    FewRows,
-    few_rows,
-    unpacking,
-)
+from lanewise.linalg.kernels.int4.kernels import LANES, PARTS, ROWS, FewRows, few_rows, unpacking
 from lanewise.linalg.kernels.int4.packing import CHUNK, COLUMNS
 from lanewise.linalg.problem import Operand, Problem
 
-#: Instructions' rows of a block, and its tiles of columns: two where that leaves no multiprocessor idle, and
-#: four where rows are many, of which each block reads all.
-_BLOCKS, _TILES, _MANY = (1, 2, 4, 8), 2, 4
+#: Instructions' rows of a block, and its tiles of columns: two where that leaves no multiprocessor idle.
+_BLOCKS, _TILES = (1, 2, 4, 8), 2
 
 
 def few_rows_launch(
@@ -38,24 +27,15 @@ def few_rows_launch(
     chunks, group, columns = packed
     blocks = next((each for each in _BLOCKS if each * ROWS >= problem.m), _BLOCKS[-1])
     tiles = _TILES if problem.n > multiprocessors * COLUMNS else 1
-    if blocks >= _MANY and columns % (_MANY * COLUMNS) == 0:
-        tiles = _MANY
     traits = FewRows(_compiled_in(problem), tiles, blocks)
-    grid = (-(-problem.m // traits.rows), -(-problem.n // traits.columns))
-    traits = replace(traits, stages=_stages(traits, grid[0] * grid[1] > multiprocessors))
     x, words, scales, out, bias, residual, scale_out = memory
     out_row, out_column = problem.out.strides
     arguments = (
         x, words, scales, out, problem.m, problem.n, chunks, group // CHUNK, columns, leading, out_row,
         out_column, bias, residual, *residual_strides(problem)[:2], scale_out, *factors, problem.folded_rows,
     )  # fmt: skip
+    grid = (-(-problem.m // traits.rows), -(-problem.n // traits.columns))
     return Launch(few_rows(traits)[grid, PARTS * LANES, traits.shared_bytes], arguments)
-
-
-def _stages(traits: FewRows, shares: bool) -> int:
-    """Return how many chunks of K a warp has in shared memory, which two blocks may share."""
-    room = MOST_SHARED // (2 if shares else 1)
-    return max(LEAST_STAGES, min(MOST_STAGES, room // sum(traits.stage_bytes)))
 
 
 def _compiled_in(problem: Problem) -> Problem:
