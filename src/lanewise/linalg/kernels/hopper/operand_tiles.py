@@ -6,17 +6,10 @@ from typing import Any
 
 from lanewise import lang as lw
 from lanewise.formats import Format
-from lanewise.layout import Layout, Swizzle
-from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
+from lanewise.layout import Layout
+from lanewise.linalg.kernels.hopper.shared_memory import POLICIES, SharedMemory, line_swizzle
+from lanewise.linalg.kernels.hopper.split_in_registers import SplitTile
 from lanewise.linalg.kernels.hopper.traits import LINE, ROWS, Traits
-
-#: Cache policies of TMA by their letters in a plan.
-POLICIES = {"f": "evict_first", "n": "evict_normal"}
-
-
-def line_swizzle(element_bytes: int, line: int = LINE) -> Swizzle:
-    """Return the swizzle of lines of 128 bytes, or of 64, for elements of a size."""
-    return Swizzle({LINE: 3, LINE // 2: 2}[line], 4 - (element_bytes.bit_length() - 1), 3)
 
 
 def operand_tiles(traits: Traits) -> tuple[Any, OperandTile]:
@@ -30,8 +23,6 @@ def operand_tiles(traits: Traits) -> tuple[Any, OperandTile]:
     depth = T.bk // 2 if T.problem.sparse else T.bk
     of_b = OperandTile(T, T.b, (T.bn, T.bk), T.problem.b.k_major, across, SharedMemory(T).b_offset, l2_b)
     if plan.splits_a:
-        from lanewise.linalg.kernels.hopper.split_in_registers import SplitTile
-
         return SplitTile(T), of_b
     return OperandTile(T, T.a, (T.bm, depth), T.problem.a.k_major, along, 0, l2_a), of_b
 

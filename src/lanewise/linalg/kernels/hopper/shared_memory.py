@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from lanewise.layout import Swizzle
 from lanewise.linalg.kernels.hopper.traits import LINE, MOST_SHARED, ROWS, WARPGROUP, Store, Traits
 
 #: Subtiles of results that a consumer has in shared memory at the same time.
@@ -20,6 +21,13 @@ _LEAST_BOX, _WIDEST_BOX = 64, 256
 _ALIGNED = 1024
 #: Columns of a sparse product's tile, if its lines are stored transposed, that pass through at once, at most.
 _MOST_SPARSE_COLUMNS = 32
+#: Cache policies of TMA by their letters in a plan.
+POLICIES = {"f": "evict_first", "n": "evict_normal"}
+
+
+def line_swizzle(element_bytes: int, line: int = LINE) -> Swizzle:
+    """Return the swizzle of lines of 128 bytes, or of 64, for elements of a size."""
+    return Swizzle({LINE: 3, LINE // 2: 2}[line], 4 - (element_bytes.bit_length() - 1), 3)
 
 
 class SharedMemory:

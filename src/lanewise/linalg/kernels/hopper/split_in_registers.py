@@ -13,7 +13,7 @@ from typing import Any
 from lanewise import lang as lw
 from lanewise.formats import f32
 from lanewise.layout import Layout
-from lanewise.linalg.kernels.hopper.operand_tiles import POLICIES, line_swizzle
+from lanewise.linalg.kernels.hopper.shared_memory import POLICIES, line_swizzle
 from lanewise.linalg.kernels.hopper.tile_scheduler import numbers
 from lanewise.linalg.kernels.hopper.traits import LINE, Traits
 
