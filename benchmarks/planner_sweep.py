@@ -137,7 +137,8 @@ def text_of(plan: Plan) -> str:
         value = getattr(plan, name)
         if value != getattr(usual, name):
             words.append(f"{name}={str(value).replace(' ', '_')}")
-    words += [name for name in ("swap", "gather", "direct", "copy_a", "copy_b") if getattr(plan, name)]
+    names = ("swap", "gather", "direct", "splits_a", "copy_a", "copy_b")
+    words += [name for name in names if getattr(plan, name)]
     return " ".join(words)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from lanewise.linalg.kernels.hopper.limits import require_possible
 from lanewise.linalg.kernels.hopper.traits import traits_of
 from lanewise.linalg.plan import Plan
 from linalg.hopper_products import plan, product, some
+from linalg.kernels_on_cpu import by_kernels
 from linalg.split_sums import in_parts
 
 
@@ -115,3 +117,29 @@ def test_more_tiles_than_counters_are_refused() -> None:
         traits = traits_of(problem, plan((64, 64, 64), groups=2))
         hopper.for_shape(traits, 64 * 128, 64 * 64, 1, 132)
     assert pointers.workspace is None
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    some(
+        [
+            plan((64, 32, 64), split=2),
+            plan((64, 16, 64), groups=3, direct=True),
+            plan((64, 8, 64), groups=4, gather=True, swap=True),
+            plan((128, 32, 64), split=2, groups=2, stages=2),
+        ],
+        plan((64, 16, 64), split=2, groups=2, gather=True),
+    ),
+)
+def test_parts_of_k_of_split_f32(chosen: Plan) -> None:
+    """Parts of f32 that is split into bf16 are promoted by themselves, and added in the plan's order."""
+    rng = np.random.default_rng(5)
+    m = 7 if chosen.swap else 70
+    a, b = (rng.standard_normal(shape, np.float32) for shape in ((2, m, 491), (2, 491, 40)))
+    chosen = replace(chosen, copy_a=True, copy_b=True)
+    wanted = lw.matmul(a, b, precision="f32", plan=chosen)
+    assert np.array_equal(by_kernels(a, b, plan=chosen, precision="f32"), wanted)
+    one = lw.matmul(a, b, precision="f32", plan=replace(chosen, split=1, groups=1, gather=False))
+    assert not np.array_equal(one, wanted)
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    assert np.abs(wanted - exact).max() < 1e-5 * np.abs(exact).max()

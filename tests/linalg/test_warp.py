@@ -167,3 +167,14 @@ def test_what_it_cannot_do() -> None:
     small = lw.plan(a.astype(E4M3), a.astype(E4M3).T, accumulate="f32", arch="sm_90a").problem
     with pytest.raises(LanewiseError, match="no sums promoted along K"):
         warp.kernel(small, Plan("warp", "sm_89", (64, 64, 64), 3))
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_the_cpu_refuses_steps_of_f32_that_a_gpu_refuses(arch: str) -> None:
+    """Sums of split f32 are promoted after each instruction: CPU and GPU take steps of its K alone."""
+    a = np.ones((64, 256), np.float32)
+    lw.matmul(a, a.T, precision="f32", plan=Plan("warp", arch, (64, 64, 16), 2))
+    for step in (32, 64):
+        plan = Plan("warp", arch, (64, 64, step), 2)
+        with pytest.raises(lw.LanewiseError, match=f"{step} elements of K are not those of mma"):
+            lw.matmul(a, a.T, precision="f32", plan=plan)

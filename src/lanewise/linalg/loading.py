@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from lanewise.linalg.orientation import computes_transpose
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Operand, Problem
 
@@ -37,11 +38,12 @@ def with_copies(problem: Problem, plan: Plan) -> Plan:
     """
     if plan.family not in ("warpgroup", "blackwell"):
         return replace(plan, copy_a=False, copy_b=False)
-    return replace(
-        plan,
-        copy_a=needs_copy(problem.a, problem.precision, plan.family == "blackwell"),
-        copy_b=needs_copy(problem.b, problem.precision, plan.family == "blackwell"),
-    )
+    copies = [
+        needs_copy(each, problem.precision, plan.family == "blackwell") for each in (problem.a, problem.b)
+    ]
+    if plan.splits_a:
+        copies[int(computes_transpose(problem, plan))] = False
+    return replace(plan, copy_a=copies[0], copy_b=copies[1])
 
 
 def as_loaded(problem: Problem, tcgen05: bool = False) -> Problem:

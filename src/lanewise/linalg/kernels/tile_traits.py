@@ -3,7 +3,7 @@ the problem."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from lanewise.formats import Format
@@ -81,16 +81,20 @@ class TileTraits:
         return self.planes > 1 and self.problem.batch > 1 and not operand.batch_stride
 
 
-def compiled_in(problem: Problem) -> Problem:
-    """Return a problem without what is an argument of its kernel: sizes, strides, and alignment."""
+def compiled_in(problem: Problem, splits_a: bool = False) -> Problem:
+    """Return a problem without what is an argument of its kernel: sizes, strides, and alignment, but for that
+    of an A of f32 that is split in registers."""
     is_split = planes_of(problem) > 1
 
     def kind(operand: Operand, strided: bool = False) -> Operand:
         return Operand(operand.dtype, operand.k_major, 0, int(strided and operand.batch_stride != 0))
 
     many = is_split and problem.batch > 1
+    first = kind(problem.a, many)
+    if splits_a:
+        first = replace(first, leading=1, alignment=16 if problem.a.tma else min(problem.a.alignment, 8))
     return Problem(
-        0, 0, 0, kind(problem.a, many), kind(problem.b, many), kind(problem.out), problem.sums,
+        0, 0, 0, first, kind(problem.b, many), kind(problem.out), problem.sums,
         batch=min(problem.batch, 2), epilogue=problem.epilogue.compiled_in, precision=problem.precision,
         promote=problem.promote,
         scale_blocks=problem.scale_blocks if problem.promote is not None else (0, 0),

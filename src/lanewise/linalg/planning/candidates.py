@@ -16,7 +16,9 @@ from lanewise.linalg.kernels.hopper.traits import (
     MOST_SHARED,
     OTHER_REGISTERS,
     REGISTERS,
+    REGISTERS_OF_CONSUMERS,
     ROWS,
+    SPLIT_REGISTERS,
     WIDEST_PROMOTED,
 )
 from lanewise.linalg.loading import needs_copy
@@ -100,7 +102,7 @@ class Ranked:
         return Plan(
             "warpgroup", ARCH, (of["rows"], of["columns"], self.step), of["stages"],
             (of["across"], of["along"]), of["split"], schedule, swap=bool(of["swap"]), groups=of["groups"],
-            gather=bool(of["gather"]), direct=bool(of["direct"]),
+            gather=bool(of["gather"]), direct=bool(of["direct"]), splits_a=bool(of["splits_a"]),
         )  # fmt: skip
 
     def next_tile(self, place: int) -> int | None:
@@ -173,8 +175,7 @@ def _suits_warps(problem: Problem) -> bool:
 
 def _is_chain(problem: Problem) -> bool:
     """Return whether K is never cut."""
-    is_promoted = problem.promote is not None or problem.precision == "f32"
-    return is_promoted or problem.experts > 0 or problem.sums.bits == 16
+    return problem.promote is not None or problem.experts > 0 or problem.sums.bits == 16
 
 
 def _warp_choices(plans: list[Plan]) -> Choices:
@@ -185,7 +186,7 @@ def _warp_choices(plans: list[Plan]) -> Choices:
         "rows": rows, "columns": columns, "step": steps, "across": one, "along": one,
         "split": np.array([plan.split for plan in plans]),
         "groups": one, "gather": none, "direct": none, "by_turns": none, "pingpong": none, "swap": none,
-        "warp": one, "stages": np.array([plan.stages for plan in plans]),
+        "splits_a": none, "warp": one, "stages": np.array([plan.stages for plan in plans]),
     }  # fmt: skip
 
 
@@ -229,11 +230,14 @@ def _choices(
     twice = (x["rows"] == consumers * ROWS) & (consumers < 3) & (x["columns"] <= _TWICE)
     x["by_turns"] = twice & bool(problem.promote)
     x["swap"] = np.full(len(x["rows"]), swap)
-    x["warp"], x["pingpong"] = np.zeros((2, len(x["rows"])), int)
+    x["warp"], x["pingpong"], x["splits_a"] = np.zeros((3, len(x["rows"])), int)
     x["step"] = np.full(len(x["rows"]), LINE // element_bytes(problem))
     pingpong = _can_pingpong(problem, x)
     x = {name: np.concatenate([values, values[pingpong]]) for name, values in x.items()}
     x["pingpong"][len(pingpong) :] = 1
+    split = _can_split_a(seen, x)
+    x = {name: np.concatenate([values, values[split]]) for name, values in x.items()}
+    x["splits_a"][len(split) :] = 1
     return _with_stages(seen, x)
 
 
@@ -257,7 +261,7 @@ def _with_stages(problem: Problem, x: Choices) -> Choices:
     exchange = np.where(x["split"] > 1, x["rows"] * x["columns"] * _SUM_BYTES, 0)
     line = LINE // element_bytes(problem)
     loaded = x["columns"] if problem.b.k_major else -(-x["columns"] // line) * line
-    stage = (x["rows"] + loaded) * LINE * planes_of(problem)
+    stage = (x["rows"] + loaded) * LINE * planes_of(problem) - x["splits_a"] * x["rows"] * LINE
     whole = ROWS * x["columns"] * problem.out.dtype.word_bits // 8
     by_tma = (x["direct"] == 0) & (x["gather"] == 0) & problem.out.k_major & (problem.out.alignment == 16)
     is_short = problem.k * element_bytes(problem) <= _SHORT_K
@@ -279,6 +283,18 @@ def _with_stages(problem: Problem, x: Choices) -> Choices:
     at = np.concatenate(places)
     stages = np.concatenate([each[place] for each, place in zip(numbers, places, strict=True)])
     return {**{name: values[at] for name, values in x.items()}, "stages": stages}
+
+
+def _can_split_a(problem: Problem, x: Choices) -> Any:
+    """Return of which candidates the kernel's A may be split into bf16 in registers."""
+    if planes_of(problem) == 1 or problem.a.inner != 1:
+        return np.zeros(len(x["rows"]), bool)
+    consumers = x["rows"] // ROWS
+    registers = REGISTERS_OF_CONSUMERS if problem.a.tma else FIRST_REGISTERS
+    most = np.array([0, *registers.values(), 0])[consumers]
+    return (consumers <= (3 if problem.a.tma else 2)) & (
+        x["columns"] + SPLIT_REGISTERS + OTHER_REGISTERS <= most
+    )
 
 
 def _tiles(problem: Problem, split: int) -> Iterator[tuple[int, int]]:

@@ -44,6 +44,7 @@ def problem_columns(problem: Problem, plan: Plan) -> dict[str, float]:
         "experts": problem.experts,
         "copies": len(copied),
         "copied_bytes": sum(_copied_bytes(each, rows, problem, planes) for each, rows in copied),
+        "copied_a_bytes": _copied_bytes(seen.a, seen.m, problem, planes) if planes > 1 else 0,
     }  # fmt: skip
 
 
@@ -77,7 +78,7 @@ def plan_columns(plan: Plan) -> dict[str, float]:
         "across": plan.cluster[0], "along": plan.cluster[1],
         "split": plan.split, "groups": plan.groups, "gather": plan.gather, "stages": plan.stages,
         "pingpong": plan.schedule == "pingpong", "by_turns": plan.schedule == "by turns",
-        "direct": plan.direct, "raster": plan.group,
+        "direct": plan.direct, "splits_a": plan.splits_a, "raster": plan.group,
     }  # fmt: skip
 
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import lru_cache
 
 from lanewise.errors import LanewiseError
-from lanewise.formats import bf16
 from lanewise.linalg.plan import Plan, require_fields
 from lanewise.linalg.planning.planner import require_possible
 from lanewise.linalg.problem import Problem
@@ -55,7 +54,8 @@ def _require_kernel(problem: Problem, plan: Plan) -> None:
     if plan.family == "warp":
         from lanewise.linalg.kernels.warp import launches as warp
 
-        warp.require_kernel(_as_multiplied(problem), plan)
+        # the CPU alone promotes sums of mma.sync; the tiles have to suit the products that are left
+        warp.require_kernel(replace(problem, promote=None), plan)
     elif plan.family == "blackwell":
         from lanewise.linalg.kernels.blackwell import launches as blackwell
 
@@ -64,12 +64,3 @@ def _require_kernel(problem: Problem, plan: Plan) -> None:
         from lanewise.linalg.kernels.hopper import launches as hopper
 
         hopper.require_kernel(problem, plan)
-
-
-def _as_multiplied(problem: Problem) -> Problem:
-    """Return a problem without what the CPU alone adds to the sums of mma.sync: they are promoted to f32, or
-    are those of f32 split into bf16. The tiles have to suit the products that are left."""
-    if problem.precision == "f32":
-        a, b = (replace(each, dtype=bf16) for each in (problem.a, problem.b))
-        problem = replace(problem, precision="", a=a, b=b)
-    return replace(problem, promote=None)

@@ -103,6 +103,10 @@ class Costs:
     promotion: float
     promotion_by_turns: float
     promotion_in_halves: float
+    #: Splitting 64 × 64 f32 into bf16 in the registers of a warpgroup, while others multiply.
+    register_split: float
+    #: One load by a thread of such numbers, where TMA cannot load them.
+    thread_load: float
     #: Parts of K: an exchange in a cluster and the bytes of sums that a block gets, one through memory by who
     #: comes last and the bytes of sums that it reads, a second kernel and the bytes that all of it reads.
     cluster_exchange: float
@@ -168,9 +172,11 @@ class Case:
     promotes: Values
     #: 0, or how many matrices B has, each for some rows of A.
     experts: Values
-    #: Kernels that copy operands first, and the bytes that they read and write.
+    #: Kernels that copy operands first, and the bytes that they read and write, of all and of A that is split
+    #: into bf16.
     copies: Values
     copied_bytes: Values
+    copied_a_bytes: Values
     #: The plan. `warp`: it is one of mma.sync, which copies nothing.
     warp: Values
     rows: Values
@@ -185,6 +191,7 @@ class Case:
     pingpong: Values
     by_turns: Values
     direct: Values
+    splits_a: Values
     raster: Values
 
     def of(self, chosen: object) -> Case:
@@ -245,6 +252,7 @@ def _memory_bytes(case: Case, costs: Costs, element: Values) -> tuple[Values, Va
     x, c = case, costs
     readers_a, readers_b = ceiling(x.n, x.columns * x.along), ceiling(x.m, x.rows * x.across)
     rows = x.m * (1 + c.half_atoms * (x.lines_a < _SECTOR) + c.far_reads * (1 - 1 / readers_a))
+    rows = rows * _share_of_planes(x)
     of_b = 1 + c.half_atoms * (x.lines_b < _SECTOR) + c.far_reads * (1 - 1 / readers_b)
     reads = (rows + x.n * np.maximum(x.experts, 1) * of_b) * x.k * element * x.batch
     lines = np.where(x.along_n > 0, x.m, x.n) * x.batch
@@ -258,6 +266,11 @@ def _memory_bytes(case: Case, costs: Costs, element: Values) -> tuple[Values, Va
     broken_box = c.broken_box * (1 - np.gcd(np.gcd(run, line_bytes), _SECTOR) / _SECTOR)
     edges = ceiling(x.line_bytes, tile) * broken + ceiling(x.line_bytes, run) * broken_box * (x.warp == 0)
     return reads, x.m * x.n * x.out_bytes * x.batch + lines * edges
+
+
+def _share_of_planes(case: Case) -> Values:
+    """Return what share of the bytes of its bf16 numbers A has: less if it is f32 that registers split."""
+    return np.where(case.splits_a > 0, 2 / 3, 1.0)
 
 
 def _drained(moved: Values, costs: Costs) -> Values:
@@ -355,14 +368,17 @@ def _hopper(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     multiply = _products_of_step(x, c, consumers, tiles > slots)
     factor_a, factor_b = _load_factors(x, c)
     line = np.minimum(LINE, ceiling(x.k * x.element_bytes, _SECTOR) * _SECTOR) * x.planes
-    loaded = _loaded_columns(x)
-    asked = (x.rows / x.along * factor_a + loaded / x.across * factor_b) * line
-    port = (x.rows + loaded) * line / c.port_bytes
+    loaded, rows = _loaded_columns(x), x.rows * _share_of_planes(x)
+    asked = (rows / x.along * factor_a + loaded / x.across * factor_b) * line
+    port = (rows + loaded) * line / c.port_bytes
     latency = c.load_latency / x.stages
+    by_threads = (
+        x.splits_a * (x.aligned_a < 16) * x.rows * ROWS * 4 / np.minimum(x.aligned_a, 8) * c.thread_load
+    )
     finish = _epilogue(x, c, consumers, tiles > slots)
 
     def mainloop(active: Values) -> Values:
-        return steps * _larger(multiply, active * asked / c.l2_bytes, port, latency)
+        return steps * _larger(multiply, active * asked / c.l2_bytes, port, latency, by_threads)
 
     full, last = mainloop(slots * size), mainloop(np.maximum(rest, 1) * size)
     stored_by_threads = np.minimum(_thread_stores(x, c, consumers, tiles > slots), finish)
@@ -389,8 +405,9 @@ def _hopper(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     sent = x.rows * x.columns * _SUM_BYTES
     exchange = np.where(x.split > 1, c.cluster_exchange + sent / c.cluster_bytes, 0.0)
     exchange = exchange + np.where(x.groups > 1, np.where(x.gather > 0, by_kernel, by_last), 0.0)
-    copies = np.where(x.copies > 0, c.copy + c.second_copy * (x.copies - 1), 0.0)
-    copies = copies + x.copied_bytes / c.copy_bytes
+    number = x.copies - x.splits_a
+    copies = np.where(number > 0, c.copy + c.second_copy * (number - 1), 0.0)
+    copies = copies + (x.copied_bytes - x.splits_a * x.copied_a_bytes) / c.copy_bytes
     total = launch + _larger(computed, memory) + exchange + copies
     waves = np.maximum(tiles / slots, 1)
     loads = waves * steps * _larger(np.minimum(tiles, slots) * size * asked / c.l2_bytes, port, latency)
@@ -412,6 +429,7 @@ def _products_of_step(case: Case, costs: Costs, consumers: Values, persistent: V
     promoted = x.promotes * promotion * x.rows / consumers * x.columns / ROWS**2
     # two accumulators keep the tensor cores busy; of those that alternate, one has a block's only tile
     alone = ((consumers == 1) & (x.by_turns == 0)) | ((x.pingpong > 0) & ~persistent)
+    multiply = np.maximum(multiply, x.splits_a * (multiply / consumers + c.register_split))
     return multiply + np.where(alone, c.step_alone, c.step_shared) + promoted
 
 

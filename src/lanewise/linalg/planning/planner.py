@@ -202,8 +202,9 @@ def require_possible(problem: Problem, plan: Plan) -> None:
             f"split={plan.split}, groups={plan.groups}: K is {problem.k}, which is {steps} steps of {step}, "
             f"not enough for {parts} parts"
         )
-    is_split = problem.precision == "f32" and plan.family != "warp"
-    if parts > 1 and (problem.promote is not None or is_split):
+    if plan.splits_a and (plan.family != "warpgroup" or problem.precision != "f32"):
+        raise LanewiseError("splits_a=True is for products of f32 by plans of family 'warpgroup'")
+    if parts > 1 and problem.promote is not None:
         raise LanewiseError(
             f"split={plan.split}, groups={plan.groups}: K cannot be split where sums are promoted to f32"
         )

@@ -11,7 +11,7 @@ from lanewise.errors import InternalError
 from lanewise.formats import Format
 from lanewise.layout import Swizzle
 from lanewise.linalg.kernels.attention.sizes import Tile
-from lanewise.linalg.kernels.hopper.operand_tiles import line_swizzle
+from lanewise.linalg.kernels.hopper.shared_memory import line_swizzle
 from lanewise.linalg.kernels.hopper.traits import ROWS, WARPGROUP
 
 __all__ = ["ROWS", "WARPGROUP", "Traits"]

@@ -149,10 +149,11 @@ def loaded(problem: Problem, plan: Plan) -> Problem:
     )
 
 
-def require_copies(problem: Problem, plan: Plan, tcgen05: bool = False) -> None:
-    """Raise an error if TMA or the instruction cannot take an operand that a plan does not copy."""
-    for name, operand, is_copied in (("a", problem.a, plan.copy_a), ("b", problem.b, plan.copy_b)):
-        if needs_copy(operand, problem.precision, tcgen05=tcgen05) and not is_copied:
+def require_copies(problem: Problem, plan: Plan, names: str = "ab", tcgen05: bool = False) -> None:
+    """Raise an error if TMA or the instruction cannot take an operand, by name, that a plan does not copy."""
+    for name in names:
+        is_copied = getattr(plan, f"copy_{name}")
+        if needs_copy(getattr(problem, name), problem.precision, tcgen05=tcgen05) and not is_copied:
             raise LanewiseError(
                 f"copy_{name}=False: TMA and {'tcgen05' if tcgen05 else 'wgmma'} cannot take {name} as it "
                 "lies, and the plan does not copy it: make the plan for these arrays, or take "

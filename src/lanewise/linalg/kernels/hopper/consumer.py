@@ -60,7 +60,8 @@ class Consumer(Mainloop):
                     totals, reading = self.promoted_with_two(accumulators, others, reading)
                 else:
                     totals, reading = self.promoted(accumulators, reading)
-                epilogue.store(totals, first_row, first_column)
+                self.finish(totals, first_row, first_column, tiles_done, None)
+                tiles_done = tiles_done + 1
                 continue
             if T.pingpong:
                 lw.barrier(ORDER + own, 2 * WARPGROUP)
@@ -115,7 +116,7 @@ class Consumer(Mainloop):
         elif plan.groups > 1:
             sums = [[lw.where(self.steps > 0, acc[i], 0) for i in range(T.bn // 2)] for acc in accumulators]
             self.reduce(sums, 0, first_row, first_column)
-        elif not T.promotes:  # totals have been stored
+        else:
             self.epilogue.store(accumulators, first_row, first_column, values)
 
     @lw.device

@@ -39,8 +39,13 @@ def parameter_types(traits: Traits) -> tuple[Any, Any, Any]:
     of_c: Any = lw.Ptr[T.out]
     if T.store is Store.TMA:
         of_c = lw.TensorMap[T.out, (*lead, memory.box_rows, memory.box_columns), memory.box_swizzle]
+    kind_a: Any = lw.TensorMap[T.a, (*(() if T.grouped else planes), *tile_a.box), tile_a.line]
+    if T.plan.splits_a:
+        kind_a = lw.TensorMap[f32, (*lead, *tile_a.box), tile_a.line]
+    if T.threads_load_a:
+        kind_a = lw.Ptr[f32, T.problem.a.alignment]
     return (
-        lw.TensorMap[T.a, (*(() if T.grouped else planes), *tile_a.box), tile_a.line],
+        kind_a,
         lw.TensorMap[T.b, (*planes, *tile_b.box), tile_b.line],
         of_c,
     )
@@ -51,10 +56,11 @@ def begin(T, pipeline, split, maps, thread, role) -> None:
     """Prepare the barriers, and wait for those that others need."""
     A, B, C = maps
     if (thread < 32) & lw.elect_one():  # the thread that loads
-        lw.tma.prefetch_map(A)
+        if not T.threads_load_a:
+            lw.tma.prefetch_map(A)
         lw.tma.prefetch_map(B)
-        if T.scaled_by_blocks:  # a stage is full when its scales are there, too
-            pipeline.full.init(1 + COPYING)
+        if T.scaled_by_blocks or T.plan.splits_a:  # a stage is full when what others load is there, too
+            pipeline.full.init(1 + (COPYING if T.scaled_by_blocks else operand_tiles(T)[0].arrivals))
             pipeline.empty.init(pipeline.consumers)
         else:
             pipeline.init()
@@ -69,7 +75,7 @@ def begin(T, pipeline, split, maps, thread, role) -> None:
     if T.multicasting > 1:
         lw.cluster.wait()
     elif T.releases_by_warps:
-        lw.barrier(0, T.threads)  # another warp copies scales to the stages
+        lw.barrier(0, T.threads)  # other warps load scales, or A, to the stages
     elif role == 0:
         lw.arrive(0, T.threads)  # loads need nothing of the other threads
     else:
@@ -115,9 +121,10 @@ def compiled(traits: Traits) -> Kernel:
     require_possible(traits)
     T = traits
     of_a, of_b, of_c = parameter_types(T)
+    tile_a, _ = operand_tiles(T)
     bias_dtype, residual_dtype = T.problem.epilogue.added_dtypes
     of_sums: Any = lw.i32 if T.problem.sums is s32 else f32
-    stage_bytes = SharedMemory(T).stage_bytes
+    stage_bytes = SharedMemory(T).loaded_bytes
 
     @lw.kernel(max_threads=T.threads, min_blocks=1, cluster=T.launched_in)
     def warpgroup(
@@ -129,7 +136,7 @@ def compiled(traits: Traits) -> Kernel:
         scale_row: lw.i32, scale_row_k: lw.i32, scale_column: lw.i32, scale_column_k: lw.i32,
         alpha: f32, beta: f32, starts: lw.Ptr[lw.i32], ends: lw.Ptr[lw.i32], experts: lw.i32,
         clears_rest: lw.i32, folded_rows: lw.i32,
-        counters: lw.Ptr[lw.i32], sums: lw.Ptr[of_sums, 16],
+        counters: lw.Ptr[lw.i32], sums: lw.Ptr[of_sums, 16], a_leading: lw.i64, a_stride: lw.i64,
     ):  # fmt: skip
         thread = lw.thread_idx.x
         role = lw.shfl_sync(thread // WARPGROUP, 0)  # the same in a warp, and the compiler knows
@@ -158,6 +165,10 @@ def compiled(traits: Traits) -> Kernel:
             if T.scaled_by_blocks:  # noqa: SIM102, decided while tracing
                 if (thread >= 32) & (thread < 32 + COPYING):
                     block_scales.copy(pipeline, tiles, steps, place)
+            if T.plan.splits_a:  # noqa: SIM102, decided while tracing
+                if (thread >= 32) & (T.threads_load_a | ((thread < 64) & lw.elect_one())):
+                    strides, all_steps = (a_leading, a_stride), (first_step, steps)
+                    tile_a.run(T, pipeline, tiles, place, A, (M, K), strides, all_steps)
             if T.store is Store.IDLE_WARPS:  # noqa: SIM102, decided while tracing
                 if thread >= LOADING:
                     IdleWarpStores(T, C, N, M, leading, stride).run(tiles, place)

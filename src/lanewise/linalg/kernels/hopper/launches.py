@@ -30,7 +30,7 @@ from lanewise.linalg.kernels.hopper.operand_tiles import operand_tiles
 from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
 from lanewise.linalg.kernels.hopper.split_k_workspace import workspace_bytes as sum_bytes
 from lanewise.linalg.kernels.hopper.traits import MOST_SHARED, Store, Traits, traits_of
-from lanewise.linalg.orientation import oriented, oriented_launch
+from lanewise.linalg.orientation import computes_transpose, oriented, oriented_launch
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.gpus import GPUS, resident
 from lanewise.linalg.pointers import COUNTER_BYTES, Pointers, flat
@@ -190,7 +190,7 @@ def _products(problem: Problem, plan: Plan, pointers: Pointers, multiprocessors:
         *epilogue_arguments(problem, pointers, block_strides=strides),
         or_null(pointers.starts), or_null(pointers.ends), problem.experts, int(problem.clears_rest),
         problem.folded_rows,
-        *_split_memory(traits, problem, pointers),
+        *_split_memory(traits, problem, pointers), problem.a.leading, problem.a.batch_stride,
     )  # fmt: skip
     configured = compiled(traits)[blocks, traits.threads, SharedMemory(traits).total]
     return Launch(configured, arguments, overlap=traits.after_copy)
@@ -228,8 +228,14 @@ def tensor_maps(traits: Traits, pointers: Pointers) -> tuple[Any, Any, Any]:
         swizzle: Any = f"{memory.box_swizzle}B" if memory.box_swizzle else "none"
         of_out = tensor_map(rows_out, (*lead, memory.box_rows, memory.box_columns), swizzle=swizzle)
     swizzle_a: Any = f"{tile_a.line}B"
+    of_a = () if T.grouped else planes
+    if T.threads_load_a:
+        return flat(rows_a), tensor_map(rows_b, (*planes, *tile_b.box), swizzle="128B", dtype=dtype), of_out
+    if T.plan.splits_a:
+        of_a, rows_a = lead, rows_a[None] if rows_a.ndim == 2 else rows_a
+        rows_a = rows_a[:1] if T.repeats(T.problem.a) else rows_a
     return (
-        tensor_map(rows_a, (*(() if T.grouped else planes), *tile_a.box), swizzle=swizzle_a, dtype=dtype),
+        tensor_map(rows_a, (*of_a, *tile_a.box), swizzle=swizzle_a, dtype=dtype),
         tensor_map(rows_b, (*planes, *tile_b.box), swizzle="128B", dtype=dtype),
         of_out,
     )
@@ -246,7 +252,16 @@ def require_kernel(problem: Problem, plan: Plan) -> None:
     """Raise the error that a launch would raise if there is no kernel of a plan for a problem."""
     traits, _ = _traits_for_launch(oriented(loaded(problem, plan), plan), plan, _multiprocessors(plan))
     require_possible(traits)
-    require_copies(problem, plan)
+    if not plan.splits_a:
+        require_copies(problem, plan)
+        return
+    split, other = "ba" if computes_transpose(problem, plan) else "ab"
+    if getattr(plan, f"copy_{split}") or getattr(problem, split).inner != 1:
+        raise LanewiseError(
+            f"splits_a=True: {split} is loaded as it lies, which takes neighbours in memory and "
+            f"copy_{split}=False"
+        )
+    require_copies(problem, plan, names=other)
 
 
 def workspace_bytes(problem: Problem, plan: Plan) -> int:

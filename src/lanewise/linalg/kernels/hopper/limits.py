@@ -56,7 +56,7 @@ def _about_tile(T: Traits) -> str:
     if T.bk * T.element_bytes != LINE:
         return f"a stage must have {LINE // T.element_bytes} elements of K (128 bytes), not {T.bk}"
     if (
-        T.sum_registers + OTHER_REGISTERS > REGISTERS[T.consumers][1]
+        T.sum_registers + OTHER_REGISTERS > T.most_registers
         or T.bn // 2 * sums.bits // 32 + OTHER_REGISTERS > FIRST_REGISTERS[T.consumers]
     ):
         return f"{T.consumer_rows} × {T.bn} sums do not fit into the registers of a warpgroup"
@@ -84,7 +84,7 @@ def _about_memory(T: Traits, memory: SharedMemory) -> str:
 def _about_schedule(T: Traits) -> str:
     """Return what is wrong with how sums are split, promoted, or skewed."""
     plan = T.plan
-    if T.problem.promote is not None and plan.split > 1:
+    if T.problem.promote is not None and plan.split * plan.groups > 1:
         return "sums with block scales cannot be split over K"
     if plan.skew and (
         T.consumers == 1 or T.pingpong or T.promotes or T.grouped or not 0 < plan.skew <= plan.stages
@@ -93,10 +93,16 @@ def _about_schedule(T: Traits) -> str:
             f"skew={plan.skew} must be 1 to {plan.stages}, for two or three cooperative warpgroups whose "
             "sums are not promoted, and not for grouped products"
         )
-    if T.planes > 1 and (T.multicasting > 1 or not (T.problem.a.k_major and T.problem.b.k_major)):
+    if T.threads_load_a and T.consumers > 2:
+        return "splits_a=True is for at most two warpgroups where TMA cannot load A"
+    if plan.splits_a and (T.planes == 1 or T.consumer_rows != ROWS or T.piece != T.bn):
+        return (
+            "splits_a=True is for f32, 64 rows for each warpgroup, and sums that are not promoted in halves"
+        )
+    if T.planes > 1 and (
+        T.multicasting > 1 or not (T.problem.b.k_major and (T.problem.a.k_major or plan.splits_a))
+    ):
         return "products of split f32 need K-major operands and clusters that share no loads"
-    if T.promotes and plan.groups > 1:
-        return "sums that are promoted cannot be split over K"
     if plan.l2 and (len(plan.l2) != 2 or not set(plan.l2) <= set("fn-")):
         return f"l2={plan.l2!r} must be two letters, one for A and one for B, each f, n or -"
     return ""
@@ -128,6 +134,7 @@ def fitted(problem: Problem, plan: Plan) -> Plan | None:
     seen = oriented(problem, plan)
     most: Plan | None = None
     stage_bytes = (plan.tile[0] + plan.tile[1]) * plan.tile[2] * element_bytes(problem) * planes_of(problem)
+    stage_bytes -= plan.splits_a * plan.tile[0] * LINE
     for stages in range(min(plan.stages, MOST_SHARED // stage_bytes), 1, -1):
         tried = replace(plan, stages=stages)
         try:

@@ -28,7 +28,8 @@ class Mainloop:
         self.mma = traits.instruction
         self.thread = lw.thread_idx.x % WARPGROUP
         tile_a, tile_b = operand_tiles(traits)
-        self.a, self.b = tile_a.descriptor(whole=False), tile_b.descriptor(whole=True)
+        self.tile_a, self.b = tile_a, tile_b.descriptor(whole=True)
+        self.a = tile_a.target() if traits.plan.splits_a else tile_a.descriptor(whole=False)
         #: Set by the kernel.
         self.epilogue: Any = None
         self.block_scales: Any = None
@@ -42,12 +43,19 @@ class Mainloop:
         T, a, b = self.traits, self.a, self.b
         blocks = T.consumer_rows // ROWS
         first = 0 if T.pingpong else self.own * blocks
+        split = None
+        if T.plan.splits_a:
+            split = self.tile_a.fragments(self.a, first * ROWS, stage)
         lw.wgmma_fence()
         begun = further
         for plane_a, plane_b in plane_products(T.planes, T.problem.is_transpose):
             for k in range(0, T.bk, self.mma.k):
                 for block in range(blocks):
-                    from_a, from_b = a[0, k, first + block, plane_a, stage], b[column, k, plane_b, stage]
+                    from_b = b[column, k, plane_b, stage]
+                    if split is None:
+                        from_a = a[0, k, first + block, plane_a, stage]
+                    else:
+                        from_a = split[plane_a][k // self.mma.k]
                     accumulators[block] = self.mma(from_a, from_b, accumulators[block], accumulate=begun)
                 begun = True
         lw.wgmma_commit()
@@ -57,11 +65,11 @@ class Mainloop:
     def release(self, state) -> None:
         """Release a stage to all producers that load into it.
 
-        One thread speaks for the warpgroup, whose wgmma are complete. Scales are read by each warp on its
-        own: then one of each warp does.
+        One thread speaks for the warpgroup, whose wgmma are complete. Scales, and an A that registers split,
+        are read by each warp on its own: then one of each warp does.
         """
         T, thread = self.traits, self.thread
-        if self.block_scales is not None:
+        if T.releases_by_warps:
             lw.syncwarp()
             thread = lw.lane_id()
         if thread < T.multicasting:

@@ -6,29 +6,25 @@ from typing import Any
 
 from lanewise import lang as lw
 from lanewise.formats import Format
-from lanewise.layout import Layout, Swizzle
-from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
+from lanewise.layout import Layout
+from lanewise.linalg.kernels.hopper.shared_memory import POLICIES, SharedMemory, line_swizzle
+from lanewise.linalg.kernels.hopper.split_in_registers import SplitTile
 from lanewise.linalg.kernels.hopper.traits import LINE, ROWS, Traits
 
-#: Cache policies of TMA by their letters in a plan.
-_POLICIES = {"f": "evict_first", "n": "evict_normal"}
 
+def operand_tiles(traits: Traits) -> tuple[Any, OperandTile]:
+    """Return how tiles of A and B lie in shared memory; of a sparse A, the half that is kept.
 
-def line_swizzle(element_bytes: int, line: int = LINE) -> Swizzle:
-    """Return the swizzle of lines of 128 bytes, or of 64, for elements of a size."""
-    return Swizzle({LINE: 3, LINE // 2: 2}[line], 4 - (element_bytes.bit_length() - 1), 3)
-
-
-def operand_tiles(traits: Traits) -> tuple[OperandTile, OperandTile]:
-    """Return how tiles of A and B lie in shared memory; of a sparse A, the half that is kept."""
+    A may be f32 that is split in registers.
+    """
     T, plan = traits, traits.plan
     across, along = plan.cluster
     l2_a, l2_b = list(plan.l2 or "--")
     depth = T.bk // 2 if T.problem.sparse else T.bk
-    return (
-        OperandTile(T, T.a, (T.bm, depth), T.problem.a.k_major, along, 0, l2_a),
-        OperandTile(T, T.b, (T.bn, T.bk), T.problem.b.k_major, across, SharedMemory(T).b_offset, l2_b),
-    )
+    of_b = OperandTile(T, T.b, (T.bn, T.bk), T.problem.b.k_major, across, SharedMemory(T).b_offset, l2_b)
+    if plan.splits_a:
+        return SplitTile(T), of_b
+    return OperandTile(T, T.a, (T.bm, depth), T.problem.a.k_major, along, 0, l2_a), of_b
 
 
 class OperandTile:
@@ -43,7 +39,7 @@ class OperandTile:
         l2: str,
     ) -> None:  # fmt: skip
         #: What L2 is told of the lines that are loaded.
-        self.cache = {} if l2 == "-" else {"cache": _POLICIES[l2]}
+        self.cache = {} if l2 == "-" else {"cache": POLICIES[l2]}
         #: Matrices that lie one after the other, whose sum is meant; all of them are loaded at once.
         self.planes = traits.planes
         self.dtype, (self.rows, self.bk), self.stages = dtype, tile, traits.plan.stages

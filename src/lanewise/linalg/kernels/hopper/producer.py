@@ -50,7 +50,8 @@ class Producer:
                 k_of_b = k_of_a if tile_a.bk == tile_b.bk else (first_step + step) * tile_b.bk
                 at_a = (first_row, k_of_a, 0 if T.repeats(T.problem.a) else matrix)
                 at_b = (first_column, k_of_b, 0 if T.repeats(T.problem.b) else matrix)
-                tile_a.load(self.A, to_a, at_a, filling.stage, full, place.column, mask_a)
+                if not T.plan.splits_a:
+                    tile_a.load(self.A, to_a, at_a, filling.stage, full, place.column, mask_a)
                 if T.grouped and T.plan.cluster[0] > 1:
                     if shares:
                         tile_b.load(self.B, to_b, at_b, filling.stage, full, place.row, mask_b)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from lanewise.layout import Swizzle
 from lanewise.linalg.kernels.hopper.traits import LINE, MOST_SHARED, ROWS, WARPGROUP, Store, Traits
 
 #: Subtiles of results that a consumer has in shared memory at the same time.
@@ -20,6 +21,13 @@ _LEAST_BOX, _WIDEST_BOX = 64, 256
 _ALIGNED = 1024
 #: Columns of a sparse product's tile, if its lines are stored transposed, that pass through at once, at most.
 _MOST_SPARSE_COLUMNS = 32
+#: Cache policies of TMA by their letters in a plan.
+POLICIES = {"f": "evict_first", "n": "evict_normal"}
+
+
+def line_swizzle(element_bytes: int, line: int = LINE) -> Swizzle:
+    """Return the swizzle of lines of 128 bytes, or of 64, for elements of a size."""
+    return Swizzle({LINE: 3, LINE // 2: 2}[line], 4 - (element_bytes.bit_length() - 1), 3)
 
 
 class SharedMemory:
@@ -34,6 +42,8 @@ class SharedMemory:
     def a_bytes(self) -> int:
         """Bytes of A in one stage; of a sparse A, of the values that are kept."""
         T = self.traits
+        if T.plan.splits_a:
+            return T.bm * T.bk * 4
         return T.bm * LINE // 2 if T.problem.sparse else self._operand_bytes(T.bm, T.problem.a.k_major)
 
     @cached_property
@@ -56,8 +66,9 @@ class SharedMemory:
 
     @property
     def loaded_bytes(self) -> int:
-        """Bytes that arrive in one stage."""
-        return self.a_bytes + self.b_bytes + self.metadata_bytes
+        """Bytes that the producer loads into one stage: not those of an A that registers split."""
+        of_a = 0 if self.traits.plan.splits_a else self.a_bytes
+        return of_a + self.b_bytes + self.metadata_bytes
 
     @cached_property
     def stage_bytes(self) -> int:

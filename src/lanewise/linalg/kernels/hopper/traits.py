@@ -25,12 +25,15 @@ WARPGROUP, ROWS, LINE = 128, 64, 128
 #: at the beginning, which bound the accumulator of one instruction.
 REGISTERS = {1: (56, 255), 2: (40, 232), 3: (32, 160)}
 FIRST_REGISTERS = {1: 255, 2: 168, 3: 128}
+REGISTERS_OF_CONSUMERS = {consumers: most for consumers, (_, most) in REGISTERS.items()}
 #: Registers of a consumer beside its sums.
 OTHER_REGISTERS = 28
 #: Columns of the widest tile whose sums and totals fit into the registers of a warpgroup.
 WIDEST_PROMOTED = 192
 #: Dynamic shared memory that a block can have beside some hundred bytes of barriers.
 MOST_SHARED = shared_bytes_of("sm_90a") - 1024
+#: Registers of a stage's A that is split in registers: three planes of 64 × 64 bf16.
+SPLIT_REGISTERS = 48
 #: The epilogue that rounds alone.
 PLAIN = Epilogue()
 #: Elements of a row of a sparse A of which one 4-bit code of the metadata selects two.
@@ -82,6 +85,11 @@ class Traits(TileTraits):
         """Whether a kernel before this one copies operands: it begins early, and waits before it loads."""
         return self.plan.copy_a or self.plan.copy_b
 
+    @property
+    def threads_load_a(self) -> bool:
+        """Whether idle warps load A, of f32, as its rows begin at no multiples of 16 bytes."""
+        return self.plan.splits_a and not self.problem.a.tma
+
     # who computes what --------------------------------------------------------------------------------------
 
     @cached_property
@@ -101,8 +109,15 @@ class Traits(TileTraits):
 
     @property
     def moves_registers(self) -> bool:
-        """Whether the warpgroup that loads gives registers to the others."""
+        """Whether the warpgroup that loads gives registers to the others; threads that load need theirs."""
+        if self.threads_load_a:
+            return False
         return self.consumers > 1 and not (self.one_tile and self.sum_registers <= 96)
+
+    @property
+    def most_registers(self) -> int:
+        """Registers of a thread that multiplies."""
+        return (FIRST_REGISTERS if self.threads_load_a else REGISTERS_OF_CONSUMERS)[self.consumers]
 
     @property
     def multicasting(self) -> int:
@@ -164,7 +179,8 @@ class Traits(TileTraits):
     def sum_registers(self) -> int:
         """Registers of a thread for sums; if they are promoted, for totals and one or two accumulators."""
         each = self.consumer_rows // ROWS * self.bn // 2 * self.problem.sums.bits // 32
-        return each + self.promotes * (1 + self.two_accumulators) * each * self.piece // self.bn
+        split = SPLIT_REGISTERS if self.plan.splits_a else 0
+        return split + each + self.promotes * (1 + self.two_accumulators) * each * self.piece // self.bn
 
     @property
     def scaled_by_blocks(self) -> bool:
@@ -173,8 +189,9 @@ class Traits(TileTraits):
 
     @property
     def releases_by_warps(self) -> bool:
-        """Whether each warp releases a stage: scales, and metadata of a sparse A, are read by each warp."""
-        return self.scaled_by_blocks or self.problem.sparse
+        """Whether each warp releases a stage: scales, metadata of a sparse A, and an A that registers split
+        are read by each warp."""
+        return self.scaled_by_blocks or self.problem.sparse or self.plan.splits_a
 
     @property
     def releases(self) -> int:
@@ -237,4 +254,6 @@ def traits_of(problem: Problem, plan: Plan) -> Traits:
     compiled = replace(
         plan, schedule=schedule, group=8, swap=False, copy_a=plan.copy_a or plan.copy_b, copy_b=False, why=""
     )
-    return Traits(compiled_in(problem), compiled, Store.REGISTERS if plan.direct else store, aligned)
+    return Traits(
+        compiled_in(problem, plan.splits_a), compiled, Store.REGISTERS if plan.direct else store, aligned
+    )

@@ -18,8 +18,10 @@ from lanewise.linalg.problem import Problem
 LANES = 32
 #: Warps of a block, each of which sums a part of K.
 PARTS = 8
-#: Tiles of K that are on their way to a warp.
+#: Chunks of K that are on their way to a warp.
 STAGES = 8
+#: Elements of 16 bytes of scales.
+_PER_PIECE = 8
 #: Rows of a result that an instruction computes.
 ROWS = 8
 #: What arithmetic of two bf16 at once needs.
@@ -37,6 +39,7 @@ class FewRows:
     #: Tiles of columns, and instructions' rows, of a block.
     tiles: int
     blocks: int
+    stages = STAGES
 
     @property
     def dtype(self) -> Format:
@@ -63,13 +66,18 @@ class FewRows:
 
     @property
     def loads_ahead(self) -> bool:
-        """Whether rows and scales are loaded a chunk ahead."""
+        """Whether rows are loaded a chunk ahead: there are no registers for many."""
         return self.blocks <= 2
 
     @property
+    def stage_bytes(self) -> tuple[int, int]:
+        """Bytes of the weights and scales of a chunk for all warps."""
+        return PARTS * self.tiles * TILE_BYTES, PARTS * self.columns * 2
+
+    @property
     def shared_bytes(self) -> int:
-        """Shared memory of a block: packed weights on their way, then sums of all warps."""
-        return PARTS * max(STAGES * self.tiles * TILE_BYTES, self.rows * (self.columns + 1) * 4)
+        """Shared memory of a block: chunks on their way, then sums of all warps."""
+        return max(self.stages * sum(self.stage_bytes), PARTS * self.rows * (self.columns + 1) * 4)
 
 
 @lw.device
@@ -94,55 +102,78 @@ def scale_pairs(scales, place):
     return [lw.pack(scales[place + 8 * half], scales[place + 8 * half]) for half in range(2)]
 
 
+class Ring:
+    """What is on its way to a warp: some chunks of K of its weights, and their scales."""
+
+    def __init__(self, T, W, scales, sizes) -> None:
+        self.traits, self.W, self.scales = T, W, scales
+        self.chunks, self.per_group, self.padded = sizes
+        self.lane, self.warp = lw.lane_id(), lw.thread_idx.x // LANES
+        self.tile = lw.block_idx.y * T.tiles
+        self.words = lw.dynamic_shared(lw.u32, (PARTS, T.stages, T.tiles, LANES, 4))
+        after = T.stages * T.stage_bytes[0]
+        self.kept_scales = lw.dynamic_shared(T.dtype, (PARTS, T.stages, T.columns), offset=after)
+
+    @lw.device
+    def fetch(self, chunk, end, stage) -> None:
+        """Begin to copy a chunk, if it lies before the end."""
+        T, lane = self.traits, self.lane
+        if chunk < end:
+            for number in range(T.tiles):
+                place = (self.tile + number).to(lw.i64) * self.chunks.to(lw.i64) + chunk.to(lw.i64)
+                source = (self.W + place * (LANES * 4) + lane.to(lw.i64) * 4).aligned(16)
+                lw.cp_async(self.words.ptr(self.warp, stage, number, lane, 0).aligned(16), source, 16)
+            if lane < T.columns // _PER_PIECE:
+                group = (chunk // self.per_group).to(lw.i64) * self.padded.to(lw.i64)
+                column = (self.tile * COLUMNS + lane * _PER_PIECE).to(lw.i64)
+                target = self.kept_scales.ptr(self.warp, stage, lane * _PER_PIECE)
+                lw.cp_async(target.aligned(16), (self.scales + group + column).aligned(16), 16)
+        lw.cp_async_commit()
+
+    @lw.device
+    def of_stage(self, stage):
+        """Return a lane's words of weights, and its pairs of scales."""
+        lane, numbers = self.lane, range(self.traits.tiles)
+        words = [self.words.ptr(self.warp, stage, number, lane, 0).aligned(16).load(4) for number in numbers]
+        places = self.kept_scales.ptr(self.warp, stage, lane // 4)
+        return words, [scale_pairs(places, number * COLUMNS) for number in numbers]
+
+
 @lw.device
-def mainloop(T, mma, X, W, scales, first_row, M, leading, chunks, per_group, padded):
-    """Return a warp's sums over its part of K."""
-    lane, warp = lw.lane_id(), lw.thread_idx.x // LANES
-    tile = lw.block_idx.y * T.tiles
-    column = tile * COLUMNS + lane // 4
+def mainloop(T, mma, X, W, scales, first_row, M, leading, sizes):
+    """Return a warp's sums over its part of K; `sizes` are chunks, those of a group, and padded columns."""
+    lane, warp, chunks = lw.lane_id(), lw.thread_idx.x // LANES, sizes[0]
     share = lw.cdiv(chunks, PARTS)
     begin = lw.min(warp * share, chunks)
     end = lw.min(begin + share, chunks)
-    ring = lw.dynamic_shared(lw.i32, (PARTS, STAGES, T.tiles, LANES, 4))
-
-    @lw.device
-    def fetch(chunk, stage) -> None:
-        if chunk < end:
-            for number in range(T.tiles):
-                place = ((tile + number).to(lw.i64) * chunks.to(lw.i64) + chunk.to(lw.i64)) * (LANES * 4)
-                source = (W + place + lane.to(lw.i64) * 4).aligned(16)
-                lw.cp_async(ring.ptr(warp, stage, number, lane, 0).aligned(16), source, 16)
-        lw.cp_async_commit()
-
-    for ahead in range(STAGES - 1):
-        fetch(begin + ahead, ahead)
+    ring = Ring(T, W, scales, sizes)
+    for ahead in range(T.stages - 1):
+        ring.fetch(begin + ahead, end, ahead)
     rows = []
     for block in range(T.blocks):
         row = lw.min(first_row + block * ROWS + lane // 4, M - 1).to(lw.i64)  # what is beyond is not stored
         rows.append(X + row * leading + lane % 4 * 16)
 
     def load(chunk):
-        """Return a chunk of the rows, and the scales of the weights'."""
-        x = []
+        """Return a chunk of the rows."""
+        found = []
         for row in rows:
             source = lw.pointer((row + chunk.to(lw.i64) * CHUNK).address, lw.u32, "global", 16)
-            x.append([*source.load(4), *(source + 4).load(4)])
-        group = (chunk // per_group).to(lw.i64) * padded.to(lw.i64)
-        numbers = range(T.tiles)
-        return x, [scale_pairs(scales, group + (column + n * COLUMNS).to(lw.i64)) for n in numbers]
+            found.append([*source.load(4), *(source + 4).load(4)])
+        return found
 
     acc = [[mma.zeros() for _ in range(T.blocks)] for _ in range(T.tiles)]
     stage = lw.i32(0)
-    x, pairs = load(lw.min(begin, chunks - 1))
+    x = load(lw.min(begin, chunks - 1))
     for chunk in lw.range(begin, end):
-        # Few rows are loaded a chunk ahead; there are no registers for many.
         following = load(lw.min(chunk + 1, end - 1)) if T.loads_ahead else None
         if not T.loads_ahead:
-            x, pairs = load(chunk)
-        lw.cp_async_wait(STAGES - 2)
-        words = [ring.ptr(warp, stage, number, lane, 0).aligned(16).load(4) for number in range(T.tiles)]
-        fetch(chunk + (STAGES - 1), lw.where(stage == 0, STAGES - 1, stage - 1))
-        stage = lw.where(stage == STAGES - 1, 0, stage + 1)
+            x = load(chunk)
+        lw.cp_async_wait(T.stages - 2)
+        lw.syncwarp()  # all lanes' copies are there, and the stage before has been read
+        words, pairs = ring.of_stage(stage)
+        ring.fetch(chunk + (T.stages - 1), end, lw.where(stage == 0, T.stages - 1, stage - 1))
+        stage = lw.where(stage == T.stages - 1, 0, stage + 1)
         for step in range(4):
             for number in range(T.tiles):
                 a = unpacked(T.dtype, words[number][step], pairs[number])
@@ -150,7 +181,7 @@ def mainloop(T, mma, X, W, scales, first_row, M, leading, chunks, per_group, pad
                     b = x[block][2 * step : 2 * step + 2]
                     acc[number][block] = mma(a, b, acc[number][block])
         if T.loads_ahead:
-            x, pairs = following
+            x = following
     lw.cp_async_wait(0)
     return acc
 
@@ -164,7 +195,7 @@ def few_rows(T: FewRows) -> Kernel:
     mma = instruction(f"mma.sync.aligned.m16n8k16.row.col.f32.{name}.{name}.f32")
     bias_type, residual_type = T.problem.epilogue.added_dtypes
     of_rows: Any = lw.Ptr[T.dtype, 16]
-    of_scales: Any = lw.Ptr[T.dtype]
+    of_scales: Any = lw.Ptr[T.dtype, 16]
     of_results: Any = lw.Ptr[T.out]
 
     @lw.kernel(max_threads=PARTS * LANES)
@@ -178,7 +209,7 @@ def few_rows(T: FewRows) -> Kernel:
         chunks, per_group = lw.assume(chunks, nonnegative=True), lw.assume(per_group, nonnegative=True)
         leading = lw.assume(leading, multiple_of=8)
         first_row, first_column = lw.block_idx.x * T.rows, lw.block_idx.y * T.columns
-        acc = mainloop(T, mma, X, W, scales, first_row, M, leading, chunks, per_group, padded)
+        acc = mainloop(T, mma, X, W, scales, first_row, M, leading, (chunks, per_group, padded))
         lane, warp = lw.lane_id(), lw.thread_idx.x // LANES
         sums = lw.dynamic_shared(f32, Layout((PARTS, T.rows, T.columns), strides_of(T)))
         lw.syncthreads()  # nobody reads weights any more

@@ -19,7 +19,7 @@ from lanewise.formats import f32
 from lanewise.lang.frontend.kernel import Kernel
 from lanewise.layout import Layout
 from lanewise.linalg.kernels.fused_epilogue import EpilogueValues
-from lanewise.linalg.kernels.hopper.operand_tiles import line_swizzle
+from lanewise.linalg.kernels.hopper.shared_memory import line_swizzle
 from lanewise.linalg.kernels.hopper.traits import REGISTERS, WARPGROUP
 from lanewise.linalg.kernels.warp.epilogue import finished_sum
 from lanewise.linalg.kernels.warp.kernel import in_groups
