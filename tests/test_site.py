@@ -15,6 +15,7 @@ import pytest
 
 import lanewise as lw
 from doc_pages import ROOT, blocks
+from everything import sampled
 from lanewise import lang
 
 sys.path.insert(0, str(ROOT / "docs" / "site"))
@@ -59,6 +60,7 @@ def test_a_notebook_has_the_programs_of_its_page(page: str) -> None:
 
 
 @pytest.mark.slow
+@sampled(4)
 @pytest.mark.parametrize("page", notebooks.PAGES)
 def test_a_notebook_runs(page: str, tmp_path: Path) -> None:
     nbclient = pytest.importorskip("nbclient", reason="pip install '.[docs]'")

@@ -33,6 +33,26 @@ def shape_of_a_run(x: lw.Ptr[lw.f32], n: lw.i32):
 
 
 @lw.kernel
+def length_of_a_run(x: lw.Ptr[lw.f32], n: lw.i32):
+    lw.shared(lw.f32, n)
+
+
+@lw.kernel
+def exponential_of_numpy(x: lw.Ptr[lw.f32]):
+    x[0] = np.exp(x[0])
+
+
+@lw.kernel
+def maximum_of_numpy(x: lw.Ptr[lw.f32]):
+    x[0] = np.maximum(x[0], x[1])
+
+
+@lw.kernel
+def root_of_numpy(x: lw.Ptr[lw.f32]):
+    x[0] = np.cbrt(x[0])
+
+
+@lw.kernel
 def dtype_of_numpy(x: lw.Ptr[lw.f32]):
     lw.shared(np.float32, 4)
 
@@ -73,6 +93,10 @@ class Holder:
         (formatted_text, (X,), 'write print("x is", x)'),
         (method_of_numpy, (X,), "no .astype: .to(lw.f32) converts it"),
         (shape_of_a_run, (X, 4), "has to be known while the kernel is traced"),
+        (length_of_a_run, (X, 4), "take a number, or a parameter that is an lw.Constexpr"),
+        (exponential_of_numpy, (X,), "NumPy's exp cannot compute with the f32 value: use lw.exp"),
+        (maximum_of_numpy, (X,), "use lw.max"),
+        (root_of_numpy, (X,), "use lw's own functions"),
         (dtype_of_numpy, (X,), "write lw.f32"),
         (sum_that_begins_as_an_integer, (X, 4), "it is 0 before the loop: write 0.0 there"),
         (fourth_coordinate, (X,), "have .x, .y and .z, and no .w"),

@@ -663,7 +663,12 @@ LAUNCHES = [
     (lambda: plain[1, 32](X, 4, n=3), "n is given twice"),
     (lambda: plain[1, 32](X.astype(np.float64), 4), "x is Ptr[f32] and takes arrays of dtype float32"),
     (lambda: plain[1, 32]([1.0], 4), "x is Ptr[f32] and takes an array, not [1.0]"),
+    (
+        lambda: plain[1, 32]([0.5] * 999, 4),
+        "takes an array, not [0.5, 0.5, 0.5, 0.5, 0.5, 0.5, ...]; np.array",
+    ),
     (lambda: plain[1, 32](X, 4.5), "n is lw.i32 and takes an integer, not float 4.5"),
+    (lambda: plain[1, 32](X, 4.0), "takes an integer, not float 4.0; int(…) makes 4 of it"),
     (lambda: plain[1, 32](X, 2**40), "does not fit"),
     (lambda: lw.Ptr[np.float32], "takes a format such as lw.f16, not <class 'numpy.float32'>; write lw.f32"),
     (

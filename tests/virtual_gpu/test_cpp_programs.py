@@ -112,6 +112,7 @@ def test_an_endless_kernel_ends_by_its_steps_or_by_ctrl_c(library: Path) -> None
 
 
 @needs_nvcc
+@only_with_everything
 def test_an_executable_that_was_built_before_runs(tmp_path: Path) -> None:
     """nvcc links NVIDIA's runtime into an executable; the copy that is run has the virtual GPU's."""
     tool = find_nvcc()

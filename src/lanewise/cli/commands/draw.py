@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -35,6 +35,9 @@ from lanewise.isa.asynchronous import is_asynchronous
 from lanewise.isa.naming.shorthand import is_cutlass_name, possible_texts
 from lanewise.layout import ComposedLayout, Layout, recast
 from lanewise.layout.reading import read_integers, read_layout, read_plain_layout, read_swizzle
+
+if TYPE_CHECKING:
+    from lanewise.isa import Instruction
 
 #: The most atoms, threads, values a thread, or places along M, N or K of a tile to be drawn.
 _MOST = 1024
@@ -341,7 +344,7 @@ class MarkOptions:
         ),
     ] = False
 
-    def of(self, drawn: Any) -> MarkOptions:
+    def of(self, drawn: Instruction) -> MarkOptions:
         """Return the same with the names that an instruction's operands have: `--operand a` means A."""
         operand = operand_named(drawn, self.operand).name if self.operand is not None else None
         element = self.element

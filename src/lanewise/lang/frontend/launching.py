@@ -5,6 +5,7 @@ The kernel itself is in `kernel.py`; what runs it, and how data decide where, is
 
 from __future__ import annotations
 
+from reprlib import repr
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lanewise.errors import LanewiseError
@@ -164,7 +165,7 @@ def _check_pointer(kernel: TraceableKernel, parameter: Parameter, value: object)
         )
     if isinstance(value, bool | float | list | tuple | str):
         raise KernelError(
-            f"{kernel.name}: {parameter.name} is {parameter.kind} and takes an array, not {value!r}; "
+            f"{kernel.name}: {parameter.name} is {parameter.kind} and takes an array, not {repr(value)}; "
             f"np.array(…, {_numpy_name(wanted.dtype)}) makes one"
         )
     return value
@@ -202,6 +203,11 @@ def _holds_raw_words(wanted: Format, dtype: object) -> bool:
     return wanted is pred or (wanted.kind == "float" and wanted.bits <= 8 and dtype == "uint8")
 
 
+def _is_whole(value: object) -> bool:
+    """Return whether a number is a float without a fraction, such as 64.0."""
+    return isinstance(value, float) and value.is_integer()
+
+
 def _as_pointer(parameter: Parameter, value: object) -> str:
     """Return how a parameter that an array is given for is annotated, as the end of a message."""
     if not hasattr(value, "dtype"):
@@ -217,7 +223,8 @@ def _check_scalar(kernel: TraceableKernel, parameter: Parameter, value: Any) -> 
     if is_int(dtype):
         if isinstance(plain, bool) or not isinstance(plain, int):
             given = f"{type(value).__name__} {value!r}" if not hasattr(value, "dtype") else "an array"
-            raise KernelError(f"{what} and takes an integer, not {given}{_as_pointer(parameter, value)}")
+            mend = f"; int(…) makes {int(plain)} of it" if _is_whole(plain) else _as_pointer(parameter, value)
+            raise KernelError(f"{what} and takes an integer, not {given}{mend}")
         if not dtype.min <= plain <= dtype.max:
             raise KernelError(f"{what}, {dtype.min} to {dtype.max}: {plain} does not fit")
         return plain

@@ -175,7 +175,7 @@ def _error(message: str) -> LanewiseError:
 def as_layout(layout: Any, swizzle: Swizzle | None = None) -> Any:
     """Return a layout made of a layout or a shape (last mode fastest), with a swizzle after it."""
     if not is_layout(layout):
-        shape = (layout,) if isinstance(layout, int) else layout
+        shape = (layout,) if isinstance(layout, int | Scalar) else layout
         if isinstance(shape, list):
             shape = tuple(shape)
         if not isinstance(shape, tuple):

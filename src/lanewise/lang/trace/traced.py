@@ -49,7 +49,8 @@ class Traced:
                 refuse(each, f"`{ufunc.__name__}`")
         if operation is None or method != "__call__":
             raise current().error(
-                f"NumPy's {ufunc.__name__} cannot compute with {describe(self)}: use lw's own functions"
+                f"NumPy's {ufunc.__name__} cannot compute with {describe(self)}: "
+                f"use {_own_function(ufunc.__name__)}"
             )
         return operation(*(each if isinstance(each, Traced) else plain_number(each) for each in inputs))
 
@@ -61,6 +62,17 @@ _UFUNCS: dict[str, Callable[..., object]] = {
     "bitwise_xor": operator.xor, "less": operator.lt, "less_equal": operator.le, "greater": operator.gt,
     "greater_equal": operator.ge, "equal": operator.eq, "not_equal": operator.ne,
 }  # fmt: skip
+
+
+#: Functions of the language that NumPy has by other names.
+_OWN_NAMES = {"absolute": "abs", "fabs": "abs", "maximum": "max", "minimum": "min", "rint": "round"}
+
+
+def _own_function(name: str) -> str:
+    """Return what a kernel calls instead of a function of NumPy: `lw.exp` for `np.exp`."""
+    own = _OWN_NAMES.get(name, name)
+    names = getattr(sys.modules.get("lanewise.lang"), "__all__", ())
+    return f"lw.{own}" if own in names else "lw's own functions"
 
 
 def _who_asked() -> str:
