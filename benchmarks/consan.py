@@ -21,7 +21,7 @@ from xml.etree import ElementTree
 
 HERE = Path(__file__).parent
 #: Cases about ConSan's own settings, which say nothing about kernels.
-SETTINGS = "not cache_miss and not profile_scratch and not initializes_allocations"
+SETTINGS = "not cache_miss and not profile_scratch and not initializes_allocations and not noinline"
 
 
 def run(cases: Path, python: str, words: str) -> dict[str, dict[str, object]]:

@@ -12,7 +12,7 @@ would end a launch before the rest of the kernel has run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from lanewise.machine.checker.findings import Finding
+from lanewise.ptx import Shape
 from lanewise.pytest import LaunchFailed
 from lanewise.virtual_gpu.frameworks import triton_driver
 from lanewise.virtual_gpu.session import active
@@ -136,7 +137,7 @@ def judged(item: pytest.Item, failed: BaseException | None) -> Printed:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[Any]:
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, bool]:
     """Judge a case that makes its launches in the process of the test: it is one of a right kernel."""
     failed = None
     try:
@@ -166,10 +167,10 @@ def process_pool() -> None:
 @pytest.fixture(autouse=True)
 def lanewise_for_consan(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run a case in this process, without ConSan's instrumentation."""
-    shape, set_variable = triton_driver.Shape, pytest.MonkeyPatch.setenv
+    set_variable = pytest.MonkeyPatch.setenv
 
     def in_units(grid: Any, block: Any, shared_bytes: int, *rest: Any) -> Any:
-        return shape(grid, block, -(-shared_bytes // SHARED_UNIT) * SHARED_UNIT, *rest)
+        return Shape(grid, block, -(-shared_bytes // SHARED_UNIT) * SHARED_UNIT, *rest)
 
     def setenv(patch: pytest.MonkeyPatch, name: str, value: str, prepend: str | None = None) -> None:
         if name != "TRITON_INSTRUMENTATION_MODE":

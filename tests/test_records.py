@@ -212,3 +212,7 @@ def test_docs_may_say_that_cases_of_consan_are_told_as_consan_tells_them() -> No
     assert len(right) == len(seen["cases"]) == seen["right"]
     quoted = f"all {len(right)} of Triton {seen['triton']} are told as ConSan tells them"
     assert quoted in page("docs/checks.md")
+    held_out = record("consan_held_out")
+    agree = [each for each in held_out["cases"].values() if each["right"]]
+    assert len(agree) == held_out["right"]
+    assert f"{len(agree)} of {len(held_out['cases'])} agree" in page("docs/checks.md")
