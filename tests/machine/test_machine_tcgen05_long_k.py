@@ -113,7 +113,7 @@ def test_an_absolute_address_has_rules(changes: dict[int, Any], says: str) -> No
 
 def test_other_archs_do_not_have_it() -> None:
     case = cases()[NAMES[0]]
-    module, statements = compiled(1)
+    _, statements = compiled(1)
     other = lw.load(ptx(statements, 1))
     with pytest.raises(KernelFault, match="only sm_103a has that"):
         case.run(other, statements, arch="sm_100a")

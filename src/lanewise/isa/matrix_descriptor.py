@@ -304,13 +304,13 @@ def _absolute_fault(swizzle: str, base_offset: int) -> str:
     """Return what is wrong with a descriptor whose leading offset is an absolute address, or nothing."""
     if swizzle != "128B":
         return (
-            "the leading offset of the matrix descriptor is an absolute address (bit 52), which goes with the "
-            f"128B swizzle only, not with {swizzle!r}"
+            "the leading offset of the matrix descriptor is an absolute address (bit 52), which goes with "
+            f"the 128B swizzle only, not with {swizzle!r}"
         )
     if base_offset:
         return (
-            "the leading offset of the matrix descriptor is an absolute address (bit 52), with which the base "
-            f"offset (bits 49 to 51) is 0, not {base_offset}"
+            "the leading offset of the matrix descriptor is an absolute address (bit 52), with which the "
+            f"base offset (bits 49 to 51) is 0, not {base_offset}"
         )
     return ""
 

@@ -115,7 +115,7 @@ class ProductRecord(abi.RecordLayout):
     runs = abi.field(elements=4 * RunRow.BYTES // 8)
     #: The blocks of K that are summed one after the other.
     k_blocks = abi.field()
-    # Scale factors: a row's, the first byte of A's and of B's, the bytes from a word to the next one of a row,
+    # Scale factors: a row's, the first byte of A's and of B's, the bytes from a word of a row to its next,
     # the columns of tensor memory that they span, tables of exponents and significands.
     factors = abi.field()
     a_byte = abi.field()
