@@ -193,7 +193,23 @@ def outcome(program: Program, seconds: float) -> list[Outcome]:
     return [Outcome(program.project, program.name, verdict, why[:300], duration, program.arguments)]
 
 
-def of_cutlass(folder: Path, includes: list[str], built: Path | None) -> Iterator[Program]:
+def checked(program: Program, seconds: float) -> list[Outcome]:
+    """Check the kernels of a program; "right" means that nothing was reported."""
+    begin = time.perf_counter()
+    status, output = ended(program.command, program.folder, seconds)
+    verdict, why = "right", ""
+    if status is None:
+        verdict, why = "time", f"not ended after {seconds:.0f} s"
+    elif status:
+        reported = re.findall(r"^(?:error|race|hazard)\b.*|^.*: error: .*", output, re.M)
+        verdict, why = "wrong" if reported else "stopped", "; ".join(reported) or reason(output)
+    duration = round(time.perf_counter() - begin, 1)
+    return [Outcome(program.project, program.name, verdict, why[:300], duration, program.arguments)]
+
+
+def of_cutlass(
+    folder: Path, includes: list[str], built: Path | None, checked: bool = False
+) -> Iterator[Program]:
     """Yield CuTe's tutorials and CUTLASS's examples in CUDA C++; `built` has what was built before."""
     examples = folder / "examples"
     folders = [f"-I{folder}/include", f"-I{folder}/tools/util/include", f"-I{examples}/common"]
@@ -211,6 +227,8 @@ def of_cutlass(folder: Path, includes: list[str], built: Path | None) -> Iterato
         for word, other in (("geforce", "RTX 5090"), ("sm103", "B300")):
             gpu = ["--gpu", other] if word in name else gpu
         command = [sys.executable, "-m", "lanewise", "run", *gpu, *program, "--", *arguments]
+        if checked:
+            command = [*command[:3], "check", *gpu, "--only", "*device*", *program, "--", *arguments]
         yield Program("CuTe" if "cute" in name else "CUTLASS", title, command, file.parent, arguments)
 
 
@@ -300,12 +318,12 @@ def jobs_of(asked: argparse.Namespace) -> Iterator[Job]:
         cutlass = asked.cutlass.resolve()
         if asked.built or not asked.dsl:
             includes = [f"-I{folder}" for folder in asked.include]
-            programs += of_cutlass(cutlass, includes, asked.built and asked.built.resolve())
+            programs += of_cutlass(cutlass, includes, asked.built and asked.built.resolve(), asked.check)
         if asked.dsl:
             programs += of_dsl(asked.dsl, cutlass)
     for program in programs:
         if re.search(asked.only, program.name):
-            yield partial(outcome, program, asked.seconds)
+            yield partial(checked if asked.check else outcome, program, asked.seconds)
     if asked.deepgemm:
         words = [sys.executable, str(HERE / "kernels/blackwell/deep_gemm.py"), str(asked.deepgemm.resolve())]
         yield partial(of_lines, "DeepGEMM", words, asked.seconds)
@@ -337,6 +355,7 @@ def main() -> None:
         help="a Python that has Triton and torch, Triton's sources, a file with names of tests",
     )  # fmt: skip
     parser.add_argument("--kernels", nargs="*", default=[], help="words in names of the Triton kernels")
+    parser.add_argument("--check", action="store_true", help="check the kernels of --cutlass for silence")
     parser.add_argument("--only", default="", help="a regular expression for names of programs")
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--jobs", type=int, default=1, help="how many processes run at a time")
