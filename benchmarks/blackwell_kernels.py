@@ -161,7 +161,8 @@ Job = Callable[[], list[Outcome]]
 
 def ended(words: list[str], folder: Path, seconds: float) -> tuple[int | None, str]:
     """Run a command; return its exit status, None if its time was over, and what it printed."""
-    environment = os.environ | {"PYTHONPATH": str(LIBRARY)}
+    further = [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(LIBRARY), *further])}
     result: tuple[int | None, str] = run_limited(words, folder, seconds, environment)
     return result
 
