@@ -177,10 +177,19 @@ def reason(output: str) -> str:
     return lines[-1][:300] if lines else "it printed nothing"
 
 
-def outcome(program: Program, seconds: float) -> list[Outcome]:
+def note(outputs: Path | None, program: Program, output: str) -> None:
+    """Write what a program printed to a folder of outputs; its lines may be very long."""
+    if outputs is not None:
+        lines = (line[:400] for line in output.splitlines())
+        name = re.sub(r"\W+", "_", program.name)
+        (outputs / f"{name}.txt").write_text("\n".join(lines) + "\n")
+
+
+def outcome(program: Program, seconds: float, outputs: Path | None) -> list[Outcome]:
     """Run a program and judge it by its exit status and by what it says."""
     begin = time.perf_counter()
     status, output = ended(program.command, program.folder, seconds)
+    note(outputs, program, output)
     verdict, why = "right", ""
     if status is None:
         verdict, why = "time", f"not ended after {seconds:.0f} s"
@@ -194,10 +203,11 @@ def outcome(program: Program, seconds: float) -> list[Outcome]:
     return [Outcome(program.project, program.name, verdict, why[:300], duration, program.arguments)]
 
 
-def checked(program: Program, seconds: float) -> list[Outcome]:
+def checked(program: Program, seconds: float, outputs: Path | None) -> list[Outcome]:
     """Check the kernels of a program; "right" means that nothing was reported."""
     begin = time.perf_counter()
     status, output = ended(program.command, program.folder, seconds)
+    note(outputs, program, output)
     verdict, why = "right", ""
     if status is None:
         verdict, why = "time", f"not ended after {seconds:.0f} s"
@@ -324,7 +334,7 @@ def jobs_of(asked: argparse.Namespace) -> Iterator[Job]:
             programs += of_dsl(asked.dsl, cutlass)
     for program in programs:
         if re.search(asked.only, program.name):
-            yield partial(checked if asked.check else outcome, program, asked.seconds)
+            yield partial(checked if asked.check else outcome, program, asked.seconds, asked.outputs)
     if asked.deepgemm:
         words = [sys.executable, str(HERE / "kernels/blackwell/deep_gemm.py"), str(asked.deepgemm.resolve())]
         yield partial(of_lines, "DeepGEMM", words, asked.seconds)
@@ -361,6 +371,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--jobs", type=int, default=1, help="how many processes run at a time")
     parser.add_argument("--commit", default="", help="what the record says of the tree that ran")
+    parser.add_argument("--outputs", type=Path, help="a folder for what each program of --cutlass prints")
     parser.add_argument("--save", type=Path)
     asked = parser.parse_args()
     outcomes: dict[tuple[str, str], Outcome] = {}
