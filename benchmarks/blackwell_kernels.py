@@ -99,7 +99,7 @@ DSL_EXAMPLES: list[tuple[str, str, list[str]]] = [
         ("3_1", "256,256,128"), ("4", "256,256,128"), ("5", "256,256,128"), ("6", "256,256,128"),
     )),
     ("tutorial/tutorial_gemm/nvfp4_gemm_0.py", "", ["--mnkl", "128,256,256,1"]),
-    ("tutorial/tutorial_gemm/nvfp4_gemm_1.py", "", ["--mnkl", "128,256,256,1"]),
+    ("tutorial/tutorial_gemm/nvfp4_gemm_1.py", "", ["--mnkl", "256,256,256,1"]),
     *((f"tutorial/tutorial_tma/tma_v{number}.py", "", []) for number in range(3)),
     ("kernel/dense_gemm/dense_gemm.py", "one block", ["--mnkl", "256,256,128,1", *TILES, *ONCE]),
     ("kernel/dense_gemm/dense_gemm.py", "pair", ["--mnkl", "256,256,128,1", *PAIRS, *ONCE]),
