@@ -33,7 +33,7 @@ HERE = Path(__file__).parent
 GPU = ["--gpu", "B200"]
 LIBRARY = HERE.parent / "src"
 IMAGE = ["--n=1", "--d=2", "--h=8", "--w=8", "--iterations=0"]
-VERIFY = ["--verify", "--iterations=0", "--warmup_iterations=0"]
+VERIFY = ["--verify", "--iterations=0", "--warmup_iterations=1"]
 HEADS = ["--b=1", "--h=1", "--k=256", *VERIFY]
 ATTENTION = ["-DFP16", "--use_fast_math"]
 NO_WARMUP = ["--groups=2", "--warmup=0"]
@@ -60,7 +60,7 @@ EXAMPLES: list[tuple[str, list[str], list[str]]] = [
     ("76_blackwell_conv/76_blackwell_conv_dgrad.cu", IMAGE, []),
     ("76_blackwell_conv/76_blackwell_conv_wgrad.cu", IMAGE, []),
     ("77_blackwell_fmha/77_blackwell_fmha.cu", [*HEADS, "--q=256", "--d=64"], ATTENTION),
-    ("77_blackwell_fmha/77_blackwell_fmha_gen.cu", [*HEADS, "--d=128"], ATTENTION),
+    ("77_blackwell_fmha/77_blackwell_fmha_gen.cu", [*HEADS, "--d=128", "--iterations=1"], ATTENTION),
     ("77_blackwell_fmha/77_blackwell_fmha_bwd.cu", [*HEADS, "--q=256", "--d=64"], ATTENTION),
     ("77_blackwell_fmha/77_blackwell_fmha_2bwd.cu", [*HEADS, "--q=256", "--d=64"], ATTENTION),
     ("77_blackwell_fmha/77_blackwell_mla.cu", ["--b=1", "--k=256", "--page=128", *VERIFY], ATTENTION),
