@@ -36,6 +36,7 @@ IMAGE = ["--n=1", "--d=2", "--h=8", "--w=8", "--iterations=0"]
 VERIFY = ["--verify", "--iterations=0", "--warmup_iterations=1"]
 HEADS = ["--b=1", "--h=1", "--k=256", *VERIFY]
 ATTENTION = ["-DFP16", "--use_fast_math"]
+PROBLEMS = f"--benchmark={HERE / 'kernels/blackwell/moe_problems.txt'}"
 NO_WARMUP = ["--groups=2", "--warmup=0"]
 SMALL = ["--m=256", "--n=256", "--k=256", "--iterations=0"]
 #: CuTe's tutorials and CUTLASS's examples: the file, its arguments, options of nvcc. A program that is built
@@ -83,10 +84,10 @@ EXAMPLES: list[tuple[str, list[str], list[str]]] = [
     ("89_sm103_fp4_ultra_gemm/89_sm103_fp4_ultra_gemm.cu", [*SMALL[:2], "--k=768", "--iterations=0"], []),
     ("91_fp4_gemv/91_fp4_gemv.cu", ["--m=256", "--k=256", "--iterations=0", "--profiling=false"], []),
     ("92_blackwell_moe_gemm/92_blackwell_moe_gemm_regular.cu", [*SMALL, "--l=2"], []),
-    ("92_blackwell_moe_gemm/92_blackwell_moe_gemm_grouped.cu", [*SMALL, "--groups=2"], []),
+    ("92_blackwell_moe_gemm/92_blackwell_moe_gemm_grouped.cu", [*SMALL, PROBLEMS], []),
     ("92_blackwell_moe_gemm/92_blackwell_moe_gemm_rcgrouped.cu", [*SMALL, *NO_WARMUP], []),
     ("92_blackwell_moe_gemm/92_blackwell_moe_gemm_fp4_regular.cu", [*SMALL, "--l=2"], []),
-    ("92_blackwell_moe_gemm/92_blackwell_moe_gemm_fp4_grouped.cu", [*SMALL, "--groups=2"], []),
+    ("92_blackwell_moe_gemm/92_blackwell_moe_gemm_fp4_grouped.cu", [*SMALL, PROBLEMS], []),
     ("92_blackwell_moe_gemm/92_blackwell_moe_gemm_blockscaled_rcgrouped.cu", [*SMALL, *NO_WARMUP], []),
 ]  # fmt: skip
 TILES = ["--mma_tiler_mn", "128,128", "--cluster_shape_mn", "1,1"]
