@@ -200,7 +200,7 @@ def test_a_checked_launch_takes_over_in_any_order(schedule: object) -> None:
     hold_laws(tiles, starts, (2, 2, 1))
 
 
-#: The block goes to registers of its own, and a branch depends on it before anybody asks whether there is one.
+#: The block goes to registers of its own, and a branch depends on it before anybody asks if there is one.
 COMPUTED_AHEAD = """
     @%p2 clusterlaunchcontrol.query_cancel.get_first_ctaid.v4.b32.b128 {%r20, %r21, %r22, _}, %q0;
     setp.ge.u32 %p6, %r20, 3;

@@ -128,8 +128,8 @@ def decodes_block(op: Op) -> bool:
 def _always_assigns(op: Op) -> bool:
     """Return whether the registers that an instruction assigns count as assigned after it.
 
-    Those of a block that is decoded under a predicate do: CUTLASS's tile scheduler computes, and branches, with
-    the block of an answer that names none, and then drops the result.
+    Those of a block that is decoded under a predicate do: CUTLASS's tile scheduler computes, and branches,
+    with the block of an answer that names none, and then drops the result.
     """
     return op.guard is None or decodes_block(op)
 
