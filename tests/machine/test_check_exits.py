@@ -45,7 +45,7 @@ def test_message_names_the_mend() -> None:
 
 
 @lw.kernel
-def stores_and_exits(x: lw.Ptr[lw.f32]):
+def stores_and_exits(x: lw.Ptr[lw.f32]) -> None:
     """A bulk copy out of shared memory, which nobody waits for."""
     tile = lw.shared(lw.f32, 64, align=16)
     t = lw.thread_idx.x
