@@ -1,11 +1,14 @@
 """Other people's kernels for Blackwell, unchanged, on a virtual B200: which are right by their own word.
 
-    python benchmarks/blackwell_kernels.py --cutlass cutlass/ --triton VENV/bin/python --save record.json
+    python benchmarks/blackwell_kernels.py --cutlass cutlass/ --built programs/ --deepgemm deep_gemm.ptx \\
+        --dsl VENV/bin/python --triton VENV/bin/python --gluon VENV/bin/python triton/ tests.txt \\
+        --jobs 8 --save record.json
 
-Every project is a folder, or the Python of an environment in which it is installed; those that are not given
-are left out. `--cutlass` takes a copy of CUTLASS, for CuTe's tutorials and the examples in CUDA C++, and also
-for CuTe DSL's examples if `--dsl` is given; `--gluon` a copy of Triton's sources, of which the tests of Gluon
-run under `--triton`. Programs of `--save FILE` that ran before are kept unless they are run again.
+Every project is a folder, or the Python of an environment in which it is installed; those not given are left
+out. `--cutlass` takes a copy of CUTLASS, for CuTe's tutorials and the examples in CUDA C++ (`--built` has
+them as shared libraries, else nvcc builds each), and for CuTe DSL's examples under `--dsl`; `--gluon` a
+Python with Triton, a copy of its sources and a file with names of Gluon's tests. Programs of `--save FILE`
+that ran before are kept unless they are run again; each has the commit on which it ran.
 """
 
 from __future__ import annotations
@@ -14,10 +17,14 @@ import argparse
 import json
 import os
 import re
+import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 
 from limited_process import run_limited
@@ -26,11 +33,14 @@ HERE = Path(__file__).parent
 GPU = ["--gpu", "B200"]
 LIBRARY = HERE.parent / "src"
 IMAGE = ["--n=1", "--d=2", "--h=8", "--w=8", "--iterations=0"]
-VERIFY = ["--verify", "--iterations=0", "--warmup_iterations=0"]
+VERIFY = ["--verify", "--iterations=0", "--warmup_iterations=1"]
 HEADS = ["--b=1", "--h=1", "--k=256", *VERIFY]
 ATTENTION = ["-DFP16", "--use_fast_math"]
+PROBLEMS = f"--benchmark={HERE / 'kernels/blackwell/moe_problems.txt'}"
+NO_WARMUP = ["--groups=2", "--warmup=0"]
 SMALL = ["--m=256", "--n=256", "--k=256", "--iterations=0"]
-#: CuTe's tutorials and CUTLASS's examples: the file, its arguments, options of nvcc.
+#: CuTe's tutorials and CUTLASS's examples: the file, its arguments, options of nvcc. A program that is built
+#: with -DCPASYNC has a name that says so.
 EXAMPLES: list[tuple[str, list[str], list[str]]] = [
     ("cute/tutorial/blackwell/01_mma_sm100.cu", ["256", "512", "128"], []),
     ("cute/tutorial/blackwell/02_mma_tma_sm100.cu", ["256", "512", "128"], []),
@@ -51,10 +61,12 @@ EXAMPLES: list[tuple[str, list[str], list[str]]] = [
     ("76_blackwell_conv/76_blackwell_conv_dgrad.cu", IMAGE, []),
     ("76_blackwell_conv/76_blackwell_conv_wgrad.cu", IMAGE, []),
     ("77_blackwell_fmha/77_blackwell_fmha.cu", [*HEADS, "--q=256", "--d=64"], ATTENTION),
-    ("77_blackwell_fmha/77_blackwell_fmha_gen.cu", [*HEADS, "--d=128"], ATTENTION),
+    ("77_blackwell_fmha/77_blackwell_fmha_gen.cu", [*HEADS, "--d=128", "--iterations=1"], ATTENTION),
     ("77_blackwell_fmha/77_blackwell_fmha_bwd.cu", [*HEADS, "--q=256", "--d=64"], ATTENTION),
     ("77_blackwell_fmha/77_blackwell_fmha_2bwd.cu", [*HEADS, "--q=256", "--d=64"], ATTENTION),
     ("77_blackwell_fmha/77_blackwell_mla.cu", ["--b=1", "--k=256", "--page=128", *VERIFY], ATTENTION),
+    ("77_blackwell_fmha/77_blackwell_mla.cu", ["--b=1", "--k=256", "--page=128", *VERIFY], [
+        *ATTENTION, "-DCPASYNC"]),
     ("77_blackwell_fmha/77_blackwell_mla_fwd.cu", [*HEADS, "--q=256"], ATTENTION),
     ("78_blackwell_emulated_bf16x9_gemm/78_blackwell_emulated_bf16x9_gemm.cu", SMALL, []),
     ("79_blackwell_geforce_gemm/79a_blackwell_geforce_nvfp4_bf16_gemm.cu", SMALL, []),
@@ -69,12 +81,14 @@ EXAMPLES: list[tuple[str, list[str], list[str]]] = [
     ("84_blackwell_narrow_precision_sparse_gemm/84a_blackwell_nvfp4_bf16_sparse_gemm.cu", SMALL, []),
     ("84_blackwell_narrow_precision_sparse_gemm/84b_blackwell_mixed_mxfp8_bf16_sparse_gemm.cu", SMALL, []),
     ("86_blackwell_mixed_dtype_gemm/86_blackwell_mixed_dtype.cu", SMALL, []),
+    ("89_sm103_fp4_ultra_gemm/89_sm103_fp4_ultra_gemm.cu", [*SMALL[:2], "--k=768", "--iterations=0"], []),
+    ("91_fp4_gemv/91_fp4_gemv.cu", ["--m=256", "--k=256", "--iterations=0", "--profiling=false"], []),
     ("92_blackwell_moe_gemm/92_blackwell_moe_gemm_regular.cu", [*SMALL, "--l=2"], []),
-    ("92_blackwell_moe_gemm/92_blackwell_moe_gemm_grouped.cu", [*SMALL, "--groups=2"], []),
-    ("92_blackwell_moe_gemm/92_blackwell_moe_gemm_rcgrouped.cu", [*SMALL, "--groups=2"], []),
+    ("92_blackwell_moe_gemm/92_blackwell_moe_gemm_grouped.cu", [*SMALL, PROBLEMS], []),
+    ("92_blackwell_moe_gemm/92_blackwell_moe_gemm_rcgrouped.cu", [*SMALL, *NO_WARMUP], []),
     ("92_blackwell_moe_gemm/92_blackwell_moe_gemm_fp4_regular.cu", [*SMALL, "--l=2"], []),
-    ("92_blackwell_moe_gemm/92_blackwell_moe_gemm_fp4_grouped.cu", [*SMALL, "--groups=2"], []),
-    ("92_blackwell_moe_gemm/92_blackwell_moe_gemm_blockscaled_rcgrouped.cu", [*SMALL, "--groups=2"], []),
+    ("92_blackwell_moe_gemm/92_blackwell_moe_gemm_fp4_grouped.cu", [*SMALL, PROBLEMS], []),
+    ("92_blackwell_moe_gemm/92_blackwell_moe_gemm_blockscaled_rcgrouped.cu", [*SMALL, *NO_WARMUP], []),
 ]  # fmt: skip
 TILES = ["--mma_tiler_mn", "128,128", "--cluster_shape_mn", "1,1"]
 PAIRS = ["--mma_tiler_mn", "256,128", "--cluster_shape_mn", "2,1", "--use_2cta_instrs"]
@@ -86,7 +100,7 @@ DSL_EXAMPLES: list[tuple[str, str, list[str]]] = [
         ("3_1", "256,256,128"), ("4", "256,256,128"), ("5", "256,256,128"), ("6", "256,256,128"),
     )),
     ("tutorial/tutorial_gemm/nvfp4_gemm_0.py", "", ["--mnkl", "128,256,256,1"]),
-    ("tutorial/tutorial_gemm/nvfp4_gemm_1.py", "", ["--mnkl", "128,256,256,1"]),
+    ("tutorial/tutorial_gemm/nvfp4_gemm_1.py", "", ["--mnkl", "256,256,256,1"]),
     *((f"tutorial/tutorial_tma/tma_v{number}.py", "", []) for number in range(3)),
     ("kernel/dense_gemm/dense_gemm.py", "one block", ["--mnkl", "256,256,128,1", *TILES, *ONCE]),
     ("kernel/dense_gemm/dense_gemm.py", "pair", ["--mnkl", "256,256,128,1", *PAIRS, *ONCE]),
@@ -114,11 +128,13 @@ PASSED = re.compile(
 FAILED = re.compile(r"\bfail(ed)?\b|disposition: failed|execution is not successful|mismatch", re.I)
 #: Lines that say why a program stopped, the most telling first.
 REASONS = ("lanewise gpu:", "cannot run", "Unsupported", "KernelFault", "Error", "error", "lanewise:")
+#: Tests of Gluon that one process runs.
+TOGETHER = 8
 
 
 @dataclass
 class Outcome:
-    """What became of a program: "right", "wrong", "stopped" (with the reason) or "time"."""
+    """What became of a program: "right", "wrong", "silent", "stopped" (with the reason) or "time"."""
 
     project: str
     program: str
@@ -126,6 +142,7 @@ class Outcome:
     why_not: str = ""
     seconds: float = 0
     arguments: list[str] = field(default_factory=list)
+    commit: str = ""
 
 
 @dataclass(frozen=True)
@@ -139,11 +156,16 @@ class Program:
     arguments: list[str] = field(default_factory=list)
 
 
+#: Something to run, which gives the outcomes of one program or of several.
+Job = Callable[[], list[Outcome]]
+
+
 def ended(words: list[str], folder: Path, seconds: float) -> tuple[int | None, str]:
     """Run a command; return its exit status, None if its time was over, and what it printed."""
-    environment = os.environ | {"PYTHONPATH": str(LIBRARY)}
-    found: tuple[int | None, str] = run_limited(words, folder, seconds, environment)
-    return found
+    further = [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(LIBRARY), *further])}
+    result: tuple[int | None, str] = run_limited(words, folder, seconds, environment)
+    return result
 
 
 def reason(output: str) -> str:
@@ -156,10 +178,19 @@ def reason(output: str) -> str:
     return lines[-1][:300] if lines else "it printed nothing"
 
 
-def outcome(program: Program, seconds: float) -> Outcome:
+def note(outputs: Path | None, program: Program, output: str) -> None:
+    """Write what a program printed to a folder of outputs; its lines may be very long."""
+    if outputs is not None:
+        lines = (line[:400] for line in output.splitlines())
+        name = re.sub(r"\W+", "_", program.name)
+        (outputs / f"{name}.txt").write_text("\n".join(lines) + "\n")
+
+
+def outcome(program: Program, seconds: float, outputs: Path | None) -> list[Outcome]:
     """Run a program and judge it by its exit status and by what it says."""
     begin = time.perf_counter()
     status, output = ended(program.command, program.folder, seconds)
+    note(outputs, program, output)
     verdict, why = "right", ""
     if status is None:
         verdict, why = "time", f"not ended after {seconds:.0f} s"
@@ -168,59 +199,102 @@ def outcome(program: Program, seconds: float) -> Outcome:
     elif status:
         verdict, why = "stopped", reason(output)
     elif not PASSED.search(output):
-        why = "exit status 0; it prints no verdict"
-    taken = round(time.perf_counter() - begin, 1)
-    return Outcome(program.project, program.name, verdict, why[:300], taken, program.arguments)
+        verdict, why = "silent", "exit status 0; it prints no verdict"
+    duration = round(time.perf_counter() - begin, 1)
+    return [Outcome(program.project, program.name, verdict, why[:300], duration, program.arguments)]
 
 
-def of_cutlass(folder: Path, includes: list[str], built: Path | None) -> Iterator[Program]:
+def checked(program: Program, seconds: float, outputs: Path | None) -> list[Outcome]:
+    """Check the kernels of a program; "right" means that nothing was reported."""
+    begin = time.perf_counter()
+    status, output = ended(program.command, program.folder, seconds)
+    note(outputs, program, output)
+    verdict, why = "right", ""
+    if status is None:
+        verdict, why = "time", f"not ended after {seconds:.0f} s"
+    elif status:
+        reported = re.findall(r"^(?:error|race|hazard)\b.*|^.*: error: .*", output, re.M)
+        verdict, why = "wrong" if reported else "stopped", "; ".join(reported) or reason(output)
+    duration = round(time.perf_counter() - begin, 1)
+    return [Outcome(program.project, program.name, verdict, why[:300], duration, program.arguments)]
+
+
+def of_cutlass(
+    folder: Path, includes: list[str], built: Path | None, checked: bool = False
+) -> Iterator[Program]:
     """Yield CuTe's tutorials and CUTLASS's examples in CUDA C++; `built` has what was built before."""
     examples = folder / "examples"
     folders = [f"-I{folder}/include", f"-I{folder}/tools/util/include", f"-I{examples}/common"]
     options = [*folders, "--expt-relaxed-constexpr", "-w", *includes]
     for name, arguments, extra in EXAMPLES:
         file = examples / name
+        title = file.stem + ("_cpasync" if "-DCPASYNC" in extra else "")
         flags = [f"--option={flag}" for flag in (*options, f"-I{file.parent}", *extra)]
         program = [*flags, str(file)]
         if built is not None:
-            program = [str(built / f"{file.stem}.so")]
+            program = [str(built / f"{title}.so")]
             if not Path(program[0]).is_file():
                 continue
-        gpu = ["--gpu", "RTX 5090"] if "geforce" in name else GPU
+        gpu = GPU
+        for word, other in (("geforce", "RTX 5090"), ("sm103", "B300")):
+            gpu = ["--gpu", other] if word in name else gpu
         command = [sys.executable, "-m", "lanewise", "run", *gpu, *program, "--", *arguments]
-        yield Program("CuTe" if "cute" in name else "CUTLASS", file.stem, command, file.parent, arguments)
+        if checked:
+            command = [*command[:3], "check", *gpu, "--only", "*device*", *program, "--", *arguments]
+        yield Program("CuTe" if "cute" in name else "CUTLASS", title, command, file.parent, arguments)
 
 
 def of_dsl(python: str, folder: Path) -> Iterator[Program]:
     """Yield CuTe DSL's examples."""
     examples = folder / "examples/python/CuTeDSL/cute/blackwell"
+    project = f"CuTe DSL {version_of(python, 'cutlass')}"
     for name, case, arguments in DSL_EXAMPLES:
         file = examples / name
         command = [python, "-m", "lanewise", "run", *GPU, str(file), "--", *arguments]
         title = f"{file.stem}, {case}" if case else file.stem
-        yield Program("CuTe DSL", title, command, file.parent, arguments)
+        yield Program(project, title, command, file.parent, arguments)
 
 
-def of_gluon(python: str, folder: Path, nodes: Path) -> Iterator[Program]:
-    """Yield tests of Gluon, whose names a file has."""
+def version_of(python: str, module: str) -> str:
+    """Return the version of a module in the environment of a Python."""
+    words = [python, "-c", f"import {module}; print({module}.__version__)"]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()[-1]
+
+
+def of_gluon(python: str, folder: Path, nodes: list[str], project: str, seconds: float) -> list[Outcome]:
+    """Run some tests of Gluon in one process."""
     where = folder / "python/test/gluon"
-    for node in nodes.read_text().split():
-        command = [python, "-m", "pytest", "-p", "lanewise.pytest", *GPU, "-q", "--tb=short", node]
-        yield Program("Gluon", node.partition("::")[2], command, where)
+    words = [python, "-m", "pytest", "-p", "lanewise.pytest", *GPU, "-q", "--tb=short", "-rA", *nodes]
+    begin = time.perf_counter()
+    _, output = ended(words, where, seconds)
+    duration = round((time.perf_counter() - begin) / len(nodes), 1)
+    rows = []
+    for node in nodes:
+        name = node.partition("::")[2]
+        said = [line for line in output.splitlines() if re.match(r"(PASSED|FAILED|ERROR|SKIPPED) ", line)]
+        mine = [line for line in said if line.split(" - ")[0].endswith(f"::{name}")]
+        verdict, why = "time", "it did not end"
+        if mine:
+            verdict = "right" if mine[-1].startswith("PASSED") else "stopped"
+            why = "" if verdict == "right" else mine[-1].partition(" - ")[2][:300]
+        rows.append(Outcome(project, name, verdict, why, duration))
+    return rows
 
 
-def of_triton(python: str, words: list[str], seconds: float) -> Iterator[Outcome]:
-    """Run the kernels of `kernels/blackwell/triton_kernels.py`, which print a line of JSON for each."""
-    file = HERE / "kernels/blackwell/triton_kernels.py"
-    _, output = ended([python, "-m", "lanewise", "run", *GPU, str(file), "--", *words], HERE, seconds)
+def of_lines(project: str, words: list[str], seconds: float) -> list[Outcome]:
+    """Run a program that prints a line of JSON for each of its kernels."""
+    _, output = ended(words, HERE, seconds)
+    rows = []
     for line in output.splitlines():
         if not line.startswith('{"kernel"'):
             continue
-        told = json.loads(line)
-        verdict = "right" if told["right"] else "stopped" if "failed" in told else "wrong"
-        why = told.get("failed") or ("" if told["right"] else f"error {told['error']:.3g}")
-        name = f"Triton {told['triton']}"
-        yield Outcome(name, told["kernel"], verdict, why.splitlines()[0] if why else "", told["seconds"])
+        said = json.loads(line)
+        verdict = "right" if said["right"] else "stopped" if "failed" in said else "wrong"
+        why = said.get("failed") or ("" if said["right"] else f"error {said['error']:.3g}")
+        rows.append(Outcome(
+            project, said["kernel"], verdict, why.splitlines()[0] if why else "", said.get("seconds", 0)
+        ))  # fmt: skip
+    return rows or [Outcome(project, Path(words[-1]).stem, "stopped", reason(output))]
 
 
 def keep(record: Path | None, outcomes: dict[tuple[str, str], Outcome]) -> None:
@@ -238,13 +312,43 @@ def keep(record: Path | None, outcomes: dict[tuple[str, str], Outcome]) -> None:
         "verdicts": {
             "right": "exit status 0 and its own comparison, or float64, agrees",
             "wrong": "its own comparison, or float64, disagrees",
+            "silent": "exit status 0, and no word of a comparison",
             "stopped": "it did not run to its end; why_not says what stopped it",
             "time": "the time limit stopped it",
         },
+        "commits": dict(Counter(row.commit for row in rows)),
         "counts": counts,
         "programs": [asdict(row) for row in rows],
     }
     record.write_text(json.dumps(content, indent=1) + "\n")
+
+
+def jobs_of(asked: argparse.Namespace) -> Iterator[Job]:
+    """Yield everything that is to be run, the long programs first."""
+    programs: list[Program] = []
+    if asked.cutlass:
+        cutlass = asked.cutlass.resolve()
+        if asked.built or not asked.dsl:
+            includes = [f"-I{folder}" for folder in asked.include]
+            programs += of_cutlass(cutlass, includes, asked.built and asked.built.resolve(), asked.check)
+        if asked.dsl:
+            programs += of_dsl(asked.dsl, cutlass)
+    for program in programs:
+        if re.search(asked.only, program.name):
+            yield partial(checked if asked.check else outcome, program, asked.seconds, asked.outputs)
+    if asked.deepgemm:
+        words = [sys.executable, str(HERE / "kernels/blackwell/deep_gemm.py"), str(asked.deepgemm.resolve())]
+        yield partial(of_lines, "DeepGEMM", words, asked.seconds)
+    for python in asked.triton:
+        file = HERE / "kernels/blackwell/triton_kernels.py"
+        words = [python, "-m", "lanewise", "run", *GPU, str(file), "--", *asked.kernels]
+        yield partial(of_lines, f"Triton {version_of(python, 'triton')}", words, asked.seconds)
+    for python, folder, names in asked.gluon:
+        project = f"Gluon, Triton {version_of(python, 'triton')}"
+        nodes = [each for each in Path(names).read_text().split() if re.search(asked.only, each)]
+        for first in range(0, len(nodes), TOGETHER):
+            some = nodes[first : first + TOGETHER]
+            yield partial(of_gluon, python, Path(folder).resolve(), some, project, asked.seconds)
 
 
 def main() -> None:
@@ -256,37 +360,33 @@ def main() -> None:
     parser.add_argument("--include", action="append", default=[], help="a folder of headers (cuRAND's)")
     parser.add_argument("--built", type=Path, help="a folder of NAME.so: examples that nvcc built before")
     parser.add_argument("--dsl", help="the Python that has CuTe DSL")
-    parser.add_argument("--triton", help="the Python that has Triton and torch")
-    parser.add_argument("--gluon", type=Path, help="a copy of Triton's sources")
-    parser.add_argument("--nodes", type=Path, help="a file with the names of Gluon's tests")
+    parser.add_argument("--deepgemm", type=Path, help="the PTX of kernels/blackwell/deep_gemm.cu")
+    parser.add_argument("--triton", action="append", default=[], help="a Python that has Triton and torch")
+    parser.add_argument(
+        "--gluon", action="append", default=[], nargs=3, metavar=("PYTHON", "SOURCES", "NODES"),
+        help="a Python that has Triton and torch, Triton's sources, a file with names of tests",
+    )  # fmt: skip
     parser.add_argument("--kernels", nargs="*", default=[], help="words in names of the Triton kernels")
+    parser.add_argument("--check", action="store_true", help="check the kernels of --cutlass for silence")
     parser.add_argument("--only", default="", help="a regular expression for names of programs")
     parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--jobs", type=int, default=1, help="how many processes run at a time")
+    parser.add_argument("--commit", default="", help="what the record says of the tree that ran")
+    parser.add_argument("--outputs", type=Path, help="a folder for what each program of --cutlass prints")
     parser.add_argument("--save", type=Path)
     asked = parser.parse_args()
     outcomes: dict[tuple[str, str], Outcome] = {}
     if asked.save and asked.save.is_file():
         before = [Outcome(**row) for row in json.loads(asked.save.read_text())["programs"]]
         outcomes = {(row.project, row.program): row for row in before}
-
-    def told(row: Outcome) -> None:
-        outcomes[row.project, row.program] = row
-        print(f"{row.verdict:<8} {row.seconds:>6}  {row.project}  {row.program}  {row.why_not}", flush=True)
-        keep(asked.save, outcomes)
-
-    programs: list[Program] = []
-    if asked.cutlass:
-        cutlass = asked.cutlass.resolve()
-        includes = [f"-I{folder}" for folder in asked.include]
-        programs += of_dsl(asked.dsl, cutlass) if asked.dsl else of_cutlass(cutlass, includes, asked.built)
-    if asked.triton and asked.gluon and asked.nodes:
-        programs += of_gluon(asked.triton, asked.gluon.resolve(), asked.nodes)
-    elif asked.triton:
-        for row in of_triton(asked.triton, asked.kernels, asked.seconds):
-            told(row)
-    for program in programs:
-        if re.search(asked.only, program.name):
-            told(outcome(program, asked.seconds))
+    with ThreadPoolExecutor(asked.jobs) as pool:
+        for future in as_completed([pool.submit(job) for job in jobs_of(asked)]):
+            for row in future.result():
+                row.commit = asked.commit
+                outcomes[row.project, row.program] = row
+                told = f"{row.verdict:<8} {row.seconds:>6}  {row.project}  {row.program}  {row.why_not}"
+                print(told, flush=True)
+            keep(asked.save, outcomes)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from lanewise.isa.tensor_memory.accumulators import (
     regions,
 )
 from lanewise.isa.tensor_memory.scale_factors import factor_place, factors_per_row, first_bytes
-from lanewise.layout import Layout
+from lanewise.layout import Layout, logical_product
 
 RECORD = json.loads((Path(__file__).parent / "cutlass_tcgen05_layouts.json").read_text())
 #: The bits that a unit of an address stands for where it is not the element: metadata, by bits of elements.
@@ -105,6 +105,23 @@ def test_scale_factors_lie_as_in_cutlass(case: dict[str, Any]) -> None:
                 k = factor * (case["size"][1] // case["n"])
                 expected = lane_and_bit(layout(row + copy * rows, k), 8)
                 assert (place.lane, 32 * place.column + 8 * place.byte) == expected
+
+
+@pytest.mark.parametrize("rows", [64, 128, 192, 256])
+def test_further_scale_factors_lie_as_in_cutlass(rows: int) -> None:
+    """The fragment through which CUTLASS's main loop for sm_103 (K = 96) steps: one factor after the other.
+
+    tmem_sf_frg repeats an atom of 32 × (MN / 32) rows and one factor; MN is a multiple of 128. Bytes of a
+    lane are 128 apart, and columns 512.
+    """
+    padded = -(-rows // 128) * 128
+    atom = Layout((32, padded // 32, 4), (1, 512, 32))
+    fragment = logical_product(atom, Layout(12))
+    for row in range(rows):
+        for factor in range(12):
+            place = factor_place(row, factor, 0, 0, rows)
+            offset = fragment((row % 32, row // 32, 0), factor)
+            assert (place.lane, place.column, place.byte) == (offset % 128, offset // 512, offset // 128 % 4)
 
 
 def test_scale_factors_of_halves_lie_where_their_columns_are_computed() -> None:

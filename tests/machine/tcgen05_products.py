@@ -18,7 +18,7 @@ from lanewise.isa.asynchronous.descriptor import KINDS, InstructionDescriptor, l
 from lanewise.isa.asynchronous.products import tcgen05_instruction
 from lanewise.isa.matrix_descriptor import MatrixDescriptor, swizzle_mode
 from lanewise.isa.tensor_memory.accumulators import METADATA, d_places, metadata_place, regions
-from lanewise.isa.tensor_memory.scale_factors import factor_place
+from lanewise.isa.tensor_memory.scale_factors import factor_place, first_bytes
 from machine.tensor_memory_kernels import dump, fill, kernel
 
 Array = npt.NDArray[Any]
@@ -28,8 +28,10 @@ D, DESCRIPTOR, METADATA_PLACE, SCALE_PLACE, A_MATRIX, B_MATRIX = 0, 2, 3, 4, 15,
 NARROW = ("e2m3", "e3m2", "e2m1")
 COLUMNS = 512
 #: Columns of D (at most 8 further), of scale factors and of metadata.
-A_COLUMN, SCALE_A, SCALE_B, METADATA_COLUMN = 270, 480, 490, 500
+A_COLUMN, SCALE_A, SCALE_B, METADATA_COLUMN = 270, 480, 490, 506
 SHARED_BYTES = 96 << 10
+#: K of sm_103a, which takes 48 bytes of a row.
+LONG_K = 96
 
 
 def random_words(rng: np.random.Generator, name: str, shape: tuple[int, int], specials: bool) -> Array:
@@ -57,6 +59,8 @@ def matrix_descriptor(
     rng: np.random.Generator, rows: int, k: int, bits: int, major: Any, start: int
 ) -> MatrixDescriptor:
     """A descriptor of a canonical layout, with a swizzle drawn."""
+    if k == LONG_K and rng.integers(0, 2):
+        return rows_in_two_buffers(rng, rows, start)
     wide = major == "MN" and bits == 32
     names = ["128B_ATOM_32B"] if wide else ["none", "32B", "64B", "128B"]
     mode = swizzle_mode(str(rng.choice(names)), 1)
@@ -71,6 +75,17 @@ def matrix_descriptor(
         leading = mode.pattern_bytes
         stride = leading * -(-rows * bits // (8 * mode.row_bytes))
     return MatrixDescriptor(start, leading, stride, swizzle=mode.name, version=1)
+
+
+def rows_in_two_buffers(rng: np.random.Generator, rows: int, start: int) -> MatrixDescriptor:
+    """A descriptor of rows of 48 bytes that begin in one buffer of 128 bytes a row and go on in another."""
+    buffer = 1024 * -(-rows // 8)
+    first = -(-start // 1024) * 1024
+    second = first + buffer + 1024 * int(rng.integers(0, 3))
+    if rng.integers(0, 2):
+        first, second = second, first
+    piece = 16 * int(rng.integers(0, 8))
+    return MatrixDescriptor(first + piece, second, 1024, swizzle="128B", version=1, absolute_leading=True)
 
 
 def store_shared(memory: Array, at: MatrixDescriptor, words: Array, fmt: str, bits: int, major: Any) -> int:
@@ -109,6 +124,7 @@ class Case:
 
     def __post_init__(self) -> None:
         found, self.product = self.descriptor, product_of(self.text)
+        self.arch = "sm_103a" if found.k == LONG_K else "sm_100a"
         self.blocks = self.product.cta_group
         self.rows, self.columns = found.m // self.blocks, found.n // self.blocks
         self.regions = regions(found.m, found.n, self.blocks, self.product.ws, found.sparse)
@@ -141,7 +157,7 @@ class Case:
         return self.rng.choice(pairs, shape)
 
     def _scales(self) -> tuple[Array, Array]:
-        per_row = self.product.kind.k // self.product.block
+        per_row = self.product.factors(self.descriptor.k)
         bounds = (110, 140) if self.descriptor.scale == "ue8m0" else (0, 127)
         shapes = (self.descriptor.m, per_row), (per_row, self.descriptor.n)
         a, b = (self.rng.integers(*bounds, shape).astype(np.uint8) for shape in shapes)
@@ -190,7 +206,7 @@ class Case:
     def _put_scales(lanes: Array, column: int, factors: Array, first_byte: int, lane: int) -> None:
         for row, of_row in enumerate(factors):
             for number, factor in enumerate(of_row):
-                place = factor_place(row, number, first_byte, lane)
+                place = factor_place(row, number, first_byte, lane, len(factors))
                 lanes[place.lane, 4 * (column + place.column) + place.byte] = factor
 
     def _lane_of_a(self, words: Array) -> Array:
@@ -238,7 +254,7 @@ class Case:
         numbers = self.numbers()
         instruction = tcgen05_instruction(self.text, self.descriptor)
         d = np.asarray(
-            instruction(numbers.pop("a"), numbers.pop("b"), numbers.pop("c"), arch="sm_100a", **numbers)
+            instruction(numbers.pop("a"), numbers.pop("b"), numbers.pop("c"), arch=self.arch, **numbers)
         )
         after = self.before.copy()
         for block in range(self.blocks):
@@ -331,6 +347,9 @@ READY:
 {chr(10).join(loads)}
     setp.ne.u32 %p1, %r7, 0;
     cvt.u64.u32 %rd5, %r50; and.b64 %rd5, %rd5, 0x3FFFF; shr.u64 %rd5, %rd5, 4;
+    shl.b64 %rd6, %rd5, 16;
+    and.b64 %rd7, %rd1, 0x10000000000000; setp.eq.u64 %p5, %rd7, 0; @!%p5 add.u64 %rd1, %rd1, %rd6;
+    and.b64 %rd7, %rd2, 0x10000000000000; setp.eq.u64 %p5, %rd7, 0; @!%p5 add.u64 %rd2, %rd2, %rd6;
     add.u64 %rd1, %rd1, %rd5; add.u64 %rd2, %rd2, %rd5;
 {adjusted}
 {chr(10).join(choices)}
@@ -391,7 +410,9 @@ def random_case(seed: int, kind: str = "", **chosen: Any) -> Case:
         fields["saturate"] = bool(draw("saturate", [False, True]))
     if block:
         fields["scale"] = "ue8m0" if block == 32 else str(draw("scale", about.scales))
-        first = range(0, 4, about.k // block)
+        if "k" in chosen:
+            fields["k"] = chosen["k"]
+        first = first_bytes(product_of(text).factors(chosen.get("k", about.k)))
         fields |= {f"scale_{name}_id": draw(f"scale_{name}_id", first) for name in "ab"}
     if sparse and len(about.selectors) > 1:
         fields["sparsity_selector"] = draw("sparsity_selector", [0, 1])

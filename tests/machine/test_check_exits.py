@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
+import lanewise as lw
 from everything import one_of
 from machine.mistakes.corpus import PAIRS, Pair, accusations
 
@@ -40,3 +42,25 @@ def test_message_names_the_mend() -> None:
     assert "has exited" in fault.message
     for mend in (finding.mend, fault.mend):
         assert "barrier.cluster.arrive and barrier.cluster.wait (cluster.sync())" in mend
+
+
+@lw.kernel
+def stores_and_exits(x: lw.Ptr[lw.f32]) -> None:
+    """A bulk copy out of shared memory, which nobody waits for."""
+    tile = lw.shared(lw.f32, 64, align=16)
+    t = lw.thread_idx.x
+    tile[t] = x[t] * 2.0
+    lw.fence_proxy_async()
+    lw.syncthreads()
+    if t == 0:
+        lw.tma.copy(x.aligned(16), tile, 256)
+        lw.tma.commit()
+
+
+@pytest.mark.parametrize(("arch", "severity"), [("sm_90a", "error"), ("sm_100a", "advice")])
+def test_an_exit_with_a_store_in_flight(arch: str, severity: str) -> None:
+    """CUTLASS's epilogues wait for the last store on sm_90, and do not on sm_100."""
+    report = lw.check(stores_and_exits[1, 64], np.ones(64, np.float32), arch=arch)
+    (finding,) = report.findings
+    assert finding.severity == severity and "may still be reading shared memory" in finding.message
+    assert report.ok == (severity == "advice")

@@ -200,6 +200,24 @@ def test_a_checked_launch_takes_over_in_any_order(schedule: object) -> None:
     hold_laws(tiles, starts, (2, 2, 1))
 
 
+#: The block goes to registers of its own, and a branch depends on it before anybody asks if there is one.
+COMPUTED_AHEAD = """
+    @%p2 clusterlaunchcontrol.query_cancel.get_first_ctaid.v4.b32.b128 {%r20, %r21, %r22, _}, %q0;
+    setp.ge.u32 %p6, %r20, 3;
+    @%p6 bra SMALL;
+    add.u32 %r20, %r20, 0;
+SMALL:
+    mov.u32 %r1, %r20; mov.u32 %r2, %r21; mov.u32 %r3, %r22;
+"""
+
+
+def test_a_block_that_no_answer_names_may_be_computed_with() -> None:
+    """CUTLASS's tile scheduler decodes under a predicate, computes ahead, and drops the result."""
+    tiles, starts = (np.zeros(1, np.uint32) for _ in range(2))
+    report = lw.check(kernel(ALONE, COMPUTED_AHEAD)["k"][1, 64], tiles, starts, FOR_EVER)
+    assert report.ok, report
+
+
 def test_a_cluster_that_begins_is_not_the_first_in_reverse_order() -> None:
     tiles, starts = (np.zeros((1, 1, 9), np.uint32) for _ in range(2))
     lw.check(kernel(ALONE)["k"][9, 64], tiles, starts, FOR_EVER, schedule="reverse")

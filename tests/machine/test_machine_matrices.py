@@ -8,6 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 
+import lanewise as lw
 import lanewise.ptx as ptx
 from everything import sampled
 from gpu.kernels import register_kernel, row_kernel, wmma_move_kernel
@@ -352,3 +353,26 @@ other: movmatrix.sync.aligned.m8n8.trans.b16 %r0, %r1;
 done: ret; }"""
     with pytest.raises(KernelFault, match="not all lanes"):
         launch(entry(text), (1, 32))()
+
+
+@pytest.mark.parametrize("braces", ["{}", "{{{}}}"], ids=["plain", "braces"])
+def test_a_scale_factor_may_stand_in_braces(braces: str) -> None:
+    """CUTLASS's kernels for sm_120 write the register of a scale factor as a vector of one."""
+    scale = braces.format("%r7")
+    text = f"""
+.version 8.7
+.target sm_120a
+.address_size 64
+.visible .entry k(.param .u64 out) {{
+    .reg .b32 %r<10>; .reg .f32 %f<8>; .reg .b64 %rd<4>; .reg .b16 %h<2>;
+    ld.param.u64 %rd1, [out]; mov.u32 %r9, %tid.x; mul.wide.u32 %rd2, %r9, 4; add.u64 %rd1, %rd1, %rd2;
+    mov.u32 %r1, 0x22222222; mov.u32 %r7, 0x38383838; mov.f32 %f1, 0f00000000; mov.b16 %h0, 0;
+    mma.sync.aligned.m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3
+        {{%f2, %f3, %f4, %f5}}, {{%r1, %r1, %r1, %r1}}, {{%r1, %r1}}, {{%f1, %f1, %f1, %f1}},
+        {scale}, {{%h0, %h0}}, {scale}, {{%h0, %h0}};
+    st.global.f32 [%rd1], %f2;
+    ret;
+}}"""
+    out = np.zeros(32, np.float32)
+    lw.load(text)["k"][1, 32](out)
+    assert (out == 64).all()  # 64 products of ones, with scales of one

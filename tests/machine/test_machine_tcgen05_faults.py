@@ -15,6 +15,7 @@ from machine.tcgen05_products import (
     A_MATRIX,
     B_MATRIX,
     DESCRIPTOR,
+    METADATA_COLUMN,
     METADATA_PLACE,
     SCALE_PLACE,
     Case,
@@ -113,7 +114,7 @@ def test_a_matrix_beyond_shared_memory() -> None:
         ("dense", D, 460, "D does not lie in allocated columns of tensor memory; its first column is 460"),
         ("dense", D, 3 << 16, "the lane of D's address is 3"),
         ("sparse", METADATA_PLACE, 512, "the metadata of A does not lie in allocated columns"),
-        ("sparse", METADATA_PLACE, 500 | 16 << 16, "the lane of the metadata's address is 16"),
+        ("sparse", METADATA_PLACE, METADATA_COLUMN | 16 << 16, "the lane of the metadata's address is 16"),
         ("scaled", SCALE_PLACE, 510, "scale factors do not lie in allocated columns"),
     ],
 )
@@ -123,7 +124,7 @@ def test_addresses_of_tensor_memory_that_are_none(name: str, place: int, number:
 
 def test_metadata_that_selects_nothing() -> None:
     case = random_case(2, "f16", sparse=True, m=128, n=64, sparsity_selector=0, **PLAIN)
-    case.before[:, 9, 500] = 0  # the second half of K of rows 1 and 9
+    case.before[:, 9, METADATA_COLUMN] = 0  # the second half of K of rows 1 and 9
     with pytest.raises(KernelFault, match="row 1 of A has metadata that select no elements"):
         case.run(*compiled(1))
 
@@ -134,7 +135,7 @@ def test_metadata_of_zeros_may_be_any() -> None:
     case.a[[1, 9]] = 0
     case.b &= 0x3FFF  # finite numbers
     case._fill_shared()
-    case.before[:, 9, 500] = 0
+    case.before[:, 9, METADATA_COLUMN] = 0
     assert np.array_equal(case.run(*compiled(1)), case.expected())
     case.a[9] = 0x7E00
     case._fill_shared()

@@ -244,3 +244,25 @@ def test_a_launch_holds_the_memory_that_kernels_may_use(gpu: VirtualGPU) -> None
     assert not storage.expired()  # type: ignore[no-untyped-call]
     del held
     assert storage.expired()  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize(("kind", "block"), [("float8_e4m3fn", 16), ("float8_e8m0fnu", 32)])
+def test_block_scaled_products_are_those_of_a_gpu(gpu: VirtualGPU, kind: str, block: int) -> None:
+    """fp4 with scale factors in cuBLAS's order, which torch for CPUs refuses."""
+    rng = np.random.default_rng(block)
+    (m, n, k), numbers = (144, 40, 96), np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    operands, values = [], []
+    for rows in (m, n):
+        codes = rng.integers(0, 16, (rows, k))
+        factors = torch.from_numpy(2.0 ** rng.integers(-3, 4, (rows, k // block))).to(getattr(torch, kind))
+        packed = torch.from_numpy((codes[:, 0::2] | codes[:, 1::2] << 4).astype(np.uint8))
+        swizzled = lw.SwizzledScales.of(factors.view(torch.uint8).numpy()).array
+        scale = torch.from_numpy(np.asarray(swizzled)).view(factors.dtype)
+        operands.append((packed.view(torch.float4_e2m1fn_x2).cuda(), scale.cuda()))
+        signed = numbers[codes & 7] * np.where(codes > 7, -1, 1)
+        values.append(signed * np.repeat(factors.double().numpy(), block, 1))
+    (a, scale_a), (b, scale_b) = operands
+    product = torch._scaled_mm(a, b.T, scale_a, scale_b, bias=None, out_dtype=torch.bfloat16)
+    assert product.is_cuda and product.dtype == torch.bfloat16
+    expected = torch.from_numpy(values[0] @ values[1].T).to(torch.bfloat16)
+    assert torch.equal(product.cpu(), expected)

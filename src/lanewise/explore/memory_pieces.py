@@ -71,7 +71,8 @@ def _compact(rows: int, k: int, bits: int, major: Any, swizzle: str) -> MatrixDe
     }
     if grid.piece_modes[1].extent == 1:
         offsets[str(grid.piece_modes[1].stride)] = 0  # there is no second one to go to
-    return MatrixDescriptor(START, swizzle=swizzle, **offsets)
+    leading, stride = (offsets.get(name, 0) for name in ("leading_byte_offset", "stride_byte_offset"))
+    return MatrixDescriptor(START, leading, stride, swizzle=swizzle)
 
 
 def of_tensor_map(type: str, shape: list[int], box: list[int], swizzle: str) -> dict[str, Any]:

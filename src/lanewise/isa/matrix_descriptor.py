@@ -191,6 +191,8 @@ class MatrixDescriptor(Drawn):
     base_offset: int = 0
     swizzle: str = "none"
     version: int = 0
+    #: tcgen05 on sm_103a, K of 48 bytes: the leading offset is the address at which rows of 128 bytes go on.
+    absolute_leading: bool = False
 
     def __post_init__(self) -> None:
         if self.version not in (0, TCGEN05_VERSION):
@@ -200,6 +202,12 @@ class MatrixDescriptor(Drawn):
         swizzle_mode(self.swizzle, self.version)
         for field in FIELDS[:-1]:
             object.__setattr__(self, field.name, _checked(field, getattr(self, field.name)))
+        if self.absolute_leading:
+            reason = _absolute_fault(self.swizzle, self.base_offset)
+            if self.version != TCGEN05_VERSION:
+                reason = "only descriptors of tcgen05 (version 1) have an absolute leading offset"
+            if reason:
+                raise LanewiseError(reason)
 
     @property
     def mode(self) -> SwizzleMode:
@@ -211,6 +219,7 @@ class MatrixDescriptor(Drawn):
         codes = {field: getattr(self, field.name) // field.unit for field in FIELDS[:-1]}
         if self.version == TCGEN05_VERSION:
             codes[TCGEN05_FIELD["version"]] = self.version
+            codes[TCGEN05_FIELD["absolute_leading"]] = int(self.absolute_leading)
             codes[TCGEN05_FIELD["swizzle"]] = self.mode.tcgen05_code
         else:
             codes[FIELD["swizzle"]] = self.mode.code
@@ -232,7 +241,8 @@ class MatrixDescriptor(Drawn):
         if reason:
             raise LanewiseError(reason)
         name = _TCGEN05_MODE[TCGEN05_FIELD["swizzle"].of(bits)].name
-        return cls(start, leading, stride, base, name, version)
+        absolute = bool(TCGEN05_FIELD["absolute_leading"].of(bits))
+        return cls(start, leading, stride, base, name, version, absolute)
 
     @classmethod
     def read(cls, descriptor: int) -> MatrixDescriptor:
@@ -269,11 +279,40 @@ class MatrixDescriptor(Drawn):
         grid = piece_grid(rows, k, bits, major, self.swizzle, self.version)
         lines = _offsets(self, grid.line_modes, np.arange(grid.lines))
         pieces = _offsets(self, grid.piece_modes, np.arange(grid.pieces))
+        if self.absolute_leading and major == "K":
+            pieces = self._pieces_of_two_buffers(np.arange(grid.pieces))
         address = self.start_address + lines[:, None] + pieces[None, :]
         inside = np.arange(8 * PIECE_BYTES // bits) * bits // 8
         elements = (self.swizzled(address)[..., None] + inside).reshape(grid.lines, -1)
         elements = elements[:, : k if major == "K" else rows]
         return np.ascontiguousarray(elements if major == "K" else elements.T)
+
+    def _pieces_of_two_buffers(self, numbers: Any) -> Any:
+        """Return the bytes that pieces lie after the first, where a row goes on in another buffer.
+
+        A piece beyond the 128 bytes in which the matrix starts lies at the beginning of a row of the buffer
+        whose address is the leading offset.
+        """
+        import numpy as np
+
+        place = self.start_address // PIECE_BYTES % self.mode.row_pieces + numbers
+        there = self.leading_byte_offset - self.start_address + (place - self.mode.row_pieces) * PIECE_BYTES
+        return np.where(place < self.mode.row_pieces, numbers * PIECE_BYTES, there)
+
+
+def _absolute_fault(swizzle: str, base_offset: int) -> str:
+    """Return what is wrong with a descriptor whose leading offset is an absolute address, or nothing."""
+    if swizzle != "128B":
+        return (
+            "the leading offset of the matrix descriptor is an absolute address (bit 52), which goes with "
+            f"the 128B swizzle only, not with {swizzle!r}"
+        )
+    if base_offset:
+        return (
+            "the leading offset of the matrix descriptor is an absolute address (bit 52), with which the "
+            f"base offset (bits 49 to 51) is 0, not {base_offset}"
+        )
+    return ""
 
 
 def reserved_bits(descriptor: int) -> int:
@@ -304,10 +343,7 @@ def tcgen05_fault(descriptor: int) -> str:
     if TCGEN05_FIELD["zero"].of(bits):
         return "bits 53 to 60 of the matrix descriptor are not 0"
     if TCGEN05_FIELD["absolute_leading"].of(bits):
-        return (
-            "the leading offset of the matrix descriptor is an absolute address (bit 52), which is for the "
-            "products of K = 96 on sm_103a only"
-        )
+        return _absolute_fault(_TCGEN05_MODE[code].name, TCGEN05_FIELD["base_offset"].of(bits))
     return ""
 
 

@@ -13,7 +13,7 @@ from lanewise.formats import FORMATS, Format
 from lanewise.isa.asynchronous.tensor_places import stored_bits
 from lanewise.isa.matrix_descriptor import TCGEN05_VERSION, Major, MatrixDescriptor
 from lanewise.isa.tensor_memory import copy_shapes
-from lanewise.isa.tensor_memory.accumulators import PARTITION, block_rows
+from lanewise.isa.tensor_memory.accumulators import PARTITION, Region, block_rows
 from lanewise.isa.tensor_memory.scale_factors import factor_place
 from lanewise.machine import abi
 from lanewise.machine.program.operands import MemoryOperand, ResolvedOperand
@@ -21,7 +21,7 @@ from lanewise.machine.program.ops import Op
 from lanewise.machine.tensor_core.tcgen05_statement import Statement
 from lanewise.machine.tensor_memory.loads_and_stores import Access
 from lanewise.machine.tensor_memory_records import LANE_BYTES
-from lanewise.machine.tracer.tensor_areas import A_COLUMNS, ProductNumbers, lane_and_column
+from lanewise.machine.tracer.tensor_areas import ProductNumbers, lane_and_column
 from lanewise.traces.places import MemoryPlace, RegisterPlace
 from lanewise.traces.recording import Recording
 from lanewise.traces.sources import Source
@@ -169,12 +169,31 @@ class TensorOrigins:
         found += self._row_of_a(multiplied, place.block, (row, names[0], at))
         found += self._column_of_b(multiplied, own, col)
         if numbers.form.product.block:
-            for name, address, number in (
-                ("scale a", numbers.scale_a, row),
-                ("scale b", numbers.scale_b, col - region.column),
-            ):
-                spot = factor_place(number, 0, 0, at // PARTITION * PARTITION)
-                word = word_place(spot.lane, lane_and_column(address)[1] + spot.column, place.block)
+            found += self._scale_factors(numbers, entry, place, (row, at), (col, region))
+        return found
+
+    def _scale_factors(
+        self,
+        numbers: ProductNumbers,
+        entry: int,
+        place: MemoryPlace,
+        row: tuple[int, int],
+        column: tuple[int, Region],
+    ) -> list[Source]:
+        """Return the words with the scale factors of a row of A and of a column of B."""
+        decoded, product, (col, region) = numbers.decoded, numbers.form.product, column
+        found, rows = [], block_rows(decoded.m, product.cta_group)
+        for name, address, first, number, count in (
+            ("scale a", numbers.scale_a, decoded.scale_a_id, row[0], rows),
+            ("scale b", numbers.scale_b, decoded.scale_b_id, col - region.column, region.columns),
+        ):
+            partition = row[1] // PARTITION * PARTITION
+            spots = (
+                factor_place(number, factor, first, partition, count)
+                for factor in range(product.factors(decoded.k))
+            )
+            for lane, further in dict.fromkeys((spot.lane, spot.column) for spot in spots):
+                word = word_place(lane, lane_and_column(address)[1] + further, place.block)
                 found.append(Source(word, f"{name}[{number}]", entry=entry))
         return found
 
@@ -187,7 +206,7 @@ class TensorOrigins:
             _, column = lane_and_column(numbers.a)
             return [
                 Source(word_place(row[2], column + n, block), f"a[{row[1]}], word {n}", entry=entry)
-                for n in range(A_COLUMNS)
+                for n in range(numbers.a_columns)
             ]
         size = block_rows(decoded.m, product.cta_group), decoded.k // 2 if product.sparse else decoded.k
         return self._elements(multiplied, "a", size, row[0], block, lambda n: f"a[{row[1]}, {n}]")

@@ -173,6 +173,17 @@ class Product(NamedTuple):
         parts += [".ws"] if self.ws else []
         return ", ".join(parts)
 
+    def factors(self, k: int) -> int:
+        """Return how many scale factors a row of A or a column of B has in a product of this K.
+
+        A sparse A has as many as the dense one of half of its K.
+
+        >>> nvfp4 = Product(KINDS["mxf4nvf4"], block=16)
+        >>> nvfp4.factors(64), nvfp4.factors(96)
+        (4, 6)
+        """
+        return (k if k == self.kind.long_k else self.kind.k) // self.block
+
 
 def product_of(text: str) -> Product:
     """Return what the words of a tcgen05.mma say.

@@ -107,7 +107,7 @@ def tensor_bits(
             if each.column <= col < each.column + each.columns
         )
     if key == "scale_a":
-        places = [factor_place(inner, col, descriptor.scale_a_id, lane) for lane in lanes]
+        places = [factor_place(inner, col, descriptor.scale_a_id, lane, rows) for lane in lanes]
         return tuple(Bits(block, each.lane, each.column, 8 * each.byte, 8) for each in places)
     if key == "metadata":
         bits = 4 if product.kind.narrow else max(8, FORMATS[descriptor.a].bits)
@@ -131,7 +131,7 @@ def _factors_of_b(
             if not each.column <= col < each.column + each.columns:
                 continue
             for lane in range(each.lane, each.lane + each.rows, PARTITION):
-                place = factor_place(col - each.column, factor, descriptor.scale_b_id, lane)
+                place = factor_place(col - each.column, factor, descriptor.scale_b_id, lane, each.columns)
                 found.append(Bits(block, place.lane, place.column, 8 * place.byte, 8))
     return found
 

@@ -113,14 +113,25 @@ def may_deliver_nothing(op: Op) -> bool:
     """Return whether an instruction may leave its result without a value, which shows when it runs.
 
     A shuffle does if it reads a lane that takes no part, or a register without a value there; a load from
-    local memory if nothing was written to it; the block that an answer names if it names none.
+    local memory if nothing was written to it; the block that an answer names if it names none, unless a
+    predicate asks for that.
     """
-    return op.record.shuffles or (op.record.is_plain_load and op.space == "local") or decodes_block(op)
+    decodes = decodes_block(op) and op.guard is None
+    return op.record.shuffles or (op.record.is_plain_load and op.space == "local") or decodes
 
 
 def decodes_block(op: Op) -> bool:
     """Return whether an instruction decodes which block an answer of cluster launch control names."""
     return op.record.decodes_answer and not op.has("is_canceled")
+
+
+def _always_assigns(op: Op) -> bool:
+    """Return whether the registers that an instruction assigns count as assigned after it.
+
+    Those of a block that is decoded under a predicate do: CUTLASS's tile scheduler computes, and branches,
+    with the block of an answer that names none, and then drops the result.
+    """
+    return op.guard is None or decodes_block(op)
 
 
 def _is_guarded_load(op: Op) -> bool:
@@ -359,7 +370,7 @@ def _add_body(
                 made.predicates.update(each for each in chooses if isinstance(each, Register))
                 if op.guard is not None:
                     made.predicates.add(op.guard[0])
-            if op.guard is None:
+            if _always_assigns(op):
                 here |= gives(op)
 
 
@@ -404,7 +415,7 @@ def _definitely_assigned(
         for block in blocks:
             after = set(before[id(block)])
             for op in block.executed:
-                if op.guard is None:
+                if _always_assigns(op):
                     after |= gives(op)
             for following in successors(block):
                 if following is first:  # where lanes begin is no place of its own
@@ -429,7 +440,7 @@ def _used_without_value(
             used = needed(op) | moved(op) | shuffled | (where[0] if where is not None else set())
             used |= {each.source for each in slots.moves(op) if each.source and not is_slot(each.source)}
             found |= used - here
-            if op.guard is None:
+            if _always_assigns(op):
                 here |= gives(op)
     return found
 

@@ -7,7 +7,10 @@ name numbers and facts in braces; `suspicion_facts.py` puts words in their place
 
 from __future__ import annotations
 
+import sys
 from enum import Enum, IntEnum, auto
+
+from lanewise.isa.archs import arch_number
 
 
 class Subject(Enum):
@@ -28,6 +31,9 @@ class Subject(Enum):
 
 
 ERROR, ADVICE = "error", "advice"
+#: Suspicions that are errors on earlier archs only. CUTLASS's epilogue for sm_90 waits until TMA has read the
+#: last tile; that for sm_100 exits without it (store_tail of sm100_epilogue_tma_warpspecialized.hpp).
+_ADVICE_FROM = {"EXITED_COPYING": 100}
 #: What the four numbers of most suspicions are.
 _ACCESS = "lane address _ _"
 _BOTH = "lane address epoch who"
@@ -509,6 +515,10 @@ class Suspicion(IntEnum):
     def is_advice(self) -> bool:
         """Whether PTX leaves undefined what GPUs are known to do."""
         return self.severity == ADVICE
+
+    def is_advice_on(self, arch: str) -> bool:
+        """Whether PTX leaves undefined what GPUs of an arch are known to do."""
+        return self.is_advice or arch_number(arch) >= _ADVICE_FROM.get(self.name, sys.maxsize)
 
 
 #: All suspicions by their numbers.

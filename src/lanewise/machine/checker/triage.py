@@ -132,7 +132,7 @@ class Triage:
         if harmless:
             self.rows[row, (SiteRow.counts + 8 * kind) // 8] -= 1
             return
-        advice = kind.is_advice
+        advice = kind.is_advice_on(launch.compiled.arch)
         if kind is Suspicion.UNINITIALISED:
             met = padding_met(launch.compiled.program, self.uses, state, warp, op, lane, address)
             advice = met is not None

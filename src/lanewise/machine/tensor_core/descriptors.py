@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from lanewise.isa.matrix_descriptor import (
     FIELD,
+    PIECE_BYTES,
     SWIZZLE_MODES,
     TCGEN05_FIELD,
     TCGEN05_MODES,
@@ -25,6 +26,8 @@ from lanewise.jit.simd import Pointer, Value, i64
 from lanewise.machine.codegen.function_code import FunctionCode
 from lanewise.machine.tensor_core.sparsity_and_scales import table
 
+#: Pieces of a row of 128 bytes, beyond which a matrix may go on in another buffer.
+ROW_PIECES = 128 // PIECE_BYTES
 #: Lines of a matrix that lie in one pattern, a row of it apart.
 LINES_TOGETHER = 8
 #: The body for eight neighbouring lines: their number divided by 8, the piece, the addresses of the pieces.
@@ -92,11 +95,13 @@ def each_piece(
     *,
     version: int = 0,
     first: First | None = None,
+    may_go_on: bool = False,
 ) -> None:
     """Write the body for each piece of eight lines; addresses are offsets in shared memory, not checked.
 
     `groups` times eight lines of so many pieces each make the matrix, or the part of it from `first` on; the
-    body counts them from 0. `version` is that of the descriptor: wgmma's or tcgen05's.
+    body counts them from 0. `version` is that of the descriptor: wgmma's or tcgen05's. If rows `may_go_on` in
+    another buffer (K of 48 bytes), the descriptor says whether they do.
     """
     rows = _table(code, major, version)
     is_tcgen05 = version == TCGEN05_VERSION
@@ -129,6 +134,12 @@ def each_piece(
         at_piece = piece_number + first.piece if first else piece_number
         inner = at_piece & ((code.constant(i64, 1) << bits) - 1)
         begin = start + at_group * group + inner * piece + (at_piece >> bits) * further
+        if may_go_on:
+            is_absolute = field_of(descriptor, TCGEN05_FIELD["absolute_leading"])
+            place = ((start >> 4) & (ROW_PIECES - 1)) + at_piece
+            goes_on = is_absolute.differs(0) & (place > ROW_PIECES - 1)
+            there = leading + at_group * group + (place - ROW_PIECES) * PIECE_BYTES
+            begin = goes_on.select(there, begin)
         addresses = []
         for offset in lines:
             linear = begin + offset

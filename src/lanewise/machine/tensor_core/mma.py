@@ -81,7 +81,7 @@ def _operands(op: Op, instruction: Instruction) -> tuple[dict[str, list[Register
     selectors: list[ResolvedOperand] = []
     for name in SELECTED:
         if name in instruction.operands:
-            given[name] = (rest.pop(0),)
+            given[name] = tuple(elements_of(rest.pop(0)))
             selectors += elements_of(rest.pop(0))
     found: dict[str, list[Register]] = {}
     for name, parts in given.items():

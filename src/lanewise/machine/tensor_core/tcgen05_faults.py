@@ -28,6 +28,7 @@ class Wrong(IntEnum):
     WIDE_SWIZZLE = 14
     OTHER_SWIZZLE = 15
     METADATA_LANE = 16
+    ABSOLUTE_LEADING = 17
 
 
 _SENTENCES = {
@@ -67,6 +68,10 @@ _SENTENCES = {
     Wrong.OTHER_SWIZZLE: (
         "the swizzle mode of the matrix descriptor (bits 61 to 63) is {0}, the 128-byte swizzle with atoms "
         "of 32 bytes, which only MN-major matrices of 32-bit elements have"
+    ),
+    Wrong.ABSOLUTE_LEADING: (
+        "the leading offset of a matrix descriptor is an absolute address (bit 52), which only products of "
+        "K = 96 on sm_103a have"
     ),
     Wrong.METADATA_LANE: "the lane of the metadata's address is {0}, and has to be that of D",
 }

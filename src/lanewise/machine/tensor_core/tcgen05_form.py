@@ -80,20 +80,19 @@ def checked_descriptor(form: Form, bits: int) -> InstructionDescriptor:
         raise LanewiseError("A lies in tensor memory, which holds K-major matrices only: bit 15 has to be 0")
     if form.shifts_a and found.m not in (128, 256):
         raise LanewiseError(f"M is {found.m}; with .ashift it is 128 or 256")
-    if found.k == product.kind.long_k:
-        raise LanewiseError(f"K is {found.k}, which the machine does not compute")
     if found.sparsity_selector > 1:
         raise LanewiseError(
             f"the sparsity selector is {found.sparsity_selector}; which part of the metadata 2 and 3 choose "
             "is not known to the machine, which takes 0 and 1"
         )
     if product.block:
-        allowed = first_bytes(product.kind.k // product.block)
+        factors = product.factors(found.k)
+        allowed = first_bytes(factors)
         for name, number in (("A", found.scale_a_id), ("B", found.scale_b_id)):
             if number not in allowed:
                 raise LanewiseError(
                     f"the scale factors of {name} begin at byte {number} of a column; with "
-                    f"{product.kind.k // product.block} of them in a row they begin at "
+                    f"{factors} of them in a row they begin at "
                     f"{' or '.join(map(str, allowed))}"
                 )
     return found

@@ -107,7 +107,9 @@ def tensor_elements(code: FunctionCode, storage: Storage, words: Record, count: 
 # matrices ---------------------------------------------------------------------------------------------------
 
 
-def gather(module: ir.Module, name: str, storage: Storage, major: Major, turned: bool) -> ir.Function:
+def gather(
+    module: ir.Module, name: str, storage: Storage, major: Major, turned: bool, may_go_on: bool
+) -> ir.Function:
     """Write `gather`: the part of a matrix that begins at a group of lines and a piece of them.
 
     Lines become rows of `pitch` elements, or columns if it is turned; `sign` has the bits of an element that
@@ -136,7 +138,7 @@ def gather(module: ir.Module, name: str, storage: Storage, major: Major, turned:
     first = First(code["first_group"], code["first_piece"])
     each_piece(
         code, code["descriptor"], major, code["groups"], code["pieces"], body,
-        version=TCGEN05_VERSION, first=first,
+        version=TCGEN05_VERSION, first=first, may_go_on=may_go_on,
     )  # fmt: skip
     code.give(0)
     return code.function
@@ -256,14 +258,20 @@ def spread(module: ir.Module, name: str, how: Spread, element: Type) -> ir.Funct
 def factors(module: ir.Module, name: str) -> ir.Function:
     """Write `factors`: scale factors of rows (or columns) as exponents and significands.
 
-    Row r of `count` has `per_row` bytes in lane r % 32, 4 · (r // 32) bytes further; one goes to place
-    r · `row_step` + number · `step` of both targets.
+    Row r of `count` has `per_row` bytes in lane r % 32, 4 · (r // 32) bytes further, from `first_byte` on;
+    those beyond a word lie `further` bytes after it. One goes to place r · `row_step` + number · `step` of
+    both targets.
     """
-    arguments = ("source", "count", "per_row", "row_step", "step", "exponents", "significands", "tables")
+    arguments = (
+        "source", "first_byte", "further", "count", "per_row", "row_step", "step", "exponents",
+        "significands", "tables",
+    )  # fmt: skip
     code = _function(module, name, arguments)
     tables = code.record("tables")
     with code.loop(code["count"]) as row, code.loop(code["per_row"]) as number:
-        offset = (row & 31) * LANE_BYTES + (row >> 5) * 4 + number
+        place = code["first_byte"] + number
+        in_word = (place >> 2) * code["further"] + (place & 3)
+        offset = (row & 31) * LANE_BYTES + (row >> 5) * 4 + in_word
         byte = Record(code, code["source"] + offset).get(0, u8).to(u64).to(i64)
         place = row * code["row_step"] + number * code["step"]
         code.pointer("exponents", i32).store(tables.pointer(byte * 4, i32).load(), place)

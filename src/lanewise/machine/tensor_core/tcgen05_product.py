@@ -19,10 +19,11 @@ from lanewise.arith.fused_engine import plan_for, split_scales
 from lanewise.arith.models import FusedSum, Model
 from lanewise.arith.on_arrays import required_model
 from lanewise.arith.plain_engine import cut_for
-from lanewise.isa.asynchronous.descriptor import InstructionDescriptor
+from lanewise.isa.asynchronous.descriptor import KINDS, InstructionDescriptor
 from lanewise.isa.asynchronous.products import tcgen05_instruction
 from lanewise.isa.matrix_descriptor import Major
 from lanewise.isa.tensor_memory.accumulators import METADATA, Region, block_rows, metadata_place, regions
+from lanewise.isa.tensor_memory.scale_factors import factor_columns, further_columns
 from lanewise.jit import ir, machine_code
 from lanewise.jit.host_memory import address, zeroed_bytes
 from lanewise.jit.simd import Type, Value, f32, i8, i16, u8
@@ -53,12 +54,15 @@ if TYPE_CHECKING:
 #: each block of the pair.
 D, A, B, DESCRIPTOR, FORM, ADDS, SCALE_D = range(7)
 MASK, SCALE_A, SCALE_B, METADATA_ADDRESS, ZERO_MASK = 7, 11, 12, 13, 14
+#: The K of 48 bytes that sm_103a has: 96 elements of 4 bits.
+LONG_K = KINDS["mxf4"].long_k
 #: Rows whose sums are made at a time: they stay in the processor's first cache.
 ROWS_TOGETHER = 32
 #: The most columns by which a zero-column mask shifts B.
 MOST_SHIFT = 32
-#: The most rows of a block, columns of B with those that fill its strips, and elements of K.
-_ROWS, _COLUMNS, _K = 128, 320, 128
+#: The most rows of a block, columns of B with those that fill its strips, elements of K, and scale factors of
+#: a row.
+_ROWS, _COLUMNS, _K, _FACTORS = 128, 320, 128, 6
 
 
 class RegionRow(abi.RecordLayout):
@@ -111,10 +115,15 @@ class ProductRecord(abi.RecordLayout):
     runs = abi.field(elements=4 * RunRow.BYTES // 8)
     #: The blocks of K that are summed one after the other.
     k_blocks = abi.field()
-    # Scale factors: a row's, the first byte of A's and of B's, tables of exponents and significands.
+    # Scale factors: a row's, the first byte of A's and of B's, the bytes from a word of a row to its next,
+    # the columns of tensor memory that they span, tables of exponents and significands.
     factors = abi.field()
     a_byte = abi.field()
     b_byte = abi.field()
+    a_further = abi.field()
+    b_further = abi.field()
+    a_factor_columns = abi.field()
+    b_factor_columns = abi.field()
     tables = abi.field()
     #: Metadata: the column that the selector chooses, and a table of places.
     selector = abi.field()
@@ -130,8 +139,8 @@ def _stage() -> dict[str, int]:
         "a_val": ROWS_TOGETHER * _K * 4, "a_exp": ROWS_TOGETHER * _K, "a_flag": ROWS_TOGETHER * _K,
         "unfit": ROWS_TOGETHER, "b_val": _K * _COLUMNS * 4, "b_exp": _K * _COLUMNS,
         "b_flag": _K * _COLUMNS, "scales": sums, "sums": sums, "more_sums": sums, "part": sums,
-        "scale_a": _ROWS * 16, "scale_a_sig": _ROWS * 16, "scale_b": 16 * _COLUMNS,
-        "scale_b_sig": 16 * _COLUMNS,
+        "scale_a": _ROWS * _FACTORS * 4, "scale_a_sig": _ROWS * _FACTORS * 4,
+        "scale_b": _FACTORS * 4 * _COLUMNS, "scale_b_sig": _FACTORS * 4 * _COLUMNS,
     }  # fmt: skip
     found, place = {}, 0
     for name, size in sizes.items():
@@ -162,6 +171,11 @@ class Code:
     sparse_format: str = ""
     element_bits: int = 0
     signed: tuple[bool, bool] = (False, False)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether K takes 48 bytes of a row: descriptors may say that rows go on in another buffer."""
+        return self.k == LONG_K
 
     @property
     def fused(self) -> bool:
@@ -333,10 +347,18 @@ class Tcgen05Product:
         assert both is not None
         tables = np.concatenate([both[0][0].view(np.uint8), both[1][0].view(np.uint8)])
         keep.append(tables)
+        found, product = self.descriptor, self.form.product
+        factors = product.factors(found.k)
+        rows, columns = block_rows(found.m, product.cta_group), self.region_columns
+        a, b = found.scale_a_id, found.scale_b_id
         return {
-            ProductRecord.factors: self.form.product.kind.k // self.form.product.block,
-            ProductRecord.a_byte: self.descriptor.scale_a_id,
-            ProductRecord.b_byte: self.descriptor.scale_b_id,
+            ProductRecord.factors: factors,
+            ProductRecord.a_byte: a,
+            ProductRecord.b_byte: b,
+            ProductRecord.a_further: 4 * further_columns(rows),
+            ProductRecord.b_further: 4 * further_columns(columns),
+            ProductRecord.a_factor_columns: factor_columns(rows, factors, a),
+            ProductRecord.b_factor_columns: factor_columns(columns, factors, b),
             ProductRecord.tables: address(tables),
         }
 
@@ -390,8 +412,10 @@ class _Writer:
         if how.a_in_tensor_memory:
             self.rows_of_a = operands.tensor_rows(module, "a_rows", self.a, how.packed_k)
         else:
-            self.gather_a = operands.gather(module, "gather_a", self.a, how.a_major, turned)
-        self.gather_b = operands.gather(module, "gather_b", self.b, how.b_major, how.b_major == "K")
+            self.gather_a = operands.gather(module, "gather_a", self.a, how.a_major, turned, how.is_long)
+        self.gather_b = operands.gather(
+            module, "gather_b", self.b, how.b_major, how.b_major == "K", how.is_long
+        )
         self.sums_in = operands.sums_in(module, "sums_in", how.accumulator)
         self.sums_out = operands.sums_out(module, "sums_out", how.accumulator)
         if how.sparse:
@@ -459,9 +483,14 @@ class _Writer:
             version = (descriptor >> 46) & 7
             mode = (descriptor >> 61) & 7
             known = (self.code.number(0b0101_0111) >> mode) & 1
-            other = (descriptor >> 52) & 0x1FF
+            is_absolute = (descriptor >> 52) & 1
+            base = (descriptor >> 49) & 7
+            other = (descriptor >> 53) & 0xFF
             wrong = version.differs(1) | known.equals(0) | other.differs(0)
+            wrong = wrong | (is_absolute.differs(0) & (mode.differs(2) | base.differs(0)))
             self._fault(wrong, Wrong.MATRIX_DESCRIPTOR, descriptor)
+            if not self.how.is_long:
+                self._fault(is_absolute.differs(0), Wrong.ABSOLUTE_LEADING, descriptor)
             if major == "MN" and storage.bits == 32:
                 self._fault(mode.differs(1), Wrong.WIDE_SWIZZLE, mode)
             else:
@@ -480,11 +509,12 @@ class _Writer:
             bits = self.how.packed_k * (4 if self.how.a == "b4" else self.a.word.bits)
             checks.append((A, code.number(bits // 32), Wrong.A_COLUMNS))
         if self.how.scaled:
-            rows = (self._number(ProductRecord.a_groups) + 3) >> 2
-            columns = (self._number(ProductRecord.d_columns) + 31) >> 5
-            if self.how.a_in_tensor_memory:
-                rows = code.number(1)
-            checks += [(SCALE_A, rows, Wrong.SCALE_COLUMNS), (SCALE_B, columns, Wrong.SCALE_COLUMNS)]
+            fields = (ProductRecord.a_factor_columns, ProductRecord.b_factor_columns)
+            counts = [self._number(each) for each in fields]
+            checks += [
+                (number, count, Wrong.SCALE_COLUMNS)
+                for number, count in zip((SCALE_A, SCALE_B), counts, strict=True)
+            ]
         if self.how.sparse:
             there, _ = lane_and_column(self._operand(METADATA_ADDRESS))
             self._fault(there.differs(lane), Wrong.METADATA_LANE, there)
@@ -654,17 +684,19 @@ class _Writer:
         row, column = region.get(RegionRow.row), region.get(RegionRow.column)
         tables = self._number(ProductRecord.tables)
         last_row = row + region.get(RegionRow.rows)
-        for number, byte, count, steps, name in (
-            (SCALE_A, ProductRecord.a_byte, last_row, (per_row, 1), "scale_a"),
-            (SCALE_B, ProductRecord.b_byte, region.get(RegionRow.columns), (1, columns), "scale_b"),
+        in_a = ProductRecord.a_byte, ProductRecord.a_further
+        in_b = ProductRecord.b_byte, ProductRecord.b_further
+        for number, where, count, steps, name in (
+            (SCALE_A, in_a, last_row, (per_row, 1), "scale_a"),
+            (SCALE_B, in_b, region.get(RegionRow.columns), (1, columns), "scale_b"),
         ):
             first, place = lane_and_column(self._operand(number) & 0x3FFF_FFFF)
-            source = tensor_word(block, partition + first, place) + self._number(byte)
+            source = [tensor_word(block, partition + first, place), *map(self._number, where)]
             start = column * 4 if name == "scale_b" else self.code.number(0)
             targets = [self.at[name] + start, self.at[f"{name}_sig"] + start]
             call_in(
                 self.code, self.factors,
-                [self.operation.address, source, count, per_row, *steps, *targets, tables],
+                [self.operation.address, *source, count, per_row, *steps, *targets, tables],
             )  # fmt: skip
 
     # sums ---------------------------------------------------------------------------------------------------

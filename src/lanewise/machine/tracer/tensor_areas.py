@@ -18,9 +18,6 @@ from lanewise.machine.tensor_core.tcgen05_form import Form, checked_descriptor
 from lanewise.machine.tensor_memory.copies import SHIFTED_COLUMNS, SHIFTED_ROWS
 from lanewise.machine.tensor_memory_records import LANE_SHIFT, TENSOR_COLUMNS, TENSOR_LANES
 
-#: Columns of A in tensor memory: 32 bytes of K.
-A_COLUMNS = 8
-
 
 class Area(NamedTuple):
     """Words of a block's tensor memory: neighbouring columns of some lanes."""
@@ -70,6 +67,11 @@ class ProductNumbers(NamedTuple):
         return checked_descriptor(self.form, self.descriptor)
 
     @property
+    def a_columns(self) -> int:
+        """The columns of A in tensor memory: 32 bytes of K, or the 48 of K = 96."""
+        return 12 if self.decoded.k == self.form.product.kind.long_k else 8
+
+    @property
     def regions(self) -> tuple[Region, ...]:
         """How the rows and columns of D in a block lie in lanes and columns."""
         found, product = self.decoded, self.form.product
@@ -91,7 +93,7 @@ def product_accesses(numbers: ProductNumbers) -> list[TensorAccess]:
     for block in range(numbers.form.product.cta_group):
         other = block == 1
         if numbers.form.a_in_tensor_memory:
-            found.append(TensorAccess("read", "A", _rows_of(numbers, numbers.a, A_COLUMNS), other))
+            found.append(TensorAccess("read", "A", _rows_of(numbers, numbers.a, numbers.a_columns), other))
         found += [each._replace(in_other=other) for each in _side_inputs(numbers)]
         lane, column = lane_and_column(numbers.d)
         written = tuple(
@@ -127,13 +129,18 @@ def _side_inputs(numbers: ProductNumbers) -> list[TensorAccess]:
         found.append(TensorAccess("read", "E", _rows_of(numbers, address, layout.columns)))
     if product.block:
         rows = block_rows(decoded.m, product.cta_group)
-        for name, address, count in (("scale A", numbers.scale_a, rows), ("scale B", numbers.scale_b, 0)):
+        factors = range(product.factors(decoded.k))
+        for name, address, first, count in (
+            ("scale A", numbers.scale_a, decoded.scale_a_id, rows),
+            ("scale B", numbers.scale_b, decoded.scale_b_id, 0),
+        ):
             column = lane_and_column(address)[1]
             areas: dict[int, set[int]] = {}
             for region in numbers.regions:
                 for lane in range(region.lane, region.lane + region.rows, PARTITION):
-                    mine = range(count) if count else range(region.columns)
-                    for place in (factor_place(each, 0, 0, lane) for each in mine):
+                    mine = count or region.columns
+                    for row, factor in ((row, factor) for row in range(mine) for factor in factors):
+                        place = factor_place(row, factor, first, lane, mine)
                         areas.setdefault(place.column, set()).add(place.lane)
             spread = tuple(Area(tuple(sorted(lanes)), column + n, 1) for n, lanes in areas.items())
             found.append(TensorAccess("read", name, spread))

@@ -29,6 +29,7 @@ from lanewise.virtual_gpu.frameworks.torch_dlpack import (
 from lanewise.virtual_gpu.frameworks.torch_extension import install_torch_extension
 from lanewise.virtual_gpu.frameworks.torch_graphs import Recording, install_torch_graphs
 from lanewise.virtual_gpu.frameworks.torch_memory import align_tensors
+from lanewise.virtual_gpu.frameworks.torch_scaled_products import scaled_mm
 
 if TYPE_CHECKING:
     from lanewise.virtual_gpu.driver.driver import Driver
@@ -221,7 +222,10 @@ class DeviceMode(TorchFunctionMode):
         operands = _tensors((args, kwargs))
         if getattr(func, "__name__", "") in _SAME_DEVICE:
             self._require_same_device(operands)
-        result = _widened(func, args, kwargs) if func in _WIDENED else func(*args, **kwargs)
+        if func is torch._scaled_mm:
+            result = scaled_mm(*args, **kwargs)
+        else:
+            result = _widened(func, args, kwargs) if func in _WIDENED else func(*args, **kwargs)
         by_operands = asked is None and any(each in self.storages for each in operands)
         on_device = by_operands or _is_cuda(asked)
         if on_device:

@@ -13,6 +13,7 @@ from lanewise.isa.asynchronous.descriptor import KINDS, Product
 from lanewise.isa.matrix_descriptor import PIECE_BYTES, TCGEN05_FIELD, TCGEN05_VERSION, Major
 from lanewise.isa.tensor_memory.accumulators import METADATA
 from lanewise.isa.tensor_memory.copy_shapes import SHAPES, CopyShape
+from lanewise.isa.tensor_memory.scale_factors import FACTORS_OF_WORD, ROWS_OF_WORDS
 from lanewise.jit.compiled_functions import Function, signature_only
 from lanewise.jit.lane_functions import address_of
 from lanewise.jit.restricted_python import compiled, inlined
@@ -52,6 +53,7 @@ from lanewise.machine.program.instruction_table import MOST_ROWS
 from lanewise.machine.tensor_core import tcgen05_product as product
 from lanewise.machine.tensor_core.descriptors import LINES_TOGETHER, each_piece, field_of
 from lanewise.machine.tensor_core.tcgen05_form import Form
+from lanewise.machine.tensor_core.tcgen05_product import LONG_K
 from lanewise.machine.tensor_memory import copies, targets
 from lanewise.machine.tensor_memory.copies import SHIFTED_COLUMNS
 from lanewise.machine.tensor_memory_records import LANE_SHIFT
@@ -83,12 +85,16 @@ MXF4, MXF4NVF4 = (_number(Product(KINDS[each], block=32)) & KIND_BITS for each i
 SCALED_FROM = _number(Product(KINDS["mxf8f6f4"], block=32)) & KIND_BITS
 #: Fields of the instruction descriptor: first bit, mask, unit.
 N_BIT, N_MASK, M_BIT, M_MASK, A_MAJOR_BIT, B_MAJOR_BIT = 17, 63, 24, 31, 15, 16
-#: Columns of A in tensor memory: 32 bytes of K.
-A_COLUMNS = 8
+#: The bits of scale ids, and that of K = 96; of a form, the bit of a scale factor for each 16 elements.
+A_ID_BIT, B_ID_BIT, LONG_K_BIT = 29, 4, 31
+BLOCK16 = _number(Product(KINDS["mxf4nvf4"], block=16)) ^ _number(Product(KINDS["mxf4nvf4"], block=32))
+#: Columns of A in tensor memory: 32 bytes of K, and the 48 of K = 96.
+A_COLUMNS, LONG_A_COLUMNS = 8, 12
 #: Groups of lanes: all, and those of the first 16 lanes of each warp.
 ALL_GROUPS, SCATTERED_GROUPS, FIRST_PARTITION = 0xFF, 0x55, 0x3
-#: Rows whose scale factors share a column.
+#: Rows whose scale factors share a column; the words of 128 rows, after which further factors follow.
 ROWS_OF_COLUMN = 32
+COLUMNS_OF_WORDS = ROWS_OF_WORDS // ROWS_OF_COLUMN
 #: Warps whose lanes are others, columns of metadata of 8- and 4-bit elements, the bits of the selector.
 PARTITIONS, NARROW_METADATA_COLUMNS, SELECTOR_MASK = 4, METADATA[8].columns, 3
 COLUMN_MASK = (1 << LANE_SHIFT) - 1
@@ -134,6 +140,23 @@ def is_wide(form: int) -> bool:
     return (kind == TF32) | (kind == F16)
 
 
+@inlined
+def is_long(form: int, descriptor: int) -> bool:
+    """Return whether K is 96, which takes 48 bytes of a row."""
+    kind = form & KIND_BITS
+    return ((kind == MXF4) | (kind == MXF4NVF4)) & ((descriptor >> LONG_K_BIT) & 1 != 0)
+
+
+@inlined
+def words_of_factors(form: int, descriptor: int, id_bit: int) -> int:
+    """Return how many words a row's scale factors lie in: with K = 96 there may be two."""
+    factors = 0
+    if is_long(form, descriptor):
+        factors = LONG_K // 16 if form & BLOCK16 != 0 else LONG_K // 32
+    beyond = ((descriptor >> id_bit) & 3) + factors > FACTORS_OF_WORD
+    return 2 if beyond & (factors != 0) else 1
+
+
 @compiled()
 def look_at_product(
     frame: WarpFrame, issued: Issued, made: AsyncOperation, home: BlockWatch, form: int, descriptor: int
@@ -150,7 +173,8 @@ def look_at_product(
     reads = TensorFlag.READS | TensorFlag.PIPE | every
     if form & TENSOR_A != 0:
         of_a = reads | TensorOperand.MATRIX_A << OPERAND_SHIFT
-        look_at_cells(frame, row, home, groups, a & COLUMN_MASK, A_COLUMNS, epoch, me, of_a)
+        of_k = LONG_A_COLUMNS if is_long(form, descriptor) else A_COLUMNS
+        look_at_cells(frame, row, home, groups, a & COLUMN_MASK, of_k, epoch, me, of_a)
     if form & SPARSE != 0:
         of_metadata = reads | TensorOperand.METADATA << OPERAND_SHIFT
         first = (metadata & COLUMN_MASK) + (descriptor & SELECTOR_MASK if is_wide(form) else 0)
@@ -160,14 +184,17 @@ def look_at_product(
         # Each warp's lanes have their own copy, of which the factors of A for other rows are not used.
         of_scales = reads | TensorOperand.SCALES_OF_A << OPERAND_SHIFT
         count = max((m // 2 if form & PAIRED != 0 else m) // ROWS_OF_COLUMN, 1)
-        for partition in range(PARTITIONS):
-            first = (scale_a & COLUMN_MASK) + partition % count
-            lanes = FIRST_PARTITION << 2 * partition
-            look_at_cells(frame, row, home, lanes, first, 1, epoch, me, of_scales)
+        for word in range(words_of_factors(form, descriptor, A_ID_BIT)):
+            for partition in range(PARTITIONS):
+                first = (scale_a & COLUMN_MASK) + partition % count + word * COLUMNS_OF_WORDS
+                lanes = FIRST_PARTITION << 2 * partition
+                look_at_cells(frame, row, home, lanes, first, 1, epoch, me, of_scales)
         of_scales = reads | TensorOperand.SCALES_OF_B << OPERAND_SHIFT
-        first = scale_b & COLUMN_MASK
+        further = (columns + ROWS_OF_WORDS - 1) // ROWS_OF_WORDS * COLUMNS_OF_WORDS
         count = (columns + ROWS_OF_COLUMN - 1) // ROWS_OF_COLUMN
-        look_at_cells(frame, row, home, ALL_GROUPS, first, count, epoch, me, of_scales)
+        for word in range(words_of_factors(form, descriptor, B_ID_BIT)):
+            first = (scale_b & COLUMN_MASK) + word * further
+            look_at_cells(frame, row, home, ALL_GROUPS, first, count, epoch, me, of_scales)
     adds = made.tensor_operands[product.ADDS] != 0
     writes = TensorFlag.WRITES | TensorFlag.PIPE
     flags = writes | reads if adds else writes
@@ -189,16 +216,18 @@ def elements_of_piece(form: int) -> int:
 
 
 @compiled()
-def groups_of_matrix(form: int, lines: int, by_columns: int, is_sparse_b: int) -> int:
+def groups_of_matrix(form: int, descriptor: int, lines: int, by_columns: int, is_sparse_b: int) -> int:
     """Return how many groups of eight lines a matrix has; by columns, K is counted in lines."""
     k = 2 * elements_of_piece(form) << is_sparse_b
     return (k if by_columns != 0 else lines) // 8
 
 
 @compiled()
-def pieces_of_matrix(form: int, lines: int, by_columns: int, is_sparse_b: int) -> int:
+def pieces_of_matrix(form: int, descriptor: int, lines: int, by_columns: int, is_sparse_b: int) -> int:
     """Return how many pieces of 16 bytes a line of a matrix has."""
     elements = elements_of_piece(form)
+    if is_long(form, descriptor):
+        return LONG_K // elements
     return (lines + elements - 1) // elements if by_columns != 0 else 2 << is_sparse_b
 
 
@@ -245,7 +274,10 @@ class _SharedReads:
         is_known = swizzle < 7  # else it is a fault
         for number, major in enumerate(majors):
             with code.when(by_columns.equals(number) & is_known):
-                each_piece(code, descriptor, major, groups, pieces, body, version=TCGEN05_VERSION)
+                each_piece(
+                    code, descriptor, major, groups, pieces, body,
+                    version=TCGEN05_VERSION, may_go_on=major == "K",
+                )  # fmt: skip
         lane = code.record("operation").get(AsyncOperation.lane)
         extent.hold(self.begun.row, number, lane, shared=True)
 
@@ -270,7 +302,8 @@ def _write_product_issued(code: WatchCode) -> None:
         ):
             by_columns = (descriptor >> bit) & 1
             lines = paired.select(size >> 1, size)
-            facts = {"form": form, "lines": lines, "by_columns": by_columns, "is_sparse_b": more}
+            facts = {"form": form, "descriptor": descriptor, "lines": lines}
+            facts |= {"by_columns": by_columns, "is_sparse_b": more}
             groups, pieces = (code.run(each, **facts) for each in (groups_of_matrix, pieces_of_matrix))
             in_shared = (form & TENSOR_A).equals(0) if matrix == product.A else code.number(1).differs(0)
             with code.when(in_shared):
