@@ -12,6 +12,7 @@ file is a line of its own. A worker that crashes or exceeds the limit of a test 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import importlib.util
 import json
@@ -65,7 +66,7 @@ def records(path: Path) -> dict[str, dict[str, Any]]:
     return last
 
 
-# a worker ----------------------------------------------------------------------------------------------------
+# a worker ------------------------------------------------------------------------------------------------
 
 
 def cases(suite: unittest.TestSuite) -> Iterator[unittest.TestCase]:
@@ -148,7 +149,7 @@ def run_file(name: str, wanted: set[str] | None, arguments: argparse.Namespace, 
         write(test, outcome, why, cpu=round(processor_seconds() - begin, 3), s=round(took, 3))
 
 
-# the parent --------------------------------------------------------------------------------------------------
+# the parent ----------------------------------------------------------------------------------------------
 
 
 class Worker:
@@ -190,10 +191,8 @@ class Worker:
 
     def stop(self) -> None:
         """End the process and all that it started."""
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self.process.wait()
 
     def is_over(self) -> bool:
@@ -214,7 +213,9 @@ class Worker:
                     if status is None
                     else f"the process ended with status {status}"
                 )
-                log.write(json.dumps({"test": test, "verdict": "crashed", "why": why}) + "\n")
+                log.write(
+                    json.dumps({"test": test, "verdict": "crashed", "why": f"the process {why}"}) + "\n"
+                )
         if not pending:
             return True
         files = [each["test"].removesuffix(MODULE) for each in last if each["test"].endswith(MODULE)]
