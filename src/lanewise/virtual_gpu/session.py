@@ -34,7 +34,7 @@ _FRAMEWORKS = {
     "triton": "lanewise.virtual_gpu.frameworks.triton_driver",
     "cuda.bindings": "lanewise.virtual_gpu.frameworks.driver_library",
     "cuda.bindings.runtime": "lanewise.virtual_gpu.frameworks.cuda_runtime",
-    "numba.cuda.cudadrv.driver": "lanewise.virtual_gpu.frameworks.numba_cuda",
+    "numba.cuda.codegen": "lanewise.virtual_gpu.frameworks.numba_cuda",
     "lanewise.gpu.loading": "lanewise.virtual_gpu.frameworks.own_kernels",
     "lanewise.gpu.recorded": "lanewise.virtual_gpu.frameworks.own_records",
     "cutlass": "lanewise.virtual_gpu.frameworks.cute_dsl",
