@@ -43,6 +43,7 @@ ARGUMENTS: dict[str, list[str]] = {
     "threadFenceReduction": ["--n=65536"],
     "radixSortThrust": ["-n=65536", "-iterations=1"],
     "UnifiedMemoryPerf": ["-kernel-iterations=1"],
+    "NV12toBGRandResize": ["-batch=2"],
     "transpose": ["-dimX=256", "-dimY=256"],
     "FDTD3d": ["--dimx=96", "--dimy=96", "--dimz=96", "--timesteps=2"],
     "SobolQRNG": ["--vectors=10000", "--dimensions=16"],
