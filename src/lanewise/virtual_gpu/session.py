@@ -125,6 +125,9 @@ class VirtualGPU(FrameworkState):
             self._stack.close()
             self._stack = None
         self.driver.memory.clear()
+        fault, self.driver.pending_fault = self.driver.pending_fault, None
+        if fault is not None and not any(exception):
+            raise fault  # the program did not ask, and must not seem to have succeeded
 
     # launches -----------------------------------------------------------------------------------------------
 
