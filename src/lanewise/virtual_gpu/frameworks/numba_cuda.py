@@ -21,6 +21,60 @@ if TYPE_CHECKING:
 _EXTERNAL_FUNCTION = re.compile(r"^\s*\.extern\s+\.func\b[^;{]*?([\w$]+)\s*\(?[^()]*\)?\s*;", re.MULTILINE)
 #: External functions that the system has on a GPU, and the machine here.
 _SYSTEM_FUNCTIONS = {"vprintf", "malloc", "free", "__assertfail", "__nvvm_reflect"}
+#: The functions of CUDA's device library by which the blocks of a cooperative launch wait for each other. A
+#: barrier has one counter: each block adds to it, the first block as much as changes bit 31 with the last.
+_GRID_BARRIER = """
+.version 7.0
+.target sm_70
+.address_size 64
+.global .align 4 .u32 lanewise_arrived;
+.visible .func (.param .b64 handle) cudaCGGetIntrinsicHandle(.param .b32 scope)
+{
+    .reg .b64 %rd;
+    mov.u64 %rd, 1;
+    st.param.b64 [handle], %rd;
+    ret;
+}
+.visible .func (.param .b32 status) cudaCGSynchronize(.param .b64 handle, .param .b32 flags)
+{
+    .reg .pred %p;
+    .reg .b32 %x, %y, %z, %nx, %ny, %nz, %n, %one, %old, %now;
+    barrier.sync 0;
+    mov.u32 %x, %tid.x;
+    mov.u32 %y, %tid.y;
+    mov.u32 %z, %tid.z;
+    or.b32 %x, %x, %y;
+    or.b32 %x, %x, %z;
+    setp.ne.u32 %p, %x, 0;
+    @%p bra done;
+    mov.u32 %nx, %nctaid.x;
+    mov.u32 %ny, %nctaid.y;
+    mov.u32 %nz, %nctaid.z;
+    mul.lo.u32 %n, %nx, %ny;
+    mul.lo.u32 %n, %n, %nz;
+    mov.u32 %x, %ctaid.x;
+    mov.u32 %y, %ctaid.y;
+    mov.u32 %z, %ctaid.z;
+    or.b32 %x, %x, %y;
+    or.b32 %x, %x, %z;
+    setp.eq.u32 %p, %x, 0;
+    sub.u32 %n, 0x80000001, %n;
+    selp.b32 %one, %n, 1, %p;
+    fence.acq_rel.gpu;
+    atom.global.add.u32 %old, [lanewise_arrived], %one;
+wait:
+    ld.acquire.gpu.global.u32 %now, [lanewise_arrived];
+    xor.b32 %now, %now, %old;
+    setp.ge.s32 %p, %now, 0;
+    @%p bra wait;
+    fence.acq_rel.gpu;
+done:
+    barrier.sync 0;
+    mov.u32 %x, 0;
+    st.param.b32 [status], %x;
+    ret;
+}
+"""
 
 
 def _linked_ptx(linker: Any) -> str | None:
@@ -43,6 +97,8 @@ def _linked_ptx(linker: Any) -> str | None:
         except DriverError:  # a library without PTX: the cubin is loaded as it is, which says so
             if each.code_type != "library":
                 return None
+    if any("cudaCGSynchronize" in text or "cudaCGGetIntrinsicHandle" in text for text in texts):
+        texts.insert(0, _GRID_BARRIER)  # PTX wants functions before their calls
     return linked(texts) if texts else None
 
 
