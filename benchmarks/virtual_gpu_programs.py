@@ -1,12 +1,13 @@
 """Other people's programs in CUDA C++, unchanged, on a virtual GPU: which pass by their own word.
 
     python benchmarks/virtual_gpu_programs.py cuda-samples/ --suite cuda-samples --save results.json
-    python benchmarks/virtual_gpu_programs.py llm.c/dev/cuda --suite folder
+    python benchmarks/virtual_gpu_programs.py llm.c/dev/cuda --suite llm.c --processes 2
     python benchmarks/virtual_gpu_programs.py LeetCUDA/kernels --suite leetcuda --option=-I/cublas/include
     python benchmarks/virtual_gpu_programs.py SGEMM_CUDA --suite sgemm --option=-I/cublas/include
 
 The folder is a checkout of the programs. `cuda-samples` reads sources and libraries from CMakeLists.txt and
-leaves out what needs graphics, several GPUs or a library without PTX; `folder` takes each .cu as a program.
+leaves out what needs graphics, several GPUs or a library without PTX; `folder` takes each .cu as a program;
+`llm.c` copies dev/cuda, with smaller sizes in each main(), and runs every kernel that a file numbers.
 `leetcuda` and `sgemm` take runners whose sizes and repeats stand in the source: a copy beside the file has
 smaller ones (`smaller` in the record has the words that were replaced).
 """
@@ -19,7 +20,11 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
+import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +48,7 @@ ARGUMENTS: dict[str, list[str]] = {
     "threadFenceReduction": ["--n=65536"],
     "radixSortThrust": ["-n=65536", "-iterations=1"],
     "UnifiedMemoryPerf": ["-kernel-iterations=1"],
+    "NV12toBGRandResize": ["-batch=2"],
     "transpose": ["-dimX=256", "-dimY=256"],
     "FDTD3d": ["--dimx=96", "--dimy=96", "--dimz=96", "--timesteps=2"],
     "SobolQRNG": ["--vectors=10000", "--dimensions=16"],
@@ -50,10 +56,9 @@ ARGUMENTS: dict[str, list[str]] = {
     "cudaGraphsPerfScaling": ["0", "2", "4", "2", "0", "1", "16"],
     "MonteCarloMultiGPU": ["--scaling=strong"],
 }
-#: Samples that have a macro for a small problem, which they check on the host.
-SMALL = tuple(f"{kind}TensorCoreGemm" for kind in ("bf16", "cuda", "dmma", "imma", "tf32"))
-SMALL_MACRO = "-DCPU_DEBUG=1"
-PASSED = re.compile(r"pass|success|test ok|\bok\b|verified|correct", re.IGNORECASE)
+#: Sizes of llm.c's kernels that a CPU computes in seconds, twice: each file compares with its own CPU code.
+LLM_SIZES = {"B": "2", "T": "64", "C": "192", "NH": "3", "OC": "384", "V": "1000", "Vp": "1024"}
+PASSED = re.compile(r"pass|success|test ok|\bok\b|verified|correct|results match", re.IGNORECASE)
 FAILED = re.compile(r"\bFAIL|test failed|\bmismatch")
 
 
@@ -164,7 +169,47 @@ def sgemm(root: Path) -> list[dict[str, Any]]:
     return programs
 
 
-SUITES = {"cuda-samples": cuda_samples, "folder": single_files, "leetcuda": leetcuda, "sgemm": sgemm}
+def llm_c(root: Path) -> list[dict[str, Any]]:
+    """Return the programs of llm.c's dev/cuda, each kernel of a file one, from copies with smaller sizes."""
+    copies = Path(tempfile.mkdtemp(prefix="llm.c-"))
+    programs: list[dict[str, Any]] = []
+    for file in sorted([*root.glob("*.h"), *root.glob("*.cu")]):
+        text = file.read_text()
+        start = text.find("int main(")
+        if start >= 0:
+            small = re.sub(
+                r"(\bint |, )(B|T|C|NH|OC|V|Vp) = \d+[^,;]*(?=[,;])",
+                lambda match: f"{match[1]}{match[2]} = {LLM_SIZES[match[2]]}",
+                text[start:],
+            )
+            text = text[:start] + re.sub(r"(repeat_times = )\d+", r"\g<1>1", small)
+        (copies / file.name).write_text(text)
+        if start < 0 or file.suffix != ".cu":
+            continue
+        closed = re.search(r'#include\s*[<"](mpi|nccl)', text)
+        switch = re.search(r"switch \(kernel_num\) \{.*?default:", text, re.DOTALL)
+        kernels = [int(each) for each in re.findall(r"case (\d+):", switch[0])] if switch else [None]
+        for kernel in kernels:
+            programs.append(
+                {
+                    "name": f"{file.stem} {kernel}" if kernel is not None else file.stem, "folder": copies,
+                    "sources": [str(copies / file.name)],
+                    "options": [f"-I{copies}", "--option=-lcublas", "--option=-lcublasLt"],
+                    "left_out": f"needs {closed.group(1)}" if closed else None,
+                    "arguments": [str(kernel)] if kernel is not None else [],
+                }
+            )  # fmt: skip
+    # The first kernel of every file comes first: later ones then find the file built.
+    return sorted(programs, key=lambda each: each["arguments"] or ["0"])
+
+
+SUITES: dict[str, Callable[[Path], list[dict[str, Any]]]] = {
+    "cuda-samples": cuda_samples,
+    "folder": single_files,
+    "leetcuda": leetcuda,
+    "sgemm": sgemm,
+    "llm.c": llm_c,
+}
 
 
 def side_files(folder: Path, arch: str) -> None:
@@ -192,10 +237,9 @@ def run(program: dict[str, Any], gpu: str, seconds: float, command: str) -> dict
     side_files(folder, "compute_90")
     title = name.rpartition("/")[2]
     arguments = program.get("arguments", ARGUMENTS.get(title, []))
-    macros = [SMALL_MACRO] if title in SMALL else []
     buffer = ["stdbuf", "-oL"] if shutil.which("stdbuf") else []  # what was printed before a time limit
     words = [
-        *buffer, sys.executable, "-m", "lanewise", command, "--gpu", gpu, *program["options"], *macros,
+        *buffer, sys.executable, "-m", "lanewise", command, "--gpu", gpu, *program["options"],
         *(f"--option={each}" for each in others), main, "--", *arguments,
     ]  # fmt: skip
     begin = time.perf_counter()
@@ -208,7 +252,7 @@ def run(program: dict[str, Any], gpu: str, seconds: float, command: str) -> dict
     elif verdict == "passed" and not said:
         verdict = "ended, no verdict of its own"
     return {
-        "name": name, "arguments": [*macros, *arguments], "smaller": program.get("smaller", []),
+        "name": name, "arguments": arguments, "smaller": program.get("smaller", []),
         "status": status, "verdict": verdict,
         "seconds": round(time.perf_counter() - begin, 1), "end": output[-1500:],
     }  # fmt: skip
@@ -225,30 +269,33 @@ def main() -> None:
     parser.add_argument("--command", choices=("run", "check"), default="run")
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--only", default="", help="a regular expression for names")
+    parser.add_argument("--processes", type=int, default=1, help="programs that run at a time")
     parser.add_argument("--save", type=Path)
     parser.add_argument(
         "--option", action="append", default=[], help="an option of lanewise run, such as -Iinclude"
     )
     asked = parser.parse_args()
     root = asked.folder.resolve()
-    programs = SUITES[asked.suite](root)
+    programs = [each for each in SUITES[asked.suite](root) if re.search(asked.only, str(each["name"]))]
     results: list[dict[str, object]] = []
-    for program in programs:
-        if not re.search(asked.only, str(program["name"])):
-            continue
+
+    def run_one(program: dict[str, Any]) -> None:
         if program["left_out"] or not program["sources"]:
             why = program["left_out"] or "no sources"
-            results.append({"name": program["name"], "verdict": "left out", "why": why})
+            last: dict[str, object] = {"name": program["name"], "verdict": "left out", "why": why}
         else:
             program["options"] = [*program["options"], *asked.option]
-            results.append(run(program, asked.gpu, asked.seconds, asked.command))
-        last = results[-1]
-        print(
-            f"{last['verdict']:<12} {last.get('seconds', '')!s:>6}  {last['name']}  {last.get('why', '')}",
-            flush=True,
-        )
-        if asked.save:
-            asked.save.write_text(json.dumps(results, indent=1) + "\n")
+            last = run(program, asked.gpu, asked.seconds, asked.command)
+        with writing:
+            results.append(last)
+            seconds = last.get("seconds", "")
+            print(f"{last['verdict']:<12} {seconds!s:>6}  {last['name']}  {last.get('why', '')}", flush=True)
+            if asked.save:
+                asked.save.write_text(json.dumps(results, indent=1) + "\n")
+
+    writing = threading.Lock()
+    with ThreadPoolExecutor(asked.processes) as pool:
+        list(pool.map(run_one, programs))
 
 
 if __name__ == "__main__":

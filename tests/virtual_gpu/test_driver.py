@@ -398,12 +398,20 @@ def test_what_is_not_supported_says_so_with_its_name(
     assert driver.calls["cuGraphicsMapResources"] == 2
 
 
-def test_a_fault_is_a_result_in_c_and_a_sentence_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("is_blocking", [False, True])
+def test_a_fault_is_a_result_in_c_and_a_sentence_on_stderr(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, is_blocking: bool
+) -> None:
+    """A launch succeeds, and the next call that waits for the GPU answers; not so if launches block."""
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", str(int(is_blocking)))
     driver = driver_of()
     function = driver.cuModuleGetFunction(driver.load(FOLLOW), "follow")
     place, kept = parameters(ctypes.c_uint64(upload(driver, np.array([8], np.uint64))))
     result = driver.call("cuLaunchKernel", [function, 1, 1, 1, 1, 1, 1, 0, 0, place, 0])
-    assert result == Result.ILLEGAL_ADDRESS
+    assert result == (Result.ILLEGAL_ADDRESS if is_blocking else Result.SUCCESS)
+    assert driver.call("cuDriverGetVersion", [0]) == Result.SUCCESS
+    for expected in [Result.SUCCESS] if is_blocking else [Result.ILLEGAL_ADDRESS, Result.SUCCESS]:
+        assert driver.call("cuCtxSynchronize", []) == expected
     assert "global read of 4 bytes out of bounds" in capsys.readouterr().err
     del kept
 

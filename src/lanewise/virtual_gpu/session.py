@@ -34,7 +34,7 @@ _FRAMEWORKS = {
     "triton": "lanewise.virtual_gpu.frameworks.triton_driver",
     "cuda.bindings": "lanewise.virtual_gpu.frameworks.driver_library",
     "cuda.bindings.runtime": "lanewise.virtual_gpu.frameworks.cuda_runtime",
-    "numba.cuda.cudadrv.driver": "lanewise.virtual_gpu.frameworks.numba_cuda",
+    "numba.cuda.codegen": "lanewise.virtual_gpu.frameworks.numba_cuda",
     "lanewise.gpu.loading": "lanewise.virtual_gpu.frameworks.own_kernels",
     "lanewise.gpu.recorded": "lanewise.virtual_gpu.frameworks.own_records",
     "cutlass": "lanewise.virtual_gpu.frameworks.cute_dsl",
@@ -125,6 +125,9 @@ class VirtualGPU(FrameworkState):
             self._stack.close()
             self._stack = None
         self.driver.memory.clear()
+        fault, self.driver.pending_fault = self.driver.pending_fault, None
+        if fault is not None and not any(exception):
+            raise fault  # the program did not ask, and must not seem to have succeeded
 
     # launches -----------------------------------------------------------------------------------------------
 

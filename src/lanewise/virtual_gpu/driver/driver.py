@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from lanewise.virtual_gpu.driver.entry_points import C_TYPES, EntryPoint, entry_
 from lanewise.virtual_gpu.driver.graphs import GraphCalls
 from lanewise.virtual_gpu.driver.linking import LinkCalls
 from lanewise.virtual_gpu.driver.occupancy import OccupancyCalls
-from lanewise.virtual_gpu.driver.results import DriverError, Result
+from lanewise.virtual_gpu.driver.results import FAULTS, DriverError, Result
 from lanewise.virtual_gpu.driver.virtual_memory import VirtualMemoryCalls
 
 #: Set to 1 to log every call of the driver to stderr.
@@ -40,6 +41,8 @@ class Driver(DeviceCalls, GraphCalls, OccupancyCalls, LinkCalls, VirtualMemoryCa
     calls: Counter[str]
     #: The process in which a program called cuInit; as with CUDA, processes forked later have no GPU.
     _process: int | None = None
+    #: Why a kernel failed whose launch a program in C made, until a call that waits for the GPU says so.
+    pending_fault: DriverError | None = None
 
     def call(self, name: str, raw: Sequence[int]) -> Result:
         """Call an entry point as C does: 64-bit words in, results written to memory; return the result."""
@@ -50,15 +53,27 @@ class Driver(DeviceCalls, GraphCalls, OccupancyCalls, LinkCalls, VirtualMemoryCa
             self.require_own_process(name)
             if declared is None or not hasattr(self, name):
                 raise DriverError(Result.NOT_SUPPORTED, f"{name} is not supported")
+            self._raise_pending(name)
             self._call(declared, raw)
             result, reason = Result.SUCCESS, ""
         except DriverError as error:
             result, reason = error.result, error.reason
+            if result in FAULTS and name.startswith(_LAUNCHES) and not _launches_block():
+                self._log(name, declared, raw, result, reason)
+                self.pending_fault = error
+                return Result.SUCCESS
         except Exception as error:  # nothing may pass through C
             result, reason = Result.UNKNOWN, f"{type(error).__name__}: {error}"
             self.__dict__.setdefault("unseen", []).append(error)
         self._log(name, declared, raw, result, reason)
         return result
+
+    def _raise_pending(self, name: str) -> None:
+        """Raise the error of a kernel that failed, if a call waits for the GPU: a launch does not say it."""
+        fault = self.pending_fault
+        if fault is not None and _WAITS.search(name):
+            self.pending_fault = None
+            raise DriverError(fault.result, "")  # the reason was written at the launch
 
     def require_own_process(self, name: str) -> None:
         """Raise an error in a process that was forked after cuInit, or after a call of the CUDA runtime."""
@@ -109,18 +124,24 @@ class Driver(DeviceCalls, GraphCalls, OccupancyCalls, LinkCalls, VirtualMemoryCa
                 f"lanewise gpu: {name}({words}) = {result.title}" + (f": {reason}" if reason else ""),
                 file=sys.stderr,
             )
-        elif result in _ALWAYS_LOGGED:
+        elif result in _ALWAYS_LOGGED and reason:
             print(f"lanewise gpu: {name}: {reason}", file=sys.stderr)
 
 
+def _launches_block() -> bool:
+    """Return whether launches answer for their own kernels, as CUDA has it."""
+    return os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0")
+
+
+#: How the calls begin that launch kernels, and calls that wait for the GPU or give it more to do.
+_LAUNCHES = ("cuLaunch", "cuGraphLaunch")
+_WAITS = re.compile(r"Synchronize|Query|^cu(Memcpy|Memset|Launch|GraphLaunch)")
 #: How the calls begin that initialise a process for CUDA.
 _INITIALISE = ("cuInit", "cuda", "__cuda")
 #: Results that a program seldom explains: the reason is written to stderr.
 _ALWAYS_LOGGED = (
     Result.NOT_INITIALIZED,
-    Result.ILLEGAL_ADDRESS,
-    Result.MISALIGNED_ADDRESS,
-    Result.LAUNCH_TIMEOUT,
+    *FAULTS,
     Result.INVALID_IMAGE,
     Result.INVALID_PTX,
     Result.NO_BINARY_FOR_GPU,

@@ -51,6 +51,14 @@ class Result(IntEnum):
         return _SENTENCES.get(self, self.name.lower().replace("_", " "))
 
 
+#: Results of kernels that failed while they ran.
+FAULTS = (
+    Result.ILLEGAL_ADDRESS,
+    Result.MISALIGNED_ADDRESS,
+    Result.LAUNCH_TIMEOUT,
+    Result.LAUNCH_FAILED,
+    Result.ASSERT,
+)
 _SENTENCES = {
     Result.SUCCESS: "no error",
     Result.INVALID_VALUE: "invalid argument",

@@ -4,14 +4,6 @@ from __future__ import annotations
 
 from lanewise.virtual_gpu.driver.results import Result
 
-#: Results that a program gets again from every later call, as on a GPU, until it resets the device.
-STICKY = (
-    Result.ILLEGAL_ADDRESS,
-    Result.MISALIGNED_ADDRESS,
-    Result.LAUNCH_TIMEOUT,
-    Result.LAUNCH_FAILED,
-    Result.ASSERT,
-)
 #: The names of errors that are not those of the driver's results.
 _NAMES = {
     Result.OUT_OF_MEMORY: "MemoryAllocation",

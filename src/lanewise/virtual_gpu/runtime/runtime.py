@@ -11,10 +11,10 @@ from typing import Any
 
 from lanewise.virtual_gpu.driver.driver import LOG_VARIABLE, Driver
 from lanewise.virtual_gpu.driver.entry_points import C_TYPES, EntryPoint
-from lanewise.virtual_gpu.driver.results import DriverError, Result
+from lanewise.virtual_gpu.driver.results import FAULTS, DriverError, Result
 from lanewise.virtual_gpu.driver.state import PerThread
 from lanewise.virtual_gpu.runtime.entry_points import STRUCTS, driver_name, entry_points
-from lanewise.virtual_gpu.runtime.errors import STICKY, error_name, error_sentence
+from lanewise.virtual_gpu.runtime.errors import error_name, error_sentence
 from lanewise.virtual_gpu.runtime.graphs import GraphCalls
 from lanewise.virtual_gpu.runtime.launching import LaunchCalls
 
@@ -59,7 +59,7 @@ class Runtime(LaunchCalls, GraphCalls):
         if name in _NO_ERRORS:
             return self._plain_call(name, raw)
         result, reason = self._result(name, raw)
-        if result in STICKY:
+        if result in FAULTS:  # every later call answers so, as on a GPU, until the device is reset
             self._staying = result
         if result not in (Result.SUCCESS, Result.NOT_READY):
             self._thread.error = result
