@@ -13,7 +13,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lanewise.atoms.compute import fma, multiply
-from lanewise.atoms.fragments import check_partitioned, descriptors, fragment_like, registers
+from lanewise.atoms.fragments import (
+    check_partitioned,
+    descriptors,
+    fragment_like,
+    registers,
+    umma_descriptors,
+)
 from lanewise.atoms.gmma import ScaleOut, scale_out
 from lanewise.atoms.mma_traits import MMA_Traits
 from lanewise.atoms.names import Operation
@@ -92,6 +98,11 @@ class MMA_Atom(MMA_Traits, Drawn):
         self, a: object, b: object, c: object, *more: Any, arch: str | None = None, **options: Any
     ) -> AnyArray:
         """Return the registers of D for the registers of A, B and C: see `lanewise.atoms.compute.fma`."""
+        if self.umma is not None:
+            raise LanewiseError(
+                f"{self.name} has no registers, since its operands lie in shared and tensor memory: give "
+                "whole matrices, atom(a, b, c)"
+            )
         return fma(self, a, b, c, *more, arch=arch, **{"scale_D": self.accumulate_, **options})
 
     def __call__(
@@ -206,6 +217,11 @@ class MMA_Atom(MMA_Traits, Drawn):
             v, m, n, k = layout.get_flat_coord(int(thr_idx))
             if layout((v, m, n, k)) == thr_idx:
                 return ThrMMA(self, int(thr_idx), (v, m, n, k))
+        if self.umma is not None:
+            blocks = "block 0 alone" if self.size() == 1 else f"blocks 0 to {self.size() - 1} of a pair"
+            raise LanewiseError(
+                f"a slice of {self!r} is that of a block, and {blocks} take part; {thr_idx} was given"
+            )
         taking = "" if size(layout) == layout.cosize() else f", of which {size(layout)} take part: {layout}"
         raise LanewiseError(
             f"thread {thr_idx} does not take part in {self!r}, "
@@ -217,21 +233,30 @@ class MMA_Atom(MMA_Traits, Drawn):
         return self.get_slice(thr_idx)
 
     def make_fragment_A(self, part: Tensor) -> Tensor:
-        """Return registers for a partition of A, or its descriptors if A stays in shared memory."""
-        check_partitioned("A", part, size(self.LayoutA_TV[1]))
-        in_registers = self.instruction.a.where == "registers"
-        return fragment_like(self.FrgTypeA, part) if in_registers else descriptors(part)
+        """Return registers for a partition of A, or its descriptors if A stays in shared memory.
+
+        For an A that tcgen05.mma reads from tensor memory, it is a tensor there.
+        """
+        return self._fragment("A", part, self.LayoutA_TV)
 
     def make_fragment_B(self, part: Tensor) -> Tensor:
         """Return registers for a partition of B, or its descriptors if B stays in shared memory."""
-        check_partitioned("B", part, size(self.LayoutB_TV[1]))
-        in_registers = self.instruction.b.where == "registers"
-        return fragment_like(self.FrgTypeB, part) if in_registers else descriptors(part)
+        return self._fragment("B", part, self.LayoutB_TV)
 
     def make_fragment_C(self, part: Tensor) -> Tensor:
-        """Return registers for a partition of C."""
-        check_partitioned("C", part, size(self.LayoutC_TV[1]))
-        return registers(self.FrgTypeC, Layout(part.shape))
+        """Return registers for a partition of C; of tcgen05.mma, a tensor in tensor memory at address 0."""
+        return self._fragment("C", part, self.LayoutC_TV)
+
+    def _fragment(self, name: str, part: Tensor, layout: Layout) -> Tensor:
+        check_partitioned(name, part, size(layout[1]))
+        if self.umma is not None:
+            if self.umma.in_tensor_memory(name):
+                return self.umma.fragment(name, part.shape)
+            return umma_descriptors(name, part, self.umma.value_type(name).bits)
+        if self.instruction.operands[name.lower()].where != "registers":
+            return descriptors(part)
+        kind = getattr(self, f"FrgType{name}")
+        return registers(kind, Layout(part.shape)) if name == "C" else fragment_like(kind, part)
 
     # as a value and as a picture -----------------------------------------------------------------------
 
