@@ -204,6 +204,16 @@ class MMA_Atom(MMA_Traits, Drawn):
         tile = composition(tile, ((None, over_mnk[modes]), None))
         return composition(tile, (thread_of_index(self.thr_layout_vmnk), None))
 
+    def umma_part(self, name: str) -> tuple[int, int]:
+        """Return the rows and columns of A, B or C that a block gives to one tcgen05.mma.
+
+        >>> atom = MMA_Atom("SM100_MMA_S8_2x1SM_SS<int8_t, int8_t, int32_t, 256, 64, Major::K, Major::K>")
+        >>> atom.umma_part("A"), atom.umma_part("B"), atom.umma_part("C")
+        ((128, 32), (32, 32), (128, 64))
+        """
+        rows, columns = {"A": self.LayoutA_TV, "B": self.LayoutB_TV, "C": self.LayoutC_TV}[name][1].shape
+        return rows, columns
+
     # one thread ----------------------------------------------------------------------------------------
 
     def get_slice(self, thr_idx: Any) -> Any:
@@ -300,18 +310,29 @@ class ThrMMA:
 
     def partition_A(self, tensor: object) -> Tensor:
         """The thread's elements of a tensor (M, K, …), as (FrgV, RestM, RestK, …)."""
+        if hasattr(tensor, "is_traced"):
+            return self._in_kernel.partition_A(tensor)  # type: ignore[no-any-return]  # of the language
         v, m, _, k = self.thr_vmnk
         return self._part(self.mma.thrfrg_A, tensor, (v, (m, k)))
 
     def partition_B(self, tensor: object) -> Tensor:
         """The thread's elements of a tensor (N, K, …), as (FrgV, RestN, RestK, …)."""
+        if hasattr(tensor, "is_traced"):
+            return self._in_kernel.partition_B(tensor)  # type: ignore[no-any-return]  # of the language
         v, _, n, k = self.thr_vmnk
         return self._part(self.mma.thrfrg_B, tensor, (v, (n, k)))
 
     def partition_C(self, tensor: object) -> Tensor:
         """The thread's elements of a tensor (M, N, …), as (FrgV, RestM, RestN, …)."""
+        if hasattr(tensor, "is_traced"):
+            return self._in_kernel.partition_C(tensor)  # type: ignore[no-any-return]  # of the language
         v, m, n, _ = self.thr_vmnk
         return self._part(self.mma.thrfrg_C, tensor, (v, (m, n)))
+
+    @property
+    def _in_kernel(self) -> Any:
+        """The same share of tensors inside a kernel."""
+        return THREAD_SLICE.function(self.mma, self.thr_idx)
 
     @staticmethod
     def _part(thrfrg: Any, tensor: object, place: object) -> Tensor:
@@ -323,15 +344,24 @@ class ThrMMA:
 
     def partition_fragment_A(self, tensor: object) -> Tensor:
         """Registers for partition_A(tensor); for an operand in shared memory, one descriptor an operation."""
-        return self.mma.make_fragment_A(self.partition_A(tensor))
+        if hasattr(tensor, "is_traced"):
+            return self._in_kernel.partition_fragment_A(tensor)  # type: ignore[no-any-return]  # as above
+        shape_or_tensor = Layout(tensor) if isinstance(tensor, tuple) else tensor
+        return self.mma.make_fragment_A(self.partition_A(shape_or_tensor))
 
     def partition_fragment_B(self, tensor: object) -> Tensor:
         """Registers for partition_B(tensor); for an operand in shared memory, one descriptor an operation."""
-        return self.mma.make_fragment_B(self.partition_B(tensor))
+        if hasattr(tensor, "is_traced"):
+            return self._in_kernel.partition_fragment_B(tensor)  # type: ignore[no-any-return]  # as above
+        shape_or_tensor = Layout(tensor) if isinstance(tensor, tuple) else tensor
+        return self.mma.make_fragment_B(self.partition_B(shape_or_tensor))
 
     def partition_fragment_C(self, tensor: object) -> Tensor:
         """Registers for the accumulators of partition_C(tensor)."""
-        return self.mma.make_fragment_C(self.partition_C(tensor))
+        if hasattr(tensor, "is_traced"):
+            return self._in_kernel.partition_fragment_C(tensor)  # type: ignore[no-any-return]  # as above
+        shape_or_tensor = Layout(tensor) if isinstance(tensor, tuple) else tensor
+        return self.mma.make_fragment_C(self.partition_C(shape_or_tensor))
 
     def __repr__(self) -> str:
         return f"ThrMMA({self.thr_idx}, thr_vmnk={spell(self.thr_vmnk)}, {self.mma!r})"

@@ -36,7 +36,7 @@ from lanewise.layout.layout import on_domain
 WARPS = LANES // PARTITION
 
 
-def make_tmem_copy(copy_atom: object, tmem: TmemTensor) -> TiledCopy:
+def make_tmem_copy(copy_atom: object, tmem: Any) -> TiledCopy:
     """Return the tiled copy of four warps between registers and a tensor in tensor memory.
 
     `copy_atom` is an atom SM100_TMEM_LOAD_… or SM100_TMEM_STORE_…, or its name; `tmem` is what
@@ -49,12 +49,13 @@ def make_tmem_copy(copy_atom: object, tmem: TmemTensor) -> TiledCopy:
     >>> copy.get_slice(37).partition_S(acc)
     tmem_[32b](0x0020.0000) o ((256,1),8,1,1):((1,0),8,0,0)
     """
+    tmem = _as_tmem_tensor(tmem)
     atom = _tensor_atom("make_tmem_copy", copy_atom, tmem, ("ld", "st"))
     lanes = Layout((WARP, WARPS), (0, PARTITION * lane_stride(tmem.value_type.bits)))
     return _cotiled("make_tmem_copy", atom, lanes, tmem)
 
 
-def make_utccp_copy(copy_atom: object, tmem: TmemTensor) -> TiledCopy:
+def make_utccp_copy(copy_atom: object, tmem: Any) -> TiledCopy:
     """Return the tiled copy from shared to tensor memory by tcgen05.cp; its threads are the blocks.
 
     >>> from lanewise.atoms.value_types import value_type
@@ -62,8 +63,14 @@ def make_utccp_copy(copy_atom: object, tmem: TmemTensor) -> TiledCopy:
     >>> make_utccp_copy("SM100_UTCCP_4x32dp128bit_1cta", scales).Tiler_MN
     (128:1, 16:1)
     """
+    tmem = _as_tmem_tensor(tmem)
     atom = _tensor_atom("make_utccp_copy", copy_atom, tmem, ("cp",))
     return _cotiled("make_utccp_copy", atom, Layout(size(atom.ThrID), 0), tmem)
+
+
+def _as_tmem_tensor(tensor: Any) -> Any:
+    """Return a tensor in tensor memory; one inside a kernel by its layout alone."""
+    return tensor.as_tmem_tensor() if hasattr(tensor, "as_tmem_tensor") else tensor
 
 
 def _tensor_atom(what: str, copy_atom: object, tmem: object, kinds: tuple[str, ...]) -> Copy_Atom:
@@ -149,7 +156,7 @@ def _warp_tiles(layout: Layout, tiler: tuple[Any, ...], warps: Layout) -> Layout
     return make_layout(composition(tile, warps), rest)
 
 
-def make_tmem_warp_partitioner(tmem: TmemTensor) -> WarpPartitioner:
+def make_tmem_warp_partitioner(tmem: Any) -> WarpPartitioner:
     """Return how the four warps that reach all lanes share a tensor in tensor memory.
 
     >>> from lanewise.atoms.value_types import value_type
@@ -157,6 +164,7 @@ def make_tmem_warp_partitioner(tmem: TmemTensor) -> WarpPartitioner:
     >>> make_tmem_warp_partitioner(acc).get_slice(1).partition(acc)
     tmem_[32b](0x0020.0000) o (32,64):(65536,1)
     """
+    tmem = _as_tmem_tensor(tmem)
     if not isinstance(tmem, TmemTensor):
         raise LanewiseError(f"make_tmem_warp_partitioner takes a tensor in tensor memory, not {tmem!r}")
     warps = Layout(WARPS, PARTITION * lane_stride(tmem.value_type.bits))
