@@ -106,7 +106,7 @@ class ThreadMMA:
         return self._tensor_fragment("A", tensor)
 
     def make_fragment_B(self, tensor: object) -> Any:
-        """Return tcgen05.mma's descriptors of B, for a block's ((rows, k), RestN, RestK, …) in shared memory."""
+        """Return tcgen05.mma's descriptors of B, for a block's ((rows, k), RestN, RestK, …)."""
         return self._tensor_fragment("B", tensor)
 
     def make_fragment_C(self, tensor: object) -> Any:

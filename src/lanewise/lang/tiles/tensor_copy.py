@@ -30,7 +30,8 @@ def require_tensor_sides(
     loads = move.kind == "ld"
     if move.kind == "cp":
         raise current().error(
-            f"{atom.name} copies from shared memory by a descriptor: lw.tcgen05.copy(target, descriptor, shape)"
+            f"{atom.name} copies from shared memory by a descriptor: lw.tcgen05.copy(target, descriptor, "
+            "shape)"
         )
     inside, outside = (source, target) if loads else (target, source)
     for tensor, space, verb in (

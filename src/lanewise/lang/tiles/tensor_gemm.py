@@ -28,8 +28,8 @@ def gemm_in_tensor_memory(mma: MMA_Atom, acc: Any, a: Any, b: Any, accumulate: o
     assert isinstance(instruction, Tcgen05Instruction) and mma.umma is not None
     if instruction.product.block or instruction.product.sparse:
         raise current().error(
-            f"lw.gemm: {mma.name} takes scale factors or metadata in tensor memory, too: call the instruction, "
-            "mma.instruction(a, b, acc, scale_a=…), with a = descriptors.at(k)"
+            f"lw.gemm: {mma.name} takes scale factors or metadata in tensor memory, too: call the "
+            "instruction, mma.instruction(a, b, acc, scale_a=…), with a = descriptors.at(k)"
         )
     _require_in_tensor_memory(mma, "C", acc, "acc")
     for name, given in (("A", a), ("B", b)):
@@ -81,8 +81,8 @@ def _require_in_tensor_memory(mma: MMA_Atom, name: str, given: object, what: str
     fragment = mma.umma.fragment(name, ((rows, cols), 1, 1))
     if len(given.layout) < 2 or given.layout[0] != fragment.layout[0]:
         raise current().error(
-            f"lw.gemm: a product of {mma.name} has {name} at {fragment.layout[0]} in tensor memory, and {what} "
-            f"has layout {given.layout}: it takes a fragment (V, Rest, Rest) of this tiled MMA"
+            f"lw.gemm: a product of {mma.name} has {name} at {fragment.layout[0]} in tensor memory, and "
+            f"{what} has layout {given.layout}: it takes a fragment (V, Rest, Rest) of this tiled MMA"
         )
 
 
