@@ -96,6 +96,7 @@ def _tensor_atom(what: str, copy_atom: object, tmem: object, kinds: tuple[str, .
 def _cotiled(what: str, atom: Copy_Atom, threads: Layout, tmem: TmemTensor) -> TiledCopy:
     """Return the copy whose values lie in tensor memory as the atom wants them; an error if they do not."""
     values = coalesce(upcast(atom.ValID, atom.ValType.bits))
+    _require_inverse(what, tmem)
     found = cotiled(atom, make_layout(threads, values), tmem.layout)
     if found is None:
         raise LanewiseError(
@@ -104,6 +105,17 @@ def _cotiled(what: str, atom: Copy_Atom, threads: Layout, tmem: TmemTensor) -> T
             "values of 16 bits with a column each, one that ends with _16b"
         )
     return found
+
+
+def _require_inverse(what: str, tmem: TmemTensor) -> None:
+    """Raise an error if CuTe's algebra cannot tell which element lies at an address."""
+    try:
+        left_inverse(tmem.layout)
+    except LanewiseError:
+        raise LanewiseError(
+            f"{what}: the layout of {tmem!r} has no inverse, since a tile's columns divide no lane: take one "
+            "tile after the other, tensor[(None, None), m, n]"
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -167,6 +179,7 @@ def make_tmem_warp_partitioner(tmem: Any) -> WarpPartitioner:
     tmem = _as_tmem_tensor(tmem)
     if not isinstance(tmem, TmemTensor):
         raise LanewiseError(f"make_tmem_warp_partitioner takes a tensor in tensor memory, not {tmem!r}")
+    _require_inverse("make_tmem_warp_partitioner", tmem)
     warps = Layout(WARPS, PARTITION * lane_stride(tmem.value_type.bits))
     inverse = make_layout(left_inverse(tmem.layout), Layout(1, 0))
     tiler, layout = tiler_and_layout(composition(inverse, warps), tuple(size(mode) for mode in tmem.layout))
