@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -52,7 +52,7 @@ class Case:
         stride = (self.n, 1) if order == "row" else (1, self.m)
         self.part = self.slice.partition_C(Tensor(0, Layout((self.m, self.n), stride)))
         self.acc: Any = self.mma.make_fragment_C(self.part)
-        self.smem: dict[str, Layout] = {}
+        self.smem: dict[str, Any] = {}
         self.copy: Any = None
         self.thread: Any = None
 
@@ -71,14 +71,14 @@ class Case:
             return None
         if what.startswith("fragment") and what[-1] in self.smem:
             return getattr(self.mma, f"make_{what}")(Tensor(0, self.smem[what[-1]])).layout
-        return self._said[what](self)
+        return type(self)._said[what](self)
 
     def _side(self, tensor: Any, tmem: bool) -> Any:
         if hasattr(self.thread, "partition"):
             return self.thread.partition(tensor)
         return self.thread.partition_S(tensor) if tmem == self.loads else self.thread.partition_D(tensor)
 
-    _said = {
+    _said: ClassVar[dict[str, Callable[[Any], Any]]] = {
         "thr_layout_vmnk": lambda self: self.mma.thr_layout_vmnk,
         "LayoutA_TV": lambda self: self.mma.LayoutA_TV,
         "LayoutB_TV": lambda self: self.mma.LayoutB_TV,

@@ -1,4 +1,4 @@
-"""CuTe's tiles for Blackwell in kernels: products of random tiles, their copies from tensor memory, mistakes."""
+"""CuTe's tiles for Blackwell in kernels: products of random tiles, copies of tensor memory, mistakes."""
 
 from __future__ import annotations
 
@@ -151,3 +151,206 @@ def test_random_tiles_have_the_bits_of_the_instruction_repeated(seed: int) -> No
     c = np.zeros((m, n), mma.ValTypeC.dtype)
     kernel[1, 128](a, b, c, arch=ARCH)
     np.testing.assert_array_equal(c, mma.instruction.gemm(a, b.T, arch=ARCH), err_msg=str(case))
+
+
+def pair_kernel(m: int, n: int, k: int) -> tuple[lw.Kernel, Any]:
+    """A kernel of a pair of blocks that multiplies one tile of f16, and its tiled MMA."""
+    name = f"SM100_MMA_F16BF16_2x1SM_SS<half_t, half_t, float, {m}, {n}, UMMA::Major::K, UMMA::Major::MN>"
+    mma = lw.make_tiled_mma(name)
+    a_tile, b_tile = in_shared_memory(m // 2, k, "K", 32, 2), in_shared_memory(n // 2, k, "MN", 16, 2)
+    columns = 1 << max(5, (n - 1).bit_length())
+
+    @lw.kernel(cluster=2)
+    def product(A: lw.Ptr[lw.f16], B: lw.Ptr[lw.f16], C: lw.Ptr[lw.f32]) -> None:
+        sA = lw.shared(lw.f16, a_tile.layout, swizzle=a_tile.swizzle, align=1024)
+        sB = lw.shared(lw.f16, b_tile.layout, swizzle=b_tile.swizzle, align=1024)
+        thread, rank, done = (
+            lw.thread_idx.x,
+            lw.cluster.rank(),
+            lw.PipelineUmmaAsync(1, consumers=1, cta_group=2),
+        )
+        for i in lw.range(thread, m // 2 * k, 128):
+            sA[i // k, i % k] = A[rank * (m // 2 * k) + i]
+        for i in lw.range(thread, n // 2 * k, 128):
+            sB[i // k, i % k] = B[rank * (n // 2 * k) + i]
+        if thread == 0:
+            done.init()
+            lw.fence_mbarrier_init()
+        cta = mma.get_slice(rank)
+        memory = lw.tmem.alloc(columns, cta_group=2)
+        acc = memory.tensor(cta.partition_fragment_C((m, n)))
+        lw.fence_proxy_async()
+        lw.cluster.sync()
+        if (thread == 0) & (rank == 0):
+            a, b = cta.partition_fragment_A(sA), cta.partition_fragment_B(sB)
+            lw.gemm(mma.with_(lw.atoms.ScaleOut.Zero), acc, a, b)
+            done.commit(done.producer_state())
+        done.wait(done.consumer_state())
+        load = lw.make_tmem_copy("SM100_TMEM_LOAD_32dp32b8x", acc)
+        mine = load.get_slice(thread)
+        target = mine.partition_D(cta.partition_C(lw.make_tensor(C, lw.Layout((m, n), (n, 1)))))
+        values = lw.make_fragment_like(target)
+        lw.copy(load, mine.partition_S(acc), values)
+        lw.copy(values, target)
+        memory.free()
+
+    return product, mma
+
+
+@pytest.mark.parametrize(("m", "n"), [(256, 48), (128, 32)])
+def test_a_pair_of_blocks_multiplies_one_tile(m: int, n: int) -> None:
+    kernel, mma = pair_kernel(m, n, 32)
+    rng = np.random.default_rng(m)
+    a, b = (rng.normal(size=(rows, 32)).astype(np.float16) for rows in (m, n))
+    c = np.zeros((m, n), np.float32)
+    kernel[2, 128](a, b, c, arch=ARCH)
+    np.testing.assert_array_equal(c, mma.instruction.gemm(a, b.T, arch=ARCH))
+    if m == 128:
+        assert lw.check(kernel[2, 128], a, b, c, arch=ARCH).ok
+    if find_ptxas():
+        assert assemble(kernel.ptx(arch=ARCH), ARCH) == []
+
+
+STORED = lw.make_tiled_mma(
+    "SM100_MMA_F16BF16_TS<half_t, half_t, float, 128, 32, UMMA::Major::K, UMMA::Major::K>"
+)
+
+
+@lw.kernel
+def a_in_tensor_memory(A: lw.Ptr[lw.f16], B: lw.Ptr[lw.f16], C: lw.Ptr[lw.f32]) -> None:
+    tile = in_shared_memory(32, 32, "K", 64, 2)
+    sB = lw.shared(lw.f16, tile.layout, swizzle=tile.swizzle, align=1024)
+    thread, done = lw.thread_idx.x, lw.mbarrier()[0]
+    for i in lw.range(thread, 32 * 32, 128):
+        sB[i // 32, i % 32] = B[i]
+    if thread == 0:
+        done.init(1)
+        lw.fence_mbarrier_init()
+    cta, memory = STORED.get_slice(0), lw.tmem.alloc(64)
+    acc = memory.tensor(cta.partition_fragment_C((128, 32)))
+    a = memory.tensor(cta.partition_fragment_A((128, 32)), column=32)
+    store = lw.make_tmem_copy("SM100_TMEM_STORE_32dp32b8x", a)
+    mine = store.get_slice(thread)
+    values = lw.make_fragment_like(
+        mine.partition_S(cta.partition_A(lw.make_tensor(A, lw.Layout((128, 32), (32, 1)))))
+    )
+    lw.copy(mine.partition_S(cta.partition_A(lw.make_tensor(A, lw.Layout((128, 32), (32, 1))))), values)
+    lw.copy(store, values, mine.partition_D(a))
+    lw.fence_proxy_async()
+    lw.tcgen05.fence_before()
+    lw.syncthreads()
+    if thread == 0:
+        lw.tcgen05.fence_after()
+        lw.gemm(STORED.with_(lw.atoms.ScaleOut.Zero), acc, a, cta.partition_fragment_B(sB))
+        lw.tcgen05.commit(done)
+    done.wait(0)
+    lw.tcgen05.fence_after()
+    load = lw.make_tmem_copy("SM100_TMEM_LOAD_16dp256b4x", acc)
+    mine = load.get_slice(thread)
+    target = mine.partition_D(cta.partition_C(lw.make_tensor(C, lw.Layout((128, 32), (32, 1)))))
+    sums = lw.make_fragment_like(target)
+    lw.copy(load, mine.partition_S(acc), sums)
+    lw.copy(sums, target)
+    memory.free()
+
+
+def test_a_is_stored_to_tensor_memory_and_read_from_there() -> None:
+    rng = np.random.default_rng(1)
+    a, b = (rng.normal(size=(rows, 32)).astype(np.float16) for rows in (128, 32))
+    c = np.zeros((128, 32), np.float32)
+    a_in_tensor_memory[1, 128](a, b, c, arch=ARCH)
+    np.testing.assert_array_equal(c, STORED.instruction.gemm(a, b.T, arch=ARCH))
+    assert lw.check(a_in_tensor_memory[1, 128], a, b, c, arch=ARCH).ok
+
+
+@lw.kernel
+def taken_over(done: lw.Ptr[lw.i32]) -> None:
+    """One block for each number; those that run take over the others."""
+    answers = lw.PipelineCLCFetchAsync(2, consumers=32)
+    if lw.thread_idx.x == 0:
+        answers.init()
+        lw.fence_mbarrier_init()
+    lw.syncthreads()
+    filling, reading = answers.producer_state(), answers.consumer_state()
+    number, goes_on = lw.block_idx.x, lw.block_idx.x >= 0
+    while goes_on:
+        if lw.thread_idx.x == 0:
+            answers.acquire(filling)
+            answers.fetch(filling)
+            lw.atomic_add(done + number, 1)
+        answers.wait(reading)
+        goes_on, number, _, _ = answers.read(reading)
+        answers.release(reading)
+        filling, reading = filling.next(), reading.next()
+
+
+def test_a_pipeline_of_cluster_launch_control() -> None:
+    done = np.zeros(40, np.int32)
+    taken_over[40, 32](done, arch=ARCH)
+    assert (done == 1).all()
+    assert lw.check(taken_over[40, 32], done, arch=ARCH).ok
+
+
+# mistakes -------------------------------------------------------------------------------------------------
+
+SMALL = lw.make_tiled_mma(
+    "SM100_MMA_F16BF16_SS<half_t, half_t, float, 128, 32, UMMA::Major::K, UMMA::Major::K>"
+)
+
+
+def traced(body: Any) -> None:
+    """Trace a kernel that calls a function with a block's slice, memory and its accumulator."""
+
+    @lw.kernel
+    def mistaken(C: lw.Ptr[lw.f32]) -> None:
+        cta = SMALL.get_slice(0)
+        memory = lw.tmem.alloc(32)
+        body(cta, memory, C)
+
+    mistaken.ptx(arch=ARCH)
+
+
+def copies_without_memory(cta: Any, memory: Any, C: Any) -> None:
+    fragment = cta.partition_fragment_C((128, 32))
+    copy = lw.make_tmem_copy("SM100_TMEM_LOAD_32dp32b8x", fragment)
+    lw.copy(copy, fragment, lw.make_fragment_like(lw.make_tensor(C, lw.Layout((32, 1)))))
+
+
+def multiplies_without_memory(cta: Any, memory: Any, C: Any) -> None:
+    shared = lw.shared(lw.f16, lw.Layout((128, 16), (16, 1)), swizzle=lw.Swizzle(1, 3, 3), align=1024)
+    lw.gemm(SMALL, cta.partition_fragment_C((128, 32)), cta.partition_fragment_A(shared), None)
+
+
+def copies_what_was_not_partitioned(cta: Any, memory: Any, C: Any) -> None:
+    acc = memory.tensor(cta.partition_fragment_C((128, 32)))
+    copy = lw.make_tmem_copy("SM100_TMEM_LOAD_32dp32b8x", acc)
+    values = lw.make_fragment_like(lw.make_tensor(C, lw.Layout(((128, 32), 1, 1))), lw.f32)
+    lw.copy(copy, acc, values)
+
+
+def gives_a_tile_that_does_not_divide(cta: Any, memory: Any, C: Any) -> None:
+    cta.partition_fragment_A(lw.shared(lw.f16, lw.Layout((96, 16), (16, 1)), align=1024))
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (copies_without_memory, r"not allocated: memory\.tensor"),
+        (multiplies_without_memory, r"not allocated: memory\.tensor\(acc\)"),
+        (lambda cta, memory, C: memory.tensor(cta.partition_fragment_C((128, 64))), "columns 0 to 63"),
+        (lambda cta, memory, C: memory.tensor(lw.Layout(3)), "takes a fragment of a tiled MMA"),
+        (lambda cta, memory, C: cta.partition_fragment_C((96, 32)), "not a multiple"),
+        (gives_a_tile_that_does_not_divide, "is no multiple of that"),
+        (lambda cta, memory, C: lw.make_tmem_copy("SM100_TMEM_LOAD_32dp32b8x", C), "in tensor memory"),
+        (copies_what_was_not_partitioned, "partition or retile both by the tiled copy"),
+        (
+            lambda cta, memory, C: lw.make_tmem_copy(
+                "SM100_TMEM_LOAD_32dp32b64x", memory.tensor(cta.partition_fragment_C((128, 32)))
+            ),
+            "does not have all of them",
+        ),
+    ],
+)  # fmt: skip
+def test_mistakes_are_sentences(body: Any, message: str) -> None:
+    with pytest.raises(KernelError, match=message):
+        traced(body)

@@ -12,6 +12,7 @@ from lanewise.layout import (
     coalesce,
     composition,
     filter,
+    flatten,
     is_int,
     left_inverse,
     make_layout,
@@ -153,9 +154,19 @@ def cotiled(copy: Copy_Atom, atom_tv_layout: Layout, data_layout: Layout) -> Til
     inverse = make_layout(left_inverse(data_layout), Layout(1, 0))
     layout_tv = composition(inverse, atom_tv_layout)
     reached = composition(make_layout(data_layout, Layout(1, 0)), layout_tv)
-    if coalesce(reached) != coalesce(atom_tv_layout):
+    last = atom_tv_layout(size(atom_tv_layout) - 1)
+    if coalesce(reached) != coalesce(atom_tv_layout) or not _has_offset(data_layout, last):
         return None
     return _restrided(copy, layout_tv, tuple(size(mode) for mode in data_layout))
+
+
+def _has_offset(layout: Layout, offset: int) -> bool:
+    """Return whether a layout whose strides divide each other leads to an offset."""
+    modes = zip(flatten((layout.stride,)), flatten((layout.shape,)), strict=True)
+    for stride, extent in sorted(modes, reverse=True):
+        if stride:
+            offset -= min(offset // stride, extent - 1) * stride
+    return offset == 0
 
 
 def make_cotiled_copy(copy_atom: object, atom_tv_layout: Layout, data_layout: Layout) -> TiledCopy:

@@ -72,7 +72,8 @@ class TmemTensor(Tensor):
             for extent, stride in zip(*map(_flat, (self.layout.shape, self.layout.stride)), strict=True)
             if stride < lanes
         ]
-        return -(-(sum(inside) + 1) * bits // COLUMN_BITS)
+        reached: int = (sum(inside) + 1) * bits
+        return -(-reached // COLUMN_BITS)
 
     def __repr__(self) -> str:
         offset: Any = self.offset

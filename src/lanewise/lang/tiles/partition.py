@@ -238,8 +238,6 @@ def local_partition(tensor: object, threads: object, index: object) -> View:
     if not isinstance(threads, Layout):
         raise current().error(f"lw.local_partition takes a Layout of threads, not {describe(threads)}")
     tile = divide_into_tiles(whole, tuple(size(mode) for mode in threads))
-    if isinstance(index, int) and not isinstance(index, bool):
-        return literal(index, i32)
     if not isinstance(index, Scalar) or not is_int(index.dtype):
         raise current().error(f"a thread is an integer, as lw.thread_idx.x is; not {describe(index)}")
     by_index = _with_line(composition, tile[0], _with_line(thread_of_index, threads))
