@@ -1,8 +1,8 @@
 """Makes cute_sm100_record.txt: what CuTe itself prints for random tiles of SM100's operations.
 
 `python cute_sm100_make.py INCLUDE [INCLUDE …] --seed 7 --cases 60 > cute_sm100_record.txt`, with the folders
-of headers of CUTLASS 4.7 and CUDA. Programs of some cases each are compiled for the host by g++; those that CuTe
-refuses at compile time are left out. The record has seeds 1 (4 cases) and 11 (16).
+of headers of CUTLASS 4.7 and CUDA. Programs of some cases each are compiled for the host by g++; those that
+CuTe refuses at compile time are left out. The record has seeds 1 (4 cases) and 11 (16).
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def copies(rng: random.Random, said: Said) -> list[tuple[str, int]]:
     half = said.d == "half_t"
     found = []
     for name in rng.sample(LOADS, len(LOADS)):
-        rows, bits, num = map(int, re.match(r"(\d+)dp(\d+)b(\d+)x", name).groups())  # type: ignore[union-attr]
+        rows, bits, num = map(int, re.findall(r"\d+", name))
         width = bits // 32 * num * (2 if half else 1) * (2 if (rows, bits) == (16, 32) else 1)
         if rows == 32 and lanes == 64 and not said.pair:
             continue
@@ -209,9 +209,8 @@ def case(rng: random.Random) -> list[str]:
         lines.append(f"say_{verb}(make_tmem_copy({name_of}{{}}, acc), acc, tC, {thread});")
     warp = rng.randrange(4)
     lines.append(f'puts("warp {warp}"); {{ auto w = make_tmem_warp_partitioner(acc);')
-    lines.append(
-        f'auto s = w.get_slice({warp}); say("tmem", s.partition(acc)); say("other", s.partition(tC).layout()); }}'
-    )
+    lines.append(f'auto s = w.get_slice({warp}); say("tmem", s.partition(acc));')
+    lines.append('say("other", s.partition(tC).layout()); }')
     return [*lines, "}"]
 
 

@@ -1,4 +1,4 @@
-"""SM100's operations on random tiles are CuTe's, character by character, as cute_sm100_record.txt has them."""
+"""SM100's operations on random tiles are CuTe's, character by character: cute_sm100_record.txt."""
 
 from __future__ import annotations
 
