@@ -24,6 +24,7 @@ SAYS = {
     "rms_norm": "nothing found",
     "pipelined_gemm": "equal to mma.gemm; nothing found",
     "block_scaled_gemm": "nothing found",
+    "blackwell_tiles": "pairs: equal to tcgen05.mma.cta_group::2.kind::f16.gemm; nothing found",
 }
 
 

@@ -117,13 +117,10 @@ class ThreadMMA:
         """Return descriptors or a fragment in tensor memory for what partition_A, _B or _C returns."""
         if self.mma.umma is None:
             raise current().error(f"{self.mma.name}: use partition_fragment_{name}(tensor) inside a kernel")
-        layout = _with_line(Layout, tensor) if isinstance(tensor, tuple) else None
-        view = None if layout is not None else as_view(tensor, f"make_fragment_{name}")
         if self.mma.umma.in_tensor_memory(name):
-            shape = layout.shape if layout is not None else view.layout.shape  # type: ignore[union-attr]
+            shape = tensor if isinstance(tensor, tuple) else as_view(tensor, f"make_fragment_{name}").shape
             return _with_line(self.mma.umma.fragment, name, shape)
-        if view is None:
-            raise current().error(f"make_fragment_{name} takes a tensor in shared memory, not a shape")
+        view = as_view(tensor, f"make_fragment_{name}")
         from lanewise.lang.tiles.descriptor_tensor import descriptor_tensor  # where a kernel needs it
 
         rows, k = self.mma.umma_part(name)
