@@ -47,7 +47,7 @@ def make_tmem_copy(copy_atom: object, tmem: Any) -> TiledCopy:
     >>> acc = mma.make_fragment_C(mma.get_slice(0).partition_C(Tensor(0, Layout((128, 64)))))
     >>> copy = make_tmem_copy("SM100_TMEM_LOAD_32dp32b8x", acc)
     >>> copy.get_slice(37).partition_S(acc)
-    tmem_[32b](0x0020.0000) o ((256,1),8,1,1):((1,0),8,0,0)
+    tmem_[32b](0x0020.0000) o (((8,32),1),8,1,1):(((1,65536),0),8,0,0)
     """
     tmem = _as_tmem_tensor(tmem)
     atom = _tensor_atom("make_tmem_copy", copy_atom, tmem, ("ld", "st"))
