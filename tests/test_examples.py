@@ -5,9 +5,12 @@ from __future__ import annotations
 import importlib.util
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+import lanewise as lw
 from everything import only_with_everything
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -26,6 +29,7 @@ SAYS = {
     "rms_norm": "nothing found",
     "pipelined_gemm": "equal to mma.gemm; nothing found",
     "block_scaled_gemm": "nothing found",
+    "blackwell_tiles": "pairs: equal to tcgen05.mma.cta_group::2.kind::f16.gemm\nnothing found",
 }
 
 
@@ -55,3 +59,22 @@ def test_an_example_runs(
         pytest.skip(str(error))
     said = capsys.readouterr().out
     assert SAYS.get(name, "") in said and "NOT" not in said
+
+
+@only_with_everything
+@pytest.mark.parametrize("name", ["one_block", "pairs"])
+def test_blackwells_tiles_are_silent_in_all_schedules(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a size whose tiles are cut at each end, and whose steps along K are more than the stages."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    example: Any = importlib.import_module("blackwell_tiles")
+    rng, (m, n, k) = np.random.default_rng(3), (300, 140, 224)
+    a, b = (rng.normal(size=(rows, k)).astype(lw.bf16.dtype) for rows in (m, n))
+    maps = [lw.tensor_map(each, (rows, 64), swizzle="128B") for each, rows in ((a, 128), (b, 64))]
+    grid, mma = {"one_block": ((3, 3), example.ONE), "pairs": ((4, 1), example.TWO)}[name]
+    launch, c = (
+        getattr(example, name)[grid, 192, example.STAGES * example.BYTES],
+        np.zeros((m, n), np.float32),
+    )
+    schedules = ["early", "late", "reverse", 1, 2, 3]
+    assert lw.check(launch, *maps, c, m, n, k, arch="sm_100a", schedule=schedules).ok
+    np.testing.assert_array_equal(c, mma.instruction.gemm(a, b.T, arch="sm_100a"))

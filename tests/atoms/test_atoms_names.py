@@ -8,6 +8,7 @@ import pytest
 from lanewise.atoms import Copy_Atom, Major, MMA_Atom, MMA_Traits, ScaleIn, ScaleOut, SparseSel, atom, atoms
 from lanewise.atoms.copy_names import copy_operations
 from lanewise.atoms.names import operations
+from lanewise.atoms.umma import umma_names
 from lanewise.errors import LanewiseError
 
 NAMES = [operation.name for operation in operations()]
@@ -41,7 +42,7 @@ def test_counts_by_family() -> None:
 
 
 def test_every_listed_name_resolves_to_its_own_atom() -> None:
-    for name in NAMES:
+    for name in (*NAMES, *umma_names()):
         found = atom(name)
         assert isinstance(found, MMA_Atom)
         assert found.operation.name == name
@@ -163,7 +164,7 @@ def test_a_type_of_values_is_for_copies() -> None:
 
 
 def test_names_can_be_listed() -> None:
-    assert len(atoms()) == len(NAMES) + len(copy_operations())
+    assert len(atoms()) == len(NAMES) + len([*umma_names()]) + len(copy_operations())
     assert atoms("SM89*E4M3E5M2*") == ["SM89_16x8x32_F16E4M3E5M2F16_TN", "SM89_16x8x32_F32E4M3E5M2F32_TN"]
     assert atoms("nothing of the kind") == []
     with pytest.raises(LanewiseError, match="a pattern is text"):

@@ -30,6 +30,13 @@ from lanewise.atoms.tiled_mma import (
     partition_shape_B,
     partition_shape_C,
 )
+from lanewise.atoms.tmem import TmemTensor, find_tmem_tensor_col_offset
+from lanewise.atoms.tmem_copy import (
+    WarpPartitioner,
+    make_tmem_copy,
+    make_tmem_warp_partitioner,
+    make_utccp_copy,
+)
 from lanewise.atoms.value_types import RegisterArray, ValueType, value_type
 
 __all__ = [
@@ -48,9 +55,12 @@ __all__ = [
     "ThrMMA",
     "TiledCopy",
     "TiledMMA",
+    "TmemTensor",
     "ValueType",
+    "WarpPartitioner",
     "atom",
     "atoms",
+    "find_tmem_tensor_col_offset",
     "make_cotiled_copy",
     "make_tiled_copy",
     "make_tiled_copy_A",
@@ -60,6 +70,9 @@ __all__ = [
     "make_tiled_copy_D",
     "make_tiled_copy_S",
     "make_tiled_mma",
+    "make_tmem_copy",
+    "make_tmem_warp_partitioner",
+    "make_utccp_copy",
     "partition_fragment_C",
     "partition_shape_A",
     "partition_shape_B",

@@ -28,6 +28,8 @@ class Copy_Atom(Copy_Traits, Drawn):
     def __init__(self, operation: CopyOperation | str, ValType: object = None) -> None:
         super().__init__(operation)
         object.__setattr__(self, "ValType", value_type(self._natural_bits() if ValType is None else ValType))
+        if self.operation.move is not None and self.operation.move.kind == "cp":
+            return  # it moves rows of shared memory, of which CuTe numbers some bits only
         for bits, values in (
             (self.BitLayoutSrc, self.ValLayoutSrc),
             (self.BitLayoutDst, self.ValLayoutDst),
@@ -37,6 +39,8 @@ class Copy_Atom(Copy_Traits, Drawn):
 
     def _natural_bits(self) -> int:
         inst = self.instruction
+        if self.operation.move is not None:
+            return 8 if self.operation.move.kind == "cp" else 16 if self.name.endswith("_16b") else 32
         if inst is None:
             return min(self.operation.bits, ROW_BITS)
         return next(iter(inst.operands.values())).format.bits

@@ -12,6 +12,7 @@ from functools import cache
 
 from lanewise.atoms.names import unknown_name
 from lanewise.atoms.template import read_template
+from lanewise.atoms.tmem_traits import TensorMove, tensor_moves
 from lanewise.atoms.value_types import value_type
 from lanewise.errors import LanewiseError
 from lanewise.isa import Instruction, instruction
@@ -24,7 +25,7 @@ class CopyOperation:
     `widths` are the bits that its template argument may choose; without an argument the widest is taken,
     and if `widths` is empty there is nothing to choose. `swaps_bytes` marks the loads after which CUTLASS
     exchanges bytes of neighbouring registers, so that they hold what a matrix store of the same width
-    takes.
+    takes. Copies to and from tensor memory have a `move`.
     """
 
     name: str
@@ -32,6 +33,7 @@ class CopyOperation:
     widths: tuple[int, ...] = ()
     bits: int = 0
     swaps_bytes: bool = False
+    move: TensorMove | None = None
 
     @property
     def instruction(self) -> Instruction | None:
@@ -45,6 +47,8 @@ class CopyOperation:
         >>> copy_operations()["SM90_TMA_STORE_2D"].opcode, copy_operations()["UniversalCopy"].opcode
         ('cp.async.bulk.tensor', 'ld, st')
         """
+        if self.move is not None:
+            return ".".join(self.move.text.split(".")[:2])
         if self.text:
             return self.text.partition(".")[0]
         for part, opcode in _OPCODES.items():
@@ -106,6 +110,11 @@ def _thread_operations() -> Iterator[CopyOperation]:
         yield CopyOperation(f"SM90_BULK_COPY_{kind}", bits=128)
 
 
+def _tensor_memory_operations() -> Iterator[CopyOperation]:
+    for name, move in tensor_moves():
+        yield CopyOperation(name, move=move)
+
+
 @cache
 def copy_operations() -> dict[str, CopyOperation]:
     """Every copy operation that can be found by name.
@@ -113,7 +122,8 @@ def copy_operations() -> dict[str, CopyOperation]:
     >>> copy_operations()["SM75_U32x4_LDSM_N"].instruction
     <ldmatrix.sync.aligned.m8n8.x4.shared.b16>
     """
-    return {operation.name: operation for operation in (*_matrix_operations(), *_thread_operations())}
+    made = (_matrix_operations, _thread_operations, _tensor_memory_operations)
+    return {operation.name: operation for group in made for operation in group()}
 
 
 #: Copies that CuTe defines as a UniversalCopy of so many bits, where nothing more is known of the tensors.

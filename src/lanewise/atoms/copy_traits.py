@@ -42,12 +42,23 @@ class Copy_Traits:
     @property
     def ThrID(self) -> Layout:
         """Logical thread of the copy to thread of the warp."""
-        inst = self.instruction
+        inst, move = self.instruction, self.operation.move
+        if move is not None:
+            return Layout(move.threads) if move.threads > 1 else Layout(1, 0)
         return Layout(inst.threads) if inst is not None else Layout(1, 0)
+
+    @property
+    def ValID(self) -> Layout:
+        """Of copies to and from tensor memory: the layout from a number of a bit to its address in bits."""
+        if self.operation.move is None:
+            raise LanewiseError(f"{self.operation.name} does not touch tensor memory: it has no ValID")
+        return self.operation.move.val_id
 
     @cached_property
     def SrcLayout(self) -> Layout:
         """The layout from (thread, bit) to the bit of the source that the thread reads."""
+        if self.operation.move is not None:
+            return self.operation.move.source
         inst = self.instruction
         if inst is None:
             return Layout((1, self.operation.bits), (0, 1))
@@ -58,6 +69,8 @@ class Copy_Traits:
     @cached_property
     def DstLayout(self) -> Layout:
         """The layout from (thread, bit) to the bit of the destination that the thread writes."""
+        if self.operation.move is not None:
+            return self.operation.move.target
         inst = self.instruction
         if inst is None:
             return self.SrcLayout
@@ -71,7 +84,9 @@ class Copy_Traits:
 
     @property
     def RefLayout(self) -> Layout:
-        """The side that a TiledCopy is laid out by: the registers."""
+        """The side that a TiledCopy is laid out by: the registers, or tensor memory."""
+        if self.operation.move is not None:
+            return self.operation.move.reference
         return (
             self.SrcLayout
             if self.instruction is None or self.instruction.family == "stmatrix"

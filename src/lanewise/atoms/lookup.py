@@ -9,11 +9,12 @@ from fnmatch import fnmatchcase
 from lanewise.atoms.copy_atom import Copy_Atom
 from lanewise.atoms.copy_names import copy_operations, find_copy
 from lanewise.atoms.mma_atom import MMA_Atom
-from lanewise.atoms.names import find_operation, operations, unknown_name
+from lanewise.atoms.names import find_operation, operation_names, operations, unknown_name
 from lanewise.atoms.template import unwrapped
-from lanewise.atoms.umma import is_umma_name, umma_instruction
+from lanewise.atoms.umma import name_of_instruction
 from lanewise.errors import IllegalInstruction, LanewiseError
 from lanewise.isa import Instruction, instruction
+from lanewise.isa.asynchronous.products import Tcgen05Instruction
 from lanewise.isa.naming.shorthand import is_cutlass_name
 
 
@@ -47,27 +48,21 @@ def atom(name: str | Instruction, kind: object = None) -> MMA_Atom | Copy_Atom:
     copy = find_copy(name)
     if copy is not None:
         return Copy_Atom(copy, kind)
-    if re.match(r"(SM100_MMA|UniversalFMA)", name):
-        what = "tcgen05.mma" if name.startswith("SM100") else "an fma of one thread"
-        where = "; lw.instruction(name) gives it" if name.startswith("SM100") else ""
-        raise LanewiseError(
-            f"{name} is {what}; atoms are the matrix instructions of warps and warpgroups{where}"
-        )
-    raise unknown_name(
-        "operation", name, (*(operation.name for operation in operations()), *copy_operations())
-    )
+    if name.startswith("UniversalFMA"):
+        raise LanewiseError(f"{name} is an fma of one thread; atoms are matrix instructions")
+    raise unknown_name("operation", name, (*operation_names(), *copy_operations()))
 
 
 def _name_of(wanted: Instruction) -> str:
     """CUTLASS's name of the operation that is an instruction, or an error if it has none."""
+    if isinstance(wanted, Tcgen05Instruction):
+        return name_of_instruction(wanted)
     for operation in operations():
         if operation.instruction == wanted:
             return operation.name.partition("<")[0] if operation.parameters else operation.name
     for name, copy in copy_operations().items():
         if copy.instruction == wanted:
             return name
-    if wanted.text.startswith("tcgen05"):
-        raise LanewiseError(f"{wanted.text}: atoms are the matrix instructions of warps and warpgroups")
     raise LanewiseError(f"CUTLASS has no operation for {wanted.text}")
 
 
@@ -77,8 +72,6 @@ def instruction_of(name: str) -> Instruction | None:
     >>> instruction_of("MMA_Atom<SM80_16x8x16_F32F16F16F32_TN>").text
     'mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32'
     """
-    if is_umma_name(unwrapped(name.strip())[0]):
-        return umma_instruction(unwrapped(name.strip())[0])
     return atom(name.strip()).instruction
 
 
@@ -90,5 +83,5 @@ def atoms(pattern: str = "*") -> list[str]:
     """
     if not isinstance(pattern, str):
         raise LanewiseError(f"a pattern is text such as 'SM80*F16*', not {pattern!r}")
-    names = [*(operation.name for operation in operations()), *copy_operations()]
+    names = [*operation_names(), *copy_operations()]
     return [name for name in names if fnmatchcase(name.lower(), f"*{pattern.lower()}*")]

@@ -9,10 +9,13 @@ from lanewise.atoms.tiled_copy import TiledCopy
 from lanewise.errors import LanewiseError
 from lanewise.layout import (
     Layout,
+    coalesce,
     composition,
     filter,
+    flatten,
     is_int,
     left_inverse,
+    make_layout,
     raked_product,
     right_inverse,
     size,
@@ -20,7 +23,7 @@ from lanewise.layout import (
 )
 
 
-def _atom(copy_atom: object, kind: object = None) -> Copy_Atom:
+def as_copy_atom(copy_atom: object, kind: object = None) -> Copy_Atom:
     """A copy atom, from itself or from its name and the type of its values."""
     if isinstance(copy_atom, str):
         name, own = unwrapped(copy_atom)
@@ -66,7 +69,7 @@ def make_tiled_copy(
             )
     in_tile = raked_product(threads, values)
     layout_tv = with_shape(right_inverse(in_tile), size(threads), size(values))
-    return _tiled(_atom(copy_atom, kind), layout_tv, tuple(size(mode) for mode in in_tile))
+    return _tiled(as_copy_atom(copy_atom, kind), layout_tv, tuple(size(mode) for mode in in_tile))
 
 
 def make_tiled_copy_A(copy_atom: object, mma: MMA_Atom) -> TiledCopy:
@@ -78,7 +81,7 @@ def make_tiled_copy_A(copy_atom: object, mma: MMA_Atom) -> TiledCopy:
     ((16,2,2,2),(8,1)):((1,256,16,0),(32,0))
     """
     tile = _checked(mma).tile_size_mnk
-    return _tiled(_atom(copy_atom, mma.ValTypeA), mma.get_layoutA_TV(), (tile[0], tile[2]))
+    return _tiled(as_copy_atom(copy_atom, mma.ValTypeA), mma.get_layoutA_TV(), (tile[0], tile[2]))
 
 
 def make_tiled_copy_B(copy_atom: object, mma: MMA_Atom) -> TiledCopy:
@@ -90,7 +93,7 @@ def make_tiled_copy_B(copy_atom: object, mma: MMA_Atom) -> TiledCopy:
     (32, 16)
     """
     tile = _checked(mma).tile_size_mnk
-    return _tiled(_atom(copy_atom, mma.ValTypeB), mma.get_layoutB_TV(), (tile[1], tile[2]))
+    return _tiled(as_copy_atom(copy_atom, mma.ValTypeB), mma.get_layoutB_TV(), (tile[1], tile[2]))
 
 
 def make_tiled_copy_C(copy_atom: object, mma: MMA_Atom) -> TiledCopy:
@@ -102,7 +105,7 @@ def make_tiled_copy_C(copy_atom: object, mma: MMA_Atom) -> TiledCopy:
     0 o ((2,(2,2)),1,1):((1,(256,16)),0,0)
     """
     tile = _checked(mma).tile_size_mnk
-    return _tiled(_atom(copy_atom, mma.ValTypeC), mma.get_layoutC_TV(), (tile[0], tile[1]))
+    return _tiled(as_copy_atom(copy_atom, mma.ValTypeC), mma.get_layoutC_TV(), (tile[0], tile[1]))
 
 
 def _checked(mma: object) -> MMA_Atom:
@@ -119,7 +122,7 @@ def _checked_copy(copy: object) -> TiledCopy:
 
 def make_tiled_copy_C_atom(copy_atom: object, mma: MMA_Atom) -> TiledCopy:
     """Return the smallest tiled copy that takes a thread's accumulators in order: those of one atom."""
-    copy, layout_c = _atom(copy_atom, _checked(mma).ValTypeC), mma.get_layoutC_TV()
+    copy, layout_c = as_copy_atom(copy_atom, _checked(mma).ValTypeC), mma.get_layoutC_TV()
     if copy.NumValSrc > size(layout_c[1]):
         raise LanewiseError(
             f"{copy!r} takes {copy.NumValSrc} values a thread; a tile of {mma!r} has {size(layout_c[1])}"
@@ -128,15 +131,42 @@ def make_tiled_copy_C_atom(copy_atom: object, mma: MMA_Atom) -> TiledCopy:
     return _restrided(copy, layout_tv, (mma.tile_size_mnk[0], mma.tile_size_mnk[1]))
 
 
-def _restrided(copy: Copy_Atom, layout_tv: Layout, shape: tuple[int, ...]) -> TiledCopy:
-    """The copy over only those elements of a tile that a (thread, value) layout reaches."""
+def tiler_and_layout(layout_tv: Layout, shape: tuple[int, ...]) -> tuple[tuple[object, ...], Layout]:
+    """Return the tile of those elements that a (thread, value) layout reaches, and the layout into it."""
     rank = len(shape)
     tiler = tuple(
         filter(composition(Layout(shape, tuple(int(i == j) for j in range(rank))), layout_tv))
         for i in range(rank)
     )
     from_tile = composition(Layout(shape), tiler)
-    return _tiled(copy, composition(left_inverse(from_tile), layout_tv), tiler)
+    return tiler, composition(left_inverse(from_tile), layout_tv)
+
+
+def _restrided(copy: Copy_Atom, layout_tv: Layout, shape: tuple[int, ...]) -> TiledCopy:
+    """The copy over only those elements of a tile that a (thread, value) layout reaches."""
+    tiler, layout = tiler_and_layout(layout_tv, shape)
+    return _tiled(copy, layout, tiler)
+
+
+def cotiled(copy: Copy_Atom, atom_tv_layout: Layout, data_layout: Layout) -> TiledCopy | None:
+    """Return the copy whose layout maps (thread, value) to an offset into data; None if data lacks some."""
+    # beyond its end, the inverse stays where it is
+    inverse = make_layout(left_inverse(data_layout), Layout(1, 0))
+    layout_tv = composition(inverse, atom_tv_layout)
+    reached = composition(make_layout(data_layout, Layout(1, 0)), layout_tv)
+    last = atom_tv_layout(size(atom_tv_layout) - 1)
+    if coalesce(reached) != coalesce(atom_tv_layout) or not _has_offset(data_layout, last):
+        return None
+    return _restrided(copy, layout_tv, tuple(size(mode) for mode in data_layout))
+
+
+def _has_offset(layout: Layout, offset: int) -> bool:
+    """Return whether a layout whose strides divide each other leads to an offset."""
+    modes = zip(flatten((layout.stride,)), flatten((layout.shape,)), strict=True)
+    for stride, extent in sorted(modes, reverse=True):
+        if stride:
+            offset -= min(offset // stride, extent - 1) * stride
+    return offset == 0
 
 
 def make_cotiled_copy(copy_atom: object, atom_tv_layout: Layout, data_layout: Layout) -> TiledCopy:
@@ -154,13 +184,13 @@ def make_cotiled_copy(copy_atom: object, atom_tv_layout: Layout, data_layout: La
     missing = {*map(atom_tv_layout, range(size(atom_tv_layout)))} - {
         *map(data_layout, range(size(data_layout)))
     }
-    if missing:
+    found = None if missing else cotiled(as_copy_atom(copy_atom), atom_tv_layout, data_layout)
+    if found is None:
+        least = f"{len(missing)} offsets, {min(missing)} the first," if missing else "offsets in an order"
         raise LanewiseError(
-            f"make_cotiled_copy: {atom_tv_layout} leads to {len(missing)} offsets, {min(missing)} the first, "
-            f"that {data_layout} does not have"
+            f"make_cotiled_copy: {atom_tv_layout} leads to {least} that {data_layout} does not have"
         )
-    layout_tv = composition(left_inverse(data_layout), atom_tv_layout)
-    return _restrided(_atom(copy_atom), layout_tv, tuple(size(mode) for mode in data_layout))
+    return found
 
 
 def make_tiled_copy_S(copy_atom: object, tiled_copy: TiledCopy) -> TiledCopy:
@@ -170,7 +200,7 @@ def make_tiled_copy_S(copy_atom: object, tiled_copy: TiledCopy) -> TiledCopy:
     >>> make_tiled_copy_S("UniversalCopy<uint128_t>", load).TiledLayout_TV
     ((8,4),(8,1)):((8,0),(1,0))
     """
-    copy = _atom(copy_atom, _checked_copy(tiled_copy).ValType)
+    copy = as_copy_atom(copy_atom, _checked_copy(tiled_copy).ValType)
     return _tiled(copy, tiled_copy.get_layoutS_TV(), tiled_copy.Tiler_MN)
 
 
@@ -181,5 +211,5 @@ def make_tiled_copy_D(copy_atom: object, tiled_copy: TiledCopy) -> TiledCopy:
     >>> make_tiled_copy_D("UniversalCopy<uint32_t>", load).TiledLayout_TV
     (32,(2,1)):(2,(1,0))
     """
-    copy = _atom(copy_atom, _checked_copy(tiled_copy).ValType)
+    copy = as_copy_atom(copy_atom, _checked_copy(tiled_copy).ValType)
     return _tiled(copy, tiled_copy.get_layoutD_TV(), tiled_copy.Tiler_MN)

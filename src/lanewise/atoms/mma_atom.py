@@ -13,7 +13,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lanewise.atoms.compute import fma, multiply
-from lanewise.atoms.fragments import check_partitioned, descriptors, fragment_like, registers
+from lanewise.atoms.fragments import (
+    check_partitioned,
+    descriptors,
+    fragment_like,
+    registers,
+    umma_descriptors,
+)
 from lanewise.atoms.gmma import ScaleOut, scale_out
 from lanewise.atoms.mma_traits import MMA_Traits
 from lanewise.atoms.names import Operation
@@ -92,6 +98,11 @@ class MMA_Atom(MMA_Traits, Drawn):
         self, a: object, b: object, c: object, *more: Any, arch: str | None = None, **options: Any
     ) -> AnyArray:
         """Return the registers of D for the registers of A, B and C: see `lanewise.atoms.compute.fma`."""
+        if self.umma is not None:
+            raise LanewiseError(
+                f"{self.name} has no registers, since its operands lie in shared and tensor memory: give "
+                "whole matrices, atom(a, b, c)"
+            )
         return fma(self, a, b, c, *more, arch=arch, **{"scale_D": self.accumulate_, **options})
 
     def __call__(
@@ -193,6 +204,16 @@ class MMA_Atom(MMA_Traits, Drawn):
         tile = composition(tile, ((None, over_mnk[modes]), None))
         return composition(tile, (thread_of_index(self.thr_layout_vmnk), None))
 
+    def umma_part(self, name: str) -> tuple[int, int]:
+        """Return the rows and columns of A, B or C that a block gives to one tcgen05.mma.
+
+        >>> atom = MMA_Atom("SM100_MMA_S8_2x1SM_SS<int8_t, int8_t, int32_t, 256, 64, Major::K, Major::K>")
+        >>> atom.umma_part("A"), atom.umma_part("B"), atom.umma_part("C")
+        ((128, 32), (32, 32), (128, 64))
+        """
+        rows, columns = {"A": self.LayoutA_TV, "B": self.LayoutB_TV, "C": self.LayoutC_TV}[name][1].shape
+        return rows, columns
+
     # one thread ----------------------------------------------------------------------------------------
 
     def get_slice(self, thr_idx: Any) -> Any:
@@ -206,6 +227,11 @@ class MMA_Atom(MMA_Traits, Drawn):
             v, m, n, k = layout.get_flat_coord(int(thr_idx))
             if layout((v, m, n, k)) == thr_idx:
                 return ThrMMA(self, int(thr_idx), (v, m, n, k))
+        if self.umma is not None:
+            blocks = "block 0 alone" if self.size() == 1 else f"blocks 0 to {self.size() - 1} of a pair"
+            raise LanewiseError(
+                f"a slice of {self!r} is that of a block, and {blocks} take part; {thr_idx} was given"
+            )
         taking = "" if size(layout) == layout.cosize() else f", of which {size(layout)} take part: {layout}"
         raise LanewiseError(
             f"thread {thr_idx} does not take part in {self!r}, "
@@ -217,21 +243,30 @@ class MMA_Atom(MMA_Traits, Drawn):
         return self.get_slice(thr_idx)
 
     def make_fragment_A(self, part: Tensor) -> Tensor:
-        """Return registers for a partition of A, or its descriptors if A stays in shared memory."""
-        check_partitioned("A", part, size(self.LayoutA_TV[1]))
-        in_registers = self.instruction.a.where == "registers"
-        return fragment_like(self.FrgTypeA, part) if in_registers else descriptors(part)
+        """Return registers for a partition of A, or its descriptors if A stays in shared memory.
+
+        For an A that tcgen05.mma reads from tensor memory, it is a tensor there.
+        """
+        return self._fragment("A", part, self.LayoutA_TV)
 
     def make_fragment_B(self, part: Tensor) -> Tensor:
         """Return registers for a partition of B, or its descriptors if B stays in shared memory."""
-        check_partitioned("B", part, size(self.LayoutB_TV[1]))
-        in_registers = self.instruction.b.where == "registers"
-        return fragment_like(self.FrgTypeB, part) if in_registers else descriptors(part)
+        return self._fragment("B", part, self.LayoutB_TV)
 
     def make_fragment_C(self, part: Tensor) -> Tensor:
-        """Return registers for a partition of C."""
-        check_partitioned("C", part, size(self.LayoutC_TV[1]))
-        return registers(self.FrgTypeC, Layout(part.shape))
+        """Return registers for a partition of C; of tcgen05.mma, a tensor in tensor memory at address 0."""
+        return self._fragment("C", part, self.LayoutC_TV)
+
+    def _fragment(self, name: str, part: Tensor, layout: Layout) -> Tensor:
+        check_partitioned(name, part, size(layout[1]))
+        if self.umma is not None:
+            if self.umma.in_tensor_memory(name):
+                return self.umma.fragment(name, part.shape)
+            return umma_descriptors(name, part, self.umma.value_type(name).bits)
+        if self.instruction.operands[name.lower()].where != "registers":
+            return descriptors(part)
+        kind = getattr(self, f"FrgType{name}")
+        return registers(kind, Layout(part.shape)) if name == "C" else fragment_like(kind, part)
 
     # as a value and as a picture -----------------------------------------------------------------------
 
@@ -275,18 +310,29 @@ class ThrMMA:
 
     def partition_A(self, tensor: object) -> Tensor:
         """The thread's elements of a tensor (M, K, …), as (FrgV, RestM, RestK, …)."""
+        if hasattr(tensor, "is_traced"):
+            return self._in_kernel.partition_A(tensor)  # type: ignore[no-any-return]  # of the language
         v, m, _, k = self.thr_vmnk
         return self._part(self.mma.thrfrg_A, tensor, (v, (m, k)))
 
     def partition_B(self, tensor: object) -> Tensor:
         """The thread's elements of a tensor (N, K, …), as (FrgV, RestN, RestK, …)."""
+        if hasattr(tensor, "is_traced"):
+            return self._in_kernel.partition_B(tensor)  # type: ignore[no-any-return]  # of the language
         v, _, n, k = self.thr_vmnk
         return self._part(self.mma.thrfrg_B, tensor, (v, (n, k)))
 
     def partition_C(self, tensor: object) -> Tensor:
         """The thread's elements of a tensor (M, N, …), as (FrgV, RestM, RestN, …)."""
+        if hasattr(tensor, "is_traced"):
+            return self._in_kernel.partition_C(tensor)  # type: ignore[no-any-return]  # of the language
         v, m, n, _ = self.thr_vmnk
         return self._part(self.mma.thrfrg_C, tensor, (v, (m, n)))
+
+    @property
+    def _in_kernel(self) -> Any:
+        """The same share of tensors inside a kernel."""
+        return THREAD_SLICE.function(self.mma, self.thr_idx)
 
     @staticmethod
     def _part(thrfrg: Any, tensor: object, place: object) -> Tensor:
@@ -298,15 +344,24 @@ class ThrMMA:
 
     def partition_fragment_A(self, tensor: object) -> Tensor:
         """Registers for partition_A(tensor); for an operand in shared memory, one descriptor an operation."""
-        return self.mma.make_fragment_A(self.partition_A(tensor))
+        if hasattr(tensor, "is_traced"):
+            return self._in_kernel.partition_fragment_A(tensor)  # type: ignore[no-any-return]  # as above
+        shape_or_tensor = Layout(tensor) if isinstance(tensor, tuple) else tensor
+        return self.mma.make_fragment_A(self.partition_A(shape_or_tensor))
 
     def partition_fragment_B(self, tensor: object) -> Tensor:
         """Registers for partition_B(tensor); for an operand in shared memory, one descriptor an operation."""
-        return self.mma.make_fragment_B(self.partition_B(tensor))
+        if hasattr(tensor, "is_traced"):
+            return self._in_kernel.partition_fragment_B(tensor)  # type: ignore[no-any-return]  # as above
+        shape_or_tensor = Layout(tensor) if isinstance(tensor, tuple) else tensor
+        return self.mma.make_fragment_B(self.partition_B(shape_or_tensor))
 
     def partition_fragment_C(self, tensor: object) -> Tensor:
         """Registers for the accumulators of partition_C(tensor)."""
-        return self.mma.make_fragment_C(self.partition_C(tensor))
+        if hasattr(tensor, "is_traced"):
+            return self._in_kernel.partition_fragment_C(tensor)  # type: ignore[no-any-return]  # as above
+        shape_or_tensor = Layout(tensor) if isinstance(tensor, tuple) else tensor
+        return self.mma.make_fragment_C(self.partition_C(shape_or_tensor))
 
     def __repr__(self) -> str:
         return f"ThrMMA({self.thr_idx}, thr_vmnk={spell(self.thr_vmnk)}, {self.mma!r})"

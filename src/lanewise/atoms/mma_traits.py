@@ -12,6 +12,8 @@ from functools import cached_property
 
 from lanewise.atoms.gmma import Major, ScaleIn, SparseSel
 from lanewise.atoms.names import Operation, named_operation
+from lanewise.atoms.umma import a_in_tensor_memory
+from lanewise.atoms.umma_traits import UmmaTraits
 from lanewise.atoms.value_types import (
     COMPLEX,
     GAUSS_COMPLEX,
@@ -24,6 +26,7 @@ from lanewise.atoms.value_types import (
 )
 from lanewise.errors import LanewiseError
 from lanewise.isa import Instruction, Operand
+from lanewise.isa.asynchronous.products import Tcgen05Instruction
 from lanewise.layout import Layout, flatten, make_layout, unflatten
 
 _SHARED = "shared memory"
@@ -51,6 +54,12 @@ class MMA_Traits:
             raise LanewiseError(f"an MMA operation is given by CUTLASS's name for it, not {operation!r}")
         object.__setattr__(self, "operation", found)
         object.__setattr__(self, "arguments", chosen if arguments is None else arguments)
+        if self.umma is not None:
+            if self.umma.a_in_tensor_memory and self.tnspA is Major.MN:
+                raise LanewiseError(
+                    f"{self.operation.name}: A lies in tensor memory, where it is K-major (UMMA::Major::K)"
+                )
+            return
         if self.instruction.a_source == "registers" and self.tnspA is Major.MN:
             raise LanewiseError(
                 f"{self.operation.name}: A comes from registers, where it is K-major "
@@ -71,6 +80,14 @@ class MMA_Traits:
         """The instruction that the operation executes (several times over, for complex numbers)."""
         return self.operation.instruction
 
+    @cached_property
+    def umma(self) -> UmmaTraits | None:
+        """The traits of a tcgen05.mma, whose operands no thread holds; None for other operations."""
+        inst = self.instruction
+        if not isinstance(inst, Tcgen05Instruction):
+            return None
+        return UmmaTraits(inst, a_in_tensor_memory(self.operation.name))
+
     # template arguments of GMMA ------------------------------------------------------------------------
 
     def _argument(self, name: str, default: Enum) -> Enum:
@@ -79,21 +96,29 @@ class MMA_Traits:
     @property
     def tnspA(self) -> Enum:
         """Which index of A is contiguous."""
+        if self.umma is not None:
+            return self.umma.major("A")
         return self._argument("tnspA", Major.K)
 
     @property
     def tnspB(self) -> Enum:
         """Which index of B is contiguous."""
+        if self.umma is not None:
+            return self.umma.major("B")
         return self._argument("tnspB", Major.K)
 
     @property
     def scaleA(self) -> Enum:
         """Whether A is negated."""
+        if self.umma is not None:
+            return self.umma.sign("A")
         return self._argument("scaleA", ScaleIn.One)
 
     @property
     def scaleB(self) -> Enum:
         """Whether B is negated."""
+        if self.umma is not None:
+            return self.umma.sign("B")
         return self._argument("scaleB", ScaleIn.One)
 
     @property
@@ -111,23 +136,31 @@ class MMA_Traits:
     @property
     def ThrID(self) -> Layout:
         """Logical thread of the operation to thread of the warp or warpgroup."""
+        if self.umma is not None:
+            return self.umma.blocks
         thr_id = self.instruction.d.thr_id
         return Layout(self.instruction.threads) if thr_id is None else thr_id
 
     @cached_property
     def ALayout(self) -> Layout:
         """The layout from (thread, value) of A to m + M·k."""
+        if self.umma is not None:
+            return self.umma.layout("A")
         layout = self.instruction.a.layout
         return widen_k(layout, self.instruction.m, 2) if self.instruction.sparse else layout
 
     @property
     def BLayout(self) -> Layout:
         """The layout from (thread, value) of B to n + N·k."""
+        if self.umma is not None:
+            return self.umma.layout("B")
         return self.instruction.b.layout
 
     @property
     def CLayout(self) -> Layout:
         """The layout from (thread, value) of C and D to m + M·n."""
+        if self.umma is not None:
+            return self.umma.layout("C")
         return self.instruction.d.layout
 
     @cached_property
@@ -182,16 +215,22 @@ class MMA_Traits:
     @property
     def ValTypeD(self) -> ValueType:
         """The type of D's values."""
+        if self.umma is not None:
+            return self.umma.value_type("D")
         return self._accumulator(self.instruction.d)
 
     @property
     def ValTypeC(self) -> ValueType:
         """The type of C's values."""
+        if self.umma is not None:
+            return self.umma.value_type("C")
         return self._accumulator(self.instruction.c)
 
     @property
     def ValTypeA(self) -> ValueType:
         """The type of A's values; sparse ones stand for several indices along K."""
+        if self.umma is not None:
+            return self.umma.value_type("A")
         raw = self._contained(self.instruction.a)
         if not self.instruction.sparse:
             return raw
@@ -202,6 +241,8 @@ class MMA_Traits:
     @property
     def ValTypeB(self) -> ValueType:
         """The type of B's values."""
+        if self.umma is not None:
+            return self.umma.value_type("B")
         return self._contained(self.instruction.b)
 
     @property
@@ -217,16 +258,22 @@ class MMA_Traits:
     @property
     def FrgTypeD(self) -> ValueType:
         """What a fragment of D is made of."""
+        if self.umma is not None:
+            return self.umma.fragment_type("D")
         return self.ValTypeC
 
     @property
     def FrgTypeC(self) -> ValueType:
         """What a fragment of C is made of."""
+        if self.umma is not None:
+            return self.umma.fragment_type("C")
         return self.ValTypeC
 
     @property
     def FrgTypeA(self) -> ValueType:
         """What a fragment of A is made of: values, or descriptors of shared memory."""
+        if self.umma is not None:
+            return self.umma.fragment_type("A")
         if self.instruction.a.where == _SHARED:
             return smem_desc(Major[self.tnspA.name])
         contained = self._contained(self.instruction.a)
@@ -237,6 +284,8 @@ class MMA_Traits:
     @property
     def FrgTypeB(self) -> ValueType:
         """What a fragment of B is made of: values, or descriptors of shared memory."""
+        if self.umma is not None:
+            return self.umma.fragment_type("B")
         return smem_desc(Major[self.tnspB.name]) if self.instruction.b.where == _SHARED else self.ValTypeB
 
     def _contained(self, operand: Operand) -> ValueType:
@@ -266,6 +315,8 @@ class MMA_Traits:
     @property
     def DRegisters(self) -> RegisterArray:
         """The registers of D; GMMA has none of its own: it writes C's."""
+        if self.umma is not None:
+            return self.umma.registers("D")
         if self.instruction.threads == 128:
             return RegisterArray("void", 0)
         return self._registers(self.instruction.d, accumulator=True)
@@ -273,16 +324,22 @@ class MMA_Traits:
     @property
     def ARegisters(self) -> RegisterArray:
         """The registers of A, or its descriptor."""
+        if self.umma is not None:
+            return self.umma.registers("A")
         return self._registers(self.instruction.a, accumulator=False)
 
     @property
     def BRegisters(self) -> RegisterArray:
         """The registers of B, or its descriptor."""
+        if self.umma is not None:
+            return self.umma.registers("B")
         return self._registers(self.instruction.b, accumulator=False)
 
     @property
     def CRegisters(self) -> RegisterArray:
         """The registers of C."""
+        if self.umma is not None:
+            return self.umma.registers("C")
         return self._registers(self.instruction.c, accumulator=True)
 
     @property

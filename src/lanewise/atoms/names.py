@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from lanewise.atoms.gmma import Major, ScaleIn, SparseSel
 from lanewise.atoms.template import Template, last_name, read_template, unwrapped
+from lanewise.atoms.umma import canonical_name, is_umma_name, umma_instruction, umma_names
 from lanewise.atoms.value_types import NAMES
 from lanewise.errors import LanewiseError
 from lanewise.isa import Instruction, instructions
@@ -134,7 +135,7 @@ def _table(group: int) -> dict[str, Operation]:
 
 
 def operations() -> Iterator[Operation]:
-    """Every MMA operation that can be found by name.
+    """Every MMA operation of a warp or a warpgroup that can be found by name.
 
     >>> len(list(operations()))
     2356
@@ -152,8 +153,11 @@ def find_operation(text: str) -> tuple[Operation, dict[str, Enum]] | None:
     >>> operation.instruction.text, arguments["tnspB"].name
     ('wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16', 'MN')
     """
-    template = read_template(unwrapped(text)[0])
+    text = unwrapped(text)[0]
+    template = read_template(text)
     key = last_name(template.name)
+    if is_umma_name(key):
+        return Operation(canonical_name(text), umma_instruction(text), "sm_100a"), {}
     for index, group in enumerate(GROUPS):
         if not re.match(group.pattern, key):
             continue
@@ -167,6 +171,12 @@ def find_operation(text: str) -> tuple[Operation, dict[str, Enum]] | None:
     return None
 
 
+def operation_names() -> Iterator[str]:
+    """The names of all operations; of those that are tcgen05.mma one of many tiles and types each."""
+    yield from (operation.name for operation in operations())
+    yield from umma_names()
+
+
 def named_operation(text: str) -> tuple[Operation, dict[str, Enum]]:
     """The operation of a name and the values of its parameters, or an error that names the nearest.
 
@@ -175,7 +185,7 @@ def named_operation(text: str) -> tuple[Operation, dict[str, Enum]]:
     """
     found = find_operation(text)
     if found is None:
-        raise unknown_name("MMA operation", text, (operation.name for operation in operations()))
+        raise unknown_name("MMA operation", text, operation_names())
     return found
 
 

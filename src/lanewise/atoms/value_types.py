@@ -22,7 +22,8 @@ NAMES = {
     "s8": "int8_t", "u8": "uint8_t", "s4": "int4b_t", "u4": "uint4b_t", "b1": "uint1b_t",
 }  # fmt: skip
 _FORMAT_OF = {cpp: FORMATS[name] for name, cpp in NAMES.items()}
-_ALIASES = {"int4_t": "int4b_t", "uint4_t": "uint4b_t", "uint1_t": "uint1b_t", "int": "int32_t"}
+#: Other names of the same types.
+ALIASES = {"int4_t": "int4b_t", "uint4_t": "uint4b_t", "uint1_t": "uint1b_t", "int": "int32_t"}
 _UNSIGNED = re.compile(r"u?int(\d+)_t")
 #: What copies move without looking into it.
 _WIDTHS = (8, 16, 32, 64, 128, 256)
@@ -108,7 +109,7 @@ def value_type(what: Any) -> ValueType:
         raise _unknown(what)
     if isinstance(what, str):
         name = re.sub(r"^(?:cutlass|cute|std)::", "", what.strip())
-        name = _ALIASES.get(name, name)
+        name = ALIASES.get(name, name)
         if name in _FORMAT_OF:
             return of_format(_FORMAT_OF[name])
         if name == COMPLEX.name:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from lanewise.atoms import Copy_Atom, MMA_Atom
+from lanewise.atoms import Copy_Atom, CopyOperation, MMA_Atom
+from lanewise.atoms.tmem_traits import TensorMove
 from lanewise.draw import (
     banks,
     copy_atoms,
@@ -19,7 +20,7 @@ from lanewise.draw.options import Options
 from lanewise.draw.picture import Picture, cut
 from lanewise.errors import LanewiseError
 from lanewise.isa import Instruction, Operand
-from lanewise.isa.asynchronous import AsyncInstruction, Tcgen05Instruction
+from lanewise.isa.asynchronous import AsyncInstruction, Tcgen05Instruction, async_instruction
 from lanewise.isa.matrix_descriptor import MatrixDescriptor
 from lanewise.isa.tensor_map import TiledTensor
 from lanewise.isa.tensor_memory.operand import Accumulator
@@ -48,6 +49,10 @@ def _described(thing: object, options: Options) -> Picture:
             return tcgen05.picture_of_async(thing, options)
         case Accumulator():
             return tcgen05.picture_of_accumulator(thing, options)
+        case MMA_Atom(instruction=Tcgen05Instruction() as product):
+            return tcgen05.picture_of_tensor_product(product, options)
+        case Copy_Atom(operation=CopyOperation(move=TensorMove(text=text))):
+            return tcgen05.picture_of_async(async_instruction(text), options)
         case MMA_Atom():
             return mma_atoms.picture_of_mma(thing, options)
         case Copy_Atom():

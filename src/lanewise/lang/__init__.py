@@ -153,6 +153,11 @@ if TYPE_CHECKING:
     from lanewise.lang.tiles.pipeline import Pipeline, PipelineState
     from lanewise.lang.tiles.scheduler import PersistentTiles
     from lanewise.lang.tiles.tma_copy import make_tma_copy, tma_partition
+    from lanewise.lang.tiles.umma_pipeline import (
+        PipelineCLCFetchAsync,
+        PipelineTmaUmmaAsync,
+        PipelineUmmaAsync,
+    )
 else:
     from lanewise.lang.memory.array import Array
     from lanewise.lang.trace.types import (
@@ -200,6 +205,9 @@ _LATER = {
     "vectorized": "memory.vectors",
     "Pipeline": "tiles.pipeline",
     "PipelineState": "tiles.pipeline",
+    "PipelineCLCFetchAsync": "tiles.umma_pipeline",
+    "PipelineTmaUmmaAsync": "tiles.umma_pipeline",
+    "PipelineUmmaAsync": "tiles.umma_pipeline",
     "PersistentTiles": "tiles.scheduler",
     "make_tma_copy": "tiles.tma_copy",
     "tma_partition": "tiles.tma_copy",
@@ -214,7 +222,10 @@ __all__ = [
     "KernelError",
     "PersistentTiles",
     "Pipeline",
+    "PipelineCLCFetchAsync",
     "PipelineState",
+    "PipelineTmaUmmaAsync",
+    "PipelineUmmaAsync",
     "Pointer",
     "Ptr",
     "TensorMap",

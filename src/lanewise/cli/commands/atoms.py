@@ -36,14 +36,22 @@ def atom_names(
 
     style = style_of(**vars(shown))
     known = {name: atom(name) for name in atoms(pattern)}
-    found = {name: each.instruction for name, each in known.items()}
-    rows = [(name, form.text if form else _copied(known[name])) for name, form in found.items()]
+    rows = [(name, _instruction_text(each) or _copied(each)) for name, each in known.items()]
     table = Table("", ("atom", "instruction"), rows, catalogue=True)
-    data = [{"atom": name, "instruction": form.text if form else None} for name, form in found.items()]
+    data = [{"atom": name, "instruction": _instruction_text(known[name])} for name in known]
     note = (
-        f"{len(found)} atoms." if found else f"No atom has {pattern} in its name; * and ? stand for anything."
+        f"{len(known)} atoms." if known else f"No atom has {pattern} in its name; * and ? stand for anything."
     )
     return partial(show, Answer((table,) if rows else (), data, (note,), table), style)
+
+
+def _instruction_text(found: MMA_Atom | Copy_Atom) -> str | None:
+    """Return the text of the instruction of an atom; None for a plain copy."""
+    from lanewise.atoms import Copy_Atom
+
+    if isinstance(found, Copy_Atom) and found.operation.move is not None:
+        return found.operation.move.text
+    return found.instruction.text if found.instruction is not None else None
 
 
 def _copied(found: MMA_Atom | Copy_Atom) -> str:

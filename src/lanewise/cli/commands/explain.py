@@ -22,12 +22,13 @@ from lanewise.cli.input.options import (
     InstructionWords,
     Stride,
 )
-from lanewise.cli.input.subject import copy_named, usual_instruction
+from lanewise.cli.input.subject import asynchronous_atom, copy_named, usual_instruction
 from lanewise.cli.terminal.render import show, style_of
 from lanewise.errors import LanewiseError
 from lanewise.isa.asynchronous import is_asynchronous
 
 if TYPE_CHECKING:
+    from lanewise.atoms import Copy_Atom, MMA_Atom
     from lanewise.isa import Instruction
 
 
@@ -146,14 +147,15 @@ def explain(
                 "questions are about instructions; of a descriptor or tensor map everything is shown"
             )
         return _encoded(encoded, style, svg, latex)
-    if is_asynchronous(instruction):
+    named = asynchronous_atom(instruction)
+    if named is not None or is_asynchronous(instruction):
         if question not in (Question(element=element), Question(lane=lane)) or a_source or stride:
             raise LanewiseError(
                 "--register, --operand and their like are for instructions with fragments in registers, "
                 "which tcgen05 and bulk copies do not have; ask them with --element D 3 4 or --lane 5"
             )
         return _asynchronous(
-            instruction, arch, instruction_descriptor(descriptor), question, style, svg, latex
+            instruction, arch, instruction_descriptor(descriptor), question, style, svg, latex, named
         )
     if descriptor is not None:
         raise LanewiseError(f"--descriptor is for tcgen05.mma; {instruction} has no instruction descriptor")
@@ -183,17 +185,19 @@ def _asynchronous(
     style: str,
     svg: Path | None,
     latex: Path | None,
+    atom: MMA_Atom | Copy_Atom | None = None,
 ) -> Callable[[], None]:
     """Explain tcgen05 or a bulk copy, or answer a question about its lanes, and draw it if asked to."""
-    from lanewise.cli.explanation.asynchronous import of_async, of_lane, of_place
+    from lanewise.cli.explanation.asynchronous import of_async, of_atom, of_lane, of_place, text_of_atom
     from lanewise.isa import instruction
 
+    text = text if atom is None else text_of_atom(atom)
     if question.element is not None:
         answer = of_place(text, arch, descriptor, question.element)
     elif question.lane is not None:
         answer = of_lane(text, arch, descriptor, question.lane)
     else:
-        answer = of_async(text, arch, descriptor)
+        answer = of_async(text, arch, descriptor) if atom is None else of_atom(atom, arch)
     if svg is not None or latex is not None:
         from lanewise import draw
         from lanewise.draw.options import Choices

@@ -12,7 +12,7 @@ from lanewise.isa.asynchronous import AsyncInstruction, Tcgen05Instruction
 from lanewise.isa.asynchronous.descriptor import shapes
 
 if TYPE_CHECKING:
-    from lanewise.atoms import Copy_Atom
+    from lanewise.atoms import Copy_Atom, MMA_Atom
 
 #: Instructions that move words between tensor memory and registers.
 MOVES = ("tcgen05.ld", "tcgen05.st", "tcgen05.ld.red")
@@ -51,6 +51,34 @@ def of_async(text: str, arch: str | None, descriptor: int | None = None) -> Answ
     else:
         note = "docs/hopper.md says which of these copies the CPU machine runs."
     return Answer((facts("", rows), *tables), data, (note,))
+
+
+def text_of_atom(atom: MMA_Atom | Copy_Atom) -> str:
+    """Return how an atom that stands for tcgen05 is asked for: by its name, or the PTX of a copy."""
+    from lanewise.atoms import Copy_Atom
+
+    if isinstance(atom, Copy_Atom) and atom.operation.move is not None:
+        return atom.operation.move.text
+    return atom.name
+
+
+def of_atom(atom: MMA_Atom | Copy_Atom, arch: str | None) -> Answer:
+    """Explain the instruction of an atom that stands for tcgen05, and CuTe's layouts of it.
+
+    >>> from lanewise.atoms import atom
+    >>> of_atom(atom("SM100_TMEM_LOAD_32dp32b4x"), None).data["cute"]["ThrID"]
+    '32:1'
+    """
+    answer = of_async(text_of_atom(atom), arch)
+    names = ["ThrID"]
+    if hasattr(atom, "Shape_MNK"):
+        names += ["Shape_MNK", "ALayout", "BLayout", "CLayout", "FrgTypeA", "FrgTypeB", "FrgTypeC"]
+    else:
+        names += ["ValID", "SrcLayout", "DstLayout"]
+    said = {name: str(getattr(atom, name)) for name in names}
+    table = facts(f"CuTe: {atom.name}", list(said.items()))
+    data = {**answer.data, "atom": atom.name, "cute": said}
+    return Answer((*answer.tables, table), data, answer.notes, answer.flat)
 
 
 def _shape_facts(product: Tcgen05Instruction, data: dict[str, Any]) -> list[tuple[str, Any]]:

@@ -35,6 +35,18 @@ def copy_named(text: str) -> Copy_Atom | None:
     return found if isinstance(found, Copy_Atom) and found.instruction is None else None
 
 
+def asynchronous_atom(text: str) -> MMA_Atom | Copy_Atom | None:
+    """The atom of a name that stands for tcgen05; None for anything else."""
+    if not is_atom_name(text) or "SM100_" not in text:
+        return None
+    from lanewise.atoms import MMA_Atom
+
+    found = atom_named(text)
+    if isinstance(found, MMA_Atom):
+        return found if found.umma is not None else None
+    return found if found.operation.move is not None else None
+
+
 def instruction_named(
     text: str,
     *,

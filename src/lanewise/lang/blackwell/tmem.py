@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lanewise.atoms import TmemTensor
 from lanewise.formats import Format
 from lanewise.isa import Instruction
 from lanewise.isa.asynchronous.products import Tcgen05Instruction
@@ -17,7 +18,9 @@ from lanewise.lang.hopper import cluster
 from lanewise.lang.intrinsics.sync import syncthreads
 from lanewise.lang.matrix.tcgen05_forms import emit_tcgen05, group_word
 from lanewise.lang.matrix.tensor_memory import ROWS_IN_ALL_LANES, Spread, TmemMatrix, columns_u32, whole
+from lanewise.lang.memory.addresses import TmemAddresses
 from lanewise.lang.memory.array import shared
+from lanewise.lang.memory.view import View
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.ir import Address, Label, NotPredicate
 from lanewise.lang.trace.pytrees import Node
@@ -76,6 +79,28 @@ class TensorMemory(Node):
             )
         spread = ROWS_IN_ALL_LANES._replace(columns=whole(columns, "the columns of a matrix"))
         return self._part(dtype, spread, column, slot_bits)
+
+    def tensor(self, fragment: TmemTensor, column: Any = 0) -> View:
+        """Return CuTe's tensor of a fragment, which begins at a column: partition_fragment_C of a tiled MMA.
+
+        Inside a kernel: `acc = memory.tensor(cta_mma.partition_fragment_C((128, 256)))`.
+        """
+        if not isinstance(fragment, TmemTensor):
+            raise current().error(
+                "memory.tensor takes a fragment of a tiled MMA whose atom is SM100_MMA_…, as "
+                f"partition_fragment_C(shape) returns; not {describe(fragment)}"
+            )
+        needed = fragment.columns()
+        first = column if isinstance(column, int) else 0
+        if first < 0 or first + needed > self.columns:
+            raise current().error(
+                f"{fragment!r} takes the columns {first} to {first + needed - 1} of tensor memory, and "
+                f"{self.columns} are allocated"
+            )
+        dtype = fragment.value_type.format
+        assert dtype is not None and isinstance(fragment.offset, int)
+        address = self.address + columns_u32(column)
+        return View(TmemAddresses(address, dtype, fragment.offset), fragment.layout)
 
     def _part(self, dtype: Format, spread: Spread, column: Any, slot_bits: int) -> TmemMatrix:
         """Return the matrix that begins at a column; an error if it needs more columns than there are."""

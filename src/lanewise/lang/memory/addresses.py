@@ -6,8 +6,9 @@ How far a coordinate leads is computed in `layout_index.py`; the `View` of `view
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
+from lanewise.formats import Format
 from lanewise.lang.memory.layout_index import Offsets, wide_sum
 from lanewise.lang.memory.pointer import Pointer
 from lanewise.lang.memory.swizzle import Piece, piece_at, run_of, swizzled
@@ -15,7 +16,7 @@ from lanewise.lang.trace.arithmetic import mul, mul_wide
 from lanewise.lang.trace.bitwise import xor
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.scalar import Scalar, literal
-from lanewise.lang.trace.types import i32, i64
+from lanewise.lang.trace.types import i32, i64, u32
 from lanewise.layout import Swizzle
 from lanewise.layout.int_tuple import Nested
 
@@ -258,6 +259,85 @@ class Coordinates:
         return tuple(wide_sum(first, more) for first, more in zip(self.origin, offset, strict=True))
 
 
+class TensorSpace(NamedTuple):
+    """What a view says of tensor memory in place of a pointer: the dtype, and the space for messages."""
+
+    dtype: Format
+    space: str = "tensor"
+
+
+@dataclass(frozen=True)
+class TmemAddresses:
+    """Tensor memory counted in elements from an address on; its lanes lie above its columns."""
+
+    base: Scalar
+    dtype: Format
+    static: int = 0
+
+    swizzle = None
+    rank = 0
+    limits: tuple[Any, ...] = ()
+
+    @property
+    def pointer(self) -> Any:
+        """The dtype and the space; there are no pointers to tensor memory."""
+        return TensorSpace(self.dtype)
+
+    def traced(self) -> list[Any]:
+        """Return the traced values among its fields."""
+        return [self.base]
+
+    def with_traced(self, values: list[Any]) -> TmemAddresses:
+        """Return the same addresses with other traced values."""
+        return replace(self, base=values[0])
+
+    def same_kind(self, other: object) -> bool:
+        """Return whether others differ from these in traced values alone."""
+        return isinstance(other, TmemAddresses) and (self.dtype, self.static) == (other.dtype, other.static)
+
+    def moved(self, total: Offsets, mask: int | None = None) -> TmemAddresses:
+        """Return the addresses from further on."""
+        offset = total.get((), 0)
+        if not isinstance(offset, Scalar):
+            return replace(self, static=self.static + offset)
+        per_column = 32 // self.dtype.bits
+        if offset.multiple % per_column:
+            raise current().error(
+                f"an address of tensor memory is that of a whole column, which {per_column} elements of "
+                f"{self.dtype.name} share: this index is not known to be a multiple of {per_column}"
+            )
+        return replace(self, base=self.base + (offset // per_column).to(u32))
+
+    def address_at(self, offset: int) -> Scalar:
+        """Return the address of the element so many elements further on, as a u32."""
+        bits = (self.static + offset) * self.dtype.bits
+        if bits % 32:
+            raise current().error(
+                f"an address of tensor memory is that of a whole column, and the element "
+                f"{self.static + offset} of {self.dtype.name} lies inside of one"
+            )
+        return self.base + bits // 32 if bits else self.base
+
+    def pointer_at(self, offset: int) -> Pointer:
+        """Raise the error that there are no pointers to tensor memory."""
+        raise current().error(
+            "tensor memory is loaded and stored by whole warps: lw.copy(lw.make_tmem_copy(atom, tensor), …)"
+        )
+
+    def prepare(self, offsets: list[int]) -> None:
+        """Do nothing: an address and a constant are added where they are used."""
+
+    def contiguous_run(self) -> int:
+        """Return 0: all neighbours stay neighbours."""
+        return 0
+
+    def coordinates(self, offset: int) -> tuple[Any, ...]:
+        """Raise the error that the coordinates of these elements are not kept."""
+        raise current().error(
+            "tensor memory keeps no coordinates: partition lw.make_identity_tensor(shape) alike"
+        )
+
+
 def _carried(coordinate: object) -> Scalar:
     """Return a coordinate as a value that a loop or a branch may change."""
     return coordinate if isinstance(coordinate, Scalar) else literal(coordinate, i32)
@@ -277,4 +357,4 @@ def stride_product(step: Any, stride: Nested) -> Any:
     return stride.to(i64) * step
 
 
-Addresses = SwizzledAddresses | StridedAddresses | Coordinates
+Addresses = SwizzledAddresses | StridedAddresses | Coordinates | TmemAddresses

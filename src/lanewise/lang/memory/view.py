@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from lanewise.atoms import TmemTensor
+from lanewise.atoms.value_types import of_format
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format
-from lanewise.lang.memory.addresses import Addresses, Coordinates, StridedAddresses
+from lanewise.lang.memory.addresses import Addresses, Coordinates, StridedAddresses, TmemAddresses
 from lanewise.lang.memory.layout_index import offsets, shape_text, static_modes, static_offset
 from lanewise.lang.memory.pointer import Pointer
 from lanewise.lang.trace.builder import current
@@ -82,6 +84,12 @@ class View(Node):
         """Return the coordinates of an element in the whole tensor that this view was cut from."""
         crd = as_coordinate(coordinates[0] if len(coordinates) == 1 else coordinates, self.layout)
         return self.addresses_at(crd, self.layout).coordinates(static_offset(0, self.addresses.rank))
+
+    def as_tmem_tensor(self) -> TmemTensor:
+        """Return the layout in tensor memory, for lw.make_tmem_copy; an error if it lies elsewhere."""
+        if not isinstance(self.addresses, TmemAddresses):
+            raise current().error(f"a tensor in tensor memory is needed, and {self} is not there")
+        return TmemTensor(of_format(self.dtype), self.layout)
 
     def are_contiguous(self, numbers: list[int]) -> bool:
         """Return whether the elements of these coordinates lie side by side in memory, in order."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import gcd
 from typing import Any
 
-from lanewise.atoms import Copy_Atom
+from lanewise.atoms import Copy_Atom, TmemTensor
 from lanewise.lang.memory.addresses import Coordinates, StridedAddresses
 from lanewise.lang.memory.array import Array
 from lanewise.lang.memory.layout_index import UNKNOWN, shape_text
@@ -30,12 +30,13 @@ def inside(*coordinates: object) -> Any:
     raise current().error("lw.inside is for lw.copy: lw.copy(tiled_copy, source, target, pred=lw.inside)")
 
 
-def copy(*arguments: object, pred: object = None, fill: int | None = None) -> None:
+def copy(*arguments: object, pred: object = None, fill: int | None = None, wait: bool = True) -> None:
     """Copy a thread's elements of one tensor to those of another: copy(tiled_copy, source, target).
 
     Without a tiled copy, elements are moved as wide as both sides allow. `pred` is a predicate for all,
     `lw.inside`, or a function that gets the coordinates of each piece in the tensor in global memory; a
-    piece for which it fails is not copied, or, with fill=0, zeros are written.
+    piece for which it fails is not copied, or, with fill=0, zeros are written. Copies to and from tensor
+    memory are waited for; with wait=False, lw.tcgen05.wait_load() or wait_store() has to follow.
 
     Inside a kernel: `lw.copy(tiled_copy, tAgA[None, None, None, k], tAsA[None, None, None, stage])`.
     """
@@ -66,6 +67,9 @@ def copy(*arguments: object, pred: object = None, fill: int | None = None) -> No
             f"source and target of shapes {shape_text(source.shape)} and {shape_text(target.shape)} are no "
             "equal number of; partition or retile both by the tiled copy"
         )
+    if atom.operation.move is not None:
+        _copy_tensor_memory(atom, source, target, pred, wait)
+        return
     if "ZFILL" in atom.name:
         fill = 0
     this = AtomCopy(atom, source, target, fill)
@@ -74,12 +78,38 @@ def copy(*arguments: object, pred: object = None, fill: int | None = None) -> No
         emit_copy_atom(this, taken, given, _predicate(pred, source, target, taken[0], given[0], atom))
 
 
+def _copy_tensor_memory(
+    atom: Copy_Atom, source: View | RegisterTensor, target: View | RegisterTensor, pred: object, wait: bool
+) -> None:
+    """Emit the loads or stores of tensor memory, and the wait for them."""
+    from lanewise.lang.tiles.tensor_copy import (  # loaded where a kernel needs it
+        emit_tensor_move,
+        emit_tensor_wait,
+        require_tensor_sides,
+    )
+
+    if pred is not None:
+        raise current().error(f"{atom.name} is done by a whole warp: it takes no predicate")
+    require_tensor_sides(atom, source, target)
+    reads, writes = atom.NumValSrc, atom.NumValDst
+    for number in range(size(source.layout) // reads):
+        taken, given = (list(range(number * each, (number + 1) * each)) for each in (reads, writes))
+        emit_tensor_move(atom, source, target, taken, given)
+    if wait:
+        emit_tensor_wait(atom)
+
+
 def _tensor(what: object) -> View | RegisterTensor:
     """Return an argument of lw.copy as a tensor; an error if it is none."""
     if isinstance(what, RegisterTensor):
         return what
     if isinstance(what, Array | View) and not isinstance(getattr(what, "addresses", None), Coordinates):
         return as_view(what, "lw.copy")
+    if isinstance(what, TmemTensor):
+        raise current().error(
+            f"lw.copy: {what!r} is a fragment that is not allocated: memory.tensor(fragment) of memory = "
+            "lw.tmem.alloc(columns) says where it lies"
+        )
     raise current().error(f"lw.copy moves between tensors; {describe(what)} is not a tensor")
 
 

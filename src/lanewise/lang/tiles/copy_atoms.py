@@ -147,7 +147,7 @@ def _async_copy(this: AtomCopy, reads: list[int], writes: list[int], holds: Scal
     else:
         start = len(current().code)
         cp_async(to, source, bits // 8, cache=cache)
-        _guard_since(start, holds)
+        guard_since(start, holds)
 
 
 def _load_store(this: AtomCopy, reads: list[int], writes: list[int], holds: Scalar | None) -> None:
@@ -177,7 +177,7 @@ def _load_store(this: AtomCopy, reads: list[int], writes: list[int], holds: Scal
     start = len(current().code)
     pointer.store(values)
     if holds is not None and this.fill is None:
-        _guard_since(start, holds)
+        guard_since(start, holds)
 
 
 def _values_before(this: AtomCopy, writes: list[int]) -> list[Scalar] | None:
@@ -225,7 +225,7 @@ def _guarded_last(code: list[object], start: int) -> None:
     code[start:] = early + late
 
 
-def _guard_since(start: int, holds: Scalar) -> None:
+def guard_since(start: int, holds: Scalar) -> None:
     """Guard the instructions emitted since `start` by a predicate, but for pure computation."""
     register: Register = holds.in_register
     for each in current().code[start:]:

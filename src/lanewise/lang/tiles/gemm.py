@@ -19,17 +19,27 @@ from lanewise.lang.trace.types import dtype_name
 from lanewise.layout import size
 
 
-def gemm(tiled_mma: object, acc: Any, a: Any, b: Any) -> None:
+def gemm(tiled_mma: object, acc: Any, a: Any, b: Any, *, accumulate: object = None) -> None:
     """Emit acc += a · b over fragments (V, M, N), (V, M[, K]) and (V, N[, K]), every other row backwards.
 
     Inside a kernel: `lw.gemm(tiled_mma, tCrC, tCrA[None, None, k], tCrB[None, None, k])`. SM90's atoms are
     wgmma: lw.wgmma_fence() stands before, lw.wgmma_commit() and lw.wgmma_wait() after; with
-    `tiled_mma.with_(0)` the product begins the sums.
+    `tiled_mma.with_(0)` the product begins the sums. SM100's atoms are tcgen05.mma: one thread issues them,
+    and lw.tcgen05.commit(barrier) follows. They take `accumulate`, a truth value that may be traced: where it
+    is false, the product begins the sums.
     """
     builder = current()
     if not isinstance(tiled_mma, MMA_Atom):
         raise builder.error(f"lw.gemm takes a TiledMMA or an MMA atom first, not {describe(tiled_mma)}")
     instruction = tiled_mma.instruction
+    if tiled_mma.umma is not None:
+        from lanewise.lang.tiles.tensor_gemm import gemm_in_tensor_memory  # loaded where a kernel needs it
+
+        return gemm_in_tensor_memory(tiled_mma, acc, a, b, accumulate)
+    if accumulate is not None:
+        raise builder.error(
+            f"lw.gemm: accumulate= is for SM100's atoms; of {tiled_mma.name}, clear acc or use with_(0)"
+        )
     if instruction.family == "wgmma":
         from lanewise.lang.tiles.warpgroup_gemm import gemm_async  # loaded where a kernel needs it
 

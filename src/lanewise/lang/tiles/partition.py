@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lanewise.atoms import MMA_Atom, TiledCopy
+from lanewise.atoms import MMA_Atom, TiledCopy, WarpPartitioner
 from lanewise.atoms.tiling import thread_of_index
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format
@@ -18,15 +18,17 @@ from lanewise.lang.memory.view import View
 from lanewise.lang.tiles.register_tensor import RegisterTensor, make_register_tensor
 from lanewise.lang.tiles.tensor import as_view, divide_into_tiles
 from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.scalar import Scalar
+from lanewise.lang.trace.scalar import Scalar, literal
 from lanewise.lang.trace.special_registers import thread_idx
 from lanewise.lang.trace.traced import describe
-from lanewise.lang.trace.types import is_int
+from lanewise.lang.trace.types import i32, is_int
 from lanewise.layout import Layout, ScaledBasis, composition, flatten, make_layout, rank, size
 
 
 def _thread_index(index: object, what: MMA_Atom | TiledCopy) -> Scalar:
     """Return the index of a thread; of lw.thread_idx.x, note how many threads a block must have."""
+    if isinstance(index, int) and not isinstance(index, bool):
+        return literal(index, i32)
     if not isinstance(index, Scalar) or not is_int(index.dtype) or index.dtype.bits != 32:
         raise current().error(f"a thread of {what!r} is an i32, as lw.thread_idx.x is; not {describe(index)}")
     builder = current()
@@ -88,16 +90,51 @@ class ThreadMMA:
         """
         return self._fragment("B", tensor)
 
-    def partition_fragment_C(self, tensor: object) -> RegisterTensor:
+    def partition_fragment_C(self, tensor: object) -> Any:
         """Return accumulators of zeros in registers for partition_C(tensor).
 
-        A shape will do for the tensor.
+        A shape will do for the tensor. Those of tcgen05.mma lie in tensor memory, which is not allocated by
+        it: `memory.tensor(fragment)` of `memory = lw.tmem.alloc(columns)` says where.
         """
-        found: RegisterTensor = self._fragment("C", tensor)
-        return found
+        return self._fragment("C", tensor)
+
+    def make_fragment_A(self, tensor: object) -> Any:
+        """Return tcgen05.mma's descriptors of A, for a block's ((rows, k), RestM, RestK, …) in shared memory.
+
+        An A that lies in tensor memory gets a fragment there.
+        """
+        return self._tensor_fragment("A", tensor)
+
+    def make_fragment_B(self, tensor: object) -> Any:
+        """Return tcgen05.mma's descriptors of B, for a block's ((rows, k), RestN, RestK, …)."""
+        return self._tensor_fragment("B", tensor)
+
+    def make_fragment_C(self, tensor: object) -> Any:
+        """Return the fragment in tensor memory for a block's partition ((rows, columns), RestM, RestN, …)."""
+        return self._tensor_fragment("C", tensor)
+
+    def _tensor_fragment(self, name: str, tensor: object) -> Any:
+        """Return descriptors or a fragment in tensor memory for what partition_A, _B or _C returns."""
+        if self.mma.umma is None:
+            raise current().error(f"{self.mma.name}: use partition_fragment_{name}(tensor) inside a kernel")
+        if self.mma.umma.in_tensor_memory(name):
+            shape = tensor if isinstance(tensor, tuple) else as_view(tensor, f"make_fragment_{name}").shape
+            return _with_line(self.mma.umma.fragment, name, shape)
+        view = as_view(tensor, f"make_fragment_{name}")
+        from lanewise.lang.tiles.descriptor_tensor import descriptor_tensor  # where a kernel needs it
+
+        rows, k = self.mma.umma_part(name)
+        if len(view.layout) < 3 or size(view.layout[0]) != rows * k:
+            raise current().error(
+                f"make_fragment_{name} takes a block's partition (({rows}, {k}), Rest, RestK, …), not "
+                f"{view}; partition_fragment_{name} takes its tile (rows, K, …)"
+            )
+        return descriptor_tensor(self.mma, name, view)
 
     def _fragment(self, name: str, tensor: object) -> Any:
         operand = self.mma.instruction.operands[name.lower()]
+        if self.mma.umma is not None:
+            return self._umma_fragment(name, tensor)
         if operand.where != "registers":
             from lanewise.lang.tiles.descriptor_tensor import descriptor_tensor  # where a kernel needs it
 
@@ -109,6 +146,20 @@ class ThreadMMA:
         _, rest = _with_line(self.mma.by_index, name, layout)
         in_place = name == "C" and self.mma.instruction.family == "wgmma"
         return make_register_tensor(operand_dtype(self.mma, name), _flat_rest(rest), in_place)
+
+    def _umma_fragment(self, name: str, tensor: object) -> Any:
+        """Return the fragment of a whole tile of C or A, or descriptors of a block's own tile of A or B."""
+        umma = self.mma.umma
+        assert umma is not None
+        if not umma.in_tensor_memory(name):
+            from lanewise.lang.tiles.descriptor_tensor import block_partition, descriptor_tensor
+
+            return descriptor_tensor(
+                self.mma, name, block_partition(self.mma, name, as_view(tensor, f"partition_fragment_{name}"))
+            )
+        layout = _with_line(Layout, tensor) if isinstance(tensor, tuple) else as_view(tensor, name).layout
+        _, rest = _with_line(self.mma.by_index, name, layout)
+        return _with_line(umma.fragment, name, _flat_rest(rest).shape)
 
     def __repr__(self) -> str:
         return f"<a thread of {self.mma!r}>"
@@ -190,6 +241,23 @@ def local_partition(tensor: object, threads: object, index: object) -> View:
     return _share(whole, by_index, tile[1], index)
 
 
-def thread_slice(tiled: MMA_Atom | TiledCopy, index: object) -> ThreadMMA | ThreadCopy:
+class WarpPart:
+    """One warp of lw.make_tmem_warp_partitioner(tensor), its number traced."""
+
+    def __init__(self, partitioner: WarpPartitioner, warp: object) -> None:
+        if not isinstance(warp, Scalar) or not is_int(warp.dtype):
+            raise current().error(f"a warp is an integer, as lw.warp_id() % 4 is; not {describe(warp)}")
+        self.partitioner, self.warp = partitioner, warp
+
+    def partition(self, tensor: object) -> View:
+        """Return what the warp reaches of a tensor (M, N, …), as (RestM, RestN, …)."""
+        whole = as_view(tensor, "partition")
+        warps, rest = _with_line(self.partitioner.tiles, whole.layout)
+        return _share(whole, warps, rest, self.warp)
+
+
+def thread_slice(tiled: MMA_Atom | TiledCopy | WarpPartitioner, index: object) -> Any:
     """Return one thread of a tiled MMA or copy: what the atoms' own `get_slice` does on a traced index."""
+    if isinstance(tiled, WarpPartitioner):
+        return WarpPart(tiled, index)
     return ThreadMMA(tiled, index) if isinstance(tiled, MMA_Atom) else ThreadCopy(tiled, index)

@@ -23,6 +23,8 @@ _OPERATIONS = {
     "SM90_TMA_LOAD_MULTICAST": "load",
     "SM90_TMA_STORE": "store",
     "SM90_TMA_REDUCE_ADD": "add",
+    "SM100_TMA_2SM_LOAD": "load",
+    "SM100_TMA_2SM_LOAD_MULTICAST": "load",
 }
 
 
@@ -72,7 +74,10 @@ class TmaCopy(Traced):
         verb, options = _OPERATIONS[self.operation], dict(self.options)
         if verb == "load":
             barrier, multicast, cache = (options.get(name) for name in ("barrier", "multicast", "cache"))
-            tma.load(shared, self.map, coordinates, barrier, multicast=multicast, cache=cache)
+            group = 2 if "_2SM_" in self.operation else None
+            tma.load(
+                shared, self.map, coordinates, barrier, multicast=multicast, cache=cache, cta_group=group
+            )
         elif verb == "store":
             tma.store(self.map, coordinates, shared, cache=options.get("cache"))
         else:
@@ -100,7 +105,8 @@ def _one_tile(tensor: View) -> View:
 def make_tma_copy(operation: str, map: object) -> TmaCopy:
     """Return a copy by a tensor map, under CUTLASS's name of it.
 
-    The names are SM90_TMA_LOAD, SM90_TMA_LOAD_MULTICAST, SM90_TMA_STORE and SM90_TMA_REDUCE_ADD.
+    The names are SM90_TMA_LOAD, SM90_TMA_LOAD_MULTICAST, SM90_TMA_STORE and SM90_TMA_REDUCE_ADD; those of a
+    pair of blocks are SM100_TMA_2SM_LOAD and SM100_TMA_2SM_LOAD_MULTICAST.
     Inside a kernel: `load = lw.make_tma_copy("SM90_TMA_LOAD", A)` for a parameter A: lw.TensorMap[…].
     """
     if operation not in _OPERATIONS:

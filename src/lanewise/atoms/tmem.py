@@ -1,0 +1,157 @@
+"""Tensors in tensor memory as CuTe lays them out: addresses with the data path (lane) above the columns.
+
+Where an accumulator lies is decided in `isa/tensor_memory/accumulators.py`; copies to and from registers are
+in `tmem_copy.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lanewise.atoms.value_types import ValueType
+from lanewise.errors import LanewiseError
+from lanewise.isa.asynchronous.products import Tcgen05Instruction
+from lanewise.isa.tensor_memory.accumulators import COLUMNS, LANES, regions
+from lanewise.layout import Layout, Tensor, composition, make_layout, product, size, tiled_product
+from lanewise.layout.int_tuple import Nested, spell
+
+#: Bits of a column, and by how many bits of an address lanes lie above columns.
+COLUMN_BITS, LANE_SHIFT = 32, 16
+#: The bit addresses from one lane to the next, as CuTe's traits count them (TMEM::DP_b).
+LANE_BITS = COLUMN_BITS << LANE_SHIFT
+
+
+def lane_stride(bits: int) -> int:
+    """Return how many values of some bits one lane lies after another: TMEM::DP<T>.
+
+    >>> lane_stride(32), lane_stride(16)
+    (65536, 131072)
+    """
+    if bits not in (4, 8, 16, 32):
+        raise LanewiseError(f"tensor memory is counted in values of 4, 8, 16 or 32 bits, not {bits}")
+    return LANE_BITS // bits
+
+
+class TmemTensor(Tensor):
+    """A tensor in tensor memory, counted in values of its type from an address on.
+
+    >>> from lanewise.atoms.value_types import value_type
+    >>> TmemTensor(value_type("float"), Layout((128, 32), (65536, 1)), 65536 * 3 + 8)
+    tmem_[32b](0x0003.0008) o (128,32):(65536,1)
+    """
+
+    __slots__ = ("value_type",)
+
+    value_type: ValueType
+
+    def __init__(self, value_type: ValueType, layout: Layout, offset: int = 0) -> None:
+        super().__init__(offset, layout)
+        self.value_type = value_type
+
+    def _at(self, layout: object, offset: object) -> TmemTensor:
+        new = TmemTensor.__new__(TmemTensor)
+        new.data, new.layout, new.offset, new.value_type = None, layout, offset, self.value_type
+        return new
+
+    def place(self, *coordinate: Nested) -> tuple[int, int]:
+        """Return the lane and the first bit within the lane's columns of an element.
+
+        >>> from lanewise.atoms.value_types import value_type
+        >>> TmemTensor(value_type("half_t"), Layout((128, 8), (131072, 2))).place(5, 3)
+        (5, 96)
+        """
+        value: Any = self(*coordinate)
+        lane, inside = divmod(value, lane_stride(self.value_type.bits))
+        return lane, inside * self.value_type.bits
+
+    def columns(self) -> int:
+        """Return how many columns it reaches, counted from its address."""
+        bits, lanes = self.value_type.bits, lane_stride(self.value_type.bits)
+        inside = [
+            (extent - 1) * stride
+            for extent, stride in zip(*map(_flat, (self.layout.shape, self.layout.stride)), strict=True)
+            if stride < lanes
+        ]
+        reached: int = (sum(inside) + 1) * bits
+        return -(-reached // COLUMN_BITS)
+
+    def __repr__(self) -> str:
+        offset: Any = self.offset
+        address = offset * self.value_type.bits // COLUMN_BITS
+        lane, column = divmod(address, 1 << LANE_SHIFT)
+        return f"tmem_[{self.value_type.bits}b](0x{lane:04x}.{column:04x}) o {self.layout}"
+
+
+def _flat(nested: Any) -> list[int]:
+    return [each for part in nested for each in _flat(part)] if isinstance(nested, tuple) else [nested]
+
+
+def find_tmem_tensor_col_offset(tensor: TmemTensor) -> int:
+    """Return how many columns of tensor memory a tensor takes, as CUTLASS's function of this name does."""
+    if not isinstance(tensor, TmemTensor):
+        raise LanewiseError(f"only a tensor in tensor memory takes columns of it, not {tensor!r}")
+    return tensor.columns()
+
+
+def tmem_fragment(
+    mma: Tcgen05Instruction,
+    value: ValueType,
+    storage_bits: int,
+    shape: Any,
+    *,
+    interleaved: bool = True,
+    copied: bool = False,
+) -> TmemTensor:
+    """Return the tensor for a block's part ((rows, columns), Rest, …) of an operand of tcgen05.mma.
+
+    Rows go to the lanes that the data path of the instruction has for D. A value lies in `storage_bits` of a
+    lane's columns. Tiles fill lanes that one leaves empty first, if they are `interleaved`, and then columns.
+    `copied` operands have a copy in every group of lanes that holds other columns of D.
+
+    >>> from lanewise.atoms.value_types import value_type
+    >>> from lanewise.isa import instruction
+    >>> tmem_fragment(instruction("tcgen05 m64n32k16 f16"), value_type("float"), 32, ((64, 32), 2, 1))
+    tmem_[32b](0x0000.0000) o (((16,4),32),2,1):(((65536,2097152),1),1048576,0)
+    """
+    if not isinstance(shape, tuple) or len(shape) < 3 or not isinstance(shape[0], tuple):
+        raise LanewiseError(
+            "a fragment in tensor memory is made for a partition ((rows, columns), Rest, …), not "
+            f"{spell(shape)}"
+        )
+    rest, columns = shape[1:], product(shape[0][1])
+    if product(shape) * storage_bits > LANES * COLUMNS * COLUMN_BITS:
+        raise LanewiseError(
+            f"a fragment of shape {spell(shape)} needs more than the {COLUMNS} columns of tensor memory: "
+            "take a smaller tile, or fewer stages"
+        )
+    atom = _atom_layout(mma, columns, copied)
+    step = 1 if interleaved or size(atom[0]) > LANES // 2 else 2
+    tiles = Layout(rest) if step == 1 else _spaced(rest, step)
+    logical = tiled_product(atom, tiles)
+    restride = Layout((LANES, COLUMNS * COLUMN_BITS), (lane_stride(value.bits), storage_bits // value.bits))
+    return TmemTensor(value, composition(restride, logical))
+
+
+def _atom_layout(mma: Tcgen05Instruction, columns: int, copied: bool) -> Layout:
+    """Return the layout from (row, column) of one operation's part to lane + 128·column."""
+    product_ = mma.product
+    found = regions(mma.m, mma.n, mma.cta_group, product_.ws, product_.sparse)
+    first, count = found[0], len(found)
+    step = found[1].lane if count > 1 else 0
+    if first.columns < mma.n:  # the same rows in several groups of lanes, with other columns
+        if copied:
+            return Layout((LANES, columns), (1, LANES))
+        return Layout((first.rows, (columns // count, count)), (1, (LANES, step)))
+    if count > 1:
+        return Layout(((first.rows, count), columns), ((1, step), LANES))
+    return Layout((first.rows, columns), (1, LANES))
+
+
+def _spaced(shape: Any, step: int) -> Layout:
+    """Return the compact layout of a shape, its strides multiplied."""
+    compact = Layout(shape)
+    return make_layout([Layout(mode.shape, _times(mode.stride, step)) for mode in compact])
+
+
+def _times(stride: Any, step: int) -> Any:
+    return tuple(_times(each, step) for each in stride) if isinstance(stride, tuple) else stride * step
