@@ -22,7 +22,7 @@ import lanewise as lw
 from lanewise import lang
 from lanewise.formats import e4m3, f32
 from lanewise.layout import Layout, Swizzle
-from lanewise.linalg.kernels.hopper.operand_tiles import line_swizzle
+from lanewise.linalg.kernels.hopper.shared_memory import line_swizzle
 
 COLUMNS, WARPGROUPS, BLOCKS, PAIRS = 128, 2, 132, 500
 THREADS, REGISTERS = 128 * WARPGROUPS, COLUMNS // 2

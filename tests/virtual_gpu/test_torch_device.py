@@ -239,11 +239,11 @@ def test_a_launch_holds_the_memory_that_kernels_may_use(gpu: VirtualGPU) -> None
     del gone
     held = gpu.torch.held()
     assert gpu.driver.memory.find(first) is not None and gpu.driver.memory.find(second) is None
-    storage = StorageWeakRef(kept.untyped_storage())  # type: ignore[no-untyped-call]
+    storage = StorageWeakRef(kept.untyped_storage())  # type: ignore[no-untyped-call]  # no types in torch
     del kept
-    assert not storage.expired()  # type: ignore[no-untyped-call]
+    assert not storage.expired()  # type: ignore[no-untyped-call]  # no types in torch
     del held
-    assert storage.expired()  # type: ignore[no-untyped-call]
+    assert storage.expired()  # type: ignore[no-untyped-call]  # no types in torch
 
 
 @pytest.mark.parametrize(("kind", "block"), [("float8_e4m3fn", 16), ("float8_e8m0fnu", 32)])
