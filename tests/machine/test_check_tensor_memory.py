@@ -174,3 +174,75 @@ def test_a_constant_is_decoded_as_an_answer() -> None:
 }
 """
     assert not lw.check(lw.load(text)["k"][1, 32]).findings
+
+
+#: Formats that tcgen05 multiplies beside formats of 8 bits: bytes of a piece of 16 that hold its elements.
+HELD = [("e2m1", 8), ("e3m2", 12), ("e4m3", 16)]
+
+
+def product_of_bytes(element: str, written: int) -> Any:
+    """The findings about a product whose A has so many bytes of each piece of 16 written."""
+    mma = lw.instruction("tcgen05.mma.cta_group::1.kind::f8f6f4", m=128, n=16, a=element, b="e4m3", d="f32")
+
+    @lw.kernel
+    def k(out: lw.Ptr[lw.f32]) -> None:
+        a = lw.shared(lw.u8, lw.Layout((128, 32), (128, 1)), swizzle=lw.Swizzle(3, 4, 3), align=1024)
+        b = lw.shared(lw.u8, lw.Layout((16, 32), (128, 1)), swizzle=lw.Swizzle(3, 4, 3), align=1024)
+        done, t = lw.mbarrier(1), lw.thread_idx.x
+        if t == 0:
+            done.init(1)
+            lw.fence_mbarrier_init()
+        for piece in range(2):
+            for byte in range(written):
+                a[t, 16 * piece + byte] = lw.u8(0)
+        if t < 16:
+            for byte in range(32):
+                b[t, byte] = lw.u8(0)
+        lw.fence_proxy_async()
+        memory = lw.tmem.alloc(32)
+        acc = memory.accumulator(mma)
+        if t == 0:
+            of_a, of_b = (lw.make_umma_desc(each)[0, 0].bits for each in (a, b))
+            mma(of_a, of_b, acc, accumulate=False)
+            lw.tcgen05.commit(done[0])
+        done[0].wait(0)
+        lw.tcgen05.fence_after()
+        out[t] = acc.load(0, 16)[0]
+        lw.tcgen05.fence_before()
+        memory.free()
+
+    return lw.check(k[1, 128], np.zeros(128, np.float32), arch="sm_100a").findings
+
+
+@pytest.mark.parametrize(("element", "held"), HELD)
+def test_gaps_behind_packed_elements_need_no_values(element: str, held: int) -> None:
+    """TMA leaves them as they are where it loads elements of 4 and 6 bits for a product with 8-bit ones."""
+    assert not product_of_bytes(element, held)
+    (finding,) = product_of_bytes(element, held - 1)
+    assert finding.kind == "uninitialised"
+
+
+@pytest.mark.parametrize(("packing", "words"), [("b4x16_p64", 2), ("b6x16_p32", 3)])
+def test_gaps_in_rows_of_ldmatrix_need_no_values(packing: str, words: int) -> None:
+    def findings(count: int) -> Any:
+        stores = "".join(f"    st.shared.b32 [%a+{4 * word}], 0;\n" for word in range(count))
+        text = f"""
+.version 8.8
+.target sm_120a
+.address_size 64
+.visible .entry k()
+{{
+    .reg .b32 %a, %r, %s;
+    .shared .align 16 .b8 rows[512];
+    mov.u32 %r, %tid.x;
+    mov.u32 %s, rows;
+    mad.lo.u32 %a, %r, 16, %s;
+{stores}    bar.warp.sync 0xffffffff;
+    ldmatrix.sync.aligned.m8n16.x4.shared.b8x16.{packing} {{%r, %r, %r, %r}}, [%a];
+    ret;
+}}
+"""
+        return lw.check(lw.load(text)["k"][1, 32]).findings
+
+    assert not findings(words)
+    assert [each.kind for each in findings(words - 1)] == ["uninitialised"]

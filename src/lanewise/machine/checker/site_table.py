@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from lanewise.isa.tensor_memory.copy_shapes import EXPANSIONS
 from lanewise.jit.host_memory import address
 from lanewise.machine.analysis.cas_loops import guessing_loads
 from lanewise.machine.analysis.phase_tests import unheeded_tests
@@ -391,6 +392,9 @@ def _add_matrix(op: Op, row: Row, writes: bool, arch: str) -> None:
     assert instruction is not None
     count = instruction.row_addresses.rows
     row[SiteRow.flags] |= Flag.MATRIX
+    packed = next((each for name, each in EXPANSIONS.items() if op.has(name)), None)
+    if packed is not None:  # the rest of a row is a gap
+        row[SiteRow.access_size] = row[SiteRow.access_size] * packed.bits // 8
     if writes and not op.has("trans"):
         row[SiteRow.flags] |= Flag.BY_WORD
     if arch == "sm_75" and count < 32:

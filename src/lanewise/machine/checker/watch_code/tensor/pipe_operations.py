@@ -81,10 +81,16 @@ KIND_BITS = 15
 #: The numbers of kinds with elements of 32 bits, of 16 bits and of 4 bits; others have 8.
 TF32, F16 = (_number(Product(KINDS[each])) & KIND_BITS for each in ("tf32", "f16"))
 MXF4, MXF4NVF4 = (_number(Product(KINDS[each], block=32)) & KIND_BITS for each in ("mxf4", "mxf4nvf4"))
+F8F6F4 = _number(Product(KINDS["f8f6f4"])) & KIND_BITS
+MXF8F6F4 = _number(Product(KINDS["mxf8f6f4"], block=32)) & KIND_BITS
+#: The numbers of formats of 6 and of 4 bits, which lie packed in the first bytes of a piece beside 8 bits.
+E2M3, E3M2, E2M1 = (KINDS["f8f6f4"].formats[each] for each in ("e2m3", "e3m2", "e2m1"))
+SIX_BIT_BYTES, FOUR_BIT_BYTES = 12, 8
 #: The first number of the kinds with scale factors.
-SCALED_FROM = _number(Product(KINDS["mxf8f6f4"], block=32)) & KIND_BITS
+SCALED_FROM = MXF8F6F4
 #: Fields of the instruction descriptor: first bit, mask, unit.
 N_BIT, N_MASK, M_BIT, M_MASK, A_MAJOR_BIT, B_MAJOR_BIT = 17, 63, 24, 31, 15, 16
+A_FORMAT_BIT, B_FORMAT_BIT, FORMAT_MASK = 7, 10, 7
 #: The bits of scale ids, and that of K = 96; of a form, the bit of a scale factor for each 16 elements.
 A_ID_BIT, B_ID_BIT, LONG_K_BIT = 29, 4, 31
 BLOCK16 = _number(Product(KINDS["mxf4nvf4"], block=16)) ^ _number(Product(KINDS["mxf4nvf4"], block=32))
@@ -231,6 +237,17 @@ def pieces_of_matrix(form: int, descriptor: int, lines: int, by_columns: int, is
     return (lines + elements - 1) // elements if by_columns != 0 else 2 << is_sparse_b
 
 
+@compiled()
+def bytes_of_piece(form: int, number: int) -> int:
+    """Return how many of a piece's bytes hold elements of the format with a number; the others are a gap."""
+    kind = form & KIND_BITS
+    is_mixed = (kind == F8F6F4) | (kind == MXF8F6F4)
+    is_six = (number == E2M3) | (number == E3M2)
+    if is_mixed & is_six:
+        return SIX_BIT_BYTES
+    return FOUR_BIT_BYTES if is_mixed & (number == E2M1) else PIECE_BYTES
+
+
 class _SharedReads:
     """Writes that an operation reads matrices from the shared memory of one block."""
 
@@ -248,8 +265,9 @@ class _SharedReads:
         groups: Value,
         pieces: Value,
         lines: int = LINES_TOGETHER,
+        size: Value | int = PIECE_BYTES,
     ) -> None:
-        """Look at the pieces that a descriptor names, of so many of each eight lines.
+        """Look at the pieces that a descriptor names, of so many of each eight lines, and bytes of a piece.
 
         `number` is that of the access in its instruction's record.
         """
@@ -268,7 +286,7 @@ class _SharedReads:
             for address in addresses[:lines]:
                 with code.when(~(address > self.limit)):  # else it is a fault
                     extent.add(address, PIECE_BYTES)
-                    runs.look(self.memory + address, PIECE_BYTES)
+                    runs.look(self.memory + address, size)
 
         majors: tuple[Major, ...] = ("K", "MN")
         is_known = swizzle < 7  # else it is a fault
@@ -296,9 +314,9 @@ def _write_product_issued(code: WatchCode) -> None:
     with _each_block(code, begun, paired.select(code.number(1), 0)) as block:
         home = Record(code, block.get(BlockRecord.watch), BlockWatch)
         reads = _SharedReads(begun, block)
-        for matrix, size, bit, more in (
-            (product.A, m, A_MAJOR_BIT, code.number(0)),
-            (product.B, n, B_MAJOR_BIT, sparse.select(code.number(1), 0)),
+        for matrix, size, bit, format_bit, more in (
+            (product.A, m, A_MAJOR_BIT, A_FORMAT_BIT, code.number(0)),
+            (product.B, n, B_MAJOR_BIT, B_FORMAT_BIT, sparse.select(code.number(1), 0)),
         ):
             by_columns = (descriptor >> bit) & 1
             lines = paired.select(size >> 1, size)
@@ -308,7 +326,9 @@ def _write_product_issued(code: WatchCode) -> None:
             in_shared = (form & TENSOR_A).equals(0) if matrix == product.A else code.number(1).differs(0)
             with code.when(in_shared):
                 number = MATRIX_B if matrix == product.B else MATRIX_A
-                reads.matrix(number, operand(matrix), by_columns, groups, pieces)
+                kind = (descriptor >> format_bit) & FORMAT_MASK
+                held = code.run(bytes_of_piece, form=form, number=kind)
+                reads.matrix(number, operand(matrix), by_columns, groups, pieces, size=held)
         code.run(
             look_at_product, frame=begun.frame, issued=begun.issued, made=made, home=home, form=form,
             descriptor=descriptor,
