@@ -188,6 +188,22 @@ def test_metadata_of_zeros_may_be_any() -> None:
     assert (d[0] == mma.d.pack(mma(a, b, c, metadata=places, arch="sm_80"))).all()
 
 
+@pytest.mark.parametrize("form", ["m16n8k16.row.col.f32.tf32.tf32.f32", "m16n8k32.row.col.f32.f16.f16.f32"])
+def test_metadata_of_an_a_of_zeros_may_be_zero(form: str) -> None:
+    """CUTLASS loads zeros of A and of its metadata beyond K; numbers beside such a code are a fault."""
+    mma = instruction(f"mma.sp.sync.aligned.{form}")
+    a, b, c = (
+        mma.operands[name].format.array(np.ones(mma.operands[name].shape, np.float32)) for name in "abc"
+    )
+    words = np.zeros((32, mma.metadata.registers), np.uint32)
+    d = np.zeros((1, 32, mma.d.registers), np.uint32)
+    configured = launch(entry(register_kernel(mma, "sm_80", 0).ptx), (1, 32))
+    configured(mma.a.pack(0 * a), mma.b.pack(b), mma.c.pack(c), words, d, arch="sm_80")
+    assert (d[0] == mma.d.pack(c)).all()
+    with pytest.raises(lw.LanewiseError, match="metadata"):
+        configured(mma.a.pack(a), mma.b.pack(b), mma.c.pack(c), words, d, arch="sm_80")
+
+
 @pytest.mark.parametrize("text", [
     "ldmatrix.sync.aligned.m8n8.x4.shared.b16", "ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16",
     "ldmatrix.sync.aligned.m8n8.x1.b16", "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16",

@@ -114,15 +114,15 @@ class Selections:
             values = [packed.load(row * (groups * each) + number * each + element) for element in range(each)]
             if metadata.per_code == 1:
                 first, second = TF32_CODES
-                with code.when(bits.differs(first) & bits.differs(second)):
-                    code.give(1)
+                is_code = bits.equals(first) | bits.equals(second)
                 indices = [bits.equals(second).to(Type("u", 64)).to(i64)]
             else:
                 indices = [(part & 3).to(u64).to(i64) for part in (bits, bits >> 2)]
-                # CUTLASS's compressor writes the code 0 for a group without elements: zeros may be anywhere.
-                is_zero = ~reduce(or_, (~value.equals(0) for value in values))
-                with code.when(~((indices[0] < indices[1]) | is_zero)):
-                    code.give(1)
+                is_code = indices[0] < indices[1]
+            # CUTLASS writes, or loads beyond K, the code 0 for a group of zeros, which may be anywhere.
+            is_zero = ~reduce(or_, (~value.equals(0) for value in values))
+            with code.when(~(is_code | is_zero)):
+                code.give(1)
             for element, value in enumerate(values):
                 index = indices[element // metadata.run]
                 column = number * group + index * metadata.run + element % metadata.run
