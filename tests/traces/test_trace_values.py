@@ -85,7 +85,7 @@ def test_a_step_says_who_where_and_what() -> None:
     step = run.first(lambda step: step.op.opcode == "mma")
     assert step is not None
     assert (step.block, step.warp) == ((1, 1, 0), 0) and step.active.all() and step.is_complete
-    assert step.source is not None and step.source.endswith("traced.py:28")
+    assert step.source is not None and step.source.endswith("traced.py:48")
     assert step.source_text == "acc = mma(a, b, acc)"
     assert run.at(step.number).text == step.text and run.at(-1).op.opcode == "ret"
     assert [each.number for each in run.steps[3:6]] == [3, 4, 5]
