@@ -20,12 +20,14 @@ ONE = lw.make_tiled_mma(f"SM100_MMA_F16BF16_SS<bfloat16_t, bfloat16_t, float, {B
 TWO = lw.make_tiled_mma(
     f"SM100_MMA_F16BF16_2x1SM_SS<bfloat16_t, bfloat16_t, float, {2 * BM}, {2 * BN}, {MAJORS}>"
 )
-MapA, MapB = lw.TensorMap[lw.bf16, (BM, BK), 128], lw.TensorMap[lw.bf16, (BN, BK), 128]
 BYTES = (BM + BN) * BK * 2
 
 
 @lw.kernel(max_threads=192)
-def one_block(A: MapA, B: MapB, C: lw.Ptr[lw.f32, 16], M: lw.i32, N: lw.i32, K: lw.i32) -> None:
+def one_block(
+    A: lw.TensorMap[lw.bf16, (BM, BK), 128], B: lw.TensorMap[lw.bf16, (BN, BK), 128],
+    C: lw.Ptr[lw.f32, 16], M: lw.i32, N: lw.i32, K: lw.i32,
+) -> None:  # fmt: skip
     """C = A · Bᵀ, a tile of BM × BN for each block."""
     N, warp = lw.assume(N, multiple_of=4), lw.shfl_sync(lw.warp_id(), 0)
     sA, sB = operands_in_shared_memory()
@@ -53,7 +55,10 @@ def one_block(A: MapA, B: MapB, C: lw.Ptr[lw.f32, 16], M: lw.i32, N: lw.i32, K: 
 
 
 @lw.kernel(max_threads=192, cluster=2)
-def pairs(A: MapA, B: MapB, C: lw.Ptr[lw.f32, 16], M: lw.i32, N: lw.i32, K: lw.i32) -> None:
+def pairs(
+    A: lw.TensorMap[lw.bf16, (BM, BK), 128], B: lw.TensorMap[lw.bf16, (BN, BK), 128],
+    C: lw.Ptr[lw.f32, 16], M: lw.i32, N: lw.i32, K: lw.i32,
+) -> None:  # fmt: skip
     """C = A · Bᵀ, tiles of 2 BM × 2 BN for each pair of blocks, one after the other."""
     N, warp, rank = lw.assume(N, multiple_of=4), lw.shfl_sync(lw.warp_id(), 0), lw.cluster.rank()
     sA, sB = operands_in_shared_memory()

@@ -136,3 +136,16 @@ def test_batches_have_the_bits_of_single_products() -> None:
     found = lw.matmul(a, b)
     for i in range(3):
         same_bits(lw.matmul(a[i], b[i]), found[i])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_scattered_views_have_the_bits_of_their_copies(seed: int) -> None:
+    """A GPU copies them first, and plans for the copies; f32's bits depend on the plan."""
+    rng = np.random.default_rng(seed)
+    m, n, k = rng.integers(20, 180, 3)
+    room = rng.standard_normal((2 * k, 2 * m)).astype(np.float32)
+    a, b = room[::2, ::2].T, rng.standard_normal((n, k)).astype(np.float32).T
+    expected = lw.matmul(a.copy(order="C"), b)
+    assert (lw.matmul(a, b) == expected).all()
+    out = np.zeros((2 * m, 2 * n), np.float32)[::2, ::2]
+    assert lw.matmul(a, b, out=out) is out and (out == expected).all()

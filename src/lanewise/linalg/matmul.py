@@ -140,12 +140,12 @@ def product(a: object, b: object, options: Options) -> Any:
     problem = request.problem
     if problem is None or (problem.sparse and problem.batch > 1 and request.a.device is not None):
         _each_of_batch(request, a, b, options)
+    elif is_scattered(problem) and (request.a.device is not None or request.a.library in _COPIED_IN_HOST):
+        return _on_copies(request, problem, a, b, options)
     elif request.a.device is None:
         from lanewise.linalg.cpu.sums import compute
 
         compute(request, problem, _plan(problem, options), b)
-    elif is_scattered(problem):
-        return _on_copies(request, problem, a, b, options)
     else:
         from lanewise.linalg.launch.prepare import run
 
@@ -153,6 +153,10 @@ def product(a: object, b: object, options: Options) -> Any:
         if known is not None and prepared is not None and request.k:
             known.remember(prepared, request, options)
     return _returned(request, a) if options.out is None else options.out
+
+
+#: The libraries whose scattered arrays in host memory are copied.
+_COPIED_IN_HOST = ("numpy", "torch")
 
 
 def given_plan(options: Options) -> Plan | None:
@@ -178,14 +182,17 @@ def _scattered(operand: Operand | None) -> bool:
 
 
 def _on_copies(request: Request, problem: Problem, a: object, b: object, options: Options) -> Any:
-    """Compute a product on a GPU whose operands are scattered, on copies that their library makes of them."""
+    """Compute a product whose operands are scattered, on copies that their library makes of them.
+
+    This is what a GPU takes; in host memory the copies have the same plan, and so the same bits.
+    """
 
     def compact(array: object, operand: Operand | None) -> Any:
         if array is None or not _scattered(operand):
             return array
         if hasattr(array, "contiguous"):
             return array.contiguous()
-        if hasattr(array, "copy") and request.a.library == "cupy":
+        if hasattr(array, "copy") and request.a.library in ("cupy", "numpy"):
             return array.copy(order="C")
         raise LanewiseError(
             f"an array of {request.a.library} is contiguous along neither axis: copy it first"

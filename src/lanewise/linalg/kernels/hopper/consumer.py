@@ -55,29 +55,28 @@ class Consumer(Mainloop):
                     reading = self.passed(reading)
                     continue
             self.begin_epilogue(first_row, matrix, residual, strides)
+            values = None
             if T.promotes:
                 if T.two_accumulators:
-                    totals, reading = self.promoted_with_two(accumulators, others, reading)
+                    sums, reading = self.promoted_with_two(accumulators, others, reading)
                 else:
-                    totals, reading = self.promoted(accumulators, reading)
-                self.finish(totals, first_row, first_column, tiles_done, None)
-                tiles_done = tiles_done + 1
-                continue
-            if T.pingpong:
-                lw.barrier(ORDER + own, 2 * WARPGROUP)
-            accumulators, before, reading = self.summed(accumulators, reading)
-            if T.pingpong:
-                if number + tiles.step < tiles.count:
-                    lw.arrive(ORDER + 1 - own, 2 * WARPGROUP)
-                reading = self.skipped(reading, steps)
-            values = None
-            if T.plan.split * T.plan.groups == 1:
-                values = epilogue.column_values(first_column)
-            lw.wgmma_wait(0)
-            if not T.one_tile:  # noqa: SIM102, decided while tracing
-                if steps > 0:
-                    self.release(before)
-            self.finish(accumulators, first_row, first_column, tiles_done, values)
+                    sums, reading = self.promoted(accumulators, reading)
+            else:
+                if T.pingpong:
+                    lw.barrier(ORDER + own, 2 * WARPGROUP)
+                accumulators, before, reading = self.summed(accumulators, reading)
+                if T.pingpong:
+                    if number + tiles.step < tiles.count:
+                        lw.arrive(ORDER + 1 - own, 2 * WARPGROUP)
+                    reading = self.skipped(reading, steps)
+                if T.plan.split * T.plan.groups == 1:
+                    values = epilogue.column_values(first_column)
+                lw.wgmma_wait(0)
+                if not T.one_tile:  # noqa: SIM102, decided while tracing
+                    if steps > 0:
+                        self.release(before)
+                sums = accumulators
+            self.finish(sums, first_row, first_column, tiles_done, values)
             tiles_done = tiles_done + 1
         if T.plan.split > 1 and not T.one_tile:
             self.split_in_cluster.wait_for_readers(own, tiles_done)
