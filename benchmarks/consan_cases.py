@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.overrides import TorchFunctionMode
+import torch.overrides
 
 from lanewise.machine.checker.findings import Finding
 from lanewise.ptx import Shape
@@ -87,7 +87,11 @@ class Printed:
     driver_stderr_output: str
 
 
-class Roomy(TorchFunctionMode):
+#: A class of torch, which mypy need not know.
+_Mode: Any = torch.overrides.TorchFunctionMode
+
+
+class Roomy(_Mode):  # type: ignore[misc]  # a class that mypy does not know
     """Arrays that torch makes lie at the beginning of a block of device memory."""
 
     def __torch_function__(

@@ -65,7 +65,7 @@ def test_bits_are_those_of_a_copied_operand(name: str) -> None:
 
 
 def test_what_cannot_be_split_in_registers_is_refused() -> None:
-    """Other types, families, tiles, a copy of the same operand. (Elements that are no neighbours are copied.)"""
+    """Other types, families, tiles, a copy of the same operand; elements with gaps are copied first."""
     a, b = np.ones((64, 256), np.float32), np.ones((256, 16), np.float32)
     good = plan((64, 16, 64), splits_a=True, copy_b=True)
     lw.matmul(a, b, precision="f32", plan=good)
