@@ -6,6 +6,7 @@ The rows' addresses are checked together; only where one is bad they are checked
 from __future__ import annotations
 
 from lanewise.isa import Instruction, Operand
+from lanewise.isa.tensor_memory.copy_shapes import EXPANSIONS
 from lanewise.jit import ir
 from lanewise.jit.simd import Type, Value, i64
 from lanewise.machine.abi import BlockRecord, FaultKind
@@ -31,7 +32,7 @@ ROW_BYTES = MATRIX_ROW_BYTES
 #: A row as a vector.
 ROW = Type("u", 32, 4)
 #: Bits of an element as it lies in memory, where that is not as it lies in a register.
-PACKED = {"b6x16_p32": 6, "b4x16_p64": 4}
+PACKED = {name: each.bits for name, each in EXPANSIONS.items()}
 #: Operands of the shared step: the base register's offset, the displacement, the site, then the registers.
 _BASE, _DISPLACEMENT, _SITE, _REGISTERS = range(0, 32, 8)
 

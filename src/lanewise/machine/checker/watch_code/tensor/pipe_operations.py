@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from lanewise.isa.asynchronous.descriptor import KINDS, Product
 from lanewise.isa.matrix_descriptor import PIECE_BYTES, TCGEN05_FIELD, TCGEN05_VERSION, Major
 from lanewise.isa.tensor_memory.accumulators import METADATA
-from lanewise.isa.tensor_memory.copy_shapes import SHAPES, CopyShape
+from lanewise.isa.tensor_memory.copy_shapes import EXPANSIONS, SHAPES, CopyShape
 from lanewise.isa.tensor_memory.scale_factors import FACTORS_OF_WORD, ROWS_OF_WORDS
 from lanewise.jit.compiled_functions import Function, signature_only
 from lanewise.jit.lane_functions import address_of
@@ -85,7 +85,9 @@ F8F6F4 = _number(Product(KINDS["f8f6f4"])) & KIND_BITS
 MXF8F6F4 = _number(Product(KINDS["mxf8f6f4"], block=32)) & KIND_BITS
 #: The numbers of formats of 6 and of 4 bits, which lie packed in the first bytes of a piece beside 8 bits.
 E2M3, E3M2, E2M1 = (KINDS["f8f6f4"].formats[each] for each in ("e2m3", "e3m2", "e2m1"))
-SIX_BIT_BYTES, FOUR_BIT_BYTES = 12, 8
+SIX_BIT_BYTES, FOUR_BIT_BYTES = (
+    PIECE_BYTES * EXPANSIONS[each].bits // 8 for each in ("b6x16_p32", "b4x16_p64")
+)
 #: The first number of the kinds with scale factors.
 SCALED_FROM = MXF8F6F4
 #: Fields of the instruction descriptor: first bit, mask, unit.
