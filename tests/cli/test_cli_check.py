@@ -208,6 +208,7 @@ def test_script_that_fails_or_launches_nothing(lanewise: Callable[..., Any]) -> 
     Path("script.py").write_text("")
     said = lanewise("check", "script.py")
     assert said.code == 2 and said.out == "" and "script.py launches nothing" in said.err
+    assert "lanewise check --gpu H100 script.py" in said.err
     said = lanewise("check", "script.py", "--json")
     assert said.code == 2 and json.loads(said.out)["launches"] == []
 

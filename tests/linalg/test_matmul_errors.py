@@ -161,8 +161,24 @@ def test_a_plan_changed_by_hand_has_stages_that_fit() -> None:
     assert (lw.matmul(a, b, plan=parts) == 512).all()
 
 
+@pytest.mark.parametrize(
+    ("keyword", "instead"),
+    [
+        ("dtype", "out_dtype= is the type"),
+        ("transpose_b", r"pass b\.T"),
+        ("transA", r"pass a\.T"),
+        ("biases", "did you mean bias="),
+        ("speed", "it takes out, bias, "),
+    ],
+)
+def test_a_keyword_of_another_library_is_told_what_serves_here(keyword: str, instead: str) -> None:
+    for function in (lw.matmul, lw.plan):
+        with pytest.raises(lw.LanewiseError, match=f"has no keyword {keyword}: {instead}"):
+            function(HALF, HALF.T, **{keyword: True})
+
+
 def test_grouped_products_refuse_unknown_keywords() -> None:
-    with pytest.raises(lw.LanewiseError, match="speed is none of them"):
+    with pytest.raises(lw.LanewiseError, match="no keyword speed"):
         lw.grouped_matmul(HALF, np.ones((2, 8, 6), np.float16), [2, 4], speed=2)
 
 

@@ -331,6 +331,16 @@ class Asked:
 
         return VirtualGPU(self.gpu, check=checking or False, steps=self.steps, executor=executor)
 
+    def nothing_launched(self, what: str) -> str:
+        """Say that a script launched nothing, so that `what` did not happen, and what would be a launch."""
+        launches = "kernel[grid, block](…) and lw.check(…)"
+        if self.gpu is not None:
+            return f"{self.file} launches nothing: {what}. Launches are those of the CUDA driver, {launches}"
+        return (
+            f"{self.file} launches nothing: {what}. Launches are {launches} of lanewise's kernels; those of "
+            f"Triton, Numba and CUDA C++ need a virtual GPU: lanewise check --gpu H100 {self.file}"
+        )
+
     def assumed(self, configured: Configured) -> tuple[str, ...]:
         """What was assumed of the launch, in words, where the command line did not say it."""
         said = []
@@ -343,7 +353,7 @@ class Asked:
 
     def kernel(self) -> tuple[Configured, list[Any]]:
         """The kernel, configured, and its arguments."""
-        from lanewise.cli.input.suggested_command import suggested_command
+        from lanewise.cli.input.suggested_command import parameter_names, suggested_command
         from lanewise.ptx.arguments import described
 
         entry = entry_of(module_in(self.file, self.arch, self.compilation), self.file, self.entry)
@@ -355,6 +365,9 @@ class Asked:
                 f"{signature} takes {len(parameters)} argument{'s' if len(parameters) != 1 else ''}: give "
                 f"one --arg for each; {len(self.args)} {'is' if len(self.args) == 1 else 'are'} given"
             )
+            missing = parameter_names(entry)[len(self.args) :]
+            if self.args and missing:
+                raise LanewiseError(f"{wanted}: there is none for {', '.join(missing)}")
             if self.args:
                 raise LanewiseError(wanted)
             suggested = suggested_command(self.command, entry, self.file, self.grid, self.block)

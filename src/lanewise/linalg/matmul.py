@@ -16,7 +16,7 @@ from lanewise.linalg.epilogue_function import EpilogueFunction
 from lanewise.linalg.int4_matmul import product as int4_product
 from lanewise.linalg.launch.repeat import REPEATS, known_call, repeated
 from lanewise.linalg.operands import with_items
-from lanewise.linalg.options import Options, options_of
+from lanewise.linalg.options import Options, options_of, require_keywords
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.forced import require_kernel
 from lanewise.linalg.planning.gpus import planned_arch
@@ -54,6 +54,7 @@ def _machine_code_first(function: _Call) -> _Call:
                 result = repeated(a, b, out, bias, activation, more)
                 if result is not None:
                     return result
+            require_keywords("lw.matmul", more)
             return function(a, b, out=out, bias=bias, activation=activation, **more)
         except LanewiseError as error:
             shorten(error)

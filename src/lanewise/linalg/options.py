@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -79,9 +79,43 @@ def options_of(function: str, keywords: Mapping[str, Any], without: tuple[str, .
     >>> options_of("lw.plan", {"bias": None}).alpha
     1.0
     """
-    for name, value in keywords.items():
-        if name not in _DEFAULTS:
-            raise LanewiseError(f"{function} takes the keywords of lw.matmul; {name} is none of them")
-        if name in without and value is not None:
+    require_keywords(function, keywords, without)
+    for name in without:
+        if keywords.get(name) is not None:
             raise LanewiseError(f"{function} takes no {name}=")
     return Options(**keywords)
+
+
+#: What a keyword of another library's product is here.
+_ELSEWHERE = {
+    "dtype": "out_dtype= is the type of the result",
+    "preferred_element_type": "out_dtype= is the type of the result, accumulate= that of sums",
+    "acc_dtype": "accumulate= is the type of sums",
+    "input": "beta= and residual= add a matrix to the product",
+    "c": "beta= and residual= add a matrix to the product",
+    "act": "activation= is applied to the product",
+    "allow_tf32": "precision='tf32' rounds f32 arrays",
+}
+
+
+def require_keywords(function: str, names: Iterable[str], without: tuple[str, ...] = ()) -> None:
+    """Raise an error if a name is no keyword of a product: it says what serves instead.
+
+    >>> require_keywords("lw.matmul", ["bias", "trans_b"])
+    Traceback (most recent call last):
+    lanewise.errors.LanewiseError: lw.matmul has no keyword trans_b: pass b.T, arrays may have any strides
+    """
+    for name in names:
+        if name in _DEFAULTS:
+            continue
+        instead = _ELSEWHERE.get(name.lower())
+        if instead is None and name.lower().startswith("trans"):
+            operand = "a" if name.lower().endswith("a") else "b"
+            instead = f"pass {operand}.T, arrays may have any strides"
+        if instead is None:
+            from difflib import get_close_matches  # wanted for a message alone
+
+            known = [keyword for keyword in _DEFAULTS if keyword not in without]
+            near = get_close_matches(name, known, n=1)
+            instead = f"did you mean {near[0]}=?" if near else f"it takes {', '.join(known)}"
+        raise LanewiseError(f"{function} has no keyword {name}: {instead}")

@@ -224,7 +224,7 @@ def _nothing_checked(asked: Asked, reports: list[Report], gpu: VirtualGPU | None
         names = " or ".join(on_gpu.only or ())
         return f"no kernel that is called {names} was launched; launched were: {launched}"
     if not reports or (gpu is not None and not gpu.launches and len(reports) == len(gpu.report.parts)):
-        return f"{asked.file} launches nothing: nothing was checked"
+        return asked.nothing_launched("nothing was checked")
     return ""
 
 

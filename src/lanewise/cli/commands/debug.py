@@ -138,7 +138,7 @@ def _script(asked: Asked, prompt: Prompt, limit: int | None) -> int:
 
     status = run_script(asked, watcher)
     if not launches and not status:
-        print(f"lanewise: {asked.file} launches nothing: nothing can be debugged", file=sys.stderr)
+        print(f"lanewise: {asked.nothing_launched('nothing can be debugged')}", file=sys.stderr)
         return FAILED
     return status
 

@@ -47,12 +47,8 @@ _BINARY: dict[type[ast.operator], Callable[[int, int], int]] = {
 
 def suggested_command(command: str, entry: Entry, file: Path, grid: str | None, block: str | None) -> str:
     """Return a command that runs a kernel on made-up arrays, in lines that a shell takes as they are."""
-    source = entry.module.cuda.text if entry.module.cuda is not None else ""
     sizes, arguments = suggested_launch(entry, grid, block)
-    types = ParameterTypes(entry.function, source)
-    names = types.names or [""] * len(entry.parameters)
-    texts = types.texts or [described(each) for each in entry.parameters]
-    about = ", ".join(f"{name} ({text})" if name else text for name, text in zip(names, texts, strict=True))
+    about = ", ".join(parameter_names(entry))
     name = entry.demangled.partition("(")[0].removeprefix(
         "void "
     )  # of a template the type of its result is known
@@ -61,6 +57,14 @@ def suggested_command(command: str, entry: Entry, file: Path, grid: str | None, 
     lines = [f"    lanewise {command} {shlex.quote(str(file))} {options} \\"]
     lines.append("        " + " ".join(f"--arg {argument}" for argument in arguments))
     return f"# {about}\n" + "\n".join(lines)
+
+
+def parameter_names(entry: Entry) -> list[str]:
+    """Return the parameters of a kernel with their types in C++, if its source is known: `n (int)`."""
+    types = ParameterTypes(entry.function, entry.module.cuda.text if entry.module.cuda is not None else "")
+    names = types.names or [""] * len(entry.parameters)
+    texts = types.texts or [described(each) for each in entry.parameters]
+    return [f"{name} ({text})" if name else text for name, text in zip(names, texts, strict=True)]
 
 
 def suggested_launch(

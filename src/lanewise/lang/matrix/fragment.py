@@ -238,7 +238,9 @@ def operand_registers(operand: Operand, given: object, name: str, instruction: s
         if type(given).__module__ == "numpy":
             refuse(given, f"{name} of {instruction}")
         raise builder.error(
-            f"{name} of {instruction} takes a fragment or its registers, not {describe(given)}"
+            f"{name} of {instruction} takes a fragment or its registers, not {describe(given)}: load "
+            "one with lw.ldmatrix from shared memory, or make one of registers, "
+            f"mma.{name.lower()}.fragment(registers)"
         )
     if len(values) != operand.registers:
         raise builder.error(

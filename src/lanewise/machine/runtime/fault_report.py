@@ -157,7 +157,9 @@ def describe(launch: LaunchState, state: BlockState) -> tuple[str, int]:
     head = {
         FaultKind.OUT_OF_BOUNDS: f"{space} {verb} of {size} bytes out of bounds",
         FaultKind.MISALIGNED: f"misaligned {space} {verb} of {size} bytes",
-        FaultKind.READ_ONLY: f"{space} {verb} of {size} bytes to read-only memory",
+        FaultKind.READ_ONLY: (
+            f"{space} {verb} of {size} bytes to read-only memory; if it is an array, pass array.copy()"
+        ),
         FaultKind.BAD_RANK: f"shared {verb} of {size} bytes in a block that the cluster does not have",
         FaultKind.EXITED_BLOCK: (
             f"shared {verb} of {size} bytes in a block of the cluster that has exited; {KEEP_ALIVE}"
