@@ -133,7 +133,7 @@ def split_family(head: str) -> tuple[str, list[str]]:
     if pair in _TAKES:
         return pair, modifiers[1:]
     hint = "; modifiers are lower case" if head.lower() != head else ""
-    also = ""
+    also = "; those of tensor memory with tcgen05 (lanewise list tcgen05)"
     if head.startswith("cp.async"):
         also = "; in a kernel, cp.async is lw.cp_async"
     raise IllegalInstruction(
