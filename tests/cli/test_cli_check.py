@@ -77,6 +77,15 @@ def test_other_orders(lanewise: Callable[..., Any]) -> None:
     said = lanewise(*check("wrong.ptx", "--schedules", 2, "--json"))
     (found,) = json.loads(said.out)["launches"]
     assert said.code == 1 and {finding["schedule"] for finding in found["findings"]} == {None}
+    said = lanewise(*check("ordered.ptx", "--schedule", "in order", "--schedule", "reverse"))
+    assert "has other results under the schedule reverse" in said.out
+    for name, told in (("late", "late"), ("7", "seed 7"), ("in order", None)):
+        (found,) = json.loads(lanewise(*check("wrong.ptx", "--schedule", name, "--json")).out)["launches"]
+        assert {finding["schedule"] for finding in found["findings"]} == {told}
+    said = lanewise(*check("right.ptx", "--schedule", "sideways"))
+    assert said.code == 2 and '"reverse"' in said.err
+    said = lanewise(*check("right.ptx", "--schedule", "late", "--schedules", 2))
+    assert said.code == 2 and "exclude each other" in said.err
     assert lanewise(*check("right.ptx", "--schedules", 5)).code == 0
     assert lanewise(*check("right.ptx", "--schedules", 0)).code == 2
 

@@ -86,6 +86,44 @@ class ReportOptions:
 
 
 @dataclass(frozen=True)
+class OrderOptions:
+    """The options that say in which orders a launch is repeated."""
+
+    schedules: Annotated[
+        int,
+        typer.Option(
+            "--schedules",
+            metavar="N",
+            help="Run N times with other orders of blocks and warps: in order, in reverse, then at random.",
+            min=1,
+            max=MOST_SCHEDULES,
+        ),
+    ] = 1
+    schedule: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--schedule",
+            metavar="ORDER",
+            help="Run in this order: 'in order', reverse, late (asynchronous operations take effect as late "
+            "as they may) or a seed. Give it again for a further run.",
+        ),
+    ] = None
+
+    @property
+    def names(self) -> list[str | int]:
+        """The schedules of a check, as `lw.check(…, schedule=…)` takes them."""
+        from lanewise.machine.checker.schedules import first_schedules, run_schedules
+
+        if not self.schedule:
+            return first_schedules(self.schedules)
+        if self.schedules > 1:
+            raise LanewiseError("--schedules and --schedule exclude each other; give one")
+        asked = [int(each) if each.isdecimal() else each for each in self.schedule]
+        run_schedules(asked)  # refuses what names no order, before anything is compiled
+        return asked
+
+
+@dataclass(frozen=True)
 class Wanted(ReportOptions):
     """How reports are to be shown, of one file or of a script."""
 
@@ -106,16 +144,7 @@ def check(
     launching: LaunchOptions,
     compiling: CompilingOptions,
     shown: ReportOptions,
-    schedules: Annotated[
-        int,
-        typer.Option(
-            "--schedules",
-            metavar="N",
-            help="Run N times with other orders of blocks and warps: in order, in reverse, then at random.",
-            min=1,
-            max=MOST_SCHEDULES,
-        ),
-    ] = 1,
+    orders: OrderOptions,
     gpu: Gpu = None,
     on_gpu: GpuChecks,
     progress: Bar = None,
@@ -132,6 +161,7 @@ def check(
     lanewise check kernel.ptx --block 64 --arg zeros:f32:64 --counters --ptx
     lanewise check transpose.cu --block 32,8 --arg random:f32:32x32 --arg zeros:f32:32x32 --lines
     lanewise check kernel.cu --grid 8 --block 128 --arg zeros:f32:1024 --schedules 5
+    lanewise check --gpu B200 --schedule late gemm.cu
     lanewise check script.py --strict --save report.html
     lanewise check --gpu H100 triton_script.py
     lanewise check --gpu H100 --streams --only 'matmul*' --first 10 triton_script.py
@@ -144,6 +174,7 @@ def check(
     if json and shown.format not in (Format.TEXT, Format.JSON):
         raise LanewiseError(f"--json and --format {shown.format} exclude each other; give one")
     on_gpu.require_gpu(gpu)
+    schedules = orders.names
     options = vars(shown) | ({"format": Format.JSON} if json else {})
     if asked.is_script:
         return partial(_script, asked, schedules, Wanted(**options), on_gpu)
@@ -155,19 +186,22 @@ def check(
 
 
 def _checked(
-    asked: Asked, schedules: int, configured: Configured, values: Sequence[Any], options: dict[str, Any]
+    asked: Asked,
+    schedules: list[str | int],
+    configured: Configured,
+    values: Sequence[Any],
+    options: dict[str, Any],
 ) -> Report:
     from lanewise.cli.terminal.progress import ProgressBar
     from lanewise.machine.checker.check import CHECKS
     from lanewise.machine.checker.check import check as check_launch
-    from lanewise.machine.checker.schedules import first_schedules
 
-    options = {"schedule": first_schedules(schedules), "resources": True, **options}
+    options = {"schedule": schedules, "resources": True, **options}
     with CHECKS.unobserved(), ProgressBar(configured.entry.demangled, asked.progress) as bar:
         return check_launch(configured, *values, **{"progress": bar, **asked.options, **options})
 
 
-def _script(asked: Asked, schedules: int, wanted: Wanted, on_gpu: GpuChecks) -> int:
+def _script(asked: Asked, schedules: list[str | int], wanted: Wanted, on_gpu: GpuChecks) -> int:
     reports: list[Report] = []
 
     def watcher(configured: Configured, arguments: tuple[object, ...], options: dict[str, object]) -> None:
@@ -198,15 +232,14 @@ def _script(asked: Asked, schedules: int, wanted: Wanted, on_gpu: GpuChecks) -> 
     return FAILED if status else verdict
 
 
-def _gpu_of(asked: Asked, schedules: int, on_gpu: GpuChecks) -> VirtualGPU | None:
+def _gpu_of(asked: Asked, schedules: list[str | int], on_gpu: GpuChecks) -> VirtualGPU | None:
     """Return the virtual GPU of a script, which checks its launches; None if the script has none."""
     if asked.gpu is None:
         return None
     from lanewise.cli.terminal.progress import ProgressBar
-    from lanewise.machine.checker.schedules import first_schedules
 
     checking = on_gpu.checking()
-    checking.options = {"schedule": first_schedules(schedules), "resources": not on_gpu.fast}
+    checking.options = {"schedule": schedules, "resources": not on_gpu.fast}
     gpu = asked.virtual_gpu(checking)
     assert gpu is not None
     checking.progress = lambda kernel: ProgressBar(

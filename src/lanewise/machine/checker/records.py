@@ -209,6 +209,8 @@ class WarpClock(RecordLayout):
     # many there were; and the epochs up to which all lanes know everything, for shared and other memory.
     learnt = field(4, LEARNT_LENGTH)
     learners = field(4, LEARNT_LENGTH)
+    #: What the warp knew before of the warp that released: lanes that did not acquire still know that.
+    known_before = field(4, LEARNT_LENGTH)
     learnt_count = field()
     #: Whether all lanes have met, without an order, since one of them acquired something.
     met_after_acquire = field()

@@ -90,6 +90,23 @@ def release_orders(watch: BlockWatch, release: int, epoch: int, lanes: int, me: 
 
 
 @inlined
+def orders_lane(watch: BlockWatch, epoch: int, lanes: int, me: int) -> bool:
+    """Return whether a lane knows an access by a release that it, or its whole warp, has acquired.
+
+    Other lanes of its warp may know of a later one, which stands in the vector clock.
+    """
+    clock, owner = watch.clock, warp_of(watch, epoch)
+    for index in range(clock.learnt_count):
+        release, before = clock.learnt[index], clock.known_before[index]
+        if warp_of(watch, release) == owner:
+            if release_orders(watch, release, epoch, lanes, me) == ORDERED:
+                return True
+            if release_orders(watch, before, epoch, lanes, me) == ORDERED:
+                return True
+    return False
+
+
+@inlined
 def ordered_in_block(watch: BlockWatch, epoch: int, lanes: int, me: int) -> int:
     """Return whether what the warp knows of another warp of its block orders an access of that before."""
     clock, owner, local = watch.clock, warp_of(watch, epoch), local_warp(watch, epoch)
@@ -104,6 +121,8 @@ def ordered_in_block(watch: BlockWatch, epoch: int, lanes: int, me: int) -> int:
                 if kept == ORDERED:
                     return ORDERED
                 answer = max(answer, kept)
+    if orders_lane(watch, epoch, lanes, me):
+        return ORDERED
     # What a strong read without a fence has shown.
     shown = release_orders(watch, clock.glimpsed_seen[local], epoch, lanes, me)
     if (shown == WEAKLY_ORDERED) | ((shown == ORDERED) & (clock.seen[local] < epoch)):

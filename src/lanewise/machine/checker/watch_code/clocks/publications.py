@@ -127,10 +127,9 @@ def learn(watch: BlockWatch, lanes: int, release: int, is_own: bool) -> None:
         so_far = clock.incomplete_from
         if (so_far == 0) | (noted.synced < so_far):
             clock.incomplete_from = max(noted.synced, 1)
-    is_whole_warp = (clock.touched & ~lanes == 0) & (lanes == EVERY_LANE)
-    if is_whole_warp:
-        return
-    count, is_noted = clock.learnt_count, False
+    # What all lanes know needs no note; of releases that some lanes know already, others may learn now.
+    is_noted = (clock.touched & ~lanes == 0) & (lanes == EVERY_LANE)
+    count = clock.learnt_count
     for index in range(count):
         # What the lane of this warp that published knows is not told apart from what others know.
         is_same = clock.learnt[index] == release
@@ -138,9 +137,22 @@ def learn(watch: BlockWatch, lanes: int, release: int, is_own: bool) -> None:
             clock.learners[index] = clock.learners[index] | lanes
         is_noted = is_noted | is_same
     if (not is_noted) & (count < records.LEARNT_LENGTH) and not is_known_by_barrier(watch, release):
+        local = local_warp(watch, release)
         clock.learnt[count] = release
         clock.learners[count] = lanes
+        clock.known_before[count] = clock.seen[local] if in_block(watch, local) else 0
         clock.learnt_count = count + 1
+
+
+@inlined
+def learn_shown(watch: BlockWatch, shown: LaneWords, lanes: int) -> None:
+    """Some lanes learn of the releases that a warp knew of when it published, a vector of epochs."""
+    clock = watch.clock
+    for index in range(clock.learnt_count):
+        release = clock.learnt[index]
+        local = local_warp(watch, release)
+        if in_block(watch, local) and shown.words[local] >= release:
+            clock.learners[index] = clock.learners[index] | lanes
 
 
 @inlined

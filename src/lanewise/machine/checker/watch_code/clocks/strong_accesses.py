@@ -22,7 +22,13 @@ from lanewise.machine.checker.watch_code.clocks.known_releases import (
     see_releases,
     share_releases,
 )
-from lanewise.machine.checker.watch_code.clocks.publications import acquire, add_foreign, learn, publish
+from lanewise.machine.checker.watch_code.clocks.publications import (
+    acquire,
+    add_foreign,
+    learn,
+    learn_shown,
+    publish,
+)
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     in_block,
     in_cluster,
@@ -167,6 +173,7 @@ def take_phase(strong: StrongAccess, publication: int, lane: int, arrivals: int)
         arrived = watch.clocks[index]
         released = min(arrived.published, epoch)
         show_known(watch, shown, index, released)
+        learn_shown(watch, shown, strong.learners)
         show(watch, shown, arrived, index, released)
         comes_back(clock, arrived, epoch)
         clock.glimpsed = max(clock.glimpsed, arrived.acquired)
@@ -197,6 +204,7 @@ def take(strong: StrongAccess, publication: int, lane: int) -> None:
         publisher, shown = watch.clocks[local], LaneWords.at(address_of(strong.shown))
         comes_back(clock, publisher, epoch)
         show_known(watch, shown, local, epoch)
+        learn_shown(watch, shown, strong.learners)
         show(watch, shown, publisher, local, epoch)
         if follows_async():
             hand_over(watch, shown.words)
