@@ -251,6 +251,9 @@ class FollowedBarrier(RecordLayout):
     #: The last phase that bytes of a copy were counted for, and the row of that copy.
     copy_phase = field()
     copy_row = field()
+    #: The last phase that an asynchronous operation tells of bytes or arrives in by itself, and its row.
+    owed_phase = field()
+    owed_row = field()
     # When and by which lane of which warp it was initialised (0: before it was followed), and whether it was
     # looked at if that is visible to the asynchronous proxy.
     init_epoch = field()

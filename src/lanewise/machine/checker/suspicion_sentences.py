@@ -298,6 +298,13 @@ class Suspicion(IntEnum):
         "this {uses} the mbarrier at {place}, which was initialised and is still valid",
         "execute mbarrier.inval before its memory is used for anything else",
     )  # fmt: skip
+    #: An mbarrier is invalidated that an asynchronous operation has not arrived at, or told of its bytes.
+    BARRIER_INVALIDATED = (
+        "mbarrier", ERROR, Subject.ACCESS, "lane address other_row _",
+        "mbarrier.inval ends the mbarrier at {place}, which an asynchronous operation may still tell that it "
+        "is complete: this thread has neither waited for that phase nor synchronised with a thread that has",
+        "wait for the phase of the mbarrier {after_other} and before {here}",
+    )  # fmt: skip
     #: Bytes that an mbarrier was told to expect have not come when its block ends, or more have.
     BYTES_LEFT_OVER = (
         "mbarrier", ERROR, Subject.ACCESS, "lane address bytes _",

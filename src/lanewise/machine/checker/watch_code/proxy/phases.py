@@ -119,12 +119,19 @@ def phase_of_barrier(home: BlockWatch, number: int) -> int:
     return followed_barrier(home, number).phase if number >= 0 else 0
 
 
+@inlined
+def owe(barrier: FollowedBarrier, phase: int, row: int) -> None:
+    """Note an asynchronous operation that will tell an mbarrier of bytes, or arrive, in a phase."""
+    barrier.owed_phase = phase
+    barrier.owed_row = row
+
+
 @compiled()
-def phase_of_commit(home: BlockWatch, number: int, word: int) -> int:
+def phase_of_commit(home: BlockWatch, number: int, word: int, row: int) -> int:
     """Return the phase that a tcgen05.commit arrives in, which is issued now; 0 if it is not followed.
 
     Commits that were issued before and have not arrived, at least as many as are not among the arrivals of
-    the phase, come first: the phase may be complete without this one.
+    the phase, come first: the phase may be complete without this one. `row` is that of the commit.
     """
     if number < 0:
         return 0
@@ -135,7 +142,9 @@ def phase_of_commit(home: BlockWatch, number: int, word: int) -> int:
         barrier.commits = 0
     under_way = max(barrier.commits - (count - pending), 0)
     barrier.commits += 1
-    return now if under_way < pending else now + 1 + (under_way - pending) // count
+    phase = now if under_way < pending else now + 1 + (under_way - pending) // count
+    owe(barrier, phase, row)
+    return phase
 
 
 @inlined
@@ -151,39 +160,13 @@ def initialise_barriers(frame: WarpFrame, home: BlockWatch, offsets: LaneLongs, 
 
 
 @compiled()
-def written_over(
-    frame: WarpFrame,
-    site: int,
-    home: BlockWatch,
-    offsets: LaneLongs,
-    active: int,
-    size: int,
-    host: int,
-    use: int,
-) -> None:
-    """Lanes access bytes near mbarriers; `use` says what for, a BarrierUse. What INIT makes is followed."""
-    for number in range(home.followed_count):
-        barrier = followed_barrier(home, number)
-        start = barrier.offset
-        above = (offsets.longs >= max(start - size + 1, 0)) & (offsets.longs < start + MBARRIER_BYTES)
-        near = mask_of(lanes_in(active) & above)
-        is_live = is_initialised(load_long(host + start)) & (start >= 0)
-        if (near != 0) & (use != BarrierUse.INVAL) & is_live:
-            suspect(Suspicion.BARRIER_OVERWRITTEN, frame, site, lowest_bit(near), start, use, 0)
-        # It ends if a new one begins, or other data is in its place.
-        if (near != 0) & (use != BarrierUse.LOAD):
-            barrier.offset = -MBARRIER_BYTES
-    if use == BarrierUse.INIT:
-        initialise_barriers(frame, home, offsets, active)
-
-
-@compiled()
 def used_by_copy(frame: WarpFrame, row: int, home: BlockWatch, number: int, lane: int) -> None:
     """A bulk copy is told to an mbarrier, which the asynchronous proxy has to see as it was initialised."""
     watch, barrier = watch_of(frame.block), followed_barrier(home, number)
     barrier.row = row
     barrier.copy_phase = barrier.phase
     barrier.copy_row = row
+    owe(barrier, barrier.phase, row)
     epoch = barrier.init_epoch
     if (home is watch) & (epoch > 0) & (barrier.visible == 0):
         barrier.visible = 1
@@ -239,6 +222,48 @@ def phase_is_over(watch: BlockWatch, number: int, phase: int, me: int) -> bool:
         if epoch != 0 and ordered(watch, epoch, 0, lanes, me) == UNORDERED:
             return False
     return True
+
+
+# the end of an mbarrier -------------------------------------------------------------------------------------
+
+
+@inlined
+def check_invalidation(frame: WarpFrame, site: int, home: BlockWatch, number: int, lane: int) -> None:
+    """Report a lane that ends an mbarrier which an asynchronous operation may still tell of something."""
+    barrier = followed_barrier(home, number)
+    owed = barrier.owed_phase
+    if owed != 0 and not phase_is_known(watch_of(frame.block), home, number, owed, lane):
+        start, row = barrier.offset, barrier.owed_row
+        suspect(Suspicion.BARRIER_INVALIDATED, frame, site, lane, start, row, 0)
+
+
+@compiled()
+def written_over(
+    frame: WarpFrame,
+    site: int,
+    home: BlockWatch,
+    offsets: LaneLongs,
+    active: int,
+    size: int,
+    host: int,
+    use: int,
+) -> None:
+    """Lanes access bytes near mbarriers; `use` says what for, a BarrierUse. What INIT makes is followed."""
+    for number in range(home.followed_count):
+        barrier = followed_barrier(home, number)
+        start = barrier.offset
+        above = (offsets.longs >= max(start - size + 1, 0)) & (offsets.longs < start + MBARRIER_BYTES)
+        near = mask_of(lanes_in(active) & above)
+        is_live = is_initialised(load_long(host + start)) & (start >= 0)
+        if (near != 0) & (use != BarrierUse.INVAL) & is_live:
+            suspect(Suspicion.BARRIER_OVERWRITTEN, frame, site, lowest_bit(near), start, use, 0)
+        if (near != 0) & (use == BarrierUse.INVAL) & is_live:
+            check_invalidation(frame, site, home, number, lowest_bit(near))
+        # It ends if a new one begins, or other data is in its place.
+        if (near != 0) & (use != BarrierUse.LOAD):
+            barrier.offset = -MBARRIER_BYTES
+    if use == BarrierUse.INIT:
+        initialise_barriers(frame, home, offsets, active)
 
 
 # arriving ---------------------------------------------------------------------------------------------------
@@ -311,6 +336,8 @@ def arrive_at_phase(frame: WarpFrame, home: BlockWatch, offset: int, word: int, 
         is_narrow = row_of(frame, site).flags & Flag.NARROW_ARRIVAL != 0
         away = AWAY_NARROWLY if is_narrow else AWAY
         publish_to_phase(watch, phase, HERE if at_home else away)
+    if row_of(frame, site).flags & Flag.ARRIVES_LATER != 0:
+        owe(barrier, barrier.phase, site)
     check_arrival(frame, barrier, number, word, site, lane)
     if at_home:
         tell_phase(watch, phase)

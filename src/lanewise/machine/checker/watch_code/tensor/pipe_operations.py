@@ -473,6 +473,7 @@ def commit_issued(frame: WarpFrame, operation: AsyncOperation) -> None:
     commit.lane = operation.lane
     commit.home = home
     commit.number = number
-    commit.phase = phase_of_commit(home, number, load_long(operation.barrier))
+    word, row = load_long(operation.barrier), operation.site * MOST_ROWS
+    commit.phase = phase_of_commit(home, number, word, row)
     begin_epoch(frame)
     arrive_by_commit(frame, operation, home)
