@@ -422,7 +422,7 @@ def _add_matrix(op: Op, row: Row, writes: bool, arch: str) -> None:
     row[SiteRow.flags] |= Flag.MATRIX
     packed = next((each for name, each in EXPANSIONS.items() if op.has(name)), None)
     if packed is not None:  # the rest of a row is a gap
-        row[SiteRow.access_size] = row[SiteRow.access_size] * packed.bits // 8
+        row[SiteRow.access_size] = packed.held_bytes
     if writes and not op.has("trans"):
         row[SiteRow.flags] |= Flag.BY_WORD
     if arch == "sm_75" and count < 32:
