@@ -251,7 +251,7 @@ class FollowedBarrier(RecordLayout):
     #: The last phase that bytes of a copy were counted for, and the row of that copy.
     copy_phase = field()
     copy_row = field()
-    #: The last phase that an asynchronous operation tells of bytes or arrives in by itself, and its row.
+    #: The last phase that a copy tells of bytes, or in which its end arrives, and its row.
     owed_phase = field()
     owed_row = field()
     # When and by which lane of which warp it was initialised (0: before it was followed), and whether it was
@@ -263,9 +263,11 @@ class FollowedBarrier(RecordLayout):
     # The epoch of the last instruction that arrived, and how often its lanes have.
     arrival_epoch = field()
     arrivals = field()
-    # The last phase in which a tcgen05.commit was issued, and how many were.
+    # The last phase in which a tcgen05.commit was issued, how many were, the epoch of the last and its row.
     commit_phase = field()
     commits = field()
+    commit_epoch = field()
+    commit_row = field()
     #: How many phases are complete.
     phase = field()
     phases = embedded(PhaseRecord, PHASES_KEPT)

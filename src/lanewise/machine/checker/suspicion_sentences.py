@@ -156,6 +156,13 @@ class Suspicion(IntEnum):
         "the block ends, and no thread has waited for this copy into shared memory (mbarrier: {place})",
         "wait for the phase of its mbarrier before the end of the kernel",
     )  # fmt: skip
+    #: An mbarrier is invalidated that an asynchronous operation has not arrived at, or told of its bytes.
+    BARRIER_INVALIDATED = (
+        "asynchronous copy", ERROR, Subject.ACCESS, "lane address other_row _",
+        "mbarrier.inval ends the mbarrier at {place}, which an asynchronous operation may still tell that it "
+        "is complete: this thread has neither waited for that phase nor synchronised with a thread that has",
+        "wait for the phase of the mbarrier {after_other} and before {here}",
+    )  # fmt: skip
 
     # the generic and the asynchronous proxy -----------------------------------------------------------------
 
@@ -297,13 +304,6 @@ class Suspicion(IntEnum):
         "mbarrier", ERROR, Subject.ACCESS, "lane address use _",
         "this {uses} the mbarrier at {place}, which was initialised and is still valid",
         "execute mbarrier.inval before its memory is used for anything else",
-    )  # fmt: skip
-    #: An mbarrier is invalidated that an asynchronous operation has not arrived at, or told of its bytes.
-    BARRIER_INVALIDATED = (
-        "mbarrier", ERROR, Subject.ACCESS, "lane address other_row _",
-        "mbarrier.inval ends the mbarrier at {place}, which an asynchronous operation may still tell that it "
-        "is complete: this thread has neither waited for that phase nor synchronised with a thread that has",
-        "wait for the phase of the mbarrier {after_other} and before {here}",
     )  # fmt: skip
     #: Bytes that an mbarrier was told to expect have not come when its block ends, or more have.
     BYTES_LEFT_OVER = (

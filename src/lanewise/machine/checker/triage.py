@@ -156,7 +156,8 @@ class Triage:
         other, side = None, None
         if kind.subject is Subject.TWO_ACCESSES:
             other, side = self._other(kind, state, warp, lane, space, allocation, numbers)
-            if kind in _FENCES and side.place.op.record.allocates_tensor_memory:
+            is_data = by_async_proxy(op) and kind in (*_FENCES, Suspicion.AFTER_WRITE)
+            if is_data and side.place.op.record.allocates_tensor_memory:
                 self._after_alloc(kind, warp_frame, row, lane, address)
                 return
         elif (instruction := self._instruction(kind, numbers)) is not None:
@@ -201,7 +202,8 @@ class Triage:
         """
         self.rows[row, (SiteRow.counts + 8 * kind) // 8] -= 1
         self.rows[row, (SiteRow.limits + 8 * kind) // 8] = PATIENCE
-        if kind is Suspicion.UNFENCED:
+        self.reached.pop((row, kind), None)
+        if kind is not Suspicion.WEAKLY_FENCED:
             self.consider(Suspicion.UNINITIALISED, warp_frame, row, lane, address, 0, 0)
 
     def _needs(self, op: Op, unwritten: int) -> bool:

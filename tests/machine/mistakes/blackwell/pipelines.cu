@@ -295,7 +295,7 @@ extern "C" __global__ void columns_of_whole_memory(const __half* a, const __half
 
 // the end of an mbarrier ------------------------------------------------------------------------------------
 
-//@ tensor memory | mbarrier | 1, 128 | f16[2048], f16[512], f32[4096]=0 | the mbarrier of the last commit is given up, and nobody has waited for it
+//@ tensor memory | asynchronous copy | 1, 128 | f16[2048], f16[512], f32[4096]=0 | the mbarrier of the last commit is given up, and nobody has waited for it
 extern "C" __global__ void inval_before_the_commit_arrives(const __half* a, const __half* b, float* y) {
     constexpr int COMMITS = 1, READERS = 1;
     BEGIN(32)
@@ -314,7 +314,7 @@ extern "C" __global__ void inval_before_the_commit_arrives(const __half* a, cons
     if (T == 0) inval(full[0]), inval(empty[0]);  //!
 }
 
-//@ tensor memory | mbarrier | 1, 128 | f16[2048], f16[512], f32[4096]=0 | the mbarriers' memory becomes a buffer while a commit to one of them is under way
+//@ tensor memory | asynchronous copy | 1, 128 | f16[2048], f16[512], f32[4096]=0 | the mbarriers' memory becomes a buffer while a commit to one of them is under way
 extern "C" __global__ void mbarrier_reused_before_the_commit_arrives(const __half* a, const __half* b, float* y) {
     constexpr int COMMITS = 1, READERS = 1;
     BEGIN(32)
@@ -340,4 +340,22 @@ extern "C" __global__ void mbarrier_reused_before_the_commit_arrives(const __hal
     if (T < 2) words[T] = T;
     __syncthreads();
     if (T < 2) y[T] += words[1 - T];
+}
+
+//@ tensor memory | - | 1, 128 | f16[2048], f16[512], f32[4096]=0 | a later commit of the thread has arrived: so have the earlier ones, whose mbarriers are given up
+extern "C" __global__ void inval_after_a_later_commit(const __half* a, const __half* b, float* y) {
+    constexpr int COMMITS = 1, READERS = 1;
+    BEGIN(32)
+    if (T == 0) {
+        MULTIPLY(d, 0);
+        commit(empty[0]);
+        commit(full[0]);
+    }
+    wait(full[0], 0);
+    fence_after_sync();
+    load_lanes(x, mine);
+    wait_loads();
+    STORE(y)
+    END(32)
+    if (T == 0) inval(full[0]), inval(empty[0]);
 }

@@ -417,7 +417,7 @@ extern "C" __global__ void cp_async_without_noinc(const float* x, float* y) {
     y[T] = s[63 - T];
 }
 
-//@ transactions | mbarrier | 1, 64 | f32[64], f32[64]=0 | the barrier is given up while a copy that it counts is under way
+//@ transactions | asynchronous copy | 1, 64 | f32[64], f32[64]=0 | the barrier is given up while a copy that it counts is under way
 extern "C" __global__ void inval_while_copying(const float* x, float* y) {
     __shared__ __align__(128) float s[64];
     __shared__ u64 bar;
@@ -429,7 +429,7 @@ extern "C" __global__ void inval_while_copying(const float* x, float* y) {
     y[T] = x[63 - T];
 }
 
-//@ transactions | mbarrier/race | 1, 64 | f32[64], f32[64]=0 | one warp waits for the copy, and the other one gives the barrier up
+//@ transactions | asynchronous copy/race | 1, 64 | f32[64], f32[64]=0 | one warp waits for the copy, and the other one gives the barrier up
 extern "C" __global__ void inval_by_a_warp_that_has_not_waited(const float* x, float* y) {
     __shared__ __align__(128) float s[64];
     __shared__ u64 bar;
@@ -440,7 +440,7 @@ extern "C" __global__ void inval_by_a_warp_that_has_not_waited(const float* x, f
     if (T == 0) inval(bar);  //!
 }
 
-//@ transactions | mbarrier | 1, 64 | f32[256], f32[64]=0 | the barrier is given up while cp.async, whose end arrives at it, is under way
+//@ transactions | asynchronous copy | 1, 64 | f32[256], f32[64]=0 | the barrier is given up while cp.async, whose end arrives at it, is under way
 extern "C" __global__ void inval_while_cp_async_is_tracked(const float* x, float* y) {
     __shared__ __align__(128) float s[256];
     __shared__ u64 bar;

@@ -149,3 +149,15 @@ extern "C" __global__ void gemm_multicast_b(MAP ma, MAP mb, float* y) {
     __syncwarp();
     cluster_sync();
 }
+
+//@ clusters | - | 4, 64, cluster 4 | f32[256], f32[256]=0 | lanes of one warp arrive in all blocks at once, and each block then gives its mbarrier up
+extern "C" __global__ void arrivals_in_all_blocks_at_once(const float* x, float* y) {
+    __shared__ u64 bar;
+    MAKE(bar, 1)
+    if (RANK == 1 && T < 4) arrive_cluster(mapa(&bar, T));
+    wait_cluster(bar, 0);
+    __syncthreads();
+    if (T == 0) inval(bar);
+    y[64 * blockIdx.x + T] = x[64 * blockIdx.x + T];
+    cluster_sync();
+}

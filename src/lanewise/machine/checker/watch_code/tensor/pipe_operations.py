@@ -35,7 +35,7 @@ from lanewise.machine.checker.watch_code.clocks.vector_clocks import begin_epoch
 from lanewise.machine.checker.watch_code.proxy.async_clocks import begin_operation
 from lanewise.machine.checker.watch_code.proxy.async_operations import BegunOperation, Issued, word_of
 from lanewise.machine.checker.watch_code.proxy.extents import Extent
-from lanewise.machine.checker.watch_code.proxy.phases import follow_barrier, phase_of_commit
+from lanewise.machine.checker.watch_code.proxy.phases import follow_barrier, followed_barrier, phase_of_commit
 from lanewise.machine.checker.watch_code.proxy.remote_accesses import is_in_cluster, note_remote
 from lanewise.machine.checker.watch_code.proxy.tensor_commits import tensor_clock
 from lanewise.machine.checker.watch_code.tensor.cells import look_at_cells
@@ -474,7 +474,10 @@ def commit_issued(frame: WarpFrame, operation: AsyncOperation) -> None:
     commit.lane = operation.lane
     commit.home = home
     commit.number = number
-    word, row = load_long(operation.barrier), operation.site * MOST_ROWS
-    commit.phase = phase_of_commit(home, number, word, row)
+    commit.phase = phase_of_commit(home, number, load_long(operation.barrier))
+    if number >= 0:
+        barrier = followed_barrier(home, number)
+        barrier.commit_epoch = commit.epoch
+        barrier.commit_row = operation.site * MOST_ROWS
     begin_epoch(frame)
     arrive_by_commit(frame, operation, home)
