@@ -386,6 +386,15 @@ class Facts:
         return f"{commit}, and a wait for that mbarrier before {self.here}"
 
     @property
+    def tensor_order(self) -> str:
+        """What orders two threads that issue operations of the pipe, or makes them one."""
+        if self.other is not None and self.other.place.op is self.op and self.other.reach is Reach.WARP:
+            each = f"each lane of the warp that comes to {self.here} issues one of its own"
+            return f"let one lane issue it ({self.one_lane}): {each}"
+        before = f"{self.tensor_before} {self.after_other}, a barrier or an mbarrier between the two threads"
+        return f"{before}, and {self.tensor_after} before {self.here}; or let one thread issue both"
+
+    @property
     def tensor_initialise(self) -> str:
         """What gives tensor memory a value before it is read."""
         operand = TensorOperand(self.numbers["operand"])

@@ -249,8 +249,7 @@ class Suspicion(IntEnum):
         "tensor memory", ERROR, Subject.TWO_ACCESSES, _BOTH,
         "{tensor_access}: another thread has accessed this place by {tensor_operation}, and no mbarrier or "
         "barrier orders the two; only tcgen05.mma, cp and shift of one thread stay in order by themselves",
-        "{tensor_before} {after_other}, a barrier or an mbarrier between the two threads, and "
-        "{tensor_after} before {here}; or let one thread issue both",
+        "{tensor_order}",
     )  # fmt: skip
     # Threads that are synchronised touch the same cells, without the fences that the PTX ISA asks for.
     TENSOR_UNFENCED_BEFORE = (
