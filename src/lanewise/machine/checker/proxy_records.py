@@ -48,6 +48,8 @@ class AsyncFlag(IntFlag):
     SHARED = auto()
     #: What is written is combined with what is there, element by element, as atomics do.
     REDUCES = auto()
+    #: The access is by the generic proxy: it needs no fence after plain accesses.
+    GENERIC = auto()
 
 
 class RunView(RecordLayout):
@@ -111,6 +113,8 @@ class NotedOperation(RecordLayout):
     contents = field()
     #: Of a load of a box: the bits of shared addresses that its swizzle changes, plus one; 0 if unknown.
     swizzle = field(4)
+    #: Whether it writes by the generic proxy.
+    generic = field(4)
 
 
 class AsyncClock(RecordLayout):

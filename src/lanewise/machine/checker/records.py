@@ -514,6 +514,8 @@ class Flag(IntFlag):
     NARROW_ARRIVAL = auto()
     #: An arrival at an mbarrier that comes when the thread's copies are complete: cp.async.mbarrier.arrive.
     ARRIVES_LATER = auto()
+    #: An asynchronous store by the generic proxy: st.async, red.async.
+    GENERIC_PROXY = auto()
     #: An atomic that leaves what is there, as the addition of 0 does: threads poll by it and publish nothing.
     POLLS = auto()
 

@@ -301,8 +301,11 @@ def _bounds(variable: Symbol | None) -> Row:
 
 
 def _operand_bounds(op: Op, sources: AddressSources) -> Row:
-    """Return the bounds of the shared variables that an asynchronous operation's addresses lead into."""
-    row: Row = {}
+    """Return the bounds of the shared variables that an asynchronous operation's addresses lead into.
+
+    The row also says whether it accesses them by the generic proxy.
+    """
+    row: Row = {SiteRow.flags: int(Flag.GENERIC_PROXY) if op.record.stores_asynchronously else 0}
     for number, access in enumerate(op.record.memory):
         operand = op.operands[access.operand] if access.operand < len(op.operands) else None
         if isinstance(operand, MemoryOperand) and access.space == "shared":

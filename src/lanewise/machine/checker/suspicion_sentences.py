@@ -179,6 +179,13 @@ class Suspicion(IntEnum):
         "fence.proxy.async in time",
         "{proxy_fence} {after_other}, " + _EACH_THREAD.format(did="wrote"),
     )  # fmt: skip
+    #: What st.async wrote, which is complete, and an operation of the asynchronous proxy reads.
+    STORED_UNFENCED = (
+        "proxy", ERROR, Subject.TWO_ACCESSES, _BOTH,
+        _PROXY + "an asynchronous store wrote these bytes by the generic proxy, as st.async and red.async do, "
+        "and no fence has made them visible to the asynchronous one",
+        "{proxy_fence} before {here}, after the wait for the mbarrier that counts the bytes",
+    )  # fmt: skip
     #: What plain loads read, and an asynchronous operation writes: no fence between the proxies.
     READ_UNFENCED = (
         "proxy", ADVICE, Subject.TWO_ACCESSES, _BOTH,

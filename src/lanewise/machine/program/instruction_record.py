@@ -378,6 +378,15 @@ class InstructionRecord:
         return [(each.kind, each.size) for each in self.memory] == [(AccessKind.WRITE, Size.MATRIX_ROW)]
 
     @property
+    def stores_asynchronously(self) -> bool:
+        """Whether values of registers are stored at a later time: st.async, red.async.
+
+        They do so by the generic proxy (CUDA Programming Guide, "async thread and async proxy").
+        """
+        first = self.memory[0] if self.memory else None
+        return first is not None and first.proxy is Proxy.ASYNC and first.size is Size.TYPE
+
+    @property
     def makes_mbarrier(self) -> bool:
         """Whether a plain write begins or ends the life of an mbarrier: mbarrier.init, mbarrier.inval."""
         made = [(AccessKind.WRITE, Size.MBARRIER, False)]
