@@ -182,8 +182,8 @@ class Suspicion(IntEnum):
     #: What st.async wrote, which is complete, and an operation of the asynchronous proxy reads.
     STORED_UNFENCED = (
         "proxy", ERROR, Subject.TWO_ACCESSES, _BOTH,
-        _PROXY + "an asynchronous store wrote these bytes by the generic proxy, as st.async and red.async do, "
-        "and no fence has made them visible to the asynchronous one",
+        _PROXY + "st.async or red.async wrote these bytes, by the generic proxy, and no fence has made them "
+        "visible to the asynchronous one",
         "{proxy_fence} before {here}, after the wait for the mbarrier that counts the bytes",
     )  # fmt: skip
     #: What plain loads read, and an asynchronous operation writes: no fence between the proxies.
