@@ -425,6 +425,14 @@ class Facts:
         return "reads the words of" if self.numbers["use"] == BarrierUse.LOAD else "overwrites"
 
     @property
+    def fewer_arrivals(self) -> str:
+        """What leaves as many arrivals at an mbarrier as its phase still expects."""
+        expected = self.numbers["expected"]
+        if expected == 0:
+            return f"wait for the phase before {self.here}"
+        return f"let {expected} of them arrive (one: if (threadIdx.x == 0))"
+
+    @property
     def bytes_left(self) -> str:
         """How the bytes that came differ from those that were announced."""
         count = self.numbers["bytes"]

@@ -330,8 +330,7 @@ class Suspicion(IntEnum):
         "mbarrier", ERROR, Subject.ACCESS, "lane address expected _",
         "the lanes of one instruction arrive at the mbarrier at {place} more often than the {expected} times "
         "that its phase still expects",
-        "initialise it with the number of threads that arrive, or let {expected} of them arrive (one: "
-        "if (threadIdx.x == 0))",
+        "initialise it with the number of threads that arrive, or {fewer_arrivals}",
     )  # fmt: skip
     ARRIVAL_UNORDERED = (
         "mbarrier", ERROR, Subject.ACCESS, "lane address expected _",
