@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,16 @@ from xml.etree import ElementTree
 HERE = Path(__file__).parent
 #: Cases about ConSan's own settings, which say nothing about kernels.
 SETTINGS = "not cache_miss and not profile_scratch and not initializes_allocations and not noinline"
+
+
+def blocks_of(name: str) -> str:
+    """Return how many blocks of a cluster a case has, as its name says it; "a fixed number" if it does not.
+
+    >>> blocks_of("test_async_tma_kernel[2ctas-True]"), blocks_of("test_clc[missing]")
+    ('2', 'a fixed number')
+    """
+    named = re.search(r"\b(\d+)ctas", name)
+    return named[1] if named else "a fixed number"
 
 
 def run(cases: Path, python: str, words: str) -> dict[str, dict[str, object]]:
@@ -68,6 +79,9 @@ def main() -> None:
             print(f"{name}: {case.get('why')}")
     counts = Counter("right" if each["right"] else "otherwise" for each in told.values())
     right = f"{counts['right']} of {len(told)} cases"
+    for blocks, count in sorted(Counter(map(blocks_of, told)).items()):
+        agree = sum(each["right"] is True for name, each in told.items() if blocks_of(name) == blocks)
+        print(f"{agree} of {count} with {blocks} of blocks")
     print(f"Triton {triton.stdout.strip()}: {right} are told as ConSan tells them")
     if given.save:
         record = {"triton": triton.stdout.strip(), "gpu": "B200", "right": counts["right"], "cases": told}

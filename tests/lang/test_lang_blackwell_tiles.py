@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
-from everything import sampled
+from everything import EVERYTHING, sampled
 from lanewise.lang.trace.errors import KernelError
 from lanewise.layout import tile_to_shape
 from ptxas import assemble, find_ptxas
@@ -293,6 +293,77 @@ def test_a_pipeline_of_cluster_launch_control() -> None:
     assert lw.check(taken_over[40, 32], done, arch=ARCH).ok
 
 
+SCHEDULES = ("in order", "early", "late", 3) if EVERYTHING else ("in order", "late")
+
+
+def taken_over_by_clusters(mistake: str = "") -> lw.Kernel:
+    """A kernel of clusters of two blocks: the first asks, both read the answer, and go on with their tile."""
+
+    @lw.kernel(cluster=2)
+    def steals(A: lw.Ptr[lw.i32], out: lw.Ptr[lw.i32]) -> None:
+        answers = lw.PipelineCLCFetchAsync(2, consumers=64, blocks=2)
+        thread, rank = lw.thread_idx.x, lw.cluster.rank()
+        if thread == 0:
+            answers.init()
+            lw.fence_mbarrier_init()
+        lw.cluster.sync()
+        filling, reading = answers.producer_state(), answers.consumer_state()
+        tile, goes_on = lw.block_idx.x, lw.block_idx.x >= 0
+        while goes_on:
+            if (thread == 0) & (rank == 0):
+                answers.acquire(filling)
+                answers.fetch(filling)
+            lw.atomic_add(out + tile * 64 + thread, A[tile * 64 + thread])
+            if (mistake != "one block waits") | (rank == 0):
+                answers.wait(reading)
+            if mistake == "released before it is read":
+                answers.release(reading)
+            goes_on, first, _, _ = answers.read(reading)
+            if mistake != "released before it is read":
+                answers.release(reading)
+            tile = first + rank
+            filling, reading = filling.next(), reading.next()
+        if mistake != "partner gone":
+            lw.cluster.sync()
+
+    return steals
+
+
+def test_a_pipeline_of_cluster_launch_control_for_clusters() -> None:
+    rng = np.random.default_rng(5)
+    tiles = rng.integers(-1000, 1000, (24, 64)).astype(np.int32)
+    out = np.zeros_like(tiles)
+    kernel = taken_over_by_clusters()
+    kernel[24, 64](tiles, out, arch=ARCH)
+    np.testing.assert_array_equal(out, tiles)
+    for schedule in SCHEDULES:
+        out[...] = 0
+        report = lw.check(kernel[24, 64], tiles, out, arch=ARCH, schedule=schedule)
+        assert not report.findings, schedule
+        np.testing.assert_array_equal(out, tiles)
+    if find_ptxas():
+        assert assemble(kernel.ptx(arch=ARCH), ARCH) == []
+
+
+@sampled(3)
+@pytest.mark.parametrize(
+    ("mistake", "kinds", "line"),
+    [
+        ("one block waits", {"asynchronous copy", "uninitialised"}, "answers.read"),
+        ("released before it is read", {"asynchronous copy", "race", "proxy"}, "answers."),
+        ("partner gone", {"cluster"}, "answers."),
+    ],
+)
+def test_mistakes_with_answers_for_clusters(mistake: str, kinds: set[str], line: str) -> None:
+    for schedule in SCHEDULES:
+        out = np.zeros((24, 64), np.int32)
+        kernel = taken_over_by_clusters(mistake)[24, 64]
+        report = lw.check(kernel, out + 1, out, arch=ARCH, schedule=schedule, steps=100_000)
+        told = [each for each in report.findings if each.kind in kinds and each.severity == "error"]
+        assert told and told[0].thread and told[0].mend, schedule
+        assert any(line in str(each) for each in told)
+
+
 # mistakes -------------------------------------------------------------------------------------------------
 
 SMALL = lw.make_tiled_mma(
@@ -356,3 +427,46 @@ def gives_a_tile_that_does_not_divide(cta: Any, memory: Any, C: Any) -> None:
 def test_mistakes_are_sentences(body: Any, message: str) -> None:
     with pytest.raises(KernelError, match=message):
         traced(body)
+
+
+def multiplied_by(lanes: int) -> lw.Kernel:
+    """A kernel in which so many lanes of a warp call lw.gemm."""
+
+    @lw.kernel
+    def product(C: lw.Ptr[lw.f32]) -> None:
+        sA = lw.shared(lw.f16, lw.Layout((128, 16), (16, 1)), swizzle=lw.Swizzle(1, 3, 3), align=1024)
+        thread, done = lw.thread_idx.x, lw.mbarrier()[0]
+        for k in range(16):
+            sA[thread, k] = lw.f16(1)
+        if thread == 0:
+            done.init(1)
+            lw.fence_mbarrier_init()
+        lw.fence_proxy_async()
+        cta, memory = SMALL.get_slice(0), lw.tmem.alloc(32)
+        acc = memory.tensor(cta.partition_fragment_C((128, 32)))
+        if thread < lanes:
+            a, b = cta.partition_fragment_A(sA), cta.partition_fragment_B(lw.local_tile(sA, (32, 16), (0, 0)))
+            lw.gemm(SMALL.with_(lw.atoms.ScaleOut.Zero), acc, a, b)
+        if thread == 0:
+            lw.tcgen05.commit(done)
+        done.wait(0)
+        lw.tcgen05.fence_after()
+        load = lw.make_tmem_copy("SM100_TMEM_LOAD_32dp32b8x", acc)
+        mine = load.get_slice(thread)
+        target = mine.partition_D(cta.partition_C(lw.make_tensor(C, lw.Layout((128, 32), (32, 1)))))
+        sums = lw.make_fragment_like(target)
+        lw.copy(load, mine.partition_S(acc), sums)
+        lw.copy(sums, target)
+        memory.free()
+
+    return product
+
+
+def test_a_whole_warp_that_multiplies_is_told_to_elect_a_lane() -> None:
+    """CuTe's atoms elect a lane; here each lane that calls lw.gemm issues products, as PTX has it."""
+    c = np.zeros((128, 32), np.float32)
+    assert not lw.check(multiplied_by(1)[1, 128], c, arch=ARCH).findings
+    assert (c == 16).all()
+    (first, *_) = lw.check(multiplied_by(32)[1, 128], c, arch=ARCH).findings
+    assert first.kind == "tensor memory" and "lw.gemm" in str(first)
+    assert first.mend.startswith("let one lane issue it (`if lw.elect_one():`)")

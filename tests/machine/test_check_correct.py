@@ -67,3 +67,63 @@ def test_a_displacement_of_sixty_four_bits_wraps_around() -> None:
 """
     report = lw.check(lw.load(text)["far"][1, 1], np.zeros(1, np.uint32))
     assert [finding.kind for finding in report.findings] == ["out of bounds"]
+
+
+#: Forms of stmatrix: rows as they are, columns as rows, and columns of bytes.
+STORED_ROWS = [
+    "stmatrix.sync.aligned.m8n8.x1.shared.b16", "stmatrix.sync.aligned.m8n8.x4.shared.b16",
+    "stmatrix.sync.aligned.m8n8.x2.trans.shared.b16", "stmatrix.sync.aligned.m16n8.x2.trans.shared.b8",
+]  # fmt: skip
+
+
+def rows_stored_by_two_warps(text: str) -> Configured:
+    """Return a kernel in which two warps store rows at the same addresses, without an order."""
+    registers = lw.instruction(text).a.registers
+    names = [f"%v{number}" for number in range(registers)]
+    loads = "\n".join(f"    ld.global.u32 {name}, [%rd0+{4 * place}];" for place, name in enumerate(names))
+    ptx = f"""
+.version 8.7
+.target sm_100a
+.address_size 64
+.visible .entry store(.param .u64 x, .param .u32 pitch)
+{{
+    .reg .b32 %r<4>, %v<{registers}>; .reg .b64 %rd<2>;
+    .shared .align 128 .b8 rows[512];
+    ld.param.u64 %rd0, [x];
+    ld.param.u32 %r1, [pitch];
+    mov.u32 %r0, %tid.x;
+    mul.wide.u32 %rd1, %r0, {4 * registers};
+    add.u64 %rd0, %rd0, %rd1;
+{loads}
+    and.b32 %r0, %r0, 31;
+    mov.u32 %r2, rows;
+    mad.lo.u32 %r0, %r0, %r1, %r2;
+    {text} [%r0], {{{", ".join(names)}}};
+    ret;
+}}
+"""
+    return lw.load(ptx)["store"][1, 64]
+
+
+@pytest.mark.parametrize("text", STORED_ROWS)
+def test_warps_may_store_equal_matrices(text: str) -> None:
+    """As a plain store of what is there changes nothing, one of rows does not; other values race."""
+    kernel, registers = rows_stored_by_two_warps(text), lw.instruction(text).a.registers
+    rng = np.random.default_rng(registers)
+    words = np.tile(rng.integers(0, 1 << 32, (1, 32, registers), dtype=np.uint32), (2, 1, 1))
+    assert lw.check(kernel, words, 16).ok
+    for _ in range(2):
+        other = words.copy()
+        other[1, rng.integers(32), rng.integers(registers)] ^= np.uint32(1 << rng.integers(32))
+        report = lw.check(kernel, other, 16)
+        assert [finding.kind for finding in report.findings] == ["race"]
+
+
+@pytest.mark.parametrize("text", STORED_ROWS[1:])
+def test_rows_of_one_instruction_may_be_equal(text: str) -> None:
+    kernel, registers = rows_stored_by_two_warps(text), lw.instruction(text).a.registers
+    words = np.full((2, 32, registers), 0x07070707, np.uint32)
+    assert lw.check(kernel, words, 0).ok
+    words[:, 5, 0] ^= 0x100
+    (first, *_) = lw.check(kernel, words, 0).findings
+    assert first.kind == "race" and "one instruction" in first.message

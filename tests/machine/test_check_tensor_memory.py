@@ -246,3 +246,40 @@ def test_gaps_in_rows_of_ldmatrix_need_no_values(packing: str, words: int) -> No
 
     assert not findings(words)
     assert [each.kind for each in findings(words - 1)] == ["uninitialised"]
+
+
+#: How the source of a copy to tensor memory is packed, and the words of a piece that then hold elements.
+PACKINGS = [("", 4), (".b8x16.b4x16_p64", 2), (".b8x16.b6x16_p32", 3)]
+
+
+@pytest.mark.parametrize(("packing", "held"), PACKINGS)
+def test_gaps_in_sources_of_tensor_copies_need_no_values(packing: str, held: int) -> None:
+    """tcgen05.cp reads the packed elements of a piece alone: the gap may be unset, or overwritten."""
+
+    def kinds(words: range, overwritten: range = range(0)) -> Any:
+        stores, later = (
+            "".join(f"    st.shared.b32 [%r1+{4 * word}], 0;\n" for word in chosen)
+            for chosen in (words, overwritten)
+        )
+        body = f"""
+    mov.u32 %r2, rows;
+    mad.lo.u32 %r1, %tid0, 16, %r2;
+{stores}    setp.eq.u32 %p2, %tid0, 0;
+    @%p2 mbarrier.init.shared::cta.b64 [bars], 1;
+    fence.proxy.async.shared::cta;
+    bar.sync 0;
+    shr.u32 %r2, %r2, 4;
+    cvt.u64.u32 %rd2, %r2;
+    or.b64 %rd2, %rd2, {1 << 16 | 8 << 32 | 1 << 46};
+    @%p2 tcgen05.cp.cta_group::1.128x128b{packing} [%taddr], %rd2;
+    @%p2 tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [bars];
+{later}WAITING:
+    mbarrier.try_wait.parity.shared::cta.b64 %p3, [bars], 0;
+    @!%p3 bra WAITING;
+"""
+        text = kernel(body, shared=".shared .align 128 .b8 rows[2048];")
+        return {each.kind for each in lw.check(lw.load(text)["k"][1, 128]).findings}
+
+    assert not kinds(range(held), overwritten=range(held, 4))
+    assert kinds(range(held - 1)) == {"uninitialised"}
+    assert kinds(range(held), overwritten=range(held - 1, held)) == {"asynchronous copy"}

@@ -89,6 +89,11 @@ class Expansion:
     #: The bit of the byte where the element begins: tcgen05.mma has 4-bit elements in bits 2 to 5.
     first_bit: int
 
+    @property
+    def held_bytes(self) -> int:
+        """The first bytes of a piece, which hold its elements; nothing reads the others."""
+        return PIECE_BYTES * self.bits // 8
+
     def expand(self, pieces: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Return pieces [..., 16 bytes] with 16 elements each as 16 bytes each.
 

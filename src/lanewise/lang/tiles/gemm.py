@@ -25,7 +25,8 @@ def gemm(tiled_mma: object, acc: Any, a: Any, b: Any, *, accumulate: object = No
     Inside a kernel: `lw.gemm(tiled_mma, tCrC, tCrA[None, None, k], tCrB[None, None, k])`. SM90's atoms are
     wgmma: lw.wgmma_fence() stands before, lw.wgmma_commit() and lw.wgmma_wait() after; with
     `tiled_mma.with_(0)` the product begins the sums. SM100's atoms are tcgen05.mma: one thread issues them,
-    and lw.tcgen05.commit(barrier) follows. They take `accumulate`, a truth value that may be traced: where it
+    and lw.tcgen05.commit(barrier) follows. In a warp, `if lw.elect_one():` stands around both (CuTe's atoms
+    elect a lane inside). They take `accumulate`, a truth value that may be traced: where it
     is false, the product begins the sums.
     """
     builder = current()

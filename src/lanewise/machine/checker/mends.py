@@ -71,6 +71,7 @@ SPELLINGS = {
     "tensor_before": _in_ptx("tcgen05.fence::before_thread_sync", "lw.tcgen05.fence_before()"),
     "tensor_after": _in_ptx("tcgen05.fence::after_thread_sync", "lw.tcgen05.fence_after()"),
     "tensor_commit": _in_ptx("tcgen05.commit", "lw.tcgen05.commit"),
+    "one_lane": _in_ptx("elect.sync", "if lw.elect_one():"),
     "tensor_dealloc": _in_ptx("tcgen05.dealloc", "memory.free()"),
     "tensor_products": _in_ptx("tcgen05.mma", "a product"),
     "tensor_stores": _in_ptx("tcgen05.st", "store"),

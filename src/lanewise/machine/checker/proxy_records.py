@@ -48,6 +48,8 @@ class AsyncFlag(IntFlag):
     SHARED = auto()
     #: What is written is combined with what is there, element by element, as atomics do.
     REDUCES = auto()
+    #: The access is by the generic proxy: it needs no fence after plain accesses.
+    GENERIC = auto()
 
 
 class RunView(RecordLayout):
@@ -111,6 +113,8 @@ class NotedOperation(RecordLayout):
     contents = field()
     #: Of a load of a box: the bits of shared addresses that its swizzle changes, plus one; 0 if unknown.
     swizzle = field(4)
+    #: Whether it writes by the generic proxy.
+    generic = field(4)
 
 
 class AsyncClock(RecordLayout):
@@ -251,6 +255,9 @@ class FollowedBarrier(RecordLayout):
     #: The last phase that bytes of a copy were counted for, and the row of that copy.
     copy_phase = field()
     copy_row = field()
+    #: The last phase that a copy tells of bytes, or in which its end arrives, and its row.
+    owed_phase = field()
+    owed_row = field()
     # When and by which lane of which warp it was initialised (0: before it was followed), and whether it was
     # looked at if that is visible to the asynchronous proxy.
     init_epoch = field()
@@ -260,9 +267,11 @@ class FollowedBarrier(RecordLayout):
     # The epoch of the last instruction that arrived, and how often its lanes have.
     arrival_epoch = field()
     arrivals = field()
-    # The last phase in which a tcgen05.commit was issued, and how many were.
+    # The last phase in which a tcgen05.commit was issued, how many were, the epoch of the last and its row.
     commit_phase = field()
     commits = field()
+    commit_epoch = field()
+    commit_row = field()
     #: How many phases are complete.
     phase = field()
     phases = embedded(PhaseRecord, PHASES_KEPT)

@@ -419,12 +419,18 @@ class SiteRow(RecordLayout):
 
 
 class StoredElement(RecordLayout):
-    """An element that a store writes: a register's offset (-1: none), a constant, its bytes in memory."""
+    """An element that a store writes: a register's offset (-1: none), a constant, its bytes in memory.
+
+    Of stmatrix there is one for each element of each row, with the lane that holds it and its first bit in
+    the register.
+    """
 
     register = field()
     register_bits = field()
     constant = field()
     bytes = field()
+    lane = field()
+    first_bit = field()
 
 
 #: Cells of shadow memory that are examined together where lanes tile memory.
@@ -508,6 +514,10 @@ class Flag(IntFlag):
     INVALIDATES = auto()
     #: An arrival at an mbarrier that publishes for the own block only, wherever the mbarrier is.
     NARROW_ARRIVAL = auto()
+    #: An arrival at an mbarrier that comes when the thread's copies are complete: cp.async.mbarrier.arrive.
+    ARRIVES_LATER = auto()
+    #: An asynchronous store by the generic proxy: st.async, red.async.
+    GENERIC_PROXY = auto()
     #: An atomic that leaves what is there, as the addition of 0 does: threads poll by it and publish nothing.
     POLLS = auto()
 

@@ -131,7 +131,8 @@ def watched_sites(program: Program, sources: AddressSources, arch: str) -> SiteT
         stored = _stored(op)
         if stored is not None:
             elements.append(stored)
-            count = len(stored) if op.record.is_plain_store else -len(stored)
+            known = op.record.is_plain_store or op.record.is_matrix_store
+            count = len(stored) if known else -len(stored)
             found[-1] |= {SiteRow.stored_count: count, SiteRow.stored: address(stored)}
         for number, row in enumerate(found):
             for offset, value in row.items():
@@ -152,8 +153,11 @@ def _as_i64(value: int) -> int:
 def _stored(op: Op) -> npt.NDArray[np.int64] | None:
     """Return a StoredElement for each element that decides on what is written; None if none is known.
 
-    Those are the elements of a plain store, the count of mbarrier.init, and that of tcgen05.alloc.
+    Those are the elements of a plain store, the rows of stmatrix, the count of mbarrier.init, and that of
+    tcgen05.alloc.
     """
+    if op.record.is_matrix_store:
+        return _stored_rows(op)
     decides = op.record.makes_mbarrier or op.record.allocates_tensor_memory
     if not (op.record.is_plain_store or decides) or not watched_accesses(op):
         return None
@@ -174,6 +178,28 @@ def _stored(op: Op) -> npt.NDArray[np.int64] | None:
             row[StoredElement.constant // 8] = (element.bits + (1 << 63)) % (1 << 64) - (1 << 63)
         else:
             return None
+    return found
+
+
+def _stored_rows(op: Op) -> npt.NDArray[np.int64] | None:
+    """Return a StoredElement for each element of the rows that stmatrix writes, row after row."""
+    instruction, (located,) = op.source.instruction(), watched_accesses(op)
+    assert instruction is not None
+    (matrix,) = instruction.operands.values()
+    registers = elements_of(op.operands[located.access.data])
+    element_bytes = matrix.format.bits // 8
+    elements = instruction.row_addresses.row_bytes // element_bytes
+    found = np.zeros((instruction.row_addresses.rows * elements, StoredElement.BYTES // 8), np.int64)
+    for number, row in enumerate(found):
+        holder = matrix.holder(*divmod(number, elements))
+        register = registers[holder.register]
+        if not isinstance(register, Register):
+            return None
+        row[StoredElement.register // 8] = register.offset
+        row[StoredElement.register_bits // 8] = register.bits
+        row[StoredElement.bytes // 8] = element_bytes
+        row[StoredElement.lane // 8] = holder.lane
+        row[StoredElement.first_bit // 8] = matrix.format.bits * holder.slot
     return found
 
 
@@ -275,8 +301,11 @@ def _bounds(variable: Symbol | None) -> Row:
 
 
 def _operand_bounds(op: Op, sources: AddressSources) -> Row:
-    """Return the bounds of the shared variables that an asynchronous operation's addresses lead into."""
-    row: Row = {}
+    """Return the bounds of the shared variables that an asynchronous operation's addresses lead into.
+
+    The row also says whether it accesses them by the generic proxy.
+    """
+    row: Row = {SiteRow.flags: int(Flag.GENERIC_PROXY) if op.record.stores_asynchronously else 0}
     for number, access in enumerate(op.record.memory):
         operand = op.operands[access.operand] if access.operand < len(op.operands) else None
         if isinstance(operand, MemoryOperand) and access.space == "shared":
@@ -347,6 +376,8 @@ def _access(op: Op, located: LocatedAccess, program: Program, arch: str) -> Row:
             flags |= Flag.NARROW_ARRIVAL
         if op.has("inval"):
             flags |= Flag.INVALIDATES
+        if op.record.orders is Order.TRACK:
+            flags |= Flag.ARRIVES_LATER
         if access.acquires:
             asked = _operand(op.operands[2], SiteRow.step_base, SiteRow.step)
             asked[SiteRow.element_bits] = getattr(op.operands[2], "bits", 32)
@@ -394,7 +425,7 @@ def _add_matrix(op: Op, row: Row, writes: bool, arch: str) -> None:
     row[SiteRow.flags] |= Flag.MATRIX
     packed = next((each for name, each in EXPANSIONS.items() if op.has(name)), None)
     if packed is not None:  # the rest of a row is a gap
-        row[SiteRow.access_size] = row[SiteRow.access_size] * packed.bits // 8
+        row[SiteRow.access_size] = packed.held_bytes
     if writes and not op.has("trans"):
         row[SiteRow.flags] |= Flag.BY_WORD
     if arch == "sm_75" and count < 32:

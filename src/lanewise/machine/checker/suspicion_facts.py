@@ -386,6 +386,15 @@ class Facts:
         return f"{commit}, and a wait for that mbarrier before {self.here}"
 
     @property
+    def tensor_order(self) -> str:
+        """What orders two threads that issue operations of the pipe, or makes them one."""
+        if self.other is not None and self.other.place.op is self.op and self.other.reach is Reach.WARP:
+            each = f"each lane of the warp that comes to {self.here} issues one of its own"
+            return f"let one lane issue it ({self.one_lane}): {each}"
+        before = f"{self.tensor_before} {self.after_other}, a barrier or an mbarrier between the two threads"
+        return f"{before}, and {self.tensor_after} before {self.here}; or let one thread issue both"
+
+    @property
     def tensor_initialise(self) -> str:
         """What gives tensor memory a value before it is read."""
         operand = TensorOperand(self.numbers["operand"])
@@ -414,6 +423,14 @@ class Facts:
     def uses(self) -> str:
         """What an access does to the words of an mbarrier."""
         return "reads the words of" if self.numbers["use"] == BarrierUse.LOAD else "overwrites"
+
+    @property
+    def fewer_arrivals(self) -> str:
+        """What leaves as many arrivals at an mbarrier as its phase still expects."""
+        expected = self.numbers["expected"]
+        if expected == 0:
+            return f"wait for the phase before {self.here}"
+        return f"let {expected} of them arrive (one: if (threadIdx.x == 0))"
 
     @property
     def bytes_left(self) -> str:

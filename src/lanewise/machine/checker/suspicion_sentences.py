@@ -156,6 +156,13 @@ class Suspicion(IntEnum):
         "the block ends, and no thread has waited for this copy into shared memory (mbarrier: {place})",
         "wait for the phase of its mbarrier before the end of the kernel",
     )  # fmt: skip
+    #: An mbarrier is invalidated that an asynchronous operation has not arrived at, or told of its bytes.
+    BARRIER_INVALIDATED = (
+        "asynchronous copy", ERROR, Subject.ACCESS, "lane address other_row _",
+        "mbarrier.inval ends the mbarrier at {place}, which an asynchronous operation may still tell that it "
+        "is complete: this thread has neither waited for that phase nor synchronised with a thread that has",
+        "wait for the phase of the mbarrier {after_other} and before {here}",
+    )  # fmt: skip
 
     # the generic and the asynchronous proxy -----------------------------------------------------------------
 
@@ -171,6 +178,13 @@ class Suspicion(IntEnum):
         _PROXY + "a plain store wrote these bytes, and the thread that wrote them executed no "
         "fence.proxy.async in time",
         "{proxy_fence} {after_other}, " + _EACH_THREAD.format(did="wrote"),
+    )  # fmt: skip
+    #: What st.async wrote, which is complete, and an operation of the asynchronous proxy reads.
+    STORED_UNFENCED = (
+        "proxy", ERROR, Subject.TWO_ACCESSES, _BOTH,
+        _PROXY + "st.async or red.async wrote these bytes, by the generic proxy, and no fence has made them "
+        "visible to the asynchronous one",
+        "{proxy_fence} before {here}, after the wait for the mbarrier that counts the bytes",
     )  # fmt: skip
     #: What plain loads read, and an asynchronous operation writes: no fence between the proxies.
     READ_UNFENCED = (
@@ -242,8 +256,7 @@ class Suspicion(IntEnum):
         "tensor memory", ERROR, Subject.TWO_ACCESSES, _BOTH,
         "{tensor_access}: another thread has accessed this place by {tensor_operation}, and no mbarrier or "
         "barrier orders the two; only tcgen05.mma, cp and shift of one thread stay in order by themselves",
-        "{tensor_before} {after_other}, a barrier or an mbarrier between the two threads, and "
-        "{tensor_after} before {here}; or let one thread issue both",
+        "{tensor_order}",
     )  # fmt: skip
     # Threads that are synchronised touch the same cells, without the fences that the PTX ISA asks for.
     TENSOR_UNFENCED_BEFORE = (
@@ -317,8 +330,7 @@ class Suspicion(IntEnum):
         "mbarrier", ERROR, Subject.ACCESS, "lane address expected _",
         "the lanes of one instruction arrive at the mbarrier at {place} more often than the {expected} times "
         "that its phase still expects",
-        "initialise it with the number of threads that arrive, or let {expected} of them arrive (one: "
-        "if (threadIdx.x == 0))",
+        "initialise it with the number of threads that arrive, or {fewer_arrivals}",
     )  # fmt: skip
     ARRIVAL_UNORDERED = (
         "mbarrier", ERROR, Subject.ACCESS, "lane address expected _",

@@ -24,13 +24,13 @@ from lanewise.machine.checker.report import Finding
 from lanewise.machine.checker.site_table import PATIENCE, access_of, by_async_proxy, row_of_number
 from lanewise.machine.checker.suspicion_facts import Facts, Other, name_of
 from lanewise.machine.checker.suspicion_sentences import SUSPICIONS, Subject, Suspicion
-from lanewise.machine.program.instruction_record import AccessKind, BlockEnd, Size
+from lanewise.machine.program.instruction_record import BlockEnd
 from lanewise.machine.program.instruction_table import MOST_ROWS
 from lanewise.machine.program.memory_accesses import LocatedAccess, accesses, writes_unseen_bytes
-from lanewise.machine.program.operands import Register, elements_of
+from lanewise.machine.program.operands import elements_of
 from lanewise.machine.program.ops import Op
 from lanewise.machine.runtime.launch import Launch
-from lanewise.machine.runtime.shared_names import in_reserved_memory, space_of_generic
+from lanewise.machine.runtime.shared_names import in_reserved_memory
 from lanewise.machine.runtime.state import BlockState
 
 _MASK = (1 << 64) - 1
@@ -126,10 +126,9 @@ class Triage:
         launch, lane, address = self.launch, numbers["lane"], numbers.get("address", 0)
         op = launch.compiled.program.sites[row // MOST_ROWS]
         access = access_of(op, row)
-        harmless = kind is Suspicion.SAME_ADDRESS and rows_agree(state, warp, op, address)
-        if kind is Suspicion.UNINITIALISED:
-            harmless = self.writes_unseen_bytes or in_reserved_memory(launch, address)
-        if harmless:
+        if kind is Suspicion.UNINITIALISED and (
+            self.writes_unseen_bytes or in_reserved_memory(launch, address)
+        ):
             self.rows[row, (SiteRow.counts + 8 * kind) // 8] -= 1
             return
         advice = kind.is_advice_on(launch.compiled.arch)
@@ -157,7 +156,8 @@ class Triage:
         other, side = None, None
         if kind.subject is Subject.TWO_ACCESSES:
             other, side = self._other(kind, state, warp, lane, space, allocation, numbers)
-            if kind in _FENCES and side.place.op.record.allocates_tensor_memory:
+            is_data = by_async_proxy(op) and kind in (*_FENCES, Suspicion.AFTER_WRITE)
+            if is_data and side.place.op.record.allocates_tensor_memory:
                 self._after_alloc(kind, warp_frame, row, lane, address)
                 return
         elif (instruction := self._instruction(kind, numbers)) is not None:
@@ -202,7 +202,8 @@ class Triage:
         """
         self.rows[row, (SiteRow.counts + 8 * kind) // 8] -= 1
         self.rows[row, (SiteRow.limits + 8 * kind) // 8] = PATIENCE
-        if kind is Suspicion.UNFENCED:
+        self.reached.pop((row, kind), None)
+        if kind is not Suspicion.WEAKLY_FENCED:
             self.consider(Suspicion.UNINITIALISED, warp_frame, row, lane, address, 0, 0)
 
     def _needs(self, op: Op, unwritten: int) -> bool:
@@ -442,40 +443,3 @@ class Triage:
 def _mask(lanes: npt.NDArray[np.bool_]) -> int:
     """Return lanes as the bits of a mask."""
     return sum(1 << int(lane) for lane in np.flatnonzero(lanes))
-
-
-#: The most bytes of a cell of shadow memory, all of which a suspicion is about.
-_CELL_BYTES = 4
-
-
-def rows_agree(state: BlockState, warp: int, op: Op, address: int) -> bool:
-    """Return whether all rows that a stmatrix writes at an address have the same elements there.
-
-    For other instructions nothing is known of the values, and the answer is no.
-    """
-    located = accesses(op)[0]
-    if located.access.kind is not AccessKind.WRITE or located.access.size is not Size.MATRIX_ROW:
-        return False
-    instruction, base = op.source.instruction(), located.address.base
-    if instruction is None or not isinstance(base, Register):
-        return False
-    (matrix,) = instruction.operands.values()
-    registers = elements_of(op.operands[located.access.data or 1])
-    starts = state.lanes(warp, base.offset, base.bits).astype(np.int64) + located.address.offset
-    element_bytes = matrix.format.bits // 8
-    written: dict[int, set[int]] = {}
-    for row in range(instruction.row_addresses.rows):
-        start = int(starts[row])
-        if located.space == "generic":
-            start = space_of_generic(start)[1]
-        for place in range(address, address + _CELL_BYTES, element_bytes):
-            if not 0 <= place - start < instruction.row_addresses.row_bytes:
-                continue
-            holder = matrix.holder(row, (place - start) // element_bytes)
-            register = registers[holder.register]
-            if not isinstance(register, Register):
-                return False
-            held = int(state.lanes(warp, register.offset, register.bits)[holder.lane])
-            element = held >> matrix.format.bits * holder.slot & (1 << matrix.format.bits) - 1
-            written.setdefault(place, set()).add(element)
-    return all(len(each) == 1 for each in written.values())

@@ -103,8 +103,8 @@ class MemoryAccess:
     #: The number of the operand that is its address.
     operand: int
     size: Size
-    #: The number of the operand that is its data (Size.TYPE), or its number of bytes (Size.OPERAND and
-    #: Size.ANY_OPERAND).
+    #: The number of the operand that is its data (Size.TYPE, rows that are stored), or its number of bytes
+    #: (Size.OPERAND and Size.ANY_OPERAND).
     data: int = 0
     #: The state space, where the modifiers do not decide it.
     space: str = ""
@@ -371,6 +371,20 @@ class InstructionRecord:
     def is_plain_store(self) -> bool:
         """Whether it is a single write of as many bytes as its type has: st."""
         return [(each.kind, each.size) for each in self.memory] == [(AccessKind.WRITE, Size.TYPE)]
+
+    @property
+    def is_matrix_store(self) -> bool:
+        """Whether it is a single write of rows of matrices: stmatrix."""
+        return [(each.kind, each.size) for each in self.memory] == [(AccessKind.WRITE, Size.MATRIX_ROW)]
+
+    @property
+    def stores_asynchronously(self) -> bool:
+        """Whether values of registers are stored at a later time: st.async, red.async.
+
+        They do so by the generic proxy (CUDA Programming Guide, "async thread and async proxy").
+        """
+        first = self.memory[0] if self.memory else None
+        return first is not None and first.proxy is Proxy.ASYNC and first.size is Size.TYPE
 
     @property
     def makes_mbarrier(self) -> bool:

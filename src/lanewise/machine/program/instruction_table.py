@@ -364,7 +364,7 @@ MATRICES = (
     ),
     *warp(
         "stmatrix", "address use", shared_step="warp_ops.ldmatrix:step", waits=Waits.WARP, counter="stsm",
-        memory=(MemoryAccess(WRITE, 0, Size.MATRIX_ROW),), since=90),
+        memory=(MemoryAccess(WRITE, 0, Size.MATRIX_ROW, data=1),), since=90),
     *warp("movmatrix", "def use", "warp_ops.ldmatrix:transpose", waits=Waits.WARP),
 )  # fmt: skip
 

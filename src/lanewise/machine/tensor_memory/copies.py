@@ -34,8 +34,8 @@ from lanewise.machine.tensor_memory.targets import (
 )
 from lanewise.machine.tensor_memory_records import LANE_BYTES
 
-#: The operand that is the descriptor of the matrix in shared memory.
-DESCRIPTOR = 2
+#: The operand that is the descriptor of the matrix in shared memory, and the bytes of a piece that are read.
+DESCRIPTOR, HELD_BYTES = 2, 3
 #: Lanes that are shifted together, and the columns of an element of 32 bytes.
 SHIFTED_ROWS, SHIFTED_COLUMNS = 32, 8
 
@@ -62,6 +62,7 @@ def _write_issue(code: BlockCode, name: str, shape: CopyShape, expansion: Expans
     made.operand(ADDRESS, code["address"])
     made.operand(PAIRED, code["paired"])
     made.operand(DESCRIPTOR, descriptor)
+    made.operand(HELD_BYTES, code.number(expansion.held_bytes if expansion else PIECE_BYTES))
 
     def write(module: ir.Module, name: str) -> None:
         _write_execute(FunctionCode(module, name, ("operation",), ir.WORD, ""), shape, expansion)

@@ -303,3 +303,14 @@ extern "C" __global__ void answer_too_large(int* tiles) {
     wait(bar, 0);
     if (canceled(reinterpret_cast<uint4&>(answer), x, y) && T == 0) atomicAdd(&tiles[x], 1 + static_cast<int>(other[0] & 0));
 }
+
+//@ launch control | asynchronous copy | 2, 64 | i32[6]=0 | the mbarrier is given up while an answer is under way to it
+extern "C" __global__ void inval_before_the_answer(int* tiles) {
+    ANSWERS(1)
+    if (T == 0) {
+        atomicAdd(&tiles[x + y], 1);
+        ASK(0)
+        wait(bar[0], 0);  //+
+        inval(bar[0]);  //!
+    }
+}

@@ -292,3 +292,70 @@ extern "C" __global__ void columns_of_whole_memory(const __half* a, const __half
         free_columns<1>(second, 32);
     }
 }
+
+// the end of an mbarrier ------------------------------------------------------------------------------------
+
+//@ tensor memory | asynchronous copy | 1, 128 | f16[2048], f16[512], f32[4096]=0 | the mbarrier of the last commit is given up, and nobody has waited for it
+extern "C" __global__ void inval_before_the_commit_arrives(const __half* a, const __half* b, float* y) {
+    constexpr int COMMITS = 1, READERS = 1;
+    BEGIN(32)
+    if (T == 0) {
+        MULTIPLY(d, 0);
+        commit(full[0]);
+        commit(empty[0]);
+    }
+    wait(full[0], 0);
+    fence_after_sync();
+    load_lanes(x, mine);
+    wait_loads();
+    STORE(y)
+    wait(empty[0], 0);  //+
+    END(32)
+    if (T == 0) inval(full[0]), inval(empty[0]);  //!
+}
+
+//@ tensor memory | asynchronous copy | 1, 128 | f16[2048], f16[512], f32[4096]=0 | the mbarriers' memory becomes a buffer while a commit to one of them is under way
+extern "C" __global__ void mbarrier_reused_before_the_commit_arrives(const __half* a, const __half* b, float* y) {
+    constexpr int COMMITS = 1, READERS = 1;
+    BEGIN(32)
+    REPEAT(t, 2) {
+        if (T == 0) {
+            MULTIPLY(d, 0);
+            commit(full[t]);
+            commit(empty[0]);
+        }
+        wait(full[t], 0);
+        fence_after_sync();
+        load_lanes(x, mine);
+        wait_loads();
+        if (t == 0) wait(empty[0], 0);
+        MEET
+    }
+    STORE(y)
+    wait(empty[0], 1);  //+
+    END(32)
+    if (T == 0) inval(empty[0]);  //!
+    __syncthreads();
+    u32* const words = reinterpret_cast<u32*>(&empty[0]);
+    if (T < 2) words[T] = T;
+    __syncthreads();
+    if (T < 2) y[T] += words[1 - T];
+}
+
+//@ tensor memory | - | 1, 128 | f16[2048], f16[512], f32[4096]=0 | a later commit of the thread has arrived: so have the earlier ones, whose mbarriers are given up
+extern "C" __global__ void inval_after_a_later_commit(const __half* a, const __half* b, float* y) {
+    constexpr int COMMITS = 1, READERS = 1;
+    BEGIN(32)
+    if (T == 0) {
+        MULTIPLY(d, 0);
+        commit(empty[0]);
+        commit(full[0]);
+    }
+    wait(full[0], 0);
+    fence_after_sync();
+    load_lanes(x, mine);
+    wait_loads();
+    STORE(y)
+    END(32)
+    if (T == 0) inval(full[0]), inval(empty[0]);
+}

@@ -416,3 +416,39 @@ extern "C" __global__ void cp_async_without_noinc(const float* x, float* y) {
     wait(bar, 0);  //!
     y[T] = s[63 - T];
 }
+
+//@ transactions | asynchronous copy | 1, 64 | f32[64], f32[64]=0 | the barrier is given up while a copy that it counts is under way
+extern "C" __global__ void inval_while_copying(const float* x, float* y) {
+    __shared__ __align__(128) float s[64];
+    __shared__ u64 bar;
+    MAKE(bar, 1)
+    if (T == 0) arrive_expect(bar, 256), bulk_load(s, x, 256, bar);
+    wait(bar, 0);  //+
+    __syncthreads();
+    if (T == 0) inval(bar);  //!
+    y[T] = x[63 - T];
+}
+
+//@ transactions | asynchronous copy/race | 1, 64 | f32[64], f32[64]=0 | one warp waits for the copy, and the other one gives the barrier up
+extern "C" __global__ void inval_by_a_warp_that_has_not_waited(const float* x, float* y) {
+    __shared__ __align__(128) float s[64];
+    __shared__ u64 bar;
+    MAKE(bar, 1)
+    if (T == 0) arrive_expect(bar, 256), bulk_load(s, x, 256, bar);
+    if (WARP == 1) wait(bar, 0), y[T] = s[T];  //!
+    __syncthreads();  //+
+    if (T == 0) inval(bar);  //!
+}
+
+//@ transactions | asynchronous copy | 1, 64 | f32[256], f32[64]=0 | the barrier is given up while cp.async, whose end arrives at it, is under way
+extern "C" __global__ void inval_while_cp_async_is_tracked(const float* x, float* y) {
+    __shared__ __align__(128) float s[256];
+    __shared__ u64 bar;
+    MAKE(bar, 64)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared(s + T * 4)), "l"(x + T * 4) : "memory");
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared(&bar)) : "memory");
+    wait(bar, 0);  //+
+    __syncthreads();
+    if (T == 0) inval(bar);  //!
+    y[T] = x[63 - T];
+}

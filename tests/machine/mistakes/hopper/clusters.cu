@@ -348,3 +348,19 @@ extern "C" __global__ void wait_on_remote_barrier(const float* x, float* y) {
     y[64 * blockIdx.x + T] = x[64 * blockIdx.x + T];
     cluster_sync();
 }
+
+//@ proxies | proxy | 2, 64, cluster 2 | u32[128], u32[128]=0 | what st.async stored is copied on by TMA, with no fence between the proxies
+extern "C" __global__ void store_async_then_bulk_store(const u32* x, u32* y) {
+    __shared__ __align__(128) u32 s[64];
+    __shared__ u64 bar;
+    MAKE(bar, 1)
+    if (T == 0) arrive_expect(bar, 256);
+    store_async(mapa(s + T, OTHER), x[64 * blockIdx.x + T], mapa(&bar, OTHER));
+    if (T == 0) {
+        wait_cluster(bar, 0);
+        fence_async_shared();  //+
+        bulk_store(y + 64 * blockIdx.x, s, 256);  //!
+        bulk_commit(), bulk_wait<0>();
+    }
+    cluster_sync();
+}

@@ -149,3 +149,30 @@ extern "C" __global__ void gemm_multicast_b(MAP ma, MAP mb, float* y) {
     __syncwarp();
     cluster_sync();
 }
+
+//@ clusters | - | 4, 64, cluster 4 | f32[256], f32[256]=0 | lanes of one warp arrive in all blocks at once, and each block then gives its mbarrier up
+extern "C" __global__ void arrivals_in_all_blocks_at_once(const float* x, float* y) {
+    __shared__ u64 bar;
+    MAKE(bar, 1)
+    if (RANK == 1 && T < 4) arrive_cluster(mapa(&bar, T));
+    wait_cluster(bar, 0);
+    __syncthreads();
+    if (T == 0) inval(bar);
+    y[64 * blockIdx.x + T] = x[64 * blockIdx.x + T];
+    cluster_sync();
+}
+
+//@ clusters | - | 2, 64, cluster 2 | u32[128], u32[128]=0 | st.async over what plain stores wrote: both are of the generic proxy, and need no fence
+extern "C" __global__ void store_async_after_plain_accesses(const u32* x, u32* y) {
+    __shared__ u32 s[64];
+    __shared__ u64 bar;
+    s[T] = T;
+    MAKE(bar, 1)
+    const u32 before = s[63 - T];
+    cluster_sync();
+    if (T == 0) arrive_expect(bar, 256);
+    store_async(mapa(s + T, OTHER), x[64 * blockIdx.x + T], mapa(&bar, OTHER));
+    wait_cluster(bar, 0);
+    y[64 * blockIdx.x + T] = s[63 - T] + before;
+    cluster_sync();
+}

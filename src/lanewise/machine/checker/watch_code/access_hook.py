@@ -42,7 +42,7 @@ from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
 )
 from lanewise.machine.checker.watch_code.clocks.warp_order import meet
 from lanewise.machine.checker.watch_code.proxy.async_clocks import note_written
-from lanewise.machine.checker.watch_code.proxy.phases import written_over
+from lanewise.machine.checker.watch_code.proxy.barrier_lifetimes import written_over
 from lanewise.machine.checker.watch_code.proxy.remote_accesses import is_in_cluster, note_remote
 from lanewise.machine.checker.watch_code.shadow.request_pattern import count_costs, keep_base, remember
 from lanewise.machine.checker.watch_code.shadow.shadow_memory import (

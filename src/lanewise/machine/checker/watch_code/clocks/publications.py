@@ -60,6 +60,8 @@ def note_partial_release(watch: BlockWatch, lanes: int) -> None:
     clock, epoch = watch.clock, watch.epoch
     others = unreleased_lanes(watch, lanes)
     release = partial_release(watch, epoch)
+    if release.released == epoch:  # lanes of one instruction that release in different blocks
+        others &= release.others
     release.epoch = epoch if others != 0 else 0
     synced = max(clock.synced, clock.acquired_at)
     if follows_async():

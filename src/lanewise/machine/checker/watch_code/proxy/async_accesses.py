@@ -79,6 +79,16 @@ def fenced(watch: BlockWatch, epoch: int, lanes: int, shared: bool) -> int:
 
 
 @inlined
+def fenced_since(watch: BlockWatch, epoch: int) -> bool:
+    """Return whether a warp of the block has executed a fence between the proxies after an epoch."""
+    is_fenced = False
+    for warp in range(watch.first_warp, watch.first_warp + watch.warps):
+        last = warp_fence(watch, warp)
+        is_fenced = is_fenced | ((last.warp == warp + 1) & (last.epoch > epoch))
+    return is_fenced
+
+
+@inlined
 def reads_handed_over(watch: BlockWatch, epoch: int) -> bool:
     """Return whether the asynchronous proxy may write over what a warp of the block read in an epoch.
 
@@ -130,7 +140,12 @@ def check_after_async_write(view: RunView, cell: ShadowCell, epoch: int, address
     if not may_overlap and not async_finished(watch, epoch, view.who, reads=False):
         suspect_operation(view, Suspicion.UNFINISHED_COPY, address, epoch, cell.writer)
         return False
-    swizzle = operation(watch, epoch).swizzle
+    noted, flags = operation(watch, epoch), view.flags
+    is_generic = (noted.epoch == epoch) & (noted.generic != 0)
+    if is_generic & (flags & AsyncFlag.READS != 0) and not fenced_since(watch, epoch):
+        suspect_operation(view, Suspicion.STORED_UNFENCED, address, epoch, cell.writer)
+        return False
+    swizzle = noted.swizzle
     if (swizzle != 0) & (view.swizzle != 0) & (swizzle != view.swizzle):
         suspect_operation(view, Suspicion.SWIZZLE_DIFFERS, address, epoch, cell.writer)
         return False
@@ -148,6 +163,8 @@ def check_after_plain_write(view: RunView, cell: ShadowCell, epoch: int, address
         kind = Suspicion.WEAKLY_AFTER_WRITE if order == WEAKLY_ORDERED else Suspicion.AFTER_WRITE
         suspect_operation(view, kind, address, epoch, writer)
         return False
+    if flags & AsyncFlag.GENERIC != 0:
+        return True
     fence = fenced(watch, epoch, lanes_of(writer), flags & AsyncFlag.SHARED != 0)
     if (fence == UNFENCED) & (flags & AsyncFlag.READS != 0):
         suspect_operation(view, Suspicion.UNFENCED, address, epoch, writer)
@@ -182,7 +199,7 @@ def check_after_plain_read(view: RunView, held: int, reader: int, floor: int, ad
             suspect_operation(view, kind, address, epoch, reader)
             return False
     if (
-        shared
+        shared & (view.flags & AsyncFlag.GENERIC == 0)
         and not reads_handed_over(watch, epoch)
         and not fenced_by_readers(watch, epoch, lanes_of(reader))
     ):

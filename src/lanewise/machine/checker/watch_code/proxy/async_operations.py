@@ -18,7 +18,7 @@ from lanewise.machine.async_records import AsyncOperation
 from lanewise.machine.bulk_copies.box_walker import walk
 from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import AsyncFlag, AsyncKind, RunView
-from lanewise.machine.checker.records import AllocationShadow, BlockWatch, SiteRow, WatchRecord
+from lanewise.machine.checker.records import AllocationShadow, BlockWatch, Flag, SiteRow, WatchRecord
 from lanewise.machine.checker.suspicion_sentences import Suspicion
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import suspect, watch_of, watch_of_running
 from lanewise.machine.checker.watch_code.proxy.async_clocks import (
@@ -147,6 +147,9 @@ def begin_copy(frame: WarpFrame, copy: AsyncOperation, issued: Issued) -> None:
     issued.who = who
     # A reduction is to others what an atomic is.
     issued.writes = AsyncFlag.WRITES | AsyncFlag.REDUCES if reduces else AsyncFlag.WRITES
+    if watch.watch.sites[row].flags & Flag.GENERIC_PROXY != 0:
+        operation(watch, issued.epoch).generic = 1
+        issued.writes |= AsyncFlag.GENERIC
     issued.writer = who | (records.ATOMIC | records.STRONG) if reduces else who
 
 

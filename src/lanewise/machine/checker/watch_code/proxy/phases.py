@@ -6,7 +6,7 @@ thread that it has synchronised with, has seen that phase complete.
 
 from __future__ import annotations
 
-from lanewise.jit.lane_functions import address_of, joined, lanes_in, lowest_bit, mask_of, set_bits
+from lanewise.jit.lane_functions import address_of, joined
 from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine.abi import WarpFrame
 from lanewise.machine.checker import records
@@ -15,7 +15,6 @@ from lanewise.machine.checker.proxy_records import (
     PHASES_KEPT,
     VECTORS,
     AsyncClock,
-    BarrierUse,
     FollowedBarrier,
     PhaseRecord,
 )
@@ -32,9 +31,7 @@ from lanewise.machine.checker.watch_code.clocks.vector_clocks import operand_of,
 from lanewise.machine.checker.watch_code.proxy.async_clocks import async_clock, publish_own, running_clock
 from lanewise.machine.checker.watch_code.proxy.remote_accesses import note_remote_arrival
 from lanewise.machine.checker.watch_code.watch_module import (
-    LaneLongs,
     clear_bytes,
-    load_long,
 )
 from lanewise.machine.program.memory_accesses import MBARRIER_BYTES
 from lanewise.machine.warp_ops.mbarrier import MOST, PENDING, READY
@@ -119,6 +116,13 @@ def phase_of_barrier(home: BlockWatch, number: int) -> int:
     return followed_barrier(home, number).phase if number >= 0 else 0
 
 
+@inlined
+def owe(barrier: FollowedBarrier, row: int) -> None:
+    """Note an asynchronous operation that will tell an mbarrier of bytes, or arrive, in this phase."""
+    barrier.owed_phase = barrier.phase
+    barrier.owed_row = row
+
+
 @compiled()
 def phase_of_commit(home: BlockWatch, number: int, word: int) -> int:
     """Return the phase that a tcgen05.commit arrives in, which is issued now; 0 if it is not followed.
@@ -138,45 +142,6 @@ def phase_of_commit(home: BlockWatch, number: int, word: int) -> int:
     return now if under_way < pending else now + 1 + (under_way - pending) // count
 
 
-@inlined
-def initialise_barriers(frame: WarpFrame, home: BlockWatch, offsets: LaneLongs, active: int) -> None:
-    """Put the mbarriers that some lanes initialise on record."""
-    for lane in set_bits(active):
-        number = follow_barrier(home, offsets.longs[lane], 0)
-        if number >= 0:
-            made = followed_barrier(home, number)
-            made.init_epoch = watch_of(frame.block).epoch
-            made.init_warp = frame.index
-            made.init_lane = lane
-
-
-@compiled()
-def written_over(
-    frame: WarpFrame,
-    site: int,
-    home: BlockWatch,
-    offsets: LaneLongs,
-    active: int,
-    size: int,
-    host: int,
-    use: int,
-) -> None:
-    """Lanes access bytes near mbarriers; `use` says what for, a BarrierUse. What INIT makes is followed."""
-    for number in range(home.followed_count):
-        barrier = followed_barrier(home, number)
-        start = barrier.offset
-        above = (offsets.longs >= max(start - size + 1, 0)) & (offsets.longs < start + MBARRIER_BYTES)
-        near = mask_of(lanes_in(active) & above)
-        is_live = is_initialised(load_long(host + start)) & (start >= 0)
-        if (near != 0) & (use != BarrierUse.INVAL) & is_live:
-            suspect(Suspicion.BARRIER_OVERWRITTEN, frame, site, lowest_bit(near), start, use, 0)
-        # It ends if a new one begins, or other data is in its place.
-        if (near != 0) & (use != BarrierUse.LOAD):
-            barrier.offset = -MBARRIER_BYTES
-    if use == BarrierUse.INIT:
-        initialise_barriers(frame, home, offsets, active)
-
-
 @compiled()
 def used_by_copy(frame: WarpFrame, row: int, home: BlockWatch, number: int, lane: int) -> None:
     """A bulk copy is told to an mbarrier, which the asynchronous proxy has to see as it was initialised."""
@@ -184,6 +149,7 @@ def used_by_copy(frame: WarpFrame, row: int, home: BlockWatch, number: int, lane
     barrier.row = row
     barrier.copy_phase = barrier.phase
     barrier.copy_row = row
+    owe(barrier, row)
     epoch = barrier.init_epoch
     if (home is watch) & (epoch > 0) & (barrier.visible == 0):
         barrier.visible = 1
@@ -311,6 +277,8 @@ def arrive_at_phase(frame: WarpFrame, home: BlockWatch, offset: int, word: int, 
         is_narrow = row_of(frame, site).flags & Flag.NARROW_ARRIVAL != 0
         away = AWAY_NARROWLY if is_narrow else AWAY
         publish_to_phase(watch, phase, HERE if at_home else away)
+    if row_of(frame, site).flags & Flag.ARRIVES_LATER != 0:
+        owe(barrier, site)
     check_arrival(frame, barrier, number, word, site, lane)
     if at_home:
         tell_phase(watch, phase)

@@ -76,9 +76,51 @@ def content(access: Access, offset: int) -> int:
 
 
 @inlined
+def is_in_row(access: Access, row: int, offset: int) -> bool:
+    """Return whether a row of stmatrix has the cell at an offset."""
+    return unsigned_less(offset - access.offsets[row], access.size)
+
+
+@compiled()
+def row_bits(access: Access, row: int, offset: int) -> int:
+    """Return the bits that a row of stmatrix writes to a cell at an offset."""
+    elements, start = access.row.stored, offset - access.offsets[row]
+    size = elements[0].bytes
+    bits = 0
+    for number in range(1 << access.shift):
+        byte = start + number
+        element = elements[(row * access.size + byte) // size]
+        held = register_bits(access.frame, element.register, element.register_bits, element.lane)
+        bits |= (shifted_right(held, element.first_bit + (byte % size) * 8) & 255) << (8 * number)
+    return bits
+
+
+@compiled()
+def rows_write(access: Access, offset: int, bits: int) -> bool:
+    """Return whether all rows of stmatrix that have a cell write the same bits to it."""
+    for row in set_bits(access.active):
+        if is_in_row(access, row, offset) and row_bits(access, row, offset) != bits:
+            return False
+    return True
+
+
+@compiled()
+def rows_agree(access: Access, offset: int) -> bool:
+    """Return whether all rows of stmatrix that have a cell write the same to it."""
+    for row in set_bits(access.active):
+        if is_in_row(access, row, offset):
+            return rows_write(access, offset, row_bits(access, row, offset))
+    return True
+
+
+@inlined
 def stores_what_is_there(access: Access, me: int, offset: int) -> bool:
-    """Return whether a plain store writes the value that is there, which changes nothing."""
-    return access.row.stored_count > 0 and stored_bits(access, lane_of(me), offset) == content(access, offset)
+    """Return whether a plain store or stmatrix writes the value that is there, which changes nothing."""
+    if access.row.stored_count <= 0:
+        return False
+    if access.flags & Flag.MATRIX != 0:
+        return rows_write(access, offset, content(access, offset))
+    return stored_bits(access, lane_of(me), offset) == content(access, offset)
 
 
 # examining a cell -------------------------------------------------------------------------------------------
@@ -285,8 +327,12 @@ def writes_here(access: Access, lane: int, offset: int) -> bool:
 def check_same_address(access: Access, me: int, offset: int, earlier: int) -> None:
     """Report lanes of one instruction that write different values to a cell."""
     if access.row.stored_count != 0:
-        mine, theirs = stored_bits(access, lane_of(me), offset), stored_bits(access, lane_of(earlier), offset)
-        if mine == theirs:
+        if access.flags & Flag.MATRIX != 0:
+            agree = rows_agree(access, offset)
+        else:
+            mine = stored_bits(access, lane_of(me), offset)
+            agree = mine == stored_bits(access, lane_of(earlier), offset)
+        if agree:
             return
     suspect_access(access, me, offset, Suspicion.SAME_ADDRESS, access.watch.epoch, earlier)
 

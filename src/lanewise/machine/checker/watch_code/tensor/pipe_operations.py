@@ -35,7 +35,7 @@ from lanewise.machine.checker.watch_code.clocks.vector_clocks import begin_epoch
 from lanewise.machine.checker.watch_code.proxy.async_clocks import begin_operation
 from lanewise.machine.checker.watch_code.proxy.async_operations import BegunOperation, Issued, word_of
 from lanewise.machine.checker.watch_code.proxy.extents import Extent
-from lanewise.machine.checker.watch_code.proxy.phases import follow_barrier, phase_of_commit
+from lanewise.machine.checker.watch_code.proxy.phases import follow_barrier, followed_barrier, phase_of_commit
 from lanewise.machine.checker.watch_code.proxy.remote_accesses import is_in_cluster, note_remote
 from lanewise.machine.checker.watch_code.proxy.tensor_commits import tensor_clock
 from lanewise.machine.checker.watch_code.tensor.cells import look_at_cells
@@ -85,9 +85,7 @@ F8F6F4 = _number(Product(KINDS["f8f6f4"])) & KIND_BITS
 MXF8F6F4 = _number(Product(KINDS["mxf8f6f4"], block=32)) & KIND_BITS
 #: The numbers of formats of 6 and of 4 bits, which lie packed in the first bytes of a piece beside 8 bits.
 E2M3, E3M2, E2M1 = (KINDS["f8f6f4"].formats[each] for each in ("e2m3", "e3m2", "e2m1"))
-SIX_BIT_BYTES, FOUR_BIT_BYTES = (
-    PIECE_BYTES * EXPANSIONS[each].bits // 8 for each in ("b6x16_p32", "b4x16_p64")
-)
+SIX_BIT_BYTES, FOUR_BIT_BYTES = (EXPANSIONS[each].held_bytes for each in ("b6x16_p32", "b4x16_p64"))
 #: The first number of the kinds with scale factors.
 SCALED_FROM = MXF8F6F4
 #: Fields of the instruction descriptor: first bit, mask, unit.
@@ -395,11 +393,14 @@ def _copy_hook(shape: CopyShape) -> Hook:
         code.run(begin_pipe_operation, frame=begun.frame, made=made, issued=begun.issued)
         descriptor = made.get(AsyncOperation.tensor_operands + 8 * copies.DESCRIPTOR)
         paired = made.get(AsyncOperation.tensor_operands + 8 * targets.PAIRED)
+        held = made.get(AsyncOperation.tensor_operands + 8 * copies.HELD_BYTES)
         with _each_block(code, begun, paired) as block:
             by_eights = code.number(-(-shape.rows // LINES_TOGETHER))
             lines = min(shape.rows, LINES_TOGETHER)
             reads = _SharedReads(begun, block)
-            reads.matrix(SOURCE, descriptor, code.number(0), by_eights, code.number(shape.pieces), lines)
+            reads.matrix(
+                SOURCE, descriptor, code.number(0), by_eights, code.number(shape.pieces), lines, held
+            )
         _look_at_target(code, begun, made, groups, shape.columns, TensorFlag.WRITES | TensorFlag.PIPE)
         code.done()
 
@@ -474,5 +475,9 @@ def commit_issued(frame: WarpFrame, operation: AsyncOperation) -> None:
     commit.home = home
     commit.number = number
     commit.phase = phase_of_commit(home, number, load_long(operation.barrier))
+    if number >= 0:
+        barrier = followed_barrier(home, number)
+        barrier.commit_epoch = commit.epoch
+        barrier.commit_row = operation.site * MOST_ROWS
     begin_epoch(frame)
     arrive_by_commit(frame, operation, home)
