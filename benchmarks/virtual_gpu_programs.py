@@ -57,9 +57,12 @@ ARGUMENTS: dict[str, list[str]] = {
     "MonteCarloMultiGPU": ["--scaling=strong"],
 }
 #: Sizes of llm.c's kernels that a CPU computes in seconds, twice: each file compares with its own CPU code.
-LLM_SIZES = {"B": "2", "T": "64", "C": "192", "NH": "3", "OC": "384", "V": "1000", "Vp": "1024"}
+#: As with the original sizes, all block sizes divide B * T, 128 divides T, heads have 64 channels, V is odd.
+LLM_SIZES = {"B": "8", "T": "128", "C": "384", "NH": "6", "OC": "768", "V": "1001", "Vp": "1024"}
 PASSED = re.compile(r"pass|success|test ok|\bok\b|verified|correct|results match", re.IGNORECASE)
 FAILED = re.compile(r"\bFAIL|test failed|\bmismatch")
+#: What llm.c's programs print for a kernel that was not compiled in.
+NO_SUCH_KERNEL = "Invalid kernel number"
 
 
 #: What makes LeetCUDA's runners small: arguments, and words of the source.
@@ -178,7 +181,7 @@ def llm_c(root: Path) -> list[dict[str, Any]]:
         start = text.find("int main(")
         if start >= 0:
             small = re.sub(
-                r"(\bint |, )(B|T|C|NH|OC|V|Vp) = \d+[^,;]*(?=[,;])",
+                r"(\bint |\bint64_t |, )(B|T|C|NH|OC|V|Vp) = \d+[^,;]*(?=[,;])",
                 lambda match: f"{match[1]}{match[2]} = {LLM_SIZES[match[2]]}",
                 text[start:],
             )
@@ -251,6 +254,8 @@ def run(program: dict[str, Any], gpu: str, seconds: float, command: str) -> dict
         verdict = "failed"
     elif verdict == "passed" and not said:
         verdict = "ended, no verdict of its own"
+    if NO_SUCH_KERNEL in output:
+        return {"name": name, "verdict": "left out", "why": "the program says that it has no such kernel"}
     return {
         "name": name, "arguments": arguments, "smaller": program.get("smaller", []),
         "status": status, "verdict": verdict,
