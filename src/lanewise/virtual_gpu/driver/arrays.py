@@ -90,8 +90,6 @@ class ArrayCalls(MemoryCalls):
 
     def create_array(self, sizes: tuple[int, int, int], dtype: str, channels: int, flags: int = 0) -> int:
         """Return a handle of a new array; its sizes are those of a program, 0 where there is no dimension."""
-        if flags & CUBEMAP:
-            raise DriverError(Result.NOT_SUPPORTED, "the virtual GPU has no cube maps")
         if sizes[0] <= 0 or channels not in (1, 2, 4):
             raise DriverError(
                 Result.INVALID_VALUE, f"an array of {sizes} texels with {channels} channels cannot be made"
@@ -211,9 +209,9 @@ class ArrayCalls(MemoryCalls):
         self.images[image] = None
 
     def texture_of(
-        self, texels: np.ndarray[Any, Any], channels: int, is_layered: bool, settings: TextureSettings
+        self, texels: np.ndarray[Any, Any], channels: int, flags: int, settings: TextureSettings
     ) -> int:
-        """Return a handle of a texture of texels."""
+        """Return a handle of a texture of texels; the flags are those of their array."""
         modes = [_ADDRESS_MODES[each] if 0 <= each < 4 else "clamp" for each in settings.address]
         filter: Literal["linear", "point"] = "linear" if settings.is_linear else "point"
         whole = texels if texels.flags.c_contiguous else np.zeros(texels.shape, texels.dtype)
@@ -225,7 +223,8 @@ class ArrayCalls(MemoryCalls):
                 normalized=settings.is_normalized,
                 read="normalized_float" if settings.is_normalized_float else "element",
                 channels=channels,
-                layered=is_layered,
+                layered=bool(flags & LAYERED),
+                cubemap=bool(flags & CUBEMAP),
                 border=settings.border,
             )
         except LanewiseError as error:
@@ -235,7 +234,8 @@ class ArrayCalls(MemoryCalls):
     def surface_of(self, array: TexelArray) -> int:
         """Return a handle of a surface of an array."""
         try:
-            made = surface(array.texels, channels=array.channels, layered=bool(array.flags & LAYERED))
+            has_layers = bool(array.flags & (LAYERED | CUBEMAP))  # surfaces have faces for layers
+            made = surface(array.texels, channels=array.channels, layered=has_layers)
         except LanewiseError as error:
             raise DriverError(Result.INVALID_VALUE, str(error)) from None
         return self.create_image(made)
@@ -272,11 +272,11 @@ class ArrayCalls(MemoryCalls):
         if kind == ARRAY:
             array = self.known(ctypes.c_uint64.from_address(fields).value, TexelArray)
             texels, dtype, channels = array.texels, array.dtype, array.channels
-            is_layered = bool(array.flags & LAYERED)
+            flags = array.flags
         elif kind in (LINEAR, PITCHED):
             place = ctypes.c_uint64.from_address(fields).value
             format, channels = (ctypes.c_uint32 * 2).from_address(fields + 8)
-            dtype, is_layered = _dtype(format), False
+            dtype, flags = _dtype(format), 0
             sizes = (ctypes.c_uint64 * 3).from_address(fields + 16)
             if kind == LINEAR:
                 count = sizes[0] // (int(np.dtype(dtype).itemsize) * channels)
@@ -291,7 +291,7 @@ class ArrayCalls(MemoryCalls):
         settings = TextureSettings(
             settings.address, settings.is_linear, as_float, settings.is_normalized, settings.border
         )
-        return self.texture_of(texels, channels, is_layered, settings)
+        return self.texture_of(texels, channels, flags, settings)
 
     def cuTexObjectDestroy(self, texture: int) -> None:
         """Forget a texture: its handle is none from now on."""

@@ -8,7 +8,6 @@ from typing import Any
 from lanewise.virtual_gpu.driver import Driver, DriverError, Result
 from lanewise.virtual_gpu.driver.arrays import (
     ARRAY,
-    LAYERED,
     LINEAR,
     PITCHED,
     Box,
@@ -417,11 +416,11 @@ class MemoryCalls:
         """Return a texture of an array or of memory."""
         kind, fields = ctypes.c_int32.from_address(resource).value, resource + 8
         start = ctypes.c_uint64.from_address(fields).value
-        is_layered = False
+        flags = 0
         if kind == ARRAY:
             array = self.driver.known(start, TexelArray)
             texels, channels = array.texels, array.channels
-            is_layered = bool(array.flags & LAYERED)
+            flags = array.flags
         elif kind in (LINEAR, PITCHED):
             dtype, channels = _format(fields + 8)
             sizes = list((ctypes.c_uint64 * 3).from_address(fields + 32))
@@ -438,7 +437,7 @@ class MemoryCalls:
             bool(asked.is_normalized),
             tuple(asked.border),
         )
-        return self.driver.texture_of(texels, channels, is_layered, settings)
+        return self.driver.texture_of(texels, channels, flags, settings)
 
     def cudaDestroyTextureObject(self, texture: int) -> None:
         """Forget a texture; 0 is none."""
