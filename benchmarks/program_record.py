@@ -13,7 +13,7 @@ import argparse
 import json
 from collections import Counter
 from pathlib import Path
-from typing import TypedDict
+from typing import TypedDict, cast
 
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "benchmarks/results/virtual_gpu_programs.json"
@@ -39,6 +39,8 @@ class Program(TypedDict, total=False):
     gpu: str
     seconds: float
     arguments: list[str]
+    #: What was replaced in a copy of its source.
+    smaller: list[str]
 
 
 class Suite(TypedDict, total=False):
@@ -64,6 +66,9 @@ def converted(row: dict[str, object]) -> Program:
         program["why"] = str(row["why"])
     if "gpu" in row:
         program["gpu"] = str(row["gpu"])
+    for key in ("arguments", "smaller"):
+        if row.get(key):
+            program[key] = [str(each) for each in cast(list[object], row[key])]
     if isinstance(row.get("seconds"), float):
         program["seconds"] = float(str(row["seconds"]))
     return program

@@ -462,6 +462,18 @@ def test_memory_that_is_mapped_twice_is_the_same_memory() -> None:
         driver.cuMemCreate(size + 1, 0, 0)
 
 
+def test_memory_has_the_properties_that_were_asked_for() -> None:
+    driver = Driver(find_device("H100"))
+    assert driver.cuDeviceGetAttribute(107, 0) == 1  # compressible memory
+    asked = (ctypes.c_uint8 * 32)(1, *[0] * 23, 1, *[0] * 7)  # pinned, compressible
+    handle = driver.cuMemCreate(driver.cuMemGetAllocationGranularity(0, 0), ctypes.addressof(asked), 0)
+    told = (ctypes.c_uint8 * 32)()
+    driver.cuMemGetAllocationPropertiesFromHandle(ctypes.addressof(told), handle)
+    assert bytes(told) == bytes(asked)
+    driver.cuMemRelease(handle)
+    assert driver.memory.used == 0
+
+
 def test_rectangles_are_copied_and_filled_row_by_row() -> None:
     driver = Driver(find_device("A100"))
     place = driver.cuMemAlloc_v2(4 * 16)
