@@ -514,6 +514,9 @@ def test_a_cube_map_is_an_array_of_faces() -> None:
         image, written = driver.images[handle], driver.images[driver.surface_of(array)]
         assert image is not None and (image.geometry, image.layers) == (geometry, depth)
         assert written is not None and (written.geometry, written.layers) == ("a2d", depth)
+    seamless = TextureSettings(is_normalized=True, is_linear=True, is_seamless=True)
+    with pytest.raises(DriverError, match="across the edges"):
+        driver.texture_of(array.texels, 1, CUBEMAP, seamless)
     with pytest.raises(DriverError, match="six square faces"):
         driver.texture_of(np.zeros((5, 4, 4), "f4"), 1, CUBEMAP, TextureSettings(is_normalized=True))
 

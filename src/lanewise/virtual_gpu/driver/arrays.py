@@ -24,7 +24,7 @@ FORMATS = {1: "u1", 2: "u2", 3: "u4", 8: "i1", 9: "i2", 10: "i4", 16: "f2", 32: 
 #: Kinds of resources (CUresourcetype).
 ARRAY, MIPMAPPED, LINEAR, PITCHED = 0, 1, 2, 3
 #: Flags of a texture (CU_TRSF_…).
-_AS_INTEGER, _NORMALIZED = 1, 2
+_AS_INTEGER, _NORMALIZED, _SEAMLESS = 1, 2, 0x20
 _ADDRESS_MODES: tuple[AddressMode, ...] = ("wrap", "clamp", "mirror", "border")
 #: Kinds of memory in records of copies (CUmemorytype).
 _OF_HOST, _OF_DEVICE, _OF_ARRAY, _UNIFIED = 1, 2, 3, 4
@@ -78,6 +78,8 @@ class TextureSettings:
     is_normalized_float: bool = False
     is_normalized: bool = False
     border: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
+    #: Whether blends cross the edges of a cube map's faces.
+    is_seamless: bool = False
 
 
 class ArrayCalls(MemoryCalls):
@@ -212,6 +214,10 @@ class ArrayCalls(MemoryCalls):
         self, texels: np.ndarray[Any, Any], channels: int, flags: int, settings: TextureSettings
     ) -> int:
         """Return a handle of a texture of texels; the flags are those of their array."""
+        if flags & CUBEMAP and settings.is_linear and settings.is_seamless:
+            raise DriverError(
+                Result.NOT_SUPPORTED, "blends across the edges of a cube map's faces are not supported"
+            )
         modes = [_ADDRESS_MODES[each] if 0 <= each < 4 else "clamp" for each in settings.address]
         filter: Literal["linear", "point"] = "linear" if settings.is_linear else "point"
         whole = texels if texels.flags.c_contiguous else np.zeros(texels.shape, texels.dtype)
@@ -268,6 +274,7 @@ class ArrayCalls(MemoryCalls):
             False,
             bool(raw.flags & _NORMALIZED),
             tuple(raw.border),
+            bool(raw.flags & _SEAMLESS),
         )
         if kind == ARRAY:
             array = self.known(ctypes.c_uint64.from_address(fields).value, TexelArray)
@@ -288,10 +295,7 @@ class ArrayCalls(MemoryCalls):
         as_float = (
             not raw.flags & _AS_INTEGER and np.dtype(dtype).kind in "iu" and np.dtype(dtype).itemsize < 4
         )
-        settings = TextureSettings(
-            settings.address, settings.is_linear, as_float, settings.is_normalized, settings.border
-        )
-        return self.texture_of(texels, channels, flags, settings)
+        return self.texture_of(texels, channels, flags, replace(settings, is_normalized_float=as_float))
 
     def cuTexObjectDestroy(self, texture: int) -> None:
         """Forget a texture: its handle is none from now on."""

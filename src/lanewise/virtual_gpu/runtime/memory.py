@@ -67,6 +67,8 @@ class _TextureDescription(ctypes.Structure):
         ("srgb", ctypes.c_int32),
         ("border", ctypes.c_float * 4),
         ("is_normalized", ctypes.c_int32),
+        ("of_mipmaps", ctypes.c_int32 * 6),
+        ("is_seamless", ctypes.c_int32),
     )
 
 
@@ -436,6 +438,7 @@ class MemoryCalls:
             asked.read == _NORMALIZED_FLOAT and texels.dtype.kind in "iu",
             bool(asked.is_normalized),
             tuple(asked.border),
+            bool(asked.is_seamless),
         )
         return self.driver.texture_of(texels, channels, flags, settings)
 
