@@ -65,12 +65,16 @@ ARGUMENTS: dict[str, list[str]] = {
     "MonteCarloMultiGPU": ["--scaling=strong"],
 }
 #: Sizes of llm.c's kernels that a CPU computes in seconds, twice: each file compares with its own CPU code.
-#: As with the original sizes, all block sizes divide B * T, 128 divides T, heads have 64 channels, V is odd.
-LLM_SIZES = {"B": "8", "T": "128", "C": "384", "NH": "6", "OC": "768", "V": "1001", "Vp": "1024"}
+#: As with the original sizes, all block sizes divide B * T, 256 divides T and C, heads have 64 channels, and
+#: V is odd and larger than a block.
+LLM_SIZES = {"B": "4", "T": "256", "C": "512", "NH": "8", "OC": "1024", "V": "1537", "Vp": "1600"}
 PASSED = re.compile(r"pass|success|test ok|\bok\b|verified|correct|results match", re.IGNORECASE)
 FAILED = re.compile(r"\bFAIL|test failed|\bmismatch")
-#: What llm.c's programs print for a kernel that was not compiled in.
-NO_SUCH_KERNEL = "Invalid kernel number"
+#: What llm.c's programs print for a kernel that was not compiled in, or not for this type.
+NO_SUCH_KERNEL = {
+    "Invalid kernel number": "the program says that it has no such kernel",
+    "is only supported for fp32": "the program says that it is for float32, and compiles for bf16",
+}
 
 
 #: What makes LeetCUDA's runners small: arguments, and words of the source.
@@ -262,8 +266,9 @@ def run(program: dict[str, Any], gpu: str, seconds: float, command: str) -> dict
         verdict = "failed"
     elif verdict == "passed" and not said:
         verdict = "ended, no verdict of its own"
-    if NO_SUCH_KERNEL in output:
-        return {"name": name, "verdict": "left out", "why": "the program says that it has no such kernel"}
+    for words_of_program, why in NO_SUCH_KERNEL.items():
+        if words_of_program in output:
+            return {"name": name, "verdict": "left out", "why": why}
     return {
         "name": name, "arguments": arguments, "smaller": program.get("smaller", []),
         "status": status, "verdict": verdict,
