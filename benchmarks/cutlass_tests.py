@@ -178,13 +178,17 @@ class Builder:
 
     def prepare(self) -> None:
         """Build GoogleTest and main()."""
-        library = self.work / "libgtest.so"
         folders = [f"-I{self._gtest}", f"-I{self._gtest / 'include'}"]
-        source = self._gtest / "src/gtest-all.cc"
-        subprocess.run(["g++", "-O1", "-fPIC", "-shared", *folders, source, "-o", library], check=True)
+        library, source = str(self.work / "libgtest.so"), str(self._gtest / "src/gtest-all.cc")
+        commands = [["g++", "-O1", "-fPIC", "-shared", *folders, source, "-o", library]]
         for name, file in (("main.o", "test_unit.cpp"), ("filter.o", "common/filter_architecture.cpp")):
-            command = ["nvcc", *self._options, "-c", str(self.tests / file), "-o", str(self.work / name)]
-            subprocess.run(command, check=True)
+            commands.append(
+                ["nvcc", *self._options, "-c", str(self.tests / file), "-o", str(self.work / name)]
+            )
+        processes = [subprocess.Popen(command) for command in commands]
+        statuses = [process.wait() for process in processes]
+        if any(statuses):
+            raise RuntimeError("GoogleTest could not be built")
 
     def build(self, group: Group, seconds: float) -> str:
         """Build a group; return what went wrong, or nothing."""
@@ -316,7 +320,9 @@ class Schedule:
             print(f"{row['verdict']!s:<12} {row.get('seconds', 0)!s:>6}  {case.filter}", flush=True)
             if self._asked.save:
                 ordered = sorted(self.results, key=lambda each: (str(each["file"]), str(each["test"])))
-                self._asked.save.write_text(json.dumps(ordered, indent=1) + "\n")
+                part = self._asked.save.with_suffix(".part")
+                part.write_text(json.dumps(ordered, indent=1) + "\n")
+                part.replace(self._asked.save)  # whoever reads it while this runs has a whole file
 
     def run(self) -> None:
         workers = [threading.Thread(target=self._worker) for _ in range(self._asked.jobs)]
@@ -360,6 +366,7 @@ def main() -> None:
     groups = [group for group in grouped(root, sample) if re.search(asked.only, group.name)]
     before = json.loads(asked.passed.read_text()) if asked.passed else []
     passed = {row["test"] for row in before if row["verdict"] == "passed"}
+    slow = {row["test"] for row in before if row["verdict"] == "time"}
     for group in groups:
         group.cases = [
             case for case in group.cases if case.filter not in passed and re.search(asked.cases, case.filter)
@@ -376,10 +383,15 @@ def main() -> None:
     asked.work.mkdir(parents=True, exist_ok=True)
     builder = Builder(asked.checkout, asked.gtest, asked.work, asked.option)
     schedule = Schedule(asked, builder)
-    for group in sorted(groups, key=lambda each: -len(each.cases)):
-        schedule.add(group)
     if shutil.which("nvcc") and not (asked.work / "filter.o").is_file():
         builder.prepare()
+
+    def weight(group: Group) -> tuple[bool, bool, int]:
+        """What takes longest begins first: cases that had not ended before, then SM90's builds."""
+        return any(case.filter in slow for case in group.cases), group.arch == "SM90", len(group.cases)
+
+    for group in sorted(groups, key=weight, reverse=True):
+        schedule.add(group)
     schedule.run()
 
 

@@ -48,7 +48,15 @@ ARGUMENTS: dict[str, list[str]] = {
     "threadFenceReduction": ["--n=65536"],
     "radixSortThrust": ["-n=65536", "-iterations=1"],
     "UnifiedMemoryPerf": ["-kernel-iterations=1"],
-    "NV12toBGRandResize": ["-batch=2"],
+    "NV12toBGRandResize": [
+        "-input=data/test640x480.nv12",
+        "-width=640",
+        "-height=480",
+        "-pitch=640",
+        "-dst_width=320",
+        "-dst_height=240",
+        "-batch=1",
+    ],
     "transpose": ["-dimX=256", "-dimY=256"],
     "FDTD3d": ["--dimx=96", "--dimy=96", "--dimz=96", "--timesteps=2"],
     "SobolQRNG": ["--vectors=10000", "--dimensions=16"],
@@ -57,9 +65,18 @@ ARGUMENTS: dict[str, list[str]] = {
     "MonteCarloMultiGPU": ["--scaling=strong"],
 }
 #: Sizes of llm.c's kernels that a CPU computes in seconds, twice: each file compares with its own CPU code.
-LLM_SIZES = {"B": "2", "T": "64", "C": "192", "NH": "3", "OC": "384", "V": "1000", "Vp": "1024"}
+#: As with the original sizes, all block sizes divide B * T, 256 divides T and C, heads have 64 channels, and
+#: V is odd and larger than a block.
+LLM_SIZES = {"B": "4", "T": "256", "C": "512", "NH": "8", "OC": "1024", "V": "1537", "Vp": "1600"}
+#: One of its kernels has rows of T that all block sizes must divide.
+LLM_SIZES_OF = {"attention_backward": {"B": "1", "T": "1024", "C": "128", "NH": "2"}}
 PASSED = re.compile(r"pass|success|test ok|\bok\b|verified|correct|results match", re.IGNORECASE)
 FAILED = re.compile(r"\bFAIL|test failed|\bmismatch")
+#: What llm.c's programs print for a kernel that was not compiled in, or not for this type.
+NO_SUCH_KERNEL = {
+    "Invalid kernel number": "the program says that it has no such kernel",
+    "is only supported for fp32": "the program says that it is for float32, and compiles for bf16",
+}
 
 
 #: What makes LeetCUDA's runners small: arguments, and words of the source.
@@ -177,11 +194,11 @@ def llm_c(root: Path) -> list[dict[str, Any]]:
         text = file.read_text()
         start = text.find("int main(")
         if start >= 0:
-            small = re.sub(
-                r"(\bint |, )(B|T|C|NH|OC|V|Vp) = \d+[^,;]*(?=[,;])",
-                lambda match: f"{match[1]}{match[2]} = {LLM_SIZES[match[2]]}",
-                text[start:],
-            )
+            small = text[start:]
+            for name, size in {**LLM_SIZES, **LLM_SIZES_OF.get(file.stem, {})}.items():
+                small = re.sub(
+                    rf"(\bint |\bint64_t |, )({name}) = \d+[^,;]*(?=[,;])", rf"\g<1>\g<2> = {size}", small
+                )
             text = text[:start] + re.sub(r"(repeat_times = )\d+", r"\g<1>1", small)
         (copies / file.name).write_text(text)
         if start < 0 or file.suffix != ".cu":
@@ -251,6 +268,9 @@ def run(program: dict[str, Any], gpu: str, seconds: float, command: str) -> dict
         verdict = "failed"
     elif verdict == "passed" and not said:
         verdict = "ended, no verdict of its own"
+    for words_of_program, why in NO_SUCH_KERNEL.items():
+        if words_of_program in output:
+            return {"name": name, "verdict": "left out", "why": why}
     return {
         "name": name, "arguments": arguments, "smaller": program.get("smaller", []),
         "status": status, "verdict": verdict,

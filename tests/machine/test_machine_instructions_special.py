@@ -125,7 +125,7 @@ AGAIN:
         ("setmaxnreg.dec.sync.aligned.u32 %r1;", "24 to 256 in steps of 8"),
         ("multimem.red.relaxed.sys.global.add.f32 [%rd0], %r1;", "multicast"),
         (
-            "tex.cube.v4.f32.f32 {%r0, %r1, %r2, %r3}, [%rd1, {%r4, %r4, %r4, %r4}];",
+            "tex.2dms.v4.f32.s32 {%r0, %r1, %r2, %r3}, [%rd1, {%r4, %r4, %r4, %r4}];",
             "textures and surfaces are 1d",
         ),
         (

@@ -24,6 +24,12 @@ __global__ void space(cudaTextureObject_t t, const float3* x, float* o, int n) {
     EACH; o[i] = tex3D<float>(t, x[i].x, x[i].y, x[i].z); }
 __global__ void layers(cudaTextureObject_t t, const float2* x, float* o, int n) {
     EACH; o[i] = tex2DLayered<float>(t, x[i].x, x[i].y, i % 3); }
+__global__ void cube(cudaTextureObject_t t, const float3* x, float* o, int n) {
+    EACH; o[i] = texCubemap<float>(t, x[i].x, x[i].y, x[i].z); }
+__global__ void cubes(cudaTextureObject_t t, const float3* x, float* o, int n) {
+    EACH; o[i] = texCubemapLayered<float>(t, x[i].x, x[i].y, x[i].z, i % 4); }
+__global__ void face(cudaSurfaceObject_t s) {
+    surfCubemapwrite(100.0f * blockIdx.x + threadIdx.x, s, 4 * threadIdx.x, threadIdx.y, blockIdx.x); }
 __global__ void fetch(cudaTextureObject_t t, const int* x, uchar4* o, int n) {
     EACH; o[i] = tex1Dfetch<uchar4>(t, x[i]); }
 __global__ void gather(cudaTextureObject_t t, const float2* x, float4* o, int n) {
@@ -139,6 +145,55 @@ def test_layers_gather_and_level(kernels: Any) -> None:
     right, down = np.minimum(x + 1, 8), np.minimum(y + 1, 5)
     wanted = [pairs[down, x, 1], pairs[down, right, 1], pairs[y, right, 1], pairs[y, x, 1]]
     np.testing.assert_array_equal(corners, np.array(wanted).T)
+
+
+#: The faces of a cube as vectors: where each lies, and its directions to the right and downwards.
+CUBE = np.array([
+    [[1, 0, 0], [0, 0, -1], [0, -1, 0]], [[-1, 0, 0], [0, 0, 1], [0, -1, 0]],
+    [[0, 1, 0], [1, 0, 0], [0, 0, 1]], [[0, -1, 0], [1, 0, 0], [0, 0, -1]],
+    [[0, 0, 1], [1, 0, 0], [0, -1, 0]], [[0, 0, -1], [-1, 0, 0], [0, -1, 0]],
+])  # fmt: skip
+
+
+@pytest.mark.parametrize("linear", [False, True], ids=["point", "linear"])
+def test_a_cube_is_read_where_a_direction_meets_it(kernels: Any, linear: bool) -> None:
+    rng = np.random.default_rng(3)
+    size, cubes, count = 8, 3, 500
+    texels = rng.standard_normal((cubes * 6, size, size)).astype(np.float32)
+    # Places that are away from where a coordinate lies between two texels or two weights, at any distance.
+    places = (np.rint(rng.uniform(0.01, size - 0.01, (count, 2)) * 256) + 0.25) / 256
+    faces = rng.integers(0, 6, count)
+    ahead, right, down = np.moveaxis(CUBE[faces], 1, 0)
+    x, y = (2 * places / size - 1).T[..., None]
+    directions = ((ahead + x * right + y * down) * rng.uniform(0.5, 9, (count, 1))).astype(np.float32)
+    wanted = np.zeros((2, count))
+    layers = np.minimum(np.arange(count) % 4, cubes - 1)  # the last one for numbers beyond it
+    for number, cube in enumerate((np.zeros(count, int), layers)):
+        for face in range(6 * cubes):
+            here = (faces + 6 * cube) == face
+            wanted[number, here] = guide(texels[face], places[here], ("clamp", "clamp"), linear, 0.0)
+    found = np.zeros((2, count), np.float32)
+    settings: dict[str, Any] = {"filter": "linear" if linear else "point", "normalized": True}
+    one = lw.texture(texels[:6], cubemap=True, address="wrap", **settings)
+    kernels["cube"][4, 128](one, directions, found[0], count)
+    all_cubes = lw.texture(texels, cubemap=True, layered=True, **settings)
+    kernels["cubes"][4, 128](all_cubes, directions, found[1], count)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=0.03 if linear else 0)
+
+
+def test_a_surface_has_the_faces_of_a_cube_for_layers_and_other_shapes_are_refused(kernels: Any) -> None:
+    faces = np.zeros((6, 4, 4), np.float32)
+    kernels["face"][6, (4, 4)](lw.surface(faces, layered=True))
+    expected = np.broadcast_to(100 * np.arange(6)[:, None, None] + np.arange(4), faces.shape)
+    np.testing.assert_array_equal(faces, expected)
+    for shape, layered in (((6, 4, 5), False), ((5, 4, 4), False), ((12, 4, 4), False), ((9, 4, 4), True)):
+        with pytest.raises(LanewiseError, match="six square faces"):
+            lw.texture(np.zeros(shape, np.float32), cubemap=True, layered=layered, normalized=True)
+    with pytest.raises(LanewiseError, match="normalized=True"):
+        lw.texture(faces, cubemap=True)
+    points, found = np.ones((1, 3), np.float32), np.zeros(1, np.float32)
+    with pytest.raises(KernelFault, match="is a cube texture, read as acube"):
+        kernels["cubes"][1, 1](lw.texture(faces, cubemap=True, normalized=True), points, found, 1)
 
 
 def test_elements_of_all_types_and_normalised_floats(kernels: Any) -> None:
@@ -297,7 +352,12 @@ def test_queries() -> None:
             "tex.2dms.v4.u32.s32 {%r0,%r1,%r2,%r3}, [%rd0, {%r4,%r4,%r4,%r4}];",
             "1d, 2d, 3d, a1d and a2d here",
         ),
-        ("", "tex.cube.v4.u32.f32 {%r0,%r1,%r2,%r3}, [%rd0, {%f4,%f4,%f4,%f4}];", "1d, 2d, 3d, a1d and a2d"),
+        ("", "sust.b.cube.v4.b32.trap [%rd0, {%r4,%r4,%r4,%r4}], {%r0,%r1,%r2,%r3};", "a1d and a2d here"),
+        (
+            "",
+            "tex.cube.v4.u32.s32 {%r0,%r1,%r2,%r3}, [%rd0, {%r4,%r4,%r4,%r4}];",
+            "coordinates of a direction",
+        ),
         ("", "sust.p.1d.b32.trap [%rd0, {%r4}], {%r0};", r"formatted access \(.p\) is not supported"),
         ("", "sured.b.add.a1d.u32.trap [%rd0, {%r4, %r4}], %r0;", "surfaces of layers have no reductions"),
         ("", "sured.b.and.1d.u32.trap [%rd0, {%r4}], %r0;", "and: b32"),

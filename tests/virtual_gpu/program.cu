@@ -62,6 +62,12 @@ __global__ void sample(cudaTextureObject_t texture, cudaSurfaceObject_t surface,
     surf2Dwrite(threadIdx.x * 10.0f, surface, threadIdx.x * sizeof(float), 0);
 }
 
+__global__ void faces(cudaTextureObject_t texture, float *out) {
+    float along[3] = {0, 0, 0};
+    along[threadIdx.x / 2] = threadIdx.x % 2 ? -2.0f : 2.0f;
+    out[threadIdx.x] = texCubemap<float>(texture, along[0], along[1], along[2]);
+}
+
 static void host_function(void *data) { *(int *)data += 100; }
 
 static int plain(int argc, char **argv) {
@@ -192,6 +198,20 @@ static int textures() {
     sample<<<1, 4>>>(texture, surface, out);
     OK(cudaMemcpy(back, out, sizeof back, cudaMemcpyDeviceToHost));
     printf("at a pitch %g %g %g %g\n", back[0], back[1], back[2], back[3]);
+    float cube[6][2][2], seen[6], *six;
+    for (int i = 0; i < 24; i++) (&cube[0][0][0])[i] = i / 4;
+    OK(cudaMalloc3DArray(&array, &format, make_cudaExtent(2, 2, 6), cudaArrayCubemap));
+    cudaMemcpy3DParms copy = {};
+    copy.srcPtr = make_cudaPitchedPtr(cube, sizeof cube[0][0], 2, 2), copy.dstArray = array;
+    copy.extent = make_cudaExtent(2, 2, 6), copy.kind = cudaMemcpyHostToDevice;
+    OK(cudaMemcpy3D(&copy));
+    resource.resType = cudaResourceTypeArray, resource.res.array.array = array;
+    description.normalizedCoords = 1;
+    OK(cudaCreateTextureObject(&texture, &resource, &description, nullptr));
+    OK(cudaMalloc(&six, sizeof seen));
+    faces<<<1, 6>>>(texture, six);
+    OK(cudaMemcpy(seen, six, sizeof seen, cudaMemcpyDeviceToHost));
+    printf("faces %g %g %g %g %g %g\n", seen[0], seen[1], seen[2], seen[3], seen[4], seen[5]);
     return 0;
 }
 

@@ -47,7 +47,7 @@ PARTS = {
         "memory of a graph 14",
         "other nodes: cudaErrorGraphExecUpdateFailure",
     ],
-    "textures": ["texels 4 5 6 7", "written 0 10 20 30", "at a pitch 4 5 6 7"],
+    "textures": ["texels 4 5 6 7", "written 0 10 20 30", "at a pitch 4 5 6 7", "faces 0 1 2 3 4 5"],
     "boxes": ["sum 252, pitch at least 1"],
     "cooperative": ["total 32640, threads 1024"],
     "compiled": ["compiled 42"],
@@ -68,7 +68,7 @@ def test_a_program_prints_what_it_prints_on_a_gpu(library: Path) -> None:
     own = [line for line in done.stderr.splitlines() if not line.startswith(("lanewise gpu", "    "))]
     assert own == expected  # stdout is for JSON
     kernels = [each["kernel"].partition("(")[0] for each in json.loads(done.stdout)["launches"]]
-    assert kernels == ["scale", *["add"] * 6, *["sample"] * 2, "sum_of_grid", "set", "beyond"]
+    assert kernels == ["scale", *["add"] * 6, *["sample"] * 2, "faces", "sum_of_grid", "set", "beyond"]
     assert "1,125,899,906,842,624 bytes are asked for" in done.stderr
 
 

@@ -12,7 +12,7 @@ from lanewise.isa.gpu_models import gpu_names
 from lanewise.isa.tensor_map_fields import MAP_BYTES
 from lanewise.virtual_gpu.devices import find_device
 from lanewise.virtual_gpu.driver import Driver, DriverError, Result
-from lanewise.virtual_gpu.driver.arrays import TextureSettings
+from lanewise.virtual_gpu.driver.arrays import CUBEMAP, LAYERED, TexelArray, TextureSettings
 from lanewise.virtual_gpu.driver.attributes import device_attributes
 from lanewise.virtual_gpu.driver.cubin import registers_of
 from lanewise.virtual_gpu.driver.entry_points import entry_points
@@ -462,6 +462,18 @@ def test_memory_that_is_mapped_twice_is_the_same_memory() -> None:
         driver.cuMemCreate(size + 1, 0, 0)
 
 
+def test_memory_has_the_properties_that_were_asked_for() -> None:
+    driver = Driver(find_device("H100"))
+    assert driver.cuDeviceGetAttribute(107, 0) == 1  # compressible memory
+    asked = (ctypes.c_uint8 * 32)(1, *[0] * 23, 1, *[0] * 7)  # pinned, compressible
+    handle = driver.cuMemCreate(driver.cuMemGetAllocationGranularity(0, 0), ctypes.addressof(asked), 0)
+    told = (ctypes.c_uint8 * 32)()
+    driver.cuMemGetAllocationPropertiesFromHandle(ctypes.addressof(told), handle)
+    assert bytes(told) == bytes(asked)
+    driver.cuMemRelease(handle)
+    assert driver.memory.used == 0
+
+
 def test_rectangles_are_copied_and_filled_row_by_row() -> None:
     driver = Driver(find_device("A100"))
     place = driver.cuMemAlloc_v2(4 * 16)
@@ -482,12 +494,31 @@ def test_texels_of_memory_at_a_pitch_leave_out_the_gaps(channels: int) -> None:
     texels = driver.linear_texels(place, "f4", channels, 5, 3, pitch)
     expected = memory.reshape(3, pitch // 4)[:, : 5 * channels]
     assert (texels.reshape(3, -1) == expected).all()
-    handle = driver.texture_of(texels, channels, False, TextureSettings())
+    handle = driver.texture_of(texels, channels, 0, TextureSettings())
     image = driver.images[handle]
     assert image is not None
     assert (image.row_texels, image.size) == (pitch // 4 // channels, (5, 3, 1))
     with pytest.raises(DriverError, match="does not fit rows"):
         driver.linear_texels(place, "f4", channels, 5, 3, 16)
+
+
+def test_a_cube_map_is_an_array_of_faces() -> None:
+    driver = Driver(find_device("A100"))
+    for flags, depth, geometry in (
+        (CUBEMAP, 6, "cube"),
+        (CUBEMAP | LAYERED, 12, "acube"),
+        (LAYERED, 6, "a2d"),
+    ):
+        array = driver.known(driver.create_array((4, 4, depth), "f4", 1, flags), TexelArray)
+        handle = driver.texture_of(array.texels, 1, flags, TextureSettings(is_normalized=True))
+        image, written = driver.images[handle], driver.images[driver.surface_of(array)]
+        assert image is not None and (image.geometry, image.layers) == (geometry, depth)
+        assert written is not None and (written.geometry, written.layers) == ("a2d", depth)
+    seamless = TextureSettings(is_normalized=True, is_linear=True, is_seamless=True)
+    with pytest.raises(DriverError, match="across the edges"):
+        driver.texture_of(array.texels, 1, CUBEMAP, seamless)
+    with pytest.raises(DriverError, match="six square faces"):
+        driver.texture_of(np.zeros((5, 4, 4), "f4"), 1, CUBEMAP, TextureSettings(is_normalized=True))
 
 
 def test_the_best_block_occupies_most_threads() -> None:

@@ -22,7 +22,7 @@ _FORMATS = {
 }  # fmt: skip
 _ADDRESS_MODES = {"wrap": 0, "clamp": 1, "mirror": 2, "border": 3}
 #: Flags of CUDA_ARRAY3D_DESCRIPTOR and CUDA_TEXTURE_DESC, CUresourcetype and CUmemorytype.
-_LAYERED, _SURFACE, _GATHER = 1, 2, 8
+_LAYERED, _SURFACE, _CUBEMAP, _GATHER = 1, 2, 4, 8
 _AS_INTEGERS, _NORMALIZED = 1, 2
 _FROM_ARRAY, _FROM_MEMORY = 0, 2
 _DEVICE, _ARRAY = 2, 3
@@ -53,10 +53,11 @@ class DeviceImage:
             size = self.row_bytes
             resource = _RESOURCE.pack(_FROM_MEMORY, address, kind, image.channels, size)
         else:
-            flags = _LAYERED * image.layered
-            flags |= _SURFACE if isinstance(image, Surface) else _GATHER * (image.dimensions == 2)
+            flags = _LAYERED * image.layered | _CUBEMAP * image.cubemap
+            can_gather = image.dimensions == 2 and not image.cubemap
+            flags |= _SURFACE if isinstance(image, Surface) else _GATHER * can_gather
             tall = height if image.dimensions > 1 else 0
-            deep = depth if image.dimensions > 2 else image.layers * image.layered
+            deep = depth if image.dimensions > 2 else image.layers * (image.layered or image.cubemap)
             shape = _ARRAY_DESCRIPTOR.pack(width, tall, deep, kind, image.channels, flags)
             self.array = driver.handle("cuArray3DCreate_v2", create_string_buffer(shape))
             resource = _RESOURCE.pack(_FROM_ARRAY, self.array, 0, 0, 0)

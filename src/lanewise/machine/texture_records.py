@@ -14,7 +14,7 @@ class TextureRow(RecordLayout):
     #: A Geometry, and whether it is a surface.
     geometry = field()
     is_surface = field()
-    #: Texels along x, y and z, then layers; 1 where there is no such dimension.
+    #: Texels along x, y and z, then layers, of which a cube map has six; 1 where there is no such dimension.
     size = field(elements=3)
     layers = field()
     #: Texels from one row to the next.
@@ -45,11 +45,18 @@ class Geometry(IntEnum):
     _3D = 3
     A1D = 4
     A2D = 5
+    CUBE = 6
+    ACUBE = 7
 
     @classmethod
     def named(cls, name: str) -> Geometry:
         """Return a geometry by its name in PTX: 1d, 3d, a2d."""
         return cls[f"_{name}".upper() if name[0].isdigit() else name.upper()]
+
+    @property
+    def is_cube(self) -> bool:
+        """Whether it is read by directions, its layers the six faces of a cube."""
+        return self in (Geometry.CUBE, Geometry.ACUBE)
 
     @property
     def title(self) -> str:

@@ -40,11 +40,13 @@ class ImageObject(HandleArgument):
     dtype: AnyDtype
     channels: int
     layered: bool
+    #: Whether its layers are the faces of cubes, six of each.
+    cubemap: bool
 
     @property
     def geometry(self) -> str:
-        """The geometry as PTX names it: 1d, 2d, 3d, a1d or a2d."""
-        return f"{'a' if self.layered else ''}{self.dimensions}d"
+        """The geometry as PTX names it: 1d, 2d, 3d, a1d, a2d, cube or acube."""
+        return f"{'a' if self.layered else ''}{'cube' if self.cubemap else f'{self.dimensions}d'}"
 
     @property
     def row_texels(self) -> int:
@@ -85,14 +87,16 @@ def texture(
     read: Read = "element",
     channels: int = 1,
     layered: bool = False,
+    cubemap: bool = False,
     border: float | Sequence[float] = 0.0,
 ) -> Texture:
     """Return an array as a texture, to be passed for a `cudaTextureObject_t`.
 
     The array's last dimension is x: `(width,)`, `(height, width)` or `(depth, height, width)`. With `layered`
-    the first dimension counts layers; `channels` of 2 or 4 are a last dimension of their own. `address` is a
-    mode, or one for each of x, y and z. "wrap" and "mirror" are for normalised coordinates; others they leave
-    clamped, as on a GPU. The kernel sees what the array holds when it runs.
+    the first dimension counts layers, with `cubemap` the six faces of a cube (+x, -x, +y, -y, +z, -z), with
+    both those of several; `channels` of 2 or 4 are a last dimension of their own. `address` is a mode, or one
+    for each of x, y and z. "wrap" and "mirror" are for normalised coordinates; others they leave clamped, as
+    on a GPU; faces of cubes are always clamped. The kernel sees what the array holds when it runs.
 
     >>> import lanewise as lw
     >>> picture = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -101,7 +105,9 @@ def texture(
     """
     _require_one_of("filter", filter, get_args(Filter))
     _require_one_of("read", read, get_args(Read))
-    image = _image("texture", array, channels, layered)
+    image = _image("texture", array, channels, layered, cubemap)
+    if cubemap and not normalized:
+        raise LanewiseError("a cube map is read by directions: pass normalized=True")
     modes = (address,) if isinstance(address, str) else tuple(address)
     for mode in modes:
         _require_one_of("address", mode, get_args(AddressMode))
@@ -140,7 +146,7 @@ def surface(array: object, *, channels: int = 1, layered: bool = False) -> Surfa
     >>> lw.surface(np.zeros((3, 8, 16, 4), np.uint8), channels=4, layered=True).geometry
     'a2d'
     """
-    image = _image("surface", array, channels, layered)
+    image = _image("surface", array, channels, layered, cubemap=False)
     if isinstance(array, np.ndarray) and not array.flags.writeable:
         raise LanewiseError("a kernel writes through a surface; the array is read-only: pass array.copy()")
     return Surface(**image)
@@ -161,7 +167,7 @@ def _require_one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
         raise LanewiseError(f"{name}={value!r} is not one of {', '.join(map(repr, allowed))}")
 
 
-def _image(kind: str, array: object, channels: int, layered: bool) -> dict[str, Any]:
+def _image(kind: str, array: object, channels: int, layered: bool, cubemap: bool) -> dict[str, Any]:
     """Return the fields of an ImageObject; an error if the array cannot be one."""
     shape, dtype, whole = _described(kind, array)
     if dtype.name not in ELEMENTS or dtype.byteorder == ">":
@@ -178,12 +184,12 @@ def _image(kind: str, array: object, channels: int, layered: bool) -> dict[str, 
                 f"channels={channels}: the last dimension of the array {shape} is not {channels}"
             )
         shape = shape[:-1]
-    outer = bool(layered)
+    outer = bool(layered or cubemap)
     dimensions = len(shape) - outer
     most = 2 if outer else 3
     if not 1 <= dimensions <= most:
         raise LanewiseError(
-            f"a {'layered ' * outer}{kind} has 1 to {most} dimensions{' beside its layers' * outer}; "
+            f"a {'layered ' * layered}{kind} has 1 to {most} dimensions{' beside its layers' * outer}; "
             f"the array has {dimensions}"
         )
     if prod(shape) == 0:
@@ -192,6 +198,12 @@ def _image(kind: str, array: object, channels: int, layered: bool) -> dict[str, 
         raise LanewiseError(
             f"the array of a {kind} must be in one piece, in C's order; np.ascontiguousarray copies it"
         )
+    if cubemap:
+        surplus = shape[0] % 6 if layered else shape[0] - 6
+        if dimensions != 2 or shape[1] != shape[2] or surplus != 0:
+            raise LanewiseError(
+                f"a cube map has six square faces{' for each layer' * layered}; the array has shape {shape}"
+            )
     layers = shape[0] if outer else 1
     width, height, depth = (*reversed(shape[outer:]), 1, 1)[:3]
     return {
@@ -202,6 +214,7 @@ def _image(kind: str, array: object, channels: int, layered: bool) -> dict[str, 
         "dtype": dtype,
         "channels": channels,
         "layered": bool(layered),
+        "cubemap": bool(cubemap),
     }
 
 

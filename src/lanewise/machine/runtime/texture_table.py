@@ -79,7 +79,8 @@ def _row(image: ImageObject) -> Bytes:
         for axis, size in enumerate(image.size):
             numbers[TextureRow.coordinate_steps + 8 * axis] = 1 << coordinate_bits(size)
         for axis, mode in enumerate(image.address):
-            numbers[TextureRow.address_mode + 8 * axis] = AddressMode[mode.upper()]
+            is_clamped = image.cubemap  # each face ends at its edges
+            numbers[TextureRow.address_mode + 8 * axis] = AddressMode["CLAMP" if is_clamped else mode.upper()]
         border = _border(image)
         row[TextureRow.border : TextureRow.border + len(border)] = np.frombuffer(border, np.uint8)
     for offset, value in numbers.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lanewise.jit.simd import Value, f64, i64
+from lanewise.jit.simd import Value, f32, f64, i64
 from lanewise.machine.arithmetic.small_floats import is_nan
 from lanewise.machine.codegen.function_code import U32, FunctionCode, Record
 from lanewise.machine.texture_records import AddressMode, TextureRow
@@ -10,6 +10,39 @@ from lanewise.machine.texture_records import AddressMode, TextureRow
 #: Bits of fraction that a coordinate has for the linear filter.
 FRACTION = 8
 ONE = 1 << FRACTION
+#: The faces of a cube map, in the order of its layers: +x, -x, +y, -y, +z, -z.
+CUBE_FACES = 6
+
+
+def cube_face(code: FunctionCode, x: Value, y: Value, z: Value) -> tuple[Value, Value, Value]:
+    """Return the face of a cube map that a direction meets, and the normalised coordinates there.
+
+    The programming guide's table: the coordinate of the largest magnitude names the face and divides the two
+    others. Of equal magnitudes z comes first, then y.
+    """
+    sign_bit = 0x80000000
+    magnitudes = [(each.view(U32) & (sign_bit - 1)).view(f32) for each in (x, y, z)]
+    along_z = (magnitudes[2] >= magnitudes[0]) & (magnitudes[2] >= magnitudes[1])
+    along_y = magnitudes[1] >= magnitudes[0]
+
+    def chosen(of_x: Value, of_y: Value, of_z: Value) -> Value:
+        return along_z.select(of_z, along_y.select(of_y, of_x))
+
+    def signed(number: Value, like: Value, flip: int = 0) -> Value:
+        """Return a number whose sign changes where another one is negative."""
+        return (number.view(U32) ^ ((like.view(U32) ^ flip) & sign_bit)).view(f32)
+
+    down = signed(y, code.constant(f32, -1.0))
+    horizontal = chosen(signed(z, x, sign_bit), x, signed(x, z))
+    vertical = chosen(down, signed(z, y), down)
+    first = chosen(*(code.constant(i64, face) for face in (0, 2, 4)))
+    face = first + (chosen(x, y, z).view(U32) >> 31).to(i64)
+
+    def place(number: Value) -> Value:
+        divided = Value(code, f32, code.builder.fdiv(number.handle, chosen(*magnitudes).handle))
+        return divided * 0.5 + 0.5
+
+    return face, place(horizontal), place(vertical)
 
 
 def texel_coordinate(code: FunctionCode, row: Record, axis: int, coordinate: Value) -> Value:

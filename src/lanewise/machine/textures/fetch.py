@@ -32,6 +32,8 @@ def lower(code: BlockCode, op: Op) -> None:
     targets, resident = _targets(op, result)
     coordinates = named_coordinates(op, 1)
     integers = of_coordinates == "s32"
+    if integers and geometry.is_cube:
+        raise op.unsupported("a cube map takes the f32 coordinates of a direction")
     if op.opcode == "tld4":
         component = next((number for name, number in _COMPONENTS.items() if op.has(name)), -1)
         if component < 0 or geometry not in (Geometry._2D, Geometry.A2D) or integers:

@@ -23,6 +23,7 @@ class Fetch:
     def __init__(self, code: FunctionCode, geometry: Geometry, integers: bool) -> None:
         self.code, self.row, self.results = code, code.record("row"), code.record("results")
         given = code.record("coordinates")
+        self.is_cube = geometry.is_cube
         names = [name for name in COORDINATES[geometry] if name]
         self.coordinates: dict[int, Value] = {}
         self.layer = code.constant(i64, 0)
@@ -31,10 +32,16 @@ class Fetch:
                 self.layer = self._layer(given.get(4 * number, S32), integers)
             else:
                 self.coordinates[_AXES[name]] = given.get(4 * number, S32 if integers else f32)
+        if self.is_cube:
+            face, horizontal, vertical = coordinates.cube_face(code, *self.coordinates.values())
+            self.layer = self.layer * coordinates.CUBE_FACES + face
+            self.coordinates = {0: horizontal, 1: vertical}
 
     def _layer(self, wanted: Value, integers: bool) -> Value:
         """Return the layer: the last one for numbers beyond it, none for those of a fetch by integers."""
         last = self.row.get(TextureRow.layers) - 1
+        if self.is_cube:  # its layers are whole cubes
+            last = (last + 1) // self.code.constant(i64, coordinates.CUBE_FACES) - 1
         number = wanted.view(U32).to(U64).to(i64)
         beyond = self.code.constant(i64, -1) if integers else last
         return (number > last).select(beyond, number)

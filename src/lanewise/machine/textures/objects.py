@@ -19,14 +19,18 @@ COORDINATES = {
     Geometry._3D: ("x", "y", "z", ""),
     Geometry.A1D: ("layer", "x"),
     Geometry.A2D: ("layer", "x", "y", ""),
+    Geometry.CUBE: ("x", "y", "z", ""),
+    Geometry.ACUBE: ("layer", "x", "y", "z"),
 }
 
 
 def geometry_of(op: Op) -> Geometry:
     """Return the geometry that an instruction names."""
     found = [_GEOMETRIES[each] for each in op.modifiers if each in _GEOMETRIES]
-    if len(found) != 1:
-        raise op.unsupported("textures and surfaces are 1d, 2d, 3d, a1d and a2d here")
+    if len(found) != 1 or (op.opcode.startswith("su") and found[0].is_cube):
+        raise op.unsupported(
+            "textures and surfaces are 1d, 2d, 3d, a1d and a2d here, textures cube and acube too"
+        )
     return found[0]
 
 

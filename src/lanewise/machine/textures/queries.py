@@ -33,4 +33,7 @@ def _answer(code: BlockCode, row: Record, name: str, is_surface: bool) -> Value:
         if is_surface:
             height = geometry.equals(Geometry._1D).select(zero, height)
         return geometry.equals(Geometry.A1D).select(layers, height)
-    return geometry.equals(Geometry._3D).select(depth, geometry.equals(Geometry.A2D).select(layers, zero))
+    has_layers = (
+        geometry.equals(Geometry.A2D) | geometry.equals(Geometry.CUBE) | geometry.equals(Geometry.ACUBE)
+    )
+    return geometry.equals(Geometry._3D).select(depth, has_layers.select(layers, zero))

@@ -24,7 +24,7 @@ FORMATS = {1: "u1", 2: "u2", 3: "u4", 8: "i1", 9: "i2", 10: "i4", 16: "f2", 32: 
 #: Kinds of resources (CUresourcetype).
 ARRAY, MIPMAPPED, LINEAR, PITCHED = 0, 1, 2, 3
 #: Flags of a texture (CU_TRSF_…).
-_AS_INTEGER, _NORMALIZED = 1, 2
+_AS_INTEGER, _NORMALIZED, _SEAMLESS = 1, 2, 0x20
 _ADDRESS_MODES: tuple[AddressMode, ...] = ("wrap", "clamp", "mirror", "border")
 #: Kinds of memory in records of copies (CUmemorytype).
 _OF_HOST, _OF_DEVICE, _OF_ARRAY, _UNIFIED = 1, 2, 3, 4
@@ -78,6 +78,8 @@ class TextureSettings:
     is_normalized_float: bool = False
     is_normalized: bool = False
     border: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
+    #: Whether blends cross the edges of a cube map's faces.
+    is_seamless: bool = False
 
 
 class ArrayCalls(MemoryCalls):
@@ -90,8 +92,6 @@ class ArrayCalls(MemoryCalls):
 
     def create_array(self, sizes: tuple[int, int, int], dtype: str, channels: int, flags: int = 0) -> int:
         """Return a handle of a new array; its sizes are those of a program, 0 where there is no dimension."""
-        if flags & CUBEMAP:
-            raise DriverError(Result.NOT_SUPPORTED, "the virtual GPU has no cube maps")
         if sizes[0] <= 0 or channels not in (1, 2, 4):
             raise DriverError(
                 Result.INVALID_VALUE, f"an array of {sizes} texels with {channels} channels cannot be made"
@@ -211,9 +211,13 @@ class ArrayCalls(MemoryCalls):
         self.images[image] = None
 
     def texture_of(
-        self, texels: np.ndarray[Any, Any], channels: int, is_layered: bool, settings: TextureSettings
+        self, texels: np.ndarray[Any, Any], channels: int, flags: int, settings: TextureSettings
     ) -> int:
-        """Return a handle of a texture of texels."""
+        """Return a handle of a texture of texels; the flags are those of their array."""
+        if flags & CUBEMAP and settings.is_linear and settings.is_seamless:
+            raise DriverError(
+                Result.NOT_SUPPORTED, "blends across the edges of a cube map's faces are not supported"
+            )
         modes = [_ADDRESS_MODES[each] if 0 <= each < 4 else "clamp" for each in settings.address]
         filter: Literal["linear", "point"] = "linear" if settings.is_linear else "point"
         whole = texels if texels.flags.c_contiguous else np.zeros(texels.shape, texels.dtype)
@@ -225,7 +229,8 @@ class ArrayCalls(MemoryCalls):
                 normalized=settings.is_normalized,
                 read="normalized_float" if settings.is_normalized_float else "element",
                 channels=channels,
-                layered=is_layered,
+                layered=bool(flags & LAYERED),
+                cubemap=bool(flags & CUBEMAP),
                 border=settings.border,
             )
         except LanewiseError as error:
@@ -235,7 +240,8 @@ class ArrayCalls(MemoryCalls):
     def surface_of(self, array: TexelArray) -> int:
         """Return a handle of a surface of an array."""
         try:
-            made = surface(array.texels, channels=array.channels, layered=bool(array.flags & LAYERED))
+            has_layers = bool(array.flags & (LAYERED | CUBEMAP))  # surfaces have faces for layers
+            made = surface(array.texels, channels=array.channels, layered=has_layers)
         except LanewiseError as error:
             raise DriverError(Result.INVALID_VALUE, str(error)) from None
         return self.create_image(made)
@@ -268,15 +274,16 @@ class ArrayCalls(MemoryCalls):
             False,
             bool(raw.flags & _NORMALIZED),
             tuple(raw.border),
+            bool(raw.flags & _SEAMLESS),
         )
         if kind == ARRAY:
             array = self.known(ctypes.c_uint64.from_address(fields).value, TexelArray)
             texels, dtype, channels = array.texels, array.dtype, array.channels
-            is_layered = bool(array.flags & LAYERED)
+            flags = array.flags
         elif kind in (LINEAR, PITCHED):
             place = ctypes.c_uint64.from_address(fields).value
             format, channels = (ctypes.c_uint32 * 2).from_address(fields + 8)
-            dtype, is_layered = _dtype(format), False
+            dtype, flags = _dtype(format), 0
             sizes = (ctypes.c_uint64 * 3).from_address(fields + 16)
             if kind == LINEAR:
                 count = sizes[0] // (int(np.dtype(dtype).itemsize) * channels)
@@ -288,10 +295,7 @@ class ArrayCalls(MemoryCalls):
         as_float = (
             not raw.flags & _AS_INTEGER and np.dtype(dtype).kind in "iu" and np.dtype(dtype).itemsize < 4
         )
-        settings = TextureSettings(
-            settings.address, settings.is_linear, as_float, settings.is_normalized, settings.border
-        )
-        return self.texture_of(texels, channels, is_layered, settings)
+        return self.texture_of(texels, channels, flags, replace(settings, is_normalized_float=as_float))
 
     def cuTexObjectDestroy(self, texture: int) -> None:
         """Forget a texture: its handle is none from now on."""

@@ -38,9 +38,11 @@ def device_attributes(device: Device) -> dict[int, int]:
         14: 512, 30: 512, 51: 32,  # alignment of textures, of surfaces, of the pitch of textures
         21: 131072, 22: 131072, 23: 65536, 24: 16384, 25: 16384, 26: 16384,  # textures of 1, 2, 3 dimensions
         27: 32768, 28: 32768, 29: 2048, 42: 32768, 43: 2048,  # textures with layers
+        52: 32768, 53: 32768, 54: 2046,  # textures of cube maps
         69: 2**28, 70: 131072, 71: 65000, 72: 2097120,  # textures of linear memory
         55: 32768, 56: 131072, 57: 65536, 58: 16384, 59: 16384, 60: 16384,  # surfaces
         61: 32768, 62: 2048, 63: 32768, 64: 32768, 65: 2048,  # surfaces with layers
+        66: 32768, 67: 32768, 68: 2046,  # surfaces of cube maps
         15: 1,  # copies overlap with kernels
         16: device.multiprocessors,
         17: 0,  # no limit of time on kernels
@@ -74,6 +76,7 @@ def device_attributes(device: Device) -> dict[int, int]:
         99: 1, 100: 0, 101: 1,  # host memory registered, page tables shared, direct managed access
         102: 1,  # virtual memory management
         106: unit.blocks,  # blocks of a multiprocessor
+        107: int(major >= 8),  # compressible memory, which a program cannot tell from other memory
         108: device.l2_bytes * 5 // 8 if major >= 8 else 0,  # L2 that can be kept for persisting accesses
         109: 2**27 - 4096 if major >= 8 else 0,  # the window of an access policy
         111: unit.reserved_bytes,  # reserved shared memory of a block

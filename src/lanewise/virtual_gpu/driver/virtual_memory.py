@@ -20,6 +20,8 @@ _FIXED = 0x10  # MAP_FIXED
 _NO_ACCESS = 0  # PROT_NONE
 _NOT_RESERVED = 0x4000  # MAP_NORESERVE
 _FAILED = ctypes.c_size_t(-1).value
+#: The bytes of a CUmemAllocationProp: what a program asks of memory, such as that it be compressible.
+_PROPERTY_BYTES = 32
 
 
 @dataclass(eq=False)
@@ -28,6 +30,7 @@ class PhysicalMemory:
 
     file: int
     size: int
+    properties: bytes
     uses: int = 1
 
 
@@ -55,7 +58,12 @@ class VirtualMemoryCalls(DriverState):
         file = os.memfd_create("lanewise")
         os.ftruncate(file, bytes)
         self.memory.used += bytes
-        return self.handle(PhysicalMemory(file, bytes))
+        asked = ctypes.string_at(properties, _PROPERTY_BYTES) if properties else b"\0" * _PROPERTY_BYTES
+        return self.handle(PhysicalMemory(file, bytes, asked))
+
+    def cuMemGetAllocationPropertiesFromHandle(self, properties: int, handle: int) -> None:
+        """Write what a program asked of memory when it was made: all of it was granted."""
+        ctypes.memmove(properties, self.known(handle, PhysicalMemory).properties, _PROPERTY_BYTES)
 
     def cuMemRelease(self, handle: int) -> None:
         """Give back memory once it is mapped nowhere."""

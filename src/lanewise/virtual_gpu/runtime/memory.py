@@ -8,7 +8,6 @@ from typing import Any
 from lanewise.virtual_gpu.driver import Driver, DriverError, Result
 from lanewise.virtual_gpu.driver.arrays import (
     ARRAY,
-    LAYERED,
     LINEAR,
     PITCHED,
     Box,
@@ -68,6 +67,8 @@ class _TextureDescription(ctypes.Structure):
         ("srgb", ctypes.c_int32),
         ("border", ctypes.c_float * 4),
         ("is_normalized", ctypes.c_int32),
+        ("of_mipmaps", ctypes.c_int32 * 6),
+        ("is_seamless", ctypes.c_int32),
     )
 
 
@@ -417,11 +418,11 @@ class MemoryCalls:
         """Return a texture of an array or of memory."""
         kind, fields = ctypes.c_int32.from_address(resource).value, resource + 8
         start = ctypes.c_uint64.from_address(fields).value
-        is_layered = False
+        flags = 0
         if kind == ARRAY:
             array = self.driver.known(start, TexelArray)
             texels, channels = array.texels, array.channels
-            is_layered = bool(array.flags & LAYERED)
+            flags = array.flags
         elif kind in (LINEAR, PITCHED):
             dtype, channels = _format(fields + 8)
             sizes = list((ctypes.c_uint64 * 3).from_address(fields + 32))
@@ -437,8 +438,9 @@ class MemoryCalls:
             asked.read == _NORMALIZED_FLOAT and texels.dtype.kind in "iu",
             bool(asked.is_normalized),
             tuple(asked.border),
+            bool(asked.is_seamless),
         )
-        return self.driver.texture_of(texels, channels, is_layered, settings)
+        return self.driver.texture_of(texels, channels, flags, settings)
 
     def cudaDestroyTextureObject(self, texture: int) -> None:
         """Forget a texture; 0 is none."""
