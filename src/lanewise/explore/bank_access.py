@@ -81,7 +81,7 @@ class Access:
 def _turns(requests: Requests, unit: int) -> list[int]:
     """Return for each lane in which turn its bank serves it, within its phase."""
     length = WAVEFRONT // unit
-    found = []
+    wavefronts = []
     for first in range(0, LANES, length):
         served: dict[int, list[int]] = {}
         for offset in requests.offsets[0, first : first + length].tolist():
@@ -89,8 +89,8 @@ def _turns(requests: Requests, unit: int) -> list[int]:
             words = served.setdefault(word % length, [])
             if word not in words:
                 words.append(word)
-            found.append(words.index(word))
-    return found
+            wavefronts.append(words.index(word))
+    return wavefronts
 
 
 def access_of(layout: Any, bits: int, access: str, vector: int, lanes: object = None) -> Access:
@@ -121,9 +121,9 @@ def access_of(layout: Any, bits: int, access: str, vector: int, lanes: object = 
     else:
         coordinates = _walked(layout, access, vector, rows, down)
     steps = tuple(step * number for number in range(vector))
-    found = Access(layout, element, coordinates, vector, access == "ldmatrix", steps)
-    _check(found)
-    return found
+    drawn = Access(layout, element, coordinates, vector, access == "ldmatrix", steps)
+    _check(drawn)
+    return drawn
 
 
 def _is_down(layout: Any, rows: int) -> bool:
@@ -139,15 +139,15 @@ def _walked(layout: Any, access: str, vector: int, rows: int, down: bool) -> tup
     if run % vector:
         raise LanewiseError(f"lines of {run} elements cannot be read {vector} at a time")
     pieces = run // vector
-    found = []
+    starts = []
     for lane in range(LANES):
         if access == "along":
             line, piece = lane // pieces % lines, lane % pieces
         else:
             tall = min(lines, _MATRIX_ROWS if access == "ldmatrix" else LANES)
             line, piece = lane % tall, lane // tall % pieces
-        found.append(piece * vector + line * rows if down else line + piece * vector * rows)
-    return tuple(found)
+        starts.append(piece * vector + line * rows if down else line + piece * vector * rows)
+    return tuple(starts)
 
 
 def _of_lanes(layout: Any, lanes: Any) -> tuple[int, ...]:
@@ -157,10 +157,10 @@ def _of_lanes(layout: Any, lanes: Any) -> tuple[int, ...]:
         raise LanewiseError(
             "the lanes are a layout of 32, from the lane to the coordinate, such as (16,2):(1,8)"
         )
-    found = tuple(lanes(lane) for lane in range(LANES))
-    if any(not isinstance(each, int) or not 0 <= each < layout.size() for each in found):
+    elements = tuple(lanes(lane) for lane in range(LANES))
+    if any(not isinstance(each, int) or not 0 <= each < layout.size() for each in elements):
         raise LanewiseError(f"{lanes} leads out of the {layout.size()} coordinates of {layout}")
-    return found
+    return elements
 
 
 def _check(access: Access) -> None:

@@ -119,24 +119,24 @@ class WorkerProcess:
         self._send({"what": what, "key": key, "request": request, "place": place, "number": number})
         while True:
             try:
-                found = self._answers.get(timeout=max(end - time.monotonic(), 0.0))
+                message = self._answers.get(timeout=max(end - time.monotonic(), 0.0))
             except queue.Empty:
                 self.end()
                 raise LanewiseError(
                     f"this took more than {MOST_SECONDS:.0f} seconds and was stopped: make the launch smaller"
                 ) from None
-            if found is None:
+            if message is None:
                 self.end()
                 raise LanewiseError(self._why_ended())
-            if found["number"] == number:
+            if message["number"] == number:
                 break
-        if "error" in found:
-            raise LanewiseError(found["error"])
+        if "error" in message:
+            raise LanewiseError(message["error"])
         self.kept[key] = None
         self.kept.move_to_end(key)
         while len(self.kept) > MOST_VIEWS:
             self.kept.popitem(last=False)
-        answer: dict[str, object] = found["answer"]
+        answer: dict[str, object] = message["answer"]
         return answer
 
     def _why_ended(self) -> str:

@@ -79,9 +79,9 @@ class Waiting:
 
 def waits_of(recording: Recording) -> WaitHistory:
     """Return the waits of a recording; they are found once."""
-    found = recording.derived.setdefault("waits", WaitHistory(recording))
-    assert isinstance(found, WaitHistory)
-    return found
+    history = recording.derived.setdefault("waits", WaitHistory(recording))
+    assert isinstance(history, WaitHistory)
+    return history
 
 
 class WaitHistory:
@@ -93,7 +93,7 @@ class WaitHistory:
     @cached_property
     def all(self) -> list[Wait]:
         """The waits, in the order in which they began."""
-        found: list[Wait] = []
+        waits: list[Wait] = []
         entries = self.log.entries
         kinds = np.array(
             [point.op is not None and point.op.record.waits in _WAITING for point in self.log.points]
@@ -110,8 +110,8 @@ class WaitHistory:
                         of_warp.append(wait)
                 if not of_warp or of_warp[-1].until != NEVER:
                     of_warp += self._at_the_end(mine)
-                found += of_warp
-        return sorted(found, key=lambda each: each.since)
+                waits += of_warp
+        return sorted(waits, key=lambda each: each.since)
 
     def at(self, entry: int, block: int) -> Iterator[Wait]:
         """Yield the waits of a block's warps that go on after an entry."""

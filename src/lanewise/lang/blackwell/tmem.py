@@ -158,8 +158,8 @@ def alloc(columns: int, *, cta_group: int = 1, warp: int = 0, relinquish: bool =
         if relinquish:
             emit_tcgen05(f"tcgen05.relinquish_alloc_permit.{group}.sync.aligned")
     _meet(cta_group)
-    found = Scalar(u32, builder.result("ld.shared.b32", "b32", address, hint="tensor_address"))
-    return TensorMemory(found, columns, cta_group, warp)
+    base = Scalar(u32, builder.result("ld.shared.b32", "b32", address, hint="tensor_address"))
+    return TensorMemory(base, columns, cta_group, warp)
 
 
 class _OneWarp:

@@ -187,14 +187,14 @@ def _check_tensor_map(kernel: TraceableKernel, parameter: Parameter, value: Any)
     if tensor is None or not callable(getattr(value, "encode", None)):
         given = type(value).__name__
         raise KernelError(f"{what} and takes lw.tensor_map(array, box), or its 128 bytes; not {given}")
-    for name, wanted, found in (
+    for name, wanted, actual in (
         ("rank", kind.rank, tensor.rank),
         ("box", kind.box, value.box),
         ("swizzle", kind.swizzle, tensor.swizzle),
         ("bytes of an element", storage_bytes(kind.dtype), tensor.element.bytes),
     ):
-        if wanted is not None and found != wanted:
-            raise KernelError(f"{what}: its {name} is {wanted!r}, and that of {value!r} is {found!r}")
+        if wanted is not None and actual != wanted:
+            raise KernelError(f"{what}: its {name} is {wanted!r}, and that of {value!r} is {actual!r}")
     return value
 
 

@@ -149,11 +149,11 @@ class _Rewriter:
             if isinstance(value, list):
                 made: list[object] = []
                 for each in value:
-                    found = self.visit(each) if isinstance(each, ast.AST) else each
-                    if isinstance(found, list):
-                        made += found
+                    visited = self.visit(each) if isinstance(each, ast.AST) else each
+                    if isinstance(visited, list):
+                        made += visited
                     else:
-                        made.append(found)
+                        made.append(visited)
                 value[:] = made
             elif isinstance(value, ast.AST):
                 setattr(node, name, self.visit(value))
@@ -179,8 +179,8 @@ class _Rewriter:
                 nodes = NodesAt(statement)
                 line, column = nodes.constant(statement.lineno), nodes.constant(statement.col_offset + 1)
                 made.append(nodes.expression(nodes.call(RUNTIME_NAME, "at", line, column)))
-            found = self.visit(statement)
-            made += found if isinstance(found, list) else [found]
+            visited = self.visit(statement)
+            made += visited if isinstance(visited, list) else [visited]
             if isinstance(statement, ast.Return | ast.Break | ast.Continue):
                 break  # what follows is never reached
         return made
@@ -371,5 +371,5 @@ def _names(target: ast.expr) -> object:
         return target.id
     if not isinstance(target, ast.Tuple):
         return None
-    found = tuple(_names(each) for each in target.elts)
-    return None if None in found else found
+    names = tuple(_names(each) for each in target.elts)
+    return None if None in names else names

@@ -68,8 +68,8 @@ def _by_ptxas(program: Program, arch: str) -> int:
         kept = disk_cache.read(request, ".registers")
         if kept is None:
             cubin = ptxas(module, target, options=("--entry", name), timeout=_PATIENCE)
-            found = IGNORED if _IGNORED_NOTE in cubin.log else cubin.resources[name].registers
-            kept = str(found).encode()
+            count = IGNORED if _IGNORED_NOTE in cubin.log else cubin.resources[name].registers
+            kept = str(count).encode()
             disk_cache.keep(request, ".registers", kept)
         return int(kept)
     except (LanewiseError, OSError, KeyError):

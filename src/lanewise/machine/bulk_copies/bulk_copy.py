@@ -132,10 +132,10 @@ def _issuer(
             code.give(0)
         made.record.set(AsyncOperation.target, made.host(target_space, target, size, WRITE))
         if source_space == "shared":
-            found = made.own_shared(source, size)
+            host = made.own_shared(source, size)
         else:
-            found = made.host(source_space, source, size)
-        made.record.set(AsyncOperation.source, found)
+            host = made.host(source_space, source, size)
+        made.record.set(AsyncOperation.source, host)
         made.record.set(AsyncOperation.source_bytes, size)
         made.record.set(AsyncOperation.size, size)
         made.record.set(AsyncOperation.combine, code["combine"])

@@ -77,10 +77,10 @@ def mode_of(op: Op) -> BoxMode:
 
 def _rank(op: Op) -> int:
     """Return the dimensions that an instruction names; raise an error if it names none."""
-    found = [number for number in range(1, DIMENSIONS + 1) if op.has(f"{number}d")]
-    if len(found) != 1:
+    ranks = [number for number in range(1, DIMENSIONS + 1) if op.has(f"{number}d")]
+    if len(ranks) != 1:
         raise op.unsupported("it names no number of dimensions from .1d to .5d")
-    return found[0]
+    return ranks[0]
 
 
 def _issue(code: BlockCode, op: Op, function: ir.Function, tensor: int, shared: int, barrier: int) -> None:
@@ -140,13 +140,13 @@ def _offsets(op: Op, rank: int, rest: list[ResolvedOperand]) -> tuple[ResolvedOp
         raise op.unsupported(f".im2col takes tensors of 3 to 5 dimensions, not of {rank}")
     if op.has("im2col_no_offs"):
         return ()
-    found = elements_of(rest.pop(0)) if rest else ()
+    offsets = elements_of(rest.pop(0)) if rest else ()
     if mode is not BoxMode.COLUMN:
-        if len(found) != 2:
+        if len(offsets) != 2:
             raise op.unsupported("it takes the pixels of the halo and the offset along W: {wHalo, wOffset}")
-    elif len(found) != axes:
-        raise op.unsupported(f"it has {len(found)} offsets for {axes} dimensions of pixels")
-    return found
+    elif len(offsets) != axes:
+        raise op.unsupported(f"it has {len(offsets)} offsets for {axes} dimensions of pixels")
+    return offsets
 
 
 def lower_load(code: BlockCode, op: Op) -> None:

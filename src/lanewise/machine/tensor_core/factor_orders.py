@@ -79,8 +79,8 @@ def orders(instruction: Instruction, factors: Factors) -> Orders | None:
         factors.right: right[taken].ravel(),
         "c": (c.T if factors.transposed else c).ravel(),
     }
-    found = {name: index_bits(held_places(instruction.operands[name])[flat[name]]) for name in flat}
+    bits_of = {name: index_bits(held_places(instruction.operands[name])[flat[name]]) for name in flat}
     d = index_bits(np.argsort(flat["c"])[holding(instruction.d)])
-    if d is None or any(bits is None for bits in found.values()):
+    if d is None or any(bits is None for bits in bits_of.values()):
         return None
-    return Orders(found[factors.left] or (), found[factors.right] or (), found["c"] or (), d)
+    return Orders(bits_of[factors.left] or (), bits_of[factors.right] or (), bits_of["c"] or (), d)

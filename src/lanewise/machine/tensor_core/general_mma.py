@@ -45,10 +45,10 @@ class Unsuited(Exception):
 def order_of(operand: Operand, flat: Places) -> tuple[int, ...]:
     """The shuffle that brings elements of the flattened matrix into an order."""
     bits = 32 if operand.slot_bits == 1 else 1
-    found = index_bits(held_places(operand)[flat.ravel()] // bits)
-    if found is None or min(found[: (VECTOR // max(operand.slot_bits * bits, 8)).bit_length() - 1]) < 0:
+    order = index_bits(held_places(operand)[flat.ravel()] // bits)
+    if order is None or min(order[: (VECTOR // max(operand.slot_bits * bits, 8)).bit_length() - 1]) < 0:
         raise Unsuited
-    return found
+    return order
 
 
 def raw_words(code: Code, registers: Registers, operand: Operand, order: tuple[int, ...]) -> list[Value]:
@@ -155,15 +155,15 @@ class StagedProduct:
         """D's registers from the sums."""
         d = self.instruction.d
         lanes = VECTOR // d.slot_bits
-        found = []
+        words = []
         for place in range(0, self.products * self.m * self.n, lanes):
             value = self.total.load(place, lanes)
             if isinstance(self.model.scheme, FmaChain) and self.model.scheme.nan == "one":
                 nan = self.code.constant(u32.by(lanes), NAN_BITS["f32"])
                 bits = value.view(u32)
                 value = ((bits << 1) > 0xFF000000).select(nan, bits).view(f32)
-            found.append(half_words(value) if d.slot_bits == 16 else value.view(Type("u", value.type.bits)))
-        self.registers["d"].store(permuted(self.code, found, self.orders["d"]))
+            words.append(half_words(value) if d.slot_bits == 16 else value.view(Type("u", value.type.bits)))
+        self.registers["d"].store(permuted(self.code, words, self.orders["d"]))
 
     # elements -----------------------------------------------------------------------------------------------
 

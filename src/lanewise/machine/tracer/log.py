@@ -121,11 +121,11 @@ class Log:
     @cached_property
     def writers(self) -> dict[int, dict[int, LoggedRegister]]:
         """For each register, by its offset in the frame: the points that write it, and where they log it."""
-        found: dict[int, dict[int, LoggedRegister]] = {}
+        registers: dict[int, dict[int, LoggedRegister]] = {}
         for point in self.points:
             for logged in point.registers:
-                found.setdefault(logged.register.offset, {})[point.number] = logged
-        return found
+                registers.setdefault(logged.register.offset, {})[point.number] = logged
+        return registers
 
     # memory -------------------------------------------------------------------------------------------------
 
@@ -255,8 +255,8 @@ class Log:
         kept = starts[which] + access.bytes + rows * access.size
         offset = kept if access.size else np.full(len(which), NOT_KEPT, np.int64)
         numbers = np.full(len(which), number, np.int64)
-        blocks, found = self.owners(self.entries["block"][entries][which], addresses[which, rows])
-        return MemoryWrites(blocks, entries[which], rows, found, size, offset, numbers)
+        blocks, offsets = self.owners(self.entries["block"][entries][which], addresses[which, rows])
+        return MemoryWrites(blocks, entries[which], rows, offsets, size, offset, numbers)
 
 
 def cluster_member(shape: Shape, block: int, rank: int) -> int:

@@ -72,14 +72,14 @@ MEMORY_TOLD = "/proc/meminfo"
 
 def available_bytes() -> int:
     """Return the bytes of memory that are free, as far as the system tells: a container may have fewer."""
-    found = [_free_bytes()]
+    limits = [_free_bytes()]
     for limit, used in CONTAINER_LIMITS:
         try:
             texts = [Path(each).read_text().strip() for each in (limit, used)]
-            found.append(max(int(texts[0]) - int(texts[1]), 0))
+            limits.append(max(int(texts[0]) - int(texts[1]), 0))
         except (OSError, ValueError):  # there is no such file, or no limit
             continue
-    return min(found)
+    return min(limits)
 
 
 def _free_bytes() -> int:
