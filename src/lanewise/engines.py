@@ -11,7 +11,7 @@ function returns is typed; a value inside a kernel, which is handed on as it is,
 from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, TypeVar, Unpack
 
 from lanewise.errors import LanewiseError
 
@@ -55,6 +55,22 @@ class EntryPoint(Generic[Function]):
 # types of the functions ---------------------------------------------------------------------------------
 
 
+class ProductOptions(TypedDict, total=False):
+    """What an instruction on arrays takes beside A, B and C, by name.
+
+    `metadata` says which position in its group each element of a sparse A has. `scale_a` and `scale_b` are
+    the factors of block-scaled operands. `satfinite` is WMMA's and that of integers: infinities become the
+    largest numbers, NaN becomes 0. `negate_a` and `negate_b` are those of wgmma and tcgen05.mma.
+    """
+
+    metadata: object
+    scale_a: object
+    scale_b: object
+    satfinite: bool
+    negate_a: bool
+    negate_b: bool
+
+
 class Compute(Protocol):
     """Computes an instruction on arrays and returns D, with the bits that the arch returns."""
 
@@ -67,12 +83,7 @@ class Compute(Protocol):
         /,
         *,
         arch: str,
-        metadata: object = None,
-        scale_a: object = None,
-        scale_b: object = None,
-        satfinite: bool = False,
-        negate_a: bool = False,
-        negate_b: bool = False,
+        **options: Unpack[ProductOptions],
     ) -> AnyArray: ...
 
 

@@ -77,15 +77,15 @@ def addressed(code: FunctionCode, row: Record, axis: int, index: Value) -> Value
     low = index.max(0)
     clamped = (low > last).select(last, low)
     outside = clamped.differs(index)
-    texel = code.variable(clamped)
+    found = code.variable(clamped)
     with code.when(outside & mode.equals(AddressMode.BORDER)):
-        texel.set(code.constant(i64, -1))
+        found.set(code.constant(i64, -1))
     with code.when(outside & normalized & mode.equals(AddressMode.WRAP)):
-        texel.set(_modulo(code, index, size))
+        found.set(_modulo(code, index, size))
     with code.when(outside & normalized & mode.equals(AddressMode.MIRROR)):
         within = _modulo(code, index, size + size)
-        texel.set((within > last).select(size + size - 1 - within, within))
-    return (size.equals(0)).select(zero, texel.get())
+        found.set((within > last).select(size + size - 1 - within, within))
+    return (size.equals(0)).select(zero, found.get())
 
 
 def _modulo(code: FunctionCode, value: Value, divisor: Value) -> Value:

@@ -24,10 +24,10 @@ COORDINATES = {
 
 def geometry_of(op: Op) -> Geometry:
     """Return the geometry that an instruction names."""
-    geometries = [_GEOMETRIES[each] for each in op.modifiers if each in _GEOMETRIES]
-    if len(geometries) != 1:
+    found = [_GEOMETRIES[each] for each in op.modifiers if each in _GEOMETRIES]
+    if len(found) != 1:
         raise op.unsupported("textures and surfaces are 1d, 2d, 3d, a1d and a2d here")
-    return geometries[0]
+    return found[0]
 
 
 def handle_of(op: Op, number: int) -> Register:
@@ -60,10 +60,10 @@ def row_of(
     handle = code.lane_read(handle_of(op, number), U64, lane).to(i64)
     numbers = [code.number(each) for each in (int(geometry or 0), int(is_surface), op.site)]
     values = [code["frame"], handle, *numbers, lane]
-    address = Value(code, i64, code.builder.call(_find_row(code.module), [each.handle for each in values]))
-    with code.when(address.equals(0)):
+    found = Value(code, i64, code.builder.call(_find_row(code.module), [each.handle for each in values]))
+    with code.when(found.equals(0)):
         code.give(BlockAnswer.STOPPING)
-    return Record(code, address)
+    return Record(code, found)
 
 
 def _find_row(module: ir.Module) -> ir.Function:
@@ -82,8 +82,8 @@ def _write_find_row(module: ir.Module, name: str) -> None:
     index = (into >> shift) | (into << (64 - shift))
     with code.when(index < launch.get(LaunchRecord.texture_count).to(U64)):
         row = Record(code, launch.get(LaunchRecord.textures) + index.to(i64) * TextureRow.BYTES)
-        wanted, geometry = code["geometry"], row.get(TextureRow.geometry)
-        fits = (wanted.equals(0) | wanted.equals(geometry)) & row.get(TextureRow.is_surface).equals(
+        wanted, found = code["geometry"], row.get(TextureRow.geometry)
+        fits = (wanted.equals(0) | wanted.equals(found)) & row.get(TextureRow.is_surface).equals(
             code["is_surface"]
         )
         with code.when(fits):
