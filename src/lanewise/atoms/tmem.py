@@ -97,7 +97,7 @@ def tmem_fragment(
     mma: Tcgen05Instruction,
     value: ValueType,
     storage_bits: int,
-    shape: Any,
+    shape: object,
     *,
     interleaved: bool = True,
     copied: bool = False,
@@ -147,7 +147,7 @@ def _atom_layout(mma: Tcgen05Instruction, columns: int, copied: bool) -> Layout:
     return Layout((first.rows, columns), (1, LANES))
 
 
-def _spaced(shape: Any, step: int) -> Layout:
+def _spaced(shape: object, step: int) -> Layout:
     """Return the compact layout of a shape, its strides multiplied."""
     compact = Layout(shape)
     return make_layout([Layout(mode.shape, _times(mode.stride, step)) for mode in compact])

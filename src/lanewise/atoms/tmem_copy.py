@@ -68,7 +68,7 @@ def make_utccp_copy(copy_atom: object, tmem: Any) -> TiledCopy:
     return _cotiled("make_utccp_copy", atom, Layout(size(atom.ThrID), 0), tmem)
 
 
-def _as_tmem_tensor(tensor: Any) -> Any:
+def _as_tmem_tensor(tensor: object) -> Any:
     """Return a tensor in tensor memory; one inside a kernel by its layout alone."""
     return tensor.as_tmem_tensor() if hasattr(tensor, "as_tmem_tensor") else tensor
 

@@ -30,7 +30,7 @@ class Difference:
     what: str
     lanes: tuple[int, ...] = ()
     ours: object = None
-    theirs: Any = None
+    theirs: object = None
 
     def __str__(self) -> str:
         lines = [self.what]

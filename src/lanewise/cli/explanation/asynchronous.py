@@ -147,7 +147,7 @@ def _descriptor(product: Tcgen05Instruction, data: dict[str, Any]) -> Table:
     return Table(f"{title}: {bits:#010x}", ("field", "bits", "number", "means", "says"), chosen)
 
 
-def _bits_of_archs(product: Tcgen05Instruction, arch: str | None, data: dict[str, Any]) -> Table:
+def _bits_of_archs(product: Tcgen05Instruction, arch: str | None, data: dict[str, object]) -> Table:
     """Return how archs add the products, and how far that is known."""
     archs = (product.require(arch),) if arch is not None else product.archs
     models = {name: product.model(name) for name in archs}

@@ -180,7 +180,7 @@ def _packed(operand: Operand, elements: list[Scalar]) -> Scalar:
 def same_register_layout(a: Operand, b: Operand) -> bool:
     """Return whether two operands lie in registers in the same layout and format."""
 
-    def layout_of(each: Operand) -> tuple[Any, ...]:
+    def layout_of(each: Operand) -> tuple[object, ...]:
         return (
             each.rows, each.cols, each.format, each.layout, each.slot_bits, each.shift, each.transposed,
             each.register_bits, each.threads, each.products, each.thr_id,

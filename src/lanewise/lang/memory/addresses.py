@@ -145,7 +145,7 @@ class StridedAddresses:
 
     pointer: Pointer
     strides: tuple[Any, ...]
-    limits: tuple[Any, ...]
+    limits: tuple[object, ...]
     origin: tuple[object, ...]
 
     swizzle = None
@@ -214,7 +214,7 @@ class Coordinates:
     origin: tuple[object, ...]
 
     swizzle = None
-    limits: tuple[Any, ...] = ()
+    limits: tuple[object, ...] = ()
 
     @property
     def rank(self) -> int:
@@ -278,7 +278,7 @@ class TmemAddresses:
 
     swizzle = None
     rank = 0
-    limits: tuple[Any, ...] = ()
+    limits: tuple[object, ...] = ()
 
     @property
     def pointer(self) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
-_MISSING: Any = object()
+_MISSING: object = object()
 
 
 class Patches(ExitStack):
@@ -21,11 +21,11 @@ class Patches(ExitStack):
         self.callback(_restore, owner, name, own)
         return None if own is _MISSING else own
 
-    def wrap(self, owner: object, name: str, wrapper: Callable[..., Any]) -> None:
+    def wrap(self, owner: object, name: str, wrapper: Callable[..., object]) -> None:
         """Replace a function by one that gets it as its first argument."""
         before = getattr(owner, name)
 
-        def wrapped(*arguments: Any, **options: Any) -> Any:
+        def wrapped(*arguments: object, **options: object) -> Any:
             return wrapper(before, *arguments, **options)
 
         self.set(owner, name, wrapped)

@@ -82,7 +82,7 @@ class TorchChecks(_DispatchMode):  # type: ignore[misc]  # torch's class has no 
         """Return that torch's compiler need not know of it: it would be imported, which takes seconds."""
         return False
 
-    def __init__(self, storages: Container[Any], driver: Driver) -> None:
+    def __init__(self, storages: Container[object], driver: Driver) -> None:
         super().__init__()
         self.storages, self.driver = storages, driver
         self._lock = threading.Lock()
@@ -206,7 +206,7 @@ def _at(args: tuple[object, ...], number: int) -> Any:
     return args[number] if number < len(args) else None
 
 
-def _tensors(values: object) -> list[Any]:
+def _tensors(values: object) -> list[object]:
     """Return the tensors with memory of their own among values."""
     return [
         each

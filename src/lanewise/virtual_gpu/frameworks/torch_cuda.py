@@ -30,7 +30,7 @@ class _DeviceContext:
         pass
 
 
-def _questions(gpu: FrameworkState) -> dict[str, Callable[..., Any]]:
+def _questions(gpu: FrameworkState) -> dict[str, Callable[..., object]]:
     """Return what answers for the device, by its name in `torch.cuda`."""
     device, memory = gpu.device, gpu.driver.memory
     unit = device.multiprocessor
@@ -94,7 +94,7 @@ def install_torch_cuda(gpu: FrameworkState, patches: Patches) -> None:
     def seed(number: int) -> None:
         torch.default_generator.manual_seed(int(number))
 
-    all_answers: dict[str, Callable[..., Any]] = {
+    all_answers: dict[str, Callable[..., object]] = {
         **_questions(gpu),
         **{name: _nothing() for name in _IDLE},
         **answers(gpu.driver),

@@ -90,7 +90,7 @@ class DeviceStorages:
                     self._on_device = living
                     self._sweep_at = max(_FIRST_SWEEP, 2 * len(living))
 
-    def __contains__(self, tensor: Any) -> bool:
+    def __contains__(self, tensor: object) -> bool:
         storage = _storage(tensor)
         return storage is not None and storage._cdata in self._on_device
 
@@ -143,7 +143,7 @@ def _storage(tensor: Any) -> Any:
         return None
 
 
-def _is_fake(args: tuple[Any, ...]) -> bool:
+def _is_fake(args: tuple[object, ...]) -> bool:
     """Return whether a call computes shapes alone, as compilers do: such tensors have no memory to note.
 
     A question that compilers ask of a real tensor meanwhile, such as its device, is none of these.
@@ -154,14 +154,14 @@ def _is_fake(args: tuple[Any, ...]) -> bool:
     return tracing and not any(isinstance(each, torch.Tensor) for each in args)
 
 
-def _is_cuda(device: Any) -> bool:
+def _is_cuda(device: object) -> bool:
     """Return whether a device is the virtual one, as text, as a number or as torch has it."""
     if isinstance(device, torch.device):
         return bool(device.type == "cuda")
     return isinstance(device, str) and device.partition(":")[0] == "cuda"
 
 
-def _is_device(value: Any) -> bool:
+def _is_device(value: object) -> bool:
     """Return whether a positional argument names a device."""
     return isinstance(value, torch.device) or (isinstance(value, str) and _is_cuda(value))
 
@@ -257,7 +257,9 @@ class DeviceMode(TorchFunctionMode):
         self._copied(moved, *_, **__)
         return moved
 
-    def _copied(self, moved: Any = None, device: Any = None, non_blocking: bool = False, **_: Any) -> None:
+    def _copied(
+        self, moved: object = None, device: object = None, non_blocking: bool = False, **_: object
+    ) -> None:
         """Tell checks of a copy between host and device; the host waits for it unless it is non_blocking."""
         if self.storages.checks is not None:
             if moved is not None:
@@ -344,7 +346,7 @@ class DeviceMode(TorchFunctionMode):
         return self._on_host(torch.Tensor.type, (tensor, *args), kwargs)
 
 
-def _names_device(value: Any) -> bool:
+def _names_device(value: object) -> bool:
     """Return whether an argument of `tensor.to` names a device."""
     return isinstance(value, torch.device | str) or (isinstance(value, int) and not isinstance(value, bool))
 
@@ -361,7 +363,7 @@ def _widened(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return func(*args, **kwargs).to(kind)
 
 
-def _tensors(values: Any) -> list[Any]:
+def _tensors(values: object) -> list[object]:
     """Return the tensors among values, in lists, tuples and dicts as well."""
     return [each for each in tree_leaves(values) if isinstance(each, torch.Tensor)]
 

@@ -25,14 +25,14 @@ def _empty_strided(shape: Any, strides: Any, dtype: Any) -> Any:
     return torch.empty_strided(shape, strides, dtype=dtype, device="cuda")
 
 
-def _current_stream(*_: Any) -> int:
+def _current_stream(*_: object) -> int:
     """Return the handle of torch's current stream."""
     return int(torch.cuda.current_stream().cuda_stream)
 
 
 def install_torch_extension(gpu: FrameworkState, patches: Patches) -> None:
     """Let `torch._C` answer for the virtual GPU, until the patches are taken back."""
-    answers: dict[str, Callable[..., Any]] = {
+    answers: dict[str, Callable[..., object]] = {
         "_cuda_getCurrentRawStream": _current_stream,
         "_cuda_getDevice": lambda: 0,
         "_cuda_setDevice": lambda *_: None,
@@ -61,7 +61,7 @@ def _install_libraries(gpu: FrameworkState, patches: Patches) -> None:
         load()
         return own()
 
-    def compiler(own: Callable[[], Any]) -> Any:
+    def compiler(own: Callable[[], object]) -> Any:
         return CompilerLibrary(gpu.driver, _compiler_library(own))
 
     patches.wrap(utils, "_get_cuda_library", driver)
@@ -70,7 +70,7 @@ def _install_libraries(gpu: FrameworkState, patches: Patches) -> None:
         patches.set(torch.cuda.Stream, "_as_parameter_", property(_handle_of))
 
 
-def _compiler_library(own: Callable[[], Any]) -> Any:
+def _compiler_library(own: Callable[[], object]) -> Any:
     """Return NVRTC as the loader finds it, or where it is installed as a package."""
     try:
         return own()

@@ -109,7 +109,7 @@ class VirtualDriver:
 
         return str(ty_to_cpp(type))
 
-    def get_benchmarker(self) -> Callable[..., Any]:
+    def get_benchmarker(self) -> Callable[..., object]:
         """Return what times a function: it is called once."""
         return called_once
 
@@ -122,7 +122,7 @@ class VirtualDriver:
     def clear_cache(self, cache: object) -> None:
         """Do nothing: there is no cache."""
 
-    def assemble_tensormap_to_arg(self, maps: object, arguments: Any) -> Any:
+    def assemble_tensormap_to_arg(self, maps: object, arguments: object) -> Any:
         """Return the arguments as they are."""
         return arguments
 
@@ -421,7 +421,7 @@ class Products:
         )
 
 
-def _own_array(value: Any) -> Any:
+def _own_array(value: object) -> Any:
     """Return a contiguous tensor as a NumPy array of its memory; None for anything else."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(value, torch.Tensor):
