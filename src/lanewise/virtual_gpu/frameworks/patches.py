@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
 
 _MISSING: object = object()
 
@@ -12,7 +11,7 @@ _MISSING: object = object()
 class Patches(ExitStack):
     """Replaced attributes, which are put back in reverse order when the context ends."""
 
-    def set(self, owner: object, name: str, value: object) -> Any:
+    def set(self, owner: object, name: str, value: object) -> object:
         """Replace an attribute, which may be new; return what it was before, or None."""
         own = (
             vars(owner).get(name, _MISSING) if hasattr(owner, "__dict__") else getattr(owner, name, _MISSING)
@@ -25,7 +24,7 @@ class Patches(ExitStack):
         """Replace a function by one that gets it as its first argument."""
         before = getattr(owner, name)
 
-        def wrapped(*arguments: object, **options: object) -> Any:
+        def wrapped(*arguments: object, **options: object) -> object:
             return wrapper(before, *arguments, **options)
 
         self.set(owner, name, wrapped)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -124,7 +124,7 @@ def _nothing() -> Callable[..., None]:
 class _GeneratorType(type):
     """The type of torch's generators: one for "cuda" is one for the CPU, and torch's own are instances."""
 
-    def __call__(cls, device: Any = "cpu") -> Any:
+    def __call__(cls, device: str | torch.device = "cpu") -> torch.Generator:
         return _OwnGenerator("cpu" if str(device).startswith("cuda") else device)
 
     def __instancecheck__(cls, value: object) -> bool:

@@ -7,7 +7,7 @@ launches of kernels and torch's own operators in their order, and writes results
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch.utils._pytree import tree_leaves
@@ -33,7 +33,11 @@ class Recording:
         self.work.append(lambda: launch(*arguments))
 
     def add_operator(
-        self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: object
+        self,
+        function: Callable[..., object],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+        result: object,
     ) -> None:
         """Record an operator of torch's, whose arguments name host memory."""
         name = getattr(function, "__name__", "")
@@ -60,7 +64,7 @@ class Recording:
             each()
 
 
-def _tensors(values: object) -> list[Any]:
+def _tensors(values: object) -> list[torch.Tensor]:
     return [each for each in tree_leaves(values) if isinstance(each, torch.Tensor)]
 
 
@@ -115,7 +119,9 @@ def _graph_classes(gpu: FrameworkState) -> tuple[type, type]:
     class graph:
         """`torch.cuda.graph(g)`: captures what runs within it."""
 
-        def __init__(self, cuda_graph: Any, pool: object = None, stream: object = None, **_: object) -> None:
+        def __init__(
+            self, cuda_graph: CUDAGraph, pool: object = None, stream: object = None, **_: object
+        ) -> None:
             self.cuda_graph = cuda_graph
 
         def __enter__(self) -> None:
@@ -127,7 +133,7 @@ def _graph_classes(gpu: FrameworkState) -> tuple[type, type]:
     return CUDAGraph, graph
 
 
-def _no_graphed_callables(*_: object, **__: object) -> Any:
+def _no_graphed_callables(*_: object, **__: object) -> NoReturn:
     raise LanewiseError(
         "lanewise's virtual GPU has no torch.cuda.make_graphed_callables, which captures a backward pass; "
         "call the module itself, or capture its forward pass with torch.cuda.graph"
