@@ -18,7 +18,7 @@ from lanewise.errors import LanewiseError
 from lanewise.formats import Format
 from lanewise.isa.tensor_memory.accumulators import COLUMNS, LANES, PARTITION
 from lanewise.machine import abi
-from lanewise.machine.program.operands import MemoryOperand, Negated, Register, ResolvedOperand, elements_of
+from lanewise.machine.program.operands import MemoryOperand, Negated, Register, ResolvedOperand
 from lanewise.machine.program.ops import Op
 from lanewise.machine.tensor_core.tcgen05_statement import Statement
 from lanewise.machine.tensor_memory.loads_and_stores import Access
@@ -285,8 +285,3 @@ def tensor_reading(recording: Recording) -> TensorReading:
     if not isinstance(reading, TensorReading):
         reading = recording.derived["tensor memory"] = TensorReading(recording)
     return reading
-
-
-def data_registers(op: Op) -> tuple[ResolvedOperand, ...]:
-    """Return the registers of a tcgen05.ld or st, in order."""
-    return elements_of(op.operands[-1 if op.has("st") else 0])

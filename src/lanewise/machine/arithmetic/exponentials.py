@@ -80,7 +80,7 @@ def _unit(lanes: Lanes, x: Value) -> Value:
     fraction = (negative & ~exact).select(fraction ^ 0x7FFFFF, fraction)
     below = (zero + (_ONE + _ABOVE)) - whole - (~exact).to(U32)
     power = negative.select(below, whole + (_ONE + _ABOVE))
-    word = ((power - _ABOVE) << 23) | _significand(lanes, fraction)
+    word = ((power - _ABOVE) << 23) | _significand(fraction)
     infinity = zero + _INFINITY
     beyond = negative.select(zero, infinity)
     word = (power > _ABOVE + 254).select(infinity, (power < _ABOVE + 1).select(zero, word))
@@ -89,10 +89,10 @@ def _unit(lanes: Lanes, x: Value) -> Value:
     return is_nan(x).select(zero + _NAN, word).view(f32)
 
 
-def _significand(lanes: Lanes, fraction: Value) -> Value:
+def _significand(fraction: Value) -> Value:
     """Return the 23 bits of 2^fraction behind the binary point."""
     low = fraction & ((1 << _LOW) - 1)
-    entry = _entries(lanes, fraction >> _LOW)
+    entry = _entries(fraction >> _LOW)
     quarters = entry & ((1 << _QUARTER_BITS) - 1)
     fours = (entry >> _FOURS_AT) & ((1 << _FOUR_BITS) - 1)
     squares = entry >> _SQUARES_AT
@@ -115,7 +115,7 @@ def _square(low: Value) -> Value:
     return total
 
 
-def _entries(lanes: Lanes, index: Value) -> Value:
+def _entries(index: Value) -> Value:
     """Return the table's entry for each lane's index."""
     code = index.code
     name = "coefficients of 2^x"

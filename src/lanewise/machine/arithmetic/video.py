@@ -85,7 +85,7 @@ def _saturated(op: Op, value: Value, signed: bool) -> Value:
     return clamped(value, *_limits(32, True)) if signed else value.max(0)
 
 
-def _shift_saturated(op: Op, value: Value, signed: bool) -> Value:
+def _shift_saturated(value: Value, signed: bool) -> Value:
     """Return the result of a shift after .sat: 34 bits of it, clamped to 32 bits."""
     return clamped((value << 30) >> 30, *_limits(32, signed)).to(Type("i", 32)).to(WIDE)
 
@@ -137,7 +137,7 @@ def shift(lanes: Lanes, op: Op) -> None:
     a, count = _read(lanes, op.operands[1], first), _read(lanes, op.operands[2], False)
     count = count & 31 if op.has("wrap") else (count > 32).select(lanes.constant(WIDE, 32), count)
     shifted = a << count if op.opcode == "vshl" else a >> count
-    _finish(lanes, op, _shift_saturated(op, shifted, result) if op.has("sat") else shifted, result)
+    _finish(lanes, op, _shift_saturated(shifted, result) if op.has("sat") else shifted, result)
 
 
 def compare(lanes: Lanes, op: Op) -> None:
