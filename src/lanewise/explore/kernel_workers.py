@@ -202,7 +202,7 @@ class Workers:
         request: Mapping[str, object],
         place: Mapping[str, object] | None = None,
         runs_python: bool = False,
-    ) -> dict[str, object]:
+    ) -> dict[str, Any]:
         """Return the answer to a request. A run ends the one before of the same tab."""
         key = key_of(request)
         turn = 0

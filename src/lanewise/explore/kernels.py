@@ -113,8 +113,8 @@ def origin(
 
 @question("kernels", "sass")
 def sass(
-    session: Session, tab: str, request: dict[str, object], opened: int = 0, arch: str = ""
-) -> dict[str, object]:
+    session: Session, tab: str, request: dict[str, Any], opened: int = 0, arch: str = ""
+) -> dict[str, Any]:
     """Return the kernel's SASS, for the arch that it ran on or for another."""
     if opened:
         return sass_of_view(_view(session, opened), arch)
@@ -122,7 +122,7 @@ def sass(
 
 
 @question("kernels", "opened")
-def opened(session: Session, number: int) -> dict[str, object]:
+def opened(session: Session, number: int) -> dict[str, Any]:
     """Return what the page shows of a launch of a script that the command line opened."""
     with _lock:
         return data_of(_view(session, number))

@@ -68,7 +68,7 @@ def about() -> dict[str, Any]:
 
 
 @question("layouts", "evaluate")
-def evaluated(text: str, tv: str = "") -> dict[str, object]:
+def evaluated(text: str, tv: str = "") -> dict[str, Any]:
     """Return the layout that was typed: its indices, its inverse, its swizzle.
 
     >>> evaluated("(2,3):(3,1)")["indices"]

@@ -18,7 +18,7 @@ MOST_ROWS = 64
 START = 0x400
 
 
-def of_descriptor(rows: int, k: int, bits: int, major: str, swizzle: str, number: str) -> dict[str, object]:
+def of_descriptor(rows: int, k: int, bits: int, major: str, swizzle: str, number: str) -> dict[str, Any]:
     """Describe 64 bits, or a descriptor of a matrix whose patterns lie one after the other.
 
     >>> of_descriptor(64, 16, 16, "K", "128B", "")["number"]
@@ -75,7 +75,7 @@ def _compact(rows: int, k: int, bits: int, major: Any, swizzle: str) -> MatrixDe
     return MatrixDescriptor(START, leading, stride, swizzle=swizzle)
 
 
-def of_tensor_map(type: str, shape: list[int], box: list[int], swizzle: str) -> dict[str, object]:
+def of_tensor_map(type: str, shape: list[int], box: list[int], swizzle: str) -> dict[str, Any]:
     """Describe a tensor map of a row-major matrix and where its box lies in shared memory.
 
     >>> of_tensor_map("f16", [64, 64], [8, 64], "128B")["pieces"][1][0]

@@ -80,7 +80,7 @@ class SwizzledScales:
     True
     """
 
-    def __init__(self, array: object, rows: int, factors: int) -> None:
+    def __init__(self, array: Any, rows: int, factors: int) -> None:
         for name, value in (("rows", rows), ("factors", factors)):
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
                 raise LanewiseError(f"{name}={value!r}: swizzled scales have a number of {name}, an integer")
