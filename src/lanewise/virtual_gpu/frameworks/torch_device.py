@@ -341,7 +341,8 @@ class DeviceMode(TorchFunctionMode):
                 "can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to "
                 "host memory first."
             )
-        return tensor.numpy(*args, **kwargs)
+        array: AnyArray = tensor.numpy(*args, **kwargs)
+        return array
 
     def _type(self, tensor: torch.Tensor, *args: object, **kwargs: object) -> object:
         """Return the name of a tensor's type, or the tensor as another type."""

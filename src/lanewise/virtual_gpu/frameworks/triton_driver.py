@@ -127,7 +127,8 @@ class VirtualDriver:
         """Return torch's module of the device."""
         import torch
 
-        return torch.cuda
+        module: ModuleType = torch.cuda
+        return module
 
     def get_active_torch_device(self) -> torch.device:
         """Return the device as torch names it."""
