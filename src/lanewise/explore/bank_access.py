@@ -48,7 +48,7 @@ class Access:
         offsets = np.array([self.indices], dtype=np.int64) * self.element_bytes
         return Requests(offsets, np.ones((1, LANES), bool), self.vector * self.element_bytes, self.by_rows)
 
-    def told(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, Any]:
         """Return the request for the page: each lane with its cells, byte, bank and turn; and the cost."""
         requests = self.requests
         cost = cost_of(requests)
@@ -99,7 +99,7 @@ def access_of(layout: Any, bits: int, access: str, vector: int, lanes: object = 
     `access` is "ldmatrix" (each lane a row of 16 bytes), "along" (lanes on neighbouring elements), "across"
     (lanes on neighbouring rows), or "lanes", with a layout from the lane to the coordinate.
 
-    >>> access_of(Layout((32, 32), (32, 1)), 32, "across", 1).told()["wavefronts"]
+    >>> access_of(Layout((32, 32), (32, 1)), 32, "across", 1).facts()["wavefronts"]
     32
     """
     if access not in ACCESSES:
@@ -189,7 +189,7 @@ def proposals_for(access: Access) -> list[dict[str, object]]:
     element = access.element_bytes
     array = SharedArray("", 0, elements * element, element, "", (elements,), (1,), "ptx")
     usage = Usage(array, [Observed(requests, 1)], requests.size, strided=False, static_bytes=array.size)
-    return [told for each in best_candidates(usage) if (told := _tried(access, each)) is not None]
+    return [proposal for each in best_candidates(usage) if (proposal := _tried(access, each)) is not None]
 
 
 def _tried(access: Access, candidate: Candidate) -> dict[str, object] | None:
@@ -207,10 +207,10 @@ def _tried(access: Access, candidate: Candidate) -> dict[str, object] | None:
         text, why = str(layout), f"rows longer by {padding * element} bytes"
     if candidate.left or _distinct(layout) < _distinct(access.layout):
         return None
-    told = Access(layout, element, access.coordinates, access.vector, access.by_rows, access.steps).told()
-    if told["wavefronts"] >= int(cost_of(access.requests).wavefronts[0]):
+    facts = Access(layout, element, access.coordinates, access.vector, access.by_rows, access.steps).facts()
+    if facts["wavefronts"] >= int(cost_of(access.requests).wavefronts[0]):
         return None
-    return {"text": text, "why": why, "wavefronts": told["wavefronts"], "memory": told["memory"]}
+    return {"text": text, "why": why, "wavefronts": facts["wavefronts"], "memory": facts["memory"]}
 
 
 def _distinct(layout: Any) -> int:

@@ -396,7 +396,7 @@ def _parts(columns: Sequence[_Column], d: Format) -> list[str]:
     """Return where each GPU parts from the first, in words."""
     if len(columns) < 2:
         return []
-    first, told = columns[0], []
+    first, sentences = columns[0], []
     reached = _reached(first)
     for each in columns[1:]:
         if each.sum.bits == first.sum.bits:
@@ -405,19 +405,19 @@ def _parts(columns: Sequence[_Column], d: Format) -> list[str]:
         common = sorted(reached.keys() & mine.keys())
         where = next((count for count in common if not _same(reached[count], mine[count])), None)
         if where is None:
-            told.append(
+            sentences.append(
                 f"{each.unit.name} and {first.unit.name} end with other bits: they add in another "
                 f"order ({each.model} against {first.model})"
             )
             continue
-        told.append(
+        sentences.append(
             f"{each.unit.name} parts from {first.unit.name} within the first {where} products: "
             f"{shown(mine[where])} against {shown(reached[where])}. "
             f"{each.unit.name}: {each.model}; {first.unit.name}: {first.model}"
         )
-    if not told:
-        told.append(f"All of them give the same bits of {d}")
-    return told
+    if not sentences:
+        sentences.append(f"All of them give the same bits of {d}")
+    return sentences
 
 
 def _same(x: object, y: object) -> bool:

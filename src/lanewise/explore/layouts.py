@@ -100,7 +100,7 @@ def banks(text: str, bits: int = 16, access: str = "ldmatrix", vector: int = 8, 
     if value.size() > MOST_CELLS:
         raise LanewiseError(f"{value} has {value.size()} elements; up to {MOST_CELLS} are looked at")
     accessed = access_of(value, bits, access, vector, evaluate(lanes)[0] if lanes else None)
-    return {**accessed.told(), "proposals": proposals_for(accessed)}
+    return {**accessed.facts(), "proposals": proposals_for(accessed)}
 
 
 def _period(swizzle: Swizzle) -> Layout:

@@ -129,9 +129,9 @@ class _TensorPipe:
             copies.append(now._replace(bytes=4 * words))
 
     def _arrival(self, entry: int) -> int | None:
-        """Return the step at which the mbarriers of a commit were told; None if one of them was not."""
-        told = self.recording.log.told
-        mine = told.entry[told.issuer == entry]
+        """Return the step at which the mbarriers of a commit were reached; None if one of them was not."""
+        completions = self.recording.log.completions
+        mine = completions.entry[completions.issuer == entry]
         return _step_of(self.recording, int(mine[-1])) if len(mine) else None
 
 

@@ -28,7 +28,7 @@ from lanewise.machine.program.operands import (
     elements_of,
 )
 from lanewise.machine.program.ops import Op
-from lanewise.machine.tracer.log import TOLD
+from lanewise.machine.tracer.log import COMPLETION
 from lanewise.machine.tracer.points import LoggedAccess, Point
 from lanewise.machine.tracer.records import ASYNC_WRITE_POINT, FILLED
 from lanewise.ptx import Immediate
@@ -315,9 +315,9 @@ class Dataflow:
         log, writes = self.log, self.log.writes
         number, made = int(writes.access[write]), log.runs
         issuers, lanes = made.issuer, made.lane
-        if number == TOLD:
-            number = int(np.searchsorted(log.told.entry, writes.entry[write]))
-            issuers, lanes = log.told.issuer, log.told.lane
+        if number == COMPLETION:
+            number = int(np.searchsorted(log.completions.entry, writes.entry[write]))
+            issuers, lanes = log.completions.issuer, log.completions.lane
         entry = int(issuers[number])
         return (entry, int(lanes[number])) if entry >= 0 else None
 
@@ -325,11 +325,11 @@ class Dataflow:
         """Return what an asynchronous operation has written: from memory, from registers, or filled in."""
         issuer, run = self.issuer(write), int(self.log.writes.access[write])
         old = Source(MemoryPlace(place.address, place.size, place.block), "the value before")
-        if run == TOLD:
+        if run == COMPLETION:
             op = self.log.point(issuer[0]).op if issuer is not None else None
             commits = op is not None and op.record.touches_tensor_memory
-            told = "an arrival by tcgen05.commit" if commits else "the bytes that have arrived"
-            return [old, Source(None, told)]
+            name = "an arrival by tcgen05.commit" if commits else "the bytes that have arrived"
+            return [old, Source(None, name)]
         runs = self.log.runs
         source, offset = int(runs.source[run]), place.address - int(runs.target[run])
         if source == FILLED:

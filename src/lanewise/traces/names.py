@@ -94,10 +94,10 @@ class RegisterNames:
 
     def _add_debug_variables(self, program: Program) -> None:
         """Add the variables of CUDA C++ that was compiled with debug information; the kernel's come first."""
-        told = debug_variables(program.module.text or "")
+        declared = debug_variables(program.module.text or "")
         for body in sorted(program.bodies, key=lambda each: not each.function.is_entry):
-            mine = {each.name: each for op in body.ops for each in all_registers(op)} if told else {}
-            for variable in told:
+            mine = {each.name: each for op in body.ops for each in all_registers(op)} if declared else {}
+            for variable in declared:
                 registers = tuple(mine[each] for each in variable.registers if each in mine)
                 if variable.function != body.function.name or not registers:
                     continue

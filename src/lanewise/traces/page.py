@@ -196,8 +196,8 @@ def _held_type(recording: Recording, matrix: MatrixOperand) -> str:
     """Return the type of a matrix's elements; of what ldmatrix loads, as a product takes it."""
     own = matrix.operand.format
     for each in operands_with(recording.program, recording.run.arch, [(matrix.registers[0],)]):
-        taken = each.operand.format
-        return taken.name if own.name.startswith("b") and taken.bits == own.bits else own.name
+        format = each.operand.format
+        return format.name if own.name.startswith("b") and format.bits == own.bits else own.name
     return own.name
 
 

@@ -224,9 +224,9 @@ class WaitHistory:
         reading = tensor_reading(self.recording)
         blocks = [wait.block, reading.partner(wait.block)] if wait.of_pair else [wait.block]
         allocated = [each for block in blocks for each in reading.allocated(block, entry)]
-        taken = {column for each in allocated for column in each}
+        columns = {column for each in allocated for column in each}
         places = range(0, COLUMNS - wait.columns + 1, UNIT)
-        if all(taken.intersection(range(first, first + wait.columns)) for first in places):
+        if all(columns.intersection(range(first, first + wait.columns)) for first in places):
             return allocated_text(tuple(sorted(allocated, key=lambda each: each.start)))
         if wait.of_pair and not self._has_asked(blocks[1], entry):
             return f"block {self.recording.block_at(blocks[1])} has not asked for its part"

@@ -212,12 +212,12 @@ class _Rewriter:
             self._if_traced(name, begin, nodes),
         ]
         for side, body in (("then", node.body), ("otherwise", node.orelse)):
-            taken: list[ast.stmt] = []
+            statements: list[ast.stmt] = []
             if side == "otherwise":
                 back = (*names.bound, *names.restored)
-                taken.append(self._bind(back, name, nodes.call(name, "restore"), nodes))
-            taken += [*self._statements(body), self._end(name, body[-1] if body else node)]
-            made.append(nodes.branch(nodes.attribute(name, side), taken))
+                statements.append(self._bind(back, name, nodes.call(name, "restore"), nodes))
+            statements += [*self._statements(body), self._end(name, body[-1] if body else node)]
+            made.append(nodes.branch(nodes.attribute(name, side), statements))
         self._leave()
         return [*made, self._bind(names.bound, name, nodes.call(name, "merge"), nodes)]
 

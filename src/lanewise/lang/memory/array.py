@@ -239,10 +239,10 @@ def _declare(space: str, dtype: Format, layout: object, swizzle: Swizzle | None,
     align = align or _ALIGNMENT
     if align & (align - 1) or align < least:
         raise builder.error(f"an alignment is a power of two of at least {least} bytes, not {align}")
-    taken = sum(each.size or 0 for each in builder.variables if each.space == "shared")
-    if space == "shared" and size + taken > MOST_SHARED_BYTES:
+    earlier = sum(each.size or 0 for each in builder.variables if each.space == "shared")
+    if space == "shared" and size + earlier > MOST_SHARED_BYTES:
         raise builder.error(
-            f"this array takes {size:,} bytes of shared memory, and those before it {taken:,}: no GPU has "
+            f"this array takes {size:,} bytes of shared memory, and those before it {earlier:,}: no GPU has "
             f"more than {MOST_SHARED_BYTES:,}"
         )
     symbol = Symbol(space)

@@ -80,8 +80,8 @@ class StagedProduct:
         if model.narrowing != "rn" or (self.products > 1 and model.sparse):
             raise Unsuited
         self.fused = isinstance(model.scheme, FusedSum)
-        taken = in_k_order(model, np.arange(self.k), axis=0) if self.fused else np.arange(self.k)
-        self.k_places = np.argsort(taken)  # where each column of K goes
+        k_order = in_k_order(model, np.arange(self.k), axis=0) if self.fused else np.arange(self.k)
+        self.k_places = np.argsort(k_order)  # where each column of K goes
         self.sums = {"f64": f64, "s32": i32}.get(model.accumulator, f32)
         if self.fused:
             self.plan = plan_for(model, self.n)
@@ -97,9 +97,9 @@ class StagedProduct:
         words = np.arange(0, self.k, step)
         first = np.arange(self.products)[:, None, None]
         rows, columns = np.arange(self.m), np.arange(self.n)
-        ks = np.arange(self.packed_k) if model.sparse else taken[words]
+        ks = np.arange(self.packed_k) if model.sparse else k_order[words]
         a = (first * self.m + rows[None, :, None]) * self.packed_k + ks[None, None, :]
-        b = (first * self.k + taken[words][None, :, None]) * self.n + columns[None, None, :]
+        b = (first * self.k + k_order[words][None, :, None]) * self.n + columns[None, None, :]
         if not self.fused:  # strip by strip
             b = b.reshape(self.products, len(words), -1, self.strip).swapaxes(1, 2)
         size = self.products * self.m * self.n

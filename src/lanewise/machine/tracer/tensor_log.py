@@ -89,8 +89,8 @@ class TensorLog:
             content.append(lines[list(area.lanes), first:last].reshape(-1))
             targets = abi.TENSOR_WINDOW + np.asarray(area.lanes, np.int64) * LANE_BYTES + first
             runs.append(np.stack([targets, 0 * targets, 0 * targets + last - first], axis=1))
-        header, told = self._header(operation, sum(map(len, runs))), [each.view(np.uint8) for each in runs]
-        parts = [header.view(np.uint8), *(each.reshape(-1) for each in told), *content]
+        header, words = self._header(operation, sum(map(len, runs))), [each.view(np.uint8) for each in runs]
+        parts = [header.view(np.uint8), *(each.reshape(-1) for each in words), *content]
         self._append(np.concatenate(parts), linear)
 
     def _header(self, operation: Words, runs: int) -> Words:

@@ -67,7 +67,7 @@ CONTAINER_LIMITS = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
     ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
 )
-MEMORY_TOLD = "/proc/meminfo"
+MEMORY_FIGURES = "/proc/meminfo"
 
 
 def available_bytes() -> int:
@@ -85,8 +85,10 @@ def available_bytes() -> int:
 def _free_bytes() -> int:
     """Return the bytes of memory that the machine has free; what it only keeps of files counts."""
     try:
-        told = dict(line.split(":", 1) for line in Path(MEMORY_TOLD).read_text().splitlines() if ":" in line)
-        return int(told["MemAvailable"].split()[0]) * 1024
+        figures = dict(
+            line.split(":", 1) for line in Path(MEMORY_FIGURES).read_text().splitlines() if ":" in line
+        )
+        return int(figures["MemAvailable"].split()[0]) * 1024
     except (OSError, KeyError, ValueError, IndexError):
         pass
     try:
