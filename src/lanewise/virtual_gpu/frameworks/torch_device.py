@@ -209,7 +209,7 @@ class DeviceMode(TorchFunctionMode):
             return own(*args, **kwargs)
         return self._on_host(func, args, kwargs)
 
-    def _on_host(self, func: Callable[..., object], args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
+    def _on_host(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
         """Let torch compute in host memory, and note whether the result is on the device."""
         asked = kwargs.get("device")
         if asked is None:
@@ -225,7 +225,6 @@ class DeviceMode(TorchFunctionMode):
         operands = _tensors((args, kwargs))
         if getattr(func, "__name__", "") in _SAME_DEVICE:
             self._require_same_device(operands)
-        result: object
         if func is torch._scaled_mm:
             result = scaled_mm(*args, **kwargs)
         else:
@@ -344,7 +343,7 @@ class DeviceMode(TorchFunctionMode):
         array: AnyArray = tensor.numpy(*args, **kwargs)
         return array
 
-    def _type(self, tensor: torch.Tensor, *args: object, **kwargs: object) -> object:
+    def _type(self, tensor: Any, *args: Any, **kwargs: Any) -> Any:
         """Return the name of a tensor's type, or the tensor as another type."""
         if not args and not kwargs:
             name: str = tensor.type()
@@ -357,7 +356,7 @@ def _names_device(value: object) -> bool:
     return isinstance(value, torch.device | str) or (isinstance(value, int) and not isinstance(value, bool))
 
 
-def _widened(func: Callable[..., Any], args: tuple[object, ...], kwargs: dict[str, Any]) -> object:
+def _widened(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Compute a function of half-precision tensors in float32, and round its result."""
     kind = args[0].dtype if args and isinstance(args[0], torch.Tensor) else None
     if kind not in _HALF:

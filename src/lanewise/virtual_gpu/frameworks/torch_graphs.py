@@ -7,7 +7,7 @@ launches of kernels and torch's own operators in their order, and writes results
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._pytree import tree_leaves
@@ -133,7 +133,7 @@ def _graph_classes(gpu: FrameworkState) -> tuple[type, type]:
     return CUDAGraph, graph
 
 
-def _no_graphed_callables(*_: object, **__: object) -> NoReturn:
+def _no_graphed_callables(*_: object, **__: object) -> Any:
     raise LanewiseError(
         "lanewise's virtual GPU has no torch.cuda.make_graphed_callables, which captures a backward pass; "
         "call the module itself, or capture its forward pass with torch.cuda.graph"

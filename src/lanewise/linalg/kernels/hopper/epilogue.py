@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from lanewise import lang as lw
 from lanewise.formats import bf16, e4m3, e5m2, f16, f32
 from lanewise.lang.memory.array import Array
@@ -16,7 +18,7 @@ from lanewise.linalg.kernels.hopper.unaligned_stores import store_lines
 _SWIZZLE_BITS = {128: 3, 64: 2, 32: 1}
 
 
-def staged_results(traits: Traits) -> Array:
+def staged_results(traits: Traits) -> Any:
     """Return the shared memory of results: (row of a box, column of a box, box, which buffer, consumer)."""
     memory, size = SharedMemory(traits), traits.out.bits // 8
     rows, wide, subtile = memory.box_rows, memory.box_columns, memory.subtile_bytes // size

@@ -89,7 +89,7 @@ class OperandTile:
             self._array((ROWS, self.bk, self.boxes, *rest), (1, self.wide, step, *steps))
         )
 
-    def target(self) -> Array:
+    def target(self) -> Any:
         """Return the array that loads write: (box…, which part or box, stage)."""
         if self.k_major:
             rows = self.rows // self.parts
