@@ -263,7 +263,7 @@ class Configured:
         """How many of its blocks and warps a multiprocessor of an arch holds at a time, and why not more."""
         return self.entry.occupancy(arch, block=self.shape.block, shared_bytes=self.shape.shared_bytes)
 
-    def bind(self, *arguments: object, arch: str | None = None) -> tuple[Configured, tuple[Any, ...]]:
+    def bind(self, *arguments: object, arch: str | None = None) -> tuple[Configured, tuple[object, ...]]:
         """The kernel and the arguments as they are launched: these, for any arch."""
         return self, arguments
 

@@ -53,8 +53,8 @@ def _named(given: Sequence[Any]) -> dict[str, Any]:
 
 def _call(a: Tensor, b: Tensor, **given: object) -> Tensor:
     """Call the operator."""
-    found: Tensor = _OPERATOR(a, b, *(given.get(name, usual) for name, (_, usual) in _ARGUMENTS.items()))
-    return found
+    product: Tensor = _OPERATOR(a, b, *(given.get(name, usual) for name, (_, usual) in _ARGUMENTS.items()))
+    return product
 
 
 def matmul(
@@ -94,8 +94,8 @@ def _computed(a: Tensor, b: Tensor, *rest: object) -> Tensor:
     for name, each in tensors.items():
         if each is not None and each.requires_grad:
             tensors[name] = each.detach()
-    found: Tensor = _on_tensors(**tensors, **given)
-    return found
+    product: Tensor = _on_tensors(**tensors, **given)
+    return product
 
 
 _LIBRARY.impl("matmul", _computed, "CPU")
@@ -144,18 +144,18 @@ def _gradients(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
     if ctx.scaled or a.dtype not in _DIFFERENTIABLE:
         raise LanewiseError(f"products of {a.dtype} and products with scales have no gradients")
     needed = dict(zip(("a", "b", *_ARGUMENTS), ctx.needs_input_grad, strict=False))
-    found: dict[str, Tensor | None] = {}
+    gradients: dict[str, Tensor | None] = {}
     if ctx.shapes[1] is not None and needed["residual"]:
-        found["residual"] = (gradient * ctx.beta).to(ctx.types[1])
+        gradients["residual"] = (gradient * ctx.beta).to(ctx.types[1])
     inner = gradient
     if ctx.activation is not None:
         wide = torch.float64 if a.dtype == torch.float64 else torch.float32
         before = _call(a, b, bias=bias, out_dtype=wide, **ctx.options)
         inner = _DERIVATIVES[ctx.activation](gradient.to(wide), before)
     if ctx.shapes[0] is not None and needed["bias"]:
-        found["bias"] = _of_bias(inner, ctx.shapes[0], a.ndim == 1, b.ndim == 1).to(ctx.types[0])
+        gradients["bias"] = _of_bias(inner, ctx.shapes[0], a.ndim == 1, b.ndim == 1).to(ctx.types[0])
     of_a, of_b = _of_factors(ctx, a, b, inner.to(a.dtype))
-    return of_a, of_b, *(found.get(name) for name in _ARGUMENTS)
+    return of_a, of_b, *(gradients.get(name) for name in _ARGUMENTS)
 
 
 def _of_bias(inner: Tensor, shape: Any, row: bool, column: bool) -> Tensor:
@@ -216,8 +216,8 @@ def _cast_for(device: str, key: str) -> Callable[..., Tensor]:
             return each.to(wanted) if each is not None and each.dtype in _LOWERED else each
 
         with torch._C._ExcludeDispatchKeyGuard(excluded):
-            found: Tensor = _OPERATOR(lowered(a), lowered(b), lowered(bias), *rest)
-        return found
+            product: Tensor = _OPERATOR(lowered(a), lowered(b), lowered(bias), *rest)
+        return product
 
     return cast
 
@@ -260,10 +260,10 @@ def _mapped(info: Any, in_dims: Sequence[int | None], a: Tensor, b: Tensor, *res
         if in_dims[0] is None and in_dims[1] is None:
             left = left.expand(info.batch_size, *left.shape[1:])
             residual = residual.expand(info.batch_size, *residual.shape[1:])
-    found = _call(left, right, **{**given, "residual": residual})
-    found = found.squeeze(-1) if column else found
-    found = found.squeeze(-1 if column else -2) if row else found
-    return found, 0
+    product = _call(left, right, **{**given, "residual": residual})
+    product = product.squeeze(-1) if column else product
+    product = product.squeeze(-1 if column else -2) if row else product
+    return product, 0
 
 
 # attention --------------------------------------------------------------------------------------------------
@@ -427,18 +427,18 @@ def _register_sharding() -> None:
             return [out], [of_a, of_b, *(placed.get(name) for name in there)]
 
         whole = Replicate()
-        found = [row(whole, whole, whole, whole, whole)]
+        rows = [row(whole, whole, whole, whole, whole)]
         if b.ndim != 2 or a.ndim < 2:
-            return found
+            return rows
         last = a.ndim - 1
         plain = not scales
         if plain and (bias is None or bias.ndim == 1):
             for axis in range(last):
-                found.append(row(Shard(axis), Shard(axis), whole, whole, Shard(axis)))
-            found.append(row(Shard(last), whole, Shard(1), Shard(0), Shard(last)))
+                rows.append(row(Shard(axis), Shard(axis), whole, whole, Shard(axis)))
+            rows.append(row(Shard(last), whole, Shard(1), Shard(0), Shard(last)))
         if plain and bias is None and residual is None and given["activation"] is None:
-            found.append(row(Partial(), Shard(last), Shard(0), None, None))
-        return found
+            rows.append(row(Partial(), Shard(last), Shard(0), None, None))
+        return rows
 
     register_sharding(_OPERATOR.default)(shardings)
 

@@ -1,4 +1,4 @@
-"""Bank maps: banks by address arithmetic, and the turns of ldmatrix by counting words bank by bank."""
+"""Bank maps: banks by address arithmetic, and the wavefronts of ldmatrix by counting words bank by bank."""
 
 from collections import defaultdict
 from typing import Any

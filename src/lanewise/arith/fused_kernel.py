@@ -32,7 +32,7 @@ def write_module(plan: Plan) -> str:
     module = ir.Module("fused")
     pack_b = write_pack_b(module, plan)
     rows = write_rows(module, plan)
-    items = write_items(module, plan, pack_b, rows)
+    items = write_items(module, pack_b, rows)
     for inner, name in ((pack_b, "pack_b"), (rows, "rows"), (items, "items")):
         write_entry_point(inner, name)
     return str(module)
@@ -168,7 +168,7 @@ def write_block(code: Code, plan: Plan, work: Block, factors: ScaleFactors | Non
         wide_row(code, plan, work, row, None)
 
 
-def write_items(module: ir.Module, plan: Plan, pack_b: Code, rows: Code) -> Code:
+def write_items(module: ir.Module, pack_b: Code, rows: Code) -> Code:
     """Write `items`: many small products; for each item it packs B and computes all rows."""
     code = Code(module, "inner_items", ITEMS)
     with code.loop(code["last_item"], code["first_item"]) as item:

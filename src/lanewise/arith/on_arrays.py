@@ -6,6 +6,7 @@ It checks what is passed and brings it into the form of the engines, which do th
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ import numpy.typing as npt
 from lanewise.arith.batches import Product
 from lanewise.arith.models import NAN_BITS, Fidelity, FmaChain, FusedSum, IntegerSum, Model, model_of
 from lanewise.arith.operands import as_indices, as_operand, batch_of, check_shape
+from lanewise.engines import ProductOptions
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format
 from lanewise.isa import Instruction
@@ -28,19 +30,13 @@ def compute(
     c: object = None,
     *,
     arch: str,
-    metadata: object = None,
-    scale_a: object = None,
-    scale_b: object = None,
-    satfinite: bool = False,
-    negate_a: bool = False,
-    negate_b: bool = False,
+    **options: Unpack[ProductOptions],
 ) -> Array:
     """Return D = A·B + C with the bits that the arch returns, for one instruction or a batch of them.
 
     A is (…, M, K), B (…, K, N), C (…, M, N) or nothing for zeros; leading dimensions broadcast. A sparse A is
-    packed, (…, M, K/2), and `metadata` (…, M, K/2) says which position in its group each element has. Scale
-    factors are (…, M, scales) and (…, scales, N). `satfinite` is WMMA's: infinities become the largest
-    numbers, NaN becomes 0. `negate_a` and `negate_b` are those of wgmma and tcgen05.mma.
+    packed, (…, M, K/2), as are its metadata. Scale factors are (…, M, scales) and (…, scales, N).
+    The options are described at `lanewise.engines.ProductOptions`.
 
     >>> import numpy as np
     >>> from lanewise.isa import instruction
@@ -50,13 +46,12 @@ def compute(
     >>> float(compute(mma, a, b, arch="sm_80")[0, 0])
     4.0
     """
-    model = required_model(instruction, arch)
-    operands = CheckedOperands(instruction, model, a, b, c, metadata, scale_a, scale_b)
+    operands = CheckedOperands(instruction, required_model(instruction, arch), a, b, c, options)
     why = instruction.text
     larger = "; mma.gemm (in the shell, --gemm) takes matrices of any size"
     check_shape("A", operands.a, instruction.m, instruction.a.cols, why, larger)
     check_shape("B", operands.b, instruction.k, instruction.n, why, larger)
-    return multiply(operands, satfinite, negate_a, negate_b)
+    return multiply(operands)
 
 
 def gemm(
@@ -66,12 +61,7 @@ def gemm(
     c: object = None,
     *,
     arch: str,
-    metadata: object = None,
-    scale_a: object = None,
-    scale_b: object = None,
-    satfinite: bool = False,
-    negate_a: bool = False,
-    negate_b: bool = False,
+    **options: Unpack[ProductOptions],
 ) -> Array:
     """Return A·B + C of whole matrices: the instruction is repeated along K, ascending, as kernels do.
 
@@ -84,9 +74,8 @@ def gemm(
     >>> gemm(mma, np.ones((3, 100), np.float16), np.ones((100, 2), np.float16), arch="sm_90").tolist()
     [[100.0, 100.0], [100.0, 100.0], [100.0, 100.0]]
     """
-    model = required_model(instruction, arch)
-    operands = CheckedOperands(instruction, model, a, b, c, metadata, scale_a, scale_b)
-    return multiply(operands, satfinite, negate_a, negate_b)
+    operands = CheckedOperands(instruction, required_model(instruction, arch), a, b, c, options)
+    return multiply(operands)
 
 
 def fidelity(instruction: Instruction, arch: str) -> Fidelity:
@@ -110,20 +99,18 @@ def required_model(instruction: Instruction, arch: str) -> Model:
 
 
 class CheckedOperands:
-    """The operands of a call after all checks: dtypes, shapes that fit, metadata and scales."""
+    """The operands of a call after all checks: dtypes, shapes that fit, metadata and scales; its options."""
 
     def __init__(
-        self,
-        instruction: Instruction,
-        model: Model,
-        a: object,
-        b: object,
-        c: object,
-        metadata: object,
-        scale_a: object,
-        scale_b: object,
+        self, instruction: Instruction, model: Model, a: object, b: object, c: object, options: ProductOptions
     ) -> None:
-        self.instruction, self.model = instruction, model
+        unknown = [name for name in options if name not in ProductOptions.__annotations__]
+        if unknown:
+            known = ", ".join(ProductOptions.__annotations__)
+            raise TypeError(
+                f"{instruction.text} has no option {unknown[0]!r} on arrays; it has arch, {known}"
+            )
+        self.instruction, self.model, self.options = instruction, model, options
         self.a, self.b = as_operand("A", a, model.a), as_operand("B", b, model.b)
         rows, packed, k, columns = *self.a.shape[-2:], *self.b.shape[-2:]
         if packed * (2 if model.sparse else 1) != k:
@@ -135,11 +122,12 @@ class CheckedOperands:
         self.steps = -(-k // instruction.k)
         if model.sparse and k % instruction.k:
             raise LanewiseError(f"a sparse K is a multiple of {instruction.k}; B has {k} rows")
+        metadata = options.get("metadata")
         self.columns = as_indices(instruction, metadata, self.a, self.steps) if model.sparse else None
         if metadata is not None and not model.sparse:
             raise LanewiseError(f"{instruction.text} is not sparse and takes no metadata")
-        self.scale_a = self.scale("scale_a", scale_a, rows, model.scale_vec * self.steps)
-        self.scale_b = self.scale("scale_b", scale_b, model.scale_vec * self.steps, columns)
+        self.scale_a = self.scale("scale_a", options.get("scale_a"), rows, model.scale_vec * self.steps)
+        self.scale_b = self.scale("scale_b", options.get("scale_b"), model.scale_vec * self.steps, columns)
         self.batch = batch_of(
             A=self.a, B=self.b, C=self.c, metadata=self.columns, scale_a=self.scale_a, scale_b=self.scale_b
         )
@@ -160,9 +148,11 @@ class CheckedOperands:
         return array
 
 
-def multiply(operands: CheckedOperands, satfinite: bool, negate_a: bool, negate_b: bool) -> Array:
+def multiply(operands: CheckedOperands) -> Array:
     """Return D of operands that were checked."""
-    model = operands.model
+    model, options = operands.model, operands.options
+    satfinite = options.get("satfinite", False)
+    negate_a, negate_b = options.get("negate_a", False), options.get("negate_b", False)
     if (negate_a or negate_b) and (
         not operands.instruction.family.startswith(("wgmma", "tcgen05")) or model.a.kind != "float"
     ):

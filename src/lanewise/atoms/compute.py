@@ -43,8 +43,8 @@ def multiply(
     for name, scale in (("negate_a", mma.scaleA), ("negate_b", mma.scaleB)):
         if scale is ScaleIn.Neg:
             options[name] = True
-    found: AnyArray = mma.instruction(a, b, c, arch=where, **options)
-    return found
+    product: AnyArray = mma.instruction(a, b, c, arch=where, **options)
+    return product
 
 
 def _complex(mma: MMA_Traits, a: AnyArray, b: AnyArray, c: object, arch: str) -> AnyArray:

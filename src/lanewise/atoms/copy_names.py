@@ -152,10 +152,10 @@ def named_copy(text: str) -> CopyOperation:
     >>> named_copy("SM75_U16x8_LDSM_T").text
     'ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16'
     """
-    found = find_copy(text)
-    if found is None:
+    operation = find_copy(text)
+    if operation is None:
         raise unknown_name("copy operation", text, copy_operations())
-    return found
+    return operation
 
 
 def with_arguments(operation: CopyOperation, arguments: tuple[str, ...]) -> CopyOperation:

@@ -29,10 +29,10 @@ class Copy_Traits:
     operation: CopyOperation
 
     def __init__(self, operation: CopyOperation | str) -> None:
-        found = named_copy(operation) if isinstance(operation, str) else operation
-        if not isinstance(found, CopyOperation):
+        named = named_copy(operation) if isinstance(operation, str) else operation
+        if not isinstance(named, CopyOperation):
             raise LanewiseError(f"a copy operation is given by CUTLASS's name for it, not {operation!r}")
-        object.__setattr__(self, "operation", found)
+        object.__setattr__(self, "operation", named)
 
     @property
     def instruction(self) -> Instruction | None:

@@ -40,11 +40,11 @@ def atom(name: str | Instruction, kind: object = None) -> MMA_Atom | Copy_Atom:
             name = _name_of(instruction(name))
     name, own = unwrapped(name)
     kind = kind if own is None else own
-    found = find_operation(name)
-    if found is not None:
+    operation = find_operation(name)
+    if operation is not None:
         if kind is not None:
             raise LanewiseError(f"{name} multiplies; a type of values ({kind!r}) is for copy atoms only")
-        return MMA_Atom(*found)
+        return MMA_Atom(*operation)
     copy = find_copy(name)
     if copy is not None:
         return Copy_Atom(copy, kind)

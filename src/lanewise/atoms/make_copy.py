@@ -184,13 +184,13 @@ def make_cotiled_copy(copy_atom: object, atom_tv_layout: Layout, data_layout: La
     missing = {*map(atom_tv_layout, range(size(atom_tv_layout)))} - {
         *map(data_layout, range(size(data_layout)))
     }
-    found = None if missing else cotiled(as_copy_atom(copy_atom), atom_tv_layout, data_layout)
-    if found is None:
+    tiled = None if missing else cotiled(as_copy_atom(copy_atom), atom_tv_layout, data_layout)
+    if tiled is None:
         least = f"{len(missing)} offsets, {min(missing)} the first," if missing else "offsets in an order"
         raise LanewiseError(
             f"make_cotiled_copy: {atom_tv_layout} leads to {least} that {data_layout} does not have"
         )
-    return found
+    return tiled
 
 
 def make_tiled_copy_S(copy_atom: object, tiled_copy: TiledCopy) -> TiledCopy:

@@ -49,10 +49,10 @@ class MMA_Traits:
     arguments: Mapping[str, Enum] = field(hash=False)
 
     def __init__(self, operation: Operation | str, arguments: Mapping[str, Enum] | None = None) -> None:
-        found, chosen = named_operation(operation) if isinstance(operation, str) else (operation, {})
-        if not isinstance(found, Operation):
+        named, chosen = named_operation(operation) if isinstance(operation, str) else (operation, {})
+        if not isinstance(named, Operation):
             raise LanewiseError(f"an MMA operation is given by CUTLASS's name for it, not {operation!r}")
-        object.__setattr__(self, "operation", found)
+        object.__setattr__(self, "operation", named)
         object.__setattr__(self, "arguments", chosen if arguments is None else arguments)
         if self.umma is not None:
             if self.umma.a_in_tensor_memory and self.tnspA is Major.MN:

@@ -183,10 +183,10 @@ def named_operation(text: str) -> tuple[Operation, dict[str, Enum]]:
     >>> named_operation("SM80_16x8x16_F32F16F16F32_TN")[0].arch
     'sm_80'
     """
-    found = find_operation(text)
-    if found is None:
+    operation = find_operation(text)
+    if operation is None:
         raise unknown_name("MMA operation", text, operation_names())
-    return found
+    return operation
 
 
 def unknown_name(what: str, text: str, known: Iterable[str]) -> LanewiseError:

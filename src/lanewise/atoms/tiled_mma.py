@@ -76,14 +76,14 @@ def make_tiled_mma(mma_atom: object, atom_layout: object = (1, 1, 1), permutatio
     >>> print(make_tiled_mma("SM70_8x8x4_F32F16F16F32_NT", (2, 2)).thr_layout_vmnk)
     ((4,2),2,2,1):((1,16),4,8,0)
     """
-    found = mma_atom
-    if isinstance(found, Instruction) or (isinstance(found, str) and not is_cutlass_name(found)):
+    chosen = mma_atom
+    if isinstance(chosen, Instruction) or (isinstance(chosen, str) and not is_cutlass_name(chosen)):
         with suppress(LanewiseError):  # then it names no instruction either
-            found = atom(found)
-    found = MMA_Atom(found) if isinstance(found, str) else found
-    if not isinstance(found, MMA_Atom):
+            chosen = atom(chosen)
+    chosen = MMA_Atom(chosen) if isinstance(chosen, str) else chosen
+    if not isinstance(chosen, MMA_Atom):
         raise LanewiseError(f"make_tiled_mma takes an MMA atom or its name, not {mma_atom!r}")
-    return TiledMMA(found.operation, found.arguments, found.accumulate_, atom_layout, permutation)
+    return TiledMMA(chosen.operation, chosen.arguments, chosen.accumulate_, atom_layout, permutation)
 
 
 def _atom_layout(what: object) -> Layout:

@@ -97,7 +97,7 @@ def tmem_fragment(
     mma: Tcgen05Instruction,
     value: ValueType,
     storage_bits: int,
-    shape: Any,
+    shape: object,
     *,
     interleaved: bool = True,
     copied: bool = False,
@@ -135,9 +135,9 @@ def tmem_fragment(
 def _atom_layout(mma: Tcgen05Instruction, columns: int, copied: bool) -> Layout:
     """Return the layout from (row, column) of one operation's part to lane + 128·column."""
     product_ = mma.product
-    found = regions(mma.m, mma.n, mma.cta_group, product_.ws, product_.sparse)
-    first, count = found[0], len(found)
-    step = found[1].lane if count > 1 else 0
+    spread = regions(mma.m, mma.n, mma.cta_group, product_.ws, product_.sparse)
+    first, count = spread[0], len(spread)
+    step = spread[1].lane if count > 1 else 0
     if first.columns < mma.n:  # the same rows in several groups of lanes, with other columns
         if copied:
             return Layout((LANES, columns), (1, LANES))
@@ -147,7 +147,7 @@ def _atom_layout(mma: Tcgen05Instruction, columns: int, copied: bool) -> Layout:
     return Layout((first.rows, columns), (1, LANES))
 
 
-def _spaced(shape: Any, step: int) -> Layout:
+def _spaced(shape: object, step: int) -> Layout:
     """Return the compact layout of a shape, its strides multiplied."""
     compact = Layout(shape)
     return make_layout([Layout(mode.shape, _times(mode.stride, step)) for mode in compact])

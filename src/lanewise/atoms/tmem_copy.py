@@ -68,7 +68,7 @@ def make_utccp_copy(copy_atom: object, tmem: Any) -> TiledCopy:
     return _cotiled("make_utccp_copy", atom, Layout(size(atom.ThrID), 0), tmem)
 
 
-def _as_tmem_tensor(tensor: Any) -> Any:
+def _as_tmem_tensor(tensor: object) -> Any:
     """Return a tensor in tensor memory; one inside a kernel by its layout alone."""
     return tensor.as_tmem_tensor() if hasattr(tensor, "as_tmem_tensor") else tensor
 
@@ -97,14 +97,14 @@ def _cotiled(what: str, atom: Copy_Atom, threads: Layout, tmem: TmemTensor) -> T
     """Return the copy whose values lie in tensor memory as the atom wants them; an error if they do not."""
     values = coalesce(upcast(atom.ValID, atom.ValType.bits))
     _require_inverse(what, tmem)
-    found = cotiled(atom, make_layout(threads, values), tmem.layout)
-    if found is None:
+    tiled = cotiled(atom, make_layout(threads, values), tmem.layout)
+    if tiled is None:
         raise LanewiseError(
             f"{what}: {atom.name} moves values at {values} from the first lanes {threads} of the warps, and "
             f"{tmem!r} does not have all of them: take an atom of other lanes or fewer columns, or, for "
             "values of 16 bits with a column each, one that ends with _16b"
         )
-    return found
+    return tiled
 
 
 def _require_inverse(what: str, tmem: TmemTensor) -> None:

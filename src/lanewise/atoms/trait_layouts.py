@@ -28,5 +28,5 @@ def named_layout(name: str) -> Layout:
     ((4,8),(2,2)):((32,1),(16,8))
     """
     operation, trait = _FROM[name]
-    found: Layout = getattr(MMA_Traits(operation), trait)
-    return found
+    layout: Layout = getattr(MMA_Traits(operation), trait)
+    return layout

@@ -147,13 +147,13 @@ def _name_and_fields(text: str) -> tuple[str, dict[str, Any]]:
     """Return a name without namespaces, and what its template arguments say."""
     template = read_template(text)
     name = last_name(template.name)
-    found = _NAME.fullmatch(name)
-    if found is None:
+    match = _NAME.fullmatch(name)
+    if match is None:
         raise LanewiseError(
             f"{name}: CUTLASS's names of tcgen05.mma are SM100_MMA_ with TF32, F16BF16, S8, F8F6F4, MXF8F6F4 "
             "or MXF4, then _2x1SM for a pair of blocks, _SS or _TS (A in tensor memory), and _SPARSE"
         )
-    words = found[1]
+    words = match[1]
     order = _ORDERS.get(words, _PLAIN) if "_TS" not in name else _PLAIN
     arguments = template.arguments or ()
     least = _LEAST + len(set(order) & {"scale", "block"})

@@ -85,7 +85,7 @@ class BankMap(Drawn):
 
     @cached_property
     def conflicts(self) -> list[list[int]]:
-        """The turns that each ldmatrix phase takes: [group of 8 rows][chunk], or [chunk][group of 8 columns].
+        """The wavefronts of each ldmatrix phase: [group of 8 rows][chunk], or [chunk][group of 8 columns].
 
         >>> row_major = Layout((8, 64), (64, 1))
         >>> bank_map(row_major, 16).conflicts[0][0]
@@ -168,14 +168,16 @@ def picture_of_banks(banks: BankMap, options: Options) -> Picture:
         lines, run = ("rows", "across") if banks.across else ("columns", "down")
         notes.append(
             f"In a phase ldmatrix reads 8 {lines} of 16 bytes ({run}). A phase of eight colours takes one "
-            "turn; each time a colour comes again with another address, it takes one turn more. The worst "
-            f"here: {_turns(worst)}."
+            "wavefront; each time a colour comes again with another address, it takes one more. The worst "
+            f"here: {_wavefronts(worst)}."
         )
-        names = ("1 turn", "2", "3–4", "more")
-        all_legends.append(Legend("turns of an ldmatrix phase", tuple(zip(CONFLICTS, names, strict=True))))
+        names = ("1", "2", "3–4", "more")
+        all_legends.append(
+            Legend("wavefronts of an ldmatrix phase", tuple(zip(CONFLICTS, names, strict=True)))
+        )
     if banks.phase is not None:
-        turns = _turns(banks.conflicts[banks.phase[0]][banks.phase[1]])
-        notes.append(f"Marked: phase {banks.phase}, {turns}.")
+        cost = _wavefronts(banks.conflicts[banks.phase[0]][banks.phase[1]])
+        notes.append(f"Marked: phase {banks.phase}, {cost}.")
     return Picture(
         f"Bank map of {banks.layout}",
         f"elements of {banks.element_bits} bits in shared memory, drawn by {unit}s"
@@ -186,8 +188,8 @@ def picture_of_banks(banks: BankMap, options: Options) -> Picture:
     )
 
 
-def _turns(ways: int) -> str:
-    return "1 turn, no conflict" if ways == 1 else f"{ways} turns, a conflict of {ways} ways"
+def _wavefronts(ways: int) -> str:
+    return "1 wavefront, no conflict" if ways == 1 else f"{ways} wavefronts, a {ways}-way bank conflict"
 
 
 def _map(banks: BankMap, unit: str, options: Options) -> Panel:
@@ -234,18 +236,18 @@ def _phases(banks: BankMap, options: Options) -> Panel:
     cells = [
         [
             Cell(
-                (f"{turns}×",),
-                conflict_colour(turns),
-                f"phase ({i},{j}): {_turns(turns)}" if options.explains(rows * cols) else "",
+                (f"{count}×",),
+                conflict_colour(count),
+                f"phase ({i},{j}): {_wavefronts(count)}" if options.explains(rows * cols) else "",
                 (i, j) == banks.phase,
             )
-            for j, turns in enumerate(line)
+            for j, count in enumerate(line)
         ]
         for i, line in enumerate(ways)
     ]
     by_rows, by_cols = (PHASE, banks.chunk) if banks.across else (banks.chunk, PHASE)
     axes = Axis("i", _spans(rows, by_rows)), Axis("j", _spans(cols, by_cols))
-    return Panel("phases", "turns of each ldmatrix phase", cells, *axes, at=(1, 0))
+    return Panel("phases", "wavefronts of each ldmatrix phase", cells, *axes, at=(1, 0))
 
 
 def _spans(count: int, step: int) -> tuple[str, ...]:

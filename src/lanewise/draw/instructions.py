@@ -82,7 +82,7 @@ def picture_of_operand(operand: Operand, options: Options) -> Picture:
         str(operand),
         (panel_of(matrix, options),),
         colour_legends([matrix], options),
-        (*meaning([(operand, operand.name)], options.product), *highlights([matrix], options)),
+        (*meaning([(operand, operand.name)]), *highlights([matrix], options)),
     )
 
 
@@ -96,7 +96,7 @@ def picture_of_product(instruction: Instruction, options: Options) -> Picture:
         _subtitle(instruction),
         panels,
         colour_legends(list(matrices.values()), options),
-        (*meaning(chosen.values(), options.product), *highlights(list(matrices.values()), options)),
+        (*meaning(chosen.values()), *highlights(list(matrices.values()), options)),
     )
 
 
@@ -126,7 +126,7 @@ def _subtitle(instruction: Instruction) -> str:
     return f"{does} by {group}; legal on {describe_targets(instruction.archs)}"
 
 
-def meaning(named: Iterable[tuple[Operand, str]], product: int = 0) -> list[str]:
+def meaning(named: Iterable[tuple[Operand, str]]) -> list[str]:
     """What the letters mean, and what is particular to these operands."""
     named = list(named)
     operands = [operand for operand, _ in named]

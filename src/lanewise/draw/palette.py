@@ -30,11 +30,11 @@ MARK = "#d00000"
 
 
 def conflict_colour(ways: int) -> str:
-    """The colour of an access that takes `ways` turns.
+    """The colour of an access that takes `ways` wavefronts.
 
     >>> conflict_colour(1) == CONFLICTS[0], conflict_colour(8) == CONFLICTS[3]
     (True, True)
     """
     if ways < 1:
-        raise LanewiseError(f"an access takes at least one turn, not {ways}")
+        raise LanewiseError(f"an access takes at least one wavefront, not {ways}")
     return CONFLICTS[0 if ways == 1 else 1 if ways == 2 else 2 if ways <= 4 else 3]

@@ -90,12 +90,12 @@ def answer(session: Session, room: str, name: str, body: bytes) -> Answer:
     404
     """
     try:
-        found = _found(room, name)
-        if found is None:
+        question = _found(room, name)
+        if question is None:
             return _json(UNKNOWN, {"error": f"there is no question {name!r} in a room {room!r}"})
-        arguments = _checked(found, _parsed(body))
-        given = (session,) if found.takes_session else ()
-        result = found.function(*given, **arguments)
+        arguments = _checked(question, _parsed(body))
+        given = (session,) if question.takes_session else ()
+        result = question.function(*given, **arguments)
         if isinstance(result, bytes):
             return Answer(FOUND, result, "application/octet-stream")
         return _json(FOUND, result)
@@ -122,12 +122,12 @@ def _found(room: str, name: str) -> Question | None:
 def _parsed(body: bytes) -> dict[str, object]:
     """Return the JSON object that was sent."""
     try:
-        found = json.loads(body.decode("utf-8"), parse_constant=_no_constant)
+        parsed = json.loads(body.decode("utf-8"), parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise LanewiseError(f"the question is not JSON: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(parsed, dict):
         raise LanewiseError("the question is JSON, but no object with names and values")
-    return found
+    return parsed
 
 
 def _no_constant(name: str) -> None:

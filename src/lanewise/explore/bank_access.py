@@ -48,7 +48,7 @@ class Access:
         offsets = np.array([self.indices], dtype=np.int64) * self.element_bytes
         return Requests(offsets, np.ones((1, LANES), bool), self.vector * self.element_bytes, self.by_rows)
 
-    def told(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, Any]:
         """Return the request for the page: each lane with its cells, byte, bank and turn; and the cost."""
         requests = self.requests
         cost = cost_of(requests)
@@ -81,7 +81,7 @@ class Access:
 def _turns(requests: Requests, unit: int) -> list[int]:
     """Return for each lane in which turn its bank serves it, within its phase."""
     length = WAVEFRONT // unit
-    found = []
+    wavefronts = []
     for first in range(0, LANES, length):
         served: dict[int, list[int]] = {}
         for offset in requests.offsets[0, first : first + length].tolist():
@@ -89,8 +89,8 @@ def _turns(requests: Requests, unit: int) -> list[int]:
             words = served.setdefault(word % length, [])
             if word not in words:
                 words.append(word)
-            found.append(words.index(word))
-    return found
+            wavefronts.append(words.index(word))
+    return wavefronts
 
 
 def access_of(layout: Any, bits: int, access: str, vector: int, lanes: object = None) -> Access:
@@ -99,7 +99,7 @@ def access_of(layout: Any, bits: int, access: str, vector: int, lanes: object = 
     `access` is "ldmatrix" (each lane a row of 16 bytes), "along" (lanes on neighbouring elements), "across"
     (lanes on neighbouring rows), or "lanes", with a layout from the lane to the coordinate.
 
-    >>> access_of(Layout((32, 32), (32, 1)), 32, "across", 1).told()["wavefronts"]
+    >>> access_of(Layout((32, 32), (32, 1)), 32, "across", 1).facts()["wavefronts"]
     32
     """
     if access not in ACCESSES:
@@ -121,9 +121,9 @@ def access_of(layout: Any, bits: int, access: str, vector: int, lanes: object = 
     else:
         coordinates = _walked(layout, access, vector, rows, down)
     steps = tuple(step * number for number in range(vector))
-    found = Access(layout, element, coordinates, vector, access == "ldmatrix", steps)
-    _check(found)
-    return found
+    drawn = Access(layout, element, coordinates, vector, access == "ldmatrix", steps)
+    _check(drawn)
+    return drawn
 
 
 def _is_down(layout: Any, rows: int) -> bool:
@@ -139,15 +139,15 @@ def _walked(layout: Any, access: str, vector: int, rows: int, down: bool) -> tup
     if run % vector:
         raise LanewiseError(f"lines of {run} elements cannot be read {vector} at a time")
     pieces = run // vector
-    found = []
+    starts = []
     for lane in range(LANES):
         if access == "along":
             line, piece = lane // pieces % lines, lane % pieces
         else:
             tall = min(lines, _MATRIX_ROWS if access == "ldmatrix" else LANES)
             line, piece = lane % tall, lane // tall % pieces
-        found.append(piece * vector + line * rows if down else line + piece * vector * rows)
-    return tuple(found)
+        starts.append(piece * vector + line * rows if down else line + piece * vector * rows)
+    return tuple(starts)
 
 
 def _of_lanes(layout: Any, lanes: Any) -> tuple[int, ...]:
@@ -157,10 +157,10 @@ def _of_lanes(layout: Any, lanes: Any) -> tuple[int, ...]:
         raise LanewiseError(
             "the lanes are a layout of 32, from the lane to the coordinate, such as (16,2):(1,8)"
         )
-    found = tuple(lanes(lane) for lane in range(LANES))
-    if any(not isinstance(each, int) or not 0 <= each < layout.size() for each in found):
+    elements = tuple(lanes(lane) for lane in range(LANES))
+    if any(not isinstance(each, int) or not 0 <= each < layout.size() for each in elements):
         raise LanewiseError(f"{lanes} leads out of the {layout.size()} coordinates of {layout}")
-    return found
+    return elements
 
 
 def _check(access: Access) -> None:
@@ -189,7 +189,7 @@ def proposals_for(access: Access) -> list[dict[str, object]]:
     element = access.element_bytes
     array = SharedArray("", 0, elements * element, element, "", (elements,), (1,), "ptx")
     usage = Usage(array, [Observed(requests, 1)], requests.size, strided=False, static_bytes=array.size)
-    return [told for each in best_candidates(usage) if (told := _tried(access, each)) is not None]
+    return [proposal for each in best_candidates(usage) if (proposal := _tried(access, each)) is not None]
 
 
 def _tried(access: Access, candidate: Candidate) -> dict[str, object] | None:
@@ -207,10 +207,10 @@ def _tried(access: Access, candidate: Candidate) -> dict[str, object] | None:
         text, why = str(layout), f"rows longer by {padding * element} bytes"
     if candidate.left or _distinct(layout) < _distinct(access.layout):
         return None
-    told = Access(layout, element, access.coordinates, access.vector, access.by_rows, access.steps).told()
-    if told["wavefronts"] >= int(cost_of(access.requests).wavefronts[0]):
+    facts = Access(layout, element, access.coordinates, access.vector, access.by_rows, access.steps).facts()
+    if facts["wavefronts"] >= int(cost_of(access.requests).wavefronts[0]):
         return None
-    return {"text": text, "why": why, "wavefronts": told["wavefronts"], "memory": told["memory"]}
+    return {"text": text, "why": why, "wavefronts": facts["wavefronts"], "memory": facts["memory"]}
 
 
 def _distinct(layout: Any) -> int:

@@ -67,7 +67,7 @@ UNITS = (
 @lru_cache(maxsize=512)
 def chosen(unit: Unit, a: str, b: str, d: str) -> tuple[Instruction, Model] | None:
     """Return the widest instruction of a unit for some formats, and its model; None if it has none."""
-    found = [
+    candidates = [
         (each, model)
         for each in instructions(unit.arch, unit.family, a=a, b=b, d=d, sparse=False)
         if each.kind in _KINDS
@@ -76,7 +76,7 @@ def chosen(unit: Unit, a: str, b: str, d: str) -> tuple[Instruction, Model] | No
         and each.operands.get("c", each.d).format.name == d
         and (model := model_of(each, unit.arch)) is not None
     ]
-    rows = [each for each in found if each[0].layouts == ("row", "col")] or found
+    rows = [each for each in candidates if each[0].layouts == ("row", "col")] or candidates
     # Of wgmma's many widths the narrowest: they do not differ in how they add.
     return max(rows, key=lambda each: (each[0].k, -each[0].n), default=None)
 
@@ -84,16 +84,16 @@ def chosen(unit: Unit, a: str, b: str, d: str) -> tuple[Instruction, Model] | No
 @cache
 def combinations() -> list[dict[str, Any]]:
     """Return the formats of A, B and D that some unit multiplies, with the units that do."""
-    found: dict[tuple[str, str, str], list[str]] = {}
+    units: dict[tuple[str, str, str], list[str]] = {}
     for unit in UNITS:
         for each in instructions(unit.arch, unit.family, sparse=False):
             key = each.a.format.name, each.b.format.name, each.d.format.name
-            if each.kind in _KINDS and unit.key not in found.get(key, ()) and chosen(unit, *key):
-                found.setdefault(key, []).append(unit.key)
+            if each.kind in _KINDS and unit.key not in units.get(key, ()) and chosen(unit, *key):
+                units.setdefault(key, []).append(unit.key)
     order = list(FORMATS)
     return [
-        {"a": a, "b": b, "d": d, "units": found[a, b, d]}
-        for a, b, d in sorted(found, key=lambda key: [order.index(each) for each in key])
+        {"a": a, "b": b, "d": d, "units": units[a, b, d]}
+        for a, b, d in sorted(units, key=lambda key: [order.index(each) for each in key])
     ]
 
 
@@ -116,11 +116,11 @@ def explained(a: list[str], b: list[str], c: str, formats: list[str], units: lis
     asked = Asked(a, b, c, formats)
     columns, missing = [], []
     for unit in _units(units):
-        found = chosen(unit, *asked.names)
-        if found is None:
+        pair = chosen(unit, *asked.names)
+        if pair is None:
             missing.append({"key": unit.key, "name": unit.name, "why": asked.missing(unit)})
             continue
-        columns.append(_Column(unit, *found, asked))
+        columns.append(_Column(unit, *pair, asked))
     return {
         "inputs": asked.inputs,
         "reference": asked.reference,
@@ -145,16 +145,16 @@ def parting_numbers(formats: list[str], units: list[str], count: int, seed: int)
     """Return random numbers for which the GPUs give different bits; none if the search finds none."""
     a, b, d = _formats(formats)
     _require_count(count)
-    found = [
+    choices = [
         (unit, each) for unit in _units(units) if (each := chosen(unit, a.name, b.name, d.name)) is not None
     ]
-    if len(found) < 2:
+    if len(choices) < 2:
         raise LanewiseError(f"two GPUs that multiply {a} by {b} to {d} are needed to show a difference")
     for number, kind in enumerate(("wide", "same size", "cancelling")):
         rng = np.random.default_rng([abs(seed) % (1 << 63), number])
         rows = a.array(np.array([_random(a, kind, count, rng) for _ in range(TRIES)]))
         column = b.array(np.array([_random(b, kind, count, rng)]).T)
-        results = [gemm(instruction, rows, column, arch=unit.arch) for unit, (instruction, _) in found]
+        results = [gemm(instruction, rows, column, arch=unit.arch) for unit, (instruction, _) in choices]
         bits = np.stack([d.to_bits(each)[:, 0] for each in results])
         where = np.flatnonzero((bits != bits[0]).any(axis=0))
         if len(where):
@@ -396,7 +396,7 @@ def _parts(columns: Sequence[_Column], d: Format) -> list[str]:
     """Return where each GPU parts from the first, in words."""
     if len(columns) < 2:
         return []
-    first, told = columns[0], []
+    first, sentences = columns[0], []
     reached = _reached(first)
     for each in columns[1:]:
         if each.sum.bits == first.sum.bits:
@@ -405,19 +405,19 @@ def _parts(columns: Sequence[_Column], d: Format) -> list[str]:
         common = sorted(reached.keys() & mine.keys())
         where = next((count for count in common if not _same(reached[count], mine[count])), None)
         if where is None:
-            told.append(
+            sentences.append(
                 f"{each.unit.name} and {first.unit.name} end with other bits: they add in another "
                 f"order ({each.model} against {first.model})"
             )
             continue
-        told.append(
+        sentences.append(
             f"{each.unit.name} parts from {first.unit.name} within the first {where} products: "
             f"{shown(mine[where])} against {shown(reached[where])}. "
             f"{each.unit.name}: {each.model}; {first.unit.name}: {first.model}"
         )
-    if not told:
-        told.append(f"All of them give the same bits of {d}")
-    return told
+    if not sentences:
+        sentences.append(f"All of them give the same bits of {d}")
+    return sentences
 
 
 def _same(x: object, y: object) -> bool:
@@ -426,10 +426,10 @@ def _same(x: object, y: object) -> bool:
 
 def _reached(column: _Column) -> dict[int, Any]:
     """Return the sum after so many products, where the steps tell it."""
-    found = {each.products: each.result for each in column.sum.steps if each.products is not None}
+    results = {each.products: each.result for each in column.sum.steps if each.products is not None}
     last = column.sum.steps[-1]
-    found[max((each.products or 0 for each in column.sum.steps), default=0) or len(last.rows)] = last.result
-    return found
+    results[max((each.products or 0 for each in column.sum.steps), default=0) or len(last.rows)] = last.result
+    return results
 
 
 # Formats and random numbers ---------------------------------------------------------------------------------

@@ -38,14 +38,14 @@ def catalogue() -> dict[str, Any]:
         key = (_without_n(form), form.base_family)
         entries.setdefault(key, []).append(form)
     listed = sorted(entries.items(), key=lambda pair: _rank(pair[1][0]))
-    found = [_entry(text, forms) for (text, _), forms in listed]
-    found += [_tensor_entry(each) for each in tensor_instructions.listed()]
+    sent = [_entry(text, forms) for (text, _), forms in listed]
+    sent += [_tensor_entry(each) for each in tensor_instructions.listed()]
     return {
         # Many entries have the same words, sizes and archs: each list is sent once, entries have its number.
-        **{name: _numbered(found, name) for name in ("words", "sizes", "on")},
+        **{name: _numbered(sent, name) for name in ("words", "sizes", "on")},
         "archs": ARCHS,
         "gpus": gpu_names(),
-        "entries": found,
+        "entries": sent,
     }
 
 
@@ -89,16 +89,16 @@ def _entry(text: str, forms: list[Instruction]) -> dict[str, Any]:
     first = forms[0]
     sizes = sorted({form.n for form in forms}) if "n*" in text else []
     usual = _USUAL_N if _USUAL_N in sizes else sizes[-1] if sizes else 0
-    found = {
+    entry = {
         "text": text,
         "words": " ".join(sorted(_words(first, sizes))),
         "archs": sum(1 << ARCHS.index(arch) for arch in first.archs),
         "on": describe_targets(first.archs),
     }
     if sizes:
-        found |= {"sizes": tuple(sizes), "usual": usual}
+        entry |= {"sizes": tuple(sizes), "usual": usual}
     sources = sorted({form.a_source for form in forms} - {""})
-    return found | ({"sources": sources} if len(sources) > 1 else {})
+    return entry | ({"sources": sources} if len(sources) > 1 else {})
 
 
 def _tensor_entry(form: AsyncInstruction) -> dict[str, Any]:
@@ -123,15 +123,15 @@ def _words(form: Instruction, sizes: list[int]) -> set[str]:
     """Return words that the text does not have: names in SASS and C++, types and shapes spelled otherwise."""
     spelled = {name for name, kind in SPELLINGS.items() if kind in form.types}
     shapes: list[tuple[int, ...]] = [(form.m, n, form.k) for n in sizes] or [form.shape]
-    found = {re.sub(r"[^a-z0-9_]", "", name.lower()) for name in spelled}
+    words = {re.sub(r"[^a-z0-9_]", "", name.lower()) for name in spelled}
     for shape in shapes:
-        found.add("x".join(map(str, shape)))
+        words.add("x".join(map(str, shape)))
         if sizes:
-            found.add("".join(f"{letter}{size}" for letter, size in zip("mnk", shape, strict=True)))
+            words.add("".join(f"{letter}{size}" for letter, size in zip("mnk", shape, strict=True)))
     if len(form.shape) == 3 and not sizes:
-        found.add("".join(map(str, form.shape)))  # HMMA.16816
+        words.add("".join(map(str, form.shape)))  # HMMA.16816
     for arch in form.archs:
-        found |= {name.lower() for name in _OPCODE.findall(form.lowering(arch).detail)}
-    found |= {"sparse"} if form.sparse else set()
-    found |= {"wgmma"} if form.family.startswith("wgmma") else set()
-    return found - {""}
+        words |= {name.lower() for name in _OPCODE.findall(form.lowering(arch).detail)}
+    words |= {"sparse"} if form.sparse else set()
+    words |= {"wgmma"} if form.family.startswith("wgmma") else set()
+    return words - {""}

@@ -45,11 +45,11 @@ def forms_of_code(instruction: Instruction) -> dict[str, str]:
     'movmatrix.sync.aligned.m8n8.trans.b16 %d, %a;'
     """
     parts = list(_parts(instruction))
-    found = {"PTX": _ptx(instruction, parts), "CUDA C++": _cuda(instruction, parts)}
+    forms = {"PTX": _ptx(instruction, parts), "CUDA C++": _cuda(instruction, parts)}
     names = atom_names().get(_key(instruction))
     if names:
-        found["CuTe"] = _cute(instruction, names)
-    return found | {"lanewise": _lanewise(instruction)}
+        forms["CuTe"] = _cute(instruction, names)
+    return forms | {"lanewise": _lanewise(instruction)}
 
 
 def _held(operand: Operand) -> Held:
@@ -189,14 +189,14 @@ def _key(instruction: Instruction) -> tuple[str, str]:
 @cache
 def atom_names() -> dict[tuple[str, str], tuple[str, ...]]:
     """Return CUTLASS's names of the operations for each instruction, by its text and A's source."""
-    found: dict[tuple[str, str], list[str]] = {}
+    atoms: dict[tuple[str, str], list[str]] = {}
     for operation in operations():
         if not operation.composed:
-            found.setdefault(_key(operation.instruction), []).append(operation.name)
+            atoms.setdefault(_key(operation.instruction), []).append(operation.name)
     for name, copy in copy_operations().items():
         if copy.instruction is not None:
-            found.setdefault(_key(copy.instruction), []).append(name)
-    return {key: tuple(names) for key, names in found.items()}
+            atoms.setdefault(_key(copy.instruction), []).append(name)
+    return {key: tuple(names) for key, names in atoms.items()}
 
 
 def _cute(instruction: Instruction, names: tuple[str, ...]) -> str:

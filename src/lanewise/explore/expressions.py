@@ -76,10 +76,10 @@ def _value(text: str, names: dict[str, object]) -> Any:
     if re.match(r"\s*(?:cute::)?(?:ComposedLayout|Layout|Shape)\s*<", text):
         return read_layout(text)  # types of C++
     reader = _Reader(text, names)
-    found = reader.expression(0)
+    value = reader.expression(0)
     if reader.rest():
         reader.fail("an expression ends before")
-    return found
+    return value
 
 
 class _Reader:
@@ -121,25 +121,25 @@ class _Reader:
             terms.append(self.term(depth))
         if len(terms) == 3 and isinstance(terms[0], Swizzle) and isinstance(terms[1], int):
             return ComposedLayout(terms[0], terms[1], _layout(terms[2]))
-        found = terms.pop()
+        value = terms.pop()
         while terms:
             outer = terms.pop()
-            found = _called("composition", composition, (_layout(outer), found))
-        return found
+            value = _called("composition", composition, (_layout(outer), value))
+        return value
 
     def term(self, depth: int) -> object:
         """Read a value; a shape with a stride behind it is a layout."""
-        found = self.plain(depth)
-        if isinstance(found, int | tuple) and self.take(":"):
-            return _called("Layout", Layout, (found, self.plain(depth)))
+        value = self.plain(depth)
+        if isinstance(value, int | tuple) and self.take(":"):
+            return _called("Layout", Layout, (value, self.plain(depth)))
         while self.take("["):
             mode = self.expression(depth + 1)
             if not self.take("]"):
                 self.fail("] is missing before")
-            if not isinstance(found, Layout | tuple) or not isinstance(mode, int):
+            if not isinstance(value, Layout | tuple) or not isinstance(mode, int):
                 self.fail("only modes of a layout have numbers in brackets, before")
-            found = _called("a mode", lambda layout, number: layout[number], (found, mode))
-        return found
+            value = _called("a mode", lambda layout, number: layout[number], (value, mode))
+        return value
 
     def plain(self, depth: int) -> Any:
         token = self.peek()

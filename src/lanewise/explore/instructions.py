@@ -41,9 +41,9 @@ def about(text: str, source: str = "", arch: str = "", fields: str = "") -> dict
     32
     """
     if is_asynchronous(text) or _ATOM.match(text.strip()):
-        found = _asynchronous(text, fields)
-        if found is not None:
-            return found
+        facts = _asynchronous(text, fields)
+        if facts is not None:
+            return facts
     return described(_named(text, source, arch))
 
 
@@ -68,10 +68,10 @@ def _asynchronous(text: str, fields: str) -> dict[str, Any] | None:
     if _ATOM.match(text.strip()):
         product = atom(text.strip()).instruction
         return tensor_instructions.described(product) if isinstance(product, Tcgen05Instruction) else None
-    found = tensor_instructions.named(text, fields)
-    if not found.text.startswith("tcgen05"):
+    form = tensor_instructions.named(text, fields)
+    if not form.text.startswith("tcgen05"):
         return None
-    return tensor_instructions.described(found)
+    return tensor_instructions.described(form)
 
 
 def _named(text: str, source: str, arch: str) -> Instruction:
@@ -82,42 +82,42 @@ def _named(text: str, source: str, arch: str) -> Instruction:
         if named is None:
             raise LanewiseError(f"{text.strip()[:80]} is a plain copy, which is no matrix instruction")
         return named
-    found = instruction(text, a_source=source or None, arch=arch or None)
-    if is_asynchronous(found.text):
+    form = instruction(text, a_source=source or None, arch=arch or None)
+    if is_asynchronous(form.text):
         raise LanewiseError(
-            f"{found.text} has no fragments in registers, which this page shows; `lanewise explain` knows it"
+            f"{form.text} has no fragments in registers, which this page shows; `lanewise explain` knows it"
         )
-    return found
+    return form
 
 
-def described(found: Instruction) -> dict[str, Any]:
+def described(instruction: Instruction) -> dict[str, Any]:
     """Return an instruction as JSON.
 
     >>> described(instruction("ldmatrix.sync.aligned.m8n8.x4.shared.b16"))["rows"]["matrices"]
     4
     """
-    chosen = choose(found, Options())
-    addresses = found.family in ("ldmatrix", "stmatrix")
+    chosen = choose(instruction, Options())
+    addresses = instruction.family in ("ldmatrix", "stmatrix")
     return {
-        "text": found.text,
-        "does": does(found),
-        "family": found.family,
-        "shape": found.shape,
-        "threads": found.threads,
-        "products": found.products,
-        "multiplies": found.multiplies,
-        "source": found.a_source,
-        "trans": found.trans,
-        "fragments_of": found.fragments_of,
+        "text": instruction.text,
+        "does": does(instruction),
+        "family": instruction.family,
+        "shape": instruction.shape,
+        "threads": instruction.threads,
+        "products": instruction.products,
+        "multiplies": instruction.multiplies,
+        "source": instruction.a_source,
+        "trans": instruction.trans,
+        "fragments_of": instruction.fragments_of,
         "other_fragments": VOLTA_ARCHS
-        if has_volta_fragments(found) and VOLTA_ARCHS[0] in found.archs
+        if has_volta_fragments(instruction) and VOLTA_ARCHS[0] in instruction.archs
         else (),
-        "archs": found.archs,
-        "ptx": f"{found.since} {'and later' if not found.until else f'to {found.until}'}",
-        "runs": runs_of(found, found.archs),
+        "archs": instruction.archs,
+        "ptx": f"{instruction.since} {'and later' if not instruction.until else f'to {instruction.until}'}",
+        "runs": runs_of(instruction, instruction.archs),
         "operands": [_operand(key, operand, name) for key, (operand, name) in chosen.items()],
-        "rows": found.row_addresses._asdict() if addresses else None,
-        "code": forms_of_code(found),
+        "rows": instruction.row_addresses._asdict() if addresses else None,
+        "code": forms_of_code(instruction),
     }
 
 

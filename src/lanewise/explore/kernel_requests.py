@@ -206,11 +206,11 @@ def _module(request: KernelRequest) -> Module:
 def refuse_files(source: str) -> None:
     """Refuse CUDA C++ that includes anything but a header of the toolkit, by its plain name."""
     text = _SPLICE.sub("", source)
-    for found in (*_INCLUDE.finditer(text), *_HAS_INCLUDE.finditer(text)):
-        header = _SAFE_HEADER.match(found["rest"])
+    for include in (*_INCLUDE.finditer(text), *_HAS_INCLUDE.finditer(text)):
+        header = _SAFE_HEADER.match(include["rest"])
         if header is None or ".." in header["name"]:
             raise LanewiseError(
-                f"{found[0].strip()[:60]}: the page includes headers of the toolkit only, as <cuda_fp16.h>"
+                f"{include[0].strip()[:60]}: the page includes headers of the toolkit only, as <cuda_fp16.h>"
             )
 
     named = _LINE.search(text)

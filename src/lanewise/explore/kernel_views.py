@@ -134,8 +134,8 @@ def data_of(view: KernelView) -> dict[str, Any]:
     files = {names[name]: lines for name, lines in data["files"].items() if name in names}
     data["files"] = files
     data["findings"] = [
-        {**_finding(found, names), "step": each["step"]}
-        for (found, _), each in zip(recording.run.findings, data["findings"], strict=True)
+        {**_finding(finding, names), "step": each["step"]}
+        for (finding, _), each in zip(recording.run.findings, data["findings"], strict=True)
     ]
     data |= {
         "copies": _copies(view.trace),
@@ -167,19 +167,19 @@ def _short_names(data: dict[str, Any], view: KernelView) -> dict[str, str]:
     return names
 
 
-def _finding(found: Finding, names: dict[str, str]) -> dict[str, object]:
-    text = str(found)
+def _finding(finding: Finding, names: dict[str, str]) -> dict[str, object]:
+    text = str(finding)
     for name, short in names.items():
         text = text.replace(name, short)
-    file, line = _place(found.source, names)
+    file, line = _place(finding.source, names)
     return {
-        "title": found.title,
-        "message": found.message,
+        "title": finding.title,
+        "message": finding.message,
         "text": text,
-        "line": found.line,
+        "line": finding.line,
         "file": file,
         "source": line,
-        "severity": found.severity,
+        "severity": finding.severity,
     }
 
 
@@ -229,14 +229,14 @@ def _by_ptx_line(report: Report) -> dict[str, dict[str, int]]:
     """Return the figures of each line of the PTX."""
     from lanewise.machine.checker.reporting.listing import COLUMNS
 
-    found: dict[str, dict[str, int]] = {}
+    by_line: dict[str, dict[str, int]] = {}
     for line in report.lines:
         figures = {
             column: sum(int(line.counters.get(each, 0)) for each in counters)
             for column, counters in COLUMNS.items()
         }
-        found[str(line.line)] = {column: value for column, value in figures.items() if value}
-    return found
+        by_line[str(line.line)] = {column: value for column, value in figures.items() if value}
+    return by_line
 
 
 def _number(value: object) -> str:
@@ -254,7 +254,7 @@ def product_groups(recording: Recording) -> list[list[int | None]]:
     """Return the groups of wgmma of each warp: warp, block, steps of first issue, commit and wait."""
     open_: dict[tuple[int, int], list[int | None]] = {}
     closed: dict[tuple[int, int], list[list[int | None]]] = {}
-    found = []
+    groups = []
     interesting = np.array(
         [
             point.op is not None
@@ -287,8 +287,8 @@ def product_groups(recording: Recording) -> list[list[int | None]]:
             closed[key] = waiting[max(len(waiting) - kept, 0) :]
         elif key not in open_:
             open_[key] = [key[1], key[0], step, None, None]
-            found.append(open_[key])
-    return found
+            groups.append(open_[key])
+    return groups
 
 
 def _results(view: KernelView) -> list[dict[str, Any]]:
@@ -398,17 +398,17 @@ def tensor_data(recording: Recording, kept: int) -> dict[str, Any] | None:
 
 def _allocated(recording: Recording, kept: int) -> list[list[int]]:
     """Return when columns of the block were allocated and freed: step, first column, columns (freed: < 0)."""
-    found = []
+    allocations = []
     for entry, block, first, columns in tensor_reading(recording).allocations:
         step = int(np.searchsorted(recording.steps, entry, "right")) - 1
         if block == recording.run.blocks[0] and step < kept:
-            found.append([step, first, columns])
-    return found
+            allocations.append([step, first, columns])
+    return allocations
 
 
 def _touched(recording: Recording, kept: int) -> list[list[Any]]:
     """Return what steps do to the tensor memory of the block: step, kind, operand, and areas of lanes."""
-    reading, found = tensor_reading(recording), []
+    reading, accesses = tensor_reading(recording), []
     points = np.array(
         [point.op is not None and point.op.record.touches_tensor_memory for point in recording.log.points]
     )
@@ -421,8 +421,8 @@ def _touched(recording: Recording, kept: int) -> list[list[Any]]:
         for each in reading.accesses(entry):
             if (reading.partner(own) if each.in_other else own) == block:
                 areas = [area for part in each.areas for area in _spans(part)]
-                found.append([step, each.kind, each.operand, areas])
-    return found
+                accesses.append([step, each.kind, each.operand, areas])
+    return accesses
 
 
 def _spans(area: Area) -> list[list[int]]:
@@ -451,11 +451,11 @@ def origin_of(
     before = step + 1 if step + 1 < count else None
     if block not in recording.run.blocks:
         raise LanewiseError(f"block {block} was not traced")
-    found = trace.origin(of, lane=lane, warp=warp, block=recording.block_at(block), before=before)
+    root = trace.origin(of, lane=lane, warp=warp, block=recording.block_at(block), before=before)
     inputs: dict[str, list[list[int]]] = {}
-    if sum(1 for _ in found.walk(MOST_NODES)) < MOST_NODES:
-        inputs = {name: [list(each) for each in indices] for name, indices in found.inputs.items()}
-    return {"of": of, "tree": _node(view, found, DEPTH), "inputs": inputs}
+    if sum(1 for _ in root.walk(MOST_NODES)) < MOST_NODES:
+        inputs = {name: [list(each) for each in indices] for name, indices in root.inputs.items()}
+    return {"of": of, "tree": _node(view, root, DEPTH), "inputs": inputs}
 
 
 def _node(view: KernelView, origin: Origin, depth: int) -> dict[str, object]:

@@ -86,9 +86,9 @@ class KernelWorker:
 
     def view(self, key: str, request: KernelRequest) -> KernelView:
         """Return the launch of a request; it runs unless it is kept."""
-        found = self._views.get(key)
-        if found is not None:
-            return found
+        kept = self._views.get(key)
+        if kept is not None:
+            return kept
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed), requested(request, self._runs_python) as launch:
             view = view_of(launch, request.traced, request.order, self._begun)

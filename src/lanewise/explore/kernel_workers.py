@@ -119,24 +119,24 @@ class WorkerProcess:
         self._send({"what": what, "key": key, "request": request, "place": place, "number": number})
         while True:
             try:
-                found = self._answers.get(timeout=max(end - time.monotonic(), 0.0))
+                message = self._answers.get(timeout=max(end - time.monotonic(), 0.0))
             except queue.Empty:
                 self.end()
                 raise LanewiseError(
                     f"this took more than {MOST_SECONDS:.0f} seconds and was stopped: make the launch smaller"
                 ) from None
-            if found is None:
+            if message is None:
                 self.end()
                 raise LanewiseError(self._why_ended())
-            if found["number"] == number:
+            if message["number"] == number:
                 break
-        if "error" in found:
-            raise LanewiseError(found["error"])
+        if "error" in message:
+            raise LanewiseError(message["error"])
         self.kept[key] = None
         self.kept.move_to_end(key)
         while len(self.kept) > MOST_VIEWS:
             self.kept.popitem(last=False)
-        answer: dict[str, object] = found["answer"]
+        answer: dict[str, object] = message["answer"]
         return answer
 
     def _why_ended(self) -> str:
@@ -205,10 +205,10 @@ class Workers:
     ) -> dict[str, Any]:
         """Return the answer to a request. A run ends the one before of the same tab."""
         key = key_of(request)
-        turn = 0
+        run = 0
         if what == "run":
-            turn = self._supersede(tab)
-        worker = self._acquire(tab, key, turn, runs_python)
+            run = self._supersede(tab)
+        worker = self._acquire(tab, key, run, runs_python)
         try:
             return worker.ask(what, key, request, place)
         finally:
@@ -233,11 +233,11 @@ class Workers:
             self._changed.notify_all()
             return self._count
 
-    def _acquire(self, tab: str, key: str, turn: int, runs_python: bool) -> WorkerProcess:
+    def _acquire(self, tab: str, key: str, run: int, runs_python: bool) -> WorkerProcess:
         begun = time.monotonic()
         with self._changed:
             while True:
-                if turn and self._latest.get(tab) != turn:
+                if run and self._latest.get(tab) != run:
                     raise Superseded("a newer run of this tab has taken its place")
                 if self._closed:
                     raise LanewiseError("the server is ending")
@@ -257,7 +257,7 @@ class Workers:
                     worker = (keeping or free)[0]
                     worker.reserve(tab)
                     return worker
-                if waited > STOP_SECONDS and turn:
+                if waited > STOP_SECONDS and run:
                     for each in self._workers:
                         if each.tab == tab:  # it was asked to stop, and does not
                             each.end()

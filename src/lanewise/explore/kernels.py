@@ -153,8 +153,8 @@ def opened_launches(session: Session) -> int:
 
 
 def _opened(session: Session) -> list[KernelView]:
-    found: list[KernelView] = session.keep(_ROOM, "launches", list)
-    return found
+    views: list[KernelView] = session.keep(_ROOM, "launches", list)
+    return views
 
 
 def _view(session: Session, number: int) -> KernelView:

@@ -82,11 +82,11 @@ def evaluated(text: str, tv: str = "") -> dict[str, Any]:
         value = Layout(value)
     if not isinstance(value, Layout | ComposedLayout):
         return {"kind": "value", "text": str(value)[:MOST_LETTERS], "names": named}
-    found = {"kind": "layout", "names": named, **_drawn(value), **_facts(value)}
-    found["inverse"] = _inverse(value)
+    facts = {"kind": "layout", "names": named, **_drawn(value), **_facts(value)}
+    facts["inverse"] = _inverse(value)
     if tv:
-        found["fragments"] = _fragments(value, tv)
-    return found
+        facts["fragments"] = _fragments(value, tv)
+    return facts
 
 
 @question("layouts", "banks")
@@ -99,8 +99,8 @@ def banks(text: str, bits: int = 16, access: str = "ldmatrix", vector: int = 8, 
         raise LanewiseError("banks are those of a layout; type one, such as (32,32):(32,1)")
     if value.size() > MOST_CELLS:
         raise LanewiseError(f"{value} has {value.size()} elements; up to {MOST_CELLS} are looked at")
-    found = access_of(value, bits, access, vector, evaluate(lanes)[0] if lanes else None)
-    return {**found.told(), "proposals": proposals_for(found)}
+    accessed = access_of(value, bits, access, vector, evaluate(lanes)[0] if lanes else None)
+    return {**accessed.facts(), "proposals": proposals_for(accessed)}
 
 
 def _period(swizzle: Swizzle) -> Layout:
@@ -123,7 +123,7 @@ def _drawn(layout: Any) -> dict[str, object]:
 
 def _facts(layout: Any) -> dict[str, object]:
     """Return what a layout is, beside its indices."""
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "size": layout.size(),
         "rank": rank(layout),
         "shape": str(layout.shape).replace(" ", ""),
@@ -131,14 +131,14 @@ def _facts(layout: Any) -> dict[str, object]:
     }
     outer = layout.layoutB if isinstance(layout, ComposedLayout) else None
     if isinstance(outer, Swizzle):
-        found["swizzle"] = {"bits": outer.bits, "base": outer.base, "shift": outer.shift}
+        facts["swizzle"] = {"bits": outer.bits, "base": outer.base, "shift": outer.shift}
     # Under a swizzle every coordinate has to be looked at to say it.
     known = isinstance(layout, Layout) or layout.size() <= MOST_CELLS
     try:
-        found["cosize"] = str(layout.cosize()) if known else ""
+        facts["cosize"] = str(layout.cosize()) if known else ""
     except (LanewiseError, AttributeError, TypeError):
-        found["cosize"] = ""
-    return found
+        facts["cosize"] = ""
+    return facts
 
 
 def _python(layout: Any) -> str:
@@ -155,18 +155,18 @@ def _python(layout: Any) -> str:
 
 def _inverse(layout: Any) -> dict[str, object]:
     """Return the inverse: its text where the algebra has one, and which coordinate lies at each index."""
-    found: dict[str, object] = {"text": _inverse_text(layout), "memory": None}
+    facts: dict[str, object] = {"text": _inverse_text(layout), "memory": None}
     if layout.size() > MOST_CELLS or not isinstance(layout(0), int):
-        return found
+        return facts
     rows = size(layout.shape[0]) if rank(layout) > 1 else 1
     places: dict[int, list[int]] = {}
     for coordinate in range(layout.size()):
         places.setdefault(layout(coordinate), list(divmod(coordinate, rows)[::-1]))
     if min(places) < 0 or max(places) >= MOST_CELLS:
-        return found
-    found["memory"] = [places.get(index) for index in range(max(places) + 1)]
-    found["meets"] = len(places)
-    return found
+        return facts
+    facts["memory"] = [places.get(index) for index in range(max(places) + 1)]
+    facts["meets"] = len(places)
+    return facts
 
 
 def _inverse_text(layout: object) -> str:

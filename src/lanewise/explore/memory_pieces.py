@@ -25,12 +25,12 @@ def of_descriptor(rows: int, k: int, bits: int, major: str, swizzle: str, number
     '0x4000004000000040'
     """
     typed = MatrixDescriptor.decode(_number(number)) if number else None
-    found = typed or _compact(rows, k, bits, major, swizzle)
-    matrix = described_matrix(found, rows, k, bits, major)
-    elements = found.element_addresses(matrix.rows, matrix.k, matrix.bits, matrix.major)
+    descriptor = typed or _compact(rows, k, bits, major, swizzle)
+    matrix = described_matrix(descriptor, rows, k, bits, major)
+    elements = descriptor.element_addresses(matrix.rows, matrix.k, matrix.bits, matrix.major)
     lines = elements if matrix.major == "K" else elements.T
     count = 8 * CHUNK_BYTES // bits
-    encoded = found.encode()
+    encoded = descriptor.encode()
     return {
         "number": f"{encoded:#018x}",
         "fields": [
@@ -38,7 +38,7 @@ def of_descriptor(rows: int, k: int, bits: int, major: str, swizzle: str, number
                 "name": field.name,
                 "first": field.first_bit,
                 "bits": field.bits,
-                "value": found.swizzle if field.name == "swizzle" else field.of(encoded),
+                "value": descriptor.swizzle if field.name == "swizzle" else field.of(encoded),
                 "meaning": field.meaning,
             }
             for field in matrix_descriptor.FIELDS

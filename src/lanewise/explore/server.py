@@ -165,10 +165,10 @@ class _Handler(BaseHTTPRequestHandler):
             return
         try:
             session = self.server.session if self._is_local() else self.server.session.for_others()
-            found = answer(session, parts[1], parts[2], body)
+            reply = answer(session, parts[1], parts[2], body)
         finally:
             self.server.at_work.release()
-        self._send(found.status, found.content, found.type)
+        self._send(reply.status, reply.content, reply.type)
 
     def _path(self) -> str | None:
         """Return what is asked for below the token, or refuse the request."""

@@ -52,9 +52,9 @@ class Session:
 
         Two questions that come at once may both make it; the first one made is the one kept.
         """
-        found = self.kept(room, key)
-        if found is not None:
-            return found  # type: ignore[no-any-return]  # kept as what `make` made
+        kept = self.kept(room, key)
+        if kept is not None:
+            return kept  # type: ignore[no-any-return]  # kept as what `make` made
         made = make()
         with self._lock:
             store = self._stores.setdefault(room, OrderedDict())

@@ -39,7 +39,7 @@ def file_name(body: dict[str, object]) -> str:
     'm16n8k16_20_bf16'
     """
     text = "~".join(_spelled(body[name]) for name in sorted(body))
-    return re.sub(r"[^A-Za-z0-9.~-]", lambda found: f"_{ord(found[0]):x}_", text) or "all"
+    return re.sub(r"[^A-Za-z0-9.~-]", lambda match: f"_{ord(match[0]):x}_", text) or "all"
 
 
 def _spelled(value: object) -> str:
@@ -74,12 +74,12 @@ def _write_answers(folder: Path) -> int:
         if key in done:
             continue
         done.add(key)
-        found = answer(session, room, name, json.dumps(body).encode())
+        reply = answer(session, room, name, json.dumps(body).encode())
         path = folder / room / name / f"{key[2]}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(found.content)
+        path.write_bytes(reply.content)
         if name == "banks":
-            for proposal in json.loads(found.content).get("proposals", ()):
+            for proposal in json.loads(reply.content).get("proposals", ()):
                 waiting.append((room, "evaluate", {"text": proposal["text"]}))
                 waiting.append((room, name, {**body, "text": proposal["text"]}))
     return len(done)

@@ -142,12 +142,12 @@ def explain_product(
     for first in range(0, max(len(pairs), 1), model.k):
         part = list(pairs[first : first + model.k])
         count = len(part)
-        found = explain_sum(model, part + [(zero, zero)] * (model.k - count), start)
-        for each in found.steps:
+        partial = explain_sum(model, part + [(zero, zero)] * (model.k - count), start)
+        for each in partial.steps:
             products = None if each.products is None else first + min(each.products, count)
             whole.steps.append(_moved(each, first, count, products))
-        whole.bits = found.bits
-        start = decode(found.bits)
+        whole.bits = partial.bits
+        start = decode(partial.bits)
     return whole
 
 
@@ -189,7 +189,7 @@ def _fused(
     if scheme.k_order == "halves of four":
         order.sort(key=lambda k: (k % 4 // 2, k))
     accumulator = f16 if scheme.rounding == "RNE-FP16" else f32
-    found = ExplainedSum()
+    explained = ExplainedSum()
     first = scheme.c_enters == "first"
     total, label = (c, "C") if first else (0.0, "0")
     ascending = scheme.k_order == "ascending" and first
@@ -200,17 +200,17 @@ def _fused(
         step = SumStep(
             step.title, step.rows, step.unit, step.total, step.rounding, step.result, done, step.largest
         )
-        found.steps.append(step)
+        explained.steps.append(step)
         total, label = float(step.result), "sum so far"
     if not first:
         exact = add(total, c)
         rows = (Row("sum so far", total), Row("C", c))
         result = nearest(exact, accumulator)
-        found.steps.append(
+        explained.steps.append(
             SumStep("C is added", rows, None, exact, f"to the nearest {accumulator}", result, None)
         )
         total = result
-    return _narrowed(model, found, total, accumulator)
+    return _narrowed(model, explained, total, accumulator)
 
 
 def _fused_block(
@@ -251,18 +251,18 @@ def _fused_block(
     return SumStep(title, everything, largest - scheme.fraction, total, rounding, result, None, largest)
 
 
-def _narrowed(model: Model, found: ExplainedSum, total: float, held: Format) -> ExplainedSum:
+def _narrowed(model: Model, explained: ExplainedSum, total: float, held: Format) -> ExplainedSum:
     """Add the step by which the sum becomes D, if D is narrower than what carried the sum."""
     result = nearest(total, model.d)
     if model.d.name != held.name:
         rows = (Row("sum", total),)
-        found.steps.append(
+        explained.steps.append(
             SumStep(
                 f"the sum becomes {model.d}", rows, None, total, f"to the nearest {model.d}", result, None
             )
         )
-    found.bits = bits_of(result, model.d)
-    return found
+    explained.bits = bits_of(result, model.d)
+    return explained
 
 
 # Chains of fused multiply-adds ------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ def _narrowed(model: Model, found: ExplainedSum, total: float, held: Format) -> 
 
 def _chain(model: Model, scheme: FmaChain, pairs: Sequence[tuple[float, float]], c: float) -> ExplainedSum:
     fmt = f64 if scheme.format == "f64" else f32
-    found, total, label = ExplainedSum(), c, "C"
+    explained, total, label = ExplainedSum(), c, "C"
     group = scheme.group or len(pairs)
     rounding = f"{_MODES[model.rounding]}, to {fmt}"
     for start in range(0, len(pairs), group):
@@ -281,7 +281,7 @@ def _chain(model: Model, scheme: FmaChain, pairs: Sequence[tuple[float, float]],
             product = Row(_product(k), _times(x, y), detail=f"{shown(x)} × {shown(y)}")
             done = None if scheme.group else k + 1
             title = f"fused multiply-add {k}"
-            found.steps.append(
+            explained.steps.append(
                 SumStep(title, (product, Row(held, chain)), None, exact, rounding, result, done)
             )
             chain, held = result, "sum so far"
@@ -289,16 +289,16 @@ def _chain(model: Model, scheme: FmaChain, pairs: Sequence[tuple[float, float]],
             exact = add(total, chain)
             rows, total = (Row(label, total), Row("these products", chain)), nearest(exact, fmt)
             done = min(start + group, len(pairs))
-            found.steps.append(
+            explained.steps.append(
                 SumStep(f"added to {label}", rows, None, exact, f"to the nearest {fmt}", total, done)
             )
         else:
             total = chain
         label = "sum so far"
     if model.d.name != fmt.name:
-        _narrowed(model, found, total, fmt)
-    found.bits = fma_chain(model, scheme, pairs, c)
-    return found
+        _narrowed(model, explained, total, fmt)
+    explained.bits = fma_chain(model, scheme, pairs, c)
+    return explained
 
 
 def _times(x: float, y: float) -> Number:

@@ -52,25 +52,25 @@ def named(text: str, fields: str) -> Tcgen05Instruction | AsyncInstruction:
         name, value = match.groups()
         is_hexadecimal = re.fullmatch(r"0[xX][0-9a-fA-F]+", value) is not None
         given[name] = int(value, 16) if is_hexadecimal else int(value) if value.isdecimal() else value
-    found = instruction(text, **given)
-    if not isinstance(found, Tcgen05Instruction):
-        assert isinstance(found, AsyncInstruction), text
-        return found
-    if not found.chosen and _USUAL_N in legal_shapes(found.product).n:
-        return found.with_fields({"n": _USUAL_N})
-    return found
+    form = instruction(text, **given)
+    if not isinstance(form, Tcgen05Instruction):
+        assert isinstance(form, AsyncInstruction), text
+        return form
+    if not form.chosen and _USUAL_N in legal_shapes(form.product).n:
+        return form.with_fields({"n": _USUAL_N})
+    return form
 
 
-def described(found: Tcgen05Instruction | AsyncInstruction) -> Facts:
+def described(form: Tcgen05Instruction | AsyncInstruction) -> Facts:
     """Return a tcgen05 instruction as JSON: matrices with the lanes or threads that hold their elements.
 
     >>> described(named("tcgen05 m64n8k16 f16", ""))["operands"][-1]["name"]
     'D'
     """
     about: Facts = {
-        "text": found.text,
-        "does": found.does.rstrip("."),
-        "family": found.family,
+        "text": form.text,
+        "does": form.does.rstrip("."),
+        "family": form.family,
         "shape": (),
         "threads": WARP,
         "products": 1,
@@ -79,39 +79,39 @@ def described(found: Tcgen05Instruction | AsyncInstruction) -> Facts:
         "trans": False,
         "fragments_of": "",
         "other_fragments": (),
-        "archs": found.archs,
-        "ptx": f"{found.since} and later",
+        "archs": form.archs,
+        "ptx": f"{form.since} and later",
         "runs": [],
         "operands": [],
         "rows": None,
-        "code": _code(found),
-        "words": found.words,
+        "code": _code(form),
+        "words": form.words,
     }
-    if isinstance(found, Tcgen05Instruction):
-        return about | _product(found)
-    if found.family in ("tcgen05.ld", "tcgen05.st", "tcgen05.ld.red"):
+    if isinstance(form, Tcgen05Instruction):
+        return about | _product(form)
+    if form.family in ("tcgen05.ld", "tcgen05.st", "tcgen05.ld.red"):
         return about | {
-            "operands": _moved(found),
+            "operands": _moved(form),
             "tensor": {"thread": "thread", "value": "register", "letters": "TR"},
         }
     try:
-        return about | {"picture": svg(found)}
+        return about | {"picture": svg(form)}
     except LanewiseError:  # commit, fence, wait, shift: words say it
         return about
 
 
-def _product(found: Tcgen05Instruction) -> Facts:
+def _product(mma: Tcgen05Instruction) -> Facts:
     """Return the operands of a tcgen05.mma, what may be chosen, and its instruction descriptor."""
-    descriptor, product = found.descriptor, found.product
+    descriptor, product = mma.descriptor, mma.product
     bits = descriptor.encode()
     who = "a pair of blocks" if product.cta_group == 2 else "a block"
     return {
         "does": f"one thread starts D = A·B + D for {who}; D lies in tensor memory",
-        "shape": found.shape,
+        "shape": mma.shape,
         "threads": LANES * product.cta_group,
         "multiplies": True,
-        "runs": runs_of(found, found.archs),
-        "operands": [_operand(found, key) for key in _PLACES if key in found.operands],
+        "runs": runs_of(mma, mma.archs),
+        "operands": [_operand(mma, key) for key in _PLACES if key in mma.operands],
         "tensor": {"thread": "lane", "value": "column", "letters": "LC"},
         "pair": product.cta_group == 2,
         "choices": {
@@ -153,14 +153,14 @@ def matrix_facts(key: str, operand: Operand, axes: tuple[str, str]) -> Facts:
     }
 
 
-def _operand(found: Tcgen05Instruction, key: str) -> Facts:
+def _operand(mma: Tcgen05Instruction, key: str) -> Facts:
     """Return an operand: its matrix, and the element that each lane holds in each part of a column."""
-    operand, blocks = found.operands[key], found.cta_group
+    operand, blocks = mma.operands[key], mma.cta_group
     held, slots = None, 1
     if key == "d":
-        held = _sums(found)
+        held = _sums(mma)
     elif key not in ("a", "b"):
-        held, slots = _bytes(found, key)
+        held, slots = _bytes(mma, key)
     axes = {"b": ("k", "n"), "scale_b": ("block", "n"), "scale_a": ("m", "block"), "metadata": ("m", "group")}
     where = "shared memory" if key in ("a", "b") else "tensor memory"
     return {
@@ -179,38 +179,38 @@ def _operand(found: Tcgen05Instruction, key: str) -> Facts:
     }
 
 
-def _sums(found: Tcgen05Instruction) -> dict[str, object]:
+def _sums(mma: Tcgen05Instruction) -> dict[str, object]:
     """Return D: for each lane (of both blocks of a pair) its first element, and those of its columns."""
-    spread, n = regions_of(found.descriptor, found.product), found.n
-    rows = block_rows(found.m, found.cta_group)
-    first = [_NOTHING] * (LANES * found.cta_group)
-    for block in range(found.cta_group):
+    spread, n = regions_of(mma.descriptor, mma.product), mma.n
+    rows = block_rows(mma.m, mma.cta_group)
+    first = [_NOTHING] * (LANES * mma.cta_group)
+    for block in range(mma.cta_group):
         for each in spread:
             for i in range(each.rows):
                 first[LANES * block + each.lane + i] = (block * rows + each.row + i) * n + each.column
     return {"lanes": first, "values": list(range(spread[0].columns))}
 
 
-def _bytes(found: Tcgen05Instruction, key: str) -> tuple[dict[str, object], int]:
+def _bytes(mma: Tcgen05Instruction, key: str) -> tuple[dict[str, object], int]:
     """Return scale factors or metadata: for each lane the element in each byte, or code, of its columns."""
-    operand = found.operands[key]
+    operand = mma.operands[key]
     places = [
         (row * operand.cols + col, each)
         for row in range(operand.rows)
         for col in range(operand.cols)
-        for each in found.tensor_bits(key, row, col)
+        for each in mma.tensor_bits(key, row, col)
     ]
     slots = 32 // places[0][1].bits
     columns = max(each.column for _, each in places) + 1
-    held = [[_NOTHING] * (slots * columns) for _ in range(LANES * found.cta_group)]
+    held = [[_NOTHING] * (slots * columns) for _ in range(LANES * mma.cta_group)]
     for number, each in places:
         held[LANES * each.block + each.lane][each.column * slots + each.first_bit // each.bits] = number
     return {"all": held}, slots
 
 
-def _moved(found: AsyncInstruction) -> list[Facts]:
+def _moved(move: AsyncInstruction) -> list[Facts]:
     """Return the words that a tcgen05.ld or st moves: lanes × columns, held by registers of threads."""
-    shape, num, packed = load_form(found)
+    shape, num, packed = load_form(move)
     columns, slots = shape.columns_of(num, packed), 2 if packed else 1
     lanes, places = shape.places(num, packed)
     half = WARP // shape.halves
@@ -235,17 +235,17 @@ def _moved(found: AsyncInstruction) -> list[Facts]:
     return operands
 
 
-def _code(found: Tcgen05Instruction | AsyncInstruction) -> dict[str, str]:
+def _code(shown: Tcgen05Instruction | AsyncInstruction) -> dict[str, str]:
     """Return the statement in PTX, and for a product its instruction object and descriptor."""
-    form = found.form if isinstance(found, Tcgen05Instruction) else found
+    form = shown.form if isinstance(shown, Tcgen05Instruction) else shown
     code = {"PTX": f"{form.text} {form.operands};".replace(" ;", ";")}
-    if isinstance(found, Tcgen05Instruction):
+    if isinstance(shown, Tcgen05Instruction):
         fields = ", ".join(
-            f"{name}={getattr(found.descriptor, name)!r}".replace("'", '"')
+            f"{name}={getattr(shown.descriptor, name)!r}".replace("'", '"')
             for name in ("m", "n", "a", "b", "d")
         )
         code["lanewise"] = (
-            f'import lanewise as lw\n\nmma = lw.instruction("{found.text}", {fields})\n'
-            f"assert mma.descriptor.encode() == {found.descriptor.encode():#010x}\n"
+            f'import lanewise as lw\n\nmma = lw.instruction("{shown.text}", {fields})\n'
+            f"assert mma.descriptor.encode() == {shown.descriptor.encode():#010x}\n"
         )
     return code

@@ -19,7 +19,7 @@ _HANDLE = POINTER(c_void_p)
 _NUMBER = POINTER(c_int)
 
 #: The functions that are used, with their parameters (CUDA driver API).
-_FUNCTIONS: dict[str, tuple[Any, ...]] = {
+_FUNCTIONS: dict[str, tuple[object, ...]] = {
     "cuInit": (c_uint,),
     "cuDriverGetVersion": (_NUMBER,),
     "cuGetErrorName": (c_int, POINTER(c_char_p)),

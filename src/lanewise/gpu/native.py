@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from ctypes import c_char_p, c_uint64, c_void_p, py_object
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from lanewise.gpu.python_functions import TABLE_TEXT, can_be_made, load, made, places_in_python, with_places
 from lanewise.jit import machine_code
@@ -401,7 +401,7 @@ class LaunchPlaces(NamedTuple):
 
 def compiled(
     parameters: Sequence[tuple[int, type, int, int]], config: bytes, places: LaunchPlaces
-) -> Callable[[tuple[Any, ...], int], int] | None:
+) -> Callable[[tuple[object, ...], int], int] | None:
     """A function of arguments and a stream's handle that launches: it returns the status, or NOT_TAKEN."""
     program = _program()
     if program is None or not places.read:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from lanewise.engines import (
     COMPUTE,
@@ -19,6 +19,7 @@ from lanewise.engines import (
     MOVE,
     ArithmeticModel,
     Drawn,
+    ProductOptions,
 )
 from lanewise.formats import FORMATS
 from lanewise.isa.archs import find_arch
@@ -220,7 +221,9 @@ class Instruction(Form, Drawn):
         """Return a fragment of C with zeros, inside a kernel: the accumulator to begin with."""
         return self.c.full(0)
 
-    def gemm(self, a: object, b: object, c: object = None, *, arch: str, **options: Any) -> AnyArray:
+    def gemm(
+        self, a: object, b: object, c: object = None, *, arch: str, **options: Unpack[ProductOptions]
+    ) -> AnyArray:
         """Multiply matrices of any size by repeating the instruction, along K in order as a kernel does."""
         return GEMM.function(self, a, b, c, arch=arch, **options)
 

@@ -83,7 +83,7 @@ def local_partition(tensor: Tensor, threads: Layout, index: int, proj: Nested = 
         raise LanewiseError(f"local_partition takes a Layout of threads, not {threads!r}")
     if not 0 <= as_int(index) < threads.cosize():
         raise LanewiseError(f"thread {index} is not among the {threads.cosize()} threads of {threads}")
-    tiler: Any = tuple(product(mode.shape) for mode in threads)
+    tiler: object = tuple(product(mode.shape) for mode in threads)
     crd: Nested = threads.get_flat_coord(index)
     if proj is not None:
         tiler, crd = dice(proj, tiler), dice(proj, crd)

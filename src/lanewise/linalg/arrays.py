@@ -20,7 +20,7 @@ class SupportsCudaArrayInterface(Protocol):
     """An array on a GPU that says where it lies."""
 
     @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
+    def __cuda_array_interface__(self) -> dict[str, object]:
         """The array's address, shape, strides and type."""
 
 
@@ -42,20 +42,20 @@ class Memory(Protocol):
         """The number of axes."""
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> object:
         """The type of the elements, as the array's library has it."""
 
     # Libraries declare these with parameters of their own, so that only what they give is said here.
     @property
-    def swapaxes(self) -> Callable[..., Any]:
+    def swapaxes(self) -> Callable[..., Memory]:
         """Return the array with two axes exchanged."""
 
     @property
-    def reshape(self) -> Callable[..., Any]:
+    def reshape(self) -> Callable[..., Memory]:
         """Return the array with other axes."""
 
     @property
-    def view(self) -> Callable[..., Any]:
+    def view(self) -> Callable[..., Memory]:
         """Return the array's memory as elements of another type."""
 
     def __getitem__(self, index: Any, /) -> Any:

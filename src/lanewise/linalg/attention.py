@@ -294,7 +294,7 @@ def _kind(q: Any, k: Any, v: Any, options: tuple[object, ...]) -> Any:
 
 
 def _remember(
-    views: list[View], out: View, lse: View | None, tensors: tuple[Any, Any, Any],
+    views: list[View], out: View, lse: View | None, tensors: tuple[object, object, object],
     options: tuple[object, ...], scale: float,
 ) -> None:  # fmt: skip
     """Keep what repeats a call on torch's tensors."""

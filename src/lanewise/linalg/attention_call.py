@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from lanewise.formats import Format
 from lanewise.linalg.kernels.attention.sizes import Sizes
@@ -34,4 +34,4 @@ class AttentionCall(NamedTuple):
 
 
 #: What repeats a call on torch's tensors on a GPU, by the kinds of its tensors, and its options.
-KNOWN: dict[tuple[Any, ...], Callable[[Any, Any, Any], Any]] = {}
+KNOWN: dict[tuple[object, ...], Callable[[object, object, object], object]] = {}

@@ -17,7 +17,7 @@ class EpilogueFunction:
 
     is_epilogue = True
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., object]) -> None:
         from lanewise.lang import device
 
         self.function = function if type(function).__name__ == "Device" else device(function)
@@ -68,7 +68,7 @@ class EpilogueFunction:
         return f"<epilogue {self.name}>"
 
 
-def epilogue(function: Callable[..., Any]) -> EpilogueFunction:
+def epilogue(function: Callable[..., object]) -> EpilogueFunction:
     """Mark a function f(value, row, column) of the kernel language as an epilogue of `lw.matmul`.
 
     It gets the value that would be stored, in f32, with its row and column in the result (of a batch, in its

@@ -210,7 +210,7 @@ class _Timer:
             self.swept.fill(0)
         self.swept.sum()
 
-    def warm_up(self, call: Callable[[], Any]) -> None:
+    def warm_up(self, call: Callable[[], object]) -> None:
         """Make a call until it is made as later ones are, and see how long the host takes for it."""
         for _ in range(_WARM_UP):
             call()

@@ -61,12 +61,12 @@ VARIABLE_GAP = 1 << 16
 def variable_addresses(module: Module) -> dict[str, int]:
     """Return the address of each variable in global or constant memory, the same for every kernel."""
     bases = {"const": abi.CONST_BASE, "global": abi.GLOBAL_BASE}
-    found = {}
+    addresses = {}
     for variable in module.variables.values():
         if variable.space in bases:
-            found[variable.name] = abi.aligned(bases[variable.space], max(variable.alignment, 16))
-            bases[variable.space] = found[variable.name] + abi.aligned(variable.size, 16) + VARIABLE_GAP
-    return found
+            addresses[variable.name] = abi.aligned(bases[variable.space], max(variable.alignment, 16))
+            bases[variable.space] = addresses[variable.name] + abi.aligned(variable.size, 16) + VARIABLE_GAP
+    return addresses
 
 
 def function_addresses(module: Module) -> dict[str, int]:

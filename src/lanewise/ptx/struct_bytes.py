@@ -59,7 +59,7 @@ def _what_to_pass(size: int, kind: CudaType | None) -> str:
     return f"pass bytes, a ctypes structure, or a NumPy structured scalar of that size{half}"
 
 
-def _numbers(value: object) -> Sequence[Any] | None:
+def _numbers(value: object) -> Sequence[object] | None:
     """Return a number, or a tuple or list of them, as a sequence; None for anything else."""
     if isinstance(value, complex | np.complexfloating):
         return [value.real, value.imag]

@@ -62,8 +62,8 @@ class ArgumentArray:
         if not 0 <= offset < self.array.nbytes:
             return None
         order: Any = "C" if self.array.flags.c_contiguous else "F"
-        found = np.unravel_index(offset // self.array.itemsize, self.array.shape, order)
-        return tuple(int(each) for each in found)
+        index = np.unravel_index(offset // self.array.itemsize, self.array.shape, order)
+        return tuple(int(each) for each in index)
 
     def __repr__(self) -> str:
         return f"<{self.name}: {self.array.dtype}{list(self.array.shape)}>"
@@ -140,9 +140,9 @@ class SharedArray:
     @cached_property
     def _by_index(self) -> npt.NDArray[np.int64]:
         """Which element, counted in row-major order, lies so many elements after the first; -1: none."""
-        found = np.full(int(self.indices.max(initial=-1)) + 1, -1, np.int64)
-        found[self.indices.ravel()] = np.arange(self.indices.size)
-        return found
+        positions = np.full(int(self.indices.max(initial=-1)) + 1, -1, np.int64)
+        positions[self.indices.ravel()] = np.arange(self.indices.size)
+        return positions
 
     def index_at(self, offset: int) -> tuple[int, ...] | None:
         """Return the coordinates of the element at an offset in shared memory; None if it lies outside."""
@@ -171,12 +171,12 @@ def _elements(dtype: Any) -> Format | AnyDtype:
         return format_of(dtype)
     except LanewiseError as error:
         try:
-            found: AnyDtype = np.dtype(dtype)
+            numpy_type: AnyDtype = np.dtype(dtype)
         except TypeError:
             raise error from None
-        if found.kind not in "iufbc":
+        if numpy_type.kind not in "iufbc":
             raise error from None
-        return found
+        return numpy_type
 
 
 class SharedArrays:
@@ -193,9 +193,9 @@ class SharedArrays:
         cuda = program.module.cuda
         for full, variable in self.variables.items() if cuda is not None else ():
             name = source_name(full)
-            found = _declared_in(cuda.text, name, variable) if cuda is not None else None
-            if found is not None and name not in self.declared:
-                self.declared[name] = found
+            shared = _declared_in(cuda.text, name, variable) if cuda is not None else None
+            if shared is not None and name not in self.declared:
+                self.declared[name] = shared
 
     def find(self, name: str, dtype: object = None, shape: Any = None, layout: object = None) -> SharedArray:
         """Return an array by the name of the source or of the PTX variable.
@@ -288,5 +288,5 @@ def _shared_variables(program: Program) -> Iterator[tuple[str, Symbol]]:
 
     for op in program.sites:
         for operand in op.operands:
-            for found in symbols(operand):
-                yield found.name, found
+            for variable in symbols(operand):
+                yield variable.name, variable

@@ -30,7 +30,7 @@ class Difference:
     what: str
     lanes: tuple[int, ...] = ()
     ours: object = None
-    theirs: Any = None
+    theirs: object = None
 
     def __str__(self) -> str:
         lines = [self.what]
@@ -61,13 +61,13 @@ def compare_runs(mine: Recording, other: Recording) -> Difference | None:
 
     Warps are compared one by one, because the order between warps may differ.
     """
-    found: list[tuple[int, Difference]] = []
+    differences: list[tuple[int, Difference]] = []
     for linear in (each for each in mine.run.blocks if each in other.run.blocks):
         for warp in (each for each in mine.run.warps if each in other.run.warps):
             different = _compare_warps(mine, other, linear, warp)
             if different is not None:
-                found.append(different)
-    return min(found, key=lambda pair: pair[0])[1] if found else None
+                differences.append(different)
+    return min(differences, key=lambda pair: pair[0])[1] if differences else None
 
 
 def _entries(recording: Recording, linear: int, warp: int) -> Numbers:

@@ -52,7 +52,7 @@ class _Groups:
     """The copies of each warp: those in no group yet, and the groups that nobody has waited for."""
 
     def __init__(self) -> None:
-        self.found: list[Copy] = []
+        self.copies: list[Copy] = []
         self.open: dict[_Key, list[int]] = {}
         self.closed: dict[_Key, list[list[int]]] = {}
 
@@ -61,7 +61,7 @@ class _Groups:
         group = self.open.pop(key, [])
         self.closed.setdefault(key, []).append(group)
         for number in group:
-            self.found[number] = self.found[number]._replace(committed=step)
+            self.copies[number] = self.copies[number]._replace(committed=step)
 
     def wait(self, key: _Key, step: int, kept: int, all_copies: bool) -> None:
         """Complete all groups but some of the latest, and copies without a group if all are waited for."""
@@ -71,7 +71,7 @@ class _Groups:
         if all_copies:
             done = [*done, self.open.pop(key, [])]
         for number in (each for group in done for each in group):
-            self.found[number] = self.found[number]._replace(completed=step)
+            self.copies[number] = self.copies[number]._replace(completed=step)
 
 
 def copies_of(recording: Recording) -> list[Copy]:
@@ -86,21 +86,21 @@ def copies_of(recording: Recording) -> list[Copy]:
         block, warp, order = int(header["block"]), int(header["warp"]), op.record.orders
         proxy = issues[point.number]
         if op.record.touches_tensor_memory:
-            pipe.step(groups.found, op, entry, Copy(warp, block, step, None, None, op.head))
+            pipe.step(groups.copies, op, entry, Copy(warp, block, step, None, None, op.head))
         elif proxy is not None:
-            number = len(groups.found)
+            number = len(groups.copies)
             size = _bytes(recording, entry, point)
-            groups.found.append(Copy(warp, block, step, None, None, op.head, size))
+            groups.copies.append(Copy(warp, block, step, None, None, op.head, size))
             if _tells_mbarrier(point):
                 arrived = _arrival(recording, entry)
-                groups.found[number] = groups.found[number]._replace(completed=arrived)
+                groups.copies[number] = groups.copies[number]._replace(completed=arrived)
             else:
                 groups.open.setdefault((block, warp, proxy), []).append(number)
         elif order in _COMMITS:
             groups.commit((block, warp, _COMMITS[order]), step)
         elif order in _WAITS:
             groups.wait((block, warp, _WAITS[order]), step, _kept(op), order is Order.WAIT_ALL)
-    return groups.found
+    return groups.copies
 
 
 class _TensorPipe:
@@ -111,27 +111,27 @@ class _TensorPipe:
         self.issued: dict[tuple[int, int], list[int]] = {}
         self.stores: dict[tuple[int, int], list[int]] = {}
 
-    def step(self, found: list[Copy], op: Op, entry: int, now: Copy) -> None:
-        """Add what a step issues to the operations found, or complete those that it commits or waits for."""
+    def step(self, copies: list[Copy], op: Op, entry: int, now: Copy) -> None:
+        """Add what a step issues to the copies, or complete those that it commits or waits for."""
         key = now.block, now.warp
         if op.has("commit"):
             arrived = self._arrival(entry)
             for number in self.issued.pop(key, []):
-                found[number] = found[number]._replace(committed=now.issued, completed=arrived)
-            found.append(now._replace(completed=arrived))
+                copies[number] = copies[number]._replace(committed=now.issued, completed=arrived)
+            copies.append(now._replace(completed=arrived))
         elif "wait::st" in op.head:
             for number in self.stores.pop(key, []):
-                found[number] = found[number]._replace(completed=now.issued)
+                copies[number] = copies[number]._replace(completed=now.issued)
         elif op.record.multiplies or op.has("st") or op.has("cp") or op.has("shift"):
             own = self.stores if op.has("st") else self.issued
-            own.setdefault(key, []).append(len(found))
+            own.setdefault(key, []).append(len(copies))
             words = sum(each.words for each in tensor_reading(self.recording).accesses(entry) if each.writes)
-            found.append(now._replace(bytes=4 * words))
+            copies.append(now._replace(bytes=4 * words))
 
     def _arrival(self, entry: int) -> int | None:
-        """Return the step at which the mbarriers of a commit were told; None if one of them was not."""
-        told = self.recording.log.told
-        mine = told.entry[told.issuer == entry]
+        """Return the step at which the mbarriers of a commit were reached; None if one of them was not."""
+        completions = self.recording.log.completions
+        mine = completions.entry[completions.issuer == entry]
         return _step_of(self.recording, int(mine[-1])) if len(mine) else None
 
 

@@ -28,7 +28,7 @@ from lanewise.machine.program.operands import (
     elements_of,
 )
 from lanewise.machine.program.ops import Op
-from lanewise.machine.tracer.log import TOLD
+from lanewise.machine.tracer.log import COMPLETION
 from lanewise.machine.tracer.points import LoggedAccess, Point
 from lanewise.machine.tracer.records import ASYNC_WRITE_POINT, FILLED
 from lanewise.ptx import Immediate
@@ -89,13 +89,13 @@ class Dataflow:
         if d is None or not {"a", "b"} <= by_name.keys():
             return list(self._computed(op, place))
         product, row, col = self._cell(d, place)
-        found = []
+        elements = []
         if "c" in by_name:
-            found.append(self._element(by_name["c"], product, row, col, place))
+            elements.append(self._element(by_name["c"], product, row, col, place))
         a, b = by_name["a"], by_name["b"]
-        found += [self._element(a, product, row, k, place) for k in range(a.operand.cols)]
-        found += [self._element(b, product, k, col, place) for k in range(b.operand.rows)]
-        return found
+        elements += [self._element(a, product, row, k, place) for k in range(a.operand.cols)]
+        elements += [self._element(b, product, k, col, place) for k in range(b.operand.rows)]
+        return elements
 
     def _cell(self, operand: MatrixOperand, place: RegisterPlace) -> tuple[int, int, int]:
         """Return the product, row and column of the element that a place of a result holds."""
@@ -258,11 +258,11 @@ class Dataflow:
             sources = self.recording.program.body(names[0]).returns if len(names) == 1 else ()
         if not numbers or numbers[0] >= len(sources):
             return []
-        found = sources[numbers[0]]
-        if isinstance(found, Symbol) and found.space == "local":
-            address = abi.LOCAL_WINDOW + found.address + place.first
+        source = sources[numbers[0]]
+        if isinstance(source, Symbol) and source.space == "local":
+            address = abi.LOCAL_WINDOW + source.address + place.first
             return [Source(MemoryPlace(address, place.size, place.block, place.warp, place.lane))]
-        return [self._operand(found, place, place.first, place.size)]
+        return [self._operand(source, place, place.first, place.size)]
 
     def _call_before(self, entry: int, place: RegisterPlace) -> Op | None:
         """Return the call by which a lane came to a function that begins with an entry."""
@@ -315,29 +315,29 @@ class Dataflow:
         log, writes = self.log, self.log.writes
         number, made = int(writes.access[write]), log.runs
         issuers, lanes = made.issuer, made.lane
-        if number == TOLD:
-            number = int(np.searchsorted(log.told.entry, writes.entry[write]))
-            issuers, lanes = log.told.issuer, log.told.lane
+        if number == COMPLETION:
+            number = int(np.searchsorted(log.completions.entry, writes.entry[write]))
+            issuers, lanes = log.completions.issuer, log.completions.lane
         entry = int(issuers[number])
         return (entry, int(lanes[number])) if entry >= 0 else None
 
     def _copied(self, write: int, place: MemoryPlace) -> list[Source]:
         """Return what an asynchronous operation has written: from memory, from registers, or filled in."""
-        found, run = self.issuer(write), int(self.log.writes.access[write])
+        issuer, run = self.issuer(write), int(self.log.writes.access[write])
         old = Source(MemoryPlace(place.address, place.size, place.block), "the value before")
-        if run == TOLD:
-            op = self.log.point(found[0]).op if found is not None else None
+        if run == COMPLETION:
+            op = self.log.point(issuer[0]).op if issuer is not None else None
             commits = op is not None and op.record.touches_tensor_memory
-            told = "an arrival by tcgen05.commit" if commits else "the bytes that have arrived"
-            return [old, Source(None, told)]
+            name = "an arrival by tcgen05.commit" if commits else "the bytes that have arrived"
+            return [old, Source(None, name)]
         runs = self.log.runs
         source, offset = int(runs.source[run]), place.address - int(runs.target[run])
         if source == FILLED:
             return [Source(None, "filled in, because it lies beyond the tensor")]
-        op = self.log.point(found[0]).op if found is not None else None
-        if found is None or op is None:
+        op = self.log.point(issuer[0]).op if issuer is not None else None
+        if issuer is None or op is None:
             return []
-        entry, lane = found
+        entry, lane = issuer
         if op.record.touches_tensor_memory:
             return self.tensor.written(entry, lane, int(self.log.writes.entry[write]), place)
         header, accesses = self.log.entries[entry], self.log.point(entry).accesses
@@ -393,12 +393,12 @@ def _shuffle_source(op: Op, lane: int, b: int, c: int) -> int:
     most = lane & mask | clamp & ~mask & 31
     step = b & 31
     if op.has("up"):
-        found = lane - step
-        return found if found >= most else lane
+        source = lane - step
+        return source if source >= most else lane
     if op.has("down"):
-        found = lane + step
+        source = lane + step
     elif op.has("bfly"):
-        found = lane ^ step
+        source = lane ^ step
     else:
-        found = lane & mask | step & ~mask & 31
-    return found if found <= most else lane
+        source = lane & mask | step & ~mask & 31
+    return source if source <= most else lane

@@ -39,14 +39,14 @@ def matrix_operands(op: Op, arch: str) -> list[MatrixOperand]:
         if op.record.role(number) is not Role.ADDRESS
     ]
     names = MATRICES if instruction.multiplies else tuple(instruction.operands)
-    found = []
+    operands = []
     for name, (number, each) in zip(names, given, strict=False):
         operand = instruction.operands.get(name)
         registers = tuple(part for part in elements_of(each) if isinstance(part, Register))
         if operand is not None and len(registers) == operand.registers:
             is_result = op.record.role(number) is Role.DEFINED
-            found.append(MatrixOperand(name, operand, registers, is_result))
-    return found
+            operands.append(MatrixOperand(name, operand, registers, is_result))
+    return operands
 
 
 def operands_with(program: Program, arch: str, wanted: list[tuple[Register, ...]]) -> Iterator[MatrixOperand]:
@@ -55,12 +55,12 @@ def operands_with(program: Program, arch: str, wanted: list[tuple[Register, ...]
     `wanted` has for each element of the variable the registers that may hold it. Operands of products come
     first, because ldmatrix does not know what the bits mean that it loads.
     """
-    found: list[tuple[bool, MatrixOperand]] = []
+    operands: list[tuple[bool, MatrixOperand]] = []
     for op in program.sites:
         for each in matrix_operands(op, arch):
             if len(each.registers) >= len(wanted) and _holds(each.registers, wanted):
-                found.append((not op.record.multiplies, each))
-    yield from (each for _, each in sorted(found, key=lambda pair: pair[0]))
+                operands.append((not op.record.multiplies, each))
+    yield from (each for _, each in sorted(operands, key=lambda pair: pair[0]))
 
 
 def _holds(registers: tuple[Register, ...], wanted: list[tuple[Register, ...]]) -> bool:

@@ -55,18 +55,18 @@ class RegisterHistory:
         self, block: int, warp: int, registers: Sequence[Register], entry: int
     ) -> tuple[AnyArray, Numbers]:
         """Return what the lanes of a warp hold after an entry, and the entry that wrote it in each lane."""
-        found, by_point = self.writes(block, warp, registers)
-        position = int(np.searchsorted(found, entry, "right"))
+        writes, by_point = self.writes(block, warp, registers)
+        position = int(np.searchsorted(writes, entry, "right"))
         # Between two writes the lanes hold the same: the list of writes is kept, so its identity is a key.
-        key = block, warp, id(found), position
+        key = block, warp, id(writes), position
         kept = self._held.get(key)
         if kept is None:
-            kept = self._collect(found, by_point, registers[0].bits, position)
+            kept = self._collect(writes, by_point, registers[0].bits, position)
             self._held.put(key, kept)
         return kept
 
     def _collect(
-        self, found: Numbers, by_point: dict[int, LoggedRegister], bits: int, position: int
+        self, writes: Numbers, by_point: dict[int, LoggedRegister], bits: int, position: int
     ) -> tuple[AnyArray, Numbers]:
         """Return what the lanes hold after some of the writes, from the last one back."""
         values = np.zeros((LANES, 2) if bits == 128 else LANES, f"uint{min(bits, 64)}")
@@ -74,7 +74,7 @@ class RegisterHistory:
         missing = (1 << LANES) - 1
         while missing and position:
             position -= 1
-            number = int(found[position])
+            number = int(writes[position])
             lanes = int(self.log.entries["active"][number]) & missing
             if lanes:
                 chosen = lanes_of(lanes)
@@ -122,15 +122,15 @@ class MemoryHistory:
         """
         writes, entries, space = self.writes, self.log.entries, space_of(address)
         if space == "tensor":
-            found = np.flatnonzero(writes.address <= np.uint64(address))
-            found = found[writes.address[found].astype(np.int64) + writes.size[found] > address]
+            numbers = np.flatnonzero(writes.address <= np.uint64(address))
+            numbers = numbers[writes.address[numbers].astype(np.int64) + writes.size[numbers] > address]
         else:
             words, which = self._by_word
             word = np.uint64(address >> 2)
             low, high = np.searchsorted(words, word, "left"), np.searchsorted(words, word, "right")
-            found = which[low:high]
-        found = found[: np.searchsorted(writes.entry[found], entry, "left")]
-        for number in found[::-1]:
+            numbers = which[low:high]
+        numbers = numbers[: np.searchsorted(writes.entry[numbers], entry, "left")]
+        for number in numbers[::-1]:
             if not 0 <= address - int(writes.address[number]) < int(writes.size[number]):
                 continue
             owner = entries[int(writes.entry[number])]
@@ -149,11 +149,11 @@ class MemoryHistory:
         if key not in self._words:
             words, which = self._by_word
             low, high = (np.searchsorted(words, np.uint64(address >> 2), each) for each in ("left", "right"))
-            writes, found = self.writes, which[low:high]
-            whole = (writes.address[found] == address) & (writes.size[found] == 8)
-            found = found[whole & (writes.block[found] == block) & (writes.offset[found] != NOT_KEPT)]
-            raw = self.log.memory[writes.offset[found][:, None] + np.arange(8)]
-            self._words[key] = writes.entry[found], np.ascontiguousarray(raw).view(np.uint64).ravel()
+            writes, numbers = self.writes, which[low:high]
+            whole = (writes.address[numbers] == address) & (writes.size[numbers] == 8)
+            numbers = numbers[whole & (writes.block[numbers] == block) & (writes.offset[numbers] != NOT_KEPT)]
+            raw = self.log.memory[writes.offset[numbers][:, None] + np.arange(8)]
+            self._words[key] = writes.entry[numbers], np.ascontiguousarray(raw).view(np.uint64).ravel()
         return self._words[key]
 
     def shared(self, block: int, size: int, entry: int) -> npt.NDArray[np.uint8]:

@@ -94,16 +94,16 @@ class RegisterNames:
 
     def _add_debug_variables(self, program: Program) -> None:
         """Add the variables of CUDA C++ that was compiled with debug information; the kernel's come first."""
-        told = debug_variables(program.module.text or "")
+        declared = debug_variables(program.module.text or "")
         for body in sorted(program.bodies, key=lambda each: not each.function.is_entry):
-            mine = {each.name: each for op in body.ops for each in all_registers(op)} if told else {}
-            for variable in told:
+            mine = {each.name: each for op in body.ops for each in all_registers(op)} if declared else {}
+            for variable in declared:
                 registers = tuple(mine[each] for each in variable.registers if each in mine)
                 if variable.function != body.function.name or not registers:
                     continue
                 fits = variable.type[1:] == str(registers[0].bits)
-                found = Variable(variable.name, (registers,), type=variable.type if fits else "")
-                self.variables.setdefault(variable.name, found)
+                named = Variable(variable.name, (registers,), type=variable.type if fits else "")
+                self.variables.setdefault(variable.name, named)
 
     def _variable(
         self,
@@ -113,12 +113,12 @@ class RegisterNames:
         operand: Operand | None,
     ) -> Variable | None:
         """Return a variable by the names of its registers; None if the kernel uses none of them."""
-        found = tuple(
+        registers = tuple(
             tuple(register for each in names for register in self.by_name.get(each, ())) for names in elements
         )
-        if not all(found):
+        if not all(registers):
             return None
-        return Variable(name, found, format, operand, len(found) > 1)
+        return Variable(name, registers, format, operand, len(registers) > 1)
 
     def find(self, name: str) -> Variable:
         """Return what a name stands for: a variable of the source first, then a register of the PTX."""

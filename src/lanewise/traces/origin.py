@@ -149,8 +149,8 @@ class Origin:
             return None
         entry = self.entry
         if self._is_copy:
-            found = self._origins.dataflow.issuer(self._write)
-            entry = found[0] if found is not None else entry
+            issuer = self._origins.dataflow.issuer(self._write)
+            entry = issuer[0] if issuer is not None else entry
         number = self._origins.recording.step_of(entry)
         return Step(self._origins.recording, number) if number is not None else None
 
@@ -165,8 +165,8 @@ class Origin:
         """The warp that wrote it; None if nobody did."""
         if self.entry == NOTHING:
             return None
-        found = self._origins.dataflow.issuer(self._write) if self._is_copy else None
-        return int(self._origins.recording.log.entries["warp"][found[0] if found else self.entry])
+        issuer = self._origins.dataflow.issuer(self._write) if self._is_copy else None
+        return int(self._origins.recording.log.entries["warp"][issuer[0] if issuer else self.entry])
 
     @property
     def lane(self) -> int | None:
@@ -213,12 +213,12 @@ class Origin:
             return self._parts
         dataflow = self._origins.dataflow
         if isinstance(self.place, MemoryPlace):
-            found = dataflow.of_memory(self._write, self.place)
+            origins = dataflow.of_memory(self._write, self.place)
         else:
             assert self.place is not None
-            found = dataflow.of_register(self.entry, self.place)
+            origins = dataflow.of_register(self.entry, self.place)
         format = self._format if self._is_moved else None
-        return tuple(self._origins.source(each, self.entry, format) for each in found)
+        return tuple(self._origins.source(each, self.entry, format) for each in origins)
 
     @property
     def _is_moved(self) -> bool:
@@ -246,16 +246,16 @@ class Origin:
     @cached_property
     def inputs(self) -> dict[str, list[tuple[int, ...]]]:
         """The elements of arguments that it was made from, by the name of the argument, in order."""
-        found: dict[str, set[tuple[int, ...]]] = {}
+        by_argument: dict[str, set[tuple[int, ...]]] = {}
         arguments = self._origins.recording.arguments
         for node in self.walk():
             if node.kind == "input" and isinstance(node.place, MemoryPlace):
                 for each in arguments:
                     index = each.index_at(node.place.address)
                     if index is not None:
-                        found.setdefault(each.name, set()).add(index)
+                        by_argument.setdefault(each.name, set()).add(index)
                         break
-        return {name: sorted(indices) for name, indices in found.items()}
+        return {name: sorted(indices) for name, indices in by_argument.items()}
 
     # as text ------------------------------------------------------------------------------------------------
 
@@ -281,11 +281,11 @@ class Origin:
     def _copied_by(self) -> str:
         """Return which asynchronous copy wrote it, in words."""
         recording = self._origins.recording
-        found = self._origins.dataflow.issuer(self._write)
-        op = recording.op(found[0]) if found is not None else None
-        if found is None or op is None:
+        issuer = self._origins.dataflow.issuer(self._write)
+        op = recording.op(issuer[0]) if issuer is not None else None
+        if issuer is None or op is None:
             return "written by an asynchronous copy"
-        step = recording.step_of(found[0])
+        step = recording.step_of(issuer[0])
         who = f"step {step}" if step is not None else "a warp that is not traced"
         verb = "computed" if op.record.multiplies else "written" if op.has("st") else "copied"
         return f"{verb} asynchronously by {who}: {_shortened(str(op.source))}"

@@ -196,8 +196,8 @@ def _held_type(recording: Recording, matrix: MatrixOperand) -> str:
     """Return the type of a matrix's elements; of what ldmatrix loads, as a product takes it."""
     own = matrix.operand.format
     for each in operands_with(recording.program, recording.run.arch, [(matrix.registers[0],)]):
-        taken = each.operand.format
-        return taken.name if own.name.startswith("b") and taken.bits == own.bits else own.name
+        format = each.operand.format
+        return format.name if own.name.startswith("b") and format.bits == own.bits else own.name
     return own.name
 
 
@@ -304,19 +304,19 @@ def _files(recording: Recording) -> dict[str, list[str]]:
 
 def _findings(recording: Recording) -> list[dict[str, object]]:
     """Return the findings with the steps at which they came up."""
-    found = []
+    findings = []
     for finding, entries in recording.run.findings:
         step = int(np.searchsorted(recording.steps, max(entries - 1, 0)))
-        found.append({"text": str(finding), "step": min(step, max(len(recording.steps) - 1, 0))})
-    return found
+        findings.append({"text": str(finding), "step": min(step, max(len(recording.steps) - 1, 0))})
+    return findings
 
 
 def _waits(recording: Recording) -> list[list[object]]:
     """Return the waits: step since which, first step after it, warp, what for, what was missing, block."""
-    found = []
+    rows = []
     waits, count = waits_of(recording), len(recording.steps)
     for each in waits.all:
         said = waits.described(each, each.since)
         stop = count if each.until == NEVER else int(np.searchsorted(recording.steps, each.until))
-        found.append([said.since, stop, said.warp, said.what, said.missing, each.block])
-    return found
+        rows.append([said.since, stop, said.warp, said.what, said.missing, each.block])
+    return rows

@@ -98,9 +98,9 @@ class PlaceNames:
         match = _ELEMENT.fullmatch(of)
         if match is not None:
             index = tuple(int(each) for each in match.group(2).split(",") if each.strip())
-            found = self._element(match.group(1), index, linear)
-            if found is not None:
-                return found
+            place = self._element(match.group(1), index, linear)
+            if place is not None:
+                return place
         return self._register(of, match, lane, number, linear)
 
     def block(self, asked: object) -> int:

@@ -106,12 +106,12 @@ class Recording:
         warp = int(header["warp"])
         first = warp // WARPGROUP * WARPGROUP
         count = int(np.count_nonzero((same & (entries["warp"] == warp))[:entry]))
-        found = [entry]
+        arrivals = [entry]
         for other in range(first, first + WARPGROUP):
             mine = np.flatnonzero(same & (entries["warp"] == other))
             if len(mine) > count:
-                found.append(int(mine[count]))
-        return min(found)
+                arrivals.append(int(mine[count]))
+        return min(arrivals)
 
     def held_alike(
         self, block: int, warp: int, entry: int, other: int, registers: Sequence[Register]

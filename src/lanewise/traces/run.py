@@ -169,16 +169,16 @@ def _blocks(asked: object, shape: Shape) -> list[int]:
     given = list(asked)
     if isinstance(asked, tuple) and given and all(is_integer(each) for each in given):
         given = [asked]
-    found = []
+    blocks = []
     for each in given:
         known = coordinates(each, shape.grid)
         if known is None:
             raise LanewiseError(f"there is no block {each!r} in a grid of {shape.grid}")
         x, y, z = known
-        found.append(x + shape.grid[0] * (y + shape.grid[1] * z))
-    if not found:
+        blocks.append(x + shape.grid[0] * (y + shape.grid[1] * z))
+    if not blocks:
         raise LanewiseError("blocks=[]: name at least one block")
-    return sorted(set(found))
+    return sorted(set(blocks))
 
 
 def _warps(asked: Iterable[int] | int | None, shape: Shape) -> list[int]:

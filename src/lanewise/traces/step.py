@@ -203,15 +203,15 @@ class Step:
     @property
     def findings(self) -> list[Finding]:
         """What the checker found at this step."""
-        log, found = self._recording.log, []
+        log, findings = self._recording.log, []
         for finding, entries in self._recording.run.findings:
             # An entry of a warp's instruction has begun when the checker looks at it; those of each lane
             # alone are logged after they ran.
             near = [each for each in (entries - 1, entries) if 0 <= each < len(log)]
             fits = [each for each in near if (op := log.point(each).op) and op.line == finding.line]
             if (fits or near[:1]) and (fits or near)[0] == self.entry:
-                found.append(finding)
-        return found
+                findings.append(finding)
+        return findings
 
     # what was there afterwards -----------------------------------------------------------------------------
 
@@ -237,11 +237,11 @@ class Step:
             variable = self._recording.names.find(name)
         except LanewiseError as error:
             raise no_fragment(name, self.text, own) from error
-        found = next(operands_with(self._recording.program, run.arch, list(variable.elements)), None)
-        if found is not None and len(variable.elements) > 1:
-            return self._held(found.operand, variable.elements)
-        if found is not None:
-            return self._held(found.operand, [(each,) for each in found.registers])
+        operand = next(operands_with(self._recording.program, run.arch, list(variable.elements)), None)
+        if operand is not None and len(variable.elements) > 1:
+            return self._held(operand.operand, variable.elements)
+        if operand is not None:
+            return self._held(operand.operand, [(each,) for each in operand.registers])
         if variable.operand is not None and len(variable.elements) == variable.operand.registers:
             return self._held(variable.operand, variable.elements)
         raise no_fragment(name, self.text, own)

@@ -18,7 +18,7 @@ from lanewise.errors import LanewiseError
 from lanewise.formats import Format
 from lanewise.isa.tensor_memory.accumulators import COLUMNS, LANES, PARTITION
 from lanewise.machine import abi
-from lanewise.machine.program.operands import MemoryOperand, Negated, Register, ResolvedOperand, elements_of
+from lanewise.machine.program.operands import MemoryOperand, Negated, Register, ResolvedOperand
 from lanewise.machine.program.ops import Op
 from lanewise.machine.tensor_core.tcgen05_statement import Statement
 from lanewise.machine.tensor_memory.loads_and_stores import Access
@@ -97,15 +97,15 @@ class TensorReading:
 
     def steps_of(self, writers: Numbers) -> Numbers:
         """Return the steps that issued the writes of some entries; UNWRITTEN where it is not known."""
-        found = writers.copy()
+        steps = writers.copy()
         runs = self.log.runs
         for entry in np.unique(writers[writers != UNWRITTEN]).tolist():
             issuer = int(runs.issuer[int(np.searchsorted(runs.entry, entry))])
             step = self.recording.step_of(issuer) if issuer >= 0 else None
             if step is None:  # of a warp that is not traced: the step before
                 step = max(int(np.searchsorted(self.recording.steps, entry)) - 1, 0)
-            found[writers == entry] = step
-        return found
+            steps[writers == entry] = step
+        return steps
 
     def memory(self, block: int, entry: int, of_step: int | None = None) -> TensorMemory:
         """Return the tensor memory of a block after an entry, with what the instruction of a step touches."""
@@ -152,25 +152,25 @@ class TensorReading:
         self, name: str, block: int, warp: int, entry: int
     ) -> tuple[Numbers, Numbers, Numbers, Format]:
         """Return the lane, the column and the first bit of each element of a matrix, and its format."""
-        found = self.matrices[name]
-        registers = [each for held in found.registers for each in self.recording.names.by_name.get(held, ())]
+        matrix = self.matrices[name]
+        registers = [each for held in matrix.registers for each in self.recording.names.by_name.get(held, ())]
         if not registers:
             raise LanewiseError(f"no register holds the address of {name} in tensor memory")
         values, writers = self.recording.registers.last(block, warp, registers, entry)
         if int(writers[0]) < 0:
             raise LanewiseError(f"{name} has no columns of tensor memory yet: it is allocated later")
         first_lane, first = lane_and_column(int(values[0]))
-        lanes, elements = np.indices((LANES - first_lane, found.spread.lane_columns))
-        rows, cols = (np.broadcast_to(each, lanes.shape) for each in found.spread.place(lanes, elements))
-        kept = lanes % found.spread.lanes < found.spread.rows
+        lanes, elements = np.indices((LANES - first_lane, matrix.spread.lane_columns))
+        rows, cols = (np.broadcast_to(each, lanes.shape) for each in matrix.spread.place(lanes, elements))
+        kept = lanes % matrix.spread.lanes < matrix.spread.rows
         shape = int(rows[kept].max()) + 1, int(cols[kept].max()) + 1
-        columns, bits = np.divmod(elements * found.slot_bits, 32)
+        columns, bits = np.divmod(elements * matrix.slot_bits, 32)
         made = []
         for each in (lanes + first_lane, np.minimum(first + columns, COLUMNS - 1), bits):
             ordered = np.zeros(shape, np.int64)
             ordered[rows[kept], cols[kept]] = each[kept]
             made.append(ordered)
-        return made[0], made[1], made[2], found.format
+        return made[0], made[1], made[2], matrix.format
 
     # allocation -------------------------------------------------------------------------------------------
 
@@ -183,7 +183,7 @@ class TensorReading:
             if point.op is not None
             and (point.op.record.allocates_tensor_memory or "dealloc" in point.op.source.head.split("."))
         ]
-        found = []
+        allocations = []
         for entry in np.flatnonzero(np.isin(self.log.entries["point"], points)).tolist():
             header, point = self.log.entries[entry], self.log.point(entry)
             op = point.op
@@ -194,8 +194,8 @@ class TensorReading:
                 address = int(self.log.bytes_of(entry, point.accesses[0])[0].view(np.uint32)[0])
             else:
                 address, columns = self.number(entry, op.operands[0]), -columns
-            found.append((entry, int(header["block"]), address & 0xFFFF, columns))
-        return found
+            allocations.append((entry, int(header["block"]), address & 0xFFFF, columns))
+        return allocations
 
     def allocated(self, block: int, entry: int) -> tuple[range, ...]:
         """Return the columns of a block that are allocated after an entry, a range for each allocation."""
@@ -258,8 +258,8 @@ class TensorReading:
         named, column = lane_and_column(self.number(entry, access.address))
         lane = int(self.log.entries["warp"][entry]) % (LANES // PARTITION) * PARTITION + named % PARTITION
         num = len(access.registers) // shape.registers.size()
-        found = moved_area(shape, num, access.form.packed, access.half_split, lane, column)
-        return found._replace(kind="write" if access.form.storing else "read")
+        area = moved_area(shape, num, access.form.packed, access.half_split, lane, column)
+        return area._replace(kind="write" if access.form.storing else "read")
 
     def product(self, entry: int, op: Op, lane: int | None = None) -> ProductNumbers:
         """Return the operands of a tcgen05.mma as numbers."""
@@ -281,12 +281,7 @@ class TensorReading:
 
 def tensor_reading(recording: Recording) -> TensorReading:
     """Return what reads tensor memory out of a recording; made once."""
-    found = recording.derived.get("tensor memory")
-    if not isinstance(found, TensorReading):
-        found = recording.derived["tensor memory"] = TensorReading(recording)
-    return found
-
-
-def data_registers(op: Op) -> tuple[ResolvedOperand, ...]:
-    """Return the registers of a tcgen05.ld or st, in order."""
-    return elements_of(op.operands[-1 if op.has("st") else 0])
+    reading = recording.derived.get("tensor memory")
+    if not isinstance(reading, TensorReading):
+        reading = recording.derived["tensor memory"] = TensorReading(recording)
+    return reading

@@ -72,7 +72,7 @@ class TensorOrigins:
             numbers = list(range(len(access.registers)))
         lanes, columns = self._places(access)
         lane, column = self._first(entry)
-        found = []
+        sources = []
         for number in numbers:
             at = lane + int(lanes[place.lane, number]), column + int(columns[place.lane, number])
             if access.form.packed:  # the low halves of two columns
@@ -81,10 +81,10 @@ class TensorOrigins:
                     for half in range(2)
                     if place.first < 2 * half + 2 and 2 * half < place.first + place.size
                 )
-                found += [Source(word_place(at[0], at[1] + half, place.block, 0, 2)) for half in halves]
+                sources += [Source(word_place(at[0], at[1] + half, place.block, 0, 2)) for half in halves]
             else:
-                found.append(Source(word_place(*at, place.block, place.first, place.size)))
-        return found
+                sources.append(Source(word_place(*at, place.block, place.first, place.size)))
+        return sources
 
     def _places(self, access: Access) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         shape = access.form.shape
@@ -106,7 +106,7 @@ class TensorOrigins:
         wide = 2 if access.form.packed else 1
         hit = np.argwhere((lanes + start[0] == lane) & ((columns + start[1]) // wide == column // wide))
         header = self.recording.log.entries[issuer]
-        found = []
+        sources = []
         for thread, number in hit.tolist():
             offset = (column - start[1]) % 2 * 2 if access.form.packed else first
             if access.form.packed and first >= 2:
@@ -115,8 +115,8 @@ class TensorOrigins:
                 int(header["block"]), int(header["warp"]), thread, (access.registers[number],), offset,
                 min(place.size, 2 if access.form.packed else 4),
             )  # fmt: skip
-            found.append(Source(where, access.registers[number].name, entry=issuer))
-        return found
+            sources.append(Source(where, access.registers[number].name, entry=issuer))
+        return sources
 
     # what operations have written ---------------------------------------------------------------------------
 
@@ -163,14 +163,14 @@ class TensorOrigins:
         region = next(each for each in numbers.regions if 0 <= at - first_lane - each.lane < each.rows)
         row, col = region.row + at - first_lane - region.lane, region.column + column - first_column
         names = row + block_rows(decoded.m, numbers.form.product.cta_group) * int(place.block != own), col
-        found = []
+        sources = []
         if numbers.adds:
-            found.append(Source(place, f"d[{names[0]}, {names[1]}]", FORMATS[decoded.d], entry))
-        found += self._row_of_a(multiplied, place.block, (row, names[0], at))
-        found += self._column_of_b(multiplied, own, col)
+            sources.append(Source(place, f"d[{names[0]}, {names[1]}]", FORMATS[decoded.d], entry))
+        sources += self._row_of_a(multiplied, place.block, (row, names[0], at))
+        sources += self._column_of_b(multiplied, own, col)
         if numbers.form.product.block:
-            found += self._scale_factors(numbers, entry, place, (row, at), (col, region))
-        return found
+            sources += self._scale_factors(numbers, entry, place, (row, at), (col, region))
+        return sources
 
     def _scale_factors(
         self,
@@ -182,7 +182,7 @@ class TensorOrigins:
     ) -> list[Source]:
         """Return the words with the scale factors of a row of A and of a column of B."""
         decoded, product, (col, region) = numbers.decoded, numbers.form.product, column
-        found, rows = [], block_rows(decoded.m, product.cta_group)
+        sources, rows = [], block_rows(decoded.m, product.cta_group)
         for name, address, first, number, count in (
             ("scale a", numbers.scale_a, decoded.scale_a_id, row[0], rows),
             ("scale b", numbers.scale_b, decoded.scale_b_id, col - region.column, region.columns),
@@ -194,8 +194,8 @@ class TensorOrigins:
             )
             for lane, further in dict.fromkeys((spot.lane, spot.column) for spot in spots):
                 word = word_place(lane, lane_and_column(address)[1] + further, place.block)
-                found.append(Source(word, f"{name}[{number}]", entry=entry))
-        return found
+                sources.append(Source(word, f"{name}[{number}]", entry=entry))
+        return sources
 
     def _row_of_a(self, multiplied: _Product, block: int, row: tuple[int, int, int]) -> list[Source]:
         """Return a row of A: in shared memory, or in the lane of D. `row` is its number in the block, its

@@ -215,8 +215,8 @@ class Trace:
 
         What `of` may be is said at `origin`.
         """
-        found = self.origin(of, lane=lane, warp=warp, block=block, before=before)
-        return None if found.entry == NOTHING and found.kind != "parts" else found
+        origin = self.origin(of, lane=lane, warp=warp, block=block, before=before)
+        return None if origin.entry == NOTHING and origin.kind != "parts" else origin
 
     def history(
         self, of: object, *, lane: int | None = None, warp: int | None = None, block: object = None
@@ -231,9 +231,9 @@ class Trace:
             )
             entries = [int(memory.writes.entry[each]) for each in reversed(numbers)]
         else:
-            found, _ = recording.registers.writes(place.block, place.warp, place.registers)
-            active = recording.log.entries["active"][found]
-            entries = [int(each) for each in found[(active >> np.uint32(place.lane)) & 1 != 0]]
+            writes, _ = recording.registers.writes(place.block, place.warp, place.registers)
+            active = recording.log.entries["active"][writes]
+            entries = [int(each) for each in writes[(active >> np.uint32(place.lane)) & 1 != 0]]
         written = []
         for entry in dict.fromkeys(entries):
             node = self._origins.find(place, entry + 1)

@@ -79,9 +79,9 @@ class Waiting:
 
 def waits_of(recording: Recording) -> WaitHistory:
     """Return the waits of a recording; they are found once."""
-    found = recording.derived.setdefault("waits", WaitHistory(recording))
-    assert isinstance(found, WaitHistory)
-    return found
+    history = recording.derived.setdefault("waits", WaitHistory(recording))
+    assert isinstance(history, WaitHistory)
+    return history
 
 
 class WaitHistory:
@@ -93,7 +93,7 @@ class WaitHistory:
     @cached_property
     def all(self) -> list[Wait]:
         """The waits, in the order in which they began."""
-        found: list[Wait] = []
+        waits: list[Wait] = []
         entries = self.log.entries
         kinds = np.array(
             [point.op is not None and point.op.record.waits in _WAITING for point in self.log.points]
@@ -110,8 +110,8 @@ class WaitHistory:
                         of_warp.append(wait)
                 if not of_warp or of_warp[-1].until != NEVER:
                     of_warp += self._at_the_end(mine)
-                found += of_warp
-        return sorted(found, key=lambda each: each.since)
+                waits += of_warp
+        return sorted(waits, key=lambda each: each.since)
 
     def at(self, entry: int, block: int) -> Iterator[Wait]:
         """Yield the waits of a block's warps that go on after an entry."""
@@ -224,9 +224,9 @@ class WaitHistory:
         reading = tensor_reading(self.recording)
         blocks = [wait.block, reading.partner(wait.block)] if wait.of_pair else [wait.block]
         allocated = [each for block in blocks for each in reading.allocated(block, entry)]
-        taken = {column for each in allocated for column in each}
+        columns = {column for each in allocated for column in each}
         places = range(0, COLUMNS - wait.columns + 1, UNIT)
-        if all(taken.intersection(range(first, first + wait.columns)) for first in places):
+        if all(columns.intersection(range(first, first + wait.columns)) for first in places):
             return allocated_text(tuple(sorted(allocated, key=lambda each: each.start)))
         if wait.of_pair and not self._has_asked(blocks[1], entry):
             return f"block {self.recording.block_at(blocks[1])} has not asked for its part"

@@ -35,16 +35,16 @@ class WarpgroupProducts:
         number = operands["d"].registers.index(place.registers[0])
         thread = place.warp % WARPGROUP * LANES + place.lane
         _, row, col = d.cell(thread, number * d.slots + place.first * 8 // d.slot_bits)
-        found = []
+        sources = []
         if self._adds(statement, op, place, entry):
-            found.append(Source(place, f"d[{row}, {col}]", d.format))
+            sources.append(Source(place, f"d[{row}, {col}]", d.format))
         when = self.recording.warpgroup_entry(entry)
         matrices = {each.name: each for each in statement.matrices()}
         if "a" in matrices:
-            found += self._shared(matrices["a"], row, statement, place, entry, when)
+            sources += self._shared(matrices["a"], row, statement, place, entry, when)
         elif "a" in operands:
-            found += self._registers(operands["a"], row, place)
-        return found + self._shared(matrices["b"], col, statement, place, entry, when)
+            sources += self._registers(operands["a"], row, place)
+        return sources + self._shared(matrices["b"], col, statement, place, entry, when)
 
     def _value(self, op: Op, offset: int, place: RegisterPlace, entry: int) -> int:
         """Return what a lane holds in the register at an offset of the frame, before an entry."""
@@ -88,7 +88,7 @@ class WarpgroupProducts:
 
     def _registers(self, a: MatrixOperand, row: int, place: RegisterPlace) -> list[Source]:
         """Return the elements of a row of A that the threads of a warp hold in registers."""
-        layout, found = a.operand, []
+        layout, sources = a.operand, []
         first = place.warp // WARPGROUP * WARPGROUP
         for k in range(layout.cols):
             holder = layout.holder(row, k)
@@ -97,8 +97,8 @@ class WarpgroupProducts:
                 (a.registers[holder.register],), holder.slot * layout.slot_bits // 8,
                 max(layout.slot_bits // 8, 1),
             )  # fmt: skip
-            found.append(Source(where, f"a[{row}, {k}]", layout.format))
-        return found
+            sources.append(Source(where, f"a[{row}, {k}]", layout.format))
+        return sources
 
 
 @lru_cache(maxsize=256)

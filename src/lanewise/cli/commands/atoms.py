@@ -45,17 +45,17 @@ def atom_names(
     return partial(show, Answer((table,) if rows else (), data, (note,), table), style)
 
 
-def _instruction_text(found: MMA_Atom | Copy_Atom) -> str | None:
+def _instruction_text(atom: MMA_Atom | Copy_Atom) -> str | None:
     """Return the text of the instruction of an atom; None for a plain copy."""
     from lanewise.atoms import Copy_Atom
 
-    if isinstance(found, Copy_Atom) and found.operation.move is not None:
-        return found.operation.move.text
-    return found.instruction.text if found.instruction is not None else None
+    if isinstance(atom, Copy_Atom) and atom.operation.move is not None:
+        return atom.operation.move.text
+    return atom.instruction.text if atom.instruction is not None else None
 
 
-def _copied(found: MMA_Atom | Copy_Atom) -> str:
+def _copied(atom: MMA_Atom | Copy_Atom) -> str:
     """Return how the PTX of a copy that is no matrix instruction begins."""
     from lanewise.atoms import Copy_Atom
 
-    return f"{found.operation.opcode}, no matrix instruction" if isinstance(found, Copy_Atom) else ""
+    return f"{atom.operation.opcode}, no matrix instruction" if isinstance(atom, Copy_Atom) else ""

@@ -125,7 +125,8 @@ def compute(
         return partial(show, _everywhere(subject, inputs), style)
     if options.satfinite:
         inputs["satfinite"] = True
-    results = [(subject.gemm if options.gemm else subject)(**inputs, arch=name) for name in archs]
+    multiply: Callable[..., AnyArray] = subject.gemm if options.gemm else subject
+    results = [multiply(**inputs, arch=name) for name in archs]
     if output is not None:
         save(output, results[0])
     if versus is not None:

@@ -76,9 +76,9 @@ def draw_app() -> typer.Typer:
         ("atom", atom),
         ("tiled-mma", tiled_mma),
         ("tiled-copy", tiled_copy),
-        ("tiled-copy-a", tiled_copy_a),
-        ("tiled-copy-b", tiled_copy_b),
-        ("tiled-copy-c", tiled_copy_c),
+        ("tiled-copy-a", _copy_of_tiled_mma("A", "SM75_U32x4_LDSM_N")),
+        ("tiled-copy-b", _copy_of_tiled_mma("B", "SM75_U32x2_LDSM_N")),
+        ("tiled-copy-c", _copy_of_tiled_mma("C", '"UniversalCopy<float>"')),
         ("swizzle", swizzle),
         ("instruction", instruction),
         ("banks", banks),
@@ -114,6 +114,16 @@ def _drawn(picture: Any, output: Path | None, **options: Any) -> Callable[[], No
         return lambda: print(f"{output}: drawn")
     text = draw.text(picture, **chosen).rstrip()
     return lambda: print(text)
+
+
+@dataclass(frozen=True)
+class PictureOptions:
+    """Where a picture of threads and their values goes, and how it looks."""
+
+    output: Output = None
+    lane: Lane = None
+    colour: Colour = None
+    labels: Labels = True
 
 
 def layout(
@@ -188,6 +198,7 @@ def tiled_mma(
     return _drawn(tiled, output, lane=lane, colour=colour, labels=labels)
 
 
+@with_groups
 def tiled_copy(
     name: AtomName,
     threads: Annotated[
@@ -203,10 +214,8 @@ def tiled_copy(
         ),
     ] = "(1,1)",
     type: CopiedType = None,
-    output: Output = None,
-    lane: Lane = None,
-    colour: Colour = None,
-    labels: Labels = True,
+    *,
+    picture: PictureOptions,
 ) -> Callable[[], None]:
     """Draw a TiledCopy: source beside destination.
 
@@ -219,72 +228,33 @@ def tiled_copy(
     copy = atom_named(name, type)
     thr_layout = _drawable(read_plain_layout(threads), "threads")
     tiled = make_tiled_copy(copy, thr_layout, _drawable(read_plain_layout(values), "values a thread"))
-    return _drawn(tiled, output, lane=lane, colour=colour, labels=labels)
+    return _drawn(tiled, **vars(picture))
 
 
-def _copy_of(letter: str, copy: str, mma: str, atom_layout: str, permutation: str | None) -> object:
-    """The tiled copy of an operand of a tiled MMA."""
-    from lanewise import atoms
+def _copy_of_tiled_mma(letter: str, copy_atom: str) -> Callable[..., Callable[[], None]]:
+    """Return the command that draws the copy of an operand of a tiled MMA; its help copies by `copy_atom`."""
+    small = letter.lower()
 
-    tiled = atoms.make_tiled_mma(atom_named(mma), _atom_layout(atom_layout), _permutation(permutation))
-    return getattr(atoms, f"make_tiled_copy_{letter}")(copy, tiled)
+    @with_groups
+    def command(
+        name: AtomName,
+        mma: MmaName,
+        atom_layout: AtomLayout = "1,1,1",
+        permutation: Permutation = None,
+        *,
+        picture: PictureOptions,
+    ) -> Callable[[], None]:
+        from lanewise import atoms
 
+        tiled = atoms.make_tiled_mma(atom_named(mma), _atom_layout(atom_layout), _permutation(permutation))
+        return _drawn(getattr(atoms, f"make_tiled_copy_{letter}")(name, tiled), **vars(picture))
 
-def tiled_copy_a(
-    name: AtomName,
-    mma: MmaName,
-    atom_layout: AtomLayout = "1,1,1",
-    permutation: Permutation = None,
-    output: Output = None,
-    lane: Lane = None,
-    colour: Colour = None,
-    labels: Labels = True,
-) -> Callable[[], None]:
-    """Draw the copy of a tiled MMA's A (make_tiled_copy_A).
-
-    \b
-    lanewise draw tiled-copy-a SM75_U32x4_LDSM_N --mma SM80_16x8x16_F32F16F16F32_TN -o a.svg
-    """
-    tiled = _copy_of("A", name, mma, atom_layout, permutation)
-    return _drawn(tiled, output, lane=lane, colour=colour, labels=labels)
-
-
-def tiled_copy_b(
-    name: AtomName,
-    mma: MmaName,
-    atom_layout: AtomLayout = "1,1,1",
-    permutation: Permutation = None,
-    output: Output = None,
-    lane: Lane = None,
-    colour: Colour = None,
-    labels: Labels = True,
-) -> Callable[[], None]:
-    """Draw the copy of a tiled MMA's B (make_tiled_copy_B).
+    command.__doc__ = f"""Draw the copy of a tiled MMA's {letter} (make_tiled_copy_{letter}).
 
     \b
-    lanewise draw tiled-copy-b SM75_U32x2_LDSM_N --mma SM80_16x8x16_F32F16F16F32_TN -o b.svg
+    lanewise draw tiled-copy-{small} {copy_atom} --mma SM80_16x8x16_F32F16F16F32_TN -o {small}.svg
     """
-    tiled = _copy_of("B", name, mma, atom_layout, permutation)
-    return _drawn(tiled, output, lane=lane, colour=colour, labels=labels)
-
-
-def tiled_copy_c(
-    name: AtomName,
-    mma: MmaName,
-    atom_layout: AtomLayout = "1,1,1",
-    permutation: Permutation = None,
-    output: Output = None,
-    lane: Lane = None,
-    colour: Colour = None,
-    labels: Labels = True,
-) -> Callable[[], None]:
-    """Draw the copy of a tiled MMA's C (make_tiled_copy_C).
-
-    \b
-    lanewise draw tiled-copy-c "UniversalCopy<float>" --mma SM80_16x8x16_F32F16F16F32_TN -o c.svg
-    """
-    tiled = _copy_of("C", name, mma, atom_layout, permutation)
-    return _drawn(tiled, output, lane=lane, colour=colour, labels=labels)
+    return command
 
 
 def swizzle(

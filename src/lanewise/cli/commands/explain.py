@@ -12,15 +12,14 @@ import typer
 
 from lanewise.cli.explanation.question import Question
 from lanewise.cli.input.encoded import drawable, instruction_descriptor, read_encoded
+from lanewise.cli.input.option_groups import with_groups
 from lanewise.cli.input.options import (
     ArchName,
-    AsCsv,
-    AsJson,
-    AsMarkdown,
     ASource,
     Descriptor,
     InstructionWords,
     Stride,
+    StyleOptions,
 )
 from lanewise.cli.input.subject import asynchronous_atom, copy_named, usual_instruction
 from lanewise.cli.terminal.render import show, style_of
@@ -32,69 +31,16 @@ if TYPE_CHECKING:
     from lanewise.isa import Instruction
 
 
+@with_groups
 def explain(
     words: InstructionWords,
     arch: ArchName = None,
-    lane: Annotated[
-        int | None,
-        typer.Option("--lane", metavar="LANE", help="Show what this lane holds.", show_default=False),
-    ] = None,
-    element: Annotated[
-        tuple[str, int, int] | None,
-        typer.Option(
-            "--element",
-            metavar="OPERAND ROW COL",
-            help="Show which lane, register and bits hold this element.",
-            show_default=False,
-        ),
-    ] = None,
-    register: Annotated[
-        tuple[str, int, int] | None,
-        typer.Option(
-            "--register",
-            metavar="OPERAND LANE REGISTER",
-            help="Show what this register holds.",
-            show_default=False,
-        ),
-    ] = None,
-    operand: Annotated[
-        str | None,
-        typer.Option(
-            "--operand",
-            metavar="OPERAND",
-            help="Show the whole layout of A, B, C, D, E, scale-a or scale-b; with --lane, only its part.",
-            show_default=False,
-        ),
-    ] = None,
-    by_lane: Annotated[
-        bool,
-        typer.Option("--by-lane", help="With --operand: show lanes × registers instead of rows × columns."),
-    ] = False,
-    transpose: Annotated[
-        bool, typer.Option("--transpose", help="With --operand: transpose the table.")
-    ] = False,
-    inputs: Annotated[
-        bool,
-        typer.Option(
-            "--inputs",
-            help="With an --element or --register of D: show also every element that it is computed from.",
-        ),
-    ] = False,
-    product: Annotated[
-        int | None,
-        typer.Option(
-            "--product",
-            metavar="Q",
-            help="Which of the four products of Volta's m8n8k4 is meant.",
-            show_default=False,
-        ),
-    ] = None,
+    *,
+    question: Question,
     a_source: ASource = None,
     stride: Stride = None,
     descriptor: Descriptor = None,
-    json: AsJson = False,
-    csv: AsCsv = False,
-    markdown: AsMarkdown = False,
+    shown: StyleOptions,
     svg: Annotated[
         Path | None,
         typer.Option("--svg", metavar="FILE", help="Draw it, as SVG, into a file.", show_default=False),
@@ -132,14 +78,13 @@ def explain(
     from lanewise.atoms.trait_layouts import named_layout
 
     instruction = " ".join(words)
-    style = style_of(json=json, csv=csv, markdown=markdown)
+    style = style_of(**vars(shown))
     for option, path, suffix in (("--svg", svg, ".svg"), ("--latex", latex, ".tex")):
         if path is not None and path.suffix.lower() not in ("", suffix):
             raise LanewiseError(
                 f"{option} {path}: the name of the file ends in {path.suffix}, not in {suffix}; "
                 "`lanewise draw … -o FILE` draws in the format that its suffix says"
             )
-    question = Question(lane, element, register, operand, by_lane, transpose, inputs, product)
     encoded = read_encoded(instruction)
     if encoded is not None:
         if question != Question() or (arch, a_source, stride) != (None, None, None):
@@ -149,7 +94,11 @@ def explain(
         return _encoded(encoded, style, svg, latex)
     named = asynchronous_atom(instruction)
     if named is not None or is_asynchronous(instruction):
-        if question not in (Question(element=element), Question(lane=lane)) or a_source or stride:
+        if (
+            question not in (Question(element=question.element), Question(lane=question.lane))
+            or a_source
+            or stride
+        ):
             raise LanewiseError(
                 "--register, --operand and their like are for instructions with fragments in registers, "
                 "which tcgen05 and bulk copies do not have; ask them with --element D 3 4 or --lane 5"

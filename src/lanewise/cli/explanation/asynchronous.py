@@ -26,27 +26,27 @@ def of_async(text: str, arch: str | None, descriptor: int | None = None) -> Answ
     """
     subject = instruction(text, arch=arch, descriptor=descriptor)
     product = subject if isinstance(subject, Tcgen05Instruction) else None
-    found = product.form if product is not None else cast(AsyncInstruction, subject)
-    rows: list[tuple[str, Any]] = [("instruction", found.text), ("does", found.does)]
-    rows += [("operands", found.operands)] if found.operands else []
-    rows += [("archs", describe_targets(found.archs)), ("PTX", f"{found.since} and later")]
+    form = product.form if product is not None else cast(AsyncInstruction, subject)
+    rows: list[tuple[str, Any]] = [("instruction", form.text), ("does", form.does)]
+    rows += [("operands", form.operands)] if form.operands else []
+    rows += [("archs", describe_targets(form.archs)), ("PTX", f"{form.since} and later")]
     data: dict[str, Any] = {
-        "text": found.text,
-        "family": found.family,
-        "does": found.does,
-        "operands": found.operands,
-        "archs": list(found.archs),
-        "since": found.since,
-        "words": dict(found.words),
+        "text": form.text,
+        "family": form.family,
+        "does": form.does,
+        "operands": form.operands,
+        "archs": list(form.archs),
+        "since": form.since,
+        "words": dict(form.words),
     }
-    tables = [Table("words", ("word", "says"), list(found.words))] if found.words else []
+    tables = [Table("words", ("word", "says"), list(form.words))] if form.words else []
     if product is not None:
         rows += _shape_facts(product, data)
         tables += [*tensor_memory.product_tables(product, data), _descriptor(product, data)]
         tables.append(_bits_of_archs(product, arch, data))
         note = "On arrays: lw.instruction, `lanewise compute`. What is not chosen follows the arrays."
-    elif found.family.startswith("tcgen05"):
-        tables += tensor_memory.move_tables(found, data)
+    elif form.family.startswith("tcgen05"):
+        tables += tensor_memory.move_tables(form, data)
         note = "docs/blackwell.md says what of tcgen05 the CPU machine runs."
     else:
         note = "docs/hopper.md says which of these copies the CPU machine runs."
@@ -107,11 +107,11 @@ def of_place(text: str, arch: str | None, descriptor: int | None, element: tuple
     name, row, column = element
     if isinstance(subject, Tcgen05Instruction):
         return tensor_memory.of_element(subject, element)
-    found = cast(AsyncInstruction, subject)
-    if found.family in MOVES and name.lower() == "tmem":
-        return tensor_memory.of_word(found, row, column)
+    form = cast(AsyncInstruction, subject)
+    if form.family in MOVES and name.lower() == "tmem":
+        return tensor_memory.of_word(form, row, column)
     raise LanewiseError(
-        f"{name} is no matrix of {found.text}: tcgen05.mma has A, B and D (and E, scale-a, scale-b), and of "
+        f"{name} is no matrix of {form.text}: tcgen05.mma has A, B and D (and E, scale-a, scale-b), and of "
         "tcgen05.ld and st a word is named by lane and column, as in --element tmem 3 5"
     )
 
@@ -121,10 +121,10 @@ def of_lane(text: str, arch: str | None, descriptor: int | None, lane: int) -> A
     subject = instruction(text, arch=arch, descriptor=descriptor)
     if isinstance(subject, Tcgen05Instruction):
         return tensor_memory.of_tensor_lane(subject, lane)
-    found = cast(AsyncInstruction, subject)
-    if found.family not in MOVES:
-        raise LanewiseError(f"{found.text} has no lanes: tcgen05.mma, ld and st have")
-    return tensor_memory.of_thread(found, lane)
+    form = cast(AsyncInstruction, subject)
+    if form.family not in MOVES:
+        raise LanewiseError(f"{form.text} has no lanes: tcgen05.mma, ld and st have")
+    return tensor_memory.of_thread(form, lane)
 
 
 def _descriptor(product: Tcgen05Instruction, data: dict[str, Any]) -> Table:
@@ -147,7 +147,7 @@ def _descriptor(product: Tcgen05Instruction, data: dict[str, Any]) -> Table:
     return Table(f"{title}: {bits:#010x}", ("field", "bits", "number", "means", "says"), chosen)
 
 
-def _bits_of_archs(product: Tcgen05Instruction, arch: str | None, data: dict[str, Any]) -> Table:
+def _bits_of_archs(product: Tcgen05Instruction, arch: str | None, data: dict[str, object]) -> Table:
     """Return how archs add the products, and how far that is known."""
     archs = (product.require(arch),) if arch is not None else product.archs
     models = {name: product.model(name) for name in archs}

@@ -69,7 +69,7 @@ class Holding(NamedTuple):
         what: dict[str, object] = {"operand": self.operand.name, "row": self.row, "col": self.col}
         return what | ({"product": self.product} if self.operand.products > 1 else {})
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, object]:
         """What and where, for JSON."""
         return self.element() | self.place()
 

@@ -1,9 +1,11 @@
-"""The questions that `lanewise explain` takes, at most one at a time, and who answers each."""
+"""The questions that `lanewise explain` takes as options, at most one at a time, and who answers each."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from lanewise.cli.explanation import holdings, layouts, summary
 from lanewise.cli.terminal.answer import Answer
@@ -21,14 +23,60 @@ class Question:
     [{'lane': 12, 'register': 2, 'slot': 1, 'first_bit': 16, 'last_bit': 31}]
     """
 
-    lane: int | None = None
-    element: tuple[str, int, int] | None = None
-    register: tuple[str, int, int] | None = None
-    operand: str | None = None
-    by_lane: bool = False
-    transpose: bool = False
-    inputs: bool = False
-    product: int | None = None
+    lane: Annotated[
+        int | None,
+        typer.Option("--lane", metavar="LANE", help="Show what this lane holds.", show_default=False),
+    ] = None
+    element: Annotated[
+        tuple[str, int, int] | None,
+        typer.Option(
+            "--element",
+            metavar="OPERAND ROW COL",
+            help="Show which lane, register and bits hold this element.",
+            show_default=False,
+        ),
+    ] = None
+    register: Annotated[
+        tuple[str, int, int] | None,
+        typer.Option(
+            "--register",
+            metavar="OPERAND LANE REGISTER",
+            help="Show what this register holds.",
+            show_default=False,
+        ),
+    ] = None
+    operand: Annotated[
+        str | None,
+        typer.Option(
+            "--operand",
+            metavar="OPERAND",
+            help="Show the whole layout of A, B, C, D, E, scale-a or scale-b; with --lane, only its part.",
+            show_default=False,
+        ),
+    ] = None
+    by_lane: Annotated[
+        bool,
+        typer.Option("--by-lane", help="With --operand: show lanes × registers instead of rows × columns."),
+    ] = False
+    transpose: Annotated[bool, typer.Option("--transpose", help="With --operand: transpose the table.")] = (
+        False
+    )
+    inputs: Annotated[
+        bool,
+        typer.Option(
+            "--inputs",
+            help="With an --element or --register of D: show also every element that it is computed from.",
+        ),
+    ] = False
+    product: Annotated[
+        int | None,
+        typer.Option(
+            "--product",
+            metavar="Q",
+            help="Which of the four products of Volta's m8n8k4 is meant.",
+            show_default=False,
+        ),
+    ] = None
 
     def __post_init__(self) -> None:
         given = {"--lane": self.lane, "--element": self.element, "--register": self.register}

@@ -31,8 +31,8 @@ def copy_named(text: str) -> Copy_Atom | None:
         return None
     from lanewise.atoms import Copy_Atom
 
-    found = atom_named(text)
-    return found if isinstance(found, Copy_Atom) and found.instruction is None else None
+    atom = atom_named(text)
+    return atom if isinstance(atom, Copy_Atom) and atom.instruction is None else None
 
 
 def asynchronous_atom(text: str) -> MMA_Atom | Copy_Atom | None:
@@ -41,10 +41,10 @@ def asynchronous_atom(text: str) -> MMA_Atom | Copy_Atom | None:
         return None
     from lanewise.atoms import MMA_Atom
 
-    found = atom_named(text)
-    if isinstance(found, MMA_Atom):
-        return found if found.umma is not None else None
-    return found if found.operation.move is not None else None
+    atom = atom_named(text)
+    if isinstance(atom, MMA_Atom):
+        return atom if atom.umma is not None else None
+    return atom if atom.operation.move is not None else None
 
 
 def instruction_named(
@@ -67,14 +67,14 @@ def instruction_named(
             f"{text} is an atom, whose name already decides this; leave --a-source, --stride and "
             "--descriptor out"
         )
-    found = atom_named(text).instruction
-    if found is None:
+    named = atom_named(text).instruction
+    if named is None:
         raise LanewiseError(
             f"{text} is no matrix instruction but a plain copy; see `lanewise draw atom {text}`"
         )
     if arch is not None:
-        found.require(arch)
-    return found
+        named.require(arch)
+    return named
 
 
 def usual_instruction(

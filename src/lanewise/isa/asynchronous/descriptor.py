@@ -149,10 +149,10 @@ def kind_of(name: str) -> Kind:
     >>> kind_of("kind::mxf4").formats
     {'e2m1': 1}
     """
-    found = KINDS.get(str(name).removeprefix("kind::"))
-    if found is None:
+    kind = KINDS.get(str(name).removeprefix("kind::"))
+    if kind is None:
         raise LanewiseError(f"tcgen05.mma has no kind {name!r}; kinds are {', '.join(KINDS)}")
-    return found
+    return kind
 
 
 class Product(NamedTuple):

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast
 
+from lanewise.engines import ProductOptions
 from lanewise.errors import LanewiseError
 from lanewise.formats import FORMATS, Format, format_of
 from lanewise.isa import fragments
@@ -197,17 +198,25 @@ class Tcgen05Instruction(Instruction):
             fitted = self.with_fields(_read_off(self, given, shapes=True))
             if fitted is not self:
                 return fitted(*operands, arch=arch, **options)
-        return super().__call__(*operands, arch=arch, **self._signs(options))
+        return super().__call__(*operands, arch=arch, **{**self._signs(), **options})
 
-    def gemm(self, a: Any, b: Any, c: Any = None, *, arch: str, **options: Any) -> AnyArray:
+    def gemm(
+        self, a: object, b: object, c: object = None, *, arch: str, **options: Unpack[ProductOptions]
+    ) -> AnyArray:
         """Multiply matrices of any size by repeating the instruction, along K in order as a kernel does."""
         fitted = self.with_fields(_read_off(self, {"a": a, "b": b, "c": c}, shapes=False))
-        return super(Tcgen05Instruction, fitted).gemm(a, b, c, arch=arch, **fitted._signs(options))
+        signs = fitted._signs()
+        signs.update(options)
+        return super(Tcgen05Instruction, fitted).gemm(a, b, c, arch=arch, **signs)
 
-    def _signs(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Return the options of a call, with the signs that the descriptor says."""
-        signs = {"negate_a": self.descriptor.negate_a, "negate_b": self.descriptor.negate_b}
-        return {name: sign for name, sign in signs.items() if sign} | options
+    def _signs(self) -> ProductOptions:
+        """Return the options of a call that the descriptor says: which operands are negated."""
+        signs: ProductOptions = {}
+        if self.descriptor.negate_a:
+            signs["negate_a"] = True
+        if self.descriptor.negate_b:
+            signs["negate_b"] = True
+        return signs
 
     def __str__(self) -> str:
         return f"{self.text} {self.shape_text} {'.'.join(self.types)}"

@@ -112,12 +112,12 @@ def tensor_bits(
     if key == "metadata":
         bits = 4 if product.kind.narrow else max(8, FORMATS[descriptor.a].bits)
         bits = 32 if descriptor.a == "tf32" else bits
-        found = []
+        pieces = []
         for lane in lanes[:1]:
             there, column, bit = metadata_place(lane, col, bits)
             chosen = descriptor.sparsity_selector if METADATA[bits].paired else 0
-            found.append(Bits(block, there, column + chosen, bit, 4))
-        return tuple(found)
+            pieces.append(Bits(block, there, column + chosen, bit, 4))
+        return tuple(pieces)
     raise LanewiseError(f"{key!r} of tcgen05.mma does not lie in tensor memory; {', '.join(KEYS)} may")
 
 
@@ -125,15 +125,15 @@ def _factors_of_b(
     descriptor: InstructionDescriptor, product: Product, spread: tuple[Region, ...], factor: int, col: int
 ) -> list[Bits]:
     """Return the copies of a scale factor of B: one in each partition of lanes that uses it."""
-    found = []
+    factors = []
     for block in range(product.cta_group):
         for each in spread:
             if not each.column <= col < each.column + each.columns:
                 continue
             for lane in range(each.lane, each.lane + each.rows, PARTITION):
                 place = factor_place(col - each.column, factor, descriptor.scale_b_id, lane, each.columns)
-                found.append(Bits(block, place.lane, place.column, 8 * place.byte, 8))
-    return found
+                factors.append(Bits(block, place.lane, place.column, 8 * place.byte, 8))
+    return factors
 
 
 def block_parts(descriptor: InstructionDescriptor, product: Product, key: str) -> tuple[BlockPart, ...]:

@@ -52,12 +52,12 @@ class Response(Node):
         builder = current()
         builder.need("clusterlaunchcontrol.query_cancel", 100, "8.6")
         handle = builder.result("ld.shared.b128", "b128", self.address)
-        taken, query = Register("pred"), "clusterlaunchcontrol.query_cancel"
-        builder.emit(f"{query}.is_canceled.pred.b128", taken, handle)
+        is_canceled, query = Register("pred"), "clusterlaunchcontrol.query_cancel"
+        builder.emit(f"{query}.is_canceled.pred.b128", is_canceled, handle)
         first = tuple(Register("b32") for _ in range(3))
-        builder.emit(f"{query}.get_first_ctaid.v4.b32.b128", (*first, "_"), handle, guard=taken)
+        builder.emit(f"{query}.get_first_ctaid.v4.b32.b128", (*first, "_"), handle, guard=is_canceled)
         x, y, z = (Scalar(i32, each, nonnegative=True) for each in first)
-        return Scalar(pred, taken), x, y, z
+        return Scalar(pred, is_canceled), x, y, z
 
     def __str__(self) -> str:
         return "an answer of cluster launch control"

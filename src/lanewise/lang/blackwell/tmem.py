@@ -104,12 +104,12 @@ class TensorMemory(Node):
 
     def _part(self, dtype: Format, spread: Spread, column: Any, slot_bits: int) -> TmemMatrix:
         """Return the matrix that begins at a column; an error if it needs more columns than there are."""
-        taken = spread.lane_columns * slot_bits // 32
+        width = spread.lane_columns * slot_bits // 32
         first = column if isinstance(column, int) else 0
-        if first < 0 or first + taken > self.columns:
+        if first < 0 or first + width > self.columns:
             raise current().error(
                 f"a matrix of {spread.lane_columns} columns of {dtype_name(dtype)} takes the columns {first} "
-                f"to {first + taken - 1} of tensor memory, and {self.columns} are allocated"
+                f"to {first + width - 1} of tensor memory, and {self.columns} are allocated"
             )
         return TmemMatrix(self.address + columns_u32(column), dtype, spread, slot_bits)
 
@@ -158,8 +158,8 @@ def alloc(columns: int, *, cta_group: int = 1, warp: int = 0, relinquish: bool =
         if relinquish:
             emit_tcgen05(f"tcgen05.relinquish_alloc_permit.{group}.sync.aligned")
     _meet(cta_group)
-    found = Scalar(u32, builder.result("ld.shared.b32", "b32", address, hint="tensor_address"))
-    return TensorMemory(found, columns, cta_group, warp)
+    base = Scalar(u32, builder.result("ld.shared.b32", "b32", address, hint="tensor_address"))
+    return TensorMemory(base, columns, cta_group, warp)
 
 
 class _OneWarp:

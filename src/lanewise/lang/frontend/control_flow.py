@@ -169,10 +169,10 @@ class Runtime:
     def if_(self, test: object, *names: tuple[str, ...]) -> If | PythonIf:
         """Begin an `if`: both branches are traced where its condition is traced."""
         if isinstance(test, Traced):
-            found = as_predicate(test)
-            if found.constant is None:
-                return If(found, Carried(*names), self.scope)
-            return _HOLDS if found.constant else _FAILS
+            condition = as_predicate(test)
+            if condition.constant is None:
+                return If(condition, Carried(*names), self.scope)
+            return _HOLDS if condition.constant else _FAILS
         if isinstance(test, Undefined):
             test.complain()
         return _HOLDS if test else _FAILS
@@ -214,10 +214,10 @@ class Runtime:
 
     def assert_(self, test: Callable[[], AnyValue], message: object, text: str) -> None:
         """Trace `assert`: on a traced value, the kernel stops with __assertfail."""
-        found = test()
-        if isinstance(found, Traced):
-            assert_(found, str(message) if message is not None else text)
-        elif not found:
+        condition = test()
+        if isinstance(condition, Traced):
+            assert_(condition, str(message) if message is not None else text)
+        elif not condition:
             raise current().error(
                 f"assertion failed while tracing: {message if message is not None else text}"
             )
@@ -287,10 +287,10 @@ class Runtime:
         """Return `a if c else b`: both are computed if that has no other effect; else one branch runs."""
         if not isinstance(test, Traced):
             return then() if test else otherwise()
-        found = as_predicate(test)
-        if found.constant is not None:
-            return then() if found.constant else otherwise()
-        branch = If(found, Carried((CHOICE,), ("then", "otherwise")), self.scope)
+        condition = as_predicate(test)
+        if condition.constant is not None:
+            return then() if condition.constant else otherwise()
+        branch = If(condition, Carried((CHOICE,), ("then", "otherwise")), self.scope)
         functions = {"then": then, "otherwise": otherwise}
         branch.begin(functions)
         left = then()

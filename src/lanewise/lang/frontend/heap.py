@@ -50,16 +50,16 @@ class Scope:
 
 def captured_names(code: CodeType) -> dict[CodeType, frozenset[str]]:
     """Return the variables of a function that those defined inside it capture, by the code of these."""
-    found: dict[CodeType, frozenset[str]] = {}
+    captured: dict[CodeType, frozenset[str]] = {}
 
     def collect(outer: CodeType, names: frozenset[str]) -> None:
         for each in outer.co_consts:
             if isinstance(each, CodeType):
-                found[each] = names.intersection(each.co_freevars)
-                collect(each, found[each])
+                captured[each] = names.intersection(each.co_freevars)
+                collect(each, captured[each])
 
     collect(code, frozenset(code.co_cellvars))
-    return found
+    return captured
 
 
 class Held:

@@ -107,11 +107,11 @@ class Kernel:
                 f"{', '.join(unhashable)} is not"
             )
         key = (name, constants_key(known))
-        found = self._versions.get(key)
-        if found is None:
-            found = Versions()
-        version = found.current(lambda: self._traced(name, known))
-        self._versions.put(key, found)
+        versions = self._versions.get(key)
+        if versions is None:
+            versions = Versions()
+        version = versions.current(lambda: self._traced(name, known))
+        self._versions.put(key, versions)
         return version
 
     def _constants(self, given: dict[str, object]) -> dict[str, object]:
@@ -181,16 +181,16 @@ class Kernel:
 
     def _limits(self) -> list[str]:
         """Return the directives of the PTX that the options of @lw.kernel ask for."""
-        found = []
+        directives = []
         if threads := self.options.get("max_threads"):
-            found.append(f".maxntid {threads}, 1, 1")
+            directives.append(f".maxntid {threads}, 1, 1")
         if blocks := self.options.get("min_blocks"):
-            found.append(f".minnctapersm {blocks}")
+            directives.append(f".minnctapersm {blocks}")
         if registers := self.options.get("max_registers"):
-            found.append(f".maxnreg {registers}")
+            directives.append(f".maxnreg {registers}")
         if cluster := self.options.get("cluster"):
-            found.append(f".reqnctapercluster {', '.join(map(str, cluster))}")
-        return found
+            directives.append(f".reqnctapercluster {', '.join(map(str, cluster))}")
+        return directives
 
     def _require_register_bound(self, builder: Builder) -> None:
         """Raise an error for setmaxnreg in a kernel whose registers at the start are not bounded."""

@@ -61,14 +61,14 @@ def resource_facts(used: Callable[[], Resources], length: int) -> list[tuple[str
     if length > _MOST_PTX:
         return [("resources", "not assembled, because the PTX is long; kernel.resources(arch) does")]
     try:
-        found = used()
+        resources = used()
     except LanewiseError as error:
         return [("resources", str(error).partition("\n")[0])]
-    spills = found.spill_stores + found.spill_loads
+    spills = resources.spill_stores + resources.spill_loads
     return [
-        ("registers", f"{found.registers} a thread" + (f", {spills} bytes spilled" if spills else "")),
-        ("shared memory", f"{found.shared:,} bytes a block"),
-        ("occupancy", str(found.occupancy())),
+        ("registers", f"{resources.registers} a thread" + (f", {spills} bytes spilled" if spills else "")),
+        ("shared memory", f"{resources.shared:,} bytes a block"),
+        ("occupancy", str(resources.occupancy())),
     ]
 
 

@@ -41,7 +41,7 @@ class TraceableKernel(Protocol):
     def parameters(self) -> list[Parameter]:
         """The parameters of the kernel, in order."""
 
-    def version(self, arch: str | None, constants: dict[str, Any]) -> Version[BlockNeeds]:
+    def version(self, arch: str | None, constants: dict[str, object]) -> Version[BlockNeeds]:
         """Return what the kernel is traced to, for an arch, Constexpr values, and what it reads of Python."""
 
 
@@ -52,18 +52,18 @@ class ConfiguredKernel:
         self.kernel, self.configuration = kernel, configuration
         #: What was launched before, by the Constexpr values, for a warm launch; with its version, which knows
         #: whether what the kernel has read of Python is unchanged.
-        self._launched: dict[Any, tuple[Version[BlockNeeds], Configured]] = {}
+        self._launched: dict[object, tuple[Version[BlockNeeds], Configured]] = {}
 
     def bind(
         self, *args: object, arch: str | None = None, **kwargs: object
-    ) -> tuple[Configured, tuple[Any, ...]]:
+    ) -> tuple[Configured, tuple[object, ...]]:
         """Return the traced kernel, ready to launch, and its arguments without the Constexpr ones."""
         _, configured, arguments = self._bind(args, arch, kwargs)
         return configured, arguments
 
     def _bind(
         self, args: tuple[object, ...], arch: str | None, kwargs: dict[str, object]
-    ) -> tuple[Version[BlockNeeds], Configured, tuple[Any, ...]]:
+    ) -> tuple[Version[BlockNeeds], Configured, tuple[object, ...]]:
         """Return the version of the kernel, the kernel ready to launch, and its arguments."""
         arguments, constants = split_arguments(self.kernel, args, kwargs)
         version = self.kernel.version(arch, constants)
@@ -116,7 +116,7 @@ class ConfiguredKernel:
 
 def split_arguments(
     kernel: TraceableKernel, args: tuple[object, ...], kwargs: dict[str, object]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+) -> tuple[tuple[object, ...], dict[str, object]]:
     """Return the arguments of a launch, checked, and apart from them the values of the Constexpr ones."""
     parameters = kernel.parameters
     names = [each.name for each in parameters]
@@ -187,14 +187,14 @@ def _check_tensor_map(kernel: TraceableKernel, parameter: Parameter, value: Any)
     if tensor is None or not callable(getattr(value, "encode", None)):
         given = type(value).__name__
         raise KernelError(f"{what} and takes lw.tensor_map(array, box), or its 128 bytes; not {given}")
-    for name, wanted, found in (
+    for name, wanted, actual in (
         ("rank", kind.rank, tensor.rank),
         ("box", kind.box, value.box),
         ("swizzle", kind.swizzle, tensor.swizzle),
         ("bytes of an element", storage_bytes(kind.dtype), tensor.element.bytes),
     ):
-        if wanted is not None and found != wanted:
-            raise KernelError(f"{what}: its {name} is {wanted!r}, and that of {value!r} is {found!r}")
+        if wanted is not None and actual != wanted:
+            raise KernelError(f"{what}: its {name} is {wanted!r}, and that of {value!r} is {actual!r}")
     return value
 
 

@@ -39,7 +39,7 @@ class Carried:
 def reads(node: ast.AST | None, known: dict[ast.AST, Names] | None = None) -> Names:
     """Return the names that a tree reads; of a function inside it those that are not its own.
 
-    `known` keeps what was found of statements that do not change meanwhile.
+    `known` keeps the names of statements that do not change meanwhile.
 
     >>> sorted(reads(ast.parse("a[i] = b + 1")))
     ['a', 'b', 'i']
@@ -49,43 +49,43 @@ def reads(node: ast.AST | None, known: dict[ast.AST, Names] | None = None) -> Na
     if node is None:
         return NONE
     known = {} if known is None else known
-    found = known.get(node)
-    if found is None:
+    names = known.get(node)
+    if names is None:
         collected: set[str] = set()
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             collected |= _read_by_function(node, known)
         else:
             _collect_reads([node], known, collected)
-        found = known[node] = frozenset(collected)
-    return found
+        names = known[node] = frozenset(collected)
+    return names
 
 
-def _collect_reads(nodes: Iterable[ast.AST], known: dict[ast.AST, Names], found: set[str]) -> None:
-    """Add the names that trees read to those found."""
+def _collect_reads(nodes: Iterable[ast.AST], known: dict[ast.AST, Names], names: set[str]) -> None:
+    """Add the names that trees read to `names`."""
     for node in nodes:
         kind = type(node)
         if kind is ast.Name:
             name = cast(ast.Name, node)
             if type(name.ctx) is ast.Load:
-                found.add(name.id)
+                names.add(name.id)
         elif kind in _COMPOUND and node in known:
-            found |= known[node]
+            names |= known[node]
         elif kind in _FUNCTIONS:
-            found |= reads(node, known)
+            names |= reads(node, known)
         elif kind in _COMPOUND:
             inside: set[str] = set()
             _collect_reads(children(node), known, inside)
             known[node] = frozenset(inside)
-            found |= inside
+            names |= inside
         elif kind in _COMPREHENSIONS:
             generators = cast(ast.ListComp, node).generators
             own: set[str] = set()
             _collect_reads(children(node), known, own)
             own -= binds(each.target for each in generators)
             _collect_reads([generators[0].iter], known, own)  # which is evaluated outside
-            found |= own
+            names |= own
         else:
-            _collect_reads(children(node), known, found)
+            _collect_reads(children(node), known, names)
 
 
 def _read_by_function(node: Any, known: dict[ast.AST, Names]) -> set[str]:
@@ -107,32 +107,32 @@ def _read_by_function(node: Any, known: dict[ast.AST, Names]) -> set[str]:
 
 def binds(nodes: Iterable[ast.AST], known: dict[ast.AST, Names] | None = None) -> Names:
     """Return the names that statements bind, nested functions' own names left out."""
-    found: set[str] = set()
-    _collect_bound(nodes, {} if known is None else known, found)
-    return frozenset(found)
+    names: set[str] = set()
+    _collect_bound(nodes, {} if known is None else known, names)
+    return frozenset(names)
 
 
-def _collect_bound(nodes: Iterable[Any], known: dict[ast.AST, Names], found: set[str]) -> None:
-    """Add the names that trees bind to those found."""
+def _collect_bound(nodes: Iterable[Any], known: dict[ast.AST, Names], names: set[str]) -> None:
+    """Add the names that trees bind to `names`."""
     for node in nodes:
         kind = type(node)
         if kind is ast.Name:
             if type(node.ctx) is ast.Store:
-                found.add(node.id)
+                names.add(node.id)
         elif kind in _DEFINITIONS:
-            found.add(node.name)
+            names.add(node.name)
         elif kind in _COMPREHENSIONS:
-            found |= {each.target.id for each in walk(node) if isinstance(each, ast.NamedExpr)}
+            names |= {each.target.id for each in walk(node) if isinstance(each, ast.NamedExpr)}
         elif kind in _COMPOUND:
             if node not in known:
                 inside: set[str] = set()
                 _collect_bound(children(node), known, inside)
                 known[node] = frozenset(inside)
-            found |= known[node]
+            names |= known[node]
         else:
-            _collect_bound(children(node), known, found)
+            _collect_bound(children(node), known, names)
             if kind is ast.alias:
-                found.add((node.asname or node.name).split(".")[0])
+                names.add((node.asname or node.name).split(".")[0])
 
 
 class Liveness:

@@ -73,13 +73,13 @@ class PythonLoop:
         """Return the condition of a `while` statement, evaluated before each round."""
         assert self._test is not None
         if self._first is None:
-            found = self._test()
-            if hasattr(found, "is_traced"):
+            condition = self._test()
+            if hasattr(condition, "is_traced"):
                 raise current().error(
                     "this `while` began with a Python condition, and now it is a traced one: make what it "
                     "tests a traced value before the loop, as in i = lw.i32(0)"
                 )
-            return found
+            return condition
         first, self._first = self._first, None
         return first
 
@@ -254,17 +254,17 @@ class While(_TracedLoop):
         self._enter()
         self.builder.location = self.location
         if self.condition is not None:
-            found = as_predicate(self.condition())
-            if found.constant is None and self.values.is_changed():
+            condition = as_predicate(self.condition())
+            if condition.constant is None and self.values.is_changed():
                 body = Label("body")
-                self.builder.branch(body, found.operand)
+                self.builder.branch(body, condition.operand)
                 self.values.update(self.values.names)  # what the condition changed stays after the loop
                 self.builder.branch(self.done)
                 self.builder.unreachable = self.entered_unreachable
                 self.builder.label(body)
-            elif found.constant is None:
-                self.builder.branch(self.done, NotPredicate(found.operand))
-            elif not found.constant:
+            elif condition.constant is None:
+                self.builder.branch(self.done, NotPredicate(condition.operand))
+            elif not condition.constant:
                 self.builder.branch(self.done)
         return True
 

@@ -63,7 +63,7 @@ def _written(kind: object) -> str:
 
 def read_parameters(rewritten: RewrittenFunction) -> list[Parameter]:
     """Return the parameters that a function's signature and annotations declare."""
-    found: list[Parameter] = []
+    parameters: list[Parameter] = []
     for name in (rewritten.original.__name__, *rewritten.signature.parameters):
         if not _PTX_NAME.fullmatch(name):
             raise rewritten.error(f"{name} is no name in PTX: use letters from a to z, digits and _")
@@ -71,7 +71,7 @@ def read_parameters(rewritten: RewrittenFunction) -> list[Parameter]:
         if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
             raise rewritten.error(f"a kernel has a fixed number of parameters: *{name} does not work")
         kind = rewritten.annotations.get(name)
-        if kind is None and name == "self" and not found:
+        if kind is None and name == "self" and not parameters:
             raise rewritten.error(
                 "a kernel is a plain function, not a method: define it outside of the class"
             )
@@ -90,8 +90,8 @@ def read_parameters(rewritten: RewrittenFunction) -> list[Parameter]:
             raise rewritten.error(
                 f"parameter {name}: {kind!r} is no type of the kernel language; {_written(kind)}"
             )
-        found.append(Parameter(name, kind, each.default, layout))
-    return found
+        parameters.append(Parameter(name, kind, each.default, layout))
+    return parameters
 
 
 def declaration(parameter: Parameter) -> str:

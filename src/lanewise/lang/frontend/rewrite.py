@@ -149,11 +149,11 @@ class _Rewriter:
             if isinstance(value, list):
                 made: list[object] = []
                 for each in value:
-                    found = self.visit(each) if isinstance(each, ast.AST) else each
-                    if isinstance(found, list):
-                        made += found
+                    visited = self.visit(each) if isinstance(each, ast.AST) else each
+                    if isinstance(visited, list):
+                        made += visited
                     else:
-                        made.append(found)
+                        made.append(visited)
                 value[:] = made
             elif isinstance(value, ast.AST):
                 setattr(node, name, self.visit(value))
@@ -179,8 +179,8 @@ class _Rewriter:
                 nodes = NodesAt(statement)
                 line, column = nodes.constant(statement.lineno), nodes.constant(statement.col_offset + 1)
                 made.append(nodes.expression(nodes.call(RUNTIME_NAME, "at", line, column)))
-            found = self.visit(statement)
-            made += found if isinstance(found, list) else [found]
+            visited = self.visit(statement)
+            made += visited if isinstance(visited, list) else [visited]
             if isinstance(statement, ast.Return | ast.Break | ast.Continue):
                 break  # what follows is never reached
         return made
@@ -212,12 +212,12 @@ class _Rewriter:
             self._if_traced(name, begin, nodes),
         ]
         for side, body in (("then", node.body), ("otherwise", node.orelse)):
-            taken: list[ast.stmt] = []
+            statements: list[ast.stmt] = []
             if side == "otherwise":
                 back = (*names.bound, *names.restored)
-                taken.append(self._bind(back, name, nodes.call(name, "restore"), nodes))
-            taken += [*self._statements(body), self._end(name, body[-1] if body else node)]
-            made.append(nodes.branch(nodes.attribute(name, side), taken))
+                statements.append(self._bind(back, name, nodes.call(name, "restore"), nodes))
+            statements += [*self._statements(body), self._end(name, body[-1] if body else node)]
+            made.append(nodes.branch(nodes.attribute(name, side), statements))
         self._leave()
         return [*made, self._bind(names.bound, name, nodes.call(name, "merge"), nodes)]
 
@@ -371,5 +371,5 @@ def _names(target: ast.expr) -> object:
         return target.id
     if not isinstance(target, ast.Tuple):
         return None
-    found = tuple(_names(each) for each in target.elts)
-    return None if None in found else found
+    names = tuple(_names(each) for each in target.elts)
+    return None if None in names else names

@@ -81,15 +81,15 @@ class RewrittenFunction:
 
     def _annotations(self, known: Mapping[str, object]) -> dict[str, object]:
         """Return the types of the parameters; those written as text are evaluated, unless they are known."""
-        found = {}
+        annotations = {}
         for name, kind in self.original.__annotations__.items():
             if isinstance(kind, str):
                 try:
                     kind = known[name] if name in known else _evaluated(kind, self.original, {})
                 except Exception as error:
                     raise self.error(f"the type {kind!r} of {name} cannot be read: {error}") from None
-            found[name] = kind
-        return found
+            annotations[name] = kind
+        return annotations
 
     def call(self, arguments: dict[str, object]) -> None:
         """Call the rewritten function, so that it is traced; Python's errors become errors of the kernel."""
@@ -128,23 +128,23 @@ def _error(message: str, error: BaseException) -> KernelError:
 
 def _origin(error: BaseException) -> str:
     """Return where an error of Python comes from, if the message names another line, as in a macro."""
-    here, found = current().location, _last_of_user(error)
-    if found is None or here.file.startswith(_PACKAGE):
+    here, frame = current().location, _last_of_user(error)
+    if frame is None or here.file.startswith(_PACKAGE):
         return ""
-    code = found.tb_frame.f_code
-    origin = Path(code.co_filename).name, found.tb_lineno
+    code = frame.tb_frame.f_code
+    origin = Path(code.co_filename).name, frame.tb_lineno
     same = origin == (Path(here.file).name, here.line)
     return "" if same else f" ({code.co_name}, {origin[0]}:{origin[1]})"
 
 
 def _last_of_user(error: BaseException) -> TracebackType | None:
     """Return the last entry of an error's traceback that lies outside of the library."""
-    found, trace = None, error.__traceback__
+    last, trace = None, error.__traceback__
     while trace is not None:
         if not trace.tb_frame.f_code.co_filename.startswith(_PACKAGE):
-            found = trace
+            last = trace
         trace = trace.tb_next
-    return found
+    return last
 
 
 def _evaluated(kind: str, function: FunctionType, around: Mapping[str, object]) -> object:
@@ -161,9 +161,9 @@ def read_annotations(function: FunctionType, around: Mapping[str, object]) -> di
     With `from __future__ import annotations` they are texts, and a function does not keep the local variables
     that they name. One that cannot be evaluated yet is left out: it is tried again at the first launch.
     """
-    found = {}
+    annotations = {}
     for name, kind in function.__annotations__.items():
         if isinstance(kind, str):
             with suppress(Exception):
-                found[name] = _evaluated(kind, function, around)
-    return found
+                annotations[name] = _evaluated(kind, function, around)
+    return annotations

@@ -32,9 +32,9 @@ def source_names(
     for name, values in bound.items():
         for value in values:
             if isinstance(value, Array):
-                found = _array(value, computed)
-                if found is not None:
-                    arrays[name] = found
+                array = _array(value, computed)
+                if array is not None:
+                    arrays[name] = array
             elif name not in variables:
                 variable = _variable(name, value, by_hint)
                 if variable is not None:

@@ -19,10 +19,10 @@ _LOAD, _STORE = ast.Load(), ast.Store()
 def child_fields(node: ast.AST) -> tuple[str, ...]:
     """Return the names of the fields in which a node can have other nodes."""
     kind = type(node)
-    found = _FIELDS.get(kind)
-    if found is None:
-        found = _FIELDS[kind] = tuple(each for each in kind._fields if each not in _LEAVES)
-    return found
+    fields = _FIELDS.get(kind)
+    if fields is None:
+        fields = _FIELDS[kind] = tuple(each for each in kind._fields if each not in _LEAVES)
+    return fields
 
 
 def children(node: ast.AST) -> list[Any]:
@@ -31,22 +31,22 @@ def children(node: ast.AST) -> list[Any]:
     >>> [type(each).__name__ for each in children(ast.parse("a + b").body[0].value)]
     ['Name', 'Name']
     """
-    found: list[object] = []
+    nodes: list[object] = []
     for name in child_fields(node):
         value = getattr(node, name, None)
         if value.__class__ is list:
-            found += [each for each in value if isinstance(each, ast.AST)]
+            nodes += [each for each in value if isinstance(each, ast.AST)]
         elif isinstance(value, ast.AST):
-            found.append(value)
-    return found
+            nodes.append(value)
+    return nodes
 
 
 def walk(node: ast.AST) -> list[Any]:
     """Return a node and all nodes inside it, each before those inside it."""
-    found = [node]
-    for each in found:  # it grows meanwhile
-        found += children(each)
-    return found
+    nodes = [node]
+    for each in nodes:  # it grows meanwhile
+        nodes += children(each)
+    return nodes
 
 
 class NodesAt:

@@ -80,8 +80,8 @@ def map(pointer: object, rank: object) -> Pointer:
 
 def rank_operand(rank: object, what: str) -> Any:
     """Return the operand for a block's number in the cluster."""
-    found = scalar(rank, None, f"the rank of {what}")
-    if found.dtype not in (i32, u32) or (found.constant is not None and not 0 <= found.constant < 16):
-        given = found.constant if found.constant is not None else describe(found)
+    number = scalar(rank, None, f"the rank of {what}")
+    if number.dtype not in (i32, u32) or (number.constant is not None and not 0 <= number.constant < 16):
+        given = number.constant if number.constant is not None else describe(number)
         raise current().error(f"the rank of {what} is an i32 or u32, 0 to 15; not {given}")
-    return found.operand
+    return number.operand

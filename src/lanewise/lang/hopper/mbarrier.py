@@ -110,11 +110,14 @@ class Mbarrier(Node):
         self._require_own("a wait")
         builder.need("mbarrier.try_wait", 90, "8.0")
         level = _scope(scope, "a wait")
-        found = Register("pred")
+        is_over = Register("pred")
         builder.emit(
-            f"mbarrier.try_wait.parity.acquire.{level}.shared::cta.b64", found, self._address, _parity(parity)
+            f"mbarrier.try_wait.parity.acquire.{level}.shared::cta.b64",
+            is_over,
+            self._address,
+            _parity(parity),
         )
-        return Scalar(pred, found)
+        return Scalar(pred, is_over)
 
     def remote(self, rank: object) -> Mbarrier:
         """Return the barrier at the same address in another block of the cluster, to arrive at."""
@@ -235,29 +238,29 @@ def _parity(parity: object) -> object:
         raise builder.error(f"a parity is 0 or 1, an integer, traced or not; not {describe(parity)}")
     if isinstance(parity, int) and parity not in (0, 1):
         raise builder.error(f"a parity is 0 or 1, not {parity}: take the phase modulo 2")
-    found = scalar(parity, None, "a parity")
-    if found.dtype is pred:
-        return builder.define("selp.b32", "b32", "1", "0", found.in_register)
-    if found.dtype not in (i32, u32):
-        raise builder.error(f"a parity is i32 or u32, not {describe(found)}: convert it with .to(lw.i32)")
-    return found.operand
+    bit = scalar(parity, None, "a parity")
+    if bit.dtype is pred:
+        return builder.define("selp.b32", "b32", "1", "0", bit.in_register)
+    if bit.dtype not in (i32, u32):
+        raise builder.error(f"a parity is i32 or u32, not {describe(bit)}: convert it with .to(lw.i32)")
+    return bit.operand
 
 
 def _count(count: object, what: str) -> object:
     """Return the operand for a number of arrivals."""
-    found = scalar(count, None, f"the count of {what}")
-    if found.dtype not in (i32, u32):
-        raise current().error(f"the count of {what} is an i32 or u32, not {describe(found)}")
-    if found.constant is not None and not 1 <= found.constant <= MOST_ARRIVALS:
-        raise current().error(f"the count of {what} is 1 to {MOST_ARRIVALS}, not {found.constant}")
-    return found.operand
+    number = scalar(count, None, f"the count of {what}")
+    if number.dtype not in (i32, u32):
+        raise current().error(f"the count of {what} is an i32 or u32, not {describe(number)}")
+    if number.constant is not None and not 1 <= number.constant <= MOST_ARRIVALS:
+        raise current().error(f"the count of {what} is 1 to {MOST_ARRIVALS}, not {number.constant}")
+    return number.operand
 
 
 def _bytes(bytes: object, what: str) -> object:
     """Return the operand for a number of bytes that are expected."""
-    found = scalar(bytes, None, f"the bytes of {what}")
-    if found.dtype not in (i32, u32):
-        raise current().error(f"the bytes of {what} are an i32 or u32, not {describe(found)}")
-    if found.constant is not None and not 0 <= found.constant <= MOST_ARRIVALS:
-        raise current().error(f"a phase expects 0 to {MOST_ARRIVALS} bytes, not {found.constant}")
-    return found.operand
+    number = scalar(bytes, None, f"the bytes of {what}")
+    if number.dtype not in (i32, u32):
+        raise current().error(f"the bytes of {what} are an i32 or u32, not {describe(number)}")
+    if number.constant is not None and not 0 <= number.constant <= MOST_ARRIVALS:
+        raise current().error(f"a phase expects 0 to {MOST_ARRIVALS} bytes, not {number.constant}")
+    return number.operand

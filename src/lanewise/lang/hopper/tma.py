@@ -197,11 +197,12 @@ def _map(map: object, what: str) -> TensorMap:
 
 def _tensor_address(map: object, coordinates: object, what: str) -> TensorAddress:
     """Return the operand of a tensor map and coordinates, which PTX has innermost first."""
-    found = _map(map, what)
+    tensor_map = _map(map, what)
     entries = tuple(coordinates) if isinstance(coordinates, tuple | list) else (coordinates,)
-    if len(entries) != found.kind.rank:
+    if len(entries) != tensor_map.kind.rank:
         raise current().error(
-            f"{what}: {found} has {found.kind.rank} dimensions, and {len(entries)} coordinates are given"
+            f"{what}: {tensor_map} has {tensor_map.kind.rank} dimensions, and {len(entries)} coordinates are "
+            "given"
         )
     operands = []
     for each in entries:
@@ -212,13 +213,13 @@ def _tensor_address(map: object, coordinates: object, what: str) -> TensorAddres
             )
         operands.append(one.operand)
     inner = scalar(entries[-1]).constant
-    at = (inner or 0) * storage_bytes(found.dtype)
+    at = (inner or 0) * storage_bytes(tensor_map.dtype)
     if at % _BULK_ALIGNMENT:
         raise current().error(
             f"{what}: the innermost coordinate {inner} is {at} bytes from the beginning; it has to be a "
             f"multiple of {_BULK_ALIGNMENT} bytes"
         )
-    return TensorAddress(found.address, tuple(reversed(operands)))
+    return TensorAddress(tensor_map.address, tuple(reversed(operands)))
 
 
 def _box_address(tensor: object, map: TensorMap, what: str) -> Address:
@@ -315,15 +316,15 @@ def _barrier_of(barrier: object, cta_group: int | None) -> Address:
 
 def multicast_mask(mask: object) -> object:
     """Return the operand for a mask of blocks of the cluster, 16 bits."""
-    found = scalar(mask, None, "multicast=")
-    if found.dtype in (i32, u32) and found.constant is None:
-        return current().define("cvt.u16.u32", "b16", found.in_register)
-    if found.dtype is u16:
-        return found.in_register
-    if found.constant is None or found.dtype not in (i32, u32) or not 1 <= found.constant < 1 << 16:
-        given = found.constant if found.constant is not None else describe(found)
+    bits = scalar(mask, None, "multicast=")
+    if bits.dtype in (i32, u32) and bits.constant is None:
+        return current().define("cvt.u16.u32", "b16", bits.in_register)
+    if bits.dtype is u16:
+        return bits.in_register
+    if bits.constant is None or bits.dtype not in (i32, u32) or not 1 <= bits.constant < 1 << 16:
+        given = bits.constant if bits.constant is not None else describe(bits)
         raise current().error(f"multicast= is a mask of the cluster's blocks, 16 bits and not 0; not {given}")
-    return current().define("mov.b16", "b16", str(found.constant))
+    return current().define("mov.b16", "b16", str(bits.constant))
 
 
 def _hint(cache: object) -> list[object]:

@@ -40,10 +40,10 @@ def _atomic(name: str, pointer: object, values: tuple[object, ...], scope: str, 
     operands = [scalar(each, dtype, f"lw.atomic_{name}").in_register for each in values]
     space = f".{pointer.space}" if pointer.space else ""
     opcode = f"atom.{_ORDERS[order]}.{scope}{space}.{name}{_type(name, pointer)}"
-    found = builder.result(
+    previous = builder.result(
         opcode, register_kind(dtype), Address(pointer.base, pointer.offset), *operands, hint="old"
     )
-    return Scalar(dtype, found)
+    return Scalar(dtype, previous)
 
 
 def _type(name: str, pointer: Pointer) -> str:

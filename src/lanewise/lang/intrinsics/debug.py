@@ -27,11 +27,11 @@ def _text(text: str) -> Register:
     """Return the generic address of a text in global memory."""
     builder = current()
     data = text.encode() + b"\0"
-    found = next((each for each in builder.variables if each.text == data), None)
-    if found is None:
-        found = Variable("global", Symbol("text"), None, 1, data)
-        builder.variables.append(found)
-    address = builder.define("mov.u64", "b64", found.symbol)
+    variable = next((each for each in builder.variables if each.text == data), None)
+    if variable is None:
+        variable = Variable("global", Symbol("text"), None, 1, data)
+        builder.variables.append(variable)
+    address = builder.define("mov.u64", "b64", variable.symbol)
     return builder.define("cvta.global.u64", "b64", address)
 
 
@@ -62,8 +62,8 @@ def assert_(condition: object, message: str = "assertion failed") -> None:
 def printf(format: str, *values: object) -> None:
     """Print as C does: `lw.printf("lane %d: %f\\n", lane, x)`."""
     builder = current()
-    found = [scalar(each, None, "lw.printf") for each in values]
-    promoted = [_promoted(each) for each in found]
+    scalars = [scalar(each, None, "lw.printf") for each in values]
+    promoted = [_promoted(each) for each in scalars]
     _check_format(format, promoted)
     offset, offsets = 0, []
     for each in promoted:

@@ -148,12 +148,12 @@ def _extreme(name: str, values: tuple[Any, ...], nan: bool) -> object:
         raise current().error(f"lw.{name} takes two values or more")
     if not any(isinstance(each, Traced) for each in values):
         return (min_ if name == "min" else max_)(values)
-    found = values[0]
+    extreme = values[0]
     for each in values[1:]:
-        if not isinstance(found, Traced) and not isinstance(each, Traced):
-            found = (min_ if name == "min" else max_)((found, each))
+        if not isinstance(extreme, Traced) and not isinstance(each, Traced):
+            extreme = (min_ if name == "min" else max_)((extreme, each))
             continue
-        a, b = same_dtype_operands(name, found, each)
+        a, b = same_dtype_operands(name, extreme, each)
         dtype = a.dtype
         if dtype is pred or (not is_int(dtype) and not is_float(dtype) and dtype not in PAIRS):
             raise current().error(f"lw.{name} compares numbers, not {describe(a)}")
@@ -170,8 +170,8 @@ def _extreme(name: str, values: tuple[Any, ...], nan: bool) -> object:
             )
         opcode = f"{name}{'.NaN' if nan else ''}.{dtype.name}"
         nonnegative = a.nonnegative and b.nonnegative if name == "min" else a.nonnegative or b.nonnegative
-        found = compute(dtype, opcode, a.operand, b.operand, nonnegative=nonnegative)
-    return found
+        extreme = compute(dtype, opcode, a.operand, b.operand, nonnegative=nonnegative)
+    return extreme
 
 
 min_, max_ = min, max

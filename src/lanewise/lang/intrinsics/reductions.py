@@ -88,11 +88,11 @@ def warp_scan(
     _check_width(width)
     value = _with_index(value, op, lane_id)
     lane = lane_id() % width
-    found = _inclusive_scan(value, _combination(op), lane, width)
+    inclusive = _inclusive_scan(value, _combination(op), lane, width)
     if not exclusive:
-        return found
+        return inclusive
     first = _initial(value, op, initial)
-    return where(lane == 0, first, shfl_up_sync(found, 1, width))
+    return where(lane == 0, first, shfl_up_sync(inclusive, 1, width))
 
 
 def block_reduce(value: object, op: str | Combine = "sum") -> Any:
@@ -159,13 +159,13 @@ def _exchanged(value: object, writes: Scalar) -> tuple[object, Scalar]:
     syncthreads()
     index = minimum(lane_id(), warps - 1)
     loaded = [array[index] for array in slots]
-    found = kept.build(
+    exchanged = kept.build(
         [new != 0 if old.dtype is pred else new for old, new in zip(kept.leaves, loaded, strict=True)],
         fresh=True,
     )
     if current().in_loop:
         syncthreads()  # the next round of the loop writes here again
-    return found, warps
+    return exchanged, warps
 
 
 def _store_where(writes: Scalar, slots: Array, leaf: Scalar) -> None:

@@ -50,10 +50,10 @@ def _barrier_operands(id: object, count: object) -> list[object]:
         raise builder.error(f"a named barrier is 0 to 15, not {id!r}")
     if isinstance(count, int) and (count % 32 or not 32 <= count <= 1024):
         raise builder.error(f"a barrier counts threads in whole warps, 32 to 1024, not {count}")
-    found = [id.operand if isinstance(id, Scalar) else str(id)]
+    operands = [id.operand if isinstance(id, Scalar) else str(id)]
     if count is not None:
-        found.append(count.operand if isinstance(count, Scalar) else str(count))
-    return found
+        operands.append(count.operand if isinstance(count, Scalar) else str(count))
+    return operands
 
 
 def mask_operand(mask: object) -> Any:

@@ -31,7 +31,7 @@ def _shuffle(mode: str, value: object, lane: object, width: int, mask: object) -
         raise builder.error(
             "a shuffle takes the value first, and the mask by name: shfl_sync(x, lane, mask=…)"
         )
-    found = scalar(value, None, "a shuffle")
+    number = scalar(value, None, "a shuffle")
     from_lane = scalar(lane, None, "the lane of a shuffle")
     if from_lane.dtype not in (i32, u32):
         raise builder.error(f"the lane of a shuffle is i32 or u32, not {describe(from_lane)}: convert it")
@@ -41,9 +41,9 @@ def _shuffle(mode: str, value: object, lane: object, width: int, mask: object) -
     def shuffled(register: object) -> Register:
         return builder.result(f"shfl.sync.{mode}.b32", "b32", register, *limits)
 
-    dtype, register = found.dtype, found.in_register
+    dtype, register = number.dtype, number.in_register
     if dtype is pred:
-        return as_predicate(_shuffle(mode, found.to(i32), lane, width, mask))
+        return as_predicate(_shuffle(mode, number.to(i32), lane, width, mask))
     kind = register_kind(dtype)
     if dtype.bits == 64:
         low, high = Register("b32"), Register("b32")
@@ -98,19 +98,19 @@ def ballot_sync(condition: object, mask: object = FULL) -> Scalar:
 
 def match_any_sync(value: object, mask: object = FULL) -> Scalar:
     """Return the lanes with the same value as this one, as the bits of a u32."""
-    found = scalar(value, None, "lw.match_any_sync")
-    opcode = f"match.any.sync.b{_matched_bits(found)}"
-    return Scalar(u32, current().result(opcode, "b32", found.in_register, mask_operand(mask)))
+    number = scalar(value, None, "lw.match_any_sync")
+    opcode = f"match.any.sync.b{_matched_bits(number)}"
+    return Scalar(u32, current().result(opcode, "b32", number.in_register, mask_operand(mask)))
 
 
 def match_all_sync(value: object, mask: object = FULL) -> tuple[Scalar, Scalar]:
     """Return (the mask or 0, whether all lanes have the same value)."""
-    found = scalar(value, None, "lw.match_all_sync")
+    number = scalar(value, None, "lw.match_all_sync")
     lanes, same = Register("b32"), Register("pred")
     current().emit(
-        f"match.all.sync.b{_matched_bits(found)}",
+        f"match.all.sync.b{_matched_bits(number)}",
         ResultPair(lanes, same),
-        found.in_register,
+        number.in_register,
         mask_operand(mask),
     )
     return Scalar(u32, lanes), Scalar(pred, same)
@@ -127,14 +127,14 @@ def _matched_bits(value: Scalar) -> int:
 def _reduce(name: str, value: object, mask: object) -> Scalar:
     """Emit a reduction over the lanes of a mask and return its outcome, the same on each."""
     builder = current()
-    found = scalar(value, None, f"lw.reduce_{name}_sync")
-    if not is_int(found.dtype) or found.dtype.bits != 32:
-        raise builder.error(f"lw.reduce_{name}_sync takes i32 or u32, not {describe(found)}: use shuffles")
+    number = scalar(value, None, f"lw.reduce_{name}_sync")
+    if not is_int(number.dtype) or number.dtype.bits != 32:
+        raise builder.error(f"lw.reduce_{name}_sync takes i32 or u32, not {describe(number)}: use shuffles")
     builder.need("redux.sync", 80, "7.0")
-    type = "b32" if name in ("and", "or", "xor") else found.dtype.name
+    type = "b32" if name in ("and", "or", "xor") else number.dtype.name
     return Scalar(
-        found.dtype,
-        builder.result(f"redux.sync.{name}.{type}", "b32", found.in_register, mask_operand(mask)),
+        number.dtype,
+        builder.result(f"redux.sync.{name}.{type}", "b32", number.in_register, mask_operand(mask)),
     )
 
 

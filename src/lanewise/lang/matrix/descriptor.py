@@ -142,8 +142,8 @@ class Descriptor(Node):
                 f"{self} is moved by a multiple of {step.multiple} bytes, and a descriptor begins at a "
                 f"multiple of {PIECE_BYTES} bytes"
             )
-        found: Scalar = (step // PIECE_BYTES).to(u64)
-        return found
+        pieces: Scalar = (step // PIECE_BYTES).to(u64)
+        return pieces
 
     def require(self, rows: int, k: int, dtype: Format, what: str, version: int = 0) -> None:
         """Raise an error unless an instruction that reads rows × k elements of a dtype finds them here.
@@ -194,11 +194,11 @@ def _misfit(described: DescribedLayout, origin: tuple[int, int], rows: int, k: i
     }
 
     def lies(number: int, modes: Any) -> int:
-        found = 0
+        offset = 0
         for each in modes[:-1]:
-            found += number % each.extent * strides.get(each.stride, each.stride)
+            offset += number % each.extent * strides.get(each.stride, each.stride)
             number //= each.extent
-        return int(found + number * strides.get(modes[-1].stride, modes[-1].stride))
+        return int(offset + number * strides.get(modes[-1].stride, modes[-1].stride))
 
     start = described.byte_offset(row, first)
     for line in range(grid.lines):

@@ -157,7 +157,7 @@ def _raw_registers(instruction: Instruction, given: Any) -> list[Scalar]:
 def transpose_matrix(instruction: Instruction, fragment: object) -> Any:
     """Emit movmatrix and return an 8×8 matrix of 16-bit elements transposed across the warp."""
     values = _raw_registers(instruction, fragment)
-    found = current().result(instruction.text, "b32", values[0].in_register)
+    register = current().result(instruction.text, "b32", values[0].in_register)
     if isinstance(fragment, Scalar):
-        return Scalar(fragment.dtype, found)
-    return Fragment(instruction.d, [Scalar(u32, found)])
+        return Scalar(fragment.dtype, register)
+    return Fragment(instruction.d, [Scalar(u32, register)])

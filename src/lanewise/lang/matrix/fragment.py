@@ -32,12 +32,12 @@ def is_accumulator(operand: Operand) -> bool:
 
 def accumulator_registers(values: list[Scalar]) -> list[Scalar]:
     """Return values moved into registers of their own, which wgmma may change in place."""
-    found = []
+    copies = []
     for each in values:
         register = Register(register_kind(each.dtype), in_place=True)
         current().emit(f"mov.{register.kind}", register, each.operand)
-        found.append(Scalar(each.dtype, register))
-    return found
+        copies.append(Scalar(each.dtype, register))
+    return copies
 
 
 def read_register(held: Scalar) -> Scalar:
@@ -180,7 +180,7 @@ def _packed(operand: Operand, elements: list[Scalar]) -> Scalar:
 def same_register_layout(a: Operand, b: Operand) -> bool:
     """Return whether two operands lie in registers in the same layout and format."""
 
-    def layout_of(each: Operand) -> tuple[Any, ...]:
+    def layout_of(each: Operand) -> tuple[object, ...]:
         return (
             each.rows, each.cols, each.format, each.layout, each.slot_bits, each.shift, each.transposed,
             each.register_bits, each.threads, each.products, each.thr_id,
@@ -208,8 +208,8 @@ def full_fragment(operand: Operand, value: object) -> Fragment:
 
 def fragment_of_registers(operand: Operand, registers: object) -> Fragment:
     """Return a fragment made of registers: as many as the operand has, of its dtype or u32."""
-    found = operand_registers(operand, registers, operand.name, operand.instruction)
-    return Fragment(operand, accumulator_registers(found) if is_accumulator(operand) else found)
+    scalars = operand_registers(operand, registers, operand.name, operand.instruction)
+    return Fragment(operand, accumulator_registers(scalars) if is_accumulator(operand) else scalars)
 
 
 def operand_registers(operand: Operand, given: object, name: str, instruction: str) -> list[Scalar]:

@@ -43,11 +43,11 @@ class Spread(NamedTuple):
     @classmethod
     def of(cls, m: int, n: int, cta_group: int, ws: bool, sparse: bool) -> Spread:
         """Return the spread of an accumulator of tcgen05.mma, as the catalogue has it."""
-        found = regions(m, n, cta_group, ws, sparse)
-        first = found[0]
+        areas = regions(m, n, cta_group, ws, sparse)
+        first = areas[0]
         if first.columns < n:  # the same rows with other columns
-            return cls(first.rows, first.rows, n, len(found))
-        return cls(LANES // len(found), first.rows, n)
+            return cls(first.rows, first.rows, n, len(areas))
+        return cls(LANES // len(areas), first.rows, n)
 
     @property
     def lane_columns(self) -> int:
@@ -163,8 +163,8 @@ class TmemMatrix(Node):
         further = (
             columns_u32(column * step // 32) if isinstance(column, int) else columns_u32(column) * step // 32
         )
-        found: Scalar = self.address + quarter + further
-        return found
+        address: Scalar = self.address + quarter + further
+        return address
 
     def __repr__(self) -> str:
         return f"<{self}>"

@@ -49,8 +49,8 @@ def multiply_async(
     for name, given, transpose in (("a", a, transpose_a), ("b", b, transpose_b)):
         operand = instruction.operands[name]
         if operand.where == "registers":
-            found = operand_registers(operand, given, name.upper(), text)
-            sources.append(tuple(each.in_register for each in found))
+            scalars = operand_registers(operand, given, name.upper(), text)
+            sources.append(tuple(each.in_register for each in scalars))
             if transpose:
                 raise builder.error(f"A of {text} comes from registers, where it is K-major: no transpose_a")
             continue

@@ -81,28 +81,30 @@ class SwizzledAddresses:
         """Return the pointer to the element so many elements further on."""
         index = self.static + offset
         if self.swizzle is None:
-            found = self.pointer.at(index)
+            target = self.pointer.at(index)
         else:
             low = index % self.swizzle.size()
-            found = self.pointer.at(self._swizzled(self.swizzle, low)).at(index - low)
+            target = self.pointer.at(self._swizzled(self.swizzle, low)).at(index - low)
             if self.inner is None and self.outer is None:
-                piece = piece_at(self.swizzle, index, index + self.swizzle.size(), found.size)
+                piece = piece_at(self.swizzle, index, index + self.swizzle.size(), target.size)
             else:
-                piece = Piece(run_of(self.swizzle) * found.size, self.swizzle, found.size)
-            found = found.within(piece)
-        return found if self.outer is None else found.at(self.outer)
+                piece = Piece(run_of(self.swizzle) * target.size, self.swizzle, target.size)
+            target = target.within(piece)
+        return target if self.outer is None else target.at(self.outer)
 
     def linear_pointer(self) -> Pointer:
         """Return the pointer to where the first element would lie without the swizzle, as descriptors say it.
 
         Its alignment is that of the memory, from which the swizzle's pattern counts.
         """
-        found = self.pointer.at(self.static)
+        target = self.pointer.at(self.static)
         for each in (self.inner, self.outer):
-            found = found if each is None else found.at(each)
+            target = target if each is None else target.at(each)
         whole = self.outer is None or self.outer.multiple % (self.swizzle.size() if self.swizzle else 1) == 0
         align = self.pointer.align if whole else 1
-        return Pointer(found.dtype, found.space, found.base, found.offset, align, variable=found.variable)
+        return Pointer(
+            target.dtype, target.space, target.base, target.offset, align, variable=target.variable
+        )
 
     def _swizzled(self, swizzle: Swizzle, low: int) -> object:
         """Return swizzle(inner + low) for a constant `low` smaller than the swizzle's period."""
@@ -111,8 +113,8 @@ class SwizzledAddresses:
         if self.mask < 0 or low & self.mask:
             return swizzled(swizzle, wide_sum(self.inner, low))
         moved = swizzle(low)
-        found = swizzled(swizzle, self.inner)
-        return xor(found, moved) if moved else found
+        index = swizzled(swizzle, self.inner)
+        return xor(index, moved) if moved else index
 
     def prepare(self, offsets: list[int]) -> None:
         """Compute here, so that a loop does not, what the swizzle makes of offsets, but for whole periods."""
@@ -143,7 +145,7 @@ class StridedAddresses:
 
     pointer: Pointer
     strides: tuple[Any, ...]
-    limits: tuple[Any, ...]
+    limits: tuple[object, ...]
     origin: tuple[object, ...]
 
     swizzle = None
@@ -178,16 +180,16 @@ class StridedAddresses:
 
     def pointer_at(self, offset: tuple[int, ...]) -> Pointer:
         """Return the pointer to the element so far along each mode."""
-        found: Pointer = self.pointer
+        target: Pointer = self.pointer
         for number, stride in zip(offset, self.strides, strict=True):
             if number and isinstance(stride, Scalar):
-                found = found.at(stride_product(number, stride))
+                target = target.at(stride_product(number, stride))
         fixed = sum(
             n * stride
             for n, stride in zip(offset, self.strides, strict=True)
             if not isinstance(stride, Scalar)
         )
-        return found.moved(fixed, found.size)
+        return target.moved(fixed, target.size)
 
     def prepare(self, offsets: list[tuple[int, ...]]) -> None:
         """Compute here, so that a loop does not, how far offsets lead along traced strides."""
@@ -212,7 +214,7 @@ class Coordinates:
     origin: tuple[object, ...]
 
     swizzle = None
-    limits: tuple[Any, ...] = ()
+    limits: tuple[object, ...] = ()
 
     @property
     def rank(self) -> int:
@@ -276,7 +278,7 @@ class TmemAddresses:
 
     swizzle = None
     rank = 0
-    limits: tuple[Any, ...] = ()
+    limits: tuple[object, ...] = ()
 
     @property
     def pointer(self) -> Any:
@@ -349,9 +351,9 @@ def stride_product(step: Any, stride: Nested) -> Any:
         wide = isinstance(step, Scalar) and stride not in (0, 1)
         return (step.to(i64) if wide else step) * stride
     if isinstance(step, Scalar) and step.dtype == stride.dtype and step.dtype.bits == 32:
-        found = mul_wide(step, stride)
-        found.multiple = step.multiple * stride.multiple
-        return found
+        product = mul_wide(step, stride)
+        product.multiple = step.multiple * stride.multiple
+        return product
     if isinstance(step, Scalar):
         step = step.to(i64)
     return stride.to(i64) * step

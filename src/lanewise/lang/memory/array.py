@@ -118,16 +118,16 @@ class Array(Node):
         """Return the pointer to an element; without coordinates, to the first."""
         if not coordinates:
             return self.pointer
-        found: Pointer = self.pointer.at(self.index(*coordinates))
+        pointer: Pointer = self.pointer.at(self.index(*coordinates))
         layout = self.layout
         if not isinstance(layout, ComposedLayout) or not isinstance(layout.layoutB, Swizzle):
-            return found
+            return pointer
         index = None  # known when the kernel runs
         if not any(isinstance(each, Scalar) for each in flatten(coordinates)):
             crd = coordinates[0] if len(coordinates) == 1 else coordinates
             index = layout.offset + index_of(layout.layoutA, crd)
         extent = int(layout.layoutA.cosize()) + int(layout.offset)
-        return found.within(piece_at(layout.layoutB, index, extent, found.size))
+        return pointer.within(piece_at(layout.layoutB, index, extent, pointer.size))
 
     def view(self, what: str) -> View:
         """Return the array as a view, which can be sliced and tiled; `what` names the function that asks."""
@@ -239,10 +239,10 @@ def _declare(space: str, dtype: Format, layout: object, swizzle: Swizzle | None,
     align = align or _ALIGNMENT
     if align & (align - 1) or align < least:
         raise builder.error(f"an alignment is a power of two of at least {least} bytes, not {align}")
-    taken = sum(each.size or 0 for each in builder.variables if each.space == "shared")
-    if space == "shared" and size + taken > MOST_SHARED_BYTES:
+    earlier = sum(each.size or 0 for each in builder.variables if each.space == "shared")
+    if space == "shared" and size + earlier > MOST_SHARED_BYTES:
         raise builder.error(
-            f"this array takes {size:,} bytes of shared memory, and those before it {taken:,}: no GPU has "
+            f"this array takes {size:,} bytes of shared memory, and those before it {earlier:,}: no GPU has "
             f"more than {MOST_SHARED_BYTES:,}"
         )
     symbol = Symbol(space)
@@ -276,15 +276,17 @@ def dynamic_shared(
         raise builder.error(
             f"lw.dynamic_shared takes a dtype such as lw.f16 first, not {dtype!r}{written_as(dtype)}"
         )
-    found = next((each for each in builder.variables if each.space == "shared" and each.size is None), None)
-    if found is None:
-        found = Variable("shared", Symbol("dynamic_shared"), None, 1024)
-        builder.variables.append(found)
+    variable = next(
+        (each for each in builder.variables if each.space == "shared" and each.size is None), None
+    )
+    if variable is None:
+        variable = Variable("shared", Symbol("dynamic_shared"), None, 1024)
+        builder.variables.append(variable)
     if dtype is pred:
         raise _no_truth_values("dynamic_shared")
     if not isinstance(offset, int) or offset < 0 or offset % storage_bytes(dtype):
         raise builder.error(f"offset= counts bytes, a multiple of {storage_bytes(dtype)}, not {offset!r}")
-    base = Pointer(dtype, "shared", found.symbol, 0, found.align)
+    base = Pointer(dtype, "shared", variable.symbol, 0, variable.align)
     laid = as_layout(layout, swizzle)
     builder.dynamic_shared_bytes = max(builder.dynamic_shared_bytes, offset + _bytes_of(dtype, laid))
     return Array(base.moved(offset, 1), laid)

@@ -140,10 +140,10 @@ def static_offset(step: Any, rank: int) -> Any:
 
 def index_bits(layout: Layout) -> int:
     """Return all bits that are set in some index of a layout of elements."""
-    found = 0
+    bits = 0
     for number in range(size(layout)):
-        found |= int(layout(number))
-    return found
+        bits |= int(layout(number))
+    return bits
 
 
 def static_modes(layout: Layout) -> Layout:

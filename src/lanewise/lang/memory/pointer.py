@@ -104,10 +104,10 @@ class Pointer(Node):
         base = self.base
         if isinstance(base, Symbol):
             base = current().define(f"mov.u{dtype.bits}", f"b{dtype.bits}", base)
-        found = Scalar(dtype, base)
+        number = Scalar(dtype, base)
         if self.offset:
-            found = Scalar(dtype, root=found, addend=self.offset)
-        return found
+            number = Scalar(dtype, root=number, addend=self.offset)
+        return number
 
     def named(self, name: str) -> None:
         """Give the register the Python name that the pointer is bound to, unless it has one already."""
@@ -234,14 +234,14 @@ class Pointer(Node):
         accesses = self._accesses(width)
         opcode = self._opcode("ld", cache, volatile)
         builder = current()
-        found: list[Scalar] = []
+        elements: list[Scalar] = []
         for offset, kind, memory, count in accesses:
             registers = [Register(kind) for _ in range(count)]
             suffix = f".v{count}" if count > 1 else ""
             target: Any = tuple(registers) if count > 1 else registers[0]
             builder.emit(f"{opcode}{suffix}.{memory}", target, Address(self.base, self.offset + offset))
-            found += self._unpacked(registers, kind)
-        return found[0] if width == 1 else tuple(found)
+            elements += self._unpacked(registers, kind)
+        return elements[0] if width == 1 else tuple(elements)
 
     def store(self, value: object, *, cache: str = "", volatile: bool = False) -> None:
         """Store a value, or a tuple of values side by side."""
@@ -290,15 +290,15 @@ class Pointer(Node):
         step = min(total & -total, _WIDEST_ACCESS)
         if step < min(4, total):
             step = self.size
-        found = []
+        accesses = []
         for offset in range(0, total, step):
             if self.dtype.bits < 32 and step >= 4:
-                found.append(Access(offset, "b32", "b32", step // 4))
+                accesses.append(Access(offset, "b32", "b32", step // 4))
             else:
-                found.append(Access(offset, own, memory_type(self.dtype), step // self.size))
-        if len(found) > 1:  # a layout keeps together what one access moves, and not more
+                accesses.append(Access(offset, own, memory_type(self.dtype), step // self.size))
+        if len(accesses) > 1:  # a layout keeps together what one access moves, and not more
             self.leave_layout()
-        return found
+        return accesses
 
     def require_together(self, count: int, what: str) -> None:
         """Raise an error if a swizzle keeps fewer than `count` bytes together; `what` moves so many."""

@@ -78,6 +78,6 @@ def swizzled(swizzle: Swizzle, index: object) -> Any:
         index = index - whole
     source = index & swizzle.yyy_msk
     moved = source >> swizzle.shift if swizzle.shift > 0 else source << -swizzle.shift
-    found = xor(index, moved)
-    found.multiple = gcd(index.multiple, run_of(swizzle))
-    return found + whole if whole else found
+    result = xor(index, moved)
+    result.multiple = gcd(index.multiple, run_of(swizzle))
+    return result + whole if whole else result

@@ -41,8 +41,8 @@ class Vectors(Node):
         return self.pointer.moved(index, self.width * self.pointer.size)
 
     def __getitem__(self, index: object) -> tuple[Scalar, ...]:
-        found = self.ptr(index).load(self.width)
-        return found if isinstance(found, tuple) else (found,)
+        elements = self.ptr(index).load(self.width)
+        return elements if isinstance(elements, tuple) else (elements,)
 
     def __setitem__(self, index: object, values: Iterable[object]) -> None:
         items = tuple(values) if isinstance(values, Iterable) else (values,)

@@ -93,21 +93,21 @@ class View(Node):
 
     def are_contiguous(self, numbers: list[int]) -> bool:
         """Return whether the elements of these coordinates lie side by side in memory, in order."""
-        found = [self.offset(number) for number in numbers]
+        offsets = [self.offset(number) for number in numbers]
         if isinstance(self.addresses, StridedAddresses):
             for mode, stride in enumerate(self.addresses.strides):
-                moves = any(each[mode] != found[0][mode] for each in found)
+                moves = any(each[mode] != offsets[0][mode] for each in offsets)
                 if moves and (isinstance(stride, Scalar) or stride != 1):
                     return False
-            found = [sum(each) for each in found]
-        return [each - found[0] for each in found] == list(range(len(found)))
+            offsets = [sum(each) for each in offsets]
+        return [each - offsets[0] for each in offsets] == list(range(len(offsets)))
 
     def prepared(self) -> View:
         """Return the view, with what its addresses share computed here, before a loop that uses them."""
         inside = static_modes(self.layout)
         if size(inside) <= _MOST_PREPARED:
-            found = [static_offset(inside(number), self.addresses.rank) for number in range(size(inside))]
-            self.addresses.prepare(found)
+            offsets = [static_offset(inside(number), self.addresses.rank) for number in range(size(inside))]
+            self.addresses.prepare(offsets)
         return self
 
     def __getitem__(self, coordinate: object) -> Any:

@@ -201,7 +201,7 @@ class ThreadCopy:
         """Return what the thread writes of a destination (M, N, …), as ((FrgV, FrgX), RestM, RestN, …)."""
         return self._partition(self.copy.tidfrg_D, tensor, "partition_D")
 
-    def _partition(self, divide: Callable[[Any], Any], tensor: object, what: str) -> View:
+    def _partition(self, divide: Callable[[object], object], tensor: object, what: str) -> View:
         whole = as_view(tensor, what)
         threads, values, rest = _with_line(divide, whole.layout)
         assert rank(values) == 2

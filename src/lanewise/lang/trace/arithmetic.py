@@ -144,10 +144,10 @@ def neg(a: Scalar) -> Scalar:
 def power(a: Scalar, exponent: object) -> Scalar:
     """Return a ** n for n from 1 to 4, by multiplication."""
     if isinstance(exponent, int) and 1 <= exponent <= 4:
-        found = a
+        product = a
         for _ in range(exponent - 1):
-            found = mul(found, a)
-        return found
+            product = mul(product, a)
+        return product
     raise current().error("x ** n works for n = 1 to 4; otherwise use lw.exp2(n * lw.log2(x))")
 
 

@@ -75,11 +75,11 @@ class Builder:
         """
         key = (opcode, sources)
         for scope in reversed(self.scopes):
-            found = scope.get(key)
-            if found is not None:
-                if hint and not found.hint:
-                    found.hint = hint
-                return found  # type: ignore[no-any-return]  # scopes hold registers and their tuples
+            earlier = scope.get(key)
+            if earlier is not None:
+                if hint and not earlier.hint:
+                    earlier.hint = hint
+                return earlier  # type: ignore[no-any-return]  # scopes hold registers and their tuples
         register = Register(kind, hint)
         if not self.unreachable:
             self.code.append(Operation(opcode, (register, *sources), None, True, self.location))

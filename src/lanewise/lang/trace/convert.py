@@ -144,15 +144,15 @@ def _small_float(value: Scalar, dtype: Format, rounding: str, saturate: bool) ->
 
 def bitcast(value: object, dtype: Format) -> Scalar:
     """Return the same bits as another dtype of the same size. Inside a kernel: `lw.bitcast(x, lw.u32)`."""
-    found = scalar(value, None, "lw.bitcast")
-    if found.dtype.bits != dtype.bits or pred in (found.dtype, dtype):
+    number = scalar(value, None, "lw.bitcast")
+    if number.dtype.bits != dtype.bits or pred in (number.dtype, dtype):
         raise current().error(
-            f"lw.bitcast keeps the bits: {describe(found)} is not of {dtype_name(dtype)}'s size"
+            f"lw.bitcast keeps the bits: {describe(number)} is not of {dtype_name(dtype)}'s size"
         )
-    kind, target = register_kind(found.dtype), register_kind(dtype)
+    kind, target = register_kind(number.dtype), register_kind(dtype)
     if kind == target:
-        return Scalar(dtype, found.in_register)
-    return Scalar(dtype, current().define(f"mov.b{dtype.bits}", target, found.in_register))
+        return Scalar(dtype, number.in_register)
+    return Scalar(dtype, current().define(f"mov.b{dtype.bits}", target, number.in_register))
 
 
 _PACKED = {f16: f16x2, bf16: bf16x2}
@@ -200,15 +200,15 @@ def _pack_small_floats(low: Scalar, high: Scalar, dtype: Format | None) -> Scala
 
 def unpack(value: object, dtype: Format | None = None) -> tuple[Scalar, Scalar]:
     """Return the two values of a register, low one first; `dtype` says what two 16-bit ones are."""
-    found = scalar(value, None, "lw.unpack")
-    if found.dtype in SMALL_PAIRS:
+    pair = scalar(value, None, "lw.unpack")
+    if pair.dtype in SMALL_PAIRS:
         from lanewise.lang.trace import small_floats  # loaded where a kernel needs it
 
-        return small_floats.apart(found)
-    if found.dtype.bits != 32 or found.dtype is f32:
-        raise current().error(f"lw.unpack takes a 32-bit register of two values, not {describe(found)}")
-    element = dtype or PAIRS.get(found.dtype, u16)
-    low, high = unpack_register(found.in_register, element, 16)
+        return small_floats.apart(pair)
+    if pair.dtype.bits != 32 or pair.dtype is f32:
+        raise current().error(f"lw.unpack takes a 32-bit register of two values, not {describe(pair)}")
+    element = dtype or PAIRS.get(pair.dtype, u16)
+    low, high = unpack_register(pair.in_register, element, 16)
     return low, high
 
 

@@ -68,7 +68,7 @@ class ResultPair:
     """The two results of one instruction, written as `a|b`."""
 
     first: Any
-    second: Any
+    second: object
 
 
 @dataclass(frozen=True, slots=True)

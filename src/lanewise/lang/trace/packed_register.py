@@ -73,11 +73,11 @@ def pack_register(values: list[Scalar], slot_bits: int, shift: int = 0) -> Regis
     if slot_bits == 16:
         low, high = (each.in_register for each in values)
         return builder.define("mov.b32", "b32", (low, high))
-    found: Register | str = "0"
+    packed: Register | str = "0"
     for number, value in enumerate(values):
         wide = builder.define("cvt.u32.u16", "b32", value.in_register)
-        found = builder.define(
-            "bfi.b32", "b32", wide, found, str(number * slot_bits + shift), str(value.dtype.bits)
+        packed = builder.define(
+            "bfi.b32", "b32", wide, packed, str(number * slot_bits + shift), str(value.dtype.bits)
         )
-    assert isinstance(found, Register)
-    return found
+    assert isinstance(packed, Register)
+    return packed

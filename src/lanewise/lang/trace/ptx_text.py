@@ -110,20 +110,22 @@ class Writer:
 
     def _declarations(self) -> list[str]:
         """Return the declarations of the registers and of the variables in shared and local memory."""
-        found = []
+        declarations = []
         for kind in _STEMS:
             line = ""
             for name in self.registers.get(kind, ()):
                 if line and len(line) + len(name) > 104:
-                    found.append(f"{line};")
+                    declarations.append(f"{line};")
                     line = ""
                 line += f", {name}" if line else f"    .reg .{kind} {name}"
             if line:
-                found.append(f"{line};")
+                declarations.append(f"{line};")
         for each in self.builder.variables:
             if each.space in ("shared", "local") and each.size is not None:
-                found.append(f"    .{each.space} .align {each.align} .b8 {each.symbol.name}[{each.size}];")
-        return [*found, ""]
+                declarations.append(
+                    f"    .{each.space} .align {each.align} .b8 {each.symbol.name}[{each.size}];"
+                )
+        return [*declarations, ""]
 
     def _code(self, code: Code) -> None:
         """Write labels and operations, each Python line before the first operation that comes from it."""

@@ -113,14 +113,14 @@ class Scalar(_Base):
     @property
     def in_register(self) -> Register:
         """The register that holds the value; a constant is moved to one."""
-        found = self.operand
-        if isinstance(found, Register):
-            return found
+        operand = self.operand
+        if isinstance(operand, Register):
+            return operand
         builder = current()
         if self.dtype is pred:
-            return builder.define("mov.pred", "pred", found, hint=self.hint)
+            return builder.define("mov.pred", "pred", operand, hint=self.hint)
         kind = register_kind(self.dtype)
-        return builder.define(f"mov.{kind}", kind, found, hint=self.hint)
+        return builder.define(f"mov.{kind}", kind, operand, hint=self.hint)
 
     def named(self, name: str) -> None:
         """Give the register the Python name that the value is bound to, unless it has one already."""

@@ -80,11 +80,11 @@ def lane_id() -> Scalar:
 
 def thread_rank() -> Scalar:
     """Return the thread's number in its block: x + y·dim_x + z·dim_x·dim_y."""
-    found: Scalar = thread_idx.x + block_dim.x * (thread_idx.y + block_dim.y * thread_idx.z)
-    return found
+    rank: Scalar = thread_idx.x + block_dim.x * (thread_idx.y + block_dim.y * thread_idx.z)
+    return rank
 
 
 def warp_id() -> Scalar:
     """Return the warp's number in its block: `thread_rank() // 32`."""
-    found: Scalar = thread_rank() // 32
-    return found
+    warp: Scalar = thread_rank() // 32
+    return warp

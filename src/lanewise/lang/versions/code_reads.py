@@ -52,14 +52,14 @@ def code_reads(code: CodeType) -> CodeReads:
     >>> code_reads(example.__code__).globals
     (('len',), ('cfg', 'tile', 'rows'))
     """
-    found: dict[str, dict[Chain, None]] = {"global": {}, "cell": {}, "import": {}}
+    chains: dict[str, dict[Chain, None]] = {"global": {}, "cell": {}, "import": {}}
     attributes: set[str] = set()
     for each in _with_inner(code):
         for kind, chain in _chains(each, attributes):
             if kind != "cell" or chain[0] in code.co_freevars:
-                found[kind][chain] = None
-    imports = tuple(name for (name,) in found["import"])
-    return CodeReads(tuple(found["global"]), tuple(found["cell"]), imports, frozenset(attributes))
+                chains[kind][chain] = None
+    imports = tuple(name for (name,) in chains["import"])
+    return CodeReads(tuple(chains["global"]), tuple(chains["cell"]), imports, frozenset(attributes))
 
 
 def _with_inner(code: CodeType) -> Iterator[CodeType]:

@@ -108,12 +108,12 @@ def _key(value: Any, around: tuple[object, ...]) -> object:
 
 def _attributes(value: object, slots: tuple[MemberDescriptorType, ...]) -> dict[str, object]:
     """Return the attributes that an object has in slots and in its dictionary."""
-    found = {}
+    attributes = {}
     for each in slots:
         with suppress(AttributeError):  # it may have no value yet
-            found[f"{each.__objclass__.__qualname__}.{each.__name__}"] = each.__get__(value)
+            attributes[f"{each.__objclass__.__qualname__}.{each.__name__}"] = each.__get__(value)
     held = getattr(value, "__dict__", None)
-    return found | held if isinstance(held, dict) else found
+    return attributes | held if isinstance(held, dict) else attributes
 
 
 @lru_cache(_MOST_CLASSES)

@@ -68,8 +68,8 @@ def content_of(value: Any) -> tuple[object, ...] | None:
     The bytes of an array of objects are None.
     """
     if isinstance(attribute_of(value, "_version"), int) and attribute_of(value, "data_ptr"):
-        found = (str(value.dtype), tuple(value.shape), value._version, value.data_ptr())
-        return (*found, _host_bytes(value) or b"")
+        facts = (str(value.dtype), tuple(value.shape), value._version, value.data_ptr())
+        return (*facts, _host_bytes(value) or b"")
     if attribute_of(value, "__array_interface__") and attribute_of(value, "tobytes"):
         if value.dtype.hasobject:
             return (value.shape, None)

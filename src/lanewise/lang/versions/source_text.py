@@ -67,14 +67,14 @@ class SourceText:
             )
         if self.code.co_name == "<lambda>":
             raise self.error("a kernel is a function defined with `def`, not a lambda", first)
-        found = _parsed(_indented_below(self.lines, first), first) or _parsed(self._block(first), first)
-        if found is None or not self._is_of_code():
+        definition = _parsed(_indented_below(self.lines, first), first) or _parsed(self._block(first), first)
+        if definition is None or not self._is_of_code():
             raise self.error(
                 f"the file has changed since Python read {name} from it, and a kernel is made from its "
                 "source: import the module again (importlib.reload), or start Python anew",
                 first,
             )
-        return found
+        return definition
 
     def _block(self, first: int) -> list[str]:
         """Return the lines of the definition at a line, as Python's tokenizer finds its end."""
@@ -134,17 +134,17 @@ def _indented_below(lines: list[str], first: int) -> list[str]:
     A text or an expression of several lines that goes on with less indentation is cut off. Then the lines
     found are no whole statement, and Python's own tokenizer has to find the end (`inspect.getblock`).
     """
-    found: list[str] = []
+    indented: list[str] = []
     margin, begun = "", False
     for line in lines[first - 1 :]:
         text = line.lstrip()
-        if not found:
+        if not indented:
             margin = line[: len(line) - len(text)]
         elif begun and text and text[0] not in ")#" and not line.startswith((margin + " ", margin + "\t")):
             break
         begun = begun or text.startswith("def ")
-        found.append(line)
-    return found
+        indented.append(line)
+    return indented
 
 
 def _parsed(lines: list[str], first: int) -> ast.FunctionDef | None:
@@ -153,5 +153,5 @@ def _parsed(lines: list[str], first: int) -> ast.FunctionDef | None:
         module = ast.parse("\n" * (first - 1) + dedent("\n".join(lines)))
     except (SyntaxError, ValueError):
         return None
-    found = module.body[0] if module.body else None
-    return found if isinstance(found, ast.FunctionDef) else None
+    statement = module.body[0] if module.body else None
+    return statement if isinstance(statement, ast.FunctionDef) else None

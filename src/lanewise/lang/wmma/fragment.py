@@ -51,8 +51,8 @@ class FragmentElements(Node):
         held.require_filled("its elements are read")
         if held.dtype in STORAGE:
             return Scalar(held.storage_element_type, held.registers[number].in_register)
-        found: Scalar = held.as_operand()[number]
-        return bitcast(Scalar(u32, found.in_register), f32) if held.dtype is tf32 else found
+        element: Scalar = held.as_operand()[number]
+        return bitcast(Scalar(u32, element.in_register), f32) if held.dtype is tf32 else element
 
     def __setitem__(self, index: object, value: object) -> None:
         number, held = self._index(index), self._fragment

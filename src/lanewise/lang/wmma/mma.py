@@ -33,18 +33,18 @@ def _operands(
     d: object, a: object, b: object, c: object, what: str
 ) -> tuple[fragment, fragment, fragment, fragment]:
     """Return the four fragments of a product; an error unless they fit together."""
-    found = tuple(given_fragment(each, what) for each in (d, a, b, c))
+    fragments = tuple(given_fragment(each, what) for each in (d, a, b, c))
     builder = current()
-    for held, use in zip(found, (accumulator, matrix_a, matrix_b, accumulator), strict=True):
+    for held, use in zip(fragments, (accumulator, matrix_a, matrix_b, accumulator), strict=True):
         if held.use is not use:
             raise builder.error(f"{what}(d, a, b, c): {held} is given where {use.name} belongs")
-        if (held.m, held.n, held.k) != (found[1].m, found[1].n, found[1].k):
-            raise builder.error(f"{what}: {held} and {found[1]} are of different shapes")
-    for held in found[1:]:
+        if (held.m, held.n, held.k) != (fragments[1].m, fragments[1].n, fragments[1].k):
+            raise builder.error(f"{what}: {held} and {fragments[1]} are of different shapes")
+    for held in fragments[1:]:
         held.require_filled("it is multiplied")
-    if found[1].dtype != found[2].dtype:
-        raise builder.error(f"{what}: {found[1]} and {found[2]} are of different formats")
-    return found[0], found[1], found[2], found[3]
+    if fragments[1].dtype != fragments[2].dtype:
+        raise builder.error(f"{what}: {fragments[1]} and {fragments[2]} are of different formats")
+    return fragments[0], fragments[1], fragments[2], fragments[3]
 
 
 def _multiply(inst: Instruction, d: fragment, a: fragment, b: fragment, c: fragment) -> None:

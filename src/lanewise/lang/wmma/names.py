@@ -57,7 +57,7 @@ def _known(text: str, stride: bool | None) -> Instruction | LanewiseError:
 
 def find(text: str, what: str, *, stride: bool | None = None) -> Instruction:
     """Return an instruction of the catalogue; an error in the words of WMMA if there is none."""
-    found = _known(text, stride)
-    if isinstance(found, LanewiseError):
-        raise current().error(f"{what}: there is no {text}. {found}")
-    return found
+    known = _known(text, stride)
+    if isinstance(known, LanewiseError):
+        raise current().error(f"{what}: there is no {text}. {known}")
+    return known

@@ -125,8 +125,8 @@ def block_scaled_sums(request: Request, problem: Problem, plan: Plan) -> AnyArra
     with Progress("lw.matmul") as progress:
         for first in range(0, m, slab):
             rows = slice(first, first + slab)
-            scales = {"scale_a": of_a[rows].view(dtype), "scale_b": np.ascontiguousarray(of_b.T).view(dtype)}
-            parts.append(multiply.gemm(a[rows], b, arch=plan.arch, **scales))
+            scale_a, scale_b = of_a[rows].view(dtype), np.ascontiguousarray(of_b.T).view(dtype)
+            parts.append(multiply.gemm(a[rows], b, arch=plan.arch, scale_a=scale_a, scale_b=scale_b))
             progress(min(first + slab, m), m)
     return np.concatenate(parts).reshape(shape)
 

@@ -38,7 +38,7 @@ class Launch(NamedTuple):
         else:  # without a keyword, which a warm launch does not have
             self.kernel(*self.arguments, stream=stream)
 
-    def traced(self) -> tuple[Configured, tuple[Any, ...]]:
+    def traced(self) -> tuple[Configured, tuple[object, ...]]:
         """Return the kernel as PTX, ready to launch, and its arguments."""
         configured, arguments = self.kernel.bind(*self.arguments)
         return (configured.overlapping() if self.overlap else configured), arguments
@@ -83,7 +83,7 @@ def run(launches: Iterable[Launch], stream: object = None) -> None:
         each(stream)
 
 
-def or_null(array: Memory | None) -> Any:
+def or_null(array: Memory | None) -> Memory | int:
     """Return an array's memory as a kernel's pointer, or the address that a kernel never reads."""
     return 0 if array is None else flat(array)
 
@@ -118,7 +118,7 @@ def block_scale_strides(pointers: Pointers) -> tuple[int, int, int, int]:
     return row, row_k, column, column_k
 
 
-def rows_of_operands(problem: Problem, pointers: Pointers) -> tuple[Any, Any]:
+def rows_of_operands(problem: Problem, pointers: Pointers) -> tuple[Memory, Memory]:
     """Return A and B as tensor maps see them: with the contiguous axis last."""
     return (
         pointers.a if problem.a.k_major else pointers.a.swapaxes(-1, -2),

@@ -7,11 +7,12 @@ give the same bits, activations included. The steps and their order are `Epilogu
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from lanewise import lang as lw
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format, f32
+from lanewise.lang.memory.pointer import Pointer
+from lanewise.lang.trace.scalar import Scalar
 from lanewise.linalg.problem import Epilogue
 
 ACTIVATIONS = ("relu", "gelu_tanh", "gelu_erf", "silu", "sigmoid")
@@ -63,19 +64,19 @@ _DEGREES = ((8, 3), (11, 4))
 class EpilogueValues:
     """The traced arguments of an epilogue: pointers and numbers; those that it lacks are not read."""
 
-    alpha: Any = None
-    beta: Any = None
-    bias: Any = None
-    residual: Any = None
-    residual_row: Any = None
-    residual_column: Any = None
-    scale_a: Any = None
-    scale_b: Any = None
-    scale_out: Any = None
+    alpha: Scalar | None = None
+    beta: Scalar | None = None
+    bias: Pointer | None = None
+    residual: Pointer | None = None
+    residual_row: Scalar | None = None
+    residual_column: Scalar | None = None
+    scale_a: Pointer | list[Scalar] | None = None
+    scale_b: Pointer | None = None
+    scale_out: Pointer | list[Scalar] | None = None
     #: Steps of block scales along rows and K, and along columns and K.
-    scale_strides: Any = None
+    scale_strides: tuple[Scalar, ...] | None = None
     #: The rows of each matrix of a batch that is computed as one.
-    folded_rows: Any = None
+    folded_rows: Scalar | None = None
 
 
 @lw.device
@@ -153,7 +154,7 @@ def short_degree(dtype: Format) -> int | None:
     return next((degree for most, degree in _DEGREES if dtype.mantissa_bits < most), None)
 
 
-def activated(name: str, x, dtype: Format = f32) -> Any:
+def activated(name: str, x, dtype: Format = f32) -> Scalar:
     """Return the activation of an f32 by its name, as accurate as results of a format can show."""
     degree = short_degree(dtype)
     if name == "relu":
@@ -241,6 +242,6 @@ def finished(epilogue, given, value, of_row, of_column, residual, at, dtype):
     return value
 
 
-def rounded(value, dtype: Format) -> Any:
+def rounded(value, dtype: Format) -> Scalar:
     """Return a finished value in the format of the result."""
     return value if value.dtype == dtype else value.to(dtype)

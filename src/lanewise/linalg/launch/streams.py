@@ -13,7 +13,7 @@ from typing import Any
 from lanewise.gpu.streams import stream_handle
 
 
-def working_on(stream: object, array: object) -> AbstractContextManager[Any] | None:
+def working_on(stream: object, array: object) -> AbstractContextManager[object] | None:
     """Return what makes a stream the current one of an array's library; None if it is that already."""
     handle = stream_handle(stream)
     torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")

@@ -62,13 +62,13 @@ class AddressParameters:
 
     def _origins(self, op: Op, operand: ResolvedOperand, known: dict[int, Origins]) -> Origins:
         """Return what an operand of an instruction may be made from, as far as it is known yet."""
-        found = _NUMBER
+        origins = _NUMBER
         for register in registers_in(operand):
             if register in self._definitions.parameters:
                 return _ANY
             for each in self._definitions.reaching(op, register):
-                found |= known.get(each, _NUMBER)
-        return found
+                origins |= known.get(each, _NUMBER)
+        return origins
 
     def _made(self, op: Op, register: Register, known: dict[int, Origins]) -> Origins | None:
         """Return what an instruction's result may be made from."""
@@ -87,11 +87,11 @@ class AddressParameters:
             return _NUMBER
         if flow is AddressFlow.MULTIPLY_ADD:
             used = used[-1:]
-        found = _NUMBER
+        origins = _NUMBER
         for number, operand in enumerate(used, len(op.operands) - len(used)):
             if record.role(number) is Role.USED:
-                found |= self._origins(op, operand, known)
-        return found
+                origins |= self._origins(op, operand, known)
+        return origins
 
 
 def _join(first: Origins, second: Origins) -> Origins:

@@ -29,20 +29,20 @@ def control_registers(program: Program) -> set[Register] | None:
     ops = [op for body in program.bodies for op in body.ops]
     if len(program.bodies) > 1 or any(op.record.ends is BlockEnd.CALL for op in ops):
         return None
-    found: set[Register] = set()
+    deciding: set[Register] = set()
     for op in ops:
-        found |= op.registers(*_DECIDING)
+        deciding |= op.registers(*_DECIDING)
         if op.guard is not None:
-            found.add(op.guard[0])
+            deciding.add(op.guard[0])
         if any(op.record.role(number) is Role.LABEL for number in range(len(op.operands))):
-            found |= _sources(op)
+            deciding |= _sources(op)
     before = -1
-    while len(found) != before:
-        before = len(found)
+    while len(deciding) != before:
+        before = len(deciding)
         for op in ops:
-            if not found.isdisjoint(op.registers(Role.DEFINED)):
-                found |= _sources(op)
-    return found
+            if not deciding.isdisjoint(op.registers(Role.DEFINED)):
+                deciding |= _sources(op)
+    return deciding
 
 
 def time_decides(program: Program) -> bool:

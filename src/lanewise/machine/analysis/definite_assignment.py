@@ -73,18 +73,18 @@ def is_zero_of_itself(op: Op) -> bool:
 
 def needed(op: Op) -> set[Register]:
     """Return the registers whose values an instruction needs."""
-    found = {op.guard[0]} if op.guard is not None else set()
+    registers = {op.guard[0]} if op.guard is not None else set()
     if op.record.second_half or op.record.does_nothing:
-        return found
-    found |= op.registers(*_NEEDED)
+        return registers
+    registers |= op.registers(*_NEEDED)
     if _adds_to_sums(op):
-        found |= op.registers(Role.DEFINED)
+        registers |= op.registers(Role.DEFINED)
     stores_copy = op.record.is_plain_store and op.space in _COPIES
     if op.record.shuffles:  # what it reads counts by lanes
-        return found | {each for operand in op.operands[2:] for each in registers_in(operand)}
+        return registers | {each for operand in op.operands[2:] for each in registers_in(operand)}
     if not passes_on(op) and not stores_copy and op.record.role(1) is not Role.CALLEE:
-        found |= op.registers(Role.USED)
-    return found
+        registers |= op.registers(Role.USED)
+    return registers
 
 
 def _scale_d(op: Op) -> ResolvedOperand | None:
@@ -282,7 +282,7 @@ def _slots_without_value(
     moved: PassedOn,
 ) -> set[Register]:
     """Return the slots of parameters and results through which a lack of values may pass."""
-    found: set[Register] = set()
+    unassigned: set[Register] = set()
     doubtful = {
         number: _used_without_value(own, known, slots, gives, moved)
         for number, own in bodies.items()
@@ -290,12 +290,12 @@ def _slots_without_value(
     }
     grown = bool(doubtful)
     while grown:
-        before = len(found)
+        before = len(unassigned)
         for number, here in doubtful.items():
-            tainted = _tainted(bodies[number], here | found, moved, gives, slots)
-            found |= {each for each in tainted if is_slot(each)}
-        grown = len(found) > before
-    return found
+            tainted = _tainted(bodies[number], here | unassigned, moved, gives, slots)
+            unassigned |= {each for each in tainted if is_slot(each)}
+        grown = len(unassigned) > before
+    return unassigned
 
 
 def _add_body(
@@ -431,7 +431,7 @@ def _used_without_value(
     blocks: list[BasicBlock], known: Known, slots: ParameterSlots, gives: Assigned, moved: PassedOn
 ) -> set[Register]:
     """Return the registers that some instruction uses where a path may have left them without a value."""
-    found: set[Register] = set()
+    unassigned: set[Register] = set()
     for block in blocks:
         here = set(known[id(block)])
         for op in block.executed:
@@ -439,10 +439,10 @@ def _used_without_value(
             where = needed_where(op)
             used = needed(op) | moved(op) | shuffled | (where[0] if where is not None else set())
             used |= {each.source for each in slots.moves(op) if each.source and not is_slot(each.source)}
-            found |= used - here
+            unassigned |= used - here
             if _always_assigns(op):
                 here |= gives(op)
-    return found
+    return unassigned
 
 
 def _tainted(
@@ -457,16 +457,16 @@ def _tainted(
     if slots is not None:
         passed_on = (move for block in blocks for op in block.executed for move in slots.moves(op))
         moves += [({each.source}, {each.target}) for each in passed_on if each.source is not None]
-    found: set[Register] = set()
+    tainted: set[Register] = set()
     without, changed = set(doubtful), bool(doubtful)
     while changed:
         changed = False
         for sources, targets in moves:
-            if not targets <= found and not without.isdisjoint(sources):
-                found |= targets
+            if not targets <= tainted and not without.isdisjoint(sources):
+                tainted |= targets
                 without |= targets
                 changed = True
-    return found
+    return tainted
 
 
 def has_folded_values(module: Module) -> bool:

@@ -96,13 +96,13 @@ class ParameterSlots:
         assert isinstance(wanted, OperandList) and isinstance(given, OperandList)
         targets: tuple[ResolvedOperand, ...] = wanted.elements if op.record.second_half else body.parameters
         sources: tuple[ResolvedOperand, ...] = body.returns if op.record.second_half else given.elements
-        found = []
+        moves = []
         for target, source in zip(targets, sources, strict=False):
             if isinstance(source, Symbol) and isinstance(target, Symbol):
                 end = source.address + min(source.size, target.size)
                 inside = [each for each in self.stored if source.address <= each < end]
                 shift = target.address - source.address
-                found += [Move(slot_at(each + shift), slot_at(each)) for each in inside]
+                moves += [Move(slot_at(each + shift), slot_at(each)) for each in inside]
             elif isinstance(target, Symbol):
-                found.append(Move(slot_at(target.address), source if isinstance(source, Register) else None))
-        return found
+                moves.append(Move(slot_at(target.address), source if isinstance(source, Register) else None))
+        return moves

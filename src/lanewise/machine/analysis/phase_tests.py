@@ -34,17 +34,17 @@ def unheeded_tests(program: Program) -> set[int]:
     ]
     for test in tests:
         test.follow()
-    found = {test.op.site for test in tests if not test.is_heeded}
-    while found:
-        heeded = {id(test.block): test for test in tests if test.op.site not in found}
-        unheeded = {id(test.block) for test in tests if test.op.site in found}
+    sites = {test.op.site for test in tests if not test.is_heeded}
+    while sites:
+        heeded = {id(test.block): test for test in tests if test.op.site not in sites}
+        unheeded = {id(test.block) for test in tests if test.op.site in sites}
         retried = {
-            test.op.site for test in heeded.values() if test.gives_up(set(heeded), unheeded, found, tests)
+            test.op.site for test in heeded.values() if test.gives_up(set(heeded), unheeded, sites, tests)
         }
         if not retried:
             break
-        found |= retried
-    return found
+        sites |= retried
+    return sites
 
 
 @dataclass
@@ -122,15 +122,15 @@ def _uses(register: Register, block: BasicBlock, start: int) -> Iterator[tuple[B
 
 def _reached(starts: list[BasicBlock], stops: set[int]) -> dict[int, BasicBlock]:
     """Return the basic blocks that some lead to, by identity, those beyond `stops` left out."""
-    found: dict[int, BasicBlock] = {}
+    reached: dict[int, BasicBlock] = {}
     left = list(starts)
     while left:
         block = left.pop()
-        if id(block) not in found:
-            found[id(block)] = block
+        if id(block) not in reached:
+            reached[id(block)] = block
             if id(block) not in stops:
                 left += successors(block)
-    return found
+    return reached
 
 
 def _chooses_by(op: Op, register: Register) -> bool:

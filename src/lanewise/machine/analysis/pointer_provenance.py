@@ -66,12 +66,12 @@ def shared_variables(program: Program) -> tuple[Symbol, ...]:
 
 def _named_variables(program: Program) -> tuple[Symbol, ...]:
     """Return the variables of shared memory that the instructions of a kernel name, sorted by address."""
-    found: set[Symbol] = set()
+    named: set[Symbol] = set()
 
     def collect(operand: ResolvedOperand) -> None:
         match operand:
             case Symbol(space="shared"):
-                found.add(variable(operand))
+                named.add(variable(operand))
             case OperandList(elements):
                 for element in elements:
                     collect(element)
@@ -83,7 +83,7 @@ def _named_variables(program: Program) -> tuple[Symbol, ...]:
     for op in program.sites:
         for operand in op.operands:
             collect(operand)
-    return tuple(sorted(found, key=lambda each: each.address))
+    return tuple(sorted(named, key=lambda each: each.address))
 
 
 class AddressSources:
@@ -107,12 +107,12 @@ class AddressSources:
             case Register():
                 if operand in self.definitions.parameters:
                     return UNKNOWN
-                found: Source | None = None
+                joined: Source | None = None
                 for each in self.definitions.reaching(op, operand):
                     source = known.get(each)
                     if source is not None:
-                        found = source if found is None else _join(found, source)
-                return found
+                        joined = source if joined is None else _join(joined, source)
+                return joined
             case Symbol(space="shared"):
                 return Derived(variable(operand))
             case Symbol() | RegisterPart():

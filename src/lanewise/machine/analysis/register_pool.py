@@ -53,8 +53,10 @@ def _bound(program: Program) -> int | None:
 
 
 def _by_rule(bound: int, asked: list[Op]) -> int:
-    taken = [op.operands[0].bits for op in asked if op.has("inc") and isinstance(op.operands[0], Immediate)]
-    return min(bound, MOST_REGISTERS, max(taken, default=MOST_REGISTERS))
+    requested = [
+        op.operands[0].bits for op in asked if op.has("inc") and isinstance(op.operands[0], Immediate)
+    ]
+    return min(bound, MOST_REGISTERS, max(requested, default=MOST_REGISTERS))
 
 
 def _by_ptxas(program: Program, arch: str) -> int:
@@ -68,8 +70,8 @@ def _by_ptxas(program: Program, arch: str) -> int:
         kept = disk_cache.read(request, ".registers")
         if kept is None:
             cubin = ptxas(module, target, options=("--entry", name), timeout=_PATIENCE)
-            found = IGNORED if _IGNORED_NOTE in cubin.log else cubin.resources[name].registers
-            kept = str(found).encode()
+            count = IGNORED if _IGNORED_NOTE in cubin.log else cubin.resources[name].registers
+            kept = str(count).encode()
             disk_cache.keep(request, ".registers", kept)
         return int(kept)
     except (LanewiseError, OSError, KeyError):

@@ -30,11 +30,11 @@ class ValueUses:
     @cached_property
     def _users(self) -> dict[Register, list[Op]]:
         """The instructions that need the value of a register, or pass it on."""
-        found: dict[Register, list[Op]] = {}
+        users: dict[Register, list[Op]] = {}
         for op in self.program.sites:
             for register in needed(op) | passed(op):
-                found.setdefault(register, []).append(op)
-        return found
+                users.setdefault(register, []).append(op)
+        return users
 
     def of(self, load: Op, element: int) -> Use:
         """Return what becomes of an element that a load gives."""
@@ -46,18 +46,18 @@ class ValueUses:
         return self._known[key]
 
     def _follow(self, first: Register) -> Use:
-        followed, left, found = {first}, [first], Use.DROPPED
-        while left and found is not Use.COMPUTED:
+        followed, left, use = {first}, [first], Use.DROPPED
+        while left and use is not Use.COMPUTED:
             register = left.pop()
             for op in self._users.get(register, ()):
                 if register in needed(op):
                     stores = op.record.is_plain_store and register in stored_registers(op)
-                    found = max(found, Use.COPIED if stores else Use.COMPUTED)
+                    use = max(use, Use.COPIED if stores else Use.COMPUTED)
                 elif not op.record.chooses:
                     further = assigned(op) - followed
                     followed |= further
                     left += further
-        return found
+        return use
 
 
 def stored_registers(op: Op) -> set[Register]:

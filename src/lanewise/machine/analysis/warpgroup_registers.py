@@ -70,8 +70,8 @@ def _copies(op: Op) -> bool:
 
 def _matrix_registers(op: Op) -> set[Register]:
     """Return the registers of 32 bits that a wgmma reads: A and metadata, not descriptors and predicates."""
-    found = {each for operand in op.operands[1:] for each in registers_in(operand)}
-    return {each for each in found if each.bits == 32 and not each.is_predicate}
+    registers = {each for operand in op.operands[1:] for each in registers_in(operand)}
+    return {each for each in registers if each.bits == 32 and not each.is_predicate}
 
 
 def warpgroup_plan(blocks: list[BasicBlock]) -> WarpgroupPlan:
@@ -81,8 +81,8 @@ def warpgroup_plan(blocks: list[BasicBlock]) -> WarpgroupPlan:
     followed: dict[Register, int] = {}
 
     def follow(registers: set[Register]) -> list[int]:
-        found = sorted(registers, key=lambda each: each.offset)
-        return [followed.setdefault(each, len(followed)) for each in found]
+        ordered = sorted(registers, key=lambda each: each.offset)
+        return [followed.setdefault(each, len(followed)) for each in ordered]
 
     for op in filter(is_product, ops):
         accumulators = op.registers(Role.DEFINED)

@@ -64,14 +64,14 @@ def _made(op: Op, origins: dict[Register, Origin]) -> Origin:
         return loaded_origin(op)
     if op.record.level is not Level.LANE:
         return None
-    found: frozenset[int] = _NOTHING
+    parameters: frozenset[int] = _NOTHING
     for number, operand in enumerate(op.operands):
         if op.record.role(number) is Role.USED:
             origin = origin_of(operand, origins)
             if origin is None:
                 return None
-            found |= origin
-    return found
+            parameters |= origin
+    return parameters
 
 
 def loaded_origin(op: Op) -> Origin:
@@ -88,13 +88,13 @@ def loaded_origin(op: Op) -> Origin:
 
 def origin_of(operand: ResolvedOperand, origins: dict[Register, Origin]) -> Origin:
     """Return what an operand may be made from; registers that nothing has defined are made from nothing."""
-    found: frozenset[int] = _NOTHING
+    parameters: frozenset[int] = _NOTHING
     for register in registers_in(operand):
         origin = origins.get(register, _NOTHING)
         if origin is None:
             return None
-        found |= origin
-    return found
+        parameters |= origin
+    return parameters
 
 
 @dataclass(frozen=True)

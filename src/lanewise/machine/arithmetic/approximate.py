@@ -24,13 +24,13 @@ def root(lanes: Lanes, op: Op) -> None:
     if op.opcode == "rcp" and type is f64 and op.has("approx"):
         # The low words are zero: a 20-bit mantissa.
         value = (value.view(U64) & 0xFFFFFFFF00000000).view(f64)
-        found = operate(lanes, "div", [values[0], value], "rn")
-        word = found.view(U64) & 0xFFFFFFFF00000000
-        lanes.write(op.operands[0], is_nan(found).select(lanes.constant(U64, 0x7FFFFFFF00000000), word))
+        result = operate(lanes, "div", [values[0], value], "rn")
+        word = result.view(U64) & 0xFFFFFFFF00000000
+        lanes.write(op.operands[0], is_nan(result).select(lanes.constant(U64, 0x7FFFFFFF00000000), word))
         return
     name = "div" if op.opcode == "rcp" else "sqrt"
-    found = operate(lanes, name, values, rounding_of(op))
-    lanes.write(op.operands[0], finished(lanes, op, name, values, found))
+    result = operate(lanes, name, values, rounding_of(op))
+    lanes.write(op.operands[0], finished(lanes, op, name, values, result))
 
 
 def inverse_root(lanes: Lanes, op: Op) -> None:
@@ -38,16 +38,16 @@ def inverse_root(lanes: Lanes, op: Op) -> None:
     single = float_type(op) == "f32"
     value = flushed_input(op, lanes.read(op.operands[1], f32 if single else f64))
     wide = value.to(f64)
-    found = Value(
+    result = Value(
         lanes.code,
         wide.type,
         lanes.code.builder.fdiv(lanes.constant(f64, 1.0).handle, intrinsic("sqrt", wide).handle),
     )
     if single:
-        found = found.to(f32)
+        result = result.to(f32)
     elif op.has("ftz"):
-        found = (found.view(U64) & 0xFFFFFFFF00000000).view(f64)
-    lanes.write(op.operands[0], finished(lanes, op, "rsqrt", [value], quiet(found, value)))
+        result = (result.view(U64) & 0xFFFFFFFF00000000).view(f64)
+    lanes.write(op.operands[0], finished(lanes, op, "rsqrt", [value], quiet(result, value)))
 
 
 def approximate(lanes: Lanes, op: Op) -> None:
@@ -72,8 +72,8 @@ def approximate(lanes: Lanes, op: Op) -> None:
         return
 
     def compute(element: str, words: list[Value]) -> Value:
-        found = round_to(function(widen(words[0], element)), element)
-        return flush_half(found) if op.has("ftz") and element == "f16" else found
+        result = round_to(function(widen(words[0], element)), element)
+        return flush_half(result) if op.has("ftz") and element == "f16" else result
 
     write_halves(lanes, op, fmt, compute)
 
@@ -82,8 +82,8 @@ def _call_per_lane(value: Value, name: str) -> Value:
     """Call a function of the C library for each lane and return the results as a vector."""
     code, single = value.code, ir.FloatType()
     function = code.external(name, single, [single])
-    found: ir.Operand = ir.Constant(value.type.ir, ir.Undefined)
+    results: ir.Operand = ir.Constant(value.type.ir, ir.Undefined)
     for lane in range(value.type.lanes):
         result = code.builder.call(function, [value.lane(lane).handle])
-        found = code.builder.insert_element(found, result, ir.Constant(ir.IntType(32), lane))
-    return Value(code, value.type, found)
+        results = code.builder.insert_element(results, result, ir.Constant(ir.IntType(32), lane))
+    return Value(code, value.type, results)

@@ -19,12 +19,12 @@ def logic(lanes: Lanes, op: Op) -> None:
     values = operands(lanes, op, type)
     a = values[0]
     if op.opcode == "not":
-        found = ~a
+        result = ~a
     elif op.opcode == "cnot":
-        found = a.equals(0).to(type)
+        result = a.equals(0).to(type)
     else:
-        found = {"and": a.__and__, "or": a.__or__, "xor": a.__xor__}[op.opcode](values[1])
-    lanes.write(op.operands[0], found)
+        result = {"and": a.__and__, "or": a.__or__, "xor": a.__xor__}[op.opcode](values[1])
+    lanes.write(op.operands[0], result)
 
 
 def lop3(lanes: Lanes, op: Op) -> None:
@@ -36,14 +36,14 @@ def lop3(lanes: Lanes, op: Op) -> None:
         raise op.unsupported("its table is no constant")
     # Bits 4 to 7 of the table are for a = 1, bits 0 to 3 for a = 0; `changes` is where they differ.
     low, changes = table.bits & 15, (table.bits ^ table.bits >> 4) & 15
-    found = _two_input_table(lanes, b, c, low)
+    result = _two_input_table(lanes, b, c, low)
     if changes:
-        found = found ^ (a & _two_input_table(lanes, b, c, changes))
+        result = result ^ (a & _two_input_table(lanes, b, c, changes))
     if predicate:
         combined = lanes.read(op.operands[5], BOOL)
-        any_bit = found.differs(0)
+        any_bit = result.differs(0)
         lanes.write(predicate[0], any_bit & combined if op.has("and") else any_bit | combined)
-    lanes.write(destination, found)
+    lanes.write(destination, result)
 
 
 def _two_input_table(lanes: Lanes, b: Value, c: Value, table: int) -> Value:
@@ -97,8 +97,8 @@ def funnel(lanes: Lanes, op: Op) -> None:
     low, high, count = (lanes.read(each, U32) for each in op.operands[1:4])
     count = count & 31 if op.has("wrap") else (count > 32).select(lanes.constant(U32, 32), count)
     both = low.to(U64) | (high.to(U64) << 32)
-    found = (both << count.to(U64) >> 32).to(U32) if op.has("l") else (both >> count.to(U64)).to(U32)
-    lanes.write(op.operands[0], found)
+    result = (both << count.to(U64) >> 32).to(U32) if op.has("l") else (both >> count.to(U64)).to(U32)
+    lanes.write(op.operands[0], result)
 
 
 def _field(lanes: Lanes, op: Op, first: int, bits: int) -> tuple[Value, Value]:
@@ -168,7 +168,7 @@ def permute(lanes: Lanes, op: Op) -> None:
     a, b, selector = (lanes.read(each, U32) for each in op.operands[1:4])
     both = a.to(U64) | (b.to(U64) << 32)
     mode = next((each for each in ("f4e", "b4e", "rc8", "ecl", "ecr", "rc16") if op.has(each)), "")
-    found = lanes.constant(U32, 0)
+    result = lanes.constant(U32, 0)
     low = selector & 3
     for index in range(4):
         if not mode:
@@ -192,8 +192,8 @@ def permute(lanes: Lanes, op: Op) -> None:
         if sign is not None:
             spread = (byte & 0x80).differs(0).mask(U32.by(lanes.count)) & 0xFF
             byte = sign.select(spread, byte)
-        found = found | (byte << (8 * index))
-    lanes.write(op.operands[0], found)
+        result = result | (byte << (8 * index))
+    lanes.write(op.operands[0], result)
 
 
 def move(lanes: Lanes, op: Op) -> None:
@@ -230,16 +230,16 @@ def is_space(lanes: Lanes, op: Op) -> None:
     space = op.modifiers[0].split("::")[0]
     if space == "shared" and not op.has("shared::cluster"):  # that of the block alone
         first = lanes.number_at(lanes.record(abi.WarpFrame.block), abi.BlockRecord.shared_first).to(U64)
-        found = (address - abi.SHARED_WINDOW - first).__lt__(1 << abi.RANK_SHIFT)
+        inside = (address - abi.SHARED_WINDOW - first).__lt__(1 << abi.RANK_SHIFT)
     elif space in windows:
-        found = (address - windows[space]).__lt__(abi.WINDOW_BYTES)
+        inside = (address - windows[space]).__lt__(abi.WINDOW_BYTES)
     elif space == "global":
-        found = (address - abi.GLOBAL_BASE).__lt__(abi.SHARED_WINDOW - abi.GLOBAL_BASE)
+        inside = (address - abi.GLOBAL_BASE).__lt__(abi.SHARED_WINDOW - abi.GLOBAL_BASE)
     elif space == "const":
-        found = (address - abi.CONST_BASE).__lt__(abi.GLOBAL_BASE - abi.CONST_BASE)
+        inside = (address - abi.CONST_BASE).__lt__(abi.GLOBAL_BASE - abi.CONST_BASE)
     else:
-        found = lanes.constant(BOOL, 0)
-    lanes.write(op.operands[0], found)
+        inside = lanes.constant(BOOL, 0)
+    lanes.write(op.operands[0], inside)
 
 
 def convert_address(lanes: Lanes, op: Op) -> None:
@@ -264,7 +264,7 @@ def find_nth(lanes: Lanes, op: Op) -> None:
     """Lower fns: the position of the n-th set bit from a base, upwards or downwards; -1 if there is none."""
     bits, base = lanes.read(op.operands[1], U32), lanes.read(op.operands[2], U32)
     offset = lanes.read(op.operands[3], I32)
-    found = lanes.constant(U32, -1)
+    nth = lanes.constant(U32, -1)
     wanted = (offset.__lt__(0)).select(0 - offset, offset).view(U32)
     none = lanes.constant(U32, 0)
     ones = lanes.constant(U32, -1)
@@ -279,8 +279,8 @@ def find_nth(lanes: Lanes, op: Op) -> None:
         upwards = (offset > 0) & rank_up.equals(wanted) & bit.differs(0) & ~position.__lt__(base)
         downwards = offset.__lt__(0) & rank_down.equals(wanted) & bit.differs(0) & ~(position > base)
         itself = offset.equals(0) & base.equals(index) & bit.differs(0)
-        found = (upwards | downwards | itself).select(position, found)
-    lanes.write(op.operands[0], (base > 31).select(none - 1, found))
+        nth = (upwards | downwards | itself).select(position, nth)
+    lanes.write(op.operands[0], (base > 31).select(none - 1, nth))
 
 
 def map_address(lanes: Lanes, op: Op) -> None:

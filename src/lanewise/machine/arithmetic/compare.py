@@ -72,10 +72,10 @@ def _combined(lanes: Lanes, op: Op, comparison: Value) -> Value:
 
 def _comparison(op: Op) -> str:
     """Return the name of the comparison among an instruction's modifiers."""
-    found = next((each for each in op.modifiers if each in COMPARISONS), "")
-    if not found:
+    name = next((each for each in op.modifiers if each in COMPARISONS), "")
+    if not name:
         raise op.unsupported("it names no comparison")
-    return found
+    return name
 
 
 def setp(lanes: Lanes, op: Op) -> None:
@@ -97,8 +97,8 @@ def setp(lanes: Lanes, op: Op) -> None:
             lanes.write(second[0], results[1])
         return
     raw = compare(op, name, *_operands(lanes, op, fmt))
-    found, opposite = _combined(lanes, op, raw), _combined(lanes, op, ~raw)
-    lanes.write(first, found)
+    result, opposite = _combined(lanes, op, raw), _combined(lanes, op, ~raw)
+    lanes.write(first, result)
     if second and not isinstance(second[0], Sink):
         lanes.write(second[0], opposite)
 
@@ -120,14 +120,14 @@ def set_(lanes: Lanes, op: Op) -> None:
             word = word | holds.select(lanes.constant(U32, one << 16 * side), 0)
         lanes.write(op.operands[0], word)
         return
-    found = _combined(lanes, op, compare(op, name, *_operands(lanes, op, fmt)))
+    outcome = _combined(lanes, op, compare(op, name, *_operands(lanes, op, fmt)))
     if result == "f32":
-        lanes.write(op.operands[0], found.select(lanes.constant(f32, 1.0), 0.0))
+        lanes.write(op.operands[0], outcome.select(lanes.constant(f32, 1.0), 0.0))
     elif result in ("f16", "bf16"):
         one = 0x3C00 if result == "f16" else 0x3F80
-        lanes.write(op.operands[0], found.select(lanes.constant(Type("u", 16), one), 0))
+        lanes.write(op.operands[0], outcome.select(lanes.constant(Type("u", 16), one), 0))
     else:
-        lanes.write(op.operands[0], found.select(lanes.constant(type_of(result), -1), 0))
+        lanes.write(op.operands[0], outcome.select(lanes.constant(type_of(result), -1), 0))
 
 
 def selp(lanes: Lanes, op: Op) -> None:

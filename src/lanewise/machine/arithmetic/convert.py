@@ -68,8 +68,8 @@ def _integer_odd(value: Value) -> Value:
     sticky = (magnitude & 0x7FF).differs(0).to(U64) << 11
     # Up to 53 bits it is exact as it is.
     cut = ((magnitude >> 11) << 11) | sticky
-    found = (magnitude < 1 << 53).select(magnitude, cut).to(f64)
-    return negative.select(0.0 - found, found)
+    rounded = (magnitude < 1 << 53).select(magnitude, cut).to(f64)
+    return negative.select(0.0 - rounded, rounded)
 
 
 def _to_integer(lanes: Lanes, op: Op, value: Value, target: Type) -> Value:
@@ -79,13 +79,13 @@ def _to_integer(lanes: Lanes, op: Op, value: Value, target: Type) -> Value:
     name = "fptosi.sat" if target.kind == "i" else "fptoui.sat"
     wide = Type(target.kind, max(target.bits, 32)).by(lanes.count)
     function = lanes.code.external(f"llvm.{name}.{wide.name}.{value.type.name}", wide.ir, [value.type.ir])
-    found = Value(lanes.code, wide, lanes.code.builder.call(function, [whole.handle]))
+    integer = Value(lanes.code, wide, lanes.code.builder.call(function, [whole.handle]))
     if target.bits < 32:
-        found = _clamped(found, target)
+        integer = _clamped(integer, target)
     if value.type.bits == 64 or target.bits == 64:
         # Seen on an H200: NaN becomes 0, as the PTX ISA says, only from f32 and f16 to 32 bits and fewer.
-        found = is_nan(value).select(lanes.constant(wide.by(1), 1 << target.bits - 1), found)
-    return found
+        integer = is_nan(value).select(lanes.constant(wide.by(1), 1 << target.bits - 1), integer)
+    return integer
 
 
 def _clamped(value: Value, target: Type) -> Value:

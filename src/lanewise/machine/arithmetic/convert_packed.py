@@ -35,10 +35,10 @@ def _joined(words: list[Value], element: str) -> Value:
     """Pack words into one register, the first word lowest."""
     width = _width(element)
     whole = Type("u", width * len(words))
-    found = words[0].to(whole)
+    joined = words[0].to(whole)
     for index, word in enumerate(words[1:], 1):
-        found = found | (word.to(whole) << (index * width))
-    return found
+        joined = joined | (word.to(whole) << (index * width))
+    return joined
 
 
 def _apart(lanes: Lanes, op: Op, element: str, count: int) -> list[Value]:
@@ -70,8 +70,8 @@ def scale(value: Value, mode: str, saturate: bool) -> Value:
 def _from_scale(word: Value) -> Value:
     """Convert ue8m0 to the bf16 number that it stands for."""
     wide = word.to(Type("u", 16))
-    found = wide.equals(0).select(wide | 0x0040, wide << 7)
-    return wide.equals(255).select(wide | 0x7FFF, found)
+    finite = wide.equals(0).select(wide | 0x0040, wide << 7)
+    return wide.equals(255).select(wide | 0x7FFF, finite)
 
 
 def pack(lanes: Lanes, op: Op, target: str, source: str) -> None:
@@ -122,7 +122,7 @@ def pack_integers(lanes: Lanes, op: Op) -> None:
     a, b = (
         clamped(lanes.read(each, I32), low, high).view(U32) & ((1 << bits) - 1) for each in op.operands[1:3]
     )
-    found = (a << bits) | b
+    packed = (a << bits) | b
     if len(op.operands) > 3:
-        found = found | (lanes.read(op.operands[3], U32) << (2 * bits))
-    lanes.write(op.operands[0], found)
+        packed = packed | (lanes.read(op.operands[3], U32) << (2 * bits))
+    lanes.write(op.operands[0], packed)

@@ -61,8 +61,8 @@ def exp2(lanes: Lanes, x: Value, flushes: bool) -> Value:
     if flushes:
         return _unit(lanes, x)
     small = x < -126.0
-    found = _unit(lanes, small.select(x * 0.5, x))
-    return small.select(found * found, found)
+    power = _unit(lanes, small.select(x * 0.5, x))
+    return small.select(power * power, power)
 
 
 def _unit(lanes: Lanes, x: Value) -> Value:
@@ -80,19 +80,19 @@ def _unit(lanes: Lanes, x: Value) -> Value:
     fraction = (negative & ~exact).select(fraction ^ 0x7FFFFF, fraction)
     below = (zero + (_ONE + _ABOVE)) - whole - (~exact).to(U32)
     power = negative.select(below, whole + (_ONE + _ABOVE))
-    found = ((power - _ABOVE) << 23) | _significand(lanes, fraction)
+    word = ((power - _ABOVE) << 23) | _significand(fraction)
     infinity = zero + _INFINITY
     beyond = negative.select(zero, infinity)
-    found = (power > _ABOVE + 254).select(infinity, (power < _ABOVE + 1).select(zero, found))
-    found = (exponent > _BEYOND - 1).select(beyond, found)
-    found = exponent.equals(0).select(zero + 0x3F800000, found)
-    return is_nan(x).select(zero + _NAN, found).view(f32)
+    word = (power > _ABOVE + 254).select(infinity, (power < _ABOVE + 1).select(zero, word))
+    word = (exponent > _BEYOND - 1).select(beyond, word)
+    word = exponent.equals(0).select(zero + 0x3F800000, word)
+    return is_nan(x).select(zero + _NAN, word).view(f32)
 
 
-def _significand(lanes: Lanes, fraction: Value) -> Value:
+def _significand(fraction: Value) -> Value:
     """Return the 23 bits of 2^fraction behind the binary point."""
     low = fraction & ((1 << _LOW) - 1)
-    entry = _entries(lanes, fraction >> _LOW)
+    entry = _entries(fraction >> _LOW)
     quarters = entry & ((1 << _QUARTER_BITS) - 1)
     fours = (entry >> _FOURS_AT) & ((1 << _FOUR_BITS) - 1)
     squares = entry >> _SQUARES_AT
@@ -115,7 +115,7 @@ def _square(low: Value) -> Value:
     return total
 
 
-def _entries(lanes: Lanes, index: Value) -> Value:
+def _entries(index: Value) -> Value:
     """Return the table's entry for each lane's index."""
     code = index.code
     name = "coefficients of 2^x"
@@ -134,8 +134,8 @@ def _entries(lanes: Lanes, index: Value) -> Value:
     if lanes_of == 1:
         return pointer.load(index.to(U64))
     type = U64.by(lanes_of)
-    found: ir.Operand = ir.Constant(type.ir, ir.Undefined)
+    entries: ir.Operand = ir.Constant(type.ir, ir.Undefined)
     for lane in range(lanes_of):
         one = pointer.load(index.lane(lane).to(U64))
-        found = code.builder.insert_element(found, one.handle, ir.Constant(ir.IntType(32), lane))
-    return Value(code, type, found)
+        entries = code.builder.insert_element(entries, one.handle, ir.Constant(ir.IntType(32), lane))
+    return Value(code, type, entries)

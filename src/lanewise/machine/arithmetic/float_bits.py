@@ -50,10 +50,10 @@ def min_max(lanes: Lanes, op: Op) -> None:
         if op.has("abs") and not op.has("xorsign"):
             unsigned, clear = Type("u", bits), (1 << bits - 1) - 1
             values = [(each.view(unsigned) & clear).view(each.type) for each in values]
-        found = values[0]
+        best = values[0]
         for other in values[1:]:
-            found = pick(op, op.opcode == "max", found, other, nan)
-        return found
+            best = pick(op, op.opcode == "max", best, other, nan)
+        return best
 
     if fmt in ("f32", "f64"):
         type = f32 if fmt == "f32" else f64
@@ -81,24 +81,24 @@ def pick(op: Op, larger: bool, a: Value, b: Value, nan: int = 0x7FFFFFFF) -> Val
     left, right = first.view(unsigned), second.view(unsigned)
     both_zero = first.equals(0.0) & second.equals(0.0)
     if larger:
-        found = (first > second).select(left, right)
-        found = both_zero.select(left & right, found)
+        picked = (first > second).select(left, right)
+        picked = both_zero.select(left & right, picked)
     else:
-        found = (first < second).select(left, right)
-        found = both_zero.select(left | right, found)
+        picked = (first < second).select(left, right)
+        picked = both_zero.select(left | right, picked)
     # Seen on an H200: of two NaNs of f64 the second, quiet.
-    canonical = found.code.constant(found.type, nan) if bits == 32 else right | (1 << 51)
+    canonical = picked.code.constant(picked.type, nan) if bits == 32 else right | (1 << 51)
     no_a, no_b = is_nan(first), is_nan(second)
     if op.has("NaN"):
-        found = (no_a | no_b).select(canonical, found)
+        picked = (no_a | no_b).select(canonical, picked)
     else:
-        found = no_a.select(right, no_b.select(left, found))
-        found = (no_a & no_b).select(canonical, found)
+        picked = no_a.select(right, no_b.select(left, picked))
+        picked = (no_a & no_b).select(canonical, picked)
     if op.has("xorsign"):
         sign = (a.view(unsigned) ^ b.view(unsigned)) & (1 << bits - 1)
         no_sign = no_a | no_b if op.has("NaN") else no_a & no_b
-        found = no_sign.select(found, found | sign)
-    return found.view(a.type.by(1))
+        picked = no_sign.select(picked, picked | sign)
+    return picked.view(a.type.by(1))
 
 
 def copysign(lanes: Lanes, op: Op) -> None:
@@ -118,18 +118,18 @@ def test(lanes: Lanes, op: Op) -> None:
     tiny = (magnitude < (1 << mantissa)) & magnitude.differs(0)
     match op.modifiers[0]:
         case "finite":
-            found = magnitude < infinity
+            result = magnitude < infinity
         case "infinite":
-            found = magnitude.equals(infinity)
+            result = magnitude.equals(infinity)
         case "number":
-            found = ~(magnitude > infinity)
+            result = ~(magnitude > infinity)
         case "notanumber":
-            found = magnitude > infinity
+            result = magnitude > infinity
         case "normal":
-            found = (magnitude < infinity) & ~tiny
+            result = (magnitude < infinity) & ~tiny
         case "subnormal":
             # Zero counts as normal (measured on an H200).
-            found = tiny
+            result = tiny
         case other:
             raise op.unsupported(f"it does not test for .{other}")
-    lanes.write(op.operands[0], found)
+    lanes.write(op.operands[0], result)

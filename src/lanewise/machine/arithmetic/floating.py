@@ -60,13 +60,13 @@ def _small_result(op: Op, name: str, element: str, words: list[Value]) -> Value:
     """Return the result of an instruction on words of f16 or bf16, with its .ftz, .sat and .relu."""
     ftz = op.has("ftz") and element == "f16"
     words = [flush_half(word) for word in words] if ftz else words
-    found = small_operate(name, element, words, ftz)
+    result = small_operate(name, element, words, ftz)
     if op.has("sat"):
-        found = round_to(saturate(widen(found, element)), element)
+        result = round_to(saturate(widen(result, element)), element)
     if op.has("relu"):
-        negative = (found > 0x8000 - 1) & ~(is_nan(widen(found, element)))
-        found = negative.select(found ^ found, found)
-    return found
+        negative = (result > 0x8000 - 1) & ~(is_nan(widen(result, element)))
+        result = negative.select(result ^ result, result)
+    return result
 
 
 def _general(lanes: Lanes, op: Op, name: str) -> None:
@@ -80,11 +80,11 @@ def _general(lanes: Lanes, op: Op, name: str) -> None:
         return
     if fmt == "f32x2":
         words = [lanes.read(each, U64) for each in op.operands[1:]]
-        found = []
+        results = []
         for side in (0, 32):
             halves = [flushed_input(op, (word >> side).to(U32).view(f32)) for word in words]
-            found.append(finished(lanes, op, name, halves, operate(lanes, name, halves, rounding_of(op))))
-        low, high = (each.view(U32).to(U64) for each in found)
+            results.append(finished(lanes, op, name, halves, operate(lanes, name, halves, rounding_of(op))))
+        low, high = (each.view(U32).to(U64) for each in results)
         lanes.write(op.operands[0], low | (high << 32))
         return
     type = f32 if fmt == "f32" else f64
@@ -149,8 +149,8 @@ def fma_out_of_bounds(lanes: Lanes, op: Op) -> None:
 
     def compute(element: str, words: list[Value]) -> Value:
         a, b = ((factor & 0x7FFF).equals(OUT_OF_BOUNDS) for factor in words[:2])
-        found = _small_result(op, "fma", element, words)
-        return (a | b).select(found ^ found, found)
+        result = _small_result(op, "fma", element, words)
+        return (a | b).select(result ^ result, result)
 
     fmt = float_type(op)
     if fmt not in ("f16", "bf16", "f16x2", "bf16x2"):

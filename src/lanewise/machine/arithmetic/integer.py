@@ -137,15 +137,15 @@ def mad(lanes: Lanes, op: Op) -> None:
     """Lower mad and madc of integers."""
     type = integer_type(op)
     a, b = operands(lanes, op, type, 2)
-    found = product(op, a, b)
-    c = lanes.read(op.operands[3], Type(type.kind, found.type.bits))
+    result = product(op, a, b)
+    c = lanes.read(op.operands[3], Type(type.kind, result.type.bits))
     if op.has("sat"):
-        lanes.write(op.operands[0], intrinsic("sadd.sat", found, c))
+        lanes.write(op.operands[0], intrinsic("sadd.sat", result, c))
     elif op.opcode == "madc" or op.has("cc"):
         carry = read_carry(lanes) if op.opcode == "madc" else lanes.constant(BOOL, 0)
-        carry_out(lanes, found, c, carry, False, op)
+        carry_out(lanes, result, c, carry, False, op)
     else:
-        lanes.write(op.operands[0], found + c)
+        lanes.write(op.operands[0], result + c)
 
 
 def mul24(lanes: Lanes, op: Op) -> None:
@@ -153,11 +153,11 @@ def mul24(lanes: Lanes, op: Op) -> None:
     type = integer_type(op)
     a, b = ((value << 8) >> 8 for value in operands(lanes, op, type, 2))
     whole = wide_product(a, b)
-    found = (whole >> 16 if op.has("hi") else whole).to(type)
+    result = (whole >> 16 if op.has("hi") else whole).to(type)
     if op.opcode == "mad24":
         c = lanes.read(op.operands[3], type)
-        found = intrinsic("sadd.sat", found, c) if op.has("sat") else found + c
-    lanes.write(op.operands[0], found)
+        result = intrinsic("sadd.sat", result, c) if op.has("sat") else result + c
+    lanes.write(op.operands[0], result)
 
 
 def sad(lanes: Lanes, op: Op) -> None:
@@ -178,12 +178,12 @@ def divide(lanes: Lanes, op: Op) -> None:
     builder = lanes.code.builder
     if op.opcode == "div":
         method = builder.sdiv if type.kind == "i" else builder.udiv
-        found = Value(lanes.code, a.type, method(a.handle, divisor.handle))
-        lanes.write(op.operands[0], zero.select(lanes.constant(type, -1), found))
+        quotient = Value(lanes.code, a.type, method(a.handle, divisor.handle))
+        lanes.write(op.operands[0], zero.select(lanes.constant(type, -1), quotient))
     else:
         method = builder.srem if type.kind == "i" else builder.urem
-        found = Value(lanes.code, a.type, method(a.handle, divisor.handle))
-        lanes.write(op.operands[0], zero.select(lanes.constant(type, -1), found))
+        quotient = Value(lanes.code, a.type, method(a.handle, divisor.handle))
+        lanes.write(op.operands[0], zero.select(lanes.constant(type, -1), quotient))
 
 
 def absolute(lanes: Lanes, op: Op) -> None:
@@ -204,10 +204,10 @@ def min_max(lanes: Lanes, op: Op) -> None:
         raise op.unsupported("it compares three numbers for .f32 alone")
 
     def pick(a: Value, b: Value) -> Value:
-        found = (a > b).select(a, b) if op.opcode == "max" else (a > b).select(b, a)
+        picked = (a > b).select(a, b) if op.opcode == "max" else (a > b).select(b, a)
         if op.has("relu"):
-            found = (found > 0).select(found, 0)
-        return found
+            picked = (picked > 0).select(picked, 0)
+        return picked
 
     if in_halves(lanes, op, pick):
         return
@@ -218,10 +218,10 @@ def count(lanes: Lanes, op: Op) -> None:
     """Lower popc, clz and brev: counts of bits, and their reversal."""
     (a,) = operands(lanes, op, integer_type(op))
     if op.opcode == "clz":
-        found = intrinsic("ctlz", a, extra=(lanes.code.constant(BOOL, 0),))
+        result = intrinsic("ctlz", a, extra=(lanes.code.constant(BOOL, 0),))
     else:
-        found = intrinsic("ctpop" if op.opcode == "popc" else "bitreverse", a)
-    lanes.write(op.operands[0], found)
+        result = intrinsic("ctpop" if op.opcode == "popc" else "bitreverse", a)
+    lanes.write(op.operands[0], result)
 
 
 def bfind(lanes: Lanes, op: Op) -> None:
@@ -236,8 +236,8 @@ def bfind(lanes: Lanes, op: Op) -> None:
         bits = (a >> (type.bits - 1)).view(Type("u", type.bits)) ^ bits
     zeros = intrinsic("ctlz", bits, extra=(lanes.code.constant(BOOL, 0),))
     position = zeros if op.has("shiftamt") else (type.bits - 1) - zeros
-    found = bits.equals(0).select(lanes.constant(U32, -1), position.to(U32))
-    lanes.write(op.operands[0], found)
+    result = bits.equals(0).select(lanes.constant(U32, -1), position.to(U32))
+    lanes.write(op.operands[0], result)
 
 
 def dot(lanes: Lanes, op: Op) -> None:

@@ -22,10 +22,10 @@ def quiet(value: Value, *sources: Value) -> Value:
     if value.type.bits == 32:
         return settled(value)
     bits = value.view(U64)
-    found = value.code.constant(bits.type, 0xFFF8000000000000)
+    nan = value.code.constant(bits.type, 0xFFF8000000000000)
     for source in reversed(sources):
-        found = is_nan(source).select(source.view(U64) | (1 << 51), found)
-    return is_nan(value).select(found, bits).view(f64)
+        nan = is_nan(source).select(source.view(U64) | (1 << 51), nan)
+    return is_nan(value).select(nan, bits).view(f64)
 
 
 def saturate(value: Value) -> Value:
@@ -103,10 +103,10 @@ def rounded(lanes: Lanes, name: str, values: list[Value], mode: str) -> Value:
 
 def operate(lanes: Lanes, name: str, values: list[Value], mode: str) -> Value:
     """Return an operation on f32 or f64 with NaNs as a GPU returns them."""
-    found = rounded(lanes, name, values, mode)
+    result = rounded(lanes, name, values, mode)
     # Which operand's NaN comes through, as an H200 has it: b, c, a; the first of a division.
     order = values if name in ("div", "sqrt") else [*values[1:], values[0]]
-    return quiet(found, *order)
+    return quiet(result, *order)
 
 
 #: The operands that scale a result.

@@ -158,11 +158,11 @@ def round_to(
     else:
         up = rest.differs(0) & (negative if mode == "rm" else ~negative)
     rounded = quotient + up.to(U32)
-    found = rounded + ((normal > lowest).select((normal - lowest) << fmt.mantissa, 0))
+    word = rounded + ((normal > lowest).select((normal - lowest) << fmt.mantissa, 0))
     infinite = magnitude.equals(0x7F800000)
-    over = (found > fmt.infinity - 1) | infinite
-    largest = code.constant(found.type, fmt.infinity - 1)
-    top = code.constant(found.type, fmt.infinity)
+    over = (word > fmt.infinity - 1) | infinite
+    largest = code.constant(word.type, fmt.infinity - 1)
+    top = code.constant(word.type, fmt.infinity)
     if saturate or not fmt.has_inf:
         top = largest
     elif mode in ("rz", "rs"):
@@ -170,15 +170,15 @@ def round_to(
     elif mode in ("rm", "rp"):
         away = negative if mode == "rm" else ~negative
         top = (infinite | away).select(top, largest)
-    found = over.select(top, found)
+    word = over.select(top, word)
     sign = negative.to(U32) << (fmt.bits - 1)
-    signed = found | sign
+    signed = word | sign
     if relu:
-        signed = negative.select(code.constant(found.type, 0), signed)
-    found = (magnitude > 0x7F800000).select(code.constant(found.type, fmt.from_nan), signed)
+        signed = negative.select(code.constant(word.type, 0), signed)
+    word = (magnitude > 0x7F800000).select(code.constant(word.type, fmt.from_nan), signed)
     if name == "tf32":
-        return found << 13
-    return found.to(Type("u", 16 if fmt.bits == 16 else 8))
+        return word << 13
+    return word.to(Type("u", 16 if fmt.bits == 16 else 8))
 
 
 #: A factor that moves subnormal f32 numbers well into the range of normal ones.

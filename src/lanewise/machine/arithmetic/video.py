@@ -85,7 +85,7 @@ def _saturated(op: Op, value: Value, signed: bool) -> Value:
     return clamped(value, *_limits(32, True)) if signed else value.max(0)
 
 
-def _shift_saturated(op: Op, value: Value, signed: bool) -> Value:
+def _shift_saturated(value: Value, signed: bool) -> Value:
     """Return the result of a shift after .sat: 34 bits of it, clamped to 32 bits."""
     return clamped((value << 30) >> 30, *_limits(32, signed)).to(Type("i", 32)).to(WIDE)
 
@@ -124,11 +124,11 @@ def simple(lanes: Lanes, op: Op) -> None:
     """Lower vadd, vsub, vabsdiff, vmin, vmax: one operation on two extended numbers."""
     result, first, second = _signs(op)
     a, b = _read(lanes, op.operands[1], first), _read(lanes, op.operands[2], second)
-    found = OPERATIONS[op.opcode](a, b)
-    found = _saturated(op, found, result) if op.has("sat") else found
+    value = OPERATIONS[op.opcode](a, b)
+    value = _saturated(op, value, result) if op.has("sat") else value
     if op.opcode in ("vadd", "vsub"):
-        found = found.to(Type("i", 32)).to(WIDE)  # a second operation sees 32 bits of them
-    _finish(lanes, op, found, result)
+        value = value.to(Type("i", 32)).to(WIDE)  # a second operation sees 32 bits of them
+    _finish(lanes, op, value, result)
 
 
 def shift(lanes: Lanes, op: Op) -> None:
@@ -136,8 +136,8 @@ def shift(lanes: Lanes, op: Op) -> None:
     result, first, _ = _signs(op)
     a, count = _read(lanes, op.operands[1], first), _read(lanes, op.operands[2], False)
     count = count & 31 if op.has("wrap") else (count > 32).select(lanes.constant(WIDE, 32), count)
-    found = a << count if op.opcode == "vshl" else a >> count
-    _finish(lanes, op, _shift_saturated(op, found, result) if op.has("sat") else found, result)
+    shifted = a << count if op.opcode == "vshl" else a >> count
+    _finish(lanes, op, _shift_saturated(shifted, result) if op.has("sat") else shifted, result)
 
 
 def compare(lanes: Lanes, op: Op) -> None:
@@ -148,10 +148,10 @@ def compare(lanes: Lanes, op: Op) -> None:
 
 
 def _comparison(op: Op) -> str:
-    found = next((each for each in op.modifiers if each in _COMPARE), "")
-    if not found:
+    name = next((each for each in op.modifiers if each in _COMPARE), "")
+    if not name:
         raise op.unsupported("it names no comparison")
-    return found
+    return name
 
 
 def multiply_add(lanes: Lanes, op: Op) -> None:

@@ -309,23 +309,23 @@ def _column_bounds(
     column: Column,
     row: tuple[Value, Value],
     in_row: Value,
-    found: tuple[Variable, Variable],
+    bounds: tuple[Variable, Variable],
 ) -> None:
     """Write the bounds of a column of pixels: those of the rows of its pixels that lie in the tensor."""
-    lowest, highest = found
+    lowest, highest = bounds
     zero = box.get(AsyncOperation.tensor)
     lowest.set(zero)
     highest.set(zero)
     with code.loop(box.get(at(AsyncOperation.boxes, 1))):
         offset, inside = column.pixel()
         with code.when(in_row & inside):
-            _widen(found, row[0] + offset, row[1] + offset)
+            _widen(bounds, row[0] + offset, row[1] + offset)
         column.advance()
 
 
-def _widen(found: tuple[Variable, Variable], first: Value, end: Value) -> None:
+def _widen(bounds: tuple[Variable, Variable], first: Value, end: Value) -> None:
     """Let bounds include a row; they are equal before the first one."""
-    lowest, highest = found
+    lowest, highest = bounds
     is_first = lowest.get().equals(highest.get())
     lowest.set(is_first.select(first, least(lowest.get(), first)))
     highest.set(end.max(highest.get()))

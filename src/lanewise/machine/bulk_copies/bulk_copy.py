@@ -56,13 +56,13 @@ def each_receiver(
         target, *barriers = addresses
         there = (target & abi.OFFSET_MASK) | (rank << abi.RANK_SHIFT)
         # With .cta_group::2 the mbarrier is in the block of the pair that has the rank's parity of its own.
-        told = [
+        moved = [
             (each & (abi.OFFSET_MASK | 1 << abi.RANK_SHIFT)) | ((rank & -2) << abi.RANK_SHIFT)
             if op.has("cta_group::2")
             else (each & abi.OFFSET_MASK) | (rank << abi.RANK_SHIFT)
             for each in barriers
         ]
-        yield there, *told
+        yield there, *moved
 
 
 def refuse_other_forms(op: Op) -> None:
@@ -105,8 +105,8 @@ def lower(code: BlockCode, op: Op) -> None:
         if is_told:
             barrier = code.address_of(op.address(3), lane).to(i64)
         target, source = (code.address_of(each.address, lane).to(i64) for each in (written, read))
-        with each_receiver(code, op, rest, lane, target, barrier) as (there, told):
-            values: list[Value | int] = [code["frame"], op.site, lane, there, source, size, told, combine]
+        with each_receiver(code, op, rest, lane, target, barrier) as (there, mbarrier):
+            values: list[Value | int] = [code["frame"], op.site, lane, there, source, size, mbarrier, combine]
             values += [code.lane_read(each, Type("u", 16), lane) for each in mask]
             stop_unless_done(code, call(code, function, values))
 
@@ -132,10 +132,10 @@ def _issuer(
             code.give(0)
         made.record.set(AsyncOperation.target, made.host(target_space, target, size, WRITE))
         if source_space == "shared":
-            found = made.own_shared(source, size)
+            host = made.own_shared(source, size)
         else:
-            found = made.host(source_space, source, size)
-        made.record.set(AsyncOperation.source, found)
+            host = made.host(source_space, source, size)
+        made.record.set(AsyncOperation.source, host)
         made.record.set(AsyncOperation.source_bytes, size)
         made.record.set(AsyncOperation.size, size)
         made.record.set(AsyncOperation.combine, code["combine"])

@@ -64,8 +64,10 @@ def _write_try_cancel(code: BlockCode) -> None:
     with code.loop(blocks) as rank:
         is_receiver = code["everyone"].differs(0) | rank.equals(own)
         with code.when(is_receiver):
-            there, told = ((each & abi.OFFSET_MASK) | (rank << abi.RANK_SHIFT) for each in (target, barrier))
-            store: list[Value | int] = [there, RESPONSE_BYTES, told, 0, low, high]
+            there, mbarrier = (
+                (each & abi.OFFSET_MASK) | (rank << abi.RANK_SHIFT) for each in (target, barrier)
+            )
+            store: list[Value | int] = [there, RESPONSE_BYTES, mbarrier, 0, low, high]
             answer = call(code, storer(code.module), [code["frame"], code["site"], code["lane"], *store])
             with code.when(answer.differs(0)):
                 code.give(BlockAnswer.STOPPING)

@@ -56,10 +56,10 @@ class Issue:
         flags |= {"generic": GENERIC, "shared": CLUSTER}.get(space, 0)
         numbers = [size, code.number(1), code.number(flags), code["site"], code["lane"]]
         handles = [each.handle for each in (code["frame"], address, *numbers)]
-        found = Value(code, i64, code.builder.call(locate(code.module), handles))
-        with code.when(found.equals(0)):
+        located = Value(code, i64, code.builder.call(locate(code.module), handles))
+        with code.when(located.equals(0)):
             code.give(BlockAnswer.STOPPING)
-        return found
+        return located
 
     def own_shared(self, address: Value, size: Value) -> Value:
         """Return the host address of some bytes in the shared memory of the block itself (`shared::cta`).

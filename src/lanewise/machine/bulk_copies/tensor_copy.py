@@ -77,10 +77,10 @@ def mode_of(op: Op) -> BoxMode:
 
 def _rank(op: Op) -> int:
     """Return the dimensions that an instruction names; raise an error if it names none."""
-    found = [number for number in range(1, DIMENSIONS + 1) if op.has(f"{number}d")]
-    if len(found) != 1:
+    ranks = [number for number in range(1, DIMENSIONS + 1) if op.has(f"{number}d")]
+    if len(ranks) != 1:
         raise op.unsupported("it names no number of dimensions from .1d to .5d")
-    return found[0]
+    return ranks[0]
 
 
 def _issue(code: BlockCode, op: Op, function: ir.Function, tensor: int, shared: int, barrier: int) -> None:
@@ -104,18 +104,18 @@ def _issue(code: BlockCode, op: Op, function: ir.Function, tensor: int, shared: 
         if mode.is_column:
             given = [code.lane_read(each, Type("u", 16), lane).to(U64).to(i64) for each in offsets]
             numbers += [*given, *[code.number(0)] * (MOST_OFFSETS - len(given))]
-        map, there, told = (
+        map, there, mbarrier = (
             code.address_of(op.address(each), lane).to(i64) if each >= 0 else code.number(0)
             for each in (tensor, shared, barrier)
         )
         if op.has("cta_group::1") or op.has("cta_group::2"):
-            _require_pair(code, op, lane, there, told)
-        with each_receiver(code, op, rest, lane, there, told) as places:
+            _require_pair(code, op, lane, there, mbarrier)
+        with each_receiver(code, op, rest, lane, there, mbarrier) as places:
             values: list[Value | int] = [code["frame"], op.site, lane, map, *places, rank, *numbers]
             stop_unless_done(code, call(code, function, values))
 
 
-def _require_pair(code: BlockCode, op: Op, lane: Value, there: Value, told: Value) -> None:
+def _require_pair(code: BlockCode, op: Op, lane: Value, there: Value, mbarrier: Value) -> None:
     """Stop the launch if the mbarrier is in a block that .cta_group does not allow (PTX ISA).
 
     With .multicast::cluster each block of the mask has a destination, and the mbarrier's block counts alone.
@@ -123,8 +123,8 @@ def _require_pair(code: BlockCode, op: Op, lane: Value, there: Value, told: Valu
     if op.has("multicast::cluster"):
         return
     shift = abi.RANK_SHIFT + (1 if op.has("cta_group::2") else 0)
-    with code.when((there >> shift).differs(told >> shift)):
-        code.fault(FaultKind.BULK_COPY, op.site, lane, told, int(Wrong.PAIR))
+    with code.when((there >> shift).differs(mbarrier >> shift)):
+        code.fault(FaultKind.BULK_COPY, op.site, lane, mbarrier, int(Wrong.PAIR))
 
 
 def _offsets(op: Op, rank: int, rest: list[ResolvedOperand]) -> tuple[ResolvedOperand, ...]:
@@ -140,13 +140,13 @@ def _offsets(op: Op, rank: int, rest: list[ResolvedOperand]) -> tuple[ResolvedOp
         raise op.unsupported(f".im2col takes tensors of 3 to 5 dimensions, not of {rank}")
     if op.has("im2col_no_offs"):
         return ()
-    found = elements_of(rest.pop(0)) if rest else ()
+    offsets = elements_of(rest.pop(0)) if rest else ()
     if mode is not BoxMode.COLUMN:
-        if len(found) != 2:
+        if len(offsets) != 2:
             raise op.unsupported("it takes the pixels of the halo and the offset along W: {wHalo, wOffset}")
-    elif len(found) != axes:
-        raise op.unsupported(f"it has {len(found)} offsets for {axes} dimensions of pixels")
-    return found
+    elif len(offsets) != axes:
+        raise op.unsupported(f"it has {len(offsets)} offsets for {axes} dimensions of pixels")
+    return offsets
 
 
 def lower_load(code: BlockCode, op: Op) -> None:

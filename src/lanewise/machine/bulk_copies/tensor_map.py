@@ -80,10 +80,10 @@ _WIDE_OFFSET_LIMIT = 32
 def chosen(number: Value, table: dict[int, int], otherwise: int = 0) -> Value:
     """Return the entry of a table for a number."""
     code = number.code
-    found = code.constant(i64, otherwise)
+    result = code.constant(i64, otherwise)
     for key, value in table.items():
-        found = number.equals(key).select(code.constant(i64, value), found)
-    return found
+        result = number.equals(key).select(code.constant(i64, value), result)
+    return result
 
 
 class MapFields:
@@ -98,16 +98,16 @@ class MapFields:
 
     def read(self, field: Field) -> Value:
         """Return the value of a field that is told where it lies."""
-        found, low = self.code.constant(U64, 0), 0
+        value, low = self.code.constant(U64, 0), 0
         for first, bits in field.parts:
             word = first // 32 * 4
             wide = first % 32 + bits > 32
             place = self.record.pointer(word, U64 if wide else U32)
             type = place.type
             loaded = Value(self.code, type, self.code.builder.load(place._typed(type), align=1)).to(U64)
-            found = found | (((loaded >> (first % 32)) & ((1 << bits) - 1)) << low)
+            value = value | (((loaded >> (first % 32)) & ((1 << bits) - 1)) << low)
             low += bits
-        return found.to(i64) * field.unit + field.bias
+        return value.to(i64) * field.unit + field.bias
 
 
 def read_map(
@@ -314,15 +314,15 @@ def box_bytes(code_box: Record) -> Value:
     kernels expect so.
     """
     packed = code_box.get(AsyncOperation.packed_bytes)
-    found = packed.differs(0).select(packed, code_box.get(AsyncOperation.element_bytes))
+    size = packed.differs(0).select(packed, code_box.get(AsyncOperation.element_bytes))
     for dimension in range(DIMENSIONS):
-        found = found * code_box.get(at(AsyncOperation.boxes, dimension))
-    return found
+        size = size * code_box.get(at(AsyncOperation.boxes, dimension))
+    return size
 
 
 def spanned_bytes(code_box: Record) -> Value:
     """Return the bytes of shared memory from a box's first one on that it spans, widened rows included."""
-    found = code_box.get(AsyncOperation.row_bytes)
+    size = code_box.get(AsyncOperation.row_bytes)
     for dimension in range(1, DIMENSIONS):
-        found = found * code_box.get(at(AsyncOperation.boxes, dimension))
-    return found
+        size = size * code_box.get(at(AsyncOperation.boxes, dimension))
+    return size

@@ -268,10 +268,10 @@ class BlockCode(FunctionCode):
             return (word + offset.to(word.type)).to(U64)
         start = self.kernel.symbol_address(base) if isinstance(base, Symbol) else base.bits
         assert isinstance(address.offset, int)
-        found = self.constant(U64, start + address.offset)
+        result = self.constant(U64, start + address.offset)
         if isinstance(base, Symbol) and base.space in ("shared", "dynamic"):
-            found = found + self.block.get(abi.BlockRecord.shared_first, U64)
-        return found
+            result = result + self.block.get(abi.BlockRecord.shared_first, U64)
+        return result
 
     # where lanes go ---------------------------------------------------------------------------------------
 

@@ -87,8 +87,8 @@ def outlined(lanes: Lanes, op: Op, lower: Lower) -> bool:
         for register, value in zip(canonical.values(), code.values, strict=True):
             inner.values[register] = value.differs(0) if register.type == "pred" else value
         lower(inner, alike)
-        found = inner.register(result)
-        code.builder.ret(found.to(returned).handle)
+        answer = inner.register(result)
+        code.builder.ret(answer.to(returned).handle)
 
     described = ", ".join(
         f"{each.type} {each.bits}" if isinstance(each, Register) else f"{each}" for each in operands
@@ -101,8 +101,8 @@ def outlined(lanes: Lanes, op: Op, lower: Lower) -> bool:
     handles = []
     for register, kind in zip(registers, kinds, strict=True):
         handles.append(lanes.register(register).to(kind).handle)
-    found = Value(lanes.code, returned, lanes.code.builder.call(function, handles))
-    lanes.write(target, found.differs(0) if target.type == "pred" else found)
+    answer = Value(lanes.code, returned, lanes.code.builder.call(function, handles))
+    lanes.write(target, answer.differs(0) if target.type == "pred" else answer)
     return True
 
 

@@ -244,8 +244,8 @@ def _write_complete(module: ir.Module, name: str) -> None:
         chosen.set(code.number(0))
         with code.loop(left) as number:
             index = left - 1 - number
-            told = _operation(code, queue, index).get(AsyncOperation.barrier).differs(0)
-            with code.when(told):
+            has_barrier = _operation(code, queue, index).get(AsyncOperation.barrier).differs(0)
+            with code.when(has_barrier):
                 chosen.set(index)
         with code.when(_is_random(block)):
             drawn = (_draw(code, block, queue) >> 1).to(i64)

@@ -59,12 +59,12 @@ def index_bits(places: Places) -> tuple[int, ...] | None:
     count = len(places)
     if count & (count - 1) or places[0] != 0:
         return None
-    found = tuple(int(places[1 << bit]).bit_length() - 1 for bit in range(count.bit_length() - 1))
+    bits = tuple(int(places[1 << bit]).bit_length() - 1 for bit in range(count.bit_length() - 1))
     indices = np.arange(count)
-    kept = [(bit, place) for bit, place in enumerate(found) if place >= 0]
+    kept = [(bit, place) for bit, place in enumerate(bits) if place >= 0]
     expected = sum(((indices >> bit & 1) << place for bit, place in kept), np.zeros_like(indices))
     distinct = len({place for _, place in kept}) == len(kept)
-    return found if distinct and (expected == places).all() else None
+    return bits if distinct and (expected == places).all() else None
 
 
 @lru_cache(maxsize=1024)
@@ -96,12 +96,12 @@ def moves(bits: tuple[int, ...], lanes: int, vectors: int) -> Moves:
 
 def _mask(before: list[int], after: list[int], coming: int, going: int, side: int) -> tuple[int, ...]:
     """Where each lane comes from: lanes of the first vector, then those of the second."""
-    found = []
+    mask = []
     for lane in range(1 << len(after)):
         values = {bit: lane >> place & 1 for place, bit in enumerate(after)} | {going: side}
         source = sum(values[bit] << place for place, bit in enumerate(before))
-        found.append(source + (values.get(coming, 0) << len(before) if coming >= 0 else 0))
-    return tuple(found)
+        mask.append(source + (values.get(coming, 0) << len(before) if coming >= 0 else 0))
+    return tuple(mask)
 
 
 def shuffled(code: Code, first: Value, second: Value | None, mask: tuple[int, ...]) -> Value:
@@ -165,12 +165,12 @@ class Registers:
     def load(self, word: Type, vector_bits: int = VECTOR) -> list[Value]:
         """All of their elements, in vectors."""
         lanes = vector_bits // word.bits
-        found = []
+        words = []
         for offset in self.offsets:
             place = self._place(offset, word)
             whole = abi.LANES * self.bits // word.bits
-            found += [place.load(start, lanes) for start in range(0, whole, lanes)]
-        return found
+            words += [place.load(start, lanes) for start in range(0, whole, lanes)]
+        return words
 
     def store(self, vectors: list[Value]) -> None:
         """Put elements there, in vectors."""

@@ -149,11 +149,11 @@ def in_loops(blocks: list[BasicBlock]) -> set[int]:
 
     Numbers are in reverse post-order, so a branch to the same or a lower number goes back.
     """
-    found = {block.number for block in blocks if not block.body.function.is_entry}
+    numbers = {block.number for block in blocks if not block.body.function.is_entry}
     for block in blocks:
         for target in successors(block):
-            found.update(range(target.number, block.number + 1))
-    return found
+            numbers.update(range(target.number, block.number + 1))
+    return numbers
 
 
 def _split_body(body: FunctionBody) -> list[BasicBlock]:
@@ -206,11 +206,11 @@ def _split_body(body: FunctionBody) -> list[BasicBlock]:
 
 def successors(block: BasicBlock) -> list[BasicBlock]:
     """Return the basic blocks of the same function that may follow one."""
-    found = list(block.targets) if block.end in _BRANCHES else []
+    following = list(block.targets) if block.end in _BRANCHES else []
     goes_on = block.end not in _LEAVES or (block.op is not None and block.op.guard is not None)
     if goes_on and block.following is not None:
-        found.append(block.following)
-    return found
+        following.append(block.following)
+    return following
 
 
 def _ordered(blocks: list[BasicBlock]) -> list[BasicBlock]:

@@ -59,21 +59,21 @@ class CallGraph:
 
     def function(self, name: str, line: int) -> Function:
         """Return a device function with a body, by name."""
-        found = self.module.functions.get(self.module.aliases.get(name, name))
-        if found is None or found.body is None:
+        function = self.module.functions.get(self.module.aliases.get(name, name))
+        if function is None or function.body is None:
             if name.startswith(_DEVICE_RUNTIME):
                 raise Unsupported(
                     f"line {line}: {name} is called: dynamic parallelism, device graphs and the rest of the "
                     "device's runtime are not run here"
                 )
             raise Unsupported(f"line {line}: {name} is called, but this PTX has no body for it")
-        return found
+        return function
 
     def _take(self, name: str) -> None:
         """Note that the address of a function is taken."""
         name = self.module.aliases.get(name, name)
-        found = self.module.functions.get(name)
-        if found is not None and found.body is not None:
+        function = self.module.functions.get(name)
+        if function is not None and function.body is not None:
             self.taken[name] = None
 
     def _scan(self, first: Function) -> None:
@@ -158,12 +158,12 @@ class CallGraph:
         if isinstance(listed, Targets):
             return tuple(self.module.aliases.get(name, name) for name in listed.names)
         wanted = _shape(listed.parameters), _shape(listed.returns)
-        found = []
+        names = []
         for name in self.taken:
             other = self.module.functions[name]
             if (_shape(other.parameters), _shape(other.returns)) == wanted:
-                found.append(name)
-        return tuple(found)  # without any, every call is a bad one
+                names.append(name)
+        return tuple(names)  # without any, every call is a bad one
 
 
 def _shape(variables: object) -> list[tuple[int, bool]]:

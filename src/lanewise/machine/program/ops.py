@@ -145,12 +145,12 @@ class Op:
 
     def address(self, number: int) -> MemoryOperand:
         """Return an operand that has to be an address of memory, or that of a tensor map."""
-        found = self.operands[number] if number < len(self.operands) else None
-        if isinstance(found, TexelOperand) and self.record.role(number) is Role.TENSOR:
-            return MemoryOperand(found.handle, 0)
-        if not isinstance(found, MemoryOperand):
+        operand = self.operands[number] if number < len(self.operands) else None
+        if isinstance(operand, TexelOperand) and self.record.role(number) is Role.TENSOR:
+            return MemoryOperand(operand.handle, 0)
+        if not isinstance(operand, MemoryOperand):
             raise self.unsupported(f"its operand {number + 1} is not an address")
-        return found
+        return operand
 
     def unsupported(self, why: str = "") -> Unsupported:
         """Return the error that the machine cannot run this instruction."""

@@ -313,12 +313,12 @@ class _Resolver:
             case Element(name, element):
                 return self.element(name, element, scope, operation)
             case Offset(name, offset):
-                found = self.name(name, scope, operation)
-                if not isinstance(found, Symbol | StackVariable):
+                symbol = self.name(name, scope, operation)
+                if not isinstance(symbol, Symbol | StackVariable):
                     raise self.wrong(operation, f"{name} is no variable")
-                if isinstance(found, Symbol):
-                    found = replace(found, into=found.into + offset)
-                return replace(found, address=found.address + offset)
+                if isinstance(symbol, Symbol):
+                    symbol = replace(symbol, into=symbol.into + offset)
+                return replace(symbol, address=symbol.address + offset)
             case Unary(operator, inner):
                 return Negated(operator, self.operand(inner, scope, operation))
             case Pair(first, second):
@@ -327,21 +327,21 @@ class _Resolver:
             case Vector(elements) | Group(elements):
                 return OperandList(tuple(self.operand(each, scope, operation) for each in elements))
             case Address(base, offset, rest) if not rest:
-                found = self.operand(base, scope, operation)
-                if isinstance(found, StackVariable):
-                    return MemoryOperand(found.register, found.address + offset)
-                if not isinstance(found, Register | Symbol | Immediate):
+                symbol = self.operand(base, scope, operation)
+                if isinstance(symbol, StackVariable):
+                    return MemoryOperand(symbol.register, symbol.address + offset)
+                if not isinstance(symbol, Register | Symbol | Immediate):
                     raise self.wrong(operation, f"{base} is no address")
-                return MemoryOperand(found, offset)
+                return MemoryOperand(symbol, offset)
             case Address(base, 0, (place,)):  # one coordinate may stand without braces
                 elements = place.elements if isinstance(place, Vector) else (place,)
                 return self.texel(base, elements, scope, operation)
             case Index(name, register, offset) if not register:
-                found = self.name(name, scope, operation)
-                if isinstance(found, StackVariable):
-                    return MemoryOperand(found.register, found.address + offset)
-                if isinstance(found, Symbol):
-                    return MemoryOperand(found, offset)
+                symbol = self.name(name, scope, operation)
+                if isinstance(symbol, StackVariable):
+                    return MemoryOperand(symbol.register, symbol.address + offset)
+                if isinstance(symbol, Symbol):
+                    return MemoryOperand(symbol, offset)
         raise Unsupported(f"line {operation.line}: '{operation}': the operand {operand} is not supported")
 
     def texel(

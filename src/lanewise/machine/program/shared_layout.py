@@ -71,9 +71,9 @@ def _named(module: Module, function: Function) -> Iterator[Variable]:
     for operation in function.operations:
         for operand in operation.operands:
             for name in _names(operand):
-                found = function.variable(name, operation.scope) or module.variables.get(name)
-                if found is not None:
-                    yield found
+                variable = function.variable(name, operation.scope) or module.variables.get(name)
+                if variable is not None:
+                    yield variable
 
 
 def _names(operand: Operand) -> Iterator[str]:

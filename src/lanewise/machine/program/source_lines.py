@@ -56,12 +56,12 @@ def source_text(module: Module, source: str) -> str:
 
 def with_source(error: Unsupported, module: Module) -> Unsupported:
     """Return an error that names a line of the PTX with the line of the source beside it, if it is known."""
-    found = _LINE.match(str(error))
-    if found is None or "\n" in str(error):  # no line, or its source has been added before
+    match = _LINE.match(str(error))
+    if match is None or "\n" in str(error):  # no line, or its source has been added before
         return error
     functions = (*module.entries.values(), *module.functions.values())
     statements = (each for function in functions for each in function.body or ())
     for each in statements:
-        if isinstance(each, Operation) and each.line == int(found[1]) and each.loc is not None:
+        if isinstance(each, Operation) and each.line == int(match[1]) and each.loc is not None:
             return Unsupported(f"{error}\n    from {source_line(module, each.loc)}")
     return error

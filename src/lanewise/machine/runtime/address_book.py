@@ -122,8 +122,8 @@ class AddressBook:
 
     def living(self) -> list[tuple[Array, AddressedMemory]]:
         """Return the owners that are in the book, each with its memory."""
-        found = [(reference(), memory) for reference, memory in list(self._known.values())]
-        return [(owner, memory) for owner, memory in found if owner is not None]
+        known = [(reference(), memory) for reference, memory in list(self._known.values())]
+        return [(owner, memory) for owner, memory in known if owner is not None]
 
     def collected_at(self, place: int) -> AddressedMemory | None:
         """Return the memory at a device address whose array was collected; None if there was none."""

@@ -78,7 +78,7 @@ def describe_deadlock(launch: LaunchState, state: BlockState) -> tuple[str, str,
         f"{_AWAITED.get(reason, f'at barrier {reason}')} before {_line(launch, line)}"
         for (line, reason), count in sorted(counts.items())
     )
-    lacking = lacking_barriers(launch, stuck, lanes)
+    lacking = lacking_barriers(launch, lanes)
     missing = "".join(f"; {lack_in_words(launch, each)}" for each in lacking[:_MOST_NAMED])
     missing += _columns_in_words(lanes)
     exited = _exited(launch, stuck)
@@ -176,9 +176,7 @@ def _exited(launch: LaunchState, stuck: list[BlockState]) -> str:
     return f"; {count} thread{'s have' if count != 1 else ' has'} exited" if count else ""
 
 
-def lacking_barriers(
-    launch: LaunchState, stuck: list[BlockState], lanes: list[WaitingLane]
-) -> list[LackingBarrier]:
+def lacking_barriers(launch: LaunchState, lanes: list[WaitingLane]) -> list[LackingBarrier]:
     """Return the mbarriers that lanes wait for, each once."""
     lacking: dict[tuple[int, int], LackingBarrier] = {}
     for waiting in lanes:

@@ -181,12 +181,12 @@ def variables(module: Module, info: LaunchInfo) -> list[Allocation]:
     """Return the module's variables as the allocations of a launch."""
     memory = module_memory(module)
     memory.launched = True
-    found = info.variables
+    declared = info.variables
     # Headers of templates leave thousands of constants behind: the addresses are computed once for all.
-    symbols = _symbols(module) if any(name not in memory.variables for name, *_ in found) else {}
+    symbols = _symbols(module) if any(name not in memory.variables for name, *_ in declared) else {}
     return [
         Allocation(name, start, size, address(variable_bytes(module, name, symbols)), space == "global")
-        for name, space, start, size in found
+        for name, space, start, size in declared
     ]
 
 

@@ -171,9 +171,9 @@ def formatted(
     def take(size: int) -> bytes:
         nonlocal offset
         offset = -(-offset // size) * size
-        found = read(launch, state, arguments + offset, size, warp, lane).ljust(size, b"\0")
+        data = read(launch, state, arguments + offset, size, warp, lane).ljust(size, b"\0")
         offset += size
-        return found
+        return data
 
     def convert(match: re.Match[bytes]) -> bytes:
         flags, width, precision, length, kind = match.groups()

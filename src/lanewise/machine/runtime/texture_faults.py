@@ -19,8 +19,8 @@ def handle_operand(op: Op) -> int | None:
 
 def title_of(launch: LaunchState, state: BlockState, op: Op) -> str:
     """Return the argument whose texture or surface an instruction accesses; empty if its handle is wrong."""
-    found = launch.textures.find(_handle(state, op)) if launch.textures is not None else None
-    return f"argument {found[0]}" if found else ""
+    texture = launch.textures.find(_handle(state, op)) if launch.textures is not None else None
+    return f"argument {texture[0]}" if texture else ""
 
 
 def describe_texture_fault(launch: LaunchState, state: BlockState, op: Op) -> tuple[str, str]:
@@ -28,12 +28,12 @@ def describe_texture_fault(launch: LaunchState, state: BlockState, op: Op) -> tu
     kind, size = FaultKind(state[BlockRecord.fault_kind]), state[BlockRecord.fault_size]
     handle = _handle(state, op)
     wanted = "surface" if op.opcode.startswith("su") else "texture"
-    found = launch.textures.find(handle) if launch.textures is not None else None
+    texture = launch.textures.find(handle) if launch.textures is not None else None
     if kind is FaultKind.BAD_TEXTURE:
         head = f"{op.opcode} through a handle that is not a {wanted} of this launch"
-        if found is None:
+        if texture is None:
             return head, f"the handle is {handle:#x}; pass lw.{wanted}(array) for the kernel's parameter"
-        title, image = found
+        title, image = texture
         given = "surface" if isinstance(image, Surface) else "texture"
         if given != wanted:
             return head, f"argument {title} is a {given}; pass lw.{wanted}(array)"
@@ -41,8 +41,8 @@ def describe_texture_fault(launch: LaunchState, state: BlockState, op: Op) -> tu
             f"{op.opcode} is for another geometry than that of the {wanted}",
             f"argument {title} is a {image.geometry} {wanted}, read as {geometry_of(op).title}",
         )
-    assert found is not None
-    title, image = found
+    assert texture is not None
+    title, image = texture
     verb = "write" if op.record.writes_surface else "read"
     head = f"surface {verb} of {size} bytes out of bounds"
     if kind is FaultKind.MISALIGNED:

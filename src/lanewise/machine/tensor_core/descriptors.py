@@ -43,8 +43,8 @@ SHIFT = 3
 
 def field_of(descriptor: Value, field: Field) -> Value:
     """Return a field of a descriptor, in bytes where it is an address or an offset."""
-    found = (descriptor >> field.first_bit) & ((1 << field.bits) - 1)
-    return found * field.unit if field.unit > 1 else found
+    value = (descriptor >> field.first_bit) & ((1 << field.bits) - 1)
+    return value * field.unit if field.unit > 1 else value
 
 
 def _rows_of(major: Major, version: int) -> list[list[int]]:
@@ -53,15 +53,15 @@ def _rows_of(major: Major, version: int) -> list[list[int]]:
     modes = {each.code: each for each in SWIZZLE_MODES}
     if not of_wgmma:
         modes = {each.tcgen05_code: each for each in TCGEN05_MODES}
-    found = [[0] * _COLUMNS for _ in range(max(modes) + 1)]
+    rows = [[0] * _COLUMNS for _ in range(max(modes) + 1)]
     for code, mode in modes.items():
         grid = piece_grid(64, 16, 16, major, mode.name, version)
         line, piece = grid.line_modes[0], grid.piece_modes[0]
         strides = [number for each in (*grid.line_modes, *grid.piece_modes) for number in _stride(each)]
         bits = (each.bit_length() - 1 for each in (piece.extent, line.extent))
-        found[code] = [*strides, next(bits), mode.swizzle.zzz_msk, mode.swizzle.shift, next(bits)]
+        rows[code] = [*strides, next(bits), mode.swizzle.zzz_msk, mode.swizzle.shift, next(bits)]
         assert not of_wgmma or (mode.swizzle.shift, line.extent) == (SHIFT, LINES_TOGETHER), grid
-    return found
+    return rows
 
 
 def _table(code: FunctionCode, major: Major, version: int) -> Pointer:

@@ -70,17 +70,17 @@ def factors_of(instruction: Instruction, model: Model) -> Factors:
 def orders(instruction: Instruction, factors: Factors) -> Orders | None:
     """The shuffles of a product's operands; None where the layouts do not allow them."""
     m, n, k = instruction.m, instruction.n, instruction.a.cols
-    taken = in_k_order(factors.plan.model, np.arange(k), axis=0)
+    order = in_k_order(factors.plan.model, np.arange(k), axis=0)
     a, b, c = np.arange(m * k).reshape(m, k), np.arange(k * n).reshape(k, n), np.arange(m * n).reshape(m, n)
     left, right = (b.T, a.T) if factors.transposed else (a, b)
-    blocks = left[:, taken].reshape(factors.rows, -1, factors.plan.length)
+    blocks = left[:, order].reshape(factors.rows, -1, factors.plan.length)
     flat = {
         factors.left: blocks.swapaxes(0, 1).ravel(),
-        factors.right: right[taken].ravel(),
+        factors.right: right[order].ravel(),
         "c": (c.T if factors.transposed else c).ravel(),
     }
-    found = {name: index_bits(held_places(instruction.operands[name])[flat[name]]) for name in flat}
+    bits_of = {name: index_bits(held_places(instruction.operands[name])[flat[name]]) for name in flat}
     d = index_bits(np.argsort(flat["c"])[holding(instruction.d)])
-    if d is None or any(bits is None for bits in found.values()):
+    if d is None or any(bits is None for bits in bits_of.values()):
         return None
-    return Orders(found[factors.left] or (), found[factors.right] or (), found["c"] or (), d)
+    return Orders(bits_of[factors.left] or (), bits_of[factors.right] or (), bits_of["c"] or (), d)

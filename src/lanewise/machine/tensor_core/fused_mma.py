@@ -195,11 +195,11 @@ class FusedProduct:
         """Write the sums, which are f32, to the registers of D."""
         operand = self.instruction.d
         lanes = self.vector_bits // operand.slot_bits
-        found = []
+        words = []
         for place in range(0, self.rows * self.columns, lanes):
             value = self.sums.first.load(place, lanes)
-            found.append(value.view(u32) if operand.slot_bits == 32 else half_words(value))
-        registers.store(permuted(self.code, found, self.order.d))
+            words.append(value.view(u32) if operand.slot_bits == 32 else half_words(value))
+        registers.store(permuted(self.code, words, self.order.d))
 
     # sums ---------------------------------------------------------------------------------------------------
 
@@ -245,11 +245,11 @@ class FusedProduct:
         largest = code.variable(code.constant(f32.by(plan.lanes), 0.0))
         with code.loop(self.rows // together) as group:
             a = work.a.exponents.load(group * (together * plan.length), together * plan.length)
-            found = []
+            exponents = []
             for k in range(plan.length):
                 mask = tuple(row * plan.length + k for row in range(together) for _ in range(columns))
-                found.append(shuffled(code, a, None, mask).saturating_add(b[k]))
-            tops = (reduce(Value.max, found).max(floor) + BIAS).view(u8)
+                exponents.append(shuffled(code, a, None, mask).saturating_add(b[k]))
+            tops = (reduce(Value.max, exponents).max(floor) + BIAS).view(u8)
             for start in range(0, width, plan.lanes):
                 place = group * width + start
                 power = power_of_two(tops.part(start, plan.lanes).to(u32).view(i32))

@@ -45,10 +45,10 @@ class Unsuited(Exception):
 def order_of(operand: Operand, flat: Places) -> tuple[int, ...]:
     """The shuffle that brings elements of the flattened matrix into an order."""
     bits = 32 if operand.slot_bits == 1 else 1
-    found = index_bits(held_places(operand)[flat.ravel()] // bits)
-    if found is None or min(found[: (VECTOR // max(operand.slot_bits * bits, 8)).bit_length() - 1]) < 0:
+    order = index_bits(held_places(operand)[flat.ravel()] // bits)
+    if order is None or min(order[: (VECTOR // max(operand.slot_bits * bits, 8)).bit_length() - 1]) < 0:
         raise Unsuited
-    return found
+    return order
 
 
 def raw_words(code: Code, registers: Registers, operand: Operand, order: tuple[int, ...]) -> list[Value]:
@@ -80,8 +80,8 @@ class StagedProduct:
         if model.narrowing != "rn" or (self.products > 1 and model.sparse):
             raise Unsuited
         self.fused = isinstance(model.scheme, FusedSum)
-        taken = in_k_order(model, np.arange(self.k), axis=0) if self.fused else np.arange(self.k)
-        self.k_places = np.argsort(taken)  # where each column of K goes
+        k_order = in_k_order(model, np.arange(self.k), axis=0) if self.fused else np.arange(self.k)
+        self.k_places = np.argsort(k_order)  # where each column of K goes
         self.sums = {"f64": f64, "s32": i32}.get(model.accumulator, f32)
         if self.fused:
             self.plan = plan_for(model, self.n)
@@ -97,9 +97,9 @@ class StagedProduct:
         words = np.arange(0, self.k, step)
         first = np.arange(self.products)[:, None, None]
         rows, columns = np.arange(self.m), np.arange(self.n)
-        ks = np.arange(self.packed_k) if model.sparse else taken[words]
+        ks = np.arange(self.packed_k) if model.sparse else k_order[words]
         a = (first * self.m + rows[None, :, None]) * self.packed_k + ks[None, None, :]
-        b = (first * self.k + taken[words][None, :, None]) * self.n + columns[None, None, :]
+        b = (first * self.k + k_order[words][None, :, None]) * self.n + columns[None, None, :]
         if not self.fused:  # strip by strip
             b = b.reshape(self.products, len(words), -1, self.strip).swapaxes(1, 2)
         size = self.products * self.m * self.n
@@ -155,15 +155,15 @@ class StagedProduct:
         """D's registers from the sums."""
         d = self.instruction.d
         lanes = VECTOR // d.slot_bits
-        found = []
+        words = []
         for place in range(0, self.products * self.m * self.n, lanes):
             value = self.total.load(place, lanes)
             if isinstance(self.model.scheme, FmaChain) and self.model.scheme.nan == "one":
                 nan = self.code.constant(u32.by(lanes), NAN_BITS["f32"])
                 bits = value.view(u32)
                 value = ((bits << 1) > 0xFF000000).select(nan, bits).view(f32)
-            found.append(half_words(value) if d.slot_bits == 16 else value.view(Type("u", value.type.bits)))
-        self.registers["d"].store(permuted(self.code, found, self.orders["d"]))
+            words.append(half_words(value) if d.slot_bits == 16 else value.view(Type("u", value.type.bits)))
+        self.registers["d"].store(permuted(self.code, words, self.orders["d"]))
 
     # elements -----------------------------------------------------------------------------------------------
 

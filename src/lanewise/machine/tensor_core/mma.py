@@ -17,10 +17,10 @@ from lanewise.machine.tensor_core.sparsity_and_scales import SELECTOR_BITS
 
 def instruction_of(op: Op, arch: str) -> Instruction:
     """Return the entry of the catalogue that an instruction is, with the fragments of an arch."""
-    found = op.source.instruction()
-    if found is None or found.family.startswith("wgmma"):
+    instruction = op.source.instruction()
+    if instruction is None or instruction.family.startswith("wgmma"):
         raise op.unsupported()
-    return found.on(arch)
+    return instruction.on(arch)
 
 
 def whole_warp(code: BlockCode, op: Op) -> Value:
@@ -83,7 +83,7 @@ def _operands(op: Op, instruction: Instruction) -> tuple[dict[str, list[Register
         if name in instruction.operands:
             given[name] = tuple(elements_of(rest.pop(0)))
             selectors += elements_of(rest.pop(0))
-    found: dict[str, list[Register]] = {}
+    registers: dict[str, list[Register]] = {}
     for name, parts in given.items():
         operand = instruction.operands[name]
         fitting = [
@@ -93,8 +93,8 @@ def _operands(op: Op, instruction: Instruction) -> tuple[dict[str, list[Register
             raise op.unsupported(
                 f"{operand.name} is {operand.registers} registers of {operand.register_bits} bits"
             )
-        found[name] = fitting
-    return found, selectors
+        registers[name] = fitting
+    return registers, selectors
 
 
 def _entry(code: BlockCode, op: Op) -> Record:

@@ -35,15 +35,15 @@ def operand_registers(code: FunctionCode, instruction: Instruction) -> dict[str,
     """Where the registers of each operand lie, as the code that calls has put it down."""
     base = code.record("frame").handle
     places = code.pointer("places", u32)
-    found: dict[str, Registers] = {}
+    registers: dict[str, Registers] = {}
     number = 0
     for name in ("d", "a", "b", "c", "metadata", "scale_a", "scale_b"):
         if name in instruction.operands:
             operand = instruction.operands[name]
             offsets = [places.load(number + each).to(Type("u", 64)) for each in range(operand.registers)]
             number += operand.registers
-            found[name] = Registers(code, base, offsets, operand.register_bits)
-    return found
+            registers[name] = Registers(code, base, offsets, operand.register_bits)
+    return registers
 
 
 def half_numbers(raw: Value) -> Value:

@@ -49,13 +49,13 @@ class ProductCache(RecordLayout):
 @lru_cache(maxsize=1024)
 def stage_offsets(instruction: Instruction) -> dict[str, int]:
     """Where each operand's registers lie in the stage, then the selectors; and its size."""
-    place, found = _FIRST, {}
+    place, offsets = _FIRST, {}
     for name in ("a", "b", "c", "d", *SELECTED):
         if name in instruction.operands:
             operand = instruction.operands[name]
-            found[name] = place
+            offsets[name] = place
             place += operand.registers * operand.register_bits * 4
-    return found | {"selectors": place, "size": place + 64}
+    return offsets | {"selectors": place, "size": place + 64}
 
 
 @lru_cache(maxsize=1024)
@@ -98,12 +98,12 @@ def product_program(text: str, arch: str, key: str) -> machine_code.Program:
 
 def product_sites(program: Program, arch: str) -> dict[Instruction, list[int]]:
     """The products of a program as an arch has them, and where each of them stands."""
-    found: dict[Instruction, list[int]] = {}
+    sites: dict[Instruction, list[int]] = {}
     for op in program.sites:
         product = op.source.instruction() if op.record.multiplies else None
         if product is not None and product.multiplies:
-            found.setdefault(product.on(arch), []).append(op.site)
-    return found
+            sites.setdefault(product.on(arch), []).append(op.site)
+    return sites
 
 
 def load_products(program: Program, arch: str) -> None:
@@ -120,11 +120,11 @@ def load_products(program: Program, arch: str) -> None:
 
 def tensor_sites(program: Program) -> dict[str, tuple[int, ...]]:
     """The products of tcgen05, by the text of the instruction, and where each of them stands."""
-    found: dict[str, tuple[int, ...]] = {}
+    sites: dict[str, tuple[int, ...]] = {}
     for op in program.sites:
         if op.record.touches_tensor_memory and op.record.multiplies:
-            found[op.source.head] = (*found.get(op.source.head, ()), op.site)
-    return found
+            sites[op.source.head] = (*sites.get(op.source.head, ()), op.site)
+    return sites
 
 
 class MmaTable:
@@ -165,8 +165,8 @@ class MmaTable:
         if self._warpgroup_stage is None:  # all products of a block share it, since they run one by one
             self._warpgroup_stage = zeroed_bytes(LARGEST_STAGE)
         assert form.stage["size"] <= LARGEST_STAGE, text
-        found = {MmaEntry.function: program.place(function), MmaEntry.stage: address(self._warpgroup_stage)}
-        return found | ({MmaEntry.pack_b: program.place(pack_b)} if pack_b else {})
+        entry = {MmaEntry.function: program.place(function), MmaEntry.stage: address(self._warpgroup_stage)}
+        return entry | ({MmaEntry.pack_b: program.place(pack_b)} if pack_b else {})
 
     def _of_tensor_core(self) -> dict[int, int]:
         """What finds a product of tcgen05 by its descriptor, where it keeps it, and a buffer for operands."""
@@ -212,13 +212,13 @@ def _product_finder(failures: list[BaseException]) -> Any:
         from lanewise.machine.tensor_core.tcgen05_product import prepared
 
         try:
-            found = records.setdefault((form, descriptor), prepared(form, descriptor))
+            record = records.setdefault((form, descriptor), prepared(form, descriptor))
         except LanewiseError:
             return 1
         except BaseException as error:  # nothing may escape into compiled code
             failures.append(error)
             return 1
-        ctypes.c_int64.from_address(cache + ProductCache.record).value = found.address
+        ctypes.c_int64.from_address(cache + ProductCache.record).value = record.address
         return 0
 
     return Finder(find)

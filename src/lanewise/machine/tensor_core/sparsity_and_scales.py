@@ -46,9 +46,9 @@ class Selections:
 
     def operand(self, name: str) -> SelectedOperand:
         """Metadata or scale factors."""
-        found = self.instruction.operands[name]
-        assert isinstance(found, SelectedOperand)
-        return found
+        operand = self.instruction.operands[name]
+        assert isinstance(operand, SelectedOperand)
+        return operand
 
     def selector(self, code: Code, name: str, what: str) -> Value:
         """Return the number that a selector has."""
@@ -71,12 +71,12 @@ class Selections:
     def _places(self, name: str) -> tuple[object, object]:
         """For each element of an operand: its lane and its slot under selectors of 0."""
         operand = self.operand(name)
-        found = [
+        elements = [
             operand.holders(row, column, thread_id=0, byte_id=0)[0]
             for row in range(operand.rows)
             for column in range(operand.cols)
         ]
-        return np.array([each.lane for each in found]), np.array([each.slot for each in found])
+        return np.array([each.lane for each in elements]), np.array([each.slot for each in elements])
 
     def _slot(self, code: Code, registers: Registers, name: str, index: Value) -> Value:
         """The bits of one element, chosen by the selectors."""
@@ -136,7 +136,7 @@ class Selections:
         zero = code.constant(i64, 0)
         if "scale_a" not in self.instruction.operands:
             return dict.fromkeys(("scale_a", "scale_a_sig", "scale_b", "scale_b_sig"), zero)
-        found: dict[str, Value | Pointer] = {}
+        scales: dict[str, Value | Pointer] = {}
         for name in ("scale_a", "scale_b"):
             operand = self.operand(name)
             fmt = operand.format
@@ -153,5 +153,5 @@ class Selections:
                 bits = self._slot(code, registers[name], name, index).to(u64).to(i64)
                 for room, values in zip(rooms, tables, strict=True):
                     room.store(values.load(bits), index)
-            found[name], found[f"{name}_sig"] = rooms
-        return found
+            scales[name], scales[f"{name}_sig"] = rooms
+        return scales

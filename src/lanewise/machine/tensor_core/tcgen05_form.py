@@ -75,24 +75,24 @@ def unpacked(number: int) -> Form:
 def checked_descriptor(form: Form, bits: int) -> InstructionDescriptor:
     """Return the instruction descriptor of a product; raise an error if the form does not have it."""
     product = form.product
-    found = InstructionDescriptor.decode(bits, product.kind.name).require(product, form.arch)
-    if form.a_in_tensor_memory and found.a_major != "K":
+    descriptor = InstructionDescriptor.decode(bits, product.kind.name).require(product, form.arch)
+    if form.a_in_tensor_memory and descriptor.a_major != "K":
         raise LanewiseError("A lies in tensor memory, which holds K-major matrices only: bit 15 has to be 0")
-    if form.shifts_a and found.m not in (128, 256):
-        raise LanewiseError(f"M is {found.m}; with .ashift it is 128 or 256")
-    if found.sparsity_selector > 1:
+    if form.shifts_a and descriptor.m not in (128, 256):
+        raise LanewiseError(f"M is {descriptor.m}; with .ashift it is 128 or 256")
+    if descriptor.sparsity_selector > 1:
         raise LanewiseError(
-            f"the sparsity selector is {found.sparsity_selector}; which part of the metadata 2 and 3 choose "
-            "is not known to the machine, which takes 0 and 1"
+            f"the sparsity selector is {descriptor.sparsity_selector}; which part of the metadata 2 and 3 "
+            "choose is not known to the machine, which takes 0 and 1"
         )
     if product.block:
-        factors = product.factors(found.k)
+        factors = product.factors(descriptor.k)
         allowed = first_bytes(factors)
-        for name, number in (("A", found.scale_a_id), ("B", found.scale_b_id)):
+        for name, number in (("A", descriptor.scale_a_id), ("B", descriptor.scale_b_id)):
             if number not in allowed:
                 raise LanewiseError(
                     f"the scale factors of {name} begin at byte {number} of a column; with "
                     f"{factors} of them in a row they begin at "
                     f"{' or '.join(map(str, allowed))}"
                 )
-    return found
+    return descriptor

@@ -142,11 +142,11 @@ def _stage() -> dict[str, int]:
         "scale_a": _ROWS * _FACTORS * 4, "scale_a_sig": _ROWS * _FACTORS * 4,
         "scale_b": _FACTORS * 4 * _COLUMNS, "scale_b_sig": _FACTORS * 4 * _COLUMNS,
     }  # fmt: skip
-    found, place = {}, 0
+    offsets, place = {}, 0
     for name, size in sizes.items():
-        found[name] = place
+        offsets[name] = place
         place += abi.aligned(size + 64, 64)
-    return found | {"size": place}
+    return offsets | {"size": place}
 
 
 STAGE = _stage()
@@ -225,18 +225,18 @@ class Tcgen05Product:
     @cached_property
     def code(self) -> Code:
         """What its compiled code depends on."""
-        found, sparse = self.descriptor, self.form.product.sparse
+        descriptor, sparse = self.descriptor, self.form.product.sparse
         integers = self.form.product.kind.integer
         bits = {"b32": 32, "b16": 16, "b4": 4}.get(self.storage("a"), 8) if sparse else 0
         return Code(
             a=self.storage("a"),
             b=self.storage("b"),
-            a_major=found.a_major,
-            b_major=found.b_major,
+            a_major=descriptor.a_major,
+            b_major=descriptor.b_major,
             a_in_tensor_memory=self.form.a_in_tensor_memory,
-            accumulator=found.d,  # type: ignore[arg-type]  # one of the three
-            packed_k=found.k // 2 if sparse else found.k,
-            k=found.k,
+            accumulator=descriptor.d,  # type: ignore[arg-type]  # one of the three
+            packed_k=descriptor.k // 2 if sparse else descriptor.k,
+            k=descriptor.k,
             ws=self.form.product.ws,
             scaled=bool(self.form.product.block),
             sparse_format=self.model.a.name if sparse else "",
@@ -251,8 +251,8 @@ class Tcgen05Product:
 
     @cached_property
     def _regions(self) -> tuple[Region, ...]:
-        found, words = self.descriptor, self.form.product
-        return regions(found.m, found.n, words.cta_group, words.ws, words.sparse)
+        descriptor, words = self.descriptor, self.form.product
+        return regions(descriptor.m, descriptor.n, words.cta_group, words.ws, words.sparse)
 
     @cached_property
     def strip(self) -> int:
@@ -265,25 +265,25 @@ class Tcgen05Product:
 
         Each block of a pair holds half of B's columns.
         """
-        found, blocks = self.descriptor, self.form.product.cta_group
+        descriptor, blocks = self.descriptor, self.form.product.cta_group
         parts = len({each.column for each in self._regions})
         if blocks == 2 and parts == 1:
-            return [(block, 0, found.n // 2, block * (found.n // 2)) for block in range(2)]
-        size = found.n // parts
+            return [(block, 0, descriptor.n // 2, block * (descriptor.n // 2)) for block in range(2)]
+        size = descriptor.n // parts
         if blocks == 2:
             return [(block, 0, size, block * padded) for block in range(2)]
         return [(0, part * size, size, part * padded) for part in range(parts)]
 
     def record(self) -> Prepared:
         """Return the record that the compiled code reads; what it refers to is kept with it."""
-        found, code, product = self.descriptor, self.code, self.form.product
+        descriptor, code, product = self.descriptor, self.code, self.form.product
         memory = zeroed_bytes(ProductRecord.BYTES)
         words = memory.view(np.int64)
         program = code.program(self.model)
         keep: list[object] = [memory, program]
         padded = self.region_columns + -self.region_columns % self.strip
         parts = sorted({each.column for each in self._regions})
-        rows = block_rows(found.m, product.cta_group)
+        rows = block_rows(descriptor.m, product.cta_group)
         a, b = STORAGE[code.a], STORAGE[code.b]
         groups = {"a": _grid(rows, code.packed_k, a, code.a_major)}
         values = {
@@ -292,8 +292,8 @@ class Tcgen05Product:
             ProductRecord.shifts_a: int(self.form.shifts_a),
             ProductRecord.a_groups: groups["a"][0],
             ProductRecord.a_pieces: groups["a"][1],
-            ProductRecord.a_sign: found.negate_a << (self.model.a.bits - 1),
-            ProductRecord.b_sign: found.negate_b << (self.model.b.bits - 1),
+            ProductRecord.a_sign: descriptor.negate_a << (self.model.a.bits - 1),
+            ProductRecord.b_sign: descriptor.negate_b << (self.model.b.bits - 1),
             ProductRecord.columns: padded * len(parts),
             ProductRecord.strip: self.strip,
             ProductRecord.d_columns: self.region_columns,
@@ -301,7 +301,10 @@ class Tcgen05Product:
             ProductRecord.region_count: len(self._regions),
         }
         if self.model.a.bits > 16:  # tf32 lies in words of 32 bits
-            values |= {ProductRecord.a_sign: found.negate_a << 31, ProductRecord.b_sign: found.negate_b << 31}
+            values |= {
+                ProductRecord.a_sign: descriptor.negate_a << 31,
+                ProductRecord.b_sign: descriptor.negate_b << 31,
+            }
         for number, each in enumerate(self._regions):
             start = ProductRecord.regions + number * RegionRow.BYTES
             column = parts.index(each.column) * padded
@@ -347,10 +350,10 @@ class Tcgen05Product:
         assert both is not None
         tables = np.concatenate([both[0][0].view(np.uint8), both[1][0].view(np.uint8)])
         keep.append(tables)
-        found, product = self.descriptor, self.form.product
-        factors = product.factors(found.k)
-        rows, columns = block_rows(found.m, product.cta_group), self.region_columns
-        a, b = found.scale_a_id, found.scale_b_id
+        descriptor, product = self.descriptor, self.form.product
+        factors = product.factors(descriptor.k)
+        rows, columns = block_rows(descriptor.m, product.cta_group), self.region_columns
+        a, b = descriptor.scale_a_id, descriptor.scale_b_id
         return {
             ProductRecord.factors: factors,
             ProductRecord.a_byte: a,
@@ -395,8 +398,8 @@ def _grid(rows: int, k: int, storage: Storage, major: str) -> tuple[int, int]:
 @cache
 def prepared(form: int, descriptor: int) -> Prepared:
     """Return the product of a form (as a number) and an instruction descriptor, ready to be called."""
-    found = unpacked(form)
-    return Tcgen05Product(found, checked_descriptor(found, descriptor)).record()
+    statement = unpacked(form)
+    return Tcgen05Product(statement, checked_descriptor(statement, descriptor)).record()
 
 
 # the code ---------------------------------------------------------------------------------------------------
@@ -528,11 +531,11 @@ class _Writer:
 
     def _block(self, number: Value) -> Record:
         """Return the record of a block of the pair; the first one issues."""
-        found = self.code.variable(self.first.address)
-        found.set(self.first.address)
+        block = self.code.variable(self.first.address)
+        block.set(self.first.address)
         with self.code.when(number.differs(0)):
-            found.set(other_row(self.code, self.first).get(MemberRow.block))
-        return Record(self.code, found.get(), BlockRecord)
+            block.set(other_row(self.code, self.first).get(MemberRow.block))
+        return Record(self.code, block.get(), BlockRecord)
 
     def _tensor(self, block: Record, number: int, lane: Value | int = 0) -> Value:
         """Return the host address of an operand in tensor memory, so many lanes further."""

@@ -67,10 +67,10 @@ class Statement:
         return rest.pop(0)
 
     def _address(self, rest: list[ResolvedOperand], name: str) -> MemoryOperand:
-        found = rest.pop(0) if rest else None
-        if not isinstance(found, MemoryOperand):
+        address = rest.pop(0) if rest else None
+        if not isinstance(address, MemoryOperand):
             raise self.op.unsupported(f"{name} is an address of tensor memory in brackets")
-        return found
+        return address
 
     def _scale_d(self, rest: list[ResolvedOperand]) -> int:
         operand = rest.pop(0)

@@ -57,10 +57,10 @@ _SITE, _COLUMNS, _A, _B, _SCALE_D, _FLAGS, _SELECTOR, _PLACES = 0, 8, 16, 32, 48
 
 def step(module: ir.Module, op: Op, kernel: Kernel) -> Step:
     """Return wgmma.mma_async as a step that all kernels share."""
-    found = op.source.instruction()
-    if found is None or not found.family.startswith("wgmma"):
+    named = op.source.instruction()
+    if named is None or not named.family.startswith("wgmma"):
         raise op.unsupported()
-    instruction = found.on(kernel.arch)
+    instruction = named.on(kernel.arch)
     parsed = Statement(op, instruction)
     form = form_of(instruction, kernel.arch)
     offsets = [each.offset for each in parsed.registers]
@@ -163,7 +163,7 @@ class _Writer:
     def _scale_d(self) -> Value:
         """Return whether the product is added to the accumulators: the same in all threads."""
         code, register = self.code, self.words.get(_SCALE_D)
-        found = code.variable(self.words.get(_SCALE_D + 8).differs(0))
+        scales = code.variable(self.words.get(_SCALE_D + 8).differs(0))
         with code.when(register.differs(0)):
             votes = [Record(code, each).get(register, U8, abi.LANES).differs(0) for each in warp_frames(code)]
             bits = [code.bits(each) for each in votes]
@@ -171,20 +171,20 @@ class _Writer:
                 self._fault(
                     each.differs(bits[0]) | (each.differs(0) & each.differs(-1)), WarpgroupFault.SCALES_DIFFER
                 )
-            found.set(bits[0].differs(0) ^ self.words.get(_SCALE_D + 8).differs(0))
-        return found.get()
+            scales.set(bits[0].differs(0) ^ self.words.get(_SCALE_D + 8).differs(0))
+        return scales.get()
 
     def _descriptor(self, operand: int) -> Value:
         """Return a descriptor: the same in all threads, or a constant."""
         code, register = self.code, self.words.get(operand)
-        found = code.variable(self.words.get(operand + 8))
+        descriptor = code.variable(self.words.get(operand + 8))
         with code.when(register.differs(0)):
             first = code.frame.get(register, U64)
             for frame in warp_frames(code):
                 other = Record(code, frame).get(register, U64, abi.LANES).differs(first.spread(abi.LANES))
                 self._fault(other.any(), WarpgroupFault.DESCRIPTORS_DIFFER)
-            found.set(first.to(i64))
-        return found.get()
+            descriptor.set(first.to(i64))
+        return descriptor.get()
 
     def _flag(self, flag: int) -> Value:
         return (self.words.get(_FLAGS) & flag).differs(0).to(U64).to(i64)

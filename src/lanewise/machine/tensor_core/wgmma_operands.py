@@ -183,9 +183,9 @@ def _cells(row: int) -> tuple[int, int, int]:
     layout = fragments.c_layout(WARP_ROWS, TILE_COLUMNS)
     held = {layout(lane, value): (value, lane) for lane in range(abi.LANES) for value in range(4)}
     columns = range(TILE_COLUMNS)
-    found = [held[row + each + WARP_ROWS * n] for each in range(ROWS_TOGETHER) for n in columns]
-    (even, lane), (odd, _) = found[:2]
-    assert found == [((even, odd)[each % 2], lane + each // 2) for each in range(len(found))]
+    cells = [held[row + each + WARP_ROWS * n] for each in range(ROWS_TOGETHER) for n in columns]
+    (even, lane), (odd, _) = cells[:2]
+    assert cells == [((even, odd)[each % 2], lane + each // 2) for each in range(len(cells))]
     return lane, even, odd
 
 

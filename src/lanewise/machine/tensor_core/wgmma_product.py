@@ -89,10 +89,10 @@ class Form:
     @property
     def name(self) -> str:
         """The name of code that serves this form."""
-        found = self.instruction
-        saturates = " satfinite" if found.satfinite else ""
-        source = f" A by {found.a_source}"
-        return f"{found.family} k{found.k} {'.'.join(found.types)}{saturates}{source} strips of {self.strip}"
+        wgmma = self.instruction
+        saturates = " satfinite" if wgmma.satfinite else ""
+        source = f" A by {wgmma.a_source}"
+        return f"{wgmma.family} k{wgmma.k} {'.'.join(wgmma.types)}{saturates}{source} strips of {self.strip}"
 
     def program(self) -> tuple[machine_code.Program, str, str]:
         """Return the kernel of `arith`, and the names of its functions: one for B ("": none), and the sum."""
@@ -133,11 +133,11 @@ class Form:
             sizes |= dict.fromkeys(("scales", "sums", "more_sums", "part"), sums)
         else:
             sizes |= {"a_elements": ROWS * k * 4, "b_elements": k * MOST_COLUMNS * 4, "zero": 8}
-        found, place = {}, 0
+        offsets, place = {}, 0
         for name, size in sizes.items():
-            found[name] = place
+            offsets[name] = place
             place += abi.aligned(size, 64)
-        return found | {"size": place}
+        return offsets | {"size": place}
 
 
 @lru_cache(maxsize=256)

@@ -67,22 +67,22 @@ class Statement:
 
     def matrices(self) -> list[SharedMatrix]:
         """Return the operands that lie in shared memory, A before B."""
-        found, bits = [], self.instruction.b.format.word_bits
+        matrices, bits = [], self.instruction.b.format.word_bits
         if self.instruction.b.format.bits == 1:
             bits = 1
         a, b = self.instruction.a, self.instruction.b
         if self.instruction.a_source == "descriptor":
-            found.append(SharedMatrix("a", *self.a, self.majors["a"], a.rows, a.cols, bits))
-        found.append(SharedMatrix("b", *self.b, self.majors["b"], b.cols, b.rows, bits))
-        return found
+            matrices.append(SharedMatrix("a", *self.a, self.majors["a"], a.rows, a.cols, bits))
+        matrices.append(SharedMatrix("b", *self.b, self.majors["b"], b.cols, b.rows, bits))
+        return matrices
 
     def _vector(self, operand: ResolvedOperand, instruction: Instruction, name: str) -> list[Register]:
         wanted = instruction.operands[name]
         elements = elements_of(operand)
-        found = [each for each in elements if isinstance(each, Register) and each.bits == 32]
-        if len(found) != len(elements) or len(found) != wanted.registers:
+        registers = [each for each in elements if isinstance(each, Register) and each.bits == 32]
+        if len(registers) != len(elements) or len(registers) != wanted.registers:
             raise self.op.unsupported(f"{wanted.name} is {wanted.registers} registers of 32 bits")
-        return found
+        return registers
 
     def _number(self, operand: ResolvedOperand, bits: int, name: str) -> tuple[int, int]:
         """Return a register's offset and 0, or 0 and a constant."""

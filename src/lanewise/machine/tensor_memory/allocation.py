@@ -189,13 +189,13 @@ def _free_columns(code: FunctionCode, allocated: Value, columns: Value) -> Value
     """Return the first of so many free columns one after the other; -1 if there are not as many."""
     units = columns >> (UNIT.bit_length() - 1)
     wanted = (code.number(1) << units) - 1
-    found = code.variable(code.number(-1))
-    found.set(code.number(-1))
+    first = code.variable(code.number(-1))
+    first.set(code.number(-1))
     with code.loop(code.number(UNITS + 1) - units) as unit:
         free = ((allocated >> unit) & wanted).equals(0)
-        with code.when(free & (found.get() < 0)):
-            found.set(unit * UNIT)
-    return found.get()
+        with code.when(free & (first.get() < 0)):
+            first.set(unit * UNIT)
+    return first.get()
 
 
 def _mark(code: FunctionCode, allocator: Record, first: Value, columns: Value, owner: Value | int) -> None:

@@ -105,11 +105,11 @@ def _write_execute(code: FunctionCode, shape: CopyShape, expansion: Expansion | 
 def _lane(shape: CopyShape, row: Value, copy: int) -> Value:
     """Return the lane that a row is copied to, counted from the address: its layout as code."""
     modes = zip(flatten(shape.lanes[0].shape), flatten(shape.lanes[0].stride), strict=True)
-    found, rest = row.code.constant(i64, shape.lanes(0, copy)), row
+    lane, rest = row.code.constant(i64, shape.lanes(0, copy)), row
     for extent, stride in modes:
-        found = found + (rest & (extent - 1)) * stride
+        lane = lane + (rest & (extent - 1)) * stride
         rest = rest >> (extent.bit_length() - 1)
-    return found
+    return lane
 
 
 def _words(code: FunctionCode, held: Record, expansion: Expansion | None) -> list[Value]:
@@ -117,7 +117,7 @@ def _words(code: FunctionCode, held: Record, expansion: Expansion | None) -> lis
     if expansion is None:
         return [held.get(0, u32, PIECE_BYTES // 4)]
     halves, bits = [held.get(each, U64) for each in (0, 8)], expansion.bits
-    found = []
+    words = []
     for start in range(0, 16 * bits, 4 * bits):  # the elements of a word
         if start + 4 * bits <= 64:
             packed = halves[0] >> start
@@ -129,8 +129,8 @@ def _words(code: FunctionCode, held: Record, expansion: Expansion | None) -> lis
         for number in range(4):
             element = (packed >> (bits * number)) & ((1 << bits) - 1)
             word = word | (element << (8 * number + expansion.first_bit))
-        found.append(word.to(u32))
-    return found
+        words.append(word.to(u32))
+    return words
 
 
 def lower_shift(code: BlockCode, op: Op) -> None:

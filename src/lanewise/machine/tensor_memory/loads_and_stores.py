@@ -321,8 +321,8 @@ def _reducing(module: ir.Module, op: Op, form: Form) -> ir.Function:
         count = words.get(_CHUNKS) * form.together
 
         def value(number: Value) -> Value:
-            found = code.frame.get(words.get(number * 8 + _REGISTERS), u32, abi.LANES)
-            return (found & 0x7FFFFFFF if op.has("abs") else found).view(type)
+            word = code.frame.get(words.get(number * 8 + _REGISTERS), u32, abi.LANES)
+            return (word & 0x7FFFFFFF if op.has("abs") else word).view(type)
 
         first = value(code.number(0))
         reduced = code.variable(first)

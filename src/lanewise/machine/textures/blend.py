@@ -36,14 +36,14 @@ def weights(fractions: Sequence[Value]) -> list[Value]:
     zero = code.constant(i64, 0)
     x, y, z = (*fractions, zero, zero)[:3]
     planes = [ONE - z, z] if len(fractions) > 2 else [code.constant(i64, ONE)]
-    found: list[Value] = []
+    corners: list[Value] = []
     for plane in planes:
         right = (x * plane + ONE // 2) >> 8
         left = plane - right
         lower_right = (right * y + ONE // 2) >> 8
         lower_left = (left * y + (ONE // 2 - 1)) >> 8  # here a tie goes down, so that the sum stays
-        found += [left - lower_left, right - lower_right, lower_left, lower_right]
-    return found[: 1 << len(fractions)] if len(fractions) < 3 else found
+        corners += [left - lower_left, right - lower_right, lower_left, lower_right]
+    return corners[: 1 << len(fractions)] if len(fractions) < 3 else corners
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,10 @@ def counting(fractions: Sequence[Value]) -> list[Value]:
 
     One whose weight is rounded to 0 takes part: if it is NaN, so is the blend.
     """
-    found = [fractions[0].code.constant(Type("u", 1), 1)]
+    counts = [fractions[0].code.constant(Type("u", 1), 1)]
     for fraction in fractions:
-        found += [each & fraction.differs(0) for each in found]
-    return found
+        counts += [each & fraction.differs(0) for each in counts]
+    return counts
 
 
 def blended_integers(

@@ -114,11 +114,11 @@ def _pointer(code: BlockCode, place: Place, word: Type, number: int) -> ir.Opera
 def _load(code: BlockCode, op: Op, place: Place, word: Type) -> None:
     """Write a load; what lies beyond the surface reads as 0 under .zero."""
     data = elements_of(op.operands[0])
-    found = [code.variable(code.constant(word, 0)) for _ in data]
+    variables = [code.variable(code.constant(word, 0)) for _ in data]
     with code.when(_reached(place)):
-        for number, variable in enumerate(found):
+        for number, variable in enumerate(variables):
             variable.set(Value(code, word, code.builder.load(_pointer(code, place, word, number), align=1)))
-    for element, variable in zip(data, found, strict=True):
+    for element, variable in zip(data, variables, strict=True):
         code.lane_write(element, variable.get(), place.lane)
 
 

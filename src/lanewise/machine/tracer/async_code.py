@@ -58,13 +58,13 @@ def _begin(code: FunctionCode, block: Record, runs: Value, bytes: Value, issuer:
     tracer = tracer_of(block)
     size = runs * AsyncRun.BYTES + bytes + (AsyncWrite.BYTES + PAYLOAD_ALIGNMENT - 1)
     payload = new_entry(code, block, tracer, size & -PAYLOAD_ALIGNMENT)
-    found = _Runs(code, payload, runs)
-    found.header.set(AsyncWrite.issuer, _offset(code, tracer, issuer))
-    found.header.set(AsyncWrite.reader, code.number(-1))
-    found.header.set(AsyncWrite.lane, lane)
+    logged = _Runs(code, payload, runs)
+    logged.header.set(AsyncWrite.issuer, _offset(code, tracer, issuer))
+    logged.header.set(AsyncWrite.reader, code.number(-1))
+    logged.header.set(AsyncWrite.lane, lane)
     for field in (AsyncWrite.barrier, AsyncWrite.barrier_block, AsyncWrite.barrier_word):
-        found.header.set(field, 0)
-    return found
+        logged.header.set(field, 0)
+    return logged
 
 
 def _offset(code: FunctionCode, tracer: Record, entry: Value) -> Value:

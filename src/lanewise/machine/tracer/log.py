@@ -41,12 +41,12 @@ class MemoryWrites(NamedTuple):
     size: Numbers
     offset: Numbers
     #: Which of the instruction's accesses it is; of an asynchronous operation, which of `Log.runs`, or
-    #: TOLD for the mbarrier that was told.
+    #: COMPLETION for the mbarrier at which it completes.
     access: Numbers
 
 
 #: What stands for an access where an asynchronous operation has changed an mbarrier.
-TOLD = -1
+COMPLETION = -1
 
 
 class AsyncRuns(NamedTuple):
@@ -67,8 +67,8 @@ class AsyncRuns(NamedTuple):
     offset: Numbers
 
 
-class Told(NamedTuple):
-    """Mbarriers that asynchronous operations have told of their bytes or arrivals, one element for each."""
+class Completions(NamedTuple):
+    """Bytes or arrivals that asynchronous operations complete at mbarriers, one element for each."""
 
     entry: Numbers
     block: Numbers
@@ -121,11 +121,11 @@ class Log:
     @cached_property
     def writers(self) -> dict[int, dict[int, LoggedRegister]]:
         """For each register, by its offset in the frame: the points that write it, and where they log it."""
-        found: dict[int, dict[int, LoggedRegister]] = {}
+        registers: dict[int, dict[int, LoggedRegister]] = {}
         for point in self.points:
             for logged in point.registers:
-                found.setdefault(logged.register.offset, {})[point.number] = logged
-        return found
+                registers.setdefault(logged.register.offset, {})[point.number] = logged
+        return registers
 
     # memory -------------------------------------------------------------------------------------------------
 
@@ -151,16 +151,16 @@ class Log:
             and access.located.size
             and access.located.access.proxy is not Proxy.ASYNC
         ]
-        runs, told = self.runs, self.told
-        width = np.full(len(told.entry), 8, np.int64)
+        runs, completions = self.runs, self.completions
+        width = np.full(len(completions.entry), 8, np.int64)
         parts += [
             MemoryWrites(
                 runs.block, runs.entry, runs.lane, runs.target.astype(np.uint64), runs.size, runs.offset,
                 np.arange(len(runs.entry)),
             ),
             MemoryWrites(
-                told.block, told.entry, told.lane, told.address.astype(np.uint64), width, told.offset,
-                np.full(len(told.entry), TOLD),
+                completions.block, completions.entry, completions.lane, completions.address.astype(np.uint64),
+                width, completions.offset, np.full(len(completions.entry), COMPLETION),
             ),
         ]  # fmt: skip
         joined = MemoryWrites(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
@@ -175,13 +175,13 @@ class Log:
         return entries, self.memory[starts[:, None] + np.arange(AsyncWrite.BYTES)].view(np.int64)
 
     @cached_property
-    def told(self) -> Told:
-        """The mbarriers that asynchronous operations have told of their bytes."""
+    def completions(self) -> Completions:
+        """What asynchronous operations have completed at mbarriers: their bytes, or an arrival."""
         entries, made = self._async_writes
         which = np.flatnonzero(made[:, AsyncWrite.barrier // 8])
         chosen = made[which]
         issuer = chosen[:, AsyncWrite.issuer // 8]
-        return Told(
+        return Completions(
             entries[which], chosen[:, AsyncWrite.barrier_block // 8], chosen[:, AsyncWrite.lane // 8],
             chosen[:, AsyncWrite.barrier // 8],
             self.entries["payload"][entries[which]] + AsyncWrite.barrier_word,
@@ -255,8 +255,8 @@ class Log:
         kept = starts[which] + access.bytes + rows * access.size
         offset = kept if access.size else np.full(len(which), NOT_KEPT, np.int64)
         numbers = np.full(len(which), number, np.int64)
-        blocks, found = self.owners(self.entries["block"][entries][which], addresses[which, rows])
-        return MemoryWrites(blocks, entries[which], rows, found, size, offset, numbers)
+        blocks, offsets = self.owners(self.entries["block"][entries][which], addresses[which, rows])
+        return MemoryWrites(blocks, entries[which], rows, offsets, size, offset, numbers)
 
 
 def cluster_member(shape: Shape, block: int, rank: int) -> int:

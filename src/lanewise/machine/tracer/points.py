@@ -119,14 +119,14 @@ class Points:
 
 def defined_registers(op: Op) -> list[Register]:
     """Return the registers that an instruction writes, in the order of its operands, each once."""
-    found = (
+    registers = (
         register
         for number, operand in enumerate(op.operands)
         if op.record.role(number) is Role.DEFINED
         for each in elements_of(operand)
         for register in registers_in(each)
     )
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(registers))
 
 
 class _Payload:
@@ -186,14 +186,14 @@ def _parameters(number: int, body: FunctionBody) -> Point:
 
 def _passed(operands: tuple[ResolvedOperand, ...]) -> list[LocatedAccess]:
     """Return the writes to variables in local memory that a call passes values to."""
-    found = []
+    accesses = []
     for each in operands:
         if isinstance(each, Symbol) and each.space == "local":
-            found.append(LocatedAccess(_PASSING, MemoryOperand(each, 0), "local", each.size))
+            accesses.append(LocatedAccess(_PASSING, MemoryOperand(each, 0), "local", each.size))
         elif isinstance(each, StackVariable):
             address = MemoryOperand(each.register, each.address)
-            found.append(LocatedAccess(_PASSING, address, "local", each.size))
-    return found
+            accesses.append(LocatedAccess(_PASSING, address, "local", each.size))
+    return accesses
 
 
 #: The write by which a call passes a value in memory.

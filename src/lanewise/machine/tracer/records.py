@@ -69,7 +69,7 @@ class AsyncWrite(RecordLayout):
     issuer = field()
     reader = field()
     lane = field()
-    #: The mbarrier that was told: its generic address (0: none), the block it lies in, its bits afterwards.
+    #: The mbarrier at which it completes: its generic address (0: none), its block, its bits afterwards.
     barrier = field()
     barrier_block = field()
     barrier_word = field()

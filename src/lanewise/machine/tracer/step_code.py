@@ -194,10 +194,10 @@ def _write_addresses(code: BlockCode, access: Record, payload: Value, active: Va
             first = code.block.get(BlockRecord.shared_first, U64)
             is_shared = access.get(ENTER_WINDOW).equals(abi.SHARED_WINDOW)
             base.set(displacement + is_shared.select(first, 0))
-        found = base.get().to(i64) + access.get(ENTER_WINDOW)
-        found = found + is_tile.select(row * line_bytes, code.number(0))
+        address = base.get().to(i64) + access.get(ENTER_WINDOW)
+        address = address + is_tile.select(row * line_bytes, code.number(0))
         there = ((chosen.get() >> row.to(U32)) & 1).differs(0)
-        addresses.set(row * 8, there.select(found, code.number(0)))
+        addresses.set(row * 8, there.select(address, code.number(0)))
     before = access.get(ENTER_BEFORE)
     with code.when(~(before < 0)):
         _copy_rows(

@@ -49,47 +49,47 @@ class TracerSteps:
 
     def at_begin(self, data: ir.Module, block: BasicBlock, guarded: Op | None = None) -> list[Word]:
         """Return the steps where a basic block begins; before moves that a branch skips, the branch."""
-        found: list[Word] = []
+        words: list[Word] = []
         if guarded is None:
             self.block, self.end_is_logged = block, False
             async_code.written(data)  # the launch gives the addresses of both to each block
             async_code.copied(data)
             function = self.points.of_function(block)
             if function is not None:
-                found += self._enter(data, function, None) + self._leave(data, function)
+                words += self._enter(data, function, None) + self._leave(data, function)
         else:
-            found += self._flush(data)
-            found += self._end(data)
-        return found + self.checker.at_begin(data, block, guarded)
+            words += self._flush(data)
+            words += self._end(data)
+        return words + self.checker.at_begin(data, block, guarded)
 
     def before(self, data: ir.Module, op: Op) -> list[Word]:
         """Return the steps before an instruction: those that log others, and those that begin its entry."""
         checks = self.checker.before(data, op)
-        found: list[Word] = []
+        words: list[Word] = []
         if checks or not self._can_wait(op) or not self.held.isdisjoint(self._registers(op)):
-            found += self._flush(data)
+            words += self._flush(data)
         if not self._can_wait(op):
-            found += self._enter(data, self.points.of(op), op)
-        return found + checks
+            words += self._enter(data, self.points.of(op), op)
+        return words + checks
 
     def after(self, data: ir.Module, op: Op) -> list[Word]:
         """Return the steps after an instruction: those that complete its entry."""
-        found: list[Word] = []
+        words: list[Word] = []
         if self._can_wait(op):
             self.pending.append(op)
             self.held |= self._registers(op)
             if op.guard is not None:
                 self.held.add(op.guard[0])
         else:
-            found += self._leave(data, self.points.of(op))
-        return found + self.checker.after(data, op)
+            words += self._leave(data, self.points.of(op))
+        return words + self.checker.after(data, op)
 
     def at_end(self, data: ir.Module, block: BasicBlock, guarded: Op | None = None) -> list[Word]:
         """Return the steps before lanes leave a basic block: its last instruction is logged."""
-        found = self._flush(data)
+        words = self._flush(data)
         if guarded is None:
-            found += self._end(data)
-        return found + self.checker.at_end(data, block, guarded)
+            words += self._end(data)
+        return words + self.checker.at_end(data, block, guarded)
 
     def barrier_hook(self) -> BarrierHook:
         """Return the function that the scheduler calls when a barrier completes."""

@@ -74,8 +74,8 @@ class ProductNumbers(NamedTuple):
     @property
     def regions(self) -> tuple[Region, ...]:
         """How the rows and columns of D in a block lie in lanes and columns."""
-        found, product = self.decoded, self.form.product
-        return regions(found.m, found.n, product.cta_group, product.ws, product.sparse)
+        descriptor, product = self.decoded, self.form.product
+        return regions(descriptor.m, descriptor.n, product.cta_group, product.ws, product.sparse)
 
 
 def lane_and_column(address: int) -> tuple[int, int]:
@@ -89,12 +89,12 @@ def lane_and_column(address: int) -> tuple[int, int]:
 
 def product_accesses(numbers: ProductNumbers) -> list[TensorAccess]:
     """Return what a tcgen05.mma reads and writes, in both blocks if it is one of a pair."""
-    found: list[TensorAccess] = []
+    accesses: list[TensorAccess] = []
     for block in range(numbers.form.product.cta_group):
         other = block == 1
         if numbers.form.a_in_tensor_memory:
-            found.append(TensorAccess("read", "A", _rows_of(numbers, numbers.a, numbers.a_columns), other))
-        found += [each._replace(in_other=other) for each in _side_inputs(numbers)]
+            accesses.append(TensorAccess("read", "A", _rows_of(numbers, numbers.a, numbers.a_columns), other))
+        accesses += [each._replace(in_other=other) for each in _side_inputs(numbers)]
         lane, column = lane_and_column(numbers.d)
         written = tuple(
             Area(
@@ -104,8 +104,8 @@ def product_accesses(numbers: ProductNumbers) -> list[TensorAccess]:
             )
             for region in numbers.regions
         )
-        found.append(TensorAccess("read and write" if numbers.adds else "write", "D", written, other))
-    return found
+        accesses.append(TensorAccess("read and write" if numbers.adds else "write", "D", written, other))
+    return accesses
 
 
 def _lanes(first: int, region: Region) -> tuple[int, ...]:
@@ -121,12 +121,12 @@ def _rows_of(numbers: ProductNumbers, address: int, columns: int) -> tuple[Area,
 
 def _side_inputs(numbers: ProductNumbers) -> list[TensorAccess]:
     """Return the metadata of a sparse A, and the scale factors, that a block reads."""
-    found, product = [], numbers.form.product
+    accesses, product = [], numbers.form.product
     decoded = numbers.decoded
     if product.sparse:
         layout = METADATA[4 if product.kind.narrow else max(8, 8 * 32 // (decoded.k // 2))]
         address = numbers.metadata + (decoded.sparsity_selector if layout.paired else 0)
-        found.append(TensorAccess("read", "E", _rows_of(numbers, address, layout.columns)))
+        accesses.append(TensorAccess("read", "E", _rows_of(numbers, address, layout.columns)))
     if product.block:
         rows = block_rows(decoded.m, product.cta_group)
         factors = range(product.factors(decoded.k))
@@ -143,8 +143,8 @@ def _side_inputs(numbers: ProductNumbers) -> list[TensorAccess]:
                         place = factor_place(row, factor, first, lane, mine)
                         areas.setdefault(place.column, set()).add(place.lane)
             spread = tuple(Area(tuple(sorted(lanes)), column + n, 1) for n, lanes in areas.items())
-            found.append(TensorAccess("read", name, spread))
-    return found
+            accesses.append(TensorAccess("read", name, spread))
+    return accesses
 
 
 def copy_accesses(op: Op, address: int) -> list[TensorAccess]:

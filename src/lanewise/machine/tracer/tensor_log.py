@@ -89,8 +89,8 @@ class TensorLog:
             content.append(lines[list(area.lanes), first:last].reshape(-1))
             targets = abi.TENSOR_WINDOW + np.asarray(area.lanes, np.int64) * LANE_BYTES + first
             runs.append(np.stack([targets, 0 * targets, 0 * targets + last - first], axis=1))
-        header, told = self._header(operation, sum(map(len, runs))), [each.view(np.uint8) for each in runs]
-        parts = [header.view(np.uint8), *(each.reshape(-1) for each in told), *content]
+        header, words = self._header(operation, sum(map(len, runs))), [each.view(np.uint8) for each in runs]
+        parts = [header.view(np.uint8), *(each.reshape(-1) for each in words), *content]
         self._append(np.concatenate(parts), linear)
 
     def _header(self, operation: Words, runs: int) -> Words:
@@ -146,7 +146,7 @@ def written(op: Op, operation: Words, block: Words) -> list[TensorAccess]:
             unpacked(operand(product.FORM)), operand(product.DESCRIPTOR), operand(product.D), 0,
             disabled=(masks[0] | masks[1] << 64, masks[2] | masks[3] << 64),
         )  # fmt: skip
-        found = product_accesses(numbers)
+        accesses = product_accesses(numbers)
     elif op.has("st"):
         access = Access.of(op)
         first = operand(late_stores.START) - int(block[BlockRecord.tensor_memory // 8])
@@ -154,14 +154,14 @@ def written(op: Op, operation: Words, block: Words) -> list[TensorAccess]:
         shape = access.form.shape
         num = len(access.registers) // shape.registers.size()
         moved = moved_area(shape, num, access.form.packed, access.half_split, lane, rest // 4)
-        found = [moved._replace(kind="write")]
+        accesses = [moved._replace(kind="write")]
     elif op.has("cp"):
-        found = copy_accesses(op, operand(targets.ADDRESS))
+        accesses = copy_accesses(op, operand(targets.ADDRESS))
     elif op.has("shift"):
-        found = shift_accesses(op, operand(targets.ADDRESS))
+        accesses = shift_accesses(op, operand(targets.ADDRESS))
     else:
-        found = []
-    return [each for each in found if each.writes]
+        accesses = []
+    return [each for each in accesses if each.writes]
 
 
 def _block(address: int) -> Words:

@@ -67,26 +67,28 @@ CONTAINER_LIMITS = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
     ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
 )
-MEMORY_TOLD = "/proc/meminfo"
+MEMORY_FIGURES = "/proc/meminfo"
 
 
 def available_bytes() -> int:
     """Return the bytes of memory that are free, as far as the system tells: a container may have fewer."""
-    found = [_free_bytes()]
+    limits = [_free_bytes()]
     for limit, used in CONTAINER_LIMITS:
         try:
             texts = [Path(each).read_text().strip() for each in (limit, used)]
-            found.append(max(int(texts[0]) - int(texts[1]), 0))
+            limits.append(max(int(texts[0]) - int(texts[1]), 0))
         except (OSError, ValueError):  # there is no such file, or no limit
             continue
-    return min(found)
+    return min(limits)
 
 
 def _free_bytes() -> int:
     """Return the bytes of memory that the machine has free; what it only keeps of files counts."""
     try:
-        told = dict(line.split(":", 1) for line in Path(MEMORY_TOLD).read_text().splitlines() if ":" in line)
-        return int(told["MemAvailable"].split()[0]) * 1024
+        figures = dict(
+            line.split(":", 1) for line in Path(MEMORY_FIGURES).read_text().splitlines() if ":" in line
+        )
+        return int(figures["MemAvailable"].split()[0]) * 1024
     except (OSError, KeyError, ValueError, IndexError):
         pass
     try:

@@ -181,16 +181,16 @@ class Access:
                 self.launch.get(LaunchRecord.parameters),
             )
         cache = Record(code, self.block.get(BlockRecord.caches) + code.number(self.site) * CacheEntry.BYTES)
-        found = cache.get(CacheEntry.first, U64), cache.get(CacheEntry.size, U64), cache.get(CacheEntry.host)
+        cached = cache.get(CacheEntry.first, U64), cache.get(CacheEntry.size, U64), cache.get(CacheEntry.host)
         if self.space != "generic":
-            return found
+            return cached
         shared = (address - abi.SHARED_WINDOW) < abi.WINDOW_BYTES
         others = (
             self.block.get(BlockRecord.shared_first, U64) + abi.SHARED_WINDOW,
             self.launch.get(LaunchRecord.shared_bytes).to(U64),
             self.block.get(BlockRecord.shared),
         )
-        first, limit, start = (shared.select(mine, other) for mine, other in zip(others, found, strict=True))
+        first, limit, start = (shared.select(mine, other) for mine, other in zip(others, cached, strict=True))
         return first, limit, start
 
     def host(self, address: Value, lane: Value) -> ir.Operand:
@@ -230,8 +230,8 @@ class Access:
     def _known_or_located(self, address: Value, lane: Value, known: Value, host: Value) -> ir.Operand:
         """Return a host address that is known to be right; else that which `locate` finds, or its fault."""
         code = self.code
-        found = code.variable(host)
-        found.set(host)
+        place = code.variable(host)
+        place.set(host)
         with code.when(~known):
             numbers = [code.number(n) for n in (self.size, self.alignment, self.flags, self.site)]
             values = [code["frame"], address.to(i64), *numbers, lane]
@@ -242,8 +242,8 @@ class Access:
             )
             with code.when(located.equals(0)):
                 code.give(BlockAnswer.STOPPING)
-            found.set(located)
-        return code.builder.inttoptr(found.get().handle, BYTE)
+            place.set(located)
+        return code.builder.inttoptr(place.get().handle, BYTE)
 
 
 class Window:
@@ -264,8 +264,8 @@ class Window:
         """Return 0 where an address lies in the window; others may still be good, in another array."""
         type, single = addresses.type, addresses.type.by(1)
         offsets = addresses - self.first.to(single).spread(type.lanes)
-        found = (offsets >= self.end.to(single).spread(type.lanes)).mask(type)
-        return found | (addresses & (self.access.alignment - 1)) if self.access.alignment > 1 else found
+        outside = (offsets >= self.end.to(single).spread(type.lanes)).mask(type)
+        return outside | (addresses & (self.access.alignment - 1)) if self.access.alignment > 1 else outside
 
     def host(self, address: Value, lane: Value) -> Value:
         """Return the host address of one lane's access, if it lies in the window."""

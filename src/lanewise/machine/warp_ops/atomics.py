@@ -47,30 +47,30 @@ def combine(op: Op, name: str, fmt: str, old: Value, new: Value, space: str) -> 
         if type is f32:  # subnormal numbers are flushed, in global memory alone (PTX ISA)
             return flush(quiet(flush(a) + flush(b))).view(Type("u", bits))
         # Seen on an H200: in global memory a NaN stays as it is, signalling too; the operand comes first.
-        found = quiet(a + b).view(Type("u", bits))
-        return is_nan(b).select(new, is_nan(a).select(old, found))
+        result = quiet(a + b).view(Type("u", bits))
+        return is_nan(b).select(new, is_nan(a).select(old, result))
     signed = Type("i" if fmt.startswith("s") else "u", bits)
     a, b = old.view(signed), new.view(signed)
     match name:
         case "add":
-            found = a + b
+            result = a + b
         case "and":
-            found = a & b
+            result = a & b
         case "or":
-            found = a | b
+            result = a | b
         case "xor":
-            found = a ^ b
+            result = a ^ b
         case "min":
-            found = (a > b).select(b, a)
+            result = (a > b).select(b, a)
         case "max":
-            found = (a > b).select(a, b)
+            result = (a > b).select(a, b)
         case "inc":
-            found = (a < b).select(a + 1, 0)
+            result = (a < b).select(a + 1, 0)
         case "dec":
-            found = (a.equals(0) | (a > b)).select(b, a - 1)
+            result = (a.equals(0) | (a > b)).select(b, a - 1)
         case _:
-            found = b
-    return found.view(Type("u", bits))
+            result = b
+    return result.view(Type("u", bits))
 
 
 def _small(op: Op, name: str, fmt: str, words: list[Value]) -> Value:
@@ -127,14 +127,14 @@ def _by_address(
     code: BlockCode, op: Op, name: str, fmt: str, pointer: ir.Operand, operand: Value, address: Value
 ) -> Value:
     """Write an operation on floats at a generic address: sums in shared and in global memory differ."""
-    found = code.variable(operand)
+    old = code.variable(operand)
     in_shared = (address - abi.SHARED_WINDOW) < abi.WINDOW_BYTES
     with code.builder.if_else(in_shared.handle) as (shared, elsewhere):
         with shared:
-            found.set(atomic_update(code, op, name, fmt, pointer, operand, "shared"))
+            old.set(atomic_update(code, op, name, fmt, pointer, operand, "shared"))
         with elsewhere:
-            found.set(atomic_update(code, op, name, fmt, pointer, operand, "global"))
-    return found.get()
+            old.set(atomic_update(code, op, name, fmt, pointer, operand, "global"))
+    return old.get()
 
 
 def atomic_update(

@@ -115,17 +115,17 @@ def _copy(
             wanted = (wanted > count).select(code.constant(U64, count), wanted)
         full = wanted.equals(count)
         with code.when(full):
-            found = whole.host(start, lane)
+            located = whole.host(start, lane)
             with code.builder.if_else(pending.handle) as (kept, at_once):
                 with kept:
                     places = [
                         Value(code, i64, code.builder.ptrtoint(each, ir.LONG))
-                        for each in (host.handle, found)
+                        for each in (host.handle, located)
                     ]
                     values: list[Value | int] = [code["frame"], lane, *places, code.constant(i64, count)]
                     call(code, pending_copies.keep(code.module), values)
                 with at_once:
-                    put(_vector(code, found, piece))
+                    put(_vector(code, located, piece))
         with code.when(~full):
             put(code.constant(piece, 0))
             with code.when(wanted.differs(0)):

@@ -108,15 +108,15 @@ def match(code: BlockCode, op: Op) -> None:
         value = Value(code, word, code.builder.extract_element(values.handle, lane.handle))
         same = code.bits(values.equals(value.spread(abi.LANES)))
         results.store(same & bits, lane)
-    found = results.load(0, abi.LANES) & members
+    matching = results.load(0, abi.LANES) & members
     present = bits.spread(abi.LANES) & members
     if op.has("all"):
-        every = found.equals(present)
+        every = matching.equals(present)
         lanes.write(destination, every.select(members, 0))
         if predicate:
             lanes.write(predicate[0], every)
     else:
-        lanes.write(destination, found)
+        lanes.write(destination, matching)
     _store(code, lanes, active)
 
 

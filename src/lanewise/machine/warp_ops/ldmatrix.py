@@ -39,20 +39,20 @@ _BASE, _DISPLACEMENT, _SITE, _REGISTERS = range(0, 32, 8)
 
 def _registers(op: Op, operands: tuple[ResolvedOperand, ...], wanted: int) -> list[Register]:
     """Return operands that have to be a number of 32-bit registers."""
-    found = [each for each in operands if isinstance(each, Register) and each.bits == 32]
-    if len(found) != len(operands) or len(found) != wanted:
+    registers = [each for each in operands if isinstance(each, Register) and each.bits == 32]
+    if len(registers) != len(operands) or len(registers) != wanted:
         raise op.unsupported(f"it takes {wanted} 32-bit registers")
-    return found
+    return registers
 
 
 def step(module: ir.Module, op: Op, kernel: Kernel) -> Step:
     """Return ldmatrix or stmatrix as a shared step."""
-    (found,) = accesses(op)
-    data = op.operands[1 - found.access.operand]
+    (located,) = accesses(op)
+    data = op.operands[1 - located.access.operand]
     instruction = instruction_of(op, kernel.arch)
     operand = next(iter(instruction.operands.values()))
     registers = _registers(op, elements_of(data), operand.registers)
-    base, displacement = found.address.base, found.address.offset
+    base, displacement = located.address.base, located.address.offset
     bits, offset = 0, 0
     if isinstance(base, Register):
         bits, offset = base.bits, base.offset
@@ -166,11 +166,11 @@ class RowMover:
                 for index in range(together):
                     self._put(rows[number * together + index], vector.part(index * lanes, lanes))
             return
-        found = [self._get(row, word.by(lanes)) for row in rows]
+        loaded = [self._get(row, word.by(lanes)) for row in rows]
         packed = PACKED.get(self.instruction.types[-1])
         if packed is not None:
-            found = [_unpacked(code, row, packed) for row in found]
-        self.registers.store(permuted(code, joined(code, found, together), bits))
+            loaded = [_unpacked(code, row, packed) for row in loaded]
+        self.registers.store(permuted(code, joined(code, loaded, together), bits))
 
     def _get(self, address: ir.Operand, type: Type) -> Value:
         """Load a row; the host address need not be aligned as the device address is."""

@@ -52,19 +52,19 @@ class Form(NamedTuple):
 
 def form_of(op: Op) -> Form:
     """Return the operands of an instruction; raise an error if the machine does not support its form."""
-    (found,) = accesses(op)
-    storing = found.access.writes
-    data = elements_of(op.operands[found.access.data])
+    (located,) = accesses(op)
+    storing = located.access.writes
+    data = elements_of(op.operands[located.access.data])
     name = op.types[-1]
     element = U8 if name == "pred" else type_of(name)
-    space = "global" if found.space == "const" else reached_space(op, found)
+    space = "global" if located.space == "const" else reached_space(op, located)
     if storing and space == "param":
         raise op.unsupported("parameters are read-only")
     if not storing and not all(isinstance(operand, Register | Sink) for operand in data):
         raise op.unsupported("its destination is no register")
-    if storing and found.size != WIDEST and any(isinstance(operand, Sink) for operand in data):
+    if storing and located.size != WIDEST and any(isinstance(operand, Sink) for operand in data):
         raise op.unsupported("only stores of 256 bits leave elements of memory as they are")
-    return Form(storing, found.address, data, element, found.size, space)
+    return Form(storing, located.address, data, element, located.size, space)
 
 
 def lower(code: BlockCode, op: Op) -> None:
@@ -276,7 +276,7 @@ class Moves:
         code, count, lanes = self.code, len(self.data), abi.LANES
         word = Type("u", self.element.bits)
         whole = _get(Pointer(code, word, host), lanes * count)
-        found = []
+        loaded = []
         for number, register in enumerate(self.data):
             values = whole
             if count > 1:
@@ -286,8 +286,8 @@ class Moves:
                 handle = code.builder.shuffle_vector(whole.handle, undefined, places)
                 values = Value(code, word.by(lanes), handle)
             values = Value(code, self.word.by(lanes), values.handle)
-            found.append(values.to(Type(values.type.kind, register.bits)).to(Type("u", register.bits)))
-        return found
+            loaded.append(values.to(Type(values.type.kind, register.bits)).to(Type("u", register.bits)))
+        return loaded
 
     # other places -------------------------------------------------------------------------------------------
 
@@ -370,8 +370,8 @@ class Moves:
         address = self._address(lane)
         host = code.variable(window.host(address, lane))
         with code.when(window.bad(address).differs(0)):
-            found = self.access.host(address, lane)
-            host.set(Value(code, i64, code.builder.ptrtoint(found, i64.ir)))
+            pointer = self.access.host(address, lane)
+            host.set(Value(code, i64, code.builder.ptrtoint(pointer, i64.ir)))
         self._data(host.get(), lane)
 
     def _data(self, host: Value, lane: Value) -> None:

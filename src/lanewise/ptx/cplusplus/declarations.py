@@ -128,7 +128,7 @@ class _Conditional:
 
 class _Splitter:
     def __init__(self, tokens: Sequence[Token], in_class: bool = False) -> None:
-        self.found = tokens
+        self.tokens = tokens
         self.in_class = in_class
         self.done: list[Declaration] = []
         self.current: list[Token] = []
@@ -144,7 +144,7 @@ class _Splitter:
         self.scopes = 0
 
     def run(self) -> list[Declaration]:
-        for at, token in enumerate(self.found):
+        for at, token in enumerate(self.tokens):
             if token.kind is TokenKind.DIRECTIVE:
                 self._directive(token)
             elif not self.current and not self.brackets:
@@ -252,10 +252,10 @@ class _Splitter:
             depth += {"(": 1, ")": -1}.get(token.text, 0)
             if depth == 0:
                 return False
-        after = self.found[at + 1] if at + 1 < len(self.found) else None
+        after = self.tokens[at + 1] if at + 1 < len(self.tokens) else None
         if after is None or after.kind is TokenKind.DIRECTIVE:
             following = next(
-                (each for each in self.found[at + 1 :] if each.kind is not TokenKind.DIRECTIVE), None
+                (each for each in self.tokens[at + 1 :] if each.kind is not TokenKind.DIRECTIVE), None
             )
             return following is None or following.text not in ("{", ";", ":", "=", ",", "->")
         return after.text == "}" or (after.kind is TokenKind.NAME and after.text not in ("const", "noexcept"))

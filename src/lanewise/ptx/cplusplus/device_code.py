@@ -107,9 +107,9 @@ class Program:
         for file in self.files:
             for each in file.declared:
                 if each not in file.blanked and each.kind is Kind.TYPE and self.is_host(each):
-                    self._judge_members(file, each, used)
+                    self._judge_members(file, each)
 
-    def _judge_members(self, file: SourceFile, declaration: Declaration, used: set[str]) -> None:
+    def _judge_members(self, file: SourceFile, declaration: Declaration) -> None:
         """Leave out the host functions of a class that device code uses."""
         for each in members(declaration):
             if each.kind is Kind.FUNCTION and not self.is_device(each) and self.is_host(each):

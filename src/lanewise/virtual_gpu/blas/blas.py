@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -14,7 +13,8 @@ import numpy as np
 from lanewise.errors import LanewiseError
 from lanewise.virtual_gpu.blas.entry_points import LETTERS, entry_points
 from lanewise.virtual_gpu.blas.light import VERSION, LightCalls
-from lanewise.virtual_gpu.blas.matrices import Array, Place, note_product, scalar, strided
+from lanewise.virtual_gpu.blas.matrices import scalar
+from lanewise.virtual_gpu.blas.vectors import Vector, VectorCalls
 from lanewise.virtual_gpu.driver.driver import LOG_VARIABLE, Driver
 from lanewise.virtual_gpu.driver.entry_points import C_TYPES
 from lanewise.virtual_gpu.driver.results import DriverError, Result
@@ -96,15 +96,15 @@ class Blas(LightCalls):
                 C_TYPES[each.type].from_address(word).value = value
         return value
 
-    def _answer(self, name: str, call: dict[str, object]) -> Any:
+    def _answer(self, name: str, call: dict[str, int]) -> Any:
         """Answer a call: products and vectors by the letter of their type, others by a method."""
         plain = name.removeprefix("cublas").removesuffix("_v2")
         if plain.startswith("Gemm") or plain == "SgemmEx":
             return self.product(name, call, None)
         if plain[0] in LETTERS and plain[1:].startswith("gemm"):
             return self.product(name, call, LETTERS[plain[0]])
-        if plain[0] in LETTERS and hasattr(self, f"vector_{plain[1:]}"):
-            return self._vectors(name, plain, call)
+        if plain[0] in LETTERS and hasattr(VectorCalls, plain[1:]):
+            return self._vectors(plain, call)
         return getattr(self, name)(**call)
 
     # settings of a handle -----------------------------------------------------------------------------------
@@ -197,102 +197,17 @@ class Blas(LightCalls):
 
     # vectors ------------------------------------------------------------------------------------------------
 
-    def _vectors(self, name: str, plain: str, call: dict[str, Any]) -> None:
-        """Compute on vectors with NumPy; the order of sums is not defined."""
+    def _vectors(self, plain: str, call: dict[str, int]) -> None:
+        """Compute on vectors in the order of the stream."""
         kind = np.dtype(np.float32 if plain[0] == "S" else np.float64)
         own, word = self.settings(call.pop("blas")), LETTERS[plain[0]]
-        for each in ("alpha", "beta"):
-            if each in call:
-                call[each] = kind.type(scalar(call[each], word))
-
-        def work() -> None:
-            getattr(self, f"vector_{plain[1:]}")(kind, own.stream, **call)
-
-        self.enqueue(own.stream, work)
-
-    def _vector(self, kind: np.dtype[Any], address: int, count: int, step: int) -> Array:
-        """Return a vector; one with a negative step begins at its end."""
-        if count <= 0:
-            return np.empty(0, kind)
-        array = strided(self.driver, "a vector", address, kind, (count,), (abs(step),))
-        return array[::-1] if step < 0 else array
-
-    def _written(self, kind: np.dtype[Any], stream: int, address: int, count: int, step: int) -> None:
-        note_product(
-            self.driver, "cuBLAS", stream, [], Place(address, kind, 1, max(count, 1), max(abs(step), 1))
-        )
-
-    def vector_axpy(
-        self, kind: np.dtype[Any], stream: int, n: int, alpha: Any, x: int, step_x: int, y: int, step_y: int
-    ) -> None:
-        """Add alpha · x to y."""
-        target = self._vector(kind, y, n, step_y)
-        target += alpha * self._vector(kind, x, n, step_x)
-        self._written(kind, stream, y, n, step_y)
-
-    def vector_copy(
-        self, kind: np.dtype[Any], stream: int, n: int, x: int, step_x: int, y: int, step_y: int
-    ) -> None:
-        """Copy a vector to another one."""
-        self._vector(kind, y, n, step_y)[...] = self._vector(kind, x, n, step_x)
-        self._written(kind, stream, y, n, step_y)
-
-    def vector_swap(
-        self, kind: np.dtype[Any], stream: int, n: int, x: int, step_x: int, y: int, step_y: int
-    ) -> None:
-        """Exchange two vectors of one length."""
-        one, other = self._vector(kind, x, n, step_x), self._vector(kind, y, n, step_y)
-        one[...], other[...] = other.copy(), one.copy()
-        self._written(kind, stream, x, n, step_x)
-        self._written(kind, stream, y, n, step_y)
-
-    def vector_scal(self, kind: np.dtype[Any], stream: int, n: int, alpha: Any, x: int, step_x: int) -> None:
-        """Multiply a vector by alpha."""
-        target = self._vector(kind, x, n, step_x)
-        target *= alpha
-        self._written(kind, stream, x, n, step_x)
-
-    def vector_dot(
-        self, kind: np.dtype[Any], stream: int, n: int, x: int, step_x: int, y: int, step_y: int, result: int
-    ) -> None:
-        """Write the dot product of two vectors."""
-        one, other = self._vector(kind, x, n, step_x), self._vector(kind, y, n, step_y)
-        self._result(kind, stream, result, np.dot(one, other))
-
-    def vector_nrm2(self, kind: np.dtype[Any], stream: int, n: int, x: int, step_x: int, result: int) -> None:
-        """Write the length of a vector."""
-        self._result(kind, stream, result, np.linalg.norm(self._vector(kind, x, n, step_x)))
-
-    def vector_asum(self, kind: np.dtype[Any], stream: int, n: int, x: int, step_x: int, result: int) -> None:
-        """Write the sum of absolute values."""
-        self._result(kind, stream, result, np.abs(self._vector(kind, x, n, step_x)).sum())
-
-    def _result(self, kind: np.dtype[Any], stream: int, place: int, value: object) -> None:
-        ctypes.memmove(place, kind.type(value).tobytes(), kind.itemsize)
-        if self.driver.memory.find(place) is not None:
-            self._written(kind, stream, place, 1, 1)
-
-    def vector_gemv(
-        self,
-        kind: np.dtype[Any],
-        stream: int,
-        transpose: int,
-        m: int,
-        n: int,
-        alpha: Any,
-        a: int,
-        lda: int,
-        x: int,
-        step_x: int,
-        beta: Any,
-        y: int,
-        step_y: int,
-    ) -> None:
-        """Compute y = alpha · op(a) · x + beta · y."""
-        matrix = Place(a, kind, m, n, lda).transpose(self.driver, "A")
-        matrix = matrix if transpose else matrix.T
-        rows, columns = matrix.shape
-        target = self._vector(kind, y, rows, step_y)
-        product = alpha * (matrix @ self._vector(kind, x, columns, step_x))
-        target[...] = product + beta * target if beta else product
-        self._written(kind, stream, y, rows, step_y)
+        given: dict[str, object] = {}
+        for name, value in call.items():
+            if name in ("alpha", "beta"):
+                given[name] = kind.type(scalar(value, word))
+            elif name in ("x", "y"):
+                given[name] = Vector(value, call[f"step_{name}"])
+            elif not name.startswith("step_"):
+                given[name] = value
+        function: Callable[..., None] = getattr(VectorCalls(self.driver, kind, own.stream), plain[1:])
+        self.enqueue(own.stream, lambda: function(**given))

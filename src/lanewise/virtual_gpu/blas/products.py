@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -67,7 +66,7 @@ class ProductCalls:
         """Do work in a stream, or keep it for the graph that the stream is captured into."""
         self.driver.enqueue(stream, NodeKind.KERNEL, work)
 
-    def gemm(self, title: str, call: dict[str, Any], sums: str, batch: list[tuple[int, int, int]]) -> None:
+    def gemm(self, title: str, call: dict[str, int], sums: str, batch: list[tuple[int, int, int]]) -> None:
         """Compute products of one shape, given the addresses of a, b and c of each."""
         own, m, n, k = self.settings(call["blas"]), call["m"], call["n"], call["k"]
         if min(m, n, k) < 0:
@@ -95,7 +94,7 @@ class ProductCalls:
 
         self.enqueue(own.stream, work)
 
-    def product(self, title: str, call: dict[str, Any], type: str | None) -> None:
+    def product(self, title: str, call: dict[str, int], type: str | None) -> None:
         """Compute what an entry point asks for: one product, or a batch by pointers or by strides.
 
         `type` is that of all operands where the name of the entry point says it.

@@ -448,7 +448,7 @@ def _offsets(parameters: Sequence[Any]) -> list[int]:
     return offsets
 
 
-def _raw(function: LoadedFunction, parameters: int, extra: int) -> list[tuple[Any, bytes]]:
+def _raw(function: LoadedFunction, parameters: int, extra: int) -> list[tuple[object, bytes]]:
     """Return each parameter with its bytes, read from the addresses that the program passed."""
     variables = function.entry.parameters
     if parameters:

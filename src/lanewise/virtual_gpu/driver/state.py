@@ -64,7 +64,7 @@ class DriverState:
         #: Follows the order of operations, if races between streams are looked for.
         self.races: StreamRaces | None = None
 
-    def handle(self, value: Any) -> int:
+    def handle(self, value: object) -> int:
         """Return a new handle of a thing."""
         number = next(self._numbers)
         self._known[number] = value
@@ -77,7 +77,7 @@ class DriverState:
             raise DriverError(Result.INVALID_HANDLE, f"{handle:#x} is no handle of a {kind.__name__}")
         return value
 
-    def forget(self, handle: int, kind: type[Any]) -> Any:
+    def forget(self, handle: int, kind: type[object]) -> Any:
         """Return the thing of a handle, which is no handle from now on."""
         value = self.known(handle, kind)
         del self._known[handle]

@@ -71,7 +71,7 @@ def _answer(module: Any, runtime: Runtime, name: str) -> Callable[..., tuple[Any
     return function
 
 
-def _refusal(name: str) -> Callable[..., Any]:
+def _refusal(name: str) -> Callable[..., object]:
     """Return a function that says that one of the runtime is not supported."""
 
     def function(*_: object) -> Any:

@@ -75,7 +75,6 @@ _OF_THE_RUNTIME = {
     "_cudaStreamWaitEvent": "cuStreamWaitEvent 0 1 =0",
 }
 _INIT_ONCE, _UNLOAD_ONCE = "cuda_dialect_init_library_once", "cuda_dialect_unload_library_once"
-_HANDLE_BYTES = 8
 
 
 class RuntimeFunctions:

@@ -170,4 +170,4 @@ def _forget_after(numba_driver: Any, patches: Patches) -> None:
 
 
 #: numba-cuda's own function that gives back what it no longer needs.
-_OWN_CLEAR: dict[str, Any] = {}
+_OWN_CLEAR: dict[str, object] = {}

@@ -7,12 +7,11 @@ A mode of torch's sees each operator with its schema, which says which operands 
 from __future__ import annotations
 
 import threading
-from collections.abc import Container
+from collections.abc import Callable, Container
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -25,6 +24,7 @@ from lanewise.virtual_gpu.order.byte_ranges import Access, AccessKind, Ranges, o
 from lanewise.virtual_gpu.order.host_lines import host_line
 
 if TYPE_CHECKING:
+    from lanewise.numpy_types import AnyArray
     from lanewise.virtual_gpu.driver.driver import Driver
 
 _weak_reference: Any = StorageWeakRef
@@ -82,7 +82,7 @@ class TorchChecks(_DispatchMode):  # type: ignore[misc]  # torch's class has no 
         """Return that torch's compiler need not know of it: it would be imported, which takes seconds."""
         return False
 
-    def __init__(self, storages: Container[Any], driver: Driver) -> None:
+    def __init__(self, storages: Container[object], driver: Driver) -> None:
         super().__init__()
         self.storages, self.driver = storages, driver
         self._lock = threading.Lock()
@@ -90,8 +90,9 @@ class TorchChecks(_DispatchMode):  # type: ignore[misc]  # torch's class has no 
         self._followed: dict[int, tuple[Any, str | None]] = {}
 
     def __torch_dispatch__(
-        self, func: Any, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
-    ) -> Any:
+        self, func: Callable[..., object], types: object, args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:  # fmt: skip
         """Let an operator compute, and note what it has read and written."""
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
@@ -122,7 +123,7 @@ class TorchChecks(_DispatchMode):  # type: ignore[misc]  # torch's class has no 
                 title = f"torch.{getattr(function, '__name__', 'a function')}"
                 self._operation(title, [self._access(tensor, AccessKind.WRITE)])
 
-    def _follow(self, tensor: Any) -> None:
+    def _follow(self, tensor: torch.Tensor) -> None:
         storage = tensor.untyped_storage()
         start, size = int(storage.data_ptr()), int(storage.nbytes())
         if start and size:
@@ -143,7 +144,7 @@ class TorchChecks(_DispatchMode):  # type: ignore[misc]  # torch's class has no 
         _, line = self._followed.get(start, (None, None))
         return f", made at {short_place(line)}" if line else ""
 
-    def _mark(self, schema: _Schema, changed: list[Any], args: tuple[Any, ...], result: Any) -> None:
+    def _mark(self, schema: _Schema, changed: list[torch.Tensor], args: tuple[Any, ...], result: Any) -> None:
         """Mark what an operator has written; a copy of memory that nothing was written to stays so."""
         copied = None
         if schema.name in _COPIES:
@@ -168,7 +169,9 @@ class TorchChecks(_DispatchMode):  # type: ignore[misc]  # torch's class has no 
 
     # streams ------------------------------------------------------------------------------------------------
 
-    def _note(self, schema: _Schema, changed: list[object], operands: list[object], result: object) -> None:
+    def _note(
+        self, schema: _Schema, changed: list[torch.Tensor], operands: list[torch.Tensor], result: object
+    ) -> None:
         """Note an operator on tensors of the device as an operation on the current stream."""
         on_device = [each for each in operands if each in self.storages]
         if not on_device:
@@ -188,10 +191,10 @@ class TorchChecks(_DispatchMode):  # type: ignore[misc]  # torch's class has no 
     def _operation(self, title: str, accesses: list[Access]) -> None:
         self.driver.note(title, current_handle(), accesses)
 
-    def _access(self, tensor: Any, kind: AccessKind) -> Access:
+    def _access(self, tensor: torch.Tensor, kind: AccessKind) -> Access:
         return Access(int(tensor.untyped_storage().data_ptr()), kind, _ranges(tensor))
 
-    def _forget_past(self, tensor: Any) -> None:
+    def _forget_past(self, tensor: torch.Tensor) -> None:
         """Forget who used the memory of a new tensor before: torch gives it to others only when it may."""
         if self.driver.races is not None:
             self.driver.races.forget(int(tensor.untyped_storage().data_ptr()))
@@ -202,11 +205,11 @@ class TorchChecks(_DispatchMode):  # type: ignore[misc]  # torch's class has no 
             self.driver.wait_for(current_handle())
 
 
-def _at(args: tuple[object, ...], number: int) -> Any:
+def _at(args: tuple[object, ...], number: int) -> object:
     return args[number] if number < len(args) else None
 
 
-def _tensors(values: object) -> list[Any]:
+def _tensors(values: object) -> list[torch.Tensor]:
     """Return the tensors with memory of their own among values."""
     return [
         each
@@ -215,7 +218,7 @@ def _tensors(values: object) -> list[Any]:
     ]
 
 
-def _elements(tensor: Any, memory: npt.NDArray[Any], first: int) -> npt.NDArray[Any]:
+def _elements(tensor: torch.Tensor, memory: AnyArray, first: int) -> AnyArray:
     """Return a byte for each byte of a tensor's elements, as a view of an array that begins at an address."""
     size = tensor.element_size()
     return np.lib.stride_tricks.as_strided(
@@ -225,7 +228,7 @@ def _elements(tensor: Any, memory: npt.NDArray[Any], first: int) -> npt.NDArray[
     )
 
 
-def _marks(tensor: Any) -> npt.NDArray[Any] | None:
+def _marks(tensor: torch.Tensor) -> AnyArray | None:
     """Return the marks of a tensor's bytes, to be read or written; None if all of them are written."""
     storage = tensor.untyped_storage()
     start = int(storage.data_ptr())
@@ -233,7 +236,7 @@ def _marks(tensor: Any) -> npt.NDArray[Any] | None:
     return None if marks is None or not tensor.numel() else _elements(tensor, marks, start)
 
 
-def _ranges(tensor: Any) -> Ranges:
+def _ranges(tensor: torch.Tensor) -> Ranges:
     """Return the bytes of a tensor."""
     first, size = int(tensor.data_ptr()), tensor.element_size()
     if not tensor.numel():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -30,7 +30,7 @@ class _DeviceContext:
         pass
 
 
-def _questions(gpu: FrameworkState) -> dict[str, Callable[..., Any]]:
+def _questions(gpu: FrameworkState) -> dict[str, Callable[..., object]]:
     """Return what answers for the device, by its name in `torch.cuda`."""
     device, memory = gpu.device, gpu.driver.memory
     unit = device.multiprocessor
@@ -94,7 +94,7 @@ def install_torch_cuda(gpu: FrameworkState, patches: Patches) -> None:
     def seed(number: int) -> None:
         torch.default_generator.manual_seed(int(number))
 
-    all_answers: dict[str, Callable[..., Any]] = {
+    all_answers: dict[str, Callable[..., object]] = {
         **_questions(gpu),
         **{name: _nothing() for name in _IDLE},
         **answers(gpu.driver),
@@ -124,7 +124,7 @@ def _nothing() -> Callable[..., None]:
 class _GeneratorType(type):
     """The type of torch's generators: one for "cuda" is one for the CPU, and torch's own are instances."""
 
-    def __call__(cls, device: Any = "cpu") -> Any:
+    def __call__(cls, device: str | torch.device = "cpu") -> torch.Generator:
         return _OwnGenerator("cpu" if str(device).startswith("cuda") else device)
 
     def __instancecheck__(cls, value: object) -> bool:

@@ -8,6 +8,7 @@ torch computes its own operators on the CPU.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ from lanewise.virtual_gpu.frameworks.torch_memory import align_tensors
 from lanewise.virtual_gpu.frameworks.torch_scaled_products import scaled_mm
 
 if TYPE_CHECKING:
+    from lanewise.numpy_types import AnyArray
     from lanewise.virtual_gpu.driver.driver import Driver
     from lanewise.virtual_gpu.frameworks.framework_state import FrameworkState
 
@@ -77,7 +79,7 @@ class DeviceStorages:
         #: What checks are told of torch's operators; None if nothing is checked.
         self.checks: TorchChecks | None = None
 
-    def add(self, tensor: Any) -> None:
+    def add(self, tensor: torch.Tensor) -> None:
         """Note that a tensor is on the device."""
         storage = _storage(tensor)
         if storage is None:
@@ -90,11 +92,11 @@ class DeviceStorages:
                     self._on_device = living
                     self._sweep_at = max(_FIRST_SWEEP, 2 * len(living))
 
-    def __contains__(self, tensor: Any) -> bool:
-        storage = _storage(tensor)
+    def __contains__(self, tensor: object) -> bool:
+        storage = _storage(tensor) if isinstance(tensor, torch.Tensor) else None
         return storage is not None and storage._cdata in self._on_device
 
-    def address(self, tensor: Any) -> int:
+    def address(self, tensor: torch.Tensor) -> int:
         """Return the address of a tensor's first element; kernels may use its memory from now on."""
         with torch._C.DisableTorchFunction():
             place = int(torch.Tensor.data_ptr(tensor))
@@ -123,7 +125,7 @@ class DeviceStorages:
                     self._memory.disown(start)
                     del self._addressed[key]
 
-    def held(self) -> list[Any]:
+    def held(self) -> list[torch.UntypedStorage]:
         """Return the storages whose addresses kernels may use: they stay while somebody has the list.
 
         What is gone by now is out of the reach of kernels.
@@ -134,7 +136,7 @@ class DeviceStorages:
         return [torch.UntypedStorage._new_with_weak_ptr(each.cdata) for each in references]
 
 
-def _storage(tensor: Any) -> Any:
+def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
     """Return the storage of a tensor; None if it has none, as sparse ones."""
     try:
         with torch._C.DisableTorchFunction():
@@ -143,7 +145,7 @@ def _storage(tensor: Any) -> Any:
         return None
 
 
-def _is_fake(args: tuple[Any, ...]) -> bool:
+def _is_fake(args: tuple[object, ...]) -> bool:
     """Return whether a call computes shapes alone, as compilers do: such tensors have no memory to note.
 
     A question that compilers ask of a real tensor meanwhile, such as its device, is none of these.
@@ -154,14 +156,14 @@ def _is_fake(args: tuple[Any, ...]) -> bool:
     return tracing and not any(isinstance(each, torch.Tensor) for each in args)
 
 
-def _is_cuda(device: Any) -> bool:
+def _is_cuda(device: object) -> bool:
     """Return whether a device is the virtual one, as text, as a number or as torch has it."""
     if isinstance(device, torch.device):
         return bool(device.type == "cuda")
     return isinstance(device, str) and device.partition(":")[0] == "cuda"
 
 
-def _is_device(value: Any) -> bool:
+def _is_device(value: object) -> bool:
     """Return whether a positional argument names a device."""
     return isinstance(value, torch.device) or (isinstance(value, str) and _is_cuda(value))
 
@@ -173,7 +175,7 @@ class DeviceMode(TorchFunctionMode):
         super().__init__()
         self.storages = storages
         tensor: Any = torch.Tensor
-        self._own: dict[Any, Any] = {
+        self._own: dict[object, Callable[..., object]] = {
             torch.device: torch.device,  # naming the device asks for no memory on it
             tensor.device.__get__: lambda x: _CUDA if x in storages else x.device,
             tensor.is_cuda.__get__: lambda x: x in storages,
@@ -194,8 +196,9 @@ class DeviceMode(TorchFunctionMode):
         }
 
     def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+        self, func: Callable[..., object], types: object, args: tuple[object, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> object:  # fmt: skip
         """Answer a call: by a function of this class, or by torch on host memory."""
         kwargs = dict(kwargs or {})
         if _is_fake(args):
@@ -206,7 +209,7 @@ class DeviceMode(TorchFunctionMode):
             return own(*args, **kwargs)
         return self._on_host(func, args, kwargs)
 
-    def _on_host(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _on_host(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
         """Let torch compute in host memory, and note whether the result is on the device."""
         asked = kwargs.get("device")
         if asked is None:
@@ -237,7 +240,7 @@ class DeviceMode(TorchFunctionMode):
                 self.storages.checks.made(func, result, asked is not None)
         return result
 
-    def _require_same_device(self, operands: list[Any]) -> None:
+    def _require_same_device(self, operands: list[torch.Tensor]) -> None:
         """Raise torch's error if operands are on the device and in host memory; numbers may be in either."""
         on_device = [each in self.storages for each in operands if each.ndim]
         if any(on_device) and not all(on_device):
@@ -248,7 +251,7 @@ class DeviceMode(TorchFunctionMode):
 
     # methods ------------------------------------------------------------------------------------------------
 
-    def _cuda(self, tensor: Any, *_: Any, **__: Any) -> Any:
+    def _cuda(self, tensor: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
         """Return a tensor on the device: itself if it is, else a copy."""
         if tensor in self.storages:
             return tensor
@@ -257,7 +260,9 @@ class DeviceMode(TorchFunctionMode):
         self._copied(moved, *_, **__)
         return moved
 
-    def _copied(self, moved: Any = None, device: Any = None, non_blocking: bool = False, **_: Any) -> None:
+    def _copied(
+        self, moved: object = None, device: object = None, non_blocking: bool = False, **_: object
+    ) -> None:
         """Tell checks of a copy between host and device; the host waits for it unless it is non_blocking."""
         if self.storages.checks is not None:
             if moved is not None:
@@ -265,7 +270,7 @@ class DeviceMode(TorchFunctionMode):
             if not non_blocking:
                 self.storages.checks.wait()
 
-    def _cpu(self, tensor: Any, *_: Any, **__: Any) -> Any:
+    def _cpu(self, tensor: torch.Tensor, *_: object, **__: object) -> torch.Tensor:
         """Return a tensor in host memory: itself if it is, else a copy."""
         if tensor not in self.storages:
             return tensor
@@ -273,7 +278,7 @@ class DeviceMode(TorchFunctionMode):
         self._copied()
         return copy
 
-    def _to(self, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    def _to(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Return a tensor of another type, or on another device."""
         device = kwargs.get("device", next((each for each in args if _names_device(each)), None))
         other = kwargs.get("other", next((each for each in args if isinstance(each, torch.Tensor)), None))
@@ -287,7 +292,8 @@ class DeviceMode(TorchFunctionMode):
         if "device" in kwargs:
             kwargs["device"] = _HOST
         result = tensor.to(*args, **kwargs)
-        if goal != here and _storage(result)._cdata == _storage(tensor)._cdata:
+        old, new = _storage(tensor), _storage(result)
+        if goal != here and old is not None and new is not None and old._cdata == new._cdata:
             result = result.clone()
         if goal:
             self.storages.add(result)
@@ -295,7 +301,7 @@ class DeviceMode(TorchFunctionMode):
             self._copied(result if goal else None, non_blocking=bool(kwargs.get("non_blocking")))
         return result
 
-    def _dlpack(self, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    def _dlpack(self, tensor: torch.Tensor, *args: object, **kwargs: Any) -> object:
         """Return the capsule of a tensor, whose memory kernels may use from now on."""
         self.storages.address(tensor)
         for name in ("stream", "dl_device"):
@@ -305,7 +311,7 @@ class DeviceMode(TorchFunctionMode):
             set_capsule_device(capsule, DLPACK_CUDA)
         return capsule
 
-    def _cuda_array_interface(self, tensor: Any) -> dict[str, Any]:
+    def _cuda_array_interface(self, tensor: torch.Tensor) -> dict[str, object]:
         """Return what other libraries ask of an array on the device."""
         if tensor not in self.storages:
             raise AttributeError(
@@ -327,14 +333,15 @@ class DeviceMode(TorchFunctionMode):
             "version": 2,
         }
 
-    def _numpy(self, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    def _numpy(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> AnyArray:
         """Return the array of a tensor in host memory; of one on the device it is an error, as on a GPU."""
         if tensor in self.storages:
             raise TypeError(
                 "can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to "
                 "host memory first."
             )
-        return tensor.numpy(*args, **kwargs)
+        array: AnyArray = tensor.numpy(*args, **kwargs)
+        return array
 
     def _type(self, tensor: Any, *args: Any, **kwargs: Any) -> Any:
         """Return the name of a tensor's type, or the tensor as another type."""
@@ -344,7 +351,7 @@ class DeviceMode(TorchFunctionMode):
         return self._on_host(torch.Tensor.type, (tensor, *args), kwargs)
 
 
-def _names_device(value: Any) -> bool:
+def _names_device(value: object) -> bool:
     """Return whether an argument of `tensor.to` names a device."""
     return isinstance(value, torch.device | str) or (isinstance(value, int) and not isinstance(value, bool))
 
@@ -361,7 +368,7 @@ def _widened(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return func(*args, **kwargs).to(kind)
 
 
-def _tensors(values: Any) -> list[Any]:
+def _tensors(values: object) -> list[torch.Tensor]:
     """Return the tensors among values, in lists, tuples and dicts as well."""
     return [each for each in tree_leaves(values) if isinstance(each, torch.Tensor)]
 
@@ -375,7 +382,7 @@ def install(gpu: FrameworkState, patches: Patches) -> None:
     if gpu.driver.memory.is_followed:
         storages.checks = patches.enter_context(TorchChecks(storages, gpu.driver))
 
-    def run(own: Any, thread: threading.Thread) -> None:
+    def run(own: Callable[[threading.Thread], None], thread: threading.Thread) -> None:
         with DeviceMode(storages), storages.checks or nullcontext():  # a mode belongs to one thread
             own(thread)
 

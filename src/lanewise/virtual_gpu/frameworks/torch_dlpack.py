@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -25,7 +26,7 @@ _api.PyCapsule_IsValid.restype = ctypes.c_int
 _api.PyCapsule_IsValid.argtypes = (ctypes.py_object, ctypes.c_char_p)
 
 
-def _capsule_device(capsule: object) -> Any:
+def _capsule_device(capsule: object) -> ctypes.c_int32:
     """Return the word of a capsule that has the kind of its device."""
     for name, offset in _DEVICE_OFFSETS.items():
         if _api.PyCapsule_IsValid(capsule, name):
@@ -41,7 +42,7 @@ def set_capsule_device(capsule: object, kind: int) -> None:
 def install_torch_dlpack(gpu: FrameworkState, patches: Patches) -> None:
     """Let torch take capsules of the virtual device, until the patches are taken back."""
 
-    def from_dlpack(own: Any, value: Any, **options: Any) -> Any:
+    def from_dlpack(own: Callable[..., torch.Tensor], value: object, **options: object) -> torch.Tensor:
         capsule = value.__dlpack__() if hasattr(value, "__dlpack__") else value
         word = _capsule_device(capsule)
         on_device = word.value == DLPACK_CUDA

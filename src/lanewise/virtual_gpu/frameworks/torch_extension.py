@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from lanewise.virtual_gpu.frameworks.framework_state import FrameworkState
 
 
-def _empty_strided(shape: Any, strides: Any, dtype: Any) -> Any:
+def _empty_strided(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     """Return an uninitialised tensor on the device."""
     return torch.empty_strided(shape, strides, dtype=dtype, device="cuda")
 
 
-def _current_stream(*_: Any) -> int:
+def _current_stream(*_: object) -> int:
     """Return the handle of torch's current stream."""
     return int(torch.cuda.current_stream().cuda_stream)
 
 
 def install_torch_extension(gpu: FrameworkState, patches: Patches) -> None:
     """Let `torch._C` answer for the virtual GPU, until the patches are taken back."""
-    answers: dict[str, Callable[..., Any]] = {
+    answers: dict[str, Callable[..., object]] = {
         "_cuda_getCurrentRawStream": _current_stream,
         "_cuda_getDevice": lambda: 0,
         "_cuda_setDevice": lambda *_: None,
@@ -57,11 +57,11 @@ def _install_libraries(gpu: FrameworkState, patches: Patches) -> None:
     def load() -> None:
         load_driver_library(gpu, patches)
 
-    def driver(own: Callable[[], Any]) -> Any:
+    def driver(own: Callable[[], object]) -> object:
         load()
         return own()
 
-    def compiler(own: Callable[[], Any]) -> Any:
+    def compiler(own: Callable[[], object]) -> CompilerLibrary:
         return CompilerLibrary(gpu.driver, _compiler_library(own))
 
     patches.wrap(utils, "_get_cuda_library", driver)
@@ -70,7 +70,7 @@ def _install_libraries(gpu: FrameworkState, patches: Patches) -> None:
         patches.set(torch.cuda.Stream, "_as_parameter_", property(_handle_of))
 
 
-def _compiler_library(own: Callable[[], Any]) -> Any:
+def _compiler_library(own: Callable[[], object]) -> Any:
     """Return NVRTC as the loader finds it, or where it is installed as a package."""
     try:
         return own()
@@ -81,6 +81,6 @@ def _compiler_library(own: Callable[[], Any]) -> Any:
         return library
 
 
-def _handle_of(stream: Any) -> ctypes.c_void_p:
+def _handle_of(stream: torch.cuda.Stream) -> ctypes.c_void_p:
     """Return a stream as ctypes passes it to C."""
     return ctypes.c_void_p(stream.cuda_stream)

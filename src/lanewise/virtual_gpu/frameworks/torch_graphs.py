@@ -33,7 +33,11 @@ class Recording:
         self.work.append(lambda: launch(*arguments))
 
     def add_operator(
-        self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: object
+        self,
+        function: Callable[..., object],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+        result: object,
     ) -> None:
         """Record an operator of torch's, whose arguments name host memory."""
         name = getattr(function, "__name__", "")
@@ -60,7 +64,7 @@ class Recording:
             each()
 
 
-def _tensors(values: object) -> list[Any]:
+def _tensors(values: object) -> list[torch.Tensor]:
     return [each for each in tree_leaves(values) if isinstance(each, torch.Tensor)]
 
 
@@ -115,7 +119,9 @@ def _graph_classes(gpu: FrameworkState) -> tuple[type, type]:
     class graph:
         """`torch.cuda.graph(g)`: captures what runs within it."""
 
-        def __init__(self, cuda_graph: Any, pool: object = None, stream: object = None, **_: object) -> None:
+        def __init__(
+            self, cuda_graph: CUDAGraph, pool: object = None, stream: object = None, **_: object
+        ) -> None:
             self.cuda_graph = cuda_graph
 
         def __enter__(self) -> None:

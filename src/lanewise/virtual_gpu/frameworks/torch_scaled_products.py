@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from lanewise.linalg.block_scaling.formats import SwizzledScales
 
@@ -16,7 +17,7 @@ _BLOCKS = {torch.float8_e8m0fnu: 32, torch.float8_e4m3fn: 16}
 _E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=torch.float64)
 
 
-def scaled_mm(a: Any, b: Any, scale_a: Any, scale_b: Any, *args: Any, **kwargs: Any) -> Any:
+def scaled_mm(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """Return what `torch._scaled_mm` does on a GPU; products without blocks are left to torch.
 
     >>> ones = torch.full((128, 64), 0x22, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
@@ -36,7 +37,7 @@ def scaled_mm(a: Any, b: Any, scale_a: Any, scale_b: Any, *args: Any, **kwargs: 
     return product.to(out_dtype or a.dtype)
 
 
-def _numbers(matrix: Any, scale: Any, block: int) -> Any:
+def _numbers(matrix: Tensor, scale: Tensor, block: int) -> Tensor:
     """Return the rows of a matrix in float64, each block times its factor."""
     if matrix.dtype == torch.float4_e2m1fn_x2:
         packed = matrix.contiguous().view(torch.uint8)

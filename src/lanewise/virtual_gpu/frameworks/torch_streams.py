@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -139,7 +139,7 @@ def current_handle() -> int:
     return _handle(None) if _DRIVERS else DEFAULT
 
 
-def answers(driver: Driver) -> dict[str, Callable[..., Any]]:
+def answers(driver: Driver) -> dict[str, Callable[..., object]]:
     """Return what `torch.cuda` has of streams, by name."""
 
     @contextmanager

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias
 
 from lanewise.errors import LanewiseError
 from lanewise.isa.im2col_map import Im2colTensor
@@ -33,6 +33,12 @@ from lanewise.virtual_gpu.driver.modules import LoadedFunction, LoadedModule, fu
 from lanewise.virtual_gpu.frameworks.patches import Patches
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
+    import torch
+    from triton.backends.compiler import GPUTarget
+
+    from lanewise.ptx import Variable
     from lanewise.virtual_gpu.frameworks.framework_state import FrameworkState
 
 #: Set to 1 to run the benchmarks of `triton.testing.perf_report`.
@@ -51,6 +57,32 @@ _FILL_ZEROS, _FILL_NAN = 0, 1
 _WARP = 32
 
 
+#: The type of a parameter in Triton's signatures: by name, or those of a tuple's parts.
+Kind: TypeAlias = "str | tuple[Kind, ...]"
+
+
+class KernelSource(Protocol):
+    """What Triton compiled a kernel from: the types of its parameters by name."""
+
+    signature: dict[str, Kind]
+
+
+class KernelMetadata(Protocol):
+    """What Triton's compiler says of a kernel: its warps, and the bytes of shared memory."""
+
+    num_warps: int
+    shared: int
+
+
+class TensorDescriptor(Protocol):
+    """A descriptor of Triton's: a tensor, or a part of one, that kernels load by TMA."""
+
+    base: object
+    shape: Sequence[int]
+    strides: Sequence[int]
+    padding: str
+
+
 class VirtualDriver:
     """Triton's driver of a virtual GPU."""
 
@@ -60,7 +92,7 @@ class VirtualDriver:
         self.utils = Utilities(gpu)
         self.launcher_cls = self.launcher
 
-    def launcher(self, source: object, metadata: object) -> Launcher:
+    def launcher(self, source: KernelSource, metadata: KernelMetadata) -> Launcher:
         """Return what launches a kernel."""
         return Launcher(self.gpu, source, metadata)
 
@@ -69,7 +101,7 @@ class VirtualDriver:
         """Return that there is a device."""
         return True
 
-    def get_current_target(self) -> Any:
+    def get_current_target(self) -> GPUTarget:
         """Return the target that Triton compiles for."""
         from triton.backends.compiler import GPUTarget
 
@@ -91,13 +123,14 @@ class VirtualDriver:
         """Return the compute capability."""
         return self.gpu.device.capability
 
-    def get_device_interface(self) -> Any:
+    def get_device_interface(self) -> ModuleType:
         """Return torch's module of the device."""
         import torch
 
-        return torch.cuda
+        module: ModuleType = torch.cuda
+        return module
 
-    def get_active_torch_device(self) -> Any:
+    def get_active_torch_device(self) -> torch.device:
         """Return the device as torch names it."""
         import torch
 
@@ -109,11 +142,11 @@ class VirtualDriver:
 
         return str(ty_to_cpp(type))
 
-    def get_benchmarker(self) -> Callable[..., Any]:
+    def get_benchmarker(self) -> Callable[..., object]:
         """Return what times a function: it is called once."""
         return called_once
 
-    def get_empty_cache_for_benchmark(self) -> Any:
+    def get_empty_cache_for_benchmark(self) -> torch.Tensor:
         """Return a small tensor: there is no cache to be cleared."""
         import torch
 
@@ -122,11 +155,11 @@ class VirtualDriver:
     def clear_cache(self, cache: object) -> None:
         """Do nothing: there is no cache."""
 
-    def assemble_tensormap_to_arg(self, maps: object, arguments: Any) -> Any:
+    def assemble_tensormap_to_arg(self, maps: object, arguments: object) -> object:
         """Return the arguments as they are."""
         return arguments
 
-    def allocate_default_profile_scratch(self, size: int, alignment: int, stream: object) -> Any:
+    def allocate_default_profile_scratch(self, size: int, alignment: int, stream: object) -> torch.Tensor:
         """Return memory for a profile."""
         import torch
 
@@ -195,7 +228,7 @@ class Utilities:
 class Launcher:
     """Launches one kernel of Triton's: reads the arguments by its signature, and the grid by its metadata."""
 
-    def __init__(self, gpu: FrameworkState, source: Any, metadata: Any) -> None:
+    def __init__(self, gpu: FrameworkState, source: KernelSource, metadata: KernelMetadata) -> None:
         self.gpu, self.metadata = gpu, metadata
         self.signature = list(source.signature.values())
         self.names = list(source.signature)
@@ -210,9 +243,9 @@ class Launcher:
         function: LoadedFunction,
         packed: object,
         launch_metadata: object,
-        enter_hook: Any,
-        exit_hook: Any,
-        *arguments: Any,
+        enter_hook: Callable[[object], object] | None,
+        exit_hook: Callable[[object], object] | None,
+        *arguments: object,
     ) -> None:
         """Launch the kernel on a grid with the arguments of the Python function."""
         if enter_hook is not None:
@@ -249,7 +282,7 @@ class Launcher:
         )
         self.gpu.driver.launch(function, shape, passed, stream)
 
-    def _scratch(self, kind: str, blocks: int, stream: int) -> Any:
+    def _scratch(self, kind: str, blocks: int, stream: int) -> object:
         """Return the memory that Triton's allocator gives for a launch; None if the kernel needs none."""
         size = getattr(self.metadata, f"{kind}_size", 0) or 0
         if not size:
@@ -267,8 +300,8 @@ class Launcher:
         return _allocation._allocator.get()(size * blocks, align, stream)
 
     def _values(
-        self, signature: Sequence[Any], arguments: Sequence[Any], descriptors: Iterator[Any]
-    ) -> Iterator[tuple[str, Any]]:
+        self, signature: Sequence[Kind], arguments: Sequence[Any], descriptors: Iterator[dict[str, Any]]
+    ) -> Iterator[tuple[str, object]]:
         """Yield type and value of each parameter of the kernel: tuples and descriptors are taken apart."""
         for kind, value in zip(signature, arguments, strict=True):
             if isinstance(kind, tuple):
@@ -280,7 +313,9 @@ class Launcher:
             else:
                 yield kind, value
 
-    def _descriptor(self, kind: str, value: Any, layout: dict[str, Any] | None) -> Iterator[tuple[str, Any]]:
+    def _descriptor(
+        self, kind: str, value: TensorDescriptor, layout: dict[str, Any] | None
+    ) -> Iterator[tuple[str, object]]:
         """Yield what a tensor descriptor is passed as: a tensor map or a pointer, then shape and strides."""
         if layout is None:
             element = re.match(r"tensordesc(?:_im2col)?<([^[>]*)\[", kind)
@@ -327,7 +362,7 @@ class Launcher:
             )
         return TensorMap(self._pointer(value.base), tensor)
 
-    def _argument(self, variable: Any, kind: str, value: Any) -> Any:
+    def _argument(self, variable: Variable, kind: str, value: Any) -> object:
         """Return a value of Triton's as an argument of a launch."""
         if isinstance(value, TensorMap):
             return value
@@ -337,7 +372,7 @@ class Launcher:
             return number_of(struct.pack("<f", float(value))[2:], variable)
         return number_of(_packed(kind, value), variable)
 
-    def _pointer(self, value: Any) -> Any:
+    def _pointer(self, value: Any) -> object:
         """Return the array at a pointer: of a tensor itself, else the rest of the memory that it is in."""
         if value is None:
             return 0
@@ -381,7 +416,7 @@ def with_names(ptx: str, kernel: str, source: object) -> str:
     return re.sub(rf"\b{re.escape(kernel)}_param_(\d+)\b", named, ptx)
 
 
-def _parameter_names(signature: dict[Any, Any]) -> Iterator[str]:
+def _parameter_names(signature: dict[str, Kind]) -> Iterator[str]:
     """Yield the name of each parameter of a kernel; the parts of tuples and descriptors are numbered."""
     for name, kind in signature.items():
         if isinstance(kind, tuple):
@@ -406,22 +441,24 @@ class Products:
     def __init__(self, workspace: object) -> None:
         pass
 
-    def matmul(self, a: Any, b: Any, c: Any) -> None:
+    def matmul(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
         """Write the product of a and the transpose of b to c."""
         c.copy_((a.float() @ b.float().T).to(c.dtype))
 
-    def gemm(self, a: Any, b: Any, c: Any, d: Any, alpha: float, beta: float) -> None:
+    def gemm(
+        self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, d: torch.Tensor, alpha: float, beta: float
+    ) -> None:
         """Write alpha times the product of a and the transpose of b, and beta times c, to d."""
         d.copy_((alpha * (a.float() @ b.float().T) + beta * c.float()).to(d.dtype))
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> NoReturn:
         raise MissingProduct(
             f"lanewise's virtual GPU has no {name} of Triton's CublasLt, only matmul and gemm; compute this "
             "product with torch, or with a kernel"
         )
 
 
-def _own_array(value: Any) -> Any:
+def _own_array(value: object) -> object:
     """Return a contiguous tensor as a NumPy array of its memory; None for anything else."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(value, torch.Tensor):
@@ -433,7 +470,7 @@ def _own_array(value: Any) -> Any:
     return array if hasattr(array, "__array_interface__") and array.dtype.kind != "b" else None
 
 
-def _packed(kind: str, value: Any) -> bytes:
+def _packed(kind: str, value: float) -> bytes:
     """Return the bytes of a scalar; integers wrap around as in C."""
     letter = _FORMATS[kind]
     if letter in "efd":
@@ -442,7 +479,9 @@ def _packed(kind: str, value: Any) -> bytes:
     return (int(value) % (1 << 8 * size)).to_bytes(size, "little")
 
 
-def called_once(function: Callable[[], Any], *_: object, quantiles: Any = None, **options: Any) -> Any:
+def called_once(
+    function: Callable[[], object], *_: object, quantiles: Sequence[float] | None = None, **options: object
+) -> float | list[float]:
     """Call a function once and return the milliseconds that it took on the host, as do_bench returns them."""
     begin = time.perf_counter()
     function()
@@ -462,14 +501,16 @@ def install(gpu: FrameworkState, patches: Patches) -> None:
     patches.set(triton.runtime.driver, "_active", driver)
     patches.set(triton.runtime.driver, "_default", driver)
 
-    def init_handles(own: Callable[[Any], None], kernel: Any) -> None:
+    def init_handles(own: Callable[[object], None], kernel: object) -> None:
         driver.utils.loading.kernel = kernel
         own(kernel)
 
     patches.wrap(CompiledKernel, "_init_handles", init_handles)
     tuned: list[object] = []
 
-    def bench(own: Callable[..., Any], tuner: Any, *arguments: Any, config: Any, **meta: Any) -> Any:
+    def bench(
+        own: Callable[..., Sequence[float]], tuner: Any, *arguments: object, config: object, **meta: object
+    ) -> Sequence[float]:
         if getattr(tuner, "_lanewise_arguments", None) is tuner.nargs:
             return [float("inf")] * 3
         times = own(tuner, *arguments, config=config, **meta)
@@ -510,7 +551,7 @@ def _install_testing(patches: Patches) -> None:
     for name in ("do_bench", "do_bench_cudagraph"):
         patches.set(triton.testing, name, called_once)
 
-    def run(own: Callable[..., Any], mark: Any, *arguments: Any, **options: Any) -> Any:
+    def run(own: Callable[..., object], mark: Any, *arguments: object, **options: object) -> object:
         if os.environ.get(BENCHMARKS_VARIABLE, "0") not in ("", "0"):
             return own(mark, *arguments, **options)
         name = getattr(mark.fn, "__name__", "a function")

@@ -13,8 +13,6 @@ from lanewise.virtual_gpu.runtime.memory import MemoryCalls
 _ALLOCATED_BYTES, _ALLOCATED_ADDRESS = 104, 112
 #: Where cudaGraphNodeParams has the record of its kind; in the one of copies comes the record of the copy.
 _RECORD, _COPY_IN_RECORD = 16, 16
-#: Attributes of the memory of graphs: bytes in use and reserved, now and at most.
-_IN_USE = (0, 1, 2, 3)
 
 
 class GraphCalls(MemoryCalls):

@@ -126,14 +126,14 @@ class Runtime(LaunchCalls, GraphCalls):
         self.calls[name] += 1
         return self._method(name)(*inputs)
 
-    def _method(self, name: str) -> Callable[..., Any]:
+    def _method(self, name: str) -> Callable[..., object]:
         """Return what answers an entry point: a method of the runtime, or the driver's."""
         if name.startswith("__cuda"):
             name = name.replace(
                 "__cuda", "nvcc_", 1
             )  # Python gives names with two underscores another meaning
         same = driver_name(name)
-        method: Callable[..., Any] = getattr(self.driver, same) if same else getattr(self, name)
+        method: Callable[..., object] = getattr(self.driver, same) if same else getattr(self, name)
         return method
 
     def _log(self, name: str, raw: Sequence[int], result: Result, reason: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 from lanewise import lang as lw
 from lanewise.formats import f32
@@ -48,9 +47,9 @@ def produce(T, tiles, maps, pipelines, heads, group) -> None:
 def compiled(traits: Traits) -> Kernel:
     """Return the kernel for some constants. Arrays are (batch, head, row, column)."""
     T = traits
-    of_queries: Any = lw.TensorMap[T.dtype, (1, 1, T.queries, T.width), T.line]
-    of_keys: Any = lw.TensorMap[T.dtype, (1, 1, T.tile.keys, T.width), T.line]
-    of_results: Any = lw.TensorMap[T.dtype, (1, 1, ROWS, T.width), T.line]
+    of_queries = lw.TensorMap[T.dtype, (1, 1, T.queries, T.width), T.line]
+    of_keys = lw.TensorMap[T.dtype, (1, 1, T.tile.keys, T.width), T.line]
+    of_results = lw.TensorMap[T.dtype, (1, 1, ROWS, T.width), T.line]
 
     @lw.kernel(max_threads=T.threads, min_blocks=T.blocks_at_once)
     def attention(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lanewise.formats import Format
+from lanewise.linalg.arrays import Memory
 from lanewise.linalg.kernels.attention.kernel import compiled
 from lanewise.linalg.kernels.attention.sizes import Sizes, Tile, tile_of
 from lanewise.linalg.kernels.attention.traits import ROWS, Traits
@@ -20,8 +21,8 @@ def traits_of(sizes: Sizes, dtype: Format, causal: bool, tile: Tile | None = Non
 
 
 def launch_of(
-    traits: Traits, sizes: Sizes, arrays: tuple[Any, Any, Any, Any], lse: Any, scale: float,
-    multiprocessors: int,
+    traits: Traits, sizes: Sizes, arrays: tuple[Memory, Memory, Memory, Memory], lse: Memory | None,
+    scale: float, multiprocessors: int,
 ) -> Launch:  # fmt: skip
     """Return the launch: `arrays` are queries, keys, values and results, (batch, head, row, column) each."""
     T = traits

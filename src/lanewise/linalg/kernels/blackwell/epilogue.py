@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from lanewise import lang as lw
 from lanewise.formats import e4m3, e5m2, f32
+from lanewise.lang.memory.pointer import Pointer
+from lanewise.lang.trace.scalar import Scalar
 from lanewise.linalg.kernels.blackwell.traits import BlackwellTraits
 from lanewise.linalg.kernels.warp.epilogue import finished_sum, store_pair
 from lanewise.linalg.types import BLOCK
@@ -24,9 +24,9 @@ class RowEpilogue:
         self.traits, self.C, self.given, self.sizes = traits, C, given, sizes
         self.leading, self.stride, self.residual_stride = steps
         self.residual = given.residual
-        self.row: Any = None
-        self.column: Any = None
-        self.line: Any = None
+        self.row: Scalar | None = None
+        self.column: Scalar | None = None
+        self.line: Pointer | None = None
 
     def begin(self, first_row, first_column, matrix) -> None:
         """Begin a tile of a matrix of the batch."""
@@ -62,14 +62,14 @@ class RowEpilogue:
                     found.append(lw.fma(sums[i], of_row * self.column_scale(step, first + i), total))
         return found
 
-    def row_scale(self, step) -> Any:
+    def row_scale(self, step) -> Scalar:
         """Return the scale of this thread's row and a block of K."""
         (each, _), (M, _) = self.traits.problem.scale_blocks, self.sizes
         row, row_k, _, _ = self.given.scale_strides
         at = lw.min(self.row, M - 1)
         return self.given.scale_a[(at if each == 1 else at // BLOCK) * row + step * row_k]
 
-    def column_scale(self, step, column) -> Any:
+    def column_scale(self, step, column) -> Scalar:
         """Return the scale of a column and a block of K."""
         (_, each), (_, N) = self.traits.problem.scale_blocks, self.sizes
         _, _, across, across_k = self.given.scale_strides
@@ -109,6 +109,6 @@ class RowEpilogue:
             inside = [(self.row < M) & (column + i + j < N) for j in range(2)]
             store_pair(T, place + i, values[i : i + 2], *inside, T.aligned_rows)
 
-    def rounded(self, value) -> Any:
+    def rounded(self, value) -> Scalar:
         """Return a finished value in the format of the result."""
         return value if value.dtype == self.traits.out else value.to(self.traits.out)

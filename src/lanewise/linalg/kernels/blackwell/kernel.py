@@ -7,12 +7,15 @@ that are promoted go to the four warps after each stage, and are added up in the
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
 from lanewise import lang as lw
 from lanewise.formats import f32, s32
 from lanewise.lang.frontend.kernel import Kernel
+from lanewise.lang.matrix.descriptor import Descriptor
+from lanewise.lang.trace.scalar import Scalar
 from lanewise.linalg.kernels.blackwell.epilogue import RowEpilogue
 from lanewise.linalg.kernels.blackwell.operand_tiles import operand_tiles
 from lanewise.linalg.kernels.blackwell.scale_factors import ScaleFactors
@@ -49,7 +52,7 @@ class Roles:
         self.empty.init(self.traits.pair)
         lw.fence_mbarrier_init()
 
-    def sums_of_tile(self) -> Any:
+    def sums_of_tile(self) -> Iterable[Scalar | int]:
         """Return the loop over the accumulations of a tile: one, or one for each step that is promoted."""
         return lw.range(self.steps) if self.traits.promotes else range(1)
 
@@ -109,7 +112,7 @@ class Roles:
                 self.commit(self.full[which])
                 count = count + 1
 
-    def first_row(self, row) -> Any:
+    def first_row(self, row) -> Scalar:
         """Return the first row of this block's part of a tile."""
         return row * ROWS if self.traits.pair == 1 else (row * self.traits.pair + self.rank) * ROWS
 
@@ -121,11 +124,11 @@ class Roles:
         else:
             lw.tcgen05.commit(barrier, cta_group=pair, multicast=(1 << pair) - 1)
 
-    def operands(self, a, b, number, k, stage) -> list[Any]:
+    def operands(self, a, b, number, k, stage) -> list[Descriptor | Scalar]:
         """Return the descriptors of A and B for the products of a stage that begin at an element of K."""
         planes, first = self.traits.products[number], k * self.traits.depth // self.traits.bk
-        found = [each[0, first, plane, stage] for each, plane in zip((a, b), planes, strict=True)]
-        return [each.bits for each in found] if self.traits.packed else found
+        descriptors = [each[0, first, plane, stage] for each, plane in zip((a, b), planes, strict=True)]
+        return [each.bits for each in descriptors] if self.traits.packed else descriptors
 
     @lw.device
     def store(self, memory, epilogue) -> None:
@@ -185,8 +188,8 @@ def compiled(traits: BlackwellTraits) -> Kernel:
     T = traits
     of_a, of_b = parameter_types(T)
     bias_dtype, residual_dtype = T.problem.epilogue.added_dtypes
-    of_c: Any = lw.Ptr[T.out]
-    of_factors: Any = lw.Ptr[lw.i32]  # null
+    of_c = lw.Ptr[T.out]
+    of_factors = lw.Ptr[lw.i32]  # null
     if T.block_format is not None:
         of_factors = lw.TensorMap[s32, ScaleFactors(T).box, 0]
 

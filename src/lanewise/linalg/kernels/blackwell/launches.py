@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from lanewise.formats import tf32
 from lanewise.lang.frontend.kernel import Kernel
@@ -25,6 +25,9 @@ from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.gpus import GPUS
 from lanewise.linalg.pointers import COUNTER_BYTES, Pointers, flat
 from lanewise.linalg.problem import Problem
+
+if TYPE_CHECKING:
+    from lanewise.ptx.tensor_maps import TensorMap
 
 
 def kernel(problem: Problem, plan: Plan) -> Kernel:
@@ -75,7 +78,7 @@ def launches(
     return [*made, Launch(compiled(traits)[blocks, THREADS, traits.shared_bytes], arguments)]
 
 
-def tensor_maps(traits: BlackwellTraits, pointers: Pointers) -> tuple[Any, Any]:
+def tensor_maps(traits: BlackwellTraits, pointers: Pointers) -> tuple[TensorMap, TensorMap]:
     """Return the tensor maps of A and B."""
     from lanewise.tensor_maps import tensor_map
 
@@ -90,7 +93,7 @@ def tensor_maps(traits: BlackwellTraits, pointers: Pointers) -> tuple[Any, Any]:
     )
 
 
-def factor_maps(traits: BlackwellTraits, pointers: Pointers) -> tuple[Any, Any]:
+def factor_maps(traits: BlackwellTraits, pointers: Pointers) -> tuple[TensorMap | int, TensorMap | int]:
     """Return the tensor maps of scale factors; null if there are none."""
     from lanewise.tensor_maps import tensor_map
 

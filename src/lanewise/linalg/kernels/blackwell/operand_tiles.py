@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lanewise import lang as lw
+from lanewise.lang.matrix.descriptor import Descriptor
 from lanewise.linalg.kernels.blackwell.traits import ROWS, BlackwellTraits
 from lanewise.linalg.kernels.hopper.operand_tiles import OperandTile
 
@@ -12,7 +13,7 @@ from lanewise.linalg.kernels.hopper.operand_tiles import OperandTile
 class UmmaTile(OperandTile):
     """A tile that lies in shared memory as wgmma's do, with tcgen05's descriptor of it."""
 
-    def descriptor(self, whole: bool = True) -> Any:
+    def descriptor(self, whole: bool = True) -> Descriptor:
         """Return tcgen05's descriptor: (row, k, plane, stage)."""
         rest, steps = (self.planes, self.stages), (self.plane, self.elements)
         if self.k_major:

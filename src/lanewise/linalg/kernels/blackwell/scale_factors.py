@@ -8,10 +8,10 @@ the same.
 
 from __future__ import annotations
 
-from typing import Any
-
 from lanewise import lang as lw
 from lanewise.formats import f32, s32, u8
+from lanewise.lang.matrix.tensor_memory import TmemMatrix
+from lanewise.lang.memory.array import Array
 from lanewise.layout import Layout
 from lanewise.linalg.block_scaling.formats import SWIZZLED_BYTES, SWIZZLED_FACTORS
 from lanewise.linalg.kernels.blackwell.traits import FACTOR_COLUMNS, BlackwellTraits
@@ -34,7 +34,7 @@ class ScaleFactors:
         """The box of the factors' tensor maps: (128 rows, four factors, words)."""
         return 1, self.blocks, BLOCK_WORDS
 
-    def _array(self, which: int, dtype, shape, strides) -> Any:
+    def _array(self, which: int, dtype, shape, strides) -> Array:
         """Return the factors of A (0) or B (1) in shared memory."""
         offset = self.traits.factor_offset + which * self.of_all_stages
         return lw.dynamic_shared(dtype, Layout(shape, strides), offset=offset)
@@ -59,12 +59,12 @@ class ScaleFactors:
             for block in range(self.blocks):
                 lw.tcgen05.copy(self.place(memory, which, block), source[0, 0, block, stage], "32x128b")
 
-    def place(self, memory, which: int, block: int) -> Any:
+    def place(self, memory, which: int, block: int) -> TmemMatrix:
         """Return the columns of tensor memory that hold a block of factors."""
         column = self.traits.factor_column + (which * self.blocks + block) * FACTOR_COLUMNS
         return memory.matrix(f32, FACTOR_COLUMNS, column=column)
 
-    def of_product(self, memory, k: int) -> dict[str, Any]:
+    def of_product(self, memory, k: int) -> dict[str, TmemMatrix | int]:
         """Return where the factors of a product lie that begins at an element of a stage."""
         fmt = self.traits.block_format
         assert fmt is not None

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import numpy as np
 
 from lanewise import lang as lw
 from lanewise.formats import u8
 from lanewise.lang.frontend.kernel import Kernel
+from lanewise.linalg.arrays import Memory
 from lanewise.linalg.block_scaling.formats import (
     BLOCK_FORMATS,
     SWIZZLED,
@@ -63,7 +63,7 @@ def _factors(problem: Problem) -> int:
     return -(-problem.k // BLOCK_FORMATS[problem.block_format].block)
 
 
-def prepare(problem: Problem, pointers: Pointers, workspace: Any) -> tuple[Pointers, list[Launch]]:
+def prepare(problem: Problem, pointers: Pointers, workspace: Memory | None) -> tuple[Pointers, list[Launch]]:
     """Return the arrays of a problem as kernels take them, and the launches that write what is new.
 
     Packed operands are contiguous along K already. `workspace` are the bytes for what is new.
@@ -119,7 +119,7 @@ def packing() -> Kernel:
     return pack_two
 
 
-def _packing_launch(problem: Problem, source: Any, leading: int, target: Any, rows: int) -> Launch:
+def _packing_launch(problem: Problem, source: Memory, leading: int, target: Memory, rows: int) -> Launch:
     """Return the launch that packs the rows of an operand."""
     padded = _packed_row(problem)
     arguments = (_raw(flat(source)), target, rows, problem.k, leading, padded)
@@ -149,7 +149,7 @@ def swizzling() -> Kernel:
     return swizzle_factors
 
 
-def _swizzling_launch(plain: Any, target: Any, rows: int, factors: int) -> Launch:
+def _swizzling_launch(plain: Memory, target: Memory, rows: int, factors: int) -> Launch:
     """Return the launch that swizzles the scale factors of an operand."""
     size = swizzled_bytes(rows, factors)
     steps = plain.stride() if hasattr(plain, "stride") else plain.strides  # of bytes, which are elements
@@ -160,6 +160,6 @@ def _swizzling_launch(plain: Any, target: Any, rows: int, factors: int) -> Launc
     return Launch(swizzling()[-(-size // _THREADS), _THREADS], arguments)
 
 
-def _raw(array: Any) -> Any:
+def _raw(array: Memory) -> Memory:
     """Return memory as bytes."""
     return array.view(np.uint8) if isinstance(array, np.ndarray) else array

@@ -7,10 +7,9 @@ beyond it, elements are read one by one.
 
 from __future__ import annotations
 
-from typing import Any
-
 from lanewise import lang as lw
 from lanewise.formats import bf16, f32
+from lanewise.lang.trace.scalar import Scalar
 from lanewise.lang.trace.types import u32
 
 #: Bytes of a chunk, and of a granule; words of four bytes of both.
@@ -23,7 +22,7 @@ def granules_read(kind) -> int:
     return needed if kind.aligned else needed + 1
 
 
-def moved_down(words, shift, size: int) -> list[Any]:
+def moved_down(words, shift, size: int) -> list[Scalar]:
     """Return words, four fewer, with bytes that lie `shift` further on: below 16, a multiple of `size`."""
     found = list(words)
     for bytes_ in (8, 4):
@@ -59,7 +58,7 @@ class Chunk:
 
     def __init__(self, kind, given, flat, left, limits) -> None:
         self.kind, self.given, self.flat, self.left = kind, given, flat, left
-        self.loaded: list[Any] = []
+        self.loaded: list[Scalar] = []
         if kind.tiny:
             return
         address = (given.source + flat).address.to(lw.u64)

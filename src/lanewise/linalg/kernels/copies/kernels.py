@@ -6,12 +6,15 @@ in the L2 cache; the product, launched to overlap with it, begins while the last
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from lanewise import lang as lw
-from lanewise.formats import bf16, f32, u8
+from lanewise.formats import Format, bf16, f32, u8
 from lanewise.lang.frontend.kernel import Kernel
+from lanewise.lang.memory.pointer import Pointer
+from lanewise.lang.trace.scalar import Scalar
 from lanewise.lang.trace.types import u16, u32
 from lanewise.linalg.kernels.copies.chunks import CHUNK, Chunk, store_chunk, whole_granules
 from lanewise.linalg.kernels.copies.tiles import split_tile, transpose_bytes, transpose_tile
@@ -40,12 +43,12 @@ class Kind(NamedTuple):
     tiny: bool = False
 
     @property
-    def source(self) -> Any:
+    def source(self) -> Format:
         """The type of the elements that are read."""
         return f32 if self.planes > 1 else _WORDS[self.size]
 
     @property
-    def target(self) -> Any:
+    def target(self) -> Format:
         """The type of the elements that are written."""
         return bf16 if self.planes > 1 else _WORDS[self.size]
 
@@ -60,20 +63,23 @@ class Kind(NamedTuple):
         return CHUNK // (2 if self.planes > 1 else self.size)
 
 
+@dataclass
 class Lines:
-    """An operand's lines in memory, before and after, as one launch has them."""
+    """An operand's lines in memory, before and after, as one launch has them: traced pointers and numbers."""
 
-    def __init__(
-        self, source, target, lines, length, leading, padded,
-        source_stride, target_stride, matrices, magic, shift,
-    ) -> None:  # fmt: skip
-        self.source, self.target, self.lines, self.length = source, target, lines, length
-        #: Elements from line to line, and from matrix to matrix (or from plane to plane).
-        self.leading, self.padded = leading, padded
-        self.source_stride, self.target_stride = source_stride, target_stride
-        self.matrices = matrices
-        #: n // chunks of a line = (n · magic) >> 32 >> shift, for n below 2³¹.
-        self.magic, self.shift = magic, shift
+    source: Pointer
+    target: Pointer
+    lines: Scalar
+    length: Scalar
+    #: Elements from line to line, and from matrix to matrix (or from plane to plane).
+    leading: Scalar
+    padded: Scalar
+    source_stride: Scalar
+    target_stride: Scalar
+    matrices: Scalar
+    #: n // chunks of a line = (n · magic) >> 32 >> shift, for n below 2³¹.
+    magic: Scalar
+    shift: Scalar
 
 
 def division(divisor: int) -> tuple[int, int]:

@@ -73,7 +73,7 @@ class Copy:
         """Return the planes of all matrices of the batch, one after the other."""
         import numpy as np
 
-        kind: Any = bf16.dtype
+        kind: object = bf16.dtype
         if not isinstance(like, np.ndarray):
             import torch
 
@@ -202,7 +202,7 @@ def _repeated(array: Any, count: int) -> Any:
     return np.broadcast_to(array, (count, *array.shape[1:]))
 
 
-def _words(array: Any, size: int) -> Any:
+def _words(array: Memory, size: int) -> Memory:
     """Return an array, or a view of its elements as words of their size, for a kernel that only copies."""
     import numpy as np
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from lanewise import lang as lw
 from lanewise.formats import f32
+from lanewise.lang.trace.scalar import Scalar
 from lanewise.lang.trace.types import u32
 from lanewise.layout import Layout
 from lanewise.linalg.kernels.copies.chunks import CHUNK, split_number, store_chunk
@@ -136,10 +135,10 @@ def transpose_bytes(given, block) -> None:
             store_chunk(given.target + matrix * given.target_stride + to, found)
 
 
-def transposed_bytes(words) -> list[Any]:
+def transposed_bytes(words) -> list[Scalar]:
     """Return four words of four bytes with rows and columns exchanged."""
 
-    def picked(a, b, bytes_: int) -> Any:
+    def picked(a, b, bytes_: int) -> Scalar:
         return lw.asm("prmt.b32 {d}, {a}, {b}, {c};", d=lw.u32, a=a, b=b, c=lw.u32(bytes_))
 
     low = picked(words[0], words[1], 0x5140), picked(words[2], words[3], 0x5140)

@@ -8,10 +8,10 @@ The accumulator of a stage is scaled by `promote`.
 from __future__ import annotations
 
 from math import gcd
-from typing import Any
 
 from lanewise import lang as lw
 from lanewise.formats import f32
+from lanewise.lang.trace.scalar import Scalar
 from lanewise.layout import Layout
 from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
 from lanewise.linalg.kernels.hopper.tile_scheduler import numbers
@@ -49,7 +49,7 @@ class BlockScales:
                 lw.asm(_ARRIVE, needs=("sm_80", "7.0"), barrier=pipeline.barrier(filling).pointer)
                 filling = filling.next()
 
-    def places(self, axis: int, first) -> list[Any]:
+    def places(self, axis: int, first) -> list[Scalar]:
         """Return where this thread's scales of a tile's rows (axis 0) or columns lie, for the first block."""
         each, count = self.traits.scale_blocks[axis], (self.rows, self.columns)[axis]
         length = self.traits.plan.tile[axis] // count

@@ -6,6 +6,8 @@ from typing import Any
 
 from lanewise import lang as lw
 from lanewise.formats import bf16, e4m3, e5m2, f16, f32
+from lanewise.lang.memory.array import Array
+from lanewise.lang.trace.scalar import Scalar
 from lanewise.layout import Layout, Swizzle
 from lanewise.linalg.kernels.fused_epilogue import changes_values, finished, row_terms
 from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
@@ -66,20 +68,20 @@ class TileEpilogue:
         self.warp = lw.shfl_sync(lw.thread_idx.x % WARPGROUP // 32, 0)
         self.thread = lw.thread_idx.x % WARPGROUP
         #: Terms of the tile's columns, (column, which, consumer), and the factor that all of them have.
-        self.terms: Any = None
+        self.terms: Array | None = None
         if traits.column_terms:
             shape = (traits.store_columns, len(traits.column_terms), traits.consumers)
             strides = (1, traits.store_columns, traits.store_columns * len(traits.column_terms))
             layout = Layout(shape, strides)
             self.terms = lw.dynamic_shared(f32, layout, offset=self.memory.terms_offset)
-        self.factor: Any = None
+        self.factor: Scalar | None = None
         if traits.problem.epilogue.scale_b is not None and "factor" not in traits.column_terms:
             self.factor = given.scale_b[0]
         #: The row after the last that is stored, and the matrix of the batch or where it begins.
-        self.last_row: Any = None
-        self.batch: Any = None
+        self.last_row: Scalar | None = None
+        self.batch: Scalar | None = None
         #: What `load_row_terms` loaded: the terms of this thread's two rows of each 64.
-        self.of_rows: Any = None
+        self.of_rows: list[list[tuple[Scalar | None, ...]]] | None = None
         # Numbers for all elements are loaded once.
         if traits.problem.epilogue.scale_a == "tensor":
             given.scale_a = [given.scale_a[0]]

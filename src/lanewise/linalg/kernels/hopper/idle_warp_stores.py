@@ -6,9 +6,9 @@ stored by threads. If those that multiply do it, the tensor cores stand still me
 
 from __future__ import annotations
 
-from typing import Any
-
 from lanewise import lang as lw
+from lanewise.lang.memory.pointer import Pointer
+from lanewise.lang.trace.scalar import Scalar
 from lanewise.lang.trace.types import u32
 from lanewise.linalg.kernels.copies.chunks import CHUNK, moved_down, store_chunk
 from lanewise.linalg.kernels.hopper.epilogue import TileEpilogue, staged_results
@@ -47,9 +47,9 @@ class IdleWarpStores:
         self.memory, self.sC = SharedMemory(traits), staged_results(traits)
         self.thread, self.lane = lw.thread_idx.x - LOADING, lw.lane_id()
         #: The consumer whose results are stored, the row after the last, and where the matrix begins.
-        self.own: Any = 0
+        self.own: Scalar | int = 0
         self.last_row = M
-        self.batch: Any = 0
+        self.batch: Scalar | int = 0
 
     @lw.device
     def run(self, tiles, place) -> None:
@@ -121,7 +121,7 @@ class IdleWarpStores:
                     store_chunk(place, moved_down(words, (head * size).to(lw.u32), size))
                 one, other, place = one + further, other + further, place + self.leading * step
 
-    def words_at(self, row, inner) -> Any:
+    def words_at(self, row, inner) -> Pointer:
         """Return a pointer to words of a row of the subtile, from a chunk on."""
         wide = self.memory.box_columns
         place = self.sC.ptr(row, inner % wide, inner // wide, 0, self.own)

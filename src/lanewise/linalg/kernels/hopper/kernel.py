@@ -123,7 +123,7 @@ def compiled(traits: Traits) -> Kernel:
     of_a, of_b, of_c = parameter_types(T)
     tile_a, _ = operand_tiles(T)
     bias_dtype, residual_dtype = T.problem.epilogue.added_dtypes
-    of_sums: Any = lw.i32 if T.problem.sums is s32 else f32
+    of_sums = lw.i32 if T.problem.sums is s32 else f32
     stage_bytes = SharedMemory(T).loaded_bytes
 
     @lw.kernel(max_threads=T.threads, min_blocks=1, cluster=T.launched_in)

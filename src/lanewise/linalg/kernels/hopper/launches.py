@@ -7,7 +7,7 @@ both it computes, the product or its transpose, is the plan's `swap`.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from lanewise.errors import LanewiseError
 from lanewise.formats import s32, tf32
 from lanewise.isa.launch_limits import LARGEST_GRID
 from lanewise.lang.frontend.kernel import Kernel
+from lanewise.linalg.arrays import Memory
 from lanewise.linalg.kernels.copies.launches import copied, loaded, require_copies
 from lanewise.linalg.kernels.copies.launches import workspace_bytes as copy_bytes
 from lanewise.linalg.kernels.family import (
@@ -35,6 +36,9 @@ from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.gpus import GPUS, resident
 from lanewise.linalg.pointers import COUNTER_BYTES, Pointers, flat
 from lanewise.linalg.problem import Problem
+
+if TYPE_CHECKING:
+    from lanewise.ptx.tensor_maps import TensorMap
 
 #: How many of a tile's last stages consumers multiply one after the other, by how many share a tile.
 _MOST_SKEW = {2: 4, 3: 3}
@@ -211,7 +215,9 @@ def _reduction(problem: Problem, plan: Plan, pointers: Pointers) -> Launch:
     return Launch(reduction(traits)[shape], arguments, overlap=True)
 
 
-def tensor_maps(traits: Traits, pointers: Pointers) -> tuple[Any, Any, Any]:
+def tensor_maps(
+    traits: Traits, pointers: Pointers
+) -> tuple[TensorMap | Memory, TensorMap, TensorMap | Memory]:
     """Return the tensor maps of A, B and the result (the array itself if it is not stored by TMA)."""
     from lanewise.tensor_maps import tensor_map
 

@@ -6,6 +6,8 @@ from typing import Any
 
 from lanewise import lang as lw
 from lanewise.formats import Format
+from lanewise.lang.matrix.descriptor import Descriptor
+from lanewise.lang.memory.array import Array
 from lanewise.layout import Layout
 from lanewise.linalg.kernels.hopper.shared_memory import POLICIES, SharedMemory, line_swizzle
 from lanewise.linalg.kernels.hopper.split_in_registers import SplitTile
@@ -65,11 +67,11 @@ class OperandTile:
         """The box of the operand's tensor map, outermost first."""
         return (self.rows // self.parts, self.bk) if self.k_major else (self.bk, self.wide)
 
-    def _array(self, shape, strides) -> Any:
+    def _array(self, shape, strides) -> Array:
         swizzle = line_swizzle(self.size, self.line)
         return lw.dynamic_shared(self.dtype, Layout(shape, strides), swizzle=swizzle, offset=self.offset)
 
-    def descriptor(self, whole: bool) -> Any:
+    def descriptor(self, whole: bool) -> Descriptor:
         """Return wgmma's descriptor: (row, k, plane, stage); if not `whole`, (…, which 64 rows, …)."""
         rest, steps = (self.planes, self.stages), (self.plane, self.elements)
         if self.k_major and whole:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from lanewise import lang as lw
+from lanewise.lang.hopper.tensor_map import TensorMap
+from lanewise.lang.memory.pointer import Pointer
 from lanewise.linalg.kernels.hopper.cluster import await_releases
 from lanewise.linalg.kernels.hopper.operand_tiles import operand_tiles
 from lanewise.linalg.kernels.hopper.tile_scheduler import numbers
@@ -14,7 +14,9 @@ from lanewise.linalg.kernels.hopper.traits import WARPGROUP, Traits
 class Producer:
     """The loads of one block; `tiles` is the tile scheduler, `maps` are the tensor maps of A and B."""
 
-    def __init__(self, traits: Traits, pipeline, tiles, maps: tuple[Any, Any], place) -> None:
+    def __init__(
+        self, traits: Traits, pipeline, tiles, maps: tuple[TensorMap | Pointer, TensorMap], place
+    ) -> None:
         self.traits, self.pipeline, self.tiles, self.place = traits, pipeline, tiles, place
         self.tile_a, self.tile_b = operand_tiles(traits)
         self.A, self.B = maps

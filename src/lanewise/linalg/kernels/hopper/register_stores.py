@@ -5,9 +5,9 @@ For few results the way through shared memory takes longer than the stores.
 
 from __future__ import annotations
 
-from typing import Any
-
 from lanewise import lang as lw
+from lanewise.lang.memory.pointer import Pointer
+from lanewise.lang.trace.scalar import Scalar
 from lanewise.linalg.kernels.fused_epilogue import column_terms, rounded, row_terms
 from lanewise.linalg.kernels.hopper.epilogue import TileEpilogue
 from lanewise.linalg.kernels.hopper.traits import ROWS, WARPGROUP, Traits
@@ -21,8 +21,8 @@ class RegisterEpilogue(TileEpilogue):
         self.lane, self.thread = lw.lane_id(), lw.thread_idx.x % WARPGROUP
         self.warp = lw.shfl_sync(self.thread // 32, 0)
         #: The row after the last that is stored, and where the matrix of the batch begins, if there are some.
-        self.last_row: Any = None
-        self.batch: Any = None
+        self.last_row: Scalar | None = None
+        self.batch: Scalar | None = None
 
     def load_row_terms(self, first_row) -> None:
         """Load nothing: a thread reads what its rows need when it stores them."""
@@ -60,7 +60,7 @@ class RegisterEpilogue(TileEpilogue):
                 if (row < self.last_row) & (column + i < self.N):
                     self.place(outer, inner)[0] = values[i]
 
-    def place(self, outer, inner) -> Any:
+    def place(self, outer, inner) -> Pointer:
         """Return where an element of the result lies, by its line and its place in the line."""
-        found = self.C + outer.to(lw.i64) * self.leading + inner.to(lw.i64)
-        return found if self.batch is None else found + self.batch
+        element = self.C + outer.to(lw.i64) * self.leading + inner.to(lw.i64)
+        return element if self.batch is None else element + self.batch

@@ -8,10 +8,10 @@ idle warps of the producer's warpgroup do, by cp.async.
 
 from __future__ import annotations
 
-from typing import Any
-
 from lanewise import lang as lw
 from lanewise.formats import f32
+from lanewise.lang.memory.array import Array
+from lanewise.lang.trace.scalar import Scalar
 from lanewise.layout import Layout
 from lanewise.linalg.kernels.hopper.shared_memory import POLICIES, line_swizzle
 from lanewise.linalg.kernels.hopper.tile_scheduler import numbers
@@ -50,7 +50,7 @@ class SplitTile:
         """The box of the tensor map, outermost first."""
         return self.lines, _WIDE
 
-    def target(self) -> Any:
+    def target(self) -> Array:
         """Return the array that loads write: (line, place in it, which box, stage)."""
         size = self.lines * _WIDE
         layout = Layout((self.lines, _WIDE, self.boxes, self.stages), (_WIDE, 1, size, size * self.boxes))
@@ -119,17 +119,17 @@ class SplitTile:
         """Return A of the wgmma of 64 rows from a first one on, by plane and step of K, of a stage."""
         thread = lw.thread_idx.x % 128
         row, column = first_row + thread // 32 * 16 + thread % 32 // 4, thread % 4 * 2
-        planes: list[Any] = [[], [], []]
+        planes: list[list[tuple[Scalar, ...]]] = [[], [], []]
         for k in range(0, self.bk, _DEEP):
-            found: list[Any] = [[], [], []]
+            registers: list[list[Scalar]] = [[], [], []]
             for deep in (0, 8):
                 for down in (0, 8):
                     split = split_pair(*self.pair(array, row + down, column, k + deep, stage))
                     for plane in range(3):
-                        found[plane].append(split[plane])
+                        registers[plane].append(split[plane])
             # registers of A: rows 0 and 8 of the first eight of K, then of the others
             for plane in range(3):
-                planes[plane].append(tuple(found[plane]))
+                planes[plane].append(tuple(registers[plane]))
         return planes
 
     @lw.device

@@ -9,11 +9,12 @@ counted.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from lanewise import lang as lw
 from lanewise.formats import f32
 from lanewise.lang.frontend.kernel import Kernel
+from lanewise.lang.memory.pointer import Pointer
 from lanewise.layout import Layout
 from lanewise.linalg.kernels.fused_epilogue import EpilogueValues
 from lanewise.linalg.kernels.hopper.register_stores import RegisterEpilogue
@@ -161,7 +162,7 @@ def reduction(traits: Traits) -> Kernel:
         elements.last_row, elements.batch = M, None
         thread = part * 32 + lw.thread_idx.x % (32 * crew.warps)
 
-        def place(group) -> Any:
+        def place(group) -> Pointer:
             return fragment_of(T, sums, number, group, block, four, thread)
 
         lw.wait_on_dependencies()

@@ -7,9 +7,9 @@ sets the counter back to zero.
 
 from __future__ import annotations
 
-from typing import Any
-
 from lanewise import lang as lw
+from lanewise.lang.memory.pointer import Pointer
+from lanewise.lang.trace.scalar import Scalar
 from lanewise.linalg.kernels.hopper.traits import ROWS, WARPGROUP, Traits
 
 
@@ -20,7 +20,7 @@ def workspace_bytes(traits: Traits, m: int, n: int, batch: int) -> int:
     return tiles * traits.bm * traits.bn * 4 * traits.plan.groups
 
 
-def fragment_of(traits: Traits, memory, number, group, block, four, thread) -> Any:
+def fragment_of(traits: Traits, memory, number, group, block, four, thread) -> Pointer:
     """Return where four sums of a thread lie: of a consumer's share of a tile, of one group's cluster."""
     blocks, slots = traits.consumer_rows // ROWS, traits.store_columns // 2
     start = (number * traits.plan.groups + group) * (blocks * slots * WARPGROUP)
@@ -37,7 +37,7 @@ class SplitInWorkspace:
         self.slots = traits.store_columns // 2
         self.flags = lw.shared(lw.i32, traits.consumers)
 
-    def _number(self, own, mine) -> Any:
+    def _number(self, own, mine) -> Scalar:
         """Return the number of a consumer's share of a tile, the same in all clusters of the tile."""
         T = self.traits
         matrix = lw.block_idx.z // T.plan.groups
@@ -47,7 +47,7 @@ class SplitInWorkspace:
             tile = tile + lw.cluster.rank() % T.multicasting
         return (tile * T.owners + mine) * T.consumers + own
 
-    def _place(self, number, group, block: int, four: int) -> Any:
+    def _place(self, number, group, block: int, four: int) -> Pointer:
         """Return where four sums of this thread lie."""
         thread = lw.thread_idx.x % WARPGROUP
         return fragment_of(self.traits, self.memory, number, group, block, four, thread)

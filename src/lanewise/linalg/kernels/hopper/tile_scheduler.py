@@ -5,9 +5,10 @@ Persistent blocks go through groups of rows (the raster order, for L2), then thr
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
 
 from lanewise import lang as lw
+from lanewise.lang.trace.scalar import Scalar
 
 
 class TileScheduler:
@@ -26,9 +27,9 @@ class TileScheduler:
 
     __iter__ = None
 
-    def __getitem__(self, number) -> tuple[Any, Any, Any]:
+    def __getitem__(self, number) -> tuple[Scalar, Scalar, Scalar | int]:
         """Return (row, column, matrix of the batch) of a tile."""
-        matrix: Any = 0
+        matrix: Scalar | int = 0
         if self.batch is not None:
             matrix = number // self.each
             number = number - matrix * self.each
@@ -71,7 +72,7 @@ class GroupedTiles:
         self.step = lw.grid_dim.x // traits.cluster_size
 
     @lw.device
-    def begin(self) -> tuple[Any, Any, Any, Any, Any]:
+    def begin(self) -> tuple[Scalar, Scalar, Scalar, Scalar, Scalar]:
         """Return the state of the first expert; there is at least one."""
         start, end = self.bounds(0, lw.i32(0))
         return lw.i32(0), lw.i32(0), start, end, lw.i32(0)
@@ -162,15 +163,15 @@ class OneTile:
 
     __iter__ = None
 
-    def __getitem__(self, number) -> tuple[Any, Any, Any]:
+    def __getitem__(self, number) -> tuple[Scalar, Scalar, Scalar | int]:
         """Return (row, column, matrix of the batch) of the tile."""
         column = lw.block_idx.x // self.cluster if self.cluster > 1 else lw.block_idx.x
-        matrix: Any = 0
+        matrix: Scalar | int = 0
         if self.batched:
             matrix = lw.block_idx.z // self.groups if self.groups > 1 else lw.block_idx.z
         return lw.block_idx.y, column, matrix
 
 
-def numbers(tiles, first, step) -> Any:
+def numbers(tiles, first, step) -> Iterable[Scalar | int]:
     """Return the numbers of a block's tiles: a loop of the kernel, or 0 alone."""
     return range(1) if isinstance(tiles, OneTile) else lw.range(first, tiles.count, step)

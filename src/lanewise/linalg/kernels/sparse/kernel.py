@@ -7,11 +7,13 @@ computed as its transpose. A stage has 64 bytes of each row of A.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 from lanewise import lang as lw
 from lanewise.formats import f32
 from lanewise.lang.frontend.kernel import Kernel
+from lanewise.lang.memory.array import Array
+from lanewise.lang.memory.pointer import Pointer
+from lanewise.lang.trace.scalar import Scalar
 from lanewise.layout import Layout
 from lanewise.linalg.kernels.fused_epilogue import EpilogueValues
 from lanewise.linalg.kernels.hopper.cluster import Place, leave_together
@@ -24,7 +26,7 @@ from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
 from lanewise.linalg.kernels.hopper.traits import REGISTERS, ROWS, WARPGROUP, Traits
 
 
-def _metadata_array(traits: Traits) -> Any:
+def _metadata_array(traits: Traits) -> Array:
     """Return the metadata in shared memory: (thread, word, which 64 rows, stage)."""
     words, blocks = traits.metadata_words, traits.bm // ROWS
     layout = Layout(
@@ -38,10 +40,10 @@ class SparseProducer(Producer):
     """A producer that also loads the metadata of A."""
 
     #: Set by the kernel: the metadata in shared memory and in global memory, and the words of a stage.
-    held: Any = None
-    metadata: Any = None
-    stage_words: Any = None
-    _words: Any = None
+    held: Array | None = None
+    metadata: Pointer | None = None
+    stage_words: Scalar | None = None
+    _words: Pointer | None = None
 
     @lw.device
     def begin_tile(self, first_row) -> None:
@@ -61,7 +63,7 @@ class SparseConsumer(Consumer):
     """A warpgroup that multiplies with a sparse A."""
 
     #: Set by the kernel: the metadata of all stages.
-    metadata: Any = None
+    metadata: Array | None = None
 
     @lw.device
     def multiply(self, accumulators, stage, further):

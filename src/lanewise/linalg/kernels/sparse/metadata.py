@@ -6,8 +6,6 @@ For each stage of K and each 64 rows, a thread of a warpgroup has one word of me
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
@@ -52,7 +50,7 @@ def ordered_metadata(indices: npt.NDArray[np.uint8], fmt: Format) -> npt.NDArray
     rows, half = indices.shape
     stages, blocks, words, threads = metadata_shape(rows, 2 * half, fmt.bits // 8)
     mma, steps = sparse_instruction(fmt), _steps(fmt, words)
-    padded: Any = np.empty((blocks * ROWS, stages * len(steps) * mma.k // 2), np.uint8)
+    padded = np.empty((blocks * ROWS, stages * len(steps) * mma.k // 2), np.uint8)
     padded[:, 0::2], padded[:, 1::2] = 0, 1
     padded[:rows, :half] = indices
     tiles = padded.reshape(blocks, ROWS, stages, len(steps), mma.k // 2).transpose(2, 0, 3, 1, 4)

@@ -12,11 +12,12 @@ to the kernel, as long as it stores the sums where they belong.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 from lanewise import lang as lw
 from lanewise.formats import f32
 from lanewise.lang.frontend.kernel import Kernel
+from lanewise.lang.matrix.fragment import Fragment
+from lanewise.lang.trace.scalar import Scalar
 from lanewise.layout import Layout
 from lanewise.linalg.kernels.fused_epilogue import EpilogueValues
 from lanewise.linalg.kernels.hopper.shared_memory import line_swizzle
@@ -27,7 +28,7 @@ from lanewise.linalg.kernels.warp.tiles import LANES
 from lanewise.linalg.kernels.warp.traits import WarpTraits
 
 
-def spread(index) -> Any:
+def spread(index) -> Scalar:
     """Return the row of a tile that a fragment's row is: 0, 2, 4, 6, 1, 3, 5, 7 of each eight."""
     within = index % 8
     return index - within + within % 4 * 2 + within // 4
@@ -41,8 +42,8 @@ def compiled(T: WarpTraits) -> Kernel:
     epilogue = T.problem.epilogue
     bias_type, residual_type = epilogue.added_dtypes
     of_a, of_b = lw.TensorMap[T.a, (bm, bk), 128], lw.TensorMap[T.b, (bn, bk), 128]
-    of_out: Any = lw.Ptr[T.out, T.problem.out.alignment]
-    wide: Any = T.wide
+    of_out = lw.Ptr[T.out, T.problem.out.alignment]
+    wide = T.wide
     few, many = REGISTERS[T.threads // WARPGROUP]
 
     @lw.kernel(max_threads=WARPGROUP + T.threads, min_blocks=1)
@@ -132,7 +133,7 @@ class Tiles:
         b = [self.fragment(mma.b, self.b + stage * (bn * bk), j, step) for j in range(0, wn, mma.n)]
         return a, b
 
-    def fragment(self, operand, tile, first: int, step: int) -> Any:
+    def fragment(self, operand, tile, first: int, step: int) -> Fragment:
         """Return a fragment of rows from `first` on: element i of a lane has row 8·(i mod 2) and K 4·(i // 2)
         of A, and K 4·i of B, beside the lane's own."""
         mma, bk = self.traits.mma, self.traits.plan.tile[2]

@@ -8,11 +8,11 @@ cp.async: there each tile passes through registers.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 from lanewise import lang as lw
 from lanewise.formats import f32, tf32
 from lanewise.lang.frontend.kernel import Kernel
+from lanewise.lang.trace.scalar import Scalar
 from lanewise.layout import Layout
 from lanewise.linalg.kernels.fused_epilogue import EpilogueValues
 from lanewise.linalg.kernels.warp.epilogue import store, store_lines
@@ -21,7 +21,7 @@ from lanewise.linalg.kernels.warp.traits import WarpTraits
 from lanewise.linalg.order import plane_products
 
 
-def in_groups(number, tall, wide, group: int) -> tuple[Any, Any]:
+def in_groups(number, tall, wide, group: int) -> tuple[Scalar, Scalar]:
     """Some rows of tiles at a time, column by column: blocks that run together share rows and columns."""
     first = number // (wide * group) * group
     rest, size = number % (wide * group), lw.min(tall - first, group)
@@ -36,10 +36,10 @@ def compiled(T: WarpTraits) -> Kernel:
     tile_a, tile_b = T.tiles
     width_a, width_b = tile_a.width(T.problem.a.alignment), tile_b.width(T.problem.b.alignment)
     bias_type, residual_type = T.problem.epilogue.added_dtypes
-    of_a: Any = lw.Ptr[T.a, T.problem.a.alignment]
-    of_b: Any = lw.Ptr[T.b, T.problem.b.alignment]
-    of_out: Any = lw.Ptr[T.out, T.problem.out.alignment]
-    wide: Any = T.wide
+    of_a = lw.Ptr[T.a, T.problem.a.alignment]
+    of_b = lw.Ptr[T.b, T.problem.b.alignment]
+    of_out = lw.Ptr[T.out, T.problem.out.alignment]
+    wide = T.wide
 
     @lw.kernel(max_threads=T.threads)
     def by_warps(
@@ -94,7 +94,7 @@ def compiled(T: WarpTraits) -> Kernel:
     return by_warps
 
 
-def part_of_k(T: WarpTraits, K) -> tuple[Any, Any, Any]:
+def part_of_k(T: WarpTraits, K) -> tuple[Scalar, Scalar, Scalar]:
     """Return which part of K a warp sums, where it begins, and how long the parts are: all but the last."""
     if T.plan.split == 1:
         return lw.i32(0), lw.i32(0), K

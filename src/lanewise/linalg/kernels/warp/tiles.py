@@ -7,10 +7,13 @@ or N. Pieces of 16 bytes are XORed with their row, so that ldmatrix and the copi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from lanewise import lang as lw
 from lanewise.formats import Format, u8
+from lanewise.lang.matrix.fragment import Fragment
+from lanewise.lang.memory.array import Array
+from lanewise.lang.memory.pointer import Pointer
+from lanewise.lang.trace.scalar import Scalar
 from lanewise.lang.trace.types import u16, u32
 from lanewise.layout import Layout, Swizzle
 from lanewise.linalg.kernels.copies.chunks import moved_down, split_number
@@ -73,7 +76,7 @@ class TileShape:
             return False
         return self.is_shared_evenly(threads, per_piece)
 
-    def behind(self, stages: int, offset: int) -> Any:
+    def behind(self, stages: int, offset: int) -> Array:
         """Return 16 bytes behind each row of the tiles, in shared memory: (row, place, stage)."""
         per_piece = PIECE // self.size
         layout = Layout((self.rows, per_piece, stages), (per_piece, 1, self.rows * per_piece))
@@ -97,7 +100,7 @@ class TileShape:
         most = 3 if self.size < 8 else 2
         return Swizzle(min(bits, most), piece.bit_length() - 1, max(bits, most))
 
-    def array(self, stages: int, offset: int) -> Any:
+    def array(self, stages: int, offset: int) -> Array:
         """The tiles in dynamic shared memory: (row, column, stage)."""
         layout = Layout((self.rows, self.columns, stages), (self.columns, 1, self.elements))
         return lw.dynamic_shared(self.dtype, layout, swizzle=self.swizzle, offset=offset)
@@ -112,20 +115,20 @@ class Copy:
     """
 
     tile: TileShape
-    source: Any
-    leading: Any
-    array: Any
-    row: Any
-    column: Any
+    source: Pointer
+    leading: Scalar
+    array: Array
+    row: Scalar
+    column: Scalar
     count: int
     step: int
     width: int
-    rows: Any
-    columns: Any
+    rows: Scalar
+    columns: Scalar
     asynchronous: bool
     #: Where the array begins, and the 16 bytes behind each row of the tile; None if pieces are copied as they
     #: lie.
-    shifted: tuple[Any, Any] | None = None
+    shifted: tuple[Pointer, Array] | None = None
 
     def start(self, along_k, stage) -> None:
         """Begin to copy the tile `along_k` elements along K into a stage; zeros lie outside the matrix."""
@@ -176,7 +179,7 @@ class Copy:
                 _words(self.array.ptr(row, self.column, stage)).store(moved[number])
 
 
-def _words(place) -> Any:
+def _words(place) -> Pointer:
     """Return a pointer to 16 bytes of shared memory as four words."""
     return lw.pointer(place.address, u32, "shared", PIECE)
 
@@ -209,8 +212,8 @@ def copy_granules(target, behind, source, left, size: int, array, is_last) -> No
 
 
 def share_out(
-    tile: TileShape, matrix, leading, first, lengths: tuple[Any, Any], array,
-    threads: int, width: int, asynchronous: bool, shifted: tuple[Any, Any] | None = None,
+    tile: TileShape, matrix, leading, first, lengths: tuple[Scalar, Scalar], array,
+    threads: int, width: int, asynchronous: bool, shifted: tuple[Pointer, Array] | None = None,
 ) -> Copy:  # fmt: skip
     """Who copies what: thread t of those that share the tile begins with the t-th piece.
 
@@ -249,7 +252,9 @@ def load_or_zero(source, width: int, left):
     return values
 
 
-def fragment(operand, array, tile: TileShape, first, along_k: int, stage, rounds: bool) -> Any:
+def fragment(
+    operand, array, tile: TileShape, first, along_k: int, stage, rounds: bool
+) -> Fragment | tuple[Scalar, ...]:
     """A fragment of A or B from its tile, beginning at `first` along M or N and at `along_k` along K.
 
     `rounds`: its elements are f32 and are rounded to tf32.
@@ -264,7 +269,7 @@ def fragment(operand, array, tile: TileShape, first, along_k: int, stage, rounds
     return tuple(map(rounded_tf32, found.registers)) if rounds else found
 
 
-def by_ldmatrix(operand, array, tile: TileShape, first, along_k: int, stage) -> Any:
+def by_ldmatrix(operand, array, tile: TileShape, first, along_k: int, stage) -> tuple[Scalar, ...]:
     """The registers of a fragment, each an 8×8 matrix of 16-bit places: rows of 16 bytes along K.
 
     Register r of A has rows 8·(r mod 2) and up, and the (r // 2)-th 16 bytes along K; that of B the r-th.
@@ -282,7 +287,7 @@ def by_ldmatrix(operand, array, tile: TileShape, first, along_k: int, stage) -> 
     return lw.ldmatrix(place, num=count, trans=not tile.k_major).registers
 
 
-def by_element(operand, array, tile: TileShape, first, along_k: int, stage) -> Any:
+def by_element(operand, array, tile: TileShape, first, along_k: int, stage) -> Fragment:
     """A fragment of single elements: each lane loads its own."""
     found = operand.full(0)
     for index in range(len(found)):
@@ -293,7 +298,7 @@ def by_element(operand, array, tile: TileShape, first, along_k: int, stage) -> A
     return found
 
 
-def split_fragments(operand, array, tile: TileShape, first, along_k: int, stage) -> list[Any]:
+def split_fragments(operand, array, tile: TileShape, first, along_k: int, stage) -> list[Fragment]:
     """Return three fragments of bf16 whose sum one of f32 is."""
     planes = [operand.full(0) for _ in range(SPLIT_PARTS)]
     for index in range(0, len(planes[0]), 2):  # neighbours along K
@@ -312,7 +317,7 @@ def split_fragments(operand, array, tile: TileShape, first, along_k: int, stage)
     return planes
 
 
-def rounded_tf32(word) -> Any:
+def rounded_tf32(word) -> Scalar:
     """The bits of an f32 rounded to tf32, to nearest even, as TMA does it; every NaN becomes one."""
     odd = (word >> TF32_LOST) & 1
     rounded = (word + ((1 << (TF32_LOST - 1)) - 1) + odd) & (0xFFFFFFFF << TF32_LOST & 0xFFFFFFFF)
