@@ -26,9 +26,9 @@ FULL = ("sm_70", "sm_72", "sm_75", "sm_80", "sm_89", "sm_90a", "sm_100a", "sm_12
 #: wgmma has some 2000 forms that differ in N only: these widths for every type, all widths for some.
 WIDTHS = (8, 24, 256) if EVERYTHING else (8, 256)
 #: Of the forms that an older arch has too, one in so many is assembled for a newer one again.
-SAMPLED = 1 if EVERYTHING else 8
+SAMPLED = 1 if EVERYTHING else 16
 #: Of the forms that no older arch has, one in so many is assembled.
-FIRST_SAMPLED = 1 if EVERYTHING else 3
+FIRST_SAMPLED = 1 if EVERYTHING else 6
 
 
 def probe(found: Instruction) -> Probe:
