@@ -83,7 +83,7 @@ def test_statements_that_assemble_are_read_back() -> None:
             assert instruction(f"@%p1 {found.text} {written};", arch=arch) == found
 
 
-@sampled(8)
+@sampled(16)
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ARCHS)
 def test_near_misses(arch: str) -> None:
@@ -115,7 +115,7 @@ def _canonical(text: str) -> str:
     return form.text.replace(f".{form.space}", "", 1) if form.space else form.text
 
 
-@sampled(4)
+@sampled(8)
 @pytest.mark.parametrize("arch", ARCHS)
 def test_forms_of_other_archs_are_refused(arch: str) -> None:
     elsewhere = [found for found in instructions() if arch not in found.archs]
@@ -125,7 +125,7 @@ def test_forms_of_other_archs_are_refused(arch: str) -> None:
     assert [each for index, each in enumerate(probes) if index not in complaints] == []
 
 
-@sampled(6)
+@sampled(12)
 @pytest.mark.parametrize("older, first", list(pairwise(VERSIONS)))
 def test_first_ptx_version(older: str, first: str) -> None:
     """A form assembles with its first PTX version, and not with the one before."""

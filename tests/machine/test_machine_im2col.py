@@ -58,7 +58,7 @@ def test_what_stops_an_h200_stops_the_machine_with_its_line() -> None:
         assert raised.value.line
 
 
-@sampled(3)
+@sampled(6)
 @pytest.mark.parametrize("seed", range(40))
 def test_random_columns(seed: int) -> None:
     """As the model has them, under any schedule, and a check finds nothing."""

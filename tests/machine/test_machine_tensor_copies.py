@@ -203,7 +203,7 @@ LOAD = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_t
 STORE = "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group"
 
 
-@sampled(2)
+@sampled(4)
 @pytest.mark.parametrize(
     "instruction, words",
     [
