@@ -126,6 +126,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
     return Kept(cache, answer, compilations)
 
 
+@only_with_everything
 def test_an_unchanged_library_compiles_nothing_the_second_time(kept: Kept, library: Path) -> None:
     assert run(PACKAGE.parent, kept.cache) == [kept.answer, "0"]
     # The same source at another path, with other times.

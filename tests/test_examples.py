@@ -34,7 +34,7 @@ SAYS = {
 
 
 #: Examples whose kernels are compiled for seconds.
-LONG = ("attention_hopper",)
+LONG = ("attention_hopper", "blackwell_tiles")
 NAMES = [
     pytest.param(path.stem, marks=only_with_everything) if path.stem in LONG else path.stem
     for path in sorted(EXAMPLES.glob("*.py"))

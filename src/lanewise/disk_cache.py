@@ -33,6 +33,7 @@ KINDS = {
     ".o": "machine code of this processor",
     ".cubin": "machine code of GPUs",
     ".nvrtc": "PTX of CUDA C++",
+    ".sass": "machine code of GPUs as nvdisasm writes it",
     ".registers": "what ptxas says of registers",
     ".tuned": "the fastest of the configurations that lw.autotune tried",
     ".launch": "launches on GPUs",

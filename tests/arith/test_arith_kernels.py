@@ -49,7 +49,7 @@ CASES = [
 ]
 
 
-@sampled(16)
+@sampled(32)
 @pytest.mark.parametrize(("text", "arch"), CASES)
 def test_one_instruction(text: str, arch: str) -> None:
     each, rng = instruction(text), np.random.default_rng(len(text))

@@ -73,7 +73,7 @@ PRODUCTS = {f"{each.text.removeprefix('tcgen05.')} {each.shape_text} {'.'.join(e
 
 
 @pytest.mark.slow
-@sampled(260)
+@sampled(520)
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_bits_against_integers(name: str) -> None:
     rng = np.random.default_rng([SEED, *name.encode()])

@@ -159,7 +159,7 @@ MMAS = {
 LOADS = ["SM75_U32x1_LDSM_N", "SM75_U32x2_LDSM_N", "SM75_U32x4_LDSM_N"]
 
 
-@sampled(12)
+@sampled(24)
 @pytest.mark.parametrize("operation", LOADS)
 @pytest.mark.parametrize("which", "AB")
 @pytest.mark.parametrize("kind", MMAS)

@@ -74,7 +74,7 @@ def test_how_many_the_oracle_has() -> None:
     assert sum(1 for name in names if not OUTSIDE.fullmatch(name)) == 96
 
 
-@sampled(8)
+@sampled(16)
 @pytest.mark.parametrize(
     ("name", "theirs"),
     [pair for pair in oracle_atoms() if not OUTSIDE.fullmatch(pair[0])],

@@ -113,7 +113,7 @@ CASES = [
 ]
 
 
-@sampled(6)
+@sampled(12)
 @pytest.mark.parametrize(
     ("arguments", "drawn", "options"),
     CASES,

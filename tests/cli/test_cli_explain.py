@@ -101,7 +101,7 @@ def test_register_and_element_are_inverse(answered: Callable[..., str], text: st
         )
 
 
-@sampled(3)
+@sampled(6)
 @pytest.mark.parametrize("text", MANY)
 @pytest.mark.parametrize("transpose", [False, True])
 def test_whole_layout_has_every_holder_in_its_cell(
@@ -247,7 +247,7 @@ def test_product_narrows_a_lane(answered: Callable[..., str]) -> None:
 # the summary --------------------------------------------------------------------------------------------
 
 
-@sampled(3)
+@sampled(6)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_summary_of_each_family(answered: Callable[..., str], family: str) -> None:
     form = instructions(family=family)[-1]

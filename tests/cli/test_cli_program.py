@@ -135,7 +135,7 @@ def test_terminal_never_breaks_an_instruction() -> None:
         assert code == 0 and MMA in seen
 
 
-@sampled(3)
+@sampled(6)
 @pytest.mark.parametrize(
     ("question", "heavy"),
     [

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from everything import only_with_everything
 from lanewise import ptx
 from lanewise.ptx.tools.nvrtc_library import load
 from lanewise.ptx.tools.toolkit import find_tools
@@ -72,6 +73,7 @@ def test_the_kernels_of_a_script_are_listed_once_each(lanewise: Callable[..., An
 
 @needs_compiler
 @needs_assembler
+@only_with_everything
 def test_wmma(lanewise: Callable[..., Any]) -> None:
     found = opcodes(lanewise("sass", TENSOR, "--arch", "sm_86", "--entry", "wmma_tile").out)
     assert any(opcode.startswith("HMMA.16816") for opcode in found)

@@ -66,7 +66,7 @@ def parts_of_mma(mma: Any) -> dict[Any, Any]:
     }
 
 
-@sampled(4)
+@sampled(8)
 @pytest.mark.parametrize("mma", MMAS, ids=repr)
 def test_mma_panels_are_the_partitions_of_all_threads(mma: Any) -> None:
     picture = read_svg(svg(mma))

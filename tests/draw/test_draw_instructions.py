@@ -70,13 +70,13 @@ def check_picture(inst: Any, **options: Any) -> Any:
     return picture
 
 
-@sampled(2)
+@sampled(4)
 @pytest.mark.parametrize("spelling", TEXTS)
 def test_svg_shows_who_holds_every_element(spelling: str) -> None:
     check_picture(instruction(spelling))
 
 
-@sampled(2)
+@sampled(4)
 @pytest.mark.parametrize(("spelling", "a_source"), WGMMA)
 def test_svg_of_wgmma(spelling: str, a_source: str) -> None:
     check_picture(instruction(spelling, a_source=a_source))
@@ -144,7 +144,7 @@ TENSOR_FORMS = [
 ]
 
 
-@sampled(15)
+@sampled(30)
 @pytest.mark.parametrize("form", TENSOR_FORMS)
 def test_every_form_of_tcgen05_has_a_picture_or_says_why(form: str) -> None:
     fields: dict[str, Any] = {"n": legal_shapes(product_of(form)).n[0]} if ".mma" in form else {}

@@ -1,6 +1,7 @@
 """The room Bits: its steps lead to the engines' bits for every format and GPU; where GPUs part is told."""
 
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from lanewise.isa import instruction
 KINDS = ("same size", "wide", "cancelling", "any bits")
 
 
+@cache
 def cases() -> dict[Any, tuple[bits.Unit, tuple[str, str, str]]]:
     """Every model of the room once: a unit and formats that have it."""
     found: dict[Any, tuple[bits.Unit, tuple[str, str, str]]] = {}
@@ -32,11 +34,12 @@ def cases() -> dict[Any, tuple[bits.Unit, tuple[str, str, str]]]:
     return found
 
 
-FOUND = cases()
-CASES = list(FOUND.values())
-#: One case for each scheme, of which a third is tried each time: the engine of these is compiled. All others
-#: are held against the reference.
-ENGINES = list({key[0]: case for key, case in FOUND.items()}.values())[:: 1 if EVERYTHING else 3]
+def engines() -> list[tuple[bits.Unit, tuple[str, str, str]]]:
+    """One case for each scheme, of which a third is tried each time: the engine of these is compiled.
+
+    All others are held against the reference.
+    """
+    return list({key[0]: case for key, case in cases().items()}.values())[:: 1 if EVERYTHING else 3]
 
 
 @sampled(9)
@@ -44,7 +47,7 @@ ENGINES = list({key[0]: case for key, case in FOUND.items()}.values())[:: 1 if E
 @pytest.mark.parametrize("oracle", ["engine", "reference"])
 def test_the_steps_end_with_the_bits_of(oracle: str, kind: str) -> None:
     rng = np.random.default_rng(KINDS.index(kind))
-    for number, (unit, formats) in enumerate(ENGINES if oracle == "engine" else CASES):
+    for number, (unit, formats) in enumerate(engines() if oracle == "engine" else cases().values()):
         chosen = bits.chosen(unit, *formats)
         assert chosen is not None
         mma, model = chosen

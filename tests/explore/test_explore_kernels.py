@@ -57,7 +57,7 @@ def shown(name: str) -> dict[str, Any]:
     return data
 
 
-@sampled(3)
+@sampled(6)
 @pytest.mark.parametrize("name", ["saxpy", "transpose", "transpose-padded", "hgemm", "pipeline", "scan"])
 def test_an_example_runs_and_nothing_is_found(name: str) -> None:
     data = shown(name)

@@ -122,7 +122,7 @@ def some_of(found: Sequence[AsyncInstruction], step: int) -> list[AsyncInstructi
 
 @needs_ptxas
 @pytest.mark.slow
-@sampled(3)
+@sampled(6)
 @pytest.mark.parametrize("arch", [arch for arch in ARCHS if async_instructions(arch)])
 def test_listed_forms_assemble(arch: str) -> None:
     found = async_instructions(arch)

@@ -26,9 +26,9 @@ FULL = ("sm_70", "sm_72", "sm_75", "sm_80", "sm_89", "sm_90a", "sm_100a", "sm_12
 #: wgmma has some 2000 forms that differ in N only: these widths for every type, all widths for some.
 WIDTHS = (8, 24, 256) if EVERYTHING else (8, 256)
 #: Of the forms that an older arch has too, one in so many is assembled for a newer one again.
-SAMPLED = 1 if EVERYTHING else 8
+SAMPLED = 1 if EVERYTHING else 16
 #: Of the forms that no older arch has, one in so many is assembled.
-FIRST_SAMPLED = 1 if EVERYTHING else 3
+FIRST_SAMPLED = 1 if EVERYTHING else 6
 
 
 def probe(found: Instruction) -> Probe:
@@ -83,7 +83,7 @@ def test_statements_that_assemble_are_read_back() -> None:
             assert instruction(f"@%p1 {found.text} {written};", arch=arch) == found
 
 
-@sampled(8)
+@sampled(16)
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ARCHS)
 def test_near_misses(arch: str) -> None:
@@ -115,7 +115,7 @@ def _canonical(text: str) -> str:
     return form.text.replace(f".{form.space}", "", 1) if form.space else form.text
 
 
-@sampled(4)
+@sampled(8)
 @pytest.mark.parametrize("arch", ARCHS)
 def test_forms_of_other_archs_are_refused(arch: str) -> None:
     elsewhere = [found for found in instructions() if arch not in found.archs]
@@ -125,7 +125,7 @@ def test_forms_of_other_archs_are_refused(arch: str) -> None:
     assert [each for index, each in enumerate(probes) if index not in complaints] == []
 
 
-@sampled(6)
+@sampled(12)
 @pytest.mark.parametrize("older, first", list(pairwise(VERSIONS)))
 def test_first_ptx_version(older: str, first: str) -> None:
     """A form assembles with its first PTX version, and not with the one before."""

@@ -98,7 +98,7 @@ KERNEL = """
 """
 
 
-@sampled(6)
+@sampled(12)
 @pytest.mark.parametrize(
     ("form", "arch"), [*((form, "sm_70") for form in FORMS[::9]), (FORMS[3], "sm_75")], ids=str
 )

@@ -82,7 +82,7 @@ FORMATS = {
 }
 
 
-@sampled(2)
+@sampled(4)
 @pytest.mark.parametrize("text", FORMATS)
 def test_numbers_in_fragments_are_numbers(text: str) -> None:
     mma, (a, b) = lw.instruction(text), FORMATS[text]

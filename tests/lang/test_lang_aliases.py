@@ -269,7 +269,7 @@ def body(text: str) -> str:
     return HEAD + SIGNATURE + START + textwrap.indent(textwrap.dedent(text).strip("\n"), "    ") + "\n"
 
 
-@sampled(4)
+@sampled(8)
 @pytest.mark.parametrize("loop", LOOPS)
 def test_one_fragment_in_two_locations_parts(loop: str, tmp_path: Path) -> None:
     parts = [

@@ -25,7 +25,7 @@ def test_rows_are_stored_and_loaded() -> None:
     assemble(there_and_back)
 
 
-@sampled(2)
+@sampled(4)
 @pytest.mark.parametrize(("m", "n", "a", "d", "a_in_tensor_memory"), PRODUCTS)
 def test_a_product_has_the_bits_of_its_instruction(
     m: int, n: int, a: str, d: str, a_in_tensor_memory: bool

@@ -142,7 +142,7 @@ def numbers(rng: np.random.Generator, shape: tuple[int, int], dtype: lw.Format) 
     return dtype.array(rng.normal(size=shape))
 
 
-@sampled(8)
+@sampled(16)
 @pytest.mark.parametrize("seed", range(40))
 def test_random_tiles_have_the_bits_of_the_instruction_repeated(seed: int) -> None:
     case = random_case(seed)

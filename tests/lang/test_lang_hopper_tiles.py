@@ -44,7 +44,7 @@ CASES = [
 ]
 
 
-@sampled(4)
+@sampled(8)
 @pytest.mark.parametrize(("types", "n", "k", "mode", "major_a", "major_b"), CASES)
 def test_a_product_out_of_shared_memory(
     types: str, n: int, k: int, mode: int, major_a: str, major_b: str

@@ -28,7 +28,7 @@ def kind_of(operand: lw.Operand) -> lw.Format:
     return operand.format if operand.format in (lw.f32, lw.f64, lw.i32) else lw.u32
 
 
-@sampled(2)
+@sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("text", MULTIPLIED)
 def test_registers_in_and_out(text: str) -> None:

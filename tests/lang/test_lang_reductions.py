@@ -37,7 +37,7 @@ def test_warps(width: int) -> None:
     assert np.array_equal(i[7], np.repeat(1000 - last, width))
 
 
-@sampled(3)
+@sampled(6)
 @pytest.mark.parametrize("block", [(32, 1), (32, 3), (1024, 1)])
 def test_blocks(block: tuple[int, int]) -> None:
     size = block[0] * block[1]

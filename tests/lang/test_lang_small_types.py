@@ -157,7 +157,7 @@ def _kernel(dtype: Any, operation: Operation) -> lw.Kernel:
 
 
 @pytest.mark.skipif(find_ptxas() is None, reason="needs ptxas")
-@sampled(16)
+@sampled(32)
 @pytest.mark.parametrize("name", _NAMES)
 def test_ptxas_takes_whatever_is_traced(name: str) -> None:
     lines, owners, version = ["", ".target sm_90", ".address_size 64"], {}, (7, 0)

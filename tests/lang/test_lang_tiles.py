@@ -85,7 +85,7 @@ COPIES = {
 }  # fmt: skip
 
 
-@sampled(6)
+@sampled(12)
 @pytest.mark.parametrize(("side", "pitch"), [("S", 32), ("D", 32), ("S", 36)])
 @pytest.mark.parametrize("name", sorted(COPIES))
 def test_copies_are_parted_as_the_atoms_say(name: str, side: str, pitch: int) -> None:
@@ -134,7 +134,7 @@ def numbers(fmt: lw.Format, shape: tuple[int, int]) -> np.ndarray:
     return fmt.array(RNG.normal(size=shape))
 
 
-@sampled(8)
+@sampled(16)
 @pytest.mark.parametrize("name", sorted(MMA))
 def test_gemm_has_the_bits_of_the_instruction_repeated(name: str) -> None:
     """One block, straight from global memory to fragments, for any M, N and K."""

@@ -148,7 +148,7 @@ def test_left_inverse() -> None:
     assert compared >= 700
 
 
-@sampled(3)
+@sampled(6)
 @pytest.mark.parametrize(
     ("f", "g", "at_least"),
     [
@@ -172,7 +172,7 @@ def divides(a: Layout, b: Layout) -> bool:
     return True
 
 
-@sampled(2)
+@sampled(4)
 @pytest.mark.parametrize(
     ("f", "g"),
     [

@@ -130,7 +130,7 @@ def read_layout(text: str) -> Layout:
     return Layout(ast.literal_eval(shape), ast.literal_eval(stride))
 
 
-@sampled(3)
+@sampled(6)
 @pytest.mark.parametrize("operation", ["coalesce", "filter", "complement", "size", "cosize", "left_inverse"])
 def test_of_one_layout_as_pycute_itself(operation: str) -> None:
     check_against_record(operation)

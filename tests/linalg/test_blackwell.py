@@ -32,7 +32,7 @@ def normal(seed: int, *shapes: tuple[int, ...], dtype: Any = BF16) -> list[Any]:
     return [rng.normal(size=shape).astype(dtype) for shape in shapes]
 
 
-@sampled(60)
+@sampled(120)
 @pytest.mark.parametrize("seed", range(120))
 def test_host_arrays_get_the_bits_of_the_kernels(seed: int) -> None:
     """What `lw.matmul` computes for sm_100a is what the planned kernels compute on the CPU machine.
@@ -48,7 +48,7 @@ def test_host_arrays_get_the_bits_of_the_kernels(seed: int) -> None:
     assert np.array_equal(bits(result), bits(expected)), str(call)
 
 
-@sampled(12)
+@sampled(24)
 @pytest.mark.parametrize("swap", [False, True])
 @pytest.mark.parametrize(
     ("columns", "pair"), [(128, 2), (16, 1), (32, 1), (64, 1), (128, 1), (256, 1), (256, 2)]

@@ -84,7 +84,7 @@ def test_products_are_chains_of_the_instruction(name: str, swizzled: bool) -> No
         assert np.allclose(result, wanted, rtol=1e-5, atol=1e-5 * abs(wanted).max())
 
 
-@sampled(18)
+@sampled(36)
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("name", FORMATS)
 def test_host_arrays_get_the_bits_of_the_kernels(name: str, seed: int) -> None:

@@ -124,7 +124,7 @@ def shortest(shapes: tuple[Any, Any], scales: tuple[Any, Any]) -> tuple[Any, Any
     return a, b, powers[0].astype(np.float32), powers[1].astype(np.float32)
 
 
-@sampled(9)
+@sampled(18)
 @pytest.mark.parametrize(
     ("shapes", "scales"),
     [

@@ -73,7 +73,7 @@ def plan_with(kind: str, arch: str, changes: dict[str, Any]) -> Plan | None:
     return Plan("warpgroup", arch, (64, 16, 64), 2, **changes)
 
 
-@sampled(6)
+@sampled(12)
 @pytest.mark.parametrize("name", CASES)
 def test_functions_get_rows_of_their_own_matrix(name: str) -> None:
     """On a GPU's kernels and on the CPU."""

@@ -31,7 +31,7 @@ SOURCE = Path(lw.__file__).parent / "linalg"
 E4M3, E5M2 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
 
 
-@sampled(6)
+@sampled(12)
 @pytest.mark.parametrize("arch", ["sm_90a", "sm_89"])
 @pytest.mark.parametrize("types", [(E4M3, E5M2), (E5M2, E4M3), (E4M3, E4M3)])
 @pytest.mark.parametrize("columns", [False, True], ids=["rows", "columns"])

@@ -51,7 +51,7 @@ def random_lines(shape: tuple[int, int, int, int], dtype: Any, ahead: int) -> An
     return found[:, :, :columns]
 
 
-@sampled(6)
+@sampled(12)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("ahead", some(range(8), 1, 5))
 def test_realigned_copies(shape: tuple[int, int, int, int], ahead: int) -> None:
@@ -65,7 +65,7 @@ def test_realigned_copies(shape: tuple[int, int, int, int], ahead: int) -> None:
         assert not lines[:, :, source.shape[2] :].any()
 
 
-@sampled(2)
+@sampled(4)
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("shape", some(SHAPES, SHAPES[0], SHAPES[-1]))
 def test_copies_in_planes(shape: tuple[int, int, int, int], transposed: bool) -> None:

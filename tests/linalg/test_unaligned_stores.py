@@ -18,7 +18,7 @@ from lanewise.linalg.plan import Plan
 from linalg.hopper_products import operand, plan, product, some
 
 
-@sampled(4)
+@sampled(8)
 @pytest.mark.parametrize("columns_contiguous", some([False, True], False, True))
 @pytest.mark.parametrize("dtype", some([bf16, f32, e4m3], bf16, e4m3))
 def test_lines_at_any_address(dtype: Any, columns_contiguous: bool) -> None:

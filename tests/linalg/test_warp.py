@@ -90,7 +90,7 @@ USUAL = (
 )
 
 
-@sampled(18)
+@sampled(36)
 @pytest.mark.parametrize("name", CASES if EVERYTHING else USUAL)
 def test_kernel_and_call_agree(name: str) -> None:
     """The kernel stores the bits of the call, and is clean."""

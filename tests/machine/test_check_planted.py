@@ -32,7 +32,7 @@ def report_of(case: Case, repaired: bool) -> Report:
     return lw.check(kernel, *case.values(), **case.options)
 
 
-@sampled(12)
+@sampled(24)
 @pytest.mark.slow
 @pytest.mark.parametrize("case", PLANTED, ids=lambda case: case.name)
 def test_bug_is_found_on_its_line(case: Case) -> None:
@@ -43,7 +43,7 @@ def test_bug_is_found_on_its_line(case: Case) -> None:
     ), f"{case.what}: line {case.line} is one of {case.kinds}\n{report}"
 
 
-@sampled(12)
+@sampled(24)
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_repaired_twin_is_silent(case: Case) -> None:

@@ -43,7 +43,7 @@ def holds(before: Report, after: Report, proposal: Proposal) -> None:
 # the language -----------------------------------------------------------------------------------------
 
 
-@sampled(18)
+@sampled(36)
 @pytest.mark.parametrize("element", TYPES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_proposals_keep_their_word(kind: str, element: str) -> None:
@@ -168,7 +168,7 @@ def checked_reading(*given: Any) -> tuple[Report, Any]:
     return report, y
 
 
-@sampled(3)
+@sampled(6)
 @pytest.mark.parametrize("name", BY_POINTERS)
 def test_nothing_is_proposed_where_the_kernel_computes_with_pointers(name: str) -> None:
     """A layout of `s` would leave the pointers where they are; `t` is not concerned."""
@@ -180,7 +180,7 @@ def test_nothing_is_proposed_where_the_kernel_computes_with_pointers(name: str) 
     assert {each.array for each in proposed(report)} == {"t"}
 
 
-@sampled(3)
+@sampled(6)
 @pytest.mark.parametrize("name", BY_INDICES)
 def test_pointers_to_elements_follow_a_layout(name: str) -> None:
     report, bits = checked_reading(BY_INDICES[name])
@@ -269,7 +269,7 @@ __global__ void k(const {type}* x, {type}* y) {{
 """
 
 
-@sampled(2)
+@sampled(4)
 @pytest.mark.parametrize(
     ("type", "rows", "columns"),
     [("float", 32, 32), ("unsigned char", 64, 64), ("double", 32, 16), ("short", 32, 128), ("float", 32, 40)],

@@ -86,7 +86,7 @@ def test_registers_at_launch_are_those_of_ptxas() -> None:
         assert at_launch(module, name) == cubin.resources[name].registers, case
 
 
-@sampled(4)
+@sampled(8)
 @pytest.mark.parametrize(
     ("directives", "columns"),
     [(".maxntid 384", 128), ("", 0), (".maxntid 384", 0), (".minnctapersm 1", 0), (".reqntid 256", 128)],

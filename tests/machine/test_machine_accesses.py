@@ -114,7 +114,7 @@ ret;
     return ptx.parse(text)["k"]
 
 
-@sampled(12)
+@sampled(24)
 @pytest.mark.parametrize("space", [".global", ".shared", ""], ids=["global", "shared", "generic"])
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.suffix)
 def test_every_pattern_of_addresses(form: Form, space: str) -> None:

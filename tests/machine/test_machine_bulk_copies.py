@@ -44,7 +44,7 @@ def test_copies_in_all_directions(schedule: object, mode: str, target: str) -> N
     assert not b[:4].any() and not b[1028:].any()
 
 
-@sampled(6)
+@sampled(12)
 @pytest.mark.parametrize("space, operation, type, seen", RECORD["bulk_reductions"])
 def test_reductions_leave_the_bits_that_an_h200_left(
     space: str, operation: str, type: str, seen: str
@@ -84,7 +84,7 @@ AGAIN:
 # one mistake at a time --------------------------------------------------------------------------------------
 
 
-@sampled(3)
+@sampled(6)
 @pytest.mark.parametrize(
     "instruction, words",
     [
@@ -284,7 +284,7 @@ def test_stores_into_another_block_of_the_cluster(
     assert out.tolist() == [expected((rank - 1) % 4) for rank in range(4)]
 
 
-@sampled(3)
+@sampled(6)
 @pytest.mark.parametrize(
     "instruction", [f"{TO_GLOBAL} [%rd0], [%r6], 16;", f"{WITHIN} [%r6], [%r6+16], 16, [%r7];"]
 )

@@ -203,7 +203,7 @@ AGAIN:
 """
 
 
-@sampled(3)
+@sampled(6)
 @pytest.mark.parametrize(
     ("body", "why"),
     [

@@ -527,7 +527,7 @@ ON_BITS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 }
 
 
-@sampled(3)
+@sampled(6)
 @pytest.mark.parametrize("moved", ["", "mov.b32 %r4, %r1; mov.b32 %r5, %r2;"], ids=["at once", "moved"])
 @pytest.mark.parametrize("instruction", ON_BITS)
 def test_bits_of_a_float_that_was_just_computed(instruction: str, moved: str) -> None:

@@ -83,7 +83,7 @@ HINTS = r"\.(L[12]::\w+|relaxed|acquire|release|weak|volatile|mmio|gpu|sys|r[nzm
 BY_NUMBER = r"tensormap\.replace\.tile\.(elemtype|swizzle_mode)"
 
 
-@sampled(2)
+@sampled(4)
 @pytest.mark.parametrize("target", OTHER_TARGETS)
 def test_forms_of_blackwell_run_where_ptxas_takes_them(target: str) -> None:
     if find_ptxas() is None:

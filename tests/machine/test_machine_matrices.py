@@ -73,7 +73,7 @@ FUSED = [
 ]
 
 
-@sampled(16)
+@sampled(32)
 @pytest.mark.parametrize("kind", ["zeros", "subnormal", "far apart", "one special"])
 @pytest.mark.parametrize(("text", "arch"), FUSED)
 def test_fused_sums_of_unusual_numbers(text: str, arch: str, kind: str) -> None:
@@ -118,7 +118,7 @@ def sample() -> list[tuple[str, str]]:
     return draw_from.sample(sorted(forms.values()), 6)
 
 
-@sampled(8)
+@sampled(16)
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(6))
 def test_products_of_any_bits(number: int) -> None:
@@ -331,7 +331,7 @@ ROWS = [
 ]  # fmt: skip
 
 
-@sampled(4)
+@sampled(8)
 @pytest.mark.slow
 @pytest.mark.parametrize("text", ROWS)
 def test_rows_of_bytes_and_of_packed_elements(text: str) -> None:

@@ -429,7 +429,7 @@ STRICTER = {
 }
 
 
-@sampled(6)
+@sampled(12)
 @pytest.mark.parametrize("name", EDGES)
 def test_counts_are_those_of_an_h200(name: str) -> None:
     """Predicates of waits and pending counts of tokens; what stops a GPU stops the machine."""

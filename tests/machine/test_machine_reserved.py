@@ -68,6 +68,7 @@ def test_tiles_of_several_warps_leave_shared_memory_alone(module: lw.Module, tar
     assert dynamic == 128 and total >= 512 + 128
 
 
+@only_with_everything
 def test_a_check_of_tiles_of_several_warps_finds_nothing(module: lw.Module) -> None:
     report = lw.check(
         module["tiles"][1, 128, 128], np.zeros(128, np.int32), np.zeros(6, np.int32), steps=1_000_000

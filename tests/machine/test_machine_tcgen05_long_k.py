@@ -55,7 +55,7 @@ def compiled(blocks: int) -> tuple[lw.Module, list[str]]:
     return lw.load(text), statements
 
 
-@sampled(3)
+@sampled(6)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_product_has_the_bits_that_arith_computes(name: str) -> None:
     case = cases()[name]

@@ -65,7 +65,7 @@ NAMES = [f"{kind} {number}" for kind in KINDS for number in range(DRAWN)]
 NAMES += ["f16 .ws", "tf32 .ws.sp", "f16 .sp", "mxf4 .sp", "tf32 M-major"]
 
 
-@sampled(2)
+@sampled(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_product_has_the_bits_that_arith_computes(name: str) -> None:
     case = cases()[name]

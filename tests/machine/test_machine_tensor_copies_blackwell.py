@@ -355,7 +355,7 @@ def wide_pixels(
     return found
 
 
-@sampled(4)
+@sampled(8)
 @pytest.mark.parametrize("seed", range(40))
 def test_columns_along_w(seed: int) -> None:
     chance = random.Random(seed)

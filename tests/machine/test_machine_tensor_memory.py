@@ -82,7 +82,7 @@ def checked(text: str, target: str = "sm_100a") -> Any:
     return lw.load(text)["k"]
 
 
-@sampled(10)
+@sampled(20)
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "packed"])
 @pytest.mark.parametrize(("shape", "num"), CASES, ids=lambda each: str(each))
 def test_every_shape_loads_and_stores_what_the_figures_show(shape: str, num: int, packed: bool) -> None:
@@ -163,7 +163,7 @@ def reduced(values: np.ndarray, verb: str, modifiers: str) -> np.ndarray:
     return np.where(none, np.uint32(0x7FFFFFFF), found)
 
 
-@sampled(8)
+@sampled(16)
 @pytest.mark.parametrize("shape", ["32x32b", "16x32bx2"])
 @pytest.mark.parametrize(("verb", "modifiers"), REDUCTIONS, ids=lambda each: each)
 def test_reductions_leave_the_least_or_largest_word(shape: str, verb: str, modifiers: str) -> None:

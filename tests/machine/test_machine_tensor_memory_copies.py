@@ -106,7 +106,7 @@ WAITING:
 """
 
 
-@sampled(12)
+@sampled(24)
 @pytest.mark.parametrize("code", SWIZZLES)
 @pytest.mark.parametrize("fmt", FORMATS)
 @pytest.mark.parametrize("shape", SHAPES)

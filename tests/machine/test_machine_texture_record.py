@@ -116,7 +116,7 @@ def parts() -> dict[str, list[tuple[dict[str, Any], int, int]]]:
     return found
 
 
-@sampled(6)
+@sampled(12)
 @pytest.mark.parametrize("name", parts())
 def test_every_word_is_an_h200s(name: str) -> None:
     kept = record()

@@ -71,7 +71,7 @@ def check(instruction: Instruction, choice: Warpgroup, seed: int = 1) -> None:
     assert not outcome.first, f"{name_of(instruction)} {choice}\n{outcome.report}"
 
 
-@sampled(14)
+@sampled(28)
 @pytest.mark.parametrize("instruction", forms(), ids=name_of)
 def test_every_bit(instruction: Instruction) -> None:
     check(instruction, PLAIN)
@@ -86,7 +86,7 @@ CHOICES = [
 ]
 
 
-@sampled(14)
+@sampled(28)
 @pytest.mark.parametrize(("instruction", "choice"), CHOICES, ids=lambda each: str(each).replace(" ", "_"))
 def test_choices(instruction: Instruction, choice: Warpgroup) -> None:
     check(instruction, choice)
@@ -120,7 +120,7 @@ PROBES = [
 ]
 
 
-@sampled(4)
+@sampled(8)
 @pytest.mark.parametrize("probe", PROBES, ids=str)
 def test_random_descriptors(probe: Probe) -> None:
     """The machine reads each element where the descriptor says: any swizzle, offsets, start, base offset."""

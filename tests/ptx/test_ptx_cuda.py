@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from everything import only_with_everything
 from lanewise import LanewiseError
 from lanewise.ptx import ToolFailed, cuda, cuda_source, nvrtc, parse, ptxas
 from lanewise.ptx.tools import runtime_compiler
@@ -213,6 +214,7 @@ int main() {
 
 
 @needs_nvcc
+@only_with_everything
 def test_nvcc_where_it_is_asked_for() -> None:
     module = cuda(PROGRAM, compiler="nvcc")
     assert module.cuda.compiler.startswith("nvcc") and module.cuda.left_out == ()

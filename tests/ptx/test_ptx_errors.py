@@ -191,7 +191,7 @@ def test_any_text(text: str, with_header: bool) -> None:
 BIG = 50_000
 
 
-@sampled(6)
+@sampled(12)
 @pytest.mark.parametrize(
     "text",
     [

@@ -214,7 +214,7 @@ class TestPrograms:
         )
 
 
-@sampled(8)
+@sampled(16)
 @needs_nvrtc
 @pytest.mark.parametrize(
     "source",

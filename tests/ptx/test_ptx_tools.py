@@ -127,6 +127,25 @@ def test_sass(tmp_path: Path) -> None:
     assert "/* 0x" in nvdisasm(cubin, options=["-c", "-hex"])
 
 
+@needs_ptxas
+@needs_nvdisasm
+def test_a_listing_is_kept_for_the_same_cubin_and_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LANEWISE_CACHE_DIR", str(tmp_path))
+    cubin = ptxas(KERNEL)
+    listing, runs = cubin.sass(), list[str]()
+
+    def refuse(tool: toolkit.Tool, *_: object) -> None:
+        runs.append(tool.path.name)
+        raise ToolFailed("started again", "")
+
+    monkeypatch.setattr(toolkit.Tool, "run", refuse)
+    assert cubin.sass() == listing and not runs
+    with pytest.raises(ToolFailed, match="started again"):
+        nvdisasm(cubin, options=["-c", "-hex"])
+
+
 @needs_nvdisasm
 def test_what_is_no_cubin(tmp_path: Path) -> None:
     for wrong in (b"nothing", "text", tmp_path / "absent.cubin"):

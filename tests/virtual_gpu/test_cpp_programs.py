@@ -60,6 +60,7 @@ PARTS = {
 
 
 @needs_nvcc
+@only_with_everything
 def test_a_program_prints_what_it_prints_on_a_gpu(library: Path) -> None:
     words = [*PARTS, "exit"]
     done = lanewise("run", "--gpu", "H100", "--json", library, "--", *words)
@@ -73,10 +74,8 @@ def test_a_program_prints_what_it_prints_on_a_gpu(library: Path) -> None:
 
 
 @needs_nvcc
-@pytest.mark.parametrize(
-    ("what", "number"),
-    [("crash", signal.SIGSEGV), pytest.param("abort", signal.SIGABRT, marks=only_with_everything)],
-)
+@only_with_everything
+@pytest.mark.parametrize(("what", "number"), [("crash", signal.SIGSEGV), ("abort", signal.SIGABRT)])
 def test_a_crash_of_host_code_is_told(library: Path, what: str, number: signal.Signals) -> None:
     done = lanewise("check", "--gpu", "H100", library, "--", what)
     assert done.returncode == 128 + number
@@ -84,6 +83,7 @@ def test_a_crash_of_host_code_is_told(library: Path, what: str, number: signal.S
 
 
 @needs_nvcc
+@only_with_everything
 def test_findings_name_the_lines_of_the_source(library: Path) -> None:
     done = lanewise("check", "--gpu", "H100", "--streams", library, "--", "racy", "streams", "beyond", "exit")
     assert done.returncode == 1, done.stderr  # not 7, the status of main()

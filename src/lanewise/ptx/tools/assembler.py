@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from lanewise import disk_cache
 from lanewise.errors import LanewiseError
 from lanewise.isa import arch_number, find_arch
 from lanewise.isa.launch_limits import MOST_THREADS
@@ -214,7 +216,10 @@ def sass_of(listing: str, name: str) -> str:
 
 
 def nvdisasm(cubin: Cubin | bytes | Path, *, options: Iterable[str] = ("-c",), timeout: float = 600) -> str:
-    """Return the SASS of a cubin as text; by default its code alone (`-c`)."""
+    """Return the SASS of a cubin as text; by default its code alone (`-c`).
+
+    nvdisasm takes half a second and more even for a small cubin, so the text is kept on disk.
+    """
     if isinstance(cubin, Path):
         path = cubin
         try:
@@ -225,13 +230,20 @@ def nvdisasm(cubin: Cubin | bytes | Path, *, options: Iterable[str] = ("-c",), t
         cubin = cubin.image
     if not isinstance(cubin, bytes) or not cubin.startswith(b"\x7fELF"):
         raise LanewiseError("nvdisasm takes a Cubin, the bytes of one or the path of one")
-    tool = find_tool("nvdisasm")
+    tool, flags = find_tool("nvdisasm"), list(options)
+    stamp = tool.path.stat()
+    digest = hashlib.sha256(cubin).hexdigest()
+    request = repr(["nvdisasm", digest, flags, str(tool.path), stamp.st_size, stamp.st_mtime_ns])
+    kept = disk_cache.read(request, ".sass")
+    if kept is not None:
+        return kept.decode()
     with tempfile.TemporaryDirectory() as place:
         Path(place, "module.cubin").write_bytes(cubin)
-        done = tool.run([*options, "module.cubin"], Path(place), timeout)
+        done = tool.run([*flags, "module.cubin"], Path(place), timeout)
     if done.returncode:
         log = done.stdout + done.stderr
         raise ToolFailed(
             f"nvdisasm refuses the cubin: {log.strip() or f'exit status {done.returncode}'}", log
         )
+    disk_cache.keep(request, ".sass", done.stdout.encode())
     return done.stdout
