@@ -133,7 +133,7 @@ class VirtualGPU(FrameworkState):
         return self
 
     def _settings(self) -> dict[str, Any]:
-        """Return what makes the same virtual GPU in a child process; blocks are spread by the parent alone."""
+        """Return what makes the same virtual GPU in a child process, whose blocks no executor spreads."""
         checking = self.checking and replace(self.checking, progress=Checking.progress, count=0)
         return {"name": self.device, "check": checking or False, "steps": self.steps}
 

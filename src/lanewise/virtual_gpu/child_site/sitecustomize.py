@@ -42,8 +42,8 @@ def _install() -> None:
     folder = Path(os.environ.get("LANEWISE_CHILD_OF", ""))
     if (folder / "frameworks").is_file():
         sys.meta_path.insert(0, _Finder(folder))
-    own = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [each for each in sys.path if os.path.abspath(each) != own]
+    own = Path(__file__).resolve().parent
+    sys.path[:] = [each for each in sys.path if Path(each).resolve() != own]
     spec = PathFinder.find_spec("sitecustomize", sys.path)
     if spec is not None and spec.loader is not None:
         module = sys.modules["sitecustomize"] = importlib.util.module_from_spec(spec)
