@@ -269,6 +269,17 @@ def test_data_of_loaders_streams_marks_and_one_device_in_parallel(gpu: VirtualGP
         np.asarray(x)
 
 
+def test_the_device_may_be_the_default(gpu: VirtualGPU) -> None:
+    torch.set_default_device("cuda")
+    assert torch.zeros(2).is_cuda
+    assert not torch.zeros(2, device="cpu").is_cuda
+    assert torch.get_default_device() == torch.device("cuda", 0)
+    torch.set_default_device("cpu")
+    assert not torch.zeros(2).is_cuda
+    with torch.device("cuda"):
+        assert torch.zeros(2).is_cuda
+
+
 def test_compiled_functions_run_as_they_are(gpu: VirtualGPU, capsys: pytest.CaptureFixture[str]) -> None:
     double = torch.compile(lambda x: 2 * x)
     assert double(torch.ones(2, device="cuda")).tolist() == [2, 2]

@@ -15,6 +15,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
+from torch.utils._device import _device_constructors
 from torch.utils._pytree import tree_leaves, tree_map
 
 from lanewise.virtual_gpu.frameworks.patches import Patches
@@ -80,6 +81,8 @@ class DeviceStorages:
         self._swept_bytes = self._new_bytes = 0
         self._addressed: dict[int, tuple[Any, int]] = {}
         self._sweep_at = _FIRST_SWEEP
+        #: Whether new tensors are on the device unless the program says otherwise (`set_default_device`).
+        self.is_default = False
         #: What is captured into a CUDA graph at the moment.
         self.recording: Recording | None = None
         #: What checks are told of torch's operators; None if nothing is checked.
@@ -247,6 +250,8 @@ class DeviceMode(TorchFunctionMode):
         asked = kwargs.get("device")
         if asked is None:
             asked = next((each for each in args if _is_device(each)), None)
+        if asked is None and self.storages.is_default and func in _device_constructors():
+            asked = _CUDA
         if isinstance(asked, int) and not isinstance(asked, bool):
             asked = kwargs["device"] = _CUDA
         if _is_cuda(asked):
@@ -467,6 +472,16 @@ def install(gpu: FrameworkState, patches: Patches) -> None:
 
     patches.wrap(threading.Thread, "run", run)
     _follow_backward(storages, patches)
+
+    def set_default_device(own: Any, device: Any) -> None:
+        storages.is_default = _is_cuda(device)
+        own(None if storages.is_default else device)  # torch's own rule comes after the mode, and has no GPU
+
+    def get_default_device(own: Any) -> Any:
+        return _CUDA if storages.is_default else own()
+
+    patches.wrap(torch, "set_default_device", set_default_device)
+    patches.wrap(torch, "get_default_device", get_default_device)
     patches.set(torch.Tensor, "record_stream", lambda *_: None)  # a stream of ours is none to torch's parser
     install_torch_cuda(gpu, patches)
     install_torch_autocast(patches)
