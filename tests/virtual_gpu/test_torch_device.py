@@ -233,6 +233,22 @@ def test_autocast_has_the_types_of_a_gpu(gpu: VirtualGPU) -> None:
     assert module.bias.tolist() == pytest.approx([each - 1 / 8 for each in before])
 
 
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "RMSprop"])
+def test_optimizers_step(gpu: VirtualGPU, kind: str) -> None:
+    module, x = torch.nn.Linear(4, 1).to("cuda"), torch.ones(2, 4, device="cuda")
+    optimizer = getattr(torch.optim, kind)(module.parameters(), lr=0.01)
+    losses = []
+    for _ in range(3):
+        loss = module(x).square().mean()
+        losses.append(loss.item())
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+        optimizer.step()
+    assert losses == sorted(losses, reverse=True)
+    assert module.weight.is_cuda
+
+
 def test_memory_of_tensors_is_counted_and_bounded() -> None:
     with lw.virtual_gpu("A100", memory_gib=0.25):
         start = torch.cuda.memory_allocated()

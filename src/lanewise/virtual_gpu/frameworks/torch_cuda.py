@@ -182,6 +182,8 @@ def install_torch_cuda(gpu: FrameworkState, patches: Patches) -> None:
         patches.set(accelerator, "synchronize", lambda *_: gpu.driver.cuCtxSynchronize())
         for name in ("current_device_index", "current_device_idx"):
             patches.set(accelerator, name, lambda: 0)
+        for name in ("current_stream", "set_stream"):
+            patches.set(accelerator, name, all_answers[name])
         for name in ("set_device_index", "set_device_idx"):
             patches.set(accelerator, name, _nothing())
 
