@@ -1,5 +1,6 @@
 """torch's "cuda" tensors under a virtual GPU, with a torch for CPUs."""
 
+import io
 import platform
 from collections.abc import Iterator
 
@@ -247,6 +248,16 @@ def test_optimizers_step(gpu: VirtualGPU, kind: str) -> None:
         optimizer.step()
     assert losses == sorted(losses, reverse=True)
     assert module.weight.is_cuda
+
+
+def test_files_keep_the_device(gpu: VirtualGPU) -> None:
+    file = io.BytesIO()
+    torch.save({"there": torch.ones(2, device="cuda"), "here": torch.ones(2)}, file)
+    for where, expected in ((None, [True, False]), ("cuda", [True, True]), ("cpu", [False, False])):
+        file.seek(0)
+        loaded = torch.load(file, map_location=where)
+        assert [each.is_cuda for each in loaded.values()] == expected
+        assert loaded["there"].tolist() == [1, 1]
 
 
 def test_memory_of_tensors_is_counted_and_bounded() -> None:

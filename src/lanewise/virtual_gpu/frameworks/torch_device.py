@@ -168,6 +168,8 @@ class DeviceStorages:
 
 def _storage(tensor: Any) -> Any:
     """Return the storage of a tensor; None if it has none, as sparse ones."""
+    if isinstance(tensor, torch.UntypedStorage):
+        return tensor
     try:
         with torch._C.DisableTorchFunction():
             return tensor.untyped_storage()
@@ -428,6 +430,24 @@ def _tensors(values: Any) -> list[Any]:
     return [each for each in tree_leaves(values) if isinstance(each, torch.Tensor)]
 
 
+def _keep_in_files(storages: DeviceStorages, patches: Patches) -> None:
+    """Let `torch.save` note which tensors are on the device, and `torch.load` put them there again."""
+    serialization: Any = torch.serialization
+
+    def tag(storage: Any) -> str | None:
+        return str(_CUDA) if storage in storages else None
+
+    def restore(storage: Any, location: str) -> Any:
+        if not _is_cuda(location):
+            return None
+        storages.add(storage)
+        return storage
+
+    before = list(serialization._package_registry)
+    serialization.register_package(0, tag, restore)  # before torch's own
+    patches.callback(serialization._package_registry.__setitem__, slice(None), before)
+
+
 def _follow_backward(storages: DeviceStorages, patches: Patches) -> None:
     """Let backward passes that programs write see their gradients on the device, where the operands are.
 
@@ -472,6 +492,7 @@ def install(gpu: FrameworkState, patches: Patches) -> None:
 
     patches.wrap(threading.Thread, "run", run)
     _follow_backward(storages, patches)
+    _keep_in_files(storages, patches)
 
     def set_default_device(own: Any, device: Any) -> None:
         storages.is_default = _is_cuda(device)
