@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import time
 from contextlib import ExitStack
@@ -322,6 +323,8 @@ def inherit(folder: Path) -> None:
     gpu = VirtualGPU(**settings)
     gpu.is_inherited, gpu._folder = True, folder
     gpu.__enter__()
+    # Before Python takes its modules down: what frameworks free later must not call a driver in Python.
+    atexit.register(lambda: gpu.__exit__(None, None, None) if active() is gpu else None)
 
 
 def _installing(installer: str, gpu: VirtualGPU, patches: Patches) -> Callable[[], None]:
