@@ -115,6 +115,7 @@ PACKAGES = {
         "report",
         "checking",
         "session",
+        "child_site",
     ),
     "cli": ("terminal", "input", "explanation", "launching", "commands", "app", "__main__"),
 }

@@ -1,14 +1,10 @@
 """`lanewise run --gpu` and `lanewise check --gpu` on scripts that use the driver, and what they refuse."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from doc_pages import environment
 from lanewise.cli import main
 from virtual_gpu.programs import WRITE
 
@@ -85,17 +81,6 @@ def test_what_is_refused(
 ) -> None:
     assert main([script if each == "SCRIPT" else each for each in arguments]) == 2
     assert message in capsys.readouterr().err
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_a_forked_process_is_told_that_it_has_no_gpu(tmp_path: Path) -> None:
-    path = tmp_path / "forks.py"
-    path.write_text(
-        SCRIPT.replace("for stride", "import os\nif os.fork():\n    os.wait()\n    os._exit(0)\nfor stride")
-    )
-    command = [sys.executable, "-m", "lanewise", "run", "--gpu", "A100", str(path), "--", "4"]
-    ran = subprocess.run(command, env=environment(), capture_output=True, text=True)
-    assert "this process was forked from one that has a virtual GPU" in ran.stderr
 
 
 # which launches are checked ---------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ def test_every_row_of_the_record_is_on_the_page_and_no_other() -> None:
     table = page.partition("| framework | program |")[2].partition("\n\n")[0].splitlines()[2:]
     assert table == rows
     assert all(row["passed"] <= row["ran"] for row in record["rows"])
+    assert all(row["command"] for row in record["rows"])
 
 
 def test_the_table_of_programs_counts_those_of_the_record() -> None:

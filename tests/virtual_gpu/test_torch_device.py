@@ -1,5 +1,6 @@
 """torch's "cuda" tensors under a virtual GPU, with a torch for CPUs."""
 
+import io
 import platform
 from collections.abc import Iterator
 
@@ -195,8 +196,122 @@ def test_a_graph_is_replayed_on_the_same_memory(gpu: VirtualGPU) -> None:
     ):
         (weight * 2).sum().backward()
     assert not torch.cuda.is_current_stream_capturing()
-    with pytest.raises(lw.LanewiseError, match="make_graphed_callables"):
-        torch.cuda.make_graphed_callables(torch.nn.Linear(2, 2), (x,))
+    module = torch.nn.Linear(4, 2).cuda()
+    graphed = torch.cuda.make_graphed_callables(module, (x,))
+    graphed(x).sum().backward()
+    assert graphed.weight.grad.tolist() == [x.tolist()] * 2
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:0", torch.device("cuda")])
+def test_a_module_moves_to_the_device(gpu: VirtualGPU, device: object) -> None:
+    module = torch.nn.Linear(2, 3).to(device)
+    assert module.weight.is_cuda
+    assert torch.nn.Linear(2, 3).to(device=device, dtype=torch.float16).bias.is_cuda
+    assert not module.to("cpu").weight.is_cuda
+    with pytest.raises(RuntimeError, match="the virtual GPU is cuda:0 alone"):
+        module.to("cuda:1")
+
+
+def test_autocast_has_the_types_of_a_gpu(gpu: VirtualGPU) -> None:
+    x, module = torch.randn(4, 8, device="cuda"), torch.nn.Linear(8, 8).cuda()
+    for kind in (torch.float16, torch.bfloat16):
+        with torch.autocast("cuda", dtype=kind):
+            assert torch.is_autocast_enabled("cuda")
+            y = module(x)
+            assert (y.dtype, y.softmax(-1).dtype, y.sum().dtype, (y + y).dtype) == (
+                kind, torch.float32, torch.float32, kind,
+            )  # fmt: skip
+            with torch.autocast("cuda", enabled=False):
+                assert module(x).dtype == torch.float32
+        assert module(x).dtype == torch.float32
+    scaler, optimizer = torch.amp.GradScaler("cuda"), torch.optim.SGD(module.parameters(), lr=1.0)
+    before = module.bias.tolist()
+    with torch.autocast("cuda"):
+        loss = module(x).float().mean()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    assert module.bias.tolist() == pytest.approx([each - 1 / 8 for each in before])
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "RMSprop"])
+def test_optimizers_step(gpu: VirtualGPU, kind: str) -> None:
+    module, x = torch.nn.Linear(4, 1).to("cuda"), torch.ones(2, 4, device="cuda")
+    optimizer = getattr(torch.optim, kind)(module.parameters(), lr=0.01)
+    losses = []
+    for _ in range(3):
+        loss = module(x).square().mean()
+        losses.append(loss.item())
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+        optimizer.step()
+    assert losses == sorted(losses, reverse=True)
+    assert module.weight.is_cuda
+
+
+def test_files_keep_the_device(gpu: VirtualGPU) -> None:
+    file = io.BytesIO()
+    torch.save({"there": torch.ones(2, device="cuda"), "here": torch.ones(2)}, file)
+    for where, expected in ((None, [True, False]), ("cuda", [True, True]), ("cpu", [False, False])):
+        file.seek(0)
+        loaded = torch.load(file, map_location=where)
+        assert [each.is_cuda for each in loaded.values()] == expected
+        assert loaded["there"].tolist() == [1, 1]
+
+
+def test_memory_of_tensors_is_counted_and_bounded() -> None:
+    with lw.virtual_gpu("A100", memory_gib=0.25):
+        start = torch.cuda.memory_allocated()
+        x = torch.empty(1 << 20, device="cuda")
+        assert torch.cuda.memory_allocated() - start == x.nbytes
+        del x
+        assert torch.cuda.memory_allocated() == start
+        assert torch.cuda.max_memory_allocated() >= start + (4 << 20)
+        torch.cuda.reset_peak_memory_stats()
+        assert torch.cuda.max_memory_allocated() == start
+        assert torch.cuda.memory_stats()["allocated_bytes.all.current"] == start
+        assert "CUDA memory summary" in torch.cuda.memory_summary()
+        with pytest.raises(torch.cuda.OutOfMemoryError, match="268,435,456 in all"):
+            torch.empty(1 << 27, device="cuda")
+        with pytest.raises(torch.cuda.OutOfMemoryError):
+            torch.empty(1 << 50, device="cuda")
+        assert torch.cuda.memory_allocated() == start
+
+
+def test_data_of_loaders_streams_marks_and_one_device_in_parallel(gpu: VirtualGPU) -> None:
+    from torch.utils.data import DataLoader, TensorDataset
+
+    loader = DataLoader(TensorDataset(torch.arange(8.0)), batch_size=4, pin_memory=True)
+    assert [each.cuda().sum().item() for (each,) in loader] == [6, 22]
+    x = torch.ones(2, 3, device="cuda", requires_grad=True)
+    x.detach().record_stream(torch.cuda.Stream())
+    torch.cuda.nvtx.range_push("a range")
+    torch.cuda.nvtx.range_pop()
+    parallel = torch.nn.DataParallel(torch.nn.Linear(3, 3)).cuda()
+    parallel(x).sum().backward()
+    assert x.grad is not None
+    assert x.grad.is_cuda
+    with pytest.raises(TypeError, match="to numpy"):
+        np.asarray(x)
+
+
+def test_the_device_may_be_the_default(gpu: VirtualGPU) -> None:
+    torch.set_default_device("cuda")
+    assert torch.zeros(2).is_cuda
+    assert not torch.zeros(2, device="cpu").is_cuda
+    assert torch.get_default_device() == torch.device("cuda", 0)
+    torch.set_default_device("cpu")
+    assert not torch.zeros(2).is_cuda
+    with torch.device("cuda"):
+        assert torch.zeros(2).is_cuda
+
+
+def test_compiled_functions_run_as_they_are(gpu: VirtualGPU, capsys: pytest.CaptureFixture[str]) -> None:
+    double = torch.compile(lambda x: 2 * x)
+    assert double(torch.ones(2, device="cuda")).tolist() == [2, 2]
+    assert torch.compile(mode="max-autotune")(len)([1]) == 1
+    assert "torch.compile does not compile for a virtual GPU" in capsys.readouterr().err
 
 
 def test_operands_on_two_devices_are_refused_except_numbers(gpu: VirtualGPU) -> None:
@@ -266,3 +381,23 @@ def test_block_scaled_products_are_those_of_a_gpu(gpu: VirtualGPU, kind: str, bl
     assert product.is_cuda and product.dtype == torch.bfloat16
     expected = torch.from_numpy(values[0] @ values[1].T).to(torch.bfloat16)
     assert torch.equal(product.cpu(), expected)
+
+
+def test_a_written_backward_pass_sees_the_device(gpu: VirtualGPU) -> None:
+    seen = []
+
+    class Double(torch.autograd.Function):  # type: ignore[misc]  # torch may be missing
+        @staticmethod
+        def forward(ctx: object, x: "torch.Tensor") -> "torch.Tensor":
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx: object, gradient: "torch.Tensor") -> "torch.Tensor":
+            seen.append(gradient.is_cuda)
+            return gradient + torch.ones(2, device=gradient.device)
+
+    here, there = torch.ones(2, requires_grad=True), torch.ones(2, device="cuda", requires_grad=True)
+    for each in (here, there):
+        Double.apply(each).sum().backward()
+        assert each.grad.tolist() == [2, 2]
+    assert seen == [False, True]

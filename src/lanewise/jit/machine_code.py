@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 #: With this variable in the environment all code is compiled with few passes, and LLVM selects instructions
 #: and registers without optimising: code is there sooner and runs longer. Test suites, which launch most
-#: kernels once, take less time with it.
+#: kernels once, take less time with it. If it is set and empty, all code is compiled with all passes before
+#: it runs for the first time.
 COMPILE_QUICKLY = "LANEWISE_COMPILE_QUICKLY"
 _LOCK = threading.RLock()
 #: For each program that is being made, a lock that its maker holds: different ones are made side by side.
@@ -137,18 +138,39 @@ def link(key: str, make: Callable[[], list[bytes]], note: Callable[[], bytes] = 
             _MAKING.pop(key, None)
 
 
+def find(key: str) -> Program | None:
+    """The program of a key if it is in memory or on disk; None if it would have to be made."""
+    program = _RECENT.get(key) or _LOADED.get(key)
+    if program is not None:
+        return program
+    kept = _kept(_request(key))
+    return link(key, lambda: kept[1:], lambda: kept[0]) if kept is not None else None
+
+
 def _noted(images: list[bytes], note: Callable[[], bytes]) -> list[bytes]:
     return [note(), *images]
 
 
 def images(key: str, make: Callable[[], list[bytes]]) -> list[bytes]:
     """The images of a key, from disk or made now; they lie in one file, each behind its length."""
-    request = f"{key} {_circumstances()}{' quickly' if _few_passes() else ''}"
+    request = _request(key)
+    kept = _kept(request)
+    if kept is None:
+        kept = make()
+        disk_cache.keep(request, ".o", b"".join(len(each).to_bytes(8, "little") + each for each in kept))
+    return kept
+
+
+def _request(key: str) -> str:
+    """Return the name by which images are kept on disk."""
+    return f"{key} {_circumstances()}{' quickly' if _few_passes() else ''}"
+
+
+def _kept(request: str) -> list[bytes] | None:
+    """Return the images that are on disk under a name; None if there are none."""
     content = disk_cache.read(request, ".o")
     if content is None:
-        made = make()
-        disk_cache.keep(request, ".o", b"".join(len(each).to_bytes(8, "little") + each for each in made))
-        return made
+        return None
     kept, place = [], 0
     while place < len(content):
         start = place + 8
@@ -167,6 +189,16 @@ def _circumstances() -> str:
 def _few_passes() -> bool:
     """Return whether the environment asks for little optimisation."""
     return bool(os.environ.get(COMPILE_QUICKLY))
+
+
+def drafts() -> bool:
+    """Whether a kernel's first launches run a draft, which LLVM does not optimise."""
+    return os.environ.get(COMPILE_QUICKLY) != ""
+
+
+def optimises() -> bool:
+    """Whether a draft that has run for long is compiled again."""
+    return not _few_passes()
 
 
 def _target_machine(effort: int = 3, features: str = "") -> TargetMachine:
@@ -199,12 +231,21 @@ def compile(text: str) -> bytes:
 
 def compile_quickly(text: str) -> bytes:
     """An image of a module whose code is good as it is written, or runs seldom."""
+    return _compile_with_few_passes(text, effort=1)
+
+
+def compile_draft(text: str) -> bytes:
+    """An image of a module that may run once: LLVM takes half as long, and the code is 2 to 9 % slower."""
+    return _compile_with_few_passes(text, effort=0)
+
+
+def _compile_with_few_passes(text: str, effort: int) -> bytes:
     from llvmlite import binding as llvm
 
     # Scheduling after register allocation brings nothing to processors that reorder by themselves.
     features = ",-use-postra-scheduler" if platform.machine().lower() in ("aarch64", "arm64") else ""
     # At level 0 LLVM emits an object in half the time of level 1.
-    machine = _target_machine(0 if _few_passes() else 1, features)
+    machine = _target_machine(0 if _few_passes() else effort, features)
     passes = llvm.create_new_module_pass_manager()
     passes.add_sroa_pass()
     passes.add_dead_code_elimination_pass()
@@ -236,9 +277,9 @@ class Compilation:
 
         self._pool = ThreadPoolExecutor(threads.processors(), thread_name_prefix="lanewise-compile")
 
-    def begin(self, text: str) -> Future[bytes]:
+    def begin(self, text: str, how: Callable[[str], bytes] = compile_quickly) -> Future[bytes]:
         """Let a thread compile a module whose code is good as it is written; return its image to be."""
-        return self._pool.submit(compile_quickly, text)
+        return self._pool.submit(how, text)
 
     def begin_kept(
         self, key: str, write: Callable[[], str], how: Callable[[str], bytes] = compile

@@ -43,6 +43,8 @@ class LaunchInfo(NamedTuple):
     lines: tuple[int, ...]
     #: Matrix products: the instruction, the key of its machine code (none if Python computes it), its sites.
     products: tuple[tuple[str, str | None, tuple[int, ...]], ...]
+    #: The seconds that a draft took to compile; 0 for optimised code.
+    draft_seconds: float = 0.0
 
     def to_bytes(self) -> bytes:
         """Return the record as bytes for the cache on disk."""

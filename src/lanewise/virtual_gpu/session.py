@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,13 @@ from lanewise.errors import LanewiseError
 from lanewise.launch import LAUNCHES
 from lanewise.machine.runtime.initialised_bytes import INITIALISED
 from lanewise.virtual_gpu.checking import Checking, accesses_in
-from lanewise.virtual_gpu.devices import find_device
+from lanewise.virtual_gpu.child_processes import (
+    inherited_by_children,
+    report_launch,
+    reported_launches,
+    settings_in,
+)
+from lanewise.virtual_gpu.devices import Device, find_device
 from lanewise.virtual_gpu.driver.driver import Driver
 from lanewise.virtual_gpu.frameworks.framework_state import FrameworkState
 from lanewise.virtual_gpu.frameworks.imports import when_imported
@@ -54,6 +61,8 @@ class LaunchRecord:
     report: Report | None = None
     #: The handle of the stream; 0 is the default one.
     stream: int = 0
+    #: The number of the process that made it.
+    process: int = 0
 
 
 class VirtualGPU(FrameworkState):
@@ -72,7 +81,7 @@ class VirtualGPU(FrameworkState):
 
     def __init__(
         self,
-        name: str,
+        name: str | Device,
         *,
         check: bool | Checking = False,
         memory_gib: float | None = None,
@@ -80,7 +89,8 @@ class VirtualGPU(FrameworkState):
         steps: int | None = None,
         executor: Executor | None = None,
     ) -> None:
-        super().__init__(Driver(find_device(name, memory_gib, multiprocessors), self._launch))
+        device = name if isinstance(name, Device) else find_device(name, memory_gib, multiprocessors)
+        super().__init__(Driver(device, self._launch))
         #: How launches are checked; None if they are not.
         self.checking = check if isinstance(check, Checking) else Checking() if check else None
         self.steps, self.executor = steps, executor
@@ -94,22 +104,39 @@ class VirtualGPU(FrameworkState):
             if self.checking.streams:
                 self.driver.races = StreamRaces(memory.title)
         self._stack: ExitStack | None = None
-        self._process = os.getpid()
+        #: The process that entered the virtual GPU, and the first that launched a kernel: as with CUDA, a
+        #: process that is forked after the first launch has no GPU, one that is forked before has.
+        self._owner = os.getpid()
+        self._launching: int | None = None
+        #: Where the launches of child processes are recorded, and whether this is one of them.
+        self._folder: Path | None = None
+        self.is_inherited = False
 
     def __enter__(self) -> VirtualGPU:
         global _ACTIVE
+        if _ACTIVE is not None and _ACTIVE.is_inherited:
+            _ACTIVE.__exit__(None, None, None)  # the program asks for another one than its parent had
         if _ACTIVE is not None:
             raise LanewiseError(
                 f"a virtual {_ACTIVE.device.name} is in use already: there is one device at a time"
             )
-        self._process = os.getpid()
+        self._owner = os.getpid()
         with ExitStack() as stack:  # what was installed is taken back if something fails
+            if not self.is_inherited:
+                self._folder = stack.enter_context(
+                    inherited_by_children(self._settings(), _imported_by_programs())
+                )
             patches = stack.enter_context(Patches())
             for framework, installer in _FRAMEWORKS.items():
                 stack.enter_context(when_imported(framework, _installing(installer, self, patches)))
             self._stack = stack.pop_all()
         _ACTIVE = self
         return self
+
+    def _settings(self) -> dict[str, Any]:
+        """Return what makes the same virtual GPU in a child process, whose blocks no executor spreads."""
+        checking = self.checking and replace(self.checking, progress=Checking.progress, count=0)
+        return {"name": self.device, "check": checking or False, "steps": self.steps}
 
     def follow_memory(self) -> None:
         """Follow from now on which bytes of new memory are written, so that checks find reads before."""
@@ -118,6 +145,11 @@ class VirtualGPU(FrameworkState):
     def __exit__(self, *exception: object) -> None:
         global _ACTIVE
         _ACTIVE = None
+        if self._folder is not None and not self.is_inherited:
+            if os.getpid() == self._owner:
+                self.launches += reported_launches(self._folder)
+            elif self._stack is not None:
+                self._stack.pop_all()  # a forked process goes; what it shares with its parent stays
         ended_early = bool(exception) and exception[0] not in (None, SystemExit)
         if self.checking is not None and not ended_early:
             self.notes += self.driver.memory.leaks()
@@ -133,10 +165,13 @@ class VirtualGPU(FrameworkState):
 
     def _launch(self, configured: Configured, arguments: tuple[Any, ...], stream: int) -> None:
         """Make a launch, or check it, and keep a record of it."""
-        if os.getpid() != self._process:
+        process = os.getpid()
+        if self._launching is None:
+            self._launching = process
+        if process != self._launching:
             raise LanewiseError(
-                "this process was forked from one that has a virtual GPU, and has none of its own: start it "
-                "with the method 'spawn' and enter lw.virtual_gpu there"
+                "this process was forked from one that has used the virtual GPU, and CUDA does not work in "
+                "such a process: fork it before the first launch, or start it with the method 'spawn'"
             )
         # Tensors that the program drops meanwhile, or Python's garbage collector, stay until the launch ends.
         held = self.torch.held() if self.torch is not None else []
@@ -154,18 +189,20 @@ class VirtualGPU(FrameworkState):
         finally:
             del held
             shape = configured.shape
-            self.launches.append(
-                LaunchRecord(
-                    configured.entry.demangled,
-                    shape.grid,
-                    shape.block,
-                    shape.cluster,
-                    shape.shared_bytes,
-                    time.perf_counter() - begin,
-                    report,
-                    stream,
-                )
+            record = LaunchRecord(
+                configured.entry.demangled,
+                shape.grid,
+                shape.block,
+                shape.cluster,
+                shape.shared_bytes,
+                time.perf_counter() - begin,
+                report,
+                stream,
+                process,
             )
+            self.launches.append(record)
+            if self._folder is not None and (self.is_inherited or process != self._owner):
+                report_launch(self._folder, record)
 
     def _checked(
         self,
@@ -271,6 +308,23 @@ _ACTIVE: VirtualGPU | None = None
 def active() -> VirtualGPU | None:
     """Return the virtual GPU that is in use; None if there is none."""
     return _ACTIVE
+
+
+def _imported_by_programs() -> list[str]:
+    """Return the packages at whose import a child process needs the virtual GPU; lanewise's own are not."""
+    return [each for each in _FRAMEWORKS if not each.startswith("lanewise.")]
+
+
+def inherit(folder: Path) -> None:
+    """Enter the virtual GPU of the process that started this one, until this process ends."""
+    settings = settings_in(folder)
+    if active() is not None or settings is None:
+        return
+    gpu = VirtualGPU(**settings)
+    gpu.is_inherited, gpu._folder = True, folder
+    gpu.__enter__()
+    # Before Python takes its modules down: what frameworks free later must not call a driver in Python.
+    atexit.register(lambda: gpu.__exit__(None, None, None) if active() is gpu else None)
 
 
 def _installing(installer: str, gpu: VirtualGPU, patches: Patches) -> Callable[[], None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -270,10 +271,13 @@ def _script(asked: Asked, json: bool, workers: str | None) -> int:
         return report
 
     with what_it_prints(json), executor_of(workers, asked.gpu) as executor:
-        status = run_script(asked, watcher, own_check, asked.virtual_gpu(executor=executor))
+        gpu = asked.virtual_gpu(executor=executor)
+        status = run_script(asked, watcher, own_check, gpu)
     columns = tuple(name for name, _ in ran[0].pairs) if ran else ()
     table = Table("", columns, [tuple(value for _, value in each.pairs) for each in ran])
     note = f"{len(ran)} launches." if len(ran) != 1 else "1 launch."
+    if gpu is not None and (elsewhere := sum(each.process != os.getpid() for each in gpu.launches)):
+        note = f"{note[:-1]}, and {elsewhere} in processes that the program started."
     answer = Answer(
         (table,) if ran else (), {"launches": [each.data for each in ran], "status": status}, (note,)
     )

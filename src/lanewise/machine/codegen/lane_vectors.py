@@ -63,6 +63,8 @@ class Lanes:
         self.values: dict[Register, Value] = {}
         #: By the bytes of an element: the frame's address plus the offset of the first of these lanes.
         self.lane_pointers: dict[int, ir.Operand] = {}
+        #: The addresses of records, by the pointer and the offset that lead to each: none of them moves.
+        self._records: dict[tuple[str, int], ir.Operand] = {}
         self.loaded: set[Register] = set()
         self.dirty: dict[Register, None] = {}
         self.guard: Value | None = None
@@ -201,8 +203,12 @@ class Lanes:
 
     def record(self, offset: int, pointer: ir.Operand | None = None) -> ir.Operand:
         """Return the address of the record that a pointer in the frame, or in another record, leads to."""
-        word = Pointer(self.code, i64, self.frame if pointer is None else pointer).load(offset // 8)
-        return self.code.builder.inttoptr(word.handle, ir.IntType(8).as_pointer())
+        start = self.frame if pointer is None else pointer
+        if (start.text, offset) not in self._records:
+            word = Pointer(self.code, i64, start).load(offset // 8)
+            address = self.code.builder.inttoptr(word.handle, ir.IntType(8).as_pointer())
+            self._records[start.text, offset] = address
+        return self._records[start.text, offset]
 
     def _launch_number(self, block: ir.Operand, field: int) -> Value:
         """Return a number of the launch's record, in every lane."""

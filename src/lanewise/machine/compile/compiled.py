@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 #: Kernels that are kept ready in memory; those that were not launched for longest are dropped.
 MOST_READY = 256
 
+
+#: A draft is compiled again, optimised, once its launches have taken so many times as long as its
+#: compilation: later costs speed, sooner costs time for kernels that are launched a few times.
+WORTH_OPTIMISING = 8
 
 #: The variant of kernels whose registers are looked at after every instruction.
 TRACED = "traced"
@@ -43,15 +48,50 @@ class Compiled:
     ) -> None:
         self.module, self.function, self.arch = module, function, arch
         self._variant, self._instrument = variant, instrument
+        self._native: machine_code.Program | None = None
+        #: The seconds that launches of a draft have taken.
+        self._launched_seconds = 0.0
+
+    @property
+    def native(self) -> machine_code.Program:
+        """The machine code, loaded from disk or compiled now: a draft, if there is no optimised code yet."""
+        if self._native is None:
+            is_draft = machine_code.drafts()
+            optimised = machine_code.find(self._key) if is_draft and machine_code.optimises() else None
+            self._native = optimised if optimised is not None else self._link(is_draft)
+        return self._native
+
+    def native_for_launch(self) -> machine_code.Program:
+        """Return the machine code of the next launch; a draft that has run for long is optimised first."""
+        draft_seconds = self.launch_info.draft_seconds
+        if draft_seconds and self._launched_seconds > WORTH_OPTIMISING * draft_seconds:
+            self._launched_seconds = 0.0
+            if machine_code.optimises():
+                self._native = self._link(is_draft=False)
+                self.__dict__.pop("launch_info", None)
+        return self.native
+
+    def launched(self, seconds: float) -> None:
+        """Note how long a launch took."""
+        self._launched_seconds += seconds
 
     @cached_property
-    def native(self) -> machine_code.Program:
-        """The machine code, loaded from disk or compiled now."""
+    def _key(self) -> str:
+        """The name of the optimised machine code."""
         text = self.module.text or str(self.module)
         named = f"{text}\0{self.function.name}\0{self.arch}\0{self._variant}"
-        key = f"machine {hashlib.sha256(named.encode()).hexdigest()}"
+        return f"machine {hashlib.sha256(named.encode()).hexdigest()}"
+
+    def _link(self, is_draft: bool) -> machine_code.Program:
+        """Return the machine code, or a draft of it: from memory, from disk, or compiled now."""
+        began = time.perf_counter()
+        how = machine_code.compile_draft if is_draft else machine_code.compile_quickly
+
+        def note() -> bytes:
+            return self._note(time.perf_counter() - began if is_draft else 0.0)
+
         try:
-            return machine_code.link(key, self._images, self._note)
+            return machine_code.link(self._key + " draft" * is_draft, lambda: self._images(how), note)
         except RuntimeError as error:  # LLVM refuses the IR
             raise InternalError(f"{self.function.name} could not be compiled", error) from error
         except Unsupported as error:
@@ -63,7 +103,7 @@ class Compiled:
 
         return with_source(error, self.module)
 
-    def _images(self) -> list[bytes]:
+    def _images(self, how: Callable[[str], bytes]) -> list[bytes]:
         """Return the images of machine code that the kernel is linked from."""
         from lanewise.machine.codegen.function_code import Kernel
         from lanewise.machine.compile.images import images
@@ -71,13 +111,14 @@ class Compiled:
         def make() -> tuple[Kernel, list[BasicBlock]]:
             return Kernel(self.program, self.arch, self._variant == TRACED), self.blocks
 
-        return images(self._instrument() if self._instrument is not None else None, make)
+        return images(self._instrument() if self._instrument is not None else None, make, how)
 
-    def _note(self) -> bytes:
+    def _note(self, draft_seconds: float) -> bytes:
         """Return the launch info as bytes, kept beside the machine code."""
         from lanewise.machine.compile.launch_facts import launch_info
 
-        return launch_info(self.program, self.blocks, self.arch).to_bytes()
+        info = launch_info(self.program, self.blocks, self.arch)
+        return info._replace(draft_seconds=draft_seconds).to_bytes()
 
     @cached_property
     def launch_info(self) -> LaunchInfo:

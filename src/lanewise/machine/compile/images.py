@@ -21,12 +21,14 @@ if TYPE_CHECKING:
 
 
 def images(
-    instrumentation: Instrumentation | None, make: Callable[[], tuple[Kernel, list[BasicBlock]]]
+    instrumentation: Instrumentation | None,
+    make: Callable[[], tuple[Kernel, list[BasicBlock]]],
+    how: Callable[[str], bytes],
 ) -> list[bytes]:
     """Return the images of the kernel, of the shared functions that it calls, and of the instrumentation.
 
     All are compiled side by side, those that take longest first. What every kernel needs is begun before
-    `make` resolves the kernel and splits it into basic blocks.
+    `make` resolves the kernel and splits it into basic blocks. `how` compiles what is the kernel's own.
     """
     with machine_code.Compilation() as compilation:
         made: list[Future[bytes]] = []
@@ -38,7 +40,7 @@ def images(
         compilation.begin_beside(partial(load_products, kernel.program, kernel.arch))
 
         def finished(module: ir.Module) -> None:
-            made.append(compilation.begin(str(module)))
+            made.append(compilation.begin(str(module), how))
             shared.add(module.apart)
 
         KernelWriter(kernel, blocks, instrumentation, finished).write(CODE_TABLE)

@@ -115,7 +115,7 @@ class Launch(LaunchState):
 
         `progress` is called from the waiting thread a few times a second, and once at the end.
         """
-        count = self.workers()
+        began, count = time.perf_counter(), self.workers()
         self.running = [0] * count
         if count > 1:
             self.queues = self._queues(count)
@@ -139,6 +139,7 @@ class Launch(LaunchState):
                     pass
             raise
         finally:
+            self.compiled.launched(time.perf_counter() - began)
             self.write_back()
         failed = next((each for each in errors if not isinstance(each, _Interrupted)), None)
         errors.clear()  # an error refers to this frame, so the frame must not refer to it

@@ -172,7 +172,7 @@ class ResidentBlocks:
             count(self.count + 1)
             if current.begun:
                 self._share(current)
-            self.launch.compiled.native(abi.RUN, [address(current.state.record), int(current.begun)])
+            self.launch.native(abi.RUN, [address(current.state.record), int(current.begun)])
             current.begun = True
             status = current.state[BlockRecord.status]
             if status == RunStatus.DONE:  # no block is left to begin

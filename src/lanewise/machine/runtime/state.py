@@ -44,6 +44,8 @@ class LaunchState:
     ) -> None:
         self.compiled, self.shape, self.allocations = compiled, shape, allocations
         self.parameters, self.table = parameters, table
+        #: The machine code of this launch; later ones may have another.
+        self.native = compiled.native_for_launch()
         self.textures: TextureTable | None = None
         info = compiled.launch_info
         end = info.dynamic_offset + shape.shared_bytes if shape.shared_bytes else info.shared_bytes
@@ -74,7 +76,7 @@ class LaunchState:
             (LaunchRecord.frame_bytes, info.frame_bytes),
             (LaunchRecord.template, address(self.template)),
             (LaunchRecord.reads_clock, info.reads_clock),
-            (LaunchRecord.code, compiled.native.data(abi.CODE_TABLE)),
+            (LaunchRecord.code, self.native.data(abi.CODE_TABLE)),
         ):
             self[field] = value
         for axis in range(3):

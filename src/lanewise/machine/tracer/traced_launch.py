@@ -158,8 +158,8 @@ class TracedLaunch(CheckedLaunch):
         """Return the memory of a thread block; from the first on, findings are noted as they come up."""
         state = super().new_block(worker)
         for member in state.members:
-            member[BlockRecord.written_hook] = self.compiled.native.place(ASYNC_WRITTEN)
-            member[BlockRecord.kept_hook] = self.compiled.native.place(COPY_KEPT)
+            member[BlockRecord.written_hook] = self.native.place(ASYNC_WRITTEN)
+            member[BlockRecord.kept_hook] = self.native.place(COPY_KEPT)
             member[BlockRecord.piped_hook] = self._tensor_log.address
         for watch in self.watches:
             watch.triage.on_finding = self._note

@@ -40,13 +40,21 @@ class Scope:
     #: By name; a range of registers (`%r<9>`) under its name and `<`, since `%r` may be another variable.
     variables: dict[str, Variable] = field(default_factory=dict)
     labels: dict[str, int] = field(default_factory=dict)
+    #: Names that `variable` was asked for, and what each of them is: kernels name a register many times.
+    _answers: dict[str, Variable | None] = field(default_factory=dict, repr=False, compare=False)
 
     def declare(self, variable: Variable) -> None:
         """Enter a variable under its name, so that `variable` finds it."""
         self.variables[f"{variable.name}<" if variable.count >= 0 else variable.name] = variable
+        self._answers.clear()
 
     def variable(self, name: str) -> Variable | None:
         """The variable of that name declared here, a member of a range of registers included."""
+        if name not in self._answers:
+            self._answers[name] = self._find(name)
+        return self._answers[name]
+
+    def _find(self, name: str) -> Variable | None:
         if name in self.variables:
             return self.variables[name]
         stem = name.rstrip("0123456789")

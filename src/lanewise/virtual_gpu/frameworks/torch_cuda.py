@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections import defaultdict
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -32,7 +34,7 @@ class _DeviceContext:
 
 def _questions(gpu: FrameworkState) -> dict[str, Callable[..., object]]:
     """Return what answers for the device, by its name in `torch.cuda`."""
-    device, memory = gpu.device, gpu.driver.memory
+    device = gpu.device
     unit = device.multiprocessor
     properties = SimpleNamespace(
         name=device.title,
@@ -66,11 +68,7 @@ def _questions(gpu: FrameworkState) -> dict[str, Callable[..., object]]:
         "get_arch_list": lambda: [device.arch],
         "is_bf16_supported": lambda *_, **__: device.capability[0] >= 8,
         "can_device_access_peer": lambda *_: False,
-        "mem_get_info": lambda *_: (memory.capacity - memory.used, memory.capacity),
-        "memory_allocated": lambda *_: memory.used,
-        "max_memory_allocated": lambda *_: memory.peak,
-        "memory_reserved": lambda *_: memory.used,
-        "max_memory_reserved": lambda *_: memory.peak,
+        **_memory_questions(gpu),
         "get_rng_state": lambda *_: torch.get_rng_state(),
         "set_rng_state": lambda state, *_: torch.set_rng_state(state),
         "initial_seed": torch.initial_seed,
@@ -78,10 +76,74 @@ def _questions(gpu: FrameworkState) -> dict[str, Callable[..., object]]:
     }
 
 
+def _memory_questions(gpu: FrameworkState) -> dict[str, Callable[..., Any]]:
+    """Return what answers for the memory of the device, by its name in `torch.cuda`."""
+    memory = gpu.driver.memory
+
+    def used(*_: object, **__: object) -> int:
+        return int(gpu.torch.allocated())
+
+    def peak(*_: object, **__: object) -> int:
+        used()  # it is not less than what is in use now
+        return memory.peak
+
+    def forget_peak(*_: object, **__: object) -> None:
+        memory.peak = 0
+        used()
+
+    def stats(*_: object, **__: object) -> dict[str, int]:
+        now, most = used(), peak()
+        kinds = ("allocated_bytes", "reserved_bytes", "active_bytes", "requested_bytes")
+        known = {f"{kind}.all.{name}": n for kind in kinds for name, n in (("current", now), ("peak", most))}
+        return defaultdict(int, known | {"num_ooms": 0, "num_alloc_retries": 0})
+
+    return {
+        "mem_get_info": lambda *_, **__: (memory.capacity - used(), memory.capacity),
+        **dict.fromkeys(("memory_allocated", "memory_reserved"), used),
+        **dict.fromkeys(("max_memory_allocated", "max_memory_reserved"), peak),
+        **dict.fromkeys(("reset_peak_memory_stats", "reset_max_memory_allocated"), forget_peak),
+        "memory_stats": stats,
+        "memory_snapshot": lambda *_, **__: [],
+    }
+
+
+def _one_device(devices: Any) -> None:
+    """Raise an error if work is to be spread over several devices."""
+    if len(devices) > 1:
+        raise RuntimeError(f"the virtual GPU is one device, cuda:0; {len(devices)} are asked for")
+
+
+def _scatter(tensor: Any, devices: Any, *_: object) -> list[Any]:
+    """Return the parts of a tensor for one device, as DataParallel asks for them: the whole."""
+    _one_device(devices)
+    return [tensor.to("cuda")]
+
+
+def _broadcast(tensor: Any, devices: Any, *_: object) -> list[Any]:
+    """Return a tensor, or a list of some, for each of the devices, of which there is one."""
+    _one_device(devices)
+    return [tensor]
+
+
+def _gather(tensors: Any, dim: int, *_: object) -> Any:
+    """Return tensors of several devices as one."""
+    return torch.cat(list(tensors), dim)
+
+
+#: What `torch.cuda.nvtx` asks of NVIDIA's library for marks in profiles, which nobody reads here.
+_MARKS = ("rangePushA", "rangePop", "rangeStartA", "rangeEnd", "markA", "deviceRangeStart", "deviceRangeEnd")
+
+#: What torch's library spreads over devices, by its name in `torch._C`; a build for CPUs has none of it.
+_SPREADING: dict[str, Callable[..., Any]] = {
+    "_scatter": _scatter,
+    "_broadcast": _broadcast,
+    "_broadcast_coalesced": _broadcast,
+    "_gather": _gather,
+}
+
 #: Functions of `torch.cuda` that have nothing to do here.
 _IDLE = (
     "init", "set_device", "empty_cache", "ipc_collect", "_lazy_init", "_lazy_call",
-    "reset_peak_memory_stats", "reset_max_memory_allocated",
 )  # fmt: skip
 
 
@@ -104,8 +166,14 @@ def install_torch_cuda(gpu: FrameworkState, patches: Patches) -> None:
     }
     for name, answer in all_answers.items():
         patches.set(cuda, name, answer)
+    for name, answer in _SPREADING.items():
+        patches.set(torch._C, name, answer)
+    for name in ("memory_allocated", "max_memory_allocated", "memory_stats", "reset_peak_memory_stats"):
+        patches.set(cuda.memory, name, all_answers[name])  # memory_summary is made of these
+    patches.set(cuda.nvtx, "_nvtx", SimpleNamespace(**{name: lambda *_: 0 for name in _MARKS}))
     patches.set(torch.version, "cuda", _CUDA_VERSION)
     patches.set(torch, "Generator", _Generator)
+    patches.set(torch, "compile", _uncompiled)
     accelerator = getattr(torch, "accelerator", None)
     if accelerator is not None:
         patches.set(accelerator, "is_available", lambda: True)
@@ -114,6 +182,21 @@ def install_torch_cuda(gpu: FrameworkState, patches: Patches) -> None:
         patches.set(accelerator, "synchronize", lambda *_: gpu.driver.cuCtxSynchronize())
         for name in ("current_device_index", "current_device_idx"):
             patches.set(accelerator, name, lambda: 0)
+        for name in ("current_stream", "set_stream"):
+            patches.set(accelerator, name, all_answers[name])
+        for name in ("set_device_index", "set_device_idx"):
+            patches.set(accelerator, name, _nothing())
+
+
+def _uncompiled(model: Any = None, **_: object) -> Any:
+    """Return a function or a module as it is, in place of `torch.compile`, and say so once."""
+    if model is None:
+        return _uncompiled
+    print(
+        "lanewise: torch.compile does not compile for a virtual GPU; functions run as they are",
+        file=sys.stderr,
+    )
+    return model
 
 
 def _nothing() -> Callable[..., None]:

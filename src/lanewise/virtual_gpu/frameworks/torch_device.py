@@ -16,9 +16,15 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
+from torch.utils._device import _device_constructors
 from torch.utils._pytree import tree_leaves, tree_map
 
 from lanewise.virtual_gpu.frameworks.patches import Patches
+from lanewise.virtual_gpu.frameworks.torch_autocast import (
+    computes_in_float32,
+    in_float32,
+    install_torch_autocast,
+)
 from lanewise.virtual_gpu.frameworks.torch_checks import TorchChecks
 from lanewise.virtual_gpu.frameworks.torch_cuda import install_torch_cuda
 from lanewise.virtual_gpu.frameworks.torch_dlpack import (
@@ -71,9 +77,14 @@ class DeviceStorages:
     def __init__(self, driver: Driver) -> None:
         self._memory = driver.memory
         self._lock = threading.Lock()
-        self._on_device: dict[int, Any] = {}
+        #: By their numbers: a weak reference to each storage, and its bytes.
+        self._on_device: dict[int, tuple[Any, int]] = {}
+        #: The bytes of the storages that were there at the last sweep, and of those that came since.
+        self._swept_bytes = self._new_bytes = 0
         self._addressed: dict[int, tuple[Any, int]] = {}
         self._sweep_at = _FIRST_SWEEP
+        #: Whether new tensors are on the device unless the program says otherwise (`set_default_device`).
+        self.is_default = False
         #: What is captured into a CUDA graph at the moment.
         self.recording: Recording | None = None
         #: What checks are told of torch's operators; None if nothing is checked.
@@ -85,12 +96,33 @@ class DeviceStorages:
         if storage is None:
             return
         with self._lock:
-            if storage._cdata not in self._on_device:
-                self._on_device[storage._cdata] = _weak_reference(storage)
-                if len(self._on_device) > self._sweep_at:
-                    living = {key: each for key, each in self._on_device.items() if not each.expired()}
-                    self._on_device = living
-                    self._sweep_at = max(_FIRST_SWEEP, 2 * len(living))
+            if storage._cdata in self._on_device:
+                return
+            size = int(storage.nbytes())
+            self._on_device[storage._cdata] = _weak_reference(storage), size
+            self._new_bytes += size
+            # Storages are counted after some growth: each time would take too long for many small ones.
+            grew = 8 * self._new_bytes > self._swept_bytes
+            most = self._memory.used + self._swept_bytes + self._new_bytes
+            if len(self._on_device) > self._sweep_at or (grew and most > self._memory.peak):
+                self._sweep()
+            if self._memory.used + self._swept_bytes + self._new_bytes <= self._memory.capacity:
+                return
+            del self._on_device[storage._cdata]
+        raise out_of_memory(size, self._memory.capacity)
+
+    def _sweep(self) -> None:
+        """Forget storages that are gone, and count the bytes of the others."""
+        self._on_device = {key: each for key, each in self._on_device.items() if not each[0].expired()}
+        self._sweep_at = max(_FIRST_SWEEP, 2 * len(self._on_device))
+        self._swept_bytes, self._new_bytes = sum(size for _, size in self._on_device.values()), 0
+        self._memory.peak = max(self._memory.peak, self._memory.used + self._swept_bytes)
+
+    def allocated(self) -> int:
+        """Return the bytes of the device that tensors and the program's own allocations have."""
+        with self._lock:
+            self._sweep()
+            return self._memory.used + self._swept_bytes
 
     def __contains__(self, tensor: object) -> bool:
         storage = _storage(tensor) if isinstance(tensor, torch.Tensor) else None
@@ -138,6 +170,8 @@ class DeviceStorages:
 
 def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
     """Return the storage of a tensor; None if it has none, as sparse ones."""
+    if isinstance(tensor, torch.UntypedStorage):
+        return tensor
     try:
         with torch._C.DisableTorchFunction():
             return tensor.untyped_storage()
@@ -158,9 +192,15 @@ def _is_fake(args: tuple[object, ...]) -> bool:
 
 def _is_cuda(device: object) -> bool:
     """Return whether a device is the virtual one, as text, as a number or as torch has it."""
-    if isinstance(device, torch.device):
-        return bool(device.type == "cuda")
-    return isinstance(device, str) and device.partition(":")[0] == "cuda"
+    if isinstance(device, str) and device.partition(":")[0] == "cuda":
+        device = torch.device(device)
+    if not isinstance(device, torch.device) or device.type != "cuda":
+        return False
+    if device.index:
+        raise RuntimeError(
+            f"CUDA error: invalid device ordinal: {device} is asked for, and the virtual GPU is cuda:0 alone"
+        )
+    return True
 
 
 def _is_device(value: object) -> bool:
@@ -177,6 +217,7 @@ class DeviceMode(TorchFunctionMode):
         tensor: Any = torch.Tensor
         self._own: dict[object, Callable[..., object]] = {
             torch.device: torch.device,  # naming the device asks for no memory on it
+            torch._C._nn._parse_to: torch._C._nn._parse_to,  # nor does reading the arguments of module.to()
             tensor.device.__get__: lambda x: _CUDA if x in storages else x.device,
             tensor.is_cuda.__get__: lambda x: x in storages,
             tensor.is_cpu.__get__: lambda x: x not in storages,
@@ -189,9 +230,9 @@ class DeviceMode(TorchFunctionMode):
             tensor.cpu: self._cpu,
             tensor.to: self._to,
             tensor.numpy: self._numpy,
+            tensor.__array__: self._array,
             tensor.pin_memory: lambda x, *_: x,
             tensor.is_pinned: lambda x, *_: x not in storages,
-            tensor.record_stream: lambda *_: None,
             tensor.type: self._type,
         }
 
@@ -214,6 +255,8 @@ class DeviceMode(TorchFunctionMode):
         asked = kwargs.get("device")
         if asked is None:
             asked = next((each for each in args if _is_device(each)), None)
+        if asked is None and self.storages.is_default and func in _device_constructors():
+            asked = _CUDA
         if isinstance(asked, int) and not isinstance(asked, bool):
             asked = kwargs["device"] = _CUDA
         if _is_cuda(asked):
@@ -225,12 +268,9 @@ class DeviceMode(TorchFunctionMode):
         operands = _tensors((args, kwargs))
         if getattr(func, "__name__", "") in _SAME_DEVICE:
             self._require_same_device(operands)
-        if func is torch._scaled_mm:
-            result = scaled_mm(*args, **kwargs)
-        else:
-            result = _widened(func, args, kwargs) if func in _WIDENED else func(*args, **kwargs)
         by_operands = asked is None and any(each in self.storages for each in operands)
         on_device = by_operands or _is_cuda(asked)
+        result = _computed(func, args, kwargs, on_device)
         if on_device:
             for each in _tensors(result):
                 self.storages.add(each)
@@ -343,6 +383,11 @@ class DeviceMode(TorchFunctionMode):
         array: AnyArray = tensor.numpy(*args, **kwargs)
         return array
 
+    def _array(self, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return the array that NumPy asks a tensor in host memory for."""
+        self._numpy(tensor.detach())
+        return tensor.__array__(*args, **kwargs)
+
     def _type(self, tensor: Any, *args: Any, **kwargs: Any) -> Any:
         """Return the name of a tensor's type, or the tensor as another type."""
         if not args and not kwargs:
@@ -356,21 +401,87 @@ def _names_device(value: object) -> bool:
     return isinstance(value, torch.device | str) or (isinstance(value, int) and not isinstance(value, bool))
 
 
+def _computed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], on_device: bool) -> Any:
+    """Return what a function gives in host memory, with the types that a GPU computes in."""
+    try:
+        if func is torch._scaled_mm:
+            return scaled_mm(*args, **kwargs)
+        if on_device and computes_in_float32(func):
+            args, kwargs = in_float32((args, kwargs))
+        return _widened(func, args, kwargs) if func in _WIDENED else func(*args, **kwargs)
+    except RuntimeError as error:
+        if on_device and "can't allocate memory" in str(error):  # the words of torch's allocator
+            raise torch.OutOfMemoryError(f"CUDA out of memory: the host has none left ({error})") from None
+        raise
+
+
+def out_of_memory(size: int, capacity: int) -> Exception:
+    """Return torch's error for memory that the device does not have."""
+    return torch.OutOfMemoryError(
+        f"CUDA out of memory. Tried to allocate {size:,} bytes; the virtual GPU has {capacity:,} in all, and "
+        "virtual_gpu(…, memory_gib=…) sets them"
+    )
+
+
 def _widened(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Compute a function of half-precision tensors in float32, and round its result."""
     kind = args[0].dtype if args and isinstance(args[0], torch.Tensor) else None
     if kind not in _HALF:
         return func(*args, **kwargs)
-    args, kwargs = tree_map(
-        lambda each: each.float() if isinstance(each, torch.Tensor) and each.dtype in _HALF else each,
-        (args, kwargs),
-    )
+    args, kwargs = in_float32((args, kwargs))
     return func(*args, **kwargs).to(kind)
 
 
 def _tensors(values: object) -> list[torch.Tensor]:
     """Return the tensors among values, in lists, tuples and dicts as well."""
     return [each for each in tree_leaves(values) if isinstance(each, torch.Tensor)]
+
+
+def _keep_in_files(storages: DeviceStorages, patches: Patches) -> None:
+    """Let `torch.save` note which tensors are on the device, and `torch.load` put them there again."""
+    serialization: Any = torch.serialization
+
+    def tag(storage: Any) -> str | None:
+        return str(_CUDA) if storage in storages else None
+
+    def restore(storage: Any, location: str) -> Any:
+        if not _is_cuda(location):
+            return None
+        storages.add(storage)
+        return storage
+
+    before = list(serialization._package_registry)
+    serialization.register_package(0, tag, restore)  # before torch's own
+    patches.callback(serialization._package_registry.__setitem__, slice(None), before)
+
+
+def _follow_backward(storages: DeviceStorages, patches: Patches) -> None:
+    """Let backward passes that programs write see their gradients on the device, where the operands are.
+
+    torch runs a backward pass within one call of its own, for which the mode is off.
+    """
+    classes: Any = torch.autograd.function
+    own_apply = vars(classes.Function)["apply"].__func__
+
+    def apply(function: Any, *args: Any, **kwargs: Any) -> Any:
+        results = own_apply(function, *args, **kwargs)
+        if any(each in storages for each in _tensors((args, kwargs))):
+            with torch._C.DisableTorchFunction():
+                nodes = [each.grad_fn for each in _tensors(results) if each.grad_fn is not None]
+            for node in nodes:
+                if isinstance(node, classes.BackwardCFunction):
+                    node._lanewise_on_device = True
+        return results
+
+    def backward(own: Any, node: Any, *gradients: Any) -> Any:
+        if getattr(node, "_lanewise_on_device", False):
+            for each in _tensors(gradients):
+                storages.add(each)
+        with DeviceMode(storages):
+            return own(node, *gradients)
+
+    patches.set(classes.Function, "apply", classmethod(apply))
+    patches.wrap(classes.BackwardCFunction, "apply", backward)
 
 
 def install(gpu: FrameworkState, patches: Patches) -> None:
@@ -387,7 +498,21 @@ def install(gpu: FrameworkState, patches: Patches) -> None:
             own(thread)
 
     patches.wrap(threading.Thread, "run", run)
+    _follow_backward(storages, patches)
+    _keep_in_files(storages, patches)
+
+    def set_default_device(own: Any, device: Any) -> None:
+        storages.is_default = _is_cuda(device)
+        own(None if storages.is_default else device)  # torch's own rule comes after the mode, and has no GPU
+
+    def get_default_device(own: Any) -> Any:
+        return _CUDA if storages.is_default else own()
+
+    patches.wrap(torch, "set_default_device", set_default_device)
+    patches.wrap(torch, "get_default_device", get_default_device)
+    patches.set(torch.Tensor, "record_stream", lambda *_: None)  # a stream of ours is none to torch's parser
     install_torch_cuda(gpu, patches)
+    install_torch_autocast(patches)
     install_torch_dlpack(gpu, patches)
     install_torch_extension(gpu, patches)
     install_torch_graphs(gpu, patches)

@@ -133,11 +133,9 @@ def _graph_classes(gpu: FrameworkState) -> tuple[type, type]:
     return CUDAGraph, graph
 
 
-def _no_graphed_callables(*_: object, **__: object) -> Any:
-    raise LanewiseError(
-        "lanewise's virtual GPU has no torch.cuda.make_graphed_callables, which captures a backward pass; "
-        "call the module itself, or capture its forward pass with torch.cuda.graph"
-    )
+def _graphed_callables(callables: Any, sample_args: object, *_: object, **__: object) -> Any:
+    """Return the callables as they are: they compute what their graphs would."""
+    return callables
 
 
 def install_torch_graphs(gpu: FrameworkState, patches: Patches) -> None:
@@ -146,5 +144,5 @@ def install_torch_graphs(gpu: FrameworkState, patches: Patches) -> None:
     patches.set(torch.cuda, "CUDAGraph", graphs)
     patches.set(torch.cuda, "graph", capture)
     patches.set(torch.cuda, "graph_pool_handle", lambda: (0, 0))
-    patches.set(torch.cuda, "make_graphed_callables", _no_graphed_callables)
+    patches.set(torch.cuda, "make_graphed_callables", _graphed_callables)
     patches.set(torch.cuda, "is_current_stream_capturing", lambda: gpu.torch.recording is not None)

@@ -58,6 +58,10 @@ class Stream:
         _driver().cuStreamQuery(self.cuda_stream)
         return True
 
+    def is_capturing(self) -> bool:
+        """Return whether work of the stream is captured into a graph."""
+        return bool(torch.cuda.is_current_stream_capturing())
+
     def record_event(self, event: Event | None = None) -> Event:
         """Return an event that is recorded now."""
         event = event if event is not None else Event()
