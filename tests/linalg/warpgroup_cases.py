@@ -47,6 +47,15 @@ CASES: dict[str, Case] = {
     "turns of different width": case(
         200, 216, 72, (bf16, bf16, bf16), replace(plan((128, 208, 64)), stages=5), 1, layout="NT"
     ),
+    "more columns than an instruction": case(
+        300, 720, 200, (bf16, bf16, bf16), plan((128, 336, 64), cluster=(2, 1), stages=2), 2, layout="NT"
+    ),
+    "more columns, contiguous along N": case(
+        140, 408, 72, (bf16, bf16, bf16), plan((64, 384, 64), schedule="pingpong", stages=2), 2
+    ),
+    "more columns, stored transposed": case(
+        200, 328, 136, (bf16, bf16, f32), plan((128, 304, 64), cluster=(2, 1)), 2, layout="NT", rows_of_out=False
+    ),
     "three consumers": case(
         300, 100, 200, (bf16, bf16, e4m3), plan((192, 112, 64), cluster=(2, 1), stages=3), 2, layout="NT"
     ),

@@ -204,7 +204,7 @@ class SharedMemory:
         if not T.transposed:
             return ROWS
         if not T.problem.sparse:
-            return T.store_columns
+            return min(T.store_columns, T.piece) if T.plan.split == 1 else T.store_columns
         widths = range(8, _MOST_SPARSE_COLUMNS + 1, 8)
         return max(each for each in widths if T.store_columns % each == 0)
 
@@ -228,7 +228,8 @@ class SharedMemory:
             return boxes, max(1, min(MOST_BUFFERS, self.room // self._boxes_bytes(boxes), subtiles))
         if T.transposed:
             whole = self._boxes_bytes(boxes)
-            return boxes, 2 if T.consumer_rows > ROWS and 2 * whole <= self.room else 1
+            several = T.consumer_rows * T.store_columns > ROWS * self.box_rows
+            return boxes, 2 if several and 2 * whole <= self.room else 1
         if T.store is Store.WARPS:
             return 1, 2 if 2 * self._boxes_bytes(1) <= self.room else 1
         if self.holds_all_results:
