@@ -181,8 +181,10 @@ class Traits(TileTraits):
 
     @property
     def accumulators(self) -> int:
-        """Accumulators of a consumer, 64 rows by the columns of an instruction each: one row of them after the
-        other. The halves of a promoted tile take turns in one."""
+        """Accumulators of a consumer, each 64 rows by the columns of an instruction, row by row.
+
+        The halves of a promoted tile take turns in one.
+        """
         return self.consumer_rows // ROWS * (1 if self.promotes else self.bn // self.piece)
 
     @property
