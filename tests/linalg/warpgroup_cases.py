@@ -54,7 +54,13 @@ CASES: dict[str, Case] = {
         140, 408, 72, (bf16, bf16, bf16), plan((64, 384, 64), schedule="pingpong", stages=2), 2
     ),
     "more columns, stored transposed": case(
-        200, 408, 72, (bf16, bf16, f32), plan((128, 384, 64)), 2, rows_of_out=False
+        408,
+        200,
+        72,
+        (bf16, bf16, f32),
+        plan((128, 288, 64), cluster=(2, 1), stages=2, swap=True),
+        2,
+        layout="NT",
     ),
     "three consumers": case(
         300, 100, 200, (bf16, bf16, e4m3), plan((192, 112, 64), cluster=(2, 1), stages=3), 2, layout="NT"
