@@ -72,17 +72,13 @@ def _about_memory(T: Traits, memory: SharedMemory) -> str:
     """Return what is wrong with a cluster's shares of a tile, or with the size of shared memory."""
     plan, wide = T.plan, LINE // T.element_bytes
     rows, columns = plan.cluster
-    a_k_major, b_k_major = T.problem.a.k_major, T.problem.b.k_major
+    b_k_major = T.problem.b.k_major
     if (b_k_major and T.bn % (8 * rows)) or T.bm % (8 * columns):
         return f"a cluster {plan.cluster} does not divide the tile into parts of eight rows"
     if b_k_major and T.bn // rows > _HIGHEST_BOX:
         return f"{T.bn // rows} columns are more than TMA loads at once; take a cluster of more rows"
     if not b_k_major and T.piece < T.bn and T.piece % wide:
         return f"halves of {T.bn} columns are no multiple of the {wide} of a box"
-    if not b_k_major and -(-T.bn // wide) % rows:
-        return f"the number of boxes of {wide} in {T.bn} columns is not a multiple of {rows}"
-    if not a_k_major and (T.bm // wide) % columns:
-        return f"the number of boxes of {wide} in {T.bm} rows is not a multiple of {columns}"
     if T.bn % T.store_columns or T.cluster_size > MOST_BLOCKS:
         return f"{T.bn} columns cannot be divided among {plan.split} blocks"
     if memory.total > MOST_SHARED:
