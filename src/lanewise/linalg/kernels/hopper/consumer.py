@@ -84,7 +84,7 @@ class Consumer(Mainloop):
             self.split_in_cluster.wait_for_readers(own, tiles_done)
         epilogue.wait_for_reads(0)  # the block's shared memory is read before the block ends
 
-    def joined(self, accumulators) -> Any:
+    def joined(self, accumulators) -> list[list[object]]:
         """Return the sums of a wide tile, 64 rows at once: those of the first columns, then of the others."""
         T = self.traits
         pieces = T.bn // T.piece
