@@ -47,6 +47,32 @@ CASES: dict[str, Case] = {
     "turns of different width": case(
         200, 216, 72, (bf16, bf16, bf16), replace(plan((128, 208, 64)), stages=5), 1, layout="NT"
     ),
+    "more columns than an instruction": case(
+        300, 720, 200, (bf16, bf16, bf16), plan((128, 336, 64), cluster=(2, 1), stages=2), 2, layout="NT"
+    ),
+    "more columns, contiguous along N": case(
+        140, 408, 72, (bf16, bf16, bf16), plan((64, 384, 64), schedule="pingpong", stages=2), 2
+    ),
+    # Subtiles of 32, 32, 32 and 16 columns.
+    "subtiles of different width, stored transposed": case(
+        232, 200, 72, (f16, f16, f16), plan((128, 112, 64), stages=7, swap=True), 1
+    ),
+    "more columns, stored transposed": case(
+        408,
+        200,
+        72,
+        (bf16, bf16, f32),
+        plan((128, 288, 64), cluster=(2, 1), stages=2, swap=True),
+        2,
+        layout="NT",
+    ),
+    # Three boxes of B, or of A, whose lines two blocks share.
+    "shared lines": case(
+        200, 320, 72, (bf16, bf16, bf16), plan((128, 160, 64), cluster=(2, 1), stages=2), 2, layout="TN"
+    ),
+    "shared lines of A": case(
+        192, 320, 72, (bf16, bf16, bf16), plan((192, 64, 64), cluster=(1, 2), stages=2), 2, layout="TT"
+    ),
     "three consumers": case(
         300, 100, 200, (bf16, bf16, e4m3), plan((192, 112, 64), cluster=(2, 1), stages=3), 2, layout="NT"
     ),

@@ -19,6 +19,7 @@ from lanewise.linalg.kernels.hopper.traits import (
     REGISTERS_OF_CONSUMERS,
     ROWS,
     SPLIT_REGISTERS,
+    WIDEST,
     WIDEST_PROMOTED,
 )
 from lanewise.linalg.loading import needs_copy
@@ -47,9 +48,11 @@ _GATHERED = 3
 _SMALL, _DIRECT = 512, 24
 #: Bytes of K up to which fewer stages are tried, so that all results of a tile fit into shared memory.
 _SHORT_K = 4096
-#: Columns of results that are few: tiles are as wide. Columns up to which the transpose is tried: the columns
-#: of tiles are multiples of 8, and their rows of 64.
-_FEW, _TRANSPOSED = 128, 512
+#: Columns of results that are few: tiles are as wide. Columns up to which the transpose is tried, and
+#: products from which on it always is: the columns of tiles are multiples of 8, and their rows of 64.
+_FEW, _TRANSPOSED, _MANY = 128, 512, 4_000_000_000
+#: Columns of tiles that take two instructions side by side.
+_WIDE = tuple(range(272, 385, 16))
 #: Columns of promoted sums of which 64 rows fit into the registers twice, beside their totals.
 _TWICE = 128
 _LEAST_STAGES, _MOST_STAGES = 2, 16
@@ -126,7 +129,9 @@ def ranked(
     may_cut = cuts and forced is None and most_groups is None
     if not cuts or _is_chain(problem):
         forced = forced or (1, 1)
-    orientations = [False, True] if min(problem.m, problem.n) <= _TRANSPOSED else [False]
+    products = problem.m * problem.n * problem.k * problem.batch
+    both = min(problem.m, problem.n) <= _TRANSPOSED or (products >= _MANY and planes_of(problem) == 1)
+    orientations = [False, True] if both else [False]
     parts = [_choices(problem, swap, forced, most_groups) for swap in orientations]
     is_invariant = problem.batch_invariant or most_groups is not None
     if forced in (None, (1, 1)) and _suits_warps(problem) and not (is_invariant and planes_of(problem) > 1):
@@ -270,7 +275,7 @@ def _with_stages(problem: Problem, x: Choices) -> Choices:
     numbers: list[Any] = []
     places: list[Any] = []
     few, some = _RESULT_BYTES
-    transposed = whole * np.minimum(high // ROWS, 2)  # 64 rows leave at once, of two buffers
+    transposed = np.minimum(whole * np.minimum(high // ROWS, 2), some)  # two buffers of some columns
     least = np.where(by_tma, few, some) if problem.out.k_major else transposed
     for results, kept in zip((least, some, whole), tried, strict=True):
         stages = np.minimum((MOST_SHARED - consumers * results - exchange) // stage, _MOST_STAGES)
@@ -317,7 +322,8 @@ def _widths(problem: Problem, split: int) -> list[int]:
     if n <= _FEW:
         least = next(each for each in widths if each >= n)
         return [least, *(each for each in (32, 64) if each < least)]
-    return [each for each in widths if (16 if n <= _SMALL else 32) <= each <= n + 56]
+    wide = _WIDE if element_bytes(problem) == 2 and not problem.promote and not problem.experts else ()
+    return [each for each in (*widths, *wide) if (16 if n <= _SMALL else 32) <= each <= n + 56]
 
 
 def _has_registers(problem: Problem, rows: int, columns: int) -> bool:
@@ -329,7 +335,10 @@ def _has_registers(problem: Problem, rows: int, columns: int) -> bool:
     promotes = bool(problem.promote) or problem.precision == "f32"
     in_halves = columns > WIDEST_PROMOTED and columns // 2 % (problem.scale_blocks[1] or columns) == 0
     promoted = (columns // 2 if in_halves else columns) if promotes else 0
-    if columns // 2 * min(problem.sums.bits, 32) // 32 + OTHER_REGISTERS > FIRST_REGISTERS[consumers]:
+    if columns > WIDEST and (rows > 2 * ROWS or planes_of(problem) > 1):
+        return False
+    instruction = min(columns, WIDEST)
+    if instruction // 2 * min(problem.sums.bits, 32) // 32 + OTHER_REGISTERS > FIRST_REGISTERS[consumers]:
         return False
     sums = rows // consumers // ROWS * (columns + promoted) // 2
     return sums * min(problem.sums.bits, 32) // 32 + OTHER_REGISTERS <= REGISTERS[consumers][1]
@@ -365,10 +374,15 @@ def _can_be_cut(problem: Problem, x: Choices, forced: bool) -> Any:
     share = -(-steps // parts)
     possible = (x["columns"] // 8 % x["split"] == 0) & ((parts - 1) * share < steps)
     line = LINE // element_bytes(problem)
-    boxes_a = x["rows"] // (8 if problem.a.k_major else line)
-    boxes_b = x["columns"] // 8 if problem.b.k_major else -(-x["columns"] // line)
-    shared = (boxes_a % x["along"] == 0) & (boxes_b % x["across"] == 0)
+    # the parts of a tile that is contiguous along K have eights of its rows
+    shared = (x["rows"] // 8 % x["along"] == 0) & (
+        (x["columns"] // 8 % x["across"] == 0) | (not problem.b.k_major)
+    )
     if not forced:
         tiles = -(-problem.m // x["rows"]) * -(-problem.n // x["columns"]) * problem.batch
         possible &= (tiles * parts <= _slots(size) * size) & (share >= _LEAST_STEPS)
-    return (size <= _LARGEST_CLUSTER) & shared & ((parts == 1) | possible)
+    halves = parts == 1
+    halves &= x["columns"] // x["across"] <= WIDEST if problem.b.k_major else x["columns"] // 2 % line == 0
+    return (
+        (size <= _LARGEST_CLUSTER) & shared & ((parts == 1) | possible) & (halves | (x["columns"] <= WIDEST))
+    )

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from lanewise.linalg.kernels.hopper.traits import MOST_SHARED, WIDEST_PROMOTED
+from lanewise.linalg.kernels.hopper.traits import MOST_SHARED, WIDEST, WIDEST_PROMOTED
 from lanewise.linalg.planning.gpus import Gpu
 
 #: Rows of one wgmma; bytes of a line of shared memory, which is K of one stage.
@@ -28,7 +28,7 @@ _SHARED, _REGISTERS, _WARP_REGISTERS, _LOOP_REGISTERS = 227_000, 65_536, 12, 90
 _DOUBLINGS = np.array([0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 3.0])
 #: What rows of boxes of results consist of, in bytes; the widest tile and the widest box in such pieces; rows
 #: of boxes whose pieces are swizzled; those of the narrowest box of which there are several buffers.
-_PIECE, _WIDEST_TILE, _WIDEST_BOX, _SWIZZLED, _NARROW_BOX = 16, 64, 32, (2, 4, 8), 4
+_PIECE, _WIDEST_TILE, _WIDEST_BOX, _SWIZZLED, _NARROW_BOX = 16, 96, 32, (2, 4, 8), 4
 #: An array with a number for each plan, or one number for all of them.
 Values = Any
 
@@ -422,7 +422,7 @@ def _products_of_step(case: Case, costs: Costs, consumers: Values, persistent: V
     x, c = case, costs
     rate = c.products * np.where(x.element_bytes == 1, c.eight_bit, 2 / x.element_bytes)
     extra = np.where(x.pingpong > 0, c.extra_pingpong, c.extra_columns)
-    columns = np.maximum(x.columns, c.least_columns) + extra
+    columns = np.maximum(x.columns, c.least_columns) + extra * ceiling(x.columns, WIDEST)
     multiply = x.rows * columns * (LINE / x.element_bytes) * x.plane_products / rate
     promotion = np.where(x.columns > WIDEST_PROMOTED, c.promotion_in_halves, c.promotion)
     promotion = np.where(x.by_turns > 0, c.promotion_by_turns, promotion)

@@ -7,7 +7,7 @@ from typing import Any
 from lanewise import lang as lw
 from lanewise.linalg.kernels.hopper.mainloop import ORDER, Mainloop
 from lanewise.linalg.kernels.hopper.tile_scheduler import numbers
-from lanewise.linalg.kernels.hopper.traits import ROWS, WARPGROUP, Store, Traits
+from lanewise.linalg.kernels.hopper.traits import WARPGROUP, Store, Traits
 
 
 class Consumer(Mainloop):
@@ -26,7 +26,7 @@ class Consumer(Mainloop):
         T, tiles, own, steps = self.traits, self.tiles, self.own, self.steps
         epilogue, given = self.epilogue, self.epilogue.given
         reading = self.pipeline.consumer_state()
-        accumulators = [self.mma.zeros() for _ in range(T.consumer_rows // ROWS)]
+        accumulators = [self.mma.zeros() for _ in range(T.accumulators)]
         others = [self.mma.zeros() for _ in accumulators] if T.two_accumulators else None
         first, step = tiles.first, tiles.step
         if T.pingpong:
@@ -76,11 +76,22 @@ class Consumer(Mainloop):
                     if steps > 0:
                         self.release(before)
                 sums = accumulators
+                if T.piece < T.bn:
+                    sums = self.joined(accumulators)
             self.finish(sums, first_row, first_column, tiles_done, values)
             tiles_done = tiles_done + 1
         if T.plan.split > 1 and not T.one_tile:
             self.split_in_cluster.wait_for_readers(own, tiles_done)
         epilogue.wait_for_reads(0)  # the block's shared memory is read before the block ends
+
+    def joined(self, accumulators) -> list[list[object]]:
+        """Return the sums of a wide tile, 64 rows at once: those of the first columns, then of the others."""
+        T = self.traits
+        pieces = T.bn // T.piece
+        return [
+            [acc[i] for acc in accumulators[first : first + pieces] for i in range(T.piece // 2)]
+            for first in range(0, len(accumulators), pieces)
+        ]
 
     @lw.device
     def begin_epilogue(self, first_row, matrix, residual, strides) -> None:

@@ -18,14 +18,21 @@ from lanewise.linalg.kernels.hopper.unaligned_stores import store_lines
 _SWIZZLE_BITS = {128: 3, 64: 2, 32: 1}
 
 
-def staged_results(traits: Traits) -> Any:
-    """Return the shared memory of results: (row of a box, column of a box, box, which buffer, consumer)."""
+def staged_results(traits: Traits, boxes: bool = False) -> Any:
+    """Return the shared memory of results: (row, column of a box, box, which buffer, consumer).
+
+    As `boxes` that TMA stores, some of them one below the other, it has an axis for these: (row of a box,
+    column of a box, which box downwards, box, which buffer, consumer).
+    """
     memory, size = SharedMemory(traits), traits.out.bits // 8
-    rows, wide, subtile = memory.box_rows, memory.box_columns, memory.subtile_bytes // size
+    rows, wide, subtile = memory.staged_rows, memory.box_columns, memory.subtile_bytes // size
+    high = memory.box_rows if boxes else rows
     layout = Layout(
-        (rows, wide, memory.subtile_boxes, memory.buffers, traits.consumers),
-        (wide, 1, rows * wide, subtile, memory.buffers * subtile),
+        (high, wide, rows // high, memory.subtile_boxes, memory.buffers, traits.consumers),
+        (wide, 1, high * wide, rows * wide, subtile, memory.buffers * subtile),
     )
+    if not boxes:
+        layout = Layout(layout.shape[:2] + layout.shape[3:], layout.stride[:2] + layout.stride[3:])
     bits = _SWIZZLE_BITS.get(wide * size, 0)
     swizzle = Swizzle(bits, 4 - (size.bit_length() - 1), 3) if bits else None
     return lw.dynamic_shared(traits.out, layout, swizzle=swizzle, offset=memory.results_offset)
@@ -64,6 +71,7 @@ class TileEpilogue:
         self.traits, self.C, self.given, self.own, self.N, self.leading = traits, C, given, own, N, leading
         self.memory = SharedMemory(traits)
         self.sC = staged_results(traits)
+        self.boxes = staged_results(traits, boxes=True) if traits.store is Store.TMA else None
         self.lane = lw.lane_id()
         self.warp = lw.shfl_sync(lw.thread_idx.x % WARPGROUP // 32, 0)
         self.thread = lw.thread_idx.x % WARPGROUP
@@ -191,11 +199,13 @@ class TileEpilogue:
         if T.store is Store.TMA:
             if (self.warp == 0) & lw.elect_one():
                 lead = (self.batch,) if T.batched else ()
-                for box in range(memory.subtile_boxes if T.transposed else columns[1] // memory.box_columns):
-                    place = (at[0], at[1] + box * memory.box_columns)
-                    if T.transposed:
-                        place = (at[1], at[0] + box * memory.box_columns)
-                    lw.tma.store(self.C, (*lead, *place), self.sC[None, None, box, buffer, self.own])
+                row, column = (at[1], at[0]) if T.transposed else at[:2]
+                lines, across = (columns[1], ROWS) if T.transposed else (ROWS, columns[1])
+                for down in range(lines // memory.box_rows):
+                    for box in range(across // memory.box_columns):
+                        place = (row + down * memory.box_rows, column + box * memory.box_columns)
+                        stored = self.boxes[None, None, down, box, buffer, self.own]
+                        lw.tma.store(self.C, (*lead, *place), stored)
                 lw.tma.commit()
         elif T.aligned_rows and not T.transposed:
             self.store_wide(at, columns[1], buffer)

@@ -30,7 +30,7 @@ from lanewise.linalg.kernels.hopper.limits import require_possible
 from lanewise.linalg.kernels.hopper.operand_tiles import operand_tiles
 from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
 from lanewise.linalg.kernels.hopper.split_k_workspace import workspace_bytes as sum_bytes
-from lanewise.linalg.kernels.hopper.traits import MOST_SHARED, Store, Traits, traits_of
+from lanewise.linalg.kernels.hopper.traits import LINE, MOST_SHARED, Store, Traits, traits_of
 from lanewise.linalg.orientation import computes_transpose, oriented, oriented_launch
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.gpus import GPUS, resident
@@ -65,14 +65,17 @@ def tiles_of(traits: Traits, m: int, n: int) -> tuple[int, int]:
     return -(-m // (traits.bm * across)), -(-n // (traits.bn * along))
 
 
-def for_shape(traits: Traits, m: int, n: int, batch: int, at_once: int) -> Traits:
+def for_shape(
+    traits: Traits, m: int, n: int, batch: int, at_once: int, whole_lines: tuple[bool, bool] = (True, True)
+) -> Traits:
     """Return the constants for a shape: with one tile for each block if all of them run at the same time.
 
     Where clusters share a tile's K, each block has a part of one tile, however many there are: nobody waits.
+    `whole_lines` says of A and of B whether their rows begin at multiples of 128 bytes.
     """
     rows, columns = tiles_of(traits, m, n)
     tiles, plan = rows * columns * batch, traits.plan
-    traits = replace(traits, plan=replace(plan, l2=plan.l2 or _cache_hints(traits, m, n)))
+    traits = replace(traits, plan=replace(plan, l2=plan.l2 or _cache_hints(traits, m, n, whole_lines)))
     if plan.groups > 1 and not plan.gather:
         counters = tiles * traits.multicasting * traits.owners * traits.consumers
         if counters * 4 > COUNTER_BYTES:
@@ -147,16 +150,17 @@ def with_room_for_results(problem: Problem, plan: Plan) -> Plan:
     return plan
 
 
-def _cache_hints(traits: Traits, m: int, n: int) -> str:
+def _cache_hints(traits: Traits, m: int, n: int, whole_lines: tuple[bool, bool]) -> str:
     """Return what L2 is told of A and B, as in a plan: an operand that is read once is given up first.
 
     Where clusters share a tile's K, whoever reads a line again does so at the same time; and eight columns of
-    B are little beside what is read of A. Then this holds for both.
+    B are little beside what is read of A. Then this holds for both. If rows begin within lines, two stages
+    read each line: L2 keeps those of a large operand, whose second reader would find them given up.
     """
     rows, columns = tiles_of(traits, m, n)
     if traits.plan.groups > 1 or (columns <= 1 and traits.bn == 8):
         return "ff"
-    return ("f" if columns <= 1 else "-") + ("f" if rows <= 1 else "-")
+    return ("f" if columns <= 1 and whole_lines[0] else "-") + ("f" if rows <= 1 and whole_lines[1] else "-")
 
 
 def _multiprocessors(plan: Plan) -> int:
@@ -251,7 +255,9 @@ def _traits_for_launch(problem: Problem, plan: Plan, multiprocessors: int) -> tu
     """Return what is compiled for a problem as the kernel computes it, and how many blocks run at once."""
     traits = traits_of(problem, plan)
     at_once = resident(traits.cluster_size, multiprocessors)
-    return for_shape(traits, problem.m, problem.n, problem.batch, at_once), at_once
+    size = traits.element_bytes
+    whole_lines = problem.a.leading * size % LINE == 0, problem.b.leading * size % LINE == 0
+    return for_shape(traits, problem.m, problem.n, problem.batch, at_once, whole_lines), at_once
 
 
 def require_kernel(problem: Problem, plan: Plan) -> None:

@@ -14,6 +14,7 @@ from lanewise.linalg.kernels.hopper.traits import (
     OTHER_REGISTERS,
     REGISTERS,
     ROWS,
+    WIDEST,
     Store,
     Traits,
     traits_of,
@@ -27,6 +28,8 @@ from lanewise.linalg.problem import Problem
 MOST_BLOCKS = 8
 #: Stages that are enough.
 _LEAST_STAGES = 3
+#: Rows of the highest box of TMA.
+_HIGHEST_BOX = 256
 
 
 def require_possible(traits: Traits) -> None:
@@ -48,16 +51,18 @@ def _about_tile(T: Traits) -> str:
     if T.consumers not in REGISTERS:
         return f"{T.bm} rows take {T.consumers} warpgroups; a block has {max(REGISTERS)} at most"
     widths = wgmma_widths(T.a.name, T.b.name, sums.name)
-    if T.bn not in widths:
+    if T.bn not in widths and not (T.bn > WIDEST and T.piece in widths):
         names = ", ".join(map(str, widths))
-        return f"wgmma of {T.a.name} and {T.b.name} takes {names} columns, not {T.bn}"
+        return f"wgmma of {T.a.name} and {T.b.name} takes {names} columns, not {T.piece}"
     if T.piece not in widths:
         return f"sums are promoted in halves of {T.bn} columns, but wgmma takes no {T.piece}"
+    if T.bn > WIDEST and (T.promotes or T.grouped or T.problem.sparse or T.plan.split * T.plan.groups > 1):
+        return f"more than {WIDEST} columns are for dense products whose K is not split or promoted"
     if T.bk * T.element_bytes != LINE:
         return f"a stage must have {LINE // T.element_bytes} elements of K (128 bytes), not {T.bk}"
     if (
         T.sum_registers + OTHER_REGISTERS > T.most_registers
-        or T.bn // 2 * sums.bits // 32 + OTHER_REGISTERS > FIRST_REGISTERS[T.consumers]
+        or min(T.bn, WIDEST) // 2 * sums.bits // 32 + OTHER_REGISTERS > FIRST_REGISTERS[T.consumers]
     ):
         return f"{T.consumer_rows} × {T.bn} sums do not fit into the registers of a warpgroup"
     return ""
@@ -67,13 +72,13 @@ def _about_memory(T: Traits, memory: SharedMemory) -> str:
     """Return what is wrong with a cluster's shares of a tile, or with the size of shared memory."""
     plan, wide = T.plan, LINE // T.element_bytes
     rows, columns = plan.cluster
-    a_k_major, b_k_major = T.problem.a.k_major, T.problem.b.k_major
+    b_k_major = T.problem.b.k_major
     if (b_k_major and T.bn % (8 * rows)) or T.bm % (8 * columns):
         return f"a cluster {plan.cluster} does not divide the tile into parts of eight rows"
-    if not b_k_major and -(-T.bn // wide) % rows:
-        return f"the number of boxes of {wide} in {T.bn} columns is not a multiple of {rows}"
-    if not a_k_major and (T.bm // wide) % columns:
-        return f"the number of boxes of {wide} in {T.bm} rows is not a multiple of {columns}"
+    if b_k_major and T.bn // rows > _HIGHEST_BOX:
+        return f"{T.bn // rows} columns are more than TMA loads at once; take a cluster of more rows"
+    if not b_k_major and T.piece < T.bn and T.piece % wide:
+        return f"halves of {T.bn} columns are no multiple of the {wide} of a box"
     if T.bn % T.store_columns or T.cluster_size > MOST_BLOCKS:
         return f"{T.bn} columns cannot be divided among {plan.split} blocks"
     if memory.total > MOST_SHARED:

@@ -38,10 +38,11 @@ class Mainloop:
     def multiply(self, accumulators, stage, further, column=0):
         """Issue the products of one stage in order of K, 64 rows at once; sums begin unless `further`.
 
-        `column` is the first of a piece of the tile.
+        `column` is the first of a piece of the tile, if the accumulators are for this piece alone.
         """
         T, a, b = self.traits, self.a, self.b
         blocks = T.consumer_rows // ROWS
+        pieces = len(accumulators) // blocks
         first = 0 if T.pingpong else self.own * blocks
         split = None
         if T.plan.splits_a:
@@ -50,13 +51,13 @@ class Mainloop:
         begun = further
         for plane_a, plane_b in plane_products(T.planes, T.problem.is_transpose):
             for k in range(0, T.bk, self.mma.k):
-                for block in range(blocks):
-                    from_b = b[column, k, plane_b, stage]
+                for number in range(len(accumulators)):
+                    from_b = b[column + number % pieces * T.piece, k, plane_b, stage]
                     if split is None:
-                        from_a = a[0, k, first + block, plane_a, stage]
+                        from_a = a[0, k, first + number // pieces, plane_a, stage]
                     else:
                         from_a = split[plane_a][k // self.mma.k]
-                    accumulators[block] = self.mma(from_a, from_b, accumulators[block], accumulate=begun)
+                    accumulators[number] = self.mma(from_a, from_b, accumulators[number], accumulate=begun)
                 begun = True
         lw.wgmma_commit()
         return accumulators

@@ -33,7 +33,7 @@ class OperandTile:
     """`rows` × `bk` elements in each of several stages. `parts` blocks of a cluster load a part each.
 
     A K-major tile lies as rows of 128 bytes (64 of a sparse A); one whose neighbours lie along M or N as
-    boxes of `bk` lines.
+    boxes of `bk` lines. A block's part of the latter is some of the boxes, or some lines of each of them.
     """
 
     def __init__(
@@ -49,6 +49,8 @@ class OperandTile:
         self.size = dtype.word_bits // 8
         self.wide = LINE // self.size
         self.boxes = -(-self.rows // self.wide)
+        #: Blocks of a cluster that share the lines of a box.
+        self.sharing = 1 if k_major or self.boxes % parts == 0 else parts
         #: Bytes of a line, which is as long as its swizzle.
         self.line = self.bk * self.size if k_major else LINE
 
@@ -65,7 +67,7 @@ class OperandTile:
     @property
     def box(self) -> tuple[int, int]:
         """The box of the operand's tensor map, outermost first."""
-        return (self.rows // self.parts, self.bk) if self.k_major else (self.bk, self.wide)
+        return (self.rows // self.parts, self.bk) if self.k_major else (self.bk // self.sharing, self.wide)
 
     def _array(self, shape, strides) -> Array:
         swizzle = line_swizzle(self.size, self.line)
@@ -90,16 +92,19 @@ class OperandTile:
         )
 
     def target(self) -> Any:
-        """Return the array that loads write: (box…, which part or box, stage)."""
+        """Return the array that loads write: (box…, which part or box, stage); (box…, which of the lines of a
+        box, which box, stage) if its lines are shared."""
         if self.k_major:
             rows = self.rows // self.parts
             return self._array(
                 (rows * self.planes, self.bk, self.parts, self.stages),
                 (self.bk, 1, rows * self.bk, self.elements),
             )
-        return self._array(
-            (self.bk, self.wide, self.boxes, self.stages), (self.wide, 1, self.bk * self.wide, self.elements)
-        )
+        lines = self.bk // self.sharing
+        shape, strides = (lines, self.wide), (self.wide, 1)
+        if self.sharing > 1:
+            shape, strides = (*shape, self.sharing), (*strides, lines * self.wide)
+        return self._array((*shape, self.boxes, self.stages), (*strides, self.bk * self.wide, self.elements))
 
     def load(
         self, map, target, at, stage, barrier, part, mask
@@ -116,6 +121,12 @@ class OperandTile:
             if self.parts > 1:
                 row, place = first + part * (self.rows // self.parts), part
             lw.tma.load(target[None, None, place, stage], map, (*lead, row, k), barrier, **many)
+            return
+        if self.sharing > 1:
+            k = k + part * (self.bk // self.sharing)
+            for which in range(self.boxes):
+                at_box = (*lead, k, first + which * self.wide)
+                lw.tma.load(target[None, None, part, which, stage], map, at_box, barrier, **many)
             return
         share = self.boxes // self.parts
         for number in range(share):

@@ -8,6 +8,7 @@ is one or several boxes, the unit that TMA stores.
 from __future__ import annotations
 
 from functools import cached_property
+from math import gcd
 
 from lanewise.layout import Swizzle
 from lanewise.linalg.kernels.hopper.traits import LINE, MOST_SHARED, ROWS, WARPGROUP, Store, Traits
@@ -17,6 +18,8 @@ MOST_BUFFERS = 4
 #: Bytes of a box's rows that are swizzled; those of the narrowest of several boxes; columns of the widest.
 SWIZZLED = (128, 64, 32)
 _LEAST_BOX, _WIDEST_BOX = 64, 256
+#: Columns of results that are stored transposed at once, at least.
+_LEAST_TRANSPOSED = 32
 #: What shared memory of results is aligned to, whatever lies before it: whole patterns of the swizzle.
 _ALIGNED = 1024
 #: Columns of a sparse product's tile, if its lines are stored transposed, that pass through at once, at most.
@@ -199,18 +202,36 @@ class SharedMemory:
 
     @cached_property
     def box_rows(self) -> int:
-        """Rows of one box; stored transposed, these are columns of the tile."""
+        """Rows of one box; stored transposed, these are columns of the tile, the same in every subtile."""
+        return gcd(self.traits.store_columns, self.staged_rows) if self.traits.transposed else ROWS
+
+    @cached_property
+    def staged_rows(self) -> int:
+        """Rows of a subtile; stored transposed, these are columns of the tile.
+
+        A tile that is stored transposed by TMA leaves through two buffers, in the fewest subtiles that are
+        possible, and those in the fewest boxes; or all columns of 64 rows leave at once.
+        """
         T = self.traits
         if not T.transposed:
             return ROWS
-        if not T.problem.sparse:
-            return T.store_columns
-        widths = range(8, _MOST_SPARSE_COLUMNS + 1, 8)
-        return max(each for each in widths if T.store_columns % each == 0)
+        most = T.store_columns
+        if T.problem.sparse:
+            return max(each for each in range(8, _MOST_SPARSE_COLUMNS + 1, 8) if most % each == 0)
+        if T.store is not Store.TMA or (T.consumer_rows == ROWS and most <= _WIDEST_BOX and self._fits(most)):
+            return most
+        tried = range(_LEAST_TRANSPOSED, min(most, _WIDEST_BOX) + 1, 8)
+        fitting = [each for each in tried if self._fits(2 * each)]
+        by_boxes = {each: (-(most - 1) // each, gcd(most, each)) for each in fitting}
+        return max(fitting, key=lambda each: by_boxes[each], default=min(most, _LEAST_TRANSPOSED))
+
+    def _fits(self, columns: int) -> bool:
+        """Return whether 64 rows of so many results fit into what is left for a consumer."""
+        return self._box_bytes(columns) <= self.room
 
     def _boxes_bytes(self, boxes: int) -> int:
         """Bytes of so many boxes, in whole patterns of the swizzle."""
-        bits = self.box_rows * boxes * self.box_columns * self.traits.out.bits
+        bits = self.staged_rows * boxes * self.box_columns * self.traits.out.bits
         return -(-bits // 8 // _ALIGNED) * _ALIGNED
 
     @cached_property
@@ -224,11 +245,12 @@ class SharedMemory:
         across = ROWS if T.transposed else T.store_columns
         boxes = across // self.box_columns
         if T.transposed and T.problem.sparse:
-            subtiles = T.consumer_rows // ROWS * T.store_columns // self.box_rows
+            subtiles = T.consumer_rows // ROWS * T.store_columns // self.staged_rows
             return boxes, max(1, min(MOST_BUFFERS, self.room // self._boxes_bytes(boxes), subtiles))
         if T.transposed:
             whole = self._boxes_bytes(boxes)
-            return boxes, 2 if T.consumer_rows > ROWS and 2 * whole <= self.room else 1
+            several = T.consumer_rows * T.store_columns > ROWS * self.staged_rows
+            return boxes, 2 if several and 2 * whole <= self.room else 1
         if T.store is Store.WARPS:
             return 1, 2 if 2 * self._boxes_bytes(1) <= self.room else 1
         if self.holds_all_results:
@@ -268,7 +290,7 @@ class SharedMemory:
     def subtile_columns(self) -> int:
         """Columns of a subtile; the last of a tile may have fewer."""
         T = self.traits
-        return self.box_rows if T.transposed else self.box_columns * self.subtile_boxes
+        return self.staged_rows if T.transposed else self.box_columns * self.subtile_boxes
 
     @property
     def subtiles(self) -> int:

@@ -28,7 +28,9 @@ FIRST_REGISTERS = {1: 255, 2: 168, 3: 128}
 REGISTERS_OF_CONSUMERS = {consumers: most for consumers, (_, most) in REGISTERS.items()}
 #: Registers of a consumer beside its sums.
 OTHER_REGISTERS = 28
-#: Columns of the widest tile whose sums and totals fit into the registers of a warpgroup.
+#: Columns of the widest instruction, and of the widest tile whose sums and totals fit into the registers of a
+#: warpgroup.
+WIDEST = 256
 WIDEST_PROMOTED = 192
 #: Dynamic shared memory that a block can have beside some hundred bytes of barriers.
 MOST_SHARED = shared_bytes_of("sm_90a") - 1024
@@ -169,11 +171,21 @@ class Traits(TileTraits):
 
     @property
     def piece(self) -> int:
-        """Columns that are multiplied before their sums are promoted: a tile's, or half of a wide one's.
+        """Columns of one instruction: a tile's, or half of a wide one's.
 
-        The sums of a whole wide tile and its totals do not fit into the registers.
+        An instruction has at most 256 columns. Sums that are promoted have halves of fewer columns: those of
+        a whole wide tile and its totals do not fit into the registers.
         """
-        return self.bn // 2 if self.promotes and self.bn > WIDEST_PROMOTED else self.bn
+        widest = WIDEST_PROMOTED if self.promotes else WIDEST
+        return self.bn // 2 if self.bn > widest else self.bn
+
+    @property
+    def accumulators(self) -> int:
+        """Accumulators of a consumer, each 64 rows by the columns of an instruction, row by row.
+
+        The halves of a promoted tile take turns in one.
+        """
+        return self.consumer_rows // ROWS * (1 if self.promotes else self.bn // self.piece)
 
     @property
     def sum_registers(self) -> int:
