@@ -4,38 +4,63 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from lanewise.formats import Format
 from lanewise.linalg.kernels.family import Launch, residual_strides
-from lanewise.linalg.kernels.int4.kernels import LANES, PARTS, ROWS, FewRows, few_rows, unpacking
-from lanewise.linalg.kernels.int4.packing import CHUNK, COLUMNS
+from lanewise.linalg.kernels.int4.kernels import (
+    CONSUMERS,
+    LINE,
+    WIDE,
+    Tile,
+    Traits,
+    product,
+    unpacking,
+)
+from lanewise.linalg.kernels.int4.packing import CHUNK, COLUMNS, GROUP_STEP
+from lanewise.linalg.planning.gpus import GPUS
 from lanewise.linalg.problem import Operand, Problem
+from lanewise.tensor_maps import tensor_map
 
-#: Instructions' rows of a block, and its tiles of columns: two where that leaves no multiprocessor idle.
-_BLOCKS, _TILES = (1, 2, 4, 8), 2
+#: Rows of a tile, and those up to which two blocks share a multiprocessor.
+_ROWS, _FEW = (8, 16, 32, 64, 128, 256), 64
+#: Blocks that share K, at most: what a cluster may have.
+_MOST_PARTS = 8
 
 
-def few_rows_launch(
-    problem: Problem, memory: Sequence[object], leading: int, packed: tuple[int, int, int],
-    factors: tuple[float, float], multiprocessors: int,
+def tile_of(m: int, n: int, chunks: int) -> Tile:
+    """Return how a product is divided: K is shared by as many blocks as leave no multiprocessor idle.
+
+    The order of sums depends on it, so that it is that of an H200 everywhere.
+    """
+    rows = next((rows for rows in _ROWS if rows >= m), _ROWS[-1])
+    tiles, at_once = -(-m // rows) * -(-n // WIDE), 2 if rows <= _FEW else 1
+    parts = 1
+    while 2 * parts <= min(_MOST_PARTS, chunks) and tiles <= at_once * GPUS["sm_90a"].slots(2 * parts):
+        parts *= 2
+    return Tile(rows, parts, at_once)
+
+
+def product_launch(
+    problem: Problem, memory: Sequence[Any], packed: tuple[int, int, int], factors: tuple[float, float],
+    tile: Tile,
 ) -> Launch:  # fmt: skip
-    """Return the launch of a product of few rows.
+    """Return the launch of a product.
 
-    `memory` are the rows, words, scales, result, bias, residual and output scale (0: none); `packed` are the
-    weights' chunks of K, elements of a group, and padded columns; `factors` are alpha and beta.
+    `memory` are the rows as a matrix, words, scales, result, bias, residual and output scale (0: none);
+    `packed` are the weights' tiles of K, elements of a group, and padded columns; `factors` are alpha and
+    beta.
     """
     chunks, group, columns = packed
-    blocks = next((each for each in _BLOCKS if each * ROWS >= problem.m), _BLOCKS[-1])
-    tiles = _TILES if problem.n > multiprocessors * COLUMNS else 1
-    traits = FewRows(_compiled_in(problem), tiles, blocks)
+    traits = Traits(_compiled_in(problem), tile, 1 if group % CHUNK == 0 else 2)
     x, words, scales, out, bias, residual, scale_out = memory
-    out_row, out_column = problem.out.strides
     arguments = (
-        x, words, scales, out, problem.m, problem.n, chunks, group // CHUNK, columns, leading, out_row,
-        out_column, bias, residual, *residual_strides(problem)[:2], scale_out, *factors, problem.folded_rows,
+        tensor_map(x, (traits.rows, LINE), swizzle="128B"), words, scales, out, problem.m, problem.n, chunks,
+        group // GROUP_STEP, columns, *problem.out.strides, bias, residual, *residual_strides(problem)[:2],
+        scale_out, *factors, problem.folded_rows,
     )  # fmt: skip
-    grid = (-(-problem.m // traits.rows), -(-problem.n // traits.columns))
-    return Launch(few_rows(traits)[grid, PARTS * LANES, traits.shared_bytes], arguments)
+    grid = (-(-problem.n // WIDE) * tile.split, -(-problem.m // traits.rows))
+    return Launch(product(traits)[grid, traits.threads, traits.shared_bytes], arguments)
 
 
 def _compiled_in(problem: Problem) -> Problem:
@@ -53,6 +78,5 @@ def _compiled_in(problem: Problem) -> Problem:
 def unpack_launch(dtype: Format, memory: Sequence[object], n: int, packed: tuple[int, int, int]) -> Launch:
     """Return the launch that writes weights (N, K); `memory` are words, scales and the matrix as words."""
     chunks, group, columns = packed
-    arguments = (*memory, n, chunks, group // CHUNK, columns)
-    grid = (-(-chunks // PARTS), -(-n // COLUMNS))
-    return Launch(unpacking(dtype)[grid, PARTS * LANES], arguments)
+    arguments = (*memory, n, chunks, group // GROUP_STEP, columns)
+    return Launch(unpacking(dtype)[(chunks, -(-n // COLUMNS)), CONSUMERS], arguments)
