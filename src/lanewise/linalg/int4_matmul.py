@@ -22,6 +22,7 @@ from lanewise.linalg.rules import Request, request_of
 
 if TYPE_CHECKING:
     from lanewise.linalg.kernels.int4.kernels import Tile
+    from lanewise.linalg.launch.repeat import CallKind
 
 #: Rows up to which a kernel unpacks weights as it multiplies, each time it reads them.
 MOST_FEW_ROWS = 1024
@@ -32,9 +33,10 @@ _LEAST_BITS = 16
 
 
 def product(
-    a: object, b: QuantizedMatrix, options: Options, dense: Callable[[Any, Any, Options], Any]
-) -> Any:
-    """Return the product with quantized weights; `dense` computes one of two arrays."""
+    a: object, b: QuantizedMatrix, options: Options, known: CallKind | None,
+    dense: Callable[[Any, Any, Options], Any],
+) -> Any:  # fmt: skip
+    """Return the product with quantized weights; `known` keeps its launch, `dense` multiplies two arrays."""
     for name in ("accumulate", "precision", "plan", "scale_a", "scale_b"):
         if getattr(options, name) is not None:
             raise LanewiseError(f"products with weights of lw.quantize take no {name}=")
@@ -59,7 +61,9 @@ def product(
     else:
         from lanewise.linalg.launch.int4 import multiply
 
-        multiply(request, problem, b, _tile(problem, b))
+        prepared = multiply(request, problem, b, _tile(problem, b))
+        if known is not None and prepared is not None:
+            known.remember(prepared, request, options)
     return request.result if options.out is None else options.out
 
 

@@ -44,6 +44,8 @@ class QuantizedMatrix:
         self.words, self.scales = words, scales
         #: Copies on GPUs, by library and device; they are made for the first product there.
         self.copies: dict[tuple[str, int], OnDevice] = {}
+        #: What of it decides a launch, besides the device: all but its address and its numbers.
+        self.kind = ("int4", *shape, group, fmt.name)
         #: The library and the device that `dequantize` returns an array of.
         self.library: str = "numpy"
         self.device: int | None = None

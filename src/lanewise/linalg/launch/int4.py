@@ -9,7 +9,14 @@ from lanewise.gpu.device import Context, context
 from lanewise.linalg.kernels.int4.packing import CHUNK
 from lanewise.linalg.launch.attention import require_hopper
 from lanewise.linalg.launch.device_view import DeviceView
-from lanewise.linalg.launch.prepare import Prepared, current_stream, kept_launches, record_launches
+from lanewise.linalg.launch.prepare import (
+    OPERANDS,
+    Prepared,
+    current_stream,
+    kept_launches,
+    operand_addresses,
+    record_launches,
+)
 from lanewise.linalg.operands import View, empty, view_of
 from lanewise.linalg.problem import Problem
 from lanewise.linalg.quantize import QuantizedMatrix
@@ -20,21 +27,24 @@ if TYPE_CHECKING:
     from lanewise.linalg.kernels.int4.kernels import Tile
 
 _PREPARED: RecentlyUsed[object, Prepared] = RecentlyUsed(1024)
+#: Where the address of scales is among those of operands.
+_METADATA = OPERANDS.index("metadata")
 #: Bytes that rows begin at multiples of.
 _ALIGNED = 16
 
 
-def multiply(request: Request, problem: Problem, b: QuantizedMatrix, tile: Tile) -> None:
-    """Launch the kernel that unpacks weights as it multiplies."""
+def multiply(request: Request, problem: Problem, b: QuantizedMatrix, tile: Tile) -> Prepared | None:
+    """Launch the kernel that unpacks weights as it multiplies; returns what repeats it, if anything does."""
     if not (problem.m and problem.n):
-        return
+        return None
     x, leading = _rows(request, problem, b)
+    copied = x is not request.a
     there = b.on_device(x)
     ordinal = x.device
     assert ordinal is not None
-    views = (request.out, request.bias, request.residual, request.scale_out)
-    addresses = [x.address, there.values_address, there.metadata_address]
-    addresses += [0 if each is None else each.address for each in views]
+    request.a, request.b = x, view_of(there.values, "b")
+    addresses = operand_addresses(request, None)
+    addresses[_METADATA] = there.metadata_address
     key = (problem, leading, tile, b.k, b.group, b.columns, request.alpha, request.beta, ordinal)
     found = _PREPARED.get(key)
     if found is None:
@@ -42,6 +52,7 @@ def multiply(request: Request, problem: Problem, b: QuantizedMatrix, tile: Tile)
         found = _prepared(name, context(ordinal), addresses, request, problem, (leading, tile), b)
         _PREPARED.put(key, found)
     found(addresses, current_stream(x, ordinal))
+    return None if copied else found
 
 
 def _rows(request: Request, problem: Problem, b: QuantizedMatrix) -> tuple[View, int]:
@@ -68,11 +79,16 @@ def _prepared(
     from lanewise.linalg.kernels.int4.launches import product_launch
 
     leading, tile = how
-    formats = (s32, b.format, problem.out.dtype, *problem.epilogue.added_dtypes, f32)
-    x = DeviceView(0, addresses[0], (problem.m, b.k), (leading, 1), b.format)
+    x = DeviceView(OPERANDS.index("a"), request.a.address, (problem.m, b.k), (leading, 1), b.format)
+    bias_type, residual_type = problem.epilogue.added_dtypes
+    others = (
+        ("b", s32), ("metadata", b.format), ("out", problem.out.dtype), ("bias", bias_type),
+        ("residual", residual_type), ("scale_out", f32),
+    )  # fmt: skip
+    places = [(OPERANDS.index(each), fmt) for each, fmt in others]
     memory = [
-        DeviceView(number, address, (1,), (1,), fmt) if address else 0
-        for number, (address, fmt) in enumerate(zip(addresses[1:], formats, strict=True), 1)
+        DeviceView(number, addresses[number], (1,), (1,), fmt) if addresses[number] else 0
+        for number, fmt in places
     ]
     packed, factors = (b.chunks, b.group, b.columns), (request.alpha, request.beta)
     launch = product_launch(problem, [x, *memory], packed, factors, tile)

@@ -88,7 +88,7 @@ class Traits:
 
     @property
     def split(self) -> int:
-        """Parts of K."""
+        """Blocks of a cluster, each of which sums a part of K."""
         return self.tile.split
 
     @property
