@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import gcd
 from typing import Any
 
 import ml_dtypes
@@ -86,7 +87,7 @@ def kernel_result(x: Any, weights: Any) -> Any:
     """The launch of the kernel, for the CPU machine, and its result."""
     (m, k), n = x.shape, weights.shape[1]
     rows = Operand(weights.format, True, k)
-    problem = Problem(m, n, k, rows, rows, Operand(weights.format, True, n), f32)
+    problem = Problem(m, n, k, rows, rows, Operand(weights.format, True, n, alignment=gcd(16, 2 * n)), f32)
     out = np.zeros((m, n), x.dtype)
     arrays = [each.reshape(-1) for each in (weights.words.view(np.int32), weights.scales, out)]
     packed, tile = (weights.chunks, weights.group, weights.columns), tile_of(m, n, weights.chunks)

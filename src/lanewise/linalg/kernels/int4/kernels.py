@@ -62,6 +62,8 @@ class Traits:
     tile: Tile
     #: Groups of K in a stage that have scales of their own.
     groups: int
+    #: Columns of results that a thread stores at once.
+    width: int
 
     #: The type of sums.
     wide = f32
@@ -251,21 +253,27 @@ def store_sums(T, Out, strides, given, first_row, parts, sizes) -> None:
     sums = lw.dynamic_shared(f32, Layout((T.rows, WIDE), (PITCH, 1)))
     rank = lw.cluster.rank() if T.split > 1 else 0
     first_column = lw.block_idx.x // T.split * WIDE
-    count = lw.min(M - first_row, T.rows) * WIDE
-    for element in lw.range(lw.thread_idx.x + rank * CONSUMERS, count, T.split * CONSUMERS):
-        row, column = element // WIDE, element % WIDE
-        if T.split > 1:
-            place = sums.ptr(row, column)
-            values = [lw.cluster.map(place, part).load() for part in range(T.split)]
-            total = values[0]
-            for part in range(1, T.split):
-                total = lw.where(part < parts, total + values[part], total)
-        else:
-            total = sums[row, column]
+    across = WIDE // T.width
+    count = lw.min(M - first_row, T.rows) * across
+    for piece in lw.range(lw.thread_idx.x + rank * CONSUMERS, count, T.split * CONSUMERS):
+        row, column = piece // across, piece % across * T.width
+        place = sums.ptr(row, column).aligned(4 * T.width)
+        places = [lw.cluster.map(place, part) if T.split > 1 else place for part in range(T.split)]
+        values = [each.load(T.width) if T.width > 1 else [each.load()] for each in places]
         row, column = first_row + row, first_column + column
-        value = finished_sum(T, given, total, row, column, M, N)
-        if column < N:
-            Out[row.to(lw.i64) * strides[0] + column.to(lw.i64) * strides[1]] = value.to(T.out)
+        results = []
+        for i in range(T.width):
+            total = values[0][i]
+            for part in range(1, T.split):
+                total = lw.where(part < parts, total + values[part][i], total)
+            results.append(finished_sum(T, given, total, row, column + i, M, N).to(T.out))
+        target = Out + (row.to(lw.i64) * strides[0] + column.to(lw.i64) * strides[1])
+        if column + (T.width - 1) < N:
+            target.aligned(T.width * T.out.bits // 8).store(results)
+        else:
+            for i in range(T.width - 1):
+                if column + i < N:
+                    target[i] = results[i]
 
 
 @lw.device
@@ -292,6 +300,8 @@ def product(T: Traits) -> Kernel:
         folded_rows: lw.i32,
     ):  # fmt: skip
         chunks, per_group = lw.assume(chunks, nonnegative=True), lw.assume(per_group, nonnegative=True)
+        if T.width > 1:
+            out_row, out_column = lw.assume(out_row, multiple_of=T.width), lw.i64(1)
         thread = lw.thread_idx.x
         warp = lw.shfl_sync(thread // LANES, 0)  # the same in a warp, and the compiler knows
         pipeline = lw.Pipeline(T.stages, bytes=T.stage_bytes, consumers=CONSUMERS // LANES)

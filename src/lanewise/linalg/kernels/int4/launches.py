@@ -24,6 +24,8 @@ from lanewise.tensor_maps import tensor_map
 
 #: Rows of a tile, and those up to which two blocks share a multiprocessor.
 _ROWS, _FEW = (8, 16, 32, 64, 128, 256), 64
+#: Columns of results that are stored at once where they lie side by side.
+_WIDTH = 4
 #: Blocks that share K, at most: what a cluster may have.
 _MOST_PARTS = 8
 
@@ -52,11 +54,15 @@ def product_launch(
     beta.
     """
     chunks, group, columns = packed
-    traits = Traits(_compiled_in(problem), tile, 1 if group % CHUNK == 0 else 2)
-    x, words, scales, out, bias, residual, scale_out = memory
+    out = problem.out
+    beside = out.k_major and out.inner == 1 and out.alignment * 8 >= _WIDTH * out.dtype.bits
+    traits = Traits(
+        _compiled_in(problem), tile, 1 if group % CHUNK == 0 else CHUNK // GROUP_STEP, _WIDTH if beside else 1
+    )
+    x, words, scales, result, bias, residual, scale_out = memory
     arguments = (
-        tensor_map(x, (traits.rows, LINE), swizzle="128B"), words, scales, out, problem.m, problem.n, chunks,
-        group // GROUP_STEP, columns, *problem.out.strides, bias, residual, *residual_strides(problem)[:2],
+        tensor_map(x, (traits.rows, LINE), swizzle="128B"), words, scales, result, problem.m, problem.n,
+        chunks, group // GROUP_STEP, columns, *out.strides, bias, residual, *residual_strides(problem)[:2],
         scale_out, *factors, problem.folded_rows,
     )  # fmt: skip
     grid = (-(-problem.n // WIDE) * tile.split, -(-problem.m // traits.rows))
