@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 #: Rows up to which a kernel unpacks weights as it multiplies, each time it reads them.
 MOST_FEW_ROWS = 1024
-#: The arch whose instruction this kernel uses.
-ARCH = "sm_90a"
+#: The arch whose instruction this kernel uses, and its K.
+ARCH, _DEEP = "sm_90a", 16
 #: Bits of the results that this kernel stores.
 _LEAST_BITS = 16
 
@@ -55,7 +55,7 @@ def product(
     if left.device is None:
         if not few:
             return dense(a, b.rows().T, options)
-        _on_cpu(request, problem, b, _tile(problem, b).split)
+        _on_cpu(request, problem, b, _tile(problem, b))
     elif not few:
         return dense(a, _unpacked(b, left), options)
     else:
@@ -74,27 +74,33 @@ def _request(a: object, b: QuantizedMatrix, options: Options, left: View) -> Req
 
 
 def _tile(problem: Problem, b: QuantizedMatrix) -> Tile:
-    """Return how a product is divided; the parts of K are those of one row if results must not vary."""
+    """Return how a product is divided; if results must not vary, all numbers of rows have the same sums."""
     from lanewise.linalg.kernels.int4.launches import tile_of
 
     tile = tile_of(problem.m, problem.n, b.chunks)
     if problem.batch_invariant:
-        return replace(tile, split=tile_of(1, problem.n, b.chunks).split)
+        return replace(tile, split=tile_of(1, problem.n, b.chunks).split, chains=1)
     return tile
 
 
-def _on_cpu(request: Request, problem: Problem, b: QuantizedMatrix, parts: int) -> None:
-    """Compute a product in host memory, in the order in which the blocks of the kernel sum."""
+def _on_cpu(request: Request, problem: Problem, b: QuantizedMatrix, tile: Tile) -> None:
+    """Compute a product in host memory, in the order in which the blocks of the kernel sum.
+
+    K is put in the order of its parts: blocks of the cluster, then chains of sums of a block.
+    """
     from lanewise.linalg.cpu.epilogue import as_matrices
     from lanewise.linalg.cpu.sums import compute
 
-    missing = b.chunks * CHUNK - b.k
+    share = -(-b.chunks // tile.split)
+    parts = -(-b.chunks // share)
+    k = parts * share * CHUNK
+    order = np.arange(k).reshape(parts, share, -1, tile.chains, _DEEP).transpose(0, 3, 1, 2, 4).reshape(-1)
     rows = np.ascontiguousarray(as_matrices(request.a.array, request.a.shape))
-    x = np.pad(rows, [(0, 0)] * (rows.ndim - 1) + [(0, missing)])
-    w = np.pad(b.rows(), ((0, 0), (0, missing))).T
-    whole = replace(request, a=view_of(x, "a"), b=view_of(w, "b"), k=b.chunks * CHUNK)
-    plan = Plan("warpgroup", ARCH, (128, 128, CHUNK), 2, split=parts)
-    compute(whole, replace(problem, k=b.chunks * CHUNK), plan)
+    x = np.pad(rows, [(0, 0)] * (rows.ndim - 1) + [(0, k - b.k)])[..., order]
+    w = np.pad(b.rows(), ((0, 0), (0, k - b.k)))[:, order].T
+    whole = replace(request, a=view_of(x, "a"), b=view_of(w, "b"), k=k)
+    plan = Plan("warpgroup", ARCH, (128, 128, CHUNK // tile.chains), 2, split=tile.chains, groups=parts)
+    compute(whole, replace(problem, k=k), plan)
 
 
 def _unpacked(b: QuantizedMatrix, like: View) -> Any:

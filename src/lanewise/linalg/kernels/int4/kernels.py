@@ -51,6 +51,8 @@ class Tile:
     rows: int
     split: int
     at_once: int
+    #: Sums of a block over every `chains`-th 16 of K: a wgmma of few rows would wait for the one before it.
+    chains: int = 1
 
 
 @dataclass(frozen=True)
@@ -206,7 +208,8 @@ def mainloop(T, pipeline, steps):
     lane, thread = lw.lane_id(), lw.thread_idx.x
     tile, warp = thread // WARPGROUP, thread % WARPGROUP // LANES
     column = thread // LANES * 16 + lane // 4
-    acc = mma.zeros()
+    chains = T.tile.chains
+    acc = [mma.zeros() for _ in range(chains)]
     reading = pipeline.consumer_state()
     before = reading
     for done in lw.range(steps):
@@ -219,8 +222,10 @@ def mainloop(T, pipeline, steps):
             fragments = [unpacked(T.dtype, word, pairs[half % T.groups]) for word in words[half]]
             lw.wgmma_fence()
             for number, fragment in enumerate(fragments):
-                further = True if half or number else done > 0
-                acc = mma(tuple(fragment), x[0, number * DEEP, half, stage], acc, accumulate=further)
+                step = half * len(fragments) + number
+                which, further = step % chains, True if step >= chains else done > 0
+                from_x = x[0, number * DEEP, half, stage]
+                acc[which] = mma(tuple(fragment), from_x, acc[which], accumulate=further)
             lw.wgmma_commit()
             lw.wgmma_wait(1)
             if half == 0:  # noqa: SIM102, decided while tracing
@@ -243,7 +248,10 @@ def put_sums(T, acc, steps) -> None:
     column = lw.thread_idx.x // LANES * 16 + lane // 4
     for i in range(T.rows // 2):
         row = i // 4 * 8 + lane % 4 * 2 + i % 2
-        sums[row, column + i // 2 % 2 * 8] = lw.where(steps > 0, acc[i], f32(0.0))
+        total = acc[0][i]
+        for each in acc[1:]:
+            total = total + each[i]
+        sums[row, column + i // 2 % 2 * 8] = lw.where(steps > 0, total, f32(0.0))
 
 
 @lw.device

@@ -22,8 +22,10 @@ from lanewise.linalg.planning.gpus import GPUS
 from lanewise.linalg.problem import Operand, Problem
 from lanewise.tensor_maps import tensor_map
 
-#: Rows of a tile, and those up to which two blocks share a multiprocessor.
-_ROWS, _FEW = (8, 16, 32, 64, 128, 256), 64
+#: Rows of tiles, and the chains of sums of each.
+_ROWS = {8: 4, 16: 4, 32: 4, 64: 2, 128: 1, 256: 1}
+#: Rows of a tile up to which two blocks share a multiprocessor.
+_FEW = 64
 #: Columns of results that are stored at once where they lie side by side.
 _WIDTH = 4
 #: Blocks that share K, at most: what a cluster may have.
@@ -35,12 +37,12 @@ def tile_of(m: int, n: int, chunks: int) -> Tile:
 
     The order of sums depends on it, so that it is that of an H200 everywhere.
     """
-    rows = next((rows for rows in _ROWS if rows >= m), _ROWS[-1])
+    rows = next((rows for rows in _ROWS if rows >= m), max(_ROWS))
     tiles, at_once = -(-m // rows) * -(-n // WIDE), 2 if rows <= _FEW else 1
     parts = 1
     while 2 * parts <= min(_MOST_PARTS, chunks) and tiles <= at_once * GPUS["sm_90a"].slots(2 * parts):
         parts *= 2
-    return Tile(rows, parts, at_once)
+    return Tile(rows, parts, at_once, _ROWS[rows])
 
 
 def product_launch(
