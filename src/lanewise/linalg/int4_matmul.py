@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 #: Rows up to which a kernel unpacks weights as it multiplies, each time it reads them.
 MOST_FEW_ROWS = 1024
-#: The arch whose instruction this kernel uses, and its K.
-ARCH, _DEEP = "sm_90a", 16
+#: K of the kernel's instructions.
+_DEEP = 16
 #: Bits of the results that this kernel stores.
 _LEAST_BITS = 16
 
@@ -79,7 +79,7 @@ def _tile(problem: Problem, b: QuantizedMatrix) -> Tile:
 
     tile = tile_of(problem.m, problem.n, b.chunks)
     if problem.batch_invariant:
-        return replace(tile, split=tile_of(1, problem.n, b.chunks).split, chains=1)
+        return replace(tile, split=tile_of(1, problem.n, b.chunks).split, chains=1, by_warps=False)
     return tile
 
 
@@ -99,7 +99,8 @@ def _on_cpu(request: Request, problem: Problem, b: QuantizedMatrix, tile: Tile) 
     x = np.pad(rows, [(0, 0)] * (rows.ndim - 1) + [(0, k - b.k)])[..., order]
     w = np.pad(b.rows(), ((0, 0), (0, k - b.k)))[:, order].T
     whole = replace(request, a=view_of(x, "a"), b=view_of(w, "b"), k=k)
-    plan = Plan("warpgroup", ARCH, (128, 128, CHUNK // tile.chains), 2, split=tile.chains, groups=parts)
+    family, arch = ("warp", "sm_90") if tile.by_warps else ("warpgroup", "sm_90a")
+    plan = Plan(family, arch, (128, 128, CHUNK // tile.chains), 2, split=tile.chains, groups=parts)
     compute(whole, replace(problem, k=k), plan)
 
 

@@ -53,6 +53,8 @@ class Tile:
     at_once: int
     #: Sums of a block over every `chains`-th 16 of K: a wgmma of few rows would wait for the one before it.
     chains: int = 1
+    #: Whether warps multiply by mma.sync, which takes few rows from registers, too.
+    by_warps: bool = False
 
 
 @dataclass(frozen=True)
@@ -117,8 +119,11 @@ class Traits:
 
     @property
     def instruction(self) -> Instruction:
-        """The wgmma that multiplies 64 columns of the weights, from registers, by the rows of a tile."""
+        """The instruction that multiplies weights, from registers: 64 columns by all rows of a tile, or 16
+        columns by 8 rows."""
         name = self.dtype.name
+        if self.tile.by_warps:
+            return instruction(f"mma.sync.aligned.m16n8k16.row.col.f32.{name}.{name}.f32")
         return instruction(wgmma_name(self.rows, "f32", name, name), a_source="registers")
 
 
@@ -240,6 +245,40 @@ def mainloop(T, pipeline, steps):
 
 
 @lw.device
+def mainloop_by_warps(T, pipeline, steps):
+    """Return a thread's sums over its block's stages of K, as those of `mainloop` lie, by mma.sync."""
+    mma, stages, chains, blocks = T.instruction, Stages(T), T.tile.chains, T.rows // 8
+    lane, thread = lw.lane_id(), lw.thread_idx.x
+    tile, warp = thread // WARPGROUP, thread % WARPGROUP // LANES
+    column = thread // LANES * 16 + lane // 4
+    acc = [[mma.zeros() for _ in range(blocks)] for _ in range(chains)]
+    reading = pipeline.consumer_state()
+    for _ in lw.range(steps):
+        pipeline.wait(reading)
+        stage = reading.stage
+        words = [stages.words.ptr(0, lane, warp, half, tile, stage).aligned(16).load(4) for half in range(2)]
+        pairs = [scale_pairs(stages.scales.ptr(column, number, stage)) for number in range(T.groups)]
+        for half in range(2):
+            x = []
+            for block in range(blocks):
+                row = block * 8 + lane % 8
+                places = [stages.x.ptr(row, k + lane // 8 * 8, half, stage) for k in (0, LINE // 2)]
+                x.append([each for place in places for each in lw.ldmatrix(place, num=4).registers])
+            if half == 1:  # all is read
+                lw.syncwarp()
+                if lane == 0:
+                    pipeline.release(reading)
+            for number, word in enumerate(words[half]):
+                fragment = unpacked(T.dtype, word, pairs[half % T.groups])
+                which = number % chains
+                for block in range(blocks):
+                    from_x = x[block][2 * number : 2 * number + 2]
+                    acc[which][block] = mma(fragment, from_x, acc[which][block])
+        reading = reading.next()
+    return [[each[i] for each in chain for i in range(4)] for chain in acc]
+
+
+@lw.device
 def put_sums(T, acc, steps) -> None:
     """Write a thread's sums to shared memory, where the stages were: zeros if there was none."""
     sums = lw.dynamic_shared(f32, Layout((T.rows, WIDE), (PITCH, 1)))
@@ -338,7 +377,8 @@ def product(T: Traits) -> Kernel:
         else:
             if T.rows >= MANY:
                 lw.setmaxnreg_inc(_REGISTERS[1])
-            put_sums(T, mainloop(T, pipeline, steps), steps)
+            loop = mainloop_by_warps if T.tile.by_warps else mainloop
+            put_sums(T, loop(T, pipeline, steps), steps)
             if T.split == 1:
                 lw.barrier(1, CONSUMERS)
             meet(T)
