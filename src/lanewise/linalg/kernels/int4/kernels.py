@@ -25,10 +25,10 @@ from lanewise.linalg.order import wgmma_name
 from lanewise.linalg.problem import Problem
 
 LANES, WARPGROUP = 32, 128
-#: Threads that multiply.
-CONSUMERS = TILES * WARPGROUP
-#: Columns of a block; those of the sums in shared memory, so that no two lanes write to one bank.
-WIDE, PITCH = TILES * COLUMNS, TILES * COLUMNS + 4
+#: Threads of a block that unpacks a tile to memory.
+UNPACKING = 2 * WARPGROUP
+#: Words between rows of sums in shared memory beside their columns, so that no two lanes write to one bank.
+_GAP = 4
 #: K of a line of 128 bytes, and of an instruction.
 LINE, DEEP = 64, 16
 #: Rows of a tile from which on its sums need registers that a warpgroup which loads gives up; stages at most.
@@ -55,6 +55,8 @@ class Tile:
     chains: int = 1
     #: Whether warps multiply by mma.sync, which takes few rows from registers, too.
     by_warps: bool = False
+    #: Columns of a block, in tiles of the packed weights: a warpgroup multiplies each.
+    tiles: int = TILES
 
 
 @dataclass(frozen=True)
@@ -85,11 +87,26 @@ class Traits:
     @property
     def threads(self) -> int:
         """Threads of a block: one more warp loads; if it moves registers, one of a warpgroup."""
-        return CONSUMERS + (WARPGROUP if self.rows >= MANY else LANES)
+        return self.consumers + (WARPGROUP if self.rows >= MANY else LANES)
+
+    @property
+    def consumers(self) -> int:
+        """Threads of a block that multiply: a warpgroup for each tile of its columns."""
+        return self.tile.tiles * WARPGROUP
+
+    @property
+    def columns(self) -> int:
+        """Columns of the weights that a block multiplies."""
+        return self.tile.tiles * COLUMNS
+
+    @property
+    def sums(self) -> Layout:
+        """How sums lie in shared memory: (row, column)."""
+        return Layout((self.rows, self.columns), (self.columns + _GAP, 1))
 
     @property
     def rows(self) -> int:
-        """Rows of a tile."""
+        """Rows of a tile, which are the columns of a wgmma."""
         return self.tile.rows
 
     @property
@@ -100,7 +117,7 @@ class Traits:
     @property
     def piece_bytes(self) -> tuple[int, int, int]:
         """Bytes of a stage: of rows, of weights, of scales."""
-        return self.rows * CHUNK * 2, TILES * TILE_WORDS * 4, self.groups * WIDE * 2
+        return self.rows * CHUNK * 2, self.tile.tiles * TILE_WORDS * 4, self.groups * self.columns * 2
 
     @property
     def stage_bytes(self) -> int:
@@ -115,7 +132,7 @@ class Traits:
     @property
     def shared_bytes(self) -> int:
         """Shared memory of a block: stages, then sums."""
-        return max(self.stages * self.stage_bytes, self.rows * PITCH * 4)
+        return max(self.stages * self.stage_bytes, self.rows * (self.columns + _GAP) * 4)
 
     @property
     def instruction(self) -> Instruction:
@@ -132,6 +149,7 @@ class Stages:
 
     def __init__(self, T: Traits) -> None:
         of_rows, of_weights, _ = T.piece_bytes
+        tiles, columns = T.tile.tiles, T.columns
         #: (row, element, which half of K, stage)
         self.x = lw.dynamic_shared(
             T.dtype, Layout((T.rows, LINE, 2, T.stages), (LINE, 1, T.rows * LINE, T.rows * CHUNK)),
@@ -141,14 +159,14 @@ class Stages:
         self.words = lw.dynamic_shared(
             lw.u32,
             Layout(
-                (4, LANES, 4, 2, TILES, T.stages),
-                (1, 4, 4 * LANES, TILE_WORDS // 2, TILE_WORDS, TILES * TILE_WORDS),
+                (4, LANES, 4, 2, tiles, T.stages),
+                (1, 4, 4 * LANES, TILE_WORDS // 2, TILE_WORDS, tiles * TILE_WORDS),
             ),
             offset=T.stages * of_rows,
         )
         #: (column, group of K, stage)
         self.scales = lw.dynamic_shared(
-            T.dtype, Layout((WIDE, T.groups, T.stages), (1, WIDE, WIDE * T.groups)),
+            T.dtype, Layout((columns, T.groups, T.stages), (1, columns, columns * T.groups)),
             offset=T.stages * (of_rows + of_weights),
         )  # fmt: skip
 
@@ -161,14 +179,14 @@ def produce(T, pipeline, X, W, scales, first_row, steps, sizes) -> None:
     chunks, per_group, padded = sizes
     stages, filling = Stages(T), pipeline.producer_state()
     block = lw.block_idx.x // T.split
-    weights = W + (block * TILES).to(lw.i64) * chunks.to(lw.i64) * TILE_WORDS
-    of_columns = scales + (block * WIDE).to(lw.i64)
+    weights = W + (block * T.tile.tiles).to(lw.i64) * chunks.to(lw.i64) * TILE_WORDS
+    of_columns = scales + (block * T.columns).to(lw.i64)
     for step in lw.range(count):
         chunk, stage = first + step, filling.stage
         pipeline.acquire(filling)
         pipeline.commit(filling)
         full = pipeline.barrier(filling)
-        for tile in range(TILES):
+        for tile in range(T.tile.tiles):
             place = (chunks * tile + chunk).to(lw.i64) * TILE_WORDS
             target = stages.words.ptr(0, 0, 0, 0, tile, stage).aligned(16)
             lw.tma.copy(target, (weights + place).aligned(16), TILE_WORDS * 4, full)
@@ -177,7 +195,7 @@ def produce(T, pipeline, X, W, scales, first_row, steps, sizes) -> None:
         for number in range(T.groups):
             group = ((chunk * 2 + number) // per_group).to(lw.i64) * padded.to(lw.i64)
             target = stages.scales.ptr(0, number, stage).aligned(16)
-            lw.tma.copy(target, (of_columns + group).aligned(16), WIDE * 2, full)
+            lw.tma.copy(target, (of_columns + group).aligned(16), T.columns * 2, full)
         filling = filling.next()
 
 
@@ -281,8 +299,8 @@ def mainloop_by_warps(T, pipeline, steps):
 @lw.device
 def put_sums(T, acc, steps) -> None:
     """Write a thread's sums to shared memory, where the stages were: zeros if there was none."""
-    sums = lw.dynamic_shared(f32, Layout((T.rows, WIDE), (PITCH, 1)))
-    lw.barrier(1, CONSUMERS)  # nobody reads stages any more
+    sums = lw.dynamic_shared(f32, T.sums)
+    lw.barrier(1, T.consumers)  # nobody reads stages any more
     lane = lw.lane_id()
     column = lw.thread_idx.x // LANES * 16 + lane // 4
     for i in range(T.rows // 2):
@@ -297,12 +315,12 @@ def put_sums(T, acc, steps) -> None:
 def store_sums(T, Out, strides, given, first_row, parts, sizes) -> None:
     """Add the parts of K, each in the shared memory of a block, and store a share of the tile's results."""
     M, N = sizes
-    sums = lw.dynamic_shared(f32, Layout((T.rows, WIDE), (PITCH, 1)))
+    sums = lw.dynamic_shared(f32, T.sums)
     rank = lw.cluster.rank() if T.split > 1 else 0
-    first_column = lw.block_idx.x // T.split * WIDE
-    across = WIDE // T.width
+    first_column = lw.block_idx.x // T.split * T.columns
+    across = T.columns // T.width
     count = lw.min(M - first_row, T.rows) * across
-    for piece in lw.range(lw.thread_idx.x + rank * CONSUMERS, count, T.split * CONSUMERS):
+    for piece in lw.range(lw.thread_idx.x + rank * T.consumers, count, T.split * T.consumers):
         row, column = piece // across, piece % across * T.width
         place = sums.ptr(row, column).aligned(4 * T.width)
         places = [lw.cluster.map(place, part) if T.split > 1 else place for part in range(T.split)]
@@ -351,8 +369,8 @@ def product(T: Traits) -> Kernel:
             out_row, out_column = lw.assume(out_row, multiple_of=T.width), lw.i64(1)
         thread = lw.thread_idx.x
         warp = lw.shfl_sync(thread // LANES, 0)  # the same in a warp, and the compiler knows
-        pipeline = lw.Pipeline(T.stages, bytes=T.stage_bytes, consumers=CONSUMERS // LANES)
-        if thread == CONSUMERS:
+        pipeline = lw.Pipeline(T.stages, bytes=T.stage_bytes, consumers=T.consumers // LANES)
+        if thread == T.consumers:
             lw.tma.prefetch_map(X)
             pipeline.init()
             lw.fence_mbarrier_init()
@@ -366,10 +384,10 @@ def product(T: Traits) -> Kernel:
             alpha, beta, bias, residual, residual_row, residual_column, None, None, scale_out,
             folded_rows=folded_rows,
         )  # fmt: skip
-        if warp >= CONSUMERS // LANES:
+        if warp >= T.consumers // LANES:
             if T.rows >= MANY:
                 lw.setmaxnreg_dec(_REGISTERS[0])
-            if (warp == CONSUMERS // LANES) & lw.elect_one():
+            if (warp == T.consumers // LANES) & lw.elect_one():
                 sizes = (chunks, per_group, padded)
                 produce(T, pipeline, X, W, scales, first_row, (first, steps), sizes)
             lw.syncwarp()
@@ -380,7 +398,7 @@ def product(T: Traits) -> Kernel:
             loop = mainloop_by_warps if T.tile.by_warps else mainloop
             put_sums(T, loop(T, pipeline, steps), steps)
             if T.split == 1:
-                lw.barrier(1, CONSUMERS)
+                lw.barrier(1, T.consumers)
             meet(T)
             parts = lw.cdiv(chunks, share)
             store_sums(T, Out, (out_row, out_column), given, first_row, parts, (M, N))
@@ -394,7 +412,7 @@ def unpacking(dtype: Format) -> Kernel:
     """Return the kernel that writes weights as a matrix (N, K): a warp has 16 columns and 64 of K."""
     pitch = LINE + 8
 
-    @lw.kernel(max_threads=CONSUMERS)
+    @lw.kernel(max_threads=UNPACKING)
     def unpack_int4(
         W: lw.Ptr[lw.i32, 16], scales: lw.Ptr[dtype], Out: lw.Ptr[dtype, 16], N: lw.i32, chunks: lw.i32,
         per_group: lw.i32, padded: lw.i32,
@@ -402,7 +420,7 @@ def unpacking(dtype: Format) -> Kernel:
         chunks, per_group = lw.assume(chunks, nonnegative=True), lw.assume(per_group, nonnegative=True)
         lane, warp = lw.lane_id(), lw.thread_idx.x // LANES
         tile, chunk, half = lw.block_idx.y, lw.block_idx.x, warp // 4
-        held = lw.shared(dtype, Layout((LINE, 16, CONSUMERS // LANES), (1, pitch, 16 * pitch)), align=16)
+        held = lw.shared(dtype, Layout((LINE, 16, UNPACKING // LANES), (1, pitch, 16 * pitch)), align=16)
         place = (tile.to(lw.i64) * chunks.to(lw.i64) + chunk.to(lw.i64)) * TILE_WORDS
         words = (W + place + (lw.thread_idx.x * 4).to(lw.i64)).aligned(16).load(4)
         first = tile * COLUMNS + warp % 4 * 16

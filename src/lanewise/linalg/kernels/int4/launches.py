@@ -9,40 +9,44 @@ from typing import Any
 from lanewise.formats import Format
 from lanewise.linalg.kernels.family import Launch, residual_strides
 from lanewise.linalg.kernels.int4.kernels import (
-    CONSUMERS,
     LINE,
-    WIDE,
+    UNPACKING,
     Tile,
     Traits,
     product,
     unpacking,
 )
 from lanewise.linalg.kernels.int4.packing import CHUNK, COLUMNS, GROUP_STEP
-from lanewise.linalg.planning.gpus import GPUS
+from lanewise.linalg.planning.gpus import GPUS, resident
 from lanewise.linalg.problem import Operand, Problem
 from lanewise.tensor_maps import tensor_map
 
-#: Rows of tiles, and the chains of sums of each.
-_ROWS = {8: 4, 16: 4, 32: 4, 64: 2, 128: 1, 256: 1}
-#: Rows of a tile up to which two blocks share a multiprocessor.
-_FEW = 64
+#: Kinds of tiles, and the microseconds of a stage of K on a multiprocessor of an H200.
+_KINDS = {
+    Tile(8, 1, 2): 0.39, Tile(16, 1, 2): 0.42, Tile(32, 1, 2): 0.47, Tile(64, 1, 2): 0.58,
+    Tile(128, 1, 1): 0.81, Tile(256, 1, 1): 1.41,
+}  # fmt: skip
+#: Blocks that share K, and the microseconds that adding their sums takes, in all and for a row of a tile.
+_PARTS, _EXCHANGE, _ROW_EXCHANGE = (1, 2), 0.5, 0.04
 #: Columns of results that are stored at once where they lie side by side.
 _WIDTH = 4
-#: Blocks that share K, at most: what a cluster may have.
-_MOST_PARTS = 8
 
 
 def tile_of(m: int, n: int, chunks: int) -> Tile:
-    """Return how a product is divided: K is shared by as many blocks as leave no multiprocessor idle.
+    """Return how a product is divided: as takes the least time on an H200.
 
-    The order of sums depends on it, so that it is that of an H200 everywhere.
+    The order of sums depends on it, so that it is the same for all GPUs.
     """
-    rows = next((rows for rows in _ROWS if rows >= m), max(_ROWS))
-    tiles, at_once = -(-m // rows) * -(-n // WIDE), 2 if rows <= _FEW else 1
-    parts = 1
-    while 2 * parts <= min(_MOST_PARTS, chunks) and tiles <= at_once * GPUS["sm_90a"].slots(2 * parts):
-        parts *= 2
-    return Tile(rows, parts, at_once, _ROWS[rows])
+
+    def microseconds(kind: Tile, parts: int) -> float:
+        blocks = -(-m // kind.rows) * -(-n // (COLUMNS * kind.tiles)) * parts
+        waves = -(-blocks // resident(parts, GPUS["sm_90a"].multiprocessors))
+        exchange = _EXCHANGE + _ROW_EXCHANGE * kind.rows if parts > 1 else 0.0
+        return waves * (-(-chunks // parts) * _KINDS[kind] + exchange)
+
+    every = [(microseconds(kind, parts), parts, kind) for kind in _KINDS for parts in _PARTS]
+    _, parts, kind = min(every, key=lambda each: each[:2])
+    return replace(kind, split=parts)
 
 
 def product_launch(
@@ -67,7 +71,7 @@ def product_launch(
         chunks, group // GROUP_STEP, columns, *out.strides, bias, residual, *residual_strides(problem)[:2],
         scale_out, *factors, problem.folded_rows,
     )  # fmt: skip
-    grid = (-(-problem.n // WIDE) * tile.split, -(-problem.m // traits.rows))
+    grid = (-(-problem.n // traits.columns) * tile.split, -(-problem.m // traits.rows))
     return Launch(product(traits)[grid, traits.threads, traits.shared_bytes], arguments)
 
 
@@ -87,4 +91,4 @@ def unpack_launch(dtype: Format, memory: Sequence[object], n: int, packed: tuple
     """Return the launch that writes weights (N, K); `memory` are words, scales and the matrix as words."""
     chunks, group, columns = packed
     arguments = (*memory, n, chunks, group // GROUP_STEP, columns)
-    return Launch(unpacking(dtype)[(chunks, -(-n // COLUMNS)), CONSUMERS], arguments)
+    return Launch(unpacking(dtype)[(chunks, -(-n // COLUMNS)), UNPACKING], arguments)
