@@ -41,3 +41,15 @@ def test_weights_stay_where_they_are_and_many_rows_are_right(torch: Any) -> None
         exact = x.double() @ kept.double()
         assert (lw.matmul(x, weights).double() - exact).abs().max() <= exact.abs().max() * 2**-8
         assert torch.equal(lw.matmul(x, weights), lw.matmul(x, weights))
+
+
+def test_repeated_calls_read_the_weights_and_rows_that_they_are_given(torch: Any) -> None:
+    """Machine code makes a call after some of its kind, on other weights, rows and results."""
+    layers = [lw.quantize(torch.randn(512, 384, device="cuda", dtype=torch.bfloat16)) for _ in range(2)]
+    bias = torch.randn(384, device="cuda")
+    for keywords in ({}, {"bias": bias}, {"out": torch.empty(5, 384, device="cuda", dtype=torch.bfloat16)}):
+        for number in range(40):
+            x, weights = torch.randn(5, 512, device="cuda", dtype=torch.bfloat16), layers[number % 2]
+            product = lw.matmul(x, weights, **keywords)
+            exact = x.double() @ weights.dequantize().double() + (bias.double() if "bias" in keywords else 0)
+            assert (product.double() - exact).abs().max() <= exact.abs().max() * 2**-8

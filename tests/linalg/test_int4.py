@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import gcd
 from typing import Any
 
 import ml_dtypes
@@ -11,9 +12,8 @@ import pytest
 import lanewise as lw
 from everything import only_with_everything
 from lanewise.formats import f32, format_of
-from lanewise.linalg.kernels.int4.kernels import PARTS
-from lanewise.linalg.kernels.int4.launches import few_rows_launch, unpack_launch
-from lanewise.linalg.kernels.int4.packing import CHUNK, order_of_k, pack, unpack
+from lanewise.linalg.kernels.int4.launches import product_launch, tile_of, unpack_launch
+from lanewise.linalg.kernels.int4.packing import CHUNK, pack, unpack
 from lanewise.linalg.problem import Operand, Problem
 
 BF16 = ml_dtypes.bfloat16
@@ -31,7 +31,6 @@ def test_packing_keeps_every_integer() -> None:
     for n, k in ((1, 1), (16, 64), (33, 200), (100, 640)):
         integers = rng.integers(-8, 8, (n, k))
         assert (unpack(pack(integers), n, k) == integers).all()
-    assert sorted(order_of_k()) == list(range(CHUNK))
 
 
 def test_weights_are_the_nearest_integers_times_their_scales() -> None:
@@ -84,27 +83,32 @@ def test_a_batch_a_vector_strides_and_out() -> None:
     assert lw.matmul(x[:0], weights).shape == (0, 20)
 
 
-def kernel_result(x: Any, weights: Any, multiprocessors: int = 132) -> Any:
-    """The result of the kernel on the CPU machine, for rows of whole chunks."""
+def kernel_result(x: Any, weights: Any) -> Any:
+    """The launch of the kernel, for the CPU machine, and its result."""
     (m, k), n = x.shape, weights.shape[1]
     rows = Operand(weights.format, True, k)
-    problem = Problem(m, n, k, rows, rows, Operand(weights.format, True, n), f32)
+    problem = Problem(m, n, k, rows, rows, Operand(weights.format, True, n, alignment=gcd(16, 2 * n)), f32)
     out = np.zeros((m, n), x.dtype)
-    arrays = [each.reshape(-1) for each in (x, weights.words.view(np.int32), weights.scales, out)]
-    packed = (weights.chunks, weights.group, weights.columns)
-    launch = few_rows_launch(problem, [*arrays, 0, 0, 0], k, packed, (1.0, 1.0), multiprocessors)
-    return launch, out
+    arrays = [each.reshape(-1) for each in (weights.words.view(np.int32), weights.scales, out)]
+    packed, tile = (weights.chunks, weights.group, weights.columns), tile_of(m, n, weights.chunks)
+    return product_launch(problem, [x, *arrays, 0, 0, 0], packed, (1.0, 1.0), tile), out
 
 
-@pytest.mark.parametrize("dtype", [BF16, pytest.param(np.float16, marks=only_with_everything)])
-def test_the_kernel_has_the_bits_of_the_cpu(dtype: Any) -> None:
-    """Parts of K that are empty, columns beyond the last, one tile or two for a block."""
-    rng = np.random.default_rng(4)
-    for m, k, n, multiprocessors in ((11, 1280, 50, 1), (3, 192, 20, 1)):
-        x, weights, _ = random_layer(rng, dtype, m, k, n)
-        launch, out = kernel_result(x, weights, multiprocessors)
-        launch()
-        assert out.tobytes() == lw.matmul(x, weights).tobytes()
+@pytest.mark.parametrize(
+    ("dtype", "m", "k", "n", "group"),
+    [
+        (BF16, 11, 648, 140, 64),
+        pytest.param(BF16, 3, 192, 141, 128, marks=only_with_everything),
+        pytest.param(np.float16, 70, 520, 130, 128, marks=only_with_everything),
+        pytest.param(np.float16, 260, 192, 40, 64, marks=only_with_everything),
+    ],
+)
+def test_the_kernel_has_the_bits_of_the_cpu(dtype: Any, m: int, k: int, n: int, group: int) -> None:
+    """Parts of K that are empty, columns beyond the last, scales for half a stage, tails of rows and K."""
+    x, weights, _ = random_layer(np.random.default_rng(4), dtype, m, k, n, group)
+    launch, out = kernel_result(x, weights)
+    launch()
+    assert out.tobytes() == lw.matmul(x, weights).tobytes()
 
 
 def test_unpacked_weights_have_the_bits_of_dequantize() -> None:
@@ -119,8 +123,8 @@ def test_unpacked_weights_have_the_bits_of_dequantize() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [BF16, pytest.param(np.float16, marks=only_with_everything)])
 def test_the_checker_finds_nothing(dtype: Any) -> None:
-    x, weights, _ = random_layer(np.random.default_rng(6), dtype, 70, 64 * (PARTS + 3), 50)
-    launch, out = kernel_result(x, weights, 1)
+    x, weights, _ = random_layer(np.random.default_rng(6), dtype, 70, 648, 50)
+    launch, out = kernel_result(x, weights)
     report = lw.check(launch.kernel, *launch.arguments)
     assert not report.findings, report.findings[0]
     assert out.tobytes() == lw.matmul(x, weights).tobytes()

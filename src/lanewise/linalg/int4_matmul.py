@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lanewise.errors import LanewiseError
-from lanewise.linalg.kernels.int4.packing import CHUNK, order_of_k
+from lanewise.linalg.kernels.int4.packing import CHUNK
 from lanewise.linalg.operands import View, empty, view_of
 from lanewise.linalg.options import Options
 from lanewise.linalg.plan import Plan
@@ -20,18 +20,23 @@ from lanewise.linalg.problem import Problem
 from lanewise.linalg.quantize import QuantizedMatrix
 from lanewise.linalg.rules import Request, request_of
 
+if TYPE_CHECKING:
+    from lanewise.linalg.kernels.int4.kernels import Tile
+    from lanewise.linalg.launch.repeat import CallKind
+
 #: Rows up to which a kernel unpacks weights as it multiplies, each time it reads them.
-MOST_FEW_ROWS = 128
-#: The parts of K that the warps of this kernel sum, and the arch whose instruction they use.
-PARTS, ARCH = 8, "sm_90"
+MOST_FEW_ROWS = 1024
+#: K of the kernel's instructions.
+_DEEP = 16
 #: Bits of the results that this kernel stores.
 _LEAST_BITS = 16
 
 
 def product(
-    a: object, b: QuantizedMatrix, options: Options, dense: Callable[[Any, Any, Options], Any]
-) -> Any:
-    """Return the product with quantized weights; `dense` computes one of two arrays."""
+    a: object, b: QuantizedMatrix, options: Options, known: CallKind | None,
+    dense: Callable[[Any, Any, Options], Any],
+) -> Any:  # fmt: skip
+    """Return the product with quantized weights; `known` keeps its launch, `dense` multiplies two arrays."""
     for name in ("accumulate", "precision", "plan", "scale_a", "scale_b"):
         if getattr(options, name) is not None:
             raise LanewiseError(f"products with weights of lw.quantize take no {name}=")
@@ -50,13 +55,15 @@ def product(
     if left.device is None:
         if not few:
             return dense(a, b.rows().T, options)
-        _few_rows_on_cpu(request, problem, b)
+        _on_cpu(request, problem, b, _tile(problem, b))
     elif not few:
         return dense(a, _unpacked(b, left), options)
     else:
-        from lanewise.linalg.launch.int4 import few_rows
+        from lanewise.linalg.launch.int4 import multiply
 
-        few_rows(request, problem, b)
+        prepared = multiply(request, problem, b, _tile(problem, b))
+        if known is not None and prepared is not None:
+            known.remember(prepared, request, options)
     return request.result if options.out is None else options.out
 
 
@@ -66,19 +73,35 @@ def _request(a: object, b: QuantizedMatrix, options: Options, left: View) -> Req
     return request_of(a, b, options, kept=kept)
 
 
-def _few_rows_on_cpu(request: Request, problem: Problem, b: QuantizedMatrix) -> None:
-    """Compute a product in host memory, in the order in which the warps of the kernel sum."""
+def _tile(problem: Problem, b: QuantizedMatrix) -> Tile:
+    """Return how a product is divided; if results must not vary, all numbers of rows have the same sums."""
+    from lanewise.linalg.kernels.int4.launches import tile_of
+
+    tile = tile_of(problem.m, problem.n, b.chunks)
+    if problem.batch_invariant:
+        return replace(tile, split=tile_of(1, problem.n, b.chunks).split, chains=1, by_warps=False)
+    return tile
+
+
+def _on_cpu(request: Request, problem: Problem, b: QuantizedMatrix, tile: Tile) -> None:
+    """Compute a product in host memory, in the order in which the blocks of the kernel sum.
+
+    K is put in the order of its parts: blocks of the cluster, then chains of sums of a block.
+    """
     from lanewise.linalg.cpu.epilogue import as_matrices
     from lanewise.linalg.cpu.sums import compute
 
-    missing = b.chunks * CHUNK - b.k
-    order = (np.arange(b.chunks)[:, None] * CHUNK + order_of_k()).reshape(-1)
+    share = -(-b.chunks // tile.split)
+    parts = -(-b.chunks // share)
+    k = parts * share * CHUNK
+    order = np.arange(k).reshape(parts, share, -1, tile.chains, _DEEP).transpose(0, 3, 1, 2, 4).reshape(-1)
     rows = np.ascontiguousarray(as_matrices(request.a.array, request.a.shape))
-    x = np.pad(rows, [(0, 0)] * (rows.ndim - 1) + [(0, missing)])[..., order]
-    w = np.pad(b.rows(), ((0, 0), (0, missing)))[:, order].T
-    whole = replace(request, a=view_of(x, "a"), b=view_of(w, "b"), k=b.chunks * CHUNK)
-    plan = Plan("warp", ARCH, (128, 128, CHUNK), 2, split=PARTS)
-    compute(whole, replace(problem, k=b.chunks * CHUNK), plan)
+    x = np.pad(rows, [(0, 0)] * (rows.ndim - 1) + [(0, k - b.k)])[..., order]
+    w = np.pad(b.rows(), ((0, 0), (0, k - b.k)))[:, order].T
+    whole = replace(request, a=view_of(x, "a"), b=view_of(w, "b"), k=k)
+    family, arch = ("warp", "sm_90") if tile.by_warps else ("warpgroup", "sm_90a")
+    plan = Plan(family, arch, (128, 128, CHUNK // tile.chains), 2, split=tile.chains, groups=parts)
+    compute(whole, replace(problem, k=k), plan)
 
 
 def _unpacked(b: QuantizedMatrix, like: View) -> Any:

@@ -127,8 +127,6 @@ def product(a: object, b: object, options: Options) -> Any:
         if on_it is not None:
             with on_it:
                 return product(a, b, replace(options, stream=None))
-    if type(b) is QuantizedMatrix:
-        return int4_product(a, b, options, product)
     if type(a) is BlockScaledMatrix or type(b) is BlockScaledMatrix:
         a, b, options = unwrapped(a, b, options)
     known = known_call(a, b, options)
@@ -137,6 +135,8 @@ def product(a: object, b: object, options: Options) -> Any:
         if result is not None:
             known.offer(a, b, options)
             return result
+    if type(b) is QuantizedMatrix:
+        return int4_product(a, b, options, known, product)
     request = sparse_request(a, b, options) if isinstance(b, SparseMatrix) else request_of(a, b, options)
     problem = request.problem
     if problem is None or (problem.sparse and problem.batch > 1 and request.a.device is not None):

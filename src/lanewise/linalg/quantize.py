@@ -17,7 +17,7 @@ from lanewise.formats import Format, bf16
 from lanewise.linalg.arrays import Array as AnyArray
 from lanewise.linalg.block_scaling.formats import BLOCK_FORMATS, BlockFormat
 from lanewise.linalg.block_scaling.matrices import BlockScaledMatrix, block_scaled
-from lanewise.linalg.kernels.int4.packing import CHUNK, pack, padded, unpack
+from lanewise.linalg.kernels.int4.packing import GROUP_STEP, pack, padded, unpack
 from lanewise.linalg.operands import View, view_of
 from lanewise.linalg.sparsify import OnDevice, to_device
 from lanewise.linalg.types import format_named
@@ -44,6 +44,8 @@ class QuantizedMatrix:
         self.words, self.scales = words, scales
         #: Copies on GPUs, by library and device; they are made for the first product there.
         self.copies: dict[tuple[str, int], OnDevice] = {}
+        #: What of it decides a launch, besides the device: all but its address and its numbers.
+        self.kind = ("int4", *shape, group, fmt.name)
         #: The library and the device that `dequantize` returns an array of.
         self.library: str = "numpy"
         self.device: int | None = None
@@ -140,7 +142,7 @@ def quantize(
     >>> import numpy as np
     >>> w = np.arange(-8, 8, dtype=np.float16).reshape(8, 2)
     >>> quantize(w)
-    <int4 8 × 2, f16 scales of 128, 1088 bytes>
+    <int4 8 × 2, f16 scales of 128, 8448 bytes>
     >>> quantize(w).dequantize()[:2].tolist()
     [[-8.0, -7.0], [-5.7109375, -5.0]]
     >>> quantize(w, "mxfp4").scales.astype(float).tolist()
@@ -160,8 +162,13 @@ def quantize(
     if axis != 0:
         raise LanewiseError(f"axis={axis!r}: groups of int4 lie along axis 0, which is K")
     group = 128 if group is None else group
-    if isinstance(group, bool) or not isinstance(group, int | np.integer) or group < CHUNK or group % CHUNK:
-        raise LanewiseError(f"group={group!r} must be a multiple of {CHUNK}, such as 128")
+    if (
+        isinstance(group, bool)
+        or not isinstance(group, int | np.integer)
+        or group < GROUP_STEP
+        or group % GROUP_STEP
+    ):
+        raise LanewiseError(f"group={group!r} must be a multiple of {GROUP_STEP}, such as 128")
     view = view_of(_detached(w), "w")
     if view.format.name not in _SOURCES or len(view.shape) != 2:
         raise LanewiseError(

@@ -2,77 +2,96 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lanewise.formats import f32, s32
 from lanewise.gpu.device import Context, context
 from lanewise.linalg.kernels.int4.packing import CHUNK
 from lanewise.linalg.launch.attention import require_hopper
 from lanewise.linalg.launch.device_view import DeviceView
-from lanewise.linalg.launch.prepare import Prepared, current_stream, kept_launches, record_launches
+from lanewise.linalg.launch.prepare import (
+    OPERANDS,
+    Prepared,
+    current_stream,
+    kept_launches,
+    operand_addresses,
+    record_launches,
+)
 from lanewise.linalg.operands import View, empty, view_of
 from lanewise.linalg.problem import Problem
 from lanewise.linalg.quantize import QuantizedMatrix
 from lanewise.linalg.rules import Request
 from lanewise.recently_used import RecentlyUsed
 
+if TYPE_CHECKING:
+    from lanewise.linalg.kernels.int4.kernels import Tile
+
 _PREPARED: RecentlyUsed[object, Prepared] = RecentlyUsed(1024)
+#: Where the address of scales is among those of operands.
+_METADATA = OPERANDS.index("metadata")
 #: Bytes that rows begin at multiples of.
 _ALIGNED = 16
 
 
-def few_rows(request: Request, problem: Problem, b: QuantizedMatrix) -> None:
-    """Launch the kernel that unpacks weights as it multiplies."""
+def multiply(request: Request, problem: Problem, b: QuantizedMatrix, tile: Tile) -> Prepared | None:
+    """Launch the kernel that unpacks weights as it multiplies; returns what repeats it, if anything does."""
     if not (problem.m and problem.n):
-        return
+        return None
     x, leading = _rows(request, problem, b)
+    copied = x is not request.a
     there = b.on_device(x)
     ordinal = x.device
     assert ordinal is not None
-    views = (request.out, request.bias, request.residual, request.scale_out)
-    addresses = [x.address, there.values_address, there.metadata_address]
-    addresses += [0 if each is None else each.address for each in views]
-    key = (problem, leading, b.chunks, b.group, b.columns, request.alpha, request.beta, ordinal)
+    request.a, request.b = x, view_of(there.values, "b")
+    addresses = operand_addresses(request, None)
+    addresses[_METADATA] = there.metadata_address
+    key = (problem, leading, tile, b.k, b.group, b.columns, request.alpha, request.beta, ordinal)
     found = _PREPARED.get(key)
     if found is None:
         name = None if problem.epilogue.function is not None else f"int4 {key!r}"
-        found = _prepared(name, context(ordinal), addresses, request, problem, leading, b)
+        found = _prepared(name, context(ordinal), addresses, request, problem, (leading, tile), b)
         _PREPARED.put(key, found)
     found(addresses, current_stream(x, ordinal))
+    return None if copied else found
 
 
 def _rows(request: Request, problem: Problem, b: QuantizedMatrix) -> tuple[View, int]:
-    """Return the rows as the kernel reads them, whole chunks of 16-byte pieces, and their distance."""
-    a, width = problem.a, b.chunks * CHUNK
+    """Return the rows as TMA loads them, 16-byte pieces of each, and their distance."""
+    a = problem.a
     aligned = a.k_major and a.inner == 1 and a.alignment >= _ALIGNED and a.leading >= 0
-    if aligned and width == b.k and (problem.m == 1 or a.leading >= width):
-        return request.a, a.leading
+    if aligned and (problem.m == 1 or a.leading >= b.k):
+        return request.a, max(a.leading, -(-b.k // 8) * 8) if problem.m == 1 else a.leading
+    width = b.chunks * CHUNK
     made: Any = empty(request.a, (problem.m, width), request.a.format)
-    made[:, b.k :] = 0
     made[:, : b.k] = request.a.array.reshape(problem.m, b.k)
     return view_of(made, "a"), width
 
 
 def _prepared(
-    name: str | None, there: Context, addresses: list[int], request: Request, problem: Problem, leading: int,
-    b: QuantizedMatrix,
+    name: str | None, there: Context, addresses: list[int], request: Request, problem: Problem,
+    how: tuple[int, Tile], b: QuantizedMatrix,
 ) -> Prepared:  # fmt: skip
-    """Return the launch of a call: from disk, or made and recorded."""
+    """Return the launch of a call: from disk, or made and recorded; `how` are rows' distance and the tile."""
     require_hopper(there.device, "products with weights of lw.quantize")
     kept = kept_launches(name, there)
     if kept is not None:
         return kept
-    from lanewise.linalg.kernels.int4.launches import few_rows_launch
+    from lanewise.linalg.kernels.int4.launches import product_launch
 
-    formats = (b.format, s32, b.format, problem.out.dtype, *problem.epilogue.added_dtypes, f32)
-    memory = [
-        DeviceView(number, address, (1,), (1,), fmt) if address else 0
-        for number, (address, fmt) in enumerate(zip(addresses, formats, strict=True))
-    ]
-    launch = few_rows_launch(
-        problem, memory, leading, (b.chunks, b.group, b.columns), (request.alpha, request.beta),
-        there.device.multiprocessors,
+    leading, tile = how
+    x = DeviceView(OPERANDS.index("a"), request.a.address, (problem.m, b.k), (leading, 1), b.format)
+    bias_type, residual_type = problem.epilogue.added_dtypes
+    others = (
+        ("b", s32), ("metadata", b.format), ("out", problem.out.dtype), ("bias", bias_type),
+        ("residual", residual_type), ("scale_out", f32),
     )  # fmt: skip
+    places = [(OPERANDS.index(each), fmt) for each, fmt in others]
+    memory = [
+        DeviceView(number, addresses[number], (1,), (1,), fmt) if addresses[number] else 0
+        for number, fmt in places
+    ]
+    packed, factors = (b.chunks, b.group, b.columns), (request.alpha, request.beta)
+    launch = product_launch(problem, [x, *memory], packed, factors, tile)
     return record_launches(name, [launch], there, addresses)
 
 

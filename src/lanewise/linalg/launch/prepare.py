@@ -116,7 +116,7 @@ def run(
         workspace_for(request.a, found.workspace_bytes, found.counts) if found.workspace_bytes else None
     )
     try:
-        found(_addresses(request, workspace), handle)
+        found(operand_addresses(request, workspace), handle)
     except GpuError:
         if not found.tuned:
             raise
@@ -187,7 +187,7 @@ def _recorded(request: Request, problem: Problem, plan: Plan, there: Context, na
     family = family_of(plan.family)
     size = family.workspace_bytes(problem, plan)
     workspace = workspace_for(request.a, size) if size else None
-    addresses = _addresses(request, workspace)
+    addresses = operand_addresses(request, workspace)
     views = _views(request, problem, addresses, size)
     if problem.epilogue.scale_a == "block":  # the scales of blocks are in the sums, not in the epilogue
         fused = replace(problem.epilogue, scale_a=None, scale_b=None)
@@ -298,7 +298,7 @@ def _scale_view(name: str, scale: Scale, strides: tuple[int, int, int], problem:
     return DeviceView(number, view.address, (size,), (1,), f32)
 
 
-def _addresses(request: Request, workspace: object) -> list[int]:
+def operand_addresses(request: Request, workspace: object) -> list[int]:
     """Return the operands' addresses in the order of OPERANDS; 0 for those that are not there."""
     views = (
         request.a, request.b, request.out, request.bias, request.residual, request.scale_a.view,

@@ -17,6 +17,7 @@ from lanewise.linalg.epilogue_function import EpilogueFunction
 from lanewise.linalg.launch.workspaces import counting_workspace, kept_workspace
 from lanewise.linalg.operands import View, plain_tensors
 from lanewise.linalg.options import ARRAYS, NO_SETTINGS, Options, settings_of
+from lanewise.linalg.quantize import QuantizedMatrix
 from lanewise.linalg.sparsify import SparseMatrix
 
 if TYPE_CHECKING:
@@ -32,18 +33,20 @@ _MOST_CALLS = 4096
 _CALLS: dict[object, Any] = {}
 #: Machine code that makes calls, once one was made often.
 REPEATS: list[QuickCalls] = []
-#: The numbers by which machine code knows settings (with the kind of a sparse b).
+#: The numbers by which machine code knows settings (with the kind of a b in two arrays).
 _NUMBERS: dict[tuple[object, ...], int] = {}
 _NEXT = count()  # threads never get the same one
 #: Types of values that are their own kind; made once, as this is asked of every operand of a call.
 _SHORT = (int, float, str)
+#: Matrices that lie in two arrays: values, and their places or scales.
+_IN_TWO_ARRAYS = (SparseMatrix, QuantizedMatrix)
 
 
 def kind_of_tensor(value: Any) -> Any:
     """Return what of an operand decides a launch: of a tensor all but its address and its numbers."""
     if value is None or isinstance(value, _SHORT):
         return value
-    if type(value) is SparseMatrix:
+    if type(value) in _IN_TWO_ARRAYS:
         return value.kind
     return value.shape, value.stride(), value.dtype, value.data_ptr() & 15, value.get_device()
 
@@ -96,7 +99,7 @@ class CallKind(NamedTuple):
         plain = self.settings == NO_SETTINGS and not any(each is not None for each in arrays[1:])
         arguments, settings = [a, b, *arrays], self.settings
         metadata: tuple[object, ...] = ()
-        if type(b) is SparseMatrix:
+        if isinstance(b, _IN_TWO_ARRAYS):
             there = b.copies["torch", call.ordinal]
             arguments[1], metadata, settings = there.values, (there.metadata,), (*settings, b.kind)
         elif plain:
@@ -169,7 +172,7 @@ class KnownCall:
         """Make the call; returns its result, or None if the rules have to be looked at."""
         result, residual, scale_out = options.out, options.residual, options.scale_out
         metadata = None
-        if type(b) is SparseMatrix:
+        if isinstance(b, _IN_TWO_ARRAYS):
             there = b.copies.get(("torch", self.ordinal))
             if there is None:
                 return None
@@ -257,7 +260,7 @@ def repeated(
     `more` are the other keywords; out, bias and activation are apart, as they are common.
     """
     call = REPEATS[0].call
-    if not more and bias is None and activation is None and type(b) is not SparseMatrix:
+    if not more and bias is None and activation is None and type(b) not in _IN_TWO_ARRAYS:
         result = call(a, b, out)
     else:
         if more.get("stream") is not None:
@@ -265,7 +268,7 @@ def repeated(
         try:
             settings: Any = _settings({"activation": activation, **more}) if more else (activation, *_REST)
             metadata: tuple[object, ...] = ()
-            if type(b) is SparseMatrix:
+            if isinstance(b, _IN_TWO_ARRAYS):
                 there = b.copies.get(("torch", 0))  # it launches where there is one device alone
                 if there is None:
                     return None

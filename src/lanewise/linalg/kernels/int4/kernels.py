@@ -1,4 +1,9 @@
-"""The kernels of 4-bit weights: a product of few rows, and the weights as a matrix of f16 or bf16."""
+"""The kernels of 4-bit weights: the product of rows with them, and the weights as a matrix of f16 or bf16.
+
+The product is computed as its transpose: wgmma takes its first operand from registers, in which a warpgroup
+unpacks the weights of a stage while the tensor cores multiply those of the stage before. One warp loads rows
+by TMA, weights and scales by bulk copies. Blocks of a cluster sum parts of K, which are added in order.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +13,30 @@ from typing import Any
 
 from lanewise import lang as lw
 from lanewise.formats import Format, f32
+from lanewise.isa import Instruction, instruction
+from lanewise.isa.launch_limits import shared_bytes_of
 from lanewise.lang.frontend.kernel import Kernel
 from lanewise.layout import Layout
 from lanewise.linalg.kernels.fused_epilogue import EpilogueValues
-from lanewise.linalg.kernels.int4.packing import CHUNK, COLUMNS, TILE_BYTES
+from lanewise.linalg.kernels.hopper.shared_memory import line_swizzle
+from lanewise.linalg.kernels.int4.packing import CHUNK, COLUMNS, TILE_WORDS, TILES
 from lanewise.linalg.kernels.warp.epilogue import finished_sum
+from lanewise.linalg.order import wgmma_name
 from lanewise.linalg.problem import Problem
 
-LANES = 32
-#: Warps of a block, each of which sums a part of K.
-PARTS = 8
-#: Chunks of K that are on their way to a warp.
-STAGES = 8
-#: Elements of 16 bytes of scales.
-_PER_PIECE = 8
-#: Rows of a result that an instruction computes.
-ROWS = 8
+LANES, WARPGROUP = 32, 128
+#: Threads of a block that unpacks a tile to memory.
+UNPACKING = 2 * WARPGROUP
+#: Words between rows of sums in shared memory beside their columns, so that no two lanes write to one bank.
+_GAP = 4
+#: K of a line of 128 bytes, and of an instruction.
+LINE, DEEP = 64, 16
+#: Rows of a tile from which on its sums need registers that a warpgroup which loads gives up; stages at most.
+MANY, MOST_STAGES = 256, 12
+#: Registers of a thread of that warpgroup, and of one that multiplies.
+_REGISTERS = (40, 232)
+#: Shared memory of a multiprocessor that barriers and the system leave to a block.
+_ROOM = shared_bytes_of("sm_90a") - 1024
 #: What arithmetic of two bf16 at once needs.
 _NEEDS = ("sm_90", "7.8")
 #: By type: the bits of a number with a 4-bit integer in its last place, and what is subtracted from it.
@@ -31,15 +44,35 @@ _MAGIC = {"bf16": (0x4300, 128 + 8), "f16": (0x6400, 1024 + 8)}
 
 
 @dataclass(frozen=True)
-class FewRows:
+class Tile:
+    """How a product is divided."""
+
+    #: Rows of a tile; blocks of a cluster, each of which sums a part of K; blocks of a multiprocessor.
+    rows: int
+    split: int
+    at_once: int
+    #: Sums of a block over every `chains`-th 16 of K: a wgmma of few rows would wait for the one before it.
+    chains: int = 1
+    #: Whether warps multiply by mma.sync, which takes few rows from registers, too.
+    by_warps: bool = False
+    #: Columns of a block, in tiles of the packed weights: a warpgroup multiplies each.
+    tiles: int = TILES
+
+
+@dataclass(frozen=True)
+class Traits:
     """The constants of one product kernel."""
 
     #: The problem without sizes; what is fused is compiled in.
     problem: Problem
-    #: Tiles of columns, and instructions' rows, of a block.
-    tiles: int
-    blocks: int
-    stages = STAGES
+    tile: Tile
+    #: Groups of K in a stage that have scales of their own.
+    groups: int
+    #: Columns of results that a thread stores at once.
+    width: int
+
+    #: The type of sums.
+    wide = f32
 
     @property
     def dtype(self) -> Format:
@@ -51,33 +84,119 @@ class FewRows:
         """The type of results."""
         return self.problem.out.dtype
 
-    #: The type of sums.
-    wide = f32
+    @property
+    def threads(self) -> int:
+        """Threads of a block: one more warp loads; if it moves registers, one of a warpgroup."""
+        return self.consumers + (WARPGROUP if self.rows >= MANY else LANES)
+
+    @property
+    def consumers(self) -> int:
+        """Threads of a block that multiply: a warpgroup for each tile of its columns."""
+        return self.tile.tiles * WARPGROUP
 
     @property
     def columns(self) -> int:
-        """Columns of a block."""
-        return COLUMNS * self.tiles
+        """Columns of the weights that a block multiplies."""
+        return self.tile.tiles * COLUMNS
+
+    @property
+    def sums(self) -> Layout:
+        """How sums lie in shared memory: (row, column)."""
+        return Layout((self.rows, self.columns), (self.columns + _GAP, 1))
 
     @property
     def rows(self) -> int:
-        """Rows of a block."""
-        return ROWS * self.blocks
+        """Rows of a tile, which are the columns of a wgmma."""
+        return self.tile.rows
 
     @property
-    def loads_ahead(self) -> bool:
-        """Whether rows are loaded a chunk ahead: there are no registers for many."""
-        return self.blocks <= 2
+    def split(self) -> int:
+        """Blocks of a cluster, each of which sums a part of K."""
+        return self.tile.split
 
     @property
-    def stage_bytes(self) -> tuple[int, int]:
-        """Bytes of the weights and scales of a chunk for all warps."""
-        return PARTS * self.tiles * TILE_BYTES, PARTS * self.columns * 2
+    def piece_bytes(self) -> tuple[int, int, int]:
+        """Bytes of a stage: of rows, of weights, of scales."""
+        return self.rows * CHUNK * 2, self.tile.tiles * TILE_WORDS * 4, self.groups * self.columns * 2
+
+    @property
+    def stage_bytes(self) -> int:
+        """Bytes of a stage."""
+        return sum(self.piece_bytes)
+
+    @property
+    def stages(self) -> int:
+        """Stages that fit into shared memory."""
+        return min(MOST_STAGES, _ROOM // self.tile.at_once // self.stage_bytes)
 
     @property
     def shared_bytes(self) -> int:
-        """Shared memory of a block: chunks on their way, then sums of all warps."""
-        return max(self.stages * sum(self.stage_bytes), PARTS * self.rows * (self.columns + 1) * 4)
+        """Shared memory of a block: stages, then sums."""
+        return max(self.stages * self.stage_bytes, self.rows * (self.columns + _GAP) * 4)
+
+    @property
+    def instruction(self) -> Instruction:
+        """The instruction that multiplies weights, from registers: 64 columns by all rows of a tile, or 16
+        columns by 8 rows."""
+        name = self.dtype.name
+        if self.tile.by_warps:
+            return instruction(f"mma.sync.aligned.m16n8k16.row.col.f32.{name}.{name}.f32")
+        return instruction(wgmma_name(self.rows, "f32", name, name), a_source="registers")
+
+
+class Stages:
+    """The arrays of all stages in shared memory."""
+
+    def __init__(self, T: Traits) -> None:
+        of_rows, of_weights, _ = T.piece_bytes
+        tiles, columns = T.tile.tiles, T.columns
+        #: (row, element, which half of K, stage)
+        self.x = lw.dynamic_shared(
+            T.dtype, Layout((T.rows, LINE, 2, T.stages), (LINE, 1, T.rows * LINE, T.rows * CHUNK)),
+            swizzle=line_swizzle(2),
+        )  # fmt: skip
+        #: (word, lane, warp, which half of K, tile of columns, stage)
+        self.words = lw.dynamic_shared(
+            lw.u32,
+            Layout(
+                (4, LANES, 4, 2, tiles, T.stages),
+                (1, 4, 4 * LANES, TILE_WORDS // 2, TILE_WORDS, tiles * TILE_WORDS),
+            ),
+            offset=T.stages * of_rows,
+        )
+        #: (column, group of K, stage)
+        self.scales = lw.dynamic_shared(
+            T.dtype, Layout((columns, T.groups, T.stages), (1, columns, columns * T.groups)),
+            offset=T.stages * (of_rows + of_weights),
+        )  # fmt: skip
+
+
+@lw.device
+def produce(T, pipeline, X, W, scales, first_row, steps, sizes) -> None:
+    """Load all stages of a block: `steps` are the first and how many, `sizes` all of K's stages, elements of
+    a group in units of 64, and padded columns."""
+    first, count = steps
+    chunks, per_group, padded = sizes
+    stages, filling = Stages(T), pipeline.producer_state()
+    block = lw.block_idx.x // T.split
+    weights = W + (block * T.tile.tiles).to(lw.i64) * chunks.to(lw.i64) * TILE_WORDS
+    of_columns = scales + (block * T.columns).to(lw.i64)
+    for step in lw.range(count):
+        chunk, stage = first + step, filling.stage
+        pipeline.acquire(filling)
+        pipeline.commit(filling)
+        full = pipeline.barrier(filling)
+        for tile in range(T.tile.tiles):
+            place = (chunks * tile + chunk).to(lw.i64) * TILE_WORDS
+            target = stages.words.ptr(0, 0, 0, 0, tile, stage).aligned(16)
+            lw.tma.copy(target, (weights + place).aligned(16), TILE_WORDS * 4, full)
+        for half in range(2):
+            lw.tma.load(stages.x[None, None, half, stage], X, (first_row, chunk * CHUNK + half * LINE), full)
+        for number in range(T.groups):
+            group = ((chunk * 2 + number) // per_group).to(lw.i64) * padded.to(lw.i64)
+            target = stages.scales.ptr(0, number, stage).aligned(16)
+            lw.tma.copy(target, (of_columns + group).aligned(16), T.columns * 2, full)
+        filling = filling.next()
 
 
 @lw.device
@@ -87,190 +206,238 @@ def unpacked(dtype, word, scales):
     name = f"{dtype.name}x2"
     offsets = int(dtype.array([offset] * 2).view("uint32")[0])
     minus = lw.asm(f"mov.b32 {{d}}, {offsets};", d=lw.u32)  # which takes two numbers from registers alone
-    found = []
+    pairs = []
     for number in range(4):
-        pair = ((lw.bitcast(word, lw.u32) >> (4 * number)) & 0x000F000F) | (magic << 16 | magic)
+        moved = lw.bitcast(word, lw.u32) >> (4 * number)
+        # (moved & mask) | magic in one instruction
+        pair = lw.asm(f"lop3.b32 {{d}}, {{x}}, 0x000F000F, {magic << 16 | magic}, 0xEA;", d=lw.u32, x=moved)
         whole = lw.asm(f"sub.rn.{name} {{d}}, {{x}}, {{y}};", needs=_NEEDS, d=lw.u32, x=pair, y=minus)
         scale = scales[number % 2]
-        found.append(lw.asm(f"mul.rn.{name} {{d}}, {{x}}, {{y}};", needs=_NEEDS, d=lw.u32, x=whole, y=scale))
-    return found
+        pairs.append(lw.asm(f"mul.rn.{name} {{d}}, {{x}}, {{y}};", needs=_NEEDS, d=lw.u32, x=whole, y=scale))
+    return pairs
 
 
 @lw.device
-def scale_pairs(scales, place):
-    """Return the scales of columns g and g + 8, twice in a register each."""
-    return [lw.pack(scales[place + 8 * half], scales[place + 8 * half]) for half in range(2)]
-
-
-class Ring:
-    """What is on its way to a warp: some chunks of K of its weights, and their scales."""
-
-    def __init__(self, T, W, scales, sizes) -> None:
-        self.traits, self.W, self.scales = T, W, scales
-        self.chunks, self.per_group, self.padded = sizes
-        self.lane, self.warp = lw.lane_id(), lw.thread_idx.x // LANES
-        self.tile = lw.block_idx.y * T.tiles
-        self.words = lw.dynamic_shared(lw.u32, (PARTS, T.stages, T.tiles, LANES, 4))
-        after = T.stages * T.stage_bytes[0]
-        self.kept_scales = lw.dynamic_shared(T.dtype, (PARTS, T.stages, T.columns), offset=after)
-
-    @lw.device
-    def fetch(self, chunk, end, stage) -> None:
-        """Begin to copy a chunk, if it lies before the end."""
-        T, lane = self.traits, self.lane
-        if chunk < end:
-            for number in range(T.tiles):
-                place = (self.tile + number).to(lw.i64) * self.chunks.to(lw.i64) + chunk.to(lw.i64)
-                source = (self.W + place * (LANES * 4) + lane.to(lw.i64) * 4).aligned(16)
-                lw.cp_async(self.words.ptr(self.warp, stage, number, lane, 0).aligned(16), source, 16)
-            if lane < T.columns // _PER_PIECE:
-                group = (chunk // self.per_group).to(lw.i64) * self.padded.to(lw.i64)
-                column = (self.tile * COLUMNS + lane * _PER_PIECE).to(lw.i64)
-                target = self.kept_scales.ptr(self.warp, stage, lane * _PER_PIECE)
-                lw.cp_async(target.aligned(16), (self.scales + group + column).aligned(16), 16)
-        lw.cp_async_commit()
-
-    @lw.device
-    def of_stage(self, stage):
-        """Return a lane's words of weights, and its pairs of scales."""
-        lane, numbers = self.lane, range(self.traits.tiles)
-        words = [self.words.ptr(self.warp, stage, number, lane, 0).aligned(16).load(4) for number in numbers]
-        places = self.kept_scales.ptr(self.warp, stage, lane // 4)
-        return words, [scale_pairs(places, number * COLUMNS) for number in numbers]
+def scale_pairs(scales):
+    """Return the scales of columns g and g + 8, twice in a register each; a pointer is to the first."""
+    return [lw.pack(scales[8 * half], scales[8 * half]) for half in range(2)]
 
 
 @lw.device
-def mainloop(T, mma, X, W, scales, first_row, M, leading, sizes):
-    """Return a warp's sums over its part of K; `sizes` are chunks, those of a group, and padded columns."""
-    lane, warp, chunks = lw.lane_id(), lw.thread_idx.x // LANES, sizes[0]
-    share = lw.cdiv(chunks, PARTS)
-    begin = lw.min(warp * share, chunks)
-    end = lw.min(begin + share, chunks)
-    ring = Ring(T, W, scales, sizes)
-    for ahead in range(T.stages - 1):
-        ring.fetch(begin + ahead, end, ahead)
-    rows = []
-    for block in range(T.blocks):
-        row = lw.min(first_row + block * ROWS + lane // 4, M - 1).to(lw.i64)  # what is beyond is not stored
-        rows.append(X + row * leading + lane % 4 * 16)
-
-    def load(chunk):
-        """Return a chunk of the rows."""
-        found = []
-        for row in rows:
-            source = lw.pointer((row + chunk.to(lw.i64) * CHUNK).address, lw.u32, "global", 16)
-            found.append([*source.load(4), *(source + 4).load(4)])
-        return found
-
-    acc = [[mma.zeros() for _ in range(T.blocks)] for _ in range(T.tiles)]
-    stage = lw.i32(0)
-    x = load(lw.min(begin, chunks - 1))
-    for chunk in lw.range(begin, end):
-        following = load(lw.min(chunk + 1, end - 1)) if T.loads_ahead else None
-        if not T.loads_ahead:
-            x = load(chunk)
-        lw.cp_async_wait(T.stages - 2)
-        lw.syncwarp()  # all lanes' copies are there, and the stage before has been read
-        words, pairs = ring.of_stage(stage)
-        ring.fetch(chunk + (T.stages - 1), end, lw.where(stage == 0, T.stages - 1, stage - 1))
-        stage = lw.where(stage == T.stages - 1, 0, stage + 1)
-        for step in range(4):
-            for number in range(T.tiles):
-                a = unpacked(T.dtype, words[number][step], pairs[number])
-                for block in range(T.blocks):
-                    b = x[block][2 * step : 2 * step + 2]
-                    acc[number][block] = mma(a, b, acc[number][block])
-        if T.loads_ahead:
-            x = following
-    lw.cp_async_wait(0)
+def mainloop(T, pipeline, steps):
+    """Return a thread's sums over its block's stages of K."""
+    mma, stages = T.instruction, Stages(T)
+    x = lw.make_gmma_desc(stages.x)
+    lane, thread = lw.lane_id(), lw.thread_idx.x
+    tile, warp = thread // WARPGROUP, thread % WARPGROUP // LANES
+    column = thread // LANES * 16 + lane // 4
+    chains = T.tile.chains
+    acc = [mma.zeros() for _ in range(chains)]
+    reading = pipeline.consumer_state()
+    before = reading
+    for done in lw.range(steps):
+        pipeline.wait(reading)
+        stage = reading.stage
+        words = [stages.words.ptr(0, lane, warp, half, tile, stage).aligned(16).load(4) for half in range(2)]
+        pairs = [scale_pairs(stages.scales.ptr(column, number, stage)) for number in range(T.groups)]
+        for half in range(2):
+            # Each half has registers of its own: a wgmma in flight still reads those of the other one.
+            fragments = [unpacked(T.dtype, word, pairs[half % T.groups]) for word in words[half]]
+            lw.wgmma_fence()
+            for number, fragment in enumerate(fragments):
+                step = half * len(fragments) + number
+                which, further = step % chains, True if step >= chains else done > 0
+                from_x = x[0, number * DEEP, half, stage]
+                acc[which] = mma(tuple(fragment), from_x, acc[which], accumulate=further)
+            lw.wgmma_commit()
+            lw.wgmma_wait(1)
+            if half == 0:  # noqa: SIM102, decided while tracing
+                if done > 0:  # the stage before is done
+                    lw.syncwarp()
+                    if lane == 0:
+                        pipeline.release(before)
+        before = reading
+        reading = reading.next()
+    lw.wgmma_wait(0)
     return acc
 
 
-@cache
-def few_rows(T: FewRows) -> Kernel:
-    """Return the kernel of a product of few rows; the grid is (rows, columns)."""
-    from lanewise.isa import instruction
+@lw.device
+def mainloop_by_warps(T, pipeline, steps):
+    """Return a thread's sums over its block's stages of K, as those of `mainloop` lie, by mma.sync."""
+    mma, stages, chains, blocks = T.instruction, Stages(T), T.tile.chains, T.rows // 8
+    lane, thread = lw.lane_id(), lw.thread_idx.x
+    tile, warp = thread // WARPGROUP, thread % WARPGROUP // LANES
+    column = thread // LANES * 16 + lane // 4
+    acc = [[mma.zeros() for _ in range(blocks)] for _ in range(chains)]
+    reading = pipeline.consumer_state()
+    for _ in lw.range(steps):
+        pipeline.wait(reading)
+        stage = reading.stage
+        words = [stages.words.ptr(0, lane, warp, half, tile, stage).aligned(16).load(4) for half in range(2)]
+        pairs = [scale_pairs(stages.scales.ptr(column, number, stage)) for number in range(T.groups)]
+        for half in range(2):
+            x = []
+            for block in range(blocks):
+                row = block * 8 + lane % 8
+                places = [stages.x.ptr(row, k + lane // 8 * 8, half, stage) for k in (0, LINE // 2)]
+                x.append([each for place in places for each in lw.ldmatrix(place, num=4).registers])
+            if half == 1:  # all is read
+                lw.syncwarp()
+                if lane == 0:
+                    pipeline.release(reading)
+            for number, word in enumerate(words[half]):
+                fragment = unpacked(T.dtype, word, pairs[half % T.groups])
+                which = number % chains
+                for block in range(blocks):
+                    from_x = x[block][2 * number : 2 * number + 2]
+                    acc[which][block] = mma(fragment, from_x, acc[which][block])
+        reading = reading.next()
+    return [[each[i] for each in chain for i in range(4)] for chain in acc]
 
-    name = T.dtype.name
-    mma = instruction(f"mma.sync.aligned.m16n8k16.row.col.f32.{name}.{name}.f32")
+
+@lw.device
+def put_sums(T, acc, steps) -> None:
+    """Write a thread's sums to shared memory, where the stages were: zeros if there was none."""
+    sums = lw.dynamic_shared(f32, T.sums)
+    lw.barrier(1, T.consumers)  # nobody reads stages any more
+    lane = lw.lane_id()
+    column = lw.thread_idx.x // LANES * 16 + lane // 4
+    for i in range(T.rows // 2):
+        row = i // 4 * 8 + lane % 4 * 2 + i % 2
+        total = acc[0][i]
+        for each in acc[1:]:
+            total = total + each[i]
+        sums[row, column + i // 2 % 2 * 8] = lw.where(steps > 0, total, f32(0.0))
+
+
+@lw.device
+def store_sums(T, Out, strides, given, first_row, parts, sizes) -> None:
+    """Add the parts of K, each in the shared memory of a block, and store a share of the tile's results."""
+    M, N = sizes
+    sums = lw.dynamic_shared(f32, T.sums)
+    rank = lw.cluster.rank() if T.split > 1 else 0
+    first_column = lw.block_idx.x // T.split * T.columns
+    across = T.columns // T.width
+    count = lw.min(M - first_row, T.rows) * across
+    for piece in lw.range(lw.thread_idx.x + rank * T.consumers, count, T.split * T.consumers):
+        row, column = piece // across, piece % across * T.width
+        place = sums.ptr(row, column).aligned(4 * T.width)
+        places = [lw.cluster.map(place, part) if T.split > 1 else place for part in range(T.split)]
+        values = [each.load(T.width) if T.width > 1 else [each.load()] for each in places]
+        row, column = first_row + row, first_column + column
+        results = []
+        for i in range(T.width):
+            total = values[0][i]
+            for part in range(1, T.split):
+                total = lw.where(part < parts, total + values[part][i], total)
+            results.append(finished_sum(T, given, total, row, column + i, M, N).to(T.out))
+        target = Out + (row.to(lw.i64) * strides[0] + column.to(lw.i64) * strides[1])
+        if column + (T.width - 1) < N:
+            target.aligned(T.width * T.out.bits // 8).store(results)
+        else:
+            for i in range(T.width - 1):
+                if column + i < N:
+                    target[i] = results[i]
+
+
+@lw.device
+def meet(T) -> None:
+    """Wait for all blocks of the cluster."""
+    if T.split > 1:
+        lw.cluster.sync()
+
+
+@cache
+def product(T: Traits) -> Kernel:
+    """Return the kernel of a product; the grid is (columns · parts of K, rows)."""
     bias_type, residual_type = T.problem.epilogue.added_dtypes
-    of_rows: Any = lw.Ptr[T.dtype, 16]
+    of_rows: Any = lw.TensorMap[T.dtype, (T.rows, LINE), 2 * LINE]
     of_scales: Any = lw.Ptr[T.dtype, 16]
     of_results: Any = lw.Ptr[T.out]
 
-    @lw.kernel(max_threads=PARTS * LANES)
-    def few_rows_by_int4(
+    @lw.kernel(max_threads=T.threads, min_blocks=T.tile.at_once, cluster=T.split if T.split > 1 else None)
+    def rows_by_int4(
         X: of_rows, W: lw.Ptr[lw.i32, 16], scales: of_scales, Out: of_results,
-        M: lw.i32, N: lw.i32, chunks: lw.i32, per_group: lw.i32, padded: lw.i32, leading: lw.i64,
+        M: lw.i32, N: lw.i32, chunks: lw.i32, per_group: lw.i32, padded: lw.i32,
         out_row: lw.i64, out_column: lw.i64, bias: lw.Ptr[bias_type], residual: lw.Ptr[residual_type],
         residual_row: lw.i64, residual_column: lw.i64, scale_out: lw.Ptr[f32], alpha: f32, beta: f32,
         folded_rows: lw.i32,
     ):  # fmt: skip
         chunks, per_group = lw.assume(chunks, nonnegative=True), lw.assume(per_group, nonnegative=True)
-        leading = lw.assume(leading, multiple_of=8)
-        first_row, first_column = lw.block_idx.x * T.rows, lw.block_idx.y * T.columns
-        acc = mainloop(T, mma, X, W, scales, first_row, M, leading, (chunks, per_group, padded))
-        lane, warp = lw.lane_id(), lw.thread_idx.x // LANES
-        sums = lw.dynamic_shared(f32, Layout((PARTS, T.rows, T.columns), strides_of(T)))
-        lw.syncthreads()  # nobody reads weights any more
-        for number in range(T.tiles):
-            for block in range(T.blocks):
-                for i in range(4):
-                    row, column = (
-                        block * ROWS + lane % 4 * 2 + i % 2,
-                        number * COLUMNS + lane // 4 + i // 2 * 8,
-                    )
-                    sums[warp, row, column] = acc[number][block][i]
+        if T.width > 1:
+            out_row, out_column = lw.assume(out_row, multiple_of=T.width), lw.i64(1)
+        thread = lw.thread_idx.x
+        warp = lw.shfl_sync(thread // LANES, 0)  # the same in a warp, and the compiler knows
+        pipeline = lw.Pipeline(T.stages, bytes=T.stage_bytes, consumers=T.consumers // LANES)
+        if thread == T.consumers:
+            lw.tma.prefetch_map(X)
+            pipeline.init()
+            lw.fence_mbarrier_init()
         lw.syncthreads()
+        share = lw.cdiv(chunks, T.split)
+        part = lw.cluster.rank() if T.split > 1 else 0
+        first = lw.min(part * share, chunks)
+        steps = lw.min(chunks - first, share)
+        first_row = lw.block_idx.y * T.rows
         given = EpilogueValues(
             alpha, beta, bias, residual, residual_row, residual_column, None, None, scale_out,
             folded_rows=folded_rows,
         )  # fmt: skip
-        used = lw.cdiv(chunks, lw.cdiv(chunks, PARTS))
-        for element in lw.range(lw.thread_idx.x, T.rows * T.columns, PARTS * LANES):
-            row, column = element // T.columns, element % T.columns
-            total = sums[0, row, column]
-            for part in lw.range(1, used):
-                total = total + sums[part, row, column]
-            row, column = first_row + row, first_column + column
-            value = finished_sum(T, given, total, row, column, M, N)
-            if (row < M) & (column < N):
-                Out[row.to(lw.i64) * out_row + column.to(lw.i64) * out_column] = value.to(T.out)
+        if warp >= T.consumers // LANES:
+            if T.rows >= MANY:
+                lw.setmaxnreg_dec(_REGISTERS[0])
+            if (warp == T.consumers // LANES) & lw.elect_one():
+                sizes = (chunks, per_group, padded)
+                produce(T, pipeline, X, W, scales, first_row, (first, steps), sizes)
+            lw.syncwarp()
+            meet(T)
+        else:
+            if T.rows >= MANY:
+                lw.setmaxnreg_inc(_REGISTERS[1])
+            loop = mainloop_by_warps if T.tile.by_warps else mainloop
+            put_sums(T, loop(T, pipeline, steps), steps)
+            if T.split == 1:
+                lw.barrier(1, T.consumers)
+            meet(T)
+            parts = lw.cdiv(chunks, share)
+            store_sums(T, Out, (out_row, out_column), given, first_row, parts, (M, N))
+        meet(T)  # nobody leaves while others read its sums
 
-    return few_rows_by_int4
-
-
-def strides_of(T: FewRows) -> tuple[int, int, int]:
-    """Return the strides of the warps' sums in shared memory, a row an odd number of words long."""
-    return T.rows * (T.columns + 1), T.columns + 1, 1
+    return rows_by_int4
 
 
 @cache
 def unpacking(dtype: Format) -> Kernel:
-    """Return the kernel that writes weights as a matrix (N, K): a warp a tile."""
+    """Return the kernel that writes weights as a matrix (N, K): a warp has 16 columns and 64 of K."""
+    pitch = LINE + 8
 
-    @lw.kernel(max_threads=PARTS * LANES)
+    @lw.kernel(max_threads=UNPACKING)
     def unpack_int4(
         W: lw.Ptr[lw.i32, 16], scales: lw.Ptr[dtype], Out: lw.Ptr[dtype, 16], N: lw.i32, chunks: lw.i32,
         per_group: lw.i32, padded: lw.i32,
     ):  # fmt: skip
         chunks, per_group = lw.assume(chunks, nonnegative=True), lw.assume(per_group, nonnegative=True)
         lane, warp = lw.lane_id(), lw.thread_idx.x // LANES
-        tile, chunk = lw.block_idx.y, lw.block_idx.x * PARTS + warp
-        if chunk < chunks:
-            place = (tile.to(lw.i64) * chunks.to(lw.i64) + chunk.to(lw.i64)) * (LANES * 4)
-            words = (W + place + lane.to(lw.i64) * 4).aligned(16).load(4)
-            column = tile * COLUMNS + lane // 4
-            group = (chunk // per_group).to(lw.i64) * padded.to(lw.i64)
-            pairs = scale_pairs(scales, group + column.to(lw.i64))
-            found = [unpacked(dtype, word, pairs) for word in words]
-            for half in range(2):
-                if column + 8 * half < N:
-                    line = (column + 8 * half).to(lw.i64) * (chunks.to(lw.i64) * CHUNK)
-                    target = Out + line + (chunk * CHUNK + lane % 4 * 16).to(lw.i64)
-                    pairs_of_k = lw.pointer(target.address, lw.u32, "global", 16)
-                    parts = [found[word][half + 2 * s] for word in range(4) for s in range(2)]
-                    pairs_of_k.store(tuple(parts[:4]))
-                    (pairs_of_k + 4).store(tuple(parts[4:]))
+        tile, chunk, half = lw.block_idx.y, lw.block_idx.x, warp // 4
+        held = lw.shared(dtype, Layout((LINE, 16, UNPACKING // LANES), (1, pitch, 16 * pitch)), align=16)
+        place = (tile.to(lw.i64) * chunks.to(lw.i64) + chunk.to(lw.i64)) * TILE_WORDS
+        words = (W + place + (lw.thread_idx.x * 4).to(lw.i64)).aligned(16).load(4)
+        first = tile * COLUMNS + warp % 4 * 16
+        group = ((chunk * 2 + half) // per_group).to(lw.i64) * padded.to(lw.i64)
+        pairs = scale_pairs(scales + group + (first + lane // 4).to(lw.i64))
+        for number, word in enumerate(words):
+            for i, pair in enumerate(unpacked(dtype, word, pairs)):
+                k = number * DEEP + i // 2 * 8 + lane % 4 * 2
+                target = held.ptr(k, lane // 4 + i % 2 * 8, warp)
+                lw.pointer(target.address, lw.u32, "shared", 4).store(pair)
+        lw.syncwarp()
+        for number in range(4):
+            row, k = number * 4 + lane // 8, lane % 8 * 8
+            eight = lw.pointer(held.ptr(k, row, warp).address, lw.u32, "shared", 16).load(4)
+            if first + row < N:
+                line = (first + row).to(lw.i64) * (chunks.to(lw.i64) * CHUNK)
+                target = Out + line + (chunk * CHUNK + half * LINE + k).to(lw.i64)
+                lw.pointer(target.address, lw.u32, "global", 16).store(tuple(eight))
 
     return unpack_int4

@@ -4,38 +4,75 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from lanewise.formats import Format
 from lanewise.linalg.kernels.family import Launch, residual_strides
-from lanewise.linalg.kernels.int4.kernels import LANES, PARTS, ROWS, FewRows, few_rows, unpacking
-from lanewise.linalg.kernels.int4.packing import CHUNK, COLUMNS
+from lanewise.linalg.kernels.int4.kernels import (
+    LINE,
+    UNPACKING,
+    Tile,
+    Traits,
+    product,
+    unpacking,
+)
+from lanewise.linalg.kernels.int4.packing import CHUNK, COLUMNS, GROUP_STEP
+from lanewise.linalg.planning.gpus import GPUS, resident
 from lanewise.linalg.problem import Operand, Problem
+from lanewise.tensor_maps import tensor_map
 
-#: Instructions' rows of a block, and its tiles of columns: two where that leaves no multiprocessor idle.
-_BLOCKS, _TILES = (1, 2, 4, 8), 2
+#: Kinds of tiles, and the microseconds of a stage of K on a multiprocessor of an H200.
+_KINDS = {
+    Tile(8, 1, 2): 0.39, Tile(16, 1, 2): 0.42, Tile(32, 1, 2): 0.47, Tile(64, 1, 2): 0.58,
+    Tile(128, 1, 1): 0.81, Tile(256, 1, 1): 1.41,
+}  # fmt: skip
+#: Blocks that share K, and the microseconds that adding their sums takes, in all and for a row of a tile.
+_PARTS, _EXCHANGE, _ROW_EXCHANGE = (1, 2), 0.5, 0.04
+#: Columns of results that are stored at once where they lie side by side.
+_WIDTH = 4
 
 
-def few_rows_launch(
-    problem: Problem, memory: Sequence[object], leading: int, packed: tuple[int, int, int],
-    factors: tuple[float, float], multiprocessors: int,
+def tile_of(m: int, n: int, chunks: int) -> Tile:
+    """Return how a product is divided: as takes the least time on an H200.
+
+    The order of sums depends on it, so that it is the same for all GPUs.
+    """
+
+    def microseconds(kind: Tile, parts: int) -> float:
+        blocks = -(-m // kind.rows) * -(-n // (COLUMNS * kind.tiles)) * parts
+        waves = -(-blocks // resident(parts, GPUS["sm_90a"].multiprocessors))
+        exchange = _EXCHANGE + _ROW_EXCHANGE * kind.rows if parts > 1 else 0.0
+        return waves * (-(-chunks // parts) * _KINDS[kind] + exchange)
+
+    every = [(microseconds(kind, parts), parts, kind) for kind in _KINDS for parts in _PARTS]
+    _, parts, kind = min(every, key=lambda each: each[:2])
+    return replace(kind, split=parts)
+
+
+def product_launch(
+    problem: Problem, memory: Sequence[Any], packed: tuple[int, int, int], factors: tuple[float, float],
+    tile: Tile,
 ) -> Launch:  # fmt: skip
-    """Return the launch of a product of few rows.
+    """Return the launch of a product.
 
-    `memory` are the rows, words, scales, result, bias, residual and output scale (0: none); `packed` are the
-    weights' chunks of K, elements of a group, and padded columns; `factors` are alpha and beta.
+    `memory` are the rows as a matrix, words, scales, result, bias, residual and output scale (0: none);
+    `packed` are the weights' tiles of K, elements of a group, and padded columns; `factors` are alpha and
+    beta.
     """
     chunks, group, columns = packed
-    blocks = next((each for each in _BLOCKS if each * ROWS >= problem.m), _BLOCKS[-1])
-    tiles = _TILES if problem.n > multiprocessors * COLUMNS else 1
-    traits = FewRows(_compiled_in(problem), tiles, blocks)
-    x, words, scales, out, bias, residual, scale_out = memory
-    out_row, out_column = problem.out.strides
+    out = problem.out
+    beside = out.k_major and out.inner == 1 and out.alignment * 8 >= _WIDTH * out.dtype.bits
+    traits = Traits(
+        _compiled_in(problem), tile, 1 if group % CHUNK == 0 else CHUNK // GROUP_STEP, _WIDTH if beside else 1
+    )
+    x, words, scales, result, bias, residual, scale_out = memory
     arguments = (
-        x, words, scales, out, problem.m, problem.n, chunks, group // CHUNK, columns, leading, out_row,
-        out_column, bias, residual, *residual_strides(problem)[:2], scale_out, *factors, problem.folded_rows,
+        tensor_map(x, (traits.rows, LINE), swizzle="128B"), words, scales, result, problem.m, problem.n,
+        chunks, group // GROUP_STEP, columns, *out.strides, bias, residual, *residual_strides(problem)[:2],
+        scale_out, *factors, problem.folded_rows,
     )  # fmt: skip
-    grid = (-(-problem.m // traits.rows), -(-problem.n // traits.columns))
-    return Launch(few_rows(traits)[grid, PARTS * LANES, traits.shared_bytes], arguments)
+    grid = (-(-problem.n // traits.columns) * tile.split, -(-problem.m // traits.rows))
+    return Launch(product(traits)[grid, traits.threads, traits.shared_bytes], arguments)
 
 
 def _compiled_in(problem: Problem) -> Problem:
@@ -53,6 +90,5 @@ def _compiled_in(problem: Problem) -> Problem:
 def unpack_launch(dtype: Format, memory: Sequence[object], n: int, packed: tuple[int, int, int]) -> Launch:
     """Return the launch that writes weights (N, K); `memory` are words, scales and the matrix as words."""
     chunks, group, columns = packed
-    arguments = (*memory, n, chunks, group // CHUNK, columns)
-    grid = (-(-chunks // PARTS), -(-n // COLUMNS))
-    return Launch(unpacking(dtype)[grid, PARTS * LANES], arguments)
+    arguments = (*memory, n, chunks, group // GROUP_STEP, columns)
+    return Launch(unpacking(dtype)[(chunks, -(-n // COLUMNS)), UNPACKING], arguments)
