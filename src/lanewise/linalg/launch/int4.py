@@ -42,7 +42,11 @@ def multiply(request: Request, problem: Problem, b: QuantizedMatrix, tile: Tile)
     there = b.on_device(x)
     ordinal = x.device
     assert ordinal is not None
-    request.a, request.b = x, view_of(there.values, "b")
+    packed = b.chunks * CHUNK * b.columns // 4  # as many elements of 16 bits
+    request.a, request.b = (
+        x,
+        request.b._replace(shape=(packed,), strides=(1,), address=there.values_address, array=there.values),
+    )
     addresses = operand_addresses(request, None)
     addresses[_METADATA] = there.metadata_address
     key = (problem, leading, tile, b.k, b.group, b.columns, request.alpha, request.beta, ordinal)
