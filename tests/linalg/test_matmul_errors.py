@@ -1,5 +1,6 @@
 """What `lw.matmul` refuses, in sentences: nothing is computed, and nothing is written."""
 
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -172,7 +173,8 @@ def test_a_plan_changed_by_hand_has_stages_that_fit() -> None:
     ],
 )
 def test_a_keyword_of_another_library_is_told_what_serves_here(keyword: str, instead: str) -> None:
-    for function in (lw.matmul, lw.plan):
+    functions: tuple[Callable[..., object], ...] = (lw.matmul, lw.plan)
+    for function in functions:
         with pytest.raises(lw.LanewiseError, match=f"has no keyword {keyword}: {instead}"):
             function(HALF, HALF.T, **{keyword: True})
 

@@ -3,6 +3,7 @@
 import io
 import platform
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -386,15 +387,12 @@ def test_block_scaled_products_are_those_of_a_gpu(gpu: VirtualGPU, kind: str, bl
 def test_a_written_backward_pass_sees_the_device(gpu: VirtualGPU) -> None:
     seen = []
 
-    class Double(torch.autograd.Function):  # type: ignore[misc]  # torch may be missing
-        @staticmethod
-        def forward(ctx: object, x: "torch.Tensor") -> "torch.Tensor":
-            return 2 * x
+    def backward(ctx: object, gradient: Any) -> Any:
+        seen.append(gradient.is_cuda)
+        return gradient + torch.ones(2, device=gradient.device)
 
-        @staticmethod
-        def backward(ctx: object, gradient: "torch.Tensor") -> "torch.Tensor":
-            seen.append(gradient.is_cuda)
-            return gradient + torch.ones(2, device=gradient.device)
+    functions = {"forward": staticmethod(lambda ctx, x: 2 * x), "backward": staticmethod(backward)}
+    Double: Any = type("Double", (torch.autograd.Function,), functions)
 
     here, there = torch.ones(2, requires_grad=True), torch.ones(2, device="cuda", requires_grad=True)
     for each in (here, there):

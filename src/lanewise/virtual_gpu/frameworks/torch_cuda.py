@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -76,7 +76,7 @@ def _questions(gpu: FrameworkState) -> dict[str, Callable[..., object]]:
     }
 
 
-def _memory_questions(gpu: FrameworkState) -> dict[str, Callable[..., Any]]:
+def _memory_questions(gpu: FrameworkState) -> dict[str, Callable[..., object]]:
     """Return what answers for the memory of the device, by its name in `torch.cuda`."""
     memory = gpu.driver.memory
 
@@ -107,25 +107,25 @@ def _memory_questions(gpu: FrameworkState) -> dict[str, Callable[..., Any]]:
     }
 
 
-def _one_device(devices: Any) -> None:
+def _one_device(devices: Sequence[object]) -> None:
     """Raise an error if work is to be spread over several devices."""
     if len(devices) > 1:
         raise RuntimeError(f"the virtual GPU is one device, cuda:0; {len(devices)} are asked for")
 
 
-def _scatter(tensor: Any, devices: Any, *_: object) -> list[Any]:
+def _scatter(tensor: torch.Tensor, devices: Sequence[object], *_: object) -> list[torch.Tensor]:
     """Return the parts of a tensor for one device, as DataParallel asks for them: the whole."""
     _one_device(devices)
     return [tensor.to("cuda")]
 
 
-def _broadcast(tensor: Any, devices: Any, *_: object) -> list[Any]:
+def _broadcast(tensor: object, devices: Sequence[object], *_: object) -> list[object]:
     """Return a tensor, or a list of some, for each of the devices, of which there is one."""
     _one_device(devices)
     return [tensor]
 
 
-def _gather(tensors: Any, dim: int, *_: object) -> Any:
+def _gather(tensors: Sequence[torch.Tensor], dim: int, *_: object) -> torch.Tensor:
     """Return tensors of several devices as one."""
     return torch.cat(list(tensors), dim)
 
@@ -134,7 +134,7 @@ def _gather(tensors: Any, dim: int, *_: object) -> Any:
 _MARKS = ("rangePushA", "rangePop", "rangeStartA", "rangeEnd", "markA", "deviceRangeStart", "deviceRangeEnd")
 
 #: What torch's library spreads over devices, by its name in `torch._C`; a build for CPUs has none of it.
-_SPREADING: dict[str, Callable[..., Any]] = {
+_SPREADING: dict[str, Callable[..., object]] = {
     "_scatter": _scatter,
     "_broadcast": _broadcast,
     "_broadcast_coalesced": _broadcast,
@@ -188,7 +188,7 @@ def install_torch_cuda(gpu: FrameworkState, patches: Patches) -> None:
             patches.set(accelerator, name, _nothing())
 
 
-def _uncompiled(model: Any = None, **_: object) -> Any:
+def _uncompiled(model: object = None, **_: object) -> object:
     """Return a function or a module as it is, in place of `torch.compile`, and say so once."""
     if model is None:
         return _uncompiled
