@@ -28,9 +28,9 @@ WRONG: dict[str, tuple[tuple[Any, Any], dict[str, Any], str]] = {
     "a batch does not broadcast": (
         (np.ones((2, 4, 8), "f2"), np.ones((3, 8, 4), "f2")), {}, "do not broadcast"),
     "types differ": ((HALF, SINGLE), {}, "a is float16 and b is float32"),
-    "uint8 factors": ((HALF.astype("u1"), OTHER), {}, "uint8; it must have .*, int8, float4_e2m1fn$"),
+    "uint8 factors": ((HALF.astype("u1"), OTHER), {}, "uint8; .*, int8, float4_e2m1fn: convert it first$"),
     "uint8 out": ((HALF, OTHER), {"out": np.ones((4, 6), "u1")}, "uint8; it must have .*, int32$"),
-    "uint8 bias": ((HALF, OTHER), {"bias": np.ones(6, "u1")}, "must have float16, .*, float64$"),
+    "uint8 bias": ((HALF, OTHER), {"bias": np.ones(6, "u1")}, "must have .*, float64: convert it first$"),
     "no such type": ((HALF.astype(complex), OTHER), {}, "complex128"),
     "int32 factors": ((HALF.astype("i4"), OTHER.astype("i4")), {}, "int32 cannot be multiplied; .*, float4"),
     "a list": (([[1.0]], OTHER), {}, "a must be an array"),

@@ -238,6 +238,7 @@ def test_autocast_has_the_types_of_a_gpu(gpu: VirtualGPU) -> None:
 @pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "RMSprop"])
 def test_optimizers_step(gpu: VirtualGPU, kind: str) -> None:
     module, x = torch.nn.Linear(4, 1).to("cuda"), torch.ones(2, 4, device="cuda")
+    torch.nn.init.ones_(module.weight)  # far from where the loss is least
     optimizer = getattr(torch.optim, kind)(module.parameters(), lr=0.01)
     losses = []
     for _ in range(3):

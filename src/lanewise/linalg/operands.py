@@ -261,8 +261,9 @@ def _format(name: str, operand: str) -> Format:
     """Return the format of a dtype; an error that names the operand if products do not take it."""
     found = _named(name)
     if found is None:
+        mend = "" if operand == "out" else ": convert it first"
         raise LanewiseError(
-            f"{operand} has elements of type {name}; it must have {names_taken(operand)}: convert it first"
+            f"{operand} has elements of type {name}; it must have {names_taken(operand)}{mend}"
         )
     return found
 

@@ -125,7 +125,7 @@ class DeviceStorages:
             return self._memory.used + self._swept_bytes
 
     def __contains__(self, tensor: object) -> bool:
-        storage = _storage(tensor) if isinstance(tensor, torch.Tensor) else None
+        storage = _storage(tensor) if isinstance(tensor, torch.Tensor | torch.UntypedStorage) else None
         return storage is not None and storage._cdata in self._on_device
 
     def address(self, tensor: torch.Tensor) -> int:
@@ -168,7 +168,7 @@ class DeviceStorages:
         return [torch.UntypedStorage._new_with_weak_ptr(each.cdata) for each in references]
 
 
-def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
+def _storage(tensor: torch.Tensor | torch.UntypedStorage) -> torch.UntypedStorage | None:
     """Return the storage of a tensor; None if it has none, as sparse ones."""
     if isinstance(tensor, torch.UntypedStorage):
         return tensor
