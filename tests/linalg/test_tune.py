@@ -356,7 +356,7 @@ def test_calls_do_without_a_plan_that_fails(folder: Path, monkeypatch: pytest.Mo
 def test_what_tune_does_not_take() -> None:
     half = np.zeros((4, 4), np.float16)
     for keywords, said in (
-        ({"plan": 3}, "takes no plan="), ({"stream": 3}, "takes no stream="), ({"biass": 3}, "no keyword biass"),
+        ({"plan": 3}, "takes no plan="), ({"stream": 3}, "takes no stream="), ({"biass": 3}, "no keyword"),
         ({}, "host memory"),
     ):  # fmt: skip
         with pytest.raises(LanewiseError, match=said):
