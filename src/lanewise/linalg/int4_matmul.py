@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 #: Rows up to which a kernel unpacks weights as it multiplies, each time it reads them.
 MOST_FEW_ROWS = 1024
-#: K of the kernel's instructions.
-_DEEP = 16
 #: Bits of the results that this kernel stores.
 _LEAST_BITS = 16
 
@@ -79,28 +77,23 @@ def _tile(problem: Problem, b: QuantizedMatrix) -> Tile:
 
     tile = tile_of(problem.m, problem.n, b.chunks)
     if problem.batch_invariant:
-        return replace(tile, split=tile_of(1, problem.n, b.chunks).split, chains=1, by_warps=False)
+        return replace(tile, split=tile_of(1, problem.n, b.chunks).split)
     return tile
 
 
 def _on_cpu(request: Request, problem: Problem, b: QuantizedMatrix, tile: Tile) -> None:
-    """Compute a product in host memory, in the order in which the blocks of the kernel sum.
-
-    K is put in the order of its parts: blocks of the cluster, then chains of sums of a block.
-    """
+    """Compute a product in host memory, in the order in which the blocks of the kernel sum."""
     from lanewise.linalg.cpu.epilogue import as_matrices
     from lanewise.linalg.cpu.sums import compute
 
     share = -(-b.chunks // tile.split)
     parts = -(-b.chunks // share)
     k = parts * share * CHUNK
-    order = np.arange(k).reshape(parts, share, -1, tile.chains, _DEEP).transpose(0, 3, 1, 2, 4).reshape(-1)
     rows = np.ascontiguousarray(as_matrices(request.a.array, request.a.shape))
-    x = np.pad(rows, [(0, 0)] * (rows.ndim - 1) + [(0, k - b.k)])[..., order]
-    w = np.pad(b.rows(), ((0, 0), (0, k - b.k)))[:, order].T
+    x = np.pad(rows, [(0, 0)] * (rows.ndim - 1) + [(0, k - b.k)])
+    w = np.pad(b.rows(), ((0, 0), (0, k - b.k))).T
     whole = replace(request, a=view_of(x, "a"), b=view_of(w, "b"), k=k)
-    family, arch = ("warp", "sm_90") if tile.by_warps else ("warpgroup", "sm_90a")
-    plan = Plan(family, arch, (128, 128, CHUNK // tile.chains), 2, split=tile.chains, groups=parts)
+    plan = Plan("warpgroup", "sm_90a", (128, 128, CHUNK), 2, groups=parts)
     compute(whole, replace(problem, k=k), plan)
 
 

@@ -51,10 +51,6 @@ class Tile:
     rows: int
     split: int
     at_once: int
-    #: Sums of a block over every `chains`-th 16 of K: a wgmma of few rows would wait for the one before it.
-    chains: int = 1
-    #: Whether warps multiply by mma.sync, which takes few rows from registers, too.
-    by_warps: bool = False
     #: Columns of a block, in tiles of the packed weights: a warpgroup multiplies each.
     tiles: int = TILES
 
@@ -136,11 +132,8 @@ class Traits:
 
     @property
     def instruction(self) -> Instruction:
-        """The instruction that multiplies weights, from registers: 64 columns by all rows of a tile, or 16
-        columns by 8 rows."""
+        """The instruction that multiplies weights, from registers: 64 columns by all rows of a tile."""
         name = self.dtype.name
-        if self.tile.by_warps:
-            return instruction(f"mma.sync.aligned.m16n8k16.row.col.f32.{name}.{name}.f32")
         return instruction(wgmma_name(self.rows, "f32", name, name), a_source="registers")
 
 
@@ -231,8 +224,7 @@ def mainloop(T, pipeline, steps):
     lane, thread = lw.lane_id(), lw.thread_idx.x
     tile, warp = thread // WARPGROUP, thread % WARPGROUP // LANES
     column = thread // LANES * 16 + lane // 4
-    chains = T.tile.chains
-    acc = [mma.zeros() for _ in range(chains)]
+    acc = mma.zeros()
     reading = pipeline.consumer_state()
     before = reading
     for done in lw.range(steps):
@@ -245,10 +237,8 @@ def mainloop(T, pipeline, steps):
             fragments = [unpacked(T.dtype, word, pairs[half % T.groups]) for word in words[half]]
             lw.wgmma_fence()
             for number, fragment in enumerate(fragments):
-                step = half * len(fragments) + number
-                which, further = step % chains, True if step >= chains else done > 0
-                from_x = x[0, number * DEEP, half, stage]
-                acc[which] = mma(tuple(fragment), from_x, acc[which], accumulate=further)
+                further = True if half + number > 0 else done > 0
+                acc = mma(tuple(fragment), x[0, number * DEEP, half, stage], acc, accumulate=further)
             lw.wgmma_commit()
             lw.wgmma_wait(1)
             if half == 0:  # noqa: SIM102, decided while tracing
@@ -263,40 +253,6 @@ def mainloop(T, pipeline, steps):
 
 
 @lw.device
-def mainloop_by_warps(T, pipeline, steps):
-    """Return a thread's sums over its block's stages of K, as those of `mainloop` lie, by mma.sync."""
-    mma, stages, chains, blocks = T.instruction, Stages(T), T.tile.chains, T.rows // 8
-    lane, thread = lw.lane_id(), lw.thread_idx.x
-    tile, warp = thread // WARPGROUP, thread % WARPGROUP // LANES
-    column = thread // LANES * 16 + lane // 4
-    acc = [[mma.zeros() for _ in range(blocks)] for _ in range(chains)]
-    reading = pipeline.consumer_state()
-    for _ in lw.range(steps):
-        pipeline.wait(reading)
-        stage = reading.stage
-        words = [stages.words.ptr(0, lane, warp, half, tile, stage).aligned(16).load(4) for half in range(2)]
-        pairs = [scale_pairs(stages.scales.ptr(column, number, stage)) for number in range(T.groups)]
-        for half in range(2):
-            x = []
-            for block in range(blocks):
-                row = block * 8 + lane % 8
-                places = [stages.x.ptr(row, k + lane // 8 * 8, half, stage) for k in (0, LINE // 2)]
-                x.append([each for place in places for each in lw.ldmatrix(place, num=4).registers])
-            if half == 1:  # all is read
-                lw.syncwarp()
-                if lane == 0:
-                    pipeline.release(reading)
-            for number, word in enumerate(words[half]):
-                fragment = unpacked(T.dtype, word, pairs[half % T.groups])
-                which = number % chains
-                for block in range(blocks):
-                    from_x = x[block][2 * number : 2 * number + 2]
-                    acc[which][block] = mma(fragment, from_x, acc[which][block])
-        reading = reading.next()
-    return [[each[i] for each in chain for i in range(4)] for chain in acc]
-
-
-@lw.device
 def put_sums(T, acc, steps) -> None:
     """Write a thread's sums to shared memory, where the stages were: zeros if there was none."""
     sums = lw.dynamic_shared(f32, T.sums)
@@ -305,10 +261,7 @@ def put_sums(T, acc, steps) -> None:
     column = lw.thread_idx.x // LANES * 16 + lane // 4
     for i in range(T.rows // 2):
         row = i // 4 * 8 + lane % 4 * 2 + i % 2
-        total = acc[0][i]
-        for each in acc[1:]:
-            total = total + each[i]
-        sums[row, column + i // 2 % 2 * 8] = lw.where(steps > 0, total, f32(0.0))
+        sums[row, column + i // 2 % 2 * 8] = lw.where(steps > 0, acc[i], f32(0.0))
 
 
 @lw.device
@@ -395,8 +348,7 @@ def product(T: Traits) -> Kernel:
         else:
             if T.rows >= MANY:
                 lw.setmaxnreg_inc(_REGISTERS[1])
-            loop = mainloop_by_warps if T.tile.by_warps else mainloop
-            put_sums(T, loop(T, pipeline, steps), steps)
+            put_sums(T, mainloop(T, pipeline, steps), steps)
             if T.split == 1:
                 lw.barrier(1, T.consumers)
             meet(T)
