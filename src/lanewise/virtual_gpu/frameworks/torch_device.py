@@ -35,7 +35,7 @@ from lanewise.virtual_gpu.frameworks.torch_dlpack import (
 )
 from lanewise.virtual_gpu.frameworks.torch_extension import install_torch_extension
 from lanewise.virtual_gpu.frameworks.torch_graphs import Recording, install_torch_graphs
-from lanewise.virtual_gpu.frameworks.torch_memory import align_tensors
+from lanewise.virtual_gpu.frameworks.torch_alignment import align_tensors
 from lanewise.virtual_gpu.frameworks.torch_scaled_products import scaled_mm
 
 if TYPE_CHECKING:
