@@ -20,6 +20,7 @@ from torch.utils._device import _device_constructors
 from torch.utils._pytree import tree_leaves, tree_map
 
 from lanewise.virtual_gpu.frameworks.patches import Patches
+from lanewise.virtual_gpu.frameworks.torch_alignment import align_tensors
 from lanewise.virtual_gpu.frameworks.torch_autocast import (
     computes_in_float32,
     in_float32,
@@ -35,7 +36,6 @@ from lanewise.virtual_gpu.frameworks.torch_dlpack import (
 )
 from lanewise.virtual_gpu.frameworks.torch_extension import install_torch_extension
 from lanewise.virtual_gpu.frameworks.torch_graphs import Recording, install_torch_graphs
-from lanewise.virtual_gpu.frameworks.torch_alignment import align_tensors
 from lanewise.virtual_gpu.frameworks.torch_scaled_products import scaled_mm
 
 if TYPE_CHECKING:
