@@ -57,3 +57,48 @@ def test_copies_that_are_waited_for_are_right_and_others_are_found() -> None:
     assert "race" in kinds
     # One round needs no second barrier.
     assert _check(barrier="", rounds=1).ok
+
+
+#: A warp copies 512 bytes to shared memory, and a lane copies them back by the asynchronous proxy.
+COPIED_BACK = """
+.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry copied_back(.param .u64 source, .param .u64 out) {
+    .reg .b64 %rd<4>; .reg .b32 %r<4>; .reg .pred %p<1>;
+    .shared .align 128 .b8 tile[512];
+    ld.param.u64 %rd0, [source];
+    ld.param.u64 %rd1, [out];
+    mov.u32 %r0, %tid.x;
+    mul.wide.u32 %rd2, %r0, 16;
+    add.s64 %rd2, %rd0, %rd2;
+    mov.u32 %r1, tile;
+    shl.b32 %r2, %r0, 4;
+    add.u32 %r2, %r1, %r2;
+    cp.async.cg.shared.global [%r2], [%rd2], 16;
+    cp.async.wait_all;
+    FENCE
+    bar.warp.sync 0xffffffff;
+    setp.ne.u32 %p0, %r0, 0;
+    @%p0 bra DONE;
+    cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r1], 512;
+    cp.async.bulk.commit_group;
+    cp.async.bulk.wait_group 0;
+DONE:
+    ret;
+}
+"""
+
+
+def test_what_cp_async_wrote_needs_a_fence_before_the_asynchronous_proxy_reads_it() -> None:
+    def check(fence: str) -> Any:
+        source, out = np.arange(128, dtype=np.uint32), np.zeros(128, np.uint32)
+        module = lw.load(COPIED_BACK.replace("FENCE", fence))
+        return lw.check(module["copied_back"][1, 32], source, out)
+
+    assert not check("fence.proxy.async;").findings
+    (finding,) = check("").findings
+    assert (finding.kind, finding.severity) == ("proxy", "error")
+    assert "cp.async, which is of the generic proxy, wrote these bytes" in finding.message
+    line = COPIED_BACK[: COPIED_BACK.index("cp.async.cg")].count("\n") + 1
+    assert f"`fence.proxy.async` after a wait for the copies of line {line}, " in finding.mend

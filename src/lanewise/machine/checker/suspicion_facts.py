@@ -23,7 +23,7 @@ from lanewise.machine.checker.mends import Language, Place, Race, Reach
 from lanewise.machine.checker.proxy_records import AsyncKind, BarrierUse
 from lanewise.machine.checker.suspicion_sentences import Suspicion
 from lanewise.machine.checker.tensor_memory.records import TensorOperand
-from lanewise.machine.program.instruction_record import Waits
+from lanewise.machine.program.instruction_record import Proxy, Waits
 from lanewise.machine.program.memory_accesses import LocatedAccess
 from lanewise.machine.program.operands import Register
 from lanewise.machine.program.ops import Op
@@ -307,6 +307,24 @@ class Facts:
         if self.operation is None:
             return "an asynchronous copy of these bytes may not be complete"
         return f"an asynchronous operation may still be writing these bytes; {_COMPLETE[self.operation]}"
+
+    @property
+    def _copied(self) -> bool:
+        """Whether the other access is a write of cp.async, which is by the generic proxy."""
+        written = () if self.other is None else self.other.place.op.record.memory
+        return any(each.writes and each.asynchronous and each.proxy is Proxy.GENERIC for each in written)
+
+    @property
+    def writer(self) -> str:
+        """What wrote by the generic proxy before the asynchronous proxy accesses the bytes."""
+        return "cp.async, which is of the generic proxy," if self._copied else "a plain store"
+
+    @property
+    def after_writer(self) -> str:
+        """Where a fence between the proxies belongs: after a store, or after the wait for a copy."""
+        if self._copied and self.other is not None:
+            return f"after a wait for the copies of {self.other.place.named(self.here_place)}"
+        return self.after_other
 
     @property
     def wait_for_it(self) -> str:

@@ -166,18 +166,18 @@ class Suspicion(IntEnum):
 
     # the generic and the asynchronous proxy -----------------------------------------------------------------
 
-    # What plain stores wrote, and an asynchronous operation accesses: without a fence between the proxies, or
-    # with one, but not in the thread that wrote.
+    # What plain stores or cp.async wrote, and an asynchronous operation accesses: without a fence between the
+    # proxies, or with one, but not in the thread that wrote.
     UNFENCED = (
         "proxy", ERROR, Subject.TWO_ACCESSES, _BOTH,
-        _PROXY + "a plain store wrote these bytes, and is not visible to that proxy",
-        "{proxy_fence} {after_other}, " + _EACH_THREAD.format(did="wrote"),
+        _PROXY + "{writer} wrote these bytes, and is not visible to that proxy",
+        "{proxy_fence} {after_writer}, " + _EACH_THREAD.format(did="wrote"),
     )  # fmt: skip
     WEAKLY_FENCED = (
         "proxy", ADVICE, Subject.TWO_ACCESSES, _BOTH,
-        _PROXY + "a plain store wrote these bytes, and the thread that wrote them executed no "
+        _PROXY + "{writer} wrote these bytes, and the thread that wrote them executed no "
         "fence.proxy.async in time",
-        "{proxy_fence} {after_other}, " + _EACH_THREAD.format(did="wrote"),
+        "{proxy_fence} {after_writer}, " + _EACH_THREAD.format(did="wrote"),
     )  # fmt: skip
     #: What st.async wrote, which is complete, and an operation of the asynchronous proxy reads.
     STORED_UNFENCED = (
