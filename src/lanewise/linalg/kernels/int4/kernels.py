@@ -51,8 +51,6 @@ class Tile:
     rows: int
     split: int
     at_once: int
-    #: Columns of a block, in tiles of the packed weights: a warpgroup multiplies each.
-    tiles: int = TILES
 
 
 @dataclass(frozen=True)
@@ -88,12 +86,12 @@ class Traits:
     @property
     def consumers(self) -> int:
         """Threads of a block that multiply: a warpgroup for each tile of its columns."""
-        return self.tile.tiles * WARPGROUP
+        return TILES * WARPGROUP
 
     @property
     def columns(self) -> int:
         """Columns of the weights that a block multiplies."""
-        return self.tile.tiles * COLUMNS
+        return TILES * COLUMNS
 
     @property
     def sums(self) -> Layout:
@@ -113,7 +111,7 @@ class Traits:
     @property
     def piece_bytes(self) -> tuple[int, int, int]:
         """Bytes of a stage: of rows, of weights, of scales."""
-        return self.rows * CHUNK * 2, self.tile.tiles * TILE_WORDS * 4, self.groups * self.columns * 2
+        return self.rows * CHUNK * 2, TILES * TILE_WORDS * 4, self.groups * self.columns * 2
 
     @property
     def stage_bytes(self) -> int:
@@ -142,7 +140,7 @@ class Stages:
 
     def __init__(self, T: Traits) -> None:
         of_rows, of_weights, _ = T.piece_bytes
-        tiles, columns = T.tile.tiles, T.columns
+        columns = T.columns
         #: (row, element, which half of K, stage)
         self.x = lw.dynamic_shared(
             T.dtype, Layout((T.rows, LINE, 2, T.stages), (LINE, 1, T.rows * LINE, T.rows * CHUNK)),
@@ -152,8 +150,8 @@ class Stages:
         self.words = lw.dynamic_shared(
             lw.u32,
             Layout(
-                (4, LANES, 4, 2, tiles, T.stages),
-                (1, 4, 4 * LANES, TILE_WORDS // 2, TILE_WORDS, tiles * TILE_WORDS),
+                (4, LANES, 4, 2, TILES, T.stages),
+                (1, 4, 4 * LANES, TILE_WORDS // 2, TILE_WORDS, TILES * TILE_WORDS),
             ),
             offset=T.stages * of_rows,
         )
@@ -172,14 +170,14 @@ def produce(T, pipeline, X, W, scales, first_row, steps, sizes) -> None:
     chunks, per_group, padded = sizes
     stages, filling = Stages(T), pipeline.producer_state()
     block = lw.block_idx.x // T.split
-    weights = W + (block * T.tile.tiles).to(lw.i64) * chunks.to(lw.i64) * TILE_WORDS
+    weights = W + (block * TILES).to(lw.i64) * chunks.to(lw.i64) * TILE_WORDS
     of_columns = scales + (block * T.columns).to(lw.i64)
     for step in lw.range(count):
         chunk, stage = first + step, filling.stage
         pipeline.acquire(filling)
         pipeline.commit(filling)
         full = pipeline.barrier(filling)
-        for tile in range(T.tile.tiles):
+        for tile in range(TILES):
             place = (chunks * tile + chunk).to(lw.i64) * TILE_WORDS
             target = stages.words.ptr(0, 0, 0, 0, tile, stage).aligned(16)
             lw.tma.copy(target, (weights + place).aligned(16), TILE_WORDS * 4, full)

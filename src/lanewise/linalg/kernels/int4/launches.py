@@ -16,7 +16,7 @@ from lanewise.linalg.kernels.int4.kernels import (
     product,
     unpacking,
 )
-from lanewise.linalg.kernels.int4.packing import CHUNK, COLUMNS, GROUP_STEP
+from lanewise.linalg.kernels.int4.packing import CHUNK, COLUMNS, GROUP_STEP, TILES
 from lanewise.linalg.planning.gpus import GPUS, resident
 from lanewise.linalg.problem import Operand, Problem
 from lanewise.tensor_maps import tensor_map
@@ -39,7 +39,7 @@ def tile_of(m: int, n: int, chunks: int) -> Tile:
     """
 
     def microseconds(kind: Tile, parts: int) -> float:
-        blocks = -(-m // kind.rows) * -(-n // (COLUMNS * kind.tiles)) * parts
+        blocks = -(-m // kind.rows) * -(-n // (COLUMNS * TILES)) * parts
         waves = -(-blocks // resident(parts, GPUS["sm_90a"].multiprocessors))
         exchange = _EXCHANGE + _ROW_EXCHANGE * kind.rows if parts > 1 else 0.0
         return waves * (-(-chunks // parts) * _KINDS[kind] + exchange)
