@@ -1,6 +1,7 @@
 """The driver API of the virtual GPU, through its methods and as C calls it."""
 
 import ctypes
+import gc
 import struct
 
 import numpy as np
@@ -10,6 +11,7 @@ import lanewise as lw
 from everything import EVERYTHING
 from lanewise.isa.gpu_models import gpu_names
 from lanewise.isa.tensor_map_fields import MAP_BYTES
+from lanewise.machine.runtime.address_book import ADDRESSES
 from lanewise.virtual_gpu.devices import find_device
 from lanewise.virtual_gpu.driver import Driver, DriverError, Result
 from lanewise.virtual_gpu.driver.arrays import CUBEMAP, LAYERED, TexelArray, TextureSettings
@@ -458,8 +460,73 @@ def test_memory_that_is_mapped_twice_is_the_same_memory() -> None:
     driver.cuMemUnmap(first, 2 * size)
     driver.cuMemUnmap(second, 2 * size)
     assert driver.memory.used == 0
+    # Nothing is there any more: a launch that looked at it would end the process.
+    assert driver.memory.find(first) is None and driver.memory.find(second + size) is None
     with pytest.raises(DriverError, match="no multiple"):
         driver.cuMemCreate(size + 1, 0, 0)
+
+
+def test_what_is_left_of_mapped_memory_is_still_one_allocation() -> None:
+    driver = Driver(find_device("A100"))
+    size = driver.cuMemGetAllocationGranularity(0, 0)
+    start = driver.cuMemAddressReserve(4 * size, 0, 0, 0)
+    memory = driver.cuMemCreate(size, 0, 0)
+    for number in (3, 1, 2, 0):
+        driver.cuMemMap(start + number * size, size, 0, memory, 0)
+    driver.cuMemSetAccess(start + size, 3 * size, 0, 1)
+    assert driver.memory.find(start) is None
+    driver.cuMemSetAccess(start, size, 0, 1)
+    whole = driver.memory.find(start + size)
+    assert whole is not None and (whole.first, whole.size) == (start, 4 * size)
+    driver.cuMemUnmap(start + size, size)
+    left = [driver.memory.find(start + number * size) for number in range(4)]
+    sizes = [each and each.size for each in left]
+    assert sizes == [size, None, 2 * size, 2 * size]
+
+
+def test_addresses_that_were_not_reserved_stay_as_they_are() -> None:
+    driver = Driver(find_device("A100"))
+    size = driver.cuMemGetAllocationGranularity(0, 0)
+    start = driver.cuMemAddressReserve(2 * size, 0, 0, 0)
+    memory = driver.cuMemCreate(size, 0, 0)
+    own = driver.cuMemAlloc_v2(4 * size)
+    for place in (0, own + -own % size, start + 2 * size):
+        with pytest.raises(DriverError, match="lie in no reservation"):
+            driver.cuMemMap(place, size, 0, memory, 0)
+        with pytest.raises(DriverError, match="no reservation of"):
+            driver.cuMemAddressFree(place, size)
+    driver.cuMemMap(start, size, 0, memory, 0)
+    with pytest.raises(DriverError, match=r"mapped at 0x\w+ already"):
+        driver.cuMemMap(start, size, 0, memory, 0)
+    with pytest.raises(DriverError, match="only a part"):
+        driver.cuMemUnmap(start + size // 2, size)
+    with pytest.raises(DriverError, match=r"still mapped at \w+: cuMemUnmap first"):
+        driver.cuMemAddressFree(start, 2 * size)
+    driver.cuMemUnmap(start, size)
+    driver.cuMemAddressFree(start, 2 * size)
+    with pytest.raises(DriverError, match="no reservation of"):
+        driver.cuMemAddressFree(start, 2 * size)
+
+
+def test_memory_stays_while_a_launch_has_it() -> None:
+    driver = driver_of()
+    places = [driver.cuMemAlloc_v2(1 << 22), driver.cuModuleGetGlobal_v2(driver.load(SAXPY), "launches")[0]]
+    for place in places:
+        driver.cuMemsetD32_v2(place, 0x07070707, 1)
+    # What a launch keeps until it has ended, while the collector may run.
+    kept = {memory.first: owner for owner, memory in ADDRESSES.living()}
+    del driver
+    gc.collect()
+    assert [kept[place][:4].tolist() for place in places] == [[7] * 4] * 2
+
+
+def test_variables_of_a_module_that_is_unloaded_are_out_of_reach() -> None:
+    driver = driver_of()
+    module, other = driver.load(SAXPY), driver.load(SAXPY)
+    places = [driver.cuModuleGetGlobal_v2(each, "launches")[0] for each in (module, other)]
+    driver.cuModuleUnload(module)
+    assert [driver.memory.find(each) is not None for each in places] == [False, True]
+    assert places[0] not in {memory.first for _, memory in ADDRESSES.living()}
 
 
 def test_memory_has_the_properties_that_were_asked_for() -> None:

@@ -32,8 +32,15 @@ def zeroed_bytes(size: int) -> Bytes:
     return whole[start : start + size]
 
 
-def as_bytes(address: int, size: int) -> Bytes:
-    """Return memory that somebody else owns and keeps, as an array of bytes."""
+def as_bytes(start: int, size: int, owner: Bytes | None = None) -> Bytes:
+    """Return memory that somebody else owns, as an array of bytes that is no view of another array.
+
+    It is there for as long as its owner is kept; if the owner is given, the array keeps it.
+    """
     if not size:
         return np.zeros(0, np.uint8)
-    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
+    kind = ctypes.c_uint8 * size
+    memory = (
+        kind.from_address(start) if owner is None else kind.from_buffer(owner.data, start - address(owner))
+    )
+    return np.ctypeslib.as_array(memory)

@@ -296,13 +296,12 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
         address = self.memory.allocate(bytes)
         known = self.memory.find(address)
         assert known is not None
-        owner = known.owner
+        memory = known.bytes
 
         def work() -> None:
             if self.memory.find(address) is None:
-                self.memory.adopt(
-                    address, bytes, f"the graph's memory at {address:#x} ({bytes:,} bytes)", owner
-                )
+                title = f"the graph's memory at {address:#x} ({bytes:,} bytes)"
+                self.memory.adopt(address, bytes, title, memory, is_allocated=True)
                 self.memory.used += bytes
 
         return address, work

@@ -25,7 +25,7 @@ from lanewise.isa.tensor_map_fields import (
 from lanewise.jit.host_memory import address
 from lanewise.launch import Configured
 from lanewise.machine.errors import Deadlock, KernelFault
-from lanewise.machine.runtime.device_memory import variable_bytes
+from lanewise.machine.runtime.device_memory import module_memory, variable_bytes
 from lanewise.ptx import Shape
 from lanewise.virtual_gpu.driver.arrays import ArrayCalls
 from lanewise.virtual_gpu.driver.attributes import function_attributes
@@ -101,8 +101,9 @@ class LaunchCalls(ArrayCalls):
         return isinstance(self._known.get(handle), LoadedFunction)
 
     def cuModuleUnload(self, module: int) -> None:
-        """Forget a module: its handle is none from now on."""
-        self.forget(module, LoadedModule)
+        """Forget a module: its handle is none from now on, and its variables are out of reach."""
+        for memory in module_memory(self.forget(module, LoadedModule).module).variables.values():
+            self.memory.disown(address(memory))
 
     def cuModuleGetFunction(self, module: int, name: str) -> int:
         """Return a handle of a kernel."""
@@ -116,7 +117,7 @@ class LaunchCalls(ArrayCalls):
             raise DriverError(Result.NOT_FOUND, f"the module has no variable {name!r}")
         memory = variable_bytes(owner, name)
         start = address(memory)
-        self.memory.adopt(start, variable.size, f"the variable {name} ({variable.size:,} bytes)")
+        self.memory.adopt(start, variable.size, f"the variable {name} ({variable.size:,} bytes)", memory)
         return start, variable.size
 
     def cuModuleGetLoadingMode(self) -> int:

@@ -26,12 +26,13 @@ GUARD = 4096
 
 @dataclass
 class Allocation:
-    """A range of memory that kernels may access; `owner` keeps it, or is None if another library does."""
+    """A range of memory that kernels may access; `bytes` keep it, unless another library does."""
 
     first: int
     size: int
     bytes: Bytes
-    owner: Bytes | None = None
+    #: Whether the program allocated it, and is to give it back.
+    is_allocated: bool = False
     is_managed: bool = False
     is_host: bool = False
     #: The line of the program that allocated it, if a check wants to know.
@@ -74,7 +75,9 @@ class Memory:
         kind = "managed" if is_managed else "pinned host" if is_host else "device"
         line = host_line() if self.keeps_lines else None
         where = f", allocated at {short_place(line)}" if line else ""
-        self.adopt(start, size, f"the {kind} memory at {start:#x} ({size:,} bytes{where})", owner)
+        self.adopt(
+            start, size, f"the {kind} memory at {start:#x} ({size:,} bytes{where})", owner, is_allocated=True
+        )
         allocation = self._allocations[start]
         allocation.is_managed, allocation.is_host, allocation.line = is_managed, is_host, line
         if self.is_followed and kind == "device":
@@ -84,8 +87,13 @@ class Memory:
             self.peak = max(self.peak, self.used)
         return start
 
-    def adopt(self, start: int, size: int, title: str, owner: Bytes | None = None) -> None:
-        """Let kernels access memory that is there already; `title` is what messages call it."""
+    def adopt(
+        self, start: int, size: int, title: str, owner: Bytes | None = None, *, is_allocated: bool = False
+    ) -> None:
+        """Let kernels access memory that is there already; `title` is what messages call it.
+
+        `owner` is the array that the memory belongs to; None if another library keeps it.
+        """
         if size <= 0:
             return
         with self._lock:
@@ -94,16 +102,18 @@ class Memory:
                 if known.size == size:
                     return
                 self._remove(start)
-            view = as_bytes(start, size)
+            # A launch keeps the view of all memory in the book. The view keeps its owner, so that the memory
+            # is there until the launch has ended, even if this object is collected meanwhile.
+            view = as_bytes(start, size, owner)
             ADDRESSES.adopt(view, start, (View(title, 0, size, True),))
-            self._allocations[start] = Allocation(start, size, view, owner, title=title)
+            self._allocations[start] = Allocation(start, size, view, is_allocated, title=title)
             insort(self._starts, start)
 
     def release(self, start: int) -> None:
         """Give back memory that `allocate` gave."""
         with self._lock:
             known = self._allocations.get(start)
-            if known is None or known.owner is None:
+            if known is None or not known.is_allocated:
                 raise DriverError(Result.INVALID_VALUE, f"no allocation begins at {start:#x}")
             if not known.is_host:
                 self.used -= known.size
@@ -165,7 +175,7 @@ class Memory:
         by_line: dict[str, list[Allocation]] = {}
         with self._lock:
             for each in self._allocations.values():
-                if each.owner is not None:
+                if each.is_allocated:
                     where = short_place(each.line) if each.line else "the program"
                     by_line.setdefault(where, []).append(each)
         notes = []
@@ -178,7 +188,7 @@ class Memory:
     def clear(self) -> int:
         """Forget everything; return how many bytes were not given back by those who allocated them."""
         with self._lock:
-            leaked = sum(each.size for each in self._allocations.values() if each.owner is not None)
+            leaked = sum(each.size for each in self._allocations.values() if each.is_allocated)
             for start in list(self._allocations):
                 self._remove(start)
             self.used = 0

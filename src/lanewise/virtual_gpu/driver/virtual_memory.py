@@ -34,13 +34,41 @@ class PhysicalMemory:
     uses: int = 1
 
 
+@dataclass(eq=False)
+class Mapping:
+    """Addresses that lead to memory; kernels may use them once the program has allowed it."""
+
+    size: int
+    memory: PhysicalMemory
+    is_accessible: bool = False
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """Addresses that nothing else gets, and what the host mapped for them: some more."""
+
+    size: int
+    host_start: int
+    host_size: int
+
+
 class VirtualMemoryCalls(DriverState):
     """Addresses, memory, and where memory is mapped."""
 
     @cached_property
-    def _mapped(self) -> dict[int, tuple[int, PhysicalMemory]]:
-        """What is mapped, by its first address: bytes and memory."""
+    def _mapped(self) -> dict[int, Mapping]:
+        """What is mapped, by its first address."""
         return {}
+
+    @cached_property
+    def _reserved(self) -> dict[int, Reservation]:
+        """The addresses that are reserved, by the first."""
+        return {}
+
+    @cached_property
+    def _adopted(self) -> list[int]:
+        """The first addresses of what kernels may access."""
+        return []
 
     def cuMemGetAllocationGranularity(self, properties: int, option: int) -> int:
         """Return what sizes and addresses are multiples of."""
@@ -77,41 +105,95 @@ class VirtualMemoryCalls(DriverState):
 
     def cuMemAddressReserve(self, bytes: int, alignment: int, address: int, flags: int) -> int:
         """Return addresses that nothing else gets."""
+        if bytes <= 0 or bytes % GRANULARITY:
+            raise DriverError(Result.INVALID_VALUE, f"{bytes:,} bytes are no multiple of {GRANULARITY:,}")
         step = max(alignment, GRANULARITY)
         start = _map(0, bytes + step, _NO_ACCESS, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NOT_RESERVED)
-        return start + -start % step
+        first = start + -start % step
+        self._reserved[first] = Reservation(bytes, start, bytes + step)
+        return first
 
     def cuMemAddressFree(self, address: int, bytes: int) -> None:
-        """Give back addresses that were reserved."""
-        ctypes.CDLL(None).munmap(ctypes.c_void_p(address), ctypes.c_size_t(bytes))
+        """Give back addresses that were reserved, all of a reservation, once nothing is mapped there."""
+        known = self._reserved.get(address)
+        if known is None or known.size != bytes:
+            raise DriverError(
+                Result.INVALID_VALUE, f"no reservation of {bytes:,} bytes begins at {address:#x}"
+            )
+        if self._mapped_in(address, bytes):
+            raise DriverError(
+                Result.INVALID_VALUE, f"memory is still mapped at {address:#x}: cuMemUnmap first"
+            )
+        del self._reserved[address]
+        ctypes.CDLL(None).munmap(ctypes.c_void_p(known.host_start), ctypes.c_size_t(known.host_size))
+
+    def _mapped_in(self, address: int, bytes: int) -> list[int]:
+        """Return the first addresses of what is mapped in a range or reaches into it."""
+        return [
+            start
+            for start, mapping in self._mapped.items()
+            if start < address + bytes and address < start + mapping.size
+        ]
 
     def cuMemMap(self, address: int, bytes: int, offset: int, handle: int, flags: int) -> None:
         """Let addresses lead to memory; kernels may access it once cuMemSetAccess allows it."""
         memory = self.known(handle, PhysicalMemory)
-        if offset + bytes > memory.size:
+        if bytes <= 0 or bytes % GRANULARITY or offset < 0 or offset + bytes > memory.size:
             raise DriverError(Result.INVALID_VALUE, f"{bytes:,} bytes at {offset:,} of {memory.size:,}")
+        if not any(
+            first <= address and address + bytes <= first + each.size
+            for first, each in self._reserved.items()
+        ):
+            raise DriverError(
+                Result.INVALID_VALUE,
+                f"{bytes:,} bytes at {address:#x} lie in no reservation: cuMemAddressReserve first",
+            )
+        if self._mapped_in(address, bytes):
+            raise DriverError(Result.INVALID_VALUE, f"memory is mapped at {address:#x} already")
         access = mmap.PROT_READ | mmap.PROT_WRITE
         _map(address, bytes, access, mmap.MAP_SHARED | _FIXED, memory.file, offset)
         memory.uses += 1
-        self._mapped[address] = (bytes, memory)
+        self._mapped[address] = Mapping(bytes, memory)
 
     def cuMemSetAccess(self, address: int, bytes: int, access: int, count: int) -> None:
-        """Let kernels access what is mapped in a range, each mapping as an allocation of its own."""
-        inside = [each for each in self._mapped if address <= each < address + bytes]
+        """Let kernels access what is mapped in a range."""
+        inside = self._mapped_in(address, bytes)
         if not inside:
             raise DriverError(Result.INVALID_VALUE, f"nothing is mapped at {address:#x}")
-        # Mappings that follow each other are one allocation for a kernel.
-        size = sum(self._mapped[each][0] for each in inside)
-        self.memory.adopt(min(inside), size, f"the mapped memory at {min(inside):#x} ({size:,} bytes)")
+        for start in inside:
+            self._mapped[start].is_accessible = True
+        self._adopt()
 
     def cuMemUnmap(self, address: int, bytes: int) -> None:
-        """Let addresses lead nowhere again."""
-        self.memory.disown(address)
-        for start in [each for each in self._mapped if address <= each < address + bytes]:
-            size, memory = self._mapped.pop(start)
+        """Let addresses lead nowhere again; mappings are taken back as a whole."""
+        inside = self._mapped_in(address, bytes)
+        if any(start < address or address + bytes < start + self._mapped[start].size for start in inside):
+            raise DriverError(
+                Result.INVALID_VALUE,
+                f"{bytes:,} bytes at {address:#x} are only a part of what is mapped there",
+            )
+        gone = [self._mapped.pop(start) for start in inside]
+        self._adopt()
+        for start, mapping in zip(inside, gone, strict=True):
             flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NOT_RESERVED | _FIXED
-            _map(start, size, _NO_ACCESS, flags)
-            self._drop(memory)
+            _map(start, mapping.size, _NO_ACCESS, flags)
+            self._drop(mapping.memory)
+
+    def _adopt(self) -> None:
+        """Let kernels access what they may by now: mappings that follow each other are one allocation."""
+        for start in self._adopted:
+            self.memory.disown(start)
+        runs: list[tuple[int, int]] = []
+        for start, mapping in sorted(self._mapped.items(), key=lambda item: item[0]):
+            if not mapping.is_accessible:
+                continue
+            if runs and sum(runs[-1]) == start:
+                runs[-1] = (runs[-1][0], runs[-1][1] + mapping.size)
+            else:
+                runs.append((start, mapping.size))
+        for start, size in runs:
+            self.memory.adopt(start, size, f"the mapped memory at {start:#x} ({size:,} bytes)")
+        self._adopted[:] = [start for start, _ in runs]
 
 
 def _map(address: int, bytes: int, access: int, flags: int, file: int = -1, offset: int = 0) -> int:
