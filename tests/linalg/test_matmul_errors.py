@@ -198,6 +198,8 @@ def test_epilogues_that_are_none_are_refused() -> None:
     with pytest.raises(lw.KernelError, match="integer_of returns") as caught:
         lw.matmul(HALF, OTHER, epilogue=lw.epilogue(integer_of))
     assert caught.value.file == __file__
+    with pytest.raises(lw.LanewiseError, match=r"marked by @lw.epilogue; activation='gelu' is the function"):
+        lw.matmul(HALF, OTHER, epilogue="gelu")  # type: ignore[arg-type]  # what a newcomer tries
 
 
 def divides_by_zero(value: Any, row: Any, column: Any) -> Any:

@@ -19,6 +19,7 @@ from lanewise.linalg.options import Options
 from lanewise.linalg.problem import Epilogue, Operand, Problem
 from lanewise.linalg.scales import Scale, matching_factors, scale_of
 from lanewise.linalg.types import (
+    ACTIVATIONS,
     ADDED,
     BLOCK,
     activation_of,
@@ -203,8 +204,11 @@ def _function(given: Any) -> object | None:
     if given is None:
         return None
     if getattr(given, "is_epilogue", False) is not True:
+        is_activation = isinstance(given, str) and given in ACTIVATIONS
+        hint = f"; activation={given!r} is the function of that name" if is_activation else ""
         raise LanewiseError(
             f"epilogue={given!r} must be a function f(value, row, column) that is marked by @lw.epilogue"
+            + hint
         )
     function: object = given.current()
     return function
