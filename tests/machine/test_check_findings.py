@@ -29,6 +29,17 @@ def reverse(x: F32):
 
 
 @lw.kernel
+def unready_bins(x: lw.Ptr[lw.i32], y: lw.Ptr[lw.i32]):
+    bins = lw.shared(lw.i32, 64)
+    t = lw.thread_idx.x
+    bins[t] = 0
+    for i in lw.range(t, 256, 64):
+        lw.atomic_add(bins.ptr(x[i]), 1)
+    lw.syncthreads()
+    y[t] = bins[t]
+
+
+@lw.kernel
 def outside(x: F32):
     x[lw.thread_idx.x + 1] = 1.0
 
@@ -103,6 +114,14 @@ def test_the_line_first_and_the_mend_last() -> None:
     assert "PTX" not in str(race) and "st.shared" in race.in_words(ptx=True)
     assert f"{len(report.counters)} counters: --counters" in str(report)
     assert "until the fault" in str(lw.check(outside[1, 64], numbers()))
+
+
+def test_an_atomic_in_a_loop_is_no_lock() -> None:
+    """A barrier orders the zeros and the sums; a lock is taken by an exchange, and there none would."""
+    data = np.arange(256, dtype=np.int32)[::-1] % 64
+    (race,) = lw.check(unready_bins[1, 64], data.copy(), np.zeros(64, np.int32)).findings
+    assert race.mend.startswith("`lw.syncthreads()` between line")
+    assert race.mend.endswith("atomic, too")
 
 
 def test_long_lists_of_registers_are_cut() -> None:

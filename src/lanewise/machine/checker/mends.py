@@ -299,9 +299,11 @@ class Race:
 
     @property
     def spins(self) -> bool:
-        """Whether one of them is an atomic in a loop, as a lock is taken."""
+        """Whether one of them exchanges a value in a loop, as a lock is taken."""
         return any(
-            each.op.record.is_atomic and self.flow.leads(each.op, each.op, lambda op: False)
+            each.op.record.is_atomic
+            and (each.op.has("cas") or each.op.has("exch"))
+            and self.flow.leads(each.op, each.op, lambda op: False)
             for each in (self.one, self.other)
         )
 
