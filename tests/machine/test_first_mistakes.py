@@ -112,7 +112,7 @@ def nothing_wrote_the_tile():
     return k
 
 
-@mistake("out of bounds", "bound the index of line {here}")
+@mistake("out of bounds", "bound the index of line {here}: `if i < n:`; or make the array larger")
 def one_thread_too_many():
     @lw.kernel
     def k(x: F32):

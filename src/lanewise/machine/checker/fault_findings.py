@@ -11,7 +11,7 @@ from lanewise.isa.archs import arch_number
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, FaultKind, WarpFrame
 from lanewise.machine.checker.access_descriptions import allocation_at, source_of
-from lanewise.machine.checker.mends import Language, Place
+from lanewise.machine.checker.mends import Language, Place, spelled
 from lanewise.machine.checker.report import Finding
 from lanewise.machine.checker.tensor_memory.fault_mends import PRODUCT_MENDS, TENSOR_MENDS, Mend
 from lanewise.machine.errors import KernelFault
@@ -120,7 +120,7 @@ def _mend(launch: LaunchState, state: BlockState, op: Op) -> str:
         case FaultKind.OUT_OF_BOUNDS if space == "global" and address < NULL_PAGES:
             return "pass an array where the kernel gets a null pointer, or compare it with null first"
         case FaultKind.OUT_OF_BOUNDS:
-            return f"bound the index of {here} (if (i < n)), or make the array larger"
+            return f"bound the index of {here}: {spelled('bound', language)}; or make the array larger"
         case FaultKind.MISALIGNED:
             return (
                 f"make the address a multiple of {size}: align the array and count the index in whole "

@@ -76,6 +76,7 @@ SPELLINGS = {
     "tensor_products": _in_ptx("tcgen05.mma", "a product"),
     "tensor_stores": _in_ptx("tcgen05.st", "store"),
     "tensor_copies": _in_ptx("tcgen05.cp", "lw.tcgen05.copy"),
+    "bound": ("if (i < n)", "if i < n:", "setp.lt.u32 %p, i, n; @%p …"),
     "is_canceled": _in_ptx("clusterlaunchcontrol.query_cancel.is_canceled", "answer.read()[0]"),
 }
 
@@ -85,6 +86,7 @@ _OTHER_PYTHON = {
     "block_barrier": "`tl.debug_barrier()` (Triton) or `cuda.syncthreads()` (Numba)",
     "atomic": "`tl.atomic_add` (Triton) or `cuda.atomic.add` (Numba)",
     "fence": "`cuda.threadfence()` (Numba)",
+    "bound": "`mask=i < n` (Triton) or `if i < n:` (Numba)",
 }
 
 
