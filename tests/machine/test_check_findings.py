@@ -29,6 +29,11 @@ def reverse(x: F32):
 
 
 @lw.kernel
+def one_sum(x: F32):
+    x[0] = x[0] + 1.0
+
+
+@lw.kernel
 def unready_bins(x: lw.Ptr[lw.i32], y: lw.Ptr[lw.i32]):
     bins = lw.shared(lw.i32, 64)
     t = lw.thread_idx.x
@@ -114,6 +119,13 @@ def test_the_line_first_and_the_mend_last() -> None:
     assert "PTX" not in str(race) and "st.shared" in race.in_words(ptx=True)
     assert f"{len(report.counters)} counters: --counters" in str(report)
     assert "until the fault" in str(lw.check(outside[1, 64], numbers()))
+
+
+def test_the_threads_that_are_farthest_apart_are_named() -> None:
+    """Threads of a block race, and those of two blocks: the mend has to order the latter."""
+    (race,) = lw.check(one_sum[4, 64], numbers()).findings
+    assert race.other is not None and race.block != race.other.block
+    assert "no barrier orders two blocks" in race.mend
 
 
 def test_an_atomic_in_a_loop_is_no_lock() -> None:

@@ -310,9 +310,14 @@ class Race:
         )
 
 
+def farthest(races: Sequence[Race]) -> Reach:
+    """Return how far the threads of some races are apart: the mend has to reach as far."""
+    return max((each.reach for each in races), default=Reach.THREAD)
+
+
 def race_mend(races: Sequence[Race]) -> str:
     """Return what orders the two accesses of a race; several races of the same two lines are one mistake."""
-    reach = max(each.reach for each in races)
+    reach = farthest(races)
     first, *_ = (each for each in races if each.reach == reach)
     language = first.language
     if reach is Reach.GRID:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lanewise.machine.checker.mends import race_mend
+from lanewise.machine.checker.mends import farthest, race_mend
 from lanewise.machine.checker.report import Finding
 from lanewise.machine.program.source_lines import source_chain, source_text
 
@@ -79,12 +79,12 @@ def merged(findings: Iterable[Finding]) -> list[Finding]:
         if first is None:
             found[key(each)] = each
             continue
-        message = first.message
         turned = each.kind == "race" and place(each) != place(first)
-        if turned and not message.endswith(BOTH_WAYS):
-            message += BOTH_WAYS
+        both_ways = turned or first.message.endswith(BOTH_WAYS)
+        shown = max(first, each, key=lambda each: farthest(each.races))
+        message = shown.message.removesuffix(BOTH_WAYS) + BOTH_WAYS * both_ways
         found[key(each)] = replace(
-            first, count=first.count + each.count, message=message, races=first.races + each.races
+            shown, count=first.count + each.count, message=message, races=first.races + each.races
         )
     found = {name: _with_mend(each) for name, each in found.items()}
     errors = {key(each)[1:] for each in found.values() if each.severity == "error"}
