@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -95,3 +99,11 @@ def test_a_lock_that_nobody_will_release_is_forgotten() -> None:
     pool._lock.acquire()
     pool.forget()
     assert pool.take(8).words.size == 8
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="protects a page as Linux does")
+def test_no_check_reads_behind_its_shadow_memory() -> None:
+    """Cells of global memory have fewer planes than those of shared memory."""
+    program = str(Path(__file__).with_name("fenced_shadow.py"))
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr

@@ -310,14 +310,14 @@ class Race:
         )
 
 
-def farthest(races: Sequence[Race]) -> Reach:
-    """Return how far the threads of some races are apart: the mend has to reach as far."""
-    return max((each.reach for each in races), default=Reach.THREAD)
+def reach_farther(races: Sequence[Race], than: Sequence[Race]) -> bool:
+    """Return whether the threads of some races are farther apart than those of others, if there are any."""
+    return bool(than) and any(race.reach > max(each.reach for each in than) for race in races)
 
 
 def race_mend(races: Sequence[Race]) -> str:
     """Return what orders the two accesses of a race; several races of the same two lines are one mistake."""
-    reach = farthest(races)
+    reach = max(each.reach for each in races)
     first, *_ = (each for each in races if each.reach == reach)
     language = first.language
     if reach is Reach.GRID:

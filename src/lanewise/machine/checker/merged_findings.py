@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lanewise.machine.checker.mends import farthest, race_mend
+from lanewise.machine.checker.mends import race_mend, reach_farther
 from lanewise.machine.checker.report import Finding
 from lanewise.machine.program.source_lines import source_chain, source_text
 
@@ -81,7 +81,7 @@ def merged(findings: Iterable[Finding]) -> list[Finding]:
             continue
         turned = each.kind == "race" and place(each) != place(first)
         both_ways = turned or first.message.endswith(BOTH_WAYS)
-        shown = max(first, each, key=lambda each: farthest(each.races))
+        shown = each if reach_farther(each.races, than=first.races) else first
         message = shown.message.removesuffix(BOTH_WAYS) + BOTH_WAYS * both_ways
         found[key(each)] = replace(
             shown, count=first.count + each.count, message=message, races=first.races + each.races

@@ -17,7 +17,7 @@ from lanewise.machine.checker import records
 from lanewise.machine.checker.access_descriptions import allocation_at, source_of, tensor_place
 from lanewise.machine.checker.allocations.padding import Padding, padding_met
 from lanewise.machine.checker.checked_kernel import CheckedKernel
-from lanewise.machine.checker.mends import ControlFlow, Place, Reach, farthest
+from lanewise.machine.checker.mends import ControlFlow, Place, Reach, reach_farther
 from lanewise.machine.checker.proxy_records import OPERATIONS_KEPT, AsyncKind, NotedOperation
 from lanewise.machine.checker.records import SiteRow, WatchRecord
 from lanewise.machine.checker.report import Finding
@@ -311,7 +311,7 @@ class Triage:
                 self.on_finding(finding)
         elif finding.races:
             first, before = self.found[key]
-            shown = max(first, finding, key=lambda each: farthest(each.races))
+            shown = finding if reach_farther(finding.races, than=first.races) else first
             self.found[key] = replace(shown, races=first.races + finding.races), before
 
     def findings(self) -> list[Finding]:

@@ -242,11 +242,13 @@ def check_warps_between(access: Access, cell: ShadowCell, me: int, offset: int) 
     Each of them did so in the first epoch of a read or later, and is not ordered before if it was last seen
     before that.
     """
+    if access.shared == 0:
+        return  # cells of global memory have no such planes
     watch, clock, since = access.watch, access.watch.clock, cell.first_read
     is_weak = me & (records.STRONG | records.STRONG_IN_BLOCK) == 0
     is_known = (cell.write_epoch & records.EPOCHS < since) & (since >= watch.start)
     # Warps of other blocks of a cluster are not told apart from those of the own one.
-    if (access.shared != 0) & is_weak & (watch.cluster_blocks == 1) & is_known:
+    if is_weak & (watch.cluster_blocks == 1) & is_known:
         for index in range(watch.warps):
             is_unknown = (clock.seen[index] < since) & (clock.acquired < since)
             if lane_is_in(index, cell.read_warps) & is_unknown & (index != clock.index):
