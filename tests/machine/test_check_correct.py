@@ -127,3 +127,29 @@ def test_rows_of_one_instruction_may_be_equal(text: str) -> None:
     words[:, 5, 0] ^= 0x100
     (first, *_) = lw.check(kernel, words, 0).findings
     assert first.kind == "race" and "one instruction" in first.message
+
+
+@pytest.mark.parametrize(("target", "use"), [("%r1", ""), ("_", ""), ("%r1", "add.u32 %r3, %r3, %r1;")])
+def test_an_exchange_whose_old_value_is_dropped_is_a_write(target: str, use: str) -> None:
+    """`atomicExch(&hit, 0)` gives a shared variable its first value, as a store would."""
+    ptx = f"""
+.version 7.1
+.target sm_80
+.address_size 64
+.visible .entry exchange(.param .u64 out) {{
+    .reg .b32 %r<4>; .reg .b64 %rd<2>; .shared .b32 hit;
+    ld.param.u64 %rd0, [out];
+    mov.u32 %r0, 7;
+    mov.u32 %r2, hit;
+    atom.shared.exch.b32 {target}, [%r2], %r0;
+    bar.sync 0;
+    ld.shared.u32 %r3, [%r2];
+    {use}
+    st.global.u32 [%rd0], %r3;
+    ret;
+}}
+"""
+    report = lw.check(lw.load(ptx)["exchange"][1, 32], np.zeros(1, np.uint32))
+    assert [finding.kind for finding in report.findings if finding.kind != "race"] == [
+        "uninitialised"
+    ] * bool(use)

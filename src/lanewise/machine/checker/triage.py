@@ -27,7 +27,7 @@ from lanewise.machine.checker.suspicion_sentences import SUSPICIONS, Subject, Su
 from lanewise.machine.program.instruction_record import BlockEnd
 from lanewise.machine.program.instruction_table import MOST_ROWS
 from lanewise.machine.program.memory_accesses import LocatedAccess, accesses, writes_unseen_bytes
-from lanewise.machine.program.operands import elements_of
+from lanewise.machine.program.operands import Sink, elements_of
 from lanewise.machine.program.ops import Op
 from lanewise.machine.runtime.launch import Launch
 from lanewise.machine.runtime.shared_names import in_reserved_memory
@@ -131,6 +131,9 @@ class Triage:
         ):
             self.rows[row, (SiteRow.counts + 8 * kind) // 8] -= 1
             return
+        if kind in (Suspicion.UNINITIALISED, Suspicion.NEVER_WRITTEN) and self._only_writes(op):
+            self._hear(row, kind, 0)
+            return
         advice = kind.is_advice_on(launch.compiled.arch)
         if kind is Suspicion.UNINITIALISED:
             met = padding_met(launch.compiled.program, self.uses, state, warp, op, lane, address)
@@ -205,6 +208,12 @@ class Triage:
         self.reached.pop((row, kind), None)
         if kind is not Suspicion.WEAKLY_FENCED:
             self.consider(Suspicion.UNINITIALISED, warp_frame, row, lane, address, 0, 0)
+
+    def _only_writes(self, op: Op) -> bool:
+        """Return whether an atomic replaces a value that nobody looks at: then it is a write."""
+        if not (op.record.is_atomic and op.has("exch")):
+            return False
+        return isinstance(op.operands[0], Sink) or self.uses.of(op, 0) is Use.DROPPED
 
     def _needs(self, op: Op, unwritten: int) -> bool:
         """Return whether a load needs elements that were never written, given as bits of its bytes.
