@@ -70,8 +70,9 @@ _THIN, _FEW_ROWS = 256, 16
 _SPLIT_STEP = 16
 #: The most tiles whose K is cut into parts that warps of one block sum.
 _MOST_SPLIT = 2048
-#: Rows of tiles that are run through together.
-_RASTER = 8.0
+#: Rows of tiles that are run through together: usually, and where L2 does not hold the results,
+#: so that long parts of few rows are written at the same time.
+_RASTER, _RASTER_OF_STREAMS = 8, 2
 #: Bytes of shared memory that results of each warpgroup have beside the stages, and of a sum.
 _RESULT_BYTES, _SUM_BYTES = (6_144, 16_384), 4
 #: Candidates as columns: an array for each field of a plan.
@@ -83,6 +84,7 @@ class Ranked:
 
     def __init__(self, problem: Problem, choices: Choices) -> None:
         self.step = LINE // element_bytes(problem)
+        choices = _with_raster(problem, choices)
         case = _case(problem, choices)
         found = expected(case, H200, GPUS[ARCH])
         ties = (choices[name] for name in _ORDER_OF_TIES)
@@ -104,8 +106,9 @@ class Ranked:
         schedule = "by turns" if of["by_turns"] else ("pingpong" if of["pingpong"] else "cooperative")
         return Plan(
             "warpgroup", ARCH, (of["rows"], of["columns"], self.step), of["stages"],
-            (of["across"], of["along"]), of["split"], schedule, swap=bool(of["swap"]), groups=of["groups"],
-            gather=bool(of["gather"]), direct=bool(of["direct"]), splits_a=bool(of["splits_a"]),
+            (of["across"], of["along"]), of["split"], schedule, of["raster"], bool(of["swap"]),
+            groups=of["groups"], gather=bool(of["gather"]), direct=bool(of["direct"]),
+            splits_a=bool(of["splits_a"]),
         )  # fmt: skip
 
     def next_tile(self, place: int) -> int | None:
@@ -206,7 +209,18 @@ def _case(problem: Problem, choices: Choices) -> Case:
     x = {name: values.astype(float) for name, values in choices.items()}
     swap = x.pop("swap") > 0
     seen = {name: np.where(swap, of[True][name], of[False][name]) for name in of[False]}
-    return Case(**seen, **x, raster=np.full(len(swap), _RASTER))
+    return Case(**seen, **x)
+
+
+def _with_raster(problem: Problem, x: Choices) -> Choices:
+    """Return candidates with the raster order of which the model expects less time."""
+    usual = {**x, "raster": np.full(len(x["rows"]), _RASTER)}
+    results = problem.m * problem.n * problem.batch * problem.out.dtype.word_bits // 8
+    if results <= GPUS[ARCH].l2_bytes or problem.experts:
+        return usual
+    other = {**x, "raster": np.full(len(x["rows"]), _RASTER_OF_STREAMS)}
+    times = [expected(_case(problem, each), H200, GPUS[ARCH]).total for each in (usual, other)]
+    return {**x, "raster": np.where(times[1] < times[0], _RASTER_OF_STREAMS, _RASTER)}
 
 
 def _choices(
