@@ -34,8 +34,6 @@ from lanewise.linalg.plan import Plan
 
 #: Rounds in which all plans of a product are timed, those in which the best of them are, and how many.
 SCREENING, FINAL, FINALISTS = 7, 15, 6
-#: Cycles that the GPU sleeps before a call, for the host to be ahead of it.
-SLEPT_CYCLES = 150_000
 #: Plans that a row has at least, where the time was over before all were compiled.
 LEAST_PLANS = 2
 #: Seconds that one product's rounds may take.
@@ -252,7 +250,7 @@ def timed_rounds(runs: dict[Any, Any], rounds: int, times: dict[Any, list[float]
 
     for number in range(rounds):
         for name in runs if number % 2 == 0 else reversed(list(runs)):
-            times.setdefault(name, []).append(timed(runs[name], SLEPT_CYCLES))
+            times.setdefault(name, []).append(timed(runs[name]))
         if time.time() > deadline and number:
             break
 
