@@ -7,6 +7,7 @@ whether a kernel can have a tile is asked of those at the top.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,8 @@ _MOST_SPLIT = 2048
 #: Rows of tiles that are run through together: usually, and where L2 does not hold the results,
 #: so that long parts of few rows are written at the same time.
 _RASTER, _RASTER_OF_STREAMS = 8, 2
+#: How much longer than the best candidate those may take of which another raster order is tried.
+_NEAR = 1.15
 #: Bytes of shared memory that results of each warpgroup have beside the stages, and of a sum.
 _RESULT_BYTES, _SUM_BYTES = (6_144, 16_384), 4
 #: Candidates as columns: an array for each field of a plan.
@@ -84,13 +87,21 @@ class Ranked:
 
     def __init__(self, problem: Problem, choices: Choices) -> None:
         self.step = LINE // element_bytes(problem)
-        choices = _with_raster(problem, choices)
+        choices = {**choices, "raster": np.full(len(choices["rows"]), _RASTER)}
         case = _case(problem, choices)
         found = expected(case, H200, GPUS[ARCH])
-        ties = (choices[name] for name in _ORDER_OF_TIES)
-        order = np.lexsort((*ties, found.waves, found.total))
+        total, ties = found.total, (choices[name] for name in _ORDER_OF_TIES)
+        if _streams(problem):
+            near = np.flatnonzero(total <= _NEAR * total.min())
+            other = replace(case.of(near), raster=np.full(len(near), float(_RASTER_OF_STREAMS)))
+            times = expected(other, H200, GPUS[ARCH]).total
+            faster = times < total[near]
+            total[near[faster]] = times[faster]
+            for raster in (choices["raster"], case.raster):
+                raster[near[faster]] = _RASTER_OF_STREAMS
+        order = np.lexsort((*ties, found.waves, total))
         self.choices = {name: values[order] for name, values in choices.items()}
-        self.case, self.microseconds = case.of(order), found.total[order]
+        self.case, self.microseconds = case.of(order), total[order]
 
     def __len__(self) -> int:
         return len(self.microseconds)
@@ -212,15 +223,10 @@ def _case(problem: Problem, choices: Choices) -> Case:
     return Case(**seen, **x)
 
 
-def _with_raster(problem: Problem, x: Choices) -> Choices:
-    """Return candidates with the raster order of which the model expects less time."""
-    usual = {**x, "raster": np.full(len(x["rows"]), _RASTER)}
+def _streams(problem: Problem) -> bool:
+    """Return whether L2 does not hold the results: then the raster order matters to memory."""
     results = problem.m * problem.n * problem.batch * problem.out.dtype.word_bits // 8
-    if results <= GPUS[ARCH].l2_bytes or problem.experts:
-        return usual
-    other = {**x, "raster": np.full(len(x["rows"]), _RASTER_OF_STREAMS)}
-    times = [expected(_case(problem, each), H200, GPUS[ARCH]).total for each in (usual, other)]
-    return {**x, "raster": np.where(times[1] < times[0], _RASTER_OF_STREAMS, _RASTER)}
+    return results > GPUS[ARCH].l2_bytes and not problem.experts
 
 
 def _choices(
