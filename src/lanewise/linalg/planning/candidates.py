@@ -224,9 +224,13 @@ def _case(problem: Problem, choices: Choices) -> Case:
 
 
 def _streams(problem: Problem) -> bool:
-    """Return whether L2 does not hold the results: then the raster order matters to memory."""
+    """Return whether L2 does not hold the results of a thin product: then the raster order matters to memory.
+
+    Blocks of a longer product would share less of the operands.
+    """
     results = problem.m * problem.n * problem.batch * problem.out.dtype.word_bits // 8
-    return results > GPUS[ARCH].l2_bytes and not problem.experts
+    is_thin = problem.k * element_bytes(problem) <= _THIN
+    return is_thin and results > GPUS[ARCH].l2_bytes and not problem.experts
 
 
 def _choices(
