@@ -1,11 +1,14 @@
 """How well the planner's model chooses, by the times of a sweep; and a fit of its costs to them.
 
-    python benchmarks/fit_planner.py [--fit] [sweep.json …]
+    python benchmarks/fit_planner.py [--fit [COST …]] [--folds] [sweep.json …]
 
 Costs are fitted by least squares on logarithms of times (Levenberg and Marquardt). Plans count most that are
 near the best of their product, as measured or by the model: a slow one that looks fast would be chosen. A
-weak term keeps costs near those in use where the times say nothing of them. Every fourth product is left out
-of the fit. Regret is the time of the plan that the model finds best over the time of the best, as measured.
+weak term keeps costs near those in use where the times say nothing of them. Products are divided into four
+folds by what they are, so that no product is in two of them; the first is left out of the fit. `--folds` fits
+four times and leaves another one out each time. Regret is the time of the plan that the model finds best over
+the time of the best, as measured. Times of a few microseconds differ by a tenth from run to run, so `--noise`
+says what regret the best plan of one run has in another, of products that were measured twice.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -39,14 +43,20 @@ _NEAR, _WHOLE, _PRIOR = 0.08, 0.5, 0.1
 _AS_GOOD, _KEPT = 0.03, 0.7
 #: By what share slower than the best plans may be whose times count for how sure the planner is.
 _TOLD = 0.2
-#: How often products of the 8-bit record count, which has those with block scales.
-_TIMES_COUNTED = 3
-#: Every so many products are left out.
-_LEFT_OUT = 4
+#: Microseconds by which the time of a plan differs from run to run, and what share of a time is as bad.
+_JITTER, _AS_BAD = 0.3, 0.03
+#: Into how many folds products are divided.
+_FOLDS = 4
+#: Plans that two runs of a product have in common at least, to be compared.
+_LEAST_IN_BOTH = 3
+#: Microseconds from which on a report tells of a product: shorter ones are as good as their noise.
+_LONG = 6.0
 _STEPS = 40
-#: The sweeps that the costs in use were fitted to, and a record of 8-bit products that is in the fit.
 RESULTS = Path(__file__).parent / "results"
-RECORDS = [RESULTS / f"h200_plans_{number}.json.gz" for number in (1, 2, 4)]
+#: Sweeps: three fourths of the products of 1, 2 and 4 are those that the costs in use were fitted to, but for
+#: `open_rows`. An earlier run of some of their products. A record of 8-bit products, which is in a fit.
+RECORDS = [RESULTS / f"h200_plans_{number}.json.gz" for number in range(1, 8)]
+REPEATED = RESULTS / "h200_plans_8.json.gz"
 EIGHT_BIT = RESULTS / "h200_matmul_8bit.json"
 
 
@@ -65,16 +75,26 @@ class Model:
 IN_USE = Model(lambda case, costs, gpu: expected(case, costs, gpu).total, H200)
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a sweep with several plans; the record may be compressed."""
-    content = path.read_bytes()
-    text = gzip.decompress(content) if path.suffix == ".gz" else content
-    return [row for row in json.loads(text)["rows"] if len(row["plans"]) > 1]
+def read(paths: Sequence[Path]) -> list[dict[str, Any]]:
+    """Return the rows of sweeps with several plans that the model can tell apart: no hints for L2."""
+    rows = []
+    for path in paths:
+        content = path.read_bytes()
+        text = gzip.decompress(content) if path.suffix == ".gz" else content
+        for row in json.loads(text)["rows"]:
+            plans = [each for each in row["plans"] if "l2=" not in each[0]]
+            rows += [{**row, "plans": plans}] if len(plans) > 1 else []
+    return rows
+
+
+def fold_of(row: dict[str, Any]) -> int:
+    """Return the fold of a product: the same in all sweeps."""
+    return zlib.crc32(str(shape_of(row)).encode()) % _FOLDS
 
 
 def left_out_of(paths: Sequence[Path]) -> Data:
     """Return the products of some sweeps that are left out of the fit."""
-    return Data([row for path in paths for number, row in enumerate(read(path)) if number % _LEFT_OUT == 0])
+    return Data([row for row in read(paths) if fold_of(row) == 0])
 
 
 def shape_of(row: dict[str, Any]) -> Shape:
@@ -121,14 +141,14 @@ class Data:
     """The plans of a record that the model is for, side by side: their case, times, and products."""
 
     def __init__(self, rows: list[dict[str, Any]]) -> None:
-        cases, times, products, self.texts, self.own = [], [], [], [], []
+        cases, times, products, self.texts = [], [], [], []
         self.rows = rows
         for number, row in enumerate(rows):
             problem = problem_of(shape_of(row))
             if row.get("form") == "blocks":
                 problem = replace(problem, promote=128)
             known: dict[bool, dict[str, float]] = {}
-            for place, (text, microseconds, _) in enumerate(row["plans"]):
+            for text, microseconds, _ in row["plans"]:
                 plan = plan_of_text(text)
                 if plan.swap not in known:
                     known[plan.swap] = problem_columns(problem, plan)
@@ -136,14 +156,14 @@ class Data:
                 times.append(microseconds)
                 products.append(number)
                 self.texts.append(text)
-                self.own.append(place == 0 and "index" in row)  # the first of a sweep is the planner's
         self.case: Case = joined(cases)
         self.times, self.products = np.array(times), np.array(products)
         self.count = len(rows)
-        least = np.full(self.count, np.inf)
-        np.minimum.at(least, self.products, self.times)
-        self.slower = self.times / least[self.products] - 1
-        self.weights = 1 / (1 + (self.slower / _NEAR) ** 2)
+        self.least = np.full(self.count, np.inf)
+        np.minimum.at(self.least, self.products, self.times)
+        self.slower = self.times / self.least[self.products] - 1
+        self.sure = 1 / (1 + (_JITTER / _AS_BAD / self.times) ** 2)
+        self.weights = self.sure / (1 + (self.slower / _NEAR) ** 2)
 
     def weigh(self, total: np.ndarray) -> None:
         """Weigh plans by how near the best they are, as measured or by a model's times."""
@@ -151,7 +171,7 @@ class Data:
         good = self.slower < _AS_GOOD
         np.minimum.at(least, self.products[good], total[good])
         seeming = np.maximum(total / least[self.products] - 1, 0)
-        weights = 1 / (1 + (np.minimum(self.slower, seeming) / _NEAR) ** 2)
+        weights = self.sure / (1 + (np.minimum(self.slower, seeming) / _NEAR) ** 2)
         self.weights = _KEPT * self.weights + (1 - _KEPT) * weights
 
 
@@ -164,15 +184,15 @@ def residuals(data: Data, model: Model) -> np.ndarray:
     return np.concatenate([inside, _WHOLE * mean * np.sqrt(np.maximum(whole, 1e-9))])
 
 
-def fit(data: Data, model: Model, steps: int) -> Model:
-    """Return a model with the costs of the least squares, all of them positive."""
-    names = [each.name for each in fields(model.costs)]
+def fit(data: Data, model: Model, steps: int, only: Sequence[str] = ()) -> Model:
+    """Return a model with the costs of the least squares, all of them positive; others than `only` stay."""
+    names = list(only) or [each.name for each in fields(model.costs)]
     first = np.log([max(getattr(model.costs, name), 1e-6) for name in names])
     values = first
 
     def with_costs(values: np.ndarray) -> Model:
         costs = dict(zip(names, np.exp(values).tolist(), strict=True))
-        return replace(model, costs=type(model.costs)(**costs))
+        return replace(model, costs=replace(model.costs, **costs))
 
     def off(values: np.ndarray) -> np.ndarray:
         return np.concatenate([residuals(data, with_costs(values)), _PRIOR * (values - first)])
@@ -200,53 +220,84 @@ def fit(data: Data, model: Model, steps: int) -> Model:
     return with_costs(values)
 
 
-def regrets(data: Data, model: Model) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return each product's regret by the model and by the sweep's planner, and the model's choice."""
+def regrets(data: Data, model: Model) -> tuple[np.ndarray, np.ndarray]:
+    """Return each product's regret by the model, and the model's choice."""
     total = model(data.case)
-    found, own, chosen = np.full(data.count, np.nan), np.full(data.count, np.nan), np.zeros(data.count, int)
-    for number in range(data.count):
-        at = np.flatnonzero(data.products == number)
-        if not len(at):
-            continue
-        best = data.times[at].min()
-        chosen[number] = at[np.argmin(total[at])]
-        found[number] = data.times[chosen[number]] / best
-        first = [place for place in at if data.own[place]]
-        own[number] = data.times[first[0]] / best if first else np.nan
-    return found, own, chosen
+    order = np.lexsort((total, data.products))
+    _, first = np.unique(data.products[order], return_index=True)
+    chosen = order[first]
+    return data.times[chosen] / data.least, chosen
 
 
 def said(values: np.ndarray) -> str:
-    """Return the median, the 95th percentile and the largest."""
-    values = values[~np.isnan(values)]
+    """Return the geometric mean, the median, the 95th percentile and the largest."""
     if not len(values):
         return "not known"
     low, high = np.percentile(values, [50, 95])
-    return f"median {low:.3f}, 95th percentile {high:.3f}, largest {values.max():.3f} of {len(values)}"
-
-
-def report(name: str, data: Data, model: Model, worst: int = 0) -> None:
-    """Print regrets by classes of products, and the worst of them."""
-    found, own, chosen = regrets(data, model)
-    total = model(data.case)
-    off = np.log(total / data.times)[data.slower < 0.2]
-    print(
-        f"{name}: regret {said(found)}; before {said(own)}; times are off by {np.sqrt((off**2).mean()):.3f}"
+    mean = np.exp(np.log(values).mean())
+    return (
+        f"mean {mean:.4f}, median {low:.3f}, 95th percentile {high:.3f}, largest {values.max():.3f} "
+        f"of {len(values)}"
     )
+
+
+def report(name: str, rows: list[dict[str, Any]], found: np.ndarray, least: np.ndarray) -> None:
+    """Print regrets by classes of products, of those that are long enough to be told apart."""
+    print(f"{name}: regret {said(found)}")
+    print(f"  below {_LONG:.0f} µs {said(found[least < _LONG])}")
     groups: dict[str, list[int]] = defaultdict(list)
-    for number, row in enumerate(data.rows):
-        groups[shape_of(row).group].append(number)
+    for number, row in enumerate(rows):
+        groups["bias gelu" if row["fused"] else shape_of(row).group].append(number)
     for group, numbers in sorted(groups.items()):
-        print(f"  {group:8s} {said(found[numbers])}")
-    order = [number for number in np.argsort(-np.nan_to_num(found)) if not np.isnan(found[number])]
-    for number in order[:worst]:
+        print(f"  {group:9s} {said(found[numbers][least[numbers] >= _LONG])}")
+
+
+def report_worst(data: Data, model: Model, count: int) -> None:
+    """Print the products with the largest regrets: what was chosen and what was best, with expected times."""
+    found, chosen = regrets(data, model)
+    total = model(data.case)
+    for number in np.argsort(-found)[:count]:
         at = np.flatnonzero(data.products == number)
-        best = at[np.argmin(data.times[at])]
-        took = chosen[number]
+        best, took = at[np.argmin(data.times[at])], chosen[number]
         print(
             f"  {found[number]:.3f} {shape_of(data.rows[number])}: {data.texts[took]} {data.times[took]:.1f} "
             f"({total[took]:.1f}), not {data.texts[best]} {data.times[best]:.1f} ({total[best]:.1f})"
         )
+
+
+def report_noise(rows: list[dict[str, Any]]) -> None:
+    """Print the regrets, in one run, of the plans that were fastest in another run of the same product."""
+    runs: dict[str, list[dict[str, float]]] = defaultdict(list)
+    for row in rows:
+        runs[str(shape_of(row))].append({text: time for text, time, _ in row["plans"]})
+    found: dict[bool, list[float]] = {False: [], True: []}
+    for several in runs.values():
+        for one in several:
+            for other in several:
+                both = [text for text in one if text in other]
+                if one is not other and len(both) > _LEAST_IN_BOTH:
+                    least = min(other[text] for text in both)
+                    chosen = min(both, key=lambda text: one[text])
+                    found[least >= _LONG].append(other[chosen] / least)
+    print(
+        f"from run to run: below {_LONG:.0f} µs {said(np.array(found[False]))}; {said(np.array(found[True]))}"
+    )
+
+
+def report_folds(rows: list[dict[str, Any]], model: Model, steps: int, only: Sequence[str]) -> None:
+    """Fit as often as there are folds, and print the regrets of the fold that is left out each time."""
+    found = np.ones(len(rows))
+    folds = np.array([fold_of(row) for row in rows])
+    for fold in range(_FOLDS):
+        fitted = fit(fit_data([row for row in rows if fold_of(row) != fold]), model, steps, only)
+        numbers = np.flatnonzero(folds == fold)
+        found[numbers], _ = regrets(Data([rows[number] for number in numbers]), fitted)
+    report("each fold, left out once", rows, found, Data(rows).least)
+
+
+def fit_data(rows: list[dict[str, Any]]) -> Data:
+    """Return what is fitted to: products of sweeps, and those of the 8-bit record."""
+    return Data(rows + eight_bit_rows(EIGHT_BIT))
 
 
 def errors_by_bound(data: Data, costs: Costs = H200) -> dict[str, tuple[int, float]]:
@@ -268,24 +319,29 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("sweeps", type=Path, nargs="*", default=RECORDS)
-    parser.add_argument("--fit", action="store_true")
-    parser.add_argument("--others", type=Path, help="a sweep of which nothing is in the fit")
+    parser.add_argument("--fit", nargs="*", metavar="COST", help="fit these costs; all, if none is named")
+    parser.add_argument("--folds", action="store_true", help="fit once for each fold, which is left out")
+    parser.add_argument("--noise", action="store_true", help="how times differ from run to run")
     parser.add_argument("--worst", type=int, default=15)
     parser.add_argument("--steps", type=int, default=_STEPS)
     given = parser.parse_args()
-    model = IN_USE
-    rows = [row for path in given.sweeps for number, row in enumerate(read(path)) if number % _LEFT_OUT]
-    fitted, left_out = Data(rows + _TIMES_COUNTED * eight_bit_rows(EIGHT_BIT)), left_out_of(given.sweeps)
-    if given.fit:
-        model = fit(fitted, model, given.steps)
-        for each in fields(model.costs):
-            print(f"    {each.name}={getattr(model.costs, each.name):.4g},")
-    report("in the fit", fitted, model)
-    report("left out", left_out, model, given.worst)
+    model, rows = IN_USE, read(given.sweeps)
+    only = given.fit or ()
+    if given.noise:
+        report_noise([*rows, *read([REPEATED])])
+    if given.folds:
+        report_folds(rows, model, given.steps, only)
+    kept = [row for row in rows if fold_of(row)]
+    if given.fit is not None:
+        model = fit(fit_data(kept), model, given.steps, only)
+        for name in only or [each.name for each in fields(model.costs)]:
+            print(f"    {name}={getattr(model.costs, name):.4g},")
+    left_out = left_out_of(given.sweeps)
+    for name, data in (("in the fit", Data(kept)), ("left out", left_out)):
+        report(name, data.rows, regrets(data, model)[0], data.least)
+    report_worst(left_out, model, given.worst)
     for name, (count, error) in errors_by_bound(left_out, model.costs).items():
         print(f"  {name:12s} bounds {count:4d} plans, whose times are off by {error:.3f}")
-    if given.others:
-        report("others", Data(read(given.others)), model, given.worst)
 
 
 if __name__ == "__main__":

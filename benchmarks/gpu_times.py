@@ -16,6 +16,8 @@ import lanewise as lw
 
 #: More than the L2 cache of any GPU holds.
 SWEPT_BYTES = 256 << 20
+#: Cycles that the GPU sleeps before a call: some 80 µs.
+SLEPT_CYCLES = 150_000
 
 
 @cache
@@ -24,20 +26,19 @@ def _swept() -> torch.Tensor:
     return torch.empty(SWEPT_BYTES, dtype=torch.uint8, device="cuda")
 
 
-def timed(run: Callable[[], Any], sleep: int = 0, reads: bool = False) -> float:
+def timed(run: Callable[[], Any], sleep: int = SLEPT_CYCLES, reads: bool = False) -> float:
     """Return the microseconds that the work of a call takes on the GPU.
 
     The cache is swept by writes, which leave it full of lines that have to be written back; with `reads`, by
-    reads after them. Then the GPU sleeps for `sleep` cycles: a call that takes the host longer than the sweep
-    and the sleep is timed until the host is done.
+    reads after them. Then the GPU sleeps for `sleep` cycles, for the host to be ahead of it: a call that
+    takes the host longer than the sweep and the sleep is timed until the host is done.
     """
     cuda: Any = torch.cuda
     start, end = (cuda.Event(enable_timing=True) for _ in range(2))
     _swept().zero_()
     if reads:
         _swept().view(torch.int32).sum()
-    if sleep:
-        cuda._sleep(sleep)
+    cuda._sleep(sleep)
     start.record()
     run()
     end.record()

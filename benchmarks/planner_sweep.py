@@ -1,6 +1,8 @@
 """Times of many plans for many random products: what the planner's model is fitted to.
 
     python benchmarks/planner_sweep.py --seed 1 --seconds 380 --record h200_plans.json
+    python benchmarks/planner_sweep.py --short …  # products of short K, half of their plans by mma.sync
+    python benchmarks/planner_sweep.py --list products.json …  # [{"m": …, "n": …, "k": …, "plans": […]}, …]
 
 Workers share the GPU. Each of them draws its products and compiles the kernels of their plans, which takes
 most of the time; then it holds a lock while it times them, by turns and the L2 cache swept before each run,
@@ -18,6 +20,7 @@ import random
 import sys
 import time
 import zlib
+from collections.abc import Sequence
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
@@ -31,8 +34,6 @@ from lanewise.linalg.plan import Plan
 
 #: Rounds in which all plans of a product are timed, those in which the best of them are, and how many.
 SCREENING, FINAL, FINALISTS = 7, 15, 6
-#: Cycles that the GPU sleeps before a call, for the host to be ahead of it.
-SLEPT_CYCLES = 150_000
 #: Plans that a row has at least, where the time was over before all were compiled.
 LEAST_PLANS = 2
 #: Seconds that one product's rounds may take.
@@ -46,6 +47,8 @@ MATRICES = (
     (("e4m3", "s8"), 0.0, 0.04, 4e9),
 )  # fmt: skip
 LEAST_SIZE = 64
+#: The longest K of products that are short, and the fewest results.
+SHORT, LEAST_RESULTS = 320, 1 << 19
 #: How much longer than the best a candidate may take by the planner's model, and how many of a kind there
 #: are.
 NEAR, MOST_OF_A_KIND = 1.45, 3
@@ -74,6 +77,28 @@ def drawn(seed: int, count: int) -> list[Shape]:
     return [each for _, each in sorted(mixed, key=lambda pair: pair[0])]
 
 
+def drawn_short(seed: int, count: int) -> list[Shape]:
+    """Return products of short K with many results."""
+    found: list[Shape] = []
+    while len(found) < count:
+        every = shapes(seed * 1000 + len(found), 40 * count, ("bf16", "f16"))
+        found += [x for x in every if x.k <= SHORT and x.m * x.n * x.batch >= LEAST_RESULTS]
+    return found[:count]
+
+
+def jobs(given: argparse.Namespace) -> list[tuple[Shape, list[Plan]]]:
+    """Return the products of a sweep, each with its plans if there is a list of them."""
+    if given.list is None:
+        drawing = drawn_short if given.short else drawn
+        return [(shape, []) for shape in drawing(given.seed, given.shapes)]
+    rows = json.loads(given.list.read_text(encoding="utf-8"))
+    return [
+        (Shape(**{name: value for name, value in row.items() if name != "plans"}),
+         [plan_of_text(text) for text in row.get("plans", ())])
+        for row in rows
+    ]  # fmt: skip
+
+
 # plans ------------------------------------------------------------------------------------------------------
 
 
@@ -96,14 +121,16 @@ def plans_for(problem: Any, seed: int, count: int) -> list[Plan]:
             kinds[kind] = kinds.get(kind, 0) + 1
             best.append(each)
     some = best[: count // 2] + rng.sample(near, min(count // 4, len(near)))
-    some += rng.sample(warp_plans(problem), min(count // 4, len(warp_plans(problem))))
+    warps = warp_plans(problem)
+    some += rng.sample(warps, min(count // (2 if problem.k <= SHORT else 4), len(warps)))
     if own.family == "warpgroup" and not (problem.promote or problem.precision == "f32"):
         some += _pingpong(problem, own, rng, count // 8)
     tried = [own, *(built(problem, each) for each in dict.fromkeys(some))]
     made = [with_copies(problem, each) for each in tried if each is not None]
     if problem.m * problem.n * problem.batch > 6000 * 3000:  # the order of tiles matters
-        made += [replace(made[0], group=4), replace(made[0], group=16), replace(made[1], group=4)]
-    return list(dict.fromkeys(made))[: count + 6]
+        groups = (1, 2, 8) if problem.k <= SHORT else (4, 16)
+        made += [replace(each, group=group) for each in made[:2] for group in groups]
+    return list(dict.fromkeys(made))[: count * 3 // 2 + 6]
 
 
 def _pingpong(problem: Any, own: Plan, rng: random.Random, count: int) -> list[Plan]:
@@ -123,6 +150,16 @@ def _pingpong(problem: Any, own: Plan, rng: random.Random, count: int) -> list[P
         for cluster in ((1, 1), (2, 1), (1, 2))
     ]
     return [replace(base, tile=(128, 128, step), cluster=(2, 1), swap=False), *rng.sample(every, count)]
+
+
+def listed_plans(problem: Any, listed: Sequence[Plan]) -> list[Plan]:
+    """Return the planner's own plan and those of a list, with as many of their stages as fit."""
+    from lanewise.linalg.loading import with_copies
+    from lanewise.linalg.planning.planner import built, plan_of
+
+    own = replace(plan_of(problem, "sm_90a"), why="")
+    made = [built(problem, each) for each in listed]
+    return list(dict.fromkeys([own, *(with_copies(problem, each) for each in made if each is not None)]))
 
 
 def text_of(plan: Plan) -> str:
@@ -213,7 +250,7 @@ def timed_rounds(runs: dict[Any, Any], rounds: int, times: dict[Any, list[float]
 
     for number in range(rounds):
         for name in runs if number % 2 == 0 else reversed(list(runs)):
-            times.setdefault(name, []).append(timed(runs[name], SLEPT_CYCLES))
+            times.setdefault(name, []).append(timed(runs[name]))
         if time.time() > deadline and number:
             break
 
@@ -224,8 +261,13 @@ def is_wrong(out: Any, wanted: Any, k: int) -> bool:
     return bool(far.any()) or bool(out.isnan().any())
 
 
-def measure(shape: Shape, index: int, lt: Any, lock: Any, count: int, until: float) -> dict[str, Any] | None:
-    """Return one row of the record; None if the time was over before two plans were compiled."""
+def measure(
+    shape: Shape, index: int, lt: Any, lock: Any, count: int, until: float, listed: Sequence[Plan] = ()
+) -> dict[str, Any] | None:
+    """Return one row of the record; None if the time was over before two plans were compiled.
+
+    If plans are `listed`, they are measured beside the planner's own; else there are about `count` plans.
+    """
     import torch
 
     import lanewise as lw
@@ -234,7 +276,11 @@ def measure(shape: Shape, index: int, lt: Any, lock: Any, count: int, until: flo
         a, b, out, keywords = operands(shape)
         torch.cuda.synchronize()
         problem = lw.plan(a, b, **keywords).problem
-    plans = plans_for(problem, zlib.crc32(str(shape).encode()), count)
+    plans = (
+        listed_plans(problem, listed)
+        if listed
+        else plans_for(problem, zlib.crc32(str(shape).encode()), count)
+    )
     runs: dict[Any, Any] = {}
     failed = []
     for plan in plans:
@@ -298,17 +344,18 @@ def work(number: int, workers: int, given: Any, done: set[int], lock: Any, until
     from cublaslt import CublasLt
 
     lt = CublasLt()
-    every = drawn(given.seed, given.shapes)
+    every = jobs(given)
     with Path(f"{given.record}.{number}").open("a", encoding="utf-8") as file:
         for index in range(number, len(every), workers):
             if index in done:
                 continue
             if time.time() > until:
                 break
+            shape, listed = every[index]
             try:
-                row = measure(every[index], index, lt, lock, given.plans, until)
+                row = measure(shape, index, lt, lock, given.plans, until, listed)
             except (LanewiseError, torch.OutOfMemoryError, RuntimeError) as error:
-                print(f"{every[index]}: {type(error).__name__}: {str(error)[:200]}", flush=True)
+                print(f"{shape}: {type(error).__name__}: {str(error)[:200]}", flush=True)
                 if "CUDA error" in str(error):
                     break
                 continue
@@ -350,6 +397,8 @@ def main() -> None:
     )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--shapes", type=int, default=2000)
+    parser.add_argument("--short", action="store_true", help="products of short K")
+    parser.add_argument("--list", type=Path, help="products and their plans")
     parser.add_argument("--plans", type=int, default=20, help="plans of each product")
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--workers", type=int, default=max(1, min(14, (os.cpu_count() or 2) - 2)))
@@ -379,9 +428,10 @@ def main() -> None:
             each.terminate()
     from gpu_times import circumstances
 
+    seeded = f"--seed {given.seed}" + " --short" * given.short
     found = {
         **circumstances(),
-        "how": f"benchmarks/planner_sweep.py --seed {given.seed}",
+        "how": "benchmarks/planner_sweep.py " + (f"--list {given.list.name}" if given.list else seeded),
         **merged(given.record),
     }
     write(given.record, found)

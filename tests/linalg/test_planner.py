@@ -23,6 +23,7 @@ from lanewise.linalg.planning.cases import case_of
 from lanewise.linalg.planning.costs import ERRORS, H200
 from lanewise.linalg.planning.forced import require_kernel
 from lanewise.linalg.planning.gpus import GPUS
+from lanewise.linalg.planning.measured import measured_plan
 from lanewise.linalg.planning.model import box_bytes, expected
 from lanewise.linalg.planning.planner import built, candidates, estimate, plan_of
 from lanewise.linalg.planning.sizes import problem_of_sizes
@@ -96,6 +97,31 @@ def test_boxes_that_begin_between_lines_take_longer(layout: str) -> None:
     plans = [replace(tried, tile=(128, columns, 64)) for columns in (248, 256)]
     odd, even = expected(case_of(problem, plans), H200, HOPPER).loads
     assert (odd / 248 > 1.1 * even / 256) == (layout[1] == "n")
+
+
+def test_results_that_stream_to_memory_are_written_in_few_rows() -> None:
+    """With short K, tiles go along the rows of a result that L2 does not hold; a result that it holds has the
+    usual raster order, and so have long products, whose operands tiles share."""
+    sizes = ((6464, 6976, 64, 16), (6464, 6976, 64, 1), (1000, 1000, 64, 1), (6464, 6976, 640, 16))
+    problems = [problem_of_sizes(m, n, k, "bf16", layout="nt", batch=batch) for m, n, k, batch in sizes]
+    rasters = [plan_of(problem, "sm_90a").group for problem in problems]
+    assert rasters == [2, 2, 8, 8]
+
+
+def test_plans_that_were_measured_serve_products_with_as_many_waves() -> None:
+    """Products of nearly the same sizes may take one wave of tiles more, for which another plan is better."""
+    served = []
+    for size, layout in itertools.product(range(2600, 5800, 100), ("nn", "nt")):
+        problem = problem_of_sizes(size, size, size, "bf16", layout=layout)
+        plan = measured_plan(problem, "sm_90a")
+        if plan is None:
+            continue
+        row = int(re.findall(r"(\d+)×", plan.why)[0])
+        at_row = problem_of_sizes(row, row, row, "bf16", layout=layout)
+        waves = [expected(case_of(each, [plan]), H200, HOPPER).waves[0] for each in (problem, at_row)]
+        assert np.ceil(waves[0]) == np.ceil(waves[1]) and waves[0] > 0.96 * waves[1], (size, layout)
+        served.append((size, layout))
+    assert (3000, "nt") in served and (5300, "nn") not in served and (5100, "nn") in served
 
 
 def test_longer_products_take_longer() -> None:
@@ -273,7 +299,7 @@ def test_random_products_are_measured_and_reported(no_gpu: Any, capsys: pytest.C
 
 
 def test_estimates_are_as_sure_as_they_say(scripts: Any) -> None:
-    """The errors that plans state are those on products of the sweeps that were left out of the fit."""
+    """The errors that plans state are those on the fold of the sweeps' products that is left out."""
     data = scripts.fit.left_out_of(scripts.fit.RECORDS)
     for name, (count, error) in scripts.fit.errors_by_bound(data).items():
         assert abs(ERRORS[name] - error) < 0.006 or count < 20, (name, count, error)

@@ -7,6 +7,7 @@ whether a kernel can have a tile is asked of those at the top.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -70,8 +71,11 @@ _THIN, _FEW_ROWS = 256, 16
 _SPLIT_STEP = 16
 #: The most tiles whose K is cut into parts that warps of one block sum.
 _MOST_SPLIT = 2048
-#: Rows of tiles that are run through together.
-_RASTER = 8.0
+#: Rows of tiles that are run through together: usually, and where L2 does not hold the results,
+#: so that long parts of few rows are written at the same time.
+_RASTER, _RASTER_OF_STREAMS = 8, 2
+#: How much longer than the best candidate those may take of which another raster order is tried.
+_NEAR = 1.15
 #: Bytes of shared memory that results of each warpgroup have beside the stages, and of a sum.
 _RESULT_BYTES, _SUM_BYTES = (6_144, 16_384), 4
 #: Candidates as columns: an array for each field of a plan.
@@ -83,12 +87,21 @@ class Ranked:
 
     def __init__(self, problem: Problem, choices: Choices) -> None:
         self.step = LINE // element_bytes(problem)
+        choices = {**choices, "raster": np.full(len(choices["rows"]), _RASTER)}
         case = _case(problem, choices)
         found = expected(case, H200, GPUS[ARCH])
-        ties = (choices[name] for name in _ORDER_OF_TIES)
-        order = np.lexsort((*ties, found.waves, found.total))
+        total, ties = found.total, (choices[name] for name in _ORDER_OF_TIES)
+        if _streams(problem):
+            near = np.flatnonzero(total <= _NEAR * total.min())
+            other = replace(case.of(near), raster=np.full(len(near), float(_RASTER_OF_STREAMS)))
+            times = expected(other, H200, GPUS[ARCH]).total
+            faster = times < total[near]
+            total[near[faster]] = times[faster]
+            for raster in (choices["raster"], case.raster):
+                raster[near[faster]] = _RASTER_OF_STREAMS
+        order = np.lexsort((*ties, found.waves, total))
         self.choices = {name: values[order] for name, values in choices.items()}
-        self.case, self.microseconds = case.of(order), found.total[order]
+        self.case, self.microseconds = case.of(order), total[order]
 
     def __len__(self) -> int:
         return len(self.microseconds)
@@ -104,8 +117,9 @@ class Ranked:
         schedule = "by turns" if of["by_turns"] else ("pingpong" if of["pingpong"] else "cooperative")
         return Plan(
             "warpgroup", ARCH, (of["rows"], of["columns"], self.step), of["stages"],
-            (of["across"], of["along"]), of["split"], schedule, swap=bool(of["swap"]), groups=of["groups"],
-            gather=bool(of["gather"]), direct=bool(of["direct"]), splits_a=bool(of["splits_a"]),
+            (of["across"], of["along"]), of["split"], schedule, of["raster"], bool(of["swap"]),
+            groups=of["groups"], gather=bool(of["gather"]), direct=bool(of["direct"]),
+            splits_a=bool(of["splits_a"]),
         )  # fmt: skip
 
     def next_tile(self, place: int) -> int | None:
@@ -206,7 +220,17 @@ def _case(problem: Problem, choices: Choices) -> Case:
     x = {name: values.astype(float) for name, values in choices.items()}
     swap = x.pop("swap") > 0
     seen = {name: np.where(swap, of[True][name], of[False][name]) for name in of[False]}
-    return Case(**seen, **x, raster=np.full(len(swap), _RASTER))
+    return Case(**seen, **x)
+
+
+def _streams(problem: Problem) -> bool:
+    """Return whether L2 does not hold the results of a thin product: then the raster order matters to memory.
+
+    Blocks of a longer product would share less of the operands.
+    """
+    results = problem.m * problem.n * problem.batch * problem.out.dtype.word_bits // 8
+    is_thin = problem.k * element_bytes(problem) <= _THIN
+    return is_thin and results > GPUS[ARCH].l2_bytes and not problem.experts
 
 
 def _choices(

@@ -13,6 +13,7 @@ from typing import Any
 
 from lanewise.linalg.order import multiplied_as
 from lanewise.linalg.plan import Plan
+from lanewise.linalg.planning.gpus import GPUS
 from lanewise.linalg.problem import Problem
 
 _FOLDER = Path(__file__).parent.parent / "measured"
@@ -23,8 +24,9 @@ _FIELDS = (
     "family", "tile", "stages", "cluster", "split", "groups", "schedule", "group", "swap", "skew",
     "gather", "direct", "l2",
 )  # fmt: skip
-#: A measured plan serves problems whose sizes are all within this factor.
-_NEAR = 1.12
+#: A measured plan serves problems whose sizes are all within this factor, if its tiles take as many waves; of
+#: several waves the last has to be as full, to this share.
+_NEAR, _AS_FULL = 1.12, 0.97
 
 
 def kind_of(problem: Problem) -> str:
@@ -68,13 +70,25 @@ def measured_plan(problem: Problem, arch: str) -> Plan | None:
         if problem.batch != row.get("batch", 1) or any(min(pair) < 1 for pair in sizes):
             continue
         far = max(abs(math.log(one / other)) for one, other in sizes)
-        if far <= distance and (far < distance or nearest is None):
+        if far > distance or (far == distance and nearest is not None):
+            continue
+        plan = plan_from(row["plan"], arch, "")
+        waves, wanted = (_waves(plan, each, problem.batch) for each in (row, vars(problem)))
+        if math.ceil(wanted) == math.ceil(waves) and (waves <= 1 or wanted >= _AS_FULL * waves):
             nearest, distance = row, far
     if nearest is None:
         return None
     return plan_from(
         nearest["plan"], arch, f"the fastest at {nearest['m']}×{nearest['n']}×{nearest['k']}, as measured"
     )
+
+
+def _waves(plan: Plan, sizes: dict[str, Any], batch: int) -> float:
+    """Return how many tiles of a plan there are for each block or cluster that runs at the same time."""
+    across, along = plan.cluster
+    rows, columns = (sizes[name] for name in ("nm" if plan.swap else "mn"))
+    tiles = -(-rows // (plan.tile[0] * across)) * -(-columns // (plan.tile[1] * along))
+    return float(tiles * batch * plan.groups / GPUS[plan.arch].slots(across * along * plan.split))
 
 
 def plan_from(fields: dict[str, Any], arch: str, why: str) -> Plan:

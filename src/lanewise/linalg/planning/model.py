@@ -50,9 +50,8 @@ class Costs:
     extra_columns: float
     extra_pingpong: float
     least_columns: float
-    #: A step of K beside its products: for one warpgroup, and for several that share the tensor cores.
+    #: A step of K beside its products, for one warpgroup that has the tensor cores for itself.
     step_alone: float
-    step_shared: float
     #: From the request of a stage to its arrival: by this and the number of stages loads are bound.
     load_latency: float
     #: Bytes that L2 gives to all multiprocessors, that one takes in, and that memory moves for all and for
@@ -81,6 +80,9 @@ class Costs:
     broken_atom: float
     broken_line: float
     broken_box: float
+    #: What is added to the bytes of results that TMA stores and L2 does not hold, for each thousand rows that
+    #: tiles write at the same time: memory opens pages for each of them (a share).
+    open_rows: float
     #: An epilogue: of a tile, of 64 × 64 results of a warpgroup; more of the latter if threads store, the
     #: same where warpgroups alternate, if values go through long functions, and if results have four bytes;
     #: of 64 × 8 straight from registers.
@@ -91,11 +93,9 @@ class Costs:
     long_epilogue: float
     wide_results: float
     direct_piece: float
-    #: What share of it the next tile's products do not hide; where warpgroups alternate, half of what an
-    #: epilogue takes longer than a tile's products comes to that. A tile of a persistent block beside it.
-    exposed_cooperative: float
+    #: Where warpgroups alternate, what share of it the next tile's products do not hide; half of what an
+    #: epilogue takes longer than a tile's products comes to that.
     exposed_pingpong: float
-    tile: float
     #: What share of a full wave's time a last one takes at least.
     last_wave: float
     #: Adding the sums of a step to f32 totals, for 64 × 64 of a warpgroup; with two accumulators, so that
@@ -384,8 +384,7 @@ def _hopper(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     stored_by_threads = np.minimum(_thread_stores(x, c, consumers, tiles > slots), finish)
     hidden = finish - stored_by_threads
     alternating = c.exposed_pingpong * hidden + np.maximum(hidden - full, 0) / 2
-    exposed = np.where(x.pingpong > 0, alternating, c.exposed_cooperative * hidden)
-    between = stored_by_threads + np.minimum(exposed, hidden) + c.tile
+    between = stored_by_threads + np.where(x.pingpong > 0, np.minimum(alternating, hidden), hidden)
     last = np.maximum(last, np.minimum(c.last_wave, 1) * full * (whole > 0))
     computed = whole * (full + between) + (rest > 0) * (last + between) - between + finish
 
@@ -394,6 +393,9 @@ def _hopper(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     beside = np.minimum(np.maximum(slots * size / x.split / band, 1), wide * x.along)
     again = (band * x.rows + beside * x.columns) * x.k * x.element_bytes * x.planes * tiles / slots - reads
     again = np.where(reads + stored > gpu.l2_bytes, np.maximum(again, 0), 0)
+    at_once = np.where(x.along_n > 0, np.minimum(band * x.rows, x.m), np.minimum(beside * x.columns, x.n))
+    streamed = np.maximum(stored - gpu.l2_bytes, 0) * (x.thread_stores == 0)
+    stored = stored + streamed * c.open_rows * at_once / 1000
     rate = np.minimum(c.memory_bytes, np.minimum(tiles, slots) * size * c.memory_port_bytes)
     memory = (reads + stored + c.read_again * again) / rate + _drained(reads + stored, c)
 
@@ -430,7 +432,7 @@ def _products_of_step(case: Case, costs: Costs, consumers: Values, persistent: V
     # two accumulators keep the tensor cores busy; of those that alternate, one has a block's only tile
     alone = ((consumers == 1) & (x.by_turns == 0)) | ((x.pingpong > 0) & ~persistent)
     multiply = np.maximum(multiply, x.splits_a * (multiply / consumers + c.register_split))
-    return multiply + np.where(alone, c.step_alone, c.step_shared) + promoted
+    return multiply + np.where(alone, c.step_alone, 0.0) + promoted
 
 
 def _epilogue(case: Case, costs: Costs, consumers: Values, persistent: Values) -> Values:
