@@ -173,7 +173,7 @@ class PassedOn:
         targets = elements_of(op.operands[0]) if elements else []
         if not elements or len(targets) != len(elements):
             sources = passed(op)
-            return sources & self.demanded.passed(op) if sources and self.demanded is not None else sources
+            return self.demanded.passed(op, sources) if self.demanded is not None else sources
         pairs = zip(targets, elements, strict=True)
         return {each for target, each in pairs if isinstance(target, Register) and isinstance(each, Register)}
 
@@ -259,20 +259,25 @@ def plan(blocks: list[BasicBlock], folded: Callable[[Op], bool] | None = None) -
     slots = ParameterSlots(blocks)
     moved = PassedOn(blocks)
     assigned_in = {number: _assigned_in(own, gives) for number, own in bodies.items()}
-    unset = {
-        each
-        for number, own in bodies.items()
-        if (known := assigned_in[number]) is not None
-        for each in _used_without_value(own, known, slots, gives, moved)
-    }
+
+    def doubtful_in() -> dict[int, set[Register]]:
+        return {
+            number: _used_without_value(own, known, slots, gives, moved)
+            for number, own in bodies.items()
+            if (known := assigned_in[number]) is not None
+        }
+
+    doubtful = doubtful_in()
+    unset = set().union(*doubtful.values())
     if unset:
         unset |= _tainted(blocks, unset, moved, gives, slots)
         moved.demanded = DemandedBits((op for block in blocks for op in block.executed), unset)
-    without = _slots_without_value(slots, bodies, assigned_in, gives, moved)
+        doubtful = doubtful_in()
+    without = _slots_without_value(slots, bodies, doubtful, gives, moved)
     made.registers += sorted(without, key=lambda each: each.offset)
     made.undelivered += [False] * len(without)
     for number, own in bodies.items():
-        _add_body(made, own, assigned_in[number], slots, without, gives, moved)
+        _add_body(made, own, assigned_in[number], doubtful.get(number, set()), slots, without, gives, moved)
     return made
 
 
@@ -290,18 +295,13 @@ def _assigned_in(blocks: list[BasicBlock], gives: Assigned) -> Known | None:
 def _slots_without_value(
     slots: ParameterSlots,
     bodies: dict[int, list[BasicBlock]],
-    assigned_in: dict[int, Known | None],
+    doubtful: dict[int, set[Register]],
     gives: Assigned,
     moved: PassedOn,
 ) -> set[Register]:
     """Return the slots of parameters and results through which a lack of values may pass."""
     unassigned: set[Register] = set()
-    doubtful = {
-        number: _used_without_value(own, known, slots, gives, moved)
-        for number, own in bodies.items()
-        if slots.followed and (known := assigned_in[number]) is not None
-    }
-    grown = bool(doubtful)
+    grown = bool(slots.followed and doubtful)
     while grown:
         before = len(unassigned)
         for number, here in doubtful.items():
@@ -315,16 +315,16 @@ def _add_body(
     made: Plan,
     blocks: list[BasicBlock],
     known: Known | None,
+    doubtful: set[Register],
     slots: ParameterSlots,
     without: set[Register],
     gives: Assigned,
     moved: PassedOn,
 ) -> None:
-    """Add the registers of one function; `without` are slots that may lack a value."""
+    """Add the registers of one function; `doubtful` ones and `without`, of the slots, may lack a value."""
     first = next(block for block in blocks if block.is_first)
     if known is None:
         return
-    doubtful = _used_without_value(blocks, known, slots, gives, moved)
     tainted = _tainted(blocks, doubtful | without, moved, gives, slots)
     tainted = {each for each in tainted if not is_slot(each)}
     # What a shuffle or a load leaves without a value is followed through arithmetic too: compilers compute

@@ -43,9 +43,11 @@ class DemandedBits:
                         self._masks[register] = before | mask
                         changed = True
 
-    def passed(self, op: Op) -> set[Register]:
-        """Return the registers of which an instruction passes demanded bits on."""
-        return {register for register, mask in self._of(op) if mask}
+    def passed(self, op: Op, sources: set[Register]) -> set[Register]:
+        """Return those of an instruction's sources of which it passes demanded bits on."""
+        if self._masks.keys().isdisjoint(sources):
+            return sources
+        return sources & {register for register, mask in self._of(op) if mask}
 
     def _of(self, op: Op) -> Iterator[tuple[Register, int]]:
         """Yield the bits of registers that an instruction demands."""
