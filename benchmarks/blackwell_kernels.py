@@ -81,7 +81,7 @@ EXAMPLES: list[tuple[str, list[str], list[str]]] = [
     ("83_blackwell_sparse_gemm/83_blackwell_sparse_gemm.cu", SMALL, []),
     ("84_blackwell_narrow_precision_sparse_gemm/84a_blackwell_nvfp4_bf16_sparse_gemm.cu", SMALL, []),
     ("84_blackwell_narrow_precision_sparse_gemm/84b_blackwell_mixed_mxfp8_bf16_sparse_gemm.cu", SMALL, []),
-    ("86_blackwell_mixed_dtype_gemm/86_blackwell_mixed_dtype.cu", SMALL, [
+    ("86_blackwell_mixed_dtype_gemm/86_blackwell_mixed_dtype.cu", [*SMALL, "--verify"], [
         f"-include={HERE / 'kernels/blackwell/newer_minor_version.h'}"]),
     # With assertions it stops (docs/found.md); CUTLASS builds it without them.
     ("89_sm103_fp4_ultra_gemm/89_sm103_fp4_ultra_gemm.cu", [*SMALL[:2], "--k=768", "--iterations=0"], [

@@ -67,7 +67,7 @@ WRONG = {
     "used under another guard": "setp.gt.u32 %p1, %r14, 3; @%p0 mov.u32 %r0, 5; "
     "@%p1 st.global.u32 [%rd0], %r0;",
     "packed": "mov.b64 %rd2, {%r0, %r14}; st.global.u32 [%rd0], %rd2;",
-    "an address": "cvt.u64.u32 %rd4, %r0; and.b64 %rd4, %rd4, 0; add.s64 %rd3, %rd0, %rd4; "
+    "an address": "cvt.u64.u32 %rd4, %r0; and.b64 %rd4, %rd4, 4; add.s64 %rd3, %rd0, %rd4; "
     "st.global.u32 [%rd3], %r14;",
     "to shared memory": "mov.u32 %r1, tile; st.shared.u32 [%r1], %r0;",
     "an atomic": "red.global.add.u32 [%rd0], %r0;",
@@ -114,11 +114,76 @@ RIGHT = {
     "@%p0 bra on; in: st.global.u32 [%rd0], %r0; on:",
     "overwritten": "mov.u32 %r1, %r0; mov.u32 %r1, 4; st.global.u32 [%rd0], %r1;",
 }
+#: What puts %r14, which has a value, and others without one into parts of a register; what reads the part
+#: that has a value; and what reads more.
+BYTES = ".reg .b8 %b<8>; cvt.u8.u32 %b0, %r14; "
+PARTS = {
+    "four bytes, one stored": (
+        BYTES + "mov.b32 %r1, {%b0, %b1, %b2, %b3};",
+        "st.global.u8 [%rd0], %r1;",
+        "st.global.u16 [%rd0], %r1;",
+    ),
+    "two halves, the low one stored": (
+        "cvt.u16.u32 %h0, %r14; mov.b32 %r1, {%h0, %h1};",
+        "st.global.u16 [%rd0], %r1;",
+        "st.global.u32 [%rd0], %r1;",
+    ),
+    "bytes that prmt chooses": (
+        "prmt.b32 %r1, %r14, %r0, 0x7410;",
+        "and.b32 %r2, %r1, 0xffff; st.global.u32 [%rd0], %r2;",
+        "and.b32 %r2, %r1, 0xff0000; st.global.u32 [%rd0], %r2;",
+    ),
+    "a sign that prmt repeats": (
+        "prmt.b32 %r1, %r14, %r0, 0xb3c0;",
+        "cvt.u16.u32 %h0, %r1; and.b16 %h1, %h0, 255; st.global.u16 [%rd0], %h1;",
+        "cvt.u16.u32 %h0, %r1; st.global.u16 [%rd0], %h0;",
+    ),
+    "a field that bfi inserts": (
+        "bfi.b32 %r1, %r14, %r0, 8, 8;",
+        "bfe.u32 %r2, %r1, 8, 8; st.global.u32 [%rd0], %r2;",
+        "bfe.u32 %r2, %r1, 7, 9; st.global.u32 [%rd0], %r2;",
+    ),
+    "a field inserted into one with a value": (
+        "bfi.b32 %r1, %r0, %r14, 8, 24;",
+        "st.global.u8 [%rd0], %r1;",
+        "st.global.u16 [%rd0], %r1;",
+    ),
+    "shifted and joined": (
+        "shl.b32 %r1, %r0, 8; or.b32 %r2, %r1, %r14;",
+        "cvt.rn.f32.u8 %f0, %r2; st.global.f32 [%rd0], %f0;",
+        "cvt.rn.f32.u16 %f0, %r2; st.global.f32 [%rd0], %f0;",
+    ),
+    "shifted down": (
+        "mov.b64 %rd2, {%r0, %r14}; shr.u64 %rd3, %rd2, 32;",
+        "cvt.u32.u64 %r1, %rd3; st.global.u32 [%rd0], %r1;",
+        "shr.u64 %rd4, %rd2, 31; cvt.u32.u64 %r1, %rd4; st.global.u32 [%rd0], %r1;",
+    ),
+    "joined again in a loop, then chosen": (
+        "mov.u32 %r1, 0; mov.u32 %r2, 0; again: shl.b32 %r3, %r0, 16; or.b32 %r4, %r3, %r1; "
+        "selp.b32 %r2, %r4, %r2, %p0; add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, 4; @%p1 bra again;",
+        "st.global.u16 [%rd0], %r2;",
+        "st.global.u32 [%rd0], %r2;",
+    ),
+    "a wider number": (
+        BYTES + "mov.b32 %r1, {%b0, %b1, %b2, %b3}; cvt.u32.u8 %r2, %r1;",
+        "add.u32 %r3, %r2, 1; st.global.u32 [%rd0], %r3;",
+        "cvt.u32.u16 %r4, %r1; add.u32 %r3, %r4, %r2; st.global.u32 [%rd0], %r3;",
+    ),
+}
 
 
-def check(body: str, function: str = "") -> Report:
+def check(body: str, function: str = "", schedule: str = "in order") -> Report:
     kernel = lw.load(HEAD.format(body=body, function=function))["k"]
-    return lw.check(kernel[2, 32], np.zeros(64, np.uint32), 16)
+    return lw.check(kernel[2, 32], np.zeros(128, np.uint32), 16, schedule=schedule)
+
+
+@pytest.mark.parametrize("schedule", ["in order", "late", "reverse"])
+@pytest.mark.parametrize("name", PARTS)
+def test_parts_of_a_register_have_values_of_their_own(name: str, schedule: str) -> None:
+    packs, right, wrong = PARTS[name]
+    for reads, is_wrong in ((right, False), (wrong, True)):
+        report = check(packs + reads, schedule=schedule)
+        assert ["has no value" in finding.message for finding in report.findings] == [True] * is_wrong, report
 
 
 @sampled(3)

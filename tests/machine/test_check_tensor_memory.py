@@ -88,6 +88,14 @@ def test_findings_name_thread_place_and_mend(name: str) -> None:
         assert finding.kind == "tensor memory" and finding.thread and finding.mend and finding.source
 
 
+def test_a_commit_that_tells_one_block_of_a_pair_is_named() -> None:
+    """The second block waits for ever; what it waits for has come to the first block alone."""
+    (pair,) = [each for each in BLACKWELL if each.name == "partner_not_told"]
+    (finding,) = pair.check(wrong=True).findings
+    assert finding.kind == "barrier" and finding.block == (1, 0, 0)
+    assert finding.mend.startswith("let the commit tell both blocks of the pair: .multicast::cluster")
+
+
 MMA = lw.instruction("tcgen05.mma.cta_group::1.kind::f16", m=128, n=32, a="f16", b="f16", d="f32")
 
 

@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from lanewise.machine.analysis.demanded_bits import DemandedBits
 from lanewise.machine.analysis.parameter_slots import ParameterSlots, is_slot
 from lanewise.machine.program.basic_blocks import BasicBlock, successors
 from lanewise.machine.program.instruction_record import Level, Role
@@ -148,7 +149,8 @@ class PassedOn:
     """The registers whose lack of a value instructions pass on, of one program.
 
     A vector that is packed once, of registers that are assigned once at most, and unpacked: each element is
-    what was packed there. Compilers pack a register that nobody has set beside one that is read.
+    what was packed there. Compilers pack a register that nobody has set beside one that is read. Bits that no
+    instruction depends on are not passed on, once `demanded` says which these are.
     """
 
     def __init__(self, blocks: list[BasicBlock]) -> None:
@@ -156,6 +158,7 @@ class PassedOn:
         for op in (each for block in blocks for each in block.executed):
             for register in assigned(op):
                 made.setdefault(register, []).append(op)
+        self.demanded: DemandedBits | None = None
         self._elements: dict[Register, tuple[ResolvedOperand, ...]] = {}
         for register, ops in made.items():
             elements = elements_of(ops[0].operands[1]) if _packs(ops[0]) else ()
@@ -169,7 +172,8 @@ class PassedOn:
         elements = self._elements.get(source, ()) if isinstance(source, Register) else ()
         targets = elements_of(op.operands[0]) if elements else []
         if not elements or len(targets) != len(elements):
-            return passed(op)
+            sources = passed(op)
+            return self.demanded.passed(op, sources) if self.demanded is not None else sources
         pairs = zip(targets, elements, strict=True)
         return {each for target, each in pairs if isinstance(target, Register) and isinstance(each, Register)}
 
@@ -255,11 +259,25 @@ def plan(blocks: list[BasicBlock], folded: Callable[[Op], bool] | None = None) -
     slots = ParameterSlots(blocks)
     moved = PassedOn(blocks)
     assigned_in = {number: _assigned_in(own, gives) for number, own in bodies.items()}
-    without = _slots_without_value(slots, bodies, assigned_in, gives, moved)
+
+    def doubtful_in() -> dict[int, set[Register]]:
+        return {
+            number: _used_without_value(own, known, slots, gives, moved)
+            for number, own in bodies.items()
+            if (known := assigned_in[number]) is not None
+        }
+
+    doubtful = doubtful_in()
+    unset = set().union(*doubtful.values())
+    if unset:
+        unset |= _tainted(blocks, unset, moved, gives, slots)
+        moved.demanded = DemandedBits((op for block in blocks for op in block.executed), unset)
+        doubtful = doubtful_in()
+    without = _slots_without_value(slots, bodies, doubtful, gives, moved)
     made.registers += sorted(without, key=lambda each: each.offset)
     made.undelivered += [False] * len(without)
     for number, own in bodies.items():
-        _add_body(made, own, assigned_in[number], slots, without, gives, moved)
+        _add_body(made, own, assigned_in[number], doubtful.get(number, set()), slots, without, gives, moved)
     return made
 
 
@@ -277,18 +295,13 @@ def _assigned_in(blocks: list[BasicBlock], gives: Assigned) -> Known | None:
 def _slots_without_value(
     slots: ParameterSlots,
     bodies: dict[int, list[BasicBlock]],
-    assigned_in: dict[int, Known | None],
+    doubtful: dict[int, set[Register]],
     gives: Assigned,
     moved: PassedOn,
 ) -> set[Register]:
     """Return the slots of parameters and results through which a lack of values may pass."""
     unassigned: set[Register] = set()
-    doubtful = {
-        number: _used_without_value(own, known, slots, gives, moved)
-        for number, own in bodies.items()
-        if slots.followed and (known := assigned_in[number]) is not None
-    }
-    grown = bool(doubtful)
+    grown = bool(slots.followed and doubtful)
     while grown:
         before = len(unassigned)
         for number, here in doubtful.items():
@@ -302,16 +315,16 @@ def _add_body(
     made: Plan,
     blocks: list[BasicBlock],
     known: Known | None,
+    doubtful: set[Register],
     slots: ParameterSlots,
     without: set[Register],
     gives: Assigned,
     moved: PassedOn,
 ) -> None:
-    """Add the registers of one function; `without` are slots that may lack a value."""
+    """Add the registers of one function; `doubtful` ones and `without`, of the slots, may lack a value."""
     first = next(block for block in blocks if block.is_first)
     if known is None:
         return
-    doubtful = _used_without_value(blocks, known, slots, gives, moved)
     tainted = _tainted(blocks, doubtful | without, moved, gives, slots)
     tainted = {each for each in tainted if not is_slot(each)}
     # What a shuffle or a load leaves without a value is followed through arithmetic too: compilers compute

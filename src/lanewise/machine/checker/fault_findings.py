@@ -21,7 +21,7 @@ from lanewise.machine.program.memory_accesses import LocatedAccess, watched_acce
 from lanewise.machine.program.operands import Register, Symbol
 from lanewise.machine.program.ops import Op, Program
 from lanewise.machine.program.source_lines import source_line
-from lanewise.machine.runtime.deadlock_report import MEND
+from lanewise.machine.runtime.deadlock_report import MEND, WaitingLane, lacking_barriers, waiting_lanes
 from lanewise.machine.runtime.fault_report import KEEP_ALIVE, NULL_PAGES, faulting_access
 from lanewise.machine.runtime.resident_blocks import Stuck
 from lanewise.machine.runtime.shared_names import space_of_generic
@@ -153,26 +153,21 @@ def _mend(launch: LaunchState, state: BlockState, op: Op) -> str:
 def deadlock(launch: LaunchState, state: BlockState, message: str) -> Finding:
     """Return the finding of a deadlock: threads wait for lanes elsewhere, or at barriers."""
     message, _, mend = message.partition(f"\n{MEND}")
-    waiting: list[tuple[int, int, int, int, int]] = []
-    for rank, block in enumerate(state.members or [state]):
-        for warp in range(launch.shape.warps):
-            pcs = block.lanes(warp, WarpFrame.pcs, 32)
-            barriers = block.lanes(warp, WarpFrame.barrier, 32)
-            parked = (pcs >= abi.PARKED) & (pcs < abi.EXITED)
-            tests_phase = (pcs < abi.PARKED) & (barriers == abi.WAITS_FOR_PHASE)
-            at_phase = bool(((parked | tests_phase) & (barriers == abi.WAITS_FOR_PHASE)).any())
-            for stuck in np.flatnonzero(parked | tests_phase):
-                place = _TOLD_FIRST.get(int(barriers[stuck]), len(_TOLD_FIRST))
-                if at_phase and barriers[stuck] == abi.WAITS_FOR_SIBLINGS:
-                    place = len(_TOLD_FIRST)
-                waiting.append((place, rank, warp, int(stuck), int(pcs[stuck])))
-    if not waiting:
+    lanes = list(waiting_lanes(launch, state.members or [state]))
+    if not lanes:
         return finding_at(launch, "deadlock", message, None, None, state, mend=mend)
-    place, rank, warp, first, pc = min(waiting)
-    op = _waited_for(launch.compiled.blocks, pc & (abi.PARKED - 1))
-    kind = "barrier" if place else "divergence"
-    where = (state.members or [state])[rank]
-    return finding_at(launch, kind, message, op, launch.thread_at(warp, first), where, mend=mend)
+    causes = [each.lane for each in lacking_barriers(launch, lanes) if each.is_cause]
+    at_phase = {(id(each.block), each.warp) for each in lanes if each.reason == abi.WAITS_FOR_PHASE}
+
+    def place(lane: WaitingLane) -> int:
+        is_among_others = lane.reason == abi.WAITS_FOR_SIBLINGS and (id(lane.block), lane.warp) in at_phase
+        return len(_TOLD_FIRST) if is_among_others else _TOLD_FIRST.get(lane.reason, len(_TOLD_FIRST))
+
+    first = min(lanes, key=lambda each: (place(each), each not in causes))  # those of the first block lead
+    op = _waited_for(launch.compiled.blocks, first.basic_block)
+    kind = "barrier" if place(first) else "divergence"
+    thread = launch.thread_at(first.warp, first.lane)
+    return finding_at(launch, kind, message, op, thread, first.block, mend=mend)
 
 
 def _waited_for(blocks: list[BasicBlock], number: int) -> Op | None:

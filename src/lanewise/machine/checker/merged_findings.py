@@ -100,7 +100,11 @@ def _with_mend(finding: Finding) -> Finding:
 
 
 def _without_consequences(findings: list[Finding]) -> list[Finding]:
-    """Leave out reads of what nothing wrote where a race is told of: without order they came too early."""
+    """Leave out reads of what nothing wrote where a race is told of: without order they came too early.
+
+    In tensor memory the columns do not matter: a loop that loads them is one mistake.
+    """
+    early = {place(each) for each in findings if each.kind == "tensor memory" and each.other is not None}
     raced = {
         (place(side), side.allocation)
         for each in findings
@@ -113,7 +117,7 @@ def _without_consequences(findings: list[Finding]) -> list[Finding]:
         for each in findings
         if each.kind != "uninitialised"
         or each.allocation is None
-        or (place(each), each.allocation) not in raced
+        or ((place(each), each.allocation) not in raced and place(each) not in early)
     ]
 
 

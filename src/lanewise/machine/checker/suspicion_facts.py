@@ -404,6 +404,21 @@ class Facts:
         return f"{commit}, and a wait for that mbarrier before {self.here}"
 
     @property
+    def tensor_read_early(self) -> str:
+        """What is wrong with the other instruction, if this one writes what that has read."""
+        if self.other is None:
+            return self.tensor_access
+        reader, writer = name_of(self.other.place.op), name_of(self.op)
+        return f"{reader} reads tensor memory before its {writer} is complete; {self.tensor_complete}"
+
+    @property
+    def tensor_wait_before_other(self) -> str:
+        """What lets the other instruction wait for this one."""
+        commit = f"{self.tensor_commit} to an mbarrier after {self.here}, in the thread that issues it"
+        reader = self.other.place.named(self.here_place) if self.other is not None else "the read"
+        return f"{commit}, and a wait for that mbarrier before {reader}"
+
+    @property
     def tensor_order(self) -> str:
         """What orders two threads that issue operations of the pipe, or makes them one."""
         if self.other is not None and self.other.place.op is self.op and self.other.reach is Reach.WARP:

@@ -196,7 +196,19 @@ class Triage:
             mend=facts.mend(),
             races=(facts.race,) if "{order}" in kind.mend else (),
         )
-        self.add(finding, (row, kind))
+        self.add(self._read_too_early(finding, facts), (row, kind))
+
+    def _read_too_early(self, finding: Finding, facts: Facts) -> Finding:
+        """Return an unordered write of tensor memory that was read before without a value as that read."""
+        read = finding.other
+        if facts.kind is not Suspicion.TENSOR_UNORDERED or read is None:
+            return finding
+        if not any(key[:3] == ("uninitialised", read.line, read.text) for key in self.found):
+            return finding
+        write = replace(finding, message=f"tensor access by {name_of(facts.op)}", other=None, mend="")
+        return replace(
+            read, message=facts.tensor_read_early, other=write, mend=facts.tensor_wait_before_other
+        )
 
     def _after_alloc(self, kind: Suspicion, warp_frame: int, row: int, lane: int, address: int) -> None:
         """Decide on a word that tcgen05.alloc wrote and the asynchronous proxy accesses.

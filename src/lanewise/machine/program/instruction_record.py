@@ -244,6 +244,28 @@ class AddressFlow(Enum):
     MEMORY = auto()
 
 
+class BitFlow(Enum):
+    """Which bits of the sources a bit of the result comes from, for `demanded_bits.py`."""
+
+    #: Any bit of the result may depend on all bits of the sources.
+    ALL = auto()
+    #: The result is the source; registers in braces are its parts.
+    MOVE = auto()
+    #: The same bit of each source; where a constant may clear it, MASK.
+    BITWISE = auto()
+    MASK = auto()
+    #: A bit further down or up, by a constant.
+    SHIFT_LEFT = auto()
+    SHIFT_RIGHT = auto()
+    #: A field of bits is taken from the source, or put into it.
+    EXTRACT = auto()
+    INSERT = auto()
+    #: Each byte is one of the sources'.
+    PERMUTE = auto()
+    #: Integers of other widths share their low bits.
+    CONVERSION = auto()
+
+
 class Fusion(Enum):
     """The part that an instruction plays where ptxas fuses a product with a sum."""
 
@@ -326,6 +348,7 @@ class InstructionRecord:
     #: Whether it decodes the answer to such a request, its second operand.
     decodes_answer: bool = False
     address_flow: AddressFlow = AddressFlow.NONE
+    bit_flow: BitFlow = BitFlow.ALL
     length: CodeLength = CodeLength.SHORT
     #: The first GPUs that have it, as 80 for sm_80; single forms may need later ones.
     since: int = 0

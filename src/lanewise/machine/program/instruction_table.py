@@ -12,6 +12,7 @@ from typing import Any
 from lanewise.machine.program.instruction_record import (
     AccessKind,
     AddressFlow,
+    BitFlow,
     BlockEnd,
     CodeLength,
     Fusion,
@@ -113,9 +114,12 @@ ARITHMETIC = (
         "set", 2, "compare:set_", types=f"{WORDS} {NUMBERS} {HALVES}", mixes_types=True, most=3,
         needs_values=True,
     ),
-    *lane("selp", 3, "compare:selp", types=f"{WORDS} {NUMBERS}", chooses=True),
+    *lane("selp", 3, "compare:selp", types=f"{WORDS} {NUMBERS}", chooses=True, bit_flow=BitFlow.BITWISE),
     *lane("slct", 3, "compare:slct", types=f"{WORDS} {NUMBERS}", mixes_types=True),
-    *lane("cvt", 1, "convert:convert", most=3, address_flow=AddressFlow.CONVERSION, length=SMALL_FLOATS),
+    *lane(
+        "cvt", 1, "convert:convert", most=3, address_flow=AddressFlow.CONVERSION, length=SMALL_FLOATS,
+        bit_flow=BitFlow.CONVERSION,
+    ),
     *lane(
         "cvt.rs", 1, "convert:convert", most=3, length=SMALL_FLOATS,
         inferred="which random bits belong to which number is inferred", since=100),
@@ -135,22 +139,35 @@ ARITHMETIC = (
 )  # fmt: skip
 
 BITS = (
-    *lane("and", 2, "bits:logic", types=f"pred {WORDS}", address_flow=AddressFlow.MASK),
-    *lane("or", 2, "bits:logic", types=f"pred {WORDS}", address_flow=SUM),
-    *lane("xor", 2, "bits:logic", types=f"pred {WORDS}", address_flow=SUM, cancels_equal_sources=True),
-    *lane("not", 1, "bits:logic", types=f"pred {WORDS}"),
+    *lane(
+        "and", 2, "bits:logic", types=f"pred {WORDS}", address_flow=AddressFlow.MASK, bit_flow=BitFlow.MASK
+    ),
+    *lane("or", 2, "bits:logic", types=f"pred {WORDS}", address_flow=SUM, bit_flow=BitFlow.BITWISE),
+    *lane(
+        "xor", 2, "bits:logic", types=f"pred {WORDS}", address_flow=SUM, bit_flow=BitFlow.BITWISE,
+        cancels_equal_sources=True,
+    ),
+    *lane("not", 1, "bits:logic", types=f"pred {WORDS}", bit_flow=BitFlow.BITWISE),
     *lane("cnot", 1, "bits:logic", types=WORDS),
-    *lane("lop3", 4, "bits:lop3", types="b32", most=5),
-    *lane("shl", 2, "bits:shift", types=WORDS, address_flow=AddressFlow.SHIFT_LEFT),
-    *lane("shr", 2, "bits:shift", types=f"{WORDS} {INTEGERS}", address_flow=AddressFlow.SHIFT_RIGHT),
+    *lane("lop3", 4, "bits:lop3", types="b32", most=5, bit_flow=BitFlow.BITWISE),
+    *lane(
+        "shl", 2, "bits:shift", types=WORDS, address_flow=AddressFlow.SHIFT_LEFT, bit_flow=BitFlow.SHIFT_LEFT
+    ),
+    *lane(
+        "shr", 2, "bits:shift", types=f"{WORDS} {INTEGERS}", address_flow=AddressFlow.SHIFT_RIGHT,
+        bit_flow=BitFlow.SHIFT_RIGHT,
+    ),
     *lane("shf", 3, "bits:funnel", types="b32"),
-    *lane("bfe", 3, "bits:extract", types="s32 s64 u32 u64", length=LONG, address_flow=AddressFlow.BIT_FIELD),
-    *lane("bfi", 4, "bits:insert", types=LONG_WORDS, length=LONG),
+    *lane(
+        "bfe", 3, "bits:extract", types="s32 s64 u32 u64", length=LONG, address_flow=AddressFlow.BIT_FIELD,
+        bit_flow=BitFlow.EXTRACT,
+    ),
+    *lane("bfi", 4, "bits:insert", types=LONG_WORDS, length=LONG, bit_flow=BitFlow.INSERT),
     *lane("bmsk", 2, "bits:mask", types="b32"),
     *lane("szext", 2, "bits:extend", types=INTEGERS_32),
-    *lane("prmt", 3, "bits:permute", types="b32", length=LONG),
+    *lane("prmt", 3, "bits:permute", types="b32", length=LONG, bit_flow=BitFlow.PERMUTE),
     *lane("fns", 3, "bits:find_nth", types="b32", length=LONG),
-    *lane("mov", 1, "bits:move", address_flow=COPY, fusion=Fusion.PASSES),
+    *lane("mov", 1, "bits:move", address_flow=COPY, fusion=Fusion.PASSES, bit_flow=BitFlow.MOVE),
     *lane("isspacep", 1, "bits:is_space"),
     *lane("cvta", 1, "bits:convert_address", types="u32 u64", address_flow=COPY),
     *lane("createpolicy", 0, "bits:nothing_known", most=3, since=80),
@@ -161,7 +178,7 @@ BITS = (
         lowering="arithmetic.bits:nothing_known",
         since=80,
     ),
-)
+)  # fmt: skip
 
 MEMORY = (
     *warp(

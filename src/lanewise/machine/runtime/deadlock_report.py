@@ -52,6 +52,21 @@ class LackingBarrier(NamedTuple):
     #: Its offset in the shared memory of its block.
     offset: int
     phase: Phase
+    #: The first lane that waits for it.
+    lane: WaitingLane
+    #: If it belongs to the second block of a pair: the phase of the same mbarrier of the first block.
+    phase_of_first_block: Phase | None = None
+
+    @property
+    def is_cause(self) -> bool:
+        """Whether no thread that waits can complete the phase: bytes come from copies, which are over."""
+        return self.phase.overrun or (self.phase.bytes != 0 and not self.phase.pending)
+
+    @property
+    def is_told_to_first_block(self) -> bool:
+        """Whether nothing came to it, while the same mbarrier of the first block of its pair is in use."""
+        first, never = self.phase_of_first_block, self.phase.is_untouched and not self.phase.parity
+        return never and first is not None and not (first.is_untouched and not first.parity)
 
 
 def waiting_lanes(launch: LaunchState, stuck: list[BlockState]) -> Iterator[WaitingLane]:
@@ -78,14 +93,15 @@ def describe_deadlock(launch: LaunchState, state: BlockState) -> tuple[str, str,
         f"{_AWAITED.get(reason, f'at barrier {reason}')} before {_line(launch, line)}"
         for (line, reason), count in sorted(counts.items())
     )
-    lacking = lacking_barriers(launch, lanes)
+    lacking = sorted(lacking_barriers(launch, lanes), key=lambda each: not each.is_cause)
     missing = "".join(f"; {lack_in_words(launch, each)}" for each in lacking[:_MOST_NAMED])
     missing += _columns_in_words(lanes)
     exited = _exited(launch, stuck)
     where = (
         f"block {stuck[0].ctaid}" if len(stuck) == 1 else f"blocks {', '.join(str(b.ctaid) for b in stuck)}"
     )
-    first = min((line for line, _ in counts), default=0)
+    causes = [lines[each.lane.basic_block] for each in lacking if each.is_cause]
+    first = min(causes or (line for line, _ in counts), default=0)
     message = f"deadlock in {where}: {waits}{missing}{exited}"
     return f"{message}\n{MEND}{_mend(launch, lanes, lacking)}", "deadlock", first
 
@@ -141,6 +157,8 @@ def _mend(launch: LaunchState, lanes: list[WaitingLane], lacking: list[LackingBa
         )
     first = lacking[0]
     phase, name = first.phase, first.name.removeprefix("shared variable ")
+    if first.is_told_to_first_block:
+        return _mend_of_pair(launch, first, name)
     if phase.overrun:
         return f"initialise {name} with the number of threads that arrive, or let {phase.expected} of them do"
     if phase.pending:
@@ -153,10 +171,32 @@ def _mend(launch: LaunchState, lanes: list[WaitingLane], lacking: list[LackingBa
         fewer = f", or initialise {name} with {come}" if come else ""
         sources = _lines(launch, senders(launch, first.offset)[0])
         return f"let {phase.pending} more arrive at {name} in each phase ({sources}){fewer}"
+    if phase.bytes > 0:
+        copies = _lines(launch, senders(launch, first.offset)[1])
+        return (
+            f"issue the copies that bring the other {phase.bytes} bytes (copies: {copies}), or announce "
+            f"what the copies bring: {phase.bytes} bytes fewer in expect_tx of {name}"
+        )
     if phase.bytes:
-        verb = "fewer" if phase.bytes > 0 else "more"
-        return f"announce what the copies bring: {abs(phase.bytes)} bytes {verb} in expect_tx of {name}"
+        return f"announce what the copies bring: {-phase.bytes} bytes more in expect_tx of {name}"
     return f"wait for the parity of the phase that {name} is in: it changes with each phase, 0, 1, 0, …"
+
+
+def _mend_of_pair(launch: LaunchState, barrier: LackingBarrier, name: str) -> str:
+    """Return what ends the wait of a pair's second block for what comes to the first block alone."""
+    arrivals, _ = senders(launch, barrier.offset)
+    commits = [op for op in arrivals if op.record.touches_tensor_memory]
+    if commits:
+        where = _lines(launch, commits)
+        return (
+            f"let the commit tell both blocks of the pair: .multicast::cluster with a mask of both ({where})"
+        )
+    products = [op for op in launch.compiled.program.sites if op.record.multiplies and op.has("cta_group::2")]
+    issue = f" and issue what follows ({_lines(launch, products)})" if products else ""
+    return (
+        f"let the first block of the pair (even rank) alone wait for {name}{issue}: the mbarrier of that "
+        "block counts what arrives and what the copies bring"
+    )
 
 
 def _line(launch: LaunchState, line: int) -> str:
@@ -186,16 +226,21 @@ def lacking_barriers(launch: LaunchState, lanes: list[WaitingLane]) -> list[Lack
         if address is None:
             continue
         rank, offset = address >> abi.RANK_SHIFT, address & ((1 << abi.RANK_SHIFT) - 1)
-        members = waiting.block.members
-        owner = members[rank] if rank < len(members) else waiting.block
-        if offset + MBARRIER_BYTES > len(owner.shared):
+        phase = _phase(waiting.block, rank, offset)
+        if phase is None:
             continue
-        word = int.from_bytes(owner.shared[offset : offset + MBARRIER_BYTES].tobytes(), "little")
         name = shared_name(launch, offset, MBARRIER_BYTES)
-        if owner is not waiting.block:
+        if rank != waiting.block[BlockRecord.rank]:
             name += f" of the block of rank {rank}"
-        lacking.setdefault((rank, offset), LackingBarrier(name, offset, Phase.of(word)))
+        first = _phase(waiting.block, rank - 1, offset) if rank % 2 else None
+        lacking.setdefault((rank, offset), LackingBarrier(name, offset, phase, waiting, first))
     return list(lacking.values())
+
+
+def _phase(block: BlockState, rank: int, offset: int) -> Phase | None:
+    """Return the phase of an mbarrier of a block of the cluster; None beyond its shared memory."""
+    word = block.shared_bytes_at(rank << abi.RANK_SHIFT | offset, MBARRIER_BYTES)
+    return Phase.of(int.from_bytes(word, "little")) if len(word) == MBARRIER_BYTES else None
 
 
 def _awaited_barrier(launch: LaunchState, waiting: WaitingLane) -> int | None:
