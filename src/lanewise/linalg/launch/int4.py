@@ -24,7 +24,7 @@ from lanewise.linalg.rules import Request
 from lanewise.recently_used import RecentlyUsed
 
 if TYPE_CHECKING:
-    from lanewise.linalg.kernels.int4.kernels import Tile
+    from lanewise.linalg.kernels.int4.plans import Tile
 
 _PREPARED: RecentlyUsed[object, Prepared] = RecentlyUsed(1024)
 #: Where the address of scales is among those of operands.
