@@ -377,9 +377,9 @@ def usual(candidates: list[Candidate], flags: Iterable[str]) -> list[Candidate]:
         candidates = [each for each in candidates if prefers(each[0])] or candidates
     seen: Counter[str] = Counter()
     turns = []
-    for each in sorted(candidates, key=_rarity):
-        kind = _type_of(each[0])
-        turns.append((seen[kind], each))
+    for candidate in sorted(candidates, key=_rarity):
+        kind = _type_of(candidate[0])
+        turns.append((seen[kind], candidate))
         seen[kind] += 1
     return [each for _, each in sorted(turns, key=lambda turn: turn[0])]
 

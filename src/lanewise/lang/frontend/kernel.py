@@ -123,14 +123,14 @@ class Kernel:
                 raise KernelError(
                     f"{self.name} has no Constexpr parameter {name}; it has {', '.join(names) or 'none'}"
                 )
-        for each in self.parameters:
-            if each.is_constexpr:
-                value = given.get(each.name, each.default)
+        for parameter in self.parameters:
+            if parameter.is_constexpr:
+                value = given.get(parameter.name, parameter.default)
                 if value is inspect.Parameter.empty:
                     raise KernelError(
-                        f"{self.name} needs a value for the Constexpr {each.name}: {each.name}=…"
+                        f"{self.name} needs a value for the Constexpr {parameter.name}: {parameter.name}=…"
                     )
-                known[each.name] = value
+                known[parameter.name] = value
         return known
 
     def _traced(self, arch: str | None, constants: dict[str, object]) -> Traced[BlockNeeds]:
@@ -160,13 +160,13 @@ class Kernel:
             builder.location = rewritten.location
             arguments: dict[str, Any] = {}
             declared: list[str] = []
-            for each in self.parameters:
-                if each.is_constexpr:
-                    arguments[each.name] = constants[each.name]
+            for parameter in self.parameters:
+                if parameter.is_constexpr:
+                    arguments[parameter.name] = constants[parameter.name]
                 else:
-                    declared.append(declaration(each))
-                    arguments[each.name] = traced_argument(builder, each)
-                    builder.bound[each.name] = [arguments[each.name]]
+                    declared.append(declaration(parameter))
+                    arguments[parameter.name] = traced_argument(builder, parameter)
+                    builder.bound[parameter.name] = [arguments[parameter.name]]
             rewritten.call(arguments)
             names = [each.name for each in self.parameters if not each.is_constexpr]
             self._require_register_bound(builder)

@@ -70,7 +70,9 @@ class RewrittenFunction:
         code = compile(module, self.file, "exec", dont_inherit=True)
         factory = next(each for each in code.co_consts if isinstance(each, CodeType))
         inner = next(
-            each for each in factory.co_consts if isinstance(each, CodeType) and each.co_name == tree.name
+            constant
+            for constant in factory.co_consts
+            if isinstance(constant, CodeType) and constant.co_name == tree.name
         )
         inner = inner.replace(co_name=original.__name__, co_qualname=original.__qualname__)
         runtime.scope = Scope(original.__globals__, captured_names(inner))
