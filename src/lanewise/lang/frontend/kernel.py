@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 _MOST_CONFIGURED = 1024
 #: Modules that a kernel keeps: it is traced once for each arch and values of its Constexpr parameters.
 _MOST_MODULES = 256
+#: What launches a kernel in other libraries.
+_LAUNCHES_ELSEWHERE = ("launch", "run", "forall", "configure", "__call__")
 #: What @lw.kernel(…) takes.
 _OPTIONS = ("max_threads", "min_blocks", "max_registers", "cluster")
 #: Blocks of a cluster that every GPU with clusters runs.
@@ -67,6 +69,15 @@ class Kernel:
                 f"{name} of the kernel {self.name} cannot be set: define the function anew, with @lw.kernel"
             )
         super().__setattr__(name, value)
+
+    if not TYPE_CHECKING:  # a type checker has to know the attributes
+
+        def __getattr__(self, name: str) -> NoReturn:
+            of_kernel = getattr(self.__dict__.get("function"), "__name__", "")
+            mend = f"; {of_kernel}[grid, block](…) launches it" if name in _LAUNCHES_ELSEWHERE else ""
+            raise AttributeError(
+                f"the kernel {of_kernel} has no attribute {name!r}{mend}", name=name, obj=None
+            )
 
     @property
     def name(self) -> str:

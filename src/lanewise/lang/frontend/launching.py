@@ -222,7 +222,7 @@ def _check_scalar(kernel: TraceableKernel, parameter: Parameter, value: Any) -> 
     what = f"{kernel.name}: {parameter.name} is lw.{dtype_name(dtype)}"
     if is_int(dtype):
         if isinstance(plain, bool) or not isinstance(plain, int):
-            given = f"{type(value).__name__} {value!r}" if not hasattr(value, "dtype") else "an array"
+            given = "an array" if getattr(value, "shape", ()) else f"{type(value).__name__} {plain!r}"
             mend = f"; int(…) makes {int(plain)} of it" if _is_whole(plain) else _as_pointer(parameter, value)
             raise KernelError(f"{what} and takes an integer, not {given}{mend}")
         if not dtype.min <= plain <= dtype.max:

@@ -111,6 +111,12 @@ class RewrittenFunction:
                 raise _error(
                     f"a pointer has no {error.name}: pass the sizes of the array as parameters", error
                 ) from None
+            if "setting an array element" in str(error):
+                raise _error(
+                    "an array of NumPy cannot hold values of the kernel: lw.local(lw.f32, 4) is an array of "
+                    "each thread, lw.shared(lw.f32, 4) one of the block",
+                    error,
+                ) from None
             raise _error(
                 f"Python raised while tracing: {type(error).__name__}: {error}{_origin(error)}", error
             ) from error
