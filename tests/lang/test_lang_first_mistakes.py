@@ -96,6 +96,12 @@ def index_of_numba(x: lw.Ptr[lw.f32]):
     x[lw.grid(1)] = 1.0
 
 
+@lw.kernel
+def barrier_without_parentheses(x: lw.Ptr[lw.f32]):
+    x[0] = 1.0
+    lw.syncthreads  # noqa: B018 (the mistake)
+
+
 class Holder:
     @lw.kernel
     def method(self, x: lw.Ptr[lw.f32]):
@@ -121,6 +127,7 @@ class Holder:
         (array_of_numpy, (X,), "lw.local(lw.f32, 4) is an array of each thread"),
         (block_of_triton, (X,), "Triton's program_id(0) is block_idx.x"),
         (index_of_numba, (X,), "Numba's grid(1) is block_idx.x * block_dim.x + thread_idx.x"),
+        (barrier_without_parentheses, (X,), "is not called: write lw.syncthreads()"),
         (Holder.method, (X,), "a kernel is a plain function, not a method"),
     ],
 )
@@ -162,6 +169,7 @@ def test_arguments_of_another_kind(launch: Callable[[], None], says: str) -> Non
         (lambda: scaled.launch(1, 32, X), "scaled[grid, block](…) launches it"),
         (lambda: scaled[1, 32](1.0, np.zeros((64, 2), np.float32)[:, 0], 4), "np.ascontiguousarray makes"),
         (lambda: lw.matmul(np.zeros((4, 8), np.float16), np.zeros((4, 8), np.float16)), "agree: pass b.T"),
+        (lambda: lw.benchmark(scaled[1, 32], 1.0, X, 4), "as in lambda: kernel[grid, block](…)"),
         (lambda: lw.matmul([[1.0]], [[2.0]]), "np.array(…, np.float32) makes one"),
     ],
 )
