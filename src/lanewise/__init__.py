@@ -270,7 +270,6 @@ _ELSEWHERE = {
     "grid": "Numba's grid(1) is block_idx.x * block_dim.x + thread_idx.x",
     "jit": "kernel marks a kernel, device a function that kernels call",
     "dot": "instruction(…) gives a matrix instruction, which a kernel calls; matmul multiplies arrays",
-    "cdiv": "-(-n // size) divides and rounds up",
 }
 
 
