@@ -52,7 +52,7 @@ def call(module: lw.Module, data: Any, x: Any = 1.0, n: Any = 1) -> None:
         (np.zeros(4, np.longdouble), r"which no GPU has; use array.astype"),
         (array.array("f", [1, 2]), "array in host memory cannot be passed; numpy.asarray"),
         ((ctypes.c_float * 4)(), "in host memory cannot be passed; numpy.asarray"),
-        (np.zeros((4, 4), np.float32)[:, 1], "an array must be in one piece"),
+        (np.zeros((4, 4), np.float32)[:, 1], "an array must be contiguous"),
         ("text", "cannot be passed"),
     ],
     ids=lambda each: str(getattr(each, "dtype", ""))[:12],

@@ -262,6 +262,17 @@ def __getattr__(name: str) -> object:
     return value
 
 
+#: Names that other kernel languages have, and what takes their place.
+_ELSEWHERE = {
+    "program_id": "Triton's program_id(0) is block_idx.x",
+    "num_programs": "Triton's num_programs(0) is grid_dim.x",
+    "arange": "a kernel is written for one thread, whose number is thread_idx.x",
+    "grid": "Numba's grid(1) is block_idx.x * block_dim.x + thread_idx.x",
+    "jit": "kernel marks a kernel, device a function that kernels call",
+    "dot": "instruction(…) gives a matrix instruction, which a kernel calls; matmul multiplies arrays",
+}
+
+
 @_cache
 def _meant(name: str) -> str:
     """Return a hint for a name that is not there: CUDA's threadIdx is thread_idx, and half is f16."""
@@ -269,6 +280,8 @@ def _meant(name: str) -> str:
 
     from lanewise.formats import AMBIGUOUS, SPELLINGS
 
+    if name in _ELSEWHERE:
+        return f"; {_ELSEWHERE[name]}"
     lower = name.lower()
     formats = AMBIGUOUS.get(lower) or [SPELLINGS[each] for each in (lower,) if each in SPELLINGS]
     if formats:

@@ -65,7 +65,10 @@ def _three(what: str, given: object) -> tuple[int, int, int]:
         try:
             size = part.__index__()
         except Exception:  # whatever an object does that is no integer
-            raise LanewiseError(f"{what} is an integer or up to three of them, not {shown(given)}") from None
+            mend = "; // divides to an integer" if isinstance(part, float) else ""
+            raise LanewiseError(
+                f"{what} is an integer or up to three of them, not {shown(given)}{mend}"
+            ) from None
         if size < 1:
             raise LanewiseError(f"{what} has at least 1 in each direction, not {shown(given)}")
         sizes.append(size)

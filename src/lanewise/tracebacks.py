@@ -61,8 +61,8 @@ def _of_user(trace: TracebackType | None) -> TracebackType | None:
             frames.append(trace)
         trace = trace.tb_next
     kept = None
-    for each in reversed(frames):
-        kept = TracebackType(kept, each.tb_frame, each.tb_lasti, each.tb_lineno)
+    for frame in reversed(frames):
+        kept = TracebackType(kept, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
     return kept
 
 

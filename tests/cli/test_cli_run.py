@@ -221,6 +221,13 @@ def test_script_that_fails_shows_its_own_traceback(
     assert "stopped: out of bounds" in said.out and "2 launches." in said.out
 
 
+def test_script_that_needs_a_gpu_is_given_one(lanewise: Callable[..., Any]) -> None:
+    Path("needs.py").write_text("raise AssertionError('Torch not compiled with CUDA enabled')\n")
+    said = lanewise("run", "needs.py")
+    assert said.code == 2 and said.err.endswith("lanewise run --gpu H100 needs.py\n")
+    assert "not there" not in lanewise("run", "--gpu", "H100", "needs.py").err
+
+
 def test_script_that_exits(lanewise: Callable[..., Any]) -> None:
     Path("exit.py").write_text("import sys\nsys.exit(5)\n")
     assert lanewise("run", "exit.py").code == 5

@@ -80,6 +80,28 @@ def arrays_for_fragments(x: lw.Ptr[lw.f32]):
     lw.instruction("HMMA.16816.F32")(np.ones((16, 16), np.float16), np.ones((16, 8), np.float16))
 
 
+@lw.kernel
+def array_of_numpy(x: lw.Ptr[lw.f32]):
+    sums = np.zeros(4)
+    sums[0] = x[0]
+
+
+@lw.kernel
+def block_of_triton(x: lw.Ptr[lw.f32]):
+    x[lw.program_id(0)] = 1.0
+
+
+@lw.kernel
+def index_of_numba(x: lw.Ptr[lw.f32]):
+    x[lw.grid(1)] = 1.0
+
+
+@lw.kernel
+def barrier_without_parentheses(x: lw.Ptr[lw.f32]):
+    x[0] = 1.0
+    lw.syncthreads  # noqa: B018 (the mistake)
+
+
 class Holder:
     @lw.kernel
     def method(self, x: lw.Ptr[lw.f32]):
@@ -102,6 +124,10 @@ class Holder:
         (fourth_coordinate, (X,), "have .x, .y and .z, and no .w"),
         (underscores_of_cuda, (X,), "did you mean syncthreads?"),
         (arrays_for_fragments, (X,), "in a kernel it takes fragments"),
+        (array_of_numpy, (X,), "lw.local(lw.f32, 4) is an array of each thread"),
+        (block_of_triton, (X,), "Triton's program_id(0) is block_idx.x"),
+        (index_of_numba, (X,), "Numba's grid(1) is block_idx.x * block_dim.x + thread_idx.x"),
+        (barrier_without_parentheses, (X,), "is not called: write lw.syncthreads()"),
         (Holder.method, (X,), "a kernel is a plain function, not a method"),
     ],
 )
@@ -126,11 +152,30 @@ def scaled(x: lw.f32, y: lw.Ptr[lw.f32], n: lw.i32):
         ),
         (lambda: scaled[1, 32](1.0, X.astype(np.float64), 4), "array.astype(np.float32) converts it"),
         (lambda: scaled[1, 32](1.0, [1.0, 2.0], 4), "np.array(…, np.float32) makes one"),
+        (lambda: scaled[1, 32](1.0, X, np.float32(4)), "not float32 4.0; int(…) makes 4 of it"),
     ],
 )
 def test_arguments_of_another_kind(launch: Callable[[], None], says: str) -> None:
     with pytest.raises(lw.KernelError) as raised:
         launch()
+    assert says in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "says"),
+    [
+        (lambda: scaled[64 / 32, 32](1.0, X, 4), "not 2.0; // divides to an integer"),
+        (lambda: scaled[1, 2048](1.0, X, 4), "launch more blocks of fewer threads"),
+        (lambda: scaled.launch(1, 32, X), "scaled[grid, block](…) launches it"),
+        (lambda: scaled[1, 32](1.0, np.zeros((64, 2), np.float32)[:, 0], 4), "np.ascontiguousarray makes"),
+        (lambda: lw.matmul(np.zeros((4, 8), np.float16), np.zeros((4, 8), np.float16)), "agree: pass b.T"),
+        (lambda: lw.benchmark(scaled[1, 32], 1.0, X, 4), "as in lambda: kernel[grid, block](…)"),
+        (lambda: lw.matmul([[1.0]], [[2.0]]), "np.array(…, np.float32) makes one"),
+    ],
+)
+def test_a_call_from_another_library(mistake: Callable[[], object], says: str) -> None:
+    with pytest.raises((lw.LanewiseError, AttributeError)) as raised:
+        mistake()
     assert says in str(raised.value)
 
 

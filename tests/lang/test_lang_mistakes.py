@@ -1,14 +1,12 @@
 """What goes wrong in kernels, and the message that each mistake gets: the line, the reason, what to do.
 
-Each function below makes one mistake; the line that a message must name is marked `# here`.
+Each kernel below has one mistake; the line that a message must name is marked `# here`.
 """
 
 import inspect
 import math
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,537 +25,360 @@ def macro_with_an_if(value):
     return -value
 
 
-def traced_if_in_a_macro():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.f32]):
-        x[0] = macro_with_an_if(x[0])  # here
+@lw.kernel
+def traced_if_in_a_macro(x: lw.Ptr[lw.f32]):
+    x[0] = macro_with_an_if(x[0])  # here
 
-    return k
 
+@lw.kernel
+def type_changes_in_a_loop(x: lw.Ptr[lw.f32], n: lw.i32):
+    total = 0
+    for i in lw.range(n):
+        total = total * 1 + i
+        total = x[i]  # here
+    x[0] = total
 
-def type_changes_in_a_loop():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.f32], n: lw.i32):
-        total = 0
-        for i in lw.range(n):
-            total = total * 1 + i
-            total = x[i]  # here
-        x[0] = total
 
-    return k
+@lw.kernel
+def number_becomes_another_type_in_a_while(x: lw.Ptr[lw.i64], n: lw.i32):
+    i = 0
+    while i < n:
+        i = x[0]  # here
+    x[0] = i.to(lw.i64)
 
 
-def number_becomes_another_type_in_a_while():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.i64], n: lw.i32):
-        i = 0
-        while i < n:
-            i = x[0]  # here
-        x[0] = i.to(lw.i64)
+@lw.kernel
+def shape_of_a_pointer(x: lw.Ptr[lw.f32]):
+    x[0] = x.shape[0]  # here
 
-    return k
 
+@lw.kernel
+def value_in_one_branch_only(x: lw.Ptr[lw.i32]):
+    if x[0] > 0:
+        found = 1
+    x[1] = found  # here
 
-def shape_of_a_pointer():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.f32]):
-        x[0] = x.shape[0]  # here
 
-    return k
+@lw.kernel
+def value_only_in_a_loop(x: lw.Ptr[lw.i32], n: lw.i32):
+    for i in lw.range(n):
+        last = i * 2
+    x[1] = last  # here
 
 
-def value_in_one_branch_only():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.i32]):
-        if x[0] > 0:
-            found = 1
-        x[1] = found  # here
+@lw.kernel
+def branches_of_two_types(x: lw.Ptr[lw.i32], y: lw.Ptr[lw.f32]):
+    if x[0] > 0:  # noqa: SIM108 (the statement is what is tested)
+        v = x[0]
+    else:
+        v = y[0]
+    x[1] = v  # here
 
-    return k
 
+@lw.kernel
+def fragment_of_another_instruction(x: lw.Ptr[lw.f32]):
+    acc = MMA.zeros()
+    a = OTHER.a.full(0)
+    acc = MMA(a, MMA.b.full(0), acc)  # here
+    x[0] = acc[0]
 
-def value_only_in_a_loop():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.i32], n: lw.i32):
-        for i in lw.range(n):
-            last = i * 2
-        x[1] = last  # here
 
-    return k
+@lw.kernel
+def too_few_registers(x: lw.Ptr[lw.f32]):
+    s = lw.shared(lw.f16, (8, 8))
+    a = lw.ldmatrix(s.ptr(lw.lane_id() % 8, 0), num=2)
+    acc = MMA(a, MMA.b.full(0), MMA.zeros())  # here
+    x[0] = acc[0]
 
 
-def branches_of_two_types():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.i32], y: lw.Ptr[lw.f32]):
-        if x[0] > 0:  # noqa: SIM108 (the statement is what is tested)
-            v = x[0]
-        else:
-            v = y[0]
-        x[1] = v  # here
+@lw.kernel
+def accumulator_of_numbers(x: lw.Ptr[lw.f32]):
+    acc = MMA(MMA.a.full(0), MMA.b.full(0), 0.0)  # here
+    x[0] = acc[0]
 
-    return k
 
+@lw.kernel
+def sparse_without_metadata(x: lw.Ptr[lw.f32]):
+    acc = SPARSE(SPARSE.a.full(0), SPARSE.b.full(0), SPARSE.zeros())  # here
+    x[0] = acc[0]
 
-def fragment_of_another_instruction():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.f32]):
-        acc = MMA.zeros()
-        a = OTHER.a.full(0)
-        acc = MMA(a, MMA.b.full(0), acc)  # here
-        x[0] = acc[0]
 
-    return k
+@lw.kernel
+def mixed_types(x: lw.Ptr[lw.f16], y: lw.Ptr[lw.f32]):
+    y[0] = x[0] + y[0]  # here
 
 
-def too_few_registers():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.f32]):
-        s = lw.shared(lw.f16, (8, 8))
-        a = lw.ldmatrix(s.ptr(lw.lane_id() % 8, 0), num=2)
-        acc = MMA(a, MMA.b.full(0), MMA.zeros())  # here
-        x[0] = acc[0]
+@lw.kernel
+def mixed_widths(x: lw.Ptr[lw.i64], n: lw.i32):
+    x[0] = x[0] + n  # here
 
-    return k
 
+@lw.kernel
+def float_meets_integer(x: lw.Ptr[lw.i32]):
+    x[0] = x[0] * 0.5  # here
 
-def accumulator_of_numbers():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.f32]):
-        acc = MMA(MMA.a.full(0), MMA.b.full(0), 0.0)  # here
-        x[0] = acc[0]
 
-    return k
+@lw.kernel
+def number_too_large(x: lw.Ptr[lw.i32]):
+    x[0] = x[0] & 0xFFFFFFFF  # here
 
 
-def sparse_without_metadata():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.f32]):
-        acc = SPARSE(SPARSE.a.full(0), SPARSE.b.full(0), SPARSE.zeros())  # here
-        x[0] = acc[0]
+@lw.kernel
+def true_division_of_integers(x: lw.Ptr[lw.i32]):
+    x[0] = x[0] / 2  # here
 
-    return k
 
+@lw.kernel
+def stored_as_another_type(x: lw.Ptr[lw.f16], y: lw.Ptr[lw.f32]):
+    x[0] = y[0]  # here
 
-def mixed_types():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.f16], y: lw.Ptr[lw.f32]):
-        y[0] = x[0] + y[0]  # here
 
-    return k
+@lw.kernel
+def numpy_array_in_a_kernel(x: lw.Ptr[lw.i32]):
+    x[0] = x[0] + TABLE  # here
 
 
-def mixed_widths():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.i64], n: lw.i32):
-        x[0] = x[0] + n  # here
+@lw.kernel
+def list_indexed_by_a_traced_value(x: lw.Ptr[lw.i32]):
+    x[0] = [1, 2, 3][x[0]]  # here
 
-    return k
 
+@lw.kernel
+def plain_range_over_a_parameter(x: lw.Ptr[lw.i32], n: lw.i32):
+    for i in range(n):  # here
+        x[i] = 0
 
-def float_meets_integer():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.i32]):
-        x[0] = x[0] * 0.5  # here
 
-    return k
+@lw.kernel
+def break_out_of_an_unrolled_loop(x: lw.Ptr[lw.i32]):
+    for i in range(4):
+        if x[i] == 0:
+            break  # here
+        x[i] = 1
 
 
-def number_too_large():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.i32]):
-        x[0] = x[0] & 0xFFFFFFFF  # here
+@lw.kernel
+def range_of_step_zero(x: lw.Ptr[lw.i32], n: lw.i32):
+    for i in lw.range(0, n, 0):  # here
+        x[i] = 0
 
-    return k
 
+@lw.kernel
+def no_annotation(x: lw.Ptr[lw.i32], n):  # here
+    x[0] = n
 
-def true_division_of_integers():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.i32]):
-        x[0] = x[0] / 2  # here
 
-    return k
+@lw.kernel
+def annotation_of_no_type(x: lw.Ptr[lw.i32], n: int):  # here
+    x[0] = n
 
 
-def stored_as_another_type():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.f16], y: lw.Ptr[lw.f32]):
-        x[0] = y[0]  # here
+@lw.kernel
+def returns_a_value(x: lw.Ptr[lw.i32]):
+    return x[0]  # here
 
-    return k
 
-
-def numpy_array_in_a_kernel():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.i32]):
-        x[0] = x[0] + TABLE  # here
-
-    return k
-
-
-def list_indexed_by_a_traced_value():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.i32]):
-        x[0] = [1, 2, 3][x[0]]  # here
-
-    return k
-
-
-def plain_range_over_a_parameter():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.i32], n: lw.i32):
-        for i in range(n):  # here
-            x[i] = 0
-
-    return k
-
-
-def break_out_of_an_unrolled_loop():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.i32]):
-        for i in range(4):
-            if x[i] == 0:
-                break  # here
-            x[i] = 1
-
-    return k
-
-
-def range_of_step_zero():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.i32], n: lw.i32):
-        for i in lw.range(0, n, 0):  # here
-            x[i] = 0
-
-    return k
-
-
-def no_annotation():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.i32], n):  # here
-        x[0] = n
-
-    return k
-
-
-def annotation_of_no_type():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.i32], n: int):  # here
-        x[0] = n
-
-    return k
-
-
-def returns_a_value():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.i32]):
-        return x[0]  # here
-
-    return k
-
-
-def try_in_a_kernel():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.i32]):
-        try:  # noqa: SIM105 (the mistake)  # here
-            x[0] = 1
-        except ValueError:
-            pass
-
-    return k
-
-
-def yield_in_a_kernel():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.i32]):
-        yield x[0]  # here
-
-    return k
-
-
-def negative_shape():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.i32]):
-        s = lw.shared(lw.f16, (16, -16))  # here
-        x[0] = s[0, 0].to(lw.i32)
-
-    return k
-
-
-def too_much_shared_memory():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.i32]):
-        s = lw.shared(lw.f32, (256, 256))  # here
-        x[0] = s[0, 0].to(lw.i32)
-
-    return k
-
-
-def too_many_coordinates():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.f16]):
-        s = lw.shared(lw.f16, (16, 16))
-        x[0] = s[0, 0, 1]  # here
-
-    return k
-
-
-def ldmatrix_from_global_memory():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.f16], y: lw.Ptr[lw.f32]):
-        a = lw.ldmatrix(x, num=4)  # here
-        y[0] = MMA(a, MMA.b.full(0))[0]
-
-    return k
-
-
-def copy_the_wrong_way():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.f16]):
-        s = lw.shared(lw.f16, (16, 16))
-        lw.cp_async(x, s.ptr(0, 0), 16)  # here
-
-    return k
-
-
-def kernel_calls_kernel():
-    other = mixed_types()
-
-    @lw.kernel
-    def k(x: lw.Ptr[lw.f16], y: lw.Ptr[lw.f32]):
-        other(x, y)  # here
-
-    return k
-
-
-def variable_before_its_value():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.i32]):
-        x[0] = later  # noqa: F821 (the mistake)  # here
-        later = 1
-        x[1] = later
-
-    return k
-
-
-def traced_index_of_a_fragment():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.f32], n: lw.i32):
-        acc = MMA.zeros()
-        x[0] = acc[n]  # here
-
-    return k
-
-
-def barrier_of_half_a_warp():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.i32]):
-        lw.barrier(1, 16)  # here
+@lw.kernel
+def try_in_a_kernel(x: lw.Ptr[lw.i32]):
+    try:  # noqa: SIM105 (the mistake)  # here
         x[0] = 1
-
-    return k
-
-
-def asm_without_an_operand():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.u32]):
-        x[0] = lw.asm("add.u32 {d}, {a}, {b};", d=lw.u32, a=x[0])  # here
-
-    return k
+    except ValueError:
+        pass
 
 
-def loop_changes_a_list_of_numbers():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.i32], n: lw.i32):
-        state = [x[0], 0]
-        for _ in lw.range(n):
-            state[1] = state[1] + 1  # here
-        x[0] = state[1]
-
-    return k
+@lw.kernel
+def yield_in_a_kernel(x: lw.Ptr[lw.i32]):
+    yield x[0]  # here
 
 
-def lists_that_grow():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.i32], n: lw.i32):
-        found = [x[0]]
-        for i in lw.range(n):
-            found.append(x[i])  # here
-        x[0] = found[-1]
+@lw.kernel
+def negative_shape(x: lw.Ptr[lw.i32]):
+    s = lw.shared(lw.f16, (16, -16))  # here
+    x[0] = s[0, 0].to(lw.i32)
 
-    return k
+
+@lw.kernel
+def too_much_shared_memory(x: lw.Ptr[lw.i32]):
+    s = lw.shared(lw.f32, (256, 256))  # here
+    x[0] = s[0, 0].to(lw.i32)
+
+
+@lw.kernel
+def too_many_coordinates(x: lw.Ptr[lw.f16]):
+    s = lw.shared(lw.f16, (16, 16))
+    x[0] = s[0, 0, 1]  # here
+
+
+@lw.kernel
+def ldmatrix_from_global_memory(x: lw.Ptr[lw.f16], y: lw.Ptr[lw.f32]):
+    a = lw.ldmatrix(x, num=4)  # here
+    y[0] = MMA(a, MMA.b.full(0))[0]
+
+
+@lw.kernel
+def copy_the_wrong_way(x: lw.Ptr[lw.f16]):
+    s = lw.shared(lw.f16, (16, 16))
+    lw.cp_async(x, s.ptr(0, 0), 16)  # here
+
+
+@lw.kernel
+def kernel_calls_kernel(x: lw.Ptr[lw.f16], y: lw.Ptr[lw.f32]):
+    mixed_types(x, y)  # here
+
+
+@lw.kernel
+def variable_before_its_value(x: lw.Ptr[lw.i32]):
+    x[0] = later  # noqa: F821 (the mistake)  # here
+    later = 1
+    x[1] = later
+
+
+@lw.kernel
+def traced_index_of_a_fragment(x: lw.Ptr[lw.f32], n: lw.i32):
+    acc = MMA.zeros()
+    x[0] = acc[n]  # here
+
+
+@lw.kernel
+def barrier_of_half_a_warp(x: lw.Ptr[lw.i32]):
+    lw.barrier(1, 16)  # here
+    x[0] = 1
+
+
+@lw.kernel
+def asm_without_an_operand(x: lw.Ptr[lw.u32]):
+    x[0] = lw.asm("add.u32 {d}, {a}, {b};", d=lw.u32, a=x[0])  # here
+
+
+@lw.kernel
+def loop_changes_a_list_of_numbers(x: lw.Ptr[lw.i32], n: lw.i32):
+    state = [x[0], 0]
+    for _ in lw.range(n):
+        state[1] = state[1] + 1  # here
+    x[0] = state[1]
+
+
+@lw.kernel
+def lists_that_grow(x: lw.Ptr[lw.i32], n: lw.i32):
+    found = [x[0]]
+    for i in lw.range(n):
+        found.append(x[i])  # here
+    x[0] = found[-1]
 
 
 class Holder:
     pass
 
 
-def attribute_first_set_in_a_loop():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.i32], n: lw.i32):
-        held = Holder()
-        for i in lw.range(n):
-            held.last = i  # here
-        x[0] = held.last
-
-    return k
+@lw.kernel
+def attribute_first_set_in_a_loop(x: lw.Ptr[lw.i32], n: lw.i32):
+    held = Holder()
+    for i in lw.range(n):
+        held.last = i  # here
+    x[0] = held.last
 
 
-def lambda_for_a_kernel():
-    return lw.kernel(lambda x: None)
+lambda_for_a_kernel = lw.kernel(lambda x: None)
 
 
-def condition_that_is_a_pointer():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.i32]):
-        if x:  # here
-            x[0] = 1
-
-    return k
+@lw.kernel
+def condition_that_is_a_pointer(x: lw.Ptr[lw.i32]):
+    if x:  # here
+        x[0] = 1
 
 
-def python_max():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.f32]):
-        x[0] = max(x[0], 0.0)  # here
-
-    return k
+@lw.kernel
+def python_max(x: lw.Ptr[lw.f32]):
+    x[0] = max(x[0], 0.0)  # here
 
 
-def value_in_one_branch_compared():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.i32]):
-        if x[0] > 0:
-            found = 1
-        if found == 1:  # here
-            x[1] = 1
-
-    return k
+@lw.kernel
+def value_in_one_branch_compared(x: lw.Ptr[lw.i32]):
+    if x[0] > 0:
+        found = 1
+    if found == 1:  # here
+        x[1] = 1
 
 
-def membership_of_a_traced_value():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.i32]):
-        if x[0] in (1, 2):  # here
-            x[1] = 1
-
-    return k
+@lw.kernel
+def membership_of_a_traced_value(x: lw.Ptr[lw.i32]):
+    if x[0] in (1, 2):  # here
+        x[1] = 1
 
 
-def loop_of_the_kernel_in_a_comprehension():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.i32], n: lw.i32):
-        x[0] = sum([x[i] for i in lw.range(n)])  # here
-
-    return k
+@lw.kernel
+def loop_of_the_kernel_in_a_comprehension(x: lw.Ptr[lw.i32], n: lw.i32):
+    x[0] = sum([x[i] for i in lw.range(n)])  # here
 
 
-def name_of_cuda():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.i32]):
-        x[lw.threadIdx.x] = 1  # here
-
-    return k
+@lw.kernel
+def name_of_cuda(x: lw.Ptr[lw.i32]):
+    x[lw.threadIdx.x] = 1  # here
 
 
-def coordinates_without_a_dimension():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.i32]):
-        x[lw.thread_idx] = 1  # here
-
-    return k
+@lw.kernel
+def coordinates_without_a_dimension(x: lw.Ptr[lw.i32]):
+    x[lw.thread_idx] = 1  # here
 
 
-def length_of_a_pointer():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.i32]):
-        for i in range(len(x)):  # here
-            x[i] = 0
-
-    return k
+@lw.kernel
+def length_of_a_pointer(x: lw.Ptr[lw.i32]):
+    for i in range(len(x)):  # here
+        x[i] = 0
 
 
-def pointer_with_two_indices():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.i32]):
-        x[0, 1] = 1  # here
-
-    return k
+@lw.kernel
+def pointer_with_two_indices(x: lw.Ptr[lw.i32]):
+    x[0, 1] = 1  # here
 
 
-def coordinate_beyond_the_shape():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.f16]):
-        s = lw.shared(lw.f16, (16, 8))
-        x[0] = s[0, 8]  # here
-
-    return k
+@lw.kernel
+def coordinate_beyond_the_shape(x: lw.Ptr[lw.f16]):
+    s = lw.shared(lw.f16, (16, 8))
+    x[0] = s[0, 8]  # here
 
 
-def mask_first():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.i32]):
-        x[0] = lw.shfl_xor_sync(0xFFFFFFFF, x[0], 1)  # here
-
-    return k
+@lw.kernel
+def mask_first(x: lw.Ptr[lw.i32]):
+    x[0] = lw.shfl_xor_sync(0xFFFFFFFF, x[0], 1)  # here
 
 
-def arithmetic_on_a_fragment():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.f32]):
-        acc = MMA.zeros() * 2.0  # here
-        x[0] = acc[0]
-
-    return k
+@lw.kernel
+def arithmetic_on_a_fragment(x: lw.Ptr[lw.f32]):
+    acc = MMA.zeros() * 2.0  # here
+    x[0] = acc[0]
 
 
-def too_few_values_to_print():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.i32]):
-        lw.printf("%d %d\n", x[0])  # here
-
-    return k
+@lw.kernel
+def too_few_values_to_print(x: lw.Ptr[lw.i32]):
+    lw.printf("%d %d\n", x[0])  # here
 
 
-def integer_printed_as_a_float():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.i32]):
-        lw.printf("%f\n", x[0])  # here
-
-    return k
+@lw.kernel
+def integer_printed_as_a_float(x: lw.Ptr[lw.i32]):
+    lw.printf("%f\n", x[0])  # here
 
 
-def math_of_python():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.f32]):
-        x[0] = math.sqrt(x[0])  # here
-
-    return k
+@lw.kernel
+def math_of_python(x: lw.Ptr[lw.f32]):
+    x[0] = math.sqrt(x[0])  # here
 
 
-def dictionary_of_python():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.i32]):
-        x[0] = {1: 2}[x[0]]  # here
-
-    return k
+@lw.kernel
+def dictionary_of_python(x: lw.Ptr[lw.i32]):
+    x[0] = {1: 2}[x[0]]  # here
 
 
-def instruction_of_a_later_arch():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.f16]):
-        s = lw.shared(lw.f16, (8, 8))
-        lw.stmatrix(s.ptr(lw.lane_id() % 8, 0), [lw.u32(0)])  # here
-        x[0] = s[0, 0]
-
-    return k
+@lw.kernel
+def instruction_of_a_later_arch(x: lw.Ptr[lw.f16]):
+    s = lw.shared(lw.f16, (8, 8))
+    lw.stmatrix(s.ptr(lw.lane_id() % 8, 0), [lw.u32(0)])  # here
+    x[0] = s[0, 0]
 
 
-def name_that_ptx_has_not():
-    @lw.kernel
-    def k(x: lw.Ptr[lw.f32], π: lw.f32):  # here
-        x[0] = π
-
-    return k
+@lw.kernel
+def name_that_ptx_has_not(x: lw.Ptr[lw.f32], π: lw.f32):  # here
+    x[0] = π
 
 
 #: Where the `if` of that function stands, which the message must name.
@@ -595,7 +416,7 @@ MISTAKES = {
     too_many_coordinates: "3 coordinates do not fit shape (16, 16)",
     ldmatrix_from_global_memory: "takes a pointer to shared memory, not a pointer to f16 in global memory",
     copy_the_wrong_way: "the destination of lw.cp_async is a pointer to shared memory, not",
-    kernel_calls_kernel: "k is a kernel, and kernels do not call each other: use an @lw.device function",
+    kernel_calls_kernel: "mixed_types is a kernel, and kernels do not call each other: use an @lw.device",
     variable_before_its_value: "later has no value yet",
     traced_index_of_a_fragment: "the index of a fragment is a Python integer",
     barrier_of_half_a_warp: "a barrier counts threads in whole warps",
@@ -625,24 +446,24 @@ MISTAKES = {
 }
 
 
-def marked_lines(case) -> set[int]:
-    """The lines of a case that are marked, and of the macro that one of them calls."""
-    found = set()
-    for function in (case, macro_with_an_if) if case is traced_if_in_a_macro else (case,):
+def marked_lines(kernel: lw.Kernel) -> set[int]:
+    """The lines of a kernel that are marked, and of the macro that one of them calls."""
+    marked = set()
+    for function in (kernel.function, *((macro_with_an_if,) if kernel is traced_if_in_a_macro else ())):
         lines, first = inspect.getsourcelines(function)
-        found |= {first + n for n, line in enumerate(lines) if "# here" in line}
-    return found
+        marked |= {first + n for n, line in enumerate(lines) if "# here" in line}
+    return marked
 
 
-@pytest.mark.parametrize("case", MISTAKES, ids=lambda case: case.__name__)
-def test_mistake_is_named_with_its_line(case: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("kernel", MISTAKES, ids=lambda kernel: kernel.name)
+def test_mistake_is_named_with_its_line(kernel: lw.Kernel) -> None:
     with pytest.raises(lw.KernelError) as raised:
-        case().ptx("sm_80")
+        kernel.ptx("sm_80")
     message = str(raised.value)
-    assert MISTAKES[case] in message
+    assert MISTAKES[kernel] in message
     place = re.match(r"test_lang_mistakes\.py:(\d+): ", message)
     assert place is not None, message
-    expected = marked_lines(case)
+    expected = marked_lines(kernel)
     assert int(place[1]) in expected or not expected, f"line {place[1]}, not {expected}: {message}"
 
 
@@ -710,7 +531,7 @@ def test_source_that_is_not_there() -> None:
 
 def test_a_mistake_does_not_spoil_the_next_trace() -> None:
     with pytest.raises(lw.KernelError):
-        mixed_types().ptx("sm_80")
+        mixed_types.ptx("sm_80")
     assert ".entry plain" in plain.ptx("sm_80")
 
 

@@ -26,7 +26,7 @@ from lanewise.linalg.planning.forced import require_kernel
 from lanewise.linalg.planning.planner import plan_of
 from lanewise.linalg.problem import Problem
 from lanewise.linalg.rules import Request, request_of
-from lanewise.tuning.contest import contest
+from lanewise.linalg.tuning import find_winner
 
 DEVICE = "NVIDIA Nothing"
 
@@ -56,7 +56,7 @@ def problem_of(m: int, n: int, k: int, dtype: Any = np.float16, turned: str = ""
     return found
 
 
-# the contest ------------------------------------------------------------------------------------------------
+# the winner -------------------------------------------------------------------------------------------------
 
 
 def noisy(seed: int, times: dict[str, float], usual: float, noise: float) -> Any:
@@ -70,7 +70,7 @@ def test_equals_do_not_replace_what_is_in_use() -> None:
     kept = 0
     for seed in range(100):
         others = [f"other {n}" for n in range(40)]
-        kept += contest("in use", others, noisy(seed, {}, 1.0, 0.05)).best == "in use"
+        kept += find_winner("in use", others, noisy(seed, {}, 1.0, 0.05)).best == "in use"
     assert kept >= 98
 
 
@@ -80,14 +80,14 @@ def test_faster_candidates_win(gain: float) -> None:
     for seed in range(40):
         times = {"in use": 1.0, "fast": 1 - gain, "slow": 2.0}
         names = [*(f"other {n}" for n in range(20)), "slow", "fast"]
-        won += contest("in use", names, noisy(seed, times, 1.02, 0.03)).best == "fast"
+        won += find_winner("in use", names, noisy(seed, times, 1.02, 0.03)).best == "fast"
     assert won == 40
 
 
 def test_slower_candidates_never_win() -> None:
     times = {"in use": 1.0} | {f"other {n}": 1.0 + 0.01 * n for n in range(1, 30)}
     for seed in range(60):
-        assert contest("in use", list(times), noisy(seed, times, 1.0, 0.04)).best == "in use"
+        assert find_winner("in use", list(times), noisy(seed, times, 1.0, 0.04)).best == "in use"
 
 
 def test_candidates_that_fail_are_left_out() -> None:
@@ -100,10 +100,10 @@ def test_candidates_that_fail_are_left_out() -> None:
             raise LanewiseError("it fails")
         return {"in use": 1.0, "good": 0.9, "late": 0.1}[each]
 
-    assert contest("in use", ["never", "late", "good"], seconds).best != "never"
-    assert contest("in use", ["never", "good"], seconds).best == "good"
+    assert find_winner("in use", ["never", "late", "good"], seconds).best != "never"
+    assert find_winner("in use", ["never", "good"], seconds).best == "good"
     with pytest.raises(LanewiseError, match="it fails"):
-        contest("never", ["good"], seconds)
+        find_winner("never", ["good"], seconds)
 
 
 # what is measured -------------------------------------------------------------------------------------------

@@ -20,13 +20,13 @@ SWIZZLE = lw.Swizzle(3, 3, 3)
 
 #: Kernels in Python: the kind of the finding, what its mend says, and the shape of the launch.
 Expected = tuple[str, str, Any, Any]
-MISTAKES: dict[Callable[..., Any], Expected] = {}
+MISTAKES: dict[lw.Kernel | Callable[[], lw.Kernel], Expected] = {}
 
 
 def mistake(kind: str, mend: str, grid: Any = 1, block: Any = 64) -> Callable[[Any], Any]:
-    """Enter a function that makes a kernel with one mistake."""
+    """Enter a kernel with one mistake, or a function that makes one."""
 
-    def enter(case: Callable[..., Any]) -> Callable[..., Any]:
+    def enter(case: lw.Kernel | Callable[[], lw.Kernel]) -> lw.Kernel | Callable[[], lw.Kernel]:
         MISTAKES[case] = (kind, mend, grid, block)
         return case
 
@@ -34,186 +34,141 @@ def mistake(kind: str, mend: str, grid: Any = 1, block: Any = 64) -> Callable[[A
 
 
 @mistake("race", "`lw.syncthreads()` between line {here-1} and line {here}")
-def no_barrier():
-    @lw.kernel
-    def k(x: F32):
-        tile = lw.shared(lw.f32, 64)
-        t = lw.thread_idx.x
-        tile[t] = x[t]
-        x[t] = tile[63 - t]  # here
-
-    return k
+@lw.kernel
+def no_barrier(x: F32):
+    tile = lw.shared(lw.f32, 64)
+    t = lw.thread_idx.x
+    tile[t] = x[t]
+    x[t] = tile[63 - t]  # here
 
 
 @mistake("race", "`lw.syncthreads()` after line {here}, before line {here-2} comes again")
-def no_second_barrier():
-    @lw.kernel
-    def k(x: F32):
-        tile = lw.shared(lw.f32, 64)
-        t = lw.thread_idx.x
-        total = lw.f32(0.0)
-        for i in lw.range(4):
-            tile[t] = x[t] + i.to(lw.f32)
-            lw.syncthreads()
-            total = total + tile[63 - t]  # here
-        x[t] = total
-
-    return k
+@lw.kernel
+def no_second_barrier(x: F32):
+    tile = lw.shared(lw.f32, 64)
+    t = lw.thread_idx.x
+    total = lw.f32(0.0)
+    for i in lw.range(4):
+        tile[t] = x[t] + i.to(lw.f32)
+        lw.syncthreads()
+        total = total + tile[63 - t]  # here
+    x[t] = total
 
 
 @mistake("race", "`lw.syncwarp()` between line {here-1} and line {here}", 1, 32)
-def lanes_that_do_not_synchronise():
-    @lw.kernel
-    def k(x: F32):
-        tile = lw.shared(lw.f32, 32)
-        t = lw.thread_idx.x
-        tile[t] = x[t]
-        x[t] = tile[31 - t]  # here
-
-    return k
+@lw.kernel
+def lanes_that_do_not_synchronise(x: F32):
+    tile = lw.shared(lw.f32, 32)
+    t = lw.thread_idx.x
+    tile[t] = x[t]
+    x[t] = tile[31 - t]  # here
 
 
 @mistake("race", "`lw.atomic_add`", 1, 64)
-def counter_without_atomics():
-    @lw.kernel
-    def k(x: F32):
-        x[0] = x[0] + 1.0  # here
-
-    return k
+@lw.kernel
+def counter_without_atomics(x: F32):
+    x[0] = x[0] + 1.0  # here
 
 
 @mistake("race", "give each block elements of its own, or use `lw.atomic_add`", 4, 32)
-def one_result_for_all_blocks():
-    @lw.kernel
-    def k(x: F32):
-        if lw.thread_idx.x == 0:
-            x[0] = lw.block_idx.x.to(lw.f32)  # here
-
-    return k
+@lw.kernel
+def one_result_for_all_blocks(x: F32):
+    if lw.thread_idx.x == 0:
+        x[0] = lw.block_idx.x.to(lw.f32)  # here
 
 
 @mistake("race", "let one lane write", 1, 32)
-def all_lanes_write_one_element():
-    @lw.kernel
-    def k(x: F32):
-        x[0] = lw.thread_idx.x.to(lw.f32)  # here
-
-    return k
+@lw.kernel
+def all_lanes_write_one_element(x: F32):
+    x[0] = lw.thread_idx.x.to(lw.f32)  # here
 
 
 @mistake("uninitialised", "write shared variable tile before line {here} reads it")
-def nothing_wrote_the_tile():
-    @lw.kernel
-    def k(x: F32):
-        tile = lw.shared(lw.f32, 64)
-        t = lw.thread_idx.x
-        x[t] = tile[t]  # here
-
-    return k
+@lw.kernel
+def nothing_wrote_the_tile(x: F32):
+    tile = lw.shared(lw.f32, 64)
+    t = lw.thread_idx.x
+    x[t] = tile[t]  # here
 
 
 @mistake("out of bounds", "bound the index of line {here}: `if i < n:`; or make the array larger")
-def one_thread_too_many():
-    @lw.kernel
-    def k(x: F32):
-        x[lw.thread_idx.x + 1] = 0.0  # here
-
-    return k
+@lw.kernel
+def one_thread_too_many(x: F32):
+    x[lw.thread_idx.x + 1] = 0.0  # here
 
 
 @mistake("out of bounds", "bound the index of line {here}, or make the memory larger")
-def past_the_end_of_a_shared_array():
-    @lw.kernel
-    def k(x: F32):
-        first = lw.shared(lw.f32, 64)
-        second = lw.shared(lw.f32, 64)
-        t = lw.thread_idx.x
-        second[t] = 1.0
-        first[t + 1] = x[t]  # here
-        lw.syncthreads()
-        x[t] = first[t + 1] + second[t]
-
-    return k
+@lw.kernel
+def past_the_end_of_a_shared_array(x: F32):
+    first = lw.shared(lw.f32, 64)
+    second = lw.shared(lw.f32, 64)
+    t = lw.thread_idx.x
+    second[t] = 1.0
+    first[t + 1] = x[t]  # here
+    lw.syncthreads()
+    x[t] = first[t + 1] + second[t]
 
 
 @mistake("misaligned", "make the address a multiple of 16", 1, 8)
-def vector_at_an_odd_element():
-    @lw.kernel
-    def k(x: F32):
-        v = (x + 4 * lw.thread_idx.x + 1).aligned(16).load(4)  # here
-        x[lw.thread_idx.x] = v[0]
-
-    return k
+@lw.kernel
+def vector_at_an_odd_element(x: F32):
+    v = (x + 4 * lw.thread_idx.x + 1).aligned(16).load(4)  # here
+    x[lw.thread_idx.x] = v[0]
 
 
 @mistake("divergence", "move the barrier of line {here} out of the branch")
-def barrier_in_a_branch():
-    @lw.kernel
-    def k(x: F32):
-        t = lw.thread_idx.x
-        if t % 2 == 0:
-            x[t] = 1.0
-            lw.syncthreads()  # here
-        x[t] = 2.0
-
-    return k
+@lw.kernel
+def barrier_in_a_branch(x: F32):
+    t = lw.thread_idx.x
+    if t % 2 == 0:
+        x[t] = 1.0
+        lw.syncthreads()  # here
+    x[t] = 2.0
 
 
 @mistake("divergence", "out of the branch, so that all lanes of the mask execute it", 1, 32)
-def shuffle_in_a_branch():
-    @lw.kernel
-    def k(x: F32):
-        t = lw.thread_idx.x
-        v = x[t]
-        if t < 16:
-            v = lw.shfl_xor_sync(v, 1)  # here
-        x[t] = v
-
-    return k
+@lw.kernel
+def shuffle_in_a_branch(x: F32):
+    t = lw.thread_idx.x
+    v = x[t]
+    if t < 16:
+        v = lw.shfl_xor_sync(v, 1)  # here
+    x[t] = v
 
 
 @mistake("barrier", "let 32 more arrive at done in each phase (", 1, 64)
-def too_few_arrive():
-    @lw.kernel
-    def k(x: F32):
-        done = lw.mbarrier()
-        t = lw.thread_idx.x
-        if t == 0:
-            done[0].init(64)
-        lw.syncthreads()
-        if t < 32:
-            done[0].arrive()
-        done[0].wait(0)  # here
-        x[t] = 1.0
-
-    return k
+@lw.kernel
+def too_few_arrive(x: F32):
+    done = lw.mbarrier()
+    t = lw.thread_idx.x
+    if t == 0:
+        done[0].init(64)
+    lw.syncthreads()
+    if t < 32:
+        done[0].arrive()
+    done[0].wait(0)  # here
+    x[t] = 1.0
 
 
 @mistake("mbarrier", "initialise it with the number of threads that arrive", 1, 64)
-def too_many_arrive():
-    @lw.kernel
-    def k(x: F32):
-        done = lw.mbarrier()
-        t = lw.thread_idx.x
-        if t == 0:
-            done[0].init(1)
-        lw.syncthreads()
-        done[0].arrive()  # here
-        x[t] = 1.0
-
-    return k
+@lw.kernel
+def too_many_arrive(x: F32):
+    done = lw.mbarrier()
+    t = lw.thread_idx.x
+    if t == 0:
+        done[0].init(1)
+    lw.syncthreads()
+    done[0].arrive()  # here
+    x[t] = 1.0
 
 
 @mistake("barrier", "let one thread initialise it first (mbarrier.init)", 1, 32)
-def barrier_that_nobody_initialised():
-    @lw.kernel
-    def k(x: F32):
-        done = lw.mbarrier()
-        done[0].arrive()  # here
-        done[0].wait(0)
-        x[lw.thread_idx.x] = 1.0
-
-    return k
+@lw.kernel
+def barrier_that_nobody_initialised(x: F32):
+    done = lw.mbarrier()
+    done[0].arrive()  # here
+    done[0].wait(0)
+    x[lw.thread_idx.x] = 1.0
 
 
 def bulk_load(expect: int, parity: int | None) -> Any:
@@ -284,16 +239,13 @@ def exit_before_the_store_has_read():
 
 
 @mistake("asynchronous copy", "`lw.cp_async_wait()` before line {here}, in the thread that copies", 1, 16)
-def copy_that_nobody_waits_for():
-    @lw.kernel
-    def k(x: F32):
-        tile = lw.shared(lw.f32, 16)
-        t = lw.thread_idx.x
-        lw.cp_async(tile.ptr(t), x + t, 4)
-        lw.cp_async_commit()
-        x[t] = tile[t]  # here
-
-    return k
+@lw.kernel
+def copy_that_nobody_waits_for(x: F32):
+    tile = lw.shared(lw.f32, 16)
+    t = lw.thread_idx.x
+    lw.cp_async(tile.ptr(t), x + t, 4)
+    lw.cp_async_commit()
+    x[t] = tile[t]  # here
 
 
 def product(fence: bool, commit: bool, wait: bool) -> Any:
@@ -339,9 +291,9 @@ def no_wgmma_wait():
 
 
 @pytest.mark.parametrize("case", MISTAKES, ids=lambda case: case.__name__)
-def test_first_mistake_ends_in_its_mend(case: Callable[..., Any]) -> None:
+def test_first_mistake_ends_in_its_mend(case: lw.Kernel | Callable[[], lw.Kernel]) -> None:
     kind, mend, grid, block = MISTAKES[case]
-    kernel = case()
+    kernel = case if isinstance(case, lw.Kernel) else case()
     threads = block * (grid if isinstance(grid, int) else 1)
     report = lw.check(kernel[grid, block], np.ones(threads, np.float32), arch="sm_90a")
     lines, first = inspect.getsourcelines(kernel.function)

@@ -81,11 +81,13 @@ class ArchComparison:
         fmt = first.instruction.d.format
         bits = {each.arch: fmt.to_bits(each.d) for each in self.results}
         lines = []
-        for each in self.results:
-            count = int((bits[each.arch] != bits[first.arch]).sum())
-            same = f"{count} of {each.d.size} elements differ from {first.arch}" if each is not first else ""
-            gpu = f" ({GENERATIONS[each.arch]})" if each.arch in GENERATIONS else ""
-            lines.append(f"{each.arch + gpu:18}{each.instruction.text:54}{same}".rstrip())
+        for result in self.results:
+            count = int((bits[result.arch] != bits[first.arch]).sum())
+            same = (
+                f"{count} of {result.d.size} elements differ from {first.arch}" if result is not first else ""
+            )
+            gpu = f" ({GENERATIONS[result.arch]})" if result.arch in GENERATIONS else ""
+            lines.append(f"{result.arch + gpu:18}{result.instruction.text:54}{same}".rstrip())
         lines += [f"{arch:18}{why}" for arch, why in self.missing.items()]
         places = np.argwhere(self.differing)
         if len(places):
@@ -151,9 +153,13 @@ def _result_format(a: Format, c: object, d: str | Format | None) -> Format:
 def _widest(arch: str, a: Format, b: Format, d: Format) -> tuple[Instruction, Model] | None:
     """Return the mma of an arch for some formats that has the largest K, and its model."""
     candidates = [
-        (each, model)
-        for each in instructions(arch, "mma", a=a.name, b=b.name, c=d.name, d=d.name, kind="", sparse=False)
-        if not each.satfinite and not each.rounding and (model := model_of(each, arch)) is not None
+        (instruction, model)
+        for instruction in instructions(
+            arch, "mma", a=a.name, b=b.name, c=d.name, d=d.name, kind="", sparse=False
+        )
+        if not instruction.satfinite
+        and not instruction.rounding
+        and (model := model_of(instruction, arch)) is not None
     ]
     rows = [each for each in candidates if each[0].layouts == ("row", "col")] or candidates
     return max(rows, key=lambda each: (each[0].k, each[0].m), default=None)

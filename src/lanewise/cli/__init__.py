@@ -21,6 +21,11 @@ BROKEN = 1
 #: Set by a shell that wants words completed.
 _COMPLETING = "_LANEWISE_COMPLETE"
 #: Options that take the name of a GPU.
+#: Options as other tools call them.
+_ELSEWHERE = {
+    "--kernel": "--entry", "--function": "--entry", "--device": "--gpu", "--target": "--arch",
+    "--sm": "--arch", "--threads": "--block", "--blocks": "--grid",
+}  # fmt: skip
 _GPU_OPTIONS = ("--arch", "--versus", "--gpu")
 #: Commands whose complaints have several lines: places in PTX, what a compiler said.
 _LAID_OUT = ("run", "check", "debug", "sass", "ptx")
@@ -93,8 +98,8 @@ def _complain(error: Exception, written: list[str]) -> int:
     if usage is not None:
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else " ".join(["lanewise", *written[:1]])
-        said = [_sentence(usage()), _unquoted(written), f"See `{path} --help`."]
-        return _say(" ".join(said), REFUSED)
+        said = [_sentence(usage()), _unquoted(written), _how_written(error, path), f"See `{path} --help`."]
+        return _say(" ".join(filter(None, said)), REFUSED)
     if os.environ.get("LANEWISE_TRACEBACK"):
         raise error
     return _say(
@@ -102,6 +107,22 @@ def _complain(error: Exception, written: list[str]) -> int:
         f"To see where, run it again with LANEWISE_TRACEBACK=1: lanewise {' '.join(written)}",
         BROKEN,
     )
+
+
+def _how_written(error: Exception, path: str) -> str:
+    """Return how a command is written, for a wrong argument, or its name of an option of other tools."""
+    context = getattr(error, "ctx", None)
+    if context is None:
+        return ""
+    options = {option for parameter in context.command.params for option in parameter.opts}
+    own = _ELSEWHERE.get(getattr(error, "option_name", ""))
+    if own in options:
+        return f"Did you mean {own}?"
+    if getattr(getattr(error, "param", None), "param_type_name", "") != "argument":
+        return ""
+    pieces = context.command.collect_usage_pieces(context)
+    arguments = [piece.strip("{}").upper() for piece in pieces if piece != "[OPTIONS]"]
+    return f"Write `{' '.join([path, *arguments])}`."
 
 
 def _unquoted(written: list[str]) -> str:

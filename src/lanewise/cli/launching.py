@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import re
 import runpy
 import sys
 import traceback
@@ -32,6 +33,11 @@ if TYPE_CHECKING:
     from lanewise.virtual_gpu.session import VirtualGPU
 
 FAILED = 2
+#: What libraries say where there is no GPU: torch, Numba, the CUDA runtime, Triton.
+_NO_GPU = re.compile(
+    "not compiled with CUDA|no NVIDIA driver|No CUDA GPUs|CUDA_ERROR_NO_DEVICE|no CUDA-capable device|"
+    "CUDA driver library cannot be found|0 active drivers"
+)
 
 _SHAPE = "The launch"
 KernelFile = Annotated[
@@ -438,6 +444,8 @@ def run_script(
         while place is not None and place.tb_frame.f_code.co_filename != path:
             place = place.tb_next
         traceback.print_exception(type(error), error, place)
+        if asked.gpu is None and gpu is None and _NO_GPU.search(str(error)):
+            print(f"It runs on a GPU that is not there: lanewise run --gpu H100 {path}", file=sys.stderr)
         return FAILED
     finally:
         sys.argv, sys.path[:] = before

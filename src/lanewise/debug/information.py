@@ -87,17 +87,17 @@ def _bits(mask: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
 
 def _copies(debugger: Debugger) -> str:
     here, rows = debugger.position, [["warp", "issued", "committed", "complete", "bytes", "", "now"]]
-    for each in debugger.recorded.trace.copies:
-        if each.issued >= here:
+    for copy in debugger.recorded.trace.copies:
+        if copy.issued >= here:
             continue
-        done = each.completed is not None and each.completed < here
-        closed = each.committed is not None and each.committed < here
+        done = copy.completed is not None and copy.completed < here
+        closed = copy.committed is not None and copy.committed < here
         state = "complete" if done else "in a group" if closed else "under way"
         steps = (
-            "-" if step is None or step >= here else str(step) for step in (each.committed, each.completed)
+            "-" if step is None or step >= here else str(step) for step in (copy.committed, copy.completed)
         )
-        size = "-" if each.bytes is None else str(each.bytes)
-        rows.append([str(each.warp), str(each.issued), *steps, size, _shortened(each.text), state])
+        size = "-" if copy.bytes is None else str(copy.bytes)
+        rows.append([str(copy.warp), str(copy.issued), *steps, size, _shortened(copy.text), state])
     kept = [rows[0], *rows[-16:]] if len(rows) > 17 else rows
     return columns(kept) if len(rows) > 1 else "No asynchronous copy was issued up to here."
 

@@ -40,8 +40,8 @@ class Recorded:
                     located |= {id(each): number for each in Step(self.recording, number).findings}
         block = self.trace.blocks[0]
         return [
-            (each, located.get(id(each)) if each.block in (None, block) else None)
-            for each in self.trace.findings
+            (finding, located.get(id(finding)) if finding.block in (None, block) else None)
+            for finding in self.trace.findings
         ]
 
 
@@ -85,9 +85,9 @@ class DebuggedLaunch:
         trace = record(self.configured, tuple(self.arguments), {}, chosen, self.started)
         recording = trace.recording
         arrays = {
-            each.name: copy
-            for each in recording.arguments
+            argument.name: copy
+            for argument in recording.arguments
             for array, copy in zip(self.arguments, self._before, strict=True)
-            if each.array is array and copy is not None
+            if argument.array is array and copy is not None
         }
         return Recorded(trace, recording, arrays)

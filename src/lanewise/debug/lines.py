@@ -128,9 +128,9 @@ class Lines:
 
     def _file(self, name: str) -> str:
         """Return the file of the kernel that a user names by its path or the end of it."""
-        for each in self.files:
-            if each == name or Path(each).name == Path(name).name:
-                return each
+        for file in self.files:
+            if file == name or Path(file).name == Path(name).name:
+                return file
         if name.endswith(".ptx"):
             return PTX
         known = ", ".join(Path(each).name for each in self.files)

@@ -53,8 +53,8 @@ class Moment:
     def is_written(self, variable: Variable) -> bool:
         """Return whether anything has written a register of a variable yet."""
         return any(
-            (self.recording.registers.last(self.block, self.warp, each, self.entry)[1] != NOTHING).any()
-            for each in variable.elements
+            (self.recording.registers.last(self.block, self.warp, element, self.entry)[1] != NOTHING).any()
+            for element in variable.elements
         )
 
     def operand(self, variable: Variable) -> Operand | None:
@@ -78,12 +78,12 @@ class Moment:
         parts = [
             np.stack(
                 [
-                    self.recording.held_alike(self.block, self.warp, self.entry, each, names)
+                    self.recording.held_alike(self.block, self.warp, self.entry, warp, names)
                     for names in variable.elements
                 ],
                 axis=1,
             )
-            for each in warps
+            for warp in warps
         ]
         return operand.unpack(np.concatenate(parts))
 

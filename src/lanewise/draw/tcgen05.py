@@ -79,9 +79,9 @@ def _ownership(
         owners = [
             [
                 [
-                    Owner(each.lane, each.column)
-                    for each in instruction.tensor_bits(key, row, col)
-                    if each.block == block
+                    Owner(tensor_bit.lane, tensor_bit.column)
+                    for tensor_bit in instruction.tensor_bits(key, row, col)
+                    if tensor_bit.block == block
                 ]
                 for col in cols
             ]

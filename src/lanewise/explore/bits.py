@@ -68,13 +68,13 @@ UNITS = (
 def chosen(unit: Unit, a: str, b: str, d: str) -> tuple[Instruction, Model] | None:
     """Return the widest instruction of a unit for some formats, and its model; None if it has none."""
     candidates = [
-        (each, model)
-        for each in instructions(unit.arch, unit.family, a=a, b=b, d=d, sparse=False)
-        if each.kind in _KINDS
-        and not each.satfinite
-        and not each.rounding
-        and each.operands.get("c", each.d).format.name == d
-        and (model := model_of(each, unit.arch)) is not None
+        (instruction, model)
+        for instruction in instructions(unit.arch, unit.family, a=a, b=b, d=d, sparse=False)
+        if instruction.kind in _KINDS
+        and not instruction.satfinite
+        and not instruction.rounding
+        and instruction.operands.get("c", instruction.d).format.name == d
+        and (model := model_of(instruction, unit.arch)) is not None
     ]
     rows = [each for each in candidates if each[0].layouts == ("row", "col")] or candidates
     # Of wgmma's many widths the narrowest: they do not differ in how they add.
@@ -86,9 +86,9 @@ def combinations() -> list[dict[str, Any]]:
     """Return the formats of A, B and D that some unit multiplies, with the units that do."""
     units: dict[tuple[str, str, str], list[str]] = {}
     for unit in UNITS:
-        for each in instructions(unit.arch, unit.family, sparse=False):
-            key = each.a.format.name, each.b.format.name, each.d.format.name
-            if each.kind in _KINDS and unit.key not in units.get(key, ()) and chosen(unit, *key):
+        for instruction in instructions(unit.arch, unit.family, sparse=False):
+            key = instruction.a.format.name, instruction.b.format.name, instruction.d.format.name
+            if instruction.kind in _KINDS and unit.key not in units.get(key, ()) and chosen(unit, *key):
                 units.setdefault(key, []).append(unit.key)
     order = list(FORMATS)
     return [
@@ -398,22 +398,22 @@ def _parts(columns: Sequence[_Column], d: Format) -> list[str]:
         return []
     first, sentences = columns[0], []
     reached = _reached(first)
-    for each in columns[1:]:
-        if each.sum.bits == first.sum.bits:
+    for column in columns[1:]:
+        if column.sum.bits == first.sum.bits:
             continue
-        mine = _reached(each)
+        mine = _reached(column)
         common = sorted(reached.keys() & mine.keys())
         where = next((count for count in common if not _same(reached[count], mine[count])), None)
         if where is None:
             sentences.append(
-                f"{each.unit.name} and {first.unit.name} end with other bits: they add in another "
-                f"order ({each.model} against {first.model})"
+                f"{column.unit.name} and {first.unit.name} end with other bits: they add in another "
+                f"order ({column.model} against {first.model})"
             )
             continue
         sentences.append(
-            f"{each.unit.name} parts from {first.unit.name} within the first {where} products: "
+            f"{column.unit.name} parts from {first.unit.name} within the first {where} products: "
             f"{shown(mine[where])} against {shown(reached[where])}. "
-            f"{each.unit.name}: {each.model}; {first.unit.name}: {first.model}"
+            f"{column.unit.name}: {column.model}; {first.unit.name}: {first.model}"
         )
     if not sentences:
         sentences.append(f"All of them give the same bits of {d}")

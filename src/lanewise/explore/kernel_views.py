@@ -245,8 +245,8 @@ def _number(value: object) -> str:
 
 def _copies(trace: Trace) -> list[list[int | str | None]]:
     return [
-        [each.warp, each.block, each.issued, each.committed, each.completed, each.text, each.bytes]
-        for each in trace.copies
+        [copy.warp, copy.block, copy.issued, copy.committed, copy.completed, copy.text, copy.bytes]
+        for copy in trace.copies
     ]
 
 
@@ -294,10 +294,10 @@ def product_groups(recording: Recording) -> list[list[int | None]]:
 def _results(view: KernelView) -> list[dict[str, Any]]:
     """Return a corner of each argument that is an array, and which of its elements the launch changed."""
     rows = []
-    for each in view.trace.recording.arguments:
-        array = each.array if each.array.ndim else each.array.reshape(1)
+    for argument in view.trace.recording.arguments:
+        array = argument.array if argument.array.ndim else argument.array.reshape(1)
         flat = array.reshape(1, -1) if array.ndim == 1 else array.reshape(-1, array.shape[-1])
-        before = view.launch.before(each.array)
+        before = view.launch.before(argument.array)
         changed = None
         if before is not None:
             same = np.ascontiguousarray(array).view(np.uint8) == np.ascontiguousarray(before).view(np.uint8)
@@ -305,9 +305,9 @@ def _results(view: KernelView) -> list[dict[str, Any]]:
         corner = flat[:CORNER, : CORNER * 2]
         rows.append(
             {
-                "name": each.name,
+                "name": argument.name,
                 "type": str(array.dtype),
-                "shape": list(each.array.shape),
+                "shape": list(argument.array.shape),
                 "changed": changed,
                 "rows": [[_short(value) for value in row] for row in corner.tolist()],
             }
@@ -418,10 +418,10 @@ def _touched(recording: Recording, kept: int) -> list[list[Any]]:
     for step in steps.tolist():
         entry = int(recording.steps[step])
         own = int(entries["block"][entry])
-        for each in reading.accesses(entry):
-            if (reading.partner(own) if each.in_other else own) == block:
-                areas = [area for part in each.areas for area in _spans(part)]
-                accesses.append([step, each.kind, each.operand, areas])
+        for access in reading.accesses(entry):
+            if (reading.partner(own) if access.in_other else own) == block:
+                areas = [area for part in access.areas for area in _spans(part)]
+                accesses.append([step, access.kind, access.operand, areas])
     return accesses
 
 
@@ -476,10 +476,10 @@ def _line(view: KernelView, origin: Origin) -> str:
     """Return a node as text; an input has the value that it had before the launch."""
     if origin.kind != "input" or not isinstance(origin.place, MemoryPlace):
         return origin.line
-    for each in view.trace.recording.arguments:
-        index = each.index_at(origin.place.address)
-        before = view.launch.before(each.array)
-        if index is not None and before is not None and each.array.itemsize == origin.place.size:
+    for argument in view.trace.recording.arguments:
+        index = argument.index_at(origin.place.address)
+        before = view.launch.before(argument.array)
+        if index is not None and before is not None and argument.array.itemsize == origin.place.size:
             return f"{origin.what} = {shown(before[index])}  (input)"
     return origin.line
 

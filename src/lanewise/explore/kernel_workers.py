@@ -266,8 +266,8 @@ class Workers:
                 self._changed.wait(0.1)
 
     def _end_workers(self, workers: list[WorkerProcess]) -> None:
-        for each in workers:
-            each.end()
+        for worker in workers:
+            worker.end()
         self._workers = [each for each in self._workers if each not in workers]
 
     def _release(self, worker: WorkerProcess) -> None:

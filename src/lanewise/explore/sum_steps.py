@@ -143,9 +143,9 @@ def explain_product(
         part = list(pairs[first : first + model.k])
         count = len(part)
         partial = explain_sum(model, part + [(zero, zero)] * (model.k - count), start)
-        for each in partial.steps:
-            products = None if each.products is None else first + min(each.products, count)
-            whole.steps.append(_moved(each, first, count, products))
+        for step in partial.steps:
+            products = None if step.products is None else first + min(step.products, count)
+            whole.steps.append(_moved(step, first, count, products))
         whole.bits = partial.bits
         start = decode(partial.bits)
     return whole
@@ -154,9 +154,9 @@ def explain_product(
 def _moved(step: SumStep, first: int, count: int, products: int | None) -> SumStep:
     """Return the step with the products' numbers in the whole sum, and without the zeros that fill it."""
     rows = tuple(
-        Row(_renumbered(each.label, first), each.value, each.exponent, each.detail)
-        for each in step.rows
-        if _number(each.label) < count
+        Row(_renumbered(row.label, first), row.value, row.exponent, row.detail)
+        for row in step.rows
+        if _number(row.label) < count
     )
     title = f"the next instruction: {step.title}" if first else step.title
     return SumStep(title, rows, step.unit, step.total, step.rounding, step.result, products, step.largest)

@@ -32,9 +32,10 @@ _UNSEEN = ("collector::", "ashift", "tcgen05.ld.red")
 def listed() -> list[AsyncInstruction]:
     """Return the tcgen05 instructions that the page lists: those that look alike once."""
     return [
-        each
-        for each in async_instructions()
-        if each.family.startswith("tcgen05") and not any(word in each.text for word in _UNSEEN)
+        async_instruction
+        for async_instruction in async_instructions()
+        if async_instruction.family.startswith("tcgen05")
+        and not any(word in async_instruction.text for word in _UNSEEN)
     ]
 
 
@@ -195,10 +196,10 @@ def _bytes(mma: Tcgen05Instruction, key: str) -> tuple[dict[str, object], int]:
     """Return scale factors or metadata: for each lane the element in each byte, or code, of its columns."""
     operand = mma.operands[key]
     places = [
-        (row * operand.cols + col, each)
+        (row * operand.cols + col, tensor_bit)
         for row in range(operand.rows)
         for col in range(operand.cols)
-        for each in mma.tensor_bits(key, row, col)
+        for tensor_bit in mma.tensor_bits(key, row, col)
     ]
     slots = 32 // places[0][1].bits
     columns = max(each.column for _, each in places) + 1

@@ -122,7 +122,7 @@ def argument_bytes(
     require_pointer(title, variable)
     if not where.in_one_piece:
         raise LanewiseError(
-            f"argument {title}: an array must be in one piece, in C's or Fortran's order, and this one skips "
+            f"argument {title}: an array must be contiguous, in C's or Fortran's order, and this one skips "
             "memory between elements; .contiguous() (torch) or ascontiguousarray (CuPy) makes a copy that is"
         )
     require_alignment(title, variable, where.address)

@@ -59,7 +59,7 @@ class RecordedLaunch:
         self._stream = first.stream
         #: Where words are written in a record, from which operand, plus what.
         self._words = [
-            (first.values + self._offsets[each.parameter], each.operand, each.addend) for each in patches
+            (first.values + self._offsets[patch.parameter], patch.operand, patch.addend) for patch in patches
         ]
 
     def _record(self) -> Record:

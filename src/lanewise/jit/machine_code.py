@@ -191,16 +191,6 @@ def _few_passes() -> bool:
     return bool(os.environ.get(COMPILE_QUICKLY))
 
 
-def drafts() -> bool:
-    """Whether a kernel's first launches run a draft, which LLVM does not optimise."""
-    return os.environ.get(COMPILE_QUICKLY) != ""
-
-
-def optimises() -> bool:
-    """Whether a draft that has run for long is compiled again."""
-    return not _few_passes()
-
-
 def _target_machine(effort: int = 3, features: str = "") -> TargetMachine:
     """Return a new description of this processor: an engine takes its own away when it goes."""
     from llvmlite import binding as llvm

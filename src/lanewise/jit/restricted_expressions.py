@@ -341,7 +341,7 @@ class Expressions(abc.ABC):
             return callee
         function = self.known(node.func)
         if any(isinstance(each, ast.Starred) for each in node.args) or any(
-            not each.arg for each in node.keywords
+            not keyword.arg for keyword in node.keywords
         ):
             self.fail(node, "arguments are given one by one")
         given = [self.argument(each, function is address_of) for each in node.args]

@@ -326,8 +326,8 @@ class _Body(Expressions):
         if node.orelse:
             self.fail(node, "a loop has no else")
         if isinstance(node.iter, ast.Tuple):
-            for each in node.iter.elts:
-                self.assign(node.target, each)
+            for element in node.iter.elts:
+                self.assign(node.target, element)
                 self.statements(node.body)
             return
         callee = self.known(node.iter.func) if isinstance(node.iter, ast.Call) else None

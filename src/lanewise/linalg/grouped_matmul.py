@@ -267,13 +267,13 @@ def _integers(given: Any, name: str, groups: int) -> Integers:
     """Return offsets or counts as integers: one for each group."""
     try:
         values = given.tolist() if hasattr(given, "tolist") else given
-        found = np.asarray(values if isinstance(values, list | tuple) else list(values))
+        integers = np.asarray(values if isinstance(values, list | tuple) else list(values))
     except Exception:  # whatever an object raises that is no list of numbers
-        found = np.zeros((), np.float64)
-    if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
+        integers = np.zeros((), np.float64)
+    if integers.ndim != 1 or (integers.size and integers.dtype.kind not in "iu"):
         raise LanewiseError(f"{name} must be integers, one for each group, not {given!r}")
-    if len(found) != groups:
+    if len(integers) != groups:
         raise LanewiseError(
-            f"{name} has {len(found)} numbers, and b has {groups} groups: pass one number for each group"
+            f"{name} has {len(integers)} numbers, and b has {groups} groups: pass one number for each group"
         )
-    return found.astype(np.int64)
+    return integers.astype(np.int64)

@@ -13,6 +13,7 @@ import numpy as np
 
 from lanewise.errors import LanewiseError
 from lanewise.linalg.kernels.int4.packing import CHUNK
+from lanewise.linalg.kernels.int4.plans import Tile, int4_plan
 from lanewise.linalg.operands import View, empty, view_of
 from lanewise.linalg.options import Options
 from lanewise.linalg.plan import Plan
@@ -21,7 +22,6 @@ from lanewise.linalg.quantize import QuantizedMatrix
 from lanewise.linalg.rules import Request, request_of
 
 if TYPE_CHECKING:
-    from lanewise.linalg.kernels.int4.kernels import Tile
     from lanewise.linalg.launch.repeat import CallKind
 
 #: Rows up to which a kernel unpacks weights as it multiplies, each time it reads them.
@@ -53,13 +53,13 @@ def product(
     if left.device is None:
         if not few:
             return dense(a, b.rows().T, options)
-        _on_cpu(request, problem, b, _tile(problem, b))
+        _on_cpu(request, problem, b, int4_plan(problem, b.chunks))
     elif not few:
         return dense(a, _unpacked(b, left), options)
     else:
         from lanewise.linalg.launch.int4 import multiply
 
-        prepared = multiply(request, problem, b, _tile(problem, b))
+        prepared = multiply(request, problem, b, int4_plan(problem, b.chunks))
         if known is not None and prepared is not None:
             known.remember(prepared, request, options)
     return request.result if options.out is None else options.out
@@ -69,16 +69,6 @@ def _request(a: object, b: QuantizedMatrix, options: Options, left: View) -> Req
     """Return what a call asks for; b stands for a matrix of its type that is nowhere."""
     kept = View((b.k, b.shape[1]), (1, b.k), b.format, 0, left.library, left.device, None)
     return request_of(a, b, options, kept=kept)
-
-
-def _tile(problem: Problem, b: QuantizedMatrix) -> Tile:
-    """Return how a product is divided; if results must not vary, all numbers of rows have the same sums."""
-    from lanewise.linalg.kernels.int4.launches import tile_of
-
-    tile = tile_of(problem.m, problem.n, b.chunks)
-    if problem.batch_invariant:
-        return replace(tile, split=tile_of(1, problem.n, b.chunks).split)
-    return tile
 
 
 def _on_cpu(request: Request, problem: Problem, b: QuantizedMatrix, tile: Tile) -> None:

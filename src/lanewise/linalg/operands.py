@@ -57,8 +57,10 @@ def view_of(value: object, name: str) -> View:
     ((4, 3), (6, 2), <f16>)
     """
     if value is None or isinstance(value, bool | int | float | complex | str | bytes | list | tuple | dict):
+        mend = "; np.array(…, np.float32) makes one" if isinstance(value, list | tuple) else ""
         raise LanewiseError(
-            f"{name} must be an array of NumPy, torch, CuPy, or one with DLPack, not {type(value).__name__}"
+            f"{name} must be an array of NumPy, torch, CuPy, or one with DLPack, not "
+            f"{type(value).__name__}{mend}"
         )
     torch = sys.modules.get("torch")
     try:

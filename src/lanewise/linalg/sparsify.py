@@ -103,15 +103,15 @@ class SparseMatrix:
         """Return the matrix on the GPU of an array, in memory of the array's library; it is copied once."""
         assert like.device is not None
         key = (like.library, like.device)
-        found = self.copies.get(key)
-        if found is None:
+        copy = self.copies.get(key)
+        if copy is None:
             from lanewise.linalg.kernels.sparse.metadata import ordered_metadata
 
             values = np.zeros((self.shape[1], self.leading), self.values.dtype)
             values[:, : self.k // 2] = self.values
             parts = [to_device(like, each) for each in (values, ordered_metadata(self.indices, self.format))]
-            found = self.copies[key] = OnDevice.of(*parts)
-        return found
+            copy = self.copies[key] = OnDevice.of(*parts)
+        return copy
 
     def __repr__(self) -> str:
         return f"<sparse {self.format.name} {self.k} × {self.shape[1]}, 2 of 4 kept>"
@@ -160,12 +160,12 @@ def sparsify(b: AnyArray) -> SparseMatrix:
             f"b has shape {view.shape}; lw.sparsify takes a matrix whose first axis, K, is a multiple of 4"
         )
     k, n = view.shape
-    found = SparseMatrix(k, n, view.format)
+    matrix = SparseMatrix(k, n, view.format)
     if view.device is None:
-        found.in_host_memory = _pruned(view.array)
+        matrix.in_host_memory = _pruned(view.array)
     else:
-        found.copies[view.library, view.device] = _pruned_on_gpu(view, found.leading)
-    return found
+        matrix.copies[view.library, view.device] = _pruned_on_gpu(view, matrix.leading)
+    return matrix
 
 
 def _pruned(array: Array) -> tuple[Array, Array]:
@@ -189,17 +189,17 @@ def _pruned_on_gpu(view: View, leading: int) -> OnDevice:
     assert view.device is not None
     k, n = view.shape
     words = prod(metadata_shape(n, k, view.bytes))
-    found = OnDevice.of(_bytes_for(view, n * leading * view.bytes), _bytes_for(view, words * 4))
+    kept = OnDevice.of(_bytes_for(view, n * leading * view.bytes), _bytes_for(view, words * 4))
     if k and n:
-        values = DeviceView(0, found.values_address, (n, leading), (leading, 1), view.format)
-        metadata = DeviceView(0, found.metadata_address, (words,), (1,), s32)
+        values = DeviceView(0, kept.values_address, (n, leading), (leading, 1), view.format)
+        metadata = DeviceView(0, kept.metadata_address, (words,), (1,), s32)
         source = DeviceView(0, view.address, view.shape, view.strides, view.format)
         steps = (view.strides[0], view.strides[1])
         prune_into(
             source, values, metadata, (k, n), steps, leading, view.format,
             stream=current_stream(view, view.device),
         )  # fmt: skip
-    return found
+    return kept
 
 
 def sparse_request(a: object, b: SparseMatrix, options: Options) -> Request:

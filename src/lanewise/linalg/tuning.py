@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
 from importlib import import_module
 from statistics import median
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from lanewise.errors import LanewiseError
 from lanewise.linalg.launch.repeat import forget
@@ -22,7 +22,8 @@ from lanewise.linalg.planning.planner import candidates, estimate, plan_of
 from lanewise.linalg.problem import Problem
 from lanewise.linalg.rules import Request, request_of
 from lanewise.tracebacks import short_traceback
-from lanewise.tuning.contest import contest, rounds
+
+Candidate = TypeVar("Candidate", bound=Hashable)
 
 #: Candidates that are measured: those that the model finds best.
 _MOST_CANDIDATES = 24
@@ -38,6 +39,14 @@ _HEADROOM = 1.5
 _MOST_SWEEPS = 16
 #: Rounds in which the plans of `measure_plans` are timed.
 _REGRET_ROUNDS = 15
+#: Rounds in which all candidates are measured, those of the best of them, and those of the last two.
+#: The least of many noisy times is too small by chance. So the winner runs against the plan in use again, in
+#: rounds that it was not chosen by, and has to be faster there as well.
+_SCREENING, _FINAL, _DUEL = 7, 15, 31
+#: How many go from the first rounds to the second, beside the one in use.
+_FINALISTS = 5
+#: What share of the time a winner has to save, and in what share of the rounds it has to be the faster one.
+_LEAST_GAIN, _LEAST_WON = 0.02, 0.7
 
 
 @short_traceback
@@ -60,7 +69,7 @@ def tune(a: Any, b: Any, *, progress: bool = True, **keywords: Any) -> PlannedPr
     before = None if out is None else _copy(out)
     timer = _Timer(request.a.library, ordinal)
     warm: set[Plan] = set()
-    with _bar(progress, rounds(len(others))) as advance:
+    with _bar(progress, most_measurements(len(others))) as advance:
 
         def seconds(plan: Plan) -> float:
             def call() -> Any:
@@ -72,7 +81,7 @@ def tune(a: Any, b: Any, *, progress: bool = True, **keywords: Any) -> PlannedPr
             return timer.seconds(call)
 
         try:
-            verdict = contest(usual, others, seconds, advance)
+            verdict = find_winner(usual, others, seconds, advance)
         finally:
             if out is not None:
                 given: Any = out
@@ -260,3 +269,71 @@ class _bar:
 
     def __exit__(self, *_: object) -> None:
         self.progress.stop()
+
+
+@dataclass(frozen=True)
+class Verdict(Generic[Candidate]):
+    """The outcome: the candidate to use, its seconds, and those of the candidate that was in use."""
+
+    best: Candidate
+    seconds: float
+    seconds_in_use: float
+    #: How many candidates could be measured, the one in use counted.
+    measured: int
+
+
+def find_winner(
+    in_use: Candidate,
+    others: Sequence[Candidate],
+    seconds: Callable[[Candidate], float],
+    advance: Callable[[], object] = lambda: None,
+) -> Verdict[Candidate]:
+    """Return the fastest candidate, or the one in use if none is clearly faster.
+
+    `seconds` measures one run of a candidate. One that raises a LanewiseError is out; if the one in use does,
+    the error is raised. `advance` is called after each measurement; `most_measurements` counts them.
+
+    >>> times = {"in use": 1.0, "slow": 2.0, "fast": 0.5}
+    >>> find_winner("in use", ["slow", "fast"], times.__getitem__)
+    Verdict(best='fast', seconds=0.5, seconds_in_use=1.0, measured=3)
+    """
+    challengers = [candidate for candidate in dict.fromkeys(others) if candidate != in_use]
+
+    def measured(group: list[Candidate], rounds: int) -> dict[Candidate, list[float]]:
+        """Return the times of each candidate, one in each round, those that failed left out."""
+        times: dict[Candidate, list[float]] = {candidate: [] for candidate in group}
+        for number in range(rounds):
+            # Every second round runs backwards, so that nobody always runs after the same one.
+            for candidate in group if number % 2 == 0 else reversed(group):
+                if candidate not in times:
+                    continue
+                try:
+                    times[candidate].append(seconds(candidate))
+                except LanewiseError:
+                    if candidate == in_use:
+                        raise
+                    del times[candidate]
+                advance()
+        return times
+
+    times = measured([in_use, *challengers], _SCREENING)
+    count = len(times)
+    for keep, rounds in ((_FINALISTS, _FINAL), (1, _DUEL)):
+        challengers = sorted((plan for plan in times if plan != in_use), key=lambda plan: median(times[plan]))
+        times = measured([in_use, *challengers[:keep]], rounds)
+    usual = median(times[in_use])
+    for challenger in [plan for plan in times if plan != in_use]:
+        ratios = [own / other for own, other in zip(times[challenger], times[in_use], strict=True)]
+        won = sum(ratio < 1 for ratio in ratios) / len(ratios)
+        if median(ratios) <= 1 - _LEAST_GAIN and won >= _LEAST_WON:
+            return Verdict(challenger, median(times[challenger]), usual, count)
+    return Verdict(in_use, usual, usual, count)
+
+
+def most_measurements(others: int) -> int:
+    """Return how many measurements `find_winner` takes at most.
+
+    >>> most_measurements(10)
+    229
+    """
+    return (1 + others) * _SCREENING + (1 + min(others, _FINALISTS)) * _FINAL + (1 + min(others, 1)) * _DUEL

@@ -78,16 +78,16 @@ def product_of(a: Format, b: Format) -> Product:
     >>> product_of(FORMATS["e4m3"], FORMATS["e5m2"]).results[0]
     'bf16'
     """
-    found = PRODUCTS.get(a.name)
-    if found is None or b.name not in PRODUCTS:
-        alone = b if found is not None else a
+    product = PRODUCTS.get(a.name)
+    if product is None or b.name not in PRODUCTS:
+        alone = b if product is not None else a
         raise LanewiseError(f"{alone.dtype_name} cannot be multiplied; products take {names_taken('a')}")
-    if a != b and PRODUCTS[b.name] is not found:
+    if a != b and PRODUCTS[b.name] is not product:
         raise LanewiseError(
             f"a is {a.dtype_name} and b is {b.dtype_name}; both must have the same type (only e4m3 and e5m2 "
             "may be mixed): convert one of them"
         )
-    return found
+    return product
 
 
 def format_named(given: Any, name: str) -> Format:
@@ -141,19 +141,19 @@ def result_of(product: Product, a: Format, given: Format | None, out_dtype: obje
             f"out has elements of type {given.dtype_name}, but out_dtype is {wanted.dtype_name}: leave out "
             "one of the two"
         )
-    found = given or wanted
-    if found is None:
+    chosen = given or wanted
+    if chosen is None:
         if scaled and product.results[0] == "s32":
             raise LanewiseError(
                 "products of int8 with scales give float16, bfloat16 or float32: say which with out_dtype="
             )
         return FORMATS[product.results[0]]
-    if found.name not in product.results:
+    if chosen.name not in product.results:
         raise LanewiseError(
             f"products of {a.dtype_name} can give "
-            f"{', '.join(FORMATS[each].dtype_name for each in product.results)}, not {found.dtype_name}"
+            f"{', '.join(FORMATS[each].dtype_name for each in product.results)}, not {chosen.dtype_name}"
         )
-    return found
+    return chosen
 
 
 def activation_of(name: object) -> str | None:

@@ -98,20 +98,20 @@ def debug_variables(text: str) -> list[DebugVariable]:
     entries = dict(_entries(_Section(sections[".debug_info"]), kinds))
     places = sections.get(".debug_loc", "")
     variables: dict[tuple[str, str], DebugVariable] = {}
-    for each in entries.values():
-        if each.tag not in (_VARIABLE, _PARAMETER) or _LOCATION not in each.values or not each.function:
+    for entry in entries.values():
+        if entry.tag not in (_VARIABLE, _PARAMETER) or _LOCATION not in entry.values or not entry.function:
             continue
-        name = str(each.values.get(_NAME, (0, ""))[1])
-        form, where = each.values[_LOCATION]
+        name = str(entry.values.get(_NAME, (0, ""))[1])
+        form, where = entry.values[_LOCATION]
         if isinstance(where, bytes):
             registers = tuple(filter(None, [_register(where)]))
         else:
             registers = tuple(_listed(_Section(places), int(str(where)))) if form == _DATA4 else ()
-        key = each.function, name
+        key = entry.function, name
         if registers and name:
             held = variables[key].registers if key in variables else ()  # of another block of the function
             both = tuple(dict.fromkeys((*held, *registers)))
-            variables[key] = DebugVariable(each.function, name, both, _type_of(entries, each))
+            variables[key] = DebugVariable(entry.function, name, both, _type_of(entries, entry))
     return list(variables.values())
 
 

@@ -32,7 +32,8 @@ def shape_refusals(function: Function, shape: Shape) -> list[str]:
         ("a block", shape.block, LARGEST_BLOCK),
     ):
         if any(size > most for size, most in zip(sizes, largest, strict=True)):
-            refusals.append(f"{what} is at most {largest}, not {sizes}")
+            mend = "" if what == "a grid" else ": launch more blocks of fewer threads"
+            refusals.append(f"{what} is at most {largest}, not {sizes}{mend}")
     if shape.threads > MOST_THREADS:
         refusals.append(f"a block has at most {MOST_THREADS} threads; {shape.block} has {shape.threads}")
     for limit, wanted in (("maxntid", "at most"), ("reqntid", "exactly")):

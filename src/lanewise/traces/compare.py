@@ -223,9 +223,9 @@ class _Pair:
 
 def _argument_offset(arguments: list[ArgumentArray], address: int) -> tuple[int, int] | None:
     """Return which argument an address lies in, and how many bytes after its begin; None if in none."""
-    for number, each in enumerate(arguments):
-        if 0 <= address - each.address <= each.array.nbytes:
-            return number, address - each.address
+    for number, argument in enumerate(arguments):
+        if 0 <= address - argument.address <= argument.array.nbytes:
+            return number, address - argument.address
     return None
 
 

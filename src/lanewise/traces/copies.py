@@ -138,9 +138,9 @@ class _TensorPipe:
 def _issued_by(point: Point) -> Proxy | None:
     """Return the proxy of the asynchronous copy that an instruction issues; None if it issues none."""
     writes = (
-        each.located.access
-        for each in point.accesses
-        if each.located.access.asynchronous and each.located.access.writes
+        access.located.access
+        for access in point.accesses
+        if access.located.access.asynchronous and access.located.access.writes
     )
     return next((each.proxy for each in writes), None)
 

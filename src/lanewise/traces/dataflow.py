@@ -186,8 +186,8 @@ class Dataflow:
         """Yield the operands that a lane's instruction takes; mov of packed values takes only some bytes."""
         target = op.operands[0] if op.operands else None
         used = [
-            each
-            for number, each in enumerate(op.operands)
+            operand
+            for number, operand in enumerate(op.operands)
             if op.record.role(number) in (Role.USED, Role.MEMBERS, Role.BARRIER)
         ]
         if op.opcode == "mov" and target is not None and len(used) == 1 and place.size:
@@ -360,9 +360,9 @@ class Dataflow:
 
     def _data(self, op: Op, place: RegisterPlace) -> Iterator[Source]:
         """Yield the operands of an atomic operation that are no address."""
-        for number, each in enumerate(op.operands):
-            if op.record.role(number) is Role.USED and not isinstance(each, MemoryOperand):
-                for part in elements_of(each):
+        for number, operand in enumerate(op.operands):
+            if op.record.role(number) is Role.USED and not isinstance(operand, MemoryOperand):
+                for part in elements_of(operand):
                     yield self._operand(part, place)
 
 

@@ -32,10 +32,10 @@ class Descriptions:
         return f"{space} {address - window:#x}"
 
     def _global(self, address: int) -> str:
-        for each in self.recording.arguments:
-            index = each.index_at(address)
+        for argument in self.recording.arguments:
+            index = argument.index_at(address)
             if index is not None:
-                return f"{each.name}{list(index)}"
+                return f"{argument.name}{list(index)}"
         for name, symbol in self.recording.program.globals.items():
             if symbol.space != "shared" and 0 <= address - symbol.address < max(symbol.size, 1):
                 return f"{name}+{address - symbol.address}"

@@ -57,9 +57,9 @@ def operands_with(program: Program, arch: str, wanted: list[tuple[Register, ...]
     """
     operands: list[tuple[bool, MatrixOperand]] = []
     for op in program.sites:
-        for each in matrix_operands(op, arch):
-            if len(each.registers) >= len(wanted) and _holds(each.registers, wanted):
-                operands.append((not op.record.multiplies, each))
+        for matrix_operand in matrix_operands(op, arch):
+            if len(matrix_operand.registers) >= len(wanted) and _holds(matrix_operand.registers, wanted):
+                operands.append((not op.record.multiplies, matrix_operand))
     yield from (each for _, each in sorted(operands, key=lambda pair: pair[0]))
 
 

@@ -110,10 +110,10 @@ class Origins:
 
     def _read_bytes(self, place: MemoryPlace) -> bytes:
         """Return the bytes of an argument that nobody wrote while the launch ran."""
-        for each in self.recording.arguments:
-            offset = place.address - each.address
-            if offset >= 0 and offset + place.size <= each.array.nbytes:
-                flat = each.array.ravel(order="K").view(np.uint8)
+        for argument in self.recording.arguments:
+            offset = place.address - argument.address
+            if offset >= 0 and offset + place.size <= argument.array.nbytes:
+                flat = argument.array.ravel(order="K").view(np.uint8)
                 return flat[offset : offset + place.size].tobytes()
         return b""
 
@@ -198,9 +198,9 @@ class Origin:
     def _dtype(self, place: MemoryPlace) -> AnyDtype | None:
         """Return the type of the array that a place lies in."""
         recording = self._origins.recording
-        for each in recording.arguments:
-            if each.index_at(place.address) is not None:
-                return each.array.dtype
+        for argument in recording.arguments:
+            if argument.index_at(place.address) is not None:
+                return argument.array.dtype
         for array in recording.shared_arrays.all() if space_of(place.address) == "shared" else ():
             if array.index_at(place.address - SHARED_WINDOW) is not None:
                 return array.dtype
@@ -250,10 +250,10 @@ class Origin:
         arguments = self._origins.recording.arguments
         for node in self.walk():
             if node.kind == "input" and isinstance(node.place, MemoryPlace):
-                for each in arguments:
-                    index = each.index_at(node.place.address)
+                for argument in arguments:
+                    index = argument.index_at(node.place.address)
                     if index is not None:
-                        by_argument.setdefault(each.name, set()).add(index)
+                        by_argument.setdefault(argument.name, set()).add(index)
                         break
         return {name: sorted(indices) for name, indices in by_argument.items()}
 

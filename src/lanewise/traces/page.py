@@ -56,12 +56,12 @@ def page_data(recording: Recording, most: int = MOST_BYTES) -> dict[str, Any]:
     points = [_point(recording, point, layouts) for point in log.points]
     sizes = np.array([point.size for point in log.points])
     steps = log.entries[recording.steps]
-    each = sizes[steps["point"]]
-    count = int(np.searchsorted(np.cumsum(each + 24), most, "right"))
-    steps, each = steps[:count], each[:count]
+    payload_sizes = sizes[steps["point"]]
+    count = int(np.searchsorted(np.cumsum(payload_sizes + 24), most, "right"))
+    steps, payload_sizes = steps[:count], payload_sizes[:count]
     payloads = [
         log.memory[start : start + size]
-        for start, size in zip(steps["payload"].tolist(), each.tolist(), strict=True)
+        for start, size in zip(steps["payload"].tolist(), payload_sizes.tolist(), strict=True)
     ]
     names = recording.names
     by_register: dict[str, str] = {}
@@ -114,7 +114,7 @@ def page_data(recording: Recording, most: int = MOST_BYTES) -> dict[str, Any]:
                 ("state", np.int32),
             )
         },
-        "offsets": packed((np.cumsum(each) - each).astype(np.int32)),
+        "offsets": packed((np.cumsum(payload_sizes) - payload_sizes).astype(np.int32)),
         "payload": packed(np.concatenate(payloads) if payloads else np.zeros(0, np.uint8)),
     }
 
@@ -163,31 +163,31 @@ def _point(recording: Recording, point: Point, layouts: _Layouts) -> dict[str, o
         ],
         "accesses": [
             {
-                "kind": each.located.access.verb,
-                "at": each.addresses,
-                "end": each.addresses + ADDRESS_BYTES,
-                "bytes": each.bytes,
-                "size": each.size,
+                "kind": access.located.access.verb,
+                "at": access.addresses,
+                "end": access.addresses + ADDRESS_BYTES,
+                "bytes": access.bytes,
+                "size": access.size,
                 "type": op.types[-1] if op.types else "b8",
             }
-            for each in point.accesses
+            for access in point.accesses
         ],
         "matrices": [
             {
-                "name": each.name,
-                "rows": each.operand.rows,
-                "cols": each.operand.cols,
-                "type": _held_type(recording, each),
-                "slot": each.operand.slot_bits,
-                "slots": each.operand.slots,
-                "result": each.is_result,
-                "registers": [register.name for register in each.registers],
-                "warps": each.operand.threads // LANES,
+                "name": matrix_operand.name,
+                "rows": matrix_operand.operand.rows,
+                "cols": matrix_operand.operand.cols,
+                "type": _held_type(recording, matrix_operand),
+                "slot": matrix_operand.operand.slot_bits,
+                "slots": matrix_operand.operand.slots,
+                "result": matrix_operand.is_result,
+                "registers": [register.name for register in matrix_operand.registers],
+                "warps": matrix_operand.operand.threads // LANES,
                 # The number of its layout: slots over the threads' registers.
-                "layout": layouts.number(each.operand),
+                "layout": layouts.number(matrix_operand.operand),
             }
-            for each in matrix_operands(op, recording.run.arch)
-            if each.operand.slot_bits >= 8
+            for matrix_operand in matrix_operands(op, recording.run.arch)
+            if matrix_operand.operand.slot_bits >= 8
         ],
     }
 

@@ -74,11 +74,11 @@ def _waits(recording: Recording) -> Iterator[Event]:
 def _copies(recording: Recording, copies: list[Copy]) -> Iterator[Event]:
     """Yield the begin and the end of each asynchronous copy."""
     end = len(recording.log)
-    for number, each in enumerate(copies):
-        stop = int(recording.steps[each.completed]) if each.completed is not None else end
-        same = {"cat": "copy", "name": "cp.async", "id": number, "pid": each.block, "tid": each.warp}
-        args = {"issued": each.issued, "committed": each.committed, "completed": each.completed}
-        yield {"ph": "b", "ts": int(recording.steps[each.issued]), "args": args, **same}
+    for number, copy in enumerate(copies):
+        stop = int(recording.steps[copy.completed]) if copy.completed is not None else end
+        same = {"cat": "copy", "name": "cp.async", "id": number, "pid": copy.block, "tid": copy.warp}
+        args = {"issued": copy.issued, "committed": copy.committed, "completed": copy.completed}
+        yield {"ph": "b", "ts": int(recording.steps[copy.issued]), "args": args, **same}
         yield {"ph": "e", "ts": stop, **same}
 
 

@@ -118,9 +118,9 @@ class PlaceNames:
         )
 
     def _by_array(self, array: AnyArray) -> ArgumentArray:
-        for each in self.recording.arguments:
-            if each.array is array:
-                return each
+        for argument in self.recording.arguments:
+            if argument.array is array:
+                return argument
         names = _listed([each.name for each in self.recording.arguments])
         raise LanewiseError(f"this array was no argument of the traced launch; its arrays are {names}")
 
@@ -132,9 +132,9 @@ class PlaceNames:
 
     def _element(self, name: str, index: tuple[int, ...], block: int) -> MemoryPlace | None:
         """Return an element of an array by its name; None if there is no such array."""
-        for each in self.recording.arguments:
-            if each.name == name:
-                return self._argument(each, index, block)
+        for argument in self.recording.arguments:
+            if argument.name == name:
+                return self._argument(argument, index, block)
         shared = self.recording.shared_arrays.declared.get(name)
         tensor = tensor_reading(self.recording)
         if shared is None and name in tensor.matrices:

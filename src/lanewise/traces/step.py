@@ -167,8 +167,8 @@ class Step:
         if not self.is_complete:
             return {}
         return {
-            each.register.name: typed(self.registers.bits([each.register]), each.register.type)
-            for each in self._point.registers
+            register.register.name: typed(self.registers.bits([register.register]), register.register.type)
+            for register in self._point.registers
         }
 
     @cached_property

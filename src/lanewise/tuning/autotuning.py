@@ -220,10 +220,10 @@ def _with_progress(configurations: list[Configuration], name: str) -> Iterator[C
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(f"tuning {name}", total=len(configurations))
-        for each in configurations:
-            words = ", ".join(f"{key}={value}" for key, value in each.items())
+        for configuration in configurations:
+            words = ", ".join(f"{key}={value}" for key, value in configuration.items())
             progress.update(task, description=f"tuning {name}: {words}")
-            yield each
+            yield configuration
             progress.advance(task)
 
 

@@ -75,7 +75,7 @@ class Timing:
 @short_traceback
 def benchmark(
     f: Callable[[], object],
-    *,
+    *arguments: object,
     warmup: float = 25,
     rep: float = 100,
     flush: bool = True,
@@ -93,9 +93,10 @@ def benchmark(
     >>> 0 < timing.min <= timing.median <= timing.max
     True
     """
-    if not callable(f):
+    if not callable(f) or arguments:
+        given = f"{f!r} and its arguments" if arguments else repr(f)
         raise LanewiseError(
-            f"lw.benchmark takes a function to call, as in lambda: kernel[grid, block](…); not {f!r}"
+            f"lw.benchmark takes a function to call, as in lambda: kernel[grid, block](…); not {given}"
         )
     if warmup < 0 or rep < 0:
         raise LanewiseError(f"warmup= and rep= are milliseconds, not {warmup!r} and {rep!r}")

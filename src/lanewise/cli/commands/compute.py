@@ -168,14 +168,14 @@ def _everywhere(instruction: Instruction, inputs: dict[str, object]) -> Answer:
         "missing": comparison.missing,
         "archs": [
             {
-                "arch": each.arch,
-                "instruction": each.instruction.text,
-                "model": str(each.model),
-                "fidelity": each.model.fidelity,
-                "source": each.model.source,
-                "bits": each.instruction.d.format.to_bits(each.d).tolist(),
+                "arch": result.arch,
+                "instruction": result.instruction.text,
+                "model": str(result.model),
+                "fidelity": result.model.fidelity,
+                "source": result.model.source,
+                "bits": result.instruction.d.format.to_bits(result.d).tolist(),
             }
-            for each in comparison.results
+            for result in comparison.results
         ],
     }
     rows = [(each.arch, each.instruction.text, str(each.model)) for each in comparison.results]

@@ -214,8 +214,8 @@ def of_register(instruction: Instruction, operand: Operand, lane: int, register:
     notes: list[str] = []
     if inputs:
         made_of: dict[Holding, None] = {}
-        for each in holdings:
-            more, notes = _inputs(instruction, operand, each.row, each.col, each.product)
+        for holding in holdings:
+            more, notes = _inputs(instruction, operand, holding.row, holding.col, holding.product)
             made_of.update(dict.fromkeys(more))
         shown += made_of
         data["inputs"] = [each.record() for each in made_of]

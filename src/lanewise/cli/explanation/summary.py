@@ -98,14 +98,14 @@ def _modifiers(instruction: Instruction) -> str:
 def _operands(instruction: Instruction) -> Table:
     rows = [
         (
-            each.name,
-            f"{each.rows}×{each.cols}",
-            each.format.name,
-            each.registers,
-            each.packing,
-            str(each.layout),
+            operand.name,
+            f"{operand.rows}×{operand.cols}",
+            operand.format.name,
+            operand.registers,
+            operand.packing,
+            str(operand.layout),
         )
-        for each in instruction.operands.values()
+        for operand in instruction.operands.values()
     ]
     columns = ("operand", "matrix", "format", "registers", "packing", "CuTe layout (thread, value)")
     return Table("Operands", columns, rows)

@@ -59,14 +59,14 @@ def _in_tensor_memory(product: Tcgen05Instruction, data: Data) -> Table:
     rows: list[Sequence[Cell]] = [
         (
             block,
-            span(start + each.row, each.rows),
-            span(each.column, each.columns),
-            span(each.lane, each.rows),
-            span(0, each.columns),
-            _warps(each.lane, each.rows),
+            span(start + region.row, region.rows),
+            span(region.column, region.columns),
+            span(region.lane, region.rows),
+            span(0, region.columns),
+            _warps(region.lane, region.rows),
         )
         for block, start in enumerate(first)
-        for each in d.regions
+        for region in d.regions
     ]
     names = ("block", "rows", "columns", "lanes", "tensor_columns", "warps")
     data["d"] = [dict(zip(names, row, strict=True)) for row in rows]
@@ -153,13 +153,13 @@ def of_element(product: Tcgen05Instruction, element: tuple[str, int, int]) -> An
 def _lines(places: Iterable[Bits]) -> list[Sequence[Cell]]:
     return [
         (
-            each.block,
-            each.lane,
-            each.column,
-            span(each.first_bit, each.bits),
-            Place(each.block, each.lane, each.column).warps.removeprefix("warps "),
+            place.block,
+            place.lane,
+            place.column,
+            span(place.first_bit, place.bits),
+            Place(place.block, place.lane, place.column).warps.removeprefix("warps "),
         )
-        for each in places
+        for place in places
     ]
 
 
@@ -171,12 +171,14 @@ def of_tensor_lane(product: Tcgen05Instruction, lane: int) -> Answer:
     lines: list[Sequence[Cell]] = []
     words = []
     for block in range(product.cta_group):
-        for each in d.regions:
-            if each.lane <= lane < each.lane + each.rows:
-                row = block * d.rows // d.cta_group + each.row + lane - each.lane
-                lines.append((block, f"D[{row}][{span(each.column, each.columns)}]", span(0, each.columns)))
+        for region in d.regions:
+            if region.lane <= lane < region.lane + region.rows:
+                row = block * d.rows // d.cta_group + region.row + lane - region.lane
+                lines.append(
+                    (block, f"D[{row}][{span(region.column, region.columns)}]", span(0, region.columns))
+                )
                 words.append(
-                    {"block": block, "row": row, "first_column": each.column, "columns": each.columns}
+                    {"block": block, "row": row, "first_column": region.column, "columns": region.columns}
                 )
     rows: list[tuple[str, Cell]] = [("instruction", str(product)), ("lane", lane)]
     rows.append(("loaded by", Place(0, lane, 0).warps))

@@ -37,8 +37,8 @@ def with_groups(command: Callable[..., T]) -> Callable[..., T]:
             continue
         types = get_type_hints(kind, include_extras=True)
         parameters += [
-            Parameter(each.name, parameter.kind, default=each.default, annotation=types[each.name])
-            for each in fields(kind)
+            Parameter(field.name, parameter.kind, default=field.default, annotation=types[field.name])
+            for field in fields(kind)
         ]
 
     @wraps(command)

@@ -211,8 +211,8 @@ class Adapter:
         debugger.catches = self._catches
         self.connection.event("output", category="console", output=f"{information.recorded(debugger)}\n")
         for path in self._lines:
-            for each in self._set_lines(path):
-                self.connection.event("breakpoint", reason="changed", breakpoint=each)
+            for set_line in self._set_lines(path):
+                self.connection.event("breakpoint", reason="changed", breakpoint=set_line)
         self._set_watched()
         stop = debugger.to_first_finding() if self._launch.get("check") else None
         if stop is None:

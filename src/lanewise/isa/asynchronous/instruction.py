@@ -141,9 +141,9 @@ def async_instructions(arch: str | None = None, family: str | None = None) -> li
     if family is not None and family not in families():
         raise LanewiseError(f"unknown family {family!r}; families are {', '.join(families())}")
     return [
-        each
-        for each in _forms().values()
-        if (name is None or name in each.archs) and (family is None or family == each.family)
+        form
+        for form in _forms().values()
+        if (name is None or name in form.archs) and (family is None or family == form.family)
     ]
 
 

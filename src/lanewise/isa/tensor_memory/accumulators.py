@@ -87,10 +87,10 @@ def d_places(
 
     rows = block_rows(m, cta_group)
     lanes, columns = np.empty((rows, n), np.int64), np.empty((rows, n), np.int64)
-    for each in regions(m, n, cta_group, ws, sparse):
-        part = np.s_[each.row : each.row + each.rows, each.column : each.column + each.columns]
-        lanes[part] = each.lane + np.arange(each.rows)[:, None]
-        columns[part] = np.arange(each.columns)
+    for region in regions(m, n, cta_group, ws, sparse):
+        part = np.s_[region.row : region.row + region.rows, region.column : region.column + region.columns]
+        lanes[part] = region.lane + np.arange(region.rows)[:, None]
+        columns[part] = np.arange(region.columns)
     return lanes, columns
 
 

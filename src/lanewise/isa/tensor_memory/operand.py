@@ -73,7 +73,7 @@ class Accumulator(Operand):
         """
         lane, column = within(lane, LANES, "lane", self.title), within(column, COLUMNS, "column", self.title)
         first = within(block, self.cta_group, "block", self.title) * block_rows(self.rows, self.cta_group)
-        for each in self.regions:
-            if 0 <= lane - each.lane < each.rows and column < each.columns:
-                return first + each.row + lane - each.lane, each.column + column
+        for region in self.regions:
+            if 0 <= lane - region.lane < region.rows and column < region.columns:
+                return first + region.row + lane - region.lane, region.column + column
         return None

@@ -28,8 +28,8 @@ class UncertainAliases:
 
     def accept(self) -> None:
         """Take the contents that the containers have now for unchanged."""
-        for each in self.containers:
-            each.note_contents()
+        for container in self.containers:
+            container.note_contents()
 
     def check(self) -> None:
         """Raise an error if one of them was changed in place while another is in reach."""
@@ -96,11 +96,11 @@ def may_be_aliases_of(keys: Collection[Any]) -> set[object]:
 
 def check_aliases() -> None:
     """Raise an error if a container was changed in place that may be another one's alias."""
-    for each in tuple(current().uncertain_aliases):
-        each.check()
+    for alias in tuple(current().uncertain_aliases):
+        alias.check()
 
 
 def accept_contents() -> None:
     """Take what containers hold now for unchanged: a branch or loop has set it, and not the program."""
-    for each in current().uncertain_aliases:
-        each.accept()
+    for alias in current().uncertain_aliases:
+        alias.accept()

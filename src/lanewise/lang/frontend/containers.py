@@ -63,9 +63,9 @@ def _is_object(value: object) -> bool:
     if type(attributes) is not dict or home in ("lanewise", "builtins"):
         return False
     return any(
-        isinstance(each, Traced)
-        or (isinstance(each, tuple | list) and any(isinstance(one, Traced) for one in each))
-        for each in attributes.values()
+        isinstance(attribute, Traced)
+        or (isinstance(attribute, tuple | list) and any(isinstance(one, Traced) for one in attribute))
+        for attribute in attributes.values()
     )
 
 

@@ -277,6 +277,11 @@ class Runtime:
         builder.label(done)
         return Scalar(pred, outcome)
 
+    def require_called(self, value: object, text: str) -> None:
+        """Raise an error for a statement that names a function and does not call it."""
+        if callable(value) and not isinstance(value, Traced):
+            raise current().error(f"{text} is a function that is not called: write {text}()")
+
     def not_(self, value: object) -> AnyValue:
         """Return `not a`, a predicate where a is traced."""
         return invert(as_predicate(value)) if isinstance(value, Traced) else not value

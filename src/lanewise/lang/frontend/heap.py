@@ -53,10 +53,10 @@ def captured_names(code: CodeType) -> dict[CodeType, frozenset[str]]:
     captured: dict[CodeType, frozenset[str]] = {}
 
     def collect(outer: CodeType, names: frozenset[str]) -> None:
-        for each in outer.co_consts:
-            if isinstance(each, CodeType):
-                captured[each] = names.intersection(each.co_freevars)
-                collect(each, captured[each])
+        for constant in outer.co_consts:
+            if isinstance(constant, CodeType):
+                captured[constant] = names.intersection(constant.co_freevars)
+                collect(constant, captured[constant])
 
     collect(code, frozenset(code.co_cellvars))
     return captured
@@ -250,7 +250,8 @@ class State:
     def is_changed(self) -> bool:
         """Return whether a container has other contents now."""
         return any(
-            not each.is_unchanged() and not self.is_left_to_python(each) for each in self.containers.values()
+            not container.is_unchanged() and not self.is_left_to_python(container)
+            for container in self.containers.values()
         )
 
 

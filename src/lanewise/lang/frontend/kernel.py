@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 _MOST_CONFIGURED = 1024
 #: Modules that a kernel keeps: it is traced once for each arch and values of its Constexpr parameters.
 _MOST_MODULES = 256
+#: What launches a kernel in other libraries.
+_LAUNCHES_ELSEWHERE = ("launch", "run", "forall", "configure", "__call__")
 #: What @lw.kernel(…) takes.
 _OPTIONS = ("max_threads", "min_blocks", "max_registers", "cluster")
 #: Blocks of a cluster that every GPU with clusters runs.
@@ -67,6 +69,15 @@ class Kernel:
                 f"{name} of the kernel {self.name} cannot be set: define the function anew, with @lw.kernel"
             )
         super().__setattr__(name, value)
+
+    if not TYPE_CHECKING:  # a type checker has to know the attributes
+
+        def __getattr__(self, name: str) -> NoReturn:
+            of_kernel = getattr(self.__dict__.get("function"), "__name__", "")
+            mend = f"; {of_kernel}[grid, block](…) launches it" if name in _LAUNCHES_ELSEWHERE else ""
+            raise AttributeError(
+                f"the kernel {of_kernel} has no attribute {name!r}{mend}", name=name, obj=None
+            )
 
     @property
     def name(self) -> str:
@@ -123,14 +134,14 @@ class Kernel:
                 raise KernelError(
                     f"{self.name} has no Constexpr parameter {name}; it has {', '.join(names) or 'none'}"
                 )
-        for each in self.parameters:
-            if each.is_constexpr:
-                value = given.get(each.name, each.default)
+        for parameter in self.parameters:
+            if parameter.is_constexpr:
+                value = given.get(parameter.name, parameter.default)
                 if value is inspect.Parameter.empty:
                     raise KernelError(
-                        f"{self.name} needs a value for the Constexpr {each.name}: {each.name}=…"
+                        f"{self.name} needs a value for the Constexpr {parameter.name}: {parameter.name}=…"
                     )
-                known[each.name] = value
+                known[parameter.name] = value
         return known
 
     def _traced(self, arch: str | None, constants: dict[str, object]) -> Traced[BlockNeeds]:
@@ -160,13 +171,13 @@ class Kernel:
             builder.location = rewritten.location
             arguments: dict[str, Any] = {}
             declared: list[str] = []
-            for each in self.parameters:
-                if each.is_constexpr:
-                    arguments[each.name] = constants[each.name]
+            for parameter in self.parameters:
+                if parameter.is_constexpr:
+                    arguments[parameter.name] = constants[parameter.name]
                 else:
-                    declared.append(declaration(each))
-                    arguments[each.name] = traced_argument(builder, each)
-                    builder.bound[each.name] = [arguments[each.name]]
+                    declared.append(declaration(parameter))
+                    arguments[parameter.name] = traced_argument(builder, parameter)
+                    builder.bound[parameter.name] = [arguments[parameter.name]]
             rewritten.call(arguments)
             names = [each.name for each in self.parameters if not each.is_constexpr]
             self._require_register_bound(builder)

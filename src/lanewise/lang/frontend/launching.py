@@ -101,9 +101,9 @@ class ConfiguredKernel:
         """Return whether the PTX kernel takes the same arguments: no Constexpr, nothing that is encoded."""
         parameters = [each for each in self.kernel.parameters if not each.is_constexpr]
         encoded = [
-            each
-            for each in parameters
-            if isinstance(each.kind, Format) and each.kind.bits < 32 and not is_int(each.kind)
+            parameter
+            for parameter in parameters
+            if isinstance(parameter.kind, Format) and parameter.kind.bits < 32 and not is_int(parameter.kind)
         ]
         return (
             len(args) == len(parameters) and parameters == self.kernel.parameters[: len(args)] and not encoded
@@ -138,16 +138,16 @@ def split_arguments(
             f"{'is' if len(missing) == 1 else 'are'} missing"
         )
     arguments, constants = [], {}
-    for each in parameters:
-        value = given.get(each.name, each.default)
-        if each.is_constexpr:
-            constants[each.name] = value
-        elif isinstance(each.kind, Ptr):
-            arguments.append(_check_pointer(kernel, each, value))
-        elif isinstance(each.kind, TensorMapType):
-            arguments.append(_check_tensor_map(kernel, each, value))
+    for parameter in parameters:
+        value = given.get(parameter.name, parameter.default)
+        if parameter.is_constexpr:
+            constants[parameter.name] = value
+        elif isinstance(parameter.kind, Ptr):
+            arguments.append(_check_pointer(kernel, parameter, value))
+        elif isinstance(parameter.kind, TensorMapType):
+            arguments.append(_check_tensor_map(kernel, parameter, value))
         else:
-            arguments.append(_check_scalar(kernel, each, value))
+            arguments.append(_check_scalar(kernel, parameter, value))
     return tuple(arguments), constants
 
 
@@ -222,7 +222,7 @@ def _check_scalar(kernel: TraceableKernel, parameter: Parameter, value: Any) -> 
     what = f"{kernel.name}: {parameter.name} is lw.{dtype_name(dtype)}"
     if is_int(dtype):
         if isinstance(plain, bool) or not isinstance(plain, int):
-            given = f"{type(value).__name__} {value!r}" if not hasattr(value, "dtype") else "an array"
+            given = "an array" if getattr(value, "shape", ()) else f"{type(value).__name__} {plain!r}"
             mend = f"; int(…) makes {int(plain)} of it" if _is_whole(plain) else _as_pointer(parameter, value)
             raise KernelError(f"{what} and takes an integer, not {given}{mend}")
         if not dtype.min <= plain <= dtype.max:

@@ -127,9 +127,9 @@ class LoopValues:
         for each in self._copies:
             copies_of[each.entry.key] += 1
         parts = [
-            (each.entry.name, [each.value, each.entry.value])
-            for each in self._copies
-            if copies_of[each.entry.key] > 1 or self._has_other_locations(each)
+            (copy.entry.name, [copy.value, copy.entry.value])
+            for copy in self._copies
+            if copies_of[copy.entry.key] > 1 or self._has_other_locations(copy)
         ]
         if parts:
             made = [each.value for each in self._copies]

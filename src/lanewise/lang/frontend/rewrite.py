@@ -324,6 +324,17 @@ class _Rewriter:
         first, *rest = [self.visit(each) for each in node.values]
         return NodesAt(node).call(RUNTIME_NAME, name, first, *map(_function, rest))
 
+    def visit_Expr(self, node: ast.Expr) -> object:
+        if isinstance(
+            node.value, ast.Name | ast.Attribute
+        ):  # perhaps a function whose parentheses are missing
+            nodes, text = NodesAt(node), ast.unparse(node.value)
+            node.value = nodes.call(
+                RUNTIME_NAME, "require_called", self.visit(node.value), nodes.constant(text)
+            )
+            return node
+        return self.generic_visit(node)
+
     def visit_UnaryOp(self, node: ast.UnaryOp) -> object:
         operand = self.visit(node.operand)
         if isinstance(node.op, ast.Not):

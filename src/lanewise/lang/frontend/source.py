@@ -70,7 +70,9 @@ class RewrittenFunction:
         code = compile(module, self.file, "exec", dont_inherit=True)
         factory = next(each for each in code.co_consts if isinstance(each, CodeType))
         inner = next(
-            each for each in factory.co_consts if isinstance(each, CodeType) and each.co_name == tree.name
+            constant
+            for constant in factory.co_consts
+            if isinstance(constant, CodeType) and constant.co_name == tree.name
         )
         inner = inner.replace(co_name=original.__name__, co_qualname=original.__qualname__)
         runtime.scope = Scope(original.__globals__, captured_names(inner))
@@ -108,6 +110,12 @@ class RewrittenFunction:
             if isinstance(error, AttributeError) and isinstance(error.obj, Pointer) and error.name in _SIZES:
                 raise _error(
                     f"a pointer has no {error.name}: pass the sizes of the array as parameters", error
+                ) from None
+            if "setting an array element" in str(error):
+                raise _error(
+                    "an array of NumPy cannot hold values of the kernel: lw.local(lw.f32, 4) is an array of "
+                    "each thread, lw.shared(lw.f32, 4) one of the block",
+                    error,
                 ) from None
             raise _error(
                 f"Python raised while tracing: {type(error).__name__}: {error}{_origin(error)}", error

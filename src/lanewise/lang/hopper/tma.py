@@ -205,8 +205,8 @@ def _tensor_address(map: object, coordinates: object, what: str) -> TensorAddres
             "given"
         )
     operands = []
-    for each in entries:
-        one = scalar(each, None, f"a coordinate of {what}")
+    for entry in entries:
+        one = scalar(entry, None, f"a coordinate of {what}")
         if one.dtype not in (i32, u32):
             raise current().error(
                 f"a coordinate of {what} is i32, not {describe(one)}: convert it with .to(lw.i32)"

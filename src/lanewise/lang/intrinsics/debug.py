@@ -89,13 +89,15 @@ def print_values(values: tuple[object, ...], sep: str = " ", end: str = "\n", **
     if others:
         raise current().error(f"`print` of traced values takes sep= and end=, not {', '.join(others)}=")
     words, printed = [], []
-    for each in values:
-        if not isinstance(each, Traced):
-            words.append(str(each).replace("%", "%%"))
+    for value in values:
+        if not isinstance(value, Traced):
+            words.append(str(value).replace("%", "%%"))
             continue
-        if not isinstance(each, Scalar):
-            raise current().error(f"`print` writes numbers, and {describe(each)} is many: print its elements")
-        promoted = _promoted(each)
+        if not isinstance(value, Scalar):
+            raise current().error(
+                f"`print` writes numbers, and {describe(value)} is many: print its elements"
+            )
+        promoted = _promoted(value)
         words.append("%g" if promoted.dtype is f64 else _integer_conversion(promoted.dtype))
         printed.append(promoted)
     printf(sep.replace("%", "%%").join(words) + end.replace("%", "%%"), *printed)

@@ -149,11 +149,11 @@ def _extreme(name: str, values: tuple[Any, ...], nan: bool) -> object:
     if not any(isinstance(each, Traced) for each in values):
         return (min_ if name == "min" else max_)(values)
     extreme = values[0]
-    for each in values[1:]:
-        if not isinstance(extreme, Traced) and not isinstance(each, Traced):
-            extreme = (min_ if name == "min" else max_)((extreme, each))
+    for value in values[1:]:
+        if not isinstance(extreme, Traced) and not isinstance(value, Traced):
+            extreme = (min_ if name == "min" else max_)((extreme, value))
             continue
-        a, b = same_dtype_operands(name, extreme, each)
+        a, b = same_dtype_operands(name, extreme, value)
         dtype = a.dtype
         if dtype is pred or (not is_int(dtype) and not is_float(dtype) and dtype not in PAIRS):
             raise current().error(f"lw.{name} compares numbers, not {describe(a)}")

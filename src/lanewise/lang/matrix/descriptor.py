@@ -195,9 +195,9 @@ def _misfit(described: DescribedLayout, origin: tuple[int, int], rows: int, k: i
 
     def lies(number: int, modes: Any) -> int:
         offset = 0
-        for each in modes[:-1]:
-            offset += number % each.extent * strides.get(each.stride, each.stride)
-            number //= each.extent
+        for mode in modes[:-1]:
+            offset += number % mode.extent * strides.get(mode.stride, mode.stride)
+            number //= mode.extent
         return int(offset + number * strides.get(modes[-1].stride, modes[-1].stride))
 
     start = described.byte_offset(row, first)

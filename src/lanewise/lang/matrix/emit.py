@@ -75,8 +75,8 @@ def multiply(
         c = full_fragment(instruction.c, 0)
     sources: list[object] = [
         tuple(
-            each.in_register
-            for each in operand_registers(instruction.operands[name], given, name.upper(), text)
+            operand_register.in_register
+            for operand_register in operand_registers(instruction.operands[name], given, name.upper(), text)
         )
         for name, given in (("a", a), ("b", b), ("c", c))
     ]
@@ -145,7 +145,7 @@ def _raw_registers(instruction: Instruction, given: Any) -> list[Scalar]:
     values = list(given.registers) if isinstance(given, Fragment) else given
     values = [values] if isinstance(values, Scalar) else list(values)
     if len(values) != operand.registers or any(
-        not isinstance(each, Scalar) or each.dtype.bits != 32 or each.dtype is f32 for each in values
+        not isinstance(value, Scalar) or value.dtype.bits != 32 or value.dtype is f32 for value in values
     ):
         raise current().error(
             f"{instruction.text} takes {operand.registers} registers of two 16-bit elements (u32, "

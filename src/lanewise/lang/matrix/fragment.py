@@ -33,10 +33,10 @@ def is_accumulator(operand: Operand) -> bool:
 def accumulator_registers(values: list[Scalar]) -> list[Scalar]:
     """Return values moved into registers of their own, which wgmma may change in place."""
     copies = []
-    for each in values:
-        register = Register(register_kind(each.dtype), in_place=True)
-        current().emit(f"mov.{register.kind}", register, each.operand)
-        copies.append(Scalar(each.dtype, register))
+    for value in values:
+        register = Register(register_kind(value.dtype), in_place=True)
+        current().emit(f"mov.{register.kind}", register, value.operand)
+        copies.append(Scalar(value.dtype, register))
     return copies
 
 
@@ -58,9 +58,9 @@ def write_register(held: Scalar, value: Scalar) -> Scalar:
 
 def mark_accumulator(registers: list[Any]) -> None:
     """Note that registers, which a loop or branch made, are those of an accumulator and changed in place."""
-    for each in registers:
-        if isinstance(each, Scalar) and each.register is not None:
-            each.register.in_place = True
+    for register in registers:
+        if isinstance(register, Scalar) and register.register is not None:
+            register.register.in_place = True
 
 
 class Fragment(Node):
@@ -103,8 +103,8 @@ class Fragment(Node):
 
     def named(self, name: str) -> None:
         """Give the registers the Python name that the fragment is bound to, with numbers."""
-        for number, each in enumerate(self._registers):
-            each.named(f"{name}{number}" if len(self._registers) > 1 else name)
+        for number, register in enumerate(self._registers):
+            register.named(f"{name}{number}" if len(self._registers) > 1 else name)
 
     def __len__(self) -> int:
         return self.operand.values
@@ -246,12 +246,14 @@ def operand_registers(operand: Operand, given: object, name: str, instruction: s
         raise builder.error(
             f"{name} of {instruction} has {operand.registers} registers ({operand}); {len(values)} are given"
         )
-    for each in values:
-        if each.dtype != wanted and not (wanted is u32 and each.dtype.bits == 32 and each.dtype is not f32):
+    for value in values:
+        if value.dtype != wanted and not (
+            wanted is u32 and value.dtype.bits == 32 and value.dtype is not f32
+        ):
             count = f"[:{len(values)}]" if len(values) > 1 else "[0]"
             raise builder.error(
-                f"{name} of {instruction} has {dtype_name(wanted)} registers, and {describe(each)} is given: "
-                f"f{count} of a fragment f are elements, and f.registers{count} are registers"
+                f"{name} of {instruction} has {dtype_name(wanted)} registers, and {describe(value)} is given"
+                f": f{count} of a fragment f are elements, and f.registers{count} are registers"
             )
     return values
 

@@ -200,9 +200,9 @@ def as_layout(layout: Any, swizzle: Swizzle | None = None) -> Any:
 def integer_entries(what: object) -> tuple[Any, ...]:
     """Return a shape or a stride as a tuple; an error unless its entries are integers, traced or not."""
     entries = what if isinstance(what, tuple) else (what,)
-    for each in entries:
-        if not isinstance(each, Scalar) and (isinstance(each, bool) or not isinstance(each, int)):
-            raise current().error(f"shapes and strides are integers, traced or not; not {describe(each)}")
+    for entry in entries:
+        if not isinstance(entry, Scalar) and (isinstance(entry, bool) or not isinstance(entry, int)):
+            raise current().error(f"shapes and strides are integers, traced or not; not {describe(entry)}")
     return entries
 
 

@@ -51,10 +51,10 @@ def copy(*arguments: object, pred: object = None, fill: int | None = None, wait:
     source, target = (_tensor(each) for each in arguments[-2:])
     if fill not in (None, 0):
         raise builder.error(f"lw.copy: fill is 0 or nothing, not {fill!r}")
-    for each in (source, target):
-        if UNKNOWN in flatten((each.shape,)):
+    for tensor in (source, target):
+        if UNKNOWN in flatten((tensor.shape,)):
             raise builder.error(
-                f"lw.copy of {each}: slice the mode whose extent is known only when the kernel runs"
+                f"lw.copy of {tensor}: slice the mode whose extent is known only when the kernel runs"
             )
     atom = arguments[0] if len(arguments) == 3 else _widest_copy(source, target, pred)
     if not isinstance(atom, Copy_Atom):
@@ -125,15 +125,15 @@ def _predicate(
     if pred is None:
         return None
     if not callable(pred):
-        found = as_predicate(pred)
+        predicate = as_predicate(pred)
     else:
         tensor, number, values = _with_coordinates(source, target, read, write, atom)
         coordinates = tensor.addresses.coordinates(tensor.offset(number))
         if pred is inside:
-            found = _within_limits(tensor, number, coordinates, values)
+            predicate = _within_limits(tensor, number, coordinates, values)
         else:
-            found = as_predicate(pred(*coordinates))
-    return None if found.constant is True else found
+            predicate = as_predicate(pred(*coordinates))
+    return None if predicate.constant is True else predicate
 
 
 def _with_coordinates(
@@ -161,14 +161,14 @@ def _within_limits(tensor: View, number: int, coordinates: tuple[object, ...], v
             f"to end at a multiple of {long}: promise it by lw.assume(extent, multiple_of={long}), or "
             "copy fewer elements at a time"
         )
-    found: Any = as_predicate(True)
+    predicate: Any = as_predicate(True)
     for here, limit in zip(coordinates, tensor.addresses.limits, strict=True):
         if isinstance(here, Scalar) or isinstance(limit, Scalar):
             test = compare("lt", here, limit)
         else:
             test = as_predicate(here < limit)
-        found = test if found.constant is True else bitwise("and", found, test)
-    return found  # type: ignore[no-any-return]  # a predicate
+        predicate = test if predicate.constant is True else bitwise("and", predicate, test)
+    return predicate  # type: ignore[no-any-return]  # a predicate
 
 
 def _straddled_mode(

@@ -36,16 +36,16 @@ class AtomCopy:
 
     def __post_init__(self) -> None:
         atom, sides = self.atom, (self.source, self.target)
-        for each in sides:
-            if each.dtype.bits < 8 and isinstance(each, View):
+        for side in sides:
+            if side.dtype.bits < 8 and isinstance(side, View):
                 raise current().error(
-                    f"lw.copy of {each}: elements smaller than a byte have no addresses; load the words that "
+                    f"lw.copy of {side}: elements smaller than a byte have no addresses; load the words that "
                     "hold them, and set the fragment's elements"
                 )
-            if each.dtype.bits != atom.ValType.bits:
+            if side.dtype.bits != atom.ValType.bits:
                 raise current().error(
                     f"lw.copy: {atom.name} moves values of {atom.ValType} ({atom.ValType.bits} bits), and "
-                    f"{each} has {each.dtype.bits} bits an element; name the type where the copy is made"
+                    f"{side} has {side.dtype.bits} bits an element; name the type where the copy is made"
                 )
         kinds = {each.dtype for each in sides}
         if len(kinds) > 1 and kinds != {f32, tf32}:
@@ -88,9 +88,9 @@ def vector_pointer(tensor: View, numbers: list[int], what: str) -> Pointer:
     """Return the pointer to elements that are moved by one access; an error if they cannot be."""
     count = len(numbers)
     width = count * storage_bytes(tensor.dtype)
-    found = tensor.addresses.pointer_at(tensor.offset(numbers[0]))
+    pointer = tensor.addresses.pointer_at(tensor.offset(numbers[0]))
     if count == 1:
-        return found
+        return pointer
     reason = ""
     if not tensor.are_contiguous(numbers):
         reason = "they do not lie side by side in its layout"
@@ -98,15 +98,15 @@ def vector_pointer(tensor: View, numbers: list[int], what: str) -> Pointer:
         reason = (
             f"the swizzle {tensor.addresses.swizzle} keeps only {tensor.addresses.contiguous_run()} together"
         )
-    elif found.align % width:
-        reason = f"its address is known to be a multiple of {found.align} bytes only"
+    elif pointer.align % width:
+        reason = f"its address is known to be a multiple of {pointer.align} bytes only"
         if isinstance(tensor.addresses, StridedAddresses):
             reason += "; promise more by lw.assume(stride, multiple_of=…), lw.Ptr[dtype, 16]"
     if reason:
         raise current().error(
             f"{what}: a vector width of {count} elements ({width} bytes) cannot be for {tensor}: {reason}"
         )
-    return found
+    return pointer
 
 
 def _warp_copy(this: AtomCopy, reads: list[int], writes: list[int]) -> None:

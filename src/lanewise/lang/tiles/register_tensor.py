@@ -118,8 +118,8 @@ class RegisterTensor(Node):
     def named(self, name: str) -> None:
         """Give the registers the Python name that the tensor is bound to, with numbers."""
         if self.offset == 0 and size(self.layout) == len(self.registers) * self.slots:
-            for number, each in enumerate(self.registers):
-                each.named(f"{name}{number}")
+            for number, register in enumerate(self.registers):
+                register.named(f"{name}{number}")
 
     def index(self, number: int) -> int:
         """Return the index among all elements of the registers that the number-th coordinate leads to."""
@@ -210,9 +210,9 @@ class RegisterTensor(Node):
     def map(self, f: Callable[[Any], Any]) -> RegisterTensor:
         """Return new registers of the same shape, f applied to each element; f may change the dtype."""
         values = [f(each) for each in self]
-        for each in values:
-            if not isinstance(each, Scalar) or each.dtype != values[0].dtype:
-                raise current().error(f".map: f must give values of one dtype, not {describe(each)}")
+        for value in values:
+            if not isinstance(value, Scalar) or value.dtype != values[0].dtype:
+                raise current().error(f".map: f must give values of one dtype, not {describe(value)}")
         made = make_register_tensor(values[0].dtype, self.layout)
         made.set_elements([made.index(number) for number in range(len(values))], values)
         return made

@@ -120,11 +120,10 @@ class Writer:
                 line += f", {name}" if line else f"    .reg .{kind} {name}"
             if line:
                 declarations.append(f"{line};")
-        for each in self.builder.variables:
-            if each.space in ("shared", "local") and each.size is not None:
-                declarations.append(
-                    f"    .{each.space} .align {each.align} .b8 {each.symbol.name}[{each.size}];"
-                )
+        for variable in self.builder.variables:
+            if variable.space in ("shared", "local") and variable.size is not None:
+                storage = f".b8 {variable.symbol.name}[{variable.size}]"
+                declarations.append(f"    .{variable.space} .align {variable.align} {storage};")
         return [*declarations, ""]
 
     def _code(self, code: Code) -> None:

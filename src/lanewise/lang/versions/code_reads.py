@@ -65,9 +65,9 @@ def code_reads(code: CodeType) -> CodeReads:
 def _with_inner(code: CodeType) -> Iterator[CodeType]:
     """Yield a code object, and those of the functions defined in it."""
     yield code
-    for each in code.co_consts:
-        if isinstance(each, CodeType):
-            yield from _with_inner(each)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _with_inner(constant)
 
 
 def _chains(code: CodeType, attributes: set[str]) -> Iterator[tuple[str, Chain]]:

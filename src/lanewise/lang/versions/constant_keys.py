@@ -109,9 +109,9 @@ def _key(value: Any, around: tuple[object, ...]) -> object:
 def _attributes(value: object, slots: tuple[MemberDescriptorType, ...]) -> dict[str, object]:
     """Return the attributes that an object has in slots and in its dictionary."""
     attributes = {}
-    for each in slots:
+    for slot in slots:
         with suppress(AttributeError):  # it may have no value yet
-            attributes[f"{each.__objclass__.__qualname__}.{each.__name__}"] = each.__get__(value)
+            attributes[f"{slot.__objclass__.__qualname__}.{slot.__name__}"] = slot.__get__(value)
     held = getattr(value, "__dict__", None)
     return attributes | held if isinstance(held, dict) else attributes
 

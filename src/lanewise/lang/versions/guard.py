@@ -105,13 +105,13 @@ def guard(checks: list[Check | GlobalCheck]) -> Callable[[], bool]:
     """
     of_globals: dict[int, list[GlobalCheck]] = {}
     others: list[Check] = []
-    for each in checks:
-        if isinstance(each, Check):
-            others.append(each)
-        elif each.name.isidentifier():
-            of_globals.setdefault(id(each.variables), []).append(each)
+    for check in checks:
+        if isinstance(check, Check):
+            others.append(check)
+        elif check.name.isidentifier():
+            of_globals.setdefault(id(check.variables), []).append(check)
         else:  # pytest's assertions read variables such as @pytest_ar
-            others.append(Check("{}[{}] is {}", (each.variables, each.name, each.value)))
+            others.append(Check("{}[{}] is {}", (check.variables, check.name, check.value)))
     groups = list(of_globals.values())
     others += [Check("{}()", (_compiled(each, [], each[0].variables),)) for each in groups[1:]]
     first = groups[0] if groups else []

@@ -77,8 +77,8 @@ class PythonReads:
         self._checked: set[tuple[int, str]] = set()
         self._names: set[str] = set()
         self._pending: deque[tuple[object, bool, bool]] = deque()
-        for each in self._roots:
-            self._visit(each, forced=True)
+        for root in self._roots:
+            self._visit(root, forced=True)
         while self._pending:
             value, forced, shallow = self._pending.popleft()
             try:
@@ -127,8 +127,8 @@ class PythonReads:
             self._visit(attribute_of(value, "__wrapped__"))
 
     def _parts(self, *values: object) -> None:
-        for each in values:
-            self._visit(each)
+        for value in values:
+            self._visit(value)
 
     def _builtin_method(self, value: Any) -> None:
         """Add the object that a method of C is bound to, as in `get = table.get`; a module's has none."""

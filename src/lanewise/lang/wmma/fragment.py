@@ -121,8 +121,8 @@ class fragment(Node):
 
     def named(self, name: str) -> None:
         """Give the registers the Python name that the fragment is bound to, with numbers."""
-        for number, each in enumerate(self.registers):
-            each.named(f"{name}{number}")
+        for number, register in enumerate(self.registers):
+            register.named(f"{name}{number}")
 
     @property
     def shape(self) -> str:

@@ -23,16 +23,16 @@ _ARCH = "sm_90"
 
 def compute(call: AttentionCall) -> None:
     """Launch the kernel of a call on the current stream of its arrays' library."""
-    found, ordinal = _found(call)
+    launches, ordinal = _found(call)
     addresses = [each.address for each in _operands(call)]
-    found(addresses, current_stream(call.q, ordinal))
+    launches(addresses, current_stream(call.q, ordinal))
 
 
 def repeated(call: AttentionCall, order: list[int], shape: tuple[int, ...]) -> Callable[[Any, Any, Any], Any]:
     """Return a function that repeats a call on other tensors of torch: it makes the result, whose axes lie in
     memory in an order, and launches."""
     torch = sys.modules["torch"]
-    found, ordinal = _found(call)
+    launches, ordinal = _found(call)
     stream_of = torch._C._cuda_getCurrentRawStream
     sizes, plain = [shape[axis] for axis in order], order == sorted(order)
     back = [order.index(axis) for axis in range(len(order))]
@@ -45,10 +45,10 @@ def repeated(call: AttentionCall, order: list[int], shape: tuple[int, ...]) -> C
             out = out.permute(back)
         addresses = [q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr()]
         if not with_lse:
-            found(addresses, stream_of(ordinal))
+            launches(addresses, stream_of(ordinal))
             return out
         lse = torch.empty(shape[:-1], dtype=torch.float32, device=device)
-        found([*addresses, lse.data_ptr()], stream_of(ordinal))
+        launches([*addresses, lse.data_ptr()], stream_of(ordinal))
         return out, lse
 
     return repeat

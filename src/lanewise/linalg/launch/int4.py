@@ -24,7 +24,7 @@ from lanewise.linalg.rules import Request
 from lanewise.recently_used import RecentlyUsed
 
 if TYPE_CHECKING:
-    from lanewise.linalg.kernels.int4.kernels import Tile
+    from lanewise.linalg.kernels.int4.plans import Tile
 
 _PREPARED: RecentlyUsed[object, Prepared] = RecentlyUsed(1024)
 #: Where the address of scales is among those of operands.
@@ -50,13 +50,13 @@ def multiply(request: Request, problem: Problem, b: QuantizedMatrix, tile: Tile)
     addresses = operand_addresses(request, None)
     addresses[_METADATA] = there.metadata_address
     key = (problem, leading, tile, b.k, b.group, b.columns, request.alpha, request.beta, ordinal)
-    found = _PREPARED.get(key)
-    if found is None:
+    launches = _PREPARED.get(key)
+    if launches is None:
         name = None if problem.epilogue.function is not None else f"int4 {key!r}"
-        found = _prepared(name, context(ordinal), addresses, request, problem, (leading, tile), b)
-        _PREPARED.put(key, found)
-    found(addresses, current_stream(x, ordinal))
-    return None if copied else found
+        launches = _prepared(name, context(ordinal), addresses, request, problem, (leading, tile), b)
+        _PREPARED.put(key, launches)
+    launches(addresses, current_stream(x, ordinal))
+    return None if copied else launches
 
 
 def _rows(request: Request, problem: Problem, b: QuantizedMatrix) -> tuple[View, int]:
@@ -106,12 +106,12 @@ def unpack(b: QuantizedMatrix, like: View, target: View) -> None:
     assert ordinal is not None
     addresses = [there.values_address, there.metadata_address, target.address]
     key = ("unpack", b.shape, b.chunks, b.group, b.format.name, ordinal)
-    found = _PREPARED.get(key)
-    if found is None:
+    launches = _PREPARED.get(key)
+    if launches is None:
         device = context(ordinal)
         require_hopper(device.device, "products with weights of lw.quantize")
-        found = kept_launches(repr(key), device)
-        if found is None:
+        launches = kept_launches(repr(key), device)
+        if launches is None:
             from lanewise.linalg.kernels.int4.launches import unpack_launch
 
             formats = (s32, b.format, b.format)
@@ -120,6 +120,6 @@ def unpack(b: QuantizedMatrix, like: View, target: View) -> None:
                 for number, (address, fmt) in enumerate(zip(addresses, formats, strict=True))
             ]
             launch = unpack_launch(b.format, memory, b.shape[1], (b.chunks, b.group, b.columns))
-            found = record_launches(repr(key), [launch], device, addresses)
-        _PREPARED.put(key, found)
-    found(addresses, current_stream(like, ordinal))
+            launches = record_launches(repr(key), [launch], device, addresses)
+        _PREPARED.put(key, launches)
+    launches(addresses, current_stream(like, ordinal))

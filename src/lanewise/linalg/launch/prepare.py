@@ -111,19 +111,21 @@ def run(
     if problem.sparse:
         given = _sparse_plan(problem, ordinal)
     handle = stream_handle(stream) if stream is not None else current_stream(request.a, ordinal)
-    found = prepared(request, problem, arch, given, ordinal)
+    launches = prepared(request, problem, arch, given, ordinal)
     workspace = (
-        workspace_for(request.a, found.workspace_bytes, found.counts) if found.workspace_bytes else None
+        workspace_for(request.a, launches.workspace_bytes, launches.counts)
+        if launches.workspace_bytes
+        else None
     )
     try:
-        found(operand_addresses(request, workspace), handle)
+        launches(operand_addresses(request, workspace), handle)
     except GpuError:
-        if not found.tuned:
+        if not launches.tuned:
             raise
         tuned.forget(problem, context(ordinal).device.name)
         forget_prepared()
         return run(request, problem, arch, given, stream)
-    return found
+    return launches
 
 
 def _sparse_plan(problem: Problem, ordinal: int) -> Plan:
@@ -151,20 +153,20 @@ def prepared(
     What is on disk needs no plan: it was chosen when the launches were made.
     """
     key = (problem, given, arch, request.alpha, request.beta, ordinal)
-    found = _PREPARED.get(key)
-    if found is None:
+    launches = _PREPARED.get(key)
+    if launches is None:
         there = context(ordinal)
-        found = None
+        launches = None
         if given is None:
             fastest = tuned.tuned_plan(problem, arch_of_device(ordinal), there.device.name)
             if fastest is not None:
                 try:
-                    found = _made(request, problem, arch, None, fastest, there)
+                    launches = _made(request, problem, arch, None, fastest, there)
                 except LanewiseError:  # the planner's plan is taken, or says what is wrong with the call
                     tuned.forget(problem, there.device.name)
-        found = found or _made(request, problem, arch, given, None, there)
-        _PREPARED.put(key, found)
-    return found
+        launches = launches or _made(request, problem, arch, given, None, there)
+        _PREPARED.put(key, launches)
+    return launches
 
 
 def _made(
@@ -174,12 +176,12 @@ def _made(
     """Return the launches of a call by the plan that was tuned, the given one or the planner's."""
     key = (problem, given, arch, request.alpha, request.beta, fastest)
     name = None if problem.epilogue.function is not None else repr(key)
-    found = kept_launches(name, there)
-    if found is None:
+    launches = kept_launches(name, there)
+    if launches is None:
         plan = fastest or plan_on_gpu(problem, there.device.ordinal, arch, given)
-        found = _recorded(request, problem, plan, there, name)
-    found.tuned = fastest is not None
-    return found
+        launches = _recorded(request, problem, plan, there, name)
+    launches.tuned = fastest is not None
+    return launches
 
 
 def _recorded(request: Request, problem: Problem, plan: Plan, there: Context, name: str | None) -> Prepared:
@@ -209,8 +211,8 @@ def record_launches(
 ) -> Prepared:  # fmt: skip
     """Return launches on operands at these addresses, recorded; with a name they are kept on disk, too."""
     made: list[tuple[RecordedLaunch, Entry]] = []
-    for each in launches:
-        kernel, arguments = each.traced()
+    for launch_of_call in launches:
+        kernel, arguments = launch_of_call.traced()
         launch = recorded.record(kernel.entry, kernel.shape, arguments, there, _operand_of, addresses)
         made.append((launch, kernel.entry))
     if name is not None and made:
@@ -239,38 +241,38 @@ def _views(request: Request, problem: Problem, addresses: list[int], size: int) 
         return DeviceView(number, view.address, shape, strides, view.format)
 
     m, n, k = problem.m, problem.n, problem.k
-    found: dict[str, Any] = {
+    views: dict[str, Any] = {
         "a": matrix("a", request.a, problem.a, m, k, False),
         "b": matrix("b", request.b, problem.b, n, k // 2 if problem.sparse else k, True),
         "out": matrix("out", request.out, problem.out, m, n, False),
     }
     if request.residual is not None and problem.epilogue.residual is not None:
-        found["residual"] = matrix("residual", request.residual, problem.epilogue.residual, m, n, False)
+        views["residual"] = matrix("residual", request.residual, problem.epilogue.residual, m, n, False)
     for name, scale, strides in (
         ("scale_a", request.scale_a, problem.epilogue.scale_a_strides),
         ("scale_b", request.scale_b, problem.epilogue.scale_b_strides),
     ):
         if scale.view is not None:
-            found[name] = _scale_view(name, scale, strides, problem)
+            views[name] = _scale_view(name, scale, strides, problem)
     for name, vector in (("bias", request.bias), ("scale_out", request.scale_out)):
         if vector is not None:
             number = OPERANDS.index(name)
-            found[name] = DeviceView(number, vector.address, (vector.shape[0],), (1,), vector.format)
-    if problem.promote and "scale_a" not in found:
+            views[name] = DeviceView(number, vector.address, (vector.shape[0],), (1,), vector.format)
+    if problem.promote and "scale_a" not in views:
         # Sums that are promoted without scales: pointers that no kernel reads.
         aligned = request.a.address & -16
-        found["scale_a"] = found["scale_b"] = DeviceView(0, aligned, (1, 1), (1, 1), f32)
+        views["scale_a"] = views["scale_b"] = DeviceView(0, aligned, (1, 1), (1, 1), f32)
     if size:
         number = OPERANDS.index("workspace")
-        found["workspace"] = DeviceView(number, addresses[number], (size,), (1,), u8)
+        views["workspace"] = DeviceView(number, addresses[number], (size,), (1,), u8)
     if request.metadata is not None:
         number = OPERANDS.index("metadata")
-        found["metadata"] = DeviceView(number, addresses[number], request.metadata.shape, (1,), s32)
+        views["metadata"] = DeviceView(number, addresses[number], request.metadata.shape, (1,), s32)
     if request.bounds is not None:
         for name in ("ends",) if problem.consecutive else ("starts", "ends"):
             number = OPERANDS.index(name)
-            found[name] = DeviceView(number, addresses[number], (problem.experts,), (1,), s32)
-    return found
+            views[name] = DeviceView(number, addresses[number], (problem.experts,), (1,), s32)
+    return views
 
 
 def _scale_view(name: str, scale: Scale, strides: tuple[int, int, int], problem: Problem) -> DeviceView:
@@ -340,8 +342,11 @@ def _without_terms(
         )
     k = 128
     zeros = [empty(request.a, shape, request.a.format) for shape in ((problem.m, k), (problem.n, k))]
-    for each in zeros:
-        (each.zero_ if request.a.library == "torch" else lambda each=each: each.fill(0))()
+    for matrix in zeros:
+        if request.a.library == "torch":
+            matrix.zero_()
+        else:
+            matrix.fill(0)
     a, b = (view_of(each, "a") for each in zeros)
     request.a, request.b, request.metadata = a, b, None
     filled = replace(

@@ -157,17 +157,17 @@ def launch_records(launches: Sequence[RecordedLaunch]) -> tuple[list[int], list[
     """Return the addresses of what LAUNCH_TEXT reads of each launch, and the memory that holds it."""
     records: list[int] = []
     held: list[object] = []
-    for each in launches:
-        values, offsets, config, changes = each.parts()
+    for launch in launches:
+        values, offsets, config, changes = launch.parts()
         content = ctypes.create_string_buffer(values, max(len(values), 1))
         places = (c_uint64 * max(len(offsets), 1))(*offsets)
         settings = ctypes.create_string_buffer(config, _CONFIG_BYTES)
         rows = (c_uint64 * max(3 * len(changes), 1))(*(number for change in changes for number in change))
         words = (
             ctypes.addressof(content), len(values), len(offsets), ctypes.addressof(places),
-            ctypes.addressof(settings), len(changes), ctypes.addressof(rows), each.kernel.function,
+            ctypes.addressof(settings), len(changes), ctypes.addressof(rows), launch.kernel.function,
         )  # fmt: skip
         record = (c_uint64 * len(words))(*words)
         records.append(ctypes.addressof(record))
-        held.append((content, places, settings, rows, record, each))
+        held.append((content, places, settings, rows, record, launch))
     return records, held

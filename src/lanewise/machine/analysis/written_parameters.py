@@ -120,15 +120,15 @@ def access_sizes(program: Program) -> AccessSizes:
     shared = elsewhere = WORD_BYTES
     by_parameter: dict[int, int] = {}
     for op in program.sites:
-        for each in watched_accesses(op):
-            size = min(each.size, WORD_BYTES)
-            if each.space == "local" or size == WORD_BYTES:
+        for watched_access in watched_accesses(op):
+            size = min(watched_access.size, WORD_BYTES)
+            if watched_access.space == "local" or size == WORD_BYTES:
                 continue
-            if each.space in ("shared", "generic"):
+            if watched_access.space in ("shared", "generic"):
                 shared = min(shared, size)
-            if each.space == "shared":
+            if watched_access.space == "shared":
                 continue
-            origin = origin_of(op.operands[each.access.operand], origins)
+            origin = origin_of(op.operands[watched_access.access.operand], origins)
             if not origin:  # a variable, or anything
                 elsewhere = min(elsewhere, size)
             for parameter in origin or ():

@@ -249,9 +249,9 @@ def convert_address(lanes: Lanes, op: Op) -> None:
     windows = {"shared": abi.SHARED_WINDOW, "local": abi.LOCAL_WINDOW, "param": abi.PARAM_WINDOW}
     space = next(
         (
-            each.split("::")[0]
-            for each in op.modifiers
-            if each.split("::")[0] in (*windows, "global", "const")
+            modifier.split("::")[0]
+            for modifier in op.modifiers
+            if modifier.split("::")[0] in (*windows, "global", "const")
         ),
         "global",
     )

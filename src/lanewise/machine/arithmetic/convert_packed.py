@@ -120,7 +120,8 @@ def pack_integers(lanes: Lanes, op: Op) -> None:
     bits = int(kind[1:])
     low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if kind[0] == "s" else (0, (1 << bits) - 1)
     a, b = (
-        clamped(lanes.read(each, I32), low, high).view(U32) & ((1 << bits) - 1) for each in op.operands[1:3]
+        clamped(lanes.read(operand, I32), low, high).view(U32) & ((1 << bits) - 1)
+        for operand in op.operands[1:3]
     )
     packed = (a << bits) | b
     if len(op.operands) > 3:

@@ -105,8 +105,8 @@ def _mixed(lanes: Lanes, op: Op, name: str) -> None:
     count = {"fma": 2}.get(name, 1)
     sources = list(op.operands[1:])
     values = [
-        widen(lanes.read(each, Type("u", 16)), types[1]) if position < count else lanes.read(each, f32)
-        for position, each in enumerate(sources)
+        widen(lanes.read(source, Type("u", 16)), types[1]) if position < count else lanes.read(source, f32)
+        for position, source in enumerate(sources)
     ]
     result = operate(lanes, name, values, rounding_of(op))
     lanes.write(op.operands[0], finished(lanes, op, name, values, result))

@@ -57,10 +57,10 @@ def each_receiver(
         there = (target & abi.OFFSET_MASK) | (rank << abi.RANK_SHIFT)
         # With .cta_group::2 the mbarrier is in the block of the pair that has the rank's parity of its own.
         moved = [
-            (each & (abi.OFFSET_MASK | 1 << abi.RANK_SHIFT)) | ((rank & -2) << abi.RANK_SHIFT)
+            (barrier & (abi.OFFSET_MASK | 1 << abi.RANK_SHIFT)) | ((rank & -2) << abi.RANK_SHIFT)
             if op.has("cta_group::2")
-            else (each & abi.OFFSET_MASK) | (rank << abi.RANK_SHIFT)
-            for each in barriers
+            else (barrier & abi.OFFSET_MASK) | (rank << abi.RANK_SHIFT)
+            for barrier in barriers
         ]
         yield there, *moved
 

@@ -34,9 +34,9 @@ def allocation_at(launch: LaunchState, space: str, address: int) -> tuple[str, s
         return space, shared_name(launch, offset)
     if space == "local":
         return space, "local memory"
-    for each in launch.allocations:
-        if offset in each:
-            return space, each.title_at(offset)
+    for allocation in launch.allocations:
+        if offset in allocation:
+            return space, allocation.title_at(offset)
     return space, ""
 
 

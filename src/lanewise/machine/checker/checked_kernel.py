@@ -85,7 +85,8 @@ class CheckedKernel(Compiled):
         if registers is None:
             return None
         bytes_of = [
-            range(each.offset, each.offset + max(each.bits // 8, 1) * abi.LANES) for each in registers
+            range(register.offset, register.offset + max(register.bits // 8, 1) * abi.LANES)
+            for register in registers
         ]
         carry = range(WarpFrame.carry, WarpFrame.carry + abi.LANES)
         return np.array(sorted({offset for each in (carry, *bytes_of) for offset in each}), np.int64)

@@ -116,24 +116,24 @@ def _of_site(
     op: Op, counted: _Counted, times: int, threads: int, parted: int, costs: list[list[int]]
 ) -> Counts:
     """Return the counters of one instruction."""
-    found: Counts = {INSTRUCTIONS: times, THREADS: threads}
+    counts: Counts = {INSTRUCTIONS: times, THREADS: threads}
     if counted.product is not None:
         tensor, operations = counted.product
-        found[TENSOR], found[FLOPS] = tensor * times, operations * times
+        counts[TENSOR], counts[FLOPS] = tensor * times, operations * times
         if op.record.counter == "wgmma":
-            _add(found, _of_warpgroup(op, times))
+            _add(counts, _of_warpgroup(op, times))
     if counted.by_tma:
-        found[_TMA] = times
+        counts[_TMA] = times
         if op.record.memory and costs[counted.first_row][0]:
-            _add(found, _of_bulk_copy(op, times, costs[counted.first_row]))
+            _add(counts, _of_bulk_copy(op, times, costs[counted.first_row]))
     if counted.branches:
-        found[BRANCHES], found[DIVERGENT] = times, parted
+        counts[BRANCHES], counts[DIVERGENT] = times, parted
     if counted.waits:
-        found[BARRIERS] = times
+        counts[BARRIERS] = times
     for cost in costs[counted.first_row : counted.end_row]:
         if cost[0]:
-            _add(found, _of_memory(op, *cost))
-    return found
+            _add(counts, _of_memory(op, *cost))
+    return counts
 
 
 def _of_product(op: Op, arch: str) -> tuple[int, int]:
@@ -153,7 +153,7 @@ def _of_warpgroup(op: Op, times: int) -> Counts:
     instruction = op.source.instruction()
     assert instruction is not None
     read = (instruction.a, instruction.b) if instruction.a_source == "descriptor" else (instruction.b,)
-    bits = sum(each.rows * each.cols * each.format.bits for each in read)
+    bits = sum(operand.rows * operand.cols * operand.format.bits for operand in read)
     moved = bits // 8 * times // (instruction.threads // 32)
     return {
         _GMMA: times,
@@ -182,16 +182,16 @@ def tensor_instructions(op: Op, arch: str) -> int:
         detail = instruction.lowering(arch).detail
     except LanewiseError:
         return 1
-    found = re.search(r"(\d+) [A-Z]*MMA", detail)
-    return int(found[1]) if found else (0 if "without" in detail else 1)
+    match = re.search(r"(\d+) [A-Z]*MMA", detail)
+    return int(match[1]) if match else (0 if "without" in detail else 1)
 
 
 def _of_memory(op: Op, requests: int, wavefronts: int, ideal: int, sectors: int, moved: int) -> Counts:
     """Return the counters of one access."""
     operation = op.record.counter
-    found: Counts = {}
+    counts: Counts = {}
     if wavefronts:
-        found |= {
+        counts |= {
             _SHARED.format(operation): wavefronts,
             _CONFLICTS.format(operation): wavefronts - ideal,
             WAVEFRONTS: wavefronts,
@@ -199,18 +199,18 @@ def _of_memory(op: Op, requests: int, wavefronts: int, ideal: int, sectors: int,
             EXCESSIVE: wavefronts - ideal,
             _BYTES.format("shared", operation): moved,
         }
-        found[_INSTRUCTIONS.get(operation, _BY_SPACE.format("shared", operation))] = requests
+        counts[_INSTRUCTIONS.get(operation, _BY_SPACE.format("shared", operation))] = requests
     if sectors:
-        found |= {
+        counts |= {
             _SECTORS.format(operation): sectors,
             _REQUESTS.format(operation): requests,
             _BYTES.format("global", operation): moved,
         }
         if operation != "ldgsts":
-            found[_BY_SPACE.format("global", operation)] = requests
+            counts[_BY_SPACE.format("global", operation)] = requests
     if not wavefronts and not sectors and requests and op.space == "local":
-        found[_BY_SPACE.format("local", operation)] = requests
-    return found
+        counts[_BY_SPACE.format("local", operation)] = requests
+    return counts
 
 
 def _of_bulk_copy(op: Op, times: int, cost: list[int]) -> Counts:
@@ -238,18 +238,18 @@ def _add(total: Counts, more: Counts) -> None:
 
 def total_of(counts: Iterable[Counts]) -> Counts:
     """Return the sum of all counters, with the ratios that only a sum has: bytes used of each sector."""
-    found: Counts = dict.fromkeys((INSTRUCTIONS, THREADS, TENSOR, FLOPS, BRANCHES, DIVERGENT, BARRIERS), 0)
+    total: Counts = dict.fromkeys((INSTRUCTIONS, THREADS, TENSOR, FLOPS, BRANCHES, DIVERGENT, BARRIERS), 0)
     for name in (WAVEFRONTS, IDEAL, EXCESSIVE):
-        found[name] = 0
+        total[name] = 0
     for operation in ("ld", "st"):
-        found |= {_SECTORS.format(operation): 0, _REQUESTS.format(operation): 0, _SHARED.format(operation): 0}
-        found[_CONFLICTS.format(operation)] = 0
-    found |= {LDSM: 0, _SHARED.format("ldsm"): 0, _CONFLICTS.format("ldsm"): 0}
+        total |= {_SECTORS.format(operation): 0, _REQUESTS.format(operation): 0, _SHARED.format(operation): 0}
+        total[_CONFLICTS.format(operation)] = 0
+    total |= {LDSM: 0, _SHARED.format("ldsm"): 0, _CONFLICTS.format("ldsm"): 0}
     for site_counts in counts:
-        _add(found, site_counts)
+        _add(total, site_counts)
     for operation in ("ld", "st"):
-        sectors = found[_SECTORS.format(operation)]
+        sectors = total[_SECTORS.format(operation)]
         if sectors:
-            moved = found.get(_BYTES.format("global", operation), 0)
-            found[_EFFICIENCY.format(operation)] = 100 * moved / (SECTOR * sectors)
-    return found
+            moved = total.get(_BYTES.format("global", operation), 0)
+            total[_EFFICIENCY.format(operation)] = 100 * moved / (SECTOR * sectors)
+    return total

@@ -244,15 +244,15 @@ def endless(launch: LaunchState, stuck: Stuck) -> Endless:
 
     The other place of the finding is a thread of another block, or in another loop.
     """
-    found: list[Spin] = []
+    spins: list[Spin] = []
     for state in stuck.blocks:
-        found += _spins(launch, state)
-        if len({spin.state[BlockRecord.linear] for spin in found}) > 1:
+        spins += _spins(launch, state)
+        if len({spin.state[BlockRecord.linear] for spin in spins}) > 1:
             break
-    if not found:
+    if not spins:
         state = stuck.blocks[0]
         return Endless(finding_at(launch, "endless", "the launch never ends", None, None, state, mend=_LOOP))
-    first = found[0]
+    first = spins[0]
     why = "and nothing will change any more" if stuck.certain else "and nothing has changed for very long"
     message = f"the launch never ends: the thread {first.words()}, {why}"
     if len(stuck.blocks) > 1:
@@ -263,8 +263,8 @@ def endless(launch: LaunchState, stuck: Stuck) -> Endless:
             "ended, so no block may wait for one that comes much later"
         )
     kind = "deadlock" if stuck.not_begun else "endless"
-    others = [spin for spin in found[1:] if spin.op is not first.op]
-    others += [spin for spin in found[1:] if spin.state is not first.state]
+    others = [spin for spin in spins[1:] if spin.op is not first.op]
+    others += [spin for spin in spins[1:] if spin.state is not first.state]
     made = first.finding(kind, message)
     if others and made.other is None:
         other = others[-1]
@@ -274,15 +274,15 @@ def endless(launch: LaunchState, stuck: Stuck) -> Endless:
 
 def _spins(launch: LaunchState, state: BlockState) -> list[Spin]:
     """Return a thread for each basic block in which threads of a block run."""
-    found: dict[int, Spin] = {}
+    by_basic_block: dict[int, Spin] = {}
     for warp in range(launch.shape.warps):
         pcs = state.lanes(warp, WarpFrame.pcs, 32)
         for lane in np.flatnonzero(pcs < abi.PARKED):
             number = int(pcs[lane])
-            if number not in found:
-                found[number] = _spin(launch, state, warp, int(lane), number)
+            if number not in by_basic_block:
+                by_basic_block[number] = _spin(launch, state, warp, int(lane), number)
     unique: dict[int, Spin] = {}
-    for spin in found.values():
+    for spin in by_basic_block.values():
         unique.setdefault(spin.op.site if spin.op is not None else -1, spin)
     return list(unique.values())
 
@@ -335,14 +335,14 @@ def _loop_around(block: BasicBlock) -> list[BasicBlock]:
 
 def _reachable(block: BasicBlock) -> dict[int, BasicBlock]:
     """Return the basic blocks of a function that can follow one, by number."""
-    found: dict[int, BasicBlock] = {}
+    reached: dict[int, BasicBlock] = {}
     pending = successors(block)
     while pending:
-        each = pending.pop()
-        if each.number not in found:
-            found[each.number] = each
-            pending += successors(each)
-    return found
+        follower = pending.pop()
+        if follower.number not in reached:
+            reached[follower.number] = follower
+            pending += successors(follower)
+    return reached
 
 
 def _value(state: BlockState, space: str, address: int, size: int) -> int | None:
@@ -355,9 +355,11 @@ def _value(state: BlockState, space: str, address: int, size: int) -> int | None
         if not 0 <= offset <= state.shared.size - size:  # in another block of the cluster
             return None
         return int.from_bytes(state.shared[offset : offset + size].tobytes(), "little")
-    for each in state.launch.allocations:
-        if address in each and address + size <= each.first + each.size:
-            return int.from_bytes(ctypes.string_at(each.host + address - each.first, size), "little")
+    for allocation in state.launch.allocations:
+        if address in allocation and address + size <= allocation.first + allocation.size:
+            return int.from_bytes(
+                ctypes.string_at(allocation.host + address - allocation.first, size), "little"
+            )
     return None
 
 
@@ -369,22 +371,22 @@ def beyond_limits(program: Program, shape: Shape, arch: str, used: Resources | N
 
     `used` is what ptxas says that the kernel uses there, if it was asked.
     """
-    found = shape_refusals(program.entry, shape)
+    reasons = shape_refusals(program.entry, shape)
     target, number = program.module.arch, arch_number(arch)
     bound = target.endswith(("a", "f"))
     if number < arch_number(target) or (bound and number != arch_number(target)):
-        found.append(f"PTX for {target} does not run on {arch}")
+        reasons.append(f"PTX for {target} does not run on {arch}")
     refused = cluster_refusal(shape, arch, target)
-    found += [refused] if refused is not None else []
+    reasons += [refused] if refused is not None else []
     base = program.shared_base
-    found += shared_refusals(
+    reasons += shared_refusals(
         program.shared_bytes - base, program.dynamic_offset - base, shape.shared_bytes, arch
     )
     if used is not None:
-        found += register_refusals(used, shape.threads)
+        reasons += register_refusals(used, shape.threads)
     body = program.entry.body or ()
     loc = next((each for each in body if isinstance(each, Loc)), None)
     source = source_line(program.module, loc) if loc is not None else None
     return [
-        Finding("launch", why, program.entry.line, f".entry {program.entry.name}", source) for why in found
+        Finding("launch", why, program.entry.line, f".entry {program.entry.name}", source) for why in reasons
     ]

@@ -326,8 +326,8 @@ def race_mend(races: Sequence[Race]) -> str:
     if plain is not None and first.spins:
         return f"make the access of {plain.named()} atomic, too"
     gaps: dict[str, str] = {}
-    for each in races:
-        for gap in _gaps(each, _BARRIERS[reach][1]):
+    for race in races:
+        for gap in _gaps(race, _BARRIERS[reach][1]):
             gaps.setdefault(gap.split(", ")[0], gap)  # what stands after a line is before all that follows
     barrier, everybody = spelled(_BARRIERS[reach][0], language), _BARRIERS[reach][2]
     if not gaps:
@@ -340,7 +340,7 @@ def race_mend(races: Sequence[Race]) -> str:
         if of_loops:  # behind the branch, before the next iteration
             gaps = {gap: gap for gap in of_loops}
         elif reach <= Reach.WARP and all(
-            each.flow.are_of_one_branch(each.one.op, each.other.op) for each in races
+            race.flow.are_of_one_branch(race.one.op, race.other.op) for race in races
         ):
             where = ", with a mask of the lanes that come by"
     return f"{barrier} {' and '.join(gaps.values())}{where}{_or_atomic(first, language)}"

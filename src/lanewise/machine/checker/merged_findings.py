@@ -73,23 +73,27 @@ def merged(findings: Iterable[Finding]) -> list[Finding]:
 
     Where there is an error, advice about the same is not needed.
     """
-    found: dict[Key, Finding] = {}
-    for each in findings:
-        first = found.get(key(each))
+    by_key: dict[Key, Finding] = {}
+    for finding in findings:
+        first = by_key.get(key(finding))
         if first is None:
-            found[key(each)] = each
+            by_key[key(finding)] = finding
             continue
-        turned = each.kind == "race" and place(each) != place(first)
+        turned = finding.kind == "race" and place(finding) != place(first)
         both_ways = turned or first.message.endswith(BOTH_WAYS)
-        shown = each if reach_farther(each.races, than=first.races) else first
+        shown = finding if reach_farther(finding.races, than=first.races) else first
         message = shown.message.removesuffix(BOTH_WAYS) + BOTH_WAYS * both_ways
-        found[key(each)] = replace(
-            shown, count=first.count + each.count, message=message, races=first.races + each.races
+        by_key[key(finding)] = replace(
+            shown, count=first.count + finding.count, message=message, races=first.races + finding.races
         )
-    found = {name: _with_mend(each) for name, each in found.items()}
-    errors = {key(each)[1:] for each in found.values() if each.severity == "error"}
-    told = [each for each in found.values() if each.severity == "error" or key(each)[1:] not in errors]
-    return _without_consequences(told)
+    by_key = {name: _with_mend(finding) for name, finding in by_key.items()}
+    errors = {key(finding)[1:] for finding in by_key.values() if finding.severity == "error"}
+    needed = [
+        finding
+        for finding in by_key.values()
+        if finding.severity == "error" or key(finding)[1:] not in errors
+    ]
+    return _without_consequences(needed)
 
 
 def _with_mend(finding: Finding) -> Finding:
@@ -104,30 +108,34 @@ def _without_consequences(findings: list[Finding]) -> list[Finding]:
 
     In tensor memory the columns do not matter: a loop that loads them is one mistake.
     """
-    early = {place(each) for each in findings if each.kind == "tensor memory" and each.other is not None}
+    early = {
+        place(finding)
+        for finding in findings
+        if finding.kind == "tensor memory" and finding.other is not None
+    }
     raced = {
         (place(side), side.allocation)
-        for each in findings
-        if each.kind in ("race", "asynchronous copy")
-        for side in (each, each.other)
+        for finding in findings
+        if finding.kind in ("race", "asynchronous copy")
+        for side in (finding, finding.other)
         if side is not None
     }
     return [
-        each
-        for each in findings
-        if each.kind != "uninitialised"
-        or each.allocation is None
-        or ((place(each), each.allocation) not in raced and place(each) not in early)
+        finding
+        for finding in findings
+        if finding.kind != "uninitialised"
+        or finding.allocation is None
+        or ((place(finding), finding.allocation) not in raced and place(finding) not in early)
     ]
 
 
 def across_schedules(runs: list[list[Finding]]) -> list[Finding]:
     """Return the findings of the first run, then those that only later ones have."""
-    found: list[Finding] = []
+    distinct: list[Finding] = []
     known: set[Key] = set()
     for findings in runs:
-        for each in findings:
-            if key(each) not in known:
-                known.add(key(each))
-                found.append(each)
-    return found
+        for finding in findings:
+            if key(finding) not in known:
+                known.add(key(finding))
+                distinct.append(finding)
+    return distinct

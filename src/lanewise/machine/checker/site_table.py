@@ -119,22 +119,22 @@ def watched_sites(program: Program, sources: AddressSources, arch: str) -> SiteT
     registers = registers_at_launch(program, arch)
     elements: list[npt.NDArray[np.int64]] = []
     for op in program.sites:
-        found = _rows(op, program, arch, sources)
+        site_rows = _rows(op, program, arch, sources)
         if op in guessing:
-            for row in found:
+            for row in site_rows:
                 row[SiteRow.flags] |= Flag.STRONG_ACCESS
         if op.site in unheeded:
-            for row in found:
+            for row in site_rows:
                 row[SiteRow.flags] = 0  # it may have given up, and shows nothing
         if op.record.orders is Order.REGISTERS:
-            found[0][SiteRow.step] = registers
+            site_rows[0][SiteRow.step] = registers
         stored = _stored(op)
         if stored is not None:
             elements.append(stored)
             known = op.record.is_plain_store or op.record.is_matrix_store
             count = len(stored) if known else -len(stored)
-            found[-1] |= {SiteRow.stored_count: count, SiteRow.stored: address(stored)}
-        for number, row in enumerate(found):
+            site_rows[-1] |= {SiteRow.stored_count: count, SiteRow.stored: address(stored)}
+        for number, row in enumerate(site_rows):
             for offset, value in row.items():
                 rows[op.site * MOST_ROWS + number, offset // 8] = _as_i64(value)
     _number_accesses(rows, program)
@@ -167,8 +167,8 @@ def _stored(op: Op) -> npt.NDArray[np.int64] | None:
         elements = op.operands[1:2]
         if not elements:  # mbarrier.inval
             return None
-    found = np.zeros((len(elements), StoredElement.BYTES // 8), np.int64)
-    for row, element in zip(found, elements, strict=True):
+    stored = np.zeros((len(elements), StoredElement.BYTES // 8), np.int64)
+    for row, element in zip(stored, elements, strict=True):
         row[StoredElement.register // 8] = -1
         row[StoredElement.bytes // 8] = located.size // len(elements)
         if isinstance(element, Register):
@@ -178,7 +178,7 @@ def _stored(op: Op) -> npt.NDArray[np.int64] | None:
             row[StoredElement.constant // 8] = (element.bits + (1 << 63)) % (1 << 64) - (1 << 63)
         else:
             return None
-    return found
+    return stored
 
 
 def _stored_rows(op: Op) -> npt.NDArray[np.int64] | None:
@@ -189,8 +189,8 @@ def _stored_rows(op: Op) -> npt.NDArray[np.int64] | None:
     registers = elements_of(op.operands[located.access.data])
     element_bytes = matrix.format.bits // 8
     elements = instruction.row_addresses.row_bytes // element_bytes
-    found = np.zeros((instruction.row_addresses.rows * elements, StoredElement.BYTES // 8), np.int64)
-    for number, row in enumerate(found):
+    stored = np.zeros((instruction.row_addresses.rows * elements, StoredElement.BYTES // 8), np.int64)
+    for number, row in enumerate(stored):
         holder = matrix.holder(*divmod(number, elements))
         register = registers[holder.register]
         if not isinstance(register, Register):
@@ -200,7 +200,7 @@ def _stored_rows(op: Op) -> npt.NDArray[np.int64] | None:
         row[StoredElement.bytes // 8] = element_bytes
         row[StoredElement.lane // 8] = holder.lane
         row[StoredElement.first_bit // 8] = matrix.format.bits * holder.slot
-    return found
+    return stored
 
 
 def _number_accesses(rows: npt.NDArray[np.int64], program: Program) -> None:
@@ -208,17 +208,17 @@ def _number_accesses(rows: npt.NDArray[np.int64], program: Program) -> None:
 
     If there are more accesses than numbers, copies of one line of the source have the same.
     """
-    found = [
+    access_rows = [
         first_access_row(op) + each
         for op in program.sites
         for each in range(len(watched_accesses(op)) or by_async_proxy(op) or op.record.touches_tensor_memory)
     ]
-    keys: list[object] = list(found)
-    if len(found) >= MOST_NUMBERS:
-        sites = (program.sites[row // MOST_ROWS] for row in found)
+    keys: list[object] = list(access_rows)
+    if len(access_rows) >= MOST_NUMBERS:
+        sites = (program.sites[row // MOST_ROWS] for row in access_rows)
         keys = [(program.module.origin(op.loc), op.opcode) if op.loc is not None else op.line for op in sites]
     numbers: dict[object, int] = {}
-    for row, key in zip(found, keys, strict=True):
+    for row, key in zip(access_rows, keys, strict=True):
         number = numbers.setdefault(key, len(numbers) + 1)
         rows[row, SiteRow.number // 8] = min(number, MOST_NUMBERS)
 
@@ -230,24 +230,24 @@ def row_of_number(rows: npt.NDArray[np.int64], number: int) -> int:
 
 def _rows(op: Op, program: Program, arch: str, sources: AddressSources) -> list[Row]:
     """Return the rows of one instruction."""
-    found: list[Row] = []
+    rows: list[Row] = []
     record = op.record
     if record.waits is Waits.BARRIER:
-        found.append(_barrier(op))
+        rows.append(_barrier(op))
     elif record.waits is Waits.MEMBERS:
         # A barrier of the warp waits for lanes that have not arrived.
         flags = Flag.EVERY_LANE if is_warp_barrier(op) else Flag(0)
         mask = op.operands[-1] if op.operands else Immediate("s64", -1, "-1")
         row = {SiteRow.flags: int(flags)} | _operand(mask, SiteRow.base, SiteRow.displacement)
-        found.append(row | _shuffle(op))
+        rows.append(row | _shuffle(op))
     if has_order_row(op):
-        found.append(_order(op))
+        rows.append(_order(op))
     if by_async_proxy(op):
-        found.append(_operand_bounds(op, sources))
+        rows.append(_operand_bounds(op, sources))
     for access in watched_accesses(op):
         row = _access(op, access, program, arch)
-        found.append(row | _bounds(sources.variable(op, access.address.base)))
-    return found
+        rows.append(row | _bounds(sources.variable(op, access.address.base)))
+    return rows
 
 
 def _operand(operand: ResolvedOperand, register: int, constant: int) -> Row:

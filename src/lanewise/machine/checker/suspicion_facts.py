@@ -65,10 +65,10 @@ def name_of(op: Op) -> str:
     The state spaces and the shape are left out: "cp.async.bulk.tensor", "wgmma.mma_async".
     """
     words = [op.opcode]
-    for each in op.modifiers:
-        if "::" in each or each in ("sync", "aligned", "global", "tile") or each[0].isdigit():
+    for modifier in op.modifiers:
+        if "::" in modifier or modifier in ("sync", "aligned", "global", "tile") or modifier[0].isdigit():
             break
-        words.append(each)
+        words.append(modifier)
     return ".".join(words)
 
 

@@ -96,15 +96,17 @@ class Watch:
         self.record = zeroed_bytes(WatchRecord.BYTES).view(np.int64)
         self.triage = Triage(launch, self.rows, self.log, self.begun, self.record, kernel, stay_alone)
         self.triage.operations = self.operations.view(np.uint32)
-        shifts = self.shifts = [self._cell_shift(each) for each in launch.allocations]
+        shifts = self.shifts = [self._cell_shift(allocation) for allocation in launch.allocations]
         planes = len(ShadowPlane) if kernel.follows_async else ShadowPlane.FIRST_READ
         #: Allocations whose shadow memory would take too much: races in them are not looked for.
         self.unwatched = self._too_large(recorded)
         cells = [
-            (each.size >> shift) + 8 if each.first in recorded and each not in self.unwatched else 0
-            for each, shift in zip(launch.allocations, shifts, strict=True)
+            (allocation.size >> shift) + 8
+            if allocation.first in recorded and allocation not in self.unwatched
+            else 0
+            for allocation, shift in zip(launch.allocations, shifts, strict=True)
         ]
-        self._pieces = [SHADOWS.take(planes * each) for each in cells]
+        self._pieces = [SHADOWS.take(planes * cell_count) for cell_count in cells]
         self.shadows = [
             piece.words[: planes * count].reshape(planes, count)
             for piece, count in zip(self._pieces, cells, strict=True)
@@ -159,17 +161,20 @@ class Watch:
 
     def _too_large(self, recorded: set[int]) -> list[Allocation]:
         """Return the allocations that are not watched, the largest first, so that others fit in memory."""
-        found: list[Allocation] = []
-        taken = {
-            each: _WORDS_OF_A_CELL * 4 * (each.size >> shift)
-            for each, shift in zip(self.launch.allocations, self.shifts, strict=True)
-            if each.first in recorded
+        unwatched: list[Allocation] = []
+        shadow_bytes = {
+            allocation: _WORDS_OF_A_CELL * 4 * (allocation.size >> shift)
+            for allocation, shift in zip(self.launch.allocations, self.shifts, strict=True)
+            if allocation.first in recorded
         }
-        for each in sorted(taken, key=lambda each: -taken[each]):
-            if sum(taken[other] for other in taken if other not in found) <= most_shadow_bytes():
+        for allocation in sorted(shadow_bytes, key=lambda allocation: -shadow_bytes[allocation]):
+            if (
+                sum(shadow_bytes[other] for other in shadow_bytes if other not in unwatched)
+                <= most_shadow_bytes()
+            ):
                 break
-            found.append(each)
-        return found
+            unwatched.append(allocation)
+        return unwatched
 
     def _cell_shift(self, allocation: Allocation) -> int:
         """Return the bytes of a cell of an allocation, as a power of two: no access to it is smaller."""
@@ -338,7 +343,7 @@ def _accesses_conflict(watches: list[Watch], number: int) -> bool:
 
 def accesses_of(watches: list[Watch]) -> list[AllocationAccesses]:
     """Return what a launch has accessed, given the watches of its host threads."""
-    found = []
+    accesses = []
     for number, allocation in enumerate(watches[0].launch.allocations):
         if allocation.is_variable or not watches[0].shadows[number].size:
             continue
@@ -353,8 +358,8 @@ def accesses_of(watches: list[Watch]) -> list[AllocationAccesses]:
             for mark, seen in zip(marks, _marks(watch, number, slice(low, high)), strict=True):
                 mark |= seen
         start = allocation.first + (low << shift)
-        found.append(AllocationAccesses(allocation.first, start, 1 << shift, *marks))
-    return found
+        accesses.append(AllocationAccesses(allocation.first, start, 1 << shift, *marks))
+    return accesses
 
 
 def _marks(watch: Watch, number: int, part: slice) -> tuple[Marks, Marks, Marks, Marks]:

@@ -64,17 +64,17 @@ def outlined(lanes: Lanes, op: Op, lower: Lower) -> bool:
     target, *sources = op.operands
     if not is_long(op) or not isinstance(target, Register):
         return False
-    if not all(isinstance(each, Register | Immediate) for each in sources):
+    if not all(isinstance(operand, Register | Immediate) for operand in sources):
         return False
     # Registers are named by their positions, so that the function is the same whichever they are.
-    registers = [each for each in sources if isinstance(each, Register)]
+    registers = [operand for operand in sources if isinstance(operand, Register)]
     canonical = {
-        position: Register(f"operand {position}", each.type, each.bits, position)
-        for position, each in enumerate(op.operands)
-        if isinstance(each, Register)
+        position: Register(f"operand {position}", operand.type, operand.bits, position)
+        for position, operand in enumerate(op.operands)
+        if isinstance(operand, Register)
     }
     operands: tuple[ResolvedOperand, ...] = tuple(
-        canonical.get(position, each) for position, each in enumerate(op.operands)
+        canonical.get(position, operand) for position, operand in enumerate(op.operands)
     )
     alike = replace(op, operands=operands, guard=None)
     result = canonical.pop(0)

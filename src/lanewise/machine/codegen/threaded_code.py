@@ -79,8 +79,8 @@ def data(module: ir.Module, name: str, words: list[Word]) -> ir.GlobalVariable:
     kind = ir.ArrayType(ir.LONG, len(words))
     variable = ir.GlobalVariable(module, kind, name)
     texts = [
-        each if isinstance(each, int) else ir.Operand(ir.LONG, f"ptrtoint (ptr {each.text} to i64)")
-        for each in words
+        word if isinstance(word, int) else ir.Operand(ir.LONG, f"ptrtoint (ptr {word.text} to i64)")
+        for word in words
     ]
     variable.initializer, variable.linkage = ir.Constant(kind, texts), "internal"
     return variable

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from lanewise.errors import InternalError
 from lanewise.jit import machine_code
+from lanewise.machine.compile.drafts import DraftedCode
 from lanewise.machine.errors import Unsupported
 from lanewise.machine.launch_info import LaunchInfo
 from lanewise.ptx import Function, Module
@@ -23,16 +24,11 @@ if TYPE_CHECKING:
 #: Kernels that are kept ready in memory; those that were not launched for longest are dropped.
 MOST_READY = 256
 
-
-#: A draft is compiled again, optimised, once its launches have taken so many times as long as its
-#: compilation: later costs speed, sooner costs time for kernels that are launched a few times.
-WORTH_OPTIMISING = 8
-
 #: The variant of kernels whose registers are looked at after every instruction.
 TRACED = "traced"
 
 
-class Compiled:
+class Compiled(DraftedCode):
     """A kernel as machine code, and what is known of it; each property is computed when first used.
 
     `instrument` gives the steps that a checked launch adds; `variant` names them in the key of the code.
@@ -48,32 +44,7 @@ class Compiled:
     ) -> None:
         self.module, self.function, self.arch = module, function, arch
         self._variant, self._instrument = variant, instrument
-        self._native: machine_code.Program | None = None
-        #: The seconds that launches of a draft have taken.
-        self._launched_seconds = 0.0
-
-    @property
-    def native(self) -> machine_code.Program:
-        """The machine code, loaded from disk or compiled now: a draft, if there is no optimised code yet."""
-        if self._native is None:
-            is_draft = machine_code.drafts()
-            optimised = machine_code.find(self._key) if is_draft and machine_code.optimises() else None
-            self._native = optimised if optimised is not None else self._link(is_draft)
-        return self._native
-
-    def native_for_launch(self) -> machine_code.Program:
-        """Return the machine code of the next launch; a draft that has run for long is optimised first."""
-        draft_seconds = self.launch_info.draft_seconds
-        if draft_seconds and self._launched_seconds > WORTH_OPTIMISING * draft_seconds:
-            self._launched_seconds = 0.0
-            if machine_code.optimises():
-                self._native = self._link(is_draft=False)
-                self.__dict__.pop("launch_info", None)
-        return self.native
-
-    def launched(self, seconds: float) -> None:
-        """Note how long a launch took."""
-        self._launched_seconds += seconds
+        super().__init__()
 
     @cached_property
     def _key(self) -> str:
@@ -82,8 +53,16 @@ class Compiled:
         named = f"{text}\0{self.function.name}\0{self.arch}\0{self._variant}"
         return f"machine {hashlib.sha256(named.encode()).hexdigest()}"
 
+    def _find_optimised(self) -> machine_code.Program | None:
+        return machine_code.find(self._key)
+
+    def _draft_seconds(self) -> float:
+        return self.launch_info.draft_seconds
+
+    def _code_changed(self) -> None:
+        self.__dict__.pop("launch_info", None)
+
     def _link(self, is_draft: bool) -> machine_code.Program:
-        """Return the machine code, or a draft of it: from memory, from disk, or compiled now."""
         began = time.perf_counter()
         how = machine_code.compile_draft if is_draft else machine_code.compile_quickly
 
@@ -115,7 +94,7 @@ class Compiled:
 
     def _note(self, draft_seconds: float) -> bytes:
         """Return the launch info as bytes, kept beside the machine code."""
-        from lanewise.machine.compile.launch_facts import launch_info
+        from lanewise.machine.compile.images import launch_info
 
         info = launch_info(self.program, self.blocks, self.arch)
         return info._replace(draft_seconds=draft_seconds).to_bytes()

@@ -1,4 +1,4 @@
-"""The images that a kernel is linked from: its own, and those of functions that all kernels share."""
+"""What is kept of a kernel on disk: the images that it is linked from, and what a launch has to know."""
 
 from __future__ import annotations
 
@@ -8,12 +8,22 @@ from typing import TYPE_CHECKING
 
 from lanewise.jit import ir, machine_code
 from lanewise.machine.abi import CODE_TABLE, RUN
+from lanewise.machine.analysis.control_registers import reads_clock
 from lanewise.machine.codegen.function_code import CompiledQuickly, Kernel, Write
 from lanewise.machine.codegen.instrumentation import Instrumentation
 from lanewise.machine.codegen.scheduler import write_scheduler
 from lanewise.machine.compile.kernel_writer import KernelWriter
-from lanewise.machine.program.basic_blocks import BasicBlock
-from lanewise.machine.tensor_core.mma_library import load_products
+from lanewise.machine.launch_info import LaunchInfo
+from lanewise.machine.program.basic_blocks import BasicBlock, entry_block
+from lanewise.machine.program.operands import Symbol
+from lanewise.machine.program.ops import Program
+from lanewise.machine.tensor_core.mma_library import (
+    TENSOR_PRODUCT,
+    load_products,
+    product_key,
+    product_sites,
+    tensor_sites,
+)
 from lanewise.recently_used import RecentlyUsed
 
 if TYPE_CHECKING:
@@ -45,6 +55,40 @@ def images(
 
         KernelWriter(kernel, blocks, instrumentation, finished).write(CODE_TABLE)
         return [*shared.images(), *(each.result() for each in made)]
+
+
+def launch_info(program: Program, blocks: list[BasicBlock], arch: str) -> LaunchInfo:
+    """Return the facts that are kept on disk beside a kernel's machine code."""
+    body = program.body(program.entry.name)
+    return LaunchInfo(
+        frame_bytes=program.frame_bytes,
+        local_bytes=program.local_bytes,
+        shared_base=program.shared_base,
+        shared_bytes=program.shared_bytes,
+        dynamic_offset=program.dynamic_offset,
+        parameter_bytes=program.parameter_bytes,
+        parameters=tuple(parameter.address for parameter in body.parameters if isinstance(parameter, Symbol)),
+        variables=tuple(
+            (name, variable.space, variable.address, variable.size)
+            for name, variable in program.globals.items()
+        ),
+        uses_heap=program.uses_heap,
+        uses_grid=program.uses_grid,
+        uses_reserved_memory=program.uses_reserved_memory,
+        uses_tensor_memory=any(op.record.touches_tensor_memory for op in program.sites),
+        reads_clock=any(reads_clock(op) for op in program.sites),
+        takes_over_clusters=any(op.record.takes_over_clusters for op in program.sites),
+        sites=len(program.sites),
+        entry=entry_block(program, blocks),
+        lines=tuple(block.line for block in blocks),
+        products=(
+            *(
+                (instruction.text, product_key(instruction, arch), tuple(sites))
+                for instruction, sites in product_sites(program, arch).items()
+            ),
+            *((text, TENSOR_PRODUCT, sites) for text, sites in tensor_sites(program).items()),
+        ),
+    )
 
 
 #: Images of functions that kernels share, each with the writers of the functions that it calls.

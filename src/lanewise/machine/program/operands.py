@@ -154,15 +154,15 @@ def registers_in(operand: ResolvedOperand) -> Iterator[Register]:
         case Register():
             yield operand
         case OperandList(elements):
-            for each in elements:
-                yield from registers_in(each)
+            for element in elements:
+                yield from registers_in(element)
         case Negated(_, inner):
             yield from registers_in(inner)
         case MemoryOperand(base, _):
             yield from registers_in(base)
         case TexelOperand(handle, coordinates):
             yield handle
-            for each in coordinates:
-                yield from registers_in(each)
+            for coordinate in coordinates:
+                yield from registers_in(coordinate)
         case RegisterPart(register) | IndirectCallee(register) | StackVariable(register):
             yield register

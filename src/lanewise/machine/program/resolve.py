@@ -231,7 +231,7 @@ class _Resolver:
         operands = tuple(self.operand(each, scope, operation) for each in operation.operands)
         modifiers = operation.modifiers
         by_register = any(
-            isinstance(each, MemoryOperand) and isinstance(each.base, Register) for each in operands
+            isinstance(operand, MemoryOperand) and isinstance(operand.base, Register) for operand in operands
         )
         if self.base is not None:
             if any(isinstance(each, MemoryOperand) and each.base is self.base for each in operands):

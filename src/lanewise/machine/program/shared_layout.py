@@ -87,8 +87,8 @@ def _names(operand: Operand) -> Iterator[str]:
             yield from _names(first)
             yield from _names(second)
         case Vector(elements) | Group(elements):
-            for each in elements:
-                yield from _names(each)
+            for element in elements:
+                yield from _names(element)
         case Address(base, _, rest):
             for each in (base, *rest):
                 yield from _names(each)

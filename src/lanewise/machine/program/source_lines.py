@@ -61,7 +61,7 @@ def with_source(error: Unsupported, module: Module) -> Unsupported:
         return error
     functions = (*module.entries.values(), *module.functions.values())
     statements = (each for function in functions for each in function.body or ())
-    for each in statements:
-        if isinstance(each, Operation) and each.line == int(match[1]) and each.loc is not None:
-            return Unsupported(f"{error}\n    from {source_line(module, each.loc)}")
+    for statement in statements:
+        if isinstance(statement, Operation) and statement.line == int(match[1]) and statement.loc is not None:
+            return Unsupported(f"{error}\n    from {source_line(module, statement.loc)}")
     return error

@@ -135,9 +135,9 @@ def _mend(launch: LaunchState, lanes: list[WaitingLane], lacking: list[LackingBa
     # Lanes that wait for one of their warp which waits for a phase go on when the phase is complete.
     at_phase = {(each.block.ctaid, each.warp) for each in lanes if each.reason == abi.WAITS_FOR_PHASE}
     reasons = {
-        each.reason
-        for each in lanes
-        if each.reason != abi.WAITS_FOR_SIBLINGS or (each.block.ctaid, each.warp) not in at_phase
+        lane.reason
+        for lane in lanes
+        if lane.reason != abi.WAITS_FOR_SIBLINGS or (lane.block.ctaid, lane.warp) not in at_phase
     }
     if abi.WAITS_FOR_SIBLINGS in reasons:
         return "move the instruction out of the branch, so that all lanes of its warp come to it"

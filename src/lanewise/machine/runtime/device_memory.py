@@ -262,13 +262,15 @@ def table(allocations: list[Allocation]) -> npt.NDArray[np.int64]:
     An allocation that may be written in part has a row to be read, and one for each range to be written.
     """
     rows = []
-    for each in allocations:
-        ranges = each.writable_ranges()
-        if each.writable and ranges == [(0, each.size)]:
-            rows.append((each.first, each.size, each.host, 1))
+    for allocation in allocations:
+        ranges = allocation.writable_ranges()
+        if allocation.writable and ranges == [(0, allocation.size)]:
+            rows.append((allocation.first, allocation.size, allocation.host, 1))
             continue
-        rows.append((each.first, each.size, each.host, 0))
-        rows += [(each.first + start, stop - start, each.host + start, 1) for start, stop in ranges]
+        rows.append((allocation.first, allocation.size, allocation.host, 0))
+        rows += [
+            (allocation.first + start, stop - start, allocation.host + start, 1) for start, stop in ranges
+        ]
     return np.array(rows or [(0, 0, 0, 0)], np.int64)
 
 

@@ -227,12 +227,12 @@ def spread(
             dependence.op.line if dependence.op else 0,
         )
     whole = Launch(ready, shape, values, steps)
-    pieces = [each for each in whole.allocations if not each.is_variable]
-    memory = tuple(as_bytes(each.host, each.size) for each in pieces)
+    pieces = [allocation for allocation in whole.allocations if not allocation.is_variable]
+    memory = tuple(as_bytes(allocation.host, allocation.size) for allocation in pieces)
     variables = {
-        each.name: as_bytes(each.host, each.size)
-        for each in whole.allocations
-        if each.is_variable and each.writable
+        allocation.name: as_bytes(allocation.host, allocation.size)
+        for allocation in whole.allocations
+        if allocation.is_variable and allocation.writable
     }
 
     def sent(value: Any) -> Any:

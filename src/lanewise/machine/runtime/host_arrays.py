@@ -69,7 +69,7 @@ class HostArrays:
         """Add an array of the launch; `may_skip` if it may skip memory between its elements."""
         if not (may_skip or array.flags.c_contiguous or array.flags.f_contiguous):
             raise LanewiseError(
-                f"argument {name}: an array must be in one piece; np.ascontiguousarray makes a copy that is"
+                f"argument {name}: an array must be contiguous; np.ascontiguousarray makes a copy that is"
             )
         self._arrays.append((name, array))
 

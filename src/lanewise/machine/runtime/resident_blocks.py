@@ -337,7 +337,7 @@ def fingerprint(state: BlockState, deciding: npt.NDArray[np.int64] | None = None
 def memory_digest(launch: LaunchState) -> bytes:
     """Return a digest of the global memory that a launch may write."""
     digest = hashlib.blake2b(digest_size=16)
-    for each in launch.allocations:
-        if each.writable:
-            digest.update(as_bytes(each.host, each.size).data)
+    for allocation in launch.allocations:
+        if allocation.writable:
+            digest.update(as_bytes(allocation.host, allocation.size).data)
     return digest.digest()

@@ -145,8 +145,8 @@ class FusedProduct:
         if fmt.bits == 16 and emin == fmt.emin:
             return Numbers(values, exps, self._unpack_words(vectors, fmt, values, exps))
         raw = code.room(vectors[0].type.by(1), count)
-        for number, each in enumerate(vectors):
-            raw.store(each, number * lanes)
+        for number, vector in enumerate(vectors):
+            raw.store(vector, number * lanes)
         unfit = code.variable(code.constant(u8, 0))
         together = machine_code.lanes_of(32)
         with code.loop(count // together) as group:
@@ -187,9 +187,9 @@ class FusedProduct:
         operand = self.instruction.c
         word = Type("u", operand.slot_bits)
         vectors = permuted(self.code, registers.load(word, self.vector_bits), self.order.c)
-        for number, each in enumerate(vectors):
-            value = each.view(f32) if word.bits == 32 else half_numbers(each)
-            self.sums.first.store(value, number * each.type.lanes)
+        for number, vector in enumerate(vectors):
+            value = vector.view(f32) if word.bits == 32 else half_numbers(vector)
+            self.sums.first.store(value, number * vector.type.lanes)
 
     def _sums_out(self, registers: Registers) -> None:
         """Write the sums, which are f32, to the registers of D."""

@@ -121,8 +121,8 @@ class StagedProduct:
         self.registers = operand_registers(code, self.instruction)
         self.selections.check(code)
         self.total = self._room(self.sums, self.products * self.m * self.n)
-        for number, each in enumerate(self._words("c")):
-            self.total.store(self._sum(each), number * each.type.lanes)
+        for number, word in enumerate(self._words("c")):
+            self.total.store(self._sum(word), number * word.type.lanes)
         if self.fused:
             self._fused(module)
         else:

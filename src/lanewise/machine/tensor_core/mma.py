@@ -87,7 +87,7 @@ def _operands(op: Op, instruction: Instruction) -> tuple[dict[str, list[Register
     for name, parts in given.items():
         operand = instruction.operands[name]
         fitting = [
-            each for each in parts if isinstance(each, Register) and each.bits == operand.register_bits
+            part for part in parts if isinstance(part, Register) and part.bits == operand.register_bits
         ]
         if len(fitting) != len(parts) or len(parts) != operand.registers:
             raise op.unsupported(

@@ -305,10 +305,12 @@ class Tcgen05Product:
                 ProductRecord.a_sign: descriptor.negate_a << 31,
                 ProductRecord.b_sign: descriptor.negate_b << 31,
             }
-        for number, each in enumerate(self._regions):
+        for number, region in enumerate(self._regions):
             start = ProductRecord.regions + number * RegionRow.BYTES
-            column = parts.index(each.column) * padded
-            for offset, value in enumerate((each.lane, each.row, each.rows, column, each.columns, padded)):
+            column = parts.index(region.column) * padded
+            for offset, value in enumerate(
+                (region.lane, region.row, region.rows, column, region.columns, padded)
+            ):
                 values[start + 8 * offset] = value
         runs = self._runs(padded)
         values[ProductRecord.run_count] = len(runs)

@@ -167,9 +167,9 @@ class _Writer:
         with code.when(register.differs(0)):
             votes = [Record(code, each).get(register, U8, abi.LANES).differs(0) for each in warp_frames(code)]
             bits = [code.bits(each) for each in votes]
-            for each in bits:
+            for bit in bits:
                 self._fault(
-                    each.differs(bits[0]) | (each.differs(0) & each.differs(-1)), WarpgroupFault.SCALES_DIFFER
+                    bit.differs(bits[0]) | (bit.differs(0) & bit.differs(-1)), WarpgroupFault.SCALES_DIFFER
                 )
             scales.set(bits[0].differs(0) ^ self.words.get(_SCALE_D + 8).differs(0))
         return scales.get()

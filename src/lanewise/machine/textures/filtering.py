@@ -123,14 +123,14 @@ def _write_linear(fetch: Fetch) -> None:
         fetch.results.set(4 * number, code.constant(U32, 0))
     integers = row.get(TextureRow.normalized_float).differs(0)
     with code.when(integers):
-        for corner, each in enumerate(places):
-            fetch.read(each, Record(code, address + 4 * WORDS * corner), normalize=False)
+        for corner, place in enumerate(places):
+            fetch.read(place, Record(code, address + 4 * WORDS * corner), normalize=False)
         with code.loop(row.get(TextureRow.channels)) as channel:
             words = [texels.get(channel * 4 + 4 * WORDS * corner, S32) for corner in range(corners)]
             fetch.results.set(channel * 4, blend.blended_integers(code, row, words, parts))
         code.give(0)
-    for corner, each in enumerate(places):
-        fetch.read(each, Record(code, address + 4 * WORDS * corner))
+    for corner, place in enumerate(places):
+        fetch.read(place, Record(code, address + 4 * WORDS * corner))
     halves = row.get(TextureRow.element_bytes).equals(2)
     counts = blend.counting(fractions)
     with code.loop(row.get(TextureRow.channels)) as channel:

@@ -187,12 +187,12 @@ def _parameters(number: int, body: FunctionBody) -> Point:
 def _passed(operands: tuple[ResolvedOperand, ...]) -> list[LocatedAccess]:
     """Return the writes to variables in local memory that a call passes values to."""
     accesses = []
-    for each in operands:
-        if isinstance(each, Symbol) and each.space == "local":
-            accesses.append(LocatedAccess(_PASSING, MemoryOperand(each, 0), "local", each.size))
-        elif isinstance(each, StackVariable):
-            address = MemoryOperand(each.register, each.address)
-            accesses.append(LocatedAccess(_PASSING, address, "local", each.size))
+    for operand in operands:
+        if isinstance(operand, Symbol) and operand.space == "local":
+            accesses.append(LocatedAccess(_PASSING, MemoryOperand(operand, 0), "local", operand.size))
+        elif isinstance(operand, StackVariable):
+            address = MemoryOperand(operand.register, operand.address)
+            accesses.append(LocatedAccess(_PASSING, address, "local", operand.size))
     return accesses
 
 

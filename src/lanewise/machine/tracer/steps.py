@@ -171,8 +171,8 @@ class TracerSteps:
         """Return the step that completes an entry."""
         accesses = [
             word
-            for each in point.accesses
-            for word in (each.addresses, each.size, each.bytes, _flags(each), _site(point.op))
+            for access in point.accesses
+            for word in (access.addresses, access.size, access.bytes, _flags(access), _site(point.op))
         ]
         operands = [len(point.registers), len(point.accesses), *_register_words(point), *accesses]
         return Step(step_code.leave(data), operands).words(None)
@@ -182,8 +182,8 @@ def _register_words(point: Point) -> list[int]:
     """Return the words of the registers that an instruction writes."""
     return [
         word
-        for each in point.registers
-        for word in (each.register.offset, each.register.bits // 8 * LANES, each.offset)
+        for register in point.registers
+        for word in (register.register.offset, register.register.bits // 8 * LANES, register.offset)
     ]
 
 

@@ -114,9 +114,9 @@ class TracedLaunch(CheckedLaunch):
         super().__init__(kernel, shape, values, steps, schedule, side_by_side=False, record_all=True)
         self.traced_kernel = kernel
         self._blocks_logged = np.zeros(shape.blocks, np.uint8)
-        for each in blocks:
+        for block in blocks:
             for rank in range(shape.cluster_blocks):
-                other = cluster_member(shape, each, rank)
+                other = cluster_member(shape, block, rank)
                 self._blocks_logged[other] = self._blocks_logged[other] or BlockChoice.WRITES
         self._blocks_logged[list(blocks)] = BlockChoice.EVERYTHING
         self._warps_logged = np.zeros(shape.warps, np.uint8)

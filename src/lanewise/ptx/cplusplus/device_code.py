@@ -111,9 +111,9 @@ class Program:
 
     def _judge_members(self, file: SourceFile, declaration: Declaration) -> None:
         """Leave out the host functions of a class that device code uses."""
-        for each in members(declaration):
-            if each.kind is Kind.FUNCTION and not self.is_device(each) and self.is_host(each):
-                file.blanked[each] = "host code"
+        for member in members(declaration):
+            if member.kind is Kind.FUNCTION and not self.is_device(member) and self.is_host(member):
+                file.blanked[member] = "host code"
 
     def _stays(self, each: Declaration) -> bool:
         """Whether it is device code by itself, whatever else there is."""

@@ -20,6 +20,7 @@ from lanewise.layout import Layout
 from lanewise.linalg.kernels.fused_epilogue import EpilogueValues
 from lanewise.linalg.kernels.hopper.shared_memory import line_swizzle
 from lanewise.linalg.kernels.int4.packing import CHUNK, COLUMNS, TILE_WORDS, TILES
+from lanewise.linalg.kernels.int4.plans import Tile
 from lanewise.linalg.kernels.warp.epilogue import finished_sum
 from lanewise.linalg.order import wgmma_name
 from lanewise.linalg.problem import Problem
@@ -41,16 +42,6 @@ _ROOM = shared_bytes_of("sm_90a") - 1024
 _NEEDS = ("sm_90", "7.8")
 #: By type: the bits of a number with a 4-bit integer in its last place, and what is subtracted from it.
 _MAGIC = {"bf16": (0x4300, 128 + 8), "f16": (0x6400, 1024 + 8)}
-
-
-@dataclass(frozen=True)
-class Tile:
-    """How a product is divided."""
-
-    #: Rows of a tile; blocks of a cluster, each of which sums a part of K; blocks of a multiprocessor.
-    rows: int
-    split: int
-    at_once: int
 
 
 @dataclass(frozen=True)

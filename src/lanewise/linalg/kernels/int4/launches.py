@@ -8,45 +8,14 @@ from typing import Any
 
 from lanewise.formats import Format
 from lanewise.linalg.kernels.family import Launch, residual_strides
-from lanewise.linalg.kernels.int4.kernels import (
-    LINE,
-    UNPACKING,
-    Tile,
-    Traits,
-    product,
-    unpacking,
-)
-from lanewise.linalg.kernels.int4.packing import CHUNK, COLUMNS, GROUP_STEP, TILES
-from lanewise.linalg.planning.gpus import GPUS, resident
+from lanewise.linalg.kernels.int4.kernels import LINE, UNPACKING, Traits, product, unpacking
+from lanewise.linalg.kernels.int4.packing import CHUNK, COLUMNS, GROUP_STEP
+from lanewise.linalg.kernels.int4.plans import Tile
 from lanewise.linalg.problem import Operand, Problem
 from lanewise.tensor_maps import tensor_map
 
-#: Kinds of tiles, and the microseconds of a stage of K on a multiprocessor of an H200.
-_KINDS = {
-    Tile(8, 1, 2): 0.39, Tile(16, 1, 2): 0.42, Tile(32, 1, 2): 0.47, Tile(64, 1, 2): 0.58,
-    Tile(128, 1, 1): 0.81, Tile(256, 1, 1): 1.41,
-}  # fmt: skip
-#: Blocks that share K, and the microseconds that adding their sums takes, in all and for a row of a tile.
-_PARTS, _EXCHANGE, _ROW_EXCHANGE = (1, 2), 0.5, 0.04
 #: Columns of results that are stored at once where they lie side by side.
 _WIDTH = 4
-
-
-def tile_of(m: int, n: int, chunks: int) -> Tile:
-    """Return how a product is divided: as takes the least time on an H200.
-
-    The order of sums depends on it, so that it is the same for all GPUs.
-    """
-
-    def microseconds(kind: Tile, parts: int) -> float:
-        blocks = -(-m // kind.rows) * -(-n // (COLUMNS * TILES)) * parts
-        waves = -(-blocks // resident(parts, GPUS["sm_90a"].multiprocessors))
-        exchange = _EXCHANGE + _ROW_EXCHANGE * kind.rows if parts > 1 else 0.0
-        return waves * (-(-chunks // parts) * _KINDS[kind] + exchange)
-
-    every = [(microseconds(kind, parts), parts, kind) for kind in _KINDS for parts in _PARTS]
-    _, parts, kind = min(every, key=lambda each: each[:2])
-    return replace(kind, split=parts)
 
 
 def product_launch(

@@ -33,12 +33,12 @@ def leaks(launch: LaunchState, before: set[int]) -> list[Finding]:
     for block in lost:
         if block.first not in before:
             by_site.setdefault(block.owner.site, []).append(block)
-    found = []
+    findings = []
     for site, blocks in sorted(by_site.items()):
         op, first = launch.compiled.program.sites[site], blocks[0]
         bytes = sum(block.size for block in blocks)
         many = f"{len(blocks)} blocks, {bytes} bytes in all" if len(blocks) > 1 else f"{bytes} bytes"
-        found.append(
+        findings.append(
             Finding(
                 "heap",
                 f"memory from malloc is never freed, and no pointer to it is left ({many})",
@@ -53,7 +53,7 @@ def leaks(launch: LaunchState, before: set[int]) -> list[Finding]:
                 severity="advice",
             )
         )
-    return found
+    return findings
 
 
 def _lost(launch: LaunchState, heap: Heap) -> list[HeapBlock]:
@@ -71,9 +71,9 @@ def _lost(launch: LaunchState, heap: Heap) -> list[HeapBlock]:
         return near[inside], numbers[inside]
 
     reached = np.zeros(len(starts), bool)
-    for each in launch.allocations:
-        if each.first != abi.HEAP_BASE:
-            memory = as_bytes(each.host, each.size)
+    for allocation in launch.allocations:
+        if allocation.first != abi.HEAP_BASE:
+            memory = as_bytes(allocation.host, allocation.size)
             reached[block_of(memory[: memory.size & ~7].view(np.uint64))[1]] = True
     # Pointers that lie in blocks themselves: from which block to which.
     places, targets = block_of(heap.memory.view(np.uint64))

@@ -69,10 +69,10 @@ def shared_extents(launch: LaunchState) -> npt.NDArray[np.int64]:
 def _passed(launch: LaunchState, offset: int) -> tuple[Allocation, View] | None:
     """Return the view that a parameter points to; None if it is a number, or points to more than one."""
     pointer = int.from_bytes(launch.parameters[offset : offset + 8].tobytes(), "little")
-    for each in launch.allocations:
-        views = {view for view in each.views if each.first + view.offset == pointer and view.size}
+    for allocation in launch.allocations:
+        views = {view for view in allocation.views if allocation.first + view.offset == pointer and view.size}
         if views:
-            return each, max(views, key=lambda view: view.size)
+            return allocation, max(views, key=lambda view: view.size)
     return None
 
 
@@ -98,9 +98,9 @@ def view_name(launch: LaunchState, address: int, low: int, high: int) -> str:
 
     They are offsets in its allocation, or addresses.
     """
-    for each in launch.allocations:
-        offsets = (low, high), (low - each.first, high - each.first)
-        for view in each.views:
-            if address in each and view.size and _reach(each, view) in offsets:
+    for allocation in launch.allocations:
+        offsets = (low, high), (low - allocation.first, high - allocation.first)
+        for view in allocation.views:
+            if address in allocation and view.size and _reach(allocation, view) in offsets:
                 return f"argument {view.name}, of {view.size} bytes"
     return "the array"

@@ -65,19 +65,20 @@ class ArrayLayouts:
         accessed: dict[Symbol, set[str]] = {}
         for variable, _, op_type, _ in self._static:
             accessed.setdefault(variable, set()).add(op_type)
-        for each in self.costs.accesses:
-            if each.samples is not None:
-                low, high = _extent(each)
+        for access in self.costs.accesses:
+            if access.samples is not None:
+                low, high = _extent(access)
                 for variable in shared_variables(self.program):
                     if variable.address < high and low < variable.address + variable.size:
-                        accessed.setdefault(variable, set()).add(_type(each.op, each.located.size))
+                        accessed.setdefault(variable, set()).add(_type(access.op, access.located.size))
         return shared_arrays(self.program, accessed)
 
     @cached_property
     def _static(self) -> list[tuple[Symbol, int, str, bool]]:
         """For accesses to variables, also those that were not made: variable, bytes, type, if in strides."""
         variables = {
-            (each.address, each.address + each.size): each for each in shared_variables(self.program)
+            (shared_variable.address, shared_variable.address + shared_variable.size): shared_variable
+            for shared_variable in shared_variables(self.program)
         }
         table = self.costs.kernel.watched
         found = []
@@ -98,19 +99,19 @@ class ArrayLayouts:
             if variable.address <= array.start < variable.address + max(variable.size, 1):
                 sizes.append(size)
                 strided |= in_strides
-        for each in self.costs.accesses:
-            if each.samples is None:
+        for access in self.costs.accesses:
+            if access.samples is None:
                 continue
-            low, high = _extent(each)
+            low, high = _extent(access)
             if high <= array.start or array.start + array.size <= low:
                 continue
             if not array.holds(low, high):
                 return None
-            strided |= each.located.access.size is Size.TILE_LINE
-            sizes.append(16 if each.samples.by_rows else each.samples.size)
-            if each.located.access.asynchronous and each.located.size == 16:
+            strided |= access.located.access.size is Size.TILE_LINE
+            sizes.append(16 if access.samples.by_rows else access.samples.size)
+            if access.located.access.asynchronous and access.located.size == 16:
                 continue  # it goes past L1, and its conflicts are not counted
-            observed.append(Observed(each.samples, each.requests / len(each.samples.offsets)))
+            observed.append(Observed(access.samples, access.requests / len(access.samples.offsets)))
         return Usage(array, observed, max(sizes), strided, self.program.shared_bytes)
 
 

@@ -70,14 +70,14 @@ def divergent_branches(costs: LaunchCosts) -> Iterator[DivergentBranch]:
 def _until_lanes_meet(branch: BasicBlock, postdominators: dict[int, int]) -> dict[int, BasicBlock]:
     """Return the basic blocks after a branch up to where all of its paths have met, by number."""
     meeting = _meeting(branch, postdominators)
-    found: dict[int, BasicBlock] = {}
+    between: dict[int, BasicBlock] = {}
     pending = [*successors(branch)]
     while pending:
-        each = pending.pop()
-        if each.number not in found and each.number != meeting:
-            found[each.number] = each
-            pending += successors(each)
-    return found
+        follower = pending.pop()
+        if follower.number not in between and follower.number != meeting:
+            between[follower.number] = follower
+            pending += successors(follower)
+    return between
 
 
 def _meeting(branch: BasicBlock, postdominators: dict[int, int]) -> int:
@@ -98,28 +98,28 @@ def _postdominators(blocks: list[BasicBlock]) -> dict[int, int]:
     It is -1, all bits, for a block from which no path ends. Numbers are in reverse post-order, so that one
     round from the last to the first does nearly everything.
     """
-    found = {block.number: -1 for block in blocks}
+    masks = {block.number: -1 for block in blocks}
     changed = True
     while changed:
         changed = False
         for block in sorted(blocks, key=lambda each: -each.number):
             following = successors(block)
             common = -1 if following else 0
-            for each in following:
-                common &= found[each.number]
+            for follower in following:
+                common &= masks[follower.number]
             new = common | 1 << block.number
-            if new != found[block.number]:
-                found[block.number], changed = new, True
-    return found
+            if new != masks[block.number]:
+                masks[block.number], changed = new, True
+    return masks
 
 
 def _reachable(block: BasicBlock) -> set[int]:
     """Return the numbers of a basic block and all that can follow it in its function."""
-    found = {block.number}
+    reached = {block.number}
     pending = successors(block)
     while pending:
-        each = pending.pop()
-        if each.number not in found:
-            found.add(each.number)
-            pending += successors(each)
-    return found
+        follower = pending.pop()
+        if follower.number not in reached:
+            reached.add(follower.number)
+            pending += successors(follower)
+    return reached

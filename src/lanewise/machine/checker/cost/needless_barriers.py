@@ -115,45 +115,45 @@ class _Finder:
         self.by_block = {block.number: self._of_block(block) for block in kernel.blocks}
         self.predecessors: dict[int, list[BasicBlock]] = {}
         for block in kernel.blocks:
-            for each in successors(block):
-                self.predecessors.setdefault(each.number, []).append(block)
+            for successor in successors(block):
+                self.predecessors.setdefault(successor.number, []).append(block)
 
     def after(self, barrier: BasicBlock, taken_out: set[int]) -> Accesses:
         """Return what may be accessed after a barrier, up to the next ones that stay."""
-        found, seen, pending = Accesses(), set[int](), successors(barrier)
+        accesses, seen, pending = Accesses(), set[int](), successors(barrier)
         while pending:
             block = pending.pop()
             if block.number in seen:
                 continue
             seen.add(block.number)
-            found |= self.by_block[block.number]
+            accesses |= self.by_block[block.number]
             if not _is_block_barrier(block) or block.number in taken_out:
                 pending += successors(block)
-        return found
+        return accesses
 
     def before(self, barrier: BasicBlock, taken_out: set[int]) -> Accesses:
         """Return what may be accessed before a barrier, back to the previous ones that stay."""
-        found, seen, pending = Accesses(), set[int](), [barrier]
+        accesses, seen, pending = Accesses(), set[int](), [barrier]
         while pending:
             block = pending.pop()
             if block.number in seen:
                 continue
             seen.add(block.number)
-            found |= self.by_block[block.number]
+            accesses |= self.by_block[block.number]
             pending += [
-                each
-                for each in self.predecessors.get(block.number, ())
-                if not _is_block_barrier(each) or each.number in taken_out
+                predecessor
+                for predecessor in self.predecessors.get(block.number, ())
+                if not _is_block_barrier(predecessor) or predecessor.number in taken_out
             ]
-        return found
+        return accesses
 
     def _of_block(self, block: BasicBlock) -> Accesses:
-        found = Accesses()
+        accesses = Accesses()
         if block.end is BlockEnd.HOST_CALL:
-            found = Accesses(orders=True)
+            accesses = Accesses(orders=True)
         for op in block.executed:
-            found |= self._of_op(op)
-        return found
+            accesses |= self._of_op(op)
+        return accesses
 
     def _of_op(self, op: Op) -> Accesses:
         """Return what one instruction accesses."""
@@ -161,7 +161,7 @@ class _Finder:
         waits = record.waits in (Waits.BARRIER, Waits.PHASE) and not _is_whole_barrier(op)
         if record.orders not in (Order.NOTHING, Order.COMMIT) or waits or handle_operand(op) is not None:
             return Accesses(orders=True)
-        found = Accesses()
+        accesses = Accesses()
         for row, located in enumerate(watched_accesses(op), first_access_row(op)):
             access = located.access
             if record.is_atomic or access.strong or access.size is Size.MBARRIER or op.has("volatile"):
@@ -171,8 +171,8 @@ class _Finder:
             memory = self._memory(row, op, located)
             read = memory if access.reads else frozenset[Memory]()
             written = memory if access.writes else frozenset[Memory]()
-            found |= Accesses(read, written)
-        return found
+            accesses |= Accesses(read, written)
+        return accesses
 
     def _memory(self, row: int, op: Op, located: LocatedAccess) -> frozenset[Memory]:
         if located.space == "shared":

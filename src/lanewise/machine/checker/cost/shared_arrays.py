@@ -102,20 +102,27 @@ def shared_arrays(program: Program, accessed: dict[Symbol, set[str]]) -> list[Sh
     variables = shared_variables(program)
     if module.names is not None:
         return list(_of_language(module.names.arrays.items(), variables, program))
-    found = []
-    for each in variables:
-        if not each.size:
+    arrays = []
+    for variable in variables:
+        if not variable.size:
             continue  # dynamic shared memory: where its arrays begin, nobody says
-        declared = _declared(module, each)
-        types = accessed.get(each, set())
+        declared = _declared(module, variable)
+        types = accessed.get(variable, set())
         sizes = {in_memory_bytes(one) for one in types}
         size = sizes.pop() if len(sizes) == 1 else 1
         element = types.pop() if len(types) == 1 else ""
         fallback = SharedArray(
-            plain_name(each.name), each.address, each.size, size, element, (each.size // size,), (1,), "ptx"
+            plain_name(variable.name),
+            variable.address,
+            variable.size,
+            size,
+            element,
+            (variable.size // size,),
+            (1,),
+            "ptx",
         )
-        found.append(declared or fallback)
-    return found
+        arrays.append(declared or fallback)
+    return arrays
 
 
 # the language ---------------------------------------------------------------------------------------------

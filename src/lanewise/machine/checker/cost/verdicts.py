@@ -102,9 +102,9 @@ class _Judge:
         """Judge requests to shared memory that take more wavefronts than they have to."""
         # An asynchronous copy of 16 bytes goes past L1: how it is written does not depend on banks alone.
         shared = [
-            each
-            for each in self.costs.accesses
-            if each.wavefronts and not (each.located.access.asynchronous and each.located.size == 16)
+            access
+            for access in self.costs.accesses
+            if access.wavefronts and not (access.located.access.asynchronous and access.located.size == 16)
         ]
         total = sum(each.wavefronts for each in shared)
         layouts = ArrayLayouts(self.costs)
@@ -140,9 +140,9 @@ class _Judge:
         low, high = access.lowest, access.highest
         if not high and access.samples is not None:
             low, high = _range(access.samples)
-        for each in self.variables:
-            if each.address <= low and high <= each.address + each.size:
-                return each
+        for variable in self.variables:
+            if variable.address <= low and high <= variable.address + variable.size:
+                return variable
         return None
 
     # global memory ------------------------------------------------------------------------------------------

@@ -88,9 +88,9 @@ def _file(file: ListedFile) -> str:
 def _line(line: ListedLine, columns: Sequence[str], most: dict[str, int]) -> str:
     """Return the rows of one line: its figures, the darker the more, and what was found there."""
     cells = [f"<td class='number'>{line.number}</td>"]
-    for each in columns:
-        figure = line.figures.get(each, 0)
-        shade = 0.45 * figure / most[each] if most[each] else 0
+    for column in columns:
+        figure = line.figures.get(column, 0)
+        shade = 0.45 * figure / most[column] if most[column] else 0
         style = f" style='background: rgba(255, 140, 0, {shade:.2f})'" if figure else ""
         cells.append(f"<td{style}>{f'{figure:,}' if figure else ''}</td>")
     rows = f"<tr>{''.join(cells)}<td class='source'>{escape(line.text)}</td></tr>\n"

@@ -33,7 +33,7 @@ from lanewise.machine.checker.records import (
 from lanewise.machine.checker.suspicion_sentences import Suspicion
 from lanewise.machine.checker.watch_code.accesses import Access
 from lanewise.machine.checker.watch_code.clocks.block_order import arrive_at_grid
-from lanewise.machine.checker.watch_code.clocks.strong_accesses import access_strongly
+from lanewise.machine.checker.watch_code.clocks.mbarriers_and_atomics import access_strongly
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     row_of,
     suspect,

@@ -10,7 +10,7 @@ from lanewise.jit.lane_functions import address_of, lowest_bit, mask_of
 from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine.checker import records
 from lanewise.machine.checker.records import BlockWatch, WarpClock
-from lanewise.machine.checker.watch_code.clocks.known_releases import partial_release, see_releases
+from lanewise.machine.checker.watch_code.clocks.releases_by_some_lanes import partial_release, see_releases
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     in_block,
     in_cluster,

@@ -30,7 +30,7 @@ from lanewise.machine.checker.tensor_memory.records import (
     TensorOperand,
 )
 from lanewise.machine.checker.watch_code.accesses import Access
-from lanewise.machine.checker.watch_code.clocks.strong_accesses import access_strongly
+from lanewise.machine.checker.watch_code.clocks.mbarriers_and_atomics import access_strongly
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import begin_epoch, watch_of, watch_of_running
 from lanewise.machine.checker.watch_code.proxy.async_clocks import begin_operation
 from lanewise.machine.checker.watch_code.proxy.async_operations import BegunOperation, Issued, word_of

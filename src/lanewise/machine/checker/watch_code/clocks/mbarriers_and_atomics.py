@@ -1,4 +1,4 @@
-"""Atomics, volatile accesses, and operations on mbarriers: their cells publish, and readers acquire.
+"""Mbarriers, atomics and volatile accesses (strong accesses): their cells publish, and readers acquire.
 
 A cell keeps its last publication. A strong write that follows a fence, or releases by itself, publishes what
 happened before; a strong read is shown that, and knows it once it acquires or a fence follows.
@@ -16,18 +16,18 @@ from lanewise.machine.checker.proxy_records import PhaseRecord
 from lanewise.machine.checker.records import BlockWatch, Flag, WarpClock
 from lanewise.machine.checker.watch_code.accesses import Access
 from lanewise.machine.checker.watch_code.clocks.cluster_order import learn_members
-from lanewise.machine.checker.watch_code.clocks.known_releases import (
-    keep_earlier,
-    partial_release,
-    see_releases,
-    share_releases,
-)
 from lanewise.machine.checker.watch_code.clocks.publications import (
     acquire,
     add_foreign,
     learn,
     learn_shown,
     publish,
+)
+from lanewise.machine.checker.watch_code.clocks.releases_by_some_lanes import (
+    keep_earlier,
+    partial_release,
+    see_releases,
+    share_releases,
 )
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     in_block,

@@ -1,8 +1,8 @@
-"""The releases that a warp knows of the other warps of its block.
+"""Releases by some lanes of a warp, which other warps keep beside their vector clocks.
 
 A vector clock has the last release of each warp. If only some lanes of the warp made it, it does not stand
-for an earlier release by other lanes, which is kept beside it: what lanes did before all of them arrived at
-one mbarrier is known by that, also after one of them has arrived at another one.
+for an earlier release by other lanes, which is kept here: what lanes did before all of them arrived at one
+mbarrier is known by that, also after one of them has arrived at another one.
 """
 
 from __future__ import annotations
