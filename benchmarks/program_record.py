@@ -99,8 +99,12 @@ def merged(
 def why_not(suite: Suite, programs: list[Program]) -> str:
     """Return why programs of a suite did not pass or did not run."""
     parts = [suite["note"]] if suite.get("note") else []
-    stopped = sum(each["verdict"] == "stopped by the time limit" for each in programs)
-    parts += [f"{stopped} stopped by the time limit"] if stopped else []
+    stopped = [each for each in programs if each["verdict"] == "stopped by the time limit"]
+    for each in stopped:
+        if "why" in each:
+            parts.append(f"{each['name'].rpartition('/')[2]} stopped by the time limit: {each['why']}")
+    unexplained = sum("why" not in each for each in stopped)
+    parts += [f"{unexplained} stopped by the time limit"] if unexplained else []
     reasons: dict[str, list[str]] = {}
     for program in programs:
         if program["verdict"] in ("failed", "not built"):

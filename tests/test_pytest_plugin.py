@@ -89,3 +89,30 @@ def test_all_launches_and_strictly(tests: pytest.Pytester) -> None:
     options = ("--lanewise-check", "--lanewise-strict", "-k", "nothing or not_wrong")
     result = tests.runpytest_subprocess("-p", "no:cacheprovider", *options)
     result.assert_outcomes(failed=2, deselected=4)
+
+
+CONFTEST = """
+from lanewise.virtual_gpu.session import active
+
+GPU = active()
+"""
+
+
+def test_a_virtual_gpu_is_there_before_the_files_of_a_suite_are_imported(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also before a conftest.py, which may ask for the device when it is imported."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(lanewise.__file__).parents[1]))
+    pytester.makeconftest(CONFTEST)
+    pytester.makepyfile(
+        "import conftest\nfrom lanewise.virtual_gpu.session import active\n\n"
+        "def test_it():\n    assert 'A100' in str(conftest.GPU) and conftest.GPU is active()\n"
+    )
+    options = ["-p", "lanewise.pytest", "-p", "no:cacheprovider", "--gpu"]
+    pytester.runpytest_subprocess(*options, "A100").assert_outcomes(passed=1)
+
+
+def test_a_gpu_that_nobody_makes_is_refused(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest_inprocess("-p", "lanewise.pytest", "--gpu", "A1000")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --gpu: *A1000*"])

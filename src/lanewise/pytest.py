@@ -8,6 +8,7 @@ test does. Nothing of lanewise is loaded before a test asks for it. With
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 #: Options of a launch that a check takes as well.
 _PASSED_ON = ("arch", "steps", "progress", "unchecked")
+#: Whether a session of pytest has its virtual GPU.
+_ENTERED = pytest.StashKey[bool]()
 
 
 class LaunchFailed(AssertionError):
@@ -82,21 +85,33 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Enter the virtual GPU before any conftest.py is imported, if one is asked for."""
+    _enter_virtual_gpu(early_config, early_config.known_args_namespace)
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Enter the virtual GPU before test files are imported, if one is asked for."""
-    name = config.getoption("--gpu")
-    if name is None:
+    """Enter the virtual GPU before test files are imported, where a conftest.py names this plugin."""
+    _enter_virtual_gpu(config, config.option)
+
+
+def _enter_virtual_gpu(config: pytest.Config, options: argparse.Namespace) -> None:
+    """Enter the virtual GPU that the options name, once."""
+    name = getattr(options, "gpu", None)
+    if name is None or config.stash.get(_ENTERED, False):
         return
     from lanewise.errors import LanewiseError
     from lanewise.virtual_gpu.session import VirtualGPU
 
     try:
         gpu = VirtualGPU(name)
-        if config.getoption("--lanewise-check"):
+        if options.lanewise_check:
             gpu.follow_memory()
     except LanewiseError as error:
         raise pytest.UsageError(f"--gpu: {error}") from None
     gpu.__enter__()
+    config.stash[_ENTERED] = True
     config.add_cleanup(lambda: gpu.__exit__(None, None, None))
 
 

@@ -1,10 +1,14 @@
 """`lanewise run --gpu` and `lanewise check --gpu` on scripts that use the driver, and what they refuse."""
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from doc_pages import environment
 from lanewise.cli import main
 from virtual_gpu.programs import WRITE
 
@@ -60,6 +64,16 @@ def test_check_tells_a_finding_once_and_returns_a_status(
     assert sum(len(each["findings"]) for each in reports) == findings
     count = len(strides.split())
     assert f"{count} launches of 1 kernel were checked; errors found: {findings}" in said.err
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGSEGV"), reason="needs signals")
+def test_a_crash_of_a_script_names_its_line(tmp_path: Path) -> None:
+    crash = tmp_path / "crash.py"
+    crash.write_text("import ctypes\n\nctypes.string_at(8)\n")
+    command = [sys.executable, "-m", "lanewise", "run", "--gpu", "A100", str(crash)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment())
+    assert done.returncode == -signal.SIGSEGV
+    assert "Segmentation fault" in done.stderr and 'crash.py", line 3' in done.stderr
 
 
 def test_a_fault_is_told_and_the_status_says_so(script: str, capsys: pytest.CaptureFixture[str]) -> None:

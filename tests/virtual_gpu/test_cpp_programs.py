@@ -149,3 +149,16 @@ def test_what_nvcc_says_is_told(tmp_path: Path) -> None:
     broken.write_text("int main() { return nothing; }\n")
     with pytest.raises(LanewiseError, match=r"nvcc cannot build .*broken\.cu for sm_90a(.|\n)*nothing"):
         library_of(broken, "sm_90a")
+
+
+@needs_nvcc
+@only_with_everything
+def test_options_name_files_from_where_the_command_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "headers").mkdir()
+    (tmp_path / "headers/seven.h").write_text("int seven();\n")
+    (tmp_path / "seven.cpp").write_text("int seven() { return 7; }\n")
+    (tmp_path / "main.cu").write_text('#include "seven.h"\nint main() { return seven() - 7; }\n')
+    monkeypatch.chdir(tmp_path)
+    assert library_of(Path("main.cu"), "sm_90a", ("-Iheaders", "seven.cpp")).exists()

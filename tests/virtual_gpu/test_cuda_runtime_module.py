@@ -47,6 +47,32 @@ def test_memory_streams_events_and_graphs_by_the_functions_of_the_module(
     assert "cudaFree:" in capfd.readouterr().err
 
 
+def test_nodes_of_a_captured_graph_are_listed_as_the_module_lists_them(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Without a number they are counted alone, as CuTe DSL's benchmarks do after a capture."""
+    pytest.importorskip("cuda.bindings.runtime")
+    with lw.virtual_gpu("H100"):
+        from cuda.bindings import runtime
+
+        success = runtime.cudaError_t.cudaSuccess
+        _, memory = runtime.cudaMalloc(64)
+        _, stream = runtime.cudaStreamCreate()
+        mode = runtime.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal
+        assert runtime.cudaStreamBeginCapture(stream, mode) == (success,)
+        for value in (1, 2):
+            assert runtime.cudaMemsetAsync(memory, value, 64, stream) == (success,)
+        _, graph = runtime.cudaStreamEndCapture(stream)
+        assert runtime.cudaGraphGetNodes(graph) == (success, [], 2)
+        error, nodes, count = runtime.cudaGraphGetNodes(graph, 2)
+        assert (error, count, len({int(each) for each in nodes})) == (success, 2, 2)
+        assert all(isinstance(each, runtime.cudaGraphNode_t) for each in nodes)
+        error, roots, count = runtime.cudaGraphGetRootNodes(graph, 1)
+        assert (error, [int(each) for each in roots], count) == (success, [int(nodes[0])], 1)
+        assert runtime.cudaGraphGetNodes(0)[0] != success
+    assert "cudaGraphGetNodes:" in capfd.readouterr().err
+
+
 def _asked_in_child(driver: Driver, answers: "multiprocessing.SimpleQueue[int]") -> None:
     answers.put(int(driver.call("cuInit", [0])))
     place = ctypes.c_uint64()

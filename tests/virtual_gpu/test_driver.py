@@ -187,6 +187,32 @@ def test_more_memory_than_the_device_has_is_refused_and_freed_memory_is_free() -
     assert driver.cuMemGetInfo_v2() == (2**20 - 600_000, 2**20)
 
 
+def test_attributes_of_a_pointer_asked_for_together_are_those_asked_for_one_by_one() -> None:
+    """Of memory that is none of the device, CUDA says zeros, and that no device has it."""
+    memory_type, managed, ordinal, start, size = attributes = (2, 8, 9, 11, 12)
+    with lw.virtual_gpu("A100") as gpu:
+        driver = gpu.driver
+        on_device, pinned = driver.cuMemAlloc_v2(48), driver.cuMemHostAlloc(16, 0)
+        here = ctypes.create_string_buffer(16)
+        for address in (on_device, on_device + 4, pinned, ctypes.addressof(here)):
+            values = [ctypes.c_int64(0) for _ in attributes]
+            asked = (ctypes.c_int32 * len(attributes))(*attributes)
+            pointers = (ctypes.c_void_p * len(attributes))(*map(ctypes.addressof, values))
+            driver.cuPointerGetAttributes(
+                len(attributes), ctypes.addressof(asked), ctypes.addressof(pointers), address
+            )
+            said = dict(zip(attributes, (each.value for each in values), strict=True))
+            if address == ctypes.addressof(here):
+                assert said == {memory_type: 0, managed: 0, ordinal: 2**32 - 2, start: 0, size: 0}
+                continue
+            for attribute, number in said.items():
+                one = ctypes.c_int64(0)
+                driver.cuPointerGetAttribute(ctypes.addressof(one), attribute, address)
+                assert one.value == number
+            assert said[memory_type] == (1 if address == pinned else 2)
+            assert said[start] + said[size] > address >= said[start]
+
+
 def test_copies_do_not_reach_beyond_an_allocation() -> None:
     driver = driver_of()
     place, host = driver.cuMemAlloc_v2(100), np.zeros(200, np.uint8)

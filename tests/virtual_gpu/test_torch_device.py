@@ -1,8 +1,10 @@
 """torch's "cuda" tensors under a virtual GPU, with a torch for CPUs."""
 
 import io
+import itertools
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -50,10 +52,17 @@ def test_what_is_computed_from_a_device_tensor_is_on_the_device(gpu: VirtualGPU)
     assert not (torch.ones(3) + 1).is_cuda
 
 
-def test_compilers_compute_shapes_without_memory(gpu: VirtualGPU) -> None:
-    """Tensors of FakeTensorMode say that they are on the device, and are none of its memory."""
+@pytest.mark.parametrize("accelerator", [None, "cuda"], ids=["for CPUs", "for CUDA"])
+def test_compilers_compute_shapes_without_memory(
+    accelerator: str | None, gpu: VirtualGPU, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tensors of FakeTensorMode say that they are on the device, and are none of its memory.
+
+    A torch for CUDA says that it has an accelerator, and would first make a tensor on a real one.
+    """
     from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda *_: accelerator)
     real = torch.ones(4, 8, device="cuda", dtype=torch.float16)
     with FakeTensorMode() as mode:
         fake = mode.from_tensor(real)
@@ -233,6 +242,76 @@ def test_autocast_has_the_types_of_a_gpu(gpu: VirtualGPU) -> None:
     scaler.step(optimizer)
     scaler.update()
     assert module.bias.tolist() == pytest.approx([each - 1 / 8 for each in before])
+
+
+F = torch.nn.functional
+#: Functions whose types autocast chooses, with sizes of operands: f16 and f32 ones, and both mixed.
+AUTOCAST: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
+    "exp": (torch.exp, [(4, 4)]),
+    "pow": (lambda x: x**2, [(4, 4)]),
+    "softmax": (lambda x: x.softmax(-1), [(4, 4)]),
+    "softmax of a given type": (lambda x: x.softmax(-1, dtype=torch.float64), [(4, 4)]),
+    "logsumexp": (lambda x: x.logsumexp(-1), [(4, 4)]),
+    "sum": (torch.sum, [(4, 4)]),
+    "mean": (torch.mean, [(4, 4)]),
+    "norm": (torch.norm, [(4, 4)]),
+    "vector_norm": (torch.linalg.vector_norm, [(4, 4)]),
+    "normalize": (F.normalize, [(4, 4)]),
+    "layer_norm": (lambda x: F.layer_norm(x, (4,)), [(4, 4)]),
+    "rms_norm": (lambda x: F.rms_norm(x, (4,)), [(4, 4)]),
+    "group_norm": (lambda x: F.group_norm(x, 2), [(4, 4)]),
+    "cross_entropy": (F.cross_entropy, [(4, 4), (4, 4)]),
+    "huber_loss": (F.huber_loss, [(4, 4), (4, 4)]),
+    "mse_loss": (F.mse_loss, [(4, 4), (4, 4)]),
+    "interpolate": (lambda x: F.interpolate(x, scale_factor=2), [(1, 1, 4, 4)]),
+    "mv": (torch.mv, [(4, 4), (4,)]),
+    "einsum": (lambda a, b: torch.einsum("ij,kj->ik", a, b), [(4, 4), (4, 4)]),
+    "matmul": (torch.matmul, [(4, 4), (4, 4)]),
+    "dot": (torch.dot, [(4,), (4,)]),
+    "atan2": (torch.atan2, [(4, 4), (4, 4)]),
+    "addcmul": (torch.addcmul, [(4, 4), (4, 4), (4, 4)]),
+    "add": (torch.add, [(4, 4), (4, 4)]),
+    "gelu": (F.gelu, [(4, 4)]),
+    "cat": (lambda a, b: torch.cat([a, b]), [(4, 4), (4, 4)]),
+}
+
+
+def autocast_types(operands: Callable[[Any, Any], Any], enter: Callable[[], Any]) -> dict[Any, Any]:
+    """Return the type of each function's result under autocast, by name and by the types of its operands."""
+    types = {}
+    for name, (function, sizes) in AUTOCAST.items():
+        for kinds in itertools.product((torch.float16, torch.float32), repeat=len(sizes)):
+            made = [operands(size, kind) for size, kind in zip(sizes, kinds, strict=True)]
+            with enter():
+                types[name, kinds] = function(*made).dtype
+    return types
+
+
+def test_autocast_has_the_types_that_torch_gives_tensors_on_a_gpu() -> None:
+    """torch's own autocast for CUDA decides: for tensors without data, which need no GPU."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    @contextmanager
+    def autocast() -> Iterator[None]:
+        torch.set_autocast_enabled("cuda", True)  # torch.autocast leaves it off without a GPU
+        torch.set_autocast_dtype("cuda", torch.float16)
+        try:
+            yield
+        finally:
+            torch.set_autocast_enabled("cuda", False)
+
+    def on_device(size: Any, kind: Any) -> Any:
+        return torch.empty(size, dtype=kind, device="cuda")
+
+    with FakeTensorMode():
+        expected = autocast_types(on_device, autocast)
+    with lw.virtual_gpu("H100"):
+        assert autocast_types(on_device, lambda: torch.autocast("cuda")) == expected
+        x = torch.rand(3, 4).half()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert x.exp().dtype == torch.float16  # the CPU's own rules are as they were
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert x.exp().dtype == torch.float16
 
 
 @pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "RMSprop"])

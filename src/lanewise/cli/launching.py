@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import faulthandler
 import re
 import runpy
 import sys
@@ -426,6 +427,11 @@ def run_script(
     if asked.is_program:
         return _run_program(asked, watcher, checks, gpu)
     path, device = str(asked.file), gpu or asked.virtual_gpu() or contextlib.nullcontext()
+    if (
+        not faulthandler.is_enabled()
+    ):  # a crash of the script's own libraries ends in its lines, not in silence
+        with contextlib.suppress(OSError, ValueError):  # stderr may be no file
+            faulthandler.enable()
     before = sys.argv, sys.path[:]
     sys.argv, sys.path[:] = [path, *asked.arguments], [str(asked.file.parent.resolve()), *sys.path]
     try:

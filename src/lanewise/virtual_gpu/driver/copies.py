@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 
 import numpy as np
 
@@ -16,6 +17,21 @@ _PITCH = 512
 _CONTEXT, _MEMORY_TYPE, _DEVICE_POINTER, _HOST_POINTER = 1, 2, 3, 4
 _BUFFER_ID, _IS_MANAGED, _DEVICE_ORDINAL, _RANGE_START, _RANGE_SIZE, _MAPPED = 7, 8, 9, 11, 12, 13
 _HOST_MEMORY, _DEVICE_MEMORY = 1, 2
+#: CU_DEVICE_INVALID of cuda.h.
+_NO_DEVICE = -2
+#: The type of each attribute, and its value for an address in an allocation.
+_POINTER_ATTRIBUTES: dict[int, tuple[type[ctypes._SimpleCData[int]], Callable[[Allocation, int], int]]] = {
+    _CONTEXT: (ctypes.c_uint64, lambda *_: 1),
+    _MEMORY_TYPE: (ctypes.c_uint32, lambda it, _: _HOST_MEMORY if it.is_host else _DEVICE_MEMORY),
+    _DEVICE_POINTER: (ctypes.c_uint64, lambda _, address: address),
+    _HOST_POINTER: (ctypes.c_uint64, lambda _, address: address),
+    _BUFFER_ID: (ctypes.c_uint64, lambda it, _: it.first),
+    _IS_MANAGED: (ctypes.c_uint32, lambda it, _: int(it.is_managed)),
+    _DEVICE_ORDINAL: (ctypes.c_int32, lambda *_: 0),
+    _RANGE_START: (ctypes.c_uint64, lambda it, _: it.first),
+    _RANGE_SIZE: (ctypes.c_uint64, lambda it, _: it.size),
+    _MAPPED: (ctypes.c_uint32, lambda *_: 1),
+}
 
 
 #: Attributes of a memory pool that are numbers of 32 bits; the others have 64.
@@ -152,23 +168,14 @@ class MemoryCalls(OperationCalls):
 
     def cuPointerGetAttribute(self, value: int, attribute: int, address: int) -> None:
         """Write an attribute of a pointer."""
-        allocation = self._at(address)
-        numbers: dict[int, tuple[type[ctypes._SimpleCData[int]], int]] = {
-            _CONTEXT: (ctypes.c_uint64, 1),
-            _MEMORY_TYPE: (ctypes.c_uint32, _HOST_MEMORY if allocation.is_host else _DEVICE_MEMORY),
-            _DEVICE_POINTER: (ctypes.c_uint64, address),
-            _HOST_POINTER: (ctypes.c_uint64, address),
-            _BUFFER_ID: (ctypes.c_uint64, allocation.first),
-            _IS_MANAGED: (ctypes.c_uint32, int(allocation.is_managed)),
-            _DEVICE_ORDINAL: (ctypes.c_int32, 0),
-            _RANGE_START: (ctypes.c_uint64, allocation.first),
-            _RANGE_SIZE: (ctypes.c_uint64, allocation.size),
-            _MAPPED: (ctypes.c_uint32, 1),
-        }
-        if attribute not in numbers:
-            raise DriverError(Result.NOT_SUPPORTED, f"attribute {attribute} of a pointer is not supported")
-        kind, number = numbers[attribute]
-        kind.from_address(value).value = number
+        _write_attribute(value, attribute, address, self._at(address))
+
+    def cuPointerGetAttributes(self, count: int, attributes: int, values: int, address: int) -> None:
+        """Write attributes of a pointer; those of memory that is none of the device are zero."""
+        allocation = self.memory.find(address)
+        asked = (ctypes.c_int32 * count).from_address(attributes)
+        for attribute, value in zip(asked, (ctypes.c_uint64 * count).from_address(values), strict=True):
+            _write_attribute(value, attribute, address, allocation)
 
     def cuMemPrefetchAsync(self, address: int, bytes: int, device: int, stream: int) -> None:
         """Do nothing: memory is where both sides use it."""
@@ -234,3 +241,14 @@ class MemoryCalls(OperationCalls):
 def _pool_attribute(attribute: int) -> type[ctypes.c_int32] | type[ctypes.c_uint64]:
     """Return the type of an attribute of a pool."""
     return ctypes.c_int32 if attribute in _SHORT_POOL_ATTRIBUTES else ctypes.c_uint64
+
+
+def _write_attribute(value: int, attribute: int, address: int, allocation: Allocation | None) -> None:
+    """Write an attribute of a pointer into an allocation; without one, what CUDA says of host memory."""
+    if attribute not in _POINTER_ATTRIBUTES:
+        raise DriverError(Result.NOT_SUPPORTED, f"attribute {attribute} of a pointer is not supported")
+    kind, number = _POINTER_ATTRIBUTES[attribute]
+    if allocation is not None:
+        kind.from_address(value).value = number(allocation, address)
+    else:
+        kind.from_address(value).value = _NO_DEVICE if attribute == _DEVICE_ORDINAL else 0

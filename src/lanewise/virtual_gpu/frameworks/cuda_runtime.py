@@ -7,6 +7,7 @@ name.
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -71,6 +72,29 @@ def _answer(module: Any, runtime: Runtime, name: str) -> Callable[..., tuple[Any
     return function
 
 
+def _gives_nodes(name: str) -> bool:
+    """Return whether a function of the runtime writes nodes of a graph to memory, and how many there are."""
+    declared = entry_points().get(name)
+    return declared is not None and [each.name for each in declared.inputs[1:]] == ["nodes", "count"]
+
+
+def _nodes_answer(module: Any, runtime: Runtime, name: str) -> Callable[..., tuple[Any, ...]]:
+    """Return such a function as the module has it: it returns a list of so many nodes, and their number."""
+
+    def function(of: Any, numNodes: int = 0) -> tuple[Any, ...]:
+        number, nodes = ctypes.c_uint64(numNodes), (ctypes.c_uint64 * numNodes)()
+        try:
+            address = ctypes.addressof(nodes) if numNodes else 0
+            runtime.answer(name, [int(of or 0), address, ctypes.addressof(number)])
+        except DriverError as error:
+            print(f"lanewise gpu: {name}: {error.reason}", file=sys.stderr)
+            return (module.cudaError_t(int(error.result)), None, None)
+        return (module.cudaError_t.cudaSuccess, [*map(module.cudaGraphNode_t, nodes)], number.value)
+
+    function.__name__ = name
+    return function
+
+
 def _refusal(name: str) -> Callable[..., object]:
     """Return a function that says that one of the runtime is not supported."""
 
@@ -92,5 +116,8 @@ def install(gpu: FrameworkState, patches: Patches) -> None:
         own = getattr(runtime, name)
         if not name.startswith("cuda") or isinstance(own, type) or not callable(own) or name in _HARMLESS:
             continue
-        answer = _answer(runtime, own_runtime, name) if _is_answered(name) else _refusal(name)
-        patches.set(runtime, name, answer)
+        if _gives_nodes(name):
+            patches.set(runtime, name, _nodes_answer(runtime, own_runtime, name))
+        else:
+            answer = _answer(runtime, own_runtime, name) if _is_answered(name) else _refusal(name)
+            patches.set(runtime, name, answer)

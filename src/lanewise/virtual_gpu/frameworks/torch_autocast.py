@@ -1,35 +1,144 @@
-"""`torch.autocast("cuda")` under a virtual GPU: torch's rules for CPU tensors, and float32 where CUDA has it.
+"""`torch.autocast("cuda")` under a virtual GPU: the types that torch itself chooses for a GPU.
 
 torch chooses the types of operands by the device of the tensors, and those of a virtual GPU are in host
-memory: autocast for the CPU, of the same type, does what is left to do.
+memory. Autocast for the CPU, of the same type, does what both devices have in common. What CUDA has alone
+(exp, softmax, layer_norm, mv, …) is taken from torch's own kernels for CUDA's autocast, which every build of
+torch has: they are called with tensors that say they are on a GPU and hold no data, and the types with which
+they call the operator are those to use.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 if TYPE_CHECKING:
     from lanewise.virtual_gpu.frameworks.patches import Patches
 
-#: Functions that autocast computes in float32 on a GPU (torch's page on automatic mixed precision).
-_IN_FLOAT32 = {
-    "__pow__", "__rdiv__", "__rpow__", "__rtruediv__", "acos", "asin", "binary_cross_entropy_with_logits",
-    "cdist", "cosh", "cosine_embedding_loss", "cosine_similarity", "cross_entropy", "cumprod", "cumsum",
-    "dist", "erfinv", "exp", "expm1", "group_norm", "hinge_embedding_loss", "kl_div", "l1_loss", "layer_norm",
-    "log", "log10", "log1p", "log2", "log_softmax", "margin_ranking_loss", "mse_loss", "multi_margin_loss",
-    "multilabel_margin_loss", "nll_loss", "norm", "normalize", "pdist", "poisson_nll_loss", "pow", "prod",
-    "reciprocal", "renorm", "rsqrt", "sinh", "smooth_l1_loss", "soft_margin_loss", "softmax", "softmin",
-    "softplus", "sum", "tan", "triplet_margin_loss",
-}  # fmt: skip
+_library: Any = torch.library.Library
+_Tensor: Any = torch.Tensor
 _HALF = (torch.float16, torch.bfloat16)
+_AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
 
 
-def computes_in_float32(func: Any) -> bool:
-    """Return whether autocast is on for the GPU and computes a function in float32."""
-    return torch.is_autocast_enabled("cuda") and getattr(func, "__name__", "") in _IN_FLOAT32
+@cache
+def operators_of_cuda_alone() -> list[str]:
+    """Return the operators whose types autocast chooses on a GPU and not on a CPU ("softmax.int").
+
+    Asked once: after that some have the kernels of `_Rules`.
+    """
+    on_gpu, on_cpu = (
+        set(torch._C._dispatch_get_registrations_for_dispatch_key(key))
+        for key in ("AutocastCUDA", "AutocastCPU")
+    )
+    return sorted(name.removeprefix("aten::") for name in on_gpu - on_cpu if name.startswith("aten::"))
+
+
+class _Reached(Exception):
+    """An operator behind autocast, and its arguments."""
+
+    def __init__(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        super().__init__()
+        self.operator, self.operands, self.options = operator, args, kwargs
+
+
+class _OnGPU(_Tensor):  # type: ignore[misc]  # what it overrides has other types in torch
+    """A tensor without data on a GPU. Operators but casts end in `_Reached`."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls, like: torch.Tensor, dtype: torch.dtype | None = None) -> _OnGPU:
+        made: _OnGPU = _Tensor._make_wrapper_subclass(
+            cls, like.shape, dtype=dtype or like.dtype, device=torch.device("cuda", 0)
+        )
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten._to_copy.default:
+            return cls(args[0], kwargs["dtype"])
+        raise _Reached(func, args, kwargs or {})
+
+
+def type_on_gpu(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.dtype | None:
+    """Return the type to which autocast on a GPU casts the operands of an operator, or None."""
+
+    def on_gpu(value: Any) -> Any:
+        return _OnGPU(value) if isinstance(value, torch.Tensor) else value
+
+    given = tree_leaves((args, kwargs))
+    try:
+        operator(*tree_map(on_gpu, args), **tree_map(on_gpu, kwargs))
+    except _Reached as reached:
+        names = [each.name for each in reached.operator._schema.arguments]
+        named = {**dict(zip(names, reached.operands, strict=False)), **reached.options}
+        if named.get("half_to_float"):
+            return torch.float32
+        leaves = tree_leaves(named)
+        before = {each.dtype for each in given if isinstance(each, torch.Tensor)}
+        after = {each.dtype for each in leaves if isinstance(each, torch.Tensor)}
+        told = {each for each in leaves if isinstance(each, torch.dtype)}
+        told -= {each for each in given if isinstance(each, torch.dtype)}
+        if told:  # as torch.sum(x, dtype=torch.float32), whose operand keeps its type
+            return told.pop()
+        return (after - before).pop() if after - before else _widest(before, after)
+    return None
+
+
+def _widest(before: set[torch.dtype], after: set[torch.dtype]) -> torch.dtype | None:
+    """Return the one of several types that all operands have after a cast, or None if nothing was cast."""
+    floating = [each for each in after if each.is_floating_point]
+    return floating[0] if after != before and len(floating) == 1 else None
+
+
+class _Rules:
+    """Kernels by which autocast for the CPU treats what only CUDA's treats, while autocast is on for CUDA."""
+
+    def __init__(self) -> None:
+        self.types: dict[object, torch.dtype | None] = {}
+        self.library = _library("aten", "IMPL")
+        for name in operators_of_cuda_alone():
+            base, _, overload = name.partition(".")
+            operator = getattr(getattr(torch.ops.aten, base), overload or "default")
+            self.library.impl(name, partial(self.call, operator), "AutocastCPU")
+
+    def call(self, operator: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call an operator with the types that it has on a GPU."""
+        kind = self.type_of(operator, args, kwargs) if torch.is_autocast_enabled("cuda") else None
+
+        def cast(each: Any) -> Any:
+            takes = (
+                isinstance(each, torch.Tensor) and each.is_floating_point() and each.dtype != torch.float64
+            )
+            return each.to(kind) if takes else each
+
+        with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
+            if kind is not None:
+                args, kwargs = tree_map(cast, (args, kwargs))
+            return operator(*args, **kwargs)
+
+    def type_of(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.dtype | None:
+        """Return the type of `type_on_gpu`, which depends on the types of all operands and of autocast."""
+        leaves = tree_leaves((args, kwargs))
+        kinds = tuple(
+            each.dtype if isinstance(each, torch.Tensor) else each
+            for each in leaves
+            if isinstance(each, torch.Tensor | torch.dtype)
+        )
+        key = (operator, kinds, torch.get_autocast_dtype("cuda"))
+        if key not in self.types:
+            self.types[key] = type_on_gpu(operator, args, kwargs)
+        return self.types[key]
+
+
+def rounds_to_its_own_type(function: Any) -> bool:
+    """Return whether a function of half-precision tensors gives such ones: not if autocast widens it."""
+    return not torch.is_autocast_enabled("cuda") or function.__name__ not in operators_of_cuda_alone()
 
 
 def in_float32(values: Any) -> Any:
@@ -44,10 +153,13 @@ def in_float32(values: Any) -> Any:
 def install_torch_autocast(patches: Patches) -> None:
     """Let autocast for "cuda" hold for tensors of the virtual GPU, until the patches are taken back."""
     autocast: Any = torch.amp.autocast_mode.autocast
+    rules: list[_Rules] = []
 
     def enter(own: Any, context: Any) -> Any:
         entered = own(context)
         if context.device == "cuda":
+            if not rules:
+                rules.append(_Rules())
             kind = context.fast_dtype
             inner = autocast("cpu", dtype=kind if kind in _HALF else None, enabled=context._enabled)
             own(inner)
@@ -59,5 +171,10 @@ def install_torch_autocast(patches: Patches) -> None:
             own(context._on_cpu.pop(), *error)
         return own(context, *error)
 
+    def forget() -> None:
+        for each in rules:
+            each.library._destroy()
+
+    patches.callback(forget)
     patches.wrap(autocast, "__enter__", enter)
     patches.wrap(autocast, "__exit__", leave)

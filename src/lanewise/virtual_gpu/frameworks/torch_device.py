@@ -13,6 +13,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
@@ -22,9 +23,9 @@ from torch.utils._pytree import tree_leaves, tree_map
 from lanewise.virtual_gpu.frameworks.patches import Patches
 from lanewise.virtual_gpu.frameworks.torch_alignment import align_tensors
 from lanewise.virtual_gpu.frameworks.torch_autocast import (
-    computes_in_float32,
     in_float32,
     install_torch_autocast,
+    rounds_to_its_own_type,
 )
 from lanewise.virtual_gpu.frameworks.torch_checks import TorchChecks
 from lanewise.virtual_gpu.frameworks.torch_cuda import install_torch_cuda
@@ -406,8 +407,6 @@ def _computed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], on_devic
     try:
         if func is torch._scaled_mm:
             return scaled_mm(*args, **kwargs)
-        if on_device and computes_in_float32(func):
-            args, kwargs = in_float32((args, kwargs))
         return _widened(func, args, kwargs) if func in _WIDENED else func(*args, **kwargs)
     except RuntimeError as error:
         if on_device and "can't allocate memory" in str(error):  # the words of torch's allocator
@@ -426,7 +425,7 @@ def out_of_memory(size: int, capacity: int) -> Exception:
 def _widened(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Compute a function of half-precision tensors in float32, and round its result."""
     kind = args[0].dtype if args and isinstance(args[0], torch.Tensor) else None
-    if kind not in _HALF:
+    if kind not in _HALF or not rounds_to_its_own_type(func):
         return func(*args, **kwargs)
     args, kwargs = in_float32((args, kwargs))
     return func(*args, **kwargs).to(kind)
@@ -510,6 +509,8 @@ def install(gpu: FrameworkState, patches: Patches) -> None:
 
     patches.wrap(torch, "set_default_device", set_default_device)
     patches.wrap(torch, "get_default_device", get_default_device)
+    # a build for CUDA would allocate a tensor on a real GPU here, before it makes one without data
+    patches.set(fake_tensor, "init_gpu_context", lambda *_: None)
     patches.set(torch.Tensor, "record_stream", lambda *_: None)  # a stream of ours is none to torch's parser
     install_torch_cuda(gpu, patches)
     install_torch_autocast(patches)

@@ -76,7 +76,8 @@ def build(file: Path, arch: str, options: Iterable[str] = ()) -> Path:
         *(() if any(re.fullmatch(r"-O\d|-G|-g", option) for option in options) else ("-O2",)),
         *options,
     ]
-    request = repr((str(file.resolve()), str(tool.path), command))
+    here = Path.cwd()  # which options name files from
+    request = repr((str(file.resolve()), str(tool.path), str(here) if options else "", command))
     folder = tempfile.TemporaryDirectory(prefix="lanewise-")
     _BUILT.append(folder)
     library, inputs = Path(folder.name) / file.with_suffix(".so").name, Path(folder.name) / "inputs.d"
@@ -85,9 +86,7 @@ def build(file: Path, arch: str, options: Iterable[str] = ()) -> Path:
     kept = _kept(request) if is_alone else None
     if kept is None:
         listing = ["-MD", "-MF", str(inputs)] if is_alone else []
-        done = tool.run(
-            [*command, *listing, str(file.resolve()), "-o", str(library)], Path(folder.name), _SECONDS
-        )
+        done = tool.run([*command, *listing, str(file.resolve()), "-o", str(library)], here, _SECONDS)
         if done.returncode:
             log = (done.stdout + done.stderr).strip()
             raise ToolFailed(
