@@ -158,6 +158,11 @@ PARTS = {
         "cvt.u32.u64 %r1, %rd3; st.global.u32 [%rd0], %r1;",
         "shr.u64 %rd4, %rd2, 31; cvt.u32.u64 %r1, %rd4; st.global.u32 [%rd0], %r1;",
     ),
+    "shifted out": (
+        "shr.u32 %r1, %r0, 4294967295; or.b32 %r2, %r1, %r14;",
+        "st.global.u32 [%rd0], %r2;",
+        "shr.s32 %r3, %r0, 4294967295; or.b32 %r4, %r3, %r14; st.global.u32 [%rd0], %r4;",
+    ),
     "joined again in a loop, then chosen": (
         "mov.u32 %r1, 0; mov.u32 %r2, 0; again: shl.b32 %r3, %r0, 16; or.b32 %r4, %r3, %r1; "
         "selp.b32 %r2, %r4, %r2, %p0; add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, 4; @%p1 bra again;",

@@ -101,6 +101,12 @@ def _constant(op: Op, number: int) -> int | None:
     return operand.bits if isinstance(operand, Immediate) else None
 
 
+def _field(op: Op, number: int) -> int | None:
+    """Return the position or the length of a field, if it is a constant: the lowest byte counts."""
+    value = _constant(op, number)
+    return None if value is None else value & 255
+
+
 def _whole(op: Op, _: int = _EVERY_BIT) -> list[Demand]:
     return [(each, _EVERY_BIT) for each in op.operands[1:]]
 
@@ -129,6 +135,7 @@ def _shifted(op: Op, result: int) -> list[Demand]:
     distance, width = _constant(op, 2), TYPE_BITS[op.types[0]]
     if distance is None:
         return _whole(op)
+    distance = min(distance & (1 << 32) - 1, width)
     if op.record.bit_flow is BitFlow.SHIFT_LEFT:
         return [(op.operands[1], (result & (1 << width) - 1) >> distance)]
     moved = (result & (1 << width) - 1) << distance
@@ -138,15 +145,15 @@ def _shifted(op: Op, result: int) -> list[Demand]:
 
 def _extracted(op: Op, result: int) -> list[Demand]:
     """The field of bfe; above it are zeros or the field's highest bit."""
-    position, length = _constant(op, 2), _constant(op, 3)
-    if position is None or length is None or not length or op.types[0].startswith("s"):
+    position, length = _field(op, 2), _field(op, 3)
+    if position is None or not length or op.types[0].startswith("s"):
         return _whole(op)
     return [(op.operands[1], (result & (1 << length) - 1) << position)]
 
 
 def _inserted(op: Op, result: int) -> list[Demand]:
     """The field of bfi comes from the first source, the rest from the second."""
-    position, length = _constant(op, 3), _constant(op, 4)
+    position, length = _field(op, 3), _field(op, 4)
     if position is None or length is None:
         return _whole(op)
     field = (1 << length) - 1
