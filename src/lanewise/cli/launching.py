@@ -427,9 +427,7 @@ def run_script(
     if asked.is_program:
         return _run_program(asked, watcher, checks, gpu)
     path, device = str(asked.file), gpu or asked.virtual_gpu() or contextlib.nullcontext()
-    if (
-        not faulthandler.is_enabled()
-    ):  # a crash of the script's own libraries ends in its lines, not in silence
+    if not faulthandler.is_enabled():  # a crash of the script's libraries ends in its lines, not in silence
         with contextlib.suppress(OSError, ValueError):  # stderr may be no file
             faulthandler.enable()
     before = sys.argv, sys.path[:]
