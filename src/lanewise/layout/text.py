@@ -47,20 +47,25 @@ def _as_printed(text: str) -> str:
         return plain
     plain = _INTEGER.sub(r"\1", plain)
     match = _LAYOUT.fullmatch(plain)
-    parts = _at_commas(match[1]) if match is not None else [plain]
+    parts = at_commas(match[1], "<>()") if match is not None else [plain]
     return ":".join(re.sub(r"\s*>", ")", _TUPLE.sub("(", part)).strip() for part in parts)
 
 
-def _at_commas(text: str) -> list[str]:
-    """Return the parts of a text between commas that stand in no brackets."""
+def at_commas(text: str, brackets: str = "()") -> list[str]:
+    """Return the parts of a text between the commas that stand in no brackets.
+
+    >>> at_commas("32, (8, 2), 16")
+    ['32', '(8, 2)', '16']
+    """
     parts, depth = [""], 0
     for letter in text:
-        depth += (letter in "<(") - (letter in ">)")
+        if letter in brackets:
+            depth += 1 if brackets.index(letter) % 2 == 0 else -1
         if letter == "," and depth == 0:
             parts.append("")
         else:
             parts[-1] += letter
-    return parts
+    return [part.strip() for part in parts]
 
 
 class _Tokens:

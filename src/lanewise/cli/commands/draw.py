@@ -35,6 +35,7 @@ from lanewise.isa.asynchronous import is_asynchronous
 from lanewise.isa.naming.shorthand import is_cutlass_name, possible_texts
 from lanewise.layout import ComposedLayout, Layout, recast
 from lanewise.layout.reading import read_integers, read_layout, read_plain_layout, read_swizzle
+from lanewise.layout.text import at_commas
 
 if TYPE_CHECKING:
     from lanewise.isa import Instruction
@@ -460,7 +461,7 @@ def _permutation(text: str | None) -> object:
     """Three modes, each a number, a layout, or _ for none."""
     if text is None:
         return None
-    modes = _split_modes(text)
+    modes = at_commas(text)
     if len(modes) != 3:
         raise LanewiseError(
             f"{text!r} is no permutation; give M, N and K, such as 32,32,16 or _,(8,2):(1,8),_"
@@ -471,15 +472,3 @@ def _permutation(text: str | None) -> object:
 def _mode(text: str) -> object:
     drawable = _drawable(read_plain_layout(text), "places")
     return drawable.shape if ":" not in text and isinstance(drawable.shape, int) else drawable
-
-
-def _split_modes(text: str) -> list[str]:
-    """Split at the commas that stand in no parentheses."""
-    modes, depth = [""], 0
-    for letter in text:
-        depth += (letter == "(") - (letter == ")")
-        if letter == "," and depth == 0:
-            modes.append("")
-        else:
-            modes[-1] += letter
-    return [mode.strip() for mode in modes]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lanewise.formats import SPELLINGS
+from lanewise.layout.text import at_commas
 from lanewise.ptx.arguments import ParameterTypes, described
 from lanewise.ptx.cuda_types import elements_of
 from lanewise.ptx.model.names import plain_name
@@ -134,7 +135,9 @@ def _launch_in(source: str, name: str) -> tuple[str, str, str] | None:
     for match in _CONSTANT.finditer(source):
         values.setdefault(match[1], match[2] or match[3])
     for launch in re.finditer(_LAUNCH.format(name=re.escape(name)), source, re.DOTALL):
-        grid, block, shared = (_sizes(part, values) for part in (*_split(launch[1]), "", "", "")[:3])
+        grid, block, shared = (
+            _sizes(part, values) for part in (*at_commas(launch[1], "()[]{}"), "", "", "")[:3]
+        )
         if grid and block:
             return grid, block, shared
     return None
@@ -144,25 +147,13 @@ def _sizes(text: str, values: dict[str, str], depth: int = 0) -> str:
     """Return a grid or block as the command line has it; empty if it is no constant."""
     text = text.strip()
     made = re.fullmatch(r"(?:dim3\s*)?[({](.*)[)}]", text, re.DOTALL)
-    if made and len(_split(made[1])) <= 3 and (text.startswith(("dim3", "{")) or "," in made[1]):
-        sizes = [_value(part, values) for part in _split(made[1])]
+    if made and len(at_commas(made[1], "()[]{}")) <= 3 and (text.startswith(("dim3", "{")) or "," in made[1]):
+        sizes = [_value(part, values) for part in at_commas(made[1], "()[]{}")]
     elif text in values and _value(text, values) is None and depth < len(values):
         return _sizes(values[text], values, depth + 1)
     else:
         sizes = [_value(text, values)]
     return ",".join(map(str, sizes)) if sizes and all(size is not None and size > 0 for size in sizes) else ""
-
-
-def _split(text: str) -> list[str]:
-    """Split at the commas outside brackets."""
-    parts, depth = [""], 0
-    for letter in text:
-        depth += (letter in "([{") - (letter in ")]}")
-        if letter == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += letter
-    return [part.strip() for part in parts]
 
 
 def _value(text: str, values: dict[str, str]) -> int | None:
