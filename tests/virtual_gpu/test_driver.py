@@ -213,6 +213,21 @@ def test_attributes_of_a_pointer_asked_for_together_are_those_asked_for_one_by_o
             assert said[start] + said[size] > address >= said[start]
 
 
+def test_addresses_of_no_memory_are_refused_and_no_crash() -> None:
+    """Such as a pointer that cudaMalloc did not set because there was no memory left."""
+    with lw.virtual_gpu("A100") as gpu:
+        driver = gpu.driver
+        memory, here = driver.cuMemAlloc_v2(64), ctypes.create_string_buffer(64)
+        nowhere = 0x5A5A5A5A5000  # in the half that user programs have, and mapped by nobody
+        for target, source in ((nowhere, memory), (memory, nowhere), (nowhere, ctypes.addressof(here))):
+            with pytest.raises(DriverError, match="0x5a5a5a5a5000 is the address of no memory"):
+                driver.cuMemcpy(target, source, 64)
+        for address in (nowhere, ctypes.addressof(here)):
+            with pytest.raises(DriverError, match="lies in no memory of the device"):
+                driver.cuMemsetD8_v2(address, 0, 64)
+        driver.cuMemcpyDtoH_v2(ctypes.addressof(here), memory, 64)
+
+
 def test_copies_do_not_reach_beyond_an_allocation() -> None:
     driver = driver_of()
     place, host = driver.cuMemAlloc_v2(100), np.zeros(200, np.uint8)

@@ -209,6 +209,8 @@ class MemoryCalls(OperationCalls):
         """Write a number of some bytes again and again."""
         if address % size:
             raise DriverError(Result.INVALID_VALUE, f"{address:#x} is not a multiple of {size}")
+        if count:
+            self._at(address)  # host memory is none of a memset's, unless it is pinned or managed
         memory = self.memory.range(address, count * size)
         memory.view(f"u{size}")[:] = np.array(value % (1 << 8 * size), f"u{size}")
         self.filled(address, count * size, stream)

@@ -6,9 +6,13 @@ another library owns, a tensor of torch's for instance, is adopted for as long a
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import threading
 from bisect import bisect_right, insort
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 from lanewise.jit.host_memory import Bytes, address, as_bytes
 from lanewise.machine.program.source_lines import short_place
@@ -38,6 +42,22 @@ class Allocation:
     #: The line of the program that allocated it, if a check wants to know.
     line: str | None = None
     title: str = ""
+
+
+@cache
+def _mincore() -> Callable[[int, int, object], int] | None:
+    """Return the C library's function that fails for addresses of no memory; None where there is none."""
+    function = getattr(ctypes.CDLL(None, use_errno=True), "mincore", None)
+    if function is not None:
+        function.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p
+    return function
+
+
+def _is_mapped(place: int, size: int) -> bool:
+    """Return whether the first and the last page of some host memory are there."""
+    ask, resident = _mincore(), ctypes.c_char()
+    pages = {each // mmap.PAGESIZE * mmap.PAGESIZE for each in (place, place + size - 1)}
+    return ask is None or all(ask(page, mmap.PAGESIZE, ctypes.byref(resident)) == 0 for page in pages)
 
 
 class Memory:
@@ -161,7 +181,7 @@ class Memory:
                 f"{size:,} bytes at {place:#x} reach beyond the allocation of {known.size:,} bytes at "
                 f"{known.first:#x}",
             )
-        if size and place < GUARD:
+        if size and (place < GUARD or (known is None and not _is_mapped(place, size))):
             raise DriverError(Result.INVALID_VALUE, f"{place:#x} is the address of no memory")
         return as_bytes(place, size)
 
