@@ -126,22 +126,13 @@ class Triage:
         launch, lane, address = self.launch, numbers["lane"], numbers.get("address", 0)
         op = launch.compiled.program.sites[row // MOST_ROWS]
         access = access_of(op, row)
-        if kind is Suspicion.UNINITIALISED and (
-            self.writes_unseen_bytes or in_reserved_memory(launch, address)
-        ):
-            self.rows[row, (SiteRow.counts + 8 * kind) // 8] -= 1
-            return
-        if kind in (Suspicion.UNINITIALISED, Suspicion.NEVER_WRITTEN) and self._only_writes(op):
-            self._hear(row, kind, 0)
+        if self._needs_no_value(kind, op, row, numbers):
             return
         advice = kind.is_advice_on(launch.compiled.arch)
         if kind is Suspicion.UNINITIALISED:
             met = padding_met(launch.compiled.program, self.uses, state, warp, op, lane, address)
             advice = met is not None
             self._note_padding(row, met)
-        if kind is Suspicion.NEVER_WRITTEN and not self._needs(op, numbers["unwritten"]):
-            self._hear(row, kind, ADVICE_AGAIN)
-            return
         if kind not in RACES:
             self._hear_less(row, kind, advice)
         space, allocation = allocation_at(launch, self._space(op, access, address), address)
@@ -220,6 +211,23 @@ class Triage:
         self.reached.pop((row, kind), None)
         if kind is not Suspicion.WEAKLY_FENCED:
             self.consider(Suspicion.UNINITIALISED, warp_frame, row, lane, address, 0, 0)
+
+    def _needs_no_value(self, kind: Suspicion, op: Op, row: int, numbers: dict[str, int]) -> bool:
+        """Return whether memory that nothing was written to is accessed without harm."""
+        if kind not in (Suspicion.UNINITIALISED, Suspicion.NEVER_WRITTEN):
+            return False
+        if kind is Suspicion.UNINITIALISED and (
+            self.writes_unseen_bytes or in_reserved_memory(self.launch, numbers["address"])
+        ):
+            self.rows[row, (SiteRow.counts + 8 * kind) // 8] -= 1
+            return True
+        if self._only_writes(op):
+            self._hear(row, kind, 0)
+            return True
+        if kind is Suspicion.NEVER_WRITTEN and not self._needs(op, numbers["unwritten"]):
+            self._hear(row, kind, ADVICE_AGAIN)
+            return True
+        return False
 
     def _only_writes(self, op: Op) -> bool:
         """Return whether an atomic replaces a value that nobody looks at: then it is a write."""
