@@ -416,10 +416,11 @@ def _computed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], on_devic
 
 def out_of_memory(size: int, capacity: int) -> Exception:
     """Return torch's error for memory that the device does not have."""
-    return torch.OutOfMemoryError(
+    error: Exception = torch.OutOfMemoryError(
         f"CUDA out of memory. Tried to allocate {size:,} bytes; the virtual GPU has {capacity:,} in all, and "
         "virtual_gpu(…, memory_gib=…) sets them"
     )
+    return error
 
 
 def _widened(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
