@@ -22,6 +22,7 @@ from lanewise.isa.instruction import Instruction
 from lanewise.isa.statement import check_operands, split_statement
 from lanewise.isa.syntax import KINDS, TYPES, read
 from lanewise.isa.table import Legality, forms
+from lanewise.tracebacks import short_traceback
 
 if TYPE_CHECKING:
     from lanewise.isa.asynchronous.descriptor import InstructionDescriptor
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 _ASYNCHRONOUS = re.compile(r"\s*(@!?[%\w$]+\s+)?(tcgen05|umma|cp\.(reduce\.)?async\.bulk)\b", re.I)
 
 
+@short_traceback
 def instruction(
     text: str,
     *,
@@ -147,6 +149,7 @@ def _instruction(form: Form, legality: Legality) -> Instruction:
     return Instruction(**{part.name: getattr(form, part.name) for part in fields(Form)}, legality=legality)
 
 
+@short_traceback
 def instructions(
     arch: str | None = None,
     family: str | None = None,

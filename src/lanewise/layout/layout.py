@@ -14,6 +14,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from lanewise.engines import Drawn
 from lanewise.errors import LanewiseError
 from lanewise.layout.int_tuple import Nested
+from lanewise.tracebacks import short_constructor
 
 from .basis import ScaledBasis
 from .coordinates import crd2idx, has_none, idx2crd, index_of, nested_alike, slice_
@@ -74,6 +75,7 @@ def on_domain(f: Callable[Concatenate[Layout, P], LayoutBase]) -> Callable[Conca
     return cast("Callable[Concatenate[M, P], M]", lifted)
 
 
+@short_constructor
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class Layout(LayoutBase):
     """A layout shape:stride, which maps coordinates to indices.

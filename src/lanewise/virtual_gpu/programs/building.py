@@ -10,6 +10,7 @@ from pathlib import Path
 
 from lanewise import disk_cache
 from lanewise.errors import LanewiseError
+from lanewise.hints import missing_file
 from lanewise.isa.archs import arch_number
 from lanewise.ptx.tools.offline_compiler import find_nvcc, host_compiler
 from lanewise.ptx.tools.toolkit import ToolFailed, ToolMissing
@@ -29,7 +30,7 @@ _BUILT: list[tempfile.TemporaryDirectory[str]] = []
 def library_of(file: Path, arch: str, options: Iterable[str] = ()) -> Path:
     """Return what is to be loaded of a program: an executable itself, or what nvcc makes of a source file."""
     if not file.is_file():
-        raise LanewiseError(f"{file}: {'a folder, not a file' if file.is_dir() else 'no such file'}")
+        raise missing_file(file)
     if file.suffix in _SOURCES:
         return build(file, arch, options)
     with file.open("rb") as opened:
