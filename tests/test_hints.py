@@ -64,6 +64,13 @@ MISTAKES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "a step": (lambda: lib.trace(double[1, 32], X).step, AttributeError, "did you mean steps?"),
     "an element of a trace": (lambda: lib.trace(double[1, 32], X)["x[3]"], ValueError, "trace.origin("),
     "a late step": (lambda: lib.trace(double[1, 32], X).steps[999], IndexError, "there is no step 999"),
+    "two pairs of brackets": (lambda: double[1][32](X), ValueError, "kernel[grid, block](…)"),
+    "an array and an index": (lambda: lib.trace(double[1, 32], X).origin("x", 3), TypeError, "origin takes"),
+    "tiles of a plan": (lambda: lib.plan(TILE, TILE).tiles, AttributeError, "it has bound, estimate, "),
+    "which virtual GPU": (lambda: lib.virtual_gpu(), TypeError, 'virtual_gpu("H100")'),
+    "cupy's name": (lambda: lib.load(double.ptx()).get_function("k"), AttributeError, 'module["name"]'),
+    "threads of a copy": (lambda: lib.make_tiled_copy("SM75_U32x4_LDSM_N"), TypeError, "is missing"),
+    "a method of layouts": (lambda: lib.Layout(4).compose(2), AttributeError, "lanewise.layout.composition("),
     "a kernel alone": (lambda: lib.check(double, X), ValueError, "lw.check(kernel[grid, block], a, b, …)"),
 }  # fmt: skip
 
@@ -126,6 +133,8 @@ KERNELS = {
     "element has no parameter lane; it takes index": "mma.zeros().element(lane=0)",
     "lw.warp_reduce": "x[0] = lw.shared(lw.f32, 32).sum()",
     "did you mean zeros?": "mma.zero()",
+    "load takes target, map, coordinates and barrier": "lw.tma.load(lw.shared(lw.f32, 32), x)",
+    "take .x, .y or .z": "x[lw.thread_idx[0]] = 1.0",
     "write lane_id(…)": "x[lw.lane_id] = 1.0",
 }
 

@@ -15,7 +15,7 @@ from lanewise.errors import LanewiseError
 Value = TypeVar("Value")
 #: How Python says that a call does not fit the parameters of a function.
 _MISFIT = re.compile(
-    r"(?P<function>[\w.<>]+)\(\) (?:takes .* but (?P<given>\d+) (?:was|were) given"
+    r"[\w.<>]+\(\) (?:takes .*?(?P<most>\d+|fewer) positional arguments? but (?P<given>\d+) w\w+ given"
     r"|missing \d+ required (?:positional|keyword-only) arguments?: (?P<missing>.*)"
     r"|got an unexpected keyword argument '(?P<unknown>\w+)'.*)"
 )
@@ -105,7 +105,8 @@ class Suggests:
 def misfit_call(function: Callable[..., object], error: TypeError, given: tuple[object, ...] = ()) -> str:
     """Return what is wrong with a call that Python refused, and how the function is called.
 
-    It is empty for an error of another kind. `given` are the positional arguments, if they are known.
+    It is empty for an error of another kind, or about another function. `given` are the positional
+    arguments, if they are known.
 
     >>> def holder(row: int, col: int) -> None: ...
     >>> misfit_call(holder, TypeError("holder() missing 1 required positional argument: 'col'"), ((3, 9),))
@@ -126,6 +127,10 @@ def misfit_call(function: Callable[..., object], error: TypeError, given: tuple[
     written = [
         part.name if part.default is part.empty else f"{part.name}={part.default!r}" for part in by_position
     ]
+    names = re.findall(r"'(\w+)'", match["missing"] or "")
+    is_other = match["most"] not in (None, "fewer", str(len(by_position) + is_method))
+    if is_other or not {part.name for part in parameters}.issuperset(names):
+        return ""  # another function of this name
     takes = f"{name} takes {_listed(written) or 'nothing'}"
     if match["given"]:
         wrong = f"{takes} by position, and {int(match['given']) - is_method} arguments were given"
@@ -133,7 +138,6 @@ def misfit_call(function: Callable[..., object], error: TypeError, given: tuple[
             f"; these are given by name: {_names([f'{keyword}=' for keyword in by_name])}" if by_name else ""
         )
     elif match["missing"]:
-        names = re.findall(r"'(\w+)'", match["missing"])
         wrong = f"{takes}; {_listed(names)} {'is' if len(names) == 1 else 'are'} missing"
         if names[0] in by_name:
             wrong = f"{name} needs {_listed([f'{keyword}=' for keyword in names])}"

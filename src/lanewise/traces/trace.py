@@ -14,6 +14,7 @@ import numpy as np
 from lanewise.errors import LanewiseError
 from lanewise.hints import Suggests
 from lanewise.machine.checker.report import Finding
+from lanewise.tracebacks import short_traceback
 from lanewise.traces.arrays import ArgumentArray
 from lanewise.traces.compare import Difference, compare_runs, compare_with_array
 from lanewise.traces.copies import Copy, copies_of
@@ -191,6 +192,7 @@ class Trace(Suggests):
         step = before if isinstance(before, Step) else self.at(before)
         return step.entry
 
+    @short_traceback
     def origin(
         self,
         of: object,
@@ -208,6 +210,7 @@ class Trace(Suggests):
         """
         return self._origins.find(self._place(of, lane, warp, block), self._entry(before))
 
+    @short_traceback
     def writer(
         self,
         of: object,
@@ -224,6 +227,7 @@ class Trace(Suggests):
         origin = self.origin(of, lane=lane, warp=warp, block=block, before=before)
         return None if origin.entry == NOTHING and origin.kind != "parts" else origin
 
+    @short_traceback
     def history(
         self, of: object, *, lane: int | None = None, warp: int | None = None, block: object = None
     ) -> list[Written]:

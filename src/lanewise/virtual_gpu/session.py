@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lanewise.errors import LanewiseError
 from lanewise.launch import LAUNCHES
 from lanewise.machine.runtime.initialised_bytes import INITIALISED
+from lanewise.tracebacks import short_traceback
 from lanewise.virtual_gpu.checking import Checking, accesses_in
 from lanewise.virtual_gpu.child_processes import (
     inherited_by_children,
@@ -268,6 +269,7 @@ class VirtualGPU(FrameworkState):
         return f"<virtual {self.device.name} ({self.device.arch}): {len(self.launches)} launches>"
 
 
+@short_traceback
 def virtual_gpu(
     name: str,
     *,
@@ -288,6 +290,9 @@ def virtual_gpu(
     operations on different streams are looked for as well. `memory_gib` and `multiprocessors` change the
     device; `steps` bounds the basic blocks that a thread block may run, so that an endless kernel ends;
     `executor` spreads the blocks of plain launches over its workers, as at a launch.
+
+    >>> virtual_gpu("H100")
+    <virtual H100 (sm_90a): 0 launches>
     """
     names = (only,) if isinstance(only, str) else tuple(only)
     wanted = check or streams or fast or bool(names) or first is not None

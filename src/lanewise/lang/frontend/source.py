@@ -152,8 +152,9 @@ def _misfit(error: BaseException) -> str:
     for module in [each for key, each in sys.modules.items() if key.startswith("lanewise.")]:
         with suppress(AttributeError):
             function = attrgetter(name)(module)
-            if isinstance(function, FunctionType):
-                return misfit_call(function, error)
+            message = misfit_call(function, error) if isinstance(function, FunctionType) else ""
+            if message:
+                return message
     return ""
 
 

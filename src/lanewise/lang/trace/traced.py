@@ -77,6 +77,13 @@ class Traced:
             )
         return operation(*(each if isinstance(each, Traced) else plain_number(each) for each in inputs))
 
+    @classmethod
+    def __torch_function__(cls, function: Any, *_: object) -> NoReturn:
+        name = function.__name__
+        raise current().error(
+            f"torch's {name} cannot compute with values of a kernel: use {_own_function(name)}"
+        )
+
 
 _UFUNCS: dict[str, Callable[..., object]] = {
     "add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "divide": operator.truediv,
