@@ -38,12 +38,12 @@ def linked(texts: Sequence[str]) -> str:
     versions = [(int(major), int(minor)) for text in texts for major, minor in _VERSION.findall(text)]
     targets = [target for text in texts for target in _TARGET.findall(text)]
     major, minor = max(versions, default=(8, 0))
-    target = max(targets, key=lambda each: (arch_number(each), each), default="sm_80")
+    target = max(targets, key=lambda arch: (arch_number(arch), arch), default="sm_80")
     bodies = [_body(text, number) for number, text in enumerate(texts)]
     defined = {name for body in bodies for name in _defined(body)}
     parts = [_without_resolved(body, defined) for body in bodies]
     head = [f".version {major}.{minor}", f".target {target}", ".address_size 64"]
-    return "\n".join([*head, *(each for each in parts if each), ""])
+    return "\n".join([*head, *(part for part in parts if part), ""])
 
 
 def _body(text: str, number: int) -> str:
@@ -52,8 +52,8 @@ def _body(text: str, number: int) -> str:
     text = re.sub(r"^\s*\.section\s+\.debug_\w+\s*\{[^}]*\}", "", text, flags=re.MULTILINE)
     if not number:
         return text
-    text = _FILE.sub(lambda each: f"{each[1]}{int(each[2]) + 1000 * number}", text)
-    text = _LOCATION.sub(lambda each: f"{each[1]}{int(each[2]) + 1000 * number}", text)
+    text = _FILE.sub(lambda match: f"{match[1]}{int(match[2]) + 1000 * number}", text)
+    text = _LOCATION.sub(lambda match: f"{match[1]}{int(match[2]) + 1000 * number}", text)
     own = {name for linkage, _, name, _ in _declarations(text) if linkage == "" and name is not None}
     for name in own:
         text = re.sub(rf"(?<![\w$%]){re.escape(name)}(?![\w$])", f"{name}__{number}", text)
