@@ -57,7 +57,7 @@ def build(file: Path, arch: str, options: Iterable[str] = ()) -> Path:
             f"{file} has host code: {lacking} would be needed to build it, and is not installed; "
             'pip install "lanewise[test]" brings nvcc'
         )
-    options = [each for each in options if each not in _LOADED]  # the linker need not find them
+    options = [option for option in options if option not in _LOADED]  # the linker need not find them
     target = arch.replace("sm_", "compute_")
     if arch_number(arch) < 75 and tool.release >= (13, 0):
         raise ToolMissing(f"nvcc {tool.release[0]}.{tool.release[1]} has no {arch} any more; CUDA 12's has")
