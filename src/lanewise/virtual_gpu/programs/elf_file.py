@@ -101,17 +101,17 @@ class ElfFile:
     @property
     def loaded_bytes(self) -> int:
         """How many bytes of addresses the file takes when it is loaded."""
-        return max((each[3] + each[6] for each in self.segments if each[0] == _LOAD), default=0)
+        return max((segment[3] + segment[6] for segment in self.segments if segment[0] == _LOAD), default=0)
 
     @property
     def has_thread_variables(self) -> bool:
         """Whether there is memory that every thread has of its own."""
-        return any(each[0] == _THREAD_LOCAL for each in self.segments)
+        return any(segment[0] == _THREAD_LOCAL for segment in self.segments)
 
     @property
     def import_count(self) -> int:
         """How many symbols are imported or exported."""
-        return sum(each[5] // _SYMBOL.size for each in self.sections if each[1] == _IMPORTED_SYMBOLS)
+        return sum(section[5] // _SYMBOL.size for section in self.sections if section[1] == _IMPORTED_SYMBOLS)
 
     def _text(self, table: int, place: int) -> str:
         begin = self.sections[table][4] + place
@@ -127,7 +127,7 @@ class ElfFile:
     def symbols(self) -> list[Symbol]:
         """The symbols of the file's own table, which `strip` removes, or else those that it exports."""
         for wanted in (_SYMBOL_TABLE, _IMPORTED_SYMBOLS):
-            tables = [each for each in self.sections if each[1] == wanted]
+            tables = [section for section in self.sections if section[1] == wanted]
             if tables:
                 return [symbol for table in tables for symbol in self._symbols_in(table)]
         return []
