@@ -62,7 +62,7 @@ class _Program:
         file = ElfFile(data)
         library = as_library(path, title, file, runtime).resolve()  # dlopen looks a bare name up elsewhere
         _prepare_streams()
-        if any(each.startswith(_COMPILER) for each, _ in file.imports()):
+        if any(symbol.startswith(_COMPILER) for symbol, _ in file.imports()):
             self._prepare_compiler(title, runtime.runtime.driver)
         try:
             self._library = ctypes.CDLL(str(library), mode=os.RTLD_NOW | os.RTLD_LOCAL)
@@ -125,7 +125,7 @@ class _Program:
 
     def run(self, arguments: Sequence[str]) -> int:
         """Call main() in a thread of its own; return its exit status."""
-        words = [each.encode(errors="surrogateescape") for each in arguments]
+        words = [argument.encode(errors="surrogateescape") for argument in arguments]
         argv = (ctypes.c_char_p * (len(words) + 1))(*words, None)
         environment = [
             f"{name}={value}".encode(errors="surrogateescape") for name, value in os.environ.items()
