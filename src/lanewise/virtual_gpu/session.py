@@ -247,7 +247,7 @@ class VirtualGPU(FrameworkState):
                 f'launches were not checked: use lw.virtual_gpu("{self.device.name}", check=True), or '
                 f'`lanewise check --gpu "{self.device.name}" script.py`'
             )
-        return [each.report for each in self.launches if each.report is not None]
+        return [launch.report for launch in self.launches if launch.report is not None]
 
     @property
     def report(self) -> ProgramReport:
@@ -317,7 +317,7 @@ def active() -> VirtualGPU | None:
 
 def _imported_by_programs() -> list[str]:
     """Return the packages at whose import a child process needs the virtual GPU; lanewise's own are not."""
-    return [each for each in _FRAMEWORKS if not each.startswith("lanewise.")]
+    return [framework for framework in _FRAMEWORKS if not framework.startswith("lanewise.")]
 
 
 def inherit(folder: Path) -> None:
