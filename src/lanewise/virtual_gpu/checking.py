@@ -102,7 +102,7 @@ def is_named(entry: Entry, pattern: str) -> bool:
 
 def accesses_in(report: Report, home: Callable[[int], int | None]) -> list[Access]:
     """Return what a checked launch has read and written, by the allocations that addresses lie in."""
-    found = []
+    accesses = []
     for access in report.accesses:
         start = home(access.first)
         if start is None:
@@ -114,5 +114,5 @@ def accesses_in(report: Report, home: Callable[[int], int | None]) -> list[Acces
             (AccessKind.WRITE | AccessKind.STRONG, access.strong_writes),
         ):
             if marks.any():
-                found.append(Access(start, kind, ranges_of(marks, access.first, access.cell_bytes)))
-    return found
+                accesses.append(Access(start, kind, ranges_of(marks, access.first, access.cell_bytes)))
+    return accesses
