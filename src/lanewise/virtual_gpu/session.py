@@ -253,8 +253,8 @@ class VirtualGPU(FrameworkState):
     def report(self) -> ProgramReport:
         """What the checks found in all launches so far: `report.save("report.html")`, `print(report)`."""
         races = self.driver.races
-        found = races.findings if races is not None else []
-        return program_report(len(self.launches), self.reports, found, self.notes)
+        of_streams = races.findings if races is not None else []
+        return program_report(len(self.launches), self.reports, of_streams, self.notes)
 
     @property
     def findings(self) -> list[Finding]:
