@@ -10,7 +10,7 @@ import re
 import threading
 from typing import TYPE_CHECKING, Any
 
-from lanewise.virtual_gpu.driver.linked_ptx import linked
+from lanewise.virtual_gpu.driver.linking import linked
 from lanewise.virtual_gpu.driver.modules import ptx_in
 from lanewise.virtual_gpu.driver.results import DriverError
 from lanewise.virtual_gpu.frameworks.patches import Patches

@@ -27,10 +27,10 @@ from lanewise.isa.tensor_map_fields import L2_PROMOTIONS
 from lanewise.ptx import Shape
 from lanewise.ptx.host_tensors import host_array
 from lanewise.ptx.tensor_maps import TensorMap
-from lanewise.virtual_gpu.driver.cubin import registers_of
 from lanewise.virtual_gpu.driver.launches import number_of, three_sizes
 from lanewise.virtual_gpu.driver.modules import LoadedFunction, LoadedModule, function_of, load_ptx
 from lanewise.virtual_gpu.frameworks.patches import Patches
+from lanewise.virtual_gpu.programs.elf_file import registers_of
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -18,7 +18,7 @@ from lanewise.virtual_gpu.programs.elf_file import EXECUTABLE_TYPE, ElfFile
 from lanewise.virtual_gpu.runtime.entry_points import exported_names
 
 if TYPE_CHECKING:
-    from lanewise.virtual_gpu.library.runtime_library import RuntimeLibrary
+    from lanewise.virtual_gpu.library.program_libraries import RuntimeLibrary
 
 #: Entries of the dynamic section: flags with the mark of an executable, and the versions of imports.
 _FLAGS_1, _IS_PIE = 0x6FFFFFFB, 0x08000000

@@ -15,12 +15,14 @@ from lanewise.errors import LanewiseError
 from lanewise.virtual_gpu.blas import Blas
 from lanewise.virtual_gpu.driver import Driver
 from lanewise.virtual_gpu.library import DriverLibrary
-from lanewise.virtual_gpu.library.blas_library import SONAMES as BLAS_NAMES
-from lanewise.virtual_gpu.library.blas_library import BlasLibraries
 from lanewise.virtual_gpu.library.loading import SONAME as DRIVER_NAME
+from lanewise.virtual_gpu.library.program_libraries import (
+    BLAS_NAMES,
+    RUNTIME_NAME,
+    BlasLibraries,
+    RuntimeLibrary,
+)
 from lanewise.virtual_gpu.library.runtime_compiler import GET_CUBIN, CompilerLibrary, load_compiler
-from lanewise.virtual_gpu.library.runtime_library import SONAME as RUNTIME_NAME
-from lanewise.virtual_gpu.library.runtime_library import RuntimeLibrary
 from lanewise.virtual_gpu.order.native_lines import add_program
 from lanewise.virtual_gpu.programs.elf_file import ElfFile
 from lanewise.virtual_gpu.programs.executable import as_library, main_address
