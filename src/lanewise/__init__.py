@@ -291,7 +291,8 @@ def _meant(name: str) -> str:
         return ""
     rooms = (import_module(f"lanewise.{room}") for room in ("layout", "draw", "atoms", "ptx", "arith"))
     home = next((room.__name__ for room in rooms if name in room.__all__), None)
-    close = f"{home}.{name}" if home is not None else nearest(name.lstrip("_"), __dir__())
+    public = [known for known in __dir__() if not known.startswith("_")]
+    close = f"{home}.{name}" if home is not None else nearest(name, public)
     return f"; did you mean {close}?" if close else ""
 
 

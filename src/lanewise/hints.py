@@ -38,7 +38,7 @@ def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
     """
     from difflib import get_close_matches  # wanted for a message alone
 
-    by_key = {_plain(public): public for public in names if not public.startswith("_")}
+    by_key = {_plain(known): known for known in sorted(names, key=len, reverse=True)}  # the shortest counts
     key = _plain(name)
     close = [key] if key in by_key else get_close_matches(key, by_key, 1, cutoff)
     return by_key[close[0]] if close else ""
