@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -391,34 +391,33 @@ def _what(each: Declaration, why: str) -> str:
     )
 
 
-def behind_conditions(files: Iterable[SourceFile], name: str) -> tuple[str, int, tuple[str, ...]] | None:
-    """Where a kernel is defined that the preprocessor left out: file, line and the conditions around it."""
+def _kernels(files: Iterable[SourceFile], name: str) -> Iterator[tuple[SourceFile, Declaration]]:
+    """Yield the declarations of a kernel, each with its file; a file that has its name is split first."""
     for file in files:
         if not file.is_split:
             if not re.search(rf"\b{re.escape(name)}\b", file.text):
                 continue
             file.split()
-        for each in file.declared:
-            if name in each.names and "__global__" in each.head_words() and each.conditions:
-                guards = tuple(one for one in each.conditions if not _is_guard(one, file))
-                if guards:
-                    return file.name, file.line(each), guards
+        for declared in file.declared:
+            if name in declared.names and "__global__" in declared.head_words():
+                yield file, declared
+
+
+def behind_conditions(files: Iterable[SourceFile], name: str) -> tuple[str, int, tuple[str, ...]] | None:
+    """Where a kernel is defined that the preprocessor left out: file, line and the conditions around it."""
+    for file, kernel in _kernels(files, name):
+        guards = tuple(condition for condition in kernel.conditions if not _is_guard(condition, file))
+        if guards:
+            return file.name, file.line(kernel), guards
     return None
 
 
 def has_defaults(files: Iterable[SourceFile], name: str) -> bool:
     """Whether a kernel is a template all of whose parameters have defaults."""
-    for file in files:
-        if not file.is_split:
-            if not re.search(rf"\b{re.escape(name)}\b", file.text):
-                continue
-            file.split()
-        for each in file.declared:
-            if name in each.names and each.is_template and "__global__" in each.head_words():
-                parameters = template_parameters(each.tokens)
-                if parameters and all(has_default for _, has_default in parameters):
-                    return True
-    return False
+    templates = (
+        template_parameters(kernel.tokens) for _, kernel in _kernels(files, name) if kernel.is_template
+    )
+    return any(parameters and all(has_default for _, has_default in parameters) for parameters in templates)
 
 
 def _is_guard(condition: str, file: SourceFile) -> bool:
