@@ -196,7 +196,7 @@ class Case:
 
     def of(self, chosen: object) -> Case:
         """Return some of the plans, by their places."""
-        return Case(**{each.name: getattr(self, each.name)[chosen] for each in fields(self)})
+        return Case(**{field.name: getattr(self, field.name)[chosen] for field in fields(self)})
 
 
 @dataclass(frozen=True)
@@ -240,8 +240,8 @@ def expected(case: Case, costs: Costs, gpu: Gpu) -> Parts:
         return hopper
     warp = _warp(case, costs, gpu)
     chosen = {
-        each.name: np.where(case.warp > 0, getattr(warp, each.name), getattr(hopper, each.name))
-        for each in fields(Parts)
+        field.name: np.where(case.warp > 0, getattr(warp, field.name), getattr(hopper, field.name))
+        for field in fields(Parts)
     }
     return Parts(**chosen)
 
@@ -257,7 +257,7 @@ def _memory_bytes(case: Case, costs: Costs, element: Values) -> tuple[Values, Va
     reads = (rows + x.n * np.maximum(x.experts, 1) * of_b) * x.k * element * x.batch
     lines = np.where(x.along_n > 0, x.m, x.n) * x.batch
     line_bytes, run, tile = (
-        np.asarray(each).astype(int) for each in (x.line_bytes, _run_bytes(x), _tile_bytes(x))
+        np.asarray(values).astype(int) for values in (x.line_bytes, _run_bytes(x), _tile_bytes(x))
     )
     common = np.gcd(tile, line_bytes)
     pieces = ((_SECTOR, c.broken_sector), (_ATOM, c.broken_atom), (LINE, c.broken_line))
@@ -470,7 +470,7 @@ def _warp(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     here = np.minimum(ceiling(tiles, 1.0), np.maximum(fitting, 1))
     multiply = x.rows * np.maximum(x.columns, ROWS / 2) * x.step * x.element_bytes / 2 / c.warp_products
     multiply = multiply * x.plane_products
-    bytes_ = [np.where(each >= 4, each, 16.0) for each in (x.aligned_a, x.aligned_b)]
+    bytes_ = [np.where(alignment >= 4, alignment, 16.0) for alignment in (x.aligned_a, x.aligned_b)]
     pieces = (x.rows / bytes_[0] + x.columns / bytes_[1]) * x.step * size
     single = (x.rows * x.single_a + x.columns * x.single_b) * x.step
     odd = (x.rows * (x.aligned_a < 4) + x.columns * (x.aligned_b < 4)) * x.step * size / 16
