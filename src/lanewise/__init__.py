@@ -284,7 +284,7 @@ def _meant(name: str) -> str:
     if name in _ELSEWHERE:
         return f"; {_ELSEWHERE[name]}"
     lower = name.lower()
-    formats = AMBIGUOUS.get(lower) or [SPELLINGS[each] for each in (lower,) if each in SPELLINGS]
+    formats = AMBIGUOUS.get(lower) or [SPELLINGS[spelling] for spelling in (lower,) if spelling in SPELLINGS]
     if formats:
         return f"; did you mean {' or '.join(formats)}?"
     if name.endswith("__"):  # what tools ask every module for
