@@ -117,8 +117,8 @@ def compare(
 
     >>> import numpy as np
     >>> big = np.array([[2048, 1, 1, 1]], np.float16)
-    >>> found = compare(big, np.array([[1024], [1], [1], [1]], np.float16), archs=["V100", "A100"])
-    >>> found.archs, float(found["sm_80"][0, 0])
+    >>> results = compare(big, np.array([[1024], [1], [1], [1]], np.float16), archs=["V100", "A100"])
+    >>> results.archs, float(results["sm_80"][0, 0])
     (('sm_70', 'sm_80'), 2097155.0)
     """
     left, right = np.asarray(a), np.asarray(b)
