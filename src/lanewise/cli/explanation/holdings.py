@@ -100,7 +100,7 @@ def holdings_of(operand: Operand, row: int, col: int, product: int = 0) -> list[
 
     >>> from lanewise.isa import instruction
     >>> mma = instruction("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
-    >>> [(each.lane, each.register, each.bits) for each in holdings_of(mma.a, 3, 9)]
+    >>> [(holding.lane, holding.register, holding.bits) for holding in holdings_of(mma.a, 3, 9)]
     [(12, 2, '31:16')]
     """
     return [Holding(operand, product, row, col, *holder) for holder in operand.holders(row, col, product)]
@@ -111,7 +111,7 @@ def holdings_in(operand: Operand, lane: int, register: int | None = None) -> lis
 
     >>> from lanewise.isa import instruction
     >>> mma = instruction("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
-    >>> [(each.row, each.col) for each in holdings_in(mma.a, 12, 2)]
+    >>> [(holding.row, holding.col) for holding in holdings_in(mma.a, 12, 2)]
     [(3, 8), (3, 9)]
     """
     values: Iterable[int] = range(operand.values)
