@@ -141,7 +141,7 @@ def package_digest() -> str:
     True
     """
     sources = _first_sources()
-    latest = max((_last_change(each) for each in sources), default=IMPORTED)
+    latest = max((_last_change(source) for source in sources), default=IMPORTED)
     if latest > IMPORTED - _CLOCK_LAG:
         return ""
     name = _first_stamp()[:_NAME_DIGITS] + ".digest"
@@ -149,7 +149,9 @@ def package_digest() -> str:
     if known is not None:
         return known.decode()
     try:
-        digest = _sha256("".join(f"{each.path}\0{_content_digest(each)}\n" for each in sources).encode())
+        digest = _sha256(
+            "".join(f"{source.path}\0{_content_digest(source)}\n" for source in sources).encode()
+        )
     except OSError:
         return ""
     if _stamp(_sources()) != _first_stamp():  # changed while it was read
@@ -326,7 +328,7 @@ def tidy_up(directory: Path, most_bytes: int = MOST_BYTES) -> None:
     """Remove what no process has read for a month, then the oldest files until the rest fits the bound."""
     (directory / TIDIED).touch()
     now, total = time.time(), 0
-    for file in sorted(kept_files(directory), key=lambda each: each.used, reverse=True):
+    for file in sorted(kept_files(directory), key=lambda file: file.used, reverse=True):
         total += file.size
         lasts = _TIDY_SECONDS if file.path.suffix == UNFINISHED else UNUSED_SECONDS
         if total > most_bytes or now - file.used > lasts:
