@@ -105,7 +105,7 @@ def cut(picture: Picture, most: Callable[[Panel], int]) -> Picture:
     `most` says how many columns a piece of a panel may have.
 
     >>> wide = Panel("C", "C: 1×4", [[Cell()] * 4], Axis.counted("m", 1), Axis.counted("n", 4))
-    >>> [(each.at, each.cols.labels) for each in cut(Picture("", "", (wide,)), lambda panel: 3).panels]
+    >>> [(panel.at, panel.cols.labels) for panel in cut(Picture("", "", (wide,)), lambda panel: 3).panels]
     [((0, 0), ('0', '1', '2')), ((1, 0), ('3',))]
     """
     pieces = [_pieces(panel, max(most(panel), 1)) for panel in picture.panels]
