@@ -175,7 +175,7 @@ def parse_number(text: str, fmt: Format) -> int:
     """Return the bits of a number as it is typed: decimal, bits in hexadecimal, or a power of two.
 
     >>> from lanewise.formats import f16
-    >>> [hex(parse_number(each, f16)) for each in ("1", "0x3c01", "-2^-24", "0x1.8p1", "1/3", "-inf")]
+    >>> [hex(parse_number(text, f16)) for text in ("1", "0x3c01", "-2^-24", "0x1.8p1", "1/3", "-inf")]
     ['0x3c00', '0x3c01', '0x8001', '0x4200', '0x3555', '0xfc00']
     """
     typed = text.strip().replace("−", "-")
