@@ -115,8 +115,8 @@ def explain_sum(
     >>> from lanewise.arith.models import model_of
     >>> from lanewise.isa import instruction
     >>> mma = instruction("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32")
-    >>> found = explain_sum(model_of(mma, "sm_80"), [(0.5, 3.0)] * 8, 1.0)
-    >>> len(found.steps), found.steps[0].result, hex(found.bits)
+    >>> sum = explain_sum(model_of(mma, "sm_80"), [(0.5, 3.0)] * 8, 1.0)
+    >>> len(sum.steps), sum.steps[0].result, hex(sum.bits)
     (1, 13.0, '0x41500000')
     """
     match model.scheme:
