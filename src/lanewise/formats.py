@@ -343,7 +343,9 @@ class Format:
         numbers = as_array(values, self.name)
         # NumPy would cast these too, and lose an imaginary part or a unit, or take None for NaN.
         unreal = numbers.dtype.kind in "cmMSU"
-        if unreal or (numbers.dtype.kind == "O" and not all(isinstance(each, Real) for each in numbers.flat)):
+        if unreal or (
+            numbers.dtype.kind == "O" and not all(isinstance(number, Real) for number in numbers.flat)
+        ):
             raise LanewiseError(f"{self.name} encodes real numbers, not dtype {numbers.dtype}")
         try:
             return numbers.astype(np.float64)
@@ -398,8 +400,8 @@ u4 = Format("u4", 4, "int", "uint4", signed=False)
 b1 = Format("b1", 1, "bits", "bool", signed=False)
 
 FORMATS: dict[str, Format] = {
-    each.name: each
-    for each in (
+    fmt.name: fmt
+    for fmt in (
         f16, bf16, tf32, e4m3, e5m2, e3m2, e2m3, e2m1, ue8m0, ue4m3, f32, f64, s8, u8, s4, u4, b1, s32,
     )
 }  # fmt: skip
@@ -446,9 +448,9 @@ def format_of(what: str | Format | npt.DTypeLike) -> Format:
         return what
     if isinstance(what, str) and what.lower() in FORMATS:
         return FORMATS[what.lower()]
-    own = [each for each in FORMATS.values() if each not in (tf32, ue4m3)]  # these borrow another's dtype
+    own = [fmt for fmt in FORMATS.values() if fmt not in (tf32, ue4m3)]  # these borrow another's dtype
     if isinstance(what, str):
-        matching = [each for each in own if each.dtype_name == what]
+        matching = [fmt for fmt in own if fmt.dtype_name == what]
         if not matching and what.lower() in SPELLINGS:
             return FORMATS[SPELLINGS[what.lower()]]
     else:
@@ -458,7 +460,7 @@ def format_of(what: str | Format | npt.DTypeLike) -> Format:
             dtype = None if what is None else np.dtype(what)  # NumPy takes None for float64
         except TypeError:
             dtype = None
-        matching = [each for each in own if each.dtype == dtype and dtype is not None]
+        matching = [fmt for fmt in own if fmt.dtype == dtype and dtype is not None]
     if not matching:
         if isinstance(what, str) and what.lower() in AMBIGUOUS:
             raise LanewiseError(f"{what!r} may mean {' or '.join(AMBIGUOUS[what.lower()])}; name one of them")
