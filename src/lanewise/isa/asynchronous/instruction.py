@@ -134,7 +134,7 @@ def is_form(head: str) -> bool:
 def async_instructions(arch: str | None = None, family: str | None = None) -> list[AsyncInstruction]:
     """Return every asynchronous instruction, or those of an arch and of a family.
 
-    >>> [each.text for each in async_instructions("sm_100a", "tcgen05.shift")]
+    >>> [form.text for form in async_instructions("sm_100a", "tcgen05.shift")]
     ['tcgen05.shift.cta_group::1.down', 'tcgen05.shift.cta_group::2.down']
     """
     name = find_arch(arch) if arch is not None else None
