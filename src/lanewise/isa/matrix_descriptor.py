@@ -248,7 +248,7 @@ class MatrixDescriptor(Drawn):
     def read(cls, descriptor: int) -> MatrixDescriptor:
         """Return the fields of 64 bits, read as those of the version that bits 46 to 48 say.
 
-        >>> [MatrixDescriptor.read(each).version for each in (0x4000404000000040, 0x4000004000000040)]
+        >>> [MatrixDescriptor.read(bits).version for bits in (0x4000404000000040, 0x4000004000000040)]
         [1, 0]
         """
         bits = index(descriptor)
