@@ -28,7 +28,7 @@ def child_fields(node: ast.AST) -> tuple[str, ...]:
 def children(node: ast.AST) -> list[Any]:
     """Return the nodes inside a node, without operators and contexts.
 
-    >>> [type(each).__name__ for each in children(ast.parse("a + b").body[0].value)]
+    >>> [type(child).__name__ for child in children(ast.parse("a + b").body[0].value)]
     ['Name', 'Name']
     """
     nodes: list[object] = []
