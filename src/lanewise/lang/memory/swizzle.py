@@ -40,7 +40,7 @@ class Piece:
 def run_of(swizzle: Swizzle) -> int:
     """Return how many aligned neighbours stay neighbours behind a swizzle.
 
-    >>> [run_of(each) for each in (Swizzle(3, 3, 3), Swizzle(2, 0, 3), Swizzle(2, 5, -3))]
+    >>> [run_of(swizzle) for swizzle in (Swizzle(3, 3, 3), Swizzle(2, 0, 3), Swizzle(2, 5, -3))]
     [8, 1, 32]
     """
     return 1 << swizzle.base
