@@ -245,9 +245,9 @@ def guard_since(start: int, holds: Scalar) -> None:
             statement.guard = register
 
 
-def _as_list(found: Any) -> list[Scalar]:
+def _as_list(values: Any) -> list[Scalar]:
     """Return what a load gave, one value or a tuple, as a list."""
-    return list(found) if isinstance(found, tuple) else [found]
+    return list(values) if isinstance(values, tuple) else [values]
 
 
 def _same_bits(value: Scalar, dtype: Format) -> Scalar:
