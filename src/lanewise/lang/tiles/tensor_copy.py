@@ -58,8 +58,8 @@ def _count(atom: Copy_Atom) -> int:
 @lru_cache(maxsize=256)
 def _wanted(atom: Copy_Atom) -> Layout:
     """Return where in tensor memory the values of an atom lie, from the first on."""
-    found: Layout = coalesce(upcast(atom.ValID, atom.ValType.bits))
-    return found
+    layout: Layout = coalesce(upcast(atom.ValID, atom.ValType.bits))
+    return layout
 
 
 def emit_tensor_move(
