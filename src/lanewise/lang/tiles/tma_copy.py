@@ -137,13 +137,13 @@ def tma_partition(copy: object, tensor: object, shared: object) -> tuple[View, V
         raise current().error(
             f"lw.tma_partition takes a tensor of coordinates, from copy.get_tma_tensor(shape); not {outside}"
         )
-    found = [_in_boxes(copy, tensor) for tensor in (outside, inside)]
-    if size(found[0].layout[0]) != size(found[1].layout[0]):
+    boxes = [_in_boxes(copy, tensor) for tensor in (outside, inside)]
+    if size(boxes[0].layout[0]) != size(boxes[1].layout[0]):
         raise current().error(
             f"lw.tma_partition: a tile of shape {shape_text(outside.shape)} and one in shared memory of "
             f"shape {shape_text(inside.shape)} have other sizes"
         )
-    return found[0], found[1]
+    return boxes[0], boxes[1]
 
 
 def _in_boxes(copy: TmaCopy, tensor: View) -> View:
