@@ -48,12 +48,17 @@ def _is_observed(configured: Configured, arguments: tuple[object, ...], options:
 
 def _any_on_gpu(arguments: tuple[object, ...]) -> bool:
     """Whether an array lies on a GPU; the room that knows such arrays is not loaded for NumPy's."""
-    if all(each is None or isinstance(each, int | float | np.ndarray | np.generic) for each in arguments):
+    if all(
+        argument is None or isinstance(argument, int | float | np.ndarray | np.generic)
+        for argument in arguments
+    ):
         return False
     from lanewise.gpu.arrays import any_on_gpu
     from lanewise.ptx.arguments import ArrayArgument
 
-    return any_on_gpu([each.array if isinstance(each, ArrayArgument) else each for each in arguments])
+    return any_on_gpu(
+        [argument.array if isinstance(argument, ArrayArgument) else argument for argument in arguments]
+    )
 
 
 def _three(what: str, given: object) -> tuple[int, int, int]:
@@ -196,7 +201,7 @@ class Configured:
         if not unchecked:
             require_signature(self.entry, arguments)
         if stream is not None or _any_on_gpu(arguments):
-            if any(each is not None for each in (steps, progress, executor, schedule)):
+            if any(option is not None for option in (steps, progress, executor, schedule)):
                 raise LanewiseError(
                     "steps=, progress=, executor= and schedule= are for NumPy arrays, on the CPU machine"
                 )
