@@ -67,11 +67,11 @@ def _found(call: AttentionCall) -> tuple[Prepared, int]:
         call.sizes, call.dtype.name, call.causal, call.scale, call.lse is not None, ordinal,
         *(view.strides for view in call.views),
     )  # fmt: skip
-    found = _PREPARED.get(key)
-    if found is None:
-        found = _prepared(call, _operands(call), context(ordinal), repr(key))
-        _PREPARED.put(key, found)
-    return found, ordinal
+    prepared = _PREPARED.get(key)
+    if prepared is None:
+        prepared = _prepared(call, _operands(call), context(ordinal), repr(key))
+        _PREPARED.put(key, prepared)
+    return prepared, ordinal
 
 
 def _prepared(call: AttentionCall, views: list[View], there: Context, name: str) -> Prepared:
