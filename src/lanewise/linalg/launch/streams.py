@@ -21,16 +21,16 @@ def working_on(stream: object, array: object) -> AbstractContextManager[object] 
         if not array.is_cuda or torch._C._cuda_getCurrentRawStream(array.get_device()) == handle:
             return None
         external = torch.cuda.ExternalStream(handle, device=array.device)
-        found: AbstractContextManager[Any] = torch.cuda.stream(external)
-        return found
+        context: AbstractContextManager[Any] = torch.cuda.stream(external)
+        return context
     if cupy is not None and isinstance(array, cupy.ndarray):
         if cupy.cuda.get_current_stream().ptr == handle:
             return None
         if hasattr(cupy.cuda.Stream, "from_external"):  # CuPy 14 deprecates ExternalStream
-            found = cupy.cuda.Stream.from_external(_Stream(handle))
+            context = cupy.cuda.Stream.from_external(_Stream(handle))
         else:
-            found = cupy.cuda.ExternalStream(handle)
-        return found
+            context = cupy.cuda.ExternalStream(handle)
+        return context
     return None
 
 
