@@ -32,8 +32,8 @@ def with_copies(problem: Problem, plan: Plan) -> Plan:
 
     >>> from lanewise.linalg.planning.sizes import problem_of_sizes
     >>> plan = Plan("warpgroup", "sm_90a", (128, 128, 64), 4)
-    >>> found = with_copies(problem_of_sizes(64, 64, 65, "bf16", layout="nn"), plan)
-    >>> found.copy_a, found.copy_b
+    >>> copied = with_copies(problem_of_sizes(64, 64, 65, "bf16", layout="nn"), plan)
+    >>> copied.copy_a, copied.copy_b
     (True, False)
     """
     if plan.family not in ("warpgroup", "blackwell"):
