@@ -262,8 +262,8 @@ def plan(
     """Return the plan for a call of `lw.matmul` with the same arguments: what runs, how, and why.
 
     >>> import numpy as np
-    >>> found = plan(np.zeros((4096, 4096), np.float16), np.zeros((4096, 4096), np.float16))
-    >>> found.plan.family, found.plan.tile
+    >>> planned = plan(np.zeros((4096, 4096), np.float16), np.zeros((4096, 4096), np.float16))
+    >>> planned.plan.family, planned.plan.tile
     ('warpgroup', (128, 256, 64))
     """
     a, b, options = unwrapped(a, b, options_of("lw.plan", keywords, without=("plan", "stream")))
