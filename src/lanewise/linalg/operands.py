@@ -161,8 +161,8 @@ def _pairs_view(torch: Any, tensor: Any, name: str) -> View:
     words = tensor.view(torch.uint8).numpy()
     pairs = np.stack([words & 15, words >> 4], axis=axis + 1)
     shape = (*words.shape[:axis], 2 * words.shape[axis], *words.shape[axis + 1 :])
-    found = _format("float4_e2m1fn", name)
-    return _numpy_view(found.from_bits(pairs.reshape(shape)), name, "torch")
+    fp4 = _format("float4_e2m1fn", name)
+    return _numpy_view(fp4.from_bits(pairs.reshape(shape)), name, "torch")
 
 
 @cache
@@ -253,21 +253,21 @@ elements must have an address
 def _named(name: str) -> Format | None:
     """Return the format of a dtype's name; None if products do not take it."""
     try:
-        found = format_of(name)
+        known = format_of(name)
     except LanewiseError:
         return None
-    return found if found.name in TAKEN else None
+    return known if known.name in TAKEN else None
 
 
 def _format(name: str, operand: str) -> Format:
     """Return the format of a dtype; an error that names the operand if products do not take it."""
-    found = _named(name)
-    if found is None:
+    known = _named(name)
+    if known is None:
         mend = "" if operand == "out" else ": convert it first"
         raise LanewiseError(
             f"{operand} has elements of type {name}; it must have {names_taken(operand)}{mend}"
         )
-    return found
+    return known
 
 
 # matrices ---------------------------------------------------------------------------------------------------
@@ -282,8 +282,8 @@ def operand(
     An axis of one element has any stride; it gets one that suits tensor maps.
 
     >>> view = view_of(np.zeros((8, 24), np.float16), "a")
-    >>> each = operand(view, 8, 24, 24, 1, 1, 0)
-    >>> each.k_major, each.leading, each.tma
+    >>> of_a = operand(view, 8, 24, 24, 1, 1, 0)
+    >>> of_a.k_major, of_a.leading, of_a.tma
     (True, 24, True)
     """
     packed = _ALIGNED // view.bytes
@@ -300,13 +300,15 @@ def operand(
     return _aligned(view, Operand(view.format, k_major, leading, batch_stride, inner=inner), batch)
 
 
-def _aligned(view: View, found: Operand, batch: int) -> Operand:
+def _aligned(view: View, operand: Operand, batch: int) -> Operand:
     """Return an operand with its alignment: that of its address and all strides."""
     size = view.bytes
-    bits = view.address | found.leading * size | _ALIGNED
+    bits = view.address | operand.leading * size | _ALIGNED
     if batch > 1:
-        bits |= found.batch_stride * size
-    return Operand(found.dtype, found.k_major, found.leading, found.batch_stride, bits & -bits, found.inner)
+        bits |= operand.batch_stride * size
+    return Operand(
+        operand.dtype, operand.k_major, operand.leading, operand.batch_stride, bits & -bits, operand.inner
+    )
 
 
 # overlap ----------------------------------------------------------------------------------------------------
