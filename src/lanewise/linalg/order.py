@@ -44,7 +44,7 @@ def element_bytes(problem: Problem) -> int:
     """Return the bytes of an element of A or B as it is multiplied.
 
     >>> from lanewise.linalg.planning.sizes import problem_of_sizes
-    >>> [element_bytes(problem_of_sizes(8, 8, 8, "f32", precision=each)) for each in ("f32", "tf32")]
+    >>> [element_bytes(problem_of_sizes(8, 8, 8, "f32", precision=name)) for name in ("f32", "tf32")]
     [2, 4]
     """
     return multiplied_formats(problem)[0].word_bits // 8
@@ -147,15 +147,15 @@ def _instruction(wgmma: bool, arch: str, a: str, b: str, sums: Format) -> Instru
                 f"{arch} has no wgmma that multiplies {a}; plans of family 'warp' use mma.sync"
             )
         return instruction(wgmma_name(256, sums.name, a, b))
-    found = [
+    fitting = [
         instruction
         for instruction in instructions(arch, "mma", a=a, b=b, c=sums.name, d=sums.name, kind="")
         if instruction.layouts == ("row", "col")
         and not (instruction.satfinite or instruction.rounding or instruction.bitop)
     ]
-    if not found:
+    if not fitting:
         raise LanewiseError(f"{arch} has no mma.sync that multiplies {a} by {b} and sums in {sums.name}")
-    return max(found, key=lambda candidate: candidate.m * candidate.n * candidate.k)
+    return max(fitting, key=lambda candidate: candidate.m * candidate.n * candidate.k)
 
 
 def instruction_widths(problem: Problem) -> tuple[int, ...]:
