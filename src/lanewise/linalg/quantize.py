@@ -84,11 +84,11 @@ class QuantizedMatrix:
 
     def dequantize(self) -> Any:
         """Return the matrix (K, N) as an array of the library, and on the device, of the original one."""
-        found = self.rows().T
+        dense = self.rows().T
         if self.library != "torch":
-            return np.ascontiguousarray(found)
+            return np.ascontiguousarray(dense)
         torch = sys.modules["torch"]
-        words = torch.from_numpy(np.ascontiguousarray(found).view(np.int16))
+        words = torch.from_numpy(np.ascontiguousarray(dense).view(np.int16))
         made = words.view(getattr(torch, self.format.dtype_name))
         return made if self.device is None else made.to(f"cuda:{self.device}")
 
@@ -96,11 +96,11 @@ class QuantizedMatrix:
         """Return the matrix on the GPU of an array, in memory of the array's library; it is copied once."""
         assert like.device is not None
         key = (like.library, like.device)
-        found = self.copies.get(key)
-        if found is None:
+        copy = self.copies.get(key)
+        if copy is None:
             parts = [to_device(like, part) for part in (self.words, self.scales)]
-            found = self.copies[key] = OnDevice.of(*parts)
-        return found
+            copy = self.copies[key] = OnDevice.of(*parts)
+        return copy
 
     def __repr__(self) -> str:
         k, n = self.shape
@@ -183,9 +183,9 @@ def quantize(
     if not np.isfinite(matrix).all():
         raise LanewiseError("w has infinities or NaN, which no integer stands for")
     words, scales = _quantized(matrix.T, int(group), fmt)
-    found = QuantizedMatrix(words, scales, (int(view.shape[0]), int(view.shape[1])), int(group), fmt)
-    found.library, found.device = view.library, view.device
-    return found
+    quantized = QuantizedMatrix(words, scales, (int(view.shape[0]), int(view.shape[1])), int(group), fmt)
+    quantized.library, quantized.device = view.library, view.device
+    return quantized
 
 
 def _block_scaled(w: AnyArray, fmt: BlockFormat, axis: int, dtype: object) -> BlockScaledMatrix:
@@ -201,11 +201,11 @@ def _block_scaled(w: AnyArray, fmt: BlockFormat, axis: int, dtype: object) -> Bl
     matrix = _on_host(view).astype(np.float32)
     if not np.isfinite(matrix).all():
         raise LanewiseError(f"w has infinities or NaN, which {fmt.name} has no scale for")
-    found = block_scaled(matrix, fmt, axis % 2, dtype, view.library)
+    scaled = block_scaled(matrix, fmt, axis % 2, dtype, view.library)
     if view.device is None or view.library != "torch":
-        return found
-    values, scales = (array.to(f"cuda:{view.device}") for array in (found.values, found.scales))
-    return replace(found, values=values, scales=scales)
+        return scaled
+    values, scales = (array.to(f"cuda:{view.device}") for array in (scaled.values, scaled.scales))
+    return replace(scaled, values=values, scales=scales)
 
 
 def _detached(array: object) -> Any:
