@@ -78,9 +78,9 @@ class SparseMatrix:
         if self.in_host_memory is None:
             from lanewise.linalg.kernels.sparse.metadata import indices_of
 
-            (library, _), found = next(iter(self.copies.items()))
+            (library, _), copy = next(iter(self.copies.items()))
             k, n = self.shape
-            values, metadata = (_to_host(array, library) for array in (found.values, found.metadata))
+            values, metadata = (_to_host(array, library) for array in (copy.values, copy.metadata))
             kept = values.view(self.format.dtype)[: n * self.leading].reshape(n, self.leading)[:, : k // 2]
             words = metadata[: len(metadata) // 4 * 4].view(np.int32)
             self.in_host_memory = np.ascontiguousarray(kept), indices_of(words, n, k, self.format)
@@ -94,10 +94,10 @@ class SparseMatrix:
 
     def dense(self) -> Array:
         """Return the matrix with zeros for what was dropped."""
-        found = np.zeros(self.shape[::-1], self.values.dtype)
+        dense = np.zeros(self.shape[::-1], self.values.dtype)
         columns = np.arange(self.k // 2) // 2 * 4 + self.indices
-        np.put_along_axis(found, columns, self.values, axis=1)
-        return found.T
+        np.put_along_axis(dense, columns, self.values, axis=1)
+        return dense.T
 
     def on_device(self, like: View) -> OnDevice:
         """Return the matrix on the GPU of an array, in memory of the array's library; it is copied once."""
