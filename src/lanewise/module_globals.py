@@ -54,7 +54,7 @@ class Globals(MutableMapping[str, "GlobalVariable"]):
 
     def __init__(self, module: Module) -> None:
         self._module = module
-        self._names = [each.name for each in module.variables.values() if _is_asked_for(each)]
+        self._names = [variable.name for variable in module.variables.values() if _is_asked_for(variable)]
 
     def __getitem__(self, name: str) -> GlobalVariable:
         """The variable of a name."""
@@ -117,10 +117,10 @@ def _shape(known: list[int], whole: int, size: int) -> tuple[int, ...] | None:
     """Return the shape of an array in the source; one size that is not known, and so 0, the bytes tell."""
     if whole % size:
         return None
-    count, product = whole // size, int(np.prod([each for each in known if each], dtype=np.int64))
+    count, product = whole // size, int(np.prod([extent for extent in known if extent], dtype=np.int64))
     if known.count(0) > 1 or not product or count % product:
         return (count,)
-    shape = tuple(each or count // product for each in known)
+    shape = tuple(extent or count // product for extent in known)
     return shape if int(np.prod(shape, dtype=np.int64)) == count else None
 
 
@@ -256,7 +256,7 @@ class GlobalVariable:
         """Return where the variable is: on the CPU machine, and on GPUs that have loaded the module."""
         from lanewise.gpu.loading import loaded_on
 
-        loaded = [each for module in self._module.family for each in loaded_on(module)]
+        loaded = [copy for module in self._module.family for copy in loaded_on(module)]
         return [_Place(CPU), *(_Place(context.ordinal, context, handle) for context, handle in loaded)]
 
     def _source(self) -> _Place:
@@ -267,21 +267,21 @@ class GlobalVariable:
         places = self._places()
         if self._device is None:
             launched = module_memory(self._module).launched
-            used = [each for each in places if each.device != CPU or launched] or places[:1]
+            used = [place for place in places if place.device != CPU or launched] or places[:1]
         else:
-            used = [each for each in places if each.device == self._device]
+            used = [place for place in places if place.device == self._device]
         if not used:
-            known = ", ".join(repr(each.device) for each in places)
+            known = ", ".join(repr(place.device) for place in places)
             raise LanewiseError(f"{self.name} is not on {self._device!r}; the module is on {known}")
-        if len({each.device for each in used}) > 1:
-            known = " or ".join(f".on({each.device!r})" for each in used)
+        if len({place.device for place in used}) > 1:
+            known = " or ".join(f".on({place.device!r})" for place in used)
             raise LanewiseError(
                 f"kernels of the module ran on several devices, each with a {self.name} of its own: "
                 f"say which to read by {known}"
             )
         # On a GPU each instance of a template has variables of its own; this very module goes first.
         own = [handle for _, handle in loaded_on(self._module)]
-        return next((each for each in used if each.module in own), used[0])
+        return next((place for place in used if place.module in own), used[0])
 
     def _read(self, place: _Place) -> Array:
         """Return a copy of the value at a place."""
@@ -297,7 +297,9 @@ class GlobalVariable:
 
     def _write(self, change: Callable[[Array], None]) -> None:
         """Change the value at every place, or on the device of `on`; GPUs that come later get the CPU's."""
-        places = [each for each in self._places() if self._device in (None, each.device)] or [self._source()]
+        places = [place for place in self._places() if self._device in (None, place.device)] or [
+            self._source()
+        ]
         changed = []
         for place in places:
             array = self._read(place)
