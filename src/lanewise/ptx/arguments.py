@@ -61,7 +61,7 @@ def described(variable: Variable) -> str:
     >>> from lanewise.ptx import parse
     >>> text = ".version 9.0\\n.target sm_80\\n.entry k(.param .u64 k_param_0, .param .u32 n) { ret; }"
     >>> kernel = parse(text)["k"]
-    >>> [described(each) for each in kernel.parameters]
+    >>> [described(parameter) for parameter in kernel.parameters]
     ['.u64', '.u32 n']
     """
     return f".{variable.type} {own_name(variable)}".rstrip()
