@@ -98,7 +98,7 @@ def declarations(tokens: Sequence[Token]) -> list[Declaration]:
 
     >>> from lanewise.ptx.cplusplus.tokens import tokens
     >>> text = "namespace a { int f(int x) { return x; } } struct S { int i; } s; int t[] = {1, 2};"
-    >>> [(each.kind.name, sorted(each.names)) for each in declarations(tokens(text))]
+    >>> [(declared.kind.name, sorted(declared.names)) for declared in declarations(tokens(text))]
     [('FUNCTION', ['f']), ('TYPE', ['S', 's']), ('VARIABLE', ['t'])]
     """
     return _Splitter(tokens).run()
