@@ -166,8 +166,8 @@ def _first_part(text: str) -> str:
 def declared_parameters(source: str, kernel: str) -> list[DeclaredParameter] | None:
     """Return the parameters of a `__global__` function; None if it is not seen, or seen more than once.
 
-    >>> found = declared_parameters('__global__ void k(const float4 *x, half2 s, int n = 3) {}', "k")
-    >>> [(each.type, each.name) for each in found]
+    >>> parameters = declared_parameters('__global__ void k(const float4 *x, half2 s, int n = 3) {}', "k")
+    >>> [(parameter.type, parameter.name) for parameter in parameters]
     [('const float4*', 'x'), ('half2', 's'), ('int', 'n')]
     """
     text = _plain(source)
