@@ -30,9 +30,9 @@ _INLINE_PTX = re.compile(r"\b(asm|__asm__)\b")
 def is_library_header(name: str) -> bool:
     """Return whether a file is a header of CUTLASS, CuTe, CCCL or the CUDA toolkit.
 
-    >>> [is_library_header(each) for each in ("include/cute/arch/mma.hpp", "/usr/include/cuda_fp16.hpp")]
+    >>> [is_library_header(name) for name in ("include/cute/arch/mma.hpp", "/usr/include/cuda_fp16.hpp")]
     [True, True]
-    >>> [is_library_header(each) for each in ("flash_fwd_kernel.h", "cutlass_gemm.cu", "src/mma/tile.h")]
+    >>> [is_library_header(name) for name in ("flash_fwd_kernel.h", "cutlass_gemm.cu", "src/mma/tile.h")]
     [False, False, False]
     """
     path = PurePosixPath(name.replace("\\", "/"))
