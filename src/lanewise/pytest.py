@@ -35,9 +35,9 @@ class LaunchFailed(AssertionError):
 
 def _words(report: Report) -> str:
     """Return the findings and what wastes time, without the counters."""
-    slow = "\n".join(str(each) for each in report.performance)
-    parts = [*(str(each) for each in report.findings), slow, f"{report.kernel}: {report.summary}"]
-    return "\n\n".join(each for each in parts if each)
+    slow = "\n".join(str(entry) for entry in report.performance)
+    parts = [*(str(finding) for finding in report.findings), slow, f"{report.kernel}: {report.summary}"]
+    return "\n\n".join(part for part in parts if part)
 
 
 class CheckedLaunches:
