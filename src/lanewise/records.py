@@ -67,13 +67,13 @@ def _initialiser(made: type, fields: dict[str, Field[object]]) -> Callable[..., 
     """Return an `__init__` that sets each slot."""
     arguments, body = [], []
     names: dict[str, Any] = {"MISSING": MISSING}
-    for name, each in fields.items():
+    for name, declared in fields.items():
         default, value = "", name
-        if each.default_factory is not MISSING:
-            names[f"make_{name}"] = each.default_factory
+        if declared.default_factory is not MISSING:
+            names[f"make_{name}"] = declared.default_factory
             default, value = "=MISSING", f"make_{name}() if {name} is MISSING else {name}"
-        elif each.default is not MISSING:
-            names[f"default_{name}"] = each.default
+        elif declared.default is not MISSING:
+            names[f"default_{name}"] = declared.default
             default = f"=default_{name}"
         names[f"set_{name}"] = vars(made)[name].__set__
         arguments.append(name + default)
