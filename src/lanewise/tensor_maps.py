@@ -300,7 +300,7 @@ def _numbers(name: str, values: object, rank: int) -> tuple[int, ...]:
 def _integers(name: str, values: Any) -> tuple[int, ...]:
     """Return some integers, or raise an error."""
     try:
-        integers = tuple(index(each) for each in values)
+        integers = tuple(index(value) for value in values)
     except Exception:  # whatever an object does that is no sequence of integers
         raise LanewiseError(
             f"{name} is an integer for each axis, not {type(values).__name__} {shown(values)}"
