@@ -91,9 +91,9 @@ def _computed(a: Tensor, b: Tensor, *rest: object) -> Tensor:
     if given["residual"] is None:
         given["beta"] = None  # it scales the residual alone
     tensors = {"a": a, "b": b} | {name: given.pop(name) for name in _TENSORS}
-    for name, each in tensors.items():
-        if each is not None and each.requires_grad:
-            tensors[name] = each.detach()
+    for name, tensor in tensors.items():
+        if tensor is not None and tensor.requires_grad:
+            tensors[name] = tensor.detach()
     product: Tensor = _on_tensors(**tensors, **given)
     return product
 
@@ -109,7 +109,7 @@ def _fake(a: Tensor, b: Tensor, *rest: object) -> Tensor:
         raise LanewiseError("a product takes vectors, matrices and batches of matrices")
     k_of_b = b.shape[-2] if b.ndim > 1 else b.shape[0]
     torch._check(a.shape[-1] == k_of_b, lambda: f"a {tuple(a.shape)} and b {tuple(b.shape)} do not fit")
-    formats = [format_named(each.dtype, "dtype") for each in (a, b)]
+    formats = [format_named(tensor.dtype, "dtype") for tensor in (a, b)]
     product = product_of(*formats)
     given = _named(rest)
     scaled = given["scale_a"] is not None or given["scale_b"] is not None
@@ -130,8 +130,8 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     bias, residual = given["bias"], given["residual"]
     activation = activation_of(given["activation"])
     ctx.save_for_backward(a, b, bias if activation is not None else None)
-    ctx.shapes = [None if each is None else each.shape for each in (bias, residual)]
-    ctx.types = [None if each is None else each.dtype for each in (bias, residual)]
+    ctx.shapes = [None if tensor is None else tensor.shape for tensor in (bias, residual)]
+    ctx.types = [None if tensor is None else tensor.dtype for tensor in (bias, residual)]
     ctx.activation, ctx.beta = activation, given["beta"]
     #: How products of the gradients are computed: as this one.
     ctx.options = {name: given[name] for name in ("alpha", "precision", "batch_invariant", "arch")}
@@ -212,8 +212,8 @@ def _cast_for(device: str, key: str) -> Callable[..., Tensor]:
     def cast(a: Tensor, b: Tensor, bias: Tensor | None = None, *rest: object) -> Tensor:
         wanted = torch.get_autocast_dtype(device)
 
-        def lowered(each: Tensor | None) -> Tensor | None:
-            return each.to(wanted) if each is not None and each.dtype in _LOWERED else each
+        def lowered(tensor: Tensor | None) -> Tensor | None:
+            return tensor.to(wanted) if tensor is not None and tensor.dtype in _LOWERED else tensor
 
         with torch._C._ExcludeDispatchKeyGuard(excluded):
             product: Tensor = _OPERATOR(lowered(a), lowered(b), lowered(bias), *rest)
@@ -240,14 +240,14 @@ def _mapped(info: Any, in_dims: Sequence[int | None], a: Tensor, b: Tensor, *res
     row, column = ranks[0] == 1, ranks[1] == 1
     depth = max(ranks[0] + row, ranks[1] + column)
 
-    def placed(each: Tensor, axis: int | None, vector_at: int | None, rank: int) -> Tensor:
+    def placed(tensor: Tensor, axis: int | None, vector_at: int | None, rank: int) -> Tensor:
         """Move the mapped axis to the front; a vector becomes a matrix, all have the same rank."""
-        each = each.unsqueeze(0) if axis is None else each.movedim(axis, 0)
+        tensor = tensor.unsqueeze(0) if axis is None else tensor.movedim(axis, 0)
         if rank == 1:
             assert vector_at is not None
-            each = each.unsqueeze(vector_at)
+            tensor = tensor.unsqueeze(vector_at)
             rank = 2
-        return each.reshape(each.shape[0], *(1,) * (depth - rank), *each.shape[1:])
+        return tensor.reshape(tensor.shape[0], *(1,) * (depth - rank), *tensor.shape[1:])
 
     left, right = placed(a, in_dims[0], 1, ranks[0]), placed(b, in_dims[1], 2, ranks[1])
     if residual is not None:
@@ -291,7 +291,7 @@ def _attention_on(return_lse: bool) -> Callable[..., Any]:
     """Return attention on plain tensors, with or without the logarithms of its sums."""
 
     def computed(q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None = None) -> Any:
-        tensors = [each.detach() for each in (q, k, v)]
+        tensors = [tensor.detach() for tensor in (q, k, v)]
         return _attention_on_tensors(*tensors, causal=causal, scale=scale, return_lse=return_lse)
 
     return computed
@@ -419,7 +419,7 @@ def _register_sharding() -> None:
         """Return placements of the result, each with those of all arguments."""
         given = _named(rest)
         bias, residual = given["bias"], given["residual"]
-        scales = [each for each in (given["scale_a"], given["scale_b"]) if hasattr(each, "ndim")]
+        scales = [scale for scale in (given["scale_a"], given["scale_b"]) if hasattr(scale, "ndim")]
 
         def row(out: object, of_a: object, of_b: object, of_bias: object, of_residual: object) -> Any:
             placed = {"bias": of_bias, "residual": of_residual, "scale_a": whole, "scale_b": whole}
