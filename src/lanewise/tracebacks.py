@@ -25,7 +25,7 @@ _KEEPS_ALL = ("LANEWISE_TRACEBACK", RAISE_AS_IS)
 #: The library, and what of Python's library it runs its own code through.
 _FILES = (contextlib.__file__,)
 _FOLDERS = tuple(
-    f"{each}{os.sep}" for each in (Path(__file__).parent, Path(contextlib.__file__).parent / "concurrent")
+    f"{folder}{os.sep}" for folder in (Path(__file__).parent, Path(contextlib.__file__).parent / "concurrent")
 )
 
 _Given = ParamSpec("_Given")
@@ -39,7 +39,7 @@ def shorten(error: BaseException) -> None:
     Call it in an `except` clause that ends with a bare `raise`: Python then adds no frame of the function
     that the clause is in.
     """
-    if isinstance(error, InternalError) or any(os.environ.get(each) for each in _KEEPS_ALL):
+    if isinstance(error, InternalError) or any(os.environ.get(name) for name in _KEEPS_ALL):
         return
     seen: list[BaseException] = []
     while error not in seen:
