@@ -9,11 +9,10 @@ from __future__ import annotations
 import random
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 import lanewise as lw
-from lanewise.machine.analysis.thread_predicates import ThreadPredicates, Truth
+from lanewise.machine.analysis.thread_predicates import ThreadPredicates
 from lanewise.machine.checker.checked_kernel import checked
 
 SCHEDULES = ["in order", "reverse", 3]
@@ -197,12 +196,12 @@ OPERATIONS = (
     "mad.lo.u32 %r{0}, %r{1}, %r{2}, %i;", "and.b32 %r{0}, %r{1}, {3};", "or.b32 %r{0}, %r{1}, %r{2};",
     "xor.b32 %r{0}, %r{1}, {3};", "not.b32 %r{0}, %r{1};", "shl.b32 %r{0}, %r{1}, %r{2};",
     "shr.u32 %r{0}, %r{1}, {4};", "shr.s32 %r{0}, %r{1}, {4};", "shr.s32 %r{0}, %r{1}, %r{2};",
-    "bfe.u32 %r{0}, %r{1}, {4}, 3;", "bfe.u32 %r{0}, %r{1}, %r{2}, {4};", "bfe.s32 %r{0}, %r{1}, {4}, 3;",
+    "bfe.u32 %r{0}, %r{1}, {4}, 3;", "bfe.u32 %r{0}, %r{1}, %r{2}, {4};", "bfe.u32 %r{0}, %r{1}, 258, 261;",
     "mul.wide.u32 %rd1, %r{1}, %r{2}; cvt.u32.u64 %r{0}, %rd1;", "min.s32 %r{0}, %r{1}, %r{2};",
     "mul.wide.s32 %rd{5}, %r{1}, {3}; shr.s64 %rd{5}1, %rd{5}, {4}; cvt.u32.u64 %r{0}, %rd{5}1;",
     "mad.wide.s32 %rd{5}, %r{1}, %r{2}, -3; shr.u64 %rd{5}1, %rd{5}, {4}; cvt.u32.u64 %r{0}, %rd{5}1;",
     "cvt.s64.s32 %rd{5}, %r{1}; shr.s64 %rd{5}1, %rd{5}, 40; cvt.u32.u64 %r{0}, %rd{5}1;",
-    "cvt.u16.u32 %h{5}, %r{1}; cvt.s32.s16 %r{0}, %h{5};", "mov.u32 %r{0}, %laneid;", "mov.u32 %r{0}, {3};",
+    "cvt.u16.u32 %h{5}, %r{1}; cvt.s32.s16 %r{0}, %h{5};", "cvt.s16.s32 %r{0}, %r{1};", "mov.u32 %r{0}, %laneid;", "mov.u32 %r{0}, {3};",
     "selp.b32 %r{0}, %r{1}, %r{2}, %p{6};", "mov.u32 %r{0}, %ntid.y;", "mov.u32 %r{0}, %tid.z;",
 )  # fmt: skip
 COMPARISONS = (
@@ -229,7 +228,9 @@ def random_predicates(rng: random.Random) -> str:
             words = (number, first, second, constant, rng.randrange(70), number, one, relation, other)
             lines.append(rng.choice(patterns).format(*words))
     for number in range(COUNT):
-        lines.append(f"selp.u32 %r31, 1, 0, %p{number}; st.global.u32 [%own+{4 * 96 * number}], %r31;")
+        predicate, value = (4 * 96 * each for each in (number, COUNT + number))
+        lines.append(f"selp.u32 %r31, 1, 0, %p{number}; st.global.u32 [%own+{predicate}], %r31;")
+        lines.append(f"st.global.u32 [%own+{value}], %r{number};")
     names = ", ".join(f"%rd{number}, %rd{number}1" for number in range(3, COUNT))
     begin = BEGIN.replace("%rd<8>;", f"%rd0, %rd1, {names}; .reg .b16 %h<{COUNT}>;")
     rows = "mov.u32 %r31, %tid.y; mad.lo.u32 %i, %r31, 8, %i;"
@@ -238,25 +239,22 @@ def random_predicates(rng: random.Random) -> str:
     return begin + "\n".join(lines) + "\n    ret;\n}\n"
 
 
-def truths(text: str) -> tuple[npt.NDArray[np.uint32], list[Truth]]:
-    """Return the predicates as the machine computes them, and as the analysis knows them."""
-    module, out = lw.load(text), np.zeros(96 * COUNT, np.uint32)
-    module["kernel"][1, (8, 6, 2)](np.full(1, 3, np.uint32), out, 0)
-    program = checked(module, module["kernel"].function, "sm_80").program
-    predicates = ThreadPredicates(program, (8, 6, 2))
-    stored = [op.operands[3] for op in program.sites if op.record.chooses][-COUNT:]
-    return out.reshape(COUNT, 96), [predicates.truth(each) for each in stored]
-
-
 def test_what_is_known_of_predicates_is_what_the_machine_computes() -> None:
     rng, known, unknown = random.Random(23), 0, 0
     for _ in range(25):
         text = random_predicates(rng)
-        computed, truth = truths(text)
-        for number, (true, false) in enumerate(truth):
+        module, out = lw.load(text), np.zeros((2 * COUNT, 96), np.uint32)
+        module["kernel"][1, (8, 6, 2)](np.full(1, 3, np.uint32), out, 0)
+        program = checked(module, module["kernel"].function, "sm_80").program
+        analysis = ThreadPredicates(program, (8, 6, 2))
+        stores = [op.operands[1] for op in program.sites if op.record.is_plain_store][1::2]
+        predicates = [op.operands[3] for op in program.sites if op.record.chooses][-COUNT:]
+        for number, (predicate, register) in enumerate(zip(predicates, stores, strict=True)):
+            value, (true, false) = analysis.number(register, "u32"), analysis.truth(predicate)
+            assert value is None or (value == out[COUNT + number]).all(), f"%r{number}\n{text}"
             assert not (true & false).any()
-            assert (computed[number][true] == 1).all(), f"%p{number}\n{text}"
-            assert (computed[number][false] == 0).all(), f"%p{number}\n{text}"
+            assert (out[number][true] == 1).all(), f"%p{number}\n{text}"
+            assert (out[number][false] == 0).all(), f"%p{number}\n{text}"
             known += int((true | false).sum())
             unknown += int((~(true | false)).sum())
     assert min(known, unknown) > 10_000

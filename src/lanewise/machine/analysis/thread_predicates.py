@@ -118,7 +118,7 @@ class ThreadPredicates:
 
     def _compared(self, name: str, op: Op) -> Truth:
         (type,) = op.types
-        sources = [self._number(each, type) for each in op.operands[1:3]]
+        sources = [self.number(each, type) for each in op.operands[1:3]]
         first, second = sources
         if first is None or second is None or name not in _COMPARISONS:
             unknown = np.zeros(self.count, np.bool_)
@@ -128,7 +128,7 @@ class ThreadPredicates:
         holds = _COMPARISONS[name](first, second)
         return Truth(holds, ~holds)
 
-    def _number(self, operand: ResolvedOperand, type: str) -> Numbers | None:
+    def number(self, operand: ResolvedOperand, type: str) -> Numbers | None:
         """Return an operand as an integer of a type, extended to 64 bits; None if it is not known."""
         number = None
         match operand:
@@ -140,12 +140,12 @@ class ThreadPredicates:
                 if operand not in self._numbers:
                     self._numbers[operand] = None
                     op = self._definition(operand)
-                    self._numbers[operand] = None if op is None else self._integer(op)
+                    self._numbers[operand] = None if op is None else self._integer(op, operand.bits)
                 number = self._numbers[operand]
         return None if number is None or type[0] not in "bus" else _extended(number, type)
 
-    def _integer(self, op: Op) -> Numbers | None:
-        """Return the integer that an instruction computes, if it is one by which threads are counted."""
+    def _integer(self, op: Op, width: int) -> Numbers | None:
+        """Return what an instruction computes for a register, if it is one by which threads are counted."""
         if not op.types or set(op.modifiers) - {*op.types, "lo", "wide"}:
             return None
         type, sources = op.types[-1], op.operands[1:]
@@ -156,16 +156,16 @@ class ThreadPredicates:
         # Distances of shifts, positions and lengths have 32 bits; what is added to a wide product is wide.
         second = "u32" if op.opcode in ("shl", "shr", "bfe") else type
         third = "u32" if op.opcode == "bfe" else f"{type[0]}{bits}"
-        numbers = [self._number(*each) for each in zip(sources, (type, second, third), strict=False)]
+        numbers = [self.number(*each) for each in zip(sources, (type, second, third), strict=False)]
         known = [each for each in numbers if each is not None]
-        if name not in _FUNCTIONS or len(known) < len(sources):
+        if name not in _FUNCTIONS or len(known) < len(sources) or width != bits:
             return None
-        return _extended(_FUNCTIONS[name](*known), f"u{bits}")
+        return _FUNCTIONS[name](*known)
 
     def _chosen(self, op: Op, type: str) -> Numbers | None:
         """Return the result of selp, if all threads are known to choose."""
         choice = self.truth(op.operands[3])
-        first, second = (self._number(each, type) for each in op.operands[1:3])
+        first, second = (self.number(each, type) for each in op.operands[1:3])
         if first is None or second is None or not (choice.true | choice.false).all():
             return None
         return np.where(choice.true, first, second)
@@ -217,7 +217,7 @@ def _bfe(number: Numbers, position: Numbers, length: Numbers) -> Numbers:
     return _shr(number, position) & (_shl(np.ones_like(number), length) - np.uint64(1))
 
 
-#: What instructions compute from numbers of 64 bits; the result is cut to the width of its type.
+#: What instructions compute from numbers of 64 bits; whoever reads the result cuts it to its own type.
 _FUNCTIONS: dict[str, Callable[..., Numbers]] = {
     "mov": np.positive, "cvt": np.positive, "not": np.invert, "and": np.bitwise_and, "or": np.bitwise_or,
     "xor": np.bitwise_xor, "add": np.add, "sub": np.subtract, "mul": np.multiply,

@@ -85,8 +85,8 @@ class Watch:
         shape = launch.shape
         self.rows, self.last_requests = fresh_table(kernel.watched)
         self._observing = kernel.observing_lanes(shape.block)
-        for row, masks in self._observing.items():
-            self.rows[row, SiteRow.observing // 8] = address(masks)
+        for load, masks in self._observing.items():
+            self.rows[load, SiteRow.observing // 8] = address(masks)
         bound_to_views(self.rows, launch, kernel)
         bound_to_own_shared_memory(self.rows, launch)
         self.extents = shared_extents(launch)
