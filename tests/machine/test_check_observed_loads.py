@@ -201,7 +201,8 @@ OPERATIONS = (
     "mul.wide.s32 %rd{5}, %r{1}, {3}; shr.s64 %rd{5}1, %rd{5}, {4}; cvt.u32.u64 %r{0}, %rd{5}1;",
     "mad.wide.s32 %rd{5}, %r{1}, %r{2}, -3; shr.u64 %rd{5}1, %rd{5}, {4}; cvt.u32.u64 %r{0}, %rd{5}1;",
     "cvt.s64.s32 %rd{5}, %r{1}; shr.s64 %rd{5}1, %rd{5}, 40; cvt.u32.u64 %r{0}, %rd{5}1;",
-    "cvt.u16.u32 %h{5}, %r{1}; cvt.s32.s16 %r{0}, %h{5};", "cvt.s16.s32 %r{0}, %r{1};", "mov.u32 %r{0}, %laneid;", "mov.u32 %r{0}, {3};",
+    "cvt.u16.u32 %h{5}, %r{1}; cvt.s32.s16 %r{0}, %h{5};", "cvt.s16.s32 %r{0}, %r{1};",
+    "mov.u32 %r{0}, %laneid;", "mov.u32 %r{0}, {3};",
     "selp.b32 %r{0}, %r{1}, %r{2}, %p{6};", "mov.u32 %r{0}, %ntid.y;", "mov.u32 %r{0}, %tid.z;",
 )  # fmt: skip
 COMPARISONS = (
