@@ -42,9 +42,7 @@ _SITE, _PAIRED, _COLUMNS, _ADDRESS = 0, 8, 16, 32
 
 
 def is_for_pair(op: Op) -> bool:
-    """Return whether an instruction is one of a pair of blocks; raise an error if it does not say."""
-    if op.has("cta_group::1") == op.has("cta_group::2"):
-        raise op.unsupported("it has one of .cta_group::1 and .cta_group::2")
+    """Return whether an instruction is one of a pair of blocks."""
     return op.has("cta_group::2")
 
 
